@@ -62,13 +62,13 @@ struct RosterKeeper {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct Ask {
-    pub(crate) what: Asked,
+    pub(crate) what: ClusterRequest,
     /// The client's call that the request is part of.
     pub(crate) call: Option<CallId>,
     pub(crate) reply: oneshot::Sender<Reply>,
 }
 
-pub(crate) enum Asked {
+pub(crate) enum ClusterRequest {
     Register { link: LinkId, connection: Connection, register: Box<Register> },
     Heartbeat { link: LinkId, heartbeat: Box<Heartbeat> },
     OpenPool { asker: Asker, certificate: Option<PeerCertificate>, request: Box<OpenPool> },
@@ -78,7 +78,7 @@ pub(crate) enum Asked {
     Undrain { node: String },
 }
 
-impl Asked {
+impl ClusterRequest {
     /// Returns the pool or session that nodes are asked about because of the request.
     fn subject(&self) -> Option<Subject> {
         match self {
@@ -114,12 +114,12 @@ impl Asked {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct Look {
-    pub(crate) what: Looked,
-    pub(crate) reply: oneshot::Sender<View>,
+    pub(crate) what: ViewRequest,
+    pub(crate) reply: oneshot::Sender<ViewReply>,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Looked {
+pub(crate) enum ViewRequest {
     Status,
     Nodes,
     Sessions,
@@ -134,7 +134,7 @@ pub(crate) enum Looked {
     Watch(SessionId),
 }
 
-pub(crate) enum View {
+pub(crate) enum ViewReply {
     Status(ClusterStatus),
     Nodes(NodeList),
     Sessions(SessionList),
@@ -354,24 +354,24 @@ impl Handler<Ask> for CoordinatorActor {
         }
         self.waiting.insert(ticket, Waiting { reply, about: about.map(|(about, _)| about) });
         let event = match what {
-            Asked::Register { link, connection, register } => {
+            ClusterRequest::Register { link, connection, register } => {
                 let node = connection.peer().name.clone();
                 self.links.insert(link, connection);
                 self.published.told_of_term(self.cluster.term(), register.term, &node);
                 Event::Register { link, ticket, node, register }
             }
-            Asked::Heartbeat { link, heartbeat } => Event::Heartbeat { link, ticket, heartbeat },
-            Asked::OpenPool { asker, certificate, request } => {
+            ClusterRequest::Heartbeat { link, heartbeat } => Event::Heartbeat { link, ticket, heartbeat },
+            ClusterRequest::OpenPool { asker, certificate, request } => {
                 self.owners.asks(&asker.owner, certificate);
                 Event::OpenPool { ticket, asker, request }
             }
-            Asked::ReplaceSession { asker, certificate, request } => {
+            ClusterRequest::ReplaceSession { asker, certificate, request } => {
                 self.owners.asks(&asker.owner, certificate);
                 Event::ReplaceSession { ticket, asker, request }
             }
-            Asked::ClosePool { asker, pool } => Event::ClosePool { ticket, asker, pool },
-            Asked::Drain { node } => Event::Drain { ticket, node },
-            Asked::Undrain { node } => Event::Undrain { ticket, node },
+            ClusterRequest::ClosePool { asker, pool } => Event::ClosePool { ticket, asker, pool },
+            ClusterRequest::Drain { node } => Event::Drain { ticket, node },
+            ClusterRequest::Undrain { node } => Event::Undrain { ticket, node },
         };
         self.tell(event, ctx);
     }
@@ -381,21 +381,23 @@ impl Handler<Look> for CoordinatorActor {
     type Result = ();
 
     fn handle(&mut self, Look { what, reply }: Look, ctx: &mut Self::Context) {
-        if let Looked::Pool { pool, keeper: Some(asker) } = &what {
+        if let ViewRequest::Pool { pool, keeper: Some(asker) } = &what {
             self.tell(Event::KeepPool { asker: asker.clone(), pool: *pool }, ctx);
         }
         let now = self.began.elapsed();
         let view = match what {
-            Looked::Status => View::Status(self.status()),
-            Looked::Nodes => View::Nodes(self.cluster.nodes(now)),
-            Looked::Sessions => View::Sessions(self.cluster.sessions()),
-            Looked::Name(name) => View::Name(self.cluster.name_is_free(now, &name)),
-            Looked::Pool { pool, .. } => View::Pool(self.cluster.pool_status(now, pool)),
-            Looked::Watch(session) => View::Watch(self.cluster.watch_place(now, session).and_then(|place| {
-                let link = self.links.get(&place.link).cloned();
-                let away = || Refusal::busy("the session's node is not connected", AWAY_RETRY_MS);
-                Ok((place, link.ok_or_else(away)?))
-            })),
+            ViewRequest::Status => ViewReply::Status(self.status()),
+            ViewRequest::Nodes => ViewReply::Nodes(self.cluster.nodes(now)),
+            ViewRequest::Sessions => ViewReply::Sessions(self.cluster.sessions()),
+            ViewRequest::Name(name) => ViewReply::Name(self.cluster.name_is_free(now, &name)),
+            ViewRequest::Pool { pool, .. } => ViewReply::Pool(self.cluster.pool_status(now, pool)),
+            ViewRequest::Watch(session) => {
+                ViewReply::Watch(self.cluster.watch_place(now, session).and_then(|place| {
+                    let link = self.links.get(&place.link).cloned();
+                    let away = || Refusal::busy("the session's node is not connected", AWAY_RETRY_MS);
+                    Ok((place, link.ok_or_else(away)?))
+                }))
+            }
         };
         // Who asked may have gone.
         let _told = reply.send(view);

@@ -22,7 +22,7 @@ use crate::pool::{Pool, Pools, Session, SessionState, Stage};
 use crate::roster::Awaited;
 use crate::shipping::Shipping;
 use crate::waiting::Waiting;
-use crate::{Action, Event, LinkId, PortAsked, Reply, Roster, Ticket};
+use crate::{Action, Event, LinkId, PortQuestion, Reply, Roster, Ticket};
 
 /// Draws secrets. They must come from a cryptographic generator wherever strangers can reach a node.
 pub type SecretSource = Box<dyn FnMut() -> Secret + Send>;
@@ -273,7 +273,7 @@ impl Cluster {
 
     /// Handles the answer of a host that a node's process has ended. If that is wrong, the node is back with its next
     /// registration, and its sessions with it, unless their owners have left them.
-    fn port_closed(&mut self, now: Duration, asked: &PortAsked, out: &mut Actions) {
+    fn port_closed(&mut self, now: Duration, asked: &PortQuestion, out: &mut Actions) {
         if asked.boot.is_none() {
             self.awaited.done(&asked.node);
             return;

@@ -23,7 +23,7 @@ use tracing::{dispatcher, error};
 
 use crate::actor::{CoordinatorActor, Leave};
 use crate::data::{DataError, DataFolder, learns_terms};
-use crate::enrolling::{EnrolmentConfig, Office};
+use crate::enrolling::{EnrolmentConfig, NodeCertifier};
 use crate::figures::{CoordinatorFigures, Published};
 use crate::limits::MAX_UNACKNOWLEDGED_BYTES;
 use crate::owners::Owners;
@@ -270,7 +270,7 @@ async fn run(
 ) -> Ended {
     let Parts { config, term, roster, secrets, store, published } = parts;
     let CoordinatorConfig { data, listen, identity, tokens, enrolment, quic, program, .. } = config;
-    let office = Office::new(enrolment, Arc::clone(&identity), Arc::clone(&tokens));
+    let office = NodeCertifier::new(enrolment, Arc::clone(&identity), Arc::clone(&tokens));
     let authenticating = Arc::clone(&tokens);
     let authenticate = move |hello: &Hello, stranger: &Stranger| {
         authenticating.introduce(hello, stranger, std::time::SystemTime::now())

@@ -12,7 +12,7 @@ use rollhouse_wire::{
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
-use crate::actor::{Look, Looked, View};
+use crate::actor::{Look, ViewReply, ViewRequest};
 use crate::enrolments::Enrolments;
 use crate::figures::CertificateFor;
 use crate::serve::{Service, going_away, no_room};
@@ -35,7 +35,7 @@ impl EnrolmentConfig {
 }
 
 /// Gives certificates to nodes.
-pub(crate) struct Office {
+pub(crate) struct NodeCertifier {
     config: EnrolmentConfig,
     identity: Arc<Identity>,
     tokens: Arc<TokenStore>,
@@ -45,14 +45,14 @@ pub(crate) struct Office {
 
 /// A request for a certificate that may be granted.
 #[derive(Debug, Clone)]
-struct Asked {
+struct AdmittedRequest {
     node: String,
     key: RequestedKey,
     /// The id of the join token that has to count the request; `None` if it has counted it, or if a node asks.
     token: Option<String>,
 }
 
-impl Office {
+impl NodeCertifier {
     pub(crate) fn new(config: EnrolmentConfig, identity: Arc<Identity>, tokens: Arc<TokenStore>) -> Self {
         Self { config, identity, tokens, began: Instant::now(), given: Mutex::default() }
     }
@@ -68,7 +68,7 @@ impl Office {
     }
 
     /// Decides whether that peer may have the certificate, without the facts that are only on the disk.
-    fn admit(&self, peer: &Peer, enroll: &Enroll) -> Result<Asked, Refusal> {
+    fn admit(&self, peer: &Peer, enroll: &Enroll) -> Result<AdmittedRequest, Refusal> {
         let bad = |error: &dyn std::fmt::Display| Refusal::new(RefusalCode::BadRequest, error.to_string());
         let (now, node) = (self.began.elapsed(), enroll.node.clone());
         if peer.role == Role::Node {
@@ -77,7 +77,7 @@ impl Office {
                 return Err(Refusal::new(RefusalCode::Forbidden, message));
             }
             let key = RequestedKey::read(&enroll.request).map_err(|error| bad(&error))?;
-            return Ok(Asked { node, key, token: None });
+            return Ok(AdmittedRequest { node, key, token: None });
         }
         let Credential::Token(id) = &peer.credential else {
             return Err(Refusal::new(RefusalCode::Forbidden, "a machine joins by a join token"));
@@ -87,10 +87,10 @@ impl Office {
         let key = RequestedKey::read(&enroll.request).map_err(|error| bad(&error))?;
         let admitted = self.given().join(now, &node, key.digest())?;
         if admitted.is_counted {
-            return Ok(Asked { node, key, token: None });
+            return Ok(AdmittedRequest { node, key, token: None });
         }
         match terms.admit(&node) {
-            Ok(()) => Ok(Asked { node, key, token: Some(id.clone()) }),
+            Ok(()) => Ok(AdmittedRequest { node, key, token: Some(id.clone()) }),
             Err(refused) => {
                 self.given().failed(&node, key.digest());
                 Err(refusal_of(&refused))
@@ -99,7 +99,7 @@ impl Office {
     }
 
     /// Has the token count the request and makes the certificate. Blocks on the disk.
-    fn issue(&self, asked: &Asked) -> Result<(Enrolled, IssuedToNode), Refusal> {
+    fn issue(&self, asked: &AdmittedRequest) -> Result<(Enrolled, IssuedToNode), Refusal> {
         let issuer = NodeIssuer::load(&self.config.issuer).map_err(|error| self.no_issuer(&error))?;
         let faulty = |what: String| Refusal::new(RefusalCode::Internal, what);
         let authorities = self.identity.authorities_pem().map_err(|error| faulty(error.to_string()))?;
@@ -196,10 +196,10 @@ impl Service {
 
     async fn name_is_free(&self, node: &str) -> Result<(), Refusal> {
         let (reply, heard) = oneshot::channel();
-        let what = Looked::Name(node.to_owned());
+        let what = ViewRequest::Name(node.to_owned());
         self.actor.try_send(Look { what, reply }).map_err(|error| no_room(&error))?;
         match heard.await {
-            Ok(View::Name(free)) => free,
+            Ok(ViewReply::Name(free)) => free,
             _ => Err(going_away()),
         }
     }

@@ -140,14 +140,14 @@ pub enum Event {
     },
     /// The host of a node, asked by an [`Action::AskPort`], says that nobody listens at the node's port. No such event
     /// means nothing.
-    PortClosed(PortAsked),
+    PortClosed(PortQuestion),
     /// Time has passed; expected every [`TICK`](crate::limits::TICK).
     Tick,
 }
 
 /// The process whose port was asked about, and the time of the question.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PortAsked {
+pub struct PortQuestion {
     /// Name of the node.
     pub node: Arc<str>,
     /// The boot of the node; `None` for one that an earlier coordinator knew.
@@ -187,7 +187,7 @@ pub enum Action {
         /// The address at which owners reach the node: `host:port`.
         address: String,
         /// The question, to be repeated in the answer.
-        asked: PortAsked,
+        asked: PortQuestion,
     },
     /// Save the names and addresses of the nodes for the next coordinator.
     KeepRoster(Roster),

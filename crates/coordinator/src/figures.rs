@@ -55,7 +55,7 @@ impl CoordinatorFigures {
 /// The figures that the coordinator's thread publishes for other threads to read at any time.
 #[derive(Debug)]
 pub(crate) struct Published {
-    state: Mutex<State>,
+    state: Mutex<PublishedState>,
     began: Instant,
     /// Whether greater terms are learned from nodes.
     learns: bool,
@@ -83,7 +83,7 @@ impl CertificateFor {
 }
 
 #[derive(Debug)]
-struct State {
+struct PublishedState {
     status: Option<(ClusterStatus, Instant)>,
     pools_opened: u64,
     waiting_lanes: u64,
@@ -99,7 +99,7 @@ struct State {
 
 impl Published {
     pub(crate) fn new(learns: bool) -> Self {
-        let state = State {
+        let state = PublishedState {
             status: None,
             pools_opened: 0,
             waiting_lanes: 0,
@@ -194,7 +194,7 @@ impl Published {
         Some(CoordinatorFigures { links, ..figures })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PublishedState> {
         // Every change is one assignment, so that a panic leaves none half done.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

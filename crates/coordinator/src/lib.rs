@@ -59,7 +59,7 @@ pub use cluster::{Cluster, SecretSource};
 pub use coordinator::{ArchiveSettings, Coordinator, CoordinatorConfig, CoordinatorError, Stopped};
 pub use data::{DataError, DataFolder, MAX_TERM};
 pub use enrolling::EnrolmentConfig;
-pub use event::{Action, Asker, CallFailure, Event, LinkId, PortAsked, Reply, Ticket};
+pub use event::{Action, Asker, CallFailure, Event, LinkId, PortQuestion, Reply, Ticket};
 pub use figures::{CertificateFor, CoordinatorFigures};
 pub use roster::Roster;
 pub use store::{

@@ -25,7 +25,7 @@ use crate::limits::{
     ASK_PORT_EVERY, DOUBT_AFTER, FORGET_AFTER, LOST_AFTER, MAX_ADDRESS_BYTES, MAX_ENVS, MAX_NODE_LANES,
     MAX_NODE_SESSIONS, MAX_NODES, MISLED_FOR, RETRY_AFTER, SUSPECT_AFTER,
 };
-use crate::{LinkId, PortAsked};
+use crate::{LinkId, PortQuestion};
 
 /// A node, as the coordinator knows it.
 #[derive(Debug)]
@@ -333,13 +333,13 @@ impl Membership {
 
     /// Returns the question to a node's host, and its address, when somebody doubts that the node's process lives.
     /// `None` if that was asked a short time ago, or the node is lost anyway.
-    pub(crate) fn doubt(&mut self, now: Duration, name: &str) -> Option<(String, PortAsked)> {
+    pub(crate) fn doubt(&mut self, now: Duration, name: &str) -> Option<(String, PortQuestion)> {
         let member = self.members.get_mut(name).filter(|member| !member.lost)?;
         if member.port_asked.is_some_and(|at| now < at + ASK_PORT_EVERY) {
             return None;
         }
         member.port_asked = Some(now);
-        let asked = PortAsked { node: Arc::clone(&member.name), boot: Some(member.boot), at: now };
+        let asked = PortQuestion { node: Arc::clone(&member.name), boot: Some(member.boot), at: now };
         Some((member.address.clone(), asked))
     }
 
@@ -352,7 +352,7 @@ impl Membership {
     /// Takes in the answer of a node's host that nobody listens at the node's port. Returns `Some` if the node is lost
     /// by that, with the connection that it no longer uses. Anything heard of the node since the question counts for
     /// more. For a process that has shown that it lives all the same, only its connection has ended.
-    pub(crate) fn port_closed(&mut self, asked: &PortAsked) -> Option<Option<LinkId>> {
+    pub(crate) fn port_closed(&mut self, asked: &PortQuestion) -> Option<Option<LinkId>> {
         let member = self.members.get_mut(&*asked.node)?;
         if member.lost || asked.boot != Some(member.boot) || member.heard > asked.at {
             return None;
@@ -561,7 +561,7 @@ mod tests {
         assert_eq!(members.port_closed(&asked), None, "it was heard of since");
         let (_, asked) = members.doubt(at(400), "a").unwrap();
         assert_eq!(
-            members.port_closed(&PortAsked { boot: Some(6), ..asked.clone() }),
+            members.port_closed(&PortQuestion { boot: Some(6), ..asked.clone() }),
             None,
             "an earlier boot"
         );

@@ -16,12 +16,12 @@ use rollhouse_wire::{
 #[derive(Debug)]
 pub(crate) struct Owners {
     tokens: Arc<TokenStore>,
-    known: BTreeMap<Arc<str>, Shown>,
+    known: BTreeMap<Arc<str>, OwnerCredential>,
 }
 
 /// The credential by which an owner was believed.
 #[derive(Debug)]
-enum Shown {
+enum OwnerCredential {
     /// The token whose id is in the owner's name.
     Token,
     /// One of these certificates: there are several while the holder's own is being replaced.
@@ -37,8 +37,9 @@ impl Owners {
     /// the token's id is in their name.
     pub(crate) fn asks(&mut self, owner: &str, certificate: Option<PeerCertificate>) {
         let Some(certificate) = certificate.filter(|_| token_of(owner).is_none()) else { return };
-        let known = self.known.entry(owner.into()).or_insert_with(|| Shown::Certificates(Vec::new()));
-        if let Shown::Certificates(shown) = known
+        let known =
+            self.known.entry(owner.into()).or_insert_with(|| OwnerCredential::Certificates(Vec::new()));
+        if let OwnerCredential::Certificates(shown) = known
             && !shown.iter().any(|other| other.is(&certificate))
         {
             if shown.len() >= MAX_CERTIFICATES {
@@ -58,13 +59,13 @@ impl Owners {
             let why = match (token_of(&owner), self.known.get_mut(&owner)) {
                 (Some(id), known) => match tokens.holds(id, now) {
                     Ok(()) if known.is_none() => {
-                        self.known.insert(owner, Shown::Token);
+                        self.known.insert(owner, OwnerCredential::Token);
                         continue;
                     }
                     Err(why) if known.is_some() || why != TokenRefused::NotValid => why.to_string(),
                     Ok(()) | Err(_) => continue,
                 },
-                (None, Some(Shown::Certificates(shown))) => match believed(shown, now) {
+                (None, Some(OwnerCredential::Certificates(shown))) => match believed(shown, now) {
                     Ok(()) => continue,
                     Err(why) => why.to_string(),
                 },

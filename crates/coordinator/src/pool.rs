@@ -36,7 +36,7 @@ pub(crate) struct Pool {
     pub(crate) lanes: u32,
     pub(crate) stage: Stage,
     /// The request and its answer; `None` if the pool was adopted: then only its owner and its nodes know the grants.
-    pub(crate) asked: Option<Asked>,
+    pub(crate) asked: Option<PoolRequest>,
     pub(crate) sessions: BTreeMap<u32, Session>,
     /// Requests that wait for it to open or to close.
     pub(crate) waiters: Vec<Ticket>,
@@ -55,7 +55,7 @@ pub(crate) struct Pool {
 
 /// The request for a pool, and the answer's facts.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PoolRequest {
     pub(crate) request: OpenPool,
     /// Dynamics hash of the env on all of its nodes.
     pub(crate) dynamics: u64,
@@ -167,7 +167,7 @@ impl Pool {
     /// Makes a pool whose sessions are about to be asked for.
     pub(crate) fn opening(owner: &str, request: OpenPool, dynamics: u64, waiter: Ticket) -> Self {
         let pool = Self::open(owner, &request.settings.env, request.lanes);
-        let asked = Some(Asked { request, dynamics, spec: None, lease_ms: 0 });
+        let asked = Some(PoolRequest { request, dynamics, spec: None, lease_ms: 0 });
         Self { stage: Stage::Opening, asked, waiters: vec![waiter], ..pool }
     }
 

@@ -46,12 +46,12 @@ pub(crate) struct Replacing {
     /// The session in its earlier place, if it goes on there until the new one is open.
     previous: Option<Box<Session>>,
     /// The earlier placement, if only its owner has named it: an earlier coordinator placed it there.
-    told: Option<Box<Told>>,
+    earlier: Option<Box<EarlierPlacement>>,
 }
 
 /// An earlier placement, as its owner describes it.
 #[derive(Debug)]
-struct Told {
+struct EarlierPlacement {
     node: String,
     incarnation: Incarnation,
     /// Whether it took the place of a placement before it.
@@ -206,14 +206,15 @@ impl Cluster {
         let ReplaceSession { incarnation, replaces, .. } = *request;
         // What its owner had is not known here, and has still to be waited for.
         let is_told = previous.as_ref().is_none_or(|previous| previous.incarnation < incarnation);
-        let told = is_told.then(|| Box::new(Told { node: request.node.clone(), incarnation, replaces }));
+        let earlier =
+            is_told.then(|| Box::new(EarlierPlacement { node: request.node.clone(), incarnation, replaces }));
         let mut before = None;
         match previous {
             Some(previous) if moving => before = Some(Box::new(previous)),
             Some(previous) => self.fence_off(session, &previous, out),
             None => {}
         }
-        let replacing = Replacing { waiters: vec![ticket], previous: before, told };
+        let replacing = Replacing { waiters: vec![ticket], previous: before, earlier };
         self.assign_anew(session, first_lane, Share { node, lanes }, Vec::new(), replacing, out);
         Ok(())
     }
@@ -242,16 +243,16 @@ impl Cluster {
     }
 
     /// Expects the recording of a session that an earlier coordinator placed on a node that has not been heard of yet.
-    fn expect_unseen(&mut self, session: SessionId, told: &Told) {
-        let is_ours = told.incarnation.term >= self.term;
+    fn expect_unseen(&mut self, session: SessionId, earlier: &EarlierPlacement) {
+        let is_ours = earlier.incarnation.term >= self.term;
         let Some(pool) = self.pools.get_mut(&session.pool).filter(|pool| !is_ours && pool.is_recorded())
         else {
             return;
         };
         // A node without a name cannot be followed up.
-        pool.unknown_past |= told.replaces || told.node.is_empty();
-        let key = (session, told.incarnation);
-        if !told.node.is_empty() && self.shipping.expect_unseen(&told.node, &pool.owner, key) {
+        pool.unknown_past |= earlier.replaces || earlier.node.is_empty();
+        let key = (session, earlier.incarnation);
+        if !earlier.node.is_empty() && self.shipping.expect_unseen(&earlier.node, &pool.owner, key) {
             pool.unshipped += 1;
         }
     }
@@ -306,12 +307,12 @@ impl Cluster {
         pool.lease_ms = opened.lease_ms;
         let Some(session) = pool.current(key) else { return };
         session.opened = true;
-        let Some(Replacing { waiters, previous, told }) = session.replacing.take() else { return };
+        let Some(Replacing { waiters, previous, earlier }) = session.replacing.take() else { return };
         if let Some(previous) = previous {
             self.fence_off(key.0, &previous, out);
         }
-        if let Some(told) = told {
-            self.expect_unseen(key.0, &told);
+        if let Some(earlier) = earlier {
+            self.expect_unseen(key.0, &earlier);
         }
         self.answer_replaced(key.0, waiters, out);
     }
@@ -338,8 +339,8 @@ impl Cluster {
     }
 
     fn give_up_replacing(&mut self, key: &Key, replacing: Replacing, why: &Refusal, out: &mut Actions) {
-        let Replacing { waiters, previous, told } = replacing;
-        if told.is_some() && previous.is_none() {
+        let Replacing { waiters, previous, earlier } = replacing;
+        if earlier.is_some() && previous.is_none() {
             // It is as if nobody had asked: the word of one who asks is no reason to know a pool.
             self.forget_session(key.0);
         } else if let Some(session) = self.pools.get_mut(&key.0.pool).and_then(|pool| pool.current(key)) {
@@ -379,18 +380,18 @@ impl Cluster {
         let Some(pool) = self.pools.get_mut(&id) else { return };
         let mut left = Vec::new();
         for (&index, session) in &mut pool.sessions {
-            let Some(Replacing { waiters, previous, told }) = session.replacing.take() else { continue };
-            left.push((SessionId { pool: id, index }, previous, told));
+            let Some(Replacing { waiters, previous, earlier }) = session.replacing.take() else { continue };
+            left.push((SessionId { pool: id, index }, previous, earlier));
             for ticket in waiters {
                 out.refuse(ticket, refusal.clone());
             }
         }
-        for (session, previous, told) in left {
+        for (session, previous, earlier) in left {
             if let Some(previous) = previous {
                 self.fence_off(session, &previous, out);
             }
-            if let Some(told) = told {
-                self.expect_unseen(session, &told);
+            if let Some(earlier) = earlier {
+                self.expect_unseen(session, &earlier);
             }
         }
     }

@@ -10,7 +10,7 @@ use rollhouse_replay::Disk;
 use rollhouse_wire::control;
 use serde::{Deserialize, Serialize};
 
-use crate::PortAsked;
+use crate::PortQuestion;
 use crate::limits::{ASK_PORT_EVERY, MAX_PORTS_ASKED};
 
 /// The names of nodes and the addresses at which owners reach them.
@@ -102,14 +102,14 @@ impl Awaited {
     }
 
     /// Returns the nodes whose hosts are to be asked now whether their processes have ended, with their addresses.
-    pub(crate) fn doubtful(&mut self, now: Duration) -> Vec<(String, PortAsked)> {
+    pub(crate) fn doubtful(&mut self, now: Duration) -> Vec<(String, PortQuestion)> {
         let due = |away: &Away| away.asked.is_none_or(|at| now >= at + ASK_PORT_EVERY);
         let mut due: Vec<_> = self.nodes.iter_mut().flatten().filter(|(_, away)| due(away)).collect();
         due.sort_by_key(|(_, away)| away.asked);
         due.truncate(MAX_PORTS_ASKED);
         let ask = |(name, away): (&Arc<str>, &mut Away)| {
             away.asked = Some(now);
-            (away.address.clone(), PortAsked { node: Arc::clone(name), boot: None, at: now })
+            (away.address.clone(), PortQuestion { node: Arc::clone(name), boot: None, at: now })
         };
         due.into_iter().map(ask).collect()
     }

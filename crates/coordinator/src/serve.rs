@@ -18,8 +18,8 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::{Instrument, info, warn};
 
-use crate::actor::{Ask, Asked, CoordinatorActor, LinkDown, LinkEnd, Look, Looked, View};
-use crate::enrolling::Office;
+use crate::actor::{Ask, ClusterRequest, CoordinatorActor, LinkDown, LinkEnd, Look, ViewReply, ViewRequest};
+use crate::enrolling::NodeCertifier;
 use crate::figures::Published;
 use crate::store::{Reader, Reads};
 use crate::{Asker, LinkId, Reply, Store, owners};
@@ -31,7 +31,7 @@ pub(crate) struct Service {
     pub(crate) tokens: Arc<TokenStore>,
     pub(crate) published: Arc<Published>,
     /// Gives certificates to nodes.
-    pub(crate) office: Office,
+    pub(crate) office: NodeCertifier,
     /// Turns at reading the store's disk.
     pub(crate) reads: Reads,
     /// Permits for questions about the store's episodes that are answered at a time.
@@ -64,7 +64,7 @@ impl Service {
         store: Store,
         tokens: Arc<TokenStore>,
         published: Arc<Published>,
-        office: Office,
+        office: NodeCertifier,
     ) -> Self {
         Self {
             actor,
@@ -271,26 +271,28 @@ async fn answer(
     let asked = match request {
         Request::Register(register) => {
             service.office.registers(&connection.peer().name);
-            Asked::Register { link, connection: connection.clone(), register: Box::new(register) }
+            ClusterRequest::Register { link, connection: connection.clone(), register: Box::new(register) }
         }
-        Request::Heartbeat(heartbeat) => Asked::Heartbeat { link, heartbeat: Box::new(heartbeat) },
+        Request::Heartbeat(heartbeat) => ClusterRequest::Heartbeat { link, heartbeat: Box::new(heartbeat) },
         Request::OpenPool(request) => {
             let (asker, certificate) = asker(connection);
-            Asked::OpenPool { asker, certificate, request: Box::new(request) }
+            ClusterRequest::OpenPool { asker, certificate, request: Box::new(request) }
         }
         Request::ReplaceSession(request) => {
             let (asker, certificate) = asker(connection);
-            Asked::ReplaceSession { asker, certificate, request: Box::new(request) }
+            ClusterRequest::ReplaceSession { asker, certificate, request: Box::new(request) }
         }
-        Request::ClosePool(close) => Asked::ClosePool { asker: asker(connection).0, pool: close.pool },
-        Request::Drain(drain) => Asked::Drain { node: drain.node },
-        Request::Undrain(undrain) => Asked::Undrain { node: undrain.node },
-        Request::Status => return look(service, Looked::Status, responder).await,
-        Request::Nodes => return look(service, Looked::Nodes, responder).await,
-        Request::Sessions => return look(service, Looked::Sessions, responder).await,
+        Request::ClosePool(close) => {
+            ClusterRequest::ClosePool { asker: asker(connection).0, pool: close.pool }
+        }
+        Request::Drain(drain) => ClusterRequest::Drain { node: drain.node },
+        Request::Undrain(undrain) => ClusterRequest::Undrain { node: undrain.node },
+        Request::Status => return look(service, ViewRequest::Status, responder).await,
+        Request::Nodes => return look(service, ViewRequest::Nodes, responder).await,
+        Request::Sessions => return look(service, ViewRequest::Sessions, responder).await,
         Request::PoolStatus(of) => {
             let keeper = of.keep.then(|| asker(connection).0);
-            return look(service, Looked::Pool { pool: of.pool, keeper }, responder).await;
+            return look(service, ViewRequest::Pool { pool: of.pool, keeper }, responder).await;
         }
         Request::Watch(watch) => return service.watch(watch, responder).await,
         Request::Ship(ship) => {
@@ -318,8 +320,8 @@ async fn answer(
 }
 
 /// Lets the cluster decide. An asker that no longer waits is forgotten; its request is decided all the same.
-async fn ask(service: &Service, what: Asked, mut responder: Responder) -> Result<(), StreamLost> {
-    let closed = if let Asked::ClosePool { pool, .. } = &what { Some(*pool) } else { None };
+async fn ask(service: &Service, what: ClusterRequest, mut responder: Responder) -> Result<(), StreamLost> {
+    let closed = if let ClusterRequest::ClosePool { pool, .. } = &what { Some(*pool) } else { None };
     let (told, call) = (what.told(), responder.call());
     let (reply, heard) = oneshot::channel();
     let replied = match service.actor.try_send(Ask { what, call, reply }) {
@@ -351,30 +353,30 @@ async fn ask(service: &Service, what: Asked, mut responder: Responder) -> Result
     }
 }
 
-async fn look(service: &Service, what: Looked, responder: Responder) -> Result<(), StreamLost> {
-    let pool = if let Looked::Pool { pool, .. } = &what { Some(*pool) } else { None };
+async fn look(service: &Service, what: ViewRequest, responder: Responder) -> Result<(), StreamLost> {
+    let pool = if let ViewRequest::Pool { pool, .. } = &what { Some(*pool) } else { None };
     let (reply, heard) = oneshot::channel();
     let view = match service.actor.try_send(Look { what, reply }) {
         Ok(()) => heard.await.map_err(|_| going_away()),
         Err(error) => Err(no_room(&error)),
     };
     match view {
-        Ok(View::Status(status)) => responder.respond(Ok(status)).await,
-        Ok(View::Nodes(nodes)) => responder.respond(Ok(nodes)).await,
-        Ok(View::Sessions(sessions)) => responder.respond(Ok(sessions)).await,
-        Ok(View::Pool(Ok(status))) => {
+        Ok(ViewReply::Status(status)) => responder.respond(Ok(status)).await,
+        Ok(ViewReply::Nodes(nodes)) => responder.respond(Ok(nodes)).await,
+        Ok(ViewReply::Sessions(sessions)) => responder.respond(Ok(sessions)).await,
+        Ok(ViewReply::Pool(Ok(status))) => {
             let status = match pool {
                 Some(pool) => service.store.confirm(pool, status),
                 None => status,
             };
             responder.respond(Ok(status)).await
         }
-        Ok(View::Name(Ok(()))) => responder.respond(Ok(Done {})).await,
-        Ok(View::Pool(Err(refusal)) | View::Name(Err(refusal))) | Err(refusal) => {
+        Ok(ViewReply::Name(Ok(()))) => responder.respond(Ok(Done {})).await,
+        Ok(ViewReply::Pool(Err(refusal)) | ViewReply::Name(Err(refusal))) | Err(refusal) => {
             service.refuse(responder, refusal).await
         }
         // Asked for in its own place alone.
-        Ok(View::Watch(_)) => {
+        Ok(ViewReply::Watch(_)) => {
             service.refuse(responder, Refusal::new(RefusalCode::Internal, "not what was asked for")).await
         }
     }

@@ -7,7 +7,7 @@ use rollhouse_wire::{
 };
 use tokio::sync::oneshot;
 
-use crate::actor::{Look, Looked, View};
+use crate::actor::{Look, ViewReply, ViewRequest};
 use crate::serve::{Service, going_away, no_room};
 
 impl Service {
@@ -22,10 +22,10 @@ impl Service {
 
     async fn watch_grant(&self, Watch { session }: Watch, asker: &Responder) -> Result<WatchGrant, Refusal> {
         let (reply, heard) = oneshot::channel();
-        let asked = self.actor.try_send(Look { what: Looked::Watch(session), reply });
+        let asked = self.actor.try_send(Look { what: ViewRequest::Watch(session), reply });
         asked.map_err(|error| no_room(&error))?;
         let (place, node) = match heard.await {
-            Ok(View::Watch(found)) => found?,
+            Ok(ViewReply::Watch(found)) => found?,
             Ok(_) | Err(_) => return Err(going_away()),
         };
         let request = Request::AdmitWatcher(AdmitWatcher { session, incarnation: place.incarnation });

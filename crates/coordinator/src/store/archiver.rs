@@ -297,11 +297,11 @@ impl Store {
 
     /// Notes that the archive certainly has the segment at that place. Durable on return; it may leave the disk from
     /// now on.
-    fn is_archived(&self, archive: &Archive, order: u64) -> Result<(), Trouble> {
+    fn is_archived(&self, archive: &Archive, order: u64) -> Result<(), TaskFailure> {
         let noted = self.shelf().at(order).map(|(folder, held)| noted_as(folder, held));
         // Gone since.
         let Some(segment) = noted else { return Ok(()) };
-        archive.note(self, &segment).map_err(|error| Trouble::Here(error.to_string()))?;
+        archive.note(self, &segment).map_err(|error| TaskFailure::Here(error.to_string()))?;
         archive.away.add(segment);
         if let Some(archiving) = &mut self.shelf().archiving {
             archiving.becomes(order, Standing::Proven);
@@ -330,20 +330,20 @@ impl Store {
 }
 
 /// The reason why a task was not done.
-enum Trouble {
+enum TaskFailure {
     /// The archive failed.
     There(ArchiveError),
     /// The store failed.
     Here(String),
 }
 
-impl From<ArchiveError> for Trouble {
+impl From<ArchiveError> for TaskFailure {
     fn from(error: ArchiveError) -> Self {
         Self::There(error)
     }
 }
 
-impl From<StoreError> for Trouble {
+impl From<StoreError> for TaskFailure {
     fn from(error: StoreError) -> Self {
         Self::Here(error.to_string())
     }
@@ -360,7 +360,7 @@ fn archive_next(store: &Weak<Inner>, now: Duration) -> Option<Next> {
     };
     let Next::Do(task) = &next else { return Some(next) };
     let done = catch_unwind(AssertUnwindSafe(|| perform(store, &archive, task)));
-    let done = done.unwrap_or_else(|panic| Err(Trouble::Here(panic_message(&*panic))));
+    let done = done.unwrap_or_else(|panic| Err(TaskFailure::Here(panic_message(&*panic))));
     let store = held()?;
     let settled = {
         let mut shelf = store.shelf();
@@ -369,8 +369,8 @@ fn archive_next(store: &Weak<Inner>, now: Duration) -> Option<Next> {
             Ok(()) => archiving.done(task),
             Err(trouble) => {
                 archiving.failed(task, now.max(archive.now()));
-                let (Trouble::There(ArchiveError { what, .. }) | Trouble::Here(what)) = &trouble;
-                if let (Task::Adopt(id), Trouble::There(ArchiveError { is_away: false, .. })) =
+                let (TaskFailure::There(ArchiveError { what, .. }) | TaskFailure::Here(what)) = &trouble;
+                if let (Task::Adopt(id), TaskFailure::There(ArchiveError { is_away: false, .. })) =
                     (task, &trouble)
                 {
                     error!(segment = %id, "what is in the archive only cannot be listed: {what}");
@@ -390,7 +390,7 @@ fn archive_next(store: &Weak<Inner>, now: Duration) -> Option<Next> {
 }
 
 /// Carries out a task. The store is held only while its disk is at work.
-fn perform(store: &Weak<Inner>, archive: &Archive, task: &Task) -> Result<(), Trouble> {
+fn perform(store: &Weak<Inner>, archive: &Archive, task: &Task) -> Result<(), TaskFailure> {
     if !archive.is_seen.load(Ordering::Relaxed) {
         let target = archive.target.target();
         let ready = if archive.is_new { target.prepare() } else { target.is_there() };
@@ -404,7 +404,7 @@ fn perform(store: &Weak<Inner>, archive: &Archive, task: &Task) -> Result<(), Tr
     }
 }
 
-fn list(store: &Weak<Inner>, archive: &Archive) -> Result<(), Trouble> {
+fn list(store: &Weak<Inner>, archive: &Archive) -> Result<(), TaskFailure> {
     let (shelf, target) = (&archive.target, archive.target.target());
     let there = shelf.segments();
     let there = there.map_err(|error| ArchiveError::of(target.shown(), &error))?;
@@ -426,7 +426,7 @@ fn list(store: &Weak<Inner>, archive: &Archive) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn adopt(store: &Weak<Inner>, archive: &Archive, id: &SegmentId) -> Result<(), Trouble> {
+fn adopt(store: &Weak<Inner>, archive: &Archive, id: &SegmentId) -> Result<(), TaskFailure> {
     let label = archive.target.label(id);
     let label = label.map_err(|error| ArchiveError::of(archive.target.target().shown(), &error))?;
     let again = || {
@@ -455,7 +455,7 @@ fn adopt(store: &Weak<Inner>, archive: &Archive, id: &SegmentId) -> Result<(), T
     Ok(())
 }
 
-fn send(store: &Weak<Inner>, archive: &Archive, order: u64) -> Result<(), Trouble> {
+fn send(store: &Weak<Inner>, archive: &Archive, order: u64) -> Result<(), TaskFailure> {
     let read = {
         let Some(inner) = store.upgrade() else { return Ok(()) };
         let store = Store { inner };

@@ -20,12 +20,12 @@ pub(crate) struct Fetched {
     /// Bytes of the folder; the segment that was fetched last always stays.
     limit: u64,
     shelf: Arc<Shelf>,
-    state: Mutex<State>,
+    state: Mutex<FetchedState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FetchedState {
     files: BTreeMap<SegmentId, Kept>,
     bytes: u64,
     turn: u64,
@@ -104,7 +104,7 @@ impl Fetched {
         self.lock().counts
     }
 
-    fn kept(&self, state: &mut State, id: &SegmentId) -> Option<Arc<dyn DiskFile>> {
+    fn kept(&self, state: &mut FetchedState, id: &SegmentId) -> Option<Arc<dyn DiskFile>> {
         state.turn += 1;
         let kept = state.files.get_mut(id)?;
         kept.used = state.turn;
@@ -117,7 +117,7 @@ impl Fetched {
         None
     }
 
-    fn begin(self: &Arc<Self>, state: &mut State, id: &SegmentId) -> io::Result<Arc<OnceLock<Fetch>>> {
+    fn begin(self: &Arc<Self>, state: &mut FetchedState, id: &SegmentId) -> io::Result<Arc<OnceLock<Fetch>>> {
         let slot = Arc::<OnceLock<Fetch>>::default();
         let (here, id_of, filled) = (Arc::clone(self), id.clone(), Arc::clone(&slot));
         // Task: fetch from the archive.
@@ -182,11 +182,11 @@ impl Fetched {
         self.dir.join(format!("{}.{:010}-{:08x}.seg", id.folder, id.number, id.crc))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FetchedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn wait<'a>(&self, state: MutexGuard<'a, FetchedState>) -> MutexGuard<'a, FetchedState> {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 }
