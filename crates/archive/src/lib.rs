@@ -26,6 +26,6 @@ mod target;
 pub use error::{Flaw, TargetError, TargetFault};
 pub use label::{Checked, Label, SegmentId};
 pub use manifest::Manifest;
-pub use outgoing::{Carried, LOCAL, Outgoing, OutgoingError, Which};
+pub use outgoing::{Carried, LOCAL, Outgoing, OutgoingError, Selection};
 pub use shelf::{Kept, Shelf};
 pub use target::{Target, TargetOptions};

@@ -28,7 +28,7 @@ pub struct Outgoing {
 
 /// The recordings that are to be carried.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Which {
+pub enum Selection {
     /// All recordings: each segment goes as it is.
     All,
     /// The recordings of these runs, by their short ids: each goes in segments of its own.
@@ -56,7 +56,7 @@ impl Carried {
     ///
     /// # Errors
     /// If a folder cannot be named.
-    pub fn of(disk: &dyn Disk, library: &Library, which: &Which) -> Result<Self, OutgoingError> {
+    pub fn of(disk: &dyn Disk, library: &Library, which: &Selection) -> Result<Self, OutgoingError> {
         let mut carried = Self::default();
         let root = library.folders().first().map(|folder| folder.dir().to_path_buf()).unwrap_or_default();
         let is_store = disk.list(&root).is_ok_and(|names| names.iter().any(|name| name == STORE_LOCK));
@@ -77,13 +77,13 @@ impl Carried {
         Ok(carried)
     }
 
-    fn add(&mut self, here: &Arc<Replays>, folder: &str, sealed: SealedHere, which: &Which) {
+    fn add(&mut self, here: &Arc<Replays>, folder: &str, sealed: SealedHere, which: &Selection) {
         let runs: Vec<Option<RunId>> = match which {
-            Which::All => {
+            Selection::All => {
                 self.runs.extend(&sealed.runs);
                 vec![None]
             }
-            Which::Runs(asked) => {
+            Selection::Runs(asked) => {
                 let of_them = sealed.runs.iter().filter(|run| asked.contains(&run.short()));
                 self.runs.extend(of_them.clone());
                 of_them.map(|run| Some(*run)).collect()
@@ -130,10 +130,10 @@ impl Outgoing {
     }
 }
 
-fn wants(which: &Which, sealed: &SealedHere) -> bool {
+fn wants(which: &Selection, sealed: &SealedHere) -> bool {
     match which {
-        Which::All => true,
-        Which::Runs(asked) => sealed.runs.iter().any(|run| asked.contains(&run.short())),
+        Selection::All => true,
+        Selection::Runs(asked) => sealed.runs.iter().any(|run| asked.contains(&run.short())),
     }
 }
 

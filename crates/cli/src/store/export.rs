@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 
-use rollhouse_archive::{Carried, Kept, Manifest, Outgoing, OutgoingError, SegmentId, Shelf, Which};
+use rollhouse_archive::{Carried, Kept, Manifest, Outgoing, OutgoingError, SegmentId, Selection, Shelf};
 use rollhouse_core::RunId;
 use serde::Serialize;
 
@@ -20,9 +20,9 @@ pub(super) fn run(args: &StoreExportArgs, out: &mut Output) -> Result<Status, Fa
     let shelf = shelf(&args.to, &args.target)?;
     let source = Source::of(&args.data)?;
     let library = source.open()?;
-    let which = if args.all { Which::All } else { Which::Runs(args.runs.iter().copied().collect()) };
+    let which = if args.all { Selection::All } else { Selection::Runs(args.runs.iter().copied().collect()) };
     let carried = Carried::of(source.disk(), &library, &which).map_err(|error| outgoing_failure(&error))?;
-    if let Which::Runs(asked) = &which {
+    if let Selection::Runs(asked) = &which {
         every_run_is_there(asked, &carried.runs)?;
     }
     shelf.target().prepare().map_err(|error| target_failure(&error))?;
