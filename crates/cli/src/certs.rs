@@ -55,7 +55,12 @@ fn show(dir: &Path, json: bool, out: &mut Output) -> Result<Status, Failure> {
         let days = validity.left(now).as_secs() / 86_400;
         if json {
             let expires = rfc3339(until * 1000);
-            out.json(&Shown { of: &of, fingerprint: fingerprint.to_string(), expires, days_left: days })?;
+            out.json(&CertificateRow {
+                of: &of,
+                fingerprint: fingerprint.to_string(),
+                expires,
+                days_left: days,
+            })?;
         } else {
             writeln!(out, "{of}: holds until {} (UTC), {}", When(until * 1000), counted(days, "day"))?;
             writeln!(out, "  {fingerprint}")?;
@@ -66,7 +71,7 @@ fn show(dir: &Path, json: bool, out: &mut Output) -> Result<Status, Failure> {
 
 /// The output of `--json`; the field names are part of the interface.
 #[derive(Debug, Serialize)]
-struct Shown<'a> {
+struct CertificateRow<'a> {
     of: &'a str,
     fingerprint: String,
     expires: String,
@@ -136,7 +141,7 @@ fn revoke(args: &CertsRevokeArgs, out: &mut Output) -> Result<Status, Failure> {
     revoked.write(&path).map_err(|error| cannot_write(&path, &error))?;
     if args.json {
         let (role, name) = (args.role.word(), args.name.as_str());
-        out.json(&ShownRevoked { role, name, until: rfc3339(now.as_secs() * 1000) })?;
+        out.json(&RevokedRow { role, name, until: rfc3339(now.as_secs() * 1000) })?;
         return Ok(Status::Done);
     }
     say(&format!("the certificates that the {certified} has had until now are revoked"));
@@ -154,7 +159,7 @@ fn revoked(args: &CertsRevokedArgs, out: &mut Output) -> Result<Status, Failure>
     let mut table = Table::new(&[("ROLE", Align::Left), ("NAME", Align::Left), ("UNTIL (UTC)", Align::Left)]);
     for (role, name, until) in revoked.iter() {
         if args.json {
-            out.json(&ShownRevoked { role, name, until: rfc3339(until.saturating_mul(1000)) })?;
+            out.json(&RevokedRow { role, name, until: rfc3339(until.saturating_mul(1000)) })?;
         } else {
             table.row(vec![role.to_owned(), name.to_owned(), When(until.saturating_mul(1000)).to_string()]);
         }
@@ -167,7 +172,7 @@ fn revoked(args: &CertsRevokedArgs, out: &mut Output) -> Result<Status, Failure>
 
 /// The output of `--json`; the field names are part of the interface.
 #[derive(Debug, Serialize)]
-struct ShownRevoked<'a> {
+struct RevokedRow<'a> {
     role: &'a str,
     name: &'a str,
     until: String,

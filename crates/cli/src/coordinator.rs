@@ -142,13 +142,13 @@ pub(crate) type Again = Box<dyn Fn(SocketAddr, u64) -> Result<Coordinator, Failu
 /// running --a node knows a greater term, the folder is new--> stopped --> running   of a term that is greater still
 /// ```
 pub(crate) struct CoordinatorWatch {
-    state: Mutex<State>,
+    state: Mutex<CoordinatorWatchState>,
     again: Again,
     address: SocketAddr,
     began: Instant,
 }
 
-struct State {
+struct CoordinatorWatchState {
     /// The coordinator; `None` while it is being restarted or stopped.
     running: Option<Coordinator>,
     back_off: BackOff,
@@ -168,7 +168,7 @@ impl CoordinatorWatch {
     pub(crate) fn new(coordinator: Coordinator, again: Again) -> Self {
         let address = coordinator.address();
         let back_off = BackOff::new(coordinator.term());
-        let state = State {
+        let state = CoordinatorWatchState {
             running: Some(coordinator),
             back_off,
             credentials: CredentialsWatch::default(),
@@ -187,7 +187,7 @@ impl CoordinatorWatch {
         self.learn_term();
         let (failed, least_term) = {
             let mut state = self.state();
-            let State { running, credentials, dropped, .. } = &mut *state;
+            let CoordinatorWatchState { running, credentials, dropped, .. } = &mut *state;
             if let Some(coordinator) = running {
                 let lines = credentials.look(coordinator.identity(), Some(coordinator.tokens()));
                 lines.iter().for_each(|(level, line)| logging::line(*level, line));
@@ -255,7 +255,7 @@ impl CoordinatorWatch {
     }
 
     /// Decides when it is restarted.
-    fn note(&self, state: &mut State, what: &str) {
+    fn note(&self, state: &mut CoordinatorWatchState, what: &str) {
         match state.back_off.failed(self.began.elapsed()) {
             RestartDecision::RetryAfter(wait) => {
                 error!("{what}; it is made anew in {} ms", wait.as_millis());
@@ -294,7 +294,7 @@ impl CoordinatorWatch {
         self.state().running.as_ref()?.figures()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CoordinatorWatchState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -18,7 +18,7 @@ use crate::certs::private_folder;
 use crate::connect;
 use crate::failure::{Failure, Status};
 use crate::service::{self, PROGRAM};
-use crate::signals::Asked;
+use crate::signals::ServiceSignals;
 
 /// The source of a node's certificate.
 pub(crate) enum Standing {
@@ -58,7 +58,7 @@ pub(crate) fn standing(config: &NodeConfig) -> Result<Standing, Failure> {
 pub(crate) fn identity(
     config: &NodeConfig,
     standing: Standing,
-    asked: &Asked,
+    asked: &ServiceSignals,
 ) -> Result<Option<NodeIdentity>, Failure> {
     let found = match standing {
         Standing::Certified => {
@@ -126,7 +126,7 @@ fn join(
     folder: &JoinedFolder,
     address: &Address,
     coordinator: &str,
-    asked: &Asked,
+    asked: &ServiceSignals,
 ) -> Result<bool, Failure> {
     let usage = |what: &str| Err(Failure::new(Status::Usage, what).hint(FORM));
     let Some(token) = &address.token else { return usage("the connection string to join by has no token") };
@@ -192,7 +192,7 @@ fn pause(error: &JoinError, failures: u32) -> Duration {
     pause + (pause / 4).mul_f64((split_mix64(seed) % 1000) as f64 / 1000.0)
 }
 
-async fn until_asked(asked: &Asked) {
+async fn until_asked(asked: &ServiceSignals) {
     while !asked.wants_end() {
         tokio::time::sleep(LOOK_EVERY).await;
     }

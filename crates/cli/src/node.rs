@@ -158,10 +158,10 @@ pub(crate) struct NodeWatch {
     figures: Arc<NodeFigures>,
     effective: Effective,
     capacity: u32,
-    state: Mutex<State>,
+    state: Mutex<NodeWatchState>,
 }
 
-struct State {
+struct NodeWatchState {
     /// The node; `None` once it is being stopped.
     running: Option<ClusterNode>,
     /// The state of its link at the last look.
@@ -181,7 +181,7 @@ impl NodeWatch {
         let (figures, effective) = (Arc::clone(node.figures()), node.effective());
         let (link, health) = (LinkState::Dialling, PartsHealth::default());
         let credentials = CredentialsWatch::of_node(node.renews());
-        let state = Mutex::new(State {
+        let state = Mutex::new(NodeWatchState {
             link,
             health,
             unfit: None,
@@ -196,7 +196,7 @@ impl NodeWatch {
     /// drained or does not work any more: then it can only end.
     pub(crate) fn look(&self) -> bool {
         let mut state = self.state();
-        let State { running, credentials, .. } = &mut *state;
+        let NodeWatchState { running, credentials, .. } = &mut *state;
         let Some(node) = running else { return true };
         let lines = credentials.look(node.identity(), None);
         lines.iter().for_each(|(level, line)| logging::line(*level, line));
@@ -288,7 +288,7 @@ impl NodeWatch {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, NodeWatchState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -40,7 +40,7 @@ pub(crate) fn run(args: &PlayEnvArgs, out: &mut Output) -> Result<Status, Failur
         OneLane::new(&entry, config, recording, run).map_err(|error| Failure::of(Status::Failed, &error))?;
     lane.begin().map_err(|error| Failure::of(Status::Failed, &error))?;
     let about = format!("played by hand, seed {seed}, recorded in {}", dir.display());
-    let sitting = Sitting { entry: &entry, spec: entry.spec(), about: &about, can_begin_anew: true };
+    let sitting = GameSetup { entry: &entry, spec: entry.spec(), about: &about, can_begin_anew: true };
     let (count, played) = sitting.play(lane, recorder, &args.hand)?;
     print(&played, count, &format!("{}, seed {seed}", entry.spec().id), &dir, out)?;
     Ok(Status::Done)
@@ -67,7 +67,7 @@ pub(crate) fn refuse_terminal() -> Result<(), Failure> {
 }
 
 /// A game that is about to be played.
-pub(crate) struct Sitting<'a> {
+pub(crate) struct GameSetup<'a> {
     pub(crate) entry: &'a EnvEntry,
     pub(crate) spec: &'a EnvSpec,
     /// The line about the game on the screen.
@@ -75,7 +75,7 @@ pub(crate) struct Sitting<'a> {
     pub(crate) can_begin_anew: bool,
 }
 
-impl Sitting<'_> {
+impl GameSetup<'_> {
     /// Plays the game to its end, and returns how many episodes that were, and the last of them.
     pub(crate) fn play(
         &self,

@@ -16,7 +16,7 @@ use tracing::info;
 use crate::failure::{Failure, Status};
 use crate::logging::Logging;
 use crate::manager::Manager;
-use crate::signals::Asked;
+use crate::signals::ServiceSignals;
 
 /// Loads the identity in the files of a service; they are read again when they change.
 pub(crate) fn identity(tls: &Tls, data: &Path, role: &str) -> Result<Arc<Identity>, Failure> {
@@ -79,7 +79,7 @@ pub(crate) fn serve_metrics(
 /// every tenth of a second. During the wait the manager that started the process is told that it serves and, while all
 /// of `healths` say so, that it lives.
 pub(crate) fn until_ended(
-    asked: &Asked,
+    asked: &ServiceSignals,
     logging: &Logging,
     healths: &[&dyn Health],
     mut over: impl FnMut() -> bool,

@@ -11,12 +11,12 @@ use crate::failure::{Failure, Status};
 
 /// The flags that signals to a service raise.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ServiceSignals {
     end: Arc<AtomicBool>,
     reread: Arc<AtomicBool>,
 }
 
-impl Asked {
+impl ServiceSignals {
     /// Returns whether it is to end.
     pub(crate) fn wants_end(&self) -> bool {
         self.end.load(Ordering::Relaxed)
@@ -30,11 +30,11 @@ impl Asked {
 
 /// Catches signals as [`ending`] does, for services: they outlive the terminal from which they were started, and
 /// signals with which many services reopen their files do not end them.
-pub(crate) fn of_service() -> Result<Asked, Failure> {
+pub(crate) fn of_service() -> Result<ServiceSignals, Failure> {
     for signal in [SIGUSR1, SIGUSR2] {
         catch(signal)?;
     }
-    Ok(Asked { reread: catch(SIGHUP)?, end: ending()? })
+    Ok(ServiceSignals { reread: catch(SIGHUP)?, end: ending()? })
 }
 
 /// Makes a signal raise a flag and do nothing else; by default it ends the process.

@@ -30,10 +30,10 @@ pub(crate) fn write(
     watch: &mut Watch<'_>,
 ) -> Result<(), ExportError> {
     let length = episode.info.length;
-    let (mut shown, missing) = Shown::new(settings, registry, episode)?;
+    let (mut shown, missing) = PageContent::new(settings, registry, episode)?;
     let mut film = match &mut shown {
-        Shown::Pictures(pictures) => Some(Film::of(pictures, length)?),
-        Shown::Values(_) => None,
+        PageContent::Pictures(pictures) => Some(Film::of(pictures, length)?),
+        PageContent::Values(_) => None,
     };
     write_begin(&episode.info, out)?;
     let columns = Columns::of(&episode.info.run.spec);
@@ -71,13 +71,13 @@ pub(crate) fn write(
 }
 
 /// The parts of an episode's steps that the page shows.
-enum Shown<'a> {
+enum PageContent<'a> {
     Pictures(Box<Pictures<'a>>),
     /// Values only: there is no picture.
     Values(Box<Seeker<'a>>),
 }
 
-impl<'a> Shown<'a> {
+impl<'a> PageContent<'a> {
     /// Chooses all that can be shown of an episode, and returns why there is no picture if there is none.
     fn new(
         settings: &Settings,

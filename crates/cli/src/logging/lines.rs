@@ -50,7 +50,7 @@ where
         if self.as_json.load(Ordering::Relaxed) {
             return self.json.format_event(context, out, event);
         }
-        let mut said = Said::default();
+        let mut said = LineText::default();
         event.record(&mut said);
         for span in context.event_scope().into_iter().flat_map(|scope| scope.from_root()) {
             if let Some(fields) = span.extensions().get::<FormattedFields<JsonFields>>() {
@@ -65,7 +65,7 @@ where
 
 /// Returns the message of an event without its fields.
 pub(super) fn message(event: &Event<'_>) -> String {
-    let mut said = Said::default();
+    let mut said = LineText::default();
     event.record(&mut said);
     said.message
 }
@@ -82,12 +82,12 @@ const fn word(level: Level) -> &'static str {
 
 /// A sentence and further values. Values that stand in the sentence are not repeated.
 #[derive(Debug, Default)]
-struct Said {
+struct LineText {
     message: String,
     fields: Vec<(String, String)>,
 }
 
-impl Said {
+impl LineText {
     /// Adds the fields of a span, which are an object of JSON.
     fn add(&mut self, object: &str) {
         let fields = serde_json::from_str::<Map<String, Value>>(object).unwrap_or_default();
@@ -105,7 +105,7 @@ impl Said {
     }
 }
 
-impl Visit for Said {
+impl Visit for LineText {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.put(field, value.to_owned());
     }
@@ -115,7 +115,7 @@ impl Visit for Said {
     }
 }
 
-impl fmt::Display for Said {
+impl fmt::Display for LineText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_plain(f, &self.message)?;
         for (name, value) in self.fields.iter().filter(|(_, value)| !self.message.contains(value)) {
@@ -137,7 +137,7 @@ mod tests {
 
     fn said(message: &str, fields: &[(&str, &str)]) -> String {
         let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        Said { message: message.to_owned(), fields: fields.collect() }.to_string()
+        LineText { message: message.to_owned(), fields: fields.collect() }.to_string()
     }
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn fields_of_a_span_stand_behind_the_sentence() {
-        let mut said = Said { message: "opened".to_owned(), fields: Vec::new() };
+        let mut said = LineText { message: "opened".to_owned(), fields: Vec::new() };
         said.add(r#"{"call":"k3f9q2tz","lanes":3}"#);
         assert_eq!(said.to_string(), "opened call=k3f9q2tz lanes=3");
     }

@@ -34,7 +34,7 @@ pub(super) fn run(args: &PruneArgs, out: &mut Output) -> Result<Status, Failure>
     let done = if args.yes { prune(&disk, &data, &rules) } else { plan_prune(&disk, &data, &rules) };
     let plan = done.map_err(prune_failure)?;
     if args.json {
-        out.json(&Shown::of(&plan, args.yes))?;
+        out.json(&PruneResult::of(&plan, args.yes))?;
     } else {
         print(&plan, &data, args.yes, out)?;
     }
@@ -130,7 +130,7 @@ fn prune_failure(error: PruneError) -> Failure {
 
 /// The output of `--json`; the field names are part of the interface.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct PruneResult {
     done: bool,
     episodes: u64,
     segments: u64,
@@ -142,7 +142,7 @@ struct Shown {
     busy: Vec<PathBuf>,
 }
 
-impl Shown {
+impl PruneResult {
     fn of(plan: &PrunePlan, done: bool) -> Self {
         let sum = plan.sum();
         Self {

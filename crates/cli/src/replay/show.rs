@@ -24,7 +24,7 @@ pub(super) fn run(args: &ShowArgs, out: &mut Output) -> Result<Status, Failure> 
     let label = ShownLabel::of(labels.of(&EpisodeKey::of(&found.info)));
     let folder = source.subfolder(found.folder.dir());
     if args.json {
-        out.json(&Shown::of(&found.info, folder, label))?;
+        out.json(&EpisodeDetails::of(&found.info, folder, label))?;
     } else {
         print(&found.info, folder, &label, out)?;
     }
@@ -33,7 +33,7 @@ pub(super) fn run(args: &ShowArgs, out: &mut Output) -> Result<Status, Failure> 
 
 /// The output of `--json` beside the fields of `replay ls`.
 #[derive(Debug, Serialize)]
-struct Shown<'a> {
+struct EpisodeDetails<'a> {
     #[serde(flatten)]
     listed: Listed<'a>,
     run: String,
@@ -61,7 +61,7 @@ struct ShownStart {
     half: Option<u32>,
 }
 
-impl<'a> Shown<'a> {
+impl<'a> EpisodeDetails<'a> {
     fn of(info: &'a EpisodeInfo, folder: Option<String>, label: ShownLabel) -> Self {
         Self {
             listed: Listed { label, ..Listed::of(info) },

@@ -151,7 +151,7 @@ where
     P: SpanProcessor + 'static,
 {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
-        let mut said = Said::default();
+        let mut said = SpanText::default();
         attributes.record(&mut said);
         let (Some(call), Some(span)) = (said.call, context.span(id)) else { return };
         if attributes.metadata().name() == SPAN {
@@ -170,7 +170,7 @@ where
         let Some(span) = context.span(id) else { return };
         let mut extensions = span.extensions_mut();
         let Some(under_way) = extensions.get_mut::<UnderWay>() else { return };
-        let mut said = Said::default();
+        let mut said = SpanText::default();
         values.record(&mut said);
         under_way.error = said.error.or(under_way.error.take());
     }
@@ -183,7 +183,7 @@ where
                 under_way.events.dropped_count = under_way.events.dropped_count.saturating_add(1);
                 return;
             }
-            let mut said = Said::default();
+            let mut said = SpanText::default();
             event.record(&mut said);
             let level = word(*event.metadata().level());
             let attributes = vec![KeyValue::new("level", level)];
@@ -215,7 +215,7 @@ fn ids_of(call: &str) -> (TraceId, SpanId) {
 
 /// The values of a span or an event, each cut to [`MAX_VALUE_BYTES`].
 #[derive(Debug, Default)]
-struct Said {
+struct SpanText {
     call: Option<String>,
     request: String,
     side: String,
@@ -223,7 +223,7 @@ struct Said {
     message: String,
 }
 
-impl Visit for Said {
+impl Visit for SpanText {
     fn record_str(&mut self, field: &Field, value: &str) {
         let value = value[..value.floor_char_boundary(MAX_VALUE_BYTES)].to_owned();
         match field.name() {

@@ -55,7 +55,7 @@ fn harmless(json: &str) -> String {
 
 /// The facts for the script; it knows the field names.
 #[derive(Debug, Serialize)]
-struct Told<'a> {
+struct ScriptFacts<'a> {
     facts: Vec<(&'static str, Fact)>,
     /// Number of steps of the episode.
     length: u64,
@@ -102,12 +102,12 @@ struct ToldTimeline {
 }
 
 impl Page<'_> {
-    fn told(&self) -> Told<'_> {
+    fn told(&self) -> ScriptFacts<'_> {
         let hex = |[red, green, blue]: &[u8; 3]| format!("{red:02x}{green:02x}{blue:02x}");
         let palette = self.film.map(|film| film.palette().colours().iter().map(hex).collect());
         let size = self.film.map(|film| (film.size().width(), film.size().height()));
         let buckets = self.seeker.timeline().buckets();
-        Told {
+        ScriptFacts {
             facts: self.facts(),
             length: self.episode.info.length,
             steps: self.steps,
