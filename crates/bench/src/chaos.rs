@@ -24,7 +24,7 @@ use serde::Serialize;
 
 use self::audit::{Audit, Held};
 use self::links::Links;
-use self::plan::{Blow, Cut, Fault, Harm, Link, Plan, Target};
+use self::plan::{Cut, Fault, Harm, Link, Plan, ProcessFault, Target};
 use self::processes::Processes;
 use self::report::{ChaosResult, Compared, Leaked};
 use self::trainer::{Ended, Fill, Progress, Seen, Trainer};
@@ -81,7 +81,7 @@ fn measure(args: &ChaosArgs, folder: &Path) -> Result<ChaosResult, Failure> {
     let progress = Progress::default();
     let (storm, played) = thread::scope(|scope| {
         let playing = scope.spawn(|| trainer.play(&progress));
-        let mut hit = Hit { processes: &mut processes, links: &mut links, trainers: &mut trainers };
+        let mut hit = FaultTargets { processes: &mut processes, links: &mut links, trainers: &mut trainers };
         let storm = Storm::new(args, &progress).rage(&mut hit);
         progress.end.store(true, Ordering::Relaxed);
         (storm, playing.join())
@@ -293,7 +293,7 @@ struct Faults {
 }
 
 /// The processes and links to which faults happen.
-struct Hit<'a> {
+struct FaultTargets<'a> {
     processes: &'a mut Processes,
     links: &'a mut Links,
     trainers: &'a mut Trainers,
@@ -319,7 +319,7 @@ impl<'a> Storm<'a> {
 
     /// Steps undisturbed for a while, then makes faults happen until there were enough for long enough, and waits until
     /// everything that they hit runs again.
-    fn rage(mut self, hit: &mut Hit<'_>) -> Result<Self, Failure> {
+    fn rage(mut self, hit: &mut FaultTargets<'_>) -> Result<Self, Failure> {
         let quarter = Duration::from_secs(15 * u64::from(self.args.minutes));
         let calm = quarter.clamp(LEAST_CALM, MOST_CALM);
         self.began = Instant::now();
@@ -361,10 +361,10 @@ impl<'a> Storm<'a> {
 
     /// Does what is due at this moment. Returns whether nothing is wrong except what the trainer has yet to recover
     /// from.
-    fn turn(&mut self, hit: &mut Hit<'_>) -> Result<(Instant, bool), Failure> {
+    fn turn(&mut self, hit: &mut FaultTargets<'_>) -> Result<(Instant, bool), Failure> {
         thread::sleep(TURN);
         let now = Instant::now();
-        let Hit { processes, links, trainers } = hit;
+        let FaultTargets { processes, links, trainers } = hit;
         trainers.turn(now)?;
         let whole = links.turn(now);
         let well = processes.turn(now)? && whole;
@@ -403,9 +403,9 @@ impl<'a> Storm<'a> {
     }
 
     /// Makes a fault happen, if its target is well. Returns whether it happened.
-    fn strike(&mut self, hit: &mut Hit<'_>, fault: Fault, now: Instant) -> Result<bool, Failure> {
+    fn strike(&mut self, hit: &mut FaultTargets<'_>, fault: Fault, now: Instant) -> Result<bool, Failure> {
         let until = now + fault.lasts;
-        let Hit { processes, links, trainers } = hit;
+        let FaultTargets { processes, links, trainers } = hit;
         let (counter, kind, node) = match fault.harm {
             Harm::Trainer(index) => {
                 let playing = trainers.is_playing(index)?;
@@ -417,7 +417,7 @@ impl<'a> Storm<'a> {
             }
             Harm::Link(link, _) if !links.is_whole(link) => return Ok(false),
             Harm::Process(target, _) if !processes.is_up(target) => return Ok(false),
-            Harm::Process(target, Blow::Fill) if !processes.has_room(target) => return Ok(false),
+            Harm::Process(target, ProcessFault::Fill) if !processes.has_room(target) => return Ok(false),
             Harm::Link(link, cut) => {
                 links.cut(link, cut, until);
                 let counter = match cut {
@@ -431,20 +431,22 @@ impl<'a> Storm<'a> {
                 let is_node = matches!(target, Target::Node(_));
                 let faults = &mut self.faults;
                 let (counter, kind) = match (is_node, blow) {
-                    (true, Blow::Kill) => (&mut faults.node_killed, Kind::Kill),
-                    (true, Blow::Pause) => (&mut faults.node_paused, Kind::Pause),
-                    (true, Blow::Fill) => (&mut faults.node_disk_full, Kind::Fill),
-                    (false, Blow::Kill) => (&mut faults.coordinator_killed, Kind::Kill),
-                    (false, Blow::Pause) => (&mut faults.coordinator_paused, Kind::Pause),
-                    (false, Blow::Fill) => (&mut faults.coordinator_disk_full, Kind::Fill),
+                    (true, ProcessFault::Kill) => (&mut faults.node_killed, Kind::Kill),
+                    (true, ProcessFault::Pause) => (&mut faults.node_paused, Kind::Pause),
+                    (true, ProcessFault::Fill) => (&mut faults.node_disk_full, Kind::Fill),
+                    (false, ProcessFault::Kill) => (&mut faults.coordinator_killed, Kind::Kill),
+                    (false, ProcessFault::Pause) => (&mut faults.coordinator_paused, Kind::Pause),
+                    (false, ProcessFault::Fill) => (&mut faults.coordinator_disk_full, Kind::Fill),
                 };
-                if let (Some(node), Blow::Kill | Blow::Fill) = (processes.name(target), blow) {
-                    trainers.harmed(node, if blow == Blow::Fill { fault.lasts } else { Duration::ZERO });
+                if let (Some(node), ProcessFault::Kill | ProcessFault::Fill) = (processes.name(target), blow)
+                {
+                    trainers
+                        .harmed(node, if blow == ProcessFault::Fill { fault.lasts } else { Duration::ZERO });
                 }
                 match blow {
-                    Blow::Kill => processes.kill(target, until),
-                    Blow::Pause => processes.pause(target, until),
-                    Blow::Fill => {
+                    ProcessFault::Kill => processes.kill(target, until),
+                    ProcessFault::Pause => processes.pause(target, until),
+                    ProcessFault::Fill => {
                         if let Some(node) = processes.name(target) {
                             let fill = Fill { node: node.to_owned(), from: now, until: None };
                             self.progress.fills().push(fill);

@@ -15,7 +15,7 @@ pub(super) enum Target {
 
 /// A fault of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Blow {
+pub(super) enum ProcessFault {
     /// The process gets SIGKILL; it is started again afterwards.
     Kill,
     /// The process gets SIGSTOP, and SIGCONT afterwards.
@@ -45,7 +45,7 @@ pub(super) enum Cut {
 /// The harm that a fault does, and its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Harm {
-    Process(Target, Blow),
+    Process(Target, ProcessFault),
     /// A trainer's process is killed, by its index among them; another one follows it afterwards.
     Trainer(usize),
     Link(Link, Cut),
@@ -77,9 +77,9 @@ impl fmt::Display for Fault {
         match self.harm {
             Harm::Process(target, blow) => {
                 let blow = match blow {
-                    Blow::Kill => "killed",
-                    Blow::Pause => "paused",
-                    Blow::Fill => "without disk",
+                    ProcessFault::Kill => "killed",
+                    ProcessFault::Pause => "paused",
+                    ProcessFault::Fill => "without disk",
                 };
                 match target {
                     Target::Coordinator => write!(f, "coordinator {blow}")?,
@@ -116,20 +116,20 @@ impl Plan {
         let target = if on_coordinator { Target::Coordinator } else { Target::Node(node) };
         let kind = self.below(100);
         let harm = if kind < PAUSE_PERCENT {
-            Harm::Process(target, Blow::Pause)
+            Harm::Process(target, ProcessFault::Pause)
         } else if kind < PAUSE_PERCENT + FILL_PERCENT {
-            Harm::Process(target, Blow::Fill)
+            Harm::Process(target, ProcessFault::Fill)
         } else if kind < PAUSE_PERCENT + FILL_PERCENT + CUT_PERCENT {
             Harm::Link(self.link(node), self.cut())
         } else if kind < PAUSE_PERCENT + FILL_PERCENT + CUT_PERCENT + TRAINER_PERCENT {
             Harm::Trainer(self.below(self.trainers) as usize)
         } else {
-            Harm::Process(target, Blow::Kill)
+            Harm::Process(target, ProcessFault::Kill)
         };
         let long = self.below(100) < LONG_PERCENT;
         let lasts = if long { LEAST_LONG + self.below(SPREAD_LONG) } else { self.below(MOST_SHORT) };
         // A disk that is full for a moment is not noticed: it is synced once a second.
-        let least = if matches!(harm, Harm::Process(_, Blow::Fill)) { LEAST_FILL } else { 0 };
+        let least = if matches!(harm, Harm::Process(_, ProcessFault::Fill)) { LEAST_FILL } else { 0 };
         let lasts = Duration::from_millis(least + lasts);
         let alone = self.below(100) >= TOGETHER_PERCENT;
         let rest = Duration::from_millis(LEAST_REST + self.below(SPREAD_REST));
@@ -188,7 +188,7 @@ mod tests {
         assert_ne!(faults, draw(8));
         let drawn = |harm| faults.iter().any(|fault| fault.harm == harm);
         for target in [Target::Coordinator, Target::Node(0), Target::Node(1), Target::Node(2)] {
-            for blow in [Blow::Kill, Blow::Pause, Blow::Fill] {
+            for blow in [ProcessFault::Kill, ProcessFault::Pause, ProcessFault::Fill] {
                 assert!(drawn(Harm::Process(target, blow)), "{target:?} {blow:?}");
             }
         }
@@ -207,7 +207,7 @@ mod tests {
         }
         let kills = faults
             .iter()
-            .filter(|fault| matches!(fault.harm, Harm::Process(_, Blow::Kill) | Harm::Trainer(_)))
+            .filter(|fault| matches!(fault.harm, Harm::Process(_, ProcessFault::Kill) | Harm::Trainer(_)))
             .count();
         assert!(kills * 2 > faults.len(), "most of them are kills: {kills}");
         assert!(faults.iter().any(|fault| fault.lasts > Duration::from_secs(5)));

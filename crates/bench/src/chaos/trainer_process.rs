@@ -27,7 +27,7 @@ pub(super) const TRAINER_LANES: u32 = 16;
 
 /// A line that such a process prints.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Said {
+pub(super) enum TrainerLine {
     Pool { id: RunId, at_ms: u64 },
     Begun { lane: usize, number: u64 },
     Episode(SeenEpisode),
@@ -48,7 +48,7 @@ pub(super) struct SeenEpisode {
     pub(super) node: String,
 }
 
-impl Said {
+impl TrainerLine {
     /// Reads a whole line; `None` if it is another line of the process.
     pub(super) fn parse(line: &str) -> Option<Self> {
         let mut words = line.split(' ');
@@ -92,7 +92,7 @@ pub(crate) fn train(args: &ChaosTrainerArgs) -> Result<Status, Failure> {
     let cluster = connect(connection.trim())?;
     let mut pool = open(&cluster)?;
     let mut said = String::new();
-    Said::Pool { id: pool.id(), at_ms: now_ms() }.put(&mut said);
+    TrainerLine::Pool { id: pool.id(), at_ms: now_ms() }.put(&mut said);
     say(&mut said)?;
     pool.reset(&Reset::seeded(SEED, pool.lanes())).map_err(failed)?;
     let mut open = vec![(0, 0, 0.0); pool.lanes()];
@@ -138,7 +138,7 @@ fn step(pool: &mut Pool, turn: u64, open: &mut [(u64, u64, f64)], said: &mut Str
         if frame.reset()[lane] == 0 {
             (*length, *total_reward) = (*length + 1, *total_reward + frame.rewards()[lane]);
             if *length == 1 {
-                Said::Begun { lane, number: *number }.put(said);
+                TrainerLine::Begun { lane, number: *number }.put(said);
             }
         }
         if frame.terminated()[lane] | frame.truncated()[lane] != 0 {
@@ -151,7 +151,7 @@ fn step(pool: &mut Pool, turn: u64, open: &mut [(u64, u64, f64)], said: &mut Str
         let node = pool.sessions().find(|(_, lanes)| lanes.contains(&lane));
         let node = node.map_or("-", |(node, _)| node).to_owned();
         let seen = SeenEpisode { lane, number, length, total_reward, asked_ms, at_ms, node };
-        Said::Episode(seen).put(said);
+        TrainerLine::Episode(seen).put(said);
     }
     Ok(())
 }
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn what_a_trainer_says_is_understood_and_half_a_line_or_another_is_not() {
-        let pool = Said::Pool { id: RunId::generate(), at_ms: 1_763_841_000_000 };
+        let pool = TrainerLine::Pool { id: RunId::generate(), at_ms: 1_763_841_000_000 };
         let episode = SeenEpisode {
             lane: 3,
             number: 17,
@@ -192,14 +192,14 @@ mod tests {
             at_ms: 1_763_841_002_345,
             node: "node-1".to_owned(),
         };
-        for said in [pool, Said::Begun { lane: 3, number: 17 }, Said::Episode(episode)] {
+        for said in [pool, TrainerLine::Begun { lane: 3, number: 17 }, TrainerLine::Episode(episode)] {
             let mut line = String::new();
             said.put(&mut line);
             let line = line.trim_end();
-            assert_eq!(Said::parse(line), Some(said));
+            assert_eq!(TrainerLine::parse(line), Some(said));
             let (half, _) = line.rsplit_once(' ').unwrap();
-            assert_eq!(Said::parse(half), None);
+            assert_eq!(TrainerLine::parse(half), None);
         }
-        assert_eq!(Said::parse("error: 127.0.0.1:1 did not answer"), None);
+        assert_eq!(TrainerLine::parse("error: 127.0.0.1:1 did not answer"), None);
     }
 }

@@ -20,7 +20,7 @@ use super::audit::{Entry, Stored, finished_of};
 use super::failed;
 use super::processes::{log_of, spawn};
 use super::trainer::FOUND_WITHIN;
-use super::trainer_process::{Said, SeenEpisode, now_ms};
+use super::trainer_process::{SeenEpisode, TrainerLine, now_ms};
 use crate::itself;
 
 /// The processes. Killed when dropped.
@@ -193,7 +193,7 @@ pub(super) struct Lives {
 }
 
 /// The lines that a killed trainer printed.
-struct Testimony {
+struct TrainerLog {
     pool: RunId,
     got_ms: u64,
     killed_ms: u64,
@@ -228,22 +228,22 @@ impl Lives {
 
 impl Life {
     /// Reads its lines; `None` if it was killed before it had a pool.
-    fn testimony(&self) -> Result<Option<Testimony>, Failure> {
+    fn testimony(&self) -> Result<Option<TrainerLog>, Failure> {
         let mut said = said_in(&self.log)?;
-        let Some(Said::Pool { id, at_ms }) = said.next() else { return Ok(None) };
+        let Some(TrainerLine::Pool { id, at_ms }) = said.next() else { return Ok(None) };
         let (mut episodes, mut begun) = (Vec::new(), BTreeSet::new());
         for said in said {
             match said {
-                Said::Episode(episode) => episodes.push(episode),
-                Said::Begun { lane, number } => drop(begun.insert((lane, number))),
-                Said::Pool { .. } => {}
+                TrainerLine::Episode(episode) => episodes.push(episode),
+                TrainerLine::Begun { lane, number } => drop(begun.insert((lane, number))),
+                TrainerLine::Pool { .. } => {}
             }
         }
-        Ok(Some(Testimony { pool: id, got_ms: at_ms, killed_ms: self.killed_ms, episodes, begun }))
+        Ok(Some(TrainerLog { pool: id, got_ms: at_ms, killed_ms: self.killed_ms, episodes, begun }))
     }
 }
 
-impl Testimony {
+impl TrainerLog {
     fn compare(&self, entries: &[Entry], lanes: usize, harms: &[NodeHarm], audit: &mut TrainersAudit) {
         let mut stored: BTreeMap<(usize, u64), Vec<Stored>> = BTreeMap::new();
         for episode in finished_of(entries, self.pool) {
@@ -324,10 +324,10 @@ impl NodeHarm {
 }
 
 /// Reads the lines that a trainer printed, in order; the last line may have been cut off.
-fn said_in(log: &Path) -> Result<impl Iterator<Item = Said>, Failure> {
+fn said_in(log: &Path) -> Result<impl Iterator<Item = TrainerLine>, Failure> {
     let said = fs::read_to_string(log).map_err(failed)?;
     let whole = said.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-    let said: Vec<Said> = whole.filter_map(|line| Said::parse(line.trim_end())).collect();
+    let said: Vec<TrainerLine> = whole.filter_map(|line| TrainerLine::parse(line.trim_end())).collect();
     Ok(said.into_iter())
 }
 
@@ -359,7 +359,7 @@ mod tests {
     }
 
     fn audit(episodes: &[SeenEpisode], entries: &[Entry], harms: &[NodeHarm]) -> TrainersAudit {
-        let testimony = Testimony {
+        let testimony = TrainerLog {
             pool: RunId::from_u128(7),
             got_ms: 0,
             killed_ms: KILLED,
