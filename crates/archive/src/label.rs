@@ -204,13 +204,13 @@ impl Label {
             Some(labelled) => {
                 let object = id.aside_object();
                 let bytes = self.check_bytes(&object, (labelled.bytes, &labelled.crc32c), aside)?;
-                let damaged = |_| Flaw::Content { object, what: "it is no list of episodes" };
+                let damaged = |_| Flaw::Content { object, what: "it is not a list of episodes" };
                 SetAside::decode(&bytes).map_err(damaged)?
             }
         };
         let flaw = |what| Flaw::Content { object: id.segment_object(), what };
         let checked = Checked::of(&id.folder, id.number, bytes, aside);
-        let checked = checked.ok_or_else(|| flaw("it is no whole segment of that number"))?;
+        let checked = checked.ok_or_else(|| flaw("it is not a whole segment with that number"))?;
         if Self::of(&checked) != *self {
             return Err(flaw("its label says something else of what is in it"));
         }

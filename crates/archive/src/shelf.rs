@@ -129,7 +129,7 @@ impl Shelf {
         let object = id.label_object();
         let Some(text) = self.label_text(id)? else { return Ok(Err(Flaw::Missing { object })) };
         let Some(label) = Label::decode(id, &text) else {
-            return Ok(Err(Flaw::Content { object, what: "it is no label of that segment" }));
+            return Ok(Err(Flaw::Content { object, what: "it is not a label of that segment" }));
         };
         if label.bytes > MAX_SEGMENT_BYTES {
             return Ok(Err(Flaw::Content { object, what: "no segment has so many bytes" }));

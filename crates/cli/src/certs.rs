@@ -91,7 +91,7 @@ fn init(args: &CertsInitArgs, out: &mut Output) -> Result<Status, Failure> {
     let dir = args.dir.display();
     say(&format!("made the authority {}", authority.fingerprint()));
     say(&format!("  {dir}/ca.pem  for everybody"));
-    say(&format!("  {dir}/ca.key  for whoever issues certificates, and nobody else"));
+    say(&format!("  {dir}/ca.key  for those who issue certificates, and nobody else"));
     say("next: a certificate each for the coordinator and the nodes, in the folder tls of their data folder");
     say(&format!(
         "  rollhouse certs issue --dir {dir} --role coordinator --name main --output rollhouse-coordinator/tls"
@@ -123,7 +123,10 @@ fn issuer(args: &CertsIssuerArgs, out: &mut Output) -> Result<Status, Failure> {
 fn revoke(args: &CertsRevokeArgs, out: &mut Output) -> Result<Status, Failure> {
     existing(&args.folder.data)?;
     if !is_name(&args.name) {
-        return Err(Failure::new(Status::Usage, format_args!("`{}` is no name of a certificate", args.name)));
+        return Err(Failure::new(
+            Status::Usage,
+            format_args!("`{}` is not a name that a certificate can have", args.name),
+        ));
     }
     let path = args.folder.data.join(REVOKED);
     if let Some(folder) = path.parent() {

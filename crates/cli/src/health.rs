@@ -102,7 +102,7 @@ fn ask(address: SocketAddr, path: &str) -> io::Result<Answer> {
     let mut answer = Vec::new();
     stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer)?;
     parse(&String::from_utf8_lossy(&answer)).ok_or_else(|| {
-        io::Error::new(io::ErrorKind::InvalidData, "what answers there is no service of rollhouse")
+        io::Error::new(io::ErrorKind::InvalidData, "what answers there is not a service of rollhouse")
     })
 }
 

@@ -114,7 +114,7 @@ pub(crate) fn name(config: &NodeConfig) -> Result<String, Failure> {
         return Ok(name);
     }
     let what = format_args!(
-        "{from}, `{}`, is no name of a node; one has 1 to 128 letters, digits, `.`, `_` or `-`",
+        "{from}, `{}`, is not a name of a node; a name has 1 to 128 letters, digits, `.`, `_` or `-`",
         name.escape_debug()
     );
     Err(Failure::new(Status::Usage, what).hint("--name NAME sets one"))
@@ -163,7 +163,7 @@ fn join(
         };
         let why = Failure::of(Status::Unavailable, &error).message().to_owned();
         if said.as_ref() != Some(&why) {
-            warn!("cannot join yet: {why}; trying on");
+            warn!("cannot join yet: {why}; still trying");
             said = Some(why);
         }
         let pause = pause(&error, failures);

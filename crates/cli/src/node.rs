@@ -229,7 +229,7 @@ impl NodeWatch {
             info!("the certificate was renewed");
         }
         if let Some(why) = renewal.failed.filter(|why| before.failed.as_ref() != Some(why)) {
-            warn!("the certificate could not be renewed: {why}; asking on");
+            warn!("the certificate could not be renewed: {why}; still asking");
         }
         if drained {
             info!("drained: the last session has ended");

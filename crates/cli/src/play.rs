@@ -50,10 +50,10 @@ pub(crate) fn run(args: &PlayEnvArgs, out: &mut Output) -> Result<Status, Failur
 pub(crate) fn refuse_terminal() -> Result<(), Failure> {
     let refused = |message: String| Err(Failure::new(Status::Usage, message));
     if !io::stdout().is_terminal() {
-        return refused("playing by hand takes a terminal, and stdout is none".into());
+        return refused("playing by hand needs a terminal, and stdout is not one".into());
     }
     if !io::stdin().is_terminal() {
-        return refused("playing by hand takes a keyboard, and stdin is no terminal".into());
+        return refused("playing by hand needs a keyboard, and stdin is not a terminal".into());
     }
     let (width, height) = LEAST;
     match tcgetwinsize(io::stdout()) {

@@ -73,7 +73,7 @@ fn asked(args: &TokenCreateArgs) -> Result<NewToken, Failure> {
     let lifetime = args.expires.or(days);
     let joins = args.role == Role::Join;
     if joins && args.max_lanes.is_some() {
-        return usage("--max-lanes is said of who opens pools, a join token opens none");
+        return usage("--max-lanes is for tokens that open pools, and a join token opens none");
     }
     if !joins && (args.node.is_some() || args.name_prefix.is_some() || args.uses.is_some()) {
         return usage("--node, --name-prefix and --uses are said of join tokens only");
@@ -180,7 +180,7 @@ pub(crate) fn existing(data: &Path) -> Result<(), Failure> {
     match data {
         data if !data.is_dir() => wrong("no folder"),
         data if OF_COORDINATORS.iter().any(|name| data.join(name).exists()) => Ok(()),
-        _ => wrong("no folder of a coordinator: it has none of its files"),
+        _ => wrong("not a coordinator's folder: it has none of its files"),
     }
 }
 

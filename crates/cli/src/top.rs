@@ -12,7 +12,8 @@ use crate::failure::{Failure, Status};
 
 pub(crate) fn run(args: &TopArgs) -> Result<Status, Failure> {
     if !io::stdout().is_terminal() {
-        let failure = Failure::new(Status::Usage, "a cluster is watched on a terminal, and stdout is none");
+        let failure =
+            Failure::new(Status::Usage, "a cluster is watched on a terminal, and stdout is not one");
         return Err(failure.hint(
             "`rollhouse status --json`, `rollhouse nodes --json` and `rollhouse sessions --json` print",
         ));

@@ -20,7 +20,7 @@ impl Tracer {
         let variable = variable("traces.endpoint");
         let given = std::env::var(&variable).unwrap_or_default();
         let endpoint = Endpoint::parse(&given).map_err(|why| {
-            Failure::new(Status::Usage, format_args!("${variable}: `{given}` is no endpoint: {why}"))
+            Failure::new(Status::Usage, format_args!("${variable}: `{given}` is not an endpoint: {why}"))
         })?;
         let tracer = Self::new("rollhouse", &endpoint)?;
         let Some(tracer) = tracer else { return command() };

@@ -159,7 +159,7 @@ fn greet(config: &LocalConfig, folders: &Folders, lanes: u32, threads: usize) {
         "\na coordinator and a node run here: {lanes} lanes on {threads}, everything in {}",
         config.data.display()
     ));
-    say(&format!("the line above connects to it and lets do anything; it is kept in {connection}\n"));
+    say(&format!("the line above connects to it and allows everything; it is kept in {connection}\n"));
     say("try in another terminal:");
     say(&format!("  rollhouse rollout --connect {connection} --env CartPole-v1 --lanes 64 --episodes 1000"));
     say(&format!("  rollhouse status --connect {connection}"));

@@ -18,7 +18,7 @@ use crate::output::Output;
 
 pub(crate) fn run(args: &WatchArgs, out: &mut Output) -> Result<Status, Failure> {
     if !args.json && !io::stdout().is_terminal() {
-        let failure = Failure::new(Status::Usage, "lanes are watched on a terminal, and stdout is none");
+        let failure = Failure::new(Status::Usage, "lanes are watched on a terminal, and stdout is not one");
         return Err(failure.hint("--json prints each frame of a lane as a line"));
     }
     let cluster = connect(&args.cluster)?;

@@ -58,13 +58,13 @@ pub(crate) fn check_share(asker: &Asker, has: Holding, more: More) -> Result<(),
     let busy = |message: String| Err(Refusal::busy(message, RETRY_AFTER.as_millis() as u64));
     let owner = asker.owner.as_str();
     if has.pools + more.pools > MAX_OWNER_POOLS {
-        let message = format!("`{owner}` has {} pools, {MAX_OWNER_POOLS} are as many as one may", has.pools);
+        let message = format!("`{owner}` has {} pools, at most {MAX_OWNER_POOLS} are allowed", has.pools);
         return busy(message);
     }
     if has.sessions + more.sessions > MAX_OWNER_SESSIONS {
         let Holding { sessions, .. } = has;
         return busy(format!(
-            "`{owner}` has {sessions} sessions and asks for {} more, {MAX_OWNER_SESSIONS} are as many as one may",
+            "`{owner}` has {sessions} sessions and asks for {} more, at most {MAX_OWNER_SESSIONS} are allowed",
             more.sessions
         ));
     }

@@ -223,7 +223,7 @@ fn days_left(validity: Validity) -> String {
 }
 
 fn token_gone(id: &str) -> Refusal {
-    Refusal::new(RefusalCode::Unauthenticated, format!("the token {id} is no join token any more"))
+    Refusal::new(RefusalCode::Unauthenticated, format!("the token {id} is not a join token any more"))
 }
 
 fn refusal_of(refused: &JoinRefused) -> Refusal {

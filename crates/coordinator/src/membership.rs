@@ -239,7 +239,7 @@ impl Membership {
             }
         } else if self.members.len() >= MAX_NODES {
             return Err(Refusal::busy(
-                format!("{MAX_NODES} nodes are registered, which is as many as are taken"),
+                format!("{MAX_NODES} nodes are registered, which is as many as are accepted"),
                 RETRY_AFTER.as_millis() as u64,
             ));
         }

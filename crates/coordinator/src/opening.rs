@@ -124,7 +124,7 @@ impl Cluster {
     /// Refuses another pool when there are as many as are accepted, of all owners together.
     pub(crate) fn takes_pools(&self) -> Result<(), Refusal> {
         if self.pools.live() >= MAX_POOLS {
-            let message = format!("{MAX_POOLS} pools are open, which is as many as are taken");
+            let message = format!("{MAX_POOLS} pools are open, which is as many as are accepted");
             return Err(Refusal::busy(message, RETRY_AFTER.as_millis() as u64));
         }
         Ok(())

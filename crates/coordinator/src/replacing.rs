@@ -432,7 +432,7 @@ fn fits(pool: &Pool, request: &ReplaceSession) -> Result<(), Refusal> {
             if pool.sessions.values().all(free) {
                 Ok(())
             } else {
-                bad(format!("session {index} is none of the pool"))
+                bad(format!("session {index} does not belong to the pool"))
             }
         }
     }

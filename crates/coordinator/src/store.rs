@@ -417,7 +417,7 @@ impl StoreError {
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Spool(name) => write!(f, "{name:?} is no name of a spool: 8 letters and digits"),
+            Self::Spool(name) => write!(f, "{name:?} is not a spool's name: 8 letters and digits"),
             Self::Name(name) => write!(f, "{name:?} cannot be the name of a folder in the store"),
             Self::Segment { what, given, most } => write!(f, "{what} {given} of a segment, at most {most}"),
             Self::Busy { receiving } => write!(f, "{receiving} segments are being received already"),

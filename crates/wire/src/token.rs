@@ -411,7 +411,7 @@ impl fmt::Display for TokenFileError {
             }
             Self::Name(name) => write!(
                 f,
-                "`{name}` is no name; one has 1 to {} letters, digits, `.`, `_` or `-`",
+                "`{name}` is not a name; a name has 1 to {} letters, digits, `.`, `_` or `-`",
                 crate::limits::MAX_NAME_BYTES
             ),
             Self::Terms => {

@@ -343,7 +343,7 @@ impl Service {
 
     fn pid(&self) -> io::Result<Pid> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        pid.ok_or_else(|| io::Error::other("a process id that is none"))
+        pid.ok_or_else(|| io::Error::other("not a process id"))
     }
 
     /// Makes the failure for its end, with the last lines it printed.

@@ -56,7 +56,7 @@ pub(super) fn write_out(
         }
         None => {
             if !settings.format.is_text() && io::stdout().is_terminal() {
-                let what = format!("a {} is not for a terminal to show", settings.format.extension());
+                let what = format!("a {} cannot be shown on a terminal", settings.format.extension());
                 return Err(Failure::new(Status::Usage, what).hint("-o FILE writes it into a file"));
             }
             let episode = found.folder.load(&found.info).map_err(read_failure)?;

@@ -20,7 +20,8 @@ pub(super) fn run(args: &PlayArgs) -> Result<Status, Failure> {
         return write_svg(args, name, path);
     }
     if !io::stdout().is_terminal() {
-        let failure = Failure::new(Status::Usage, "an episode is played on a terminal, and stdout is none");
+        let failure =
+            Failure::new(Status::Usage, "an episode is played on a terminal, and stdout is not one");
         return Err(failure.hint(
             "`rollhouse replay show NAME` says what is known of one, `rollhouse replay export NAME` writes its steps out",
         ));

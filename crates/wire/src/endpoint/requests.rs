@@ -149,7 +149,7 @@ async fn read(
         Ok(received) => forbidden(connection.peer().role, received.request.word()),
         Err(Unreadable::Unknown(word)) => Refusal::new(
             RefusalCode::Unsupported,
-            format!("`{word}` is no request of version {}", connection.version()),
+            format!("`{word}` is not a request of version {}", connection.version()),
         ),
         Err(Unreadable::Malformed(error)) => return close(code_of(&error), &error.to_string()),
     };

@@ -105,7 +105,7 @@ pub enum JoinedError {
     #[error("{path} cannot be written", path = .path.display())]
     Write { path: PathBuf, source: io::Error },
     /// It is not a certificate of the node's key that the authorities beside it believe.
-    #[error("the coordinator gave certificates that are of no use")]
+    #[error("the coordinator gave certificates that cannot be used")]
     Useless(#[source] IdentityFileError),
     /// The certificate belongs to somebody else.
     #[error("the coordinator gave somebody else's certificate")]

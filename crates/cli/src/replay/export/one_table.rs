@@ -30,7 +30,7 @@ pub(super) fn write(chosen: &mut Chosen, output: Option<&Path>, out: &mut Output
         }
         None => {
             if io::stdout().is_terminal() {
-                let failure = Failure::new(Status::Usage, "a parquet is not for a terminal to show");
+                let failure = Failure::new(Status::Usage, "a parquet cannot be shown on a terminal");
                 return Err(failure.hint("-o FILE writes it into a file"));
             }
             let of_error = |error: ExportError| match error {

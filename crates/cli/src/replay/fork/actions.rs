@@ -189,7 +189,7 @@ impl std::error::Error for ActionsError {
 impl fmt::Display for BadLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotJson(error) => write!(f, "it is no JSON value: {error}"),
+            Self::NotJson(error) => write!(f, "it is not a JSON value: {error}"),
             Self::NoAction => f.write_str("it has no `action`"),
             Self::Step { found, wanted } => write!(f, "it is step {found}, step {wanted} comes next"),
             Self::NotAStep(found) => write!(f, "its `t` is {found}, a step is wanted"),
