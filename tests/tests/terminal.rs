@@ -444,7 +444,7 @@ fn what_is_no_terminal_or_too_small_a_one_is_refused_before_anything_is_recorded
     let data = Folder::new();
     let done = run(data.path(), "play CartPole-v1");
     assert_eq!((done.code, &*done.stdout), (Some(2), ""));
-    assert!(done.stderr.contains("stdout is none"), "{}", done.stderr);
+    assert!(done.stderr.contains("stdout is not one"), "{}", done.stderr);
     let done = run(data.path(), "play CartPol-v1");
     assert!(done.code == Some(2) && done.stderr.contains("nearest are CartPole-v1"), "{}", done.stderr);
     let (written, shown) = terminal(79);

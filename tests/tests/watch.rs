@@ -47,7 +47,7 @@ fn a_viewer_sees_lanes_move_by_session_pool_and_node_and_may_not_step() {
 fn what_cannot_be_watched_is_said_with_its_reason() {
     let (_cluster, _services, viewer, _admin) = playing();
     let cases = [
-        (format!("watch one --connect {viewer}"), 2, "stdout is none"),
+        (format!("watch one --connect {viewer}"), 2, "stdout is not one"),
         (format!("watch nobody --json --connect {viewer}"), 2, "is called `nobody`"),
         (format!("watch one --lane 8 --json --connect {viewer}"), 2, "there are 8 lanes"),
         ("watch one --json --frames 1 --connect rollhouse://127.0.0.1:1?ca=x".to_owned(), 2, "ca"),

@@ -1,27 +1,27 @@
-//! Why a target did not do what was asked.
+//! Errors of targets, and flaws of segments at them.
 
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
-/// Something failed at a target.
+/// A failure at a target.
 #[derive(Debug, Clone)]
 pub struct TargetError {
-    /// What the caller can do about it.
+    /// The kind of failure: tells the caller what can be done about it.
     pub fault: TargetFault,
-    /// What was attempted, with the name of the object or of the target.
+    /// The operation that was attempted, with the name of the object or of the target.
     what: String,
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
-/// What a caller can do about a target's failure.
+/// The kind of a target's failure, which tells what can be done about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TargetFault {
-    /// The target was named in a way that makes no sense, or is not there: another name.
+    /// The target's name makes no sense, or there is no such target. Another name may help.
     Name,
-    /// The target does not let us: other credentials or rights.
+    /// The target refuses access. Other credentials or rights may help.
     Refused,
-    /// The target does not answer, or says that it cannot now: later.
+    /// The target does not answer, or says that it cannot now. A later attempt may help.
     Unavailable,
     /// The disk, or the target, failed in another way.
     Failed,
@@ -50,28 +50,28 @@ impl Error for TargetError {
     }
 }
 
-/// What is wrong with a segment that is kept at a target. It is never taken for whole.
+/// A flaw of a segment at a target. Such a segment never counts as whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Flaw {
     /// The object is not there.
     Missing {
-        /// Its name.
+        /// Name of the object.
         object: String,
     },
-    /// The object has other bytes than its label says.
+    /// The object does not have the bytes that its label says.
     Bytes {
-        /// Its name.
+        /// Name of the object.
         object: String,
-        /// Bytes and CRC-32C as the label has them.
+        /// Bytes and CRC-32C, as the label has them.
         labelled: (u64, u32),
-        /// As they are.
+        /// Bytes and CRC-32C, as they were found.
         found: (u64, u32),
     },
-    /// The object has the bytes that its label says, and they are not what they should be.
+    /// The object has the bytes that its label says, but their content is wrong.
     Content {
-        /// Its name.
+        /// Name of the object.
         object: String,
-        /// What they are not.
+        /// The content that was expected, in words.
         what: &'static str,
     },
 }

@@ -23,14 +23,14 @@ impl Folder {
         Self { root, parts: AtomicU64::new(0) }
     }
 
-    /// Makes it, and removes what others left half written.
+    /// Makes the folder, and removes files that other processes left half written.
     pub(crate) fn prepare(&self) -> Result<(), TargetError> {
         let parts = self.root.join(PARTS);
         fs::create_dir_all(&parts).map_err(|error| failed("making", &parts, error))?;
         self.is_there()
     }
 
-    /// Sees that it was made, and removes what others left half written.
+    /// Checks that the folder is still there, and removes files that other processes left half written.
     pub(crate) fn is_there(&self) -> Result<(), TargetError> {
         let parts = self.root.join(PARTS);
         if !parts.is_dir() {
@@ -61,7 +61,7 @@ impl Folder {
         placed.map_err(|error| failed("placing", &path, error))
     }
 
-    /// Makes a folder in it, and the names on the way durable.
+    /// Makes a folder inside it, and makes the names on the way durable.
     fn make_durable_dir(&self, dir: &Path) -> Result<(), TargetError> {
         if dir.is_dir() {
             return Ok(());
@@ -113,7 +113,7 @@ impl Folder {
     }
 }
 
-/// Shows the files of a folder and of those in it.
+/// Visits the files of a folder and of the folders in it.
 fn list(dir: &Path, above: &str, depth: u32, visit: &mut dyn FnMut(&str)) -> Result<(), TargetError> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -135,7 +135,7 @@ fn list(dir: &Path, above: &str, depth: u32, visit: &mut dyn FnMut(&str)) -> Res
     Ok(())
 }
 
-/// Makes a file that is locked while it is written; durable on return, but for its name.
+/// Makes a file that is locked while it is written. On return its contents are durable, but not its name.
 fn write_locked(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = File::create_new(path)?;
     match file.try_lock() {
@@ -154,7 +154,7 @@ fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Whether the error says that nothing of that name is there.
+/// Returns whether the error says that there is no file of that name.
 fn is_none(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
@@ -167,12 +167,12 @@ fn failed(operation: &str, path: &Path, error: io::Error) -> TargetError {
     TargetError::new(fault, format!("{operation} {} failed", path.display())).because(error)
 }
 
-/// An object that is larger than anything of its kind.
+/// Makes the error for an object that is larger than any valid object of its kind.
 pub(crate) fn too_large(name: &str, len: u64, most: u64) -> TargetError {
     TargetError::new(TargetFault::Failed, format!("{name} has {len} bytes, at most {most} are read"))
 }
 
-/// Where objects are written.
+/// The folder in which objects are written.
 const PARTS: &str = "parts";
-/// Folders in folders that a listing goes into.
+/// Number of levels of folders that a listing enters.
 const DEPTH: u32 = 2;

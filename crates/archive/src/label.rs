@@ -1,4 +1,4 @@
-//! What is known of one segment at a target: a small object beside it.
+//! Labels: small objects with the facts of one segment at a target.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,34 +10,35 @@ use serde::{Deserialize, Serialize};
 use crate::error::Flaw;
 use crate::limits::MAX_RUNS;
 
-/// Which segment is meant: two that differ in any byte have different ids, wherever they come from.
+/// The id of a segment: two segments that differ in any byte have different ids, wherever they come from.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SegmentId {
-    /// Its number in its folder; first, so that segments are gone through in about the order in which they were written.
+    /// Its number in its folder. It is the first field, so that segments are visited in about the order in which they
+    /// were written.
     pub number: u64,
-    /// Its folder: who recorded it, `-`, and the name of the folder of recordings.
+    /// Its folder: the name of its recorder, `-`, and the name of the folder of recordings.
     pub folder: String,
-    /// CRC-32C over its bytes.
+    /// CRC-32C of its bytes.
     pub crc: u32,
 }
 
 impl SegmentId {
-    /// Who recorded it and the name of the folder of recordings.
+    /// Returns the name of its recorder and the name of the folder of recordings.
     pub fn parts(&self) -> Option<(&str, &str)> {
         self.folder.rsplit_once('-')
     }
 
-    /// The name of the segment's object.
+    /// Returns the name of the segment's object.
     pub fn segment_object(&self) -> String {
         format!("{SEGMENTS}/{}/{}.seg", self.folder, self.stem())
     }
 
-    /// The name of the object that says which of its episodes are set aside.
+    /// Returns the name of the object that lists which of its episodes are set aside.
     pub fn aside_object(&self) -> String {
         format!("{SEGMENTS}/{}/{}.set", self.folder, self.stem())
     }
 
-    /// The name of its label.
+    /// Returns the name of its label.
     pub fn label_object(&self) -> String {
         format!("{LABELS}/{}/{}.json", self.folder, self.stem())
     }
@@ -46,7 +47,8 @@ impl SegmentId {
         format!("{:010}-{:08x}", self.number, self.crc)
     }
 
-    /// The segment of which a label has that name, without [`LABELS`] in front; `None` if it is the name of none.
+    /// Returns the segment whose label has that name, without [`LABELS`] in front; `None` if it is not the name of a
+    /// label.
     pub(crate) fn of_label(name: &str) -> Option<Self> {
         let (folder, file) = name.split_once('/')?;
         let (number, crc) = file.strip_suffix(".json")?.split_once('-')?;
@@ -66,7 +68,7 @@ impl fmt::Display for SegmentId {
     }
 }
 
-/// Whether a name may be that of a folder of a store.
+/// Returns whether a name may be that of a folder of a store.
 fn is_folder(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     let spool = name.rsplit_once('-').filter(|(node, _)| !node.is_empty()).map(|(_, spool)| spool);
@@ -76,27 +78,27 @@ fn is_folder(name: &str) -> bool {
         && spool.is_some_and(rollhouse_replay::is_spool_name)
 }
 
-/// What a label says.
+/// The facts of a segment that its label has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Label {
     /// Version of the label.
     format: u32,
     /// The segment's folder.
     folder: String,
-    /// Its number.
+    /// The segment's number.
     number: u64,
-    /// Its bytes.
+    /// Length of the segment in bytes.
     pub bytes: u64,
-    /// CRC-32C over them, as 8 hexadecimal digits.
+    /// CRC-32C of the segment, as 8 hexadecimal digits.
     crc32c: String,
-    /// The list of episodes that are set aside; absent if none is.
+    /// Length and checksum of the list of episodes that are set aside; absent if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     aside: Option<Bytes>,
-    /// Episodes that ended in it.
+    /// Number of episodes that ended in it.
     pub episodes: u64,
-    /// Wall clock at which it was opened, milliseconds since 1970.
+    /// Wall-clock time at which it was opened, milliseconds since 1970.
     pub opened_ms: u64,
-    /// The runs of which something stands in it, ascending.
+    /// The runs that have something in it, ascending.
     pub runs: Vec<String>,
 }
 
@@ -113,24 +115,24 @@ impl Bytes {
     }
 }
 
-/// A segment that was found whole: decoded, and with every checksum right.
+/// A segment that was found whole: it is decoded, and every checksum is right.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Checked {
-    /// Which it is.
+    /// Its id.
     pub id: SegmentId,
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// Episodes of it that are set aside.
+    /// Its episodes that are set aside.
     pub aside: SetAside,
-    /// Episodes that ended in it.
+    /// Number of episodes that ended in it.
     pub episodes: u64,
     opened_ms: u64,
     runs: BTreeSet<RunId>,
 }
 
 impl Checked {
-    /// Checks a segment that should have the number `number` in the folder `folder`. `None` if it is damaged, not
-    /// sealed, or has another number.
+    /// Checks the bytes of a segment that should have the number `number` in the folder `folder`. `None` if it is
+    /// damaged, not sealed, or has another number.
     pub fn of(folder: &str, number: u64, bytes: Vec<u8>, aside: SetAside) -> Option<Self> {
         let summary = SegmentSummary::of(number, &bytes);
         let runs = summary.runs();
@@ -146,7 +148,7 @@ impl Checked {
 }
 
 impl Label {
-    /// The label of a segment.
+    /// Makes the label of a segment.
     pub fn of(checked: &Checked) -> Self {
         let Checked { id, bytes, aside, episodes, opened_ms, runs } = checked;
         Self {
@@ -162,7 +164,7 @@ impl Label {
         }
     }
 
-    /// As it stands in its object.
+    /// Returns the text of the label's object.
     pub fn encode(&self) -> Vec<u8> {
         // It consists of plain values: nothing in it can fail to serialise.
         let mut text = serde_json::to_vec(self).unwrap_or_default();
@@ -170,7 +172,7 @@ impl Label {
         text
     }
 
-    /// What the label of a segment says; `None` if it cannot be read, or is another segment's.
+    /// Reads the label of a segment; `None` if it cannot be read, or is another segment's.
     pub fn decode(id: &SegmentId, text: &[u8]) -> Option<Self> {
         let label: Self = serde_json::from_slice(text).ok()?;
         let same = label.format == FORMAT
@@ -183,12 +185,12 @@ impl Label {
         same.then_some(label)
     }
 
-    /// Whether some of the segment's episodes are set aside.
+    /// Returns whether some of the segment's episodes are set aside.
     pub const fn has_aside(&self) -> bool {
         self.aside.is_some()
     }
 
-    /// Checks the objects that it is the label of.
+    /// Checks the objects to which the label belongs.
     pub(crate) fn check(
         &self,
         id: &SegmentId,
@@ -202,13 +204,13 @@ impl Label {
             Some(labelled) => {
                 let object = id.aside_object();
                 let bytes = self.check_bytes(&object, (labelled.bytes, &labelled.crc32c), aside)?;
-                let damaged = |_| Flaw::Content { object, what: "it is no list of episodes" };
+                let damaged = |_| Flaw::Content { object, what: "it is not a list of episodes" };
                 SetAside::decode(&bytes).map_err(damaged)?
             }
         };
         let flaw = |what| Flaw::Content { object: id.segment_object(), what };
         let checked = Checked::of(&id.folder, id.number, bytes, aside);
-        let checked = checked.ok_or_else(|| flaw("it is no whole segment of that number"))?;
+        let checked = checked.ok_or_else(|| flaw("it is not a whole segment with that number"))?;
         if Self::of(&checked) != *self {
             return Err(flaw("its label says something else of what is in it"));
         }
@@ -232,13 +234,13 @@ impl Label {
     }
 }
 
-/// Where segments stand at a target.
+/// The folder of segments at a target.
 const SEGMENTS: &str = "segments";
-/// Where their labels stand.
+/// The folder of labels at a target.
 pub(crate) const LABELS: &str = "labels";
-/// Version of labels and manifests.
+/// The version of labels and manifests.
 pub(crate) const FORMAT: u32 = 1;
-/// Bytes of a folder's name: what a store takes.
+/// Bytes of a folder's name: the most that a store accepts.
 const MAX_FOLDER_BYTES: usize = 255;
 
 #[cfg(test)]

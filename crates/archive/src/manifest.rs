@@ -1,4 +1,5 @@
-//! What belongs to one export: written when all of it is there, so that what is missing later is noticed.
+//! Manifests, which list the segments of one export. A manifest is written when all segments are there, so that a
+//! segment that goes missing later is noticed.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,28 +22,29 @@ struct Entry {
 }
 
 impl Manifest {
-    /// With nothing in it.
+    /// Makes an empty manifest.
     pub const fn new() -> Self {
         Self { format: FORMAT, segments: Vec::new() }
     }
 
-    /// Adds a segment of so many bytes.
+    /// Adds a segment of that many bytes.
     pub fn add(&mut self, id: &SegmentId, bytes: u64) {
         let SegmentId { number, folder, crc } = id.clone();
         self.segments.push(Entry { folder, number, crc32c: format!("{crc:08x}"), bytes });
     }
 
-    /// How many segments it has.
+    /// Returns the number of segments.
     pub fn len(&self) -> usize {
         self.segments.len()
     }
 
-    /// Whether it has none.
+    /// Returns whether there are no segments.
     pub fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }
 
-    /// The segments. One whose checksum is none is left out, and the manifest is shorter than it says.
+    /// Returns the segments. One whose checksum cannot be read is left out, and then they are fewer than the manifest
+    /// says.
     pub fn segments(&self) -> impl Iterator<Item = SegmentId> {
         self.segments.iter().filter_map(|entry| {
             let crc = u32::from_str_radix(&entry.crc32c, 16).ok()?;
@@ -50,8 +52,8 @@ impl Manifest {
         })
     }
 
-    /// Its name and its bytes. The same segments have the same name, so that an export that sends nothing new leaves no
-    /// further one.
+    /// Returns the manifest's name and its text. The same segments give the same name, so that an export that sends
+    /// nothing new leaves no further manifest.
     pub(crate) fn encode(&self) -> (String, Vec<u8>) {
         // It consists of plain values: nothing in it can fail to serialise.
         let mut text = serde_json::to_vec(self).unwrap_or_default();
@@ -59,7 +61,7 @@ impl Manifest {
         (format!("{MANIFESTS}/{:08x}-{}.json", crc32c::crc32c(&text), self.len()), text)
     }
 
-    /// What stands in a manifest of that name, without [`MANIFESTS`] in front; `None` if it is damaged.
+    /// Reads a manifest of that name, without [`MANIFESTS`] in front; `None` if it is damaged.
     pub(crate) fn decode(name: &str, text: &[u8]) -> Option<Self> {
         let manifest: Self = serde_json::from_slice(text).ok()?;
         let known = manifest.format == FORMAT && manifest.len() <= MAX_SEGMENTS;
@@ -75,7 +77,7 @@ impl Default for Manifest {
     }
 }
 
-/// Where manifests stand at a target.
+/// The folder of manifests at a target.
 pub(crate) const MANIFESTS: &str = "manifests";
 
 #[cfg(test)]

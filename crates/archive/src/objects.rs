@@ -1,7 +1,7 @@
 //! A target in S3-compatible object storage.
 //!
-//! Every put is one request whose signature covers the checksum of what is sent: storage that has other bytes than were
-//! sent refuses it. Requests that are not answered, or with "too busy", are tried again a few times.
+//! Every put is one request whose signature covers the checksum of the bytes: storage that received other bytes refuses
+//! it. Requests without an answer, or with the answer "too busy", are tried again a few times.
 
 use std::error::Error as _;
 use std::fmt;
@@ -25,7 +25,7 @@ pub(crate) struct Objects {
     storage: AmazonS3,
     bucket: String,
     prefix: Path,
-    /// Drives the connections while a request is made.
+    /// The runtime that drives the connections while a request is made.
     runtime: Runtime,
 }
 
@@ -36,7 +36,8 @@ impl fmt::Debug for Objects {
 }
 
 impl Objects {
-    /// What `BUCKET/PREFIX` means; credentials, region and more from the environment, as every tool for S3 takes them.
+    /// Makes the target for `BUCKET/PREFIX`; credentials, region and other settings come from the environment, as for
+    /// every S3 tool.
     pub(crate) fn named(rest: &str, options: &TargetOptions) -> Result<Self, TargetError> {
         let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
         let name = |what: String| TargetError::new(TargetFault::Name, what);
@@ -87,8 +88,8 @@ impl Objects {
         parts.fold(self.prefix.clone(), |path, part| path.join(part))
     }
 
-    /// Asks whether there is such a bucket, and whether we may look into it: some storage takes objects for one that is
-    /// not there.
+    /// Checks that the bucket is there and that we may look into it: some storage accepts objects for a bucket that
+    /// does not exist.
     pub(crate) fn prepare(&self) -> Result<(), TargetError> {
         let prefix = self.path(LABELS);
         self.runtime.block_on(async {
@@ -150,7 +151,7 @@ impl Objects {
         })
     }
 
-    /// Whether the error says that no object has the name; not if there is no bucket.
+    /// Returns whether the error says that no object has the name; false if there is no bucket.
     fn is_none(&self, error: &Error) -> bool {
         matches!(error, Error::NotFound { .. }) && !says(error, "NoSuchBucket")
     }
@@ -177,12 +178,12 @@ impl Objects {
     }
 }
 
-/// Whether the storage gave that code as its reason, which is told in text only.
+/// Returns whether the storage gave that code as its reason, which stands in the text only.
 fn says(error: &Error, code: &str) -> bool {
     error.to_string().contains(&format!("<Code>{code}</Code>"))
 }
 
-/// Whether nobody answered, not to the end, or with "not now".
+/// Returns whether the storage did not answer, did not answer completely, or answered "not now".
 fn is_away(error: &Error) -> bool {
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -194,12 +195,12 @@ fn is_away(error: &Error) -> bool {
     has_status(error, "5")
 }
 
-/// Whether the storage answered with a status that begins so, which is told in text only.
+/// Returns whether the storage answered with a status that begins with that, which stands in the text only.
 fn has_status(error: &Error, status: &str) -> bool {
     error.to_string().contains(&format!("status code: {status}"))
 }
 
-/// Used by several threads at once, one of which drives the others' connections.
+/// Checks that several threads may use it at once; one of them drives the others' connections.
 const _: fn(&Arc<Objects>) = |objects| {
     fn is_shared<T: Send + Sync>(_: &T) {}
     is_shared(objects);

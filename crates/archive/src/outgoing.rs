@@ -1,4 +1,5 @@
-//! What an export carries: the sealed segments of a folder or a store, or what stands in them of some runs.
+//! The segments that an export carries: the sealed segments of a folder or a store, or the parts of them that belong to
+//! some runs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,51 +12,51 @@ use rollhouse_replay::{
 
 use crate::label::Checked;
 
-/// A segment that is to be carried to a target, or the part of it that is about one run.
+/// A segment that is to be carried to a target, or the part of it that belongs to one run.
 #[derive(Debug, Clone)]
 pub struct Outgoing {
-    /// Under which folder it goes.
+    /// The folder under which it goes.
     pub folder: String,
     /// Its number there and here.
     pub number: u64,
-    /// Bytes of the segment it is taken from.
+    /// Length in bytes of the segment from which it is taken.
     pub bytes: u64,
     sealed: SealedHere,
     run: Option<RunId>,
     here: Arc<Replays>,
 }
 
-/// Which recordings are to be carried.
+/// The recordings that are to be carried.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Which {
-    /// All: each segment goes as it is.
+pub enum Selection {
+    /// All recordings: each segment goes as it is.
     All,
-    /// Those of these runs, by their short ids: each goes in segments of its own.
+    /// The recordings of these runs, by their short ids: each goes in segments of its own.
     Runs(BTreeSet<u64>),
 }
 
-/// What is to be carried of a library.
+/// The segments of a library that are to be carried.
 #[derive(Debug, Clone, Default)]
 pub struct Carried {
     /// The segments, in about the order in which they were written.
     pub segments: Vec<Outgoing>,
-    /// The runs of which something is among them.
+    /// The runs that have something in these segments.
     pub runs: BTreeSet<RunId>,
-    /// Segments without a seal, of which nothing is carried.
+    /// Number of segments without a seal, which are not carried.
     pub unsealed: u64,
 }
 
-/// A folder has no name yet among those that are carried elsewhere, and cannot be given one.
+/// The error for a folder that has no name among those that are carried elsewhere, and cannot be given one.
 #[derive(Debug)]
 pub struct OutgoingError(DiskError);
 
 impl Carried {
-    /// What is to be carried of the library that was opened at `root`. A folder that is no store's is given a name if it
-    /// has none: the file `spool` in it. Blocks for the disk.
+    /// Finds the segments to carry in the library that was opened at `root`. A folder that belongs to no store is given
+    /// a name if it has none: the file `spool` in it. Blocks for the disk.
     ///
     /// # Errors
     /// If a folder cannot be named.
-    pub fn of(disk: &dyn Disk, library: &Library, which: &Which) -> Result<Self, OutgoingError> {
+    pub fn of(disk: &dyn Disk, library: &Library, which: &Selection) -> Result<Self, OutgoingError> {
         let mut carried = Self::default();
         let root = library.folders().first().map(|folder| folder.dir().to_path_buf()).unwrap_or_default();
         let is_store = disk.list(&root).is_ok_and(|names| names.iter().any(|name| name == STORE_LOCK));
@@ -76,13 +77,13 @@ impl Carried {
         Ok(carried)
     }
 
-    fn add(&mut self, here: &Arc<Replays>, folder: &str, sealed: SealedHere, which: &Which) {
+    fn add(&mut self, here: &Arc<Replays>, folder: &str, sealed: SealedHere, which: &Selection) {
         let runs: Vec<Option<RunId>> = match which {
-            Which::All => {
+            Selection::All => {
                 self.runs.extend(&sealed.runs);
                 vec![None]
             }
-            Which::Runs(asked) => {
+            Selection::Runs(asked) => {
                 let of_them = sealed.runs.iter().filter(|run| asked.contains(&run.short()));
                 self.runs.extend(of_them.clone());
                 of_them.map(|run| Some(*run)).collect()
@@ -107,8 +108,8 @@ impl Carried {
 }
 
 impl Outgoing {
-    /// Reads the segment and checks it in every byte; `None` if it is damaged. Blocks for the disk; takes as much memory
-    /// as the segment has bytes, and as much again for a part of it.
+    /// Reads the segment and checks every byte; `None` if it is damaged. Blocks for the disk; takes as much memory as
+    /// the segment has bytes, and as much again for a part of it.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -123,20 +124,20 @@ impl Outgoing {
         Ok(part.and_then(|(bytes, aside)| Checked::of(&self.folder, self.number, bytes, aside)))
     }
 
-    /// The folder here.
+    /// Returns the folder here.
     pub fn here(&self) -> &Replays {
         &self.here
     }
 }
 
-fn wants(which: &Which, sealed: &SealedHere) -> bool {
+fn wants(which: &Selection, sealed: &SealedHere) -> bool {
     match which {
-        Which::All => true,
-        Which::Runs(asked) => sealed.runs.iter().any(|run| asked.contains(&run.short())),
+        Selection::All => true,
+        Selection::Runs(asked) => sealed.runs.iter().any(|run| asked.contains(&run.short())),
     }
 }
 
-/// The name of a store's folder, which it has already; `None` of one beside it that was recorded into.
+/// Returns the name of a store's folder, which it has already; `None` for a folder beside it that was recorded into.
 fn stored_name(disk: &dyn Disk, here: &Replays) -> Option<String> {
     let name = here.dir().file_name()?.to_str()?.to_owned();
     let (node, spool) = name.rsplit_once('-')?;
@@ -162,7 +163,7 @@ impl std::error::Error for OutgoingError {
     }
 }
 
-/// The lock of a folder that is recorded into: no store's folder has one.
+/// The lock file of a folder that is recorded into: no store's folder has one.
 const WRITER_LOCK: &str = "writer.lock";
-/// What stands in the place of a node in the names of folders that no node has.
+/// The word in place of a node's name in the names of folders that no node has.
 pub const LOCAL: &str = "local";

@@ -1,4 +1,4 @@
-//! Segments at a target: put there, found there, taken out again.
+//! Shelves, which put segments to a target, find them there, and take them out again.
 
 use std::collections::BTreeSet;
 
@@ -16,29 +16,29 @@ pub struct Shelf {
     target: Target,
 }
 
-/// What became of a segment that was to be kept.
+/// The result of keeping a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kept {
-    /// It was there already.
+    /// The segment was there already.
     Present,
-    /// It was sent, and is there.
+    /// The segment was sent, and is there.
     Sent,
 }
 
 impl Shelf {
-    /// That of a target.
+    /// Makes the shelf of a target.
     pub const fn new(target: Target) -> Self {
         Self { target }
     }
 
-    /// The target.
+    /// Returns the target.
     pub const fn target(&self) -> &Target {
         &self.target
     }
 
-    /// Keeps a segment. What is there with the same checksum and length is not sent again; on return it is durable
-    /// there, and its size was read back. Interrupted at any place, it leaves a segment without a label, which counts
-    /// for nothing and is taken up by the next attempt.
+    /// Keeps a segment. A segment that is there with the same checksum and length is not sent again. On return it is
+    /// durable there, and its size was read back. An interruption at any point leaves a segment without a label, which
+    /// does not count and is completed by the next attempt.
     ///
     /// # Errors
     /// See [`TargetFault`].
@@ -55,7 +55,7 @@ impl Shelf {
         Ok(Kept::Sent)
     }
 
-    /// Keeps a segment as [`Shelf::keep`] does, and sends it whatever is there: what was found damaged is put right.
+    /// Keeps a segment as [`Shelf::keep`] does, but always sends it: so a damaged copy is replaced.
     ///
     /// # Errors
     /// See [`TargetFault`].
@@ -75,7 +75,7 @@ impl Shelf {
         Ok(())
     }
 
-    /// Puts beside a segment what makes it count.
+    /// Puts the objects beside a segment that make it count.
     fn vouch(&self, checked: &Checked, label: &Label, text: Vec<u8>) -> Result<(), TargetError> {
         if label.has_aside() {
             self.target.put(&checked.id.aside_object(), checked.aside.encode())?;
@@ -83,7 +83,7 @@ impl Shelf {
         self.target.put(&checked.id.label_object(), text)
     }
 
-    /// What the label of a segment says; `None` if there is none that can be read.
+    /// Reads the label of a segment; `None` if there is none that can be read.
     ///
     /// # Errors
     /// See [`TargetFault`].
@@ -91,7 +91,7 @@ impl Shelf {
         Ok(self.label_text(id)?.and_then(|text| Label::decode(id, &text)))
     }
 
-    /// Whether the segment that the label is of is there, by its size.
+    /// Returns whether the segment to which the label belongs is there, by its size.
     fn has(&self, id: &SegmentId, label: &Label) -> Result<bool, TargetError> {
         let segment = self.target.len(&id.segment_object())? == Some(label.bytes);
         Ok(segment && (!label.has_aside() || self.target.len(&id.aside_object())?.is_some()))
@@ -101,7 +101,7 @@ impl Shelf {
         self.target.get(&id.label_object(), MAX_LABEL_BYTES)
     }
 
-    /// The segments that have a label, in about the order in which they were written.
+    /// Returns the segments that have a label, in about the order in which they were written.
     ///
     /// # Errors
     /// See [`TargetFault`]; also if there are more than [`MAX_SEGMENTS`].
@@ -122,15 +122,14 @@ impl Shelf {
         Ok(found)
     }
 
-    /// Takes a segment out, checked in every byte.
+    /// Takes a segment out and checks every byte.
     ///
-    /// # Errors
-    /// If the target fails. What is wrong with the segment is the value.
+    /// # Errors If the target fails. A flaw of the segment is returned as a value.
     pub fn fetch(&self, id: &SegmentId) -> Result<Result<Checked, Flaw>, TargetError> {
         let object = id.label_object();
         let Some(text) = self.label_text(id)? else { return Ok(Err(Flaw::Missing { object })) };
         let Some(label) = Label::decode(id, &text) else {
-            return Ok(Err(Flaw::Content { object, what: "it is no label of that segment" }));
+            return Ok(Err(Flaw::Content { object, what: "it is not a label of that segment" }));
         };
         if label.bytes > MAX_SEGMENT_BYTES {
             return Ok(Err(Flaw::Content { object, what: "no segment has so many bytes" }));
@@ -150,7 +149,7 @@ impl Shelf {
         Ok(label.check(id, bytes, aside))
     }
 
-    /// Puts the manifest of an export there; gives its name.
+    /// Puts the manifest of an export to the target and returns its name.
     ///
     /// # Errors
     /// See [`TargetFault`].

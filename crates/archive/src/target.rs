@@ -1,4 +1,4 @@
-//! A place in which objects stand under names.
+//! Targets: places that hold objects under names.
 
 use std::path::PathBuf;
 
@@ -7,9 +7,9 @@ use crate::folder::Folder;
 #[cfg(feature = "s3")]
 use crate::objects::Objects;
 
-/// A folder, or a bucket of object storage with what all names in it begin with. Objects are put whole or not at all and
-/// are never changed in place. All methods may block for the disk or the network, and are not to be called on a thread
-/// of an async runtime.
+/// A folder, or a bucket of object storage together with a prefix of all names in it. Objects are put whole or not at
+/// all and are never changed in place. All methods may block for the disk or the network, and must not be called on a
+/// thread of an async runtime.
 #[derive(Debug)]
 pub struct Target {
     place: Place,
@@ -23,21 +23,20 @@ enum Place {
     Objects(Box<Objects>),
 }
 
-/// How object storage is reached, beside what its name and the usual variables of the environment say.
+/// Settings for reaching object storage, in addition to its name and the usual variables of the environment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TargetOptions {
-    /// Its URL, where that is not Amazon's; over `AWS_ENDPOINT_URL`.
+    /// Its URL, unless it is Amazon's; takes precedence over `AWS_ENDPOINT_URL`.
     pub endpoint: Option<String>,
-    /// Whether it may be reached without TLS; also if `AWS_ALLOW_HTTP` is `true`.
+    /// Whether it may be reached without TLS; `AWS_ALLOW_HTTP` set to `true` allows it too.
     pub allow_http: bool,
 }
 
 impl Target {
-    /// The target that is meant by a path, `file://PATH` or `s3://BUCKET/PREFIX`. A folder need not be there; object
-    /// storage is not asked yet.
+    /// Makes the target for a path, `file://PATH` or `s3://BUCKET/PREFIX`. A folder need not be there; object storage
+    /// is not asked yet.
     ///
-    /// # Errors
-    /// If that names no target, or one of a kind that this program was built without.
+    /// # Errors If the text does not name a target, or names one of a kind that this program was built without.
     pub fn named(text: &str, options: &TargetOptions) -> Result<Self, TargetError> {
         let shown = text.to_owned();
         let place = match text.split_once("://") {
@@ -53,12 +52,12 @@ impl Target {
         Ok(Self { place, shown })
     }
 
-    /// What to call it.
+    /// Returns the target's name in messages.
     pub fn shown(&self) -> &str {
         &self.shown
     }
 
-    /// Makes ready what objects are to be put into. A folder is made if it is not there; a bucket has to be.
+    /// Prepares the target for objects. A folder is made if it is not there; a bucket must exist.
     ///
     /// # Errors
     /// See [`TargetFault`].
@@ -70,8 +69,8 @@ impl Target {
         }
     }
 
-    /// Sees that what was made ready is still there: that a folder is not gone, or the empty place where a file system was
-    /// mounted. Removes what others left half written.
+    /// Checks that the prepared target is still there: that a folder is not gone, and is not an empty mount point.
+    /// Removes files that other processes left half written.
     ///
     /// # Errors
     /// See [`TargetFault`].
@@ -83,9 +82,9 @@ impl Target {
         }
     }
 
-    /// Puts an object under a name, in place of what may stand there. On return it is durable: on the disk, or taken by
-    /// the storage with the checksum of what was sent. After an error the name has what it had, or the new object. A
-    /// folder that was not made ready takes none.
+    /// Puts an object under a name, in place of an earlier one. On return it is durable: on the disk, or accepted by
+    /// the storage with the checksum of the bytes. After an error the name has its earlier object or the new one. A
+    /// folder that was not prepared accepts none.
     ///
     /// # Errors
     /// See [`TargetFault`].
@@ -97,7 +96,7 @@ impl Target {
         }
     }
 
-    /// The object of that name; `None` if there is none.
+    /// Returns the object with that name; `None` if there is none.
     ///
     /// # Errors
     /// See [`TargetFault`]; also if it has more than `most` bytes, of which none is read then.
@@ -109,7 +108,7 @@ impl Target {
         }
     }
 
-    /// Bytes of the object of that name; `None` if there is none.
+    /// Returns the length of the object with that name in bytes; `None` if there is none.
     ///
     /// # Errors
     /// See [`TargetFault`].
@@ -121,7 +120,7 @@ impl Target {
         }
     }
 
-    /// The names that begin with `folder` and `/`, in no order; each is shown to `visit` without that.
+    /// Lists the names that begin with `folder` and `/`, in no order, and gives each to `visit` without that prefix.
     ///
     /// # Errors
     /// See [`TargetFault`]; [`TargetFault::Name`] if there is no such target.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rollhouse_archive::{
-    Carried, Checked, Flaw, Kept, Manifest, Shelf, Target, TargetFault, TargetOptions, Which,
+    Carried, Checked, Flaw, Kept, Manifest, Selection, Shelf, Target, TargetFault, TargetOptions,
 };
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{AsideEpisode, Disk, Library, SegmentSummary, SetAside, segment_path};
@@ -156,18 +156,18 @@ fn a_folder_that_is_no_stores_is_named_once_and_its_runs_go_apart() {
     let disk = recorded();
     let library = || Library::open(Arc::new(disk.clone()), Path::new("/data")).unwrap();
     let run = run_of(&Play::new("CartPole-v1", 80));
-    let all = Carried::of(&disk, &library(), &Which::All).unwrap();
-    let again = Carried::of(&disk, &library(), &Which::All).unwrap();
+    let all = Carried::of(&disk, &library(), &Selection::All).unwrap();
+    let again = Carried::of(&disk, &library(), &Selection::All).unwrap();
     assert_eq!((all.segments.len(), all.runs.len(), all.unsealed), (1, 1, 0));
     assert_eq!(all.segments[0].folder, again.segments[0].folder);
     assert!(all.segments[0].folder.starts_with("local-"));
-    let one = Carried::of(&disk, &library(), &Which::Runs([run.short()].into())).unwrap();
+    let one = Carried::of(&disk, &library(), &Selection::Runs([run.short()].into())).unwrap();
     assert_ne!(one.segments[0].folder, all.segments[0].folder, "other segments of the same numbers");
     assert_eq!(
         one.segments[0].read().unwrap().unwrap().bytes,
         all.segments[0].read().unwrap().unwrap().bytes
     );
-    let none = Carried::of(&disk, &library(), &Which::Runs([run.short() ^ 1].into())).unwrap();
+    let none = Carried::of(&disk, &library(), &Selection::Runs([run.short() ^ 1].into())).unwrap();
     assert!(none.segments.is_empty() && none.runs.is_empty());
 }
 

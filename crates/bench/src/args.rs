@@ -28,7 +28,7 @@ pub(crate) enum Bench {
     /// A trainer on a cluster whose processes are killed and paused, whose disks are full and whose links are cut,
     /// compared with an engine and with the store
     Chaos(ChaosArgs),
-    /// A trainer that steps until it is killed: what `chaos` starts
+    /// A trainer that steps until it is killed: `chaos` starts it
     #[command(hide = true)]
     ChaosTrainer(ChaosTrainerArgs),
 }
@@ -42,13 +42,14 @@ pub(crate) struct ChaosTrainerArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ChaosArgs {
-    /// For how long faults happen; a quarter of that, at least 5 s, the trainer steps undisturbed before
+    /// Minutes during which faults happen; before them the trainer steps undisturbed for a quarter of that time, at
+    /// least 5 s
     #[arg(long, value_name = "M", default_value = "1", value_parser = clap::value_parser!(u32).range(0..=1440))]
     pub(crate) minutes: u32,
-    /// How many processes are killed at least, however long that takes
+    /// Number of processes that are killed at least, however long that takes
     #[arg(long, value_name = "N", default_value = "0", value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     pub(crate) kills: u64,
-    /// Draws the faults
+    /// Seed of the faults
     #[arg(long, value_name = "SEED", default_value = "1")]
     pub(crate) seed: u64,
     /// Print one JSON object instead of text
@@ -64,10 +65,10 @@ pub(crate) struct ShmArgs {
     /// Batches of 4,096 wide lanes
     #[arg(long, value_name = "N", default_value = "10000", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     pub(crate) batches: u32,
-    /// Repetitions, each of all ways in turn
+    /// Number of repetitions, each of all variants in turn
     #[arg(long, value_name = "R", default_value = "10", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repetitions: u32,
-    /// For how long trainers of both transports step on the node side by side
+    /// Milliseconds for which trainers of both transports step on the node side by side
     #[arg(long, value_name = "MS", default_value = "3000", value_parser = clap::value_parser!(u64).range(10..=600_000))]
     pub(crate) beside_ms: u64,
     /// Print one JSON object instead of text
@@ -80,13 +81,13 @@ pub(crate) struct ClusterArgs {
     /// Sessions of one lane that are played side by side
     #[arg(long, value_name = "N", default_value = "64", value_parser = clap::value_parser!(u32).range(1..=2048))]
     pub(crate) sessions: u32,
-    /// Episodes each of them plays
+    /// Number of episodes that each of them plays
     #[arg(long, value_name = "E", default_value = "10", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) episodes: u32,
     /// Sessions that are left at rest
     #[arg(long, value_name = "N", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..=2048))]
     pub(crate) idle_sessions: u32,
-    /// For how long
+    /// Seconds for which they are left at rest
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub(crate) idle_seconds: u32,
     /// Print one JSON object instead of text
@@ -96,13 +97,13 @@ pub(crate) struct ClusterArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct QuicArgs {
-    /// Bytes that go there and back: at least what 64 stepped lanes show
+    /// Bytes that go there and back: at least as many as 64 stepped lanes return
     #[arg(long, value_name = "B", default_value = "65536", value_parser = clap::value_parser!(u32).range(2048..=16_777_216))]
     pub(crate) bytes: u32,
-    /// How often they do so in a repetition
+    /// Number of round trips in a repetition
     #[arg(long, value_name = "N", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) round_trips: u32,
-    /// Repetitions, each of all ways in turn
+    /// Number of repetitions, each of all variants in turn
     #[arg(long, value_name = "R", default_value = "10", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repetitions: u32,
     /// Print one JSON object instead of text
@@ -115,7 +116,7 @@ pub(crate) struct EngineArgs {
     /// Environment to step
     #[arg(long, value_name = "ID", default_value = "CartPole-v1")]
     pub(crate) env: String,
-    /// How many copies of it to step side by side
+    /// Number of copies of it to step side by side
     #[arg(long, value_name = "N", default_value = "4096", value_parser = lanes)]
     pub(crate) lanes: usize,
     /// The most threads to step on

@@ -1,10 +1,10 @@
 //! `rollhouse-bench chaos`: a trainer steps lanes of a cluster whose processes are killed and paused, whose disks are
 //! full and whose links are cut.
 //!
-//! Coordinator and nodes are processes of this program, the trainer is this one, two more are processes of their own that
-//! are killed as well, and all datagrams between them go
-//! through relays in it, which can be deaf; a full disk is a limit of file sizes. The trainer compares every frame with that of
-//! an engine of its own, and afterwards every episode of the store with those it saw.
+//! Coordinator and nodes are processes of this program, the trainer is this one, two more are processes of their own
+//! that are killed as well. All datagrams between them go through relays in this process, which can be made deaf; a
+//! full disk is a limit of file sizes. The trainer compares every frame with that of an engine of its own, and
+//! afterwards every episode of the store with those it saw.
 
 use std::error::Error;
 use std::fs;
@@ -24,7 +24,7 @@ use serde::Serialize;
 
 use self::audit::{Audit, Held};
 use self::links::Links;
-use self::plan::{Blow, Cut, Fault, Harm, Link, Plan, Target};
+use self::plan::{Cut, Fault, Harm, Link, Plan, ProcessFault, Target};
 use self::processes::Processes;
 use self::report::{ChaosResult, Compared, Leaked};
 use self::trainer::{Ended, Fill, Progress, Seen, Trainer};
@@ -44,8 +44,8 @@ mod trainers;
 
 pub(super) use self::trainer_process::train;
 
-/// Runs and prints. An episode that is lost, doubled, invented or changed, a frame that differs, and anything that
-/// leaks make it fail, after the figures.
+/// Runs the bench and prints its figures. It fails, after the figures, if an episode is lost, doubled, invented or
+/// changed, if a frame differs, or if anything leaks.
 pub(super) fn run(args: &ChaosArgs, out: &mut Output) -> Result<Status, Failure> {
     let folder = Scratch::new()?;
     let result = measure(args, &folder.0)?;
@@ -81,7 +81,7 @@ fn measure(args: &ChaosArgs, folder: &Path) -> Result<ChaosResult, Failure> {
     let progress = Progress::default();
     let (storm, played) = thread::scope(|scope| {
         let playing = scope.spawn(|| trainer.play(&progress));
-        let mut hit = Hit { processes: &mut processes, links: &mut links, trainers: &mut trainers };
+        let mut hit = FaultTargets { processes: &mut processes, links: &mut links, trainers: &mut trainers };
         let storm = Storm::new(args, &progress).rage(&mut hit);
         progress.end.store(true, Ordering::Relaxed);
         (storm, playing.join())
@@ -128,8 +128,9 @@ fn request() -> PoolRequest {
     request
 }
 
-/// Closes the pool, and waits until everything that nodes recorded of it is in the store, as far as the coordinator
-/// knows: one that was killed may never know it of sessions that had gone elsewhere before. The audit tells then.
+/// Closes the pool, and waits until the store has everything that nodes recorded of it, as far as the coordinator
+/// knows: a restarted coordinator may never know that of sessions that had gone elsewhere before. The audit shows it
+/// then.
 fn close(cluster: &Cluster, pool: Pool, run: RunId) -> Result<(), Failure> {
     pool.close().map_err(failed)?;
     let until = Instant::now() + KNOWN_WITHIN;
@@ -139,7 +140,7 @@ fn close(cluster: &Cluster, pool: Pool, run: RunId) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sessions of trainers that were killed, once their leases are over: none, if all is well.
+/// Returns the sessions of killed trainers after their leases are over: none, if all is well.
 fn sessions_left(cluster: &Cluster, lives: &Lives) -> Result<u64, Failure> {
     let pools = lives.pools()?;
     let until = Instant::now() + GIVEN_BACK_WITHIN;
@@ -153,7 +154,7 @@ fn sessions_left(cluster: &Cluster, lives: &Lives) -> Result<u64, Failure> {
     }
 }
 
-/// Looks until nothing is missing any more, or for as long as shipping may take.
+/// Repeats the audit until nothing is missing any more, or for as long as shipping may take.
 fn settled_audit(
     seen: &Seen,
     fills: &[Fill],
@@ -176,7 +177,7 @@ fn settled_audit(
     }
 }
 
-/// What processes hold beyond what they held before; they are given a while to let go of it.
+/// Returns what processes hold beyond what they held before; they are given a while to release it.
 fn released(before: &[Held], now: impl Fn() -> Result<Vec<Held>, Failure>) -> Result<Held, Failure> {
     let until = Instant::now() + RELEASED_WITHIN;
     loop {
@@ -189,7 +190,7 @@ fn released(before: &[Held], now: impl Fn() -> Result<Vec<Held>, Failure>) -> Re
     }
 }
 
-/// Sockets that processes left in the folder.
+/// Counts the sockets that processes left in the folder.
 fn socket_files(folder: &Path) -> Result<u64, Failure> {
     use std::os::unix::fs::FileTypeExt;
     let mut found = 0;
@@ -203,63 +204,63 @@ fn socket_files(folder: &Path) -> Result<u64, Failure> {
     Ok(found)
 }
 
-/// Faults, and how the trainer fares under them.
+/// The faults, and how the trainer copes with them.
 struct Storm<'a> {
     args: &'a ChaosArgs,
     progress: &'a Progress,
     plan: Plan,
     began: Instant,
     faults: Faults,
-    /// Faults that hit lanes, until the trainer has them behind it.
+    /// Faults that hit lanes, until the trainer has recovered from them.
     open: Vec<Open>,
     recoveries: Vec<Recovery>,
-    /// All that happened, in its order.
+    /// All faults that happened, in their order.
     happened: Vec<Happened>,
-    /// Once a second.
+    /// Samples of the trainer's process, once a second.
     samples: Vec<Sample>,
-    /// What coordinator and nodes held before the first fault.
+    /// Resources that coordinator and nodes held before the first fault.
     held: Vec<Held>,
     undisturbed: f64,
     disturbed: f64,
 }
 
-/// A fault that hit lanes.
+/// A fault that hit lanes, and from which the trainer has not recovered.
 #[derive(Debug, Clone, Copy)]
 struct Open {
     kind: Kind,
     since: Instant,
     lasts: Duration,
-    /// The batch after which the trainer has it behind it. `None` while that is not known.
+    /// The batch after which the trainer has recovered. `None` while that is not known.
     batch: Option<u64>,
-    /// Something was silent meanwhile: a process was paused, or a link cut.
+    /// Whether something was silent during it: a process was paused, or a link cut.
     amid_silence: bool,
-    /// The coordinator was away meanwhile: without it no lane gets another place.
+    /// Whether the coordinator was away during it: without the coordinator no lane gets another place.
     uncoordinated: bool,
 }
 
-/// A fault, whomever it hit.
+/// A fault that happened, whether it hit lanes or not.
 #[derive(Debug, Clone)]
 struct Happened {
     fault: Fault,
     at: Instant,
 }
 
-/// How long a fault that hit lanes held the trainer up.
+/// Time for which a fault that hit lanes delayed the trainer.
 #[derive(Debug, Clone, Copy)]
 struct Recovery {
     kind: Kind,
     since: Instant,
-    /// From its beginning to the end of the first batch that was begun after it.
+    /// Time from its beginning to the end of the first batch that was begun after it.
     took: Duration,
-    /// How long of that the fault itself lasted.
+    /// The part of it for which the fault itself lasted.
     lasted: Duration,
-    /// Something was silent meanwhile.
+    /// Whether something was silent during it.
     amid_silence: bool,
-    /// The coordinator was away meanwhile.
+    /// Whether the coordinator was away during it.
     uncoordinated: bool,
 }
 
-/// What kind of fault held lanes up.
+/// The kind of fault that delayed lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Kill,
@@ -268,16 +269,16 @@ enum Kind {
     Cut,
 }
 
-/// Of the trainer's process.
+/// A sample of the trainer's process.
 #[derive(Debug, Clone, Copy)]
 struct Sample {
-    /// Since the first fault.
+    /// Seconds since the first fault.
     seconds: f64,
     resident: u64,
     descriptors: u64,
 }
 
-/// How often what happened.
+/// Number of faults of each kind.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
 struct Faults {
     node_killed: u64,
@@ -291,8 +292,8 @@ struct Faults {
     trainer_killed: u64,
 }
 
-/// What faults happen to.
-struct Hit<'a> {
+/// The processes and links to which faults happen.
+struct FaultTargets<'a> {
     processes: &'a mut Processes,
     links: &'a mut Links,
     trainers: &'a mut Trainers,
@@ -316,9 +317,9 @@ impl<'a> Storm<'a> {
         }
     }
 
-    /// Looks on for a while, then has faults happen until there were enough for long enough, and waits until all that
-    /// they hit runs again.
-    fn rage(mut self, hit: &mut Hit<'_>) -> Result<Self, Failure> {
+    /// Steps undisturbed for a while, then makes faults happen until there were enough for long enough, and waits until
+    /// everything that they hit runs again.
+    fn rage(mut self, hit: &mut FaultTargets<'_>) -> Result<Self, Failure> {
         let quarter = Duration::from_secs(15 * u64::from(self.args.minutes));
         let calm = quarter.clamp(LEAST_CALM, MOST_CALM);
         self.began = Instant::now();
@@ -358,11 +359,12 @@ impl<'a> Storm<'a> {
         Ok(self)
     }
 
-    /// A moment passes: what is due happens. Whether nothing is amiss but what the trainer has yet to get over.
-    fn turn(&mut self, hit: &mut Hit<'_>) -> Result<(Instant, bool), Failure> {
+    /// Does what is due at this moment. Returns whether nothing is wrong except what the trainer has yet to recover
+    /// from.
+    fn turn(&mut self, hit: &mut FaultTargets<'_>) -> Result<(Instant, bool), Failure> {
         thread::sleep(TURN);
         let now = Instant::now();
-        let Hit { processes, links, trainers } = hit;
+        let FaultTargets { processes, links, trainers } = hit;
         trainers.turn(now)?;
         let whole = links.turn(now);
         let well = processes.turn(now)? && whole;
@@ -400,10 +402,10 @@ impl<'a> Storm<'a> {
         Ok((now, well))
     }
 
-    /// Has a fault happen, if whom it hits is well. Whether it did.
-    fn strike(&mut self, hit: &mut Hit<'_>, fault: Fault, now: Instant) -> Result<bool, Failure> {
+    /// Makes a fault happen, if its target is well. Returns whether it happened.
+    fn strike(&mut self, hit: &mut FaultTargets<'_>, fault: Fault, now: Instant) -> Result<bool, Failure> {
         let until = now + fault.lasts;
-        let Hit { processes, links, trainers } = hit;
+        let FaultTargets { processes, links, trainers } = hit;
         let (counter, kind, node) = match fault.harm {
             Harm::Trainer(index) => {
                 let playing = trainers.is_playing(index)?;
@@ -415,7 +417,7 @@ impl<'a> Storm<'a> {
             }
             Harm::Link(link, _) if !links.is_whole(link) => return Ok(false),
             Harm::Process(target, _) if !processes.is_up(target) => return Ok(false),
-            Harm::Process(target, Blow::Fill) if !processes.has_room(target) => return Ok(false),
+            Harm::Process(target, ProcessFault::Fill) if !processes.has_room(target) => return Ok(false),
             Harm::Link(link, cut) => {
                 links.cut(link, cut, until);
                 let counter = match cut {
@@ -429,20 +431,22 @@ impl<'a> Storm<'a> {
                 let is_node = matches!(target, Target::Node(_));
                 let faults = &mut self.faults;
                 let (counter, kind) = match (is_node, blow) {
-                    (true, Blow::Kill) => (&mut faults.node_killed, Kind::Kill),
-                    (true, Blow::Pause) => (&mut faults.node_paused, Kind::Pause),
-                    (true, Blow::Fill) => (&mut faults.node_disk_full, Kind::Fill),
-                    (false, Blow::Kill) => (&mut faults.coordinator_killed, Kind::Kill),
-                    (false, Blow::Pause) => (&mut faults.coordinator_paused, Kind::Pause),
-                    (false, Blow::Fill) => (&mut faults.coordinator_disk_full, Kind::Fill),
+                    (true, ProcessFault::Kill) => (&mut faults.node_killed, Kind::Kill),
+                    (true, ProcessFault::Pause) => (&mut faults.node_paused, Kind::Pause),
+                    (true, ProcessFault::Fill) => (&mut faults.node_disk_full, Kind::Fill),
+                    (false, ProcessFault::Kill) => (&mut faults.coordinator_killed, Kind::Kill),
+                    (false, ProcessFault::Pause) => (&mut faults.coordinator_paused, Kind::Pause),
+                    (false, ProcessFault::Fill) => (&mut faults.coordinator_disk_full, Kind::Fill),
                 };
-                if let (Some(node), Blow::Kill | Blow::Fill) = (processes.name(target), blow) {
-                    trainers.harmed(node, if blow == Blow::Fill { fault.lasts } else { Duration::ZERO });
+                if let (Some(node), ProcessFault::Kill | ProcessFault::Fill) = (processes.name(target), blow)
+                {
+                    trainers
+                        .harmed(node, if blow == ProcessFault::Fill { fault.lasts } else { Duration::ZERO });
                 }
                 match blow {
-                    Blow::Kill => processes.kill(target, until),
-                    Blow::Pause => processes.pause(target, until),
-                    Blow::Fill => {
+                    ProcessFault::Kill => processes.kill(target, until),
+                    ProcessFault::Pause => processes.pause(target, until),
+                    ProcessFault::Fill => {
                         if let Some(node) = processes.name(target) {
                             let fill = Fill { node: node.to_owned(), from: now, until: None };
                             self.progress.fills().push(fill);
@@ -479,7 +483,7 @@ impl<'a> Storm<'a> {
         self.progress.batches.load(Ordering::Acquire)
     }
 
-    /// Steps a second since there were `steps` batches.
+    /// Returns the steps a second since there were `steps` batches.
     fn rate(&self, steps: u64) -> f64 {
         (self.batches() - steps) as f64 * LANES as f64 / self.began.elapsed().as_secs_f64()
     }
@@ -493,21 +497,21 @@ fn failed(error: impl Error + 'static) -> Failure {
     Failure::of(Status::Failed, &error)
 }
 
-/// Its episodes last some hundreds of steps, so that a long run has not too many of them.
+/// The env. Its episodes last some hundreds of steps, so that a long run has not too many of them.
 const ENV: &str = "Acrobot-v1";
 const LANES: usize = 64;
 const NODES: usize = 3;
-/// That are processes of their own.
+/// Number of trainers that are processes of their own.
 const TRAINERS: usize = 2;
-/// For a step, and for whatever else is waited for: several faults in turn take less.
+/// Longest wait for a step or anything else: several faults in turn take less.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Nodes that could not ship try again within 30 s.
+/// Time within which recordings must be known: nodes that could not ship try again within 30 s.
 const KNOWN_WITHIN: Duration = Duration::from_secs(35);
 const SHIPPED_WITHIN: Duration = Duration::from_secs(60);
-/// Connections are believed in for 15 s, and a lease is 30 s.
+/// Time within which sessions must end: connections are given up after 15 s, and a lease is 30 s.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(60);
 const RELEASED_WITHIN: Duration = Duration::from_secs(10);
-/// How long the trainer steps before the first fault: a quarter of the time, within these.
+/// Shortest time for which the trainer steps before the first fault: a quarter of the whole time, within these two.
 const LEAST_CALM: Duration = Duration::from_secs(5);
 const MOST_CALM: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! `rollhouse-bench cluster`: what a cluster does with many small sessions, with a large one, and at rest.
+//! `rollhouse-bench cluster`: measures a cluster with many small sessions, with a large one, and at rest.
 //!
 //! Coordinator, node and client are this one process, as `rollhouse up` starts them, and speak over the loopback
 //! device. The client is one thread, which plays all sessions at a time. Everything is recorded and shipped.
@@ -31,7 +31,7 @@ mod crashes;
 mod footprint;
 mod sessions;
 
-/// Measures and prints. Sessions that did not pass make it fail, after the figures.
+/// Measures and prints the figures. It fails, after the figures, if sessions did not pass.
 pub(super) fn run(args: &ClusterArgs, out: &mut Output) -> Result<Status, Failure> {
     let folder = Scratch::new()?;
     let local = start(&folder.0)?;
@@ -80,7 +80,7 @@ pub(super) fn stop(local: Local) -> Result<(), Failure> {
     }
 }
 
-/// The figures, and why a session did not pass.
+/// Returns the figures, and why a session did not pass.
 async fn measure(args: &ClusterArgs, connection: &str) -> Result<(ClusterResult, Option<Failure>), Failure> {
     let address: Address = connection.parse().map_err(failed)?;
     let cluster = AsyncCluster::connect(&address, options()).await.map_err(failed)?;
@@ -102,16 +102,16 @@ async fn measure(args: &ClusterArgs, connection: &str) -> Result<(ClusterResult,
     Ok((result, failure))
 }
 
-/// What is measured is what trainers of other machines get.
+/// Returns the options with which trainers of other machines connect.
 fn options() -> ConnectOptions {
     ConnectOptions { transport: Some(Transport::Quic), ..ConnectOptions::default() }
 }
 
-/// What `--json` prints; the field names are part of the interface.
+/// The output of `--json`; the field names are part of the interface.
 #[derive(Debug, Serialize)]
 struct ClusterResult {
     env: &'static str,
-    /// A development build, with checks that a release build leaves out.
+    /// Whether it is a development build, with checks that a release build leaves out.
     debug_assertions: bool,
     playing: Playing,
     opening: Opening,
@@ -125,18 +125,18 @@ struct Playing {
     episodes_per_session: u32,
     passed: u32,
     pass_rate: f64,
-    /// Absent if no reset was answered.
+    /// Median time of a reset; absent if no reset was answered.
     reset_p50_ms: Option<f64>,
     reset_p99_ms: Option<f64>,
     steps: u64,
     seconds: f64,
     steps_per_second: f64,
-    /// Of coordinator, node and client together, with all sessions open.
+    /// Footprint of coordinator, node and client together, with all sessions open.
     process: Footprint,
     reference: Reference,
 }
 
-/// Stated figures of the system this grew from. Nothing here measures them.
+/// Stated figures of the system from which this one grew. Nothing here measures them.
 #[derive(Debug, Serialize)]
 struct Reference {
     reset_ms: f64,
@@ -155,12 +155,12 @@ struct Opening {
 #[derive(Debug, Serialize)]
 struct Crashing {
     lanes: u32,
-    /// Lanes that crashed and were back.
+    /// Number of lanes that crashed and came back.
     crashed: usize,
-    /// From the answer that told of the crash to the one with the lane's next episode.
+    /// Median time from the answer that told of the crash to the one with the lane's next episode.
     away_p50_ms: Option<f64>,
     away_p99_ms: Option<f64>,
-    /// Of lanes that were there.
+    /// Number of steps of lanes that were there.
     steps: u64,
     steps_missing: u64,
 }
@@ -184,11 +184,11 @@ impl Crashing {
 struct Resting {
     sessions: u32,
     seconds: f64,
-    /// Of one core, used by coordinator, node and client together.
+    /// Share of one core that coordinator, node and client together used.
     core_share: f64,
-    /// Before the sessions were opened; threads that wait for the disk may still end then.
+    /// The footprint before the sessions were opened; threads that wait for the disk may still end then.
     before: Footprint,
-    /// With the sessions, at the end.
+    /// The footprint with the sessions, at the end.
     with: Footprint,
 }
 
@@ -297,7 +297,7 @@ impl ClusterResult {
     }
 }
 
-/// The smallest of the sorted values that at least this share of them does not exceed.
+/// Returns the smallest of the sorted values that at least this share of them does not exceed.
 fn quantile(sorted: &[Duration], share: f64) -> Option<Duration> {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied()
@@ -317,7 +317,7 @@ fn failed(error: impl std::error::Error + 'static) -> Failure {
 const ENV: &str = "CartPole-v1";
 const LARGE_POOL: u32 = 4096;
 const CRASHING_LANES: u32 = 256;
-/// Odd, so that the median is one of them.
+/// Number of openings; odd, so that the median is one of them.
 const OPENINGS: usize = 11;
 const REFERENCE: Reference =
     Reference { reset_ms: 256.0, steps_per_second: 15e3, resident_bytes: 6_000_000_000, threads: 20 };

@@ -1,4 +1,4 @@
-//! `rollhouse-bench engine`: steps per second through the engine, without and with recording.
+//! `rollhouse-bench engine`: measures steps per second through the engine, without and with recording.
 
 use std::hint::black_box;
 use std::io::{self, Write};
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &EngineArgs, out: &mut Output) -> Result<Status, Failure
     Ok(Status::Done)
 }
 
-/// What `--json` prints; the field names are part of the interface.
+/// The output of `--json`; the field names are part of the interface.
 #[derive(Debug, Serialize)]
 struct EngineResult<'a> {
     env: &'a str,
@@ -89,7 +89,7 @@ struct Figures {
 
 #[derive(Debug, Serialize)]
 struct Recording {
-    /// Of each repetition beside the one that was not recorded just before it.
+    /// Time that recording adds to each repetition, compared with the unrecorded one just before it.
     adds_ns_per_step: Spread,
     writer_cores_per_100m_steps_per_second: f64,
     bytes_per_step: f64,
@@ -158,11 +158,11 @@ impl EngineResult<'_> {
 /// An engine and the random actions it is stepped with.
 struct Lanes {
     engine: Engine,
-    /// Random ones, of more lanes than there are.
+    /// Random actions, for more lanes than there are.
     actions: ColumnData,
-    /// Elements of one lane's action.
+    /// Number of elements of one lane's action.
     width: usize,
-    /// Batches stepped.
+    /// Number of batches stepped.
     stepped: u64,
 }
 
@@ -200,7 +200,7 @@ impl Lanes {
         Ok(Self { engine, actions, width, stepped: 0 })
     }
 
-    /// Steps `batches` batches; returns how long they took.
+    /// Steps `batches` batches and returns how long they took.
     fn step(&mut self, batches: u64) -> Result<Duration, Failure> {
         let began = Instant::now();
         for _ in 0..batches {
@@ -210,8 +210,8 @@ impl Lanes {
         Ok(began.elapsed())
     }
 
-    /// Gives the lanes as many of the actions, from another one on in each batch: actions that come again every few
-    /// batches make episodes of CartPole a fifth shorter than random ones do.
+    /// Gives the lanes as many of the actions, from another one on in each batch: actions that repeat every few batches
+    /// make episodes of CartPole a fifth shorter than random ones do.
     fn act(&mut self) -> Result<(), Failure> {
         let first = (split_mix64(self.stepped) % SPARE_LANES as u64) as usize * self.width;
         self.stepped += 1;
@@ -221,7 +221,7 @@ impl Lanes {
         Ok(())
     }
 
-    /// How many batches make a repetition. Also warms up.
+    /// Returns how many batches make a repetition. Also warms up.
     fn calibrate(&mut self) -> Result<u64, Failure> {
         let mut batches = 16;
         loop {
@@ -253,10 +253,10 @@ fn failed(error: StepError) -> Failure {
 #[derive(Debug, Default)]
 struct Samples {
     ns_per_step: Vec<f64>,
-    /// Of the repetitions.
+    /// Number of steps of the repetitions.
     steps: u64,
     rows: u64,
-    /// Since the engine was made.
+    /// Number of steps since the engine was made.
     all_steps: u64,
 }
 
@@ -268,8 +268,8 @@ impl Samples {
     }
 }
 
-/// How many lanes' random actions are drawn beside those of the lanes that are stepped.
+/// Number of lanes for which random actions are drawn beside those that are stepped.
 const SPARE_LANES: usize = 1024;
 
-/// How long a repetition takes, roughly.
+/// Rough length of a repetition.
 const REPETITION: Duration = Duration::from_millis(200);

@@ -1,4 +1,4 @@
-//! The `rollhouse-bench` program: how fast this machine, or a cluster on it, is.
+//! The `rollhouse-bench` program, which measures how fast this machine, or a cluster on it, is.
 //!
 //! Each bench is a file with a `run`; start reading at `args::Bench`. Processes that a bench starts are this program
 //! again, as the `rollhouse` command. Not a goal: figures of one function, which stand beside the crates
@@ -48,5 +48,5 @@ fn run(bench: &Bench, out: &mut Output) -> Result<Status, Failure> {
     }
 }
 
-/// Any; the same for all benches, so that they step the same episodes.
+/// The seed of all benches: any will do, but all step the same episodes.
 pub(crate) const SEED: u64 = 1;

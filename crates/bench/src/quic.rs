@@ -1,9 +1,9 @@
-//! `rollhouse-bench quic`: frames over the cluster's endpoint beside a bare stream with the same settings, the same with
-//! lanes stepped behind them, and lanes stepped by a node beside an echo of as many bytes.
+//! `rollhouse-bench quic`: compares frames over the cluster's endpoint with a bare stream of the same settings, also
+//! with lanes stepped behind them, and lanes stepped by a node with an echo of as many bytes.
 //!
-//! Two threads of this process, each with a runtime of its own as nodes and clients have it, and one connection
-//! over the loopback device. Both ways use the same connection, so that they differ by what is measured only:
-//! whether bytes are framed. They take turns, and who begins changes with each repetition.
+//! Two threads of this process, each with a runtime of its own as nodes and clients have it, and one connection over
+//! the loopback device. Both variants use the same connection, so that they differ only in what is measured: whether
+//! bytes are framed. They take turns, and the one that begins changes with each repetition.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ mod behind;
 mod grpc;
 mod lanes;
 
-/// Measures and prints.
+/// Measures and prints the figures.
 pub(super) fn run(args: &QuicArgs, out: &mut Output) -> Result<Status, Failure> {
     let folder = Scratch::new()?;
     let identities = Identities::make(&folder)?;
@@ -57,7 +57,7 @@ pub(super) fn run(args: &QuicArgs, out: &mut Output) -> Result<Status, Failure> 
     Ok(Status::Done)
 }
 
-/// Everything that is measured, open.
+/// All variants that are measured, with their streams open.
 struct Bench<'a> {
     runtime: &'a Runtime,
     dialer: Dialer,
@@ -138,7 +138,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Seconds of the median round trip of `bytes` bytes over gRPC.
+/// Returns the seconds of the median round trip of `bytes` bytes over gRPC.
 #[cfg(feature = "grpc")]
 pub(super) fn grpc_round_trip(bytes: usize, round_trips: u32) -> Result<f64, Failure> {
     runtime()?.block_on(async {
@@ -149,7 +149,7 @@ pub(super) fn grpc_round_trip(bytes: usize, round_trips: u32) -> Result<f64, Fai
     })
 }
 
-/// What one way did in one repetition.
+/// The figures of one variant in one repetition.
 #[derive(Debug, Default, Clone, Copy)]
 struct Measured {
     /// Bytes a second, one way.
@@ -182,7 +182,7 @@ impl Samples {
     }
 }
 
-/// What `--json` prints; the field names are part of the interface.
+/// The output of `--json`; the field names are part of the interface.
 #[derive(Debug, Serialize)]
 struct QuicResult {
     bytes: u32,
@@ -192,14 +192,14 @@ struct QuicResult {
     lost_packets: u64,
     frames: Way,
     bare_stream: Way,
-    /// Absent unless built with the feature `grpc`.
+    /// The figures of gRPC; absent unless built with the feature `grpc`.
     grpc_tls: Option<Way>,
-    /// Of frames over bare stream, repetition by repetition.
+    /// Ratio of frames to bare stream, repetition by repetition.
     bulk_ratio: Spread,
     round_trip_ratio: Spread,
-    /// As many bytes in frames there and back, with lanes stepped behind them.
+    /// Round trip of as many bytes in frames, with lanes stepped behind them.
     with_lanes_behind_us: Spread,
-    /// Of that over bare stream, repetition by repetition.
+    /// Ratio of that to the bare stream, repetition by repetition.
     with_lanes_behind_ratio: Spread,
     stepped: LanesResult,
 }
@@ -310,7 +310,7 @@ impl Framed {
         Ok(())
     }
 
-    /// Seconds of the median one.
+    /// Makes the round trips and returns the seconds of the median one.
     async fn round_trips(&mut self, round_trips: u32) -> Result<f64, Failure> {
         let mut times = Vec::with_capacity(round_trips as usize);
         for _ in 0..round_trips {
@@ -497,7 +497,7 @@ async fn echo(responder: Responder, bytes: usize) -> Option<()> {
     }
 }
 
-/// An authority of its own and a node's certificate, in the bench's folder.
+/// An authority and a node's certificate, in the bench's folder.
 struct Identities {
     node: Arc<Identity>,
     client: Arc<Identity>,
@@ -518,7 +518,7 @@ impl Identities {
     }
 }
 
-/// What tells the echoing side what to do with a stream: the index, and for round trips their bytes.
+/// Makes the request that tells the echoing side how to use a stream: by the index, and for round trips by their bytes.
 fn attach(kind: u32, bytes: u32) -> Attach {
     let incarnation = Incarnation { term: 0, counter: u64::from(bytes) };
     Attach {
@@ -545,9 +545,9 @@ fn failed(error: impl std::error::Error + 'static) -> Failure {
 
 const PROGRAM: &str = concat!("rollhouse/", env!("CARGO_PKG_VERSION"));
 const HOUR: Duration = Duration::from_secs(3600);
-/// Sent one way per repetition.
+/// Bytes that are sent one way in each repetition.
 const BULK_BYTES: u64 = 256 << 20;
-/// Written at a time.
+/// Bytes that are written at a time.
 const PIECE_BYTES: usize = 1 << 20;
 /// Bytes of the largest frame that is echoed.
 const MAX_COLUMNS: usize = 16 << 20;
@@ -557,6 +557,6 @@ const ECHO: u32 = 2;
 const SIZED: u32 = 3;
 const BEHIND: u32 = 4;
 const SIZED_AWAKE: u32 = 5;
-/// Stepped behind frames, and by a node.
+/// The env that is stepped behind frames, and by a node.
 const ENV: &str = "CartPole-v1";
 const LANES: u32 = 64;

@@ -1,4 +1,4 @@
-//! Folders for what benches write.
+//! Folders for the files of benches.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ impl Scratch {
         Ok(Self(path))
     }
 
-    /// Leaves it there: nothing is removed when there is no path.
+    /// Keeps the folder: nothing is removed when there is no path.
     pub(crate) fn keep(mut self) -> PathBuf {
         std::mem::take(&mut self.0)
     }

@@ -1,7 +1,7 @@
-//! `rollhouse-bench shm`: what a step through shared memory costs, beside the engine alone, QUIC and gRPC.
+//! `rollhouse-bench shm`: measures a step through shared memory, beside the engine alone, QUIC and gRPC.
 //!
 //! The node is a process of its own, `rollhouse up`, started from this very program; the trainer is this one. Nothing
-//! is recorded. A step of the trainer is what a training loop does: actions written, step, rewards read.
+//! is recorded. A step of the trainer is that of a training loop: actions written, step, rewards read.
 
 use std::hint::black_box;
 use std::io::{self, Write};
@@ -27,7 +27,7 @@ use crate::spread::Spread;
 mod beside;
 mod node;
 
-/// Measures and prints.
+/// Measures and prints the figures.
 pub(super) fn run(args: &ShmArgs, out: &mut Output) -> Result<Status, Failure> {
     let folder = Scratch::new()?;
     let node = Node::start(&folder.0.join("two-cores"))?;
@@ -58,7 +58,7 @@ pub(super) fn run(args: &ShmArgs, out: &mut Output) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-/// What `--json` prints; the field names are part of the interface.
+/// The output of `--json`; the field names are part of the interface.
 #[derive(Debug, Serialize)]
 struct ShmResult {
     debug_assertions: bool,
@@ -68,7 +68,7 @@ struct ShmResult {
     large: Large,
     idle: Idle,
     beside: Beside,
-    /// Absent if this process may not choose its cores.
+    /// Figures with both processes on one core; absent if this process may not choose its cores.
     shared_core: Option<SharedCore>,
 }
 
@@ -78,26 +78,27 @@ struct Small {
     lanes: usize,
     engine_us: Spread,
     shm_us: Spread,
-    /// Of shared memory over the engine, repetition by repetition.
+    /// Difference of shared memory to the engine, repetition by repetition.
     shm_over_engine_us: Spread,
     quic_us: Spread,
-    /// As many bytes there and back as the batch has; absent unless built with the feature `grpc`.
+    /// Time of as many bytes there and back as the batch has; absent unless built with the feature `grpc`.
     grpc_us: Option<f64>,
 }
 
-/// An observation of 100 floats in each of 4,096 lanes, every float of which the trainer adds up; the engine alone and
-/// shared memory in turn, so that a tail that is the machine's shows in both.
+/// Times with an observation of 100 floats in each of 4,096 lanes, all of which the trainer adds up; the engine alone
+/// and shared memory in turn, so that a tail that is the machine's shows in both.
 #[derive(Debug, Serialize)]
 struct Large {
     lanes: usize,
     batches: usize,
     engine: Times,
     shm: Times,
-    /// Pages that the trainer's process had to be given while it stepped through shared memory, a batch.
+    /// Number of pages, for each batch, that the trainer's process had to be given while it stepped through shared
+    /// memory.
     page_faults: f64,
 }
 
-/// Microseconds a step.
+/// The spread of a step's time, in microseconds.
 #[derive(Debug, Serialize)]
 struct Times {
     p50_us: f64,
@@ -105,7 +106,7 @@ struct Times {
     max_us: f64,
 }
 
-/// A second in which nobody asks for a step: time on a core of either process, in milliseconds.
+/// Time on a core of either process, in milliseconds, during a second in which nobody asks for a step.
 #[derive(Debug, Serialize)]
 struct Idle {
     seconds: f64,
@@ -113,7 +114,7 @@ struct Idle {
     node_ms: f64,
 }
 
-/// Both processes on one core: microseconds a step.
+/// Microseconds of a step with both processes on one core.
 #[derive(Debug, Serialize)]
 struct SharedCore {
     engine_us: Spread,
@@ -193,7 +194,7 @@ impl Times {
     }
 }
 
-/// As NumPy adds up: in several sums at once. One alone would wait for each addition, 4 cycles of 409,600.
+/// Adds values up as NumPy does: in several sums at once. One alone would wait for each addition, 4 cycles of 409,600.
 fn sum(values: &[f32]) -> f32 {
     let (parts, rest) = values.as_chunks::<32>();
     let mut sums = [0.0; 32];
@@ -205,7 +206,7 @@ fn sum(values: &[f32]) -> f32 {
     sums.iter().chain(rest).sum()
 }
 
-/// With a session attached, after its last step.
+/// Measures an idle second with a session attached, after its last step.
 fn idle(node: &Node) -> Result<Idle, Failure> {
     let mut pool = node.pool(ENV, SMALL_LANES, Transport::Shm, None)?;
     time(100, &mut pool)?;
@@ -242,7 +243,7 @@ fn one_core(args: &ShmArgs, folder: &Scratch) -> Result<Option<SharedCore>, Fail
     }))
 }
 
-/// Something that is stepped as a training loop does it.
+/// Lanes that are stepped as in a training loop.
 trait Steps {
     fn step(&mut self, actions: &ColumnData) -> Result<(), Failure>;
     fn reset(&mut self) -> Result<ColumnData, Failure>;
@@ -283,7 +284,7 @@ impl Steps for Pool {
     }
 }
 
-/// Microseconds a step.
+/// Steps and returns the microseconds of a step.
 fn time(steps: u32, lanes: &mut impl Steps) -> Result<f64, Failure> {
     let actions = lanes.reset()?;
     let began = Instant::now();
@@ -293,7 +294,7 @@ fn time(steps: u32, lanes: &mut impl Steps) -> Result<f64, Failure> {
     Ok(began.elapsed().as_secs_f64() * 1e6 / f64::from(steps))
 }
 
-/// Valid actions that differ from lane to lane and from step to step.
+/// Writes valid actions that differ from lane to lane and from step to step.
 fn fill(actions: ColumnMut<'_>, step: u64) {
     match actions {
         ColumnMut::I64(actions) => {
@@ -424,11 +425,11 @@ fn failed(error: impl std::error::Error + 'static) -> Failure {
 
 const ENV: &str = "CartPole-v1";
 const SMALL_LANES: usize = 64;
-/// Observations, rewards and flags of a batch.
+/// Bytes of observations, rewards and flags of a batch.
 const SMALL_BYTES: usize = SMALL_LANES * (4 * 4 + 8 + 3);
-/// Steps by memory for one over a network.
+/// Number of steps by memory for each step over a network.
 const QUIC_SHARE: u32 = 20;
-/// Writes every float of its observation in each step.
+/// An env that writes every float of its observation in each step.
 const WIDE_ENV: &str = "Echo-v0";
 const LARGE_LANES: usize = 4096;
 const WIDE_STEPS: u32 = 200;

@@ -1,4 +1,4 @@
-//! What a bench says of a figure that it measured several times.
+//! The summary of a figure that a bench measured several times.
 
 use serde::Serialize;
 

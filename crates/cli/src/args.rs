@@ -1,4 +1,4 @@
-//! What can be typed.
+//! The command line: its commands and their arguments.
 
 mod cluster;
 mod export;
@@ -50,7 +50,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// What `--version` says beside the version, for whoever reports a bug.
+/// The text of `--version` beside the version, for bug reports.
 const LONG_VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     "\ncommit: ",
@@ -63,7 +63,7 @@ const LONG_VERSION: &str = concat!(
 pub(crate) enum Command {
     /// Play episodes with a built-in policy and record them, here or on a cluster
     Rollout(RolloutArgs),
-    /// Play an environment with the keyboard, and record it
+    /// Play an environment with the keyboard and record it
     #[cfg(feature = "viewer")]
     Play(PlayEnvArgs),
     /// List the environments, or describe one
@@ -78,7 +78,7 @@ pub(crate) enum Command {
     Coordinator(CoordinatorArgs),
     /// Run a node: it joins a coordinator and hosts lanes
     Node(NodeArgs),
-    /// Look at what a service needs of this machine, and say what to change
+    /// Check whether this machine has what a service needs, and say what to change
     Doctor(DoctorArgs),
     /// Ask the services of this machine whether they are well: what probes of containers run
     Health(HealthArgs),
@@ -95,7 +95,7 @@ pub(crate) enum Command {
     Watch(WatchArgs),
     /// End a pool of a cluster, whoever steps it: a rollout that goes on by itself, a trainer's lanes
     Close(CloseArgs),
-    /// Have a node take no new sessions and end when its last has
+    /// Drain a node: it takes no new sessions and ends when its last has
     Drain(DrainArgs),
     /// Take a drain back: the node takes new sessions again, unless it has ended
     Undrain(UndrainArgs),
@@ -105,13 +105,13 @@ pub(crate) enum Command {
     Token(TokenArgs),
     /// Check a service's settings, or show them with where each comes from
     Config(ConfigArgs),
-    /// Print what a shell completes this command by
+    /// Print the script with which a shell completes this command
     Completions(CompletionsArgs),
     /// Write the manual: a page for each command
     Man(ManArgs),
 }
 
-/// What `rollhouse top` watches.
+/// The arguments of `rollhouse top`.
 #[cfg(feature = "viewer")]
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
@@ -138,7 +138,7 @@ pub(crate) struct RolloutArgs {
     /// Environment to step; `rollhouse envs` lists them
     #[arg(long, value_name = "ID")]
     pub(crate) env: String,
-    /// How many copies of it to step side by side
+    /// Number of copies of it to step side by side
     #[arg(long, value_name = "N", value_parser = lanes)]
     pub(crate) lanes: usize,
     #[command(flatten)]
@@ -146,13 +146,13 @@ pub(crate) struct RolloutArgs {
     /// Seed of everything random; the same seed gives the same episodes [default: drawn and shown]
     #[arg(long, value_name = "S")]
     pub(crate) seed: Option<u64>,
-    /// Who chooses the actions: random or noop
+    /// Policy that chooses the actions: random or noop
     #[arg(long, value_name = "NAME", default_value_t = Builtin::Random)]
     pub(crate) policy: Builtin,
     /// The most threads to step on [default: one per core]
     #[arg(long, value_name = "T", value_parser = threads)]
     pub(crate) threads: Option<usize>,
-    /// What to record: all, none, sample:P (each episode with probability P), or trace (also every
+    /// Episodes to record: all, none, sample:P (each episode with probability P), or trace (also every
     /// observation and reward)
     #[arg(long, value_name = "WHAT", default_value = "all")]
     pub(crate) record: RecordArg,
@@ -167,7 +167,7 @@ pub(crate) struct RolloutArgs {
     pub(crate) json: bool,
 }
 
-/// When the rollout is done.
+/// The condition under which the rollout is done.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct GoalArgs {
@@ -179,7 +179,7 @@ pub(crate) struct GoalArgs {
     pub(crate) episodes: Option<u64>,
 }
 
-/// Where recordings are: what is given first of --connect or --data, $ROLLHOUSE_CONNECT, $ROLLHOUSE_DATA,
+/// The place of recordings: what is given first of --connect or --data, $ROLLHOUSE_CONNECT, $ROLLHOUSE_DATA,
 /// ./rollhouse-data.
 #[derive(Debug, Args)]
 pub(crate) struct DataArgs {
@@ -190,12 +190,12 @@ pub(crate) struct DataArgs {
     pub(crate) cluster: ConnectArgs,
 }
 
-/// Where recordings are.
+/// The place of recordings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In this folder.
+    /// A folder on this machine.
     Folder(PathBuf),
-    /// In the store of a cluster.
+    /// The store of a cluster.
     Cluster,
 }
 
@@ -209,7 +209,7 @@ impl DataArgs {
     }
 }
 
-/// The folder of recordings where none is named.
+/// Returns the folder of recordings if none is named.
 fn usual_folder() -> PathBuf {
     let folder = std::env::var_os("ROLLHOUSE_DATA").filter(|value| !value.is_empty());
     folder.map_or_else(|| crate::rollout::DEFAULT_DATA.into(), PathBuf::from)
@@ -238,38 +238,38 @@ pub(crate) struct ReplayArgs {
 pub(crate) enum ReplayWhat {
     /// List recorded episodes
     Ls(LsArgs),
-    /// Say everything that is known of one episode
+    /// Show everything that is known of one episode
     Show(ShowArgs),
     /// Watch an episode in the terminal: play, pause, step and seek, forward and back
     #[cfg(feature = "viewer")]
     Play(PlayArgs),
-    /// Go on from a step of an episode otherwise: by a policy, by actions from a file, by hand
+    /// Continue an episode from one of its steps in another way: by a policy, by actions from a file, by hand
     Fork(ForkArgs),
-    /// Live through episodes again and compare them with what was recorded
+    /// Recompute episodes and compare them with what was recorded
     Verify(VerifyArgs),
-    /// Say where two episodes part, and in what
+    /// Show the step at which two episodes part, and how
     Diff(DiffArgs),
     /// Write episodes out for other programs
     Export(ExportArgs),
-    /// Take episodes in that `replay export --format rhr` has written
+    /// Take in episodes that `replay export --format rhr` has written
     Import(ImportArgs),
     /// Pin episodes: no budget drops them and no pruning removes them
     Pin(PinArgs),
-    /// Take pins back
+    /// Remove pins
     Unpin(PinArgs),
     /// Mark an episode with words that `replay ls --tag` narrows by
     Tag(TagArgs),
-    /// Take such words off
+    /// Remove such words
     Untag(TagArgs),
     /// Write a note on an episode
     Note(NoteArgs),
-    /// Remove episodes, by age, size and filter: says what would go, and does it with --yes
+    /// Remove episodes, by age, size and filter: lists what would go, and removes it with --yes
     Prune(PruneArgs),
-    /// Cut off what a crash left half written, list damage, make the catalogue anew
+    /// Cut off what a crash left half written, list damage, rebuild the catalogue
     Repair(RepairArgs),
-    /// Say what the folder holds; reads all of it and lists damage
+    /// Show totals of the folder; reads all of it and lists damage
     Stats(StatsArgs),
-    /// Look at what a store has set aside: episodes that contradict others, and segments that are damaged
+    /// Look at what a store has set aside: episodes that contradict others, and damaged segments
     Quarantine(QuarantineArgs),
 }
 
@@ -281,9 +281,9 @@ pub(crate) struct QuarantineArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum QuarantineWhat {
-    /// List the episodes that are set aside, and the segments that are as a whole
+    /// List the episodes that are set aside, and the segments that are set aside as a whole
     Ls(QuarantineLsArgs),
-    /// Write an episode that is set aside out step by step
+    /// Write out an episode that is set aside, step by step
     Read(QuarantineReadArgs),
 }
 
@@ -301,7 +301,7 @@ pub(crate) struct QuarantineReadArgs {
     /// The episode, as `replay quarantine ls` prints it
     #[arg(value_name = "NAME")]
     pub(crate) name: EpisodeName,
-    /// Which of several of that name: the folder that `replay quarantine ls` prints
+    /// The folder of the one that is meant, if several have that name, as `replay quarantine ls` prints it
     #[arg(long = "in", value_name = "FOLDER")]
     pub(crate) folder: Option<String>,
     /// Write to this file instead of standard output
@@ -315,7 +315,7 @@ pub(crate) struct QuarantineReadArgs {
 pub(crate) struct LsArgs {
     #[command(flatten)]
     pub(crate) filter: FilterArgs,
-    /// List none of those that are there, and each new one as it comes, until Ctrl-C or --limit
+    /// List no existing episodes, but each new one as it comes, until Ctrl-C or --limit
     #[arg(long, conflicts_with = "sort")]
     pub(crate) watch: bool,
     #[command(flatten)]
@@ -377,7 +377,7 @@ pub(crate) struct RepairArgs {
 pub(crate) struct StatsArgs {
     #[command(flatten)]
     pub(crate) data: DataArgs,
-    /// Draw returns and lengths over the episodes, and how they ended, of each env
+    /// Draw returns and lengths over the episodes, and how they ended, for each env
     #[cfg(feature = "viewer")]
     #[arg(long, conflicts_with = "json")]
     pub(crate) plot: bool,
@@ -412,12 +412,12 @@ impl FromStr for RecordArg {
     }
 }
 
-/// How many lanes, 1 to [`MAX_LANES`]; what is wrong in one sentence.
+/// Reads a number of lanes, 1 to [`MAX_LANES`]; the error is one sentence.
 pub fn lanes(text: &str) -> Result<usize, String> {
     bounded(text, "lanes", MAX_LANES)
 }
 
-/// How many threads, 1 to [`MAX_THREADS`]; what is wrong in one sentence.
+/// Reads a number of threads, 1 to [`MAX_THREADS`]; the error is one sentence.
 pub fn threads(text: &str) -> Result<usize, String> {
     bounded(text, "threads", MAX_THREADS)
 }
@@ -427,7 +427,7 @@ fn bounded(text: &str, what: &str, most: usize) -> Result<usize, String> {
     number.ok_or_else(|| format!("there can be 1 to {most} {what}"))
 }
 
-/// The short id of a run, as episodes' names begin with it.
+/// Reads the short id of a run, with which episodes' names begin.
 fn short_run(text: &str) -> Result<u64, String> {
     let name = format!("{text}-0-0").parse::<EpisodeName>();
     name.map(|name| name.run).map_err(|_| format!("`{text}` is not what an episode's name begins with"))

@@ -1,4 +1,4 @@
-//! `rollhouse certs`: the authority of a cluster and what it signs.
+//! `rollhouse certs`: the authority of a cluster and its certificates.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
@@ -39,7 +39,7 @@ pub(crate) fn run(what: &CertsWhat, out: &mut Output) -> Result<Status, Failure>
     }
 }
 
-/// Says whose the certificates of a folder are, and how long they hold.
+/// Shows the holders of a folder's certificates, and how long they hold.
 fn show(dir: &Path, json: bool, out: &mut Output) -> Result<Status, Failure> {
     let held = ["cert.pem", "identity.pem"].map(|name| dir.join(name)).into_iter().find(|path| path.exists());
     let path = match held {
@@ -55,7 +55,12 @@ fn show(dir: &Path, json: bool, out: &mut Output) -> Result<Status, Failure> {
         let days = validity.left(now).as_secs() / 86_400;
         if json {
             let expires = rfc3339(until * 1000);
-            out.json(&Shown { of: &of, fingerprint: fingerprint.to_string(), expires, days_left: days })?;
+            out.json(&CertificateRow {
+                of: &of,
+                fingerprint: fingerprint.to_string(),
+                expires,
+                days_left: days,
+            })?;
         } else {
             writeln!(out, "{of}: holds until {} (UTC), {}", When(until * 1000), counted(days, "day"))?;
             writeln!(out, "  {fingerprint}")?;
@@ -64,9 +69,9 @@ fn show(dir: &Path, json: bool, out: &mut Output) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-/// What `--json` prints; the field names are part of the interface.
+/// The output of `--json`; the field names are part of the interface.
 #[derive(Debug, Serialize)]
-struct Shown<'a> {
+struct CertificateRow<'a> {
     of: &'a str,
     fingerprint: String,
     expires: String,
@@ -86,7 +91,7 @@ fn init(args: &CertsInitArgs, out: &mut Output) -> Result<Status, Failure> {
     let dir = args.dir.display();
     say(&format!("made the authority {}", authority.fingerprint()));
     say(&format!("  {dir}/ca.pem  for everybody"));
-    say(&format!("  {dir}/ca.key  for whoever issues certificates, and nobody else"));
+    say(&format!("  {dir}/ca.key  for those who issue certificates, and nobody else"));
     say("next: a certificate each for the coordinator and the nodes, in the folder tls of their data folder");
     say(&format!(
         "  rollhouse certs issue --dir {dir} --role coordinator --name main --output rollhouse-coordinator/tls"
@@ -97,7 +102,7 @@ fn init(args: &CertsInitArgs, out: &mut Output) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-/// Makes what a coordinator lets nodes in by.
+/// Makes the issuer with which a coordinator lets nodes in.
 fn issuer(args: &CertsIssuerArgs, out: &mut Output) -> Result<Status, Failure> {
     let authority = load(&args.dir)?;
     if let Some(folder) = args.output.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -114,11 +119,14 @@ fn issuer(args: &CertsIssuerArgs, out: &mut Output) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-/// Has a coordinator believe the certificates that a name has now no more.
+/// Revokes the certificates that a name has now, at a coordinator.
 fn revoke(args: &CertsRevokeArgs, out: &mut Output) -> Result<Status, Failure> {
     existing(&args.folder.data)?;
     if !is_name(&args.name) {
-        return Err(Failure::new(Status::Usage, format_args!("`{}` is no name of a certificate", args.name)));
+        return Err(Failure::new(
+            Status::Usage,
+            format_args!("`{}` is not a name that a certificate can have", args.name),
+        ));
     }
     let path = args.folder.data.join(REVOKED);
     if let Some(folder) = path.parent() {
@@ -136,7 +144,7 @@ fn revoke(args: &CertsRevokeArgs, out: &mut Output) -> Result<Status, Failure> {
     revoked.write(&path).map_err(|error| cannot_write(&path, &error))?;
     if args.json {
         let (role, name) = (args.role.word(), args.name.as_str());
-        out.json(&ShownRevoked { role, name, until: rfc3339(now.as_secs() * 1000) })?;
+        out.json(&RevokedRow { role, name, until: rfc3339(now.as_secs() * 1000) })?;
         return Ok(Status::Done);
     }
     say(&format!("the certificates that the {certified} has had until now are revoked"));
@@ -154,7 +162,7 @@ fn revoked(args: &CertsRevokedArgs, out: &mut Output) -> Result<Status, Failure>
     let mut table = Table::new(&[("ROLE", Align::Left), ("NAME", Align::Left), ("UNTIL (UTC)", Align::Left)]);
     for (role, name, until) in revoked.iter() {
         if args.json {
-            out.json(&ShownRevoked { role, name, until: rfc3339(until.saturating_mul(1000)) })?;
+            out.json(&RevokedRow { role, name, until: rfc3339(until.saturating_mul(1000)) })?;
         } else {
             table.row(vec![role.to_owned(), name.to_owned(), When(until.saturating_mul(1000)).to_string()]);
         }
@@ -165,9 +173,9 @@ fn revoked(args: &CertsRevokedArgs, out: &mut Output) -> Result<Status, Failure>
     Ok(Status::Done)
 }
 
-/// What `--json` prints; the field names are part of the interface.
+/// The output of `--json`; the field names are part of the interface.
 #[derive(Debug, Serialize)]
-struct ShownRevoked<'a> {
+struct RevokedRow<'a> {
     role: &'a str,
     name: &'a str,
     until: String,
@@ -206,7 +214,7 @@ fn issue(args: &CertsIssueArgs, out: &mut Output) -> Result<Status, Failure> {
 }
 
 /// Puts a new certificate, its key and the authority's certificate into a folder, which is made if need be. An
-/// authority's file that is there is kept if it trusts this authority already: it may trust another one, too.
+/// authority's file in the folder is kept if it trusts this authority already: it may trust another one, too.
 pub fn write_identity(
     authority: &CertificateAuthority,
     role: Role,
@@ -229,8 +237,8 @@ fn place(authority: &CertificateAuthority, issued: &Issued, folder: &Path) -> Re
     issued.write(&folder.join("cert.pem"), &folder.join("key.pem")).map_err(authority_failure)
 }
 
-/// Makes a folder that only its owner can look into, and those above it. New ones belong to whom the one above them
-/// does: root makes folders for services that run as other users.
+/// Makes a folder that only its owner can open, and the folders above it. New folders belong to the owner of the one
+/// above: root makes folders for services that run as other users.
 pub fn private_folder(folder: &Path) -> Result<(), Failure> {
     let missing: Vec<&Path> =
         folder.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists()).collect();
@@ -267,14 +275,14 @@ pub fn write_private(path: &Path, contents: &str) -> Result<(), Failure> {
     write().map_err(|error| cannot_write(path, &error))
 }
 
-/// The user whose folders are given away.
+/// The id of the user whose folders are given away.
 const ROOT: u32 = 0;
 
 fn cannot_write(path: &Path, error: &io::Error) -> Failure {
     Failure::new(Status::Failed, format_args!("{} cannot be written: {error}", path.display()))
 }
 
-/// What a command says of an authority that cannot do what it was asked to.
+/// Makes the failure of a command whose authority cannot do what it was asked to.
 pub fn authority_failure(error: AuthorityError) -> Failure {
     let status = match error {
         AuthorityError::Exists(_) => Status::Refused,

@@ -37,7 +37,7 @@ pub(crate) fn run(args: &CloseArgs, out: &mut Output) -> Result<Status, Failure>
     Ok(Status::Done)
 }
 
-/// The pool whose open sessions are shown under that short name.
+/// Returns the pool whose open sessions are shown under that short name.
 fn shown_as(name: &str, cluster: &Cluster) -> Result<RunId, Failure> {
     let name = name.split('/').next().unwrap_or_default();
     let sessions = cluster.sessions().map_err(|error| request_failure(&error))?.sessions;

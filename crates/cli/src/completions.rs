@@ -1,4 +1,4 @@
-//! `rollhouse completions` and `rollhouse man`: what the command line says of itself, for shells and for `man`.
+//! `rollhouse completions` and `rollhouse man`: the command line's description for shells and for `man`.
 
 use std::fs;
 use std::io::Write;
@@ -9,7 +9,7 @@ use crate::args::{Cli, CompletionsArgs, ManArgs};
 use crate::failure::{Failure, Status};
 use crate::output::Output;
 
-/// Prints the script that a shell completes by.
+/// Prints the script with which a shell completes the command.
 pub(crate) fn for_shell(args: &CompletionsArgs, out: &mut Output) -> Result<Status, Failure> {
     // In memory first: it panics where it cannot write, as to `| head`.
     let mut script = Vec::new();
@@ -18,7 +18,7 @@ pub(crate) fn for_shell(args: &CompletionsArgs, out: &mut Output) -> Result<Stat
     Ok(Status::Done)
 }
 
-/// Writes a page for each command, those that are hidden left out.
+/// Writes a page for each command that is not hidden.
 pub(crate) fn pages(args: &ManArgs) -> Result<Status, Failure> {
     let written = fs::create_dir_all(&args.folder)
         .and_then(|()| clap_mangen::generate_to(Cli::command(), &args.folder));

@@ -1,4 +1,4 @@
-//! Reaching a cluster.
+//! Connections to a cluster: finds its address and the credentials, and connects.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use rollhouse_wire::{CallError, DialError, RefusalCode, Trust};
 use crate::args::ConnectArgs;
 use crate::failure::{Failure, Status};
 
-/// Connects to the cluster that is meant; to the one that `rollhouse up` runs from this folder if none is named.
+/// Connects to the named cluster, or, if none is named, to the one that `rollhouse up` runs from this folder.
 pub(crate) fn connect(args: &ConnectArgs) -> Result<Cluster, Failure> {
     let text = match url(args) {
         Some(text) => text,
@@ -34,12 +34,12 @@ pub(crate) fn connect(args: &ConnectArgs) -> Result<Cluster, Failure> {
     Cluster::connect(&address, options, None).map_err(|error| connect_failure(&error, &shown))
 }
 
-/// What names a cluster, if something does: the flag or the variable.
+/// Returns the name of a cluster from the flag or the variable, if there is one.
 pub(crate) fn url(args: &ConnectArgs) -> Option<String> {
     args.connect.clone().or_else(|| environment("ROLLHOUSE_CONNECT"))
 }
 
-/// A URL, or the contents of the file of that name.
+/// Reads a URL, or the contents of the file with that name.
 pub(crate) fn parse(text: &str) -> Result<Address, Failure> {
     let text = text.trim();
     if text.contains("://") || !Path::new(text).is_file() {
@@ -56,7 +56,7 @@ fn trust(text: &str) -> Result<Trust, Failure> {
     trust_of(text).map_err(|error| Failure::of(Status::Usage, &error))
 }
 
-/// The token in the file that `$ROLLHOUSE_TOKEN_FILE` names, as secrets are given to containers.
+/// Reads the token in the file that `$ROLLHOUSE_TOKEN_FILE` names: containers are given secrets in this way.
 fn token_of_file() -> Result<Option<String>, Failure> {
     let Some(path) = environment("ROLLHOUSE_TOKEN_FILE") else { return Ok(None) };
     let held = fs::read_to_string(&path);
@@ -88,7 +88,7 @@ fn connect_failure(error: &ConnectError, address: &str) -> Failure {
     }
 }
 
-/// What a request's failure means for the command.
+/// Makes the failure of a command from that of a request.
 pub(crate) fn request_failure(error: &RequestError) -> Failure {
     let status = match error {
         RequestError::Dial(error) => dial_status(error),
@@ -117,11 +117,11 @@ const fn refusal_status(code: RefusalCode) -> Status {
     }
 }
 
-/// How long a coordinator that does not answer is dialled again: whoever sits before it wants to be told.
+/// Time for which a coordinator that does not answer is dialled again: somebody waits at the terminal.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// Where `rollhouse up` leaves its connection string, below its data folder.
+/// The file in which `rollhouse up` leaves its connection string, below its data folder.
 pub(crate) const CONNECTION: &str = "connection";
-/// The same for its default data folder.
+/// The path of that file for the default data folder.
 const DEFAULT_CONNECTION: &str = "./rollhouse-cluster/connection";
 
 const FORM: &str = "a cluster is named by rollhouse://HOST:PORT?token=TOKEN&ca=sha256:HEX, or by a file that holds such a line";

@@ -1,4 +1,4 @@
-//! `rollhouse coordinator`: knows the nodes, places lanes, gathers recordings.
+//! `rollhouse coordinator`: runs the coordinator of a cluster.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -78,14 +78,14 @@ fn serve(
     stopped
 }
 
-/// By what a coordinator with these settings lets nodes in.
+/// Returns the settings with which a coordinator lets nodes in.
 pub(crate) fn enrolment(enrolment: &Enrolment, data: &Path) -> EnrolmentConfig {
     let of_folder = EnrolmentConfig::in_folder(data);
     let issuer = enrolment.issuer.clone().unwrap_or(of_folder.issuer);
     EnrolmentConfig { issuer, validity: enrolment.node_validity.0 }
 }
 
-/// Starts a coordinator that listens there and has at least that term.
+/// Starts a coordinator that listens at that address and has at least that term.
 pub(crate) fn start(
     (listen, least_term): (SocketAddr, u64),
     data: &Path,
@@ -131,10 +131,10 @@ pub(crate) fn start(
     })
 }
 
-/// Starts a coordinator in the place of another, on that address and with at least that term.
+/// Starts a coordinator in the place of another, at that address and with at least that term.
 pub(crate) type Again = Box<dyn Fn(SocketAddr, u64) -> Result<Coordinator, Failure> + Send + Sync>;
 
-/// The coordinator while it runs, made anew when it fails, and what is exported of it.
+/// The running coordinator, which is restarted when it fails, and its exported figures.
 ///
 /// ```text
 /// running --failed--> backing off --> running            of a greater term; sessions on nodes go on
@@ -142,24 +142,24 @@ pub(crate) type Again = Box<dyn Fn(SocketAddr, u64) -> Result<Coordinator, Failu
 /// running --a node knows a greater term, the folder is new--> stopped --> running   of a term that is greater still
 /// ```
 pub(crate) struct CoordinatorWatch {
-    state: Mutex<State>,
+    state: Mutex<CoordinatorWatchState>,
     again: Again,
     address: SocketAddr,
     began: Instant,
 }
 
-struct State {
-    /// `None` while it is being made anew or stopped.
+struct CoordinatorWatchState {
+    /// The coordinator; `None` while it is being restarted or stopped.
     running: Option<Coordinator>,
     back_off: BackOff,
     credentials: CredentialsWatch,
-    /// Segments that the store had dropped when that was last said.
+    /// Number of segments that the store had dropped when that was last logged.
     dropped: u64,
-    /// The least term of the next one.
+    /// The least term of the next coordinator.
     least_term: u64,
-    /// When it is made anew, if it has failed.
+    /// The time at which it is restarted, if it has failed.
     retry_at: Option<Duration>,
-    /// How often it was made anew.
+    /// Number of restarts.
     restarts: u64,
     failed: bool,
 }
@@ -168,7 +168,7 @@ impl CoordinatorWatch {
     pub(crate) fn new(coordinator: Coordinator, again: Again) -> Self {
         let address = coordinator.address();
         let back_off = BackOff::new(coordinator.term());
-        let state = State {
+        let state = CoordinatorWatchState {
             running: Some(coordinator),
             back_off,
             credentials: CredentialsWatch::default(),
@@ -181,13 +181,13 @@ impl CoordinatorWatch {
         Self { state: Mutex::new(state), again, address, began: Instant::now() }
     }
 
-    /// Makes it anew if it has failed, after a back-off; whether it has too often, and nothing but its end is left. To
-    /// be called by one thread, now and then. Blocks for the disk when it makes it anew.
+    /// Restarts the coordinator if it has failed, after a back-off. Returns true if it has failed too often and can
+    /// only end. One thread has to call this now and then. Blocks for the disk when it restarts the coordinator.
     pub(crate) fn look(&self) -> bool {
         self.learn_term();
         let (failed, least_term) = {
             let mut state = self.state();
-            let State { running, credentials, dropped, .. } = &mut *state;
+            let CoordinatorWatchState { running, credentials, dropped, .. } = &mut *state;
             if let Some(coordinator) = running {
                 let lines = credentials.look(coordinator.identity(), Some(coordinator.tokens()));
                 lines.iter().for_each(|(level, line)| logging::line(*level, line));
@@ -229,14 +229,14 @@ impl CoordinatorWatch {
         failed || state.failed
     }
 
-    /// Has certificate, key, authority and tokens looked at now.
+    /// Reads certificate, key, authority and tokens again now.
     pub(crate) fn reread(&self) {
         if let Some(coordinator) = &self.state().running {
             CredentialsWatch::read_again(coordinator.identity(), Some(coordinator.tokens()));
         }
     }
 
-    /// Stops it if a node has told of a greater term that it learns from; it is made anew at once.
+    /// Stops it if a node has told of a greater term from which it learns; it is restarted at once.
     fn learn_term(&self) {
         let wanted = self.state().running.as_ref().and_then(Coordinator::wanted_term);
         let Some((term, node)) = wanted else { return };
@@ -254,8 +254,8 @@ impl CoordinatorWatch {
         (state.least_term, state.retry_at) = (term, Some(self.began.elapsed()));
     }
 
-    /// Decides when it is made anew.
-    fn note(&self, state: &mut State, what: &str) {
+    /// Decides when it is restarted.
+    fn note(&self, state: &mut CoordinatorWatchState, what: &str) {
         match state.back_off.failed(self.began.elapsed()) {
             RestartDecision::RetryAfter(wait) => {
                 error!("{what}; it is made anew in {} ms", wait.as_millis());
@@ -294,7 +294,7 @@ impl CoordinatorWatch {
         self.state().running.as_ref()?.figures()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CoordinatorWatchState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -407,7 +407,7 @@ mod tests {
         Trust::File(folder.join(rollhouse_wire::CA_CERTIFICATE))
     }
 
-    /// Makes coordinators in a new folder, with a certificate that holds so long.
+    /// Makes coordinators in a new folder, with a certificate that holds for that long.
     fn starting(folder: &Path, holds: Duration) -> Again {
         private_folder(folder).unwrap();
         let authority = CertificateAuthority::create(folder, DAY).unwrap();

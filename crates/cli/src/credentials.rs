@@ -1,4 +1,4 @@
-//! What a service's log says of its certificate, its authority and its tokens: each change once.
+//! Log lines about a service's certificate, authority and tokens: each change is logged once.
 
 use std::error::Error;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,34 +8,34 @@ use tracing::{Level, info};
 
 use crate::failure::{Failure, Status};
 
-/// What was said last.
+/// The state that was logged last.
 #[derive(Debug, Default)]
 pub(crate) struct CredentialsWatch {
     expiry: Expiry,
-    /// The process renews its certificate: only what should have been renewed is told of.
+    /// Whether the process renews its certificate: then only a certificate that should have been renewed is logged.
     renews: bool,
     files: [Option<String>; 2],
 }
 
-/// How near a certificate's end is.
+/// The distance of a certificate's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Expiry {
     #[default]
     Far,
-    /// Within [`SOON`].
+    /// It ends within [`SOON`].
     Soon,
-    /// Within [`PRESSING`].
+    /// It ends within [`PRESSING`].
     Pressing,
     Over,
 }
 
 impl CredentialsWatch {
-    /// Of a node that has its certificate renewed, if it does.
+    /// Makes the watch of a node, which has its certificate renewed if `renews` says so.
     pub(crate) fn of_node(renews: bool) -> Self {
         Self { renews, ..Self::default() }
     }
 
-    /// What has changed, in sentences. Looks at the metadata of the files.
+    /// Returns the changes, in sentences. Reads the metadata of the files.
     pub(crate) fn look(&mut self, identity: &Identity, tokens: Option<&TokenStore>) -> Vec<(Level, String)> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let expiry = identity.validity().and_then(|validity| self.expire(validity, now));
@@ -49,8 +49,7 @@ impl CredentialsWatch {
         expiry.into_iter().chain(files).collect()
     }
 
-    /// Has the files looked at now, and says what is in force of them; what is wrong with them [`CredentialsWatch::look`]
-    /// says.
+    /// Reads the files again now and logs what is in force of them. [`CredentialsWatch::look`] reports their faults.
     pub(crate) fn read_again(identity: &Identity, tokens: Option<&TokenStore>) {
         identity.look_again();
         if let Some(validity) = identity.validity() {
@@ -63,7 +62,7 @@ impl CredentialsWatch {
         }
     }
 
-    /// What is to be said of a certificate that holds so long.
+    /// Returns the sentence about a certificate that holds for that long.
     fn expire(&mut self, validity: Validity, now: Duration) -> Option<(Level, String)> {
         let left = validity.left(now);
         let (mut soon, mut pressing) = (SOON, PRESSING);
@@ -100,7 +99,7 @@ impl CredentialsWatch {
         }
     }
 
-    /// What is to be said of files that were read again.
+    /// Returns the sentence about files that were read again.
     fn reread(of: &str, trouble: Option<String>, said: &mut Option<String>) -> Option<(Level, String)> {
         if trouble == *said {
             return None;
@@ -116,9 +115,9 @@ impl CredentialsWatch {
     }
 }
 
-/// When a certificate's end is first told of.
+/// Time before a certificate's end at which it is first logged.
 const SOON: Duration = Duration::from_secs(30 * 86_400);
-/// When it is told of again.
+/// Time before a certificate's end at which it is logged again.
 const PRESSING: Duration = Duration::from_secs(7 * 86_400);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `rollhouse doctor`: looks at what a service needs of its machine, and says what to change.
+//! `rollhouse doctor`: checks whether a machine has what a service needs, and says what to change.
 
 use std::fs;
 use std::io;
@@ -22,7 +22,7 @@ use crate::service::{self, PROGRAM};
 use crate::settings;
 use crate::table::{Align, Table};
 
-/// Ends with [`Status::Found`] if something would keep the service from its work.
+/// Checks the machine. Ends with [`Status::Found`] if something would keep the service from working.
 pub(crate) fn run(args: &DoctorArgs, out: &mut Output) -> Result<Status, Failure> {
     let mut findings = match args.role {
         DoctorRole::Coordinator => of_coordinator(&settings::of_service(&args.service, &[])?.config),
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &DoctorArgs, out: &mut Output) -> Result<Status, Failure
     Ok(if wrong { Status::Found } else { Status::Done })
 }
 
-/// What was looked at; the field names are part of the interface.
+/// The result of one check; the field names are part of the interface.
 #[derive(Debug, Serialize)]
 struct Finding {
     what: &'static str,
@@ -55,11 +55,11 @@ struct Finding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Found {
-    /// As it should be.
+    /// It is as it should be.
     Well,
-    /// The service works, and would work better.
+    /// The service works, and would work better otherwise.
     Better,
-    /// The service does not work so.
+    /// The service does not work in this way.
     Wrong,
 }
 
@@ -106,13 +106,13 @@ fn of_node(config: &NodeConfig) -> Vec<Finding> {
     findings
 }
 
-/// What every service wants of a machine.
+/// Checks what every service needs of a machine.
 fn of_machine() -> Vec<Finding> {
     let buffers = ["rmem_max", "wmem_max"].map(|name| buffer(&format!("net.core.{name}"), name));
     buffers.into_iter().flatten().chain([descriptors(), clock()]).collect()
 }
 
-/// A folder that can be written, on a disk with room for what is kept there.
+/// Checks for a folder that can be written, on a disk with room for what is kept there.
 fn folder(data: &Path, kept: u64, keys: &str) -> Finding {
     let what = "data folder";
     let shown = data.display();
@@ -144,7 +144,7 @@ fn folder(data: &Path, kept: u64, keys: &str) -> Finding {
     well(what, format!("{shown} can be written, {} free", Bytes(free)))
 }
 
-/// Bytes of the files in a folder and below; what cannot be read counts as nothing.
+/// Returns the bytes of the files in a folder and below; files that cannot be read count as nothing.
 fn folder_bytes(folder: &Path) -> u64 {
     let mut bytes = 0;
     let mut waiting = vec![folder.to_owned()];
@@ -160,7 +160,7 @@ fn folder_bytes(folder: &Path) -> u64 {
     bytes
 }
 
-/// The identity of a node, which may have joined, with its coordinator, and what is to be said of it.
+/// Returns the identity of a node, which may have joined, with its coordinator, and the findings about it.
 fn node_certificate(config: &NodeConfig) -> (Option<(Arc<Identity>, String)>, Vec<Finding>) {
     let what = "certificate";
     let (identity, joined) = match joining::standing(config) {
@@ -181,7 +181,7 @@ fn node_certificate(config: &NodeConfig) -> (Option<(Arc<Identity>, String)>, Ve
     (identity.map(|identity| (identity, joining::coordinator(config, joined.as_ref()))), findings)
 }
 
-/// What a coordinator lets nodes in by.
+/// Checks the issuer with which a coordinator lets nodes in.
 fn issuer(path: &Path) -> Finding {
     let what = "issuer of nodes";
     if !path.exists() {
@@ -208,7 +208,7 @@ fn certificate(tls: &Tls, data: &Path, role: &str) -> (Option<Arc<Identity>>, Ve
     certificate_of(service::identity(tls, data, role), role)
 }
 
-/// The identity, if it can be taken, and what is to be said of it.
+/// Returns the identity, if it can be loaded, and the findings about it.
 fn certificate_of(
     identity: Result<Arc<Identity>, Failure>,
     role: &str,
@@ -241,7 +241,7 @@ fn certificate_of(
     (Some(identity), vec![finding])
 }
 
-/// Whether the ports are free, or taken by a service that answers as ours do.
+/// Checks whether the ports are free, or taken by a service that answers as ours do.
 fn ports(listen: SocketAddr, metrics: Option<SocketAddr>) -> Vec<Finding> {
     let runs = metrics.is_some_and(crate::health::lives);
     let of = |what, address: SocketAddr, bound: io::Result<()>| match bound {
@@ -256,7 +256,7 @@ fn ports(listen: SocketAddr, metrics: Option<SocketAddr>) -> Vec<Finding> {
     std::iter::once(udp).chain(tcp).collect()
 }
 
-/// How long a coordinator takes to greet.
+/// Measures how long a coordinator takes to answer `Hello`.
 fn coordinator(identity: Arc<Identity>, address: &str) -> Finding {
     let what = "coordinator";
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -299,7 +299,7 @@ fn attach(path: &Path) -> Finding {
     well(what, path.display().to_string())
 }
 
-/// What the system grants a socket; nothing where it does not tell.
+/// Checks the buffer that the system grants a socket; no finding where it does not tell.
 fn buffer(key: &str, name: &str) -> Option<Finding> {
     let what = "socket buffers";
     let text = fs::read_to_string(format!("/proc/sys/net/core/{name}")).ok()?;
@@ -323,7 +323,7 @@ fn descriptors() -> Finding {
     }
 }
 
-/// A clock before this program was written makes certificates look as if they did not hold yet.
+/// Checks the clock: one before this program was written makes certificates look as if they did not hold yet.
 fn clock() -> Finding {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     if now < WRITTEN {
@@ -334,13 +334,14 @@ fn clock() -> Finding {
 }
 
 const DAY: u64 = 86_400;
-/// As the log warns first.
+/// Days before a certificate's end at which it is reported; the log warns first at the same time.
 const SOON_DAYS: u64 = 30;
-/// What `network.socket_buffer` asks for.
+/// Bytes of a socket's buffer: what `network.socket_buffer` asks for.
 const WANTED_BUFFER: u64 = 8 << 20;
-/// A session costs none, a connection by shared memory a few; segments that are read cost one each.
+/// Number of descriptors: a session costs none, a connection by shared memory a few; segments that are read cost one
+/// each.
 const WANTED_DESCRIPTORS: u64 = 4096;
-/// Further away than another machine room of the same region.
+/// Round trip above which a coordinator is far away: further than another machine room of the same region.
 const FAR: Duration = Duration::from_millis(20);
-/// The start of 2026.
+/// The start of 2026, in seconds since 1970.
 const WRITTEN: u64 = 1_767_225_600;

@@ -1,4 +1,4 @@
-//! `rollhouse envs`.
+//! `rollhouse envs`: lists and describes environments.
 
 use std::io::{self, Write};
 
@@ -38,15 +38,15 @@ pub(crate) fn run(args: &EnvsArgs, out: &mut Output) -> Result<Status, Failure> 
     Ok(Status::Done)
 }
 
-/// The spec as it is, but for the hash: 64 bits do not survive JSON readers as a number. A bound that is not
-/// finite is null.
+/// Returns the spec as JSON. The hash is text, because 64 bits do not survive JSON readers as a number. A bound that is
+/// not finite is null.
 fn json(spec: &EnvSpec) -> Result<Value, Failure> {
     let mut value = serde_json::to_value(spec).map_err(|error| Failure::of(Status::Failed, &error))?;
     value["dynamics_hash"] = Value::from(dynamics(spec.dynamics_hash));
     Ok(value)
 }
 
-/// A dynamics hash as it is printed everywhere.
+/// Returns a dynamics hash in the form that is printed everywhere.
 pub(crate) fn dynamics(hash: u64) -> String {
     format!("{hash:016x}")
 }
@@ -104,7 +104,7 @@ fn describe(spec: &EnvSpec, out: &mut Output) -> io::Result<()> {
     Ok(())
 }
 
-/// `Dict(arm: Box(7, float32), goal: Discrete(3))`, `Tuple(..)`, or a plain space.
+/// Describes an observation space: `Dict(arm: Box(7, float32), goal: Discrete(3))`, `Tuple(..)`, or a plain space.
 fn observation(space: &ObservationSpace) -> String {
     match space {
         ObservationSpace::Plain(plain) => self::space(plain),
@@ -120,7 +120,7 @@ fn observation(space: &ObservationSpace) -> String {
     }
 }
 
-/// `Discrete(2)`, `Box(4, float32)`: Gymnasium's words.
+/// Describes a space in Gymnasium's words: `Discrete(2)`, `Box(4, float32)`.
 pub(crate) fn space(space: &Space) -> String {
     match space {
         Space::Discrete(space) if space.start == 0 => format!("Discrete({})", space.n),
@@ -156,7 +156,7 @@ fn elements(space: &Space, names: &[String], out: &mut Output) -> io::Result<()>
     }
 }
 
-/// Some spaces are bounded by the type's own range, which is as good as none.
+/// Describes a bound. Some spaces are bounded by the type's own range, which is as good as none.
 fn bound(value: f64) -> String {
     if value.abs() >= f64::from(f32::MAX) {
         if value < 0.0 { "-inf".to_owned() } else { "inf".to_owned() }
@@ -165,5 +165,5 @@ fn bound(value: f64) -> String {
     }
 }
 
-/// Elements of a box that are listed by name.
+/// Number of elements of a box that are listed by name.
 const MAX_ELEMENTS: usize = 64;

@@ -1,4 +1,4 @@
-//! How a command ends, and what it says when it does not end well.
+//! The exit codes of commands, and the messages of those that fail.
 
 use std::error::Error;
 use std::fmt::{self, Write as _};
@@ -9,24 +9,24 @@ use tracing::{error, info};
 /// The exit codes. They are part of the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// Did what it was asked to.
+    /// The command did what it was asked to.
     Done = 0,
-    /// Could not.
+    /// The command failed.
     Failed = 1,
-    /// Was asked for something that makes no sense.
+    /// The arguments or the configuration make no sense.
     Usage = 2,
-    /// Looked, and found a difference or damage.
+    /// The command looked, and found a difference or damage.
     Found = 3,
-    /// Somebody else's claim stands in the way.
+    /// The request was refused, because others have a claim.
     Refused = 4,
-    /// Something that would have to answer does not.
+    /// Something that has to answer does not.
     Unavailable = 5,
-    /// Ended early because of Ctrl-C, as shells expect it: 128 + SIGINT.
+    /// The command ended early because of Ctrl-C, as shells expect it: 128 + SIGINT.
     Interrupted = 130,
 }
 
 impl Status {
-    /// Every one, in the order of their codes.
+    /// All statuses, in the order of their codes.
     #[cfg(test)]
     const ALL: [Self; 7] = [
         Self::Done,
@@ -39,22 +39,22 @@ impl Status {
     ];
 }
 
-/// Why a command did not do what it was asked to.
+/// The reason why a command did not do what it was asked to.
 #[derive(Debug)]
 pub struct Failure {
     status: Status,
     message: String,
-    /// What the user can do or should know, below the message.
+    /// Sentences below the message: what the user can do or should know.
     hints: Vec<String>,
 }
 
 impl Failure {
-    /// A failure that says `message` and ends the command with `status`.
+    /// Makes a failure that prints `message` and ends the command with `status`.
     pub fn new(status: Status, message: impl fmt::Display) -> Self {
         Self { status, message: message.to_string(), hints: Vec::new() }
     }
 
-    /// An error with the causes it keeps.
+    /// Makes a failure of an error with its causes.
     pub fn of(status: Status, error: &dyn Error) -> Self {
         let mut message = error.to_string();
         let mut cause = error.source();
@@ -70,23 +70,23 @@ impl Failure {
         Self { status, message, hints: Vec::new() }
     }
 
-    /// What it says, without its hints.
+    /// Returns the message without its hints.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// The exit code it stands for.
+    /// Returns the exit code.
     pub const fn status(&self) -> Status {
         self.status
     }
 
-    /// The same with one more hint.
+    /// Adds one more hint.
     pub fn hint(mut self, hint: impl fmt::Display) -> Self {
         self.hints.push(hint.to_string());
         self
     }
 
-    /// Says it as lines of the log: nothing is left to be printed.
+    /// Writes the failure to the log, so that nothing is left to be printed.
     pub fn log(self) -> Self {
         let Self { status, message, hints } = self;
         if !message.is_empty() {
@@ -96,7 +96,7 @@ impl Failure {
         Self { status, message: String::new(), hints: Vec::new() }
     }
 
-    /// Prints it and gives its status.
+    /// Prints it and returns its status.
     pub fn report(&self) -> Status {
         let mut err = io::stderr().lock();
         if !self.message.is_empty() {
@@ -110,7 +110,7 @@ impl Failure {
     }
 }
 
-/// From writing to stdout. A reader that has seen enough (`| head`) is no failure.
+/// Makes a failure of an error in writing to stdout. A reader that has seen enough (`| head`) is no failure.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {

@@ -1,4 +1,4 @@
-//! `rollhouse health`: asks services on this machine how they are, for containers that hold no other program.
+//! `rollhouse health`: asks services on this machine how they are, for containers that have no other program.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
@@ -11,8 +11,8 @@ use crate::failure::{Failure, Status};
 use crate::output::Output;
 use crate::settings;
 
-/// Each that answers has to be well, and one at least has to answer: a container runs a coordinator, a node or both, and
-/// need not say which.
+/// Asks the services. Each one that answers has to be well, and at least one has to answer: a container runs a
+/// coordinator, a node or both, and need not say which.
 pub(crate) fn run(args: &HealthArgs, out: &mut Output) -> Result<Status, Failure> {
     let addresses = match &args.at {
         Some(host) => vec![resolved(host)?],
@@ -43,12 +43,13 @@ pub(crate) fn run(args: &HealthArgs, out: &mut Output) -> Result<Status, Failure
     Ok(Status::Done)
 }
 
-/// Whether a service that listens there makes progress.
+/// Returns whether a service that listens at that address makes progress.
 pub(crate) fn lives(listen: SocketAddr) -> bool {
     ask(reached_at(listen), "/healthz").is_ok_and(|answer| answer.well)
 }
 
-/// Where the services of this machine answer by environment and defaults: what a container's services were told, too.
+/// Returns the addresses of this machine's services from environment and defaults: a container's services were given
+/// the same.
 fn of_this_machine() -> Result<Vec<SocketAddr>, Failure> {
     fn set<C: Config>() -> Result<C, Failure> {
         settings::of_service::<C>(&ServiceArgs::default(), &[]).map(|loaded| loaded.config)
@@ -63,14 +64,14 @@ fn of_this_machine() -> Result<Vec<SocketAddr>, Failure> {
     Ok(addresses)
 }
 
-/// The first address of a host that is named.
+/// Returns the first address of a named host.
 fn resolved(host: &str) -> Result<SocketAddr, Failure> {
     let unknown = |why: &str| Failure::new(Status::Usage, format_args!("--at {host}: {why}"));
     let mut found = host.to_socket_addrs().map_err(|error| unknown(&error.to_string()))?;
     found.next().ok_or_else(|| unknown("it has no address"))
 }
 
-/// How a process of the same machine dials a listener: all addresses are no address.
+/// Returns the address at which a process of the same machine dials a listener: "all addresses" cannot be dialled.
 fn reached_at(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -84,15 +85,15 @@ fn unwell(address: SocketAddr, why: &str) -> Failure {
     Failure::new(Status::Unavailable, format_args!("{address}: {why}"))
 }
 
-/// What a service says of itself.
+/// The answer of a service.
 #[derive(Debug, PartialEq, Eq)]
 struct Answer {
     well: bool,
-    /// Its sentence.
+    /// The service's sentence.
     words: String,
 }
 
-/// Asks once. Blocks for at most [`PATIENCE`] to connect, and for each part of the answer.
+/// Asks a service once. Blocks for at most [`PATIENCE`] to connect, and for each part of the answer.
 fn ask(address: SocketAddr, path: &str) -> io::Result<Answer> {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -101,7 +102,7 @@ fn ask(address: SocketAddr, path: &str) -> io::Result<Answer> {
     let mut answer = Vec::new();
     stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer)?;
     parse(&String::from_utf8_lossy(&answer)).ok_or_else(|| {
-        io::Error::new(io::ErrorKind::InvalidData, "what answers there is no service of rollhouse")
+        io::Error::new(io::ErrorKind::InvalidData, "what answers there is not a service of rollhouse")
     })
 }
 
@@ -116,9 +117,9 @@ fn parse(answer: &str) -> Option<Answer> {
     Some(Answer { well, words: body.trim().to_owned() })
 }
 
-/// Less than the time that probes have, so that they hear why.
+/// Time to wait: less than the time that probes have, so that they hear the reason.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A head and a sentence.
+/// Bytes of an answer: a head and a sentence.
 const MAX_ANSWER_BYTES: u64 = 8 << 10;
 
 #[cfg(test)]

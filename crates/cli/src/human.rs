@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// A whole number with its thousands parted: `1,234,567`.
+/// A whole number with separated thousands: `1,234,567`.
 pub struct Count(pub u64);
 
 impl fmt::Display for Count {
@@ -49,7 +49,7 @@ fn scaled(mut value: f64) -> (String, &'static str) {
     (format!("{value:.decimals$}"), prefix)
 }
 
-/// Bytes: `23.4 kB`.
+/// A number of bytes: `23.4 kB`.
 pub struct Bytes(pub u64);
 
 impl fmt::Display for Bytes {
@@ -101,12 +101,12 @@ impl fmt::Display for When {
     }
 }
 
-/// The same as RFC 3339 has it, to the millisecond: `2026-11-20T23:47:02.125Z`.
+/// Writes such a moment in the form of RFC 3339, to the millisecond: `2026-11-20T23:47:02.125Z`.
 pub fn rfc3339(ms: u64) -> String {
     format!("{}.{:03}Z", When(ms).to_string().replace(' ', "T"), ms % 1000)
 }
 
-/// Year, month and day of the Gregorian calendar, of days since 1970 (Howard Hinnant's `civil_from_days`).
+/// Returns year, month and day of the Gregorian calendar from days since 1970 (Howard Hinnant's `civil_from_days`).
 const fn date(days: u64) -> (u64, u64, u64) {
     let z = days + 719_468;
     let (era, day_of_era) = (z / 146_097, z % 146_097);
@@ -120,7 +120,7 @@ const fn date(days: u64) -> (u64, u64, u64) {
     (year, month, day)
 }
 
-/// A noun with its number: `1 episode`, `1,000 episodes`.
+/// Writes a noun with its number: `1 episode`, `1,000 episodes`.
 pub fn counted(count: u64, noun: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{} {noun}{plural}", Count(count))

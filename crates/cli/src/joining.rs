@@ -1,4 +1,4 @@
-//! Whom a node goes by: the certificate that its operator gave it, else the one that it was given when it joined.
+//! The identity of a node: the certificate that its operator gave it, else the one that it was given when it joined.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,28 +18,28 @@ use crate::certs::private_folder;
 use crate::connect;
 use crate::failure::{Failure, Status};
 use crate::service::{self, PROGRAM};
-use crate::signals::Asked;
+use crate::signals::ServiceSignals;
 
-/// Where a node has its certificate from.
+/// The source of a node's certificate.
 pub(crate) enum Standing {
-    /// Its operator gave it one, and renews it.
+    /// The operator gave the node a certificate, and renews it.
     Certified,
-    /// It was given one by a join token, which it renews.
+    /// The node was given a certificate for a join token, and renews it.
     Joined(JoinedFolder),
-    /// It has none, or one whose time is over, and a join token.
+    /// The node has no certificate, or one that has expired, and a join token.
     Joins(JoinedFolder, Address),
 }
 
-/// Whom a node goes by.
+/// The identity of a node, with its coordinator.
 pub(crate) struct NodeIdentity {
     pub(crate) identity: Arc<Identity>,
-    /// Where it renews its certificate, if it does.
+    /// The folder in which it renews its certificate, if it does.
     pub(crate) renew: Option<JoinedFolder>,
     /// Host and port of its coordinator.
     pub(crate) coordinator: String,
 }
 
-/// How a node of these settings stands, as far as its files say.
+/// Finds where a node with these settings has its certificate from, as far as its files tell.
 pub(crate) fn standing(config: &NodeConfig) -> Result<Standing, Failure> {
     let [_, certificate, ..] = config.tls.files(&config.data);
     let folder = JoinedFolder::new(config.data.join(JOINED));
@@ -53,12 +53,12 @@ pub(crate) fn standing(config: &NodeConfig) -> Result<Standing, Failure> {
     }
 }
 
-/// The node's identity, which it joins for if it has to: until it has, it goes on trying, or until `asked` says that the
-/// process is to end; `None` then. Blocks.
+/// Returns the node's identity, and joins for it if there is none. Joining is tried again until it succeeds, or until
+/// `asked` says that the process is to end; `None` then. Blocks.
 pub(crate) fn identity(
     config: &NodeConfig,
     standing: Standing,
-    asked: &Asked,
+    asked: &ServiceSignals,
 ) -> Result<Option<NodeIdentity>, Failure> {
     let found = match standing {
         Standing::Certified => {
@@ -89,7 +89,8 @@ pub(crate) fn identity(
     Ok(Some(found))
 }
 
-/// Host and port of the coordinator that is dialled: as it is set, else where the node joined, else this machine.
+/// Returns host and port of the coordinator to dial: the configured one, else the one where the node joined, else this
+/// machine.
 pub(crate) fn coordinator(config: &NodeConfig, joined: Option<&JoinedFolder>) -> String {
     let kept = || {
         let text = std::fs::read_to_string(joined?.path().join(COORDINATOR)).ok()?;
@@ -103,7 +104,7 @@ pub(crate) fn coordinator(config: &NodeConfig, joined: Option<&JoinedFolder>) ->
         .unwrap_or_else(|| DEFAULT_COORDINATOR.to_owned())
 }
 
-/// The name under which a node joins: the one that is set, else the host's.
+/// Returns the name under which a node joins: the configured one, else the host's.
 pub(crate) fn name(config: &NodeConfig) -> Result<String, Failure> {
     let (name, from) = match &config.name {
         Some(name) => (name.clone(), "node.name"),
@@ -113,7 +114,7 @@ pub(crate) fn name(config: &NodeConfig) -> Result<String, Failure> {
         return Ok(name);
     }
     let what = format_args!(
-        "{from}, `{}`, is no name of a node; one has 1 to 128 letters, digits, `.`, `_` or `-`",
+        "{from}, `{}`, is not a name of a node; a name has 1 to 128 letters, digits, `.`, `_` or `-`",
         name.escape_debug()
     );
     Err(Failure::new(Status::Usage, what).hint("--name NAME sets one"))
@@ -125,7 +126,7 @@ fn join(
     folder: &JoinedFolder,
     address: &Address,
     coordinator: &str,
-    asked: &Asked,
+    asked: &ServiceSignals,
 ) -> Result<bool, Failure> {
     let usage = |what: &str| Err(Failure::new(Status::Usage, what).hint(FORM));
     let Some(token) = &address.token else { return usage("the connection string to join by has no token") };
@@ -162,7 +163,7 @@ fn join(
         };
         let why = Failure::of(Status::Unavailable, &error).message().to_owned();
         if said.as_ref() != Some(&why) {
-            warn!("cannot join yet: {why}; trying on");
+            warn!("cannot join yet: {why}; still trying");
             said = Some(why);
         }
         let pause = pause(&error, failures);
@@ -177,8 +178,8 @@ fn join(
     Ok(false)
 }
 
-/// How long to wait before trying again: what the coordinator says, else longer each time; less a part that differs
-/// from machine to machine.
+/// Returns the time to wait before another attempt: the time that the coordinator names, else longer each time, less a
+/// part that differs from machine to machine.
 fn pause(error: &JoinError, failures: u32) -> Duration {
     let told = match error {
         JoinError::Dial(DialError::Refused(refusal)) | JoinError::Call(CallError::Refused(refusal)) => {
@@ -191,7 +192,7 @@ fn pause(error: &JoinError, failures: u32) -> Duration {
     pause + (pause / 4).mul_f64((split_mix64(seed) % 1000) as f64 / 1000.0)
 }
 
-async fn until_asked(asked: &Asked) {
+async fn until_asked(asked: &ServiceSignals) {
     while !asked.wants_end() {
         tokio::time::sleep(LOOK_EVERY).await;
     }
@@ -224,7 +225,7 @@ fn load(folder: &JoinedFolder) -> Result<Arc<Identity>, Failure> {
     })
 }
 
-/// A node that is started with another one's folder is not to go by that one's name.
+/// Checks that a node that is started with another node's folder does not take its name.
 fn check_name(config: &NodeConfig, certified: Option<Certified>) -> Result<(), Failure> {
     match (&config.name, certified) {
         (Some(wanted), Some(found)) if *wanted != found.name => Err(Failure::new(
@@ -244,7 +245,7 @@ fn host_port(address: &Address) -> String {
     format!("{open}{}{close}:{}", address.host, address.port)
 }
 
-/// What doctors say of a node that has not joined.
+/// Returns the sentence of `doctor` about a node that has not joined.
 pub(crate) fn will_join(config: &NodeConfig, folder: &Path) -> Result<String, Failure> {
     let name = name(config)?;
     Ok(format!("none yet: it joins as `{name}`, and keeps what it is given in {}", folder.display()))
@@ -252,12 +253,12 @@ pub(crate) fn will_join(config: &NodeConfig, folder: &Path) -> Result<String, Fa
 
 /// The folder in a node's data folder.
 const JOINED: &str = "joined";
-/// The file in it that says where it joined.
+/// The file in it that names the coordinator at which it joined.
 const COORDINATOR: &str = "coordinator";
 const DEFAULT_COORDINATOR: &str = "127.0.0.1:7600";
 const FORM: &str = "rollhouse://HOST:PORT?token=TOKEN&ca=sha256:HEX is wanted: `rollhouse token create --role join \
                     --address HOST:PORT` prints it";
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// A coordinator that comes up finds its nodes within this time and a quarter more.
+/// Longest pause: a coordinator that comes up finds its nodes within this time and a quarter more.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(100);

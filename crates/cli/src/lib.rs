@@ -1,8 +1,8 @@
 //! The `rollhouse` command.
 //!
-//! Parses, hands over to the crates that do the work, and prints: data on stdout, talk on stderr. A library, so that the
-//! Python package has the command too; the binary does nothing but call [`run`]. Start reading at `args::Cli`, then at
-//! the file of a command. Not a goal: deciding anything a library should decide.
+//! It parses arguments, calls the crates that do the work, and prints: data on stdout, messages on stderr. It is a
+//! library, so that the Python package has the command too; the binary only calls [`run`]. Start reading at
+//! `args::Cli`, then at the file of a command. Not a goal: deciding anything a library should decide.
 #![forbid(unsafe_code)]
 
 pub mod args;
@@ -53,10 +53,10 @@ use failure::{Failure, Status};
 use output::Output;
 use traces::Tracer;
 
-/// Runs the command that `line` asks for, whose first word is the program's name, and gives the exit code.
+/// Runs the command in `line`, whose first word is the program's name, and returns the exit code.
 ///
-/// Blocks until the command has ended; where one catches Ctrl-C, a second one ends the process. To be called once in a
-/// process, which from then on belongs to the command: it takes over signals and stdout.
+/// Blocks until the command has ended. If the command catches Ctrl-C, a second one ends the process. May be called once
+/// in a process, which from then on belongs to the command: it takes over signals and stdout.
 pub fn run(line: impl IntoIterator<Item = OsString>) -> u8 {
     let cli = match Cli::try_parse_from(line) {
         Ok(cli) => cli,

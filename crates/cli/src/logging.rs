@@ -1,4 +1,5 @@
-//! What a service says on stderr: lines of `tracing`, as text or JSON, from a level on, and not the same without end.
+//! The log of a service on stderr: lines of `tracing`, as text or JSON, from a level on, with a limit on repeated
+//! lines.
 //!
 //! Commands that end print; services, which have an operator, log. Levels and format may change while it runs.
 
@@ -26,7 +27,7 @@ use crate::traces::Tracer;
 use lines::{Lines, message};
 use repeats::Repeats;
 
-/// Which lines are wanted, which may change.
+/// The filter of wanted lines, which may change.
 type Levels = reload::Layer<Targets, Registry>;
 
 /// The log of this process.
@@ -39,8 +40,8 @@ pub(crate) struct Logging {
 }
 
 impl Logging {
-    /// Has everything from here on said as `log` wants it, and calls told as `traces` wants it, in the name of `service`.
-    /// Once in a process.
+    /// Sends everything that is logged from here on to stderr as `log` wants it, and calls to the collector as `traces`
+    /// wants it, in the name of `service`. May be called once in a process.
     pub(crate) fn begin(service: &'static str, log: &Log, traces: &Traces) -> Result<Self, Failure> {
         let tracer = Tracer::new(service, &traces.endpoint)?;
         let (levels, handle) = reload::Layer::new(targets(&log.level));
@@ -56,14 +57,14 @@ impl Logging {
         Ok(Self { levels: handle, as_json, withholding, tracer })
     }
 
-    /// Goes on as `log` wants it.
+    /// Applies changed settings.
     pub(crate) fn change(&self, log: &Log) {
         self.as_json.store(wants_json(log.format), Ordering::Relaxed);
         // Gone only with the process.
         let _changed = self.levels.reload(targets(&log.level));
     }
 
-    /// Says how the service ended, if it failed, and what has been withheld. Where lines are JSON, the failure is one.
+    /// Logs the end of the service, if it failed, and the lines that were withheld. In JSON the failure is a line, too.
     pub(crate) fn end(&self, ended: Result<Status, Failure>) -> Result<Status, Failure> {
         self.look();
         if let Some(tracer) = &self.tracer {
@@ -75,7 +76,7 @@ impl Logging {
         }
     }
 
-    /// Says of which lines there were too many, once it is over. To be called now and then.
+    /// Logs how many lines were withheld, once a window is over. To be called now and then.
     pub(crate) fn look(&self) {
         for (like, withheld) in self.withholding.over() {
             warn!(withheld, "{withheld} more lines like `{like}` were not shown");
@@ -83,7 +84,7 @@ impl Logging {
     }
 }
 
-/// A line whose level is known only when it is said.
+/// Logs a line whose level is known only at that moment.
 pub(crate) fn line(level: Level, what: &str) {
     match level {
         Level::ERROR => error!("{what}"),
@@ -92,7 +93,7 @@ pub(crate) fn line(level: Level, what: &str) {
     }
 }
 
-/// What writes lines of those levels.
+/// Makes the subscriber that writes lines of those levels.
 fn subscriber<W>(
     levels: Levels,
     lines: Lines,
@@ -111,7 +112,7 @@ where
     Registry::default().with(lines)
 }
 
-/// Lets so many lines of a kind through as [`Repeats`] says; a kind is a place in the program.
+/// Limits the lines of a kind as [`Repeats`] says; a kind is a place in the program.
 #[derive(Debug, Clone)]
 struct Withholding {
     began: Instant,
@@ -119,7 +120,7 @@ struct Withholding {
 }
 
 impl Withholding {
-    /// Whether the line is to be written.
+    /// Returns whether the line is to be written.
     fn lets_through(&self, event: &Event<'_>) -> bool {
         self.repeats().note(self.began.elapsed(), event.metadata().callsite(), || message(event))
     }
@@ -139,7 +140,7 @@ impl Default for Withholding {
     }
 }
 
-/// What is said of which crate. Of what others have made, only what goes wrong is of interest unless more is asked for.
+/// Returns the levels by crate. Of other people's crates only warnings and errors are logged unless more is asked for.
 fn targets(levels: &LogLevels) -> Targets {
     let others = levels.all.min(LogLevel::Warn);
     let targets = Targets::new().with_default(filter(others)).with_target("rollhouse", filter(levels.all));

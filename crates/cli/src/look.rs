@@ -1,4 +1,4 @@
-//! `rollhouse status`, `nodes`, `sessions`, `drain` and `undrain`: what operators ask of a cluster.
+//! `rollhouse status`, `nodes`, `sessions`, `drain` and `undrain`: an operator's questions to a cluster.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -99,14 +99,14 @@ pub(crate) fn undrain(args: &UndrainArgs, out: &mut Output) -> Result<Status, Fa
     Ok(Status::Done)
 }
 
-/// What `--json` prints of a change; the field names are part of the interface.
+/// The output of `--json` for a change; the field names are part of the interface.
 #[derive(Debug, Serialize)]
 struct Changed<'a> {
     node: &'a str,
     state: &'static str,
 }
 
-/// How far a node is that was asked to drain.
+/// The progress of a node that was asked to drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Drained {
     NotYet,
@@ -126,7 +126,7 @@ fn drained(nodes: &[NodeStatus], omitted: u32, node: &str) -> Drained {
     }
 }
 
-/// How often it is looked whether a node has drained.
+/// Interval at which it is checked whether a node has drained.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 fn print_status(status: &ClusterStatus, out: &mut Output) -> io::Result<()> {

@@ -1,5 +1,5 @@
-//! What a service tells the manager that started it, by systemd's protocol: datagrams to the socket in
-//! `$NOTIFY_SOCKET`. Nothing is told where there is none.
+//! Messages to the manager that started a service, in systemd's protocol: datagrams to the socket in `$NOTIFY_SOCKET`.
+//! Without that variable nothing is sent.
 
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::{Duration, Instant};
@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(crate) struct Manager {
     told: Option<(UnixDatagram, SocketAddr)>,
-    /// How often it wants to hear that the process lives; it restarts the process otherwise.
+    /// Interval at which the manager wants to hear that the process lives; it restarts the process otherwise.
     pulse: Option<Duration>,
-    /// When it last heard so.
+    /// The time at which it last heard so.
     last: Instant,
 }
 
 impl Manager {
-    /// The one that the environment names.
+    /// Returns the manager that the environment names.
     pub(crate) fn of_environment() -> Self {
         let variable = |name| std::env::var(name).ok();
         // Set for children, too, of which it says whom it means.
@@ -30,17 +30,18 @@ impl Manager {
         Self { told, pulse: watchdog.map(|every| every / 2), last: Instant::now() }
     }
 
-    /// The process serves.
+    /// Tells the manager that the process serves.
     pub(crate) fn ready(&self) {
         self.tell("READY=1");
     }
 
-    /// The process ends.
+    /// Tells the manager that the process ends.
     pub(crate) fn stopping(&self) {
         self.tell("STOPPING=1");
     }
 
-    /// The process makes progress, if `lives` says so; it is asked when it is time to tell.
+    /// Tells the manager that the process makes progress, if `lives` says so; `lives` is called when it is time to
+    /// tell.
     pub(crate) fn beat(&mut self, lives: impl FnOnce() -> bool) {
         if self.pulse.is_some_and(|every| self.last.elapsed() >= every) && lives() {
             self.tell("WATCHDOG=1");
@@ -56,7 +57,7 @@ impl Manager {
     }
 }
 
-/// A path, or behind `@` a name that is in no folder.
+/// Reads an address: a path, or behind `@` a name that is in no folder.
 fn address(path: &str) -> Option<SocketAddr> {
     #[cfg(target_os = "linux")]
     if let Some(name) = path.strip_prefix('@') {

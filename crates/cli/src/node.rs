@@ -1,4 +1,4 @@
-//! `rollhouse node`: joins a coordinator and hosts lanes.
+//! `rollhouse node`: runs a node that joins a coordinator and hosts lanes.
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU64, NonZeroUsize};
@@ -80,7 +80,7 @@ fn serve(mut settings: Live<NodeConfig>, logging: &Logging) -> Result<Status, Fa
     stopped
 }
 
-/// Sets what configurations of a node of its own and of one in `up` have in common.
+/// Applies the settings that a node of its own and a node in `up` share.
 pub(crate) fn configure(
     started: &mut ClusterNodeConfig,
     worker: &Worker,
@@ -109,8 +109,8 @@ pub(crate) fn configure(
     Ok(())
 }
 
-/// Where owners of this machine attach by memory. A path that was not asked for and is too long for a socket is said,
-/// and done without.
+/// Returns the socket at which owners of this machine attach by memory. A default path that is too long for a socket is
+/// logged, and there is no socket then.
 pub(crate) fn attach_socket(settings: &AttachSettings, data: &Path) -> Result<Option<AttachConfig>, Failure> {
     if !settings.enabled {
         return Ok(None);
@@ -153,35 +153,35 @@ pub(crate) fn start(config: ClusterNodeConfig) -> Result<ClusterNode, Failure> {
     })
 }
 
-/// The node while it runs, and what is exported of it.
+/// The running node and its exported figures.
 pub(crate) struct NodeWatch {
     figures: Arc<NodeFigures>,
     effective: Effective,
     capacity: u32,
-    state: Mutex<State>,
+    state: Mutex<NodeWatchState>,
 }
 
-struct State {
-    /// `None` once it is being stopped.
+struct NodeWatchState {
+    /// The node; `None` once it is being stopped.
     running: Option<ClusterNode>,
-    /// How it stood with its coordinator when it was last looked at.
+    /// The state of its link at the last look.
     link: LinkState,
-    /// How its parts had fared then.
+    /// The health of its parts at the last look.
     health: PartsHealth,
-    /// What kept it from taking sessions then.
+    /// The trouble that kept it from taking sessions at the last look.
     unfit: Option<Unfit>,
-    /// How its certificate's renewal fared then.
+    /// The state of its certificate's renewal at the last look.
     renewal: RenewalState,
     credentials: CredentialsWatch,
 }
 
 impl NodeWatch {
-    /// Of a node that takes `capacity` lanes.
+    /// Makes the watch of a node that takes `capacity` lanes.
     pub(crate) fn new(node: ClusterNode, capacity: u32) -> Self {
         let (figures, effective) = (Arc::clone(node.figures()), node.effective());
         let (link, health) = (LinkState::Dialling, PartsHealth::default());
         let credentials = CredentialsWatch::of_node(node.renews());
-        let state = Mutex::new(State {
+        let state = Mutex::new(NodeWatchState {
             link,
             health,
             unfit: None,
@@ -192,11 +192,11 @@ impl NodeWatch {
         Self { figures, effective, capacity, state }
     }
 
-    /// Says when the node has joined or lost its coordinator and when a part of it has failed, and whether it is drained
-    /// or does not work any more: then nothing but its end is left.
+    /// Logs when the node has joined or lost its coordinator and when a part of it has failed. Returns true if it is
+    /// drained or does not work any more: then it can only end.
     pub(crate) fn look(&self) -> bool {
         let mut state = self.state();
-        let State { running, credentials, .. } = &mut *state;
+        let NodeWatchState { running, credentials, .. } = &mut *state;
         let Some(node) = running else { return true };
         let lines = credentials.look(node.identity(), None);
         lines.iter().for_each(|(level, line)| logging::line(*level, line));
@@ -229,7 +229,7 @@ impl NodeWatch {
             info!("the certificate was renewed");
         }
         if let Some(why) = renewal.failed.filter(|why| before.failed.as_ref() != Some(why)) {
-            warn!("the certificate could not be renewed: {why}; asking on");
+            warn!("the certificate could not be renewed: {why}; still asking");
         }
         if drained {
             info!("drained: the last session has ended");
@@ -237,14 +237,14 @@ impl NodeWatch {
         over
     }
 
-    /// Has certificate, key and authority looked at now.
+    /// Reads certificate, key and authority again now.
     pub(crate) fn reread(&self) {
         if let Some(node) = &self.state().running {
             CredentialsWatch::read_again(node.identity(), None);
         }
     }
 
-    /// Takes what it is now as said: only what changes is.
+    /// Takes the present state as logged: only changes are logged from here on.
     pub(crate) fn passing_over_the_present(self) -> Self {
         let mut state = self.state();
         state.link = state.running.as_ref().map(ClusterNode::link).unwrap_or_default();
@@ -252,7 +252,7 @@ impl NodeWatch {
         self
     }
 
-    /// Stops it in order and says what is left undone, and what had failed.
+    /// Stops the node in order, and logs what is left undone and what had failed.
     pub(crate) fn stop(&self) -> Result<Status, Failure> {
         // Not held meanwhile: probes go on asking.
         let taken = self.state().running.take();
@@ -288,7 +288,7 @@ impl NodeWatch {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, NodeWatchState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -392,7 +392,7 @@ fn env_sample(env: &str, figures: &EnvFigures) -> EnvSample {
     }
 }
 
-/// Of every transport, also of one that nobody is attached by.
+/// Returns the number of sessions by transport, with transports by which nobody is attached.
 fn attached_sessions(attached: &BTreeMap<Transport, u64>) -> Vec<(&'static str, u64)> {
     let of = |by: Transport| (by.word(), attached.get(&by).copied().unwrap_or_default());
     Transport::ALL.map(of).to_vec()
@@ -423,7 +423,7 @@ fn spool(shipping: &ShipFigures) -> SpoolSample {
     }
 }
 
-/// The connections of a node: to its coordinator, and from owners, who need not say who they are.
+/// Returns the connections of a node: to its coordinator, and from owners, who need not say who they are.
 fn links(connections: &ConnectionFigures) -> BTreeMap<Role, Links> {
     let mut links = BTreeMap::<Role, Links>::new();
     let owners = links.entry(Role::Anonymous).or_default();
@@ -447,5 +447,5 @@ fn recorder(status: &rollhouse_replay::Status) -> RecorderSample {
     }
 }
 
-/// A control or data thread that is silent for so long no longer does its work: it marks each second, and never waits.
+/// Silence after which a control or data thread no longer does its work: it marks each second, and never waits.
 const STUCK_AFTER: Duration = Duration::from_secs(5);

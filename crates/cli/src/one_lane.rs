@@ -1,4 +1,4 @@
-//! One lane that is stepped action by action and recorded: what is forked, and what is played by hand.
+//! One lane that is stepped action by action and recorded: for forks, and for playing by hand.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(crate) struct PlayedEpisode {
     pub(crate) outcome: Outcome,
 }
 
-/// Why a lane could not be stepped.
+/// The reason why a lane could not be stepped.
 #[derive(Debug)]
 pub(crate) enum LaneError {
     Step(StepError),
@@ -41,7 +41,7 @@ pub(crate) enum LaneError {
 }
 
 impl OneLane {
-    /// How an engine steps it: nothing is reset by itself.
+    /// Returns the engine's settings: nothing is reset automatically.
     pub(crate) fn config() -> EngineConfig {
         EngineConfig { autoreset: Autoreset::Disabled, ..EngineConfig::new(1) }
     }
@@ -68,7 +68,7 @@ impl OneLane {
         })
     }
 
-    /// Begins its first episode.
+    /// Begins the first episode.
     pub(crate) fn begin(&mut self) -> Result<(), StepError> {
         self.engine.reset(&Reset::all()).map(|_| ())
     }
@@ -85,7 +85,7 @@ impl OneLane {
         Ok(())
     }
 
-    /// Has its first episode do what another one did, which was `steps` steps with that return, and last `action`.
+    /// Brings the first episode to where another one stood after `steps` steps with that return; `action` was its last.
     pub(crate) fn resume(
         &mut self,
         past: Vec<Past>,
@@ -134,29 +134,29 @@ impl OneLane {
         Ok(())
     }
 
-    /// How its episode ended, once it has.
+    /// Returns how the episode ended, once it has.
     pub(crate) const fn outcome(&self) -> Option<Outcome> {
         self.outcome
     }
 
-    /// Steps of its episode.
+    /// Returns the number of steps of the episode.
     pub(crate) const fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// The name of its episode.
+    /// Returns the name of the episode.
     pub(crate) const fn name(&self) -> EpisodeName {
         EpisodeName { run: self.run.short(), lane: 0, number: self.number }
     }
 
-    /// Its episode as far as it has come, which is cancelled if it is open.
+    /// Returns the episode as far as it has come; an open one counts as cancelled.
     pub(crate) fn played(&self) -> PlayedEpisode {
         let outcome = self.outcome.unwrap_or(Outcome::Interrupted(Interruption::Cancelled));
         let (name, steps, total_reward) = (self.name(), self.steps, self.total_reward);
         PlayedEpisode { name, steps, total_reward, outcome }
     }
 
-    /// How many episodes it has begun, and the last of them, at most [`MAX_KEPT`].
+    /// Returns how many episodes it has begun, and the last of them, at most [`MAX_KEPT`].
     pub(crate) fn all_played(&self) -> (u64, impl Iterator<Item = PlayedEpisode>) {
         (self.number + 1, self.past.iter().copied().chain([self.played()]))
     }
@@ -168,7 +168,7 @@ impl OneLane {
         self.past.push_back(over);
     }
 
-    /// Where its episode stands.
+    /// Returns the step at which the episode stands.
     pub(crate) fn shown(&mut self) -> Result<PlayedStep, StepError> {
         let (terminated, truncated) = self.outcome.map_or((false, false), Outcome::flags);
         let (t, reward, total_reward) = (self.steps, self.reward, self.total_reward);
@@ -178,7 +178,7 @@ impl OneLane {
         Ok(PlayedStep { t, action, reward, total_reward, obs, terminated, truncated, state: None })
     }
 
-    /// The engine that steps it, to draw it.
+    /// Returns the engine that steps it, to draw it.
     #[cfg(feature = "viewer")]
     pub(crate) const fn engine(&mut self) -> &mut Engine {
         &mut self.engine
@@ -206,7 +206,7 @@ impl std::fmt::Display for LaneError {
 
 impl std::error::Error for LaneError {}
 
-/// Episodes that are told of at the end.
+/// Number of episodes that are listed at the end.
 const MAX_KEPT: usize = 20;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `rollhouse play`: an env in the hands of whoever sits at the terminal.
+//! `rollhouse play`: an env that is played at the terminal by hand.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -40,20 +40,20 @@ pub(crate) fn run(args: &PlayEnvArgs, out: &mut Output) -> Result<Status, Failur
         OneLane::new(&entry, config, recording, run).map_err(|error| Failure::of(Status::Failed, &error))?;
     lane.begin().map_err(|error| Failure::of(Status::Failed, &error))?;
     let about = format!("played by hand, seed {seed}, recorded in {}", dir.display());
-    let sitting = Sitting { entry: &entry, spec: entry.spec(), about: &about, can_begin_anew: true };
+    let sitting = GameSetup { entry: &entry, spec: entry.spec(), about: &about, can_begin_anew: true };
     let (count, played) = sitting.play(lane, recorder, &args.hand)?;
     print(&played, count, &format!("{}, seed {seed}", entry.spec().id), &dir, out)?;
     Ok(Status::Done)
 }
 
-/// Refuses what no game can be shown on, before anything is recorded.
+/// Refuses a terminal on which no game can be shown, before anything is recorded.
 pub(crate) fn refuse_terminal() -> Result<(), Failure> {
     let refused = |message: String| Err(Failure::new(Status::Usage, message));
     if !io::stdout().is_terminal() {
-        return refused("playing by hand takes a terminal, and stdout is none".into());
+        return refused("playing by hand needs a terminal, and stdout is not one".into());
     }
     if !io::stdin().is_terminal() {
-        return refused("playing by hand takes a keyboard, and stdin is no terminal".into());
+        return refused("playing by hand needs a keyboard, and stdin is not a terminal".into());
     }
     let (width, height) = LEAST;
     match tcgetwinsize(io::stdout()) {
@@ -67,16 +67,16 @@ pub(crate) fn refuse_terminal() -> Result<(), Failure> {
 }
 
 /// A game that is about to be played.
-pub(crate) struct Sitting<'a> {
+pub(crate) struct GameSetup<'a> {
     pub(crate) entry: &'a EnvEntry,
     pub(crate) spec: &'a EnvSpec,
-    /// What is said of it on the screen.
+    /// The line about the game on the screen.
     pub(crate) about: &'a str,
     pub(crate) can_begin_anew: bool,
 }
 
-impl Sitting<'_> {
-    /// Has it played to its end; gives how many episodes that were, and the last of them.
+impl GameSetup<'_> {
+    /// Plays the game to its end, and returns how many episodes that were, and the last of them.
     pub(crate) fn play(
         &self,
         mut lane: OneLane,
@@ -113,11 +113,11 @@ impl Sitting<'_> {
 
 /// A lane whose episodes are recorded.
 struct Recorded {
-    /// Until it is closed.
+    /// The lane and its recorder, until they are closed.
     open: Option<(OneLane, Recorder)>,
     count: u64,
     played: Vec<PlayedEpisode>,
-    /// What went wrong at its end.
+    /// The failure at its end, if there was one.
     error: Option<Failure>,
 }
 
@@ -176,7 +176,7 @@ fn render_error(error: StepError) -> RenderError {
     }
 }
 
-/// Says what was played and how it is watched.
+/// Prints what was played and how to watch it.
 pub(crate) fn print(
     played: &[PlayedEpisode],
     count: u64,
@@ -205,7 +205,7 @@ pub(crate) fn print(
     writeln!(out, "\nWatch one: rollhouse replay play {}{}", last.name, data_option(dir))
 }
 
-/// What is recorded as the policy of a person.
+/// The name that is recorded as the policy of a person.
 pub(crate) const BY_HAND: &str = "hand";
-/// Of an env that does not say how it is usually shown.
+/// Steps a second of an env that does not say how it is usually shown.
 const USUAL_STEPS_PER_SECOND: f64 = 30.0;

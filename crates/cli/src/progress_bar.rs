@@ -1,4 +1,4 @@
-//! One line on the terminal that shows how far a rollout is.
+//! One line on the terminal that shows the progress of a rollout.
 
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ impl ProgressBar {
         }
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub(crate) fn clear(&self) {
         self.terminal.clear();
     }
@@ -49,7 +49,8 @@ impl ProgressBar {
     }
 }
 
-/// The line in at most `room` columns. Where not all fits, first the bar shrinks and goes, then what stands at the end.
+/// Makes the line in at most `room` columns. If not all fits, first the bar shrinks and goes, then the parts at the
+/// end.
 fn line(title: &str, goal: Goal, lanes: u64, rate: f64, now: ProgressSnapshot, room: usize) -> String {
     let (done, all, noun) = match goal {
         Goal::Episodes(episodes) => (now.episodes, episodes, "episodes"),
@@ -70,7 +71,7 @@ fn line(title: &str, goal: Goal, lanes: u64, rate: f64, now: ProgressSnapshot, r
     format!("{title} {bar}{}", parts.concat()).chars().take(room).collect()
 }
 
-/// A bar in at most `room` columns, with a space behind it; nothing where it would be too short to show anything.
+/// Makes a bar in at most `room` columns, with a space behind it; empty where it would be too short to show anything.
 fn bar(share: f64, room: usize) -> String {
     let width = room.saturating_sub("[] ".len()).min(BAR_WIDTH);
     if width < LEAST_BAR_WIDTH {
@@ -84,7 +85,7 @@ const BAR_WIDTH: usize = 24;
 
 const LEAST_BAR_WIDTH: usize = 4;
 
-/// Over which the rate is measured: shorter ones flicker.
+/// Time over which the rate is measured: over shorter times it flickers.
 const RATE_WINDOW: Duration = Duration::from_millis(400);
 
 #[cfg(test)]

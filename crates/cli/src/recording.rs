@@ -1,4 +1,4 @@
-//! Recording what is stepped in this process into a folder.
+//! Recording of lanes that are stepped in this process into a folder.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use rollhouse_replay::{
 use crate::failure::{Failure, Status};
 use crate::service::PROGRAM;
 
-/// Opens a folder to record into, which `option` names; `way_out` says what to do where it cannot be written to.
+/// Opens a folder to record into, which `option` names. `way_out` tells the user what to do if it cannot be written.
 pub(crate) fn open_recorder(dir: &Path, option: &str, way_out: &str) -> Result<Recorder, Failure> {
     Recorder::open(Arc::new(RealDisk), dir, RecorderConfig::default()).map_err(|error| match error {
         OpenError::Locked { .. } => Failure::of(Status::Refused, &error)
@@ -23,7 +23,7 @@ pub(crate) fn open_recorder(dir: &Path, option: &str, way_out: &str) -> Result<R
     })
 }
 
-/// Refuses a folder that is a cluster's store or lies in one: what stands there is its coordinator's to say.
+/// Refuses a folder that is a cluster's store or lies in one: it belongs to its coordinator.
 pub(crate) fn refuse_store(dir: &Path, way_out: &str) -> Result<(), Failure> {
     let has_lock = |dir: &Path| dir.join(STORE_LOCK).exists();
     let above = dir.canonicalize().ok().and_then(|dir| dir.parent().map(PathBuf::from));
@@ -34,7 +34,7 @@ pub(crate) fn refuse_store(dir: &Path, way_out: &str) -> Result<(), Failure> {
     Err(Failure::new(Status::Refused, message).hint(way_out))
 }
 
-/// What a recorder has to know of a run of one lane that begins now.
+/// Makes the header of a run of one lane that begins now.
 pub(crate) fn header_of(
     entry: &EnvEntry,
     config: EngineConfig,
@@ -65,12 +65,12 @@ pub(crate) fn header_of(
     }
 }
 
-/// What is said of an error that the end of a recording has.
+/// Makes the failure for an error at the end of a recording.
 pub(crate) fn record_failure(error: &RecordError) -> Failure {
     Failure::of(Status::Failed, error).hint("what was recorded until then is kept as far as the disk took it")
 }
 
-/// The wall clock, in milliseconds since 1970.
+/// Returns the wall-clock time in milliseconds since 1970.
 pub(crate) fn wall_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

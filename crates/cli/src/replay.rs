@@ -59,13 +59,13 @@ pub(crate) fn run(what: ReplayWhat, out: &mut Output) -> Result<Status, Failure>
     }
 }
 
-/// What to call a folder inside the one that was named; `None` is that folder itself.
+/// Returns the name of a folder inside the one that was named; `None` is that folder itself.
 fn subfolder(data: &Path, dir: &Path) -> Option<String> {
     let inside = dir.strip_prefix(data).ok().filter(|inside| !inside.as_os_str().is_empty());
     inside.map(|inside| inside.display().to_string())
 }
 
-/// What has to be typed for another folder than the usual one.
+/// Returns the option that has to be typed for another folder than the usual one.
 pub(crate) fn data_option(dir: &Path) -> String {
     if dir == Path::new(DEFAULT_DATA) { String::new() } else { format!(" --data {}", dir.display()) }
 }
@@ -111,7 +111,7 @@ pub(crate) fn read_failure(error: ReadError) -> Failure {
     }
 }
 
-/// What JSON listings say of an episode; the field names are part of the interface.
+/// An episode in JSON listings; the field names are part of the interface.
 #[derive(Debug, Serialize)]
 struct Listed<'a> {
     id: String,
@@ -129,12 +129,12 @@ struct Listed<'a> {
     bytes: u64,
     #[serde(flatten)]
     label: ShownLabel,
-    /// Only of forks.
+    /// The parent; only of forks.
     #[serde(skip_serializing_if = "Option::is_none")]
     parent: Option<ListedParent>,
 }
 
-/// What an episode was forked from.
+/// The episode from which an episode was forked.
 #[derive(Debug, Serialize)]
 struct ListedParent {
     id: String,
@@ -166,12 +166,12 @@ impl<'a> Listed<'a> {
         }
     }
 
-    /// With what is said of the episode.
+    /// Adds the labels of the episode.
     fn with(self, labels: &Labels, info: &EpisodeInfo) -> Self {
         Self { label: ShownLabel::of(labels.of(&EpisodeKey::of(info))), ..self }
     }
 
-    /// What a coordinator says of an episode in its store.
+    /// Makes the entry of an episode that a coordinator lists from its store.
     fn stored(episode: &'a StoreEpisode) -> Self {
         let StoreEpisode { run, lane, number, .. } = *episode;
         Self {

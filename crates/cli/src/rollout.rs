@@ -1,4 +1,4 @@
-//! `rollhouse rollout`: the main job.
+//! `rollhouse rollout`: plays and records episodes, which is the main job.
 
 mod remote;
 
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failur
     }
 }
 
-/// On this machine, in this process.
+/// Runs the rollout on this machine, in this process.
 fn local(args: &RolloutArgs, dir: &Path, out: &mut Output) -> Result<Status, Failure> {
     let env = Registry::builtin()
         .get(&args.env)
@@ -77,12 +77,12 @@ fn goal(args: &RolloutArgs) -> Result<Goal, Failure> {
     }
 }
 
-/// The one that was asked for, else drawn.
+/// Returns the seed that was asked for, or else draws one.
 pub(crate) fn seed_or_drawn(seed: Option<u64>) -> u64 {
     seed.unwrap_or_else(|| RandomState::new().hash_one("seed") % PER_EPISODE_SEED_BOUND)
 }
 
-/// Runs it on a node of this process and shows how far it is.
+/// Runs it on a node of this process and shows its progress.
 fn play(
     rollout: &Rollout,
     recorder: Option<&Recorder>,
@@ -110,7 +110,7 @@ fn play(
     }
 }
 
-/// Says what came of it.
+/// Prints the result.
 fn conclude(
     args: &RolloutArgs,
     dir: &Path,
@@ -155,7 +155,7 @@ fn conclude(
     Ok(status)
 }
 
-/// The failure of a session that left no report.
+/// Makes the failure of a session that left no report.
 fn lost(exit: &Exit, recorded: Result<Option<Recorded>, RecordError>) -> Failure {
     let failure = match exit {
         Exit::Failed(error) => Failure::of(Status::Failed, error),
@@ -188,7 +188,7 @@ fn full_message(error: &RecordError) -> String {
     cause.map_or_else(|| error.to_string(), |cause| format!("{error} ({cause})"))
 }
 
-/// What `--json` prints; the field names are part of the interface.
+/// The output of `--json`; the field names are part of the interface.
 #[derive(Debug, Serialize)]
 struct Summed<'a> {
     env: &'a str,
@@ -208,7 +208,7 @@ struct Summed<'a> {
     recorded: Option<SummedRecording>,
 }
 
-/// Null where no episode finished.
+/// The spread of a figure; null where no episode finished.
 #[derive(Debug, Serialize)]
 struct Spread {
     mean: Option<f64>,
@@ -263,7 +263,7 @@ impl Spread {
     }
 }
 
-/// Outcomes that occurred, by word, in the order of their codes.
+/// Returns the outcomes that occurred, by word, in the order of their codes.
 fn outcomes(report: &Report) -> Vec<(&'static str, u64)> {
     let mut words: Vec<(&'static str, u64)> = Vec::new();
     for (outcome, &count) in Outcome::ALL.iter().zip(&report.stats.outcomes) {
@@ -319,10 +319,10 @@ fn print(
     writeln!(out, "\nThe best of them: rollhouse replay ls --sort -return --limit 5{data}")
 }
 
-/// Where recordings go when nothing else is said.
+/// The folder of recordings if no other is named.
 pub(crate) const DEFAULT_DATA: &str = "./rollhouse-data";
 
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 
-/// A shorter wait for the disk is not worth a word.
+/// Shortest wait for the disk that is reported.
 const WORTH_SAYING: Duration = Duration::from_millis(100);

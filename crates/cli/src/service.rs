@@ -1,4 +1,4 @@
-//! What the processes of a cluster have in common: identity, sockets, metrics, and how they end.
+//! The parts that all processes of a cluster share: identity, sockets, metrics, and how they end.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -16,9 +16,9 @@ use tracing::info;
 use crate::failure::{Failure, Status};
 use crate::logging::Logging;
 use crate::manager::Manager;
-use crate::signals::Asked;
+use crate::signals::ServiceSignals;
 
-/// The identity in the files of a service; they are read again when they change.
+/// Loads the identity in the files of a service; they are read again when they change.
 pub(crate) fn identity(tls: &Tls, data: &Path, role: &str) -> Result<Arc<Identity>, Failure> {
     let [ca, certificate, key, revoked] = tls.files(data);
     let files = Some(CertificateFiles { certificate, key });
@@ -39,7 +39,8 @@ pub(crate) fn identity(tls: &Tls, data: &Path, role: &str) -> Result<Arc<Identit
     })
 }
 
-/// What is asked of QUIC. What peers know a restarted service by is kept in its data folder, which must be there.
+/// Returns the settings of QUIC. The key by which peers know a restarted service is kept in its data folder, which must
+/// exist.
 pub(crate) fn quic(network: &Network, data: &Path) -> Result<Settings, Failure> {
     // The configuration bounds neither below what a usize holds.
     let socket_buffer = usize::try_from(network.socket_buffer.0).unwrap_or(usize::MAX);
@@ -51,14 +52,14 @@ pub(crate) fn quic(network: &Network, data: &Path) -> Result<Settings, Failure> 
     Ok(Settings { jumbo: network.jumbo, socket_buffer, reset_key: Some(reset_key), ..Settings::default() })
 }
 
-/// Listens for those who ask for metrics and health, if they are wanted: before what is shown there is started.
+/// Listens for requests for metrics and health, if they are wanted: before the parts that they show are started.
 pub(crate) fn listen_for_metrics(address: Option<SocketAddr>) -> Result<Option<MetricsListener>, Failure> {
     address.map(MetricsListener::bind).transpose().map_err(|error| {
         Failure::of(Status::Failed, &error).hint("another address, or none, is set by metrics.listen")
     })
 }
 
-/// Serves metrics, those of the process among them, and health, if they are wanted. Says where.
+/// Serves metrics, including those of the process, and health, if they are wanted. Logs the address.
 pub(crate) fn serve_metrics(
     listener: Option<MetricsListener>,
     figures: Vec<Arc<dyn Figures>>,
@@ -74,11 +75,11 @@ pub(crate) fn serve_metrics(
     Ok(Some(server))
 }
 
-/// Returns when somebody asked the process to end, or when `over` says that there is nothing left to do; it is
-/// asked every tenth of a second. Meanwhile the manager that started the process is told that it serves and, while all of
-/// `healths` say so, that it lives.
+/// Waits until somebody asks the process to end, or until `over` says that there is nothing left to do; it is called
+/// every tenth of a second. During the wait the manager that started the process is told that it serves and, while all
+/// of `healths` say so, that it lives.
 pub(crate) fn until_ended(
-    asked: &Asked,
+    asked: &ServiceSignals,
     logging: &Logging,
     healths: &[&dyn Health],
     mut over: impl FnMut() -> bool,
@@ -93,10 +94,10 @@ pub(crate) fn until_ended(
     manager.stopping();
 }
 
-/// How long a service takes at most to stop in order: less than the 30 s after which Kubernetes kills.
+/// Longest time that a service takes to stop in order: less than the 30 s after which Kubernetes kills.
 pub const STOP_DEADLINE: Duration = Duration::from_secs(20);
 
-/// What services say they are.
+/// The name and version that services report.
 pub(crate) const PROGRAM: &str = concat!("rollhouse ", env!("CARGO_PKG_VERSION"));
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);

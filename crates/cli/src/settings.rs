@@ -1,4 +1,4 @@
-//! `rollhouse config`, and how services come by their settings, also again while they run.
+//! `rollhouse config`, and the settings of services, also when they are read again.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(crate) fn run(what: &ConfigWhat, out: &mut Output) -> Result<Status, Failure
     }
 }
 
-/// The settings of a service: its own flags, given as flag, key and value, go over `--set`.
+/// Reads the settings of a service: its own flags, given as flag, key and value, take precedence over `--set`.
 pub(crate) fn of_service<C: Config>(
     args: &ServiceArgs,
     flags: &[(&str, &str, &Option<String>)],
@@ -31,7 +31,7 @@ pub(crate) fn of_service<C: Config>(
     load(&with_flags(sources(args), flags)).map_err(failure)
 }
 
-/// The same, to be read again while the service runs.
+/// Reads the settings as [`of_service`] does, so that they can be read again while the service runs.
 pub(crate) fn live<C: Service>(
     args: &ServiceArgs,
     flags: &[(&str, &str, &Option<String>)],
@@ -44,16 +44,16 @@ pub(crate) fn live<C: Service>(
 /// The settings of a running service.
 #[derive(Debug)]
 pub(crate) struct Live<C> {
-    /// As they were at its start, but for what changes while it runs.
+    /// The settings at its start, except for those that change while it runs.
     pub(crate) config: C,
-    /// What is in force, key by key.
+    /// The settings in force, key by key.
     effective: Vec<Effective>,
     sources: Sources,
 }
 
 /// The configuration of a service that may run for long.
 pub(crate) trait Service: Config {
-    /// What is in force as soon as it is read again.
+    /// Returns the settings that take effect as soon as they are read again.
     fn log(&mut self) -> &mut Log;
 }
 
@@ -76,8 +76,8 @@ impl Service for LocalConfig {
 }
 
 impl<C: Service> Live<C> {
-    /// Reads all sources again. What can be changed while the service runs is, and what cannot is said, key by key.
-    /// Blocks for the files.
+    /// Reads all sources again. Applies settings that can change while the service runs, and logs the others, key by
+    /// key. Blocks for the files.
     pub(crate) fn reread(&mut self, logging: &Logging) {
         let mut loaded = match load::<C>(&self.sources) {
             Ok(loaded) => loaded,
@@ -111,7 +111,7 @@ impl<C: Service> Live<C> {
     }
 }
 
-/// Keys of what changes while a service runs.
+/// The prefix of the keys that may change while a service runs.
 const RELOADED: &str = "log.";
 
 fn with_flags(mut sources: Sources, flags: &[(&str, &str, &Option<String>)]) -> Sources {
@@ -123,7 +123,7 @@ fn with_flags(mut sources: Sources, flags: &[(&str, &str, &Option<String>)]) -> 
     sources
 }
 
-/// A file alone: the environment of whoever checks it is not that of whoever will use it.
+/// Checks a file alone: the environment of the person who checks it is not that of the service.
 fn check(args: &ConfigCheckArgs) -> Result<Status, Failure> {
     let sources = Sources { file: Some(args.file.clone()), ..Sources::default() };
     let effective = args.role.effective(&sources).map_err(failure)?;
@@ -153,13 +153,13 @@ fn show(args: &ConfigShowArgs, out: &mut Output) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-/// What `--json` prints of a setting; the field names are part of the interface.
+/// The output of `--json` for a setting; the field names are part of the interface.
 #[derive(Debug, Serialize)]
 struct ShownSetting<'a> {
     key: &'a str,
     value: ShownValue<'a>,
     from: &'static str,
-    /// File and line, variable or flag; null for a default.
+    /// The file and line, variable or flag that set it; null for a default.
     place: Option<String>,
     variable: String,
 }

@@ -1,5 +1,6 @@
-//! Ctrl-C: the first asks, the second ends. SIGHUP asks a service to read its files again. Writing beyond a limit of file
-//! sizes ends nothing, nor do signals by which other services reopen theirs.
+//! Signals. The first Ctrl-C asks a command to end, the second ends it. SIGHUP asks a service to read its files again.
+//! Writing beyond a limit of file sizes ends nothing, and neither do signals with which other services reopen their
+//! files.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,35 +9,35 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
 
 use crate::failure::{Failure, Status};
 
-/// What signals ask a service for.
+/// The flags that signals to a service raise.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ServiceSignals {
     end: Arc<AtomicBool>,
     reread: Arc<AtomicBool>,
 }
 
-impl Asked {
-    /// Whether it is to end.
+impl ServiceSignals {
+    /// Returns whether it is to end.
     pub(crate) fn wants_end(&self) -> bool {
         self.end.load(Ordering::Relaxed)
     }
 
-    /// Whether it is to read its files again; what was asked so is forgotten.
+    /// Returns whether it is to read its files again, and forgets the request.
     pub(crate) fn wants_reread(&self) -> bool {
         self.reread.swap(false, Ordering::Relaxed)
     }
 }
 
-/// As [`ending`], for services: they outlive the terminal they were started from, and signals by which many services
-/// reopen their files do not end them.
-pub(crate) fn of_service() -> Result<Asked, Failure> {
+/// Catches signals as [`ending`] does, for services: they outlive the terminal from which they were started, and
+/// signals with which many services reopen their files do not end them.
+pub(crate) fn of_service() -> Result<ServiceSignals, Failure> {
     for signal in [SIGUSR1, SIGUSR2] {
         catch(signal)?;
     }
-    Ok(Asked { reread: catch(SIGHUP)?, end: ending()? })
+    Ok(ServiceSignals { reread: catch(SIGHUP)?, end: ending()? })
 }
 
-/// Has a signal raise a flag and do nothing else; by default it ends the process.
+/// Makes a signal raise a flag and do nothing else; by default it ends the process.
 fn catch(signal: i32) -> Result<Arc<AtomicBool>, Failure> {
     let flag = Arc::new(AtomicBool::new(false));
     let caught = signal_hook::flag::register(signal, Arc::clone(&flag));
@@ -45,7 +46,8 @@ fn catch(signal: i32) -> Result<Arc<AtomicBool>, Failure> {
     })
 }
 
-/// Raised by the first Ctrl-C (or SIGTERM), which asks the command to end; a second one ends the process at once.
+/// Returns a flag that the first Ctrl-C (or SIGTERM) raises, which asks the command to end; a second one ends the
+/// process at once.
 pub(crate) fn ending() -> Result<Arc<AtomicBool>, Failure> {
     let flag = Arc::new(AtomicBool::new(false));
     for (signal, code) in [(SIGINT, Status::Interrupted as i32), (SIGTERM, 128 + SIGTERM)] {

@@ -1,4 +1,4 @@
-//! `rollhouse store`: carrying recordings to where they are kept, and back.
+//! `rollhouse store`: carries recordings to other places for keeping, and back.
 
 mod export;
 mod import;
@@ -22,13 +22,13 @@ pub(crate) fn run(what: &StoreWhat, out: &mut Output) -> Result<Status, Failure>
     }
 }
 
-/// The segments of the target that is meant.
+/// Opens the shelf of the named target.
 fn shelf(name: &str, args: &TargetArgs) -> Result<Shelf, Failure> {
     let options = TargetOptions { endpoint: args.endpoint.clone(), allow_http: args.allow_http };
     Target::named(name, &options).map(Shelf::new).map_err(|error| target_failure(&error))
 }
 
-/// The segments that were carried to a target. That none was is a mistake in its name, and not "all is well".
+/// Returns the segments at a target. Without any the target's name is probably wrong, so that is a failure.
 fn segments_of(shelf: &Shelf) -> Result<BTreeSet<SegmentId>, Failure> {
     let segments = shelf.segments().map_err(|error| target_failure(&error))?;
     if segments.is_empty() {
@@ -38,7 +38,7 @@ fn segments_of(shelf: &Shelf) -> Result<BTreeSet<SegmentId>, Failure> {
     Ok(segments)
 }
 
-/// What a target's failure means for the command.
+/// Makes the failure of a command from that of a target.
 pub(crate) fn target_failure(error: &TargetError) -> Failure {
     let status = match error.fault {
         TargetFault::Name => Status::Usage,
@@ -55,7 +55,7 @@ pub(crate) fn target_failure(error: &TargetError) -> Failure {
     }
 }
 
-/// A segment that was left out, and why; the field names are part of the interface.
+/// A segment that was left out, with the reason; the field names are part of the interface.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct LeftOut {
     folder: String,
@@ -63,7 +63,7 @@ struct LeftOut {
     why: String,
 }
 
-/// Says which segments were left out.
+/// Reports which segments were left out.
 fn say_left_out(left_out: &[LeftOut]) {
     for LeftOut { folder, segment, why } in left_out.iter().take(MOST_SHOWN) {
         say(&format!("left out: segment {segment} of {folder}: {why}"));
@@ -73,5 +73,5 @@ fn say_left_out(left_out: &[LeftOut]) {
     }
 }
 
-/// Segments that are told one by one.
+/// Number of segments that are reported one by one.
 const MOST_SHOWN: usize = 20;

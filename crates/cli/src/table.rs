@@ -1,4 +1,4 @@
-//! Aligned tables.
+//! Aligned tables for the terminal.
 
 use std::io::{self, Write};
 
@@ -6,12 +6,12 @@ use std::io::{self, Write};
 pub struct Table {
     columns: Vec<(&'static str, Align)>,
     rows: Vec<Vec<String>>,
-    /// What columns are at least as wide as.
+    /// Least widths of the columns.
     widths: Vec<usize>,
     has_head: bool,
 }
 
-/// On which side of its column a cell stands.
+/// The side of its column on which a cell stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
     /// Its cells begin below each other.
@@ -21,7 +21,7 @@ pub enum Align {
 }
 
 impl Table {
-    /// A table without rows, of columns each with its head.
+    /// Makes a table without rows, with a head for each column.
     pub fn new(columns: &[(&'static str, Align)]) -> Self {
         let widths = columns.iter().map(|(head, _)| head.chars().count()).collect();
         Self { columns: columns.to_vec(), rows: Vec::new(), widths, has_head: true }
@@ -32,7 +32,7 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Writes the rows, under a head the first time, and lets go of them: more may follow, which comes under them.
+    /// Writes the rows, under a head the first time, and forgets them. More rows may follow and are written below.
     pub fn write(&mut self, out: &mut impl Write) -> io::Result<()> {
         let rows = std::mem::take(&mut self.rows);
         for (index, width) in self.widths.iter_mut().enumerate() {

@@ -14,12 +14,12 @@ impl TerminalLine {
         Self { shown: io::stderr().is_terminal() }
     }
 
-    /// Whether anything is drawn.
+    /// Returns whether anything is drawn.
     pub(crate) const fn is_shown(&self) -> bool {
         self.shown
     }
 
-    /// Draws what `line` makes of the columns that there are for it, and no more of it than fits: it never begins a
+    /// Draws the text that `line` makes for the available columns, and no more of it than fits: it never begins a
     /// second line.
     pub(crate) fn draw(&self, line: impl FnOnce(usize) -> String) {
         if self.shown {
@@ -31,7 +31,7 @@ impl TerminalLine {
         }
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub(crate) fn clear(&self) {
         self.draw(|_| String::new());
     }
@@ -43,7 +43,7 @@ fn columns() -> usize {
     if told == 0 { USUAL_COLUMNS } else { told }
 }
 
-/// Erases to the end of the line.
+/// The code that erases to the end of the line.
 const CLEAR: &str = "\x1b[K";
 
 const USUAL_COLUMNS: usize = 80;

@@ -1,4 +1,4 @@
-//! `rollhouse token`: what trainers, viewers and admins show who have no certificate.
+//! `rollhouse token`: makes, revokes and lists the tokens of people and programs without a certificate.
 
 use std::io::Write;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub(crate) fn run(what: &TokenWhat, out: &mut Output) -> Result<Status, Failure>
     }
 }
 
-/// The tokens of a coordinator whose data folder is `data`.
+/// Opens the tokens of a coordinator whose data folder is `data`.
 pub fn open(data: &Path) -> Result<TokenStore, Failure> {
     TokenStore::open(data.join(TOKENS)).map_err(failure)
 }
@@ -66,14 +66,14 @@ fn create(args: &TokenCreateArgs, out: &mut Output) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-/// What was typed, as a whole: what join tokens say others do not, and the other way round.
+/// Checks the arguments as a whole: some belong to join tokens only, others to other tokens only.
 fn asked(args: &TokenCreateArgs) -> Result<NewToken, Failure> {
     let usage = |what: &str| Err(Failure::new(Status::Usage, what));
     let days = args.days.map(|days| Duration::from_secs(u64::from(days) * 86_400));
     let lifetime = args.expires.or(days);
     let joins = args.role == Role::Join;
     if joins && args.max_lanes.is_some() {
-        return usage("--max-lanes is said of who opens pools, a join token opens none");
+        return usage("--max-lanes is for tokens that open pools, and a join token opens none");
     }
     if !joins && (args.node.is_some() || args.name_prefix.is_some() || args.uses.is_some()) {
         return usage("--node, --name-prefix and --uses are said of join tokens only");
@@ -92,7 +92,8 @@ fn asked(args: &TokenCreateArgs) -> Result<NewToken, Failure> {
     Ok(NewToken { name, role: args.role, max_lanes: args.max_lanes, lifetime, join })
 }
 
-/// By what the coordinator of that folder is known: its certificate's chain ends with its authority.
+/// Returns the fingerprint of the authority of that folder's coordinator: its certificate's chain ends with the
+/// authority.
 fn fingerprint(data: &Path) -> Result<String, Failure> {
     let path = data.join("tls").join("cert.pem");
     let shown = show_certificates(&path).map_err(|error| Failure::of(Status::Usage, &error))?;
@@ -104,7 +105,7 @@ fn fingerprint(data: &Path) -> Result<String, Failure> {
     })
 }
 
-/// The connection string of a coordinator that is dialled there.
+/// Makes the connection string of a coordinator that is dialled at that address.
 fn connection(address: &str, token: &str, ca: &str) -> Result<String, Failure> {
     let line = format!("rollhouse://{address}?token={token}&ca={ca}");
     match line.parse::<Address>() {
@@ -169,7 +170,8 @@ fn list(args: &TokenLsArgs, out: &mut Output) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-/// A folder that is not there, or is no coordinator's, is a slip of the pen, not one without tokens.
+/// Refuses a folder that does not exist or is not a coordinator's: it is probably a typing error, and not a folder
+/// without tokens.
 pub(crate) fn existing(data: &Path) -> Result<(), Failure> {
     let wrong = |what: &str| {
         let failure = Failure::new(Status::Usage, format_args!("{} is {what}", data.display()));
@@ -178,14 +180,15 @@ pub(crate) fn existing(data: &Path) -> Result<(), Failure> {
     match data {
         data if !data.is_dir() => wrong("no folder"),
         data if OF_COORDINATORS.iter().any(|name| data.join(name).exists()) => Ok(()),
-        _ => wrong("no folder of a coordinator: it has none of its files"),
+        _ => wrong("not a coordinator's folder: it has none of its files"),
     }
 }
 
-/// One of these is in the folder of every coordinator that was started, has a certificate or has tokens.
+/// Names in a coordinator's folder: every coordinator that was started, has a certificate or has tokens has one of
+/// these.
 const OF_COORDINATORS: [&str; 3] = ["coordinator.lock", "tls", TOKENS];
 
-/// What `--json` prints; the field names are part of the interface.
+/// The output of `--json`; the field names are part of the interface.
 #[derive(Debug, Serialize)]
 struct Listed<'a> {
     id: &'a str,
@@ -195,14 +198,14 @@ struct Listed<'a> {
     state: &'static str,
     created: String,
     expires: Option<String>,
-    /// Of join tokens: what they let in, and how often they have.
+    /// The terms of a join token: which nodes it lets in, and how many it has let in.
     join: Option<&'a JoinTerms>,
 }
 
 #[derive(Debug, Serialize)]
 struct Created<'a> {
     token: &'a str,
-    /// The connection string, if it was asked where the coordinator is dialled.
+    /// The connection string, if the coordinator's address was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     connect: Option<&'a str>,
     #[serde(flatten)]
@@ -234,7 +237,7 @@ fn state(record: &TokenRecord, now: SystemTime) -> &'static str {
     }
 }
 
-/// What a command says of tokens that cannot be read or changed.
+/// Makes the failure of a command whose tokens cannot be read or changed.
 pub fn failure(error: TokenFileError) -> Failure {
     let status = match error {
         TokenFileError::Unknown(_)
@@ -252,9 +255,9 @@ pub fn failure(error: TokenFileError) -> Failure {
     if unknown { failure.hint("`rollhouse token ls` lists the tokens there are") } else { failure }
 }
 
-/// How long a join token holds unless it is said: machines are set up meanwhile.
+/// Time for which a join token holds by default: enough to set machines up.
 const JOIN_LIFETIME: Duration = Duration::from_secs(3600);
-/// The file of what nodes are let in by, unless coordinator.issuer names another.
+/// The name of the issuer's file, unless coordinator.issuer names another.
 const ISSUER: &str = "issuer.pem";
-/// Name of the file in a coordinator's data folder.
+/// The name of the file of tokens in a coordinator's data folder.
 pub(crate) const TOKENS: &str = "tokens.json";

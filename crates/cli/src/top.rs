@@ -1,4 +1,4 @@
-//! `rollhouse top`.
+//! `rollhouse top`: watches a cluster on the terminal.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -12,7 +12,8 @@ use crate::failure::{Failure, Status};
 
 pub(crate) fn run(args: &TopArgs) -> Result<Status, Failure> {
     if !io::stdout().is_terminal() {
-        let failure = Failure::new(Status::Usage, "a cluster is watched on a terminal, and stdout is none");
+        let failure =
+            Failure::new(Status::Usage, "a cluster is watched on a terminal, and stdout is not one");
         return Err(failure.hint(
             "`rollhouse status --json`, `rollhouse nodes --json` and `rollhouse sessions --json` print",
         ));
@@ -28,7 +29,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-/// An address without what follows it.
+/// Returns an address without the parameters after it.
 fn shown(address: &str) -> String {
     address.split('?').next().unwrap_or_default().to_owned()
 }
@@ -53,7 +54,7 @@ impl Asker for Coordinator {
     }
 }
 
-/// An error with its causes, as a command would say it.
+/// Writes an error with its causes, as a command would print it.
 fn said(error: &RequestError) -> String {
     Failure::of(Status::Failed, error).message().to_owned()
 }

@@ -1,4 +1,4 @@
-//! Telling a collector of OpenTelemetry about the calls of clients, in programs that are built with the feature `otlp`.
+//! Traces of clients' calls for an OpenTelemetry collector, in programs that are built with the feature `otlp`.
 
 #[cfg(feature = "otlp")]
 mod otlp;
@@ -15,12 +15,12 @@ pub(crate) use otlp::Tracer;
 pub(crate) use without::Tracer;
 
 impl Tracer {
-    /// Carries out a command, which has no settings of its own: the collector of its calls is in the environment.
+    /// Runs a command and traces its calls. A command has no settings of its own: the environment names the collector.
     pub(crate) fn of_command(command: impl FnOnce() -> Result<Status, Failure>) -> Result<Status, Failure> {
         let variable = variable("traces.endpoint");
         let given = std::env::var(&variable).unwrap_or_default();
         let endpoint = Endpoint::parse(&given).map_err(|why| {
-            Failure::new(Status::Usage, format_args!("${variable}: `{given}` is no endpoint: {why}"))
+            Failure::new(Status::Usage, format_args!("${variable}: `{given}` is not an endpoint: {why}"))
         })?;
         let tracer = Self::new("rollhouse", &endpoint)?;
         let Some(tracer) = tracer else { return command() };

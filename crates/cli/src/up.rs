@@ -1,4 +1,4 @@
-//! `rollhouse up`: a coordinator and a node in one process, with all they need made here.
+//! `rollhouse up`: runs a coordinator and a node in one process, and makes all files that they need.
 //!
 //! ```text
 //! DATA/ca/           the authority, which signs further nodes, too
@@ -76,28 +76,28 @@ fn serve(mut settings: Live<LocalConfig>, logging: &Logging, out: &mut Output) -
     stopped.and(ended)
 }
 
-/// A coordinator and a node that were started together, and what connects to them.
+/// A coordinator and a node that were started together, with the string that connects to them.
 pub struct Local {
     // Dropped in this order.
     /// The node.
     pub node: ClusterNode,
     /// Its coordinator.
     pub coordinator: Coordinator,
-    /// Starts another one in its place.
+    /// Starts another coordinator in its place.
     again: Again,
-    /// The connection string, with a token that lets do anything.
+    /// The connection string, with a token that allows everything.
     pub connection: String,
-    /// What the node takes.
+    /// Number of lanes that the node takes.
     pub lanes: u32,
-    /// On how many it steps.
+    /// Number of threads on which it steps.
     pub threads: usize,
-    /// Whether the node has reached its coordinator; it goes on trying otherwise.
+    /// Whether the node has reached its coordinator; if not, it goes on trying.
     pub joined: bool,
     folders: Folders,
 }
 
 impl Local {
-    /// Makes what is missing in the data folder and starts both. Waits at most [`JOIN_DEADLINE`] for the node to
+    /// Makes the missing files in the data folder and starts both. Waits at most [`JOIN_DEADLINE`] for the node to
     /// join.
     pub fn start(config: &LocalConfig) -> Result<Self, Failure> {
         let folders = Folders::of(&config.data);
@@ -115,7 +115,7 @@ impl Local {
     }
 }
 
-/// What starts the coordinator, as often as it has to be.
+/// Returns the function that starts the coordinator, as often as it has to be started.
 fn coordinator_in(
     config: &LocalConfig,
     folders: &Folders,
@@ -151,7 +151,7 @@ fn node_config(
     Ok(started)
 }
 
-/// What a newcomer can do next; talk, beside the one line of data.
+/// Prints what a newcomer can do next, to stderr, beside the one line of data.
 fn greet(config: &LocalConfig, folders: &Folders, lanes: u32, threads: usize) {
     let connection = folders.connection.display();
     let (lanes, threads) = (Count(lanes.into()), counted(threads as u64, "thread"));
@@ -159,14 +159,14 @@ fn greet(config: &LocalConfig, folders: &Folders, lanes: u32, threads: usize) {
         "\na coordinator and a node run here: {lanes} lanes on {threads}, everything in {}",
         config.data.display()
     ));
-    say(&format!("the line above connects to it and lets do anything; it is kept in {connection}\n"));
+    say(&format!("the line above connects to it and allows everything; it is kept in {connection}\n"));
     say("try in another terminal:");
     say(&format!("  rollhouse rollout --connect {connection} --env CartPole-v1 --lanes 64 --episodes 1000"));
     say(&format!("  rollhouse status --connect {connection}"));
     say("\nCtrl-C ends it; recordings are kept, and the next `rollhouse up` here goes on with them");
 }
 
-/// Where things are below the data folder.
+/// The paths below the data folder.
 struct Folders {
     authority: PathBuf,
     coordinator: PathBuf,
@@ -184,7 +184,7 @@ impl Folders {
         }
     }
 
-    /// The authority, made when there is none.
+    /// Returns the authority, which is made if there is none.
     fn authority(&self) -> Result<CertificateAuthority, Failure> {
         private_folder(&self.authority)?;
         let made = self.authority.join(rollhouse_wire::CA_CERTIFICATE).exists();
@@ -195,7 +195,7 @@ impl Folders {
         authority.map_err(authority_failure)
     }
 
-    /// The identity of one of the two, made anew when there is none that holds for long enough.
+    /// Returns the identity of one of the two, which is made if there is none that holds for long enough.
     fn identity(
         &self,
         authority: &CertificateAuthority,
@@ -213,7 +213,7 @@ impl Folders {
         load()
     }
 
-    /// Makes what further nodes are let in by, if there is none that holds for long enough.
+    /// Makes the issuer that lets further nodes in, if there is none that holds for long enough.
     fn issuer(&self, authority: &CertificateAuthority, path: &Path) -> Result<(), Failure> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let holds = NodeIssuer::load(path).is_ok_and(|issuer| issuer.validity().left(now) > RENEW_BEFORE);
@@ -226,8 +226,8 @@ impl Folders {
         Ok(())
     }
 
-    /// The connection string, which is also kept in its file. The token in there is used again as long as it
-    /// holds: what was copied out of an earlier run stays good.
+    /// Returns the connection string, which is also kept in its file. The token in the file is used again as long as it
+    /// holds: a string that was copied from an earlier run stays valid.
     fn connection(&self, address: SocketAddr, authority: &CertificateAuthority) -> Result<String, Failure> {
         let tokens = token::open(&self.coordinator)?;
         let kept = fs::read_to_string(&self.connection).ok();
@@ -248,7 +248,7 @@ fn make_token(tokens: &TokenStore) -> Result<String, Failure> {
     Ok(tokens.create(&new, SystemTime::now()).map_err(token::failure)?.1)
 }
 
-/// Where this machine reaches something that listens there.
+/// Returns the address at which this machine reaches a listener at that address.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -258,12 +258,12 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// Of the node, the coordinator and the token.
+/// The name of the node, the coordinator and the token.
 const NAME: &str = "local";
 
 const AUTHORITY_VALIDITY: Duration = Duration::from_secs(3650 * 86_400);
 const VALIDITY: Duration = Duration::from_secs(365 * 86_400);
-/// Certificates that hold for less are made anew at a start.
+/// Remaining time below which certificates are made anew at a start.
 const RENEW_BEFORE: Duration = Duration::from_secs(90 * 86_400);
-/// How long to wait for the node before saying so.
+/// Time to wait for the node before saying that it has not joined.
 const JOIN_DEADLINE: Duration = Duration::from_secs(10);

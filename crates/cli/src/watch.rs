@@ -1,4 +1,4 @@
-//! `rollhouse watch`: lanes of a cluster while they are played.
+//! `rollhouse watch`: shows lanes of a cluster while they are played.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::output::Output;
 
 pub(crate) fn run(args: &WatchArgs, out: &mut Output) -> Result<Status, Failure> {
     if !args.json && !io::stdout().is_terminal() {
-        let failure = Failure::new(Status::Usage, "lanes are watched on a terminal, and stdout is none");
+        let failure = Failure::new(Status::Usage, "lanes are watched on a terminal, and stdout is not one");
         return Err(failure.hint("--json prints each frame of a lane as a line"));
     }
     let cluster = connect(&args.cluster)?;
@@ -69,7 +69,7 @@ fn print(source: &mut Source, args: &WatchArgs, out: &mut Output) -> Result<Stat
 #[derive(Debug, Serialize)]
 struct Line {
     session: String,
-    /// Of the pool.
+    /// Number of the lane in the pool.
     lane: u32,
     episode: u64,
     step: u64,
@@ -80,16 +80,17 @@ struct Line {
     state: Vec<f64>,
 }
 
-/// What is watched: the sessions that a name stands for, of which one is looked at at a time.
+/// The sessions of a name, one of which is watched at a time.
 struct Source {
     cluster: Cluster,
     sessions: Vec<SessionStatus>,
-    /// The session of that place in the list, the lane of it that was looked at, and the frame that was seen last.
+    /// The index of the open session in the list, its watch, the lane of it that was looked at, and the frame that was
+    /// seen last.
     open: Option<(usize, Watch, u32, u64)>,
 }
 
 impl Source {
-    /// The sessions of that name, pool or node.
+    /// Finds the sessions of that session name, pool or node.
     fn of(what: &str, cluster: Cluster) -> Result<Self, Failure> {
         let all = cluster.sessions().map_err(|error| request_failure(&error))?.sessions;
         let is_meant = |session: &SessionStatus| {
@@ -111,7 +112,7 @@ impl Source {
         Ok(Self { cluster, sessions, open: None })
     }
 
-    /// The session that has a lane, by its place in the list, and which of its lanes that is.
+    /// Returns the session that has a lane, by its index in the list, and the index of the lane in it.
     fn place(&self, lane: u32) -> (usize, u32) {
         let mut left = lane;
         for (at, session) in self.sessions.iter().enumerate() {
@@ -123,8 +124,8 @@ impl Source {
         (0, 0)
     }
 
-    /// The watch of the session that has a lane, opened if it is another one, with the lane of it and the frame of that
-    /// lane that was seen last.
+    /// Returns the watch of the session that has a lane, opened if it is another session, with the lane's index in it
+    /// and the frame of that lane that was seen last.
     fn open(&mut self, lane: u32) -> Result<(&mut Watch, u32, &mut u64), WatchError> {
         let (at, lane) = self.place(lane);
         let known = self.open.take().filter(|(known, ..)| *known == at);
@@ -136,7 +137,7 @@ impl Source {
         Ok((watch, *lane, seen))
     }
 
-    /// The next frame of a lane, with the session's name and the lane of the pool.
+    /// Returns the next frame of a lane, with the session's name and the number of the lane in the pool.
     fn frame(&mut self, lane: u32, wait: Duration) -> Result<Option<(String, u32, LaneFrame)>, WatchError> {
         let (watch, lane, seen) = self.open(lane)?;
         let looked = watch.look(lane, *seen, wait);

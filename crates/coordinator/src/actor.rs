@@ -1,4 +1,4 @@
-//! The actor that owns the cluster: it tells the cluster what happens and does what the cluster says.
+//! The actor that owns the cluster: it passes events to the cluster and carries out the actions that come back.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ use crate::standings::Standings;
 use crate::views::{AWAY_RETRY_MS, WatchPlace};
 use crate::{Action, Asker, CallFailure, Cluster, Event, LinkId, Reply, Roster, Store, Ticket};
 
-/// Owns the cluster. Everything it does is short; calls to nodes are futures of its own.
+/// The actor that owns the cluster. Its handlers are short; calls to nodes are futures of their own.
 pub(crate) struct CoordinatorActor {
     cluster: Cluster,
     began: Instant,
@@ -33,25 +33,25 @@ pub(crate) struct CoordinatorActor {
     published: Arc<Published>,
     standings: Standings,
     owners: Owners,
-    /// Connections of nodes that have asked to be known.
+    /// Connections of nodes that have asked to register.
     links: BTreeMap<LinkId, Connection>,
     waiting: BTreeMap<Ticket, Waiting>,
-    /// For which call nodes are asked about a pool or one of its sessions, and whose ticket that is.
+    /// The client's call for which nodes are asked about a pool or one of its sessions, and the ticket of its request.
     calls: BTreeMap<Subject, (Ticket, CallId)>,
     tickets: u64,
 }
 
-/// Who waits for an answer.
+/// A request that waits for its answer.
 struct Waiting {
     reply: oneshot::Sender<Reply>,
-    /// What his call is about, if it has an id.
+    /// The pool or session that its call is about, if the call has an id.
     about: Option<Subject>,
 }
 
 /// A pool, or one session of it.
 type Subject = (RunId, Option<u32>);
 
-/// Has the nodes' names kept, one write at a time.
+/// Writes the roster of nodes to the disk, one write at a time.
 struct RosterKeeper {
     data: PathBuf,
     next: Option<Roster>,
@@ -62,13 +62,13 @@ struct RosterKeeper {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct Ask {
-    pub(crate) what: Asked,
-    /// The client's call that it is part of.
+    pub(crate) what: ClusterRequest,
+    /// The client's call that the request is part of.
     pub(crate) call: Option<CallId>,
     pub(crate) reply: oneshot::Sender<Reply>,
 }
 
-pub(crate) enum Asked {
+pub(crate) enum ClusterRequest {
     Register { link: LinkId, connection: Connection, register: Box<Register> },
     Heartbeat { link: LinkId, heartbeat: Box<Heartbeat> },
     OpenPool { asker: Asker, certificate: Option<PeerCertificate>, request: Box<OpenPool> },
@@ -78,8 +78,8 @@ pub(crate) enum Asked {
     Undrain { node: String },
 }
 
-impl Asked {
-    /// What nodes are asked about because of it.
+impl ClusterRequest {
+    /// Returns the pool or session that nodes are asked about because of the request.
     fn subject(&self) -> Option<Subject> {
         match self {
             Self::OpenPool { request, .. } => Some((request.pool, None)),
@@ -91,7 +91,7 @@ impl Asked {
         }
     }
 
-    /// What the log says once it is done; nothing of what is asked all the time.
+    /// Returns the log line for a request that is done; `None` for the kinds that are asked all the time.
     pub(crate) fn told(&self) -> Option<String> {
         Some(match self {
             Self::OpenPool { asker, request, .. } => {
@@ -110,47 +110,47 @@ impl Asked {
     }
 }
 
-/// A request to see something.
+/// A request for a view of the cluster.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct Look {
-    pub(crate) what: Looked,
-    pub(crate) reply: oneshot::Sender<View>,
+    pub(crate) what: ViewRequest,
+    pub(crate) reply: oneshot::Sender<ViewReply>,
 }
 
 #[derive(Debug, Clone)]
-pub(crate) enum Looked {
+pub(crate) enum ViewRequest {
     Status,
     Nodes,
     Sessions,
-    /// Whether a machine that joins may have that name.
+    /// The check whether a machine that joins may have that name.
     Name(String),
-    /// By `keeper`, if that is an owner who looks because the pool is still wanted.
+    /// The status of a pool. `keeper` is set if its owner asks because the pool is still wanted.
     Pool {
         pool: RunId,
         keeper: Option<Asker>,
     },
-    /// Where a session can be watched.
+    /// The place at which a session can be watched.
     Watch(SessionId),
 }
 
-pub(crate) enum View {
+pub(crate) enum ViewReply {
     Status(ClusterStatus),
     Nodes(NodeList),
     Sessions(SessionList),
     Pool(Result<PoolStatus, Refusal>),
     Name(Result<(), Refusal>),
-    /// With the connection to its node.
+    /// The place, with the connection to its node.
     Watch(Result<(WatchPlace, Connection), Refusal>),
 }
 
-/// The thread ends: nothing is decided any more. An actor that is dropped instead is polled once more outside of the
+/// Ends the thread: nothing is decided any more. An actor that is dropped instead is polled once more outside of the
 /// thread's event loop, where nothing that waits for time can be begun.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct Leave;
 
-/// A node's connection ended.
+/// Says that a node's connection has ended.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct LinkDown {
@@ -158,7 +158,7 @@ pub(crate) struct LinkDown {
     pub(crate) how: LinkEnd,
 }
 
-/// How a node's connection ended.
+/// The way in which a node's connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LinkEnd {
     /// It was lost.
@@ -268,13 +268,13 @@ impl CoordinatorActor {
         self.calls.get(about).is_some_and(|(of, _)| *of == ticket)
     }
 
-    /// For which call something is asked about a session now; of several, the newest.
+    /// Returns the call for which a session is being asked about; the newest if there are several.
     fn call_about(&self, session: SessionId) -> Option<CallId> {
         let of_session = self.calls.get(&(session.pool, Some(session.index)));
         of_session.or_else(|| self.calls.get(&(session.pool, None))).map(|(_, call)| *call)
     }
 
-    /// Writes the newest roster, unless an older one is being written; that is followed by this then.
+    /// Writes the newest roster. If an older one is being written, the newest is written after it.
     fn keep_roster(&mut self, ctx: &mut Context<Self>) {
         if self.keeper.is_writing {
             return;
@@ -316,7 +316,7 @@ impl CoordinatorActor {
     }
 }
 
-/// Asks a node. Without an answer it is not known whether it did what it was asked for.
+/// Sends a request to a node. Without an answer it is not known whether the node did what it was asked for.
 async fn call<T: serde::de::DeserializeOwned>(
     node: Option<Connection>,
     request: Request,
@@ -354,24 +354,24 @@ impl Handler<Ask> for CoordinatorActor {
         }
         self.waiting.insert(ticket, Waiting { reply, about: about.map(|(about, _)| about) });
         let event = match what {
-            Asked::Register { link, connection, register } => {
+            ClusterRequest::Register { link, connection, register } => {
                 let node = connection.peer().name.clone();
                 self.links.insert(link, connection);
                 self.published.told_of_term(self.cluster.term(), register.term, &node);
                 Event::Register { link, ticket, node, register }
             }
-            Asked::Heartbeat { link, heartbeat } => Event::Heartbeat { link, ticket, heartbeat },
-            Asked::OpenPool { asker, certificate, request } => {
+            ClusterRequest::Heartbeat { link, heartbeat } => Event::Heartbeat { link, ticket, heartbeat },
+            ClusterRequest::OpenPool { asker, certificate, request } => {
                 self.owners.asks(&asker.owner, certificate);
                 Event::OpenPool { ticket, asker, request }
             }
-            Asked::ReplaceSession { asker, certificate, request } => {
+            ClusterRequest::ReplaceSession { asker, certificate, request } => {
                 self.owners.asks(&asker.owner, certificate);
                 Event::ReplaceSession { ticket, asker, request }
             }
-            Asked::ClosePool { asker, pool } => Event::ClosePool { ticket, asker, pool },
-            Asked::Drain { node } => Event::Drain { ticket, node },
-            Asked::Undrain { node } => Event::Undrain { ticket, node },
+            ClusterRequest::ClosePool { asker, pool } => Event::ClosePool { ticket, asker, pool },
+            ClusterRequest::Drain { node } => Event::Drain { ticket, node },
+            ClusterRequest::Undrain { node } => Event::Undrain { ticket, node },
         };
         self.tell(event, ctx);
     }
@@ -381,21 +381,23 @@ impl Handler<Look> for CoordinatorActor {
     type Result = ();
 
     fn handle(&mut self, Look { what, reply }: Look, ctx: &mut Self::Context) {
-        if let Looked::Pool { pool, keeper: Some(asker) } = &what {
+        if let ViewRequest::Pool { pool, keeper: Some(asker) } = &what {
             self.tell(Event::KeepPool { asker: asker.clone(), pool: *pool }, ctx);
         }
         let now = self.began.elapsed();
         let view = match what {
-            Looked::Status => View::Status(self.status()),
-            Looked::Nodes => View::Nodes(self.cluster.nodes(now)),
-            Looked::Sessions => View::Sessions(self.cluster.sessions()),
-            Looked::Name(name) => View::Name(self.cluster.name_is_free(now, &name)),
-            Looked::Pool { pool, .. } => View::Pool(self.cluster.pool_status(now, pool)),
-            Looked::Watch(session) => View::Watch(self.cluster.watch_place(now, session).and_then(|place| {
-                let link = self.links.get(&place.link).cloned();
-                let away = || Refusal::busy("the session's node is not connected", AWAY_RETRY_MS);
-                Ok((place, link.ok_or_else(away)?))
-            })),
+            ViewRequest::Status => ViewReply::Status(self.status()),
+            ViewRequest::Nodes => ViewReply::Nodes(self.cluster.nodes(now)),
+            ViewRequest::Sessions => ViewReply::Sessions(self.cluster.sessions()),
+            ViewRequest::Name(name) => ViewReply::Name(self.cluster.name_is_free(now, &name)),
+            ViewRequest::Pool { pool, .. } => ViewReply::Pool(self.cluster.pool_status(now, pool)),
+            ViewRequest::Watch(session) => {
+                ViewReply::Watch(self.cluster.watch_place(now, session).and_then(|place| {
+                    let link = self.links.get(&place.link).cloned();
+                    let away = || Refusal::busy("the session's node is not connected", AWAY_RETRY_MS);
+                    Ok((place, link.ok_or_else(away)?))
+                }))
+            }
         };
         // Who asked may have gone.
         let _told = reply.send(view);
@@ -423,9 +425,9 @@ impl Handler<Leave> for CoordinatorActor {
     }
 }
 
-/// Requests that wait for the actor: a heartbeat of every node at once, and as much again.
+/// Number of requests that wait for the actor: a heartbeat of every node at once, and as many again.
 pub(crate) const MAILBOX: usize = 2 * crate::limits::MAX_NODES;
-/// How long a node may take to make a session's lanes.
+/// Time that a node may take to make a session's lanes.
 const OPEN_DEADLINE: Duration = Duration::from_secs(30);
-/// How long a node may take to end a session.
+/// Time that a node may take to end a session.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! Whether a pool that is asked for is within every bound.
+//! Admission: the check whether a requested pool is within every bound.
 
 use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_LANES, MAX_OPTIONS};
 use rollhouse_wire::limits::{MAX_LABELS, MAX_NAME_BYTES};
@@ -9,7 +9,7 @@ use crate::limits::{MAX_OWNER_POOLS, MAX_OWNER_SESSIONS, RETRY_AFTER};
 use crate::membership::{length, out_of_bounds};
 use crate::pool::Holding;
 
-/// Checks each field that has a bound. Options are checked by the nodes, which know the env's schema.
+/// Checks each field that has a bound. Nodes check the options, because they know the env's schema.
 pub(crate) fn check(request: &OpenPool) -> Result<(), Refusal> {
     if !(1..=MAX_LANES).contains(&(request.lanes as usize)) {
         return Err(out_of_bounds("lanes", u64::from(request.lanes), 1, MAX_LANES));
@@ -42,7 +42,7 @@ pub(crate) fn check(request: &OpenPool) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What an owner asks for besides what it has.
+/// The sessions and lanes that an owner asks for on top of those it has.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct More {
     pub(crate) pools: usize,
@@ -50,22 +50,21 @@ pub(crate) struct More {
     pub(crate) lanes: u32,
 }
 
-/// Checks that the owner may have so much more than it has.
+/// Checks whether the owner may have that much more.
 ///
-/// # Errors
-/// `Quota` if it could not have the lanes even if it had no others; `Busy` if it may when others of its own have ended:
-/// those of a trainer that was killed do so with their lease.
+/// # Errors `Quota` if the owner could not have the lanes even if it had no others. `Busy` if it may have them when
+/// others of its own have ended: those of a killed trainer end with their lease.
 pub(crate) fn check_share(asker: &Asker, has: Holding, more: More) -> Result<(), Refusal> {
     let busy = |message: String| Err(Refusal::busy(message, RETRY_AFTER.as_millis() as u64));
     let owner = asker.owner.as_str();
     if has.pools + more.pools > MAX_OWNER_POOLS {
-        let message = format!("`{owner}` has {} pools, {MAX_OWNER_POOLS} are as many as one may", has.pools);
+        let message = format!("`{owner}` has {} pools, at most {MAX_OWNER_POOLS} are allowed", has.pools);
         return busy(message);
     }
     if has.sessions + more.sessions > MAX_OWNER_SESSIONS {
         let Holding { sessions, .. } = has;
         return busy(format!(
-            "`{owner}` has {sessions} sessions and asks for {} more, {MAX_OWNER_SESSIONS} are as many as one may",
+            "`{owner}` has {sessions} sessions and asks for {} more, at most {MAX_OWNER_SESSIONS} are allowed",
             more.sessions
         ));
     }

@@ -1,4 +1,4 @@
-//! Pools close: nodes are asked to end their sessions, and asked again until they have.
+//! Closing pools: nodes are asked to end their sessions, and asked again until they have.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use crate::pool::{Pool, SessionState, Stage};
 use crate::{Asker, CallFailure, Cluster, Reply, Ticket};
 
 impl Cluster {
-    /// Closes a pool. The answer waits until its nodes have said that its sessions are over, or for
-    /// [`CLOSE_PATIENCE`]; they are asked until they have in any case.
+    /// Closes a pool. The answer waits until the nodes have said that the sessions are over, or for [`CLOSE_PATIENCE`];
+    /// the nodes are asked until they have in any case.
     pub(crate) fn close_pool(
         &mut self,
         now: Duration,
@@ -48,7 +48,7 @@ impl Cluster {
         }
     }
 
-    /// Closes a pool that is open or opening, for whoever waits for that.
+    /// Closes a pool that is open or opening, and adds the request to those that wait for it.
     pub(crate) fn begin_to_close(
         &mut self,
         now: Duration,
@@ -87,7 +87,7 @@ impl Cluster {
         self.settle(id, out);
     }
 
-    /// A node has answered whether it closed a session.
+    /// Takes in a node's answer to the request to close a session.
     pub(crate) fn closed(
         &mut self,
         key: Key,
@@ -110,13 +110,13 @@ impl Cluster {
         }
     }
 
-    /// A placement that was to be closed is not on its node.
+    /// Handles a placement that was to be closed and is not on its node.
     pub(crate) fn gone(&mut self, key: &Key, out: &mut Actions) {
         self.session_over(key, &Over { cause: EndCause::Closed, detail: "", done: None }, out);
     }
 
-    /// The node of a session that is being closed is lost: its pool does not wait for it. The placement stays, so
-    /// that it is closed should the node come back.
+    /// Stops waiting for a session that is being closed, because its node is lost. The placement stays, so that it is
+    /// closed if the node comes back.
     pub(crate) fn over_unheard(&mut self, key: &Key, out: &mut Actions) {
         let Some(pool) = self.pools.get_mut(&key.0.pool) else { return };
         let Some(session) = pool.current(key).filter(|session| !session.is_over()) else { return };
@@ -126,7 +126,7 @@ impl Cluster {
         self.settle(key.0.pool, out);
     }
 
-    /// Answers who has waited long enough for pools to close.
+    /// Answers requests that have waited long enough for pools to close.
     pub(crate) fn end_patience(&mut self, now: Duration, out: &mut Actions) {
         while let Some((since, id)) =
             self.closing.pop_front_if(|(since, _)| now.saturating_sub(*since) >= CLOSE_PATIENCE)
@@ -138,7 +138,7 @@ impl Cluster {
         }
     }
 
-    /// Ends a closing pool and answers who waits for that.
+    /// Ends a closing pool and answers the requests that wait for it.
     pub(crate) fn end_closed(&mut self, id: RunId, out: &mut Actions) {
         let Some(pool) = self.pools.get_mut(&id) else { return };
         let waiters: Vec<Ticket> = std::mem::take(&mut pool.waiters);

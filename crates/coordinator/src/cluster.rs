@@ -1,4 +1,4 @@
-//! The cluster as a value: events go in, actions come out.
+//! The cluster as a value: it takes events and returns actions.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
@@ -22,48 +22,47 @@ use crate::pool::{Pool, Pools, Session, SessionState, Stage};
 use crate::roster::Awaited;
 use crate::shipping::Shipping;
 use crate::waiting::Waiting;
-use crate::{Action, Event, LinkId, PortAsked, Reply, Roster, Ticket};
+use crate::{Action, Event, LinkId, PortQuestion, Reply, Roster, Ticket};
 
 /// Draws secrets. They must come from a cryptographic generator wherever strangers can reach a node.
 pub type SecretSource = Box<dyn FnMut() -> Secret + Send>;
 
-/// Everything the coordinator knows of its cluster, and all that it decides.
+/// Everything that the coordinator knows about its cluster, and all its decisions.
 ///
-/// It is told what happens and says what to do, in the order it is to be done. It has no clock, sockets or files:
-/// `now` is the time since the coordinator started and never goes back. Nothing in it is durable but its term and
-/// its
-/// [`Roster`]: a restarted coordinator learns the rest from its nodes.
+/// It takes events and returns actions, in the order in which they are to be done. It has no clock, sockets or files:
+/// `now` is the time since the coordinator started and never goes back. Only its term and its [`Roster`] are durable: a
+/// restarted coordinator learns the rest from its nodes.
 pub struct Cluster {
     pub(crate) term: u64,
-    /// Of the latest placement.
+    /// Counter of the latest placement.
     counter: u64,
     pub(crate) secrets: SecretSource,
     pub(crate) members: Membership,
     pub(crate) placements: Placements,
     pub(crate) pools: Pools,
     pub(crate) shipping: Shipping,
-    /// Pools that began to close in the last [`CLOSE_PATIENCE`](crate::limits::CLOSE_PATIENCE), and when.
+    /// Pools that began to close in the last [`CLOSE_PATIENCE`](crate::limits::CLOSE_PATIENCE), with the time.
     pub(crate) closing: VecDeque<(Duration, RunId)>,
-    /// Pools that end when their owner is not heard of, and when it was.
+    /// Pools that end when their owner is not heard of, with the time at which it was last.
     pub(crate) kept: BTreeMap<RunId, Duration>,
     pub(crate) waiting: Waiting,
     pools_opened: u64,
-    /// Nodes of an earlier coordinator that have not been heard of.
+    /// Nodes of an earlier coordinator that have not been heard of yet.
     awaited: Awaited,
 }
 
-/// A session is over.
+/// The end of a session.
 pub(crate) struct Over<'a> {
     pub(crate) cause: EndCause,
-    /// What failed, or empty.
+    /// The failure in words, or empty.
     pub(crate) detail: &'a str,
-    /// What it had done, if its node has said so.
+    /// The steps and episodes that it had done, if its node has said so.
     pub(crate) done: Option<SessionCounts>,
 }
 
 impl Cluster {
-    /// A cluster without nodes. `term` is greater than that of every coordinator before, and `roster` has the nodes that
-    /// the last one knew, if it could keep them.
+    /// Makes a cluster without nodes. `term` is greater than that of every earlier coordinator. `roster` has the nodes
+    /// that the last one knew, if it could save them.
     pub fn new(term: u64, roster: Option<Roster>, secrets: SecretSource) -> Self {
         Self {
             term,
@@ -81,17 +80,18 @@ impl Cluster {
         }
     }
 
-    /// Its term.
+    /// Returns the coordinator's term.
     pub const fn term(&self) -> u64 {
         self.term
     }
 
-    /// Pools that were opened and granted.
+    /// Returns the number of pools that were opened and granted.
     pub const fn pools_opened(&self) -> u64 {
         self.pools_opened
     }
 
-    /// Takes in what happened. Every request is answered exactly once, by this call or a later one.
+    /// Takes in an event and returns the actions to do. Every request is answered exactly once, by this call or a later
+    /// one.
     pub fn handle(&mut self, now: Duration, event: Event) -> Vec<Action> {
         let mut out = Actions::default();
         let doubted = match &event {
@@ -241,7 +241,7 @@ impl Cluster {
         Ok(taken)
     }
 
-    /// A connection ended. A node that left in order is not missed.
+    /// Handles the end of a connection. A node that left in order is not missed.
     fn link_lost(&mut self, now: Duration, link: LinkId, leaving: bool, out: &mut Actions) {
         let Some(name) = self.members.link_lost(link) else { return };
         if leaving {
@@ -260,7 +260,8 @@ impl Cluster {
         }
     }
 
-    /// Who is to open a session may have died since its last heartbeat, and others wait for that session.
+    /// Asks about nodes that are to open sessions: they may have died since their last heartbeat, and others wait for
+    /// those sessions.
     fn doubt_asked(&mut self, now: Duration, out: &mut Actions) {
         let opening = |action: &Action| match action {
             Action::Open { link, .. } => self.members.on_link(*link),
@@ -270,9 +271,9 @@ impl Cluster {
         names.iter().for_each(|name| self.doubt(now, name, out));
     }
 
-    /// A node's process has ended, its host says. If that is wrong the node is back with its next registration, and its
-    /// sessions with it, unless their owners have left them.
-    fn port_closed(&mut self, now: Duration, asked: &PortAsked, out: &mut Actions) {
+    /// Handles the answer of a host that a node's process has ended. If that is wrong, the node is back with its next
+    /// registration, and its sessions with it, unless their owners have left them.
+    fn port_closed(&mut self, now: Duration, asked: &PortQuestion, out: &mut Actions) {
         if asked.boot.is_none() {
             self.awaited.done(&asked.node);
             return;
@@ -284,7 +285,7 @@ impl Cluster {
         self.node_lost(now, &asked.node, out);
     }
 
-    /// Takes in what a node says of sessions it runs.
+    /// Takes in a node's reports of the sessions that it runs.
     fn take_reports(&mut self, name: &Arc<str>, reports: &[SessionReport], out: &mut Actions) {
         for report in reports {
             let key = (report.session, report.incarnation);
@@ -303,7 +304,7 @@ impl Cluster {
         }
     }
 
-    /// What a node runs and nobody here wants: it is to close that.
+    /// Returns the sessions that a node runs and that it is to close, because nobody wants them.
     fn strays(&mut self, name: &Arc<str>) -> Vec<CloseSession> {
         let removed = self.placements.removed();
         let Some(member) = self.members.get_mut(name).filter(|member| member.strayless != Some(removed))
@@ -324,7 +325,7 @@ impl Cluster {
         strays
     }
 
-    /// A node that was taken for lost is there, and so are its sessions until it tells of their ends.
+    /// Restores a node that was taken for lost, and its sessions until it tells of their ends.
     fn node_returned(&mut self, name: &Arc<str>) {
         for key in self.placements.on(name) {
             let session = self.pools.get_mut(&key.0.pool).and_then(|pool| pool.current(&key));
@@ -334,7 +335,7 @@ impl Cluster {
         }
     }
 
-    /// A session is not on that node any more.
+    /// Notes that a session is not on that node any more.
     fn forget_on(&mut self, name: &str, &(session, incarnation): &Key) {
         if let Some(member) = self.members.get_mut(name) {
             member.view.ended(session, incarnation);
@@ -375,8 +376,8 @@ impl Cluster {
         }
     }
 
-    /// The stage of the pool that a session of an earlier coordinator belongs to, which is made if need be. `None` if
-    /// the session is not to be taken over.
+    /// Returns the stage of the pool to which a session of an earlier coordinator belongs. The pool is made if need be.
+    /// `None` if the session is not to be taken over.
     fn adopting_pool(&mut self, report: &SessionReport, out: &mut Actions) -> Option<Stage> {
         let SessionReport { session, incarnation, first_lane, lanes, pool_lanes, .. } = *report;
         let end = first_lane.checked_add(lanes);
@@ -407,7 +408,7 @@ impl Cluster {
         (pool.asked.is_none() && pool.lanes == pool_lanes).then_some(pool.stage)
     }
 
-    /// What a placement recorded has still to come from its node.
+    /// Notes that the recording of a placement has still to come from its node.
     pub(crate) fn expect_recording(&mut self, node: &Arc<str>, key: Key) {
         let pool = self.pools.get_mut(&key.0.pool).filter(|pool| pool.is_recorded());
         if let Some(pool) = pool
@@ -417,7 +418,7 @@ impl Cluster {
         }
     }
 
-    /// Nothing that was placed on a node runs there any more.
+    /// Ends everything that was placed on a node, because nothing of it runs there any more.
     fn node_gone(&mut self, now: Duration, name: &Arc<str>, out: &mut Actions) {
         for key in self.placements.on(name) {
             let opening = self.is_opening(&key);
@@ -436,7 +437,7 @@ impl Cluster {
         }
     }
 
-    /// A placement is gone from its node. If it was current, its session is over.
+    /// Notes that a placement is gone from its node. If it was the current one, its session is over.
     pub(crate) fn session_over(&mut self, key: &Key, over: &Over<'_>, out: &mut Actions) {
         let Some(placement) = self.placements.remove(key) else { return };
         self.forget_on(&placement.node, key);
@@ -453,7 +454,7 @@ impl Cluster {
         self.settle(key.0.pool, out);
     }
 
-    /// Moves a pool on if nothing holds it where it is.
+    /// Moves a pool to its next stage if nothing holds it back.
     pub(crate) fn settle(&mut self, id: RunId, out: &mut Actions) {
         let Some(pool) = self.pools.get_mut(&id) else { return };
         if pool.stage == Stage::Opening && pool.all_opened() {
@@ -470,7 +471,7 @@ impl Cluster {
         }
     }
 
-    /// Asks a node to close what nobody wants there, unless that is being asked already.
+    /// Asks a node to close the sessions that nobody wants, unless it is being asked already.
     pub(crate) fn close_unwanted(&mut self, name: &str, out: &mut Actions) {
         let Some(link) = self.members.get(name).and_then(|member| member.link()) else { return };
         for (session, incarnation) in self.placements.begin_closing(name) {
@@ -478,7 +479,7 @@ impl Cluster {
         }
     }
 
-    /// Has a node take no new sessions and end when its last has, or takes that back.
+    /// Asks a node to take no new sessions and to end when its last has, or takes that back.
     fn drain(&mut self, ticket: Ticket, name: &str, drain: bool, out: &mut Actions) {
         if let Err(refusal) = length("node", name, MAX_NAME_BYTES) {
             return out.refuse(ticket, refusal);
@@ -499,14 +500,14 @@ impl Cluster {
         }
     }
 
-    /// A node is known again once it has told of all that it runs.
+    /// Notes that a node has told of all that it runs, so that it is known again.
     fn arrived(&mut self, name: &str) {
         if self.members.get(name).is_some_and(Member::is_complete) {
             self.awaited.done(name);
         }
     }
 
-    /// The nodes that the next coordinator is to wait for.
+    /// Returns the nodes for which the next coordinator is to wait.
     fn roster(&self) -> Roster {
         let here = self.members.iter().map(|member| (&member.name, &*member.address));
         let all = self.awaited.iter().chain(here);
@@ -537,7 +538,7 @@ impl Cluster {
         self.waiting.tick(now);
     }
 
-    /// A node is silent: sessions on it are lost unless it comes back, and what is just opening goes elsewhere.
+    /// Handles a silent node: its sessions are lost unless it comes back, and those that are just opening go elsewhere.
     pub(crate) fn node_lost(&mut self, now: Duration, name: &Arc<str>, out: &mut Actions) {
         for key in self.placements.on(name) {
             if self.placements.wanted_on(&key, name) == Some(false) {
@@ -557,13 +558,14 @@ impl Cluster {
         }
     }
 
-    /// Whether it is a current placement of a pool whose asker has no answer yet.
+    /// Returns whether it is a current placement of a pool whose asker has no answer yet.
     pub(crate) fn is_opening(&mut self, key: &Key) -> bool {
         let pool = self.pools.get_mut(&key.0.pool).filter(|pool| pool.stage == Stage::Opening);
         pool.is_some_and(|pool| pool.current(key).is_some())
     }
 
-    /// Whether nodes of an earlier coordinator may not have come back yet: what is not known may still turn up.
+    /// Returns a refusal while nodes of an earlier coordinator may not have come back yet: something unknown may still
+    /// turn up.
     pub(crate) fn settles(&self, now: Duration) -> Option<Refusal> {
         (self.term > 1 && now < SETTLE && !self.awaited.are_all_here()).then(|| {
             let message = "the coordinator has just started and waits for its nodes";

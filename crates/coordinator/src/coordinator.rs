@@ -1,4 +1,4 @@
-//! The coordinator: its thread, started and stopped in order.
+//! The running coordinator: its thread, which is started and stopped in order.
 
 use std::fmt;
 use std::io;
@@ -23,7 +23,7 @@ use tracing::{dispatcher, error};
 
 use crate::actor::{CoordinatorActor, Leave};
 use crate::data::{DataError, DataFolder, learns_terms};
-use crate::enrolling::{EnrolmentConfig, Office};
+use crate::enrolling::{EnrolmentConfig, NodeCertifier};
 use crate::figures::{CoordinatorFigures, Published};
 use crate::limits::MAX_UNACKNOWLEDGED_BYTES;
 use crate::owners::Owners;
@@ -31,26 +31,26 @@ use crate::serve::{Ended, Service, accept};
 use crate::store::Archiver;
 use crate::{ArchiveConfig, Cluster, Roster, SecretSource, Store, StoreConfig};
 
-/// What a coordinator is started with.
+/// The settings with which a coordinator is started.
 #[derive(Clone)]
 pub struct CoordinatorConfig {
-    /// Folder of its term and its store. A second coordinator on it is refused.
+    /// The folder of its term and its store. A second coordinator on it is refused.
     pub data: PathBuf,
-    /// Its term is at least that: 0 for the next one of its folder.
+    /// The least term to use; 0 means the next one of its folder.
     pub least_term: u64,
-    /// Where nodes and clients dial in (UDP); port 0 for any.
+    /// The UDP address at which nodes and clients dial in; port 0 for any.
     pub listen: SocketAddr,
-    /// Its certificate, and whom it believes.
+    /// Its certificate, and the authorities that it trusts.
     pub identity: Arc<Identity>,
-    /// Whom it knows without a certificate.
+    /// The tokens of peers without a certificate.
     pub tokens: Arc<TokenStore>,
-    /// By what it lets nodes in.
+    /// The settings for letting nodes in.
     pub enrolment: EnrolmentConfig,
-    /// How much its store keeps.
+    /// The sizes to which its store is limited.
     pub store: StoreConfig,
-    /// Where what is stored is kept beside it, and leaves its disk for; `None` is nowhere.
+    /// The archive for stored segments, which may leave the disk once they are there; `None` means no archive.
     pub archive: Option<ArchiveSettings>,
-    /// What is asked of QUIC.
+    /// The settings of QUIC.
     pub quic: Settings,
     /// Name and version of the program.
     pub program: String,
@@ -61,12 +61,12 @@ pub struct CoordinatorConfig {
 pub struct ArchiveSettings {
     /// A folder, or `s3://BUCKET/PREFIX` if the program was built with object storage.
     pub target: String,
-    /// Bytes of segments that are kept here after they were fetched to be read.
+    /// Number of bytes of segments that are kept on this disk after they were fetched to be read.
     pub cache_bytes: u64,
 }
 
-/// A coordinator, in this process: one thread, threads of the store while it blocks for the disk, and one that archives. Dropping it
-/// ends it without ceremony; see [`Coordinator::stop`]. Sessions on nodes go on in either case.
+/// A coordinator in this process: one thread, threads of the store while it blocks for the disk, and one that archives.
+/// Dropping it ends it at once; see [`Coordinator::stop`]. Sessions on nodes go on in either case.
 #[derive(Debug)]
 pub struct Coordinator {
     effective: Effective,
@@ -82,19 +82,19 @@ pub struct Coordinator {
     _data: DataFolder,
 }
 
-/// Why a coordinator could not be started. Nothing is left running then.
+/// The reason why a coordinator could not be started. Nothing is left running then.
 #[derive(Debug)]
 pub enum CoordinatorError {
     /// The certificate is missing or is not a coordinator's.
     Identity {
-        /// The role it is for, if there is one.
+        /// The role that the certificate is for, if there is one.
         role: Option<Role>,
     },
-    /// Its folder cannot be had.
+    /// Its folder cannot be used.
     Data(DataError),
     /// The store cannot be opened.
     Store(OpenError),
-    /// Its archive is none that can be had.
+    /// Its archive cannot be used.
     Archive(TargetError),
     /// Its thread could not be started.
     Thread(io::Error),
@@ -106,21 +106,21 @@ pub enum CoordinatorError {
     Ended,
 }
 
-/// How a coordinator stopped.
+/// The way in which a coordinator stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stopped {
-    /// In order.
+    /// It stopped in order.
     InOrder,
-    /// In order but for segments that were still being received at the deadline: they are shipped again.
+    /// It stopped in order, except for segments that were still being received at the deadline: they are shipped again.
     CutOff,
-    /// What decides had panicked before.
+    /// Its deciding thread had panicked before.
     Failed,
 }
 
 impl Coordinator {
     /// Raises the term, opens the store and listens. When it returns, peers can connect. Blocks for the disk; a store
-    /// whose segments the catalogue does not know is read first. What it has to say goes to the caller's `tracing`
-    /// subscriber: who was refused, what failed; that is called on the thread that decides and must not block for long.
+    /// whose segments the catalogue does not know is read first. Log lines about refusals and failures go to the
+    /// caller's `tracing` subscriber, which is called on the deciding thread and must not block for long.
     ///
     /// # Errors
     /// See [`CoordinatorError`].
@@ -176,49 +176,49 @@ impl Coordinator {
         })
     }
 
-    /// Where it listens.
+    /// Returns the address at which it listens.
     pub const fn address(&self) -> SocketAddr {
         self.effective.address
     }
 
-    /// What came of the settings of its socket.
+    /// Returns the settings of its socket that are in effect.
     pub const fn effective(&self) -> Effective {
         self.effective
     }
 
-    /// Its term: greater than that of every coordinator that had the folder before.
+    /// Returns its term, which is greater than that of every coordinator that had the folder before.
     pub const fn term(&self) -> u64 {
         self.term
     }
 
-    /// The term with which it is to be started anew, and the node that has told of it: that has sessions of a greater
-    /// term, and the folder is as good as new, so that an earlier one must have been lost.
+    /// Returns the term with which it has to be restarted, and the node that has told of it. That node has sessions of
+    /// a greater term, and the folder is almost new, so that an earlier folder must have been lost.
     pub fn wanted_term(&self) -> Option<(u64, String)> {
         self.published.wanted_term()
     }
 
-    /// Its certificate, and whom it believes.
+    /// Returns its certificate and the authorities that it trusts.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Whom it knows without a certificate.
+    /// Returns the tokens of peers without a certificate.
     pub fn tokens(&self) -> &TokenStore {
         &self.tokens
     }
 
-    /// The store, for local use.
+    /// Returns the store, for local use.
     pub const fn store(&self) -> &Store {
         &self.store
     }
 
-    /// Its figures; `None` before it has begun to decide. Does not block, whatever the coordinator does.
+    /// Returns its figures; `None` before it has begun to decide. Does not block, whatever the coordinator does.
     pub fn figures(&self) -> Option<CoordinatorFigures> {
         self.published.figures(&self.store, self.effective)
     }
 
-    /// Waits at most `timeout` for it to fail; true if it has. It then answers nothing more and is to be started
-    /// anew.
+    /// Waits at most `timeout` for it to fail, and returns whether it has. A failed coordinator answers nothing more
+    /// and has to be restarted.
     pub fn wait_failed(&self, timeout: Duration) -> bool {
         match self.ended.recv_timeout(timeout) {
             Err(RecvTimeoutError::Timeout) => false,
@@ -252,7 +252,7 @@ impl Drop for Coordinator {
     }
 }
 
-/// What the thread begins with.
+/// The values with which the thread begins.
 struct Parts {
     config: CoordinatorConfig,
     term: u64,
@@ -262,7 +262,7 @@ struct Parts {
     published: Arc<Published>,
 }
 
-/// The thread's life.
+/// Runs the coordinator on its thread until it stops.
 async fn run(
     parts: Parts,
     ready: &SyncSender<Result<Effective, BindError>>,
@@ -270,7 +270,7 @@ async fn run(
 ) -> Ended {
     let Parts { config, term, roster, secrets, store, published } = parts;
     let CoordinatorConfig { data, listen, identity, tokens, enrolment, quic, program, .. } = config;
-    let office = Office::new(enrolment, Arc::clone(&identity), Arc::clone(&tokens));
+    let office = NodeCertifier::new(enrolment, Arc::clone(&identity), Arc::clone(&tokens));
     let authenticating = Arc::clone(&tokens);
     let authenticate = move |hello: &Hello, stranger: &Stranger| {
         authenticating.introduce(hello, stranger, std::time::SystemTime::now())
@@ -320,7 +320,7 @@ async fn run(
     }
 }
 
-/// Secrets from the operating system's generator.
+/// Returns a source of secrets from the operating system's generator.
 fn secrets() -> Result<SecretSource, CoordinatorError> {
     let random = SystemRandom::new();
     let draw = move || {
@@ -385,7 +385,7 @@ impl std::error::Error for CoordinatorError {
     }
 }
 
-/// The store's folder in the coordinator's.
+/// The name of the store's folder in the coordinator's.
 const STORE: &str = "store";
-/// How long peers are given to hear that the coordinator goes away.
+/// Time that peers are given to hear that the coordinator goes away.
 const LINGER: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! What a coordinator keeps besides the store: its lock, and its term.
+//! The coordinator's folder: its lock and its term, beside the store.
 
 use std::fmt;
 use std::io;
@@ -15,7 +15,7 @@ pub struct DataFolder {
 
 impl DataFolder {
     /// Takes the folder, which is made if it is not there, and raises the term. The new term is on the disk when this
-    /// returns: after a crash at any point the next one is greater than any that was ever used. Blocks for the disk.
+    /// returns: after a crash at any point the next term is greater than any that was ever used. Blocks for the disk.
     ///
     /// # Errors
     /// See [`DataError`]. The term may have been raised all the same.
@@ -23,10 +23,10 @@ impl DataFolder {
         Self::open_from(disk, dir, 0)
     }
 
-    /// The same with a term of at least `least`, for a folder whose terms were lost or are behind.
+    /// Takes the folder as [`DataFolder::open`] does, with a term of at least `least`, for a folder whose terms were
+    /// lost or are behind.
     ///
-    /// # Errors
-    /// As [`DataFolder::open`]; [`DataError::Term`] if `least` is more than [`MAX_TERM`].
+    /// # Errors Those of [`DataFolder::open`]; [`DataError::Term`] if `least` is more than [`MAX_TERM`].
     pub fn open_from(disk: &dyn Disk, dir: &Path, least: u64) -> Result<Self, DataError> {
         if least > MAX_TERM {
             return Err(DataError::Term(least));
@@ -55,64 +55,57 @@ impl DataFolder {
         Ok(Self { term, _lock: held })
     }
 
-    /// Greater than that of every coordinator that had the folder before.
+    /// Returns the term, which is greater than that of every coordinator that had the folder before.
     pub const fn term(&self) -> u64 {
         self.term
     }
 }
 
-/// Whether a coordinator learns from nodes that there were greater terms than its own: its folder is as good as new, so
-/// that it may stand in for one that was lost, or its operator or a node has given it a `least` one. Any other is refused
-/// by such nodes, for it may be a coordinator that others took over from.
+/// Returns whether a coordinator learns from nodes that there were greater terms than its own. It does if its folder is
+/// almost new, so that it may stand in for one that was lost, or if its operator or a node has given it a `least` term.
+/// Nodes refuse any other, because it may be a coordinator that others took over from.
 pub(crate) const fn learns_terms(term: u64, least: u64) -> bool {
     term <= YOUNG || least > 0
 }
 
-/// The term with which one that learns goes on, if a node has told it of that one.
+/// Returns the term with which a coordinator that learns goes on after a node has told it of `told`.
 pub(crate) const fn learned_term(term: u64, told: u64) -> Option<u64> {
     if told > term && told < MAX_TERM { Some(told + 1) } else { None }
 }
 
-/// The term a file stands for. So many digits that one more is a number, too.
+/// Returns the term that a file stands for. It has few enough digits that the next term is a number, too.
 fn term_of(name: &str) -> Option<u64> {
     let digits = name.strip_prefix(TERM)?;
     let plain = digits.bytes().all(|b| b.is_ascii_digit()) && digits.len() <= MAX_TERM_DIGITS;
     plain.then(|| digits.parse().ok()).flatten()
 }
 
-/// Why a coordinator cannot have its folder.
+/// The reason why a coordinator cannot use its folder.
+#[expect(missing_docs, reason = "the fields' names say what they are")]
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
-    /// A term that is asked for is too great.
+    /// The term that is asked for is too great.
     #[error("term {0} is asked for, at most {MAX_TERM} is taken")]
     Term(u64),
-    /// Another one has it.
+    /// Another process has the folder.
     #[error("{dir} belongs to a coordinator that runs ({holder})", dir = .dir.display())]
     Held {
-        /// The folder.
         dir: PathBuf,
-        /// Who, in its words.
+        /// The other process, in its own words.
         holder: String,
     },
     /// A file operation failed.
     #[error("cannot {operation} {path}", path = .path.display())]
-    Disk {
-        /// Which operation.
-        operation: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Disk { operation: &'static str, path: PathBuf, source: io::Error },
 }
 
 const LOCK: &str = "coordinator.lock";
-/// An empty file whose name has the term: there are no contents that could be torn.
+/// The name of an empty file begins with this and goes on with the term: a file without contents cannot be torn.
 const TERM: &str = "term-";
 const MAX_TERM_DIGITS: usize = 18;
-/// The greatest term that is taken from outside: there are more than enough for all starts after it.
+/// The greatest term that is accepted from outside: enough terms are left for all starts after it.
 pub const MAX_TERM: u64 = 1 << 48;
-/// Starts for which a folder counts as new.
+/// Number of starts for which a folder counts as new.
 const YOUNG: u64 = 8;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Certificates are given: to machines that join, by their tokens, and to nodes that renew theirs.
+//! Certificates for nodes: for machines that join, by their tokens, and for nodes that renew theirs.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,30 +12,30 @@ use rollhouse_wire::{
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
-use crate::actor::{Look, Looked, View};
+use crate::actor::{Look, ViewReply, ViewRequest};
 use crate::enrolments::Enrolments;
 use crate::figures::CertificateFor;
 use crate::serve::{Service, going_away, no_room};
 
-/// By what a coordinator lets nodes in.
+/// The settings with which a coordinator lets nodes in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnrolmentConfig {
-    /// The file of the issuer of nodes' certificates; while it is not there nobody is let in by a token. It is read
-    /// whenever a certificate is asked for.
+    /// The file of the issuer of nodes' certificates. Without the file nobody is let in by a token. It is read whenever
+    /// a certificate is asked for.
     pub issuer: PathBuf,
-    /// How long nodes' certificates hold.
+    /// Time for which nodes' certificates hold.
     pub validity: Duration,
 }
 
 impl EnrolmentConfig {
-    /// The issuer in a coordinator's data folder, and certificates that hold for 30 days.
+    /// Returns settings with the issuer in a coordinator's data folder, and certificates that hold for 30 days.
     pub fn in_folder(data: &Path) -> Self {
         Self { issuer: data.join(ISSUER), validity: VALIDITY }
     }
 }
 
-/// What giving certificates needs.
-pub(crate) struct Office {
+/// Gives certificates to nodes.
+pub(crate) struct NodeCertifier {
     config: EnrolmentConfig,
     identity: Arc<Identity>,
     tokens: Arc<TokenStore>,
@@ -43,32 +43,32 @@ pub(crate) struct Office {
     given: Mutex<Enrolments>,
 }
 
-/// Who asks, and for what.
+/// A request for a certificate that may be granted.
 #[derive(Debug, Clone)]
-struct Asked {
+struct AdmittedRequest {
     node: String,
     key: RequestedKey,
-    /// The id of his join token, which is to count it; `None` if it has, or if a node asks.
+    /// The id of the join token that has to count the request; `None` if it has counted it, or if a node asks.
     token: Option<String>,
 }
 
-impl Office {
+impl NodeCertifier {
     pub(crate) fn new(config: EnrolmentConfig, identity: Arc<Identity>, tokens: Arc<TokenStore>) -> Self {
         Self { config, identity, tokens, began: Instant::now(), given: Mutex::default() }
     }
 
-    /// Whether it is looked at what that peer asks with, now that others ask as well.
+    /// Checks whether the peer's request is looked at now, or too many ask.
     fn pace(&self, peer: &Peer) -> Result<(), Refusal> {
         self.given().ask(self.began.elapsed(), &peer.owner())
     }
 
-    /// The node is there, and has its name by that.
+    /// Notes that the node is there and so has its name.
     pub(crate) fn registers(&self, node: &str) {
         self.given().registers(node);
     }
 
-    /// Decides whether that peer may be given what it asks for, but for what the disk knows.
-    fn admit(&self, peer: &Peer, enroll: &Enroll) -> Result<Asked, Refusal> {
+    /// Decides whether that peer may have the certificate, without the facts that are only on the disk.
+    fn admit(&self, peer: &Peer, enroll: &Enroll) -> Result<AdmittedRequest, Refusal> {
         let bad = |error: &dyn std::fmt::Display| Refusal::new(RefusalCode::BadRequest, error.to_string());
         let (now, node) = (self.began.elapsed(), enroll.node.clone());
         if peer.role == Role::Node {
@@ -77,7 +77,7 @@ impl Office {
                 return Err(Refusal::new(RefusalCode::Forbidden, message));
             }
             let key = RequestedKey::read(&enroll.request).map_err(|error| bad(&error))?;
-            return Ok(Asked { node, key, token: None });
+            return Ok(AdmittedRequest { node, key, token: None });
         }
         let Credential::Token(id) = &peer.credential else {
             return Err(Refusal::new(RefusalCode::Forbidden, "a machine joins by a join token"));
@@ -87,10 +87,10 @@ impl Office {
         let key = RequestedKey::read(&enroll.request).map_err(|error| bad(&error))?;
         let admitted = self.given().join(now, &node, key.digest())?;
         if admitted.is_counted {
-            return Ok(Asked { node, key, token: None });
+            return Ok(AdmittedRequest { node, key, token: None });
         }
         match terms.admit(&node) {
-            Ok(()) => Ok(Asked { node, key, token: Some(id.clone()) }),
+            Ok(()) => Ok(AdmittedRequest { node, key, token: Some(id.clone()) }),
             Err(refused) => {
                 self.given().failed(&node, key.digest());
                 Err(refusal_of(&refused))
@@ -98,8 +98,8 @@ impl Office {
         }
     }
 
-    /// Has the token count it and makes the certificate. Blocks on the disk.
-    fn issue(&self, asked: &Asked) -> Result<(Enrolled, IssuedToNode), Refusal> {
+    /// Has the token count the request and makes the certificate. Blocks on the disk.
+    fn issue(&self, asked: &AdmittedRequest) -> Result<(Enrolled, IssuedToNode), Refusal> {
         let issuer = NodeIssuer::load(&self.config.issuer).map_err(|error| self.no_issuer(&error))?;
         let faulty = |what: String| Refusal::new(RefusalCode::Internal, what);
         let authorities = self.identity.authorities_pem().map_err(|error| faulty(error.to_string()))?;
@@ -153,7 +153,7 @@ impl Office {
 }
 
 impl Service {
-    /// Gives a certificate, or says why not.
+    /// Answers a request with a certificate or a refusal.
     pub(crate) async fn enroll(
         self: &Arc<Self>,
         peer: &Peer,
@@ -196,20 +196,21 @@ impl Service {
 
     async fn name_is_free(&self, node: &str) -> Result<(), Refusal> {
         let (reply, heard) = oneshot::channel();
-        let what = Looked::Name(node.to_owned());
+        let what = ViewRequest::Name(node.to_owned());
         self.actor.try_send(Look { what, reply }).map_err(|error| no_room(&error))?;
         match heard.await {
-            Ok(View::Name(free)) => free,
+            Ok(ViewReply::Name(free)) => free,
             _ => Err(going_away()),
         }
     }
 }
 
-/// When a certificate begins in another second.
+/// Milliseconds after which a certificate begins in another second.
 const NEXT_SECOND_MS: u64 = 1_000;
-/// The issuer's file in a coordinator's data folder.
+/// The name of the issuer's file in a coordinator's data folder.
 const ISSUER: &str = "issuer.pem";
-/// Long enough for a coordinator that is away for a week; a node asks for its next one after 20 days.
+/// Time for which certificates hold: long enough for a coordinator that is away for a week; a node asks for its next
+/// one after 20 days.
 const VALIDITY: Duration = Duration::from_secs(30 * 86_400);
 
 fn days_left(validity: Validity) -> String {
@@ -222,7 +223,7 @@ fn days_left(validity: Validity) -> String {
 }
 
 fn token_gone(id: &str) -> Refusal {
-    Refusal::new(RefusalCode::Unauthenticated, format!("the token {id} is no join token any more"))
+    Refusal::new(RefusalCode::Unauthenticated, format!("the token {id} is not a join token any more"))
 }
 
 fn refusal_of(refused: &JoinRefused) -> Refusal {

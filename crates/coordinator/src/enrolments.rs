@@ -1,8 +1,8 @@
-//! Who is given a certificate now: pure decisions.
+//! Limits on the certificates that are given: pure decisions.
 //!
 //! Each holder of a join token and each node has a pace, and all together have one that is twice as fast, so that none
-//! keeps others out. A name that was just given belongs to the key it was given to for a while: whoever did not hear
-//! the answer asks again and is given it again, at no further use of his token, and nobody else is.
+//! keeps others out. A name that was just given belongs for a while to the key that it was given to. A machine that did
+//! not hear the answer asks again and gets it again without a further use of its token, and nobody else gets that name.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::limits::{
     ENROL_BURST, ENROL_EVERY, MAX_ENROLLED_NAMES, MAX_ENROLLERS, NAME_KEPT_FOR, RETRY_AFTER,
 };
 
-/// What was given a short time ago. `now` is any clock that only goes forward.
+/// The names that were given a short time ago. `now` is any clock that only goes forward.
 #[derive(Debug, Default)]
 pub(crate) struct Enrolments {
     all: Pace,
@@ -22,25 +22,25 @@ pub(crate) struct Enrolments {
     names: BTreeMap<String, Given>,
 }
 
-/// To whom a name was given, or is being given.
+/// The key to which a name was given, or is being given.
 #[derive(Debug)]
 struct Given {
-    /// SHA-256 over the key.
+    /// SHA-256 of the key.
     key: [u8; 32],
     at: Duration,
-    /// The token has counted it.
+    /// Whether the token has counted it.
     is_counted: bool,
 }
 
-/// That somebody may be given a certificate.
+/// The permission to give a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Admitted {
-    /// His token has counted it already: he asks again.
+    /// Whether the token has counted it already, because the machine asks again.
     pub(crate) is_counted: bool,
 }
 
 impl Enrolments {
-    /// The holder of a join token asks for the name for that key.
+    /// Decides whether the holder of a join token may have the name for that key.
     ///
     /// # Errors
     /// `Busy` if the name was given to another key a short time ago.
@@ -66,26 +66,26 @@ impl Enrolments {
         }
     }
 
-    /// A token has counted that the name was given to that key.
+    /// Notes that a token has counted that the name was given to that key.
     pub(crate) fn counted(&mut self, node: &str, key: [u8; 32]) {
         if let Some(given) = self.names.get_mut(node).filter(|given| given.key == key) {
             given.is_counted = true;
         }
     }
 
-    /// The node is there, and has its name by that.
+    /// Notes that the node is there and so has its name.
     pub(crate) fn registers(&mut self, node: &str) {
         self.names.remove(node);
     }
 
-    /// Nothing was given in the end: another key may have the name, if no token has counted it.
+    /// Notes that nothing was given in the end: another key may have the name, if no token has counted it.
     pub(crate) fn failed(&mut self, node: &str, key: [u8; 32]) {
         if self.names.get(node).is_some_and(|given| given.key == key && !given.is_counted) {
             self.names.remove(node);
         }
     }
 
-    /// Somebody asks for a certificate: whether it is looked at what he asks with.
+    /// Checks whether a request for a certificate is looked at now.
     ///
     /// # Errors
     /// `Busy` if too many ask.
@@ -106,15 +106,15 @@ impl Enrolments {
     }
 }
 
-/// So many at once, and then one at a time: when all that were let through will have been paid for.
+/// Lets a burst through at once, and then one at a time. Holds the time when all that were let through will be paid
+/// for.
 #[derive(Debug, Clone, Copy, Default)]
 struct Pace(Duration);
 
 impl Pace {
     /// Lets one through, if no more than `burst` are ahead.
     ///
-    /// # Errors
-    /// How long to wait.
+    /// # Errors The time to wait.
     fn take(&mut self, now: Duration, every: Duration, burst: u32) -> Result<(), Duration> {
         let paid = self.0.max(now) + every;
         let ahead = paid - now;
@@ -132,10 +132,9 @@ fn busy(message: String, wait: Duration) -> Refusal {
 }
 
 impl Cluster {
-    /// Whether a machine that joins may have that name.
+    /// Checks whether a machine that joins may have that name.
     ///
-    /// # Errors
-    /// `Busy` while a node of that name is there, or may be: names are unique, and a node that was killed is known to
+    /// # Errors `Busy` while a node with that name is there, or may be: names are unique, and a killed node is known to
     /// have ended before long.
     pub(crate) fn name_is_free(&self, now: Duration, name: &str) -> Result<(), Refusal> {
         if let Some(settles) = self.settles(now) {

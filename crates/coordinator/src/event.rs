@@ -1,4 +1,4 @@
-//! What happens to the cluster, and what is to be done about it.
+//! The events of the cluster, and the actions that follow from them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,53 +11,53 @@ use rollhouse_wire::{
 
 use crate::Roster;
 
-/// One connection of a node. Never reused.
+/// The id of one connection of a node. Never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LinkId(pub u64);
 
-/// One request that waits for its answer. Never reused.
+/// The id of one request that waits for its answer. Never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
 
-/// Who asks for lanes.
+/// The peer that asks for lanes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asker {
-    /// Name of the token or certificate: owns the pools it asks for.
+    /// Name of its token or certificate, which owns the pools that it asks for.
     pub owner: String,
-    /// Lanes it may have at a time; `None` is as many as there are.
+    /// Number of lanes that it may have at a time; `None` means no bound.
     pub max_lanes: Option<u32>,
     /// Whether it may close pools of others.
     pub admin: bool,
 }
 
-/// Something happened.
+/// An event of the cluster.
 #[derive(Debug, Clone)]
 pub enum Event {
-    /// A node asks to be known, on a connection whose certificate names it `node`.
+    /// A node asks to register, on a connection whose certificate names it `node`.
     Register {
         /// The connection.
         link: LinkId,
-        /// Awaits the answer.
+        /// The request that waits for the answer.
         ticket: Ticket,
-        /// Name in the certificate.
+        /// The name in the certificate.
         node: String,
-        /// What it says of itself.
+        /// The node's own description.
         register: Box<Register>,
     },
     /// A node is alive.
     Heartbeat {
         /// The connection.
         link: LinkId,
-        /// Awaits the answer.
+        /// The request that waits for the answer.
         ticket: Ticket,
-        /// What it says.
+        /// The heartbeat.
         heartbeat: Box<Heartbeat>,
     },
     /// A node's connection ended.
     LinkLost {
         /// The connection.
         link: LinkId,
-        /// The node has said that its process ends: what it had is gone.
+        /// Whether the node has said that its process ends: then everything on it is gone.
         leaving: bool,
     },
     /// A node is not believed any more, and its connection ends.
@@ -65,131 +65,131 @@ pub enum Event {
         /// The connection.
         link: LinkId,
     },
-    /// An owner is not admitted any more: what it has ends.
+    /// An owner is not admitted any more: its pools end.
     Revoked {
-        /// As [`Asker::owner`].
+        /// The owner, as in [`Asker::owner`].
         owner: Arc<str>,
-        /// In words.
+        /// The reason in words.
         why: String,
     },
-    /// Someone asks for lanes.
+    /// A trainer asks for lanes.
     OpenPool {
-        /// Awaits the answer.
+        /// The request that waits for the answer.
         ticket: Ticket,
-        /// Who.
+        /// The peer that asks.
         asker: Asker,
-        /// For what.
+        /// The lanes that it asks for.
         request: Box<OpenPool>,
     },
-    /// Someone has no more use for a pool.
+    /// A peer has no more use for a pool.
     ClosePool {
-        /// Awaits the answer.
+        /// The request that waits for the answer.
         ticket: Ticket,
-        /// Who.
+        /// The peer that asks.
         asker: Asker,
-        /// Which.
+        /// The pool to close.
         pool: RunId,
     },
-    /// The owner of a pool that plays by itself still wants it; of others' and other pools nothing comes.
+    /// The owner of a pool that plays by itself still wants it. For any other asker or pool the event does nothing.
     KeepPool {
-        /// Who.
+        /// The peer that asks.
         asker: Asker,
-        /// Which.
+        /// The pool to keep.
         pool: RunId,
     },
-    /// Someone wants another place for a session.
+    /// An owner wants another place for a session.
     ReplaceSession {
-        /// Awaits the answer.
+        /// The request that waits for the answer.
         ticket: Ticket,
-        /// Who.
+        /// The peer that asks.
         asker: Asker,
-        /// For which, and how it is opened.
+        /// The session, and how it is opened.
         request: Box<ReplaceSession>,
     },
-    /// What came of an [`Action::Open`]; exactly one for each.
+    /// The result of an [`Action::Open`]; exactly one for each.
     Opened {
-        /// Which session.
+        /// The session.
         session: SessionId,
-        /// Which placement of it.
+        /// The placement of the session.
         incarnation: Incarnation,
         /// The node's answer.
         result: Result<Box<SessionOpened>, CallFailure>,
     },
-    /// What came of an [`Action::Close`]; exactly one for each.
+    /// The result of an [`Action::Close`]; exactly one for each.
     Closed {
-        /// Which session.
+        /// The session.
         session: SessionId,
-        /// Which placement of it.
+        /// The placement of the session.
         incarnation: Incarnation,
         /// The node's answer.
         result: Result<Box<SessionEnd>, CallFailure>,
     },
     /// An operator wants a node to end in order.
     Drain {
-        /// Awaits the answer.
+        /// The request that waits for the answer.
         ticket: Ticket,
         /// The node's name.
         node: String,
     },
     /// An operator wants a node that drains to go on.
     Undrain {
-        /// Awaits the answer.
+        /// The request that waits for the answer.
         ticket: Ticket,
         /// The node's name.
         node: String,
     },
-    /// The host of a node says that nobody listens at the node's port, asked by an [`Action::AskPort`]. Not being told
-    /// so says nothing.
-    PortClosed(PortAsked),
+    /// The host of a node, asked by an [`Action::AskPort`], says that nobody listens at the node's port. No such event
+    /// means nothing.
+    PortClosed(PortQuestion),
     /// Time has passed; expected every [`TICK`](crate::limits::TICK).
     Tick,
 }
 
-/// Of which process the port was asked about, and when.
+/// The process whose port was asked about, and the time of the question.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PortAsked {
+pub struct PortQuestion {
     /// Name of the node.
     pub node: Arc<str>,
-    /// Which boot of it; `None` for one that an earlier coordinator knew.
+    /// The boot of the node; `None` for one that an earlier coordinator knew.
     pub boot: Option<u64>,
-    /// When. What was heard of the node since counts for more.
+    /// The time of the question. Anything heard of the node since then counts for more.
     pub at: Duration,
 }
 
-/// Why a node did not do what it was asked for.
+/// The reason why a node did not do what it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallFailure {
-    /// It said no, and nothing has changed there.
+    /// The node refused, and nothing has changed there.
     Refused(Refusal),
-    /// There was no answer: it may have been done or not.
+    /// There was no answer: the node may have done it or not.
     Unknown,
 }
 
-/// What is to be done now.
+/// An action that is to be done now.
 #[derive(Debug, Clone)]
 pub enum Action {
     /// Ask a node to open a session. Answered by one [`Event::Opened`], at a deadline at the latest.
     Open {
         /// The node's connection.
         link: LinkId,
-        /// What to ask.
+        /// The request to send.
         request: Box<OpenSession>,
     },
     /// Ask a node to close a session. Answered by one [`Event::Closed`], at a deadline at the latest.
     Close {
         /// The node's connection.
         link: LinkId,
-        /// What to ask.
+        /// The request to send.
         request: CloseSession,
     },
     /// Ask a node's host whether anybody listens at the node's port; answered by an [`Event::PortClosed`] if not.
     AskPort {
-        /// Where owners reach the node: `host:port`.
+        /// The address at which owners reach the node: `host:port`.
         address: String,
-        /// To be told with the answer.
-        asked: PortAsked,
+        /// The question, to be repeated in the answer.
+        asked: PortQuestion,
     },
-    /// Keep the names and addresses of the nodes for the coordinator after this one.
+    /// Save the names and addresses of the nodes for the next coordinator.
     KeepRoster(Roster),
     /// End a connection: its node has another one, or is lost.
     Disconnect {
@@ -198,7 +198,7 @@ pub enum Action {
     },
     /// Answer a request.
     Answer {
-        /// Whose.
+        /// The request to answer.
         ticket: Ticket,
         /// The answer.
         reply: Reply,
@@ -208,23 +208,23 @@ pub enum Action {
 /// The answer to a request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
-    /// To [`Event::Register`].
+    /// The answer to [`Event::Register`].
     Registered(Registered),
-    /// To [`Event::Heartbeat`].
+    /// The answer to [`Event::Heartbeat`].
     HeartbeatTaken(HeartbeatTaken),
-    /// To [`Event::OpenPool`].
+    /// The answer to [`Event::OpenPool`].
     PoolOpened(Box<PoolOpened>),
-    /// To [`Event::ReplaceSession`].
+    /// The answer to [`Event::ReplaceSession`].
     SessionReplaced(Box<SessionReplaced>),
-    /// To [`Event::ClosePool`]: as it was at the end.
+    /// The answer to [`Event::ClosePool`]: the pool's status at the end.
     PoolClosed(PoolStatus),
-    /// To [`Event::Drain`] and [`Event::Undrain`].
+    /// The answer to [`Event::Drain`] and [`Event::Undrain`].
     Done,
-    /// To any: no.
+    /// The answer to any request that is refused.
     Refused(Refusal),
 }
 
-/// What a handler adds its actions to.
+/// The list to which a handler adds its actions.
 #[derive(Debug, Default)]
 pub(crate) struct Actions(Vec<Action>);
 

@@ -1,4 +1,4 @@
-//! What a coordinator shows of itself to other threads.
+//! The coordinator's figures, which other threads can read.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,46 +16,46 @@ use crate::{ArchiveFigures, Store, StoreCounts};
 /// A coordinator's figures.
 #[derive(Debug, Clone)]
 pub struct CoordinatorFigures {
-    /// The cluster at a glance, at most a tick old.
+    /// The status of the cluster, at most a tick old.
     pub status: ClusterStatus,
-    /// Pools opened and granted since its start.
+    /// Number of pools opened and granted since its start.
     pub pools_opened: u64,
-    /// Lanes that were refused for want of room and are expected to be asked for again; at most a second old.
+    /// Number of lanes that were refused because no node has room and are expected to be asked for again; at most a
+    /// second old.
     pub waiting_lanes: u64,
-    /// What the store has done since its start.
+    /// Counts of the store since its start.
     pub store: StoreCounts,
-    /// What its archive has; `None` without one.
+    /// Figures of its archive; `None` without one.
     pub archive: Option<ArchiveFigures>,
-    /// How strangers fared.
+    /// Counts of strangers' attempts to connect.
     pub arrivals: ArrivalCounts,
-    /// What came of the settings of its socket.
+    /// The settings of its socket that are in effect.
     pub effective: Effective,
-    /// Requests that were refused, by code, and strangers who were turned away, by reason; by the role of whom they met.
+    /// Number of refused requests by code, and of strangers turned away by reason; each by the role of the peer.
     pub refusals: BTreeMap<(&'static str, Role), u64>,
-    /// Certificates that were asked for, by what for and what came of it.
+    /// Number of requests for certificates, by purpose and result.
     pub enrolments: BTreeMap<(CertificateFor, &'static str), u64>,
-    /// Times of requests.
+    /// Times of requests, by the request's word.
     pub calls: BTreeMap<&'static str, CallHistogram>,
     /// Each connection that is open, with its peer's role.
     pub links: Vec<(Role, LinkFigures)>,
-    /// Bytes, packets and events of connections that are no more, added up by role; what else there is of them is
-    /// the last one's.
+    /// Bytes, packets and events of closed connections, added up by role; the other figures are those of the last one.
     pub closed_links: BTreeMap<Role, LinkFigures>,
-    /// Whether the thread that decides was seen to turn of late.
+    /// Whether the thread that decides has made progress of late.
     pub alive: bool,
 }
 
 impl CoordinatorFigures {
-    /// How often that code or reason met somebody, whatever his role.
+    /// Returns how often that code or reason was given, to peers of all roles.
     pub fn refused(&self, word: &str) -> u64 {
         self.refusals.iter().filter(|((of, _), _)| *of == word).map(|(_, count)| count).sum()
     }
 }
 
-/// What the coordinator's thread leaves here for others to read at any time.
+/// The figures that the coordinator's thread publishes for other threads to read at any time.
 #[derive(Debug)]
 pub(crate) struct Published {
-    state: Mutex<State>,
+    state: Mutex<PublishedState>,
     began: Instant,
     /// Whether greater terms are learned from nodes.
     learns: bool,
@@ -63,17 +63,17 @@ pub(crate) struct Published {
     pub(crate) calls: CallTimes,
 }
 
-/// What a certificate is asked for for.
+/// The purpose of a certificate that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CertificateFor {
-    /// A machine joins.
+    /// A machine joins with it.
     Join,
-    /// A node's next one.
+    /// A node renews its own with it.
     Renewal,
 }
 
 impl CertificateFor {
-    /// The word in metrics.
+    /// Returns the word in metrics.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Join => "join",
@@ -83,11 +83,11 @@ impl CertificateFor {
 }
 
 #[derive(Debug)]
-struct State {
+struct PublishedState {
     status: Option<(ClusterStatus, Instant)>,
     pools_opened: u64,
     waiting_lanes: u64,
-    /// The greatest of a node's sessions that is above ours, plus one, and the node.
+    /// The greatest term of a node's sessions that is above ours, plus one, and the node.
     wanted_term: Option<(u64, String)>,
     arrivals: ArrivalCounts,
     refusals: RefusalLog,
@@ -99,7 +99,7 @@ struct State {
 
 impl Published {
     pub(crate) fn new(learns: bool) -> Self {
-        let state = State {
+        let state = PublishedState {
             status: None,
             pools_opened: 0,
             waiting_lanes: 0,
@@ -124,7 +124,7 @@ impl Published {
         state.waiting_lanes = waiting_lanes;
     }
 
-    /// A node has told of a term while ours is another; kept if we learn from it.
+    /// Notes that a node has told of a term while ours is another; kept if we learn from it.
     pub(crate) fn told_of_term(&self, ours: u64, told: u64, node: &str) {
         let Some(term) = learned_term(ours, told).filter(|_| self.learns) else { return };
         let mut state = self.lock();
@@ -141,14 +141,14 @@ impl Published {
         self.lock().arrivals.clone_from(arrivals);
     }
 
-    /// Counts a refusal or somebody who was turned away; says whether it gets a line in the log.
+    /// Counts a refusal or a peer that was turned away, and returns whether it gets a line in the log.
     pub(crate) fn refused(&self, word: &'static str, whom: Role) -> Option<LogLine> {
         let mut state = self.lock();
         *state.refused.entry((word, whom)).or_default() += 1;
         state.refusals.note(self.began.elapsed(), word)
     }
 
-    /// A certificate was given, or refused with that code.
+    /// Counts a certificate that was given, or refused with that code.
     pub(crate) fn enrolled(&self, what: CertificateFor, refused: Option<RefusalCode>) {
         let result = refused.map_or(Self::GIVEN, RefusalCode::word);
         *self.lock().enrolments.entry((what, result)).or_default() += 1;
@@ -169,7 +169,7 @@ impl Published {
         state.closed.insert(connection.peer().role, sum);
     }
 
-    /// The figures; `None` before the first tick.
+    /// Returns the figures; `None` before the first tick.
     pub(crate) fn figures(&self, store: &Store, effective: Effective) -> Option<CoordinatorFigures> {
         let state = self.lock();
         let (status, at) = state.status.clone()?;
@@ -194,13 +194,13 @@ impl Published {
         Some(CoordinatorFigures { links, ..figures })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PublishedState> {
         // Every change is one assignment, so that a panic leaves none half done.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What two connections have done, and how the path of the later one was.
+/// Adds up the counts of two connections, and takes the state of the path from the later one.
 fn added(before: LinkFigures, last: LinkFigures) -> LinkFigures {
     LinkFigures {
         sent_bytes: before.sent_bytes + last.sent_bytes,
@@ -213,7 +213,7 @@ fn added(before: LinkFigures, last: LinkFigures) -> LinkFigures {
     }
 }
 
-/// At most one line per kind of refusal in that time.
+/// Shortest interval between log lines about the same kind of refusal.
 const LOG_EVERY: Duration = Duration::from_secs(10);
-/// After so many ticks that did not come, the thread is stuck.
+/// Time without a tick after which the thread counts as stuck.
 const STUCK_AFTER: Duration = TICK.saturating_mul(12);

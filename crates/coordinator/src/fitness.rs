@@ -1,8 +1,8 @@
-//! Which nodes are fit for lanes, and which come last.
+//! The fitness of nodes: which may take lanes, and which come last.
 //!
-//! A node says by its heartbeats what is wrong with it. That owners cannot reach it, because what it advertises is
-//! wrong, it does not know itself: sessions that end without their owner ever having attached tell. As an owner can
-//! bring that about at will, it counts for that owner alone, and puts the node behind others instead of leaving it out.
+//! A node reports its own troubles with its heartbeats. It cannot know that owners do not reach it because it
+//! advertises a wrong address: sessions that end without their owner ever having attached show this. An owner can bring
+//! that about at will, so it counts for that owner alone, and puts the node behind others instead of leaving it out.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,25 +15,25 @@ use crate::Cluster;
 use crate::limits::{MAX_FAILURE_BYTES, MAX_UNFIT_TOLD, MAX_UNREACHED_OWNERS, UNREACHED_FOR};
 use crate::membership::Member;
 
-/// Owners who could not reach a node, and when that was noticed last.
+/// Owners that could not reach a node, with the time at which that was noticed last.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Unreached {
     owners: BTreeMap<Arc<str>, Duration>,
 }
 
-/// How gladly a node is given lanes.
+/// The order in which nodes are considered for lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fitness {
-    /// Not at all.
+    /// It takes no lanes.
     Unfit,
-    /// When the others have no room.
+    /// It takes lanes only when the others have no room.
     Last,
-    /// As any other.
+    /// It takes lanes as any other node does.
     Fit,
 }
 
 impl Unreached {
-    /// A session of that owner ended, and he never attached to it.
+    /// Notes that a session of that owner ended without the owner having attached.
     fn note(&mut self, now: Duration, owner: &Arc<str>) {
         if self.owners.len() >= MAX_UNREACHED_OWNERS && !self.owners.contains_key(owner) {
             let oldest = self.owners.iter().min_by_key(|(_, at)| **at).map(|(owner, _)| Arc::clone(owner));
@@ -42,7 +42,7 @@ impl Unreached {
         self.owners.insert(Arc::clone(owner), now);
     }
 
-    /// That owner has reached the node.
+    /// Notes that the owner has reached the node.
     pub(crate) fn clear(&mut self, owner: &str) {
         self.owners.remove(owner);
     }
@@ -53,7 +53,7 @@ impl Unreached {
 }
 
 impl Member {
-    /// What is wrong with it: what it says itself, or that nobody can reach it where it says.
+    /// Returns the node's trouble: the one it reports, or that nobody can reach it at its address.
     pub(crate) fn unfit_now(&self, now: Duration) -> Option<Cow<'_, Unfit>> {
         let misled = self.is_misled(now).then(|| {
             let why = format!("nobody listens at {}, which it advertises, its host says", self.address);
@@ -62,7 +62,7 @@ impl Member {
         self.unfit.as_ref().map(Cow::Borrowed).or(misled)
     }
 
-    /// How gladly it is given lanes of that owner, as far as it takes sessions at all.
+    /// Returns the node's fitness for lanes of that owner, as far as it takes sessions at all.
     pub(crate) fn fitness(&self, now: Duration, owner: &str, request: &OpenPool) -> Fitness {
         let records = request.settings.record != RecordRule::None;
         match self.unfit.as_ref().map(|unfit| unfit.takes) {
@@ -76,7 +76,7 @@ impl Member {
         }
     }
 
-    /// Takes in what it says is wrong with it, as much of the sentence as is kept.
+    /// Takes in the trouble that the node reports, and keeps a bounded part of the sentence.
     pub(crate) fn take_unfit(&mut self, told: Option<&Unfit>) {
         if self.unfit.as_ref() == told {
             return;
@@ -89,7 +89,7 @@ impl Member {
 }
 
 impl Cluster {
-    /// A session on that node is over: whether its owner could reach it.
+    /// Takes in the end of a session on that node, which shows whether the owner could reach it.
     pub(crate) fn note_reach(&mut self, now: Duration, node: &str, end: &SessionEnd) {
         let Some(pool) = self.pools.get(&end.session.pool) else { return };
         let waited = matches!(end.cause, EndCause::LeaseEnded | EndCause::Closed);
@@ -101,7 +101,8 @@ impl Cluster {
         }
     }
 
-    /// What is wrong with nodes that would be asked for these lanes, the first few of them; empty if nothing is.
+    /// Returns the troubles of nodes that would be asked for these lanes, the first few of them; empty if there are
+    /// none.
     pub(crate) fn unfit_for(&self, now: Duration, owner: &str, request: &OpenPool) -> String {
         let unfit = self.suitable(request).filter_map(|(member, _)| {
             let unfit = member.unfit.as_ref()?;

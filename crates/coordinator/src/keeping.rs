@@ -1,12 +1,12 @@
-//! Pools that play by themselves for an owner who watches them: they end when it is not heard of any more.
+//! Leases of pools that play by themselves: they end when their owner is not heard of any more.
 //!
 //! ```text
 //! (opened as leased, or kept by its owner) -> kept --asked for again in time--> kept
 //!                                             kept --not heard of for the lease--> closing
 //! ```
 //!
-//! Nodes keep the lease of sessions that an owner steps. Of those that play by themselves only the coordinator hears of the
-//! owner; one that has just started hears of it with its next look.
+//! Nodes keep the lease of sessions that an owner steps. For pools that play by themselves only the coordinator hears
+//! of the owner; a coordinator that has just started hears of the owner with its next status request.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::pool::Stage;
 use crate::{Asker, Cluster};
 
 impl Cluster {
-    /// Somebody asks for a pool as its owner does who still wants it.
+    /// Renews the lease of a pool, if the asker is its owner.
     pub(crate) fn keep(&mut self, now: Duration, asker: &Asker, id: RunId) {
         let pool = self.pools.get(&id);
         if pool.is_some_and(|pool| *pool.owner == *asker.owner && pool.is_live() && pool.plays_by_itself()) {
@@ -26,7 +26,7 @@ impl Cluster {
         }
     }
 
-    /// Closes what is not wanted any more.
+    /// Closes the pools whose lease has ended.
     pub(crate) fn end_unkept(&mut self, now: Duration, out: &mut Actions) {
         let over = self.kept.iter().filter(|(_, heard)| now.saturating_sub(**heard) >= ROLLOUT_LEASE);
         let over: Vec<RunId> = over.map(|(&id, _)| id).collect();

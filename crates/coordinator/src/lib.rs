@@ -1,8 +1,8 @@
-//! What knows a cluster's nodes, places sessions on them and gathers what they recorded.
+//! The coordinator of a cluster: it knows the nodes, places sessions on them and gathers their recordings.
 //!
-//! [`Cluster`] decides: which nodes are alive, where the lanes of a pool go, which placement of a session counts. It
-//! is a value without clock, sockets and files, to which the world is told as [`Event`]s and which says what to do as
-//! [`Action`]s; `tests/simulation.rs` drives it through lost messages and restarts.
+//! [`Cluster`] decides: which nodes are alive, where the lanes of a pool go, which placement of a session counts. It is
+//! a value without clock, sockets and files, which takes [`Event`]s and returns [`Action`]s; `tests/simulation.rs`
+//! drives it through lost messages and restarts.
 //!
 //! [`Coordinator`] is the thin skin around it: one thread with the QUIC endpoint, the actor that owns the cluster, and
 //! a task per connection and request. The [`Store`] gathers what nodes recorded.
@@ -59,7 +59,7 @@ pub use cluster::{Cluster, SecretSource};
 pub use coordinator::{ArchiveSettings, Coordinator, CoordinatorConfig, CoordinatorError, Stopped};
 pub use data::{DataError, DataFolder, MAX_TERM};
 pub use enrolling::EnrolmentConfig;
-pub use event::{Action, Asker, CallFailure, Event, LinkId, PortAsked, Reply, Ticket};
+pub use event::{Action, Asker, CallFailure, Event, LinkId, PortQuestion, Reply, Ticket};
 pub use figures::{CertificateFor, CoordinatorFigures};
 pub use roster::Roster;
 pub use store::{

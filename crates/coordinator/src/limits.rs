@@ -1,106 +1,108 @@
-//! Every bound and period of the coordinator, by name.
+//! The limits and periods of the coordinator, each with a name.
 
 use std::time::Duration;
 
 use rollhouse_core::limits::{BLOCK_LANES, MAX_LANES};
 use rollhouse_wire::limits::MAX_POOL_SESSIONS;
 
-/// How often a node is heard of.
+/// Interval of a node's heartbeats.
 pub const HEARTBEAT: Duration = Duration::from_secs(1);
-/// A node that was silent for so long gets no new sessions.
+/// Silence after which a node gets no new sessions.
 pub const SUSPECT_AFTER: Duration = Duration::from_secs(3);
-/// A node that was silent for so long is lost, and its sessions with it unless it comes back.
+/// Silence after which a node is lost, and its sessions with it unless it comes back.
 pub const LOST_AFTER: Duration = Duration::from_secs(5);
-/// A node that was silent for so long has its host asked whether its process has ended. A heartbeat that was lost on its
-/// way is made up for before.
+/// Silence after which a node's host is asked whether its process has ended. A heartbeat that was lost on its way is
+/// repeated before that.
 pub const DOUBT_AFTER: Duration = Duration::from_millis(1500);
-/// A node's host is asked about its process no sooner after the last time, whoever has a doubt.
+/// Shortest interval between two questions to a node's host about its process.
 pub const ASK_PORT_EVERY: Duration = Duration::from_millis(250);
-/// Hosts of nodes that a coordinator waits for after its start are asked so many at a time.
+/// Number of hosts that are asked at a time, among those of nodes for which a coordinator waits after its start.
 pub const MAX_PORTS_ASKED: usize = 64;
-/// A lost node is forgotten after so much silence; its sessions are over then. Long enough for an owner to go on
-/// stepping lanes of a node that only the coordinator cannot reach.
+/// Silence after which a lost node is forgotten; its sessions are over then. Long enough for an owner to go on stepping
+/// lanes of a node that only the coordinator cannot reach.
 pub const FORGET_AFTER: Duration = Duration::from_secs(3600);
-/// After a restart nodes are given so long to come back, unless all that were known before have, or have ended: until
-/// then "no room" is "not yet", and no env is unknown.
+/// Time after a restart in which nodes may come back, unless all that were known before have come back or ended. Until
+/// then "no room" means "not yet", and no env is unknown.
 pub const SETTLE: Duration = LOST_AFTER;
-/// How often [`Event::Tick`](crate::Event::Tick) is expected. Losses are noticed so much later at most.
+/// Interval at which [`Event::Tick`](crate::Event::Tick) is expected. Losses are noticed at most this much later.
 pub const TICK: Duration = Duration::from_millis(250);
-/// How often what metrics and health show is made anew: it takes a look at each session.
+/// Interval at which the figures for metrics and health are made again: this looks at each session.
 pub(crate) const PUBLISH_EVERY: Duration = Duration::from_secs(1);
-/// Who closes a pool waits at most so long for its nodes.
+/// Longest time that a request to close a pool waits for its nodes.
 pub const CLOSE_PATIENCE: Duration = Duration::from_secs(5);
-/// A pool that plays by itself and is leased ends when its owner was not heard of for so long: as long as nodes keep the
+/// Time after which a leased pool that plays by itself ends if its owner is not heard of: as long as nodes keep the
 /// sessions that owners step.
 pub const ROLLOUT_LEASE: Duration = Duration::from_secs(30);
-/// When to ask again if nothing better is known.
+/// Time after which to ask again if nothing better is known.
 pub const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Lanes of one session that is part of a larger pool: small enough that several threads share a large pool,
+/// Number of lanes of one session that is part of a larger pool: small enough that several threads share a large pool,
 /// large enough that a frame's cost does not show.
 pub const MAX_SESSION_LANES: u32 = 1024;
-/// Lanes of one node.
+/// Number of lanes of one node.
 pub const MAX_NODE_LANES: u32 = 1 << 20;
-/// Sessions a node may tell of.
+/// Number of sessions that a node may report.
 pub const MAX_NODE_SESSIONS: usize = 65_536;
-/// Sessions a node is told to close by one answer to a heartbeat; more by the next.
+/// Number of sessions that one answer to a heartbeat tells a node to close; the next answer has more.
 pub const MAX_CLOSES: usize = 4096;
-/// Nodes, lost ones that are not forgotten included. Their list fits one control message.
+/// Number of nodes, including lost ones that are not forgotten. Their list fits in one control message.
 pub const MAX_NODES: usize = 2048;
-/// Pools that have not ended.
+/// Number of pools that have not ended.
 pub const MAX_POOLS: usize = 16_384;
-/// Those of one owner: it takes eight that mean harm to keep everybody else out, and half of a node's sessions at
-/// most are of pools of one session that one owner has.
+/// Number of such pools of one owner: it takes eight hostile owners to keep everybody else out, and pools of one
+/// session of one owner fill half of a node's sessions at most.
 pub const MAX_OWNER_POOLS: usize = 2048;
-/// Sessions of one owner's pools, each as long as it is not over and not being closed: two of the largest pools.
+/// Number of sessions in one owner's pools that are not over and not being closed: two of the largest pools.
 pub const MAX_OWNER_SESSIONS: usize = 2 * MAX_POOL_SESSIONS;
-/// What the ended pools whose status can still be asked for weigh together: each its sessions and
-/// [`ENDED_POOL_WEIGHT`]. Whoever's weigh most has its oldest forgotten first.
+/// Total weight of the ended pools whose status can still be asked for. A pool weighs its sessions and
+/// [`ENDED_POOL_WEIGHT`]. The owner with the most weight has its oldest pool forgotten first.
 pub const MAX_ENDED_WEIGHT: usize = 131_072;
-/// What an ended pool weighs besides its sessions.
+/// Weight of an ended pool in addition to its sessions.
 pub const ENDED_POOL_WEIGHT: usize = 64;
-/// Ended sessions whose recordings are not in the store. Beyond, whoever has most has its oldest forgotten, and those
-/// pools never count as shipped.
+/// Number of ended sessions whose recordings are not in the store. Above it, the owner with the most has its oldest
+/// forgotten, and those pools never count as shipped.
 pub const MAX_UNSHIPPED: usize = 1 << 18;
-/// Pools that were closed while nothing was known of them. Whoever has closed most has its oldest forgotten first.
+/// Number of pools that were closed while nothing was known of them. The owner that has closed most has its oldest
+/// forgotten first.
 pub const MAX_CLOSED_UNSEEN: usize = 4096;
-/// What waits for room and is counted. Beyond, the figure is too small, and large enough to tell that there is no room.
+/// Number of requests that are counted as waiting for room. Above it the figure is too small, but large enough to tell
+/// that there is no room.
 pub const MAX_WAITING: usize = 16_384;
-/// What was refused for want of room counts as waiting for so long: longer than a client takes to ask again, 3 s.
+/// Time for which a request refused because of no room counts as waiting: longer than a client takes to ask again, 3 s.
 pub const WAITS_FOR: Duration = Duration::from_secs(5);
-/// Requests that wait for one pool to open or close.
+/// Number of requests that wait for one pool to open or close.
 pub const MAX_WAITERS: usize = 16;
-/// Nodes a session is tried on before its pool is refused.
+/// Number of nodes on which a session is tried before its pool is refused.
 pub const MAX_ATTEMPTS: usize = 3;
-/// Failures a pool's status tells of.
+/// Number of failures in a pool's status.
 pub const MAX_FAILURES: usize = 8;
 /// Bytes of one failure in a pool's status.
 pub const MAX_FAILURE_BYTES: usize = 512;
-/// Sessions of a pool whose grants name attach sockets: with those of more the list would outgrow a message.
+/// Number of sessions in a pool whose grants name attach sockets: for a larger pool the list would not fit in a
+/// message.
 pub const MAX_SESSIONS_WITH_ATTACH: usize = 1024;
-/// Owners of whom it is kept that they could not reach a node; the oldest are forgotten first.
+/// Number of owners that are remembered because they could not reach a node; the oldest are forgotten first.
 pub const MAX_UNREACHED_OWNERS: usize = 64;
-/// A node that lives though its host says that its port is closed comes last for so long; then it is tried again.
+/// Time for which a node comes last that lives although its host says that its port is closed; then it is tried again.
 pub const MISLED_FOR: Duration = Duration::from_secs(60);
-/// A node that an owner could not reach comes last for him for so long.
+/// Time for which a node comes last for an owner that could not reach it.
 pub const UNREACHED_FOR: Duration = Duration::from_secs(600);
-/// Nodes whose faults a refusal names.
+/// Number of nodes whose troubles a refusal names.
 pub const MAX_UNFIT_TOLD: usize = 3;
-/// How often one holder of a join token, or one node, is given a certificate when it asks without a pause; all together
-/// are given them twice as often. Each is a signature and, of a token, a file that is synced.
+/// Interval at which one holder of a join token, or one node, is given a certificate when it asks without a pause; all
+/// together are given them twice as often. Each is a signature and, for a token, a file that is synced.
 pub const ENROL_EVERY: Duration = Duration::from_millis(100);
-/// So many are given at once before that pace begins: a launcher's nodes come together.
+/// Number of certificates that are given at once before that pace begins: a launcher's nodes come together.
 pub const ENROL_BURST: u32 = 64;
-/// Holders of tokens and nodes whose paces are kept, each for as long as it lasts.
+/// Number of holders of tokens and nodes whose paces are kept, each for as long as it lasts.
 pub const MAX_ENROLLERS: usize = 4096;
-/// A name that was given to a machine is not given to another for so long, which is longer than the first takes to
-/// register.
+/// Time for which a name that was given to a machine is not given to another: longer than the first takes to register.
 pub const NAME_KEPT_FOR: Duration = Duration::from_secs(30);
-/// Names that are kept so.
+/// Number of names that are kept in this way.
 pub const MAX_ENROLLED_NAMES: usize = 4096;
-/// Envs of one node.
+/// Number of envs of one node.
 pub const MAX_ENVS: usize = 4096;
-/// Bytes of the address under which a node is reached.
+/// Bytes of the address at which a node is reached.
 pub const MAX_ADDRESS_BYTES: usize = 256;
 
 const _: () = assert!(
@@ -116,6 +118,6 @@ const _: () = assert!(
 const _: () = assert!(MAX_OWNER_POOLS * 8 <= MAX_POOLS, "one owner leaves pools for others");
 const _: () =
     assert!((MAX_SESSION_LANES as usize).is_multiple_of(BLOCK_LANES), "sessions are cut between blocks");
-/// Bytes that one connection may have from the coordinator without having said that they came: recordings that it reads
-/// are sent no further ahead.
+/// Bytes that the coordinator may have sent on one connection without an acknowledgement: it sends the recordings that
+/// a peer reads no further ahead.
 pub(crate) const MAX_UNACKNOWLEDGED_BYTES: u64 = 8 << 20;

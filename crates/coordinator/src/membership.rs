@@ -1,4 +1,4 @@
-//! Which nodes there are and how each of them stands.
+//! The nodes of the cluster and the state of each.
 //!
 //! ```text
 //! (unknown) -> alive <-> suspect -> lost -> (forgotten)      by silence; each heartbeat makes it alive again
@@ -25,9 +25,9 @@ use crate::limits::{
     ASK_PORT_EVERY, DOUBT_AFTER, FORGET_AFTER, LOST_AFTER, MAX_ADDRESS_BYTES, MAX_ENVS, MAX_NODE_LANES,
     MAX_NODE_SESSIONS, MAX_NODES, MISLED_FOR, RETRY_AFTER, SUSPECT_AFTER,
 };
-use crate::{LinkId, PortAsked};
+use crate::{LinkId, PortQuestion};
 
-/// One node.
+/// A node, as the coordinator knows it.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) name: Arc<str>,
@@ -38,19 +38,19 @@ pub(crate) struct Member {
     pub(crate) envs: BTreeMap<String, u64>,
     pub(crate) load: NodeLoad,
     pub(crate) draining: bool,
-    /// It is to be told that it need not drain any more.
+    /// Whether to tell it that it need not drain any more.
     pub(crate) undrain: bool,
-    /// What it says keeps it from taking sessions.
+    /// The trouble that keeps it from taking sessions, as it reports it.
     pub(crate) unfit: Option<Unfit>,
     pub(crate) unreached: Unreached,
-    /// The sessions it has told of and that are not over.
+    /// The sessions that it has reported and that are not over.
     pub(crate) view: ReportView,
-    /// It has told of all of its sessions: until then it is not known how much room it has.
+    /// Whether it has reported all of its sessions: until then its free room is not known.
     complete: bool,
-    /// Lanes of those among them that nobody here wants.
+    /// Lanes of its reported sessions that nobody wants.
     pub(crate) stray_lanes: u32,
-    /// There were none when so many placements had been removed: only one that is removed then, or something new that
-    /// the node tells, can be one.
+    /// The number of removed placements at which it had no such sessions. Only a placement that is removed after that,
+    /// or a new report of the node, can make one.
     pub(crate) strayless: Option<u64>,
     link: Option<LinkId>,
     boot: u64,
@@ -58,14 +58,15 @@ pub(crate) struct Member {
     labels: BTreeMap<String, String>,
     program: String,
     heard: Duration,
-    /// Of its link.
+    /// Number of the last heartbeat on its link.
     last_heartbeat: u64,
     lost: bool,
-    /// When its host was asked last whether its port is closed.
+    /// The time at which its host was last asked whether its port is closed.
     port_asked: Option<Duration>,
-    /// It is lost because its host says that its port is closed.
+    /// Whether it is lost because its host says that its port is closed.
     closed: bool,
-    /// When its host said so last of a process that lives all the same: what the node advertises is not where it listens.
+    /// The time at which its host last said so although the process lives: the node does not listen at the address that
+    /// it advertises.
     misled: Option<Duration>,
 }
 
@@ -74,33 +75,33 @@ pub(crate) struct Member {
 pub(crate) struct Membership {
     members: BTreeMap<Arc<str>, Member>,
     links: BTreeMap<LinkId, Arc<str>>,
-    /// Names or addresses are others than those that were kept last.
+    /// Whether names or addresses have changed since they were last saved.
     changed: bool,
 }
 
-/// A node has registered.
+/// The registration of a node.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Arrival {
     pub(crate) name: Arc<str>,
-    /// It is another boot than before: what ran there is gone.
+    /// Whether it is another boot than before: its earlier sessions are gone.
     pub(crate) restarted: bool,
     /// A connection that it no longer uses.
     pub(crate) replaced: Option<LinkId>,
 }
 
-/// A node was heard of.
+/// A heartbeat that was taken in.
 #[derive(Debug)]
 pub(crate) struct Beat<'a> {
     pub(crate) member: &'a mut Member,
-    /// A later heartbeat was heard before: this one tells nothing new.
+    /// Whether a later heartbeat was heard before: this one tells nothing new.
     pub(crate) outdated: bool,
-    /// Its changes of sessions were taken in; else they are known, or do not join what is known.
+    /// Whether its changes of sessions were taken in; if not, they are known or do not follow the known version.
     pub(crate) changed: bool,
-    /// It was taken for lost.
+    /// Whether the node was taken for lost before.
     pub(crate) returned: bool,
 }
 
-/// Time has passed for a node.
+/// The change of a node's state with time.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Lost(Arc<str>),
@@ -120,12 +121,12 @@ impl Member {
         }
     }
 
-    /// The connection through which it takes new sessions, if it does.
+    /// Returns the connection through which it takes new sessions, if it does.
     pub(crate) fn takes_sessions(&self, now: Duration) -> Option<LinkId> {
         self.link.filter(|_| self.complete && self.state(now) == NodeState::Alive)
     }
 
-    /// Whether it has told of all sessions that it has.
+    /// Returns whether it has reported all of its sessions.
     pub(crate) const fn is_complete(&self) -> bool {
         self.complete
     }
@@ -138,7 +139,7 @@ impl Member {
         self.lost
     }
 
-    /// Takes in whether it says that it drains: it may have been told so by an earlier coordinator, or by itself. One
+    /// Takes in whether it says that it drains: an earlier coordinator, or the node itself, may have begun that. A node
     /// that is told to go on drains until it says that it does not.
     const fn take_draining(&mut self, draining: bool) {
         if draining {
@@ -168,7 +169,7 @@ impl Member {
         }
     }
 
-    /// Whether its host has said a short time ago that nobody listens at its port, though it lives.
+    /// Returns whether its host said a short time ago that nobody listens at its port, although it lives.
     pub(crate) fn is_misled(&self, now: Duration) -> bool {
         self.misled.is_some_and(|at| now.saturating_sub(at) <= MISLED_FOR)
     }
@@ -212,12 +213,11 @@ impl Member {
 impl Membership {
     /// Takes a node in, or takes it in again.
     ///
-    /// Another boot at the same address has taken the place of the one before, however short a time ago that was heard
-    /// of: no two processes have one port.
+    /// Another boot at the same address has taken the place of the earlier one, even if the earlier one was heard of a
+    /// short time ago: no two processes have one port.
     ///
-    /// # Errors
-    /// If what it says is out of bounds, its name is in use by another boot that is alive elsewhere, or there are too
-    /// many nodes; nothing has changed then.
+    /// # Errors If a field is out of bounds, the name is in use by another boot that is alive elsewhere, or there are
+    /// too many nodes; nothing has changed then.
     pub(crate) fn register(
         &mut self,
         now: Duration,
@@ -239,7 +239,7 @@ impl Membership {
             }
         } else if self.members.len() >= MAX_NODES {
             return Err(Refusal::busy(
-                format!("{MAX_NODES} nodes are registered, which is as many as are taken"),
+                format!("{MAX_NODES} nodes are registered, which is as many as are accepted"),
                 RETRY_AFTER.as_millis() as u64,
             ));
         }
@@ -315,43 +315,44 @@ impl Membership {
         Ok(Beat { member, outdated, changed, returned })
     }
 
-    /// A connection ended. Its node keeps its standing until it is silent for too long; it is named.
+    /// Handles the end of a connection and returns the name of its node. The node keeps its state until it is silent
+    /// for too long.
     pub(crate) fn link_lost(&mut self, link: LinkId) -> Option<Arc<str>> {
         let name = self.links.remove(&link)?;
         self.members.get_mut(&name)?.link = None;
         Some(name)
     }
 
-    /// A connection is ended because its node is not believed any more: it is lost, whenever it was heard of. It is
-    /// named.
+    /// Handles a connection that is ended because its node is not believed any more, and returns the name of the node,
+    /// which is lost at once.
     pub(crate) fn link_refused(&mut self, link: LinkId) -> Option<Arc<str>> {
         let name = self.link_lost(link)?;
         self.members.get_mut(&name)?.lost = true;
         Some(name)
     }
 
-    /// Somebody doubts that a node's process lives: what its host is to be asked, and where. `None` if that was asked a
-    /// short time ago, or the node is lost anyway.
-    pub(crate) fn doubt(&mut self, now: Duration, name: &str) -> Option<(String, PortAsked)> {
+    /// Returns the question to a node's host, and its address, when somebody doubts that the node's process lives.
+    /// `None` if that was asked a short time ago, or the node is lost anyway.
+    pub(crate) fn doubt(&mut self, now: Duration, name: &str) -> Option<(String, PortQuestion)> {
         let member = self.members.get_mut(name).filter(|member| !member.lost)?;
         if member.port_asked.is_some_and(|at| now < at + ASK_PORT_EVERY) {
             return None;
         }
         member.port_asked = Some(now);
-        let asked = PortAsked { node: Arc::clone(&member.name), boot: Some(member.boot), at: now };
+        let asked = PortQuestion { node: Arc::clone(&member.name), boot: Some(member.boot), at: now };
         Some((member.address.clone(), asked))
     }
 
-    /// Nodes that are silent for longer than a heartbeat takes, and not lost.
+    /// Returns the nodes that have been silent for longer than a heartbeat takes and are not lost.
     pub(crate) fn doubtful(&self, now: Duration) -> Vec<Arc<str>> {
         let silent = |member: &&Member| !member.lost && member.silence(now) >= DOUBT_AFTER;
         self.members.values().filter(silent).map(|member| Arc::clone(&member.name)).collect()
     }
 
-    /// A node's host says that nobody listens at the node's port: whether the node is lost by that, and the connection
-    /// that it no longer uses. What was heard of it since it was asked counts for more; and of a process that has shown
-    /// that it lives all the same, only that its connection has ended.
-    pub(crate) fn port_closed(&mut self, asked: &PortAsked) -> Option<Option<LinkId>> {
+    /// Takes in the answer of a node's host that nobody listens at the node's port. Returns `Some` if the node is lost
+    /// by that, with the connection that it no longer uses. Anything heard of the node since the question counts for
+    /// more. For a process that has shown that it lives all the same, only its connection has ended.
+    pub(crate) fn port_closed(&mut self, asked: &PortQuestion) -> Option<Option<LinkId>> {
         let member = self.members.get_mut(&*asked.node)?;
         if member.lost || asked.boot != Some(member.boot) || member.heard > asked.at {
             return None;
@@ -368,12 +369,12 @@ impl Membership {
         Some(link)
     }
 
-    /// The node that speaks on that connection.
+    /// Returns the node that speaks on that connection.
     pub(crate) fn on_link(&self, link: LinkId) -> Option<Arc<str>> {
         self.links.get(&link).cloned()
     }
 
-    /// Time has passed: who is lost, and who is forgotten now.
+    /// Returns the nodes that are lost or forgotten now, with the passage of time.
     pub(crate) fn tick(&mut self, now: Duration) -> Vec<Change> {
         let mut changes = Vec::new();
         for member in self.members.values_mut() {
@@ -402,7 +403,7 @@ impl Membership {
         }
     }
 
-    /// Whether names or addresses are others than when this was asked last.
+    /// Returns whether names or addresses have changed since this was asked last.
     pub(crate) const fn take_changed(&mut self) -> bool {
         std::mem::replace(&mut self.changed, false)
     }
@@ -415,12 +416,12 @@ impl Membership {
         self.members.get_mut(name)
     }
 
-    /// By name.
+    /// Returns the nodes by name.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Member> {
         self.members.values()
     }
 
-    /// A connection that registers under another name than before no longer speaks for the old one.
+    /// Ends the earlier registration of a connection that registers under another name.
     fn drop_other_name(&mut self, link: LinkId, name: &str) {
         if self.links.get(&link).is_some_and(|old| &**old != name) {
             self.link_lost(link);
@@ -560,7 +561,7 @@ mod tests {
         assert_eq!(members.port_closed(&asked), None, "it was heard of since");
         let (_, asked) = members.doubt(at(400), "a").unwrap();
         assert_eq!(
-            members.port_closed(&PortAsked { boot: Some(6), ..asked.clone() }),
+            members.port_closed(&PortQuestion { boot: Some(6), ..asked.clone() }),
             None,
             "an earlier boot"
         );

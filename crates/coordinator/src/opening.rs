@@ -1,4 +1,4 @@
-//! Pools open: lanes are placed, nodes are asked, and asked elsewhere when they cannot.
+//! Opening pools: lanes are placed, nodes are asked, and other nodes are asked when they cannot.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::pool::{Pool, Session, SessionState, Stage};
 use crate::{Action, Asker, CallFailure, Cluster, Reply, Ticket};
 
 impl Cluster {
-    /// Opens a pool, or says again what came of it.
+    /// Opens a pool, or repeats the earlier answer.
     pub(crate) fn open_pool(
         &mut self,
         now: Duration,
@@ -45,7 +45,7 @@ impl Cluster {
         }
     }
 
-    /// The pool is known: its asker waits with the others, or has the same answer again.
+    /// Handles a repeated request for a known pool: it waits with the others, or gets the same answer again.
     fn open_again(
         &mut self,
         ticket: Ticket,
@@ -75,8 +75,8 @@ impl Cluster {
         Ok(Known::Yes)
     }
 
-    /// An earlier coordinator opened the pool and the answer is gone with it. If nobody ever got it, the pool is
-    /// placed anew; else its lanes are stepped by who has the grants.
+    /// Handles a repeated request for a pool that an earlier coordinator opened, whose answer is gone with it. If
+    /// nobody ever got the answer, the pool is placed anew; else the holder of the grants steps its lanes.
     fn open_adopted_again(&mut self, id: RunId, out: &mut Actions) -> Result<Known, Refusal> {
         let Some(pool) = self.pools.get(&id) else { return Ok(Known::No) };
         let idle = |s: &Session| s.is_over() || s.attached == Some(false) && s.done.steps == 0;
@@ -121,24 +121,24 @@ impl Cluster {
         Ok(())
     }
 
-    /// Refuses another pool when there are as many as are taken, whoever's they are.
+    /// Refuses another pool when there are as many as are accepted, of all owners together.
     pub(crate) fn takes_pools(&self) -> Result<(), Refusal> {
         if self.pools.live() >= MAX_POOLS {
-            let message = format!("{MAX_POOLS} pools are open, which is as many as are taken");
+            let message = format!("{MAX_POOLS} pools are open, which is as many as are accepted");
             return Err(Refusal::busy(message, RETRY_AFTER.as_millis() as u64));
         }
         Ok(())
     }
 
-    /// Nodes for the lanes, all with the same dynamics; of several, those with most room. Those that come last only if
-    /// the others have no room.
+    /// Chooses nodes for the lanes, all with the same dynamics; among several dynamics, those with most room. Nodes
+    /// that come last are used only if the others have no room.
     fn choose(&self, now: Duration, owner: &str, request: &OpenPool) -> Result<(u64, Vec<Share>), Refusal> {
         let laid = [Fitness::Fit, Fitness::Last].into_iter();
         let laid = laid.filter_map(|least| self.lay(now, owner, request, least)).next();
         laid.ok_or_else(|| self.no_room(now, owner, request))
     }
 
-    /// The same of nodes that are at least so fit.
+    /// Lays the lanes over nodes of at least that fitness.
     fn lay(
         &self,
         now: Duration,
@@ -162,7 +162,7 @@ impl Cluster {
         best.map(|(_, dynamics, shares)| (dynamics, shares))
     }
 
-    /// Nodes that are not lost and have env and labels, with the env's dynamics hash.
+    /// Returns the nodes that are not lost and have the env and the labels, with the env's dynamics hash.
     pub(crate) fn suitable<'a>(&'a self, request: &'a OpenPool) -> impl Iterator<Item = (&'a Member, u64)> {
         let labelled = self.members.iter().filter(|m| !m.is_lost() && m.has_labels(&request.labels));
         labelled.filter_map(|member| Some((member, *member.envs.get(&request.settings.env)?)))
@@ -173,7 +173,8 @@ impl Cluster {
         member.capacity.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX))
     }
 
-    /// Why lanes could not be placed: whether they can be later, and else what is wrong with the request.
+    /// Returns the refusal of lanes that could not be placed: whether they can be later, and else what is wrong with
+    /// the request.
     fn no_room(&self, now: Duration, owner: &str, request: &OpenPool) -> Refusal {
         let retry = RETRY_AFTER.as_millis() as u64;
         if let Some(refusal) = self.settles(now) {
@@ -255,7 +256,7 @@ impl Cluster {
         }
     }
 
-    /// A node has answered whether it opened a session.
+    /// Takes in a node's answer to the request to open a session.
     pub(crate) fn opened(
         &mut self,
         now: Duration,
@@ -288,7 +289,7 @@ impl Cluster {
         }
     }
 
-    /// The answer is for a placement that is not wanted any more.
+    /// Handles an answer for a placement that is not wanted any more.
     fn opened_late(
         &mut self,
         key: &Key,
@@ -303,7 +304,7 @@ impl Cluster {
         }
     }
 
-    /// A node has opened a session of an opening pool.
+    /// Notes that a node has opened a session of an opening pool.
     fn accept(&mut self, key: &Key, opened: SessionOpened, out: &mut Actions) {
         let Some(pool) = self.pools.get_mut(&key.0.pool) else { return };
         let Some(asked) = pool.asked.as_mut() else { return };
@@ -331,7 +332,7 @@ impl Cluster {
         session.is_some_and(|session| session.is_over())
     }
 
-    /// The session was over before its node's answer came, and the answer was lost: it had been open.
+    /// Handles a session that was over before its node's answer came, while the answer was lost: it had been open.
     fn settle_ended(&mut self, key: &Key, failure: CallFailure, out: &mut Actions) {
         let Some(pool) = self.pools.get_mut(&key.0.pool) else { return };
         if pool.asked.as_ref().is_some_and(|asked| asked.spec.is_some()) {
@@ -347,7 +348,7 @@ impl Cluster {
         self.roll_back(key.0.pool, &refusal, out);
     }
 
-    /// A node would not open a session: what cannot work elsewhere either refuses the pool.
+    /// Handles a node's refusal to open a session. A reason that holds elsewhere too refuses the pool.
     fn open_refused(
         &mut self,
         now: Duration,
@@ -397,7 +398,7 @@ impl Cluster {
         }
     }
 
-    /// The emptiest of the fittest nodes that were not tried and have room for lanes of the pool.
+    /// Returns the emptiest of the fittest nodes that were not tried and have room for lanes of the pool.
     pub(crate) fn another_for(
         &self,
         now: Duration,
@@ -410,7 +411,7 @@ impl Cluster {
         self.another(now, Wanted { owner, open, dynamics: pool.dynamics()? }, lanes, tried)
     }
 
-    /// The emptiest of the fittest nodes that were not tried and have room for lanes that are wanted so.
+    /// Returns the emptiest of the fittest nodes that were not tried and have room for the lanes that are wanted.
     pub(crate) fn another(
         &self,
         now: Duration,
@@ -432,20 +433,20 @@ impl Cluster {
         emptiest.map(|(member, _)| Arc::clone(&member.name))
     }
 
-    /// Refuses a pool that was opening: what was opened of it is closed.
+    /// Refuses a pool that was opening, and closes the sessions of it that were opened.
     fn roll_back(&mut self, id: RunId, refusal: &Refusal, out: &mut Actions) {
         for ticket in self.drop_pool(id, out) {
             out.refuse(ticket, refusal.clone());
         }
     }
 
-    /// Takes a pool's name from an owner whose it was not: what it has of it is closed.
+    /// Takes a pool's name from an owner that it does not belong to, and closes the sessions that are open under it.
     pub(crate) fn take_back(&mut self, id: RunId, refusal: &Refusal, out: &mut Actions) {
         self.stop_replacing(id, refusal, out);
         self.roll_back(id, refusal, out);
     }
 
-    /// Forgets a pool and closes what is placed of it; who waits for it is returned.
+    /// Forgets a pool, closes its placements, and returns the requests that wait for it.
     fn drop_pool(&mut self, id: RunId, out: &mut Actions) -> Vec<Ticket> {
         let Some(pool) = self.pools.remove(&id) else { return Vec::new() };
         for (&index, session) in &pool.sessions {
@@ -457,7 +458,7 @@ impl Cluster {
         pool.waiters
     }
 
-    /// Gives each of them the pool's grants.
+    /// Answers each of the requests with the pool's grants.
     pub(crate) fn answer_granted(&self, id: RunId, tickets: Vec<Ticket>, out: &mut Actions) {
         let granted = self.pools.get(&id).and_then(Pool::granted);
         for ticket in tickets {
@@ -474,13 +475,13 @@ enum Known {
     No,
 }
 
-/// Lanes as they are wanted.
+/// The lanes that are wanted.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     pub(crate) owner: &'a str,
-    /// How their pool is opened.
+    /// The request with which their pool is opened.
     pub(crate) open: &'a OpenPool,
-    /// Of their env.
+    /// Dynamics hash of their env.
     pub(crate) dynamics: u64,
 }
 

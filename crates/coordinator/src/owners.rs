@@ -1,4 +1,4 @@
-//! For whom pools are kept, and whether those may still go by what they showed.
+//! Owners of pools, and the check whether their tokens and certificates still hold.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,22 +8,23 @@ use rollhouse_wire::{
     Connection, Credential, IdentityError, PeerCertificate, TokenRefused, TokenStore, Tokens,
 };
 
-/// What owners of pools have shown, looked at again for as long as they have pools, connected or not.
+/// The tokens and certificates that owners of pools have shown. They are checked again for as long as the owners have
+/// pools, connected or not.
 ///
 /// An owner is never refused for being unknown: a coordinator that has lost its tokens, or has just started and has not
 /// met the holder of a certificate yet, ends nobody's lanes for that.
 #[derive(Debug)]
 pub(crate) struct Owners {
     tokens: Arc<TokenStore>,
-    known: BTreeMap<Arc<str>, Shown>,
+    known: BTreeMap<Arc<str>, OwnerCredential>,
 }
 
-/// What an owner has shown and was believed.
+/// The credential by which an owner was believed.
 #[derive(Debug)]
-enum Shown {
-    /// The token of that id.
+enum OwnerCredential {
+    /// The token whose id is in the owner's name.
     Token,
-    /// One of these: several while the holder's own is being replaced.
+    /// One of these certificates: there are several while the holder's own is being replaced.
     Certificates(Vec<PeerCertificate>),
 }
 
@@ -32,11 +33,13 @@ impl Owners {
         Self { tokens, known: BTreeMap::new() }
     }
 
-    /// Somebody asks for lanes who was admitted. What tokens' holders have shown is in their names.
+    /// Notes the certificate of an owner that asks for lanes and was admitted. Holders of tokens need no note, because
+    /// the token's id is in their name.
     pub(crate) fn asks(&mut self, owner: &str, certificate: Option<PeerCertificate>) {
         let Some(certificate) = certificate.filter(|_| token_of(owner).is_none()) else { return };
-        let known = self.known.entry(owner.into()).or_insert_with(|| Shown::Certificates(Vec::new()));
-        if let Shown::Certificates(shown) = known
+        let known =
+            self.known.entry(owner.into()).or_insert_with(|| OwnerCredential::Certificates(Vec::new()));
+        if let OwnerCredential::Certificates(shown) = known
             && !shown.iter().any(|other| other.is(&certificate))
         {
             if shown.len() >= MAX_CERTIFICATES {
@@ -46,7 +49,8 @@ impl Owners {
         }
     }
 
-    /// Those of the owners whose time is over, and why; others than these are forgotten.
+    /// Returns the owners whose credentials no longer hold, with the reason. All owners that are not named are
+    /// forgotten.
     pub(crate) fn refused(&mut self, owners: BTreeSet<Arc<str>>, now: SystemTime) -> Vec<(Arc<str>, String)> {
         self.known.retain(|owner, _| owners.contains(owner));
         let tokens = self.tokens.now();
@@ -55,13 +59,13 @@ impl Owners {
             let why = match (token_of(&owner), self.known.get_mut(&owner)) {
                 (Some(id), known) => match tokens.holds(id, now) {
                     Ok(()) if known.is_none() => {
-                        self.known.insert(owner, Shown::Token);
+                        self.known.insert(owner, OwnerCredential::Token);
                         continue;
                     }
                     Err(why) if known.is_some() || why != TokenRefused::NotValid => why.to_string(),
                     Ok(()) | Err(_) => continue,
                 },
-                (None, Some(Shown::Certificates(shown))) => match believed(shown, now) {
+                (None, Some(OwnerCredential::Certificates(shown))) => match believed(shown, now) {
                     Ok(()) => continue,
                     Err(why) => why.to_string(),
                 },
@@ -74,22 +78,21 @@ impl Owners {
     }
 }
 
-/// Forgets what is not believed any more.
+/// Forgets the certificates that are not believed any more.
 ///
-/// # Errors
-/// If that was all.
+/// # Errors If none is left.
 fn believed(shown: &mut Vec<PeerCertificate>, now: SystemTime) -> Result<(), IdentityError> {
     let mut last = IdentityError::Missing;
     shown.retain(|certificate| certificate.certify(now).map_err(|why| last = why).is_ok());
     if shown.is_empty() { Err(last) } else { Ok(()) }
 }
 
-/// The id of the token by which an owner is known.
+/// Returns the id of the token by which an owner is known.
 fn token_of(owner: &str) -> Option<&str> {
     owner.split_once(':').map(|(_, id)| id)
 }
 
-/// Why a connection is not to go on; `None` while what its peer showed holds.
+/// Returns the reason why a connection is to end; `None` while the credential that its peer showed holds.
 pub(crate) fn refusal(connection: &Connection, tokens: &Tokens, now: SystemTime) -> Option<String> {
     match &connection.peer().credential {
         Credential::Token(id) => tokens.holds(id, now).err().map(|why| why.to_string()),
@@ -98,5 +101,5 @@ pub(crate) fn refusal(connection: &Connection, tokens: &Tokens, now: SystemTime)
     }
 }
 
-/// Certificates of one owner that are remembered: the newest.
+/// Number of certificates of one owner that are remembered: the newest.
 const MAX_CERTIFICATES: usize = 4;

@@ -1,4 +1,4 @@
-//! Where lanes go: a pool's lanes are laid over nodes and cut into sessions.
+//! The layout of a pool's lanes: they are laid over nodes and cut into sessions.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::limits::MAX_SESSION_LANES;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Room {
     pub(crate) node: Arc<str>,
-    /// Lanes it could take now.
+    /// Number of lanes that it could take now.
     pub(crate) free: u32,
 }
 
-/// Lanes that go to one node; those of one session once they are cut.
+/// Lanes that go to one node; after the cut, those of one session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(crate) node: Arc<str>,
@@ -24,8 +24,8 @@ pub(crate) struct Share {
 
 /// Lays `lanes` over the nodes and cuts them into sessions; `None` if there is no room for all.
 ///
-/// The order of the sessions is the order of the pool's lanes. What fits one session stays one when it is packed
-/// and one node has room.
+/// The order of the sessions is the order of the pool's lanes. Lanes that fit in one session stay one session when they
+/// are packed and one node has room.
 pub(crate) fn place(mut rooms: Vec<Room>, lanes: u32, spread: Spread) -> Option<Vec<Share>> {
     rooms.retain(|room| room.free > 0);
     let shares = match spread {
@@ -36,13 +36,13 @@ pub(crate) fn place(mut rooms: Vec<Room>, lanes: u32, spread: Spread) -> Option<
     Some(shares.into_iter().flat_map(cut).collect())
 }
 
-/// One session, on the emptiest node.
+/// Lays all lanes as one session on the emptiest node.
 fn single(rooms: Vec<Room>, lanes: u32) -> Option<Share> {
     let room = rooms.into_iter().max_by(|a, b| a.free.cmp(&b.free).then_with(|| b.node.cmp(&a.node)))?;
     (room.free >= lanes).then_some(Share { node: room.node, lanes })
 }
 
-/// The emptiest nodes first, which are the fewest that suffice.
+/// Lays lanes on the emptiest nodes first, which are the fewest that suffice.
 fn pack(mut rooms: Vec<Room>, lanes: u32) -> Option<Vec<Share>> {
     rooms.sort_by(|a, b| b.free.cmp(&a.free).then_with(|| a.node.cmp(&b.node)));
     let mut left = lanes;
@@ -58,7 +58,7 @@ fn pack(mut rooms: Vec<Room>, lanes: u32) -> Option<Vec<Share>> {
     (left == 0).then_some(shares)
 }
 
-/// Equal shares; what the fullest nodes cannot take is shared by the others.
+/// Lays equal shares on all nodes; the others take the lanes for which the fullest nodes have no room.
 fn even(mut rooms: Vec<Room>, lanes: u32) -> Option<Vec<Share>> {
     rooms.sort_by(|a, b| a.free.cmp(&b.free).then_with(|| a.node.cmp(&b.node)));
     let mut left = lanes;
@@ -74,7 +74,7 @@ fn even(mut rooms: Vec<Room>, lanes: u32) -> Option<Vec<Share>> {
     (left == 0).then_some(shares)
 }
 
-/// Sessions of about the same size, cut between blocks.
+/// Cuts a share into sessions of about the same size, between blocks.
 fn cut(share: Share) -> impl Iterator<Item = Share> {
     let Share { node, lanes } = share;
     let sessions = lanes.div_ceil(MAX_SESSION_LANES).max(1);

@@ -1,4 +1,4 @@
-//! Which placements of sessions may be alive on which node.
+//! The placements of sessions that may be alive, and their nodes.
 //!
 //! ```text
 //! (asked for) -> opening, wanted -> open, wanted -> unwanted -> (gone: the node said so, or it is another boot)
@@ -21,9 +21,9 @@ pub(crate) struct Placement {
     pub(crate) node: Arc<str>,
     pub(crate) lanes: u32,
     wanted: bool,
-    /// The node was asked to open it and has not answered.
+    /// Whether the node was asked to open it and has not answered.
     opening: bool,
-    /// The node was asked to close it and has not answered.
+    /// Whether the node was asked to close it and has not answered.
     closing: bool,
 }
 
@@ -43,12 +43,12 @@ struct OnNode {
 }
 
 impl Placements {
-    /// Adds one that the node is being asked for.
+    /// Adds a placement that the node is being asked for.
     pub(crate) fn ask(&mut self, key: Key, node: &Arc<str>, lanes: u32) {
         self.insert(key, node, lanes, true);
     }
 
-    /// Adds one that the node has told of.
+    /// Adds a placement that the node has reported.
     pub(crate) fn adopt(&mut self, key: Key, node: &Arc<str>, lanes: u32) {
         self.insert(key, node, lanes, false);
     }
@@ -65,12 +65,12 @@ impl Placements {
         self.all.get(key)
     }
 
-    /// Whether it is on that node; if so, whether it is wanted.
+    /// Returns whether the placement is wanted, if it is on that node.
     pub(crate) fn wanted_on(&self, key: &Key, node: &str) -> Option<bool> {
         self.all.get(key).filter(|p| &*p.node == node).map(|p| p.wanted)
     }
 
-    /// It has no more use: it is to be closed.
+    /// Marks the placement as unwanted: it is to be closed.
     pub(crate) fn unwant(&mut self, key: &Key) {
         let Some(placement) = self.all.get_mut(key) else { return };
         placement.wanted = false;
@@ -79,21 +79,21 @@ impl Placements {
         }
     }
 
-    /// The node has answered the request to open it, or never will.
+    /// Notes that the node has answered the request to open it, or never will.
     pub(crate) fn open_answered(&mut self, key: &Key) {
         if let Some(placement) = self.all.get_mut(key) {
             placement.opening = false;
         }
     }
 
-    /// The node has answered the request to close it, or never will.
+    /// Notes that the node has answered the request to close it, or never will.
     pub(crate) fn close_answered(&mut self, key: &Key) {
         if let Some(placement) = self.all.get_mut(key) {
             placement.closing = false;
         }
     }
 
-    /// It is gone from its node.
+    /// Removes the placement, which is gone from its node.
     pub(crate) fn remove(&mut self, key: &Key) -> Option<Placement> {
         let placement = self.all.remove(key)?;
         self.removed += 1;
@@ -108,12 +108,13 @@ impl Placements {
         Some(placement)
     }
 
-    /// How many were ever removed.
+    /// Returns how many placements were ever removed.
     pub(crate) const fn removed(&self) -> u64 {
         self.removed
     }
 
-    /// The unwanted ones of a node that nothing is being asked about; they count as being asked to close now.
+    /// Returns the unwanted placements of a node about which nothing is being asked, and marks them as being asked to
+    /// close.
     pub(crate) fn begin_closing(&mut self, node: &str) -> Vec<Key> {
         let Some(on) = self.by_node.get(node) else { return Vec::new() };
         let mut begun = Vec::new();
@@ -126,17 +127,17 @@ impl Placements {
         begun
     }
 
-    /// Lanes a node may be holding.
+    /// Returns how many lanes a node may be holding.
     pub(crate) fn lanes_on(&self, node: &str) -> u64 {
         self.by_node.get(node).map_or(0, |on| on.lanes)
     }
 
-    /// Whether it is on that node, wanted or not.
+    /// Returns whether the placement is on that node, wanted or not.
     pub(crate) fn is_on(&self, key: &Key, node: &str) -> bool {
         self.by_node.get(node).is_some_and(|on| on.keys.contains(key))
     }
 
-    /// The placements of a node.
+    /// Returns the placements of a node.
     pub(crate) fn on(&self, node: &str) -> Vec<Key> {
         self.by_node.get(node).map(|on| on.keys.iter().copied().collect()).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Pools and their sessions, as the coordinator sees them.
+//! Pools and their sessions, as the coordinator knows them.
 //!
 //! ```text
 //! (asked) -> opening -> open -> ended                    all of its sessions ended by themselves
@@ -28,36 +28,36 @@ use crate::placements::Key;
 use crate::remembered::Remembered;
 use crate::replacing::{Recipe, Replacing};
 
-/// What a trainer asked for.
+/// A pool of lanes for which a trainer asked.
 #[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) owner: Arc<str>,
     pub(crate) env: String,
     pub(crate) lanes: u32,
     pub(crate) stage: Stage,
-    /// `None` when it was adopted: its grants are known to its owner and its nodes only.
-    pub(crate) asked: Option<Asked>,
+    /// The request and its answer; `None` if the pool was adopted: then only its owner and its nodes know the grants.
+    pub(crate) asked: Option<PoolRequest>,
     pub(crate) sessions: BTreeMap<u32, Session>,
     /// Requests that wait for it to open or to close.
     pub(crate) waiters: Vec<Ticket>,
     pub(crate) failures: Vec<String>,
-    /// Ended sessions whose recordings may not be in the store yet.
+    /// Number of ended sessions whose recordings may not be in the store yet.
     pub(crate) unshipped: u32,
-    /// Sessions were placed anew by an earlier coordinator: where what they recorded before is, nobody knows here.
+    /// Whether an earlier coordinator placed sessions anew: then nobody here knows where their earlier recordings are.
     pub(crate) unknown_past: bool,
-    /// How sessions that get another place are opened, once their owner has said so.
+    /// The way to open sessions that get another place, once their owner has said it.
     pub(crate) recipe: Option<Recipe>,
-    /// Least lease of the nodes that opened such sessions last.
+    /// The shortest lease of the nodes that opened such sessions last.
     pub(crate) lease_ms: u64,
-    /// What earlier placements of sessions had done.
+    /// The steps and episodes of earlier placements, by the session's index.
     pub(crate) before: BTreeMap<u32, SessionCounts>,
 }
 
-/// How it was asked for, and what was answered.
+/// The request for a pool, and the answer's facts.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PoolRequest {
     pub(crate) request: OpenPool,
-    /// All of its nodes have the env with this dynamics hash.
+    /// Dynamics hash of the env on all of its nodes.
     pub(crate) dynamics: u64,
     pub(crate) spec: Option<EnvSpec>,
     pub(crate) lease_ms: u64,
@@ -67,9 +67,9 @@ pub(crate) struct Asked {
 pub(crate) enum Stage {
     /// Nodes were asked for its sessions and have not all answered.
     Opening,
-    /// Its owner has the grants, or was on the way to them when it was adopted.
+    /// Its owner has the grants, or was about to get them when the pool was adopted.
     Open,
-    /// It was closed then, and nodes have not all said so.
+    /// It was closed at that time, and not all nodes have confirmed it.
     Closing { since: Duration },
     /// Nothing of it runs.
     Ended { closed: bool },
@@ -82,23 +82,23 @@ pub(crate) struct Session {
     pub(crate) lanes: u32,
     pub(crate) incarnation: Incarnation,
     pub(crate) secret: Secret,
-    /// It took the place of an earlier placement.
+    /// Whether it took the place of an earlier placement.
     pub(crate) replaces: bool,
-    /// Whether that is the secret: an earlier coordinator's placements are known without.
+    /// Whether `secret` is known: it is not for placements of an earlier coordinator.
     pub(crate) has_secret: bool,
     pub(crate) node: Arc<str>,
     pub(crate) address: String,
     /// Path of the node's attach socket, if it has one.
     pub(crate) attach: Option<String>,
-    /// The node has said that it is open.
+    /// Whether the node has said that it is open.
     pub(crate) opened: bool,
-    /// Nodes it was tried on.
+    /// Nodes on which it was tried.
     pub(crate) tried: Vec<Arc<str>>,
     pub(crate) state: SessionState,
     pub(crate) attached: Option<bool>,
     pub(crate) transport: Option<String>,
     pub(crate) done: SessionCounts,
-    /// While it is being opened in place of an earlier placement.
+    /// The replacement under way, while it is being opened in place of an earlier placement.
     pub(crate) replacing: Option<Replacing>,
 }
 
@@ -113,7 +113,7 @@ pub(crate) enum SessionState {
 }
 
 impl Session {
-    /// One that an earlier coordinator placed on that node, which has told of it.
+    /// Makes a session that an earlier coordinator placed on that node, which has reported it.
     pub(crate) fn adopted(report: &SessionReport, member: Option<&Member>, node: &Arc<str>) -> Self {
         Self {
             first_lane: report.first_lane,
@@ -164,19 +164,19 @@ impl Session {
 }
 
 impl Pool {
-    /// A pool whose sessions are about to be asked for.
+    /// Makes a pool whose sessions are about to be asked for.
     pub(crate) fn opening(owner: &str, request: OpenPool, dynamics: u64, waiter: Ticket) -> Self {
         let pool = Self::open(owner, &request.settings.env, request.lanes);
-        let asked = Some(Asked { request, dynamics, spec: None, lease_ms: 0 });
+        let asked = Some(PoolRequest { request, dynamics, spec: None, lease_ms: 0 });
         Self { stage: Stage::Opening, asked, waiters: vec![waiter], ..pool }
     }
 
-    /// A pool that a node has told of.
+    /// Makes a pool that a node has reported.
     pub(crate) fn adopted(report: &SessionReport) -> Self {
         Self::open(&report.owner, &report.env, report.pool_lanes)
     }
 
-    /// A pool of which its owner tells, and no node has.
+    /// Makes a pool that its owner has named and no node has reported.
     pub(crate) fn told_of(owner: &str, open: &OpenPool) -> Self {
         Self::open(owner, &open.settings.env, open.lanes)
     }
@@ -199,24 +199,24 @@ impl Pool {
         }
     }
 
-    /// How it was asked for, as far as that is known.
+    /// Returns the request with which it was opened, as far as that is known.
     pub(crate) fn opened_as(&self) -> Option<&OpenPool> {
         let asked = self.asked.as_ref().map(|asked| &asked.request);
         asked.or_else(|| self.recipe.as_ref().map(|recipe| &recipe.open))
     }
 
-    /// The dynamics hash that its nodes' env has, as far as that is known.
+    /// Returns the dynamics hash of its env, as far as that is known.
     pub(crate) fn dynamics(&self) -> Option<u64> {
         let asked = self.asked.as_ref().map(|asked| asked.dynamics);
         asked.or_else(|| self.recipe.as_ref().map(|recipe| recipe.dynamics))
     }
 
-    /// Whether anything of it may run, or may be about to.
+    /// Returns whether any session of it may run, or may be about to.
     pub(crate) const fn is_live(&self) -> bool {
         !matches!(self.stage, Stage::Ended { .. })
     }
 
-    /// Whether its nodes choose the actions. Of an adopted pool its sessions say so.
+    /// Returns whether its nodes choose the actions. For an adopted pool its sessions tell.
     pub(crate) fn plays_by_itself(&self) -> bool {
         match self.opened_as() {
             Some(open) => open.settings.collect.is_some(),
@@ -224,24 +224,24 @@ impl Pool {
         }
     }
 
-    /// Its sessions that are not over and that nobody has asked to close.
+    /// Returns its sessions that are not over and that nobody has asked to close.
     fn kept(&self) -> impl Iterator<Item = &Session> {
         let kept = matches!(self.stage, Stage::Opening | Stage::Open);
         self.sessions.values().filter(move |session| kept && !session.is_over())
     }
 
-    /// The session, if that is its current placement.
+    /// Returns the session, if that is its current placement.
     pub(crate) fn current(&mut self, key: &Key) -> Option<&mut Session> {
         self.sessions.get_mut(&key.0.index).filter(|s| s.incarnation == key.1)
     }
 
-    /// Current placements of the sessions that are not over.
+    /// Returns the current placements of the sessions that are not over.
     pub(crate) fn running(&self, pool: RunId) -> Vec<Key> {
         let running = self.sessions.iter().filter(|(_, s)| !s.is_over());
         running.map(|(&index, s)| (SessionId { pool, index }, s.incarnation)).collect()
     }
 
-    /// Whether every node has said that its session is open.
+    /// Returns whether every node has said that its session is open.
     pub(crate) fn all_opened(&self) -> bool {
         self.sessions.values().all(|s| s.opened)
     }
@@ -250,7 +250,7 @@ impl Pool {
         self.sessions.values().all(Session::is_over)
     }
 
-    /// Whether its ended sessions may have left recordings. Of an adopted pool that is not known.
+    /// Returns whether its ended sessions may have left recordings. For an adopted pool that is not known.
     pub(crate) fn is_recorded(&self) -> bool {
         self.opened_as().is_none_or(|open| open.settings.record != RecordRule::None)
     }
@@ -263,7 +263,7 @@ impl Pool {
         }
     }
 
-    /// What its node is asked for.
+    /// Makes the request to a node to open that session.
     pub(crate) fn open_request(&self, session: SessionId) -> Option<OpenSession> {
         let (open, placed) = (self.opened_as()?, self.sessions.get(&session.index)?);
         Some(OpenSession {
@@ -279,7 +279,7 @@ impl Pool {
         })
     }
 
-    /// The answer to who asked for it, once all of its sessions are open.
+    /// Returns the answer for the owner, once all sessions are open.
     pub(crate) fn granted(&self) -> Option<PoolOpened> {
         let asked = self.asked.as_ref()?;
         Some(PoolOpened {
@@ -289,7 +289,7 @@ impl Pool {
         })
     }
 
-    /// The right to step a session in its current placement.
+    /// Returns the right to step a session in its current placement.
     pub(crate) fn grant(&self, index: u32) -> Option<Grant> {
         let session = self.sessions.get(&index)?;
         let with_attach = self.sessions.len() <= MAX_SESSIONS_WITH_ATTACH;
@@ -339,9 +339,9 @@ impl Pool {
         }
     }
 
-    /// Whether what its ended sessions recorded is in the store; once it is closed, what all of them did. No as long as
-    /// that is not known: of lanes that no session here is known to have, of a session whose node is lost or that is being
-    /// placed anew, of placements before those that are known.
+    /// Returns whether the recordings of its ended sessions are in the store; once it is closed, those of all sessions.
+    /// Returns false as long as that is not known: for lanes that belong to no known session, for a session whose node
+    /// is lost or that is being placed anew, and for placements before those that are known.
     fn is_shipped(&self) -> bool {
         let heard = |session: &Session| session.state != SessionState::Lost && session.replacing.is_none();
         let heard = self.sessions.values().all(heard);
@@ -351,12 +351,12 @@ impl Pool {
         !self.is_recorded() || self.unshipped == 0 && known
     }
 
-    /// Whether its owner has closed it.
+    /// Returns whether its owner has closed it.
     const fn is_closed(&self) -> bool {
         matches!(self.stage, Stage::Closing { .. } | Stage::Ended { closed: true })
     }
 
-    /// Whether each of its lanes is in one of the sessions that are known.
+    /// Returns whether each of its lanes belongs to a known session.
     fn covers_lanes(&self) -> bool {
         let mut of: Vec<(u32, u32)> = self.sessions.values().map(|s| (s.first_lane, s.lanes)).collect();
         of.sort_unstable();
@@ -369,36 +369,37 @@ impl Pool {
 #[derive(Debug, Default)]
 pub(crate) struct Pools {
     all: BTreeMap<RunId, Pool>,
-    /// In the order of their ends.
+    /// Pools that ended, in the order of their ends.
     ended: Remembered<RunId>,
     /// Pools that their owners closed while nothing was known of them.
     closed_unseen: Remembered<(RunId, Arc<str>)>,
-    /// Counted when it is asked for, and then not before something changes: nothing does in a cluster at rest.
+    /// Counts of the running sessions, made when they are asked for and kept until something changes: in a cluster at
+    /// rest nothing does.
     running: OnceCell<Running>,
 }
 
-/// What an owner has in its pools that have not ended.
+/// The pools, sessions and lanes of an owner that have not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Holding {
-    /// Pools, those that are being closed included.
+    /// Number of pools, including those that are being closed.
     pub(crate) pools: usize,
-    /// Sessions that nobody has asked to close.
+    /// Number of sessions that nobody has asked to close.
     pub(crate) sessions: usize,
-    /// Their lanes, which count against the owner's quota.
+    /// Number of lanes of these sessions, which count against the owner's quota.
     pub(crate) lanes: u64,
 }
 
-/// The sessions that run in all pools together.
+/// Counts of the sessions that run in all pools together.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Running {
     pub(crate) sessions: u32,
     pub(crate) lanes: u32,
-    /// By what they are stepped, and how many of them.
+    /// Number of sessions by their transport.
     pub(crate) transports: BTreeMap<String, u32>,
 }
 
 impl Pools {
-    /// What runs, as of the last change.
+    /// Returns the counts of running sessions, as of the last change.
     pub(crate) fn running(&self) -> &Running {
         self.running.get_or_init(|| {
             let mut running = Running::default();
@@ -414,7 +415,7 @@ impl Pools {
         })
     }
 
-    /// The pools, to be changed.
+    /// Returns the pools, to be changed.
     fn all_mut(&mut self) -> &mut BTreeMap<RunId, Pool> {
         self.running.take();
         &mut self.all
@@ -432,13 +433,13 @@ impl Pools {
         self.all_mut().insert(id, pool);
     }
 
-    /// Takes one out.
+    /// Takes a pool out.
     pub(crate) fn remove(&mut self, id: &RunId) -> Option<Pool> {
         self.ended.remove(id);
         self.all_mut().remove(id)
     }
 
-    /// Those that have not ended.
+    /// Returns the number of pools that have not ended.
     pub(crate) fn live(&self) -> usize {
         self.all.len() - self.ended.len()
     }
@@ -447,7 +448,7 @@ impl Pools {
         self.all.iter()
     }
 
-    /// What an owner has. Takes a look at every pool.
+    /// Returns the holding of an owner. Looks at every pool.
     pub(crate) fn held_by(&self, owner: &str) -> Holding {
         let mut held = Holding::default();
         for pool in self.all.values().filter(|pool| &*pool.owner == owner && pool.is_live()) {
@@ -458,7 +459,7 @@ impl Pools {
         held
     }
 
-    /// An owner has closed a pool of which nothing is known: should it turn up, it is not to be taken in.
+    /// Notes that an owner has closed a pool of which nothing is known: if it turns up, it is not to be adopted.
     pub(crate) fn close_unseen(&mut self, id: RunId, owner: &str) {
         let owner: Arc<str> = owner.into();
         self.closed_unseen.insert((id, Arc::clone(&owner)), &owner, 1);
@@ -467,7 +468,7 @@ impl Pools {
         }
     }
 
-    /// Whether that owner has closed that pool before anything was known of it.
+    /// Returns whether that owner has closed that pool before anything was known of it.
     pub(crate) fn is_closed_unseen(&self, id: &RunId, owner: &str) -> bool {
         self.closed_unseen.contains(&(*id, owner.into()))
     }
@@ -481,7 +482,7 @@ impl Pools {
         }
     }
 
-    /// A pool that ended goes on.
+    /// Makes a pool that has ended live again.
     pub(crate) fn revive(&mut self, id: RunId) {
         self.running.take();
         let Some(pool) = self.all.get_mut(&id).filter(|pool| !pool.is_live()) else { return };
@@ -489,7 +490,7 @@ impl Pools {
         self.ended.remove(&id);
     }
 
-    /// A pool has ended: it is remembered for a while.
+    /// Ends a pool, which is remembered for a while.
     pub(crate) fn end(&mut self, id: RunId, closed: bool) {
         self.running.take();
         let Some(pool) = self.all.get_mut(&id).filter(|pool| pool.is_live()) else { return };

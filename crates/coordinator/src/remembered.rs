@@ -1,18 +1,18 @@
-//! What is remembered for owners beyond its use: a bounded number of things, shared fairly.
+//! A bounded memory that is shared fairly among owners.
 //!
-//! When there is no more room, the oldest of the owner who has most is forgotten: whatever one owner does, what others
-//! have is kept as long as it is no more than that owner's.
+//! When there is no more room, the oldest thing of the owner who has most is forgotten: whatever one owner does, the
+//! things of others are kept as long as they are no more than that owner's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Things by name, each of an owner and with a weight. How much is too much is the caller's to say, who then has things
+/// Things by name, each with an owner and a weight. The caller decides how much is too much, and then has things
 /// forgotten.
 #[derive(Debug)]
 pub(crate) struct Remembered<K> {
     all: BTreeMap<K, Item>,
     owners: BTreeMap<Arc<str>, Owned<K>>,
-    /// Numbers things in the order in which they came.
+    /// The number of the next thing, in the order in which things come.
     next: u64,
     weight: usize,
 }
@@ -31,7 +31,7 @@ struct Owned<K> {
 }
 
 impl<K: Ord + Clone> Remembered<K> {
-    /// Adds a thing as the newest; one that is there already stays as it is.
+    /// Adds a thing as the newest; a thing that is there already stays as it is.
     pub(crate) fn insert(&mut self, key: K, owner: &Arc<str>, weight: usize) {
         if self.all.contains_key(&key) {
             return;
@@ -86,7 +86,7 @@ impl<K: Ord + Clone> Remembered<K> {
         self.all.len()
     }
 
-    /// Of all things together.
+    /// Returns the weight of all things together.
     pub(crate) const fn weight(&self) -> usize {
         self.weight
     }

@@ -1,4 +1,4 @@
-//! Sessions get another place: their node is lost, has ended them, or is going away.
+//! Placing sessions anew: their node is lost, has ended them, or is going away.
 //!
 //! ```text
 //! running, lost, ended by its node --asked for by the owner--> opening elsewhere --> running, newer incarnation
@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Only the owner asks, and from the grant on it steps the new placement only: no lane has two owners. The older
-//! placement is closed as soon as its node is heard of; what it had finished, that node still delivers.
+//! placement is closed as soon as its node is heard of; that node still delivers the episodes that it had finished
+//! there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +31,7 @@ use crate::placements::Key;
 use crate::pool::{Pool, Session, SessionState, Stage};
 use crate::{Asker, CallFailure, Cluster, Reply, Ticket};
 
-/// How a pool's sessions are opened, as its owner said.
+/// The way to open a pool's sessions, as its owner has said it.
 #[derive(Debug)]
 pub(crate) struct Recipe {
     pub(crate) open: OpenPool,
@@ -42,33 +43,33 @@ pub(crate) struct Recipe {
 pub(crate) struct Replacing {
     /// Requests that wait for it.
     waiters: Vec<Ticket>,
-    /// What it was before, if it goes on there until then.
+    /// The session in its earlier place, if it goes on there until the new one is open.
     previous: Option<Box<Session>>,
-    /// Where it was before, if nobody but its owner has told of it: an earlier coordinator placed it there.
-    told: Option<Box<Told>>,
+    /// The earlier placement, if only its owner has named it: an earlier coordinator placed it there.
+    earlier: Option<Box<EarlierPlacement>>,
 }
 
-/// An earlier placement, as its owner tells of it.
+/// An earlier placement, as its owner describes it.
 #[derive(Debug)]
-struct Told {
+struct EarlierPlacement {
     node: String,
     incarnation: Incarnation,
-    /// It took the place of one before.
+    /// Whether it took the place of a placement before it.
     replaces: bool,
 }
 
-/// What is to become of a request.
+/// The way in which a request is answered.
 enum Answer {
-    /// It has its place already.
+    /// The session has its place already.
     Granted,
-    /// It is being placed.
+    /// The session is being placed.
     Wait,
-    /// It has to be placed.
+    /// The session has to be placed.
     Place,
 }
 
 impl Cluster {
-    /// Places a session anew, or says again where it is.
+    /// Places a session anew, or repeats where it is.
     pub(crate) fn replace_session(
         &mut self,
         now: Duration,
@@ -91,7 +92,8 @@ impl Cluster {
         }
     }
 
-    /// What is to become of a request; nothing changes. A pool that is not known is judged as its owner tells of it.
+    /// Decides how a request is answered; nothing changes. A pool that is not known is judged as its owner describes
+    /// it.
     fn judge_replacing(
         &self,
         now: Duration,
@@ -145,7 +147,7 @@ impl Cluster {
         Ok(answer)
     }
 
-    /// Who asks again while the session is being placed waits with the others.
+    /// Adds a repeated request to those that wait while the session is being placed.
     fn wait_for_place(&mut self, session: SessionId, ticket: Ticket) -> Result<(), Refusal> {
         let pool = self.pools.get_mut(&session.pool);
         let Some(replacing) =
@@ -204,14 +206,15 @@ impl Cluster {
         let ReplaceSession { incarnation, replaces, .. } = *request;
         // What its owner had is not known here, and has still to be waited for.
         let is_told = previous.as_ref().is_none_or(|previous| previous.incarnation < incarnation);
-        let told = is_told.then(|| Box::new(Told { node: request.node.clone(), incarnation, replaces }));
+        let earlier =
+            is_told.then(|| Box::new(EarlierPlacement { node: request.node.clone(), incarnation, replaces }));
         let mut before = None;
         match previous {
             Some(previous) if moving => before = Some(Box::new(previous)),
             Some(previous) => self.fence_off(session, &previous, out),
             None => {}
         }
-        let replacing = Replacing { waiters: vec![ticket], previous: before, told };
+        let replacing = Replacing { waiters: vec![ticket], previous: before, earlier };
         self.assign_anew(session, first_lane, Share { node, lanes }, Vec::new(), replacing, out);
         Ok(())
     }
@@ -232,31 +235,30 @@ impl Cluster {
         }
     }
 
-    /// What a placement had done stays part of what its pool has.
+    /// Adds the steps and episodes of an earlier placement to those of its pool.
     pub(crate) fn carry_counts(&mut self, session: SessionId, done: SessionCounts) {
         if let Some(pool) = self.pools.get_mut(&session.pool) {
             pool.before.entry(session.index).or_default().add(&done);
         }
     }
 
-    /// An earlier coordinator placed a session on a node that has not been heard of yet: what it recorded there has
-    /// still to come.
-    fn expect_unseen(&mut self, session: SessionId, told: &Told) {
-        let is_ours = told.incarnation.term >= self.term;
+    /// Expects the recording of a session that an earlier coordinator placed on a node that has not been heard of yet.
+    fn expect_unseen(&mut self, session: SessionId, earlier: &EarlierPlacement) {
+        let is_ours = earlier.incarnation.term >= self.term;
         let Some(pool) = self.pools.get_mut(&session.pool).filter(|pool| !is_ours && pool.is_recorded())
         else {
             return;
         };
         // A node without a name cannot be followed up.
-        pool.unknown_past |= told.replaces || told.node.is_empty();
-        let key = (session, told.incarnation);
-        if !told.node.is_empty() && self.shipping.expect_unseen(&told.node, &pool.owner, key) {
+        pool.unknown_past |= earlier.replaces || earlier.node.is_empty();
+        let key = (session, earlier.incarnation);
+        if !earlier.node.is_empty() && self.shipping.expect_unseen(&earlier.node, &pool.owner, key) {
             pool.unshipped += 1;
         }
     }
 
-    /// Leaves an earlier placement: it is closed as soon as its node is heard of, and its recordings may still have
-    /// to come.
+    /// Leaves an earlier placement: it is closed as soon as its node is heard of, and its recordings may still have to
+    /// come.
     fn fence_off(&mut self, session: SessionId, previous: &Session, out: &mut Actions) {
         self.carry_counts(session, previous.done);
         let key = (session, previous.incarnation);
@@ -270,13 +272,13 @@ impl Cluster {
         self.close_unwanted(&previous.node, out);
     }
 
-    /// Whether it is a placement that an owner waits for in place of an earlier one.
+    /// Returns whether it is a placement for which an owner waits in place of an earlier one.
     pub(crate) fn is_replacing(&mut self, key: &Key) -> bool {
         let session = self.pools.get_mut(&key.0.pool).and_then(|pool| pool.current(key));
         session.is_some_and(|session| session.replacing.is_some())
     }
 
-    /// A node has answered whether it opened a session that was placed anew.
+    /// Takes in a node's answer to the request to open a session that is placed anew.
     pub(crate) fn replaced(
         &mut self,
         now: Duration,
@@ -305,17 +307,18 @@ impl Cluster {
         pool.lease_ms = opened.lease_ms;
         let Some(session) = pool.current(key) else { return };
         session.opened = true;
-        let Some(Replacing { waiters, previous, told }) = session.replacing.take() else { return };
+        let Some(Replacing { waiters, previous, earlier }) = session.replacing.take() else { return };
         if let Some(previous) = previous {
             self.fence_off(key.0, &previous, out);
         }
-        if let Some(told) = told {
-            self.expect_unseen(key.0, &told);
+        if let Some(earlier) = earlier {
+            self.expect_unseen(key.0, &earlier);
         }
         self.answer_replaced(key.0, waiters, out);
     }
 
-    /// Tries another node for a session that was placed anew; if there is none it is as it was before.
+    /// Tries another node for a session that is placed anew; if there is none, the session goes back to its earlier
+    /// state.
     pub(crate) fn replace_again(&mut self, now: Duration, key: &Key, why: Refusal, out: &mut Actions) {
         let Some(pool) = self.pools.get_mut(&key.0.pool) else { return };
         let Some(session) = pool.current(key) else { return };
@@ -336,8 +339,8 @@ impl Cluster {
     }
 
     fn give_up_replacing(&mut self, key: &Key, replacing: Replacing, why: &Refusal, out: &mut Actions) {
-        let Replacing { waiters, previous, told } = replacing;
-        if told.is_some() && previous.is_none() {
+        let Replacing { waiters, previous, earlier } = replacing;
+        if earlier.is_some() && previous.is_none() {
             // It is as if nobody had asked: the word of one who asks is no reason to know a pool.
             self.forget_session(key.0);
         } else if let Some(session) = self.pools.get_mut(&key.0.pool).and_then(|pool| pool.current(key)) {
@@ -361,7 +364,7 @@ impl Cluster {
         }
     }
 
-    /// The placement that a session was moved from is gone before it had another: there is no way back.
+    /// Handles the end of the placement from which a session was to move, before it had another: there is no way back.
     pub(crate) fn previous_gone(&mut self, key: &Key, over: &Over<'_>) {
         let session = self.pools.get_mut(&key.0.pool).and_then(|pool| pool.sessions.get_mut(&key.0.index));
         let Some(replacing) = session.and_then(|session| session.replacing.as_mut()) else { return };
@@ -372,23 +375,23 @@ impl Cluster {
         self.expect_recording(&previous.node, *key);
     }
 
-    /// The pool is being closed: nobody gets a place any more, and placements that were being left are closed.
+    /// Stops all replacements of a pool that is being closed; placements that were being left are closed.
     pub(crate) fn stop_replacing(&mut self, id: RunId, refusal: &Refusal, out: &mut Actions) {
         let Some(pool) = self.pools.get_mut(&id) else { return };
         let mut left = Vec::new();
         for (&index, session) in &mut pool.sessions {
-            let Some(Replacing { waiters, previous, told }) = session.replacing.take() else { continue };
-            left.push((SessionId { pool: id, index }, previous, told));
+            let Some(Replacing { waiters, previous, earlier }) = session.replacing.take() else { continue };
+            left.push((SessionId { pool: id, index }, previous, earlier));
             for ticket in waiters {
                 out.refuse(ticket, refusal.clone());
             }
         }
-        for (session, previous, told) in left {
+        for (session, previous, earlier) in left {
             if let Some(previous) = previous {
                 self.fence_off(session, &previous, out);
             }
-            if let Some(told) = told {
-                self.expect_unseen(session, &told);
+            if let Some(earlier) = earlier {
+                self.expect_unseen(session, &earlier);
             }
         }
     }
@@ -407,7 +410,7 @@ impl Cluster {
     }
 }
 
-/// Whether the session that is asked for is one of the pool.
+/// Checks whether the session that is asked for belongs to the pool.
 fn fits(pool: &Pool, request: &ReplaceSession) -> Result<(), Refusal> {
     let ReplaceSession { index, first_lane, lanes, .. } = *request;
     let bad = |message: String| Err(Refusal::new(RefusalCode::BadRequest, message));
@@ -429,7 +432,7 @@ fn fits(pool: &Pool, request: &ReplaceSession) -> Result<(), Refusal> {
             if pool.sessions.values().all(free) {
                 Ok(())
             } else {
-                bad(format!("session {index} is none of the pool"))
+                bad(format!("session {index} does not belong to the pool"))
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The nodes that a coordinator knows, kept in its folder for the one after it, which waits for them.
+//! The nodes that a coordinator knows, saved in its folder for the next coordinator, which waits for them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,16 +10,16 @@ use rollhouse_replay::Disk;
 use rollhouse_wire::control;
 use serde::{Deserialize, Serialize};
 
-use crate::PortAsked;
+use crate::PortQuestion;
 use crate::limits::{ASK_PORT_EVERY, MAX_PORTS_ASKED};
 
-/// Names of nodes and where owners reach them.
+/// The names of nodes and the addresses at which owners reach them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Roster(pub(crate) BTreeMap<String, String>);
 
 impl Roster {
-    /// What was kept in the folder; `None` if nothing that can be read was. Blocks for the disk.
+    /// Reads the roster in the folder; `None` if there is none that can be read. Blocks for the disk.
     pub fn read(disk: &dyn Disk, dir: &Path) -> Option<Self> {
         let file = disk.open(&dir.join(FILE)).ok()?;
         let bytes = usize::try_from(file.len().ok()?).ok()?;
@@ -32,10 +32,10 @@ impl Roster {
         control::decode(&message).ok()
     }
 
-    /// Keeps it in place of what was kept. Blocks for the disk.
+    /// Saves the roster in place of the earlier one. Blocks for the disk.
     ///
-    /// # Errors
-    /// As the operating system reports them; nothing is kept then, and the next coordinator waits as if it knew of none.
+    /// # Errors The error of the operating system; nothing is saved then, and the next coordinator waits as if it knew
+    /// no nodes.
     pub fn write(&self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
         let (path, new) = (dir.join(FILE), dir.join(NEW));
         let mut bytes = Vec::new();
@@ -66,10 +66,10 @@ fn fill(file: &dyn rollhouse_replay::DiskFile, mut buffer: &mut [u8], mut from: 
     Some(())
 }
 
-/// Nodes of an earlier coordinator that this one has still to hear of.
+/// The nodes of an earlier coordinator that this one has still to hear of.
 #[derive(Debug)]
 pub(crate) struct Awaited {
-    /// `None` if it is not known which they are.
+    /// The nodes by name; `None` if it is not known which they are.
     nodes: Option<BTreeMap<Arc<str>, Away>>,
 }
 
@@ -80,41 +80,41 @@ struct Away {
 }
 
 impl Awaited {
-    /// Those of an earlier coordinator's roster, if there is one.
+    /// Makes the set of nodes in an earlier coordinator's roster, if there is one.
     pub(crate) fn new(roster: Option<Roster>) -> Self {
         let away = |(name, address): (String, String)| (name.into(), Away { address, asked: None });
         Self { nodes: roster.map(|Roster(nodes)| nodes.into_iter().map(away).collect()) }
     }
 
-    /// Whether every one of them has been heard of.
+    /// Returns whether every one of them has been heard of.
     pub(crate) fn are_all_here(&self) -> bool {
         self.nodes.as_ref().is_some_and(BTreeMap::is_empty)
     }
 
-    /// One is here, or has ended: whether it was awaited.
+    /// Removes a node that is here, or has ended, and returns whether it was awaited.
     pub(crate) fn done(&mut self, name: &str) -> bool {
         self.nodes.as_mut().is_some_and(|nodes| nodes.remove(name).is_some())
     }
 
-    /// Nobody is waited for any longer.
+    /// Stops waiting for all of them.
     pub(crate) fn give_up(&mut self) {
         self.nodes = Some(BTreeMap::new());
     }
 
-    /// Whose hosts are to be asked now whether their processes have ended, and where.
-    pub(crate) fn doubtful(&mut self, now: Duration) -> Vec<(String, PortAsked)> {
+    /// Returns the nodes whose hosts are to be asked now whether their processes have ended, with their addresses.
+    pub(crate) fn doubtful(&mut self, now: Duration) -> Vec<(String, PortQuestion)> {
         let due = |away: &Away| away.asked.is_none_or(|at| now >= at + ASK_PORT_EVERY);
         let mut due: Vec<_> = self.nodes.iter_mut().flatten().filter(|(_, away)| due(away)).collect();
         due.sort_by_key(|(_, away)| away.asked);
         due.truncate(MAX_PORTS_ASKED);
         let ask = |(name, away): (&Arc<str>, &mut Away)| {
             away.asked = Some(now);
-            (away.address.clone(), PortAsked { node: Arc::clone(name), boot: None, at: now })
+            (away.address.clone(), PortQuestion { node: Arc::clone(name), boot: None, at: now })
         };
         due.into_iter().map(ask).collect()
     }
 
-    /// With their addresses.
+    /// Returns the nodes with their addresses.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &str)> {
         self.nodes.iter().flatten().map(|(name, away)| (name, &*away.address))
     }

@@ -1,4 +1,4 @@
-//! Connections are accepted and their requests answered.
+//! Accepts connections and answers their requests.
 
 use std::fmt;
 use std::future::Future;
@@ -18,43 +18,43 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 use tracing::{Instrument, info, warn};
 
-use crate::actor::{Ask, Asked, CoordinatorActor, LinkDown, LinkEnd, Look, Looked, View};
-use crate::enrolling::Office;
+use crate::actor::{Ask, ClusterRequest, CoordinatorActor, LinkDown, LinkEnd, Look, ViewReply, ViewRequest};
+use crate::enrolling::NodeCertifier;
 use crate::figures::Published;
 use crate::store::{Reader, Reads};
 use crate::{Asker, LinkId, Reply, Store, owners};
 
-/// What answering needs; one for all connections.
+/// The parts that answering needs; shared by all connections.
 pub(crate) struct Service {
     pub(crate) actor: Addr<CoordinatorActor>,
     pub(crate) store: Store,
     pub(crate) tokens: Arc<TokenStore>,
     pub(crate) published: Arc<Published>,
-    /// By what nodes are let in.
-    pub(crate) office: Office,
-    /// Who may read the store's disk, and when.
+    /// Gives certificates to nodes.
+    pub(crate) office: NodeCertifier,
+    /// Turns at reading the store's disk.
     pub(crate) reads: Reads,
-    /// Questions about the store's episodes that are answered at a time.
+    /// Permits for questions about the store's episodes that are answered at a time.
     pub(crate) queries: Semaphore,
-    /// Requests that wait for the archive at a time.
+    /// Permits for requests that wait for the archive at a time.
     pub(crate) fetches: Semaphore,
-    /// Segments that are read again at a time.
+    /// Permits for segments that are read again at a time.
     pub(crate) repairs: Semaphore,
-    /// No new pools and no new segments from now on.
+    /// Whether new pools and new segments are refused.
     pub(crate) stopping: AtomicBool,
     links: AtomicU64,
-    /// Segments that are being received.
+    /// Number of segments that are being received.
     receiving: watch::Sender<usize>,
 }
 
-/// Why serving ended.
+/// The reason why serving ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// It was asked to.
+    /// It was asked to end.
     Asked,
-    /// It was asked to, and something was cut off.
+    /// It was asked to end, and something was cut off.
     CutOff,
-    /// What decides is gone: it panicked.
+    /// The actor that decides is gone: it panicked.
     Failed,
 }
 
@@ -64,7 +64,7 @@ impl Service {
         store: Store,
         tokens: Arc<TokenStore>,
         published: Arc<Published>,
-        office: Office,
+        office: NodeCertifier,
     ) -> Self {
         Self {
             actor,
@@ -86,13 +86,13 @@ impl Service {
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Counts a segment as being received for as long as what is returned lives.
+    /// Counts a segment as being received for as long as the returned guard lives.
     pub(crate) fn begin_receiving(self: &Arc<Self>) -> ReceivingGuard {
         self.receiving.send_modify(|count| *count += 1);
         ReceivingGuard(Arc::clone(self))
     }
 
-    /// Why that peer is not to be served any more, as of now.
+    /// Returns the reason why that peer is not to be served any more, as of now.
     fn refusal(&self, connection: &Connection) -> Option<String> {
         owners::refusal(connection, &self.tokens.now(), SystemTime::now())
     }
@@ -121,7 +121,7 @@ impl Service {
         });
     }
 
-    /// Counts a refusal that was made before anybody was asked.
+    /// Counts a refusal that was made before the cluster was asked.
     fn note(&self, word: &'static str, whom: Role, what: &dyn fmt::Display) {
         if let Some(line) = self.published.refused(word, whom) {
             warn!(code = word, "refused a request: {word}: {what}{}", unshown(line.suppressed));
@@ -139,7 +139,7 @@ impl Service {
     }
 }
 
-/// See [`Service::begin_receiving`].
+/// A guard that counts a segment as being received, see [`Service::begin_receiving`].
 pub(crate) struct ReceivingGuard(Arc<Service>);
 
 impl Drop for ReceivingGuard {
@@ -192,7 +192,7 @@ fn unshown(suppressed: u64) -> String {
     if suppressed == 0 { String::new() } else { format!(" ({suppressed} more of the kind were not shown)") }
 }
 
-/// Serves what one peer asks, and tells the cluster when its connection has ended, also by a panic of what serves it.
+/// Serves the requests of one peer, and tells the cluster when its connection has ended, also when serving it panics.
 async fn serve(connection: Connection, service: Arc<Service>) {
     let link = LinkId(service.links.fetch_add(1, Ordering::Relaxed));
     service.published.connected(&connection);
@@ -241,7 +241,7 @@ async fn serve_requests(connection: &Connection, service: &Arc<Service>, link: L
     }
 }
 
-/// Answers one request. The peer's role allows it: that was looked at when it was read.
+/// Answers one request. The peer's role allows it: that was checked when the request was read.
 async fn answer(
     connection: &Connection,
     service: &Arc<Service>,
@@ -271,26 +271,28 @@ async fn answer(
     let asked = match request {
         Request::Register(register) => {
             service.office.registers(&connection.peer().name);
-            Asked::Register { link, connection: connection.clone(), register: Box::new(register) }
+            ClusterRequest::Register { link, connection: connection.clone(), register: Box::new(register) }
         }
-        Request::Heartbeat(heartbeat) => Asked::Heartbeat { link, heartbeat: Box::new(heartbeat) },
+        Request::Heartbeat(heartbeat) => ClusterRequest::Heartbeat { link, heartbeat: Box::new(heartbeat) },
         Request::OpenPool(request) => {
             let (asker, certificate) = asker(connection);
-            Asked::OpenPool { asker, certificate, request: Box::new(request) }
+            ClusterRequest::OpenPool { asker, certificate, request: Box::new(request) }
         }
         Request::ReplaceSession(request) => {
             let (asker, certificate) = asker(connection);
-            Asked::ReplaceSession { asker, certificate, request: Box::new(request) }
+            ClusterRequest::ReplaceSession { asker, certificate, request: Box::new(request) }
         }
-        Request::ClosePool(close) => Asked::ClosePool { asker: asker(connection).0, pool: close.pool },
-        Request::Drain(drain) => Asked::Drain { node: drain.node },
-        Request::Undrain(undrain) => Asked::Undrain { node: undrain.node },
-        Request::Status => return look(service, Looked::Status, responder).await,
-        Request::Nodes => return look(service, Looked::Nodes, responder).await,
-        Request::Sessions => return look(service, Looked::Sessions, responder).await,
+        Request::ClosePool(close) => {
+            ClusterRequest::ClosePool { asker: asker(connection).0, pool: close.pool }
+        }
+        Request::Drain(drain) => ClusterRequest::Drain { node: drain.node },
+        Request::Undrain(undrain) => ClusterRequest::Undrain { node: undrain.node },
+        Request::Status => return look(service, ViewRequest::Status, responder).await,
+        Request::Nodes => return look(service, ViewRequest::Nodes, responder).await,
+        Request::Sessions => return look(service, ViewRequest::Sessions, responder).await,
         Request::PoolStatus(of) => {
             let keeper = of.keep.then(|| asker(connection).0);
-            return look(service, Looked::Pool { pool: of.pool, keeper }, responder).await;
+            return look(service, ViewRequest::Pool { pool: of.pool, keeper }, responder).await;
         }
         Request::Watch(watch) => return service.watch(watch, responder).await,
         Request::Ship(ship) => {
@@ -317,9 +319,9 @@ async fn answer(
     ask(service, asked, responder).await
 }
 
-/// Has the cluster decide. An asker who no longer waits is forgotten; what he asked for is decided all the same.
-async fn ask(service: &Service, what: Asked, mut responder: Responder) -> Result<(), StreamLost> {
-    let closed = if let Asked::ClosePool { pool, .. } = &what { Some(*pool) } else { None };
+/// Lets the cluster decide. An asker that no longer waits is forgotten; its request is decided all the same.
+async fn ask(service: &Service, what: ClusterRequest, mut responder: Responder) -> Result<(), StreamLost> {
+    let closed = if let ClusterRequest::ClosePool { pool, .. } = &what { Some(*pool) } else { None };
     let (told, call) = (what.told(), responder.call());
     let (reply, heard) = oneshot::channel();
     let replied = match service.actor.try_send(Ask { what, call, reply }) {
@@ -351,36 +353,36 @@ async fn ask(service: &Service, what: Asked, mut responder: Responder) -> Result
     }
 }
 
-async fn look(service: &Service, what: Looked, responder: Responder) -> Result<(), StreamLost> {
-    let pool = if let Looked::Pool { pool, .. } = &what { Some(*pool) } else { None };
+async fn look(service: &Service, what: ViewRequest, responder: Responder) -> Result<(), StreamLost> {
+    let pool = if let ViewRequest::Pool { pool, .. } = &what { Some(*pool) } else { None };
     let (reply, heard) = oneshot::channel();
     let view = match service.actor.try_send(Look { what, reply }) {
         Ok(()) => heard.await.map_err(|_| going_away()),
         Err(error) => Err(no_room(&error)),
     };
     match view {
-        Ok(View::Status(status)) => responder.respond(Ok(status)).await,
-        Ok(View::Nodes(nodes)) => responder.respond(Ok(nodes)).await,
-        Ok(View::Sessions(sessions)) => responder.respond(Ok(sessions)).await,
-        Ok(View::Pool(Ok(status))) => {
+        Ok(ViewReply::Status(status)) => responder.respond(Ok(status)).await,
+        Ok(ViewReply::Nodes(nodes)) => responder.respond(Ok(nodes)).await,
+        Ok(ViewReply::Sessions(sessions)) => responder.respond(Ok(sessions)).await,
+        Ok(ViewReply::Pool(Ok(status))) => {
             let status = match pool {
                 Some(pool) => service.store.confirm(pool, status),
                 None => status,
             };
             responder.respond(Ok(status)).await
         }
-        Ok(View::Name(Ok(()))) => responder.respond(Ok(Done {})).await,
-        Ok(View::Pool(Err(refusal)) | View::Name(Err(refusal))) | Err(refusal) => {
+        Ok(ViewReply::Name(Ok(()))) => responder.respond(Ok(Done {})).await,
+        Ok(ViewReply::Pool(Err(refusal)) | ViewReply::Name(Err(refusal))) | Err(refusal) => {
             service.refuse(responder, refusal).await
         }
         // Asked for in its own place alone.
-        Ok(View::Watch(_)) => {
+        Ok(ViewReply::Watch(_)) => {
             service.refuse(responder, Refusal::new(RefusalCode::Internal, "not what was asked for")).await
         }
     }
 }
 
-/// Who asks, and the certificate by which he is known.
+/// Returns the asker of a connection, and the certificate by which it is known.
 fn asker(connection: &Connection) -> (Asker, Option<PeerCertificate>) {
     let peer = connection.peer();
     let asker = Asker { owner: peer.owner(), max_lanes: peer.max_lanes, admin: peer.role == Role::Admin };
@@ -406,11 +408,13 @@ where
     }
 }
 
-/// Questions about the store's episodes that are answered at a time; each has a part of a segment in memory.
+/// Number of questions about the store's episodes that are answered at a time; each has a part of a segment in memory.
 const MAX_QUERIES: usize = 2;
-/// Requests that wait for the archive at a time, each on a thread for what blocks: several may want the same segment.
+/// Number of requests that wait for the archive at a time, each on a thread for blocking work: several may want the
+/// same segment.
 const MAX_FETCHES: usize = 16;
-/// How fresh counts of strangers are, and how soon it is noticed that a peer is no longer to be believed, or a panic.
+/// Interval at which counts of strangers are brought up to date, and at which it is checked whether peers are still
+/// believed and whether the actor has panicked.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// About as long as a full mailbox takes.
+/// Milliseconds after which to ask again: about as long as a full mailbox takes.
 const BUSY_RETRY_MS: u64 = 100;

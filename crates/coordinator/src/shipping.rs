@@ -1,8 +1,8 @@
-//! When what an ended session recorded is in the store.
+//! Tracks when the recordings of ended sessions are in the store.
 //!
-//! A node ships what it recorded in order and counts the bytes that left its spool. When a heartbeat tells of a
-//! session's end, all that the session recorded is among the bytes that have left or still wait; once as many have
-//! left, its recording is in the store (or was dropped and counted).
+//! A node ships its recordings in order and counts the bytes that have left its spool. When a heartbeat tells of a
+//! session's end, the session's recording is among the bytes that have left or still wait. Once that many have left,
+//! its recording is in the store (or was dropped and counted).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,24 +18,25 @@ use crate::remembered::Remembered;
 #[derive(Debug, Default)]
 pub(crate) struct Shipping {
     by_node: BTreeMap<Arc<str>, BTreeMap<Key, Due>>,
-    /// All of them, so that there are not too many.
+    /// All of them, so that their number is bounded.
     waiting: Remembered<(Arc<str>, Key)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Due {
-    /// Its end stands in no heartbeat yet, so no count of bytes is known to cover it.
+    /// No heartbeat has told of its end yet, so no count of bytes is known to cover it.
     Unreported,
     /// An earlier coordinator placed it, and its node has not said whether it is there.
     Unseen,
-    /// Its node started anew: the next heartbeat's counts cover it.
+    /// Its node started anew: the counts in the next heartbeat cover it.
     NextHeartbeat,
-    /// When so many bytes have left the spool.
+    /// Its recording is in the store when this many bytes have left the spool.
     At(u64),
 }
 
 impl Shipping {
-    /// A session ended, or is to end, that may have recorded something. False if its recording is waited for already.
+    /// Adds a session that ended, or is to end, and may have recorded something. Returns false if its recording is
+    /// waited for already.
     pub(crate) fn ended(&mut self, node: &Arc<str>, owner: &Arc<str>, key: Key) -> bool {
         if let Some(due) = self.by_node.get_mut(node).and_then(|waiting| waiting.get_mut(&key)) {
             if *due == Due::Unseen {
@@ -47,8 +48,8 @@ impl Shipping {
         true
     }
 
-    /// An earlier coordinator placed a session on a node, and nothing is known of it. False if its recording is waited for
-    /// already: the node has told of it since.
+    /// Adds a session that an earlier coordinator placed on a node and of which nothing is known. Returns false if its
+    /// recording is waited for already, because the node has reported it since.
     pub(crate) fn expect_unseen(&mut self, node: &str, owner: &Arc<str>, key: Key) -> bool {
         if self.by_node.get(node).is_some_and(|waiting| waiting.contains_key(&key)) {
             return false;
@@ -75,15 +76,15 @@ impl Shipping {
         }
     }
 
-    /// A node started anew: its counts begin again, and ends it has not told of stay untold.
+    /// Handles a node that started anew: its counts begin again, and ends that it has not told of stay untold.
     pub(crate) fn restarted(&mut self, node: &str) {
         if let Some(waiting) = self.by_node.get_mut(node) {
             waiting.values_mut().for_each(|due| *due = Due::NextHeartbeat);
         }
     }
 
-    /// A node was heard of, and told of these ends. Pools of sessions whose recordings are in the store now, one for
-    /// each session. `sessions` are those that the node has, once it has told of all.
+    /// Takes in a node's heartbeat, which told of these ends. Returns the pools of sessions whose recordings are in the
+    /// store now, one entry for each session. `sessions` are those that the node has, once it has reported all.
     pub(crate) fn beat(
         &mut self,
         node: &str,
@@ -124,7 +125,7 @@ impl Shipping {
         shipped
     }
 
-    /// A node is forgotten: what it did not ship stays unshipped.
+    /// Forgets a node: recordings that it did not ship stay unshipped.
     pub(crate) fn forget(&mut self, node: &str) {
         let Some((name, waiting)) = self.by_node.remove_entry(node) else { return };
         for key in waiting.into_keys() {

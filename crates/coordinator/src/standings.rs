@@ -1,4 +1,4 @@
-//! What an operator's log says of the nodes: each change of how one stands, once.
+//! Log lines about the nodes: each change of a node's state is logged once.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rollhouse_wire::{NodeState, Takes, Unfit};
 use tracing::{info, warn};
 
-/// How a node stands.
+/// The state of a node.
 #[derive(Debug)]
 pub(crate) struct Standing<'a> {
     pub(crate) node: &'a Arc<str>,
@@ -16,16 +16,16 @@ pub(crate) struct Standing<'a> {
     pub(crate) unfit: Option<Cow<'a, Unfit>>,
 }
 
-/// How each node stood when it was last looked at, and which sessions it took if it was unfit.
+/// The state of each node at the last look, and the sessions that it took if it was unfit.
 #[derive(Debug, Default)]
 pub(crate) struct Standings {
     nodes: BTreeMap<Arc<str>, (NodeState, Option<Takes>)>,
 }
 
-/// What has changed, in a sentence.
+/// A change in one sentence.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// Empty if it is not about one.
+    /// The node's name; empty if the change is not about one node.
     node: Arc<str>,
     is_warning: bool,
     what: String,
@@ -39,7 +39,7 @@ impl Change {
 }
 
 impl Standings {
-    /// The nodes stand like this now: what has changed, the first [`MAX_LINES`] of it.
+    /// Takes the states of the nodes and returns the changes, the first [`MAX_LINES`] of them.
     pub(crate) fn update<'a>(&mut self, now: impl Iterator<Item = Standing<'a>>) -> Vec<Change> {
         let mut before = std::mem::take(&mut self.nodes);
         let mut changes = Vec::new();
@@ -87,7 +87,7 @@ const fn word(state: NodeState) -> &'static str {
     }
 }
 
-/// Lines of one look: when a network falls apart, the log stays readable.
+/// Number of lines of one look: when a network falls apart, the log stays readable.
 const MAX_LINES: usize = 32;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The store: what the nodes recorded, gathered.
+//! The store, which gathers the recordings of the nodes.
 //!
 //! ```text
 //! <store>/store.lock                        held while the store is open
@@ -17,13 +17,14 @@
 //! when its name is on the disk too: after a crash at any point each segment is there whole or not at all, and the
 //! acknowledged ones are there.
 //!
-//! An episode's first durable copy wins. One that is in the store with other contents is set aside, and no other of
-//! its segment: the segment is kept whole, and what stands beside it, durable before the segment has its name, says
-//! which of its episodes readers leave out. Equal copies are kept and read once. What is set aside is never told as
+//! An episode's first durable copy wins. One that is in the store with other contents is set aside, and no other of its
+//! segment: the segment is kept whole, and what stands beside it, durable before the segment has its name, says which
+//! of its episodes readers leave out. Equal copies are kept and read once. An episode that is set aside never counts as
 //! stored ([`Store::confirm`]). Everything here blocks for the disk.
 //!
-//! With an archive every segment goes there as soon as it came, and is read back; what is there leaves this disk to keep
-//! the budget, the oldest first, and is listed and read as before. Nothing else leaves it, whatever comes.
+//! With an archive every segment goes there as soon as it has come, and is read back. Segments that are there leave
+//! this disk to keep the budget, the oldest first, and are listed and read as before. No other segment leaves it,
+//! whatever happens.
 
 mod archiver;
 mod archiving;
@@ -70,77 +71,77 @@ pub struct Store {
     inner: Arc<Inner>,
 }
 
-/// How much a store keeps.
+/// The sizes to which a store is limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreConfig {
-    /// Bytes of all segments at which those that came first are dropped, whole and counted. The one that came last
-    /// stays in any case.
+    /// Bytes of all segments above which those that came first are dropped, whole and counted. The segment that came
+    /// last always stays.
     pub budget_bytes: u64,
-    /// Bytes of segments that are set aside as a whole at which those that came first are dropped.
+    /// Bytes of segments that are set aside as a whole above which those that came first are dropped.
     pub quarantine_bytes: u64,
 }
 
-/// What a store has done since it was opened.
+/// Counts of a store since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StoreCounts {
-    /// Segments that were received and are durable.
+    /// Number of segments that were received and are durable.
     pub received: u64,
-    /// Their bytes.
+    /// Bytes of these segments.
     pub received_bytes: u64,
-    /// Segments that were there already when they were shipped.
+    /// Number of segments that were there already when they were shipped.
     pub known: u64,
-    /// Segments that were set aside as a whole.
+    /// Number of segments that were set aside as a whole.
     pub quarantined: u64,
-    /// Episodes of other segments that were set aside.
+    /// Number of episodes of other segments that were set aside.
     pub set_aside: u64,
-    /// Segments that what came was not compared with, because they cannot be read.
+    /// Number of segments that could not be compared with a new one because they cannot be read.
     pub unreadable: u64,
-    /// Segments that were dropped to keep the budget.
+    /// Number of segments that were dropped to keep the budget.
     pub dropped_segments: u64,
-    /// Their bytes.
+    /// Bytes of these segments.
     pub dropped_bytes: u64,
-    /// Segments that left the disk to keep the budget and are in the archive.
+    /// Number of segments that left the disk to keep the budget and are in the archive.
     pub left_segments: u64,
-    /// Their bytes.
+    /// Bytes of these segments.
     pub left_bytes: u64,
-    /// Segments that the archive had and were listed again.
+    /// Number of segments that the archive had and that were listed again.
     pub adopted: u64,
-    /// Segments that were damaged when the store was opened.
+    /// Number of segments that were damaged when the store was opened.
     pub damaged: u64,
-    /// Segments whose bytes did not all arrive, or not as they were sent, or could not be written.
+    /// Number of segments whose bytes did not all arrive, or not as they were sent, or could not be written.
     pub failed: u64,
 }
 
 #[derive(Debug)]
 struct Inner {
-    /// With what is in the archive.
+    /// The disk, with the segments that are in the archive.
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     config: StoreConfig,
     shelf: Mutex<Shelf>,
-    /// Held while a received segment is judged and put on its place: one at a time, so that two with the same
+    /// Locked while a received segment is judged and put in its place: one at a time, so that two with the same
     /// episodes cannot both be the first, and no more than one is in memory.
     placing: Mutex<Placing>,
-    /// For questions about episodes; whoever places segments never takes it.
+    /// The knowledge behind questions about episodes; placing segments never locks it.
     known: Mutex<querying::Known>,
-    /// Held while the catalogue is gathered.
+    /// Locked while the catalogue is gathered.
     gathering: Mutex<()>,
     archive: Option<Arc<Archive>>,
     _lock: WriterLock,
 }
 
-/// What has to be known to put a segment on its place.
+/// The facts that are needed to put a segment in its place.
 #[derive(Debug)]
 struct Placing {
-    /// In which order segments came.
+    /// The order in which segments came.
     arrivals: Arrivals,
-    /// The file of a segment that was about to get its name when something failed: whether it has it is not known.
+    /// The file of a segment that was about to get its name when something failed: it is not known whether it has it.
     unsure: Option<PathBuf>,
 }
 
 impl Placing {
-    /// Takes a segment away that was not acknowledged and may have its name all the same: it would be found when the
-    /// store is next opened, as one that came before what has come since, and was not compared with it.
+    /// Removes a segment that was not acknowledged and may have its name all the same. Otherwise the next start would
+    /// find it as one that came before those that have come since, and it was not compared with them.
     fn settle(&mut self, disk: &dyn Disk) -> Result<(), StoreError> {
         let Some(path) = &self.unsure else { return Ok(()) };
         match disk.remove(path) {
@@ -162,19 +163,17 @@ impl Placing {
 }
 
 impl Store {
-    /// Opens the store in the folder `dir`, which is made if it is not there: takes its lock, removes what was being
-    /// received when it was last closed, and takes stock. Reads every segment that has no summary.
+    /// Opens the store in the folder `dir`, which is made if it is not there: takes its lock, removes segments that
+    /// were only partly received when it was last closed, and takes stock. Reads every segment that has no summary.
     ///
-    /// # Errors
-    /// If somebody else has it, or a file operation fails. Damage is no error.
+    /// # Errors If another process has it, or a file operation fails. Damage is no error.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path, config: StoreConfig) -> Result<Self, OpenError> {
         Self::open_with(disk, dir, config, None)
     }
 
-    /// As [`Store::open`], with an archive beside it. Does not wait for that.
+    /// Opens the store as [`Store::open`] does, with an archive beside it. Does not wait for the archive.
     ///
-    /// # Errors
-    /// As [`Store::open`].
+    /// # Errors Those of [`Store::open`].
     pub fn open_with(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -210,19 +209,19 @@ impl Store {
         Ok(store)
     }
 
-    /// What it has, and what is set aside. Does not block for the disk.
+    /// Returns the contents of the store in numbers, including what is set aside. Does not block for the disk.
     pub fn status(&self) -> StoreStatus {
         self.shelf().status()
     }
 
-    /// What it has done since it was opened. Does not block for the disk.
+    /// Returns the counts since it was opened. Does not block for the disk.
     pub fn counts(&self) -> StoreCounts {
         self.shelf().counts
     }
 
-    /// Has the catalogue gather what is known of the segments, so that the store is opened faster next time; does
-    /// nothing while somebody else is at it. Nothing waits for it. Blocks for the disk, some seconds for thousands of
-    /// segments that are not gathered yet.
+    /// Gathers the segments' entries in the catalogue, so that the store is opened faster next time. Does nothing while
+    /// another thread does it. Nobody waits for it. Blocks for the disk, some seconds for thousands of segments that
+    /// are not gathered yet.
     pub fn gather(&self) {
         if let Ok(_alone) = self.inner.gathering.try_lock() {
             let places: Vec<SegmentPlace> = self.shelf().places().collect();
@@ -230,7 +229,7 @@ impl Store {
         }
     }
 
-    /// The folder.
+    /// Returns the store's folder.
     pub fn dir(&self) -> &Path {
         &self.inner.dir
     }
@@ -239,7 +238,7 @@ impl Store {
         self.inner.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a coordinator says of a pool, as far as the store can confirm it: what is set aside is not stored.
+    /// Corrects a coordinator's status of a pool by what the store has: an episode that is set aside is not stored.
     pub fn confirm(&self, pool: RunId, status: PoolStatus) -> PoolStatus {
         let shelf = self.shelf();
         let (set_aside, damaged) = (shelf.set_aside(pool.as_u128()), shelf.is_damaged(pool.as_u128()));
@@ -247,16 +246,16 @@ impl Store {
         PoolStatus { shipped, settled: status.shipped, set_aside, ..status }
     }
 
-    /// Has nobody wait for the archive any more, and the thread that archives end.
+    /// Ends the waits for the archive and the thread that archives.
     pub(crate) fn stop_archiving(&self) {
         if let Some(archive) = &self.inner.archive {
             archive.stop();
         }
     }
 
-    /// Removes the segments that came first while all together exceed the budget: those that the archive has, which stay
-    /// listed, or without one for good. One that cannot be removed is forgotten all the same and found again when the
-    /// store is next opened.
+    /// Removes the segments that came first while all together exceed the budget. With an archive only those that it
+    /// has are removed, and stay listed; without one they are gone for good. A segment that cannot be removed is
+    /// forgotten all the same, and found again when the store is next opened.
     fn keep_budget(&self) {
         let Inner { disk, dir, config, .. } = &*self.inner;
         loop {
@@ -305,8 +304,8 @@ fn opening(operation: &'static str, path: &Path, error: io::Error) -> OpenError 
     OpenError::Disk(DiskError::new(operation, path, error))
 }
 
-/// The folder of a node's spool. Every spool's name has the same length and no `-`, so that no two nodes' folders can
-/// have the same name.
+/// Returns the folder of a node's spool. Every spool's name has the same length and no `-`, so that no two nodes'
+/// folders can have the same name.
 fn folder_of(node: &str, spool: &str) -> Result<String, StoreError> {
     let folder = format!("{node}-{spool}");
     if !is_spool_name(spool) {
@@ -318,66 +317,66 @@ fn folder_of(node: &str, spool: &str) -> Result<String, StoreError> {
     Ok(folder)
 }
 
-/// Whether a name may be that of a folder: it comes from a node's certificate and its spool.
+/// Returns whether a name may be that of a folder: it comes from a node's certificate and its spool.
 fn is_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     (1..=2 * MAX_NAME_BYTES).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(plain)
 }
 
-/// Why the store could not do what was asked.
+/// The reason why the store could not do what was asked.
 #[derive(Debug)]
 pub enum StoreError {
-    /// The name of a node that cannot be part of a path.
+    /// The name of the node cannot be part of a path.
     Name(String),
-    /// Something that is no spool's name.
+    /// The text is not a spool's name.
     Spool(String),
-    /// A segment with a number or a length that none has.
+    /// The segment's number or length is out of bounds.
     Segment {
-        /// What is out of bounds.
+        /// The value that is out of bounds, in words.
         what: &'static str,
-        /// As given.
+        /// The value that was given.
         given: u64,
-        /// The most it may be.
+        /// The largest value that is allowed.
         most: u64,
     },
-    /// So many segments are being received that another must wait.
+    /// So many segments are being received that another one must wait.
     Busy {
-        /// How many.
+        /// Number of segments that are being received.
         receiving: usize,
     },
-    /// The store has as many folders as readers take, or of that node as many as one may have.
+    /// The store has as many folders as readers accept, or as many of that node as one node may have.
     TooManyFolders {
-        /// How many.
+        /// Number of folders.
         folders: usize,
-        /// How many there may be.
+        /// Largest number of folders.
         most: usize,
     },
-    /// Other bytes arrived than were announced.
+    /// The bytes that arrived are not those that were announced.
     Arrived {
         /// Bytes and CRC-32C as announced.
         announced: (u64, u32),
-        /// As they arrived.
+        /// Bytes and CRC-32C as they arrived.
         arrived: (u64, u32),
     },
-    /// Nothing stands at that path.
+    /// The store has nothing at that path.
     NotFound(String),
     /// More bytes are asked for at a time than are given.
     TooMuch {
-        /// As asked.
+        /// Number of bytes that was asked for.
         bytes: u32,
     },
-    /// A question about episodes that makes no sense.
+    /// The question about episodes makes no sense.
     Query(String),
-    /// The budget is used up by what the archive has not taken yet.
+    /// The budget is used up by segments that the archive has not taken yet.
     Full {
         /// The archive.
         archive: String,
     },
     /// A segment that is in the archive cannot be read.
     Archive {
-        /// Why.
+        /// The reason in words.
         what: String,
-        /// Whether it may later, without anybody changing anything here.
+        /// Whether it may be readable later, although nobody changes anything here.
         is_away: bool,
     },
     /// A file operation failed.
@@ -385,7 +384,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// What a peer is told.
+    /// Returns the refusal that a peer is sent.
     pub fn refusal(&self) -> Refusal {
         let code = match self {
             Self::Busy { .. } => return Refusal::busy(self.to_string(), BUSY_RETRY_MS),
@@ -418,7 +417,7 @@ impl StoreError {
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Spool(name) => write!(f, "{name:?} is no name of a spool: 8 letters and digits"),
+            Self::Spool(name) => write!(f, "{name:?} is not a spool's name: 8 letters and digits"),
             Self::Name(name) => write!(f, "{name:?} cannot be the name of a folder in the store"),
             Self::Segment { what, given, most } => write!(f, "{what} {given} of a segment, at most {most}"),
             Self::Busy { receiving } => write!(f, "{receiving} segments are being received already"),
@@ -455,7 +454,7 @@ impl std::error::Error for StoreError {
 }
 
 const INCOMING: &str = "incoming";
-/// When to ship again what could not be taken.
+/// Milliseconds after which to ship a segment again that could not be taken.
 const BUSY_RETRY_MS: u64 = 1_000;
-/// When to ship again what a full disk did not take.
+/// Milliseconds after which to ship a segment again that a full disk did not take.
 const FULL_RETRY_MS: u64 = 5_000;

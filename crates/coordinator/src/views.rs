@@ -1,4 +1,4 @@
-//! What operators and trainers are told of the cluster.
+//! Views of the cluster for operators and trainers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,8 @@ use crate::standings::Standing;
 use crate::{Cluster, LinkId};
 
 impl Cluster {
-    /// The cluster at a glance, as `program`; `store` is what the store has.
+    /// Returns the status of the cluster. `program` is the coordinator's program, and `store` the contents of the
+    /// store.
     pub fn status(&self, now: Duration, program: &str, store: StoreStatus) -> ClusterStatus {
         let mut status = ClusterStatus {
             program: program.to_owned(),
@@ -46,7 +47,7 @@ impl Cluster {
         ClusterStatus { sessions, lanes, transports, ..status }
     }
 
-    /// How each node stands, by name.
+    /// Returns the state of each node, by name.
     pub(crate) fn standings(&self, now: Duration) -> impl Iterator<Item = Standing<'_>> {
         self.members.iter().map(move |member| Standing {
             node: &member.name,
@@ -56,7 +57,7 @@ impl Cluster {
         })
     }
 
-    /// The nodes, by name, as many as fit into a message.
+    /// Returns the nodes, by name, as many as fit into a message.
     pub fn nodes(&self, now: Duration) -> NodeList {
         let mut sessions: BTreeMap<&str, u32> = BTreeMap::new();
         for (_, session) in self.running() {
@@ -72,7 +73,7 @@ impl Cluster {
         NodeList { nodes, omitted }
     }
 
-    /// The sessions that run, by name, as many as fit into a message.
+    /// Returns the sessions that run, by name, as many as fit into a message.
     pub fn sessions(&self) -> SessionList {
         let status = |(pool, id): (&Pool, SessionId), session: &Session| SessionStatus {
             node: session.node.to_string(),
@@ -84,10 +85,9 @@ impl Cluster {
         SessionList { sessions, omitted }
     }
 
-    /// How a pool is doing or, for a while after its end, did.
+    /// Returns the status of a pool, also for a while after its end.
     ///
-    /// # Errors
-    /// If none of that id is known, or not yet.
+    /// # Errors If no pool with that id is known, or not yet.
     pub fn pool_status(&self, now: Duration, pool: RunId) -> Result<PoolStatus, Refusal> {
         let known = self.pools.get(&pool).ok_or_else(|| self.unknown_pool(now, pool))?;
         let mut status = known.status();
@@ -101,10 +101,10 @@ impl Cluster {
         self.settles(now).unwrap_or_else(unknown)
     }
 
-    /// Where a session that runs can be watched: its node's link, which knows the key, and what else a grant says.
+    /// Returns the place at which a running session can be watched: its node's link, on which the key can be had, and
+    /// the other facts of a grant.
     ///
-    /// # Errors
-    /// If it does not run, or not yet as far as is known.
+    /// # Errors If the session does not run, or is not known to run yet.
     pub(crate) fn watch_place(&self, now: Duration, id: SessionId) -> Result<WatchPlace, Refusal> {
         let pool = self.pools.get(&id.pool).ok_or_else(|| self.unknown_pool(now, id.pool))?;
         let session = pool.sessions.get(&id.index).filter(|session| session.state == SessionState::Running);
@@ -127,7 +127,7 @@ impl Cluster {
     }
 }
 
-/// Where a session can be watched.
+/// The place at which a session can be watched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WatchPlace {
     pub(crate) link: LinkId,
@@ -136,10 +136,11 @@ pub(crate) struct WatchPlace {
     pub(crate) address: String,
 }
 
-/// A node that has lost its connection dials again within seconds.
+/// Milliseconds after which to ask again: a node that has lost its connection dials again within seconds.
 pub(crate) const AWAY_RETRY_MS: u64 = 500;
 
-/// As many of them as fit into one message, and how many do not. `texts` are the bytes of an item's texts.
+/// Returns as many items as fit into one message, and the number of those that do not. `texts` returns the bytes of an
+/// item's texts.
 fn fitting<T>(items: impl Iterator<Item = T>, texts: impl Fn(&T) -> usize) -> (Vec<T>, u32) {
     let mut bytes = 0;
     let mut omitted = 0;
@@ -155,7 +156,7 @@ fn fitting<T>(items: impl Iterator<Item = T>, texts: impl Fn(&T) -> usize) -> (V
     (fit, omitted)
 }
 
-/// Bytes of a list: a message less room for what surrounds it.
+/// Bytes of a list: a message without the room for what surrounds the list.
 const LIST_BYTES: usize = MAX_CONTROL_BYTES - 1024;
 /// Bytes of a node's or a session's status without its texts, names of fields included: more than either takes.
 const ITEM_BYTES: usize = 512;

@@ -1,8 +1,8 @@
-//! Lanes that wait for room: what they were asked for was refused because no node has any, and will be asked for again.
+//! Lanes that wait for room: requests for them were refused because no node has any, and will be repeated.
 //!
-//! Who waits is nobody's state but the asker's, who asks until it has its lanes or gives up. So it counts as waiting for a
-//! little longer than a client takes to ask again. Autoscalers go by the sum: each waiting lane wants a place on a node that
-//! is not there yet.
+//! Only the asker knows that it waits: it asks until it has its lanes or gives up. So a refused request counts as
+//! waiting for a little longer than a client takes to ask again. Autoscalers go by the sum: each waiting lane wants a
+//! place on a node that is not there yet.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::limits::{MAX_WAITING, WAITS_FOR};
 /// A pool that is to be opened, or one of its sessions (by index) that is to have another place.
 pub(crate) type Want = (RunId, Option<u32>);
 
-/// What was last refused for want of room, and when.
+/// The requests that were refused for want of room, with the time of the last refusal.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
     refused: BTreeMap<Want, Refused>,
@@ -29,7 +29,8 @@ struct Refused {
 }
 
 impl Waiting {
-    /// It was refused for want of room. Beyond [`MAX_WAITING`] that have not been given up, another is not counted.
+    /// Counts a request that was refused for want of room. Beyond [`MAX_WAITING`] that have not been given up, another
+    /// is not counted.
     pub(crate) fn refused(&mut self, now: Duration, want: Want, lanes: u32) {
         if self.refused.len() >= MAX_WAITING {
             self.tick(now);
@@ -39,12 +40,12 @@ impl Waiting {
         }
     }
 
-    /// It has its place.
+    /// Removes a request that has its place.
     pub(crate) fn placed(&mut self, want: Want) {
         self.refused.remove(&want);
     }
 
-    /// Nobody wants the pool any more, nor places for its sessions.
+    /// Removes a pool and its sessions, which nobody wants any more.
     pub(crate) fn closed(&mut self, pool: RunId) {
         let of_pool = self.refused.range((pool, None)..=(pool, Some(u32::MAX)));
         let wants: Vec<Want> = of_pool.map(|(&want, _)| want).collect();
@@ -53,12 +54,12 @@ impl Waiting {
         }
     }
 
-    /// Forgets who has not asked again.
+    /// Forgets requests that were not repeated in time.
     pub(crate) fn tick(&mut self, now: Duration) {
         self.refused.retain(|_, refused| refused.waits(now));
     }
 
-    /// Lanes that wait.
+    /// Returns the number of lanes that wait.
     pub(crate) fn lanes(&self, now: Duration) -> u64 {
         let waiting = self.refused.values().filter(|refused| refused.waits(now));
         waiting.map(|refused| u64::from(refused.lanes)).sum()
@@ -66,12 +67,14 @@ impl Waiting {
 }
 
 impl Cluster {
-    /// Lanes that were refused because no node has room, and whose askers are expected to ask again.
+    /// Returns the number of lanes that were refused because no node has room, and whose askers are expected to ask
+    /// again.
     pub fn waiting_lanes(&self, now: Duration) -> u64 {
         self.waiting.lanes(now)
     }
 
-    /// Counts lanes as waiting if they were refused for want of room. What is not known yet may be placed already.
+    /// Counts lanes as waiting if they were refused for want of room. A pool that is not known yet may be placed
+    /// already.
     pub(crate) fn waits(&mut self, now: Duration, want: Want, lanes: u32, why: &Refusal) {
         if why.code == RefusalCode::Busy && self.settles(now).is_none() {
             self.waiting.refused(now, want, lanes);

@@ -1,4 +1,4 @@
-//! Where sessions can be watched: found here, and admitted by their nodes.
+//! Grants to watch sessions: the cluster finds the session, and its node admits the watcher.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use rollhouse_wire::{
 };
 use tokio::sync::oneshot;
 
-use crate::actor::{Look, Looked, View};
+use crate::actor::{Look, ViewReply, ViewRequest};
 use crate::serve::{Service, going_away, no_room};
 
 impl Service {
-    /// Answers where a session can be watched, and by what key: its node says that, so that a coordinator that has
-    /// just started knows it as well. What is watched then never comes by here.
+    /// Answers with the place at which a session can be watched, and the key. The session's node gives the key, so that
+    /// a coordinator that has just started can answer as well. The frames do not pass through the coordinator.
     pub(crate) async fn watch(&self, watch: Watch, responder: Responder) -> Result<(), StreamLost> {
         match self.watch_grant(watch, &responder).await {
             Ok(grant) => responder.respond(Ok(grant)).await,
@@ -22,10 +22,10 @@ impl Service {
 
     async fn watch_grant(&self, Watch { session }: Watch, asker: &Responder) -> Result<WatchGrant, Refusal> {
         let (reply, heard) = oneshot::channel();
-        let asked = self.actor.try_send(Look { what: Looked::Watch(session), reply });
+        let asked = self.actor.try_send(Look { what: ViewRequest::Watch(session), reply });
         asked.map_err(|error| no_room(&error))?;
         let (place, node) = match heard.await {
-            Ok(View::Watch(found)) => found?,
+            Ok(ViewReply::Watch(found)) => found?,
             Ok(_) | Err(_) => return Err(going_away()),
         };
         let request = Request::AdmitWatcher(AdmitWatcher { session, incarnation: place.incarnation });
@@ -39,6 +39,6 @@ impl Service {
     }
 }
 
-/// Within it a node that is alive answers what it only has to look up.
+/// Time within which a living node answers a question that needs only a look-up.
 const ADMIT_DEADLINE: Duration = Duration::from_secs(2);
 const ADMIT_RETRY_MS: u64 = 500;

@@ -1,27 +1,27 @@
-//! Why an episode could not be written out.
+//! The reasons why an episode could not be written out.
 
 use std::{fmt, io};
 
 use rollhouse_env::RenderError;
 use rollhouse_replay::{PortableError, RecomputeError, SimulateError};
 
-/// Why an episode could not be written out.
+/// The reason why an episode could not be written out.
 #[derive(Debug)]
 pub enum ExportError {
     /// Its steps are not recorded and cannot be recomputed, or it has no such step.
     Recompute(RecomputeError),
     /// The env does not draw itself as it is recomputed, and no image was recorded.
     NoPicture {
-        /// The env.
+        /// Id of the env.
         env: String,
-        /// Why it is not recomputed, if it is not.
+        /// The reason why it cannot be recomputed, if it cannot.
         source: Option<RecomputeError>,
     },
     /// The env failed to draw itself.
     Render(RenderError),
-    /// It is not in a form in which recordings are carried.
+    /// The episode is not in the form of recordings that can be carried elsewhere.
     Portable(PortableError),
-    /// What it is written to takes no more.
+    /// The output accepts no more bytes.
     Write(io::Error),
     /// The caller asked to stop.
     Stopped,

@@ -1,4 +1,4 @@
-//! Pictures that follow each other, each as what has changed since the one before.
+//! Films: pictures that follow each other, each stored as the change from the one before.
 
 use rollhouse_env::{Image, ImageSize};
 
@@ -12,12 +12,12 @@ pub(crate) struct Film {
     palette: Palette,
     size: ImageSize,
     now: Vec<u8>,
-    /// Nothing before the first picture.
+    /// The last picture; empty before the first.
     before: Vec<u8>,
 }
 
-/// What has changed of a picture: a rectangle with a colour's number for each of its pixels, [`SAME`] for those that
-/// stayed as they were.
+/// The part of a picture that has changed: a rectangle with a colour's number for each of its pixels, [`SAME`] for
+/// those that stayed as they were.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) left: usize,
@@ -27,14 +27,13 @@ pub(crate) struct Change {
     pub(crate) pixels: Vec<u8>,
 }
 
-/// Stands for a pixel that stayed as it was.
+/// The number for a pixel that stayed as it was.
 pub(crate) const SAME: u8 = u8::MAX;
 
 impl Film {
-    /// A film in the colours that some of the episode's pictures have.
+    /// Makes a film with a palette of the colours in some of the episode's pictures.
     ///
-    /// # Errors
-    /// If one of them cannot be had.
+    /// # Errors If one of the pictures cannot be made.
     pub(crate) fn of(pictures: &mut Pictures<'_>, length: u64) -> Result<Self, ExportError> {
         let mut census = Census::default();
         let mut last = None;
@@ -47,17 +46,17 @@ impl Film {
         Ok(Self { palette: census.palette(), size: pictures.size(), now: Vec::new(), before: Vec::new() })
     }
 
-    /// Its colours.
+    /// Returns its palette.
     pub(crate) const fn palette(&self) -> &Palette {
         &self.palette
     }
 
-    /// The size of its pictures.
+    /// Returns the size of its pictures.
     pub(crate) const fn size(&self) -> ImageSize {
         self.size
     }
 
-    /// Has the next picture be given as a whole.
+    /// Makes the next picture come as a whole.
     pub(crate) fn forget(&mut self) {
         self.before.clear();
     }
@@ -80,10 +79,10 @@ impl Film {
     }
 }
 
-/// Pictures whose colours are counted: those of a longer film are hardly more.
+/// Number of pictures whose colours are counted: a longer film has hardly any others.
 const SAMPLES: u64 = 24;
 
-/// The smallest rectangle outside of which both are the same; `None` if they are.
+/// Returns the smallest rectangle that holds all differences; `None` if there are none.
 fn changed(before: &[u8], now: &[u8], width: usize) -> Option<Change> {
     let rows = || before.chunks_exact(width).zip(now.chunks_exact(width)).enumerate();
     let differs = |&(_, (before, now)): &(usize, (&[u8], &[u8]))| before != now;

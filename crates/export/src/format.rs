@@ -1,22 +1,22 @@
-//! What an episode can be written out as.
+//! The forms in which an episode can be written out.
 
-/// A form that an episode is written out in.
+/// A form in which an episode is written out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// One JSON object a line, the first one what the reset gave.
+    /// One JSON object a line; the first has the result of the reset.
     Jsonl,
-    /// A film of its pictures.
+    /// A film of the episode's pictures.
     Gif,
-    /// One of its pictures.
+    /// One of the episode's pictures.
     Png,
-    /// A page that plays it.
+    /// A page that plays the episode.
     Html,
     /// NumPy arrays.
     Npz,
-    /// A table with a row of each step, in Apache Parquet's form.
+    /// A table with a row for each step, as an Apache Parquet file.
     #[cfg(feature = "parquet")]
     Parquet,
-    /// Messages of each step, for Foxglove and Rerun.
+    /// Messages for each step, for Foxglove and Rerun.
     #[cfg(feature = "mcap")]
     Mcap,
     /// The recording itself.
@@ -24,7 +24,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// How names of such files end, without the dot.
+    /// Returns the extension of such files, without the dot.
     pub const fn extension(self) -> &'static str {
         match self {
             Self::Jsonl => "jsonl",
@@ -40,7 +40,7 @@ impl Format {
         }
     }
 
-    /// Whether people can read it as it is.
+    /// Returns whether people can read it as it is.
     pub const fn is_text(self) -> bool {
         matches!(self, Self::Jsonl | Self::Html)
     }

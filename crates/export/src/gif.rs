@@ -1,4 +1,4 @@
-//! An episode as a GIF.
+//! Writes an episode as a GIF.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -47,7 +47,7 @@ pub(crate) fn write(
     encoder.into_inner().map(|_| ()).map_err(failure)
 }
 
-/// A change of the picture that is shown for so many hundredths of a second.
+/// Makes the frame of a change of the picture that is shown for that many hundredths of a second.
 fn frame(change: Change, hundredths: u64) -> Frame<'static> {
     let Change { left, top, width, height, pixels } = change;
     Frame {
@@ -72,5 +72,5 @@ fn failure(error: EncodingError) -> ExportError {
 
 const HUNDREDTHS: f64 = 100.0;
 
-/// For how long the last picture stays before the film begins again.
+/// Time for which the last picture stays before the film begins again, in hundredths of a second.
 const LAST_HUNDREDTHS: u64 = 100;

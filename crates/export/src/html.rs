@@ -1,9 +1,9 @@
-//! An episode as one page that plays it, without any other file and without a network.
+//! Writes an episode as one page that plays it without any other file and without a network.
 //!
 //! The page holds groups of steps, packed by zlib and written in base64, which its script unpacks when they are wanted:
-//! `v0`, `v1`, ... the values, column by column, and `p0`, `p1`, ... the pictures, the first of each group as a whole and
-//! then what changes: left, top, width, height (each 2 bytes, little-endian) and a byte for each pixel. What the script
-//! has to know beside them stands behind them as JSON.
+//! `v0`, `v1`, ... the values, column by column, and `p0`, `p1`, ... the pictures, the first of each group as a whole
+//! and then what changes: left, top, width, height (each 2 bytes, little-endian) and a byte for each pixel. The other
+//! facts for the script follow them as JSON.
 
 mod group;
 mod page;
@@ -30,10 +30,10 @@ pub(crate) fn write(
     watch: &mut Watch<'_>,
 ) -> Result<(), ExportError> {
     let length = episode.info.length;
-    let (mut shown, missing) = Shown::new(settings, registry, episode)?;
+    let (mut shown, missing) = PageContent::new(settings, registry, episode)?;
     let mut film = match &mut shown {
-        Shown::Pictures(pictures) => Some(Film::of(pictures, length)?),
-        Shown::Values(_) => None,
+        PageContent::Pictures(pictures) => Some(Film::of(pictures, length)?),
+        PageContent::Values(_) => None,
     };
     write_begin(&episode.info, out)?;
     let columns = Columns::of(&episode.info.run.spec);
@@ -70,15 +70,15 @@ pub(crate) fn write(
     write_end(&page, out)
 }
 
-/// What is shown of an episode's steps.
-enum Shown<'a> {
+/// The parts of an episode's steps that the page shows.
+enum PageContent<'a> {
     Pictures(Box<Pictures<'a>>),
-    /// Nothing but values: there is no picture.
+    /// Values only: there is no picture.
     Values(Box<Seeker<'a>>),
 }
 
-impl<'a> Shown<'a> {
-    /// All that can be shown of an episode, and why there is no picture where there is none.
+impl<'a> PageContent<'a> {
+    /// Chooses all that can be shown of an episode, and returns why there is no picture if there is none.
     fn new(
         settings: &Settings,
         registry: &'a Registry,

@@ -1,4 +1,4 @@
-//! Steps as lines of JSON.
+//! Writes an episode as lines of JSON.
 
 use std::io::{self, Write};
 
@@ -35,7 +35,7 @@ pub(crate) fn write(
 /// Bytes of lines that are written at once.
 const LINES_BYTES: usize = 1 << 16;
 
-/// The fields of one line, in their order: `t` and `obs` of the reset, all of them of a step.
+/// Returns the fields of one line, in their order: `t` and `obs` for the reset, all of them for a step.
 fn line<'a>(step: &'a PlayedStep, obs: &'a [ColumnSpec], action: &'a ColumnSpec) -> Line<'a> {
     Line {
         t: step.t,
@@ -65,7 +65,7 @@ struct Flags {
     truncated: bool,
 }
 
-/// The only column of a plain space, or a map from path to column.
+/// An observation: the only column of a plain space, or a map from path to column.
 #[derive(Debug)]
 struct Observation<'a> {
     specs: &'a [ColumnSpec],
@@ -82,8 +82,8 @@ impl Serialize for Observation<'_> {
     }
 }
 
-/// One row of a column: a number for a scalar, else the elements in row-major order, each with as many digits
-/// as its type needs. What is not finite is null.
+/// One row of a column: a number for a scalar, else the elements in row-major order, each with as many digits as its
+/// type needs. A value that is not finite is null.
 #[derive(Debug)]
 struct Row<'a> {
     data: &'a ColumnData,

@@ -1,8 +1,8 @@
-//! How recorded episodes are written out for other programs.
+//! Writes recorded episodes out for other programs.
 //!
-//! [`write()`] goes through an episode a few times, each from its first step on, and writes what a [`Format`] has of each
-//! step into anything that takes bytes. Nothing is sought in what was written, so that a pipe will do, and what is held in
-//! memory does not grow with the episode beyond its recording: pictures come and go one by one.
+//! [`write()`] goes through an episode a few times, each from its first step on, and writes each step in a [`Format`]
+//! to anything that accepts bytes. The output is written front to back, so that a pipe will do. The memory in use does
+//! not grow with the episode beyond its recording: pictures come and go one by one.
 //!
 //! Not a goal: choosing episodes, naming files and showing progress; those are the caller's. Start reading at
 //! [`write()`].

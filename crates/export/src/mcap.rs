@@ -1,6 +1,6 @@
-//! An episode as an MCAP file, for Foxglove, Rerun and what else plays recordings of robots.
+//! Writes an episode as an MCAP file, for Foxglove, Rerun and other programs that play recordings of robots.
 //!
-//! Each message is JSON, and its schema says what is in it. Pictures are PNGs in Foxglove's own form of message.
+//! Each message is JSON, with a schema that describes it. Pictures are PNGs in Foxglove's own form of message.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -52,7 +52,8 @@ pub(crate) fn write(
     file.finish()
 }
 
-/// Nanoseconds from one step to the next: as many as show the env at its own speed, or with so many pictures a second.
+/// Returns the nanoseconds from one step to the next, from the pictures a second that were chosen, or else from the
+/// env's own speed.
 fn nanos_of(settings: &Settings, registry: &Registry, episode: &Episode) -> u64 {
     let own = registry.get(&episode.info.run.spec.id).ok().and_then(|entry| entry.render_fps());
     let steps_per_second = match settings.fps {
@@ -64,7 +65,7 @@ fn nanos_of(settings: &Settings, registry: &Registry, episode: &Episode) -> u64 
 
 const NANOS: u64 = 1_000_000_000;
 
-/// The file, and what its channels are.
+/// The file and its channels.
 struct File<'a> {
     writer: Writer<NoSeek<&'a mut dyn Write>>,
     episode: &'a Episode,
@@ -83,7 +84,7 @@ struct Channels {
     picture: Option<u16>,
 }
 
-/// A column as fields of a message: one of each element where there are not too many, else a list.
+/// A column as fields of a message: one field for each element if there are not too many, else a list.
 enum Field {
     Elements(Vec<String>),
     List(String),
@@ -178,7 +179,7 @@ impl<'a> File<'a> {
         self.put(channel, t, &message)
     }
 
-    /// Nanoseconds since 1970 of a step, as if the env had had its usual speed.
+    /// Returns the time of a step in nanoseconds since 1970, as if the env had run at its usual speed.
     const fn time(&self, t: u64) -> u64 {
         self.started.saturating_add(t.saturating_mul(self.nanos))
     }
@@ -220,7 +221,7 @@ impl Field {
     }
 }
 
-/// An element with as many digits as its type needs; what is not finite is null.
+/// Writes an element with as many digits as its type needs; a value that is not finite is null.
 fn number(column: &ColumnData, at: usize) -> Value {
     let float = |value: f64| Number::from_f64(value).map_or(Value::Null, Value::Number);
     match column {
@@ -260,7 +261,7 @@ fn add_channel<W: Write + io::Seek>(
     Ok(writer.add_channel(schema, &format!("/{name}"), "json", &BTreeMap::new())?)
 }
 
-/// What Foxglove says of its images.
+/// Returns the schema of Foxglove's images.
 fn picture_schema() -> Value {
     json!({
         "title": "foxglove.CompressedImage",
@@ -281,7 +282,7 @@ fn picture_schema() -> Value {
     })
 }
 
-/// What is known of the episode beside its steps; the names are part of the interface.
+/// Returns the facts about the episode beside its steps; their names are part of the interface.
 fn facts_of(episode: &Episode) -> BTreeMap<String, String> {
     let info = &episode.info;
     let facts = [

@@ -1,14 +1,14 @@
-//! What the elements of columns are called where each has a place of its own.
+//! Names of the elements of columns, for forms in which each element has a place of its own.
 
 use std::collections::BTreeSet;
 
 use rollhouse_core::ColumnSpec;
 
-/// Elements of a row up to which each has a place of its own.
+/// Number of elements of a row up to which each has a place of its own.
 pub(crate) const MAX_NAMED_ELEMENTS: usize = 64;
 
-/// The names of a column's elements below `root`: `root/PATH/NAME`, without what is empty; of elements without a name of
-/// their own, or whose names are not different, their place is the name. Of a scalar it is one without NAME.
+/// Returns the names of a column's elements below `root`: `root/PATH/NAME`, without empty parts. An element without a
+/// name of its own, or whose name is not unique, is called by its index. A scalar has one name, without NAME.
 pub(crate) fn element_names(root: &str, column: &ColumnSpec) -> Vec<String> {
     let base = column_name(root, column);
     let elements = column.elements();
@@ -21,7 +21,7 @@ pub(crate) fn element_names(root: &str, column: &ColumnSpec) -> Vec<String> {
     (0..elements).map(|at| if base.is_empty() { name(at) } else { format!("{base}/{}", name(at)) }).collect()
 }
 
-/// The name of a whole column: `root/PATH`, without what is empty.
+/// Returns the name of a whole column: `root/PATH`, without empty parts.
 pub(crate) fn column_name(root: &str, column: &ColumnSpec) -> String {
     match (root, &*column.path) {
         (root, "") => root.to_owned(),

@@ -1,7 +1,7 @@
-//! An episode as NumPy arrays.
+//! Writes an episode as NumPy arrays.
 //!
-//! An archive of `.npy` files, as `numpy.savez` writes it. The columns stand one after another, so that the episode is gone
-//! through once for each of them: nothing has to be kept or sought.
+//! The file is an archive of `.npy` files, as `numpy.savez` writes it. The columns stand one after another, so that the
+//! episode is passed once for each of them: nothing has to be kept or sought.
 
 use std::io::{self, Write};
 
@@ -65,7 +65,7 @@ pub(crate) fn write(
     Ok(zip.finish()?)
 }
 
-/// A way through the episode for one column.
+/// A pass through the episode for one column.
 struct Pass<'a, 'w> {
     registry: &'a Registry,
     episode: &'a Episode,
@@ -75,7 +75,7 @@ struct Pass<'a, 'w> {
 }
 
 impl Pass<'_, '_> {
-    /// Shows each step, with empty memory for the bytes of a row.
+    /// Gives each step to a function, with empty memory for the bytes of a row.
     fn go(
         &mut self,
         mut each: impl FnMut(&PlayedStep, &mut Vec<u8>) -> io::Result<()>,
@@ -94,7 +94,7 @@ impl Pass<'_, '_> {
     }
 }
 
-/// What an observation's column is called: `obs`, or `obs/` and its path, if that is one that may stand in an archive.
+/// Returns the name of an observation's column: `obs`, or `obs/` and its path, if that may be a name in an archive.
 fn name_of(index: usize, columns: &[ColumnSpec]) -> String {
     let path = &columns[index].path;
     let is_plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains(['\\', '\0', ':']);
@@ -105,14 +105,14 @@ fn name_of(index: usize, columns: &[ColumnSpec]) -> String {
     }
 }
 
-/// Bytes of a path that is a name in the archive.
+/// Bytes of the longest path that is a name in the archive.
 const MAX_NAME_BYTES: usize = 1024;
 
 fn shape(rows: u64, column: &ColumnSpec) -> Vec<u64> {
     std::iter::once(rows).chain(column.shape.iter().map(|&side| side as u64)).collect()
 }
 
-/// Begins an array of so many bytes of elements.
+/// Begins an array whose elements have that many bytes.
 fn begin<'z, 'a>(
     zip: &'z mut Zip<'a>,
     name: &str,
@@ -126,7 +126,7 @@ fn begin<'z, 'a>(
     Ok(array)
 }
 
-/// What stands before an array's elements: NumPy's format 1.0 (numpy/lib/format.py).
+/// Returns the header before an array's elements: NumPy's format 1.0 (numpy/lib/format.py).
 fn header(dtype: &str, shape: &[u64]) -> Vec<u8> {
     // A comma behind the only one makes a tuple of it.
     let sides: String = shape.iter().map(|side| format!("{side},")).collect();
@@ -138,7 +138,7 @@ fn header(dtype: &str, shape: &[u64]) -> Vec<u8> {
 }
 
 const MAGIC: &[u8] = b"\x93NUMPY\x01\x00";
-/// Elements begin at a multiple of it.
+/// Multiple of bytes at which elements begin.
 const ALIGNED: usize = 64;
 
 const fn dtype_word(dtype: DType) -> &'static str {
@@ -162,7 +162,7 @@ fn append_le(data: &ColumnData, out: &mut Vec<u8>) {
     }
 }
 
-/// What is known of the episode beside its columns; the field names are part of the interface.
+/// The facts about the episode beside its columns; the field names are part of the interface.
 #[derive(Debug, Serialize)]
 struct Meta<'a> {
     id: String,
@@ -178,12 +178,12 @@ struct Meta<'a> {
     dynamics: String,
     observation_names: &'a [String],
     action_names: &'a [String],
-    /// What it was forked from, and at which step; null if it was not.
+    /// The episode from which it was forked, and the step; null if it was not.
     parent: Option<String>,
     parent_step: Option<u64>,
 }
 
-/// Writes it as JSON in an array of one string, which `str(array)` gives.
+/// Writes the facts as JSON in an array of one string, which `str(array)` gives.
 fn put_meta(zip: &mut Zip<'_>, episode: &Episode) -> Result<(), ExportError> {
     let info = &episode.info;
     let meta = Meta {

@@ -1,31 +1,31 @@
-//! The few colours that stand for all colours of a film.
+//! Palettes: the few colours that stand for all colours of a film.
 
 use std::collections::HashMap;
 
 use rollhouse_env::Image;
 
-/// Red, green, blue.
+/// A colour: red, green, blue.
 pub(crate) type Rgb = [u8; 3];
 
-/// At most [`MAX_COLOURS`] colours, and which of them is the nearest to any other.
+/// At most [`MAX_COLOURS`] colours, with the nearest of them to any other colour.
 #[derive(Debug)]
 pub(crate) struct Palette {
     colours: Vec<Rgb>,
-    /// The nearest to colours that were looked up, each at a place that follows from it.
+    /// The nearest colours that were looked up, each at a place that follows from its colour.
     known: Vec<Option<(Rgb, u8)>>,
 }
 
-/// Colours of a palette; the number after the last stands for "as before".
+/// Number of colours of a palette; the number after the last stands for "as before".
 pub(crate) const MAX_COLOURS: usize = 255;
 
-/// How often colours come in some pictures of a film.
+/// Counts of the colours in some pictures of a film.
 #[derive(Debug, Default)]
 pub(crate) struct Census {
     counts: HashMap<Rgb, u64>,
 }
 
 impl Census {
-    /// Counts a picture's colours. Of pictures with very many colours those that come late are left out.
+    /// Counts a picture's colours. In pictures with very many colours those that come late are left out.
     pub(crate) fn add(&mut self, image: &Image) {
         let pixels = image.pixels().as_chunks::<3>().0;
         for run in pixels.chunk_by(|a, b| a == b) {
@@ -40,8 +40,8 @@ impl Census {
         }
     }
 
-    /// The palette that suits what was counted: each colour itself where they are few; else the most frequent ones, and
-    /// of the others the middle of groups that lie close together.
+    /// Returns the palette for the counted colours: each colour itself if they are few; else the most frequent ones,
+    /// and for the others the means of groups that lie close together.
     pub(crate) fn palette(self) -> Palette {
         let mut counts: Vec<(Rgb, u64)> = self.counts.into_iter().collect();
         counts.sort_unstable_by_key(|&(colour, count)| (std::cmp::Reverse(count), colour));
@@ -59,19 +59,19 @@ impl Census {
     }
 }
 
-/// Colours that are counted: enough for a picture whose every pixel has another one.
+/// Number of colours that are counted: enough for a picture whose every pixel has another one.
 const MAX_COUNTED: usize = 1 << 20;
 
-/// Colours that are kept as they are because they are frequent: of drawings, those of all shapes.
+/// Number of colours that are kept as they are because they are frequent: in drawings, those of all shapes.
 const KEPT_COLOURS: usize = 96;
 
 impl Palette {
-    /// The colours by number.
+    /// Returns the colours by number.
     pub(crate) fn colours(&self) -> &[Rgb] {
         &self.colours
     }
 
-    /// The number of each pixel's nearest colour.
+    /// Finds the number of each pixel's nearest colour.
     pub(crate) fn indices(&mut self, image: &Image, out: &mut Vec<u8>) {
         out.clear();
         for run in image.pixels().as_chunks::<3>().0.chunk_by(|a, b| a == b) {
@@ -96,16 +96,16 @@ impl Palette {
     }
 }
 
-/// Colours whose nearest one is remembered.
+/// Number of colours whose nearest one is remembered.
 const KNOWN: usize = 1 << 13;
 
-/// How far two colours are apart for the eye, roughly: it sees green best and blue least.
+/// Returns how far two colours are apart for the eye, roughly: it sees green best and blue least.
 fn distance(a: Rgb, b: Rgb) -> u32 {
     let of = |channel: usize| u32::from(a[channel].abs_diff(b[channel])).pow(2);
     3 * of(0) + 6 * of(1) + of(2)
 }
 
-/// Parts colours into `count` groups, always the widest one at its middle, and gives each group's mean.
+/// Splits colours into `count` groups, always the widest one at its middle, and returns each group's mean.
 fn middles(colours: &mut [(Rgb, u64)], count: usize) -> Vec<Rgb> {
     let mut groups = vec![colours];
     while groups.len() < count {
@@ -124,7 +124,7 @@ fn middles(colours: &mut [(Rgb, u64)], count: usize) -> Vec<Rgb> {
     groups.into_iter().filter(|group| !group.is_empty()).map(|group| mean(group)).collect()
 }
 
-/// How far a group's colours lie apart in the channel in which they do most, and in which one that is.
+/// Returns the channel in which a group's colours lie furthest apart, and that distance.
 fn widest_channel(group: &[(Rgb, u64)]) -> (u8, usize) {
     let width = |channel: usize| {
         let values = group.iter().map(|(colour, _)| colour[channel]);

@@ -1,8 +1,8 @@
-//! Episodes as a Parquet file: a row of what the reset gave, then one of each step, episode after episode.
+//! Writes episodes as a Parquet file: a row for the reset, then one for each step, episode after episode.
 //!
-//! Rows are gathered until there are [`ROWS`] of them or their observations take [`ROWS_BYTES`]; they become a row group,
-//! which is all of the file that is in memory. Short episodes are recomputed side by side, those that are longer than a row
-//! group alone and part by part.
+//! Rows are gathered until there are [`ROWS`] of them or their observations take [`ROWS_BYTES`]. They then become a row
+//! group, the only part of the file in memory. Short episodes are recomputed side by side; an episode that is longer
+//! than a row group is recomputed alone and part by part.
 
 mod columns;
 
@@ -24,38 +24,38 @@ use crate::error::ExportError;
 use crate::write::{Watch, tell_at_once};
 use columns::{Columns, Rows, Span};
 
-/// A Parquet file being written, of episodes whose observations and actions have the same columns.
+/// A Parquet file that is being written. The observations and actions of all its episodes have the same columns.
 pub struct ParquetFile<'a> {
     registry: &'a Registry,
     out: &'a mut dyn Write,
-    /// Writes into memory, out of which each row group is carried to `out`: the writer wants one that may go to other
-    /// threads.
+    /// The writer of the file. It writes into memory, from which each row group is copied to `out`: the writer wants an
+    /// output that may go to other threads.
     writer: SerializedFileWriter<Vec<u8>>,
     obs: Vec<ColumnSpec>,
     action: ColumnSpec,
     columns: Columns,
-    /// Episodes of the next row group, and how many rows they have.
+    /// The episodes of the next row group.
     waiting: Vec<Episode>,
     waiting_rows: usize,
-    /// Rows of a row group.
+    /// Number of rows of a row group.
     most_rows: usize,
     unroller: Unroller<'a>,
     unrolled: Unrolled,
-    /// Steps of episodes that are written.
+    /// Number of steps of the episodes that are written.
     steps: u64,
 }
 
-/// Episodes that could not be recomputed, and why; nothing of them is in the file.
+/// The episodes that could not be recomputed, and why; the file has nothing of them.
 pub type LeftOut = Vec<(EpisodeName, RecomputeError)>;
 
-/// Rows of a row group.
+/// Number of rows of a row group.
 const ROWS: usize = 1 << 16;
 
 /// Bytes of a row group's observations, unless a single row has more.
 const ROWS_BYTES: usize = 16 << 20;
 
 impl<'a> ParquetFile<'a> {
-    /// Begins a file of episodes of an env.
+    /// Begins a file for episodes of an env.
     ///
     /// # Errors
     /// If `out` fails.
@@ -82,13 +82,13 @@ impl<'a> ParquetFile<'a> {
         })
     }
 
-    /// Whether episodes of that env have the columns of the file.
+    /// Returns whether episodes of that env have the columns of the file.
     pub fn takes(&self, spec: &EnvSpec) -> bool {
         spec.obs_columns() == self.obs && spec.action_column() == self.action
     }
 
-    /// Adds an episode, whose rows may be written later; gives those of it and of earlier ones that turned out not to be
-    /// what was recorded.
+    /// Adds an episode, whose rows may be written later. Returns the episodes, this one or earlier ones, whose
+    /// recomputation turned out to differ from the recording.
     ///
     /// # Errors
     /// If `out` fails, `watch` asks to stop, or an env panics in an episode of which some rows are written. The file is of
@@ -108,10 +108,9 @@ impl<'a> ParquetFile<'a> {
         Ok(left_out)
     }
 
-    /// Writes what is left.
+    /// Writes the remaining rows.
     ///
-    /// # Errors
-    /// As [`ParquetFile::add`].
+    /// # Errors Those of [`ParquetFile::add`].
     pub fn finish(mut self, watch: &mut Watch<'_>) -> Result<LeftOut, ExportError> {
         let left_out = self.write_waiting(watch)?;
         self.writer.finish()?;
@@ -170,7 +169,7 @@ impl<'a> ParquetFile<'a> {
         Ok(())
     }
 
-    /// Carries what is written on.
+    /// Copies the written bytes to the output.
     fn carry(&mut self) -> Result<(), ExportError> {
         self.writer.flush()?;
         let written = self.writer.inner_mut();
@@ -202,7 +201,8 @@ pub(crate) fn write(
     }
 }
 
-/// How columns are encoded: what repeats in few bits, the rest as it is, so that nothing is spent on packing.
+/// Returns the encodings of columns: values that repeat take few bits, others are stored as they are, so that no time
+/// is spent on packing.
 fn properties(
     spec: &EnvSpec,
     obs: &[ColumnSpec],
@@ -247,13 +247,13 @@ fn properties(
     Ok(properties.build())
 }
 
-/// Values that are handed to the encoders at once.
+/// Number of values that are handed to the encoders at once.
 const WRITTEN_AT_ONCE: usize = 8192;
 
-/// A column of which more than these are different values is written as it is.
+/// Bytes of different values above which a column is stored as it is.
 const DICTIONARY_BYTES: usize = 4096;
 
-/// What the file says of itself under the key `rollhouse`; the field names are part of the interface.
+/// The file's own description under the key `rollhouse`; the field names are part of the interface.
 #[derive(Debug, Serialize)]
 struct About<'a> {
     env: &'a str,

@@ -8,7 +8,7 @@ use rollhouse_replay::{Episode, PlayedStep, RecomputeError, SeekBounds, Seeker, 
 use crate::error::ExportError;
 use crate::settings::{MAX_FPS, Settings, USUAL_FPS};
 
-/// An episode with what it looks like: as the env draws itself, else as an image that is part of the observation.
+/// An episode with its pictures: as the env draws itself, else as an image that is part of the observation.
 #[derive(Debug)]
 pub(crate) struct Pictures<'a> {
     seeker: Seeker<'a>,
@@ -16,10 +16,9 @@ pub(crate) struct Pictures<'a> {
 }
 
 impl<'a> Pictures<'a> {
-    /// Those of an episode.
+    /// Makes the pictures of an episode.
     ///
-    /// # Errors
-    /// If its steps cannot be come to, or there is no picture of them.
+    /// # Errors If its steps cannot be reached, or there is no picture of them.
     pub(crate) fn new(
         settings: &Settings,
         registry: &'a Registry,
@@ -33,17 +32,17 @@ impl<'a> Pictures<'a> {
         Ok(Self { seeker, size: settings.size.unwrap_or(own) })
     }
 
-    /// The size of all of them.
+    /// Returns the size of all pictures.
     pub(crate) const fn size(&self) -> ImageSize {
         self.size
     }
 
-    /// What comes to their steps.
+    /// Returns the seeker that reaches their steps.
     pub(crate) const fn seeker(&self) -> &Seeker<'a> {
         &self.seeker
     }
 
-    /// A step, and its picture. Steps that follow each other cost least.
+    /// Returns a step and its picture. Steps that follow each other cost least.
     ///
     /// # Errors
     /// If there is no such step, or the env panics or does not draw itself.
@@ -54,14 +53,14 @@ impl<'a> Pictures<'a> {
     }
 }
 
-/// The steps that a film has a picture of.
+/// Returns the steps of which a film has a picture.
 pub(crate) fn steps_of(length: u64, every: u64) -> impl Iterator<Item = u64> {
     let every = every.max(1);
     let last = (!length.is_multiple_of(every)).then_some(length);
     (0..=length / every).map(move |index| index * every).chain(last)
 }
 
-/// How many pictures a second a film has.
+/// Returns how many pictures a second a film has.
 pub(crate) fn fps_of(settings: &Settings, registry: &Registry, episode: &Episode) -> f64 {
     let own = registry.get(&episode.info.run.spec.id).ok().and_then(|entry| entry.render_fps());
     let fps = match settings.fps {
@@ -74,7 +73,7 @@ pub(crate) fn fps_of(settings: &Settings, registry: &Registry, episode: &Episode
 /// Pictures a second of the slowest film.
 const LEAST_FPS: f64 = 0.25;
 
-/// Why the env is not drawn, where it has been recorded in another form or does not exist any more.
+/// Returns why the env is not drawn, where it has been recorded in another form or does not exist any more.
 fn why_none(registry: &Registry, episode: &Arc<Episode>) -> Option<RecomputeError> {
     let id = &episode.info.run.spec.id;
     match registry.get(id) {

@@ -1,4 +1,4 @@
-//! A step of an episode as a PNG.
+//! Writes a step of an episode as a PNG.
 
 use std::io::{self, Write};
 use std::sync::Arc;

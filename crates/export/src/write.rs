@@ -1,4 +1,4 @@
-//! Writing an episode out.
+//! The entry of this crate, which writes an episode out in any form.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::parquet;
 use crate::settings::Settings;
 use crate::{gif, html, jsonl, npz, png};
 
-/// Is told, now and then, how many steps of the episode are written; false asks to stop.
+/// Is told, now and then, how many steps of the episode are written; returning false asks to stop.
 pub type Watch<'a> = dyn FnMut(u64) -> bool + 'a;
 
-/// Writes an episode out in a form. What has been written when it fails is no whole file.
+/// Writes an episode out in a form. After an error the output is not a whole file.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -35,8 +35,8 @@ pub type Watch<'a> = dyn FnMut(u64) -> bool + 'a;
 /// }
 /// ```
 ///
-/// # Errors
-/// If the form wants what is neither recorded nor can be recomputed, `out` fails, or `watch` asks to stop.
+/// # Errors If the form needs steps that are neither recorded nor can be recomputed, `out` fails, or `watch` asks to
+/// stop.
 pub fn write(
     settings: &Settings,
     registry: &Registry,
@@ -58,15 +58,15 @@ pub fn write(
     }
 }
 
-/// Tells `watch` of a step, unless too few have passed since the last that it was told of.
+/// Tells `watch` about a step, unless too few have passed since the last that it was told about.
 pub(crate) fn tell(watch: &mut Watch<'_>, step: u64) -> Result<(), ExportError> {
     if step.is_multiple_of(STEPS_BETWEEN_LOOKS) { tell_at_once(watch, step) } else { Ok(()) }
 }
 
-/// Tells `watch` of a step.
+/// Tells `watch` about a step.
 pub(crate) fn tell_at_once(watch: &mut Watch<'_>, step: u64) -> Result<(), ExportError> {
     if watch(step) { Ok(()) } else { Err(ExportError::Stopped) }
 }
 
-/// Steps without pictures between two looks at whether to stop: less than 10 ms.
+/// Number of steps without pictures between two looks at whether to stop: less than 10 ms.
 const STEPS_BETWEEN_LOOKS: u64 = 1024;

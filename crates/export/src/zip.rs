@@ -1,8 +1,8 @@
 //! A ZIP archive of files that are stored as they are, written front to back.
 //!
-//! A file's checksum stands behind it (a data descriptor), so that nothing has to be gone back to; one that is larger than
-//! 32 bits can say has ZIP64's fields. Layout: PKWARE's APPNOTE 6.3.10, sections 4.3 and 4.5.3. Crates that write ZIP bring
-//! compressors and encryption, of which nothing is wanted here.
+//! A file's checksum stands behind it (a data descriptor), so that the writer never goes back. A file whose length does
+//! not fit into 32 bits has ZIP64's fields. Layout: PKWARE's APPNOTE 6.3.10, sections 4.3 and 4.5.3. Crates that write
+//! ZIP bring compressors and encryption, which are not needed here.
 
 use std::io::{self, Write};
 
@@ -11,10 +11,10 @@ use crc32fast::Hasher;
 /// An archive that is being written.
 pub(crate) struct Zip<'a> {
     out: &'a mut dyn Write,
-    /// Bytes written so far.
+    /// Number of bytes written so far.
     at: u64,
     files: Vec<File>,
-    /// Numbers from here on take ZIP64's fields.
+    /// Smallest number that takes ZIP64's fields.
     wide_from: u64,
 }
 
@@ -26,7 +26,7 @@ struct File {
     crc: u32,
 }
 
-/// A file while it is written.
+/// A file of the archive that is being written.
 pub(crate) struct Entry<'z, 'a> {
     zip: &'z mut Zip<'a>,
     name: String,
@@ -42,7 +42,7 @@ impl<'a> Zip<'a> {
         Self { out, at: 0, files: Vec::new(), wide_from: u32::MAX.into() }
     }
 
-    /// Begins a file of so many bytes.
+    /// Begins a file of that many bytes.
     pub(crate) fn file(&mut self, name: &str, bytes: u64) -> io::Result<Entry<'_, 'a>> {
         let (offset, is_wide) = (self.at, bytes >= self.wide_from);
         let mut header = Vec::new();
@@ -124,7 +124,7 @@ impl<'a> Zip<'a> {
 }
 
 impl Entry<'_, '_> {
-    /// Writes what follows of the file.
+    /// Writes further bytes of the file.
     pub(crate) fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.crc.update(bytes);
         self.written += bytes.len() as u64;
@@ -133,8 +133,8 @@ impl Entry<'_, '_> {
 
     /// Ends the file.
     ///
-    /// # Errors
-    /// If the archive takes no more, or the file does not have as many bytes as was said.
+    /// # Errors If the output accepts no more bytes, or the file does not have the number of bytes with which it was
+    /// begun.
     pub(crate) fn end(self) -> io::Result<()> {
         let Self { zip, name, offset, bytes, is_wide, crc, written } = self;
         if written != bytes {
@@ -161,21 +161,22 @@ const WIDE_END: [u8; 4] = *b"PK\x06\x06";
 const WIDE_LOCATOR: [u8; 4] = *b"PK\x06\x07";
 const END: [u8; 4] = *b"PK\x05\x06";
 
-/// Version of the format that a reader needs: 4.5 has ZIP64.
+/// Returns the version of the format that a reader needs: 4.5 has ZIP64.
 const fn version(is_wide: bool) -> u16 {
     if is_wide { 45 } else { 20 }
 }
 
 const MADE_ON_UNIX: u16 = 3 << 8;
-/// Of the file's mode on Unix: a file that its owner writes and all read.
+/// The file's mode on Unix: a file that its owner writes and all read.
 const REGULAR_FILE: u32 = 0o100_644;
 
-/// Flags (the checksum follows, names are UTF-8), the method (stored), and 1980-01-01: equal episodes give equal files.
+/// Returns the fields that all files share: flags (the checksum follows, names are UTF-8), the method (stored), and
+/// 1980-01-01, so that equal episodes give equal files.
 const fn common() -> [u8; 8] {
     [0x08, 0x08, 0, 0, 0, 0, 0x21, 0]
 }
 
-/// ZIP64's field of these numbers.
+/// Returns ZIP64's field for these numbers.
 fn extra(numbers: &[u64]) -> Vec<u8> {
     let mut extra = vec![1, 0];
     extra.extend((8 * numbers.len() as u16).to_le_bytes());

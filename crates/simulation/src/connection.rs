@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rollhouse_coordinator::PortAsked;
+use rollhouse_coordinator::PortQuestion;
 
 use crate::context::{Input, Output};
 use crate::message::Message;
@@ -41,7 +41,7 @@ impl World {
     }
 
     /// The coordinator has a node's host asked.
-    fn ask_port(&mut self, site: Site, asked: PortAsked) {
+    fn ask_port(&mut self, site: Site, asked: PortQuestion) {
         let node = crate::node::index(&asked.node);
         if let Some(at) = self.host_says(site, Site::Node(node)) {
             let life = self.life(site).number;

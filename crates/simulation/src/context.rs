@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rollhouse_coordinator::PortAsked;
+use rollhouse_coordinator::PortQuestion;
 
 use crate::bug::Bug;
 use crate::connection::Conn;
@@ -22,7 +22,7 @@ pub(crate) enum Input {
     /// As `Lost`: nobody listens where it was dialled, the host there says.
     PortClosed(u64),
     /// The coordinator asked about a node's port, and the host there says that nobody listens.
-    NodePortClosed(PortAsked),
+    NodePortClosed(PortQuestion),
     /// Something came on a connection.
     Message { conn: u64, from: Site, message: Message },
     /// Its time has come; see each process's `wake_at`.
@@ -35,7 +35,7 @@ pub(crate) enum Output {
     Dial { conn: u64, to: Site },
     Send { conn: u64, message: Message, after: Duration },
     Close { conn: u64 },
-    AskPort { asked: PortAsked },
+    AskPort { asked: PortQuestion },
 }
 
 /// The rest of the world, as a process has it for one event.
@@ -92,7 +92,7 @@ impl Context<'_> {
         known.open[end].then_some(known.heard[end])
     }
 
-    pub(crate) fn ask_port(&mut self, asked: PortAsked) {
+    pub(crate) fn ask_port(&mut self, asked: PortQuestion) {
         self.out.push(Output::AskPort { asked });
     }
 

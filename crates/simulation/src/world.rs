@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_coordinator::PortAsked;
+use rollhouse_coordinator::PortQuestion;
 use rollhouse_core::split_mix64;
 use rollhouse_env::Registry;
 use rollhouse_replay::OnOutage;
@@ -125,7 +125,7 @@ pub(crate) enum Event {
     /// A node's host says to the coordinator of that life that nobody listens there.
     NodePortClosed {
         life: u64,
-        asked: PortAsked,
+        asked: PortQuestion,
     },
     /// The ends of a connection look whether the other is there.
     KeepAlive {

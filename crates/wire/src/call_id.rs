@@ -23,8 +23,8 @@ impl CallId {
         Self(RunId::generate().short())
     }
 
-    /// Asks for `request` as the client whose call this is: in a span that stands for the call as a whole, of which what
-    /// others do for it are parts. Cancellation-safe if `asked` is.
+    /// Runs `asked` inside a span that stands for the client's call as a whole. What other processes do for the call
+    /// are parts of that span. Cancellation-safe if `asked` is.
     ///
     /// # Errors Those of `asked`; the span records them.
     pub async fn traced<T, E: fmt::Display>(

@@ -93,7 +93,7 @@ impl Envelope {
         }
     }
 
-    /// What the payload says.
+    /// Reads the payload.
     ///
     /// # Errors If the payload is not of that type.
     pub fn payload<'a, T: Deserialize<'a>>(&'a self) -> Result<T, ControlError> {

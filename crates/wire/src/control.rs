@@ -26,7 +26,7 @@ pub fn encode<T: Serialize>(message: &T, out: &mut Vec<u8>) -> Result<(), Contro
     Ok(())
 }
 
-/// How many bytes follow a length word.
+/// Returns how many bytes follow a length word.
 ///
 /// # Errors If they are more than `most`, which is at most [`MAX_CONTROL_BYTES`]: no memory is to be allocated for
 /// them.

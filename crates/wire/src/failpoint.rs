@@ -1,7 +1,7 @@
 //! Places at which tests make a process die or panic, to see what is left behind and what goes on.
 
-/// Ends this process as SIGKILL does if `ROLLHOUSE_FAILPOINT` names this place; with `panic:` before the name it panics
-/// instead, the first time. Only in builds with debug assertions; in others it is nothing, and the variable is not read.
+/// Ends this process as SIGKILL does if `ROLLHOUSE_FAILPOINT` names this place. With `panic:` before the name it panics
+/// instead, the first time. Only in builds with debug assertions; other builds do nothing and do not read the variable.
 ///
 /// # Panics If the variable asks for it.
 #[inline]

@@ -102,14 +102,14 @@ impl fmt::Display for JoinRefused {
         match self {
             Self::Name { node, .. } if !is_name(node) => write!(
                 f,
-                "`{node}` is no name; one has 1 to {} letters, digits, `.`, `_` or `-`",
+                "`{node}` is not a name; a name has 1 to {} letters, digits, `.`, `_` or `-`",
                 crate::limits::MAX_NAME_BYTES
             ),
             Self::Name { node, terms } => write!(f, "the token is {terms}, not for `{node}`"),
             Self::UsedUp { uses: 1 } => f.write_str("the token was for one node, which has joined"),
             Self::UsedUp { uses } => write!(f, "the token was for {uses} nodes, and as many have joined"),
             Self::Token(refused) => refused.fmt(f),
-            Self::File(_) => f.write_str("the token's use cannot be kept"),
+            Self::File(_) => f.write_str("the token's use cannot be saved"),
         }
     }
 }

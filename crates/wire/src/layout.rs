@@ -1,4 +1,4 @@
-//! Where the columns of a frame lie.
+//! The places of the columns in a frame.
 //!
 //! Columns follow each other in the order: observations in the space's own order, info channels, rewards (float64),
 //! terminated, truncated and reset flags (one byte each), and, if the frame's flag says so, last observations. Each
@@ -179,7 +179,7 @@ impl ColumnBuffer {
         }
     }
 
-    /// The column of that type at `place`, to write.
+    /// Returns the column of that type at `place`, to write.
     ///
     /// # Panics Those of [`ColumnBuffer::column`].
     pub fn column_mut(&mut self, place: &Range<usize>, dtype: DType) -> ColumnMut<'_> {
@@ -200,7 +200,7 @@ impl ColumnBuffer {
         Some(u32::from_le_bytes(*count))
     }
 
-    /// Says at `place` that the frame has `count` lanes, and fills up.
+    /// Writes at `place` that the frame has `count` lanes, and fills up with zeros.
     ///
     /// # Panics Those of [`ColumnBuffer::column`].
     pub fn set_count(&mut self, place: &Range<usize>, count: u32) {
@@ -208,14 +208,14 @@ impl ColumnBuffer {
         self.bytes_mut()[place.start..end].copy_from_slice(&u64::from(count).to_le_bytes());
     }
 
-    /// The numbers of lanes at `place`.
+    /// Returns the numbers of lanes at `place`.
     ///
     /// # Panics Those of [`ColumnBuffer::column`].
     pub fn lanes(&self, place: &Range<usize>) -> &[u32] {
         typed(&self.bytes()[place.clone()])
     }
 
-    /// The numbers of lanes at `place`, to write.
+    /// Returns the numbers of lanes at `place`, to write.
     ///
     /// # Panics Those of [`ColumnBuffer::column`].
     pub fn lanes_mut(&mut self, place: &Range<usize>) -> &mut [u32] {

@@ -56,7 +56,7 @@ pub enum PastEvent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PastError {
     /// The bytes end within a record.
-    #[error("a record of the past at byte {at} that was cut off")]
+    #[error("a cut-off record of the past at byte {at}")]
     Cut {
         /// Offset at which the record begins.
         at: usize,

@@ -140,7 +140,7 @@ impl<T> From<Result<T, Refusal>> for Answer<T> {
 }
 
 impl<T> Answer<T> {
-    /// As a result.
+    /// Turns the answer into a result.
     ///
     /// # Errors The refusal, if the request was refused.
     pub fn into_result(self) -> Result<T, Refusal> {

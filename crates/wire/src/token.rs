@@ -193,8 +193,8 @@ impl TokenStore {
         Ok((record, text))
     }
 
-    /// Revokes a token; again is no error. Who goes by it is sent away by whoever looks at [`TokenStore::now`] or
-    /// [`TokenStore::holds`] next. Blocks on the disk.
+    /// Revokes a token; revoking it again is no error. A holder that is connected is sent away at the next look at
+    /// [`TokenStore::now`] or [`TokenStore::holds`]. Blocks on the disk.
     ///
     /// # Errors [`TokenFileError::Unknown`] if there is no token with that id; see [`TokenFileError`] for the others.
     pub fn revoke(&self, id: &str, now: SystemTime) -> Result<TokenRecord, TokenFileError> {
@@ -206,7 +206,7 @@ impl TokenStore {
         })
     }
 
-    /// Has the join token with that id let in a node of that name: that it has is on the disk when this returns. Blocks on
+    /// Uses the join token with that id for a node of that name. The use is on the disk when this returns. Blocks on
     /// the disk.
     ///
     /// # Errors See [`JoinRefused`]; the token was not used then.
@@ -411,7 +411,7 @@ impl fmt::Display for TokenFileError {
             }
             Self::Name(name) => write!(
                 f,
-                "`{name}` is no name; one has 1 to {} letters, digits, `.`, `_` or `-`",
+                "`{name}` is not a name; a name has 1 to {} letters, digits, `.`, `_` or `-`",
                 crate::limits::MAX_NAME_BYTES
             ),
             Self::Terms => {

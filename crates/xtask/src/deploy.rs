@@ -1,4 +1,5 @@
-//! Testing what deploys the program: images, manifests, rules, dashboards, units. Python reads YAML and drives the tools.
+//! Tests of what deploys the program: images, manifests, rules, dashboards, units. Python reads YAML and drives the
+//! tools.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,16 +7,16 @@ use std::process::Command;
 use crate::plan::{Outcome, shown};
 use crate::python::{self, Environment, Stop};
 
-/// What `deploy/` is tested with.
+/// The folder of the tests of `deploy/`.
 const TESTS: &str = "tests/deploy";
 
-/// Everything that takes a minute or two. A test whose tool is not there says so and is skipped.
+/// Runs all tests that take a minute or two. A test whose tool is missing says so and is skipped.
 pub(crate) fn tests(root: &Path) -> Outcome {
     python::outcome(run(root, false))
 }
 
-/// The same, and what takes longer, with the images of the release build: trainers on clusters of containers to which
-/// something happens.
+/// Runs these tests and the longer ones, with the images of the release build: trainers on clusters of containers that
+/// are disturbed.
 pub(crate) fn all_tests(root: &Path) -> Outcome {
     python::outcome(run(root, true))
 }
@@ -41,7 +42,7 @@ fn run(root: &Path, all: bool) -> Result<String, Stop> {
     python::pytest(root, None, &environment.python(), TESTS, all)
 }
 
-/// Compiles what a release consists of, puts it together in `target/dist`, and tries each part.
+/// Compiles the parts of a release, puts them together in `target/dist`, and tries each.
 pub(crate) fn dist(root: &Path) -> Outcome {
     python::outcome(make_dist(root))
 }

@@ -1,4 +1,4 @@
-//! What is too heavy, or needs too much of a machine, to run for every change.
+//! Steps that are too heavy, or need too much of a machine, to run for every change.
 
 use std::fs;
 use std::path::Path;
@@ -45,7 +45,7 @@ pub(crate) fn golden_data(root: &Path) -> Outcome {
     }
 }
 
-/// The process tests that compare what a cluster shows with an engine, with the binary that users get.
+/// Runs the process tests that compare a cluster's frames with an engine's, with the binary that users get.
 pub(crate) fn release(root: &Path) -> Outcome {
     if let Err(what) =
         shown(&mut cargo(root, &["build", "--quiet", "--release", "--locked", "-p", "rollhouse-cli"]))
@@ -60,8 +60,8 @@ pub(crate) fn release(root: &Path) -> Outcome {
     }
 }
 
-/// Fuzz and property tests of what reads bytes from outside, compiled as users get it: sums that wrap, assertions that
-/// are gone and code that is moved differ there.
+/// Runs fuzz and property tests of everything that reads bytes from outside, compiled as users get it: there, sums
+/// wrap, assertions are gone and code is moved.
 pub(crate) fn decoders(root: &Path) -> Outcome {
     let targets = [
         "-p rollhouse-core --lib",
@@ -107,7 +107,7 @@ pub(crate) fn objects(root: &Path) -> Outcome {
     }
 }
 
-/// How many files were made, and the names of those that are not committed with the same bytes.
+/// Returns how many files were made, and the names of those that are not committed with the same bytes.
 fn differing_files(committed: &Path, fresh: &Path) -> Result<(usize, Vec<String>), String> {
     let entries = fs::read_dir(fresh).map_err(|e| format!("cannot list {}: {e}", fresh.display()))?;
     let (mut files, mut differing) = (0, Vec::new());
@@ -123,7 +123,7 @@ fn differing_files(committed: &Path, fresh: &Path) -> Result<(usize, Vec<String>
     if files == 0 { Err("the script made no file".to_owned()) } else { Ok((files, differing)) }
 }
 
-/// Licences, advisories, bans and sources of every dependency, by cargo-deny under `target/tools`.
+/// Checks licences, advisories, bans and sources of every dependency, with cargo-deny under `target/tools`.
 pub(crate) fn dependencies(root: &Path) -> Outcome {
     let tools = root.join("target/tools");
     let deny = tools.join("bin/cargo-deny");
@@ -147,7 +147,7 @@ pub(crate) fn dependencies(root: &Path) -> Outcome {
     }
 }
 
-/// The env tests under emulation of another architecture: the dynamics hashes must be the same there.
+/// Runs the env tests under emulation of another architecture: the dynamics hashes must be the same there.
 pub(crate) fn aarch64(root: &Path) -> Outcome {
     const TARGET: &str = "aarch64-unknown-linux-gnu";
     let needed = [

@@ -1,4 +1,4 @@
-//! Counting what the project consists of: lines of Rust without tests, comments and blanks.
+//! Counts the project's lines of Rust without tests, comments and blanks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use crate::source::{Kind, Source};
 
-/// Prints the lines of each crate as they are here, and beside them those of `commit` where one is named.
+/// Prints the number of lines of each crate as they are here, and beside them those of `commit` if one is named.
 pub(crate) fn run(root: &Path, commit: Option<&str>) -> Result<(), String> {
     let now = count_folder(root)?;
     let before = commit.map(|commit| count_commit(root, commit)).transpose()?.unwrap_or_default();
@@ -24,7 +24,7 @@ pub(crate) fn run(root: &Path, commit: Option<&str>) -> Result<(), String> {
     Ok(())
 }
 
-/// Lines by crate.
+/// Number of lines by crate.
 type Counts = BTreeMap<String, usize>;
 
 fn count_folder(root: &Path) -> Result<Counts, String> {
@@ -54,7 +54,7 @@ fn count<'a>(
     Ok(counts)
 }
 
-/// Lines on which code or a part of a literal stands, outside modules of tests.
+/// Returns the number of lines with code or a part of a literal, outside modules of tests.
 fn lines_of(text: &str) -> usize {
     let source = Source::cut(text);
     let code = source.code_lines();

@@ -1,10 +1,10 @@
-//! docs/faults.md says which test shows what: each test it names is there.
+//! Checks that each test that docs/faults.md names exists.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// The tests that the page names and no file in `files` has, as (line, name).
+/// Returns the tests that the page names and no file in `files` has, as (line, name).
 ///
 /// # Errors
 /// If the page cannot be read.
@@ -28,16 +28,16 @@ fn missing_from(page: &str, files: &[(String, String)]) -> Vec<(usize, String)> 
     missing
 }
 
-/// Whether it reads like a test's name: a sentence.
+/// Returns whether it reads like a test's name: a sentence.
 fn is_test(name: &str) -> bool {
     let word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     name.chars().all(word) && name.matches('_').count() >= WORDS - 1
 }
 
-/// The page.
+/// The path of the page.
 pub(crate) const PAGE: &str = "docs/faults.md";
 
-/// No key, figure or type has so many.
+/// Number of words from which a name is a test's: no key, figure or type has so many.
 const WORDS: usize = 5;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Steps that run one after another, and the line that closes them.
+//! Plans: steps that run one after another, and the line that closes them.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -20,13 +20,13 @@ struct Step {
     run: fn(&Path) -> Outcome,
 }
 
-/// How a step ended.
+/// The end of a step.
 pub(crate) enum Outcome {
-    /// With what it found, in a few words.
+    /// It passed; the text is what it found, in a few words.
     Passed(String),
-    /// It could not run here; the reason.
+    /// It could not run here; the text is the reason.
     Skipped(String),
-    /// What is wrong.
+    /// It failed; the text is what is wrong.
     Failed(String),
 }
 
@@ -87,7 +87,7 @@ impl Plan {
         Self { root, name: "test --all", steps }
     }
 
-    /// The same from the step of that name on; `None` if there is none.
+    /// Returns the plan from the step with that name on; `None` if there is none.
     pub(crate) fn from(self, name: &str) -> Option<Self> {
         let first = self.steps.iter().position(|step| step.name == name)?;
         Some(Self { steps: self.steps.into_iter().skip(first).collect(), ..self })
@@ -123,7 +123,7 @@ impl Plan {
     }
 }
 
-/// Runs a command with its output shown; any ending but success is a failure that names the command.
+/// Runs a command and shows its output; any ending but success is a failure that names the command.
 pub(crate) fn shown(command: &mut Command) -> Result<(), String> {
     match command.status() {
         Ok(status) if status.success() => Ok(()),
@@ -132,13 +132,13 @@ pub(crate) fn shown(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// A command as one would type it.
+/// Returns a command as one would type it.
 pub(crate) fn line(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 
-/// Cargo, at the workspace's root.
+/// Returns cargo at the workspace's root, with these arguments.
 pub(crate) fn cargo(root: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root);
@@ -202,7 +202,7 @@ const AARCH64: Step = Step { name: "aarch64", run: heavy::aarch64 };
 
 const DEPENDENCIES: Step = Step { name: "dependencies", run: heavy::dependencies };
 
-/// How many times more of everything repeated at random the long tests do.
+/// Factor by which the long tests repeat more of everything that is drawn at random.
 const SOAK_FACTOR: u32 = 10;
 
 impl fmt::Display for Outcome {
@@ -215,7 +215,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// A duration as a reader wants it: `7.3 s`, `4 min 12 s`.
+/// A duration as people write it: `7.3 s`, `4 min 12 s`.
 struct Seconds(Duration);
 
 impl fmt::Display for Seconds {

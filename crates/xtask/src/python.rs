@@ -1,4 +1,4 @@
-//! Testing the Python package: a wheel of it in fresh virtual environments, one per pinned Gymnasium.
+//! Tests of the Python package: a wheel of it in fresh virtual environments, one per pinned Gymnasium.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,20 +10,20 @@ use crate::watch::{Ended, PATIENCE, watch};
 /// The oldest and the newest Gymnasium that the package promises to work with.
 const GYMNASIUMS: [&str; 2] = ["1.2.2", "1.4.0"];
 
-/// Below the root, what [`traced`] compiles.
+/// The target folder of [`traced`], below the root.
 const TRACED: &str = "target/otlp";
 
-/// What builds the wheel.
+/// The program that builds the wheel.
 const MATURIN: &str = "maturin==1.16.0";
 
 /// The oldest Python that the package promises to work with, minor version.
 const OLDEST_PYTHON: u32 = 10;
 
-/// The package's tests, and those of them that trainers are for.
+/// The package's tests, and the file of those that train with other libraries.
 const TESTS: &str = "crates/python/tests";
 const TRAINERS: &str = "crates/python/tests/test_trainers.py";
 
-/// The package's own tests, on each Gymnasium. What needs PyTorch skips itself.
+/// Runs the package's own tests on each Gymnasium. Tests that need PyTorch skip themselves without it.
 pub(crate) fn tests(root: &Path) -> Outcome {
     with_wheel(root, |root, wheel| {
         let mut found = Vec::new();
@@ -40,7 +40,8 @@ pub(crate) fn tests(root: &Path) -> Outcome {
     })
 }
 
-/// All of the package's tests, those that need heavy packages included; its types; and installing it from source.
+/// Runs all of the package's tests, including those that need heavy packages, checks its types, and installs it from
+/// source.
 pub(crate) fn all_tests(root: &Path) -> Outcome {
     with_wheel(root, |root, wheel| {
         let tests = root.join("crates/python/tests");
@@ -69,7 +70,7 @@ pub(crate) fn all_tests(root: &Path) -> Outcome {
     })
 }
 
-/// Why a step ends early.
+/// The reason why a step ends early.
 pub(crate) enum Stop {
     Skipped(String),
     Failed(String),
@@ -80,7 +81,7 @@ fn with_wheel(root: &Path, run: impl FnOnce(&Path, &Path) -> Result<String, Stop
     outcome(built.and_then(|wheel| run(root, &wheel)))
 }
 
-/// How a step ended that found something or ended early.
+/// Turns the end of a step, which found something or ended early, into its outcome.
 pub(crate) fn outcome(ended: Result<String, Stop>) -> Outcome {
     match ended {
         Ok(found) => Outcome::Passed(found),
@@ -89,7 +90,7 @@ pub(crate) fn outcome(ended: Result<String, Stop>) -> Outcome {
     }
 }
 
-/// Finds out whether `python3` is new enough and can make virtual environments.
+/// Checks that `python3` is new enough and can make virtual environments.
 pub(crate) fn usable_python() -> Result<(), Stop> {
     let program = "import sys, venv, ensurepip; print(sys.version_info[0] * 1000 + sys.version_info[1])";
     let output = Command::new("python3")
@@ -108,7 +109,7 @@ pub(crate) fn usable_python() -> Result<(), Stop> {
     Ok(())
 }
 
-/// Builds the binary, of which the tests start clusters.
+/// Builds the binary from which the tests start clusters.
 pub(crate) fn program(root: &Path) -> Result<(), Stop> {
     let mut build = cargo(root, &["build", "--quiet", "--locked", "--package", "rollhouse-cli"]);
     shown(&mut build).map_err(Stop::Failed)
@@ -121,8 +122,8 @@ pub(crate) fn release(root: &Path) -> Result<PathBuf, Stop> {
     Ok(release_path(root))
 }
 
-/// Tests and builds the binary that tells a collector of its calls, in a folder of its own: the one beside the other tests
-/// does not.
+/// Tests and builds the binary that sends spans of its calls to a collector, in a folder of its own: the one beside the
+/// other tests does not.
 pub(crate) fn traced(root: &Path) -> Result<(), Stop> {
     let of = ["--quiet", "--locked", "--package", "rollhouse-cli", "--features", "otlp", "--target-dir"];
     for command in [&["build"][..], &["test", "--lib"]] {
@@ -137,12 +138,12 @@ pub(crate) fn traced(root: &Path) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Where [`program`] puts it.
+/// Returns the path at which [`program`] puts the binary.
 fn program_path(root: &Path) -> PathBuf {
     target(root).join("debug/rollhouse")
 }
 
-/// Where [`release`] puts it.
+/// Returns the path at which [`release`] puts the binary.
 fn release_path(root: &Path) -> PathBuf {
     target(root).join("release/rollhouse")
 }
@@ -177,7 +178,7 @@ pub(crate) fn wheel_of(root: &Path, profile: &str, folder: &str) -> Result<PathB
     wheel.map(|entry| entry.path()).ok_or_else(|| Stop::Failed(format!("no wheel in {}", wheels.display())))
 }
 
-/// A virtual environment and what is installed in it.
+/// A virtual environment and the packages installed in it.
 pub(crate) struct Environment {
     pub(crate) path: PathBuf,
     pub(crate) requirements: Vec<String>,
@@ -185,12 +186,12 @@ pub(crate) struct Environment {
 }
 
 impl Environment {
-    /// Its interpreter.
+    /// Returns the path of its interpreter.
     pub(crate) fn python(&self) -> PathBuf {
         self.path.join("bin/python")
     }
 
-    /// Installs the wheel into it and gives its interpreter.
+    /// Installs the wheel into it and returns the path of its interpreter.
     pub(crate) fn with(&self, wheel: &Path) -> Result<PathBuf, Stop> {
         self.make()?;
         self.pip(&["--force-reinstall".as_ref(), "--no-deps".as_ref(), wheel])?;
@@ -217,7 +218,7 @@ impl Environment {
         fs::write(&stamp, wanted).map_err(|error| Stop::Failed(format!("{}: {error}", stamp.display())))
     }
 
-    /// Everything that decides what is in it.
+    /// Returns everything that decides which packages are in it.
     fn wanted(&self) -> Result<String, Stop> {
         let mut wanted = self.requirements.join("\n");
         for file in &self.files {
@@ -237,7 +238,8 @@ impl Environment {
     }
 }
 
-/// Runs the tests, of which some look at the wheel, those that take long only if all are wanted, and gives the line with which pytest closes.
+/// Runs the tests, some of which look at the wheel, and returns the line with which pytest closes. Tests that take long
+/// run only if all are wanted.
 pub(crate) fn pytest(
     root: &Path,
     wheel: Option<&Path>,

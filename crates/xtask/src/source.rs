@@ -1,11 +1,11 @@
 //! Rust source cut into code, comments and string literals.
 
-/// A file, cut.
+/// A file that was cut.
 pub(crate) struct Source {
     pieces: Vec<Piece>,
 }
 
-/// A run of one kind and the line it begins on, counted from 1.
+/// A piece of one kind, with the line on which it begins, counted from 1.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Piece {
     pub(crate) kind: Kind,
@@ -17,12 +17,12 @@ pub(crate) struct Piece {
 pub(crate) enum Kind {
     Code,
     Comment,
-    /// Without its quotes; escapes as written, except that a line continuation is removed.
+    /// A string literal without its quotes. Escapes stay as written, except that a line continuation is removed.
     Literal,
 }
 
 impl Source {
-    /// Cuts a file that compiles; anything else gives some pieces, without a panic.
+    /// Cuts a file that compiles; any other text gives some pieces, without a panic.
     pub(crate) fn cut(text: &str) -> Self {
         Cutter { rest: text, line: 1, pieces: Vec::new() }.cut()
     }
@@ -31,7 +31,7 @@ impl Source {
         &self.pieces
     }
 
-    /// Code only, literals emptied, as (line number, text).
+    /// Returns the code only, with empty literals, as (line number, text).
     pub(crate) fn code_lines(&self) -> Vec<(usize, String)> {
         let mut lines: Vec<(usize, String)> = Vec::new();
         for piece in self.pieces.iter().filter(|p| p.kind == Kind::Code) {
@@ -71,7 +71,7 @@ impl Cutter<'_> {
         Source { pieces: self.pieces }
     }
 
-    /// Bytes up to the next comment or string literal. Character literals and lifetimes are code.
+    /// Returns the bytes up to the next comment or string literal. Character literals and lifetimes are code.
     fn code_length(&self) -> usize {
         let bytes = self.rest.as_bytes();
         let mut at = 0;
@@ -128,15 +128,15 @@ impl Cutter<'_> {
     }
 }
 
-/// The number of hashes if a raw string begins here.
+/// Returns the number of hashes if a raw string begins here.
 fn raw_string(text: &str) -> Option<usize> {
     let after = text.strip_prefix('r')?;
     let hashes = after.bytes().take_while(|&b| b == b'#').count();
     after[hashes..].starts_with('"').then_some(hashes)
 }
 
-/// Whether the text ends inside an identifier, so that an `r` after it belongs to the identifier; the `b` of
-/// a byte string does not count.
+/// Returns whether the text ends inside an identifier, so that an `r` after it belongs to the identifier; the `b` of a
+/// byte string does not count.
 fn ends_in_word(text: &str) -> bool {
     let text = text.strip_suffix('b').unwrap_or(text);
     text.ends_with(|c: char| c.is_alphanumeric() || c == '_')

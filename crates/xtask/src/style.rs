@@ -1,4 +1,4 @@
-//! The house rules a script can check.
+//! The house rules that a script can check.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -91,7 +91,7 @@ fn findings_in(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// Each crate root forbids unsafe code unless the crate is one that may hold some.
+/// Checks that each crate root forbids unsafe code unless the crate may hold some.
 fn forbids_unsafe(path: &str, source: &Source, findings: &mut Vec<Finding>) {
     let root = path.ends_with("src/lib.rs") || path.ends_with("src/main.rs");
     if !root || UNSAFE_CRATES.iter().any(|c| path.starts_with(c)) {
@@ -102,7 +102,7 @@ fn forbids_unsafe(path: &str, source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// `unsafe` stands in the allowed files only, each time under a comment that says why it is sound.
+/// Checks that `unsafe` stands in the allowed files only, each time under a comment that says why it is sound.
 fn explains_unsafe(path: &str, source: &Source, findings: &mut Vec<Finding>) {
     let allowed = UNSAFE_FILES.iter().any(|f| path.starts_with(f));
     let comments: Vec<(usize, &str)> = source
@@ -139,7 +139,7 @@ fn is_word(code: &str, at: usize, length: usize) -> bool {
     !code[..at].ends_with(part) && !code[at + length..].starts_with(part)
 }
 
-/// Nothing unbounded and no ignored test.
+/// Checks that nothing is unbounded and no test is ignored.
 fn calls_nothing_banned(source: &Source, findings: &mut Vec<Finding>) {
     for (line, code) in source.code_lines() {
         for (call, why) in BANNED {
@@ -150,7 +150,7 @@ fn calls_nothing_banned(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Messages of errors begin in lower case and end without a full stop.
+/// Checks that messages of errors begin in lower case and end without a full stop.
 fn words_errors_well(source: &Source, findings: &mut Vec<Finding>) {
     let mut in_error = false;
     for piece in source.pieces() {
@@ -187,13 +187,14 @@ fn words_errors_well(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Crates whose roots may allow unsafe code.
+/// The crates whose roots may allow unsafe code.
 const UNSAFE_CRATES: [&str; 3] = ["crates/arena/", "crates/env/", "crates/python/"];
 
-/// Where unsafe code may stand: memory shared with peers or with NumPy, and the dispatch to instruction sets.
+/// The files in which unsafe code may stand: memory shared with peers or with NumPy, and the dispatch to instruction
+/// sets.
 const UNSAFE_FILES: [&str; 3] = ["crates/arena/", "crates/env/src/dispatch.rs", "crates/python/src/"];
 
-/// Lines above an unsafe block in which its note may begin.
+/// Number of lines above an unsafe block in which its note may begin.
 const SAFETY_REACH: usize = 8;
 
 const ERROR_WORDS: [&str; 4] = ["Error", "Unknown", "Illegal", "Refus"];

@@ -1,5 +1,5 @@
-//! One table of all threads and background tasks: each crate's in its `lib.rs`, all of them in docs/supervision.md, and
-//! each place that starts one names its row.
+//! Checks the table of all threads and background tasks: each crate's in its `lib.rs`, all of them in
+//! docs/supervision.md. Each place that starts one names its row.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::source::{Kind, Source};
 
-/// What does not agree, as (path, line, what).
+/// A disagreement, as (path, line, text).
 pub(crate) type Disagreement = (String, usize, String);
 
 /// Compares the tables of the crates under `root` with the page, and with the places in `files` that start something.
@@ -81,7 +81,7 @@ struct Row {
     line: usize,
 }
 
-/// The rows of the tables under that head, whose lines begin with `prefix`.
+/// Returns the rows of the tables under that head, whose lines begin with `prefix`.
 fn rows(text: &str, prefix: &str, head: &str) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut inside = false;
@@ -100,7 +100,7 @@ fn rows(text: &str, prefix: &str, head: &str) -> Vec<Row> {
     rows
 }
 
-/// Without the brackets and targets of links.
+/// Returns a cell without the brackets and targets of links.
 fn plain(cell: &str) -> String {
     let mut out = String::new();
     let mut rest = cell;
@@ -117,9 +117,9 @@ fn plain(cell: &str) -> String {
     out
 }
 
-/// What a file starts outside its tests.
+/// The threads and tasks that a file starts outside its tests.
 struct Started {
-    /// Lines where a thread or a task is started and no comment just above says which.
+    /// Lines on which a thread or a task is started and no comment just above names its row.
     places: Vec<usize>,
     /// The rows that comments name, with their lines.
     rows: Vec<(usize, String)>,
@@ -149,22 +149,22 @@ const PAGE: &str = "docs/supervision.md";
 const CRATE_HEAD: &str = "| thread or task | runs on | on cancel | on error |";
 const PAGE_HEAD: &str = "| crate | thread or task | runs on | on cancel | on error |";
 
-/// Begins the comment that names the row.
+/// The beginning of the comment that names the row.
 const MARK: &str = "// Task:";
 
-/// The row where something is started for others, who name it.
+/// The row for starts on behalf of callers, who name their own.
 const CALLERS: &str = "of whoever calls";
 
-/// Lines above a start in which its comment stands.
+/// Number of lines above a start in which its comment stands.
 const REACH: usize = 3;
 
-/// What starts a thread or a task.
+/// The calls that start a thread or a task.
 const STARTS: [&str; 4] = [".spawn(", "::spawn(", "spawn_blocking(", "spawn_local("];
 
-/// What looks like it and starts a process.
+/// Calls that look like them and start a process.
 const PROCESSES: [&str; 2] = [".spawn()", "Process::spawn("];
 
-/// What runs for a bench or a test and ends with it.
+/// Files whose threads run for a bench or a test and end with it.
 const EXEMPT: [&str; 5] = [
     "crates/arena/src/model.rs",
     "crates/bench",

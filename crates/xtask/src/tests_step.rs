@@ -1,11 +1,11 @@
-//! Running the tests and counting them.
+//! The step that runs the tests and counts them.
 
 use std::path::Path;
 
 use crate::plan::{Outcome, cargo, line, shown};
 use crate::watch::{Ended, PATIENCE, watch};
 
-/// Runs every test of the workspace. `soak` multiplies what the process tests repeat at random.
+/// Runs every test of the workspace. `soak` multiplies the repetitions of process tests that draw at random.
 pub(crate) fn run(root: &Path, soak: u32) -> Outcome {
     // Built once here; without `ROLLHOUSE_BIN` each process test asks cargo for it. Together with the tests, whose
     // dependencies would otherwise be compiled a second time with their own features.

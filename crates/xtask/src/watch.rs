@@ -1,6 +1,6 @@
-//! Running what might hang: its lines are passed on, and when none comes for long it is killed.
+//! Runs commands that might hang: their lines are passed on, and a command that prints nothing for long is killed.
 //!
-//! A test that waits for what never comes has no limit of its own; this is the one that all of them have.
+//! A test that waits for an event that never comes has no limit of its own; this is the limit for all of them.
 
 use std::fmt;
 use std::fs;
@@ -9,15 +9,15 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-/// Several times what the longest test takes, during which no line comes.
+/// Time without a line after which a command is killed: several times what the longest test takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(15 * 60);
 
-/// How it ended.
+/// The end of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// By itself.
+    /// It ended by itself.
     Itself(ExitStatus),
-    /// It printed nothing for as long as that, and was killed.
+    /// It printed nothing for that long, and was killed.
     Killed(Duration),
 }
 
@@ -30,7 +30,7 @@ impl fmt::Display for Ended {
     }
 }
 
-/// Runs the command to its end. Each line of its stdout is shown and given to `each`.
+/// Runs the command to its end. Shows each line of its stdout and gives it to `each`.
 pub(crate) fn watch(
     command: &mut Command,
     patience: Duration,
@@ -60,8 +60,7 @@ pub(crate) fn watch(
     }
 }
 
-/// Kills a child and all that it and its children started. All are stopped first, so that none starts another one
-/// meanwhile.
+/// Kills a child and all processes below it. All are stopped first, so that none starts another one in the meantime.
 fn kill_all(child: &mut Child) -> io::Result<()> {
     let mut stopped = Vec::new();
     let mut running = vec![child.id()];
@@ -83,7 +82,7 @@ fn signal(name: &str, ids: &[u32]) {
     let _sent = Command::new("kill").arg(name).args(ids).stderr(Stdio::null()).status();
 }
 
-/// Processes below that one; none where there is no `/proc`.
+/// Returns the processes below that one; none if there is no `/proc`.
 fn descendants(of: u32) -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let processes: Vec<(u32, u32)> = entries
@@ -101,12 +100,13 @@ fn descendants(of: u32) -> Vec<u32> {
     found.split_off(1)
 }
 
-/// The parent in a line of `/proc/<id>/stat`: the second field after the name, which ends with the last parenthesis.
+/// Returns the parent from a line of `/proc/<id>/stat`: the second field after the name, which ends with the last
+/// parenthesis.
 fn parent(stat: &str) -> Option<u32> {
     stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
-/// Lines that wait to be shown.
+/// Number of lines that wait to be shown.
 const LINES: usize = 1024;
 
 #[cfg(test)]

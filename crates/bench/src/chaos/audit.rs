@@ -1,4 +1,5 @@
-//! What is compared afterwards: episodes of the store with those that were played, and what this process holds.
+//! The audit afterwards: episodes of the store are compared with those that were played, and leaks of this process are
+//! found.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -12,27 +13,27 @@ use super::failed;
 use super::trainer::{Ended, digest};
 use crate::itself;
 
-/// What the store has of a run, beside what its trainer saw.
+/// The store's episodes of a run, compared with those that its trainer saw.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Audit {
-    /// Lane and number of what finished, and is not there, though no disk was full.
+    /// Lane and number of episodes that finished and are not in the store, though no disk was full.
     pub(super) lost: Vec<(usize, u64)>,
-    /// Finished, and not there, but the disk was full before they were durable.
+    /// Number of episodes that finished and are not in the store, because the disk was full before they were durable.
     pub(super) lost_undurable: u64,
-    /// Listed more than once.
+    /// Number of episodes that are listed more than once.
     pub(super) duplicates: u64,
-    /// There as finished, but never seen.
+    /// Number of episodes that are in the store as finished, but were never seen.
     pub(super) invented: u64,
-    /// There, but not as they were seen.
+    /// Number of episodes that are in the store, but not as they were seen.
     pub(super) changed: u64,
 }
 
 /// An episode of the store.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Entry {
-    /// [`RunId::short`] of its run.
+    /// Short id of its run, [`RunId::short`].
     pub(super) run: u64,
-    /// As it is listed.
+    /// Word of the outcome, as it is listed.
     pub(super) outcome: String,
     pub(super) episode: Stored,
 }
@@ -43,13 +44,13 @@ impl Entry {
     }
 }
 
-/// The finished episodes of one run.
+/// Returns the finished episodes of one run.
 pub(super) fn finished_of(entries: &[Entry], run: RunId) -> Vec<Stored> {
     let of_it = entries.iter().filter(|entry| entry.run == run.short() && entry.is_finished());
     of_it.map(|entry| entry.episode).collect()
 }
 
-/// An episode as it is kept.
+/// An episode in the store.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Stored {
     pub(super) lane: usize,
@@ -59,7 +60,8 @@ pub(super) struct Stored {
 }
 
 impl Audit {
-    /// Compares; `stored` in any order. What `is_at_risk` may be missing.
+    /// Compares the episodes that were `seen` with those that are `stored`, in any order. Those that are `is_at_risk`
+    /// may be missing.
     pub(super) fn of(seen: &[Vec<Ended>], is_at_risk: impl Fn(&Ended) -> bool, stored: &[Stored]) -> Self {
         let mut audit = Self::default();
         let mut found: Vec<Vec<bool>> = seen.iter().map(|lane| vec![false; lane.len()]).collect();
@@ -85,23 +87,23 @@ impl Audit {
     }
 }
 
-/// What a process holds that could leak.
+/// Resources of a process that could leak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub(super) struct Held {
     pub(super) sockets: u64,
-    /// Beside sockets.
+    /// Number of descriptors other than sockets.
     pub(super) descriptors: u64,
-    /// Of shared memory.
+    /// Number of mappings of shared memory.
     pub(super) mappings: u64,
 }
 
 impl Held {
-    /// By this process, now.
+    /// Returns what this process holds now.
     pub(super) fn now() -> Result<Self, Failure> {
         Self::of("self")
     }
 
-    /// By the process of that id.
+    /// Returns what the process with that id holds.
     pub(super) fn of(process: &str) -> Result<Self, Failure> {
         let mut held = Self::default();
         for entry in std::fs::read_dir(format!("/proc/{process}/fd")).map_err(failed)? {
@@ -117,7 +119,7 @@ impl Held {
         Ok(held)
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     pub(super) fn plus(self, other: Self) -> Self {
         Self {
             sockets: self.sockets + other.sockets,
@@ -126,7 +128,7 @@ impl Held {
         }
     }
 
-    /// What is held now beyond that.
+    /// Returns what is held beyond `before`.
     pub(super) fn beyond(self, before: Self) -> Self {
         Self {
             sockets: self.sockets.saturating_sub(before.sockets),
@@ -136,7 +138,7 @@ impl Held {
     }
 }
 
-/// Processes that work in that folder.
+/// Counts the processes whose working folder is that one.
 pub(super) fn processes_in(folder: &Path) -> Result<u64, Failure> {
     let folder = std::fs::canonicalize(folder).map_err(failed)?;
     let processes = std::fs::read_dir("/proc").map_err(failed)?.filter_map(|entry| {
@@ -157,7 +159,7 @@ struct Listed {
     outcome: String,
 }
 
-/// The episodes of a store, as `replay ls` lists them to anybody.
+/// Returns the episodes of a store, as `replay ls` lists them.
 pub(super) fn list(connection: &Path) -> Result<Vec<Entry>, Failure> {
     let mut command = itself::command().map_err(failed)?;
     command.args(["replay", "ls", "--json", "--connect"]).arg(connection);

@@ -1,10 +1,10 @@
-//! The ways between the processes: relays of datagrams in this process, which can be made deaf.
+//! The links between the processes: relays of datagrams in this process, which can be made deaf.
 //!
-//! One thread serves all of them. It ends when [`Links`] is dropped; a datagram that cannot be passed on is lost, as
-//! datagrams are. Where nobody listens at the other end, the relay's own port is closed as well, so that whoever sends
-//! there is told by the system what a host would tell him of a process that has ended; not while the link is cut, which
-//! lets no such word through. Each dialling socket has a socket of its own towards the process that is dialled, so that answers
-//! find their way; of those the least recently used one is given up when there are too many.
+//! One thread serves all of them. It ends when [`Links`] is dropped; a datagram that cannot be passed on is lost, as on
+//! any network. If nobody listens at the other end, the relay's own port is closed as well. So the system tells a
+//! sender the same as a host tells about a process that has ended; but not while the link is cut, because a cut link
+//! lets no such message through. Each dialling socket has a socket of its own towards the process that is dialled, so
+//! that answers find their way; the least recently used one is given up when there are too many.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,13 +24,13 @@ use super::plan::{Cut, Link};
 /// All relays. Their sockets are closed on drop.
 pub(super) struct Links {
     relays: BTreeMap<Link, Relay>,
-    /// When links that are cut are mended.
+    /// The times at which cut links are mended.
     due: BTreeMap<Link, Instant>,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// One relay as others see it.
+/// A relay as the other threads see it.
 struct Relay {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -38,11 +38,11 @@ struct Relay {
 
 #[derive(Default)]
 struct Shared {
-    /// The process that is dialled, once it is known.
+    /// The address of the dialled process, once it is known.
     upstream: OnceLock<SocketAddr>,
     deaf_there: AtomicBool,
     deaf_back: AtomicBool,
-    /// Datagrams that did not pass because the link was cut.
+    /// Number of datagrams that did not pass because the link was cut.
     lost: AtomicU64,
 }
 
@@ -73,30 +73,30 @@ impl Links {
         Ok(Self { relays, due: BTreeMap::new(), end: Some(end), thread: Some(thread) })
     }
 
-    /// What is to be dialled instead of the process.
+    /// Returns the address to dial instead of the process.
     pub(super) fn address(&self, link: Link) -> Option<SocketAddr> {
         self.relays.get(&link).map(|relay| relay.address)
     }
 
-    /// Says where a link leads; once.
+    /// Sets the address to which a link leads; may be called once.
     pub(super) fn lead(&self, link: Link, to: SocketAddr) {
         if let Some(relay) = self.relays.get(&link) {
             let _before = relay.shared.upstream.set(to);
         }
     }
 
-    /// Whether datagrams pass.
+    /// Returns whether datagrams pass.
     pub(super) fn is_whole(&self, link: Link) -> bool {
         !self.due.contains_key(&link)
     }
 
-    /// Has nothing pass until then.
+    /// Stops all datagrams in the directions of `cut` until that time.
     pub(super) fn cut(&mut self, link: Link, cut: Cut, until: Instant) {
         self.set(link, cut != Cut::Back, cut != Cut::There);
         self.due.insert(link, until);
     }
 
-    /// Mends what is due; whether all are whole.
+    /// Mends the links that are due, and returns whether all are whole.
     pub(super) fn turn(&mut self, now: Instant) -> bool {
         let due: Vec<Link> = self.due.iter().filter(|(_, at)| **at <= now).map(|(&link, _)| link).collect();
         for link in due {
@@ -106,7 +106,7 @@ impl Links {
         self.due.is_empty()
     }
 
-    /// Datagrams so far that did not pass because their link was cut.
+    /// Returns how many datagrams did not pass so far because their link was cut.
     pub(super) fn lost(&self) -> u64 {
         self.relays.values().map(|relay| relay.shared.lost.load(Ordering::Relaxed)).sum()
     }
@@ -129,14 +129,14 @@ impl Drop for Links {
     }
 }
 
-/// A dialling socket's way.
+/// The path of one dialling socket.
 struct Flow {
     back: Arc<UdpSocket>,
     task: AbortHandle,
     used: Instant,
 }
 
-/// Serves a link, for ever.
+/// Serves a link for ever.
 async fn relay(mut front: UdpSocket, address: SocketAddr, shared: Arc<Shared>) {
     loop {
         pass(front, &shared).await;
@@ -151,7 +151,7 @@ async fn relay(mut front: UdpSocket, address: SocketAddr, shared: Arc<Shared>) {
     }
 }
 
-/// Passes on what comes, until nobody listens at the other end.
+/// Passes on datagrams until nobody listens at the other end.
 async fn pass(front: UdpSocket, shared: &Arc<Shared>) {
     let front = Arc::new(front);
     let mut flows: BTreeMap<SocketAddr, Flow> = BTreeMap::new();
@@ -201,10 +201,10 @@ async fn pass(front: UdpSocket, shared: &Arc<Shared>) {
     answering.shutdown().await;
 }
 
-/// Nobody listens at the other end.
+/// Says that nobody listens at the other end.
 struct Refused;
 
-/// Passes on what one dialling socket is answered, until it is refused.
+/// Passes on the answers to one dialling socket, until it is refused.
 async fn answers(
     back: Arc<UdpSocket>,
     front: Arc<UdpSocket>,
@@ -227,7 +227,7 @@ async fn answers(
 }
 
 impl Shared {
-    /// Whether that is a refusal which gets through to who dials.
+    /// Returns whether the error is a refusal that reaches the dialling side.
     fn tells_refusal(&self, error: &io::Error) -> bool {
         error.kind() == io::ErrorKind::ConnectionRefused && !self.is_cut()
     }
@@ -236,7 +236,7 @@ impl Shared {
         self.deaf_there.load(Ordering::Relaxed) || self.deaf_back.load(Ordering::Relaxed)
     }
 
-    /// Waits until somebody listens at the other end, or nobody could be told whether.
+    /// Waits until somebody listens at the other end, or the link is cut so that nobody could be told.
     async fn listened(&self) {
         while !self.is_cut() && self.is_refused().await {
             tokio::time::sleep(LOOK_AGAIN).await;
@@ -255,7 +255,7 @@ impl Shared {
     }
 }
 
-/// A socket at a port that the system gives to nobody by itself: it is to be bound again later.
+/// Binds a socket at a port that the system assigns to nobody by itself: it is to be bound again later.
 fn bind_front() -> io::Result<std::net::UdpSocket> {
     let draw = RunId::generate().as_u128() as u64;
     let port = |attempt| FIRST_PORT + (split_mix64(draw ^ attempt) % u64::from(PORTS)) as u16;
@@ -266,16 +266,17 @@ fn bind_front() -> io::Result<std::net::UdpSocket> {
 }
 
 const ANY: &str = "127.0.0.1:0";
-/// Of a datagram, as on Ethernet; a larger one is cut off and not taken by whom it arrives at.
+/// Bytes of a datagram, as on Ethernet; a larger one is cut off and rejected by its receiver.
 const MOST_BYTES: usize = 1500;
-/// Dialling sockets of a link; a process that is started again has a new one, and so has each question about the port.
+/// Number of dialling sockets of a link; a process that is started again has a new one, and so has each question about
+/// the port.
 const MOST_FLOWS: usize = 16;
 const LOCAL: Ipv4Addr = Ipv4Addr::LOCALHOST;
-/// Below those that are drawn for sockets without a port.
+/// The first port to try: below those that are drawn for sockets without a port.
 const FIRST_PORT: u16 = 16_384;
 const PORTS: u16 = 16_384;
 const ATTEMPTS: u64 = 64;
-/// How often it is looked whether somebody listens at the other end of a link again.
+/// Interval at which it is checked whether somebody listens at the other end of a link again.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Which faults happen, when, and for how long: drawn from a seed alone.
+//! The plan of faults: which happen, when, and for how long, drawn from a seed alone.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,22 +9,22 @@ use rollhouse_core::random_bits;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
     Coordinator,
-    /// By its place among the nodes.
+    /// A node, by its index among the nodes.
     Node(usize),
 }
 
-/// What happens to a process.
+/// A fault of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Blow {
-    /// SIGKILL; it is started again afterwards.
+pub(super) enum ProcessFault {
+    /// The process gets SIGKILL; it is started again afterwards.
     Kill,
-    /// SIGSTOP; SIGCONT afterwards.
+    /// The process gets SIGSTOP, and SIGCONT afterwards.
     Pause,
-    /// Its disk is full: no file of it can grow.
+    /// The disk of the process is full: no file of it can grow.
     Fill,
 }
 
-/// The way of datagrams between two processes. The first one dials.
+/// The path of datagrams between two processes. The first one dials.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Link {
     TrainerCoordinator,
@@ -32,38 +32,38 @@ pub(super) enum Link {
     NodeCoordinator(usize),
 }
 
-/// In which direction nothing arrives.
+/// The direction in which nothing arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cut {
     Both,
-    /// What the dialling side sends.
+    /// The datagrams that the dialling side sends.
     There,
-    /// What it is sent.
+    /// The datagrams that are sent to the dialling side.
     Back,
 }
 
-/// What a fault does to whom.
+/// The harm that a fault does, and its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Harm {
-    Process(Target, Blow),
-    /// A trainer's process is killed, by its place among them; another one follows it afterwards.
+    Process(Target, ProcessFault),
+    /// A trainer's process is killed, by its index among them; another one follows it afterwards.
     Trainer(usize),
     Link(Link, Cut),
 }
 
-/// One fault.
+/// A fault of the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) harm: Harm,
-    /// How long it lasts.
+    /// Time for which it lasts.
     pub(super) lasts: Duration,
-    /// How long until the next fault.
+    /// Time until the next fault.
     pub(super) rest: Duration,
-    /// Whether the next one waits until all of this one is over.
+    /// Whether the next fault waits until this one is over completely.
     pub(super) alone: bool,
 }
 
-/// Draws faults; the same ones from the same seed.
+/// Draws faults; the same seed gives the same ones.
 #[derive(Debug)]
 pub(super) struct Plan {
     seed: u64,
@@ -77,9 +77,9 @@ impl fmt::Display for Fault {
         match self.harm {
             Harm::Process(target, blow) => {
                 let blow = match blow {
-                    Blow::Kill => "killed",
-                    Blow::Pause => "paused",
-                    Blow::Fill => "without disk",
+                    ProcessFault::Kill => "killed",
+                    ProcessFault::Pause => "paused",
+                    ProcessFault::Fill => "without disk",
                 };
                 match target {
                     Target::Coordinator => write!(f, "coordinator {blow}")?,
@@ -116,20 +116,20 @@ impl Plan {
         let target = if on_coordinator { Target::Coordinator } else { Target::Node(node) };
         let kind = self.below(100);
         let harm = if kind < PAUSE_PERCENT {
-            Harm::Process(target, Blow::Pause)
+            Harm::Process(target, ProcessFault::Pause)
         } else if kind < PAUSE_PERCENT + FILL_PERCENT {
-            Harm::Process(target, Blow::Fill)
+            Harm::Process(target, ProcessFault::Fill)
         } else if kind < PAUSE_PERCENT + FILL_PERCENT + CUT_PERCENT {
             Harm::Link(self.link(node), self.cut())
         } else if kind < PAUSE_PERCENT + FILL_PERCENT + CUT_PERCENT + TRAINER_PERCENT {
             Harm::Trainer(self.below(self.trainers) as usize)
         } else {
-            Harm::Process(target, Blow::Kill)
+            Harm::Process(target, ProcessFault::Kill)
         };
         let long = self.below(100) < LONG_PERCENT;
         let lasts = if long { LEAST_LONG + self.below(SPREAD_LONG) } else { self.below(MOST_SHORT) };
         // A disk that is full for a moment is not noticed: it is synced once a second.
-        let least = if matches!(harm, Harm::Process(_, Blow::Fill)) { LEAST_FILL } else { 0 };
+        let least = if matches!(harm, Harm::Process(_, ProcessFault::Fill)) { LEAST_FILL } else { 0 };
         let lasts = Duration::from_millis(least + lasts);
         let alone = self.below(100) >= TOGETHER_PERCENT;
         let rest = Duration::from_millis(LEAST_REST + self.below(SPREAD_REST));
@@ -154,22 +154,22 @@ impl Plan {
     }
 }
 
-/// The coordinator is one process of four.
+/// Percentage of process faults that hit the coordinator, which is one process of four.
 const COORDINATOR_PERCENT: u64 = 25;
 const PAUSE_PERCENT: u64 = 12;
 const FILL_PERCENT: u64 = 8;
 const CUT_PERCENT: u64 = 10;
 const TRAINER_PERCENT: u64 = 10;
-/// Faults after which the next one does not wait.
+/// Percentage of faults for which the next one does not wait.
 const TOGETHER_PERCENT: u64 = 45;
-/// Faults that last for so long that a node is taken for lost, which it is after 5 s.
+/// Percentage of faults that last so long that a node is taken for lost, which happens after 5 s.
 const LONG_PERCENT: u64 = 10;
-/// Milliseconds.
+/// Shortest time of such a fault, in milliseconds.
 const LEAST_LONG: u64 = 6_000;
 const SPREAD_LONG: u64 = 2_000;
 const MOST_SHORT: u64 = 1_000;
 const LEAST_FILL: u64 = 1_200;
-/// Milliseconds between faults.
+/// Shortest time between faults, in milliseconds.
 const LEAST_REST: u64 = 50;
 const SPREAD_REST: u64 = 650;
 
@@ -188,7 +188,7 @@ mod tests {
         assert_ne!(faults, draw(8));
         let drawn = |harm| faults.iter().any(|fault| fault.harm == harm);
         for target in [Target::Coordinator, Target::Node(0), Target::Node(1), Target::Node(2)] {
-            for blow in [Blow::Kill, Blow::Pause, Blow::Fill] {
+            for blow in [ProcessFault::Kill, ProcessFault::Pause, ProcessFault::Fill] {
                 assert!(drawn(Harm::Process(target, blow)), "{target:?} {blow:?}");
             }
         }
@@ -207,7 +207,7 @@ mod tests {
         }
         let kills = faults
             .iter()
-            .filter(|fault| matches!(fault.harm, Harm::Process(_, Blow::Kill) | Harm::Trainer(_)))
+            .filter(|fault| matches!(fault.harm, Harm::Process(_, ProcessFault::Kill) | Harm::Trainer(_)))
             .count();
         assert!(kills * 2 > faults.len(), "most of them are kills: {kills}");
         assert!(faults.iter().any(|fault| fault.lasts > Duration::from_secs(5)));

@@ -1,4 +1,5 @@
-//! A cluster of processes of this program: a coordinator and nodes, started, killed, paused, started again.
+//! A cluster of processes of this program, a coordinator and nodes, which are started, killed, paused and started
+//! again.
 
 use std::fs::{self, File};
 use std::io;
@@ -23,11 +24,11 @@ pub(super) struct Processes {
     folder: PathBuf,
     coordinator: Service,
     nodes: Vec<Service>,
-    /// Where the coordinator listens.
+    /// The address at which the coordinator listens.
     address: String,
-    /// The rest of the connection string, with a token that lets do anything.
+    /// The rest of the connection string, with a token that allows everything.
     credentials: String,
-    /// Those of trainers, each with a token that is its own.
+    /// The rest of the connection strings of trainers, each with a token of its own.
     of_trainers: Vec<String>,
 }
 
@@ -36,15 +37,16 @@ struct Service {
     name: String,
     child: Child,
     arguments: Vec<String>,
-    /// When it is to be started or woken.
+    /// The time at which it is to be started or woken.
     due: Option<(Instant, Away)>,
-    /// Until when its disk is full.
+    /// The time until which its disk is full.
     full: Option<Instant>,
-    /// When it was started last.
+    /// The time at which it was last started.
     started: Instant,
-    /// Its disk was full while it started, which it may be refused for.
+    /// Whether its disk was full while it started; then the start may fail.
     started_full: bool,
-    /// Its disk was full since it was started: it says in the end what was not recorded, which is counted apart.
+    /// Whether its disk was full since it was started: at its end it then reports what was not recorded, which is
+    /// counted apart.
     was_full: bool,
 }
 
@@ -55,8 +57,8 @@ enum Away {
 }
 
 impl Processes {
-    /// Makes an authority, certificates and a token, starts all processes, and waits until the nodes have joined.
-    /// They and the trainer reach each other by `links`. There is a token more for each of the quotas of lanes.
+    /// Makes an authority, certificates and tokens, starts all processes, and waits until the nodes have joined. They
+    /// and the trainer reach each other by `links`. There is one more token for each of the quotas of lanes.
     pub(super) fn start(folder: &Path, nodes: usize, quotas: &[u32], links: &Links) -> Result<Self, Failure> {
         let authority_folder = folder.join("ca");
         private_folder(&authority_folder)?;
@@ -140,19 +142,19 @@ impl Processes {
         Ok(all)
     }
 
-    /// A connection string, straight to the coordinator or to what is dialled instead.
+    /// Returns a connection string, either to the coordinator itself or to the address that is dialled instead.
     pub(super) fn connection(&self, instead: Option<SocketAddr>) -> String {
         let address = instead.map_or_else(|| self.address.clone(), |address| address.to_string());
         format!("rollhouse://{address}?{}", self.credentials)
     }
 
-    /// The connection strings of trainers, by way of what is dialled instead of the coordinator.
+    /// Returns the connection strings of trainers, by the address that is dialled instead of the coordinator.
     pub(super) fn trainers(&self, instead: Option<SocketAddr>) -> Vec<String> {
         let address = instead.map_or_else(|| self.address.clone(), |address| address.to_string());
         self.of_trainers.iter().map(|credentials| format!("rollhouse://{address}?{credentials}")).collect()
     }
 
-    /// The node of that name.
+    /// Returns the node with that name.
     pub(super) fn node(&self, name: &str) -> Option<Target> {
         self.nodes.iter().position(|node| node.name == name).map(Target::Node)
     }
@@ -164,7 +166,7 @@ impl Processes {
         }
     }
 
-    /// The name that a node has in grants.
+    /// Returns the name of a node in grants.
     pub(super) fn name(&self, target: Target) -> Option<&str> {
         match target {
             Target::Coordinator => None,
@@ -172,23 +174,23 @@ impl Processes {
         }
     }
 
-    /// Whether it runs.
+    /// Returns whether it runs.
     pub(super) fn is_up(&mut self, target: Target) -> bool {
         self.service(target).due.is_none()
     }
 
-    /// Whether one of them is paused.
+    /// Returns whether one of them is paused.
     pub(super) fn is_one_paused(&self) -> bool {
         let mut all = std::iter::once(&self.coordinator).chain(&self.nodes);
         all.any(|service| matches!(service.due, Some((_, Away::Paused))))
     }
 
-    /// Whether its disk has room.
+    /// Returns whether its disk has room.
     pub(super) fn has_room(&mut self, target: Target) -> bool {
         self.service(target).full.is_none()
     }
 
-    /// Has no file of a process that runs grow until then.
+    /// Keeps all files of a running process from growing until that time.
     pub(super) fn fill(&mut self, target: Target, until: Instant) -> io::Result<()> {
         let service = self.service(target);
         service.limit(Some(0))?;
@@ -198,19 +200,19 @@ impl Processes {
         Ok(())
     }
 
-    /// What all of them hold, each by itself; the coordinator first.
+    /// Returns what each of them holds; the coordinator first.
     pub(super) fn held(&self) -> Result<Vec<Held>, Failure> {
         let all = std::iter::once(&self.coordinator).chain(&self.nodes);
         all.map(|service| Held::of(&service.child.id().to_string())).collect()
     }
 
-    /// Resident bytes of all of them; the coordinator first.
+    /// Returns the resident bytes of each of them; the coordinator first.
     pub(super) fn resident(&self) -> io::Result<Vec<u64>> {
         let all = std::iter::once(&self.coordinator).chain(&self.nodes);
         all.map(|service| resident_of(service.child.id())).collect()
     }
 
-    /// Kills a process that runs; it is started again when that time has come.
+    /// Kills a running process; it is started again at that time.
     pub(super) fn kill(&mut self, target: Target, until: Instant) -> io::Result<()> {
         let service = self.service(target);
         service.child.kill()?;
@@ -219,7 +221,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Pauses a process that runs; it is woken when that time has come.
+    /// Pauses a running process; it is woken at that time.
     pub(super) fn pause(&mut self, target: Target, until: Instant) -> io::Result<()> {
         let service = self.service(target);
         service.signal(Signal::STOP)?;
@@ -227,7 +229,7 @@ impl Processes {
         Ok(())
     }
 
-    /// Brings back what is due; whether all run. Fails if one ended by itself.
+    /// Brings back the processes that are due, and returns whether all run. Fails if one ended by itself.
     pub(super) fn turn(&mut self, now: Instant) -> Result<bool, Failure> {
         let Self { folder, coordinator, nodes, .. } = self;
         let mut all = true;
@@ -272,7 +274,7 @@ impl Processes {
         Ok(all)
     }
 
-    /// Ends all in order, the nodes first.
+    /// Ends all processes in order, the nodes first.
     pub(super) fn end(mut self) -> Result<(), Failure> {
         for node in &mut self.nodes {
             node.signal(Signal::TERM).map_err(failed)?;
@@ -310,7 +312,7 @@ impl Service {
         })
     }
 
-    /// What it says after those words, as soon as it says them.
+    /// Returns what it prints after those words, as soon as it prints them.
     fn heard(&mut self, folder: &Path, words: &str) -> Result<String, Failure> {
         let until = Instant::now() + START_WITHIN;
         loop {
@@ -331,7 +333,7 @@ impl Service {
         Ok(kill_process(self.pid()?, signal)?)
     }
 
-    /// Sets how large its files may be; what would make one larger fails.
+    /// Sets how large its files may become; a write beyond that fails.
     fn limit(&self, bytes: Option<u64>) -> io::Result<()> {
         // The hard limit stays as it is inherited from here: only it could not be taken back.
         let maximum = getrlimit(Resource::Fsize).maximum;
@@ -341,10 +343,10 @@ impl Service {
 
     fn pid(&self) -> io::Result<Pid> {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        pid.ok_or_else(|| io::Error::other("a process id that is none"))
+        pid.ok_or_else(|| io::Error::other("not a process id"))
     }
 
-    /// With the last it said.
+    /// Makes the failure for its end, with the last lines it printed.
     fn ended(&self, folder: &Path, how: &str) -> Failure {
         let said = fs::read_to_string(log_of(folder, &self.name)).unwrap_or_default();
         let last: Vec<&str> = said.lines().rev().take(LAST_LINES).collect();
@@ -364,7 +366,7 @@ impl Drop for Service {
     }
 }
 
-/// Starts a process in `folder` whose output goes to the log of that name there.
+/// Starts a process in `folder`; its output goes to the log of that name there.
 pub(super) fn spawn(folder: &Path, name: &str, mut command: Command) -> Result<Child, Failure> {
     let log = File::options().create(true).append(true).open(log_of(folder, name)).map_err(failed)?;
     command.current_dir(folder).stdin(Stdio::null());
@@ -403,15 +405,16 @@ fn failed(error: io::Error) -> Failure {
     Failure::of(Status::Failed, &error)
 }
 
-/// Of the coordinator's process and data folder.
+/// The name of the coordinator's process and data folder.
 pub(super) const COORDINATOR: &str = "coordinator";
-/// Reachable from here only, at any free port.
+/// An address that can be reached from this machine only, at any free port.
 const ANY: &str = "127.0.0.1:0";
 const VALIDITY: Duration = Duration::from_secs(30 * 86_400);
 const START_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-/// A process has read and written what it needs so long after its start, also on a busy machine.
+/// Time within which a process has read and written the files for its start, also on a busy machine.
 const STARTS_WITHIN: Duration = Duration::from_secs(3);
-/// So that a segment that a killed node left is shipped soon after its next start.
+/// Age at which a segment is sealed: short, so that a segment that a killed node left is shipped soon after its next
+/// start.
 const SEAL_AFTER: &str = "1 s";
 const LAST_LINES: usize = 10;

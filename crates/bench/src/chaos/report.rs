@@ -1,4 +1,4 @@
-//! What comes of it: the figures, as text and as JSON.
+//! The report: the figures of a run, as text and as JSON.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -13,22 +13,22 @@ use super::trainers::TrainersAudit;
 use super::{ENV, Faults, Kind, LANES, NODES, Recovery, Sample, Storm};
 use crate::args::ChaosArgs;
 
-/// What `--json` prints; the field names are part of the interface.
+/// The output of `--json`; the field names are part of the interface.
 #[derive(Debug, Serialize)]
 pub(super) struct ChaosResult {
     env: &'static str,
     lanes: usize,
     nodes: usize,
-    /// A development build, with checks that a release build leaves out.
+    /// Whether it is a development build, with checks that a release build leaves out.
     debug_assertions: bool,
     seed: u64,
-    /// From the first fault on, until all was well again.
+    /// Seconds from the first fault until all was well again.
     seconds: f64,
     faults: Faults,
-    /// Datagrams that did not arrive because a link was cut.
+    /// Number of datagrams that did not arrive because a link was cut.
     datagrams_lost: u64,
     recovery: Recoveries,
-    /// Kills of nodes that held the trainer up longest, while no process was paused and no link cut.
+    /// Kills of nodes that delayed the trainer longest, while no process was paused and no link cut.
     slowest_kills: Vec<Slow>,
     throughput: Throughput,
     pub(super) audit: Audited,
@@ -36,38 +36,39 @@ pub(super) struct ChaosResult {
     memory: Memory,
 }
 
-/// From a fault of a node that has lanes, or of the link to it, to the first step of all lanes that was begun after it.
+/// Times from a fault of a node that has lanes, or of the link to it, to the first step of all lanes that was begun
+/// after it.
 #[derive(Debug, Serialize)]
 struct Recoveries {
     #[serde(flatten)]
     all: Times,
     node_killed: Times,
-    /// Of those, while no process was paused and no link cut.
+    /// Those of killed nodes while no process was paused and no link cut.
     node_killed_amid_no_silence: Times,
-    /// Of those, while the coordinator was there.
+    /// Those of killed nodes while the coordinator was there.
     node_killed_coordinated: Times,
     node_paused: Times,
     node_disk_full: Times,
     link_cut: Times,
 }
 
-/// Times are absent if nothing of the kind hit lanes.
+/// Times of recovery; they are absent if nothing of the kind hit lanes.
 #[derive(Debug, Serialize)]
 struct Times {
     count: usize,
     p50_ms: Option<f64>,
     p99_ms: Option<f64>,
     max_ms: Option<f64>,
-    /// The longest, counted from the fault's end on: of a kill, from when the process was started again.
+    /// The longest time, counted from the fault's end on: for a kill, from the restart of the process.
     max_after_end_ms: Option<f64>,
 }
 
-/// A fault that held the trainer up for long; times in seconds since the first fault.
+/// A fault that delayed the trainer for long; times in seconds since the first fault.
 #[derive(Debug, Serialize)]
 struct Slow {
     at: f64,
     took: f64,
-    /// What else happened shortly before or meanwhile, and when.
+    /// The other faults shortly before or during it, with their times.
     beside: Vec<(f64, String)>,
 }
 
@@ -85,10 +86,9 @@ pub(super) struct Audited {
     frames_differing: u64,
     episodes: u64,
     durable_lost: u64,
-    /// The first of them.
+    /// The first of these episodes.
     lost: Vec<Lost>,
-    /// Episodes that are not in the store, and that were open when their node's disk was full, or not durable by then. They
-    /// were not durable.
+    /// Number of episodes that are not in the store and were open, or not durable yet, when their node's disk was full.
     undurable_lost: u64,
     duplicates: u64,
     invented: u64,
@@ -104,37 +104,38 @@ struct Lost {
     node: String,
     asked: f64,
     answered: f64,
-    /// When the disk of its node was full last, before that.
+    /// The last time before that at which the disk of its node was full.
     full: Option<(f64, Option<f64>)>,
 }
 
 #[derive(Debug, Serialize)]
 pub(super) struct Leaked {
-    /// By the trainer.
+    /// Resources held by the trainer.
     #[serde(flatten)]
     pub(super) held: Held,
-    /// By coordinator and nodes while they ran, beyond what they held before the first fault.
+    /// Resources held by coordinator and nodes while they ran, beyond what they held before the first fault.
     pub(super) of_services: Held,
-    /// Of the cluster, when all had been ended.
+    /// Number of processes of the cluster that were left when all had been ended.
     pub(super) processes: u64,
     pub(super) socket_files: u64,
 }
 
-/// Of the trainer's process, where nothing else is said.
+/// The memory of the trainer's process, unless a field says otherwise.
 #[derive(Debug, Serialize)]
 struct Memory {
     resident_bytes: u64,
-    /// Of a straight line through the samples of the last four fifths of the time; absent in a run of under a minute.
+    /// Slope of the straight line through the samples of the last four fifths of the time; absent in a run of under a
+    /// minute.
     slope_mib_per_minute: Option<f64>,
-    /// The most descriptors that were open in the second fifth of the time, and in the last.
+    /// Largest number of open descriptors in the second fifth of the time; the next field is that in the last fifth.
     descriptors_early: u64,
     descriptors_late: u64,
-    /// At the end.
+    /// Resident bytes of the coordinator at the end.
     coordinator_resident_bytes: u64,
     node_resident_bytes: Vec<u64>,
 }
 
-/// What was found afterwards.
+/// The result of the comparisons afterwards.
 pub(super) struct Compared {
     pub(super) audit: Audit,
     pub(super) trainers: TrainersAudit,
@@ -239,7 +240,7 @@ impl ChaosResult {
 }
 
 impl ChaosResult {
-    /// Whether nothing was lost, doubled, invented or changed, and nothing is left over.
+    /// Returns whether nothing was lost, doubled, invented or changed, and nothing is left over.
     pub(super) fn is_clean(&self) -> bool {
         self.audit.is_clean() && self.trainers.is_clean()
     }
@@ -385,7 +386,7 @@ impl Slow {
     }
 }
 
-/// Negative before it began.
+/// Returns the seconds from `began` to `at`; negative before it began.
 fn seconds(began: Instant, at: Instant) -> f64 {
     match at.checked_duration_since(began) {
         Some(since) => since.as_secs_f64(),
@@ -449,7 +450,7 @@ impl Memory {
     }
 }
 
-/// Mebibytes a minute, of the straight line that is nearest to the samples from `from` seconds on.
+/// Returns the slope in mebibytes a minute of the straight line nearest to the samples from `from` seconds on.
 fn slope(samples: &[(f64, f64)], from: f64) -> f64 {
     let late: Vec<_> = samples.iter().filter(|(seconds, _)| *seconds >= from).collect();
     let count = late.len() as f64;
@@ -463,17 +464,17 @@ fn slope(samples: &[(f64, f64)], from: f64) -> f64 {
     if below == 0.0 { 0.0 } else { above / below * 60.0 / MIB }
 }
 
-/// The smallest of the sorted values that at least this share of them does not exceed.
+/// Returns the smallest of the sorted values that at least this share of them does not exceed.
 fn quantile(sorted: &[Duration], share: f64) -> Option<Duration> {
     let rank = (sorted.len() as f64 * share).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied()
 }
 
-/// Slow kills that are told of.
+/// Number of slow kills that are reported.
 const MOST_SLOW: usize = 8;
-/// How long after its end a fault may still hold others up.
+/// Time after its end for which a fault may still delay others.
 const AFTERMATH: Duration = Duration::from_secs(5);
-/// Lost episodes that are named.
+/// Number of lost episodes that are named.
 const MOST_NAMED: usize = 20;
 const MIB: f64 = (1 << 20) as f64;
 

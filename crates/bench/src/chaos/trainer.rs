@@ -14,22 +14,22 @@ use rollhouse_env::Registry;
 use super::{ENV, LANES, failed};
 use crate::SEED;
 
-/// What others see of it while it steps.
+/// The trainer's progress, which other threads read while it steps.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// Batches that were stepped.
+    /// Number of batches that were stepped.
     pub(super) batches: AtomicU64,
-    /// Nodes that had lanes after the last of them.
+    /// Names of the nodes that had lanes after the last of them.
     pub(super) nodes: Mutex<Vec<String>>,
-    /// When the disk of which node was full, and until when, once it has room again.
+    /// The times in which a node's disk was full; the end of a time is known once the disk has room again.
     pub(super) fills: Mutex<Vec<Fill>>,
-    /// It is to end.
+    /// Whether it is to end.
     pub(super) end: AtomicBool,
-    /// A step has failed.
+    /// Whether a step has failed.
     pub(super) failed: AtomicBool,
 }
 
-/// A time in which a node's disk took nothing. What was recorded shortly before may be lost: it was not durable.
+/// A time in which a node's disk accepted nothing. Episodes recorded shortly before may be lost: they were not durable.
 #[derive(Debug, Clone)]
 pub(super) struct Fill {
     pub(super) node: String,
@@ -47,37 +47,38 @@ impl Progress {
     }
 }
 
-/// What it saw.
+/// The results that the trainer saw.
 #[derive(Debug)]
 pub(super) struct Seen {
-    /// Batches in which the pool showed something else than the engine, or lanes as lost.
+    /// Number of batches in which the pool's frame differed from the engine's, or lanes were lost.
     pub(super) differing: u64,
-    /// The episodes that ended, of each lane, numbered from 0.
+    /// The episodes that ended, by lane, numbered from 0.
     pub(super) lanes: Vec<Vec<Ended>>,
-    /// Nodes that had lanes, as [`Ended::node`] counts them.
+    /// Names of the nodes that had lanes; [`Ended::node`] is an index of it.
     pub(super) nodes: Vec<String>,
-    /// Why it ended before it was told to.
+    /// The reason why it ended before it was told to.
     pub(super) failure: Option<Failure>,
 }
 
 /// An episode that ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ended {
-    /// [`digest`] of its length and return.
+    /// [`digest`] of the episode's length and return.
     pub(super) digest: u64,
-    /// When the batch before it was asked for: that which ended the episode before it, if there was one.
+    /// The time at which the batch before it was requested: the one that ended the episode before it, if there was one.
     pub(super) began: Instant,
-    /// When the batch that ended it was asked for.
+    /// The time at which the batch that ended it was requested.
     pub(super) asked: Instant,
-    /// When all of that batch was answered. Its node stepped it somewhere between the two.
+    /// The time at which that batch was answered completely. Its node stepped it somewhere between the two.
     pub(super) answered: Instant,
-    /// Which node had its lane then.
+    /// Index of the node that had its lane at that time.
     pub(super) node: usize,
 }
 
 impl Ended {
-    /// Whether the disk of its node was full while it was open, or so shortly afterwards that it was not durable, or had
-    /// room that its recorder had not found yet: what begins, or is under way, unrecorded cannot be read.
+    /// Returns whether the episode may be missing: the disk of its node was full while it was open or shortly
+    /// afterwards, before it was durable, or had room that its recorder had not found yet. An episode that begins, or
+    /// is under way, while nothing is recorded cannot be read.
     pub(super) fn is_at_risk(&self, node: &str, fills: &[Fill]) -> bool {
         let hit = |fill: &Fill| {
             fill.node == node
@@ -88,7 +89,7 @@ impl Ended {
     }
 }
 
-/// What is compared of an episode's length and return.
+/// Returns a digest of an episode's length and return, for comparison.
 pub(super) fn digest(length: u64, total_reward: f64) -> u64 {
     random_bits(total_reward.to_bits(), 0, length)
 }
@@ -100,12 +101,12 @@ pub(super) struct Trainer {
     seen: Seen,
     began: Instant,
     open: Vec<(u64, f64)>,
-    /// Which node has each lane.
+    /// Index of the node that has each lane.
     nodes: Vec<usize>,
 }
 
 impl Trainer {
-    /// Begins the episodes of both.
+    /// Begins the episodes of the pool and the engine.
     pub(super) fn begin(mut pool: Pool) -> Result<Self, Failure> {
         let entry = Registry::builtin().get(ENV).map_err(failed)?;
         let mut engine = Engine::new(&entry, EngineConfig::new(LANES), None).map_err(failed)?;
@@ -155,7 +156,7 @@ impl Trainer {
     }
 }
 
-/// Notes which node has each lane now.
+/// Notes the node that has each lane now.
 fn look(pool: &Pool, lanes: &mut [usize], names: &mut Vec<String>, progress: &Progress) {
     let known = |names: &[String], node: &str| names.iter().position(|name| name == node);
     let moved = |(node, range): (&str, Range<usize>)| known(names, node) != Some(lanes[range.start]);
@@ -179,7 +180,7 @@ fn fill(actions: ColumnMut<'_>, turn: u64) {
     }
 }
 
-/// To the bit.
+/// Returns whether two frames are equal to the bit.
 fn same(a: &Frame<'_>, b: &Frame<'_>) -> bool {
     let bits = |frame: &Frame<'_>| -> Option<Vec<u32>> {
         Some(frame.obs(0).as_f32()?.iter().map(|value| value.to_bits()).collect())
@@ -191,11 +192,11 @@ fn same(a: &Frame<'_>, b: &Frame<'_>) -> bool {
         && a.reset() == b.reset()
 }
 
-/// How long what is recorded is not durable: a chunk is handed over after 100 ms, and synced once a second.
+/// Time until a record is durable: a chunk is handed over after 100 ms, and synced once a second.
 const NOT_DURABLE_FOR: Duration = Duration::from_secs(2);
-/// A recorder tries a disk that failed again with pauses of at most so long.
+/// Longest pause before a recorder tries a failed disk again.
 pub(super) const FOUND_WITHIN: Duration = Duration::from_secs(4);
-/// Of the env.
+/// Number of actions of the env.
 const ACTIONS: u64 = 3;
 
 #[cfg(test)]

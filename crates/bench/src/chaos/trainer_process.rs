@@ -1,4 +1,4 @@
-//! A trainer that is a process of its own: it steps a pool and says which episodes it saw end, until it is killed.
+//! A trainer that is a process of its own: it steps a pool and prints which episodes it saw end, until it is killed.
 //!
 //! ```text
 //! pool 01979c3e-... 1763841000000                         its pool, and when it got it
@@ -22,12 +22,12 @@ use super::{ENV, PATIENCE, connect, failed};
 use crate::SEED;
 use crate::args::ChaosTrainerArgs;
 
-/// Lanes of each, which is also all that its token may have.
+/// Number of lanes of each trainer, which is also all that its token may have.
 pub(super) const TRAINER_LANES: u32 = 16;
 
-/// What such a process says.
+/// A line that such a process prints.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Said {
+pub(super) enum TrainerLine {
     Pool { id: RunId, at_ms: u64 },
     Begun { lane: usize, number: u64 },
     Episode(SeenEpisode),
@@ -40,15 +40,16 @@ pub(super) struct SeenEpisode {
     pub(super) number: u64,
     pub(super) length: u64,
     pub(super) total_reward: f64,
-    /// When its last step was asked for. Its node may have done it, and died, long before all nodes had answered.
+    /// The time at which its last step was requested. Its node may have done the step, and died, long before all nodes
+    /// had answered.
     pub(super) asked_ms: u64,
-    /// When it was answered.
+    /// The time at which the step was answered.
     pub(super) at_ms: u64,
     pub(super) node: String,
 }
 
-impl Said {
-    /// What a whole line says; `None` if it is something else that the process had to say.
+impl TrainerLine {
+    /// Reads a whole line; `None` if it is another line of the process.
     pub(super) fn parse(line: &str) -> Option<Self> {
         let mut words = line.split(' ');
         match words.next()? {
@@ -91,7 +92,7 @@ pub(crate) fn train(args: &ChaosTrainerArgs) -> Result<Status, Failure> {
     let cluster = connect(connection.trim())?;
     let mut pool = open(&cluster)?;
     let mut said = String::new();
-    Said::Pool { id: pool.id(), at_ms: now_ms() }.put(&mut said);
+    TrainerLine::Pool { id: pool.id(), at_ms: now_ms() }.put(&mut said);
     say(&mut said)?;
     pool.reset(&Reset::seeded(SEED, pool.lanes())).map_err(failed)?;
     let mut open = vec![(0, 0, 0.0); pool.lanes()];
@@ -103,7 +104,7 @@ pub(crate) fn train(args: &ChaosTrainerArgs) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-/// Opens its pool, once the lanes of the one before are given back.
+/// Opens its pool, once the lanes of the pool before it are given back.
 fn open(cluster: &Cluster) -> Result<Pool, Failure> {
     let mut request = PoolRequest::new(ENV, TRAINER_LANES);
     (request.spread, request.on_loss) = (Spread::Even, Some(OnLoss::Resume));
@@ -117,13 +118,13 @@ fn open(cluster: &Cluster) -> Result<Pool, Failure> {
     }
 }
 
-/// Whether there may be a pool later.
+/// Returns whether a pool may be granted later.
 fn may_come(error: &OpenError) -> bool {
     let OpenError::Request(error) = error else { return false };
     error.refusal().is_none_or(|code| code == RefusalCode::Quota || code.is_transient())
 }
 
-/// One batch; `open` has number, length and return of each lane's episode.
+/// Steps one batch; `open` has number, length and return of each lane's episode.
 fn step(pool: &mut Pool, turn: u64, open: &mut [(u64, u64, f64)], said: &mut String) -> Result<(), Failure> {
     if let ColumnMut::I64(actions) = pool.actions() {
         for (lane, action) in (0..).zip(actions) {
@@ -137,7 +138,7 @@ fn step(pool: &mut Pool, turn: u64, open: &mut [(u64, u64, f64)], said: &mut Str
         if frame.reset()[lane] == 0 {
             (*length, *total_reward) = (*length + 1, *total_reward + frame.rewards()[lane]);
             if *length == 1 {
-                Said::Begun { lane, number: *number }.put(said);
+                TrainerLine::Begun { lane, number: *number }.put(said);
             }
         }
         if frame.terminated()[lane] | frame.truncated()[lane] != 0 {
@@ -150,12 +151,12 @@ fn step(pool: &mut Pool, turn: u64, open: &mut [(u64, u64, f64)], said: &mut Str
         let node = pool.sessions().find(|(_, lanes)| lanes.contains(&lane));
         let node = node.map_or("-", |(node, _)| node).to_owned();
         let seen = SeenEpisode { lane, number, length, total_reward, asked_ms, at_ms, node };
-        Said::Episode(seen).put(said);
+        TrainerLine::Episode(seen).put(said);
     }
     Ok(())
 }
 
-/// Writes it as a whole: who is killed has said a batch or not.
+/// Writes the lines as a whole: a killed process has printed a batch completely or not at all.
 fn say(said: &mut String) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(said.as_bytes()).and_then(|()| out.flush()).map_err(failed)?;
@@ -163,15 +164,15 @@ fn say(said: &mut String) -> Result<(), Failure> {
     Ok(())
 }
 
-/// By the wall clock, which all processes of the bench have in common.
+/// Returns the wall-clock time, which all processes of the bench share.
 pub(super) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Of the env.
+/// Number of actions of the env.
 const ACTIONS: u64 = 3;
-/// Between steps: most of the machine is left to the trainer that is compared.
+/// Pause between steps: most of the machine is left to the trainer that is compared.
 const THINKS: Duration = Duration::from_millis(5);
 const ASK_AGAIN: Duration = Duration::from_millis(250);
 
@@ -181,7 +182,7 @@ mod tests {
 
     #[test]
     fn what_a_trainer_says_is_understood_and_half_a_line_or_another_is_not() {
-        let pool = Said::Pool { id: RunId::generate(), at_ms: 1_763_841_000_000 };
+        let pool = TrainerLine::Pool { id: RunId::generate(), at_ms: 1_763_841_000_000 };
         let episode = SeenEpisode {
             lane: 3,
             number: 17,
@@ -191,14 +192,14 @@ mod tests {
             at_ms: 1_763_841_002_345,
             node: "node-1".to_owned(),
         };
-        for said in [pool, Said::Begun { lane: 3, number: 17 }, Said::Episode(episode)] {
+        for said in [pool, TrainerLine::Begun { lane: 3, number: 17 }, TrainerLine::Episode(episode)] {
             let mut line = String::new();
             said.put(&mut line);
             let line = line.trim_end();
-            assert_eq!(Said::parse(line), Some(said));
+            assert_eq!(TrainerLine::parse(line), Some(said));
             let (half, _) = line.rsplit_once(' ').unwrap();
-            assert_eq!(Said::parse(half), None);
+            assert_eq!(TrainerLine::parse(half), None);
         }
-        assert_eq!(Said::parse("error: 127.0.0.1:1 did not answer"), None);
+        assert_eq!(TrainerLine::parse("error: 127.0.0.1:1 did not answer"), None);
     }
 }

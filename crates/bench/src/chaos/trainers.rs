@@ -1,8 +1,8 @@
-//! Trainers that are processes of their own: started, killed, and followed by others with the same token.
+//! Trainers that are processes of their own: they are started, killed, and followed by others with the same token.
 //!
-//! What each saw is compared with the store afterwards. An episode that it saw end is there as it was, and what was
-//! open in its lanes ended as `disconnected`, unless its nodes were harmed at about that time: nobody is left then who
-//! could have lanes rebuilt elsewhere.
+//! Afterwards the episodes that each saw are compared with the store. An episode that it saw end has to be there
+//! unchanged, and those that were open in its lanes must have ended as `disconnected`, unless its nodes were harmed at
+//! about that time: then nobody is left who could have lanes rebuilt elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,7 +20,7 @@ use super::audit::{Entry, Stored, finished_of};
 use super::failed;
 use super::processes::{log_of, spawn};
 use super::trainer::FOUND_WITHIN;
-use super::trainer_process::{Said, SeenEpisode, now_ms};
+use super::trainer_process::{SeenEpisode, TrainerLine, now_ms};
 use crate::itself;
 
 /// The processes. Killed when dropped.
@@ -31,15 +31,15 @@ pub(super) struct Trainers {
     harms: Vec<NodeHarm>,
 }
 
-/// One after the other has this token.
+/// A token and the trainers that have it one after the other.
 struct Slot {
     /// File with the connection string.
     connection: PathBuf,
     name: String,
     child: Child,
-    /// When the one before was killed.
+    /// The time at which the trainer before was killed.
     before_ms: Option<u64>,
-    /// When the next one is to be started.
+    /// The time at which the next trainer is to be started.
     due: Option<Instant>,
     started: u64,
     playing: bool,
@@ -52,7 +52,7 @@ pub(super) struct Life {
     killed_ms: u64,
 }
 
-/// A node was killed, or its disk was full.
+/// A kill of a node, or a time in which its disk was full.
 #[derive(Debug, Clone)]
 struct NodeHarm {
     node: String,
@@ -60,38 +60,39 @@ struct NodeHarm {
     until_ms: u64,
 }
 
-/// What trainers that were killed left behind; the field names are part of the interface.
+/// The traces that killed trainers left behind; the field names are part of the interface.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub(super) struct TrainersAudit {
-    /// Processes that had a pool when they were killed.
+    /// Number of processes that had a pool when they were killed.
     pub(super) killed: u64,
-    /// That they saw end.
+    /// Number of episodes that they saw end.
     pub(super) episodes: u64,
-    /// Of those: not in the store, though no node was harmed.
+    /// Number of those that are not in the store, though no node was harmed.
     pub(super) lost: u64,
-    /// Of those: not in the store, as a node was harmed before they were durable, and nobody was left to have it back.
+    /// Number of those that are not in the store, because a node was harmed before they were durable and nobody was
+    /// left to have them back.
     pub(super) undurable_lost: u64,
-    /// Listed more than once.
+    /// Number of episodes that are listed more than once.
     pub(super) duplicates: u64,
-    /// In the store as finished, and later than anything that can have been stepped.
+    /// Number of episodes that are in the store as finished, and later than anything that can have been stepped.
     pub(super) invented: u64,
-    /// In the store, but not as they were seen.
+    /// Number of episodes that are in the store, but not as they were seen.
     pub(super) changed: u64,
-    /// Lanes whose open episode ended as `disconnected`.
+    /// Number of lanes whose open episode ended as `disconnected`.
     pub(super) disconnected: u64,
-    /// Lanes whose open episode ended otherwise, though no node was harmed before their lease was over.
+    /// Number of lanes whose open episode ended in another way, though no node was harmed before their lease was over.
     pub(super) otherwise: u64,
-    /// Sessions of theirs that are left when their leases are over.
+    /// Number of their sessions that are left when their leases are over.
     pub(super) sessions: u64,
-    /// From the kill of a trainer until the next one with its token had its lanes, which are all that it may have. Absent
-    /// if there was none.
+    /// Time from the kill of a trainer until the next one with its token had its lanes, which are all that it may have.
+    /// Absent if there was none.
     pub(super) lanes_back_p50_ms: Option<u64>,
-    /// The longest.
+    /// The longest such time.
     pub(super) lanes_back_max_ms: Option<u64>,
 }
 
 impl Trainers {
-    /// Starts one for each connection string.
+    /// Starts one trainer for each connection string.
     pub(super) fn start(folder: &Path, connections: &[String]) -> Result<Self, Failure> {
         let slot = |(index, connection): (usize, &String)| {
             let path = folder.join(format!("trainer-{index}"));
@@ -110,7 +111,7 @@ impl Trainers {
         spawn(folder, name, command)
     }
 
-    /// Whether it has lanes.
+    /// Returns whether it has lanes.
     pub(super) fn is_playing(&mut self, index: usize) -> Result<bool, Failure> {
         let Self { folder, slots, .. } = self;
         let slot = &mut slots[index];
@@ -120,7 +121,7 @@ impl Trainers {
         Ok(slot.due.is_none() && slot.playing)
     }
 
-    /// Kills one; the next one is started then.
+    /// Kills one trainer; the next one is started at that time.
     pub(super) fn kill(&mut self, index: usize, until: Instant) -> io::Result<()> {
         let slot = &mut self.slots[index];
         slot.child.kill()?;
@@ -132,7 +133,7 @@ impl Trainers {
         Ok(())
     }
 
-    /// Starts what is due. Fails if one ended by itself.
+    /// Starts the trainers that are due. Fails if one ended by itself.
     pub(super) fn turn(&mut self, now: Instant) -> Result<(), Failure> {
         let Self { folder, slots, .. } = self;
         for slot in slots {
@@ -157,7 +158,7 @@ impl Trainers {
         Ok(())
     }
 
-    /// A node was killed now, or its disk is full for so long.
+    /// Notes that a node was killed now, or that its disk is full for that long.
     pub(super) fn harmed(&mut self, node: &str, lasts: Duration) {
         let from_ms = now_ms();
         let until_ms = from_ms + u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX);
@@ -185,30 +186,30 @@ impl Drop for Trainers {
     }
 }
 
-/// What there was of trainers, when all of them are killed.
+/// The lives of all trainers, after all of them are killed.
 pub(super) struct Lives {
     ended: Vec<Life>,
     harms: Vec<NodeHarm>,
 }
 
-/// What a trainer said that was killed.
-struct Testimony {
+/// The lines that a killed trainer printed.
+struct TrainerLog {
     pool: RunId,
     got_ms: u64,
     killed_ms: u64,
     episodes: Vec<SeenEpisode>,
-    /// Lane and number of what it saw begin.
+    /// Lane and number of the episodes that it saw begin.
     begun: BTreeSet<(usize, u64)>,
 }
 
 impl Lives {
-    /// Their pools.
+    /// Returns the runs of their pools.
     pub(super) fn pools(&self) -> Result<Vec<RunId>, Failure> {
         let all = self.ended.iter().map(Life::testimony).collect::<Result<Vec<_>, Failure>>()?;
         Ok(all.into_iter().flatten().map(|testimony| testimony.pool).collect())
     }
 
-    /// Compares what they saw with the store. `lanes` is how many each had.
+    /// Compares what they saw with the store. `lanes` is the number of lanes of each.
     pub(super) fn audit(&self, entries: &[Entry], lanes: usize) -> Result<TrainersAudit, Failure> {
         let mut audit = TrainersAudit::default();
         let mut back = Vec::new();
@@ -226,23 +227,23 @@ impl Lives {
 }
 
 impl Life {
-    /// `None` if it was killed before it had a pool.
-    fn testimony(&self) -> Result<Option<Testimony>, Failure> {
+    /// Reads its lines; `None` if it was killed before it had a pool.
+    fn testimony(&self) -> Result<Option<TrainerLog>, Failure> {
         let mut said = said_in(&self.log)?;
-        let Some(Said::Pool { id, at_ms }) = said.next() else { return Ok(None) };
+        let Some(TrainerLine::Pool { id, at_ms }) = said.next() else { return Ok(None) };
         let (mut episodes, mut begun) = (Vec::new(), BTreeSet::new());
         for said in said {
             match said {
-                Said::Episode(episode) => episodes.push(episode),
-                Said::Begun { lane, number } => drop(begun.insert((lane, number))),
-                Said::Pool { .. } => {}
+                TrainerLine::Episode(episode) => episodes.push(episode),
+                TrainerLine::Begun { lane, number } => drop(begun.insert((lane, number))),
+                TrainerLine::Pool { .. } => {}
             }
         }
-        Ok(Some(Testimony { pool: id, got_ms: at_ms, killed_ms: self.killed_ms, episodes, begun }))
+        Ok(Some(TrainerLog { pool: id, got_ms: at_ms, killed_ms: self.killed_ms, episodes, begun }))
     }
 }
 
-impl Testimony {
+impl TrainerLog {
     fn compare(&self, entries: &[Entry], lanes: usize, harms: &[NodeHarm], audit: &mut TrainersAudit) {
         let mut stored: BTreeMap<(usize, u64), Vec<Stored>> = BTreeMap::new();
         for episode in finished_of(entries, self.pool) {
@@ -277,7 +278,7 @@ impl Testimony {
         self.compare_open(entries, &next, &open, harms, audit);
     }
 
-    /// What became of the episodes that were open: of each lane its number or a later one.
+    /// Compares the episodes that were open: each lane must have its episode's number or a later one.
     fn compare_open(
         &self,
         entries: &[Entry],
@@ -302,9 +303,9 @@ impl Testimony {
         }
     }
 
-    /// Whether it may be missing: its node's disk was full while it was open, or so shortly afterwards that it was not
-    /// durable, or had room that its recorder had not found yet; or it ended so shortly before the trainer that it was neither
-    /// durable nor could be recorded again elsewhere when a node was harmed.
+    /// Returns whether the episode may be missing: its node's disk was full while it was open or shortly afterwards,
+    /// before it was durable, or had room that its recorder had not found yet; or it ended so shortly before the
+    /// trainer that it was neither durable nor could be recorded again elsewhere when a node was harmed.
     fn is_at_risk(&self, began_ms: u64, seen: &SeenEpisode, harms: &[NodeHarm]) -> bool {
         let full = |harm: &NodeHarm| {
             let is_full = harm.until_ms > harm.from_ms && harm.node == seen.node;
@@ -322,22 +323,23 @@ impl NodeHarm {
     }
 }
 
-/// What a trainer said, in order; the last line may have been cut off.
-fn said_in(log: &Path) -> Result<impl Iterator<Item = Said>, Failure> {
+/// Reads the lines that a trainer printed, in order; the last line may have been cut off.
+fn said_in(log: &Path) -> Result<impl Iterator<Item = TrainerLine>, Failure> {
     let said = fs::read_to_string(log).map_err(failed)?;
     let whole = said.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-    let said: Vec<Said> = whole.filter_map(|line| Said::parse(line.trim_end())).collect();
+    let said: Vec<TrainerLine> = whole.filter_map(|line| TrainerLine::parse(line.trim_end())).collect();
     Ok(said.into_iter())
 }
 
-/// How long what is recorded is not durable: as for the trainer that is compared.
+/// Milliseconds until a record is durable: as for the trainer that is compared.
 const NOT_DURABLE_MS: u64 = 2_000;
 const FOUND_MS: u64 = FOUND_WITHIN.as_millis() as u64;
-/// An owner that lives for so long has what ended recorded again where its lanes go on, and it is durable then.
+/// Milliseconds after which an ended episode is safe: an owner that lives for so long has it recorded again where its
+/// lanes go on, and it is durable then.
 const SETTLED_MS: u64 = 10_000 + NOT_DURABLE_MS;
-/// How long nothing may happen before trainers are killed whose lanes are all to end as `disconnected`.
+/// Time for which nothing may happen before trainers are killed whose lanes all have to end as `disconnected`.
 pub(super) const SETTLED: Duration = Duration::from_millis(SETTLED_MS + 1_000);
-/// An owner's lease, and how long its connection is believed in before.
+/// Milliseconds of an owner's lease, and of the time before in which its connection still counts as alive.
 const LEASE_OVER_MS: u64 = 30_000 + 15_000 + NOT_DURABLE_MS;
 
 #[cfg(test)]
@@ -357,7 +359,7 @@ mod tests {
     }
 
     fn audit(episodes: &[SeenEpisode], entries: &[Entry], harms: &[NodeHarm]) -> TrainersAudit {
-        let testimony = Testimony {
+        let testimony = TrainerLog {
             pool: RunId::from_u128(7),
             got_ms: 0,
             killed_ms: KILLED,

@@ -1,4 +1,4 @@
-//! Lanes that crash among others that do not.
+//! Measures lanes that crash among others that do not.
 
 use std::panic;
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ use rollhouse_policy::{Act, Builtin};
 use super::failed;
 use crate::SEED;
 
-/// What came of lanes that crash, as their trainer sees it.
+/// The results for lanes that crash, as their trainer sees them.
 pub(super) struct Crashed {
-    /// How long each lane that crashed was away for the first time, sorted.
+    /// Time for which each lane that crashed was away for the first time, sorted.
     pub(super) away: Vec<Duration>,
-    /// Steps of lanes that were there.
+    /// Number of steps of lanes that were there.
     pub(super) steps: u64,
-    /// Of those, the ones that the node did not make.
+    /// Number of those that the node did not make.
     pub(super) steps_missing: u64,
 }
 
@@ -36,7 +36,7 @@ pub(super) async fn crash(cluster: &AsyncCluster, lanes: u32) -> Result<Crashed,
     Ok(Crashed { away, steps, steps_missing: steps.abs_diff(status.done.steps) })
 }
 
-/// Has this process print nothing of the panics that are wanted here.
+/// Keeps this process from printing the panics that are wanted here.
 fn keep_quiet() {
     let others = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
@@ -46,7 +46,7 @@ fn keep_quiet() {
     }));
 }
 
-/// When each lane was first lost, and for how long.
+/// The time at which each lane was first lost, and for how long.
 struct Watched {
     lost_at: Vec<Option<Instant>>,
     away: Vec<Option<Duration>>,
@@ -66,7 +66,7 @@ impl Watched {
     }
 }
 
-/// The steps of all lanes that were there.
+/// Counts the steps of all lanes that were there.
 async fn step(pool: &mut AsyncPool, watched: &mut Watched) -> Result<u64, Failure> {
     let lanes = pool.lanes();
     let mut policy = Builtin::Random.make(&pool.spec().action_space, SEED).map_err(failed)?;
@@ -92,9 +92,9 @@ async fn step(pool: &mut AsyncPool, watched: &mut Watched) -> Result<u64, Failur
 }
 
 const CRASHING: &str = "test/Faulty-v0";
-/// Some episodes last so long and others do not, so that lanes crash at different times.
+/// The step at which lanes crash: some episodes last so long and others do not, so that lanes crash at different times.
 const CRASH_AT: i64 = 90;
-/// What the env says when it panics because it was told to.
+/// The message of the env's panic that the option asks for.
 const WANTED: &str = "panic asked for by option";
-/// Far longer than it takes.
+/// Longest time for all of it: far longer than it takes.
 const LIMIT: Duration = Duration::from_secs(30);

@@ -1,11 +1,11 @@
-//! What this process holds, for a result.
+//! The footprint of this process, for a result.
 
 use std::io;
 
 use rollhouse_metrics::ProcessSample;
 use serde::Serialize;
 
-/// What a process holds at one moment.
+/// The resources of a process at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct Footprint {
     /// Bytes in memory.
@@ -15,7 +15,7 @@ pub(super) struct Footprint {
 }
 
 impl Footprint {
-    /// Of this process, now.
+    /// Returns the footprint of this process now.
     pub(super) fn now() -> io::Result<Self> {
         let ProcessSample { resident_bytes, threads, descriptors, .. } = ProcessSample::now()?;
         Ok(Self { resident_bytes, threads, descriptors })

@@ -1,4 +1,4 @@
-//! What is done to the cluster: sessions played, a large pool opened, sessions left at rest.
+//! The loads on the cluster: sessions that are played, a large pool that is opened, and sessions at rest.
 
 use std::time::{Duration, Instant};
 
@@ -14,18 +14,18 @@ use super::footprint::Footprint;
 use super::{ENV, failed};
 use crate::SEED;
 
-/// What came of sessions that were played side by side.
+/// The result of sessions that were played side by side.
 pub(super) struct Played {
-    /// Sessions that played all their episodes.
+    /// Number of sessions that played all their episodes.
     pub(super) passed: u32,
-    /// Why the first of the others did not.
+    /// The reason why the first of the others did not.
     pub(super) failure: Option<Failure>,
-    /// How long each reset took, sorted.
+    /// Time of each reset, sorted.
     pub(super) resets: Vec<Duration>,
     pub(super) steps: u64,
-    /// From the first reset of all to the last step of all.
+    /// Time from the first reset of all to the last step of all.
     pub(super) took: Duration,
-    /// While all sessions were still open.
+    /// The footprint while all sessions were still open.
     pub(super) footprint: Footprint,
 }
 
@@ -60,7 +60,7 @@ pub(super) async fn play(cluster: &AsyncCluster, sessions: u32, episodes: u32) -
     Ok(played)
 }
 
-/// A session with the one who plays it.
+/// A session and the state of its play.
 struct Player {
     pool: AsyncPool,
     seed: u64,
@@ -103,8 +103,8 @@ impl Player {
     }
 }
 
-/// How long it takes to open a pool of `lanes` lanes, the answer of the node to its attachment included, `times`
-/// times in turn. Once more before, to warm up.
+/// Measures `times` times how long it takes to open a pool of `lanes` lanes, with the answer of the node to its
+/// attachment. One more opening before that warms up.
 pub(super) async fn time_opening(
     cluster: &AsyncCluster,
     lanes: u32,
@@ -122,15 +122,15 @@ pub(super) async fn time_opening(
     Ok(took)
 }
 
-/// What sessions cost that nobody steps.
+/// The cost of sessions that nobody steps.
 pub(super) struct Rested {
     pub(super) took: Duration,
     pub(super) processor_time: Duration,
-    /// Before they were opened, and with them.
+    /// The footprints before they were opened, and with them.
     pub(super) footprints: [Footprint; 2],
 }
 
-/// Opens sessions and begins an episode in each, as one whose trainer is busy has, and leaves them alone.
+/// Opens sessions, begins an episode in each, as a busy trainer has it, and leaves them alone.
 pub(super) async fn rest(cluster: &AsyncCluster, sessions: u32, time: Duration) -> Result<Rested, Failure> {
     let before = Footprint::now().map_err(failed)?;
     let mut pools = open(cluster, sessions).await?.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -168,7 +168,7 @@ async fn close(pools: Vec<AsyncPool>) -> Result<(), Failure> {
     side_by_side(closing, OPENED_AT_A_TIME).await?.into_iter().collect()
 }
 
-/// What all of them gave, in the order in which they were done; at most `limit` run at a time.
+/// Returns the outputs of all futures in the order in which they were done; at most `limit` run at a time.
 async fn side_by_side<F>(futures: impl Iterator<Item = F>, limit: usize) -> Result<Vec<F::Output>, Failure>
 where
     F: Future<Output: Send> + Send + 'static,
@@ -188,8 +188,8 @@ where
     Ok(given)
 }
 
-/// Well below the requests that a connection may have unanswered.
+/// Number of pools that are opened at a time: well below the requests that a connection may have unanswered.
 const OPENED_AT_A_TIME: usize = 32;
 
-/// Longer than it takes until recordings are sealed and shipped.
+/// Time to settle: longer than it takes until recordings are sealed and shipped.
 const SETTLE: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! The echo of frames with lanes stepped behind it: a batch of actions stands at the front of each request, what it led to
+//! The echo of frames with lanes stepped behind it: a batch of actions stands at the front of each request, its result
 //! at the front of each answer, and the rest goes back as it came.
 
 use rollhouse_core::{ColumnRef, DType};
@@ -9,7 +9,7 @@ use rollhouse_wire::{FrameHeader, FrameKind, Responder, column_bytes};
 use super::{ENV, LANES, MAX_COLUMNS, TAKEN};
 use crate::SEED;
 
-/// The columns of a request: each lane takes the other action of its neighbours.
+/// Makes the columns of a request: each lane takes the other action of its neighbours.
 pub(super) fn request(bytes: usize) -> Vec<u8> {
     let actions = (0..i64::from(LANES)).flat_map(|lane| (lane % 2).to_le_bytes());
     let mut request: Vec<u8> = actions.collect();
@@ -17,7 +17,7 @@ pub(super) fn request(bytes: usize) -> Vec<u8> {
     request
 }
 
-/// The other end.
+/// Answers at the other end.
 pub(super) async fn answer(responder: Responder) -> Option<()> {
     let (mut reader, mut writer) = responder.accept_frames(TAKEN, MAX_COLUMNS).await.ok()?;
     let mut engine = engine()?;

@@ -1,7 +1,7 @@
-//! gRPC over TLS as a peer: tonic with the settings that suit it best here (large windows, no Nagle).
+//! gRPC over TLS for comparison: tonic with the settings that suit it best here (large windows, no Nagle).
 //!
-//! Messages are plain bytes, so that what is compared is the transport and not the encoding. Its server runs on a
-//! thread with a runtime of its own, as ours does.
+//! Messages are plain bytes, so that the transport is compared and not the encoding. Its server runs on a thread with a
+//! runtime of its own, as ours does.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -34,7 +34,7 @@ pub(super) struct Peer {
     receive: Streaming<Bytes>,
     payload: Bytes,
     piece: Bytes,
-    /// Ends the server when dropped.
+    /// Ends the server when it is dropped.
     _stop: oneshot::Sender<()>,
 }
 
@@ -103,7 +103,7 @@ impl Peer {
     }
 }
 
-/// The bytes with a first one that tells the server what to do. Copied, as a frame is.
+/// Returns the bytes with a first one that tells the server what to do. Copied, as a frame is.
 fn marked(bytes: &Bytes, mark: u8) -> Bytes {
     let mut copy = bytes.to_vec();
     if let Some(first) = copy.first_mut() {
@@ -135,7 +135,7 @@ async fn serve(
         .map_err(failed)
 }
 
-/// Answers every message with itself, but for those that are marked to be swallowed.
+/// Answers every message with itself, except those that are marked to be swallowed.
 #[derive(Clone)]
 struct Echo;
 
@@ -184,7 +184,7 @@ impl tonic::server::StreamingService<Bytes> for Answers {
     }
 }
 
-/// Messages as they are.
+/// A codec that passes messages on unchanged.
 #[derive(Clone, Copy)]
 struct Plain;
 
@@ -222,7 +222,7 @@ impl Decoder for Plain {
     }
 }
 
-/// A certificate for a host name, which gRPC wants, and the authority that signed it.
+/// Makes a certificate for a host name, which gRPC wants, and returns it with the authority that signed it.
 fn identity() -> Result<(Identity, Certificate), Failure> {
     let signed = rcgen::generate_simple_self_signed([DOMAIN.to_owned()]).map_err(failed)?;
     let pem = signed.cert.pem();
@@ -230,11 +230,11 @@ fn identity() -> Result<(Identity, Certificate), Failure> {
 }
 
 const DOMAIN: &str = "bench.localhost";
-/// As our stream window.
+/// Bytes of a stream's window: as ours.
 const WINDOW: u32 = 16 << 20;
 const MAX_FRAME_BYTES: u32 = 1 << 20;
 const MAX_MESSAGE_BYTES: usize = 32 << 20;
-/// Messages between a stream and its task.
+/// Number of messages between a stream and its task.
 const QUEUE: usize = 4;
 const SWALLOW: u8 = 0;
 const ECHO: u8 = 1;

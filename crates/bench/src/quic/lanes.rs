@@ -1,8 +1,8 @@
-//! Lanes stepped by a node of a cluster in this process, beside an echo of as many bytes: what a step costs more than
-//! its way there and back.
+//! Compares lanes stepped by a node of a cluster in this process with an echo of as many bytes: the difference is the
+//! cost of a step beyond its way there and back.
 //!
-//! A trainer and its node wait awake for each other ([`Eagerness`]), which an echo does not do by itself. It is measured
-//! both ways: asleep, as whoever uses QUIC has it, and awake at both ends, which leaves what a step adds.
+//! A trainer and its node wait awake for each other ([`Eagerness`]), which an echo does not do by itself. The echo is
+//! measured in both ways: asleep, as in any use of QUIC, and awake at both ends, which leaves the cost of the step.
 
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -37,21 +37,21 @@ pub(super) struct StepBytes {
     answer: usize,
 }
 
-/// What `--json` prints of it.
+/// The part of the output of `--json` about lanes.
 #[derive(Debug, Serialize)]
 pub(super) struct LanesResult {
     env: &'static str,
     lanes: u32,
     bytes: StepBytes,
-    /// A step of all lanes, from the trainer's call to its return.
+    /// Time of a step of all lanes, from the trainer's call to its return.
     step_us: Spread,
-    /// As many bytes there and back, with nothing done to them.
+    /// Time of as many bytes there and back, with nothing done to them.
     echo_us: Spread,
-    /// Repetition by repetition.
+    /// Ratio of the two, repetition by repetition.
     ratio: Spread,
-    /// The same bytes, awake at both ends as trainer and node are.
+    /// Time of the same bytes, awake at both ends as trainer and node are.
     awake_echo_us: Spread,
-    /// Of a step over that, repetition by repetition.
+    /// Ratio of a step to that, repetition by repetition.
     awake_ratio: Spread,
 }
 
@@ -64,7 +64,7 @@ pub(super) struct LanesSample {
 }
 
 impl Lanes {
-    /// Opens the pool in the cluster of that connection string.
+    /// Opens the pool in the cluster with that connection string.
     pub(super) fn open(connection: &str) -> Result<Self, Failure> {
         let address: Address = connection.parse().map_err(failed)?;
         // The node is this process: left to itself the pool would be stepped through memory.
@@ -87,7 +87,7 @@ impl Lanes {
         sizes.ok_or_else(|| Failure::new(Status::Failed, format_args!("{LANES} lanes do not fit a frame")))
     }
 
-    /// Adds how long each of so many steps takes.
+    /// Steps and adds the time of each step.
     fn step(&mut self, steps: u32, times: &mut Vec<Duration>) -> Result<(), Failure> {
         for _ in 0..steps {
             let act = Act { first_lane: 0, step: self.steps, obs: &[], actions: self.pool.actions() };
@@ -107,7 +107,7 @@ impl Lanes {
     }
 }
 
-/// Frames of one size there and of another back.
+/// Frames of one size in one direction and of another size back.
 pub(super) struct Sized {
     reader: FrameReader,
     writer: FrameWriter,
@@ -130,7 +130,7 @@ impl Sized {
         Ok(Self { reader, writer, payload: vec![7; request], answer, number: 0, eagerness })
     }
 
-    /// Adds how long each of so many round trips takes.
+    /// Makes round trips and adds the time of each.
     async fn echo(&mut self, round_trips: u32, times: &mut Vec<Duration>) -> Result<(), Failure> {
         for _ in 0..round_trips {
             self.number = FrameHeader::next_number(self.number);
@@ -164,8 +164,8 @@ async fn read(
     read.await
 }
 
-/// They take turns every few, so that all meet the same machine: threads that wake each other are half as fast in one
-/// second as in the next.
+/// Measures all variants. They take turns every few steps, so that all meet the same machine: threads that wake each
+/// other can be half as fast in one second as in the next.
 pub(super) fn measure(
     lanes: &mut Lanes,
     [asleep, awake]: &mut [Sized; 2],
@@ -182,10 +182,10 @@ pub(super) fn measure(
     Ok(LanesSample { step, echo, awake_echo })
 }
 
-/// Steps, or round trips, of a turn.
+/// Number of steps, or round trips, in a turn.
 const TURN: u32 = 20;
 
-/// The other end of [`Sized`].
+/// Answers at the other end of [`Sized`].
 pub(super) async fn answer_sized(responder: Responder, bytes: usize, awake: bool) -> Option<()> {
     let (mut reader, mut writer) = responder.accept_frames(TAKEN, MAX_COLUMNS).await.ok()?;
     let payload = vec![7; bytes.min(MAX_COLUMNS)];

@@ -1,4 +1,4 @@
-//! Trainers that come through memory and trainers that come over QUIC, on one node at a time.
+//! Measures trainers that come through memory and trainers that come over QUIC, side by side on one node.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -10,16 +10,16 @@ use serde::Serialize;
 
 use super::{ENV, SMALL_LANES, Steps, failed, node::Node};
 
-/// Steps of lanes a second. A node that shares its cores fairly leaves either kind about half of what it makes alone.
+/// Steps of lanes a second. A node that shares its cores fairly leaves each kind about half of what it makes alone.
 #[derive(Debug, Serialize)]
 pub(super) struct Beside {
-    /// Of each kind.
+    /// Number of trainers of each kind.
     pub(super) trainers: usize,
     pub(super) shm: Rates,
     pub(super) quic: Rates,
 }
 
-/// Of one kind, all trainers together.
+/// The rates of one kind, all trainers together.
 #[derive(Debug, Serialize)]
 pub(super) struct Rates {
     pub(super) alone: f64,
@@ -43,7 +43,7 @@ pub(super) fn measure(node: &Node, time: Duration) -> Result<Beside, Failure> {
     })
 }
 
-/// Has so many trainers of either kind step for that long.
+/// Steps that many trainers of each kind for that long.
 fn play(node: &Node, time: Duration, trainers: [usize; 2]) -> Result<[f64; 2], Failure> {
     let batches = [const { AtomicU64::new(0) }; 2];
     let end = AtomicBool::new(false);
@@ -81,5 +81,5 @@ fn play(node: &Node, time: Duration, trainers: [usize; 2]) -> Result<[f64; 2], F
     })
 }
 
-/// Of each kind.
+/// Number of trainers of each kind.
 const TRAINERS: usize = 5;

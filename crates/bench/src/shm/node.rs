@@ -1,4 +1,4 @@
-//! The node's process, and on which cores the two run.
+//! The node's process, and the cores on which the two processes run.
 
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
@@ -37,12 +37,12 @@ impl Node {
         Ok(node)
     }
 
-    /// What connects to it.
+    /// Returns the connection string.
     pub(super) fn connection(&self) -> &str {
         self.connection.trim()
     }
 
-    /// Its process.
+    /// Returns the id of its process.
     pub(super) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -58,13 +58,14 @@ impl Drop for Node {
     }
 }
 
-/// This thread on one core, and what it starts; the cores it had are given back when dropped.
+/// A guard that keeps this thread, and what it starts, on one core; dropping it gives back the cores that the thread
+/// had.
 pub(super) struct OneCore {
     before: CpuSet,
 }
 
 impl OneCore {
-    /// `None` if that is not allowed.
+    /// Moves this thread to one core; `None` if that is not allowed.
     pub(super) fn pin() -> Option<Self> {
         let before = sched_getaffinity(None).ok()?;
         let first = (0..CpuSet::MAX_CPU).find(|&core| before.is_set(core))?;
@@ -82,7 +83,7 @@ impl Drop for OneCore {
     }
 }
 
-/// Time that processors have spent on a process, this one if none is named, to 10 ms.
+/// Returns the time that processors have spent on a process, or on this one if none is named, to 10 ms.
 pub(super) fn processor_time(process: Option<u32>) -> Result<Duration, Failure> {
     let name = process.map_or_else(|| "self".to_owned(), |id| id.to_string());
     let stat = std::fs::read_to_string(format!("/proc/{name}/stat")).map_err(failed)?;
@@ -91,20 +92,20 @@ pub(super) fn processor_time(process: Option<u32>) -> Result<Duration, Failure> 
     Ok(Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND))
 }
 
-/// Pages that this process was given so far without the disk having to be read.
+/// Returns how many pages this process was given so far without the disk having to be read.
 pub(super) fn page_faults() -> Result<u64, Failure> {
     let stat = std::fs::read_to_string("/proc/self/stat").map_err(failed)?;
     let unexpected = || Failure::new(Status::Failed, "/proc/self/stat is not as expected");
     stat_faults(&stat).ok_or_else(unexpected)
 }
 
-/// minflt: the 10th field, the 8th behind the program's name.
+/// Reads minflt: the 10th field, the 8th behind the program's name.
 fn stat_faults(stat: &str) -> Option<u64> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(7)?.parse().ok()
 }
 
-/// utime and stime together: the 14th and the 15th field, the 12th and the 13th behind the program's name, which may
-/// itself hold blanks and brackets.
+/// Reads utime and stime together: the 14th and the 15th field, the 12th and the 13th behind the program's name, which
+/// may itself have blanks and brackets.
 fn stat_ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let mut next = || fields.next()?.parse::<u64>().ok();
@@ -115,10 +116,10 @@ fn failed(error: io::Error) -> Failure {
     Failure::of(Status::Failed, &error)
 }
 
-/// The unit of times in /proc towards programs, whatever the kernel's own.
+/// Number of ticks a second in /proc, whatever the kernel's own are.
 const TICKS_PER_SECOND: u64 = 100;
 
-/// Reachable from here only, at any free ports.
+/// Addresses that can be reached from this machine only, at any free ports.
 const SETTINGS: [&str; 4] =
     ["coordinator.listen=127.0.0.1:0", "node.listen=127.0.0.1:0", "metrics.coordinator=", "metrics.node="];
 

@@ -1,4 +1,4 @@
-//! What can be typed about clusters: processes, identities, settings, and looking.
+//! The arguments of commands about clusters: processes, identities, settings, and looking.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use rollhouse_config::{Given, Role as ConfigRole, Setting, Time};
 use rollhouse_wire::Role;
 
-/// Which cluster is meant, and by what it is told who asks.
+/// The cluster to ask, and the credentials for it.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ConnectArgs {
     /// The cluster: rollhouse://HOST:PORT?token=...&ca=..., or a file that holds that line [env:
@@ -24,7 +24,7 @@ pub(crate) struct ConnectArgs {
     pub(crate) ca: Option<String>,
 }
 
-/// A command that only asks and shows.
+/// The arguments of a command that only asks and shows.
 #[derive(Debug, Args)]
 pub(crate) struct LookArgs {
     #[command(flatten)]
@@ -57,7 +57,7 @@ pub(crate) struct UndrainArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CloseArgs {
-    /// The pool: a run's id, as `rollhouse rollout` prints it, or what `rollhouse sessions` shows before the stroke
+    /// The pool: a run's id, as `rollhouse rollout` prints it, or what `rollhouse sessions` shows before the slash
     #[arg(value_name = "POOL")]
     pub(crate) pool: String,
     #[command(flatten)]
@@ -67,7 +67,7 @@ pub(crate) struct CloseArgs {
     pub(crate) json: bool,
 }
 
-/// What every service takes.
+/// The arguments that every service takes.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct ServiceArgs {
     /// A TOML file with settings; config/ has one for each service, with every key at its default
@@ -76,11 +76,11 @@ pub(crate) struct ServiceArgs {
     /// Set any key, as in --set node.threads=4; may be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     pub(crate) set: Vec<Assignment>,
-    /// The least that is said on stderr, log.level: off, error, warn, info, debug or trace, or as in info,node=debug
+    /// The lowest level of lines on stderr, log.level: off, error, warn, info, debug or trace, or as in info,node=debug
     /// [default: info]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log: Option<String>,
-    /// What a line on stderr is, log.format: text, json, or auto, which is text on a terminal and else JSON
+    /// The format of lines on stderr, log.format: text, json, or auto, which is text on a terminal and else JSON
     /// [default: auto]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) log_format: Option<String>,
@@ -88,7 +88,7 @@ pub(crate) struct ServiceArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// Which service is to run here
+    /// The service that is to run here
     #[arg(long = "for", value_name = "ROLE", value_enum)]
     pub(crate) role: DoctorRole,
     #[command(flatten)]
@@ -98,7 +98,7 @@ pub(crate) struct DoctorArgs {
     pub(crate) json: bool,
 }
 
-/// The services that a machine is looked at for.
+/// The services for which a machine is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum DoctorRole {
     Coordinator,
@@ -107,7 +107,7 @@ pub(crate) enum DoctorRole {
 
 #[derive(Debug, Args)]
 pub(crate) struct HealthArgs {
-    /// Ask there instead of where coordinator and node of this machine answer [env: ROLLHOUSE_METRICS__LISTEN]
+    /// Address to ask instead of those of this machine's coordinator and node [env: ROLLHOUSE_METRICS__LISTEN]
     /// [default: 127.0.0.1:7601 and 127.0.0.1:7611, those of the two that run]
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) at: Option<String>,
@@ -118,7 +118,7 @@ pub(crate) struct HealthArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
-    /// Folder of everything: certificates, token, recordings [default: ./rollhouse-cluster]
+    /// Folder of certificates, token and recordings [default: ./rollhouse-cluster]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<String>,
     #[command(flatten)]
@@ -133,7 +133,7 @@ pub(crate) struct CoordinatorArgs {
     /// Folder of its term, tokens, store and tls/ [default: ./rollhouse-coordinator]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<String>,
-    /// Let its term be at least that: greater than any before, for a data folder that was restored or is behind
+    /// Use at least this term: greater than any before, for a data folder that was restored or is behind
     #[arg(long, value_name = "TERM", default_value_t = 0)]
     pub(crate) least_term: u64,
     #[command(flatten)]
@@ -148,7 +148,7 @@ pub(crate) struct NodeArgs {
     /// The name under which it joins; later it goes by the name in its certificate [default: the host's]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// What it joins by while it has no certificate: a connection string with a join token, or a file that holds one,
+    /// Credentials for joining while it has no certificate: a connection string with a join token, or a file that holds one,
     /// which does not show in `ps` [env: ROLLHOUSE_NODE__JOIN, or ROLLHOUSE_NODE__JOIN_FILE]
     #[arg(long, value_name = "URL")]
     pub(crate) join: Option<String>,
@@ -170,7 +170,7 @@ pub(crate) struct ConfigArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigWhat {
-    /// Say whether a file is right
+    /// Check whether a file is right
     Check(ConfigCheckArgs),
     /// Show every setting with its value and where that comes from
     Show(ConfigShowArgs),
@@ -181,14 +181,14 @@ pub(crate) struct ConfigCheckArgs {
     /// The TOML file
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
-    /// Whose it is: coordinator, node or local
+    /// The service whose file it is: coordinator, node or local
     #[arg(long = "for", value_name = "ROLE", value_parser = config_role)]
     pub(crate) role: ConfigRole,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ConfigShowArgs {
-    /// Whose: coordinator, node or local
+    /// The service: coordinator, node or local
     #[arg(long = "for", value_name = "ROLE", value_parser = config_role)]
     pub(crate) role: ConfigRole,
     #[command(flatten)]
@@ -210,11 +210,11 @@ pub(crate) enum CertsWhat {
     Init(CertsInitArgs),
     /// Make a certificate for a coordinator, a node or a person
     Issue(CertsIssueArgs),
-    /// Make what a coordinator lets nodes in by that show a join token
+    /// Make the issuer with which a coordinator lets in nodes that show a join token
     Issuer(CertsIssuerArgs),
-    /// Have a coordinator believe certificates of a name no more, from now on
+    /// Revoke the certificates of a name at a coordinator, from now on
     Revoke(CertsRevokeArgs),
-    /// List the names of which certificates were revoked
+    /// List the names whose certificates were revoked
     Revoked(CertsRevokedArgs),
     /// Show whose a certificate is and how long it holds
     Show(CertsShowArgs),
@@ -224,13 +224,13 @@ pub(crate) enum CertsWhat {
 
 #[derive(Debug, Args)]
 pub(crate) struct CertsInitArgs {
-    /// Folder of the authority: ca.pem for everybody, ca.key for whoever issues
+    /// Folder of the authority: ca.pem for everybody, ca.key for those who issue certificates
     #[arg(long, value_name = "DIR", default_value = DEFAULT_AUTHORITY)]
     pub(crate) dir: PathBuf,
-    /// How long it holds
+    /// Days for which it holds
     #[arg(long, value_name = "DAYS", default_value_t = 3650, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub(crate) days: u32,
-    /// Print what `certs show --json` prints of it instead of what to do next
+    /// Print what `certs show --json` prints about it instead of what to do next
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -243,25 +243,25 @@ pub(crate) struct CertsIssuerArgs {
     /// The file; one that is there is replaced, and a running coordinator takes the new one
     #[arg(short, long, value_name = "FILE", default_value = "./rollhouse-coordinator/issuer.pem")]
     pub(crate) output: PathBuf,
-    /// How long it holds, and what it signs
+    /// Days for which it and certificates signed by it hold
     #[arg(long, value_name = "DAYS", default_value_t = 3650, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub(crate) days: u32,
-    /// Print what `certs show --json` prints of it instead of text
+    /// Print what `certs show --json` prints about it instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct CertsRevokeArgs {
-    /// What its holder may do: coordinator, node, trainer, viewer or admin
+    /// Role of its holder: coordinator, node, trainer, viewer or admin
     #[arg(long, value_name = "ROLE", value_parser = certified_role)]
     pub(crate) role: Role,
-    /// Who its holder is; all certificates of this name that there are now are meant
+    /// Name of its holder; all certificates of this name that exist now are revoked
     #[arg(long, value_name = "NAME")]
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) folder: TokenFolderArgs,
-    /// Print what `certs revoked --json` prints of it instead of text
+    /// Print what `certs revoked --json` prints about it instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -294,10 +294,10 @@ pub(crate) struct CertsFingerprintArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct CertsIssueArgs {
-    /// What its holder may do: coordinator, node, trainer, viewer or admin
+    /// Role of its holder: coordinator, node, trainer, viewer or admin
     #[arg(long, value_name = "ROLE", value_parser = certified_role)]
     pub(crate) role: Role,
-    /// Who its holder is; a node goes by this name
+    /// Name of its holder; a node goes by this name
     #[arg(long, value_name = "NAME")]
     pub(crate) name: String,
     /// Folder of the authority
@@ -307,13 +307,13 @@ pub(crate) struct CertsIssueArgs {
     /// ones [default: ROLE-NAME in the authority's folder]
     #[arg(short, long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,
-    /// How long it holds
+    /// Days for which it holds
     #[arg(long, value_name = "DAYS", default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub(crate) days: u32,
-    /// Have it begin now instead of an hour ago, so that it is none of those of its name that were revoked until now
+    /// Let it begin now instead of an hour ago, so that it is not among those of its name that were revoked until now
     #[arg(long)]
     pub(crate) from_now: bool,
-    /// Print what `certs show --json` prints of it instead of text
+    /// Print what `certs show --json` prints about it instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -330,40 +330,40 @@ pub(crate) enum TokenWhat {
     Create(TokenCreateArgs),
     /// Make a token invalid at once
     Revoke(TokenRevokeArgs),
-    /// List the tokens there are
+    /// List the tokens
     Ls(TokenLsArgs),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct TokenCreateArgs {
-    /// What its holder may do: trainer, viewer or admin; or join: become a node, and nothing else
+    /// Role of its holder: trainer, viewer or admin; or join: become a node, and nothing else
     #[arg(long, value_name = "ROLE", value_parser = token_role)]
     pub(crate) role: Role,
-    /// Who its holder is, for listings [default of a join token: join]
+    /// Name of its holder, for listings [default of a join token: join]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
-    /// Lanes its holder may have at a time [default: any number]
+    /// Number of lanes that its holder may have at a time [default: any number]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_lanes: Option<u32>,
-    /// How long it holds [default: until it is revoked]
+    /// Days for which it holds [default: until it is revoked]
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub(crate) days: Option<u32>,
-    /// The same with a unit, as in "30 min" or "12 h" [default of a join token: 1 h]
+    /// Time for which it holds, with a unit, as in "30 min" or "12 h" [default of a join token: 1 h]
     #[arg(long, value_name = "TIME", conflicts_with = "days", value_parser = lifetime)]
     pub(crate) expires: Option<Duration>,
     /// The only node that a join token lets in
     #[arg(long, value_name = "NAME", conflicts_with = "name_prefix")]
     pub(crate) node: Option<String>,
-    /// With what the names of nodes begin that a join token lets in [default: any name]
+    /// The prefix of the names of nodes that a join token lets in [default: any name]
     #[arg(long, value_name = "PREFIX")]
     pub(crate) name_prefix: Option<String>,
-    /// How many nodes a join token lets in [default: 1]
+    /// Number of nodes that a join token lets in [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) uses: Option<u32>,
-    /// Where the coordinator is dialled: print the connection string instead of the token alone
+    /// Address at which the coordinator is dialled: print the connection string instead of the token alone
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) address: Option<String>,
-    /// Make the folder if it is not there or is no coordinator's
+    /// Make the folder if it does not exist or is not a coordinator's
     #[arg(long)]
     pub(crate) new: bool,
     #[command(flatten)]
@@ -380,7 +380,7 @@ pub(crate) struct TokenRevokeArgs {
     pub(crate) id: String,
     #[command(flatten)]
     pub(crate) folder: TokenFolderArgs,
-    /// Print what `token ls --json` prints of it instead of text
+    /// Print what `token ls --json` prints about it instead of text
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -396,7 +396,7 @@ pub(crate) struct TokenLsArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct TokenFolderArgs {
-    /// The coordinator's folder, on the machine it runs on; it need not be restarted
+    /// The coordinator's folder, on the machine on which it runs; the coordinator need not be restarted
     #[arg(
         long,
         value_name = "DIR",
@@ -406,7 +406,7 @@ pub(crate) struct TokenFolderArgs {
     pub(crate) data: PathBuf,
 }
 
-/// `KEY=VALUE`.
+/// An assignment, `KEY=VALUE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Assignment {
     pub(crate) key: String,

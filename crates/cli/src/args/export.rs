@@ -1,4 +1,4 @@
-//! What can be typed of `rollhouse replay export`.
+//! The arguments of `rollhouse replay export` and `import`, and the filters of episodes.
 
 use std::path::PathBuf;
 
@@ -19,13 +19,14 @@ pub(crate) struct ExportArgs {
     /// The episodes, as `replay ls` prints them, e.g. k3f9q2tz-17-203
     #[arg(value_name = "NAME", conflicts_with_all = ["env", "outcome", "all_outcomes", "min_return", "run", "sort", "limit", "best", "pinned", "tag"])]
     pub(crate) names: Vec<EpisodeName>,
-    /// What to write
+    /// The form to write
     #[arg(long, value_enum, default_value_t = ExportFormat::Jsonl)]
     pub(crate) format: ExportFormat,
-    /// Write the one episode into this file instead of to stdout; of parquet all of them, as one table
+    /// Write the one episode into this file instead of to stdout; with parquet all of them, as one table
     #[arg(short, long, value_name = "FILE", conflicts_with = "into")]
     pub(crate) output: Option<PathBuf>,
-    /// Write a file of each episode into this folder, which is made if need be; episodes whose file is there are skipped
+    /// Write a file for each episode into this folder, which is made if need be; episodes whose file is there are
+    /// skipped
     #[arg(long, value_name = "DIR")]
     pub(crate) into: Option<PathBuf>,
     #[command(flatten)]
@@ -40,7 +41,7 @@ pub(crate) struct ExportArgs {
 }
 
 impl ExportArgs {
-    /// The form with all that was chosen of it.
+    /// Returns the form with its chosen settings.
     pub(crate) fn settings(&self) -> Settings {
         let PictureArgs { every, size, fps, at } = self.pictures;
         Settings { format: self.format.format(), every, size, fps, at }
@@ -61,13 +62,13 @@ pub(crate) struct ImportArgs {
 }
 
 impl ImportArgs {
-    /// The folder that is meant.
+    /// Returns the folder of recordings.
     pub(crate) fn folder(&self) -> PathBuf {
         self.data.clone().unwrap_or_else(usual_folder)
     }
 }
 
-/// How pictures are made.
+/// The arguments of pictures.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Pictures")]
 pub(crate) struct PictureArgs {
@@ -77,7 +78,7 @@ pub(crate) struct PictureArgs {
     /// Size in pixels, e.g. 300x200 [default: the env's own]
     #[arg(long, value_name = "WxH", value_parser = size)]
     pub(crate) size: Option<ImageSize>,
-    /// Pictures a second of a film, 1 to 50 [default: so that the env has its own speed]
+    /// Pictures a second of a film, 1 to 50 [default: the env's own speed]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_FPS)))]
     pub(crate) fps: Option<u32>,
     /// The step of a single picture, 0 is the reset [default: the last]
@@ -92,23 +93,23 @@ fn size(text: &str) -> Result<ImageSize, String> {
     ImageSize::new(width, height).map_err(|error| error.to_string())
 }
 
-/// Which episodes of a folder are meant, and in which order.
+/// The filters and the order of episodes of a folder.
 #[derive(Debug, Args)]
 pub(crate) struct FilterArgs {
     /// Only episodes of this environment
     #[arg(long, value_name = "ID")]
     pub(crate) env: Option<String>,
-    /// Only episodes that ended so: terminated, truncated, crashed, hung, node_lost, evicted, cancelled or
+    /// Only episodes that ended in this way: terminated, truncated, crashed, hung, node_lost, evicted, cancelled or
     /// disconnected
     #[arg(long, value_name = "O")]
     pub(crate) outcome: Option<Outcome>,
-    /// Also interrupted episodes where the order is by return or length, which has only those that came to their end
+    /// Also interrupted episodes if the order is by return or length, which otherwise has only finished ones
     #[arg(long)]
     pub(crate) all_outcomes: bool,
     /// Only episodes with at least this return
     #[arg(long, value_name = "R", allow_negative_numbers = true, value_parser = finite)]
     pub(crate) min_return: Option<f64>,
-    /// Only episodes of this run: what stands first in their names, e.g. k3f9q2tz
+    /// Only episodes of this run: the first part of their names, e.g. k3f9q2tz
     #[arg(long, value_name = "RUN", value_parser = short_run)]
     pub(crate) run: Option<u64>,
     /// Only pinned episodes
@@ -126,12 +127,12 @@ pub(crate) struct FilterArgs {
 }
 
 impl FilterArgs {
-    /// Whether they ask for labels, which folders have and stores have not.
+    /// Returns whether they ask for labels, which folders have and stores do not.
     pub(crate) const fn has_labels(&self) -> bool {
         self.pinned || self.tag.is_some()
     }
 
-    /// The query that is meant, without its limit and its labels.
+    /// Returns the query without its limit and its labels.
     pub(crate) fn query(&self) -> Query {
         Query {
             env: self.env.clone(),
@@ -145,7 +146,7 @@ impl FilterArgs {
     }
 }
 
-/// What an episode can be written out as.
+/// A form in which an episode is written out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum ExportFormat {
     /// A JSON object a line and step, for scripts
@@ -158,10 +159,10 @@ pub(crate) enum ExportFormat {
     Html,
     /// NumPy arrays, for `numpy.load`
     Npz,
-    /// A table with a row of each step, for pandas, Polars, DuckDB and Spark
+    /// A table with a row for each step, for pandas, Polars, DuckDB and Spark
     #[cfg(feature = "formats")]
     Parquet,
-    /// Messages of each step, for Foxglove and Rerun
+    /// Messages for each step, for Foxglove and Rerun
     #[cfg(feature = "formats")]
     Mcap,
     /// The recording itself, in a file that `replay import` takes in again
@@ -169,7 +170,7 @@ pub(crate) enum ExportFormat {
 }
 
 impl ExportFormat {
-    /// The form that is meant.
+    /// Returns the form in the words of the export crate.
     pub(crate) const fn format(self) -> Format {
         match self {
             Self::Jsonl => Format::Jsonl,

@@ -1,4 +1,4 @@
-//! What can be typed of `rollhouse replay fork` and `rollhouse play`.
+//! The arguments of `rollhouse replay fork` and `rollhouse play`.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ pub(crate) struct ForkArgs {
     /// The episode, as `replay ls` prints it, e.g. k3f9q2tz-17-203
     #[arg(value_name = "NAME")]
     pub(crate) name: EpisodeName,
-    /// The last step that the new episode has in common with it; 0 is the reset
+    /// The last step that the new episode shares with it; 0 is the reset
     #[arg(long, value_name = "STEP")]
     pub(crate) at: u64,
     #[command(flatten)]
@@ -29,7 +29,7 @@ pub(crate) struct ForkArgs {
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     #[cfg_attr(feature = "viewer", arg(conflicts_with = "by_hand"))]
     pub(crate) steps: Option<u64>,
-    /// Folder that the fork is recorded into [default: that of --data; of a cluster's episodes $ROLLHOUSE_DATA, else
+    /// Folder into which the fork is recorded [default: that of --data; for a cluster's episodes $ROLLHOUSE_DATA, else
     /// ./rollhouse-data]
     #[arg(long, value_name = "DIR")]
     pub(crate) into: Option<PathBuf>,
@@ -43,7 +43,7 @@ pub(crate) struct ForkArgs {
     pub(crate) json: bool,
 }
 
-/// Who chooses the actions after the fork.
+/// The source of actions after the fork.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct WayArgs {
@@ -51,7 +51,7 @@ pub(crate) struct WayArgs {
     #[arg(long, value_name = "NAME")]
     pub(crate) policy: Option<Builtin>,
     /// A file: a JSON line for each step, an action or an object that has one as `action`, as `replay export` writes
-    /// them; of lines that say their step as `t`, those up to --at are passed over. `-` is stdin
+    /// them; lines that name their step as `t` are skipped up to --at. `-` is stdin
     #[arg(long, value_name = "FILE")]
     pub(crate) actions: Option<PathBuf>,
     /// You, with the keyboard
@@ -61,7 +61,7 @@ pub(crate) struct WayArgs {
 }
 
 impl ForkArgs {
-    /// The folder that is recorded into.
+    /// Returns the folder into which it is recorded.
     pub(crate) fn folder(&self) -> PathBuf {
         self.into.clone().unwrap_or_else(|| match self.data.place() {
             Place::Folder(folder) => folder,
@@ -70,14 +70,14 @@ impl ForkArgs {
     }
 }
 
-/// How playing by hand is shown.
+/// The arguments of how playing by hand is shown.
 #[cfg(feature = "viewer")]
 #[derive(Debug, Args)]
 pub(crate) struct HandArgs {
     /// Steps a second when it is played by hand [default: as the env is usually shown, else 30]
     #[arg(long, value_name = "X", value_parser = steps_per_second)]
     pub(crate) fps: Option<f64>,
-    /// What the env's picture is made of then, pixels by a terminal's protocol or its cells; by default the terminal is
+    /// Way of drawing the env's picture then: pixels by a terminal's protocol, or its cells; by default the terminal is
     /// asked
     #[arg(long, value_name = "HOW", default_value = "asked", value_parser = pictures())]
     pub(crate) pictures: Pictures,
@@ -94,14 +94,14 @@ pub(crate) struct PlayEnvArgs {
     pub(crate) seed: Option<u64>,
     #[command(flatten)]
     pub(crate) hand: HandArgs,
-    /// Folder that is recorded into [env: ROLLHOUSE_DATA] [default: ./rollhouse-data]
+    /// Folder into which it is recorded [env: ROLLHOUSE_DATA] [default: ./rollhouse-data]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
 }
 
 #[cfg(feature = "viewer")]
 impl PlayEnvArgs {
-    /// The folder that is recorded into.
+    /// Returns the folder into which it is recorded.
     pub(crate) fn folder(&self) -> PathBuf {
         self.data.clone().unwrap_or_else(usual_folder)
     }

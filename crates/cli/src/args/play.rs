@@ -1,4 +1,4 @@
-//! What can be typed of `rollhouse replay play`.
+//! The arguments of `rollhouse replay play`.
 
 use std::path::PathBuf;
 
@@ -14,17 +14,17 @@ pub(crate) struct PlayArgs {
     /// The episode, as `replay ls` prints it, e.g. k3f9q2tz-17-203 [default: chosen from a list]
     #[arg(value_name = "NAME")]
     pub(crate) name: Option<EpisodeName>,
-    /// Play an episode that is still being recorded, as far as it goes, and go on with it: the longest one so far. One that
-    /// is named is played so anyway
+    /// Play an episode that is still being recorded, as far as it goes, and follow it: the longest one so far. A named
+    /// episode is always played in this way
     #[arg(long, conflicts_with_all = ["name", "svg"])]
     pub(crate) live: bool,
     /// Begin at this step instead of 0; at the last one if there are fewer
     #[arg(long, value_name = "STEP", default_value_t = 0)]
     pub(crate) at: u64,
-    /// How fast at first: 1/16, 1/8, 1/4, 1/2, 1, 2, 4, 8, 16, 32 or 64 times 30 steps a second
+    /// Speed at first: 1/16, 1/8, 1/4, 1/2, 1, 2, 4, 8, 16, 32 or 64 times 30 steps a second
     #[arg(long, value_name = "X", default_value = "1", value_parser = speed)]
     pub(crate) speed: Speed,
-    /// What the env's picture is made of: pixels by a terminal's protocol, or its cells; by default the terminal is asked
+    /// Way of drawing the env's picture: pixels by a terminal's protocol, or its cells; by default the terminal is asked
     #[arg(long, value_name = "HOW", default_value = "asked", value_parser = pictures())]
     pub(crate) pictures: Pictures,
     /// Show this episode beside it, at the same step, with the first difference marked
@@ -40,7 +40,7 @@ pub(crate) struct PlayArgs {
     pub(crate) data: DataArgs,
 }
 
-/// How fast an episode is played: a power of two.
+/// The speed of playing an episode, as a power of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Speed(pub(crate) i32);
 
@@ -52,7 +52,7 @@ fn speed(text: &str) -> Result<Speed, String> {
     power.map(Speed).ok_or_else(|| "a power of two from 1/16 to 64 is wanted".to_owned())
 }
 
-/// Columns and rows of a screen that the viewer can draw.
+/// Reads columns and rows of a screen that the viewer can draw.
 fn size(text: &str) -> Result<(u16, u16), String> {
     let (least, most) = (rollhouse_viewer::LEAST, MOST_CELLS);
     let numbers =
@@ -78,7 +78,7 @@ const PICTURES: [(&str, Pictures); 5] = [
     ("sixel", Pictures::Pixels(Protocol::Sixel)),
 ];
 
-/// Takes one of the words of [`PICTURES`].
+/// Returns a parser for the words of [`PICTURES`].
 pub(super) fn pictures() -> impl TypedValueParser<Value = Pictures> {
     let words = PossibleValuesParser::new(PICTURES.map(|(word, _)| word));
     words.map(|word| {

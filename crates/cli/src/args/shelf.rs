@@ -1,4 +1,4 @@
-//! What can be typed of pinning, tagging, noting and pruning episodes.
+//! The arguments of pinning, tagging, noting and pruning episodes.
 
 use std::time::Duration;
 
@@ -40,10 +40,10 @@ pub(crate) struct NoteArgs {
     /// The episode, as `replay ls` prints it, e.g. k3f9q2tz-17-203
     #[arg(value_name = "NAME")]
     pub(crate) name: EpisodeName,
-    /// What is to be said of it, in place of what was said before
+    /// The text of the note, which takes the place of an earlier one
     #[arg(value_name = "TEXT", required_unless_present = "remove", conflicts_with = "remove")]
     pub(crate) text: Option<Note>,
-    /// Take the note off
+    /// Remove the note
     #[arg(long)]
     pub(crate) remove: bool,
     #[command(flatten)]
@@ -63,29 +63,29 @@ pub(crate) struct PruneArgs {
     /// Only episodes that started longer ago: a number with s, m, h, d or w, e.g. 30d
     #[arg(long, value_name = "AGE", value_parser = age)]
     pub(crate) older_than: Option<Duration>,
-    /// Only the oldest segments, as many as have to go so that all together take at most so much: e.g. 10GB, 500MiB
+    /// Only the oldest segments, as many as have to go so that all together take at most this much: e.g. 10GB, 500MiB
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) keep_size: Option<u64>,
-    /// Not the N of each environment with the highest return, of those that the filters match
+    /// Keep the N of each environment with the highest return, among those that the filters match
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_KEPT_BEST as i64))]
     pub(crate) keep_best: Option<u32>,
     /// Only episodes of this environment
     #[arg(long, value_name = "ID")]
     pub(crate) env: Option<String>,
-    /// Only episodes that ended so: terminated, truncated, crashed, hung, node_lost, evicted, cancelled or
+    /// Only episodes that ended in this way: terminated, truncated, crashed, hung, node_lost, evicted, cancelled or
     /// disconnected
     #[arg(long, value_name = "O")]
     pub(crate) outcome: Option<Outcome>,
     /// Only episodes with at least this return
     #[arg(long, value_name = "R", allow_negative_numbers = true, value_parser = finite)]
     pub(crate) min_return: Option<f64>,
-    /// Only episodes of this run: what stands first in their names, e.g. k3f9q2tz
+    /// Only episodes of this run: the first part of their names, e.g. k3f9q2tz
     #[arg(long, value_name = "RUN", value_parser = short_run)]
     pub(crate) run: Option<u64>,
     /// Only episodes with this tag
     #[arg(long, value_name = "TAG")]
     pub(crate) tag: Option<Tag>,
-    /// Do it; without this, it is only said what would go
+    /// Remove them; without this, only list what would go
     #[arg(long)]
     pub(crate) yes: bool,
     #[command(flatten)]
@@ -96,7 +96,7 @@ pub(crate) struct PruneArgs {
 }
 
 impl PruneArgs {
-    /// Whether anything says what is to go.
+    /// Returns whether any argument says what is to go.
     pub(crate) const fn has_rule(&self) -> bool {
         self.older_than.is_some()
             || self.keep_size.is_some()
@@ -108,7 +108,7 @@ impl PruneArgs {
             || self.tag.is_some()
     }
 
-    /// The filters, but for the tag.
+    /// Returns the filters without the tag.
     pub(crate) fn query(&self) -> Query {
         Query {
             env: self.env.clone(),

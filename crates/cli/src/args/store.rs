@@ -1,4 +1,4 @@
-//! What can be typed of `rollhouse store`.
+//! The arguments of `rollhouse store`.
 
 use std::path::PathBuf;
 
@@ -16,13 +16,13 @@ pub(crate) struct StoreArgs {
 pub(crate) enum StoreWhat {
     /// Carry recordings to a folder or to object storage; what is there already is not sent again
     Export(StoreExportArgs),
-    /// Take recordings in that were exported or archived; nothing that is there is changed
+    /// Take in recordings that were exported or archived; what is there already is not changed
     Import(StoreImportArgs),
     /// Read everything that was exported or archived, and say what is damaged or missing
     Verify(StoreVerifyArgs),
 }
 
-/// How object storage is reached.
+/// The arguments of reaching object storage.
 #[derive(Debug, Args)]
 pub(crate) struct TargetArgs {
     /// URL of the object storage, if it is not Amazon's; credentials and region are taken from the usual variables AWS_*
@@ -35,7 +35,7 @@ pub(crate) struct TargetArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct StoreExportArgs {
-    /// Only episodes of this run: what stands first in their names, e.g. k3f9q2tz; may be given several times
+    /// Only episodes of this run: the first part of their names, e.g. k3f9q2tz; may be given several times
     #[arg(long = "run", value_name = "RUN", value_parser = short_run, required_unless_present = "all")]
     pub(crate) runs: Vec<u64>,
     /// Every run
@@ -43,7 +43,7 @@ pub(crate) struct StoreExportArgs {
     pub(crate) all: bool,
     #[command(flatten)]
     pub(crate) data: DataArgs,
-    /// Where to: a folder, file:///FOLDER or s3://BUCKET/PREFIX
+    /// The target: a folder, file:///FOLDER or s3://BUCKET/PREFIX
     #[arg(long, value_name = "TARGET")]
     pub(crate) to: String,
     #[command(flatten)]
@@ -55,10 +55,10 @@ pub(crate) struct StoreExportArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct StoreImportArgs {
-    /// Where from: a folder, file:///FOLDER or s3://BUCKET/PREFIX
+    /// The source: a folder, file:///FOLDER or s3://BUCKET/PREFIX
     #[arg(long, value_name = "TARGET")]
     pub(crate) from: String,
-    /// Folder that takes them in: of recordings, of a coordinator's store, or a new one
+    /// Folder that takes them: of recordings, of a coordinator's store, or a new one
     #[arg(long, value_name = "DIR")]
     pub(crate) data: PathBuf,
     #[command(flatten)]
@@ -70,7 +70,7 @@ pub(crate) struct StoreImportArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct StoreVerifyArgs {
-    /// What to read: a folder, file:///FOLDER or s3://BUCKET/PREFIX
+    /// The target to read: a folder, file:///FOLDER or s3://BUCKET/PREFIX
     #[arg(value_name = "TARGET")]
     pub(crate) from: String,
     #[command(flatten)]

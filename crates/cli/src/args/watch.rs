@@ -1,4 +1,4 @@
-//! What can be typed of `rollhouse watch`.
+//! The arguments of `rollhouse watch`.
 
 use clap::Args;
 use rollhouse_viewer::Pictures;
@@ -14,7 +14,7 @@ pub(crate) struct WatchArgs {
     /// Begin with this lane, counted from 0 over all that is watched
     #[arg(long, value_name = "LANE", default_value_t = 0)]
     pub(crate) lane: u32,
-    /// What the env's picture is made of: pixels by a terminal's protocol, or its cells; by default the terminal is asked
+    /// Way of drawing the env's picture: pixels by a terminal's protocol, or its cells; by default the terminal is asked
     #[arg(long, value_name = "HOW", default_value = "asked", value_parser = pictures())]
     pub(crate) pictures: Pictures,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! What a line of the log looks like.
+//! The form of a log line.
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use tracing_subscriber::registry::LookupSpan;
 use super::Withholding;
 use crate::human::rfc3339;
 
-/// Lines as text or JSON, as the flag says when one is written, but for those that are withheld.
+/// Writes lines as text or JSON, as the flag says at that moment, except those that are withheld.
 #[derive(Debug)]
 pub(super) struct Lines {
     as_json: Arc<AtomicBool>,
@@ -50,7 +50,7 @@ where
         if self.as_json.load(Ordering::Relaxed) {
             return self.json.format_event(context, out, event);
         }
-        let mut said = Said::default();
+        let mut said = LineText::default();
         event.record(&mut said);
         for span in context.event_scope().into_iter().flat_map(|scope| scope.from_root()) {
             if let Some(fields) = span.extensions().get::<FormattedFields<JsonFields>>() {
@@ -63,9 +63,9 @@ where
     }
 }
 
-/// The message of an event alone.
+/// Returns the message of an event without its fields.
 pub(super) fn message(event: &Event<'_>) -> String {
-    let mut said = Said::default();
+    let mut said = LineText::default();
     event.record(&mut said);
     said.message
 }
@@ -80,15 +80,15 @@ const fn word(level: Level) -> &'static str {
     }
 }
 
-/// A sentence, and what else is known. Values that stand in the sentence are not said twice.
+/// A sentence and further values. Values that stand in the sentence are not repeated.
 #[derive(Debug, Default)]
-struct Said {
+struct LineText {
     message: String,
     fields: Vec<(String, String)>,
 }
 
-impl Said {
-    /// Adds the fields of a span, an object of JSON.
+impl LineText {
+    /// Adds the fields of a span, which are an object of JSON.
     fn add(&mut self, object: &str) {
         let fields = serde_json::from_str::<Map<String, Value>>(object).unwrap_or_default();
         self.fields.extend(fields.into_iter().map(|(name, value)| match value {
@@ -105,7 +105,7 @@ impl Said {
     }
 }
 
-impl Visit for Said {
+impl Visit for LineText {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.put(field, value.to_owned());
     }
@@ -115,7 +115,7 @@ impl Visit for Said {
     }
 }
 
-impl fmt::Display for Said {
+impl fmt::Display for LineText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_plain(f, &self.message)?;
         for (name, value) in self.fields.iter().filter(|(_, value)| !self.message.contains(value)) {
@@ -126,7 +126,7 @@ impl fmt::Display for Said {
     }
 }
 
-/// Writes text that others may have chosen: it stays on its line, and changes no terminal.
+/// Writes text that others may have chosen: it stays on its line, and cannot control a terminal.
 fn write_plain(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     text.chars().try_for_each(|c| f.write_char(if c.is_control() { '?' } else { c }))
 }
@@ -137,7 +137,7 @@ mod tests {
 
     fn said(message: &str, fields: &[(&str, &str)]) -> String {
         let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        Said { message: message.to_owned(), fields: fields.collect() }.to_string()
+        LineText { message: message.to_owned(), fields: fields.collect() }.to_string()
     }
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn fields_of_a_span_stand_behind_the_sentence() {
-        let mut said = Said { message: "opened".to_owned(), fields: Vec::new() };
+        let mut said = LineText { message: "opened".to_owned(), fields: Vec::new() };
         said.add(r#"{"call":"k3f9q2tz","lanes":3}"#);
         assert_eq!(said.to_string(), "opened call=k3f9q2tz lanes=3");
     }

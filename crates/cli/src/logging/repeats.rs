@@ -1,4 +1,4 @@
-//! How often the log says the same.
+//! The limit on repeated log lines.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tracing::callsite::Identifier;
 
 /// Lets [`MOST_LINES`] lines of a kind through in each [`WINDOW`] and counts the rest. Kinds are places in the program,
-/// so that there are few. Time is what the caller says since any fixed start.
+/// so that there are few. Time is given by the caller, counted from any fixed start.
 #[derive(Debug)]
 pub(super) struct Repeats<K = Identifier> {
     kinds: HashMap<K, Kind>,
@@ -15,18 +15,18 @@ pub(super) struct Repeats<K = Identifier> {
 
 #[derive(Debug)]
 struct Kind {
-    /// When its window began.
+    /// The beginning of its window.
     began: Duration,
-    /// Lines that were let through since.
+    /// Number of lines that were let through in the window.
     said: u32,
-    /// Lines that were not.
+    /// Number of lines that were withheld in the window.
     withheld: u64,
-    /// The first of those.
+    /// The first of the withheld lines.
     like: String,
 }
 
 impl<K: Eq + Hash> Repeats<K> {
-    /// Whether a line is let through; `like` is what it says.
+    /// Counts a line and returns whether it is let through; `like` returns its text.
     pub(super) fn note(&mut self, now: Duration, kind: K, like: impl FnOnce() -> String) -> bool {
         let fresh = Kind { began: now, said: 0, withheld: 0, like: String::new() };
         let kind = self.kinds.entry(kind).or_insert(fresh);
@@ -45,7 +45,7 @@ impl<K: Eq + Hash> Repeats<K> {
         false
     }
 
-    /// What was withheld in windows that are over: what the first line said, and how many there were.
+    /// Returns what was withheld in windows that are over: the first line of each and the number of lines.
     pub(super) fn over(&mut self, now: Duration) -> Vec<(String, u64)> {
         let mut over = Vec::new();
         for kind in self.kinds.values_mut() {
@@ -65,11 +65,11 @@ impl<K> Default for Repeats<K> {
     }
 }
 
-/// Lines of a kind in a window.
+/// Number of lines of a kind that a window lets through.
 const MOST_LINES: u32 = 100;
-/// How long a window is.
+/// Length of a window.
 const WINDOW: Duration = Duration::from_secs(10);
-/// Bytes of a withheld line that are told.
+/// Bytes of a withheld line that are shown.
 const MOST_LIKE_BYTES: usize = 120;
 
 #[cfg(test)]

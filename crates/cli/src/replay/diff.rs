@@ -1,4 +1,4 @@
-//! `rollhouse replay diff`.
+//! `rollhouse replay diff`: finds the first difference of two episodes.
 
 use std::io::{self, Write};
 
@@ -35,7 +35,7 @@ pub(super) fn run(args: &DiffArgs, out: &mut Output) -> Result<Status, Failure> 
     Ok(if difference.is_none() { Status::Done } else { Status::Found })
 }
 
-/// What `--json` prints; the field names are part of the interface.
+/// The output of `--json`; the field names are part of the interface.
 #[derive(Debug, Serialize)]
 struct Compared<'a> {
     a: String,
@@ -82,7 +82,7 @@ fn print(
     Ok(())
 }
 
-/// A value with all its digits: they may differ in the last one.
+/// Writes a value with all its digits: two values may differ in the last one.
 fn exact(value: &Value) -> String {
     match value {
         Value::Number(number) => number.to_string(),
@@ -90,5 +90,5 @@ fn exact(value: &Value) -> String {
     }
 }
 
-/// Values that are shown one by one.
+/// Number of values that are shown one by one.
 const MOST_SHOWN: usize = 20;

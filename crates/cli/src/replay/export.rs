@@ -1,4 +1,4 @@
-//! `rollhouse replay export`.
+//! `rollhouse replay export`: writes episodes out for other programs.
 
 mod chosen;
 #[cfg(feature = "formats")]
@@ -56,7 +56,7 @@ pub(super) fn write_out(
         }
         None => {
             if !settings.format.is_text() && io::stdout().is_terminal() {
-                let what = format!("a {} is not for a terminal to show", settings.format.extension());
+                let what = format!("a {} cannot be shown on a terminal", settings.format.extension());
                 return Err(Failure::new(Status::Usage, what).hint("-o FILE writes it into a file"));
             }
             let episode = found.folder.load(&found.info).map_err(read_failure)?;
@@ -71,7 +71,7 @@ pub(super) fn write_out(
     Ok(Status::Done)
 }
 
-/// Writes a file of each episode.
+/// Writes a file for each episode.
 fn into_folder(
     chosen: &mut Chosen,
     settings: &Settings,
@@ -99,7 +99,7 @@ fn into_folder(
     done.print(dir, progress.elapsed(), out)
 }
 
-/// What the file of an episode is called: pictures of several steps have different names.
+/// Returns the name of an episode's file: pictures of several steps have different names.
 fn file_name(name: &EpisodeName, settings: &Settings) -> String {
     let extension = settings.format.extension();
     match settings.at.filter(|_| settings.format == Format::Png) {
@@ -113,18 +113,18 @@ fn nothing_chosen() -> Failure {
         .hint("`rollhouse replay ls` with the same filters lists those that would be")
 }
 
-/// What came of several episodes.
+/// The result of writing several episodes.
 #[derive(Debug, Default)]
 struct Done {
     written: u64,
     bytes: u64,
-    /// Those whose file was there.
+    /// Number of episodes whose file was there.
     present: u64,
     left_out: u64,
 }
 
 impl Done {
-    /// Writes one more, unless its file is there. Only what ends all of it is an error.
+    /// Writes one more episode, unless its file is there. An error ends the whole export.
     fn add(
         &mut self,
         found: &LibraryEpisode,
@@ -175,7 +175,7 @@ impl Done {
     }
 }
 
-/// Writes an episode into a file that has its name once it is whole; gives its bytes.
+/// Writes an episode into a file that gets its name once it is whole, and returns its bytes.
 fn write_file(
     found: &LibraryEpisode,
     settings: &Settings,
@@ -200,7 +200,7 @@ fn write_file(
     file.finish().map_err(WriteError::File)
 }
 
-/// Why a file was not written.
+/// The reason why a file was not written.
 enum WriteError {
     Read(Failure),
     Export(ExportError),

@@ -1,7 +1,7 @@
-//! `rollhouse replay fork`: an episode goes on otherwise from one of its steps.
+//! `rollhouse replay fork`: an episode goes on in another way from one of its steps.
 //!
-//! The new one begins where its parent began and does what that did up to the step, checked against what was recorded, so
-//! that it is whole by itself; its run says what it was forked from.
+//! The new episode begins as its parent began and repeats the parent's actions up to the step, checked against the
+//! recording, so that it is whole by itself. Its run names the parent.
 
 mod actions;
 #[cfg(feature = "viewer")]
@@ -71,7 +71,7 @@ pub(super) fn run(args: &ForkArgs, out: &mut Output) -> Result<Status, Failure> 
     Ok(status)
 }
 
-/// Opens the folder that a fork is recorded into.
+/// Opens the folder into which a fork is recorded.
 fn open(args: &ForkArgs) -> Result<Recorder, Failure> {
     let (dir, way_out) = (args.folder(), "--into DIR records into another folder");
     refuse_store(&dir, way_out)?;
@@ -82,17 +82,16 @@ fn open(args: &ForkArgs) -> Result<Recorder, Failure> {
 struct Fork<'a> {
     parent: &'a Episode,
     entry: Arc<EnvEntry>,
-    /// The step.
+    /// The step from which it goes on.
     at: u64,
-    /// The return until there.
+    /// The return up to that step.
     total_reward: f64,
-    /// The action that led there.
+    /// The action that led to that step.
     action: Option<ColumnData>,
 }
 
 impl<'a> Fork<'a> {
-    /// Lives through the parent up to there and on to the next hash that was recorded, which has to be that of the state it
-    /// comes to.
+    /// Recomputes the parent up to the step, and on to the next recorded hash, which has to match the recomputed state.
     fn of(registry: &Registry, parent: &'a Arc<Episode>, at: u64) -> Result<Self, Failure> {
         let info = &parent.info;
         let (name, length) = (info.name, info.length);
@@ -140,13 +139,14 @@ impl<'a> Fork<'a> {
         Ok(Self { parent, entry, at, total_reward: step.total_reward, action: step.action })
     }
 
-    /// The episode that it was forked from, and the step.
+    /// Returns the parent episode and the step.
     fn parent(&self) -> Parent {
         let info = &self.parent.info;
         Parent::new(info.run_id(), info.name.lane, info.name.number, self.at)
     }
 
-    /// A lane that stands at the step, with all of it recorded; `policy` is said to choose the actions that follow.
+    /// Makes a lane that stands at the step, with all steps up to it recorded. `policy` is recorded as the source of
+    /// the actions that follow.
     fn begin(&self, recorder: &Recorder, policy: &str) -> Result<OneLane, Failure> {
         let config = self.config();
         let header = header_of(&self.entry, config.clone(), policy, Some(self.parent()));
@@ -159,7 +159,7 @@ impl<'a> Fork<'a> {
         Ok(lane)
     }
 
-    /// As the parent was stepped.
+    /// Returns the settings with which the parent was stepped.
     fn config(&self) -> EngineConfig {
         let info = &self.parent.info;
         EngineConfig {
@@ -170,7 +170,7 @@ impl<'a> Fork<'a> {
         }
     }
 
-    /// What the parent did until the step, with the hashes its states had.
+    /// Returns the parent's actions up to the step, with the hashes of its states.
     fn past(&self) -> Vec<Past> {
         let Episode { info, actions, windows, .. } = self.parent;
         let elements = info.run.spec.action_space.elements();
@@ -187,20 +187,20 @@ impl<'a> Fork<'a> {
         past.into_iter().map(|what| Past { lane: 0, what }).collect()
     }
 
-    /// The step at which it is cut at the latest.
+    /// Returns the step at which it is cut at the latest.
     fn limit(&self) -> Option<u32> {
         self.parent.info.run.max_episode_steps
     }
 }
 
-/// Who chooses the actions.
+/// The source of actions after the step.
 enum Way {
     Policy { policy: Box<dyn Policy>, seed: u64 },
     Actions { rows: ColumnData, elements: usize },
 }
 
 impl Way {
-    /// The one that is asked for, which is known to suit the env.
+    /// Makes the chosen source, which is known to suit the env.
     fn of(args: &ForkArgs, fork: &Fork<'_>) -> Result<Self, Failure> {
         let spec = fork.entry.spec();
         if let Some(path) = &args.way.actions {
@@ -229,7 +229,7 @@ impl Way {
         Ok(Self::Policy { policy, seed })
     }
 
-    /// What is recorded as its name.
+    /// Returns the name that is recorded for it.
     fn name(&self) -> &str {
         match self {
             Self::Policy { policy, .. } => policy.name(),
@@ -264,7 +264,7 @@ impl Way {
         Ok(Status::Done)
     }
 
-    /// Says how many actions of a file came too late.
+    /// Reports how many actions of a file were not used.
     fn tell_unused(&self, taken: u64, lane: &OneLane) {
         let Self::Actions { rows, elements } = self else { return };
         let left = (rows.len() / elements) as u64 - taken;
@@ -278,7 +278,7 @@ impl Way {
     }
 }
 
-/// What `--json` prints; the field names are part of the interface.
+/// The output of `--json`; the field names are part of the interface.
 #[derive(Debug, Serialize)]
 struct Forked {
     id: String,
@@ -327,7 +327,7 @@ fn print(told: &Forked, played: &PlayedEpisode, dir: &Path, out: &mut Output) ->
     writeln!(out, "\nWatch it: rollhouse replay play {id} --at {}{}", parent.step, data_option(dir))
 }
 
-/// What is recorded as the policy of actions from a file.
+/// The name that is recorded as the policy of actions from a file.
 const FROM_FILE: &str = "file";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `rollhouse replay import`.
+//! `rollhouse replay import`: takes in exported episodes.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -42,7 +42,7 @@ pub(super) fn run(args: &ImportArgs, out: &mut Output) -> Result<Status, Failure
     Ok(status)
 }
 
-/// Reads a file, and adds what is in it.
+/// Reads a file and adds its episodes.
 fn take_in(importer: &mut Importer, file: &Path) -> Result<Imported, Failure> {
     let bytes = read(file)
         .map_err(|error| Failure::new(Status::Failed, format_args!("it cannot be read: {error}")))?;
@@ -58,7 +58,7 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What `--json` prints of an episode that was taken in; the field names are part of the interface.
+/// The output of `--json` for an episode that was taken in; the field names are part of the interface.
 #[derive(Debug, Serialize)]
 struct Imported {
     id: String,

@@ -47,7 +47,7 @@ fn change(
     Ok(Status::Done)
 }
 
-/// Refuses a cluster's store, which has no labels, by name.
+/// Refuses a cluster's store, which has no labels; the message names what was asked.
 pub(super) fn folder_only(data: &DataArgs, what: &str) -> Result<(), Failure> {
     match data.place() {
         Place::Folder(_) => Ok(()),
@@ -71,7 +71,7 @@ pub(super) fn label_failure(error: LabelError) -> Failure {
     }
 }
 
-/// What is said of an episode; the field names are part of the interface.
+/// The labels of an episode; the field names are part of the interface.
 #[derive(Debug, Default, Clone, Serialize)]
 pub(super) struct ShownLabel {
     pinned: bool,
@@ -96,7 +96,7 @@ impl ShownLabel {
         }
     }
 
-    /// In a few words, for a line of a listing: `pinned best,slow "why it matters"`.
+    /// Writes the labels in a few words, for a line of a listing: `pinned best,slow "why it matters"`.
     pub(super) fn words(&self) -> String {
         let pin = self.pinned.then(|| "pinned".to_owned());
         let tags = (!self.tags.is_empty()).then(|| plain(&self.tags.join(",")));
@@ -105,7 +105,7 @@ impl ShownLabel {
         words.join(" ")
     }
 
-    /// The lines of `replay show`.
+    /// Writes the lines of `replay show`.
     pub(super) fn lines(&self) -> Vec<(&'static str, String)> {
         let pin = self.pinned.then(|| ("pinned", "yes: nothing drops or prunes it".to_owned()));
         let tags = (!self.tags.is_empty()).then(|| ("tags", plain(&self.tags.join(", "))));
@@ -121,14 +121,14 @@ impl Labelled {
     }
 }
 
-/// A note in a listing: its beginning.
+/// Returns the beginning of a note, for a listing.
 fn shortened(note: &str) -> String {
     let mut chars = note.chars();
     let begins: String = chars.by_ref().take(MAX_SHOWN_NOTE).collect();
     if chars.next().is_some() { format!("{begins}…") } else { begins }
 }
 
-/// Characters of a note in a line of a listing.
+/// Number of characters of a note in a line of a listing.
 const MAX_SHOWN_NOTE: usize = 40;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `rollhouse replay ls`.
 //!
-//! A listing comes a page at a time, so that memory is bounded however long it gets. A folder is looked through here; a
-//! cluster's coordinator is asked.
+//! A listing comes a page at a time, so that memory is bounded however long it gets. A folder is searched here; for a
+//! store the cluster's coordinator is asked.
 
 use std::io;
 use std::sync::Arc;
@@ -40,7 +40,8 @@ pub(super) fn run(args: &LsArgs, out: &mut Output) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-/// Has the coordinator look, and prints what it finds; how many that are. `None` if it cannot: it is an older one.
+/// Asks the coordinator for the episodes, prints them, and returns their number. `None` if it cannot answer, because it
+/// is an older one.
 fn stored(args: &LsArgs, cluster: &Cluster, out: &mut Output) -> Result<Option<usize>, Failure> {
     let filter = &args.filter;
     let mut query = StoreQuery {
@@ -73,7 +74,7 @@ fn stored(args: &LsArgs, cluster: &Cluster, out: &mut Output) -> Result<Option<u
     Ok(Some(printer.printed))
 }
 
-/// Reads and prints; gives how many.
+/// Reads and prints the episodes, and returns their number.
 fn read(args: &LsArgs, out: &mut Output) -> Result<usize, Failure> {
     let source = Source::of(&args.data)?;
     let library = source.open()?;
@@ -96,17 +97,17 @@ fn read(args: &LsArgs, out: &mut Output) -> Result<usize, Failure> {
     Ok(printer.printed)
 }
 
-/// The query that is meant, without its limit.
+/// Returns the query without its limit.
 pub(super) fn query_of(args: &LsArgs, library: &Library) -> Result<Query, Failure> {
     with_labels(args.filter.query(), &args.filter, library)
 }
 
-/// A query with what filters say of labels.
+/// Adds the filters on labels to a query.
 pub(super) fn with_labels(query: Query, filter: &FilterArgs, library: &Library) -> Result<Query, Failure> {
     with_tag(query, filter.tag.as_ref(), filter.pinned, library)
 }
 
-/// A query for those episodes alone that have a tag and, if that is wanted, are pinned.
+/// Limits a query to episodes that have a tag and, if wanted, are pinned.
 pub(super) fn with_tag(
     query: Query,
     tag: Option<&Tag>,
@@ -125,14 +126,14 @@ pub(super) fn with_tag(
 
 /// Prints pages: a line of JSON an episode, or one table.
 pub(super) struct Printer {
-    /// `None` prints JSON.
+    /// The table; `None` prints JSON.
     table: Option<Table>,
     has_labels: bool,
     printed: usize,
 }
 
 impl Printer {
-    /// With a column of labels if there are any.
+    /// Makes a printer, with a column of labels if there are any.
     pub(super) fn new(json: bool, has_labels: bool) -> Self {
         let table = || {
             let mut columns = vec![
@@ -197,6 +198,6 @@ fn sort_of(sort: Sort) -> String {
     if sort.descending { format!("-{key}") } else { key.to_owned() }
 }
 
-/// Episodes of a folder that are in memory at a time: some 8 MB. Each page costs a look at what is packed of those
-/// that may be in it.
+/// Number of episodes of a folder that are in memory at a time: some 8 MB. Each page has to search the packed rows of
+/// all segments that may be in it.
 const PAGE: usize = 32_768;

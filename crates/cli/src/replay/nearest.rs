@@ -1,4 +1,4 @@
-//! Finding an episode by its name, and those that are called much like it.
+//! Finds an episode by its name, and episodes with similar names.
 
 use rollhouse_core::EpisodeName;
 use rollhouse_replay::{Library, LibraryEpisode, Query, ReadError, Sort, SortKey};
@@ -6,7 +6,7 @@ use rollhouse_replay::{Library, LibraryEpisode, Query, ReadError, Sort, SortKey}
 use crate::failure::Failure;
 use crate::replay::read_failure;
 
-/// The episode of that name; where there is none, the failure names the nearest ones.
+/// Returns the episode of that name. If there is none, the failure names the nearest ones.
 pub(super) fn find_or_nearest(library: &Library, name: EpisodeName) -> Result<LibraryEpisode, Failure> {
     library.find(name).map_err(|error| {
         let is_unknown = matches!(error, ReadError::NoEpisode(_));
@@ -21,7 +21,8 @@ pub(super) fn find_or_nearest(library: &Library, name: EpisodeName) -> Result<Li
     })
 }
 
-/// Those of the same run whose lane and number are nearest, else the newest of runs that are spelt almost so.
+/// Returns the episodes of the same run whose lane and number are nearest, else the newest of runs with a similar
+/// spelling.
 fn nearest(library: &Library, name: EpisodeName) -> Result<Vec<EpisodeName>, ReadError> {
     let newest = Sort { key: SortKey::Started, descending: true };
     let of_run = Query { run: Some(name.run), limit: Some(LOOKED_AT), ..Query::default() };
@@ -40,18 +41,18 @@ fn nearest(library: &Library, name: EpisodeName) -> Result<Vec<EpisodeName>, Rea
     Ok(ranked.into_iter().take(NAMED).map(|(_, name)| name).collect())
 }
 
-/// How many letters of the runs differ, then how far lanes and numbers are apart.
+/// Returns how many letters of the runs differ, then how far lanes and numbers are apart.
 fn distance(a: EpisodeName, b: EpisodeName) -> (usize, u32, u64) {
     let letters = |name: EpisodeName| EpisodeName { lane: 0, number: 0, ..name }.to_string();
     let differing = letters(a).chars().zip(letters(b).chars()).filter(|(a, b)| a != b).count();
     (differing, a.lane.abs_diff(b.lane), a.number.abs_diff(b.number))
 }
 
-/// Episodes among which the nearest are looked for: the first of the run, or the newest of all.
+/// Number of episodes among which the nearest are searched: the first of the run, or the newest of all.
 const LOOKED_AT: usize = 4096;
-/// Names that are given.
+/// Number of names that are shown.
 const NAMED: usize = 3;
-/// Letters of a run that may be mistyped.
+/// Number of letters of a run that may be mistyped.
 const MOST_LETTERS: usize = 3;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `rollhouse replay play`.
+//! `rollhouse replay play`: plays an episode in the terminal.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -20,7 +20,8 @@ pub(super) fn run(args: &PlayArgs) -> Result<Status, Failure> {
         return write_svg(args, name, path);
     }
     if !io::stdout().is_terminal() {
-        let failure = Failure::new(Status::Usage, "an episode is played on a terminal, and stdout is none");
+        let failure =
+            Failure::new(Status::Usage, "an episode is played on a terminal, and stdout is not one");
         return Err(failure.hint(
             "`rollhouse replay show NAME` says what is known of one, `rollhouse replay export NAME` writes its steps out",
         ));
@@ -57,7 +58,7 @@ pub(super) fn run(args: &PlayArgs) -> Result<Status, Failure> {
     Ok(Status::Done)
 }
 
-/// The episode that is shown first, and whether it is still being recorded.
+/// Returns the episode that is shown first, and whether it is still being recorded.
 fn first_of(args: &PlayArgs, library: &Library) -> Result<(Option<LibraryEpisode>, bool), Failure> {
     let under_way = || library.under_way().map_err(read_failure);
     match args.name {

@@ -1,4 +1,4 @@
-//! `rollhouse replay stats --plot`.
+//! `rollhouse replay stats --plot`: draws returns and lengths.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -31,5 +31,5 @@ pub(super) fn run(args: &StatsArgs, out: &mut Output) -> Result<Status, Failure>
     Ok(Status::Done)
 }
 
-/// Columns where there is no terminal to tell.
+/// Number of columns if there is no terminal to tell it.
 const COLUMNS: u16 = 100;

@@ -1,4 +1,4 @@
-//! `rollhouse replay prune`.
+//! `rollhouse replay prune`: removes episodes.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ pub(super) fn run(args: &PruneArgs, out: &mut Output) -> Result<Status, Failure>
     let done = if args.yes { prune(&disk, &data, &rules) } else { plan_prune(&disk, &data, &rules) };
     let plan = done.map_err(prune_failure)?;
     if args.json {
-        out.json(&Shown::of(&plan, args.yes))?;
+        out.json(&PruneResult::of(&plan, args.yes))?;
     } else {
         print(&plan, &data, args.yes, out)?;
     }
@@ -92,7 +92,7 @@ fn print(plan: &PrunePlan, data: &Path, is_done: bool, out: &mut Output) -> io::
     Ok(())
 }
 
-/// What goes: `12 episodes in 3 segments, which gives 4.00 MB`.
+/// Describes what goes: `12 episodes in 3 segments, which gives 4.00 MB`.
 fn gone(of: &FolderPrune, is_done: bool) -> String {
     let (episodes, segments) = (counted(of.episodes, "episode"), counted(of.segments, "segment"));
     let about = if is_done { "" } else { "about " };
@@ -128,9 +128,9 @@ fn prune_failure(error: PruneError) -> Failure {
     }
 }
 
-/// What `--json` prints; the field names are part of the interface.
+/// The output of `--json`; the field names are part of the interface.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct PruneResult {
     done: bool,
     episodes: u64,
     segments: u64,
@@ -142,7 +142,7 @@ struct Shown {
     busy: Vec<PathBuf>,
 }
 
-impl Shown {
+impl PruneResult {
     fn of(plan: &PrunePlan, done: bool) -> Self {
         let sum = plan.sum();
         Self {

@@ -1,4 +1,4 @@
-//! `rollhouse replay quarantine`.
+//! `rollhouse replay quarantine`: lists and reads what a store has set aside.
 
 use rollhouse_export::{Format, Settings};
 use rollhouse_replay::{LibraryEpisode, QUARANTINE, Query, Replays};
@@ -88,7 +88,7 @@ fn read(args: &QuarantineReadArgs, out: &mut Output) -> Result<Status, Failure> 
     }
 }
 
-/// Whether a folder holds one segment that is set aside as a whole.
+/// Returns whether a folder holds one segment that is set aside as a whole.
 fn is_whole_segment(folder: &Replays) -> bool {
     folder.dir().parent().and_then(|above| above.file_name()) == Some(QUARANTINE.as_ref())
 }
@@ -97,7 +97,7 @@ fn folder(source: &Source, episode: &LibraryEpisode) -> String {
     source.subfolder(episode.folder.dir()).unwrap_or_default()
 }
 
-/// What `--json` prints of an episode beside the fields of `replay ls`.
+/// The output of `--json` for an episode, beside the fields of `replay ls`.
 #[derive(Debug, Serialize)]
 struct AsideEpisode<'a> {
     #[serde(flatten)]
@@ -105,12 +105,12 @@ struct AsideEpisode<'a> {
     folder: String,
 }
 
-/// What `--json` prints of a segment.
+/// The output of `--json` for a segment.
 #[derive(Debug, Serialize)]
 struct AsideSegment {
     folder: String,
     bytes: u64,
-    /// Stretches of it that are damaged.
+    /// Number of damaged stretches in it.
     damage: u64,
 }
 

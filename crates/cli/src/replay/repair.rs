@@ -1,4 +1,4 @@
-//! `rollhouse replay repair`.
+//! `rollhouse replay repair`: repairs a folder or a store after a crash or damage.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -24,8 +24,8 @@ pub(super) fn run(args: &RepairArgs, out: &mut Output) -> Result<Status, Failure
     }
 }
 
-/// Has a coordinator read its whole store again. Segments appear in it whole or not at all, so that there is nothing to
-/// cut off: what it keeps beside them is made anew, and what is damaged stays and is told.
+/// Asks a coordinator to read its whole store again. Segments appear in a store whole or not at all, so there is
+/// nothing to cut off: the files beside them are rebuilt, and damage stays and is reported.
 fn store(args: &RepairArgs, out: &mut Output) -> Result<Status, Failure> {
     let cluster = connect(&args.data.cluster)?;
     let (mut segments, mut bytes) = (0, 0);
@@ -53,7 +53,7 @@ fn store(args: &RepairArgs, out: &mut Output) -> Result<Status, Failure> {
     Ok(if damage.is_empty() { Status::Done } else { Status::Found })
 }
 
-/// All that is in a folder of the store.
+/// Returns all entries of a folder of the store.
 fn entries(cluster: &Cluster, path: &str) -> Result<Vec<StoreEntry>, Failure> {
     let mut all: Vec<StoreEntry> = Vec::new();
     loop {
@@ -115,7 +115,7 @@ fn folder(data: &Path, out: &mut Output) -> Result<Status, Failure> {
     }
 }
 
-/// What was done to a folder; `of` says which one.
+/// Prints what was done to a folder, which `of` names.
 fn print(of: &str, report: &RepairReport, out: &mut Output) -> io::Result<()> {
     for (segment, bytes) in &report.truncated {
         writeln!(out, "{of}segment {segment}: cut off {} that a crash had left half written", Bytes(*bytes))?;
@@ -139,5 +139,5 @@ fn failure(error: RepairError) -> Failure {
     }
 }
 
-/// Where a store's folder keeps its segments.
+/// The subfolder in which a store's folder keeps its segments.
 const SEGMENTS: &str = "segments";

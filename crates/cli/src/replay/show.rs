@@ -1,4 +1,4 @@
-//! `rollhouse replay show`.
+//! `rollhouse replay show`: shows all facts of one episode.
 
 use std::io::{self, Write};
 
@@ -24,16 +24,16 @@ pub(super) fn run(args: &ShowArgs, out: &mut Output) -> Result<Status, Failure> 
     let label = ShownLabel::of(labels.of(&EpisodeKey::of(&found.info)));
     let folder = source.subfolder(found.folder.dir());
     if args.json {
-        out.json(&Shown::of(&found.info, folder, label))?;
+        out.json(&EpisodeDetails::of(&found.info, folder, label))?;
     } else {
         print(&found.info, folder, &label, out)?;
     }
     Ok(Status::Done)
 }
 
-/// What `--json` prints beside the fields of `replay ls`.
+/// The output of `--json` beside the fields of `replay ls`.
 #[derive(Debug, Serialize)]
-struct Shown<'a> {
+struct EpisodeDetails<'a> {
     #[serde(flatten)]
     listed: Listed<'a>,
     run: String,
@@ -48,12 +48,12 @@ struct Shown<'a> {
     result: GameResult,
     score: Option<f64>,
     program: &'a str,
-    /// The folder inside the one that was named, if it is in one.
+    /// The folder inside the one that was named, if the episode is in one.
     #[serde(skip_serializing_if = "Option::is_none")]
     folder: Option<String>,
 }
 
-/// Where its randomness starts: a generator seeded with `seed` that has yielded `words` words.
+/// The start of its randomness: a generator seeded with `seed` that has yielded `words` words.
 #[derive(Debug, Serialize)]
 struct ShownStart {
     seed: u64,
@@ -61,7 +61,7 @@ struct ShownStart {
     half: Option<u32>,
 }
 
-impl<'a> Shown<'a> {
+impl<'a> EpisodeDetails<'a> {
     fn of(info: &'a EpisodeInfo, folder: Option<String>, label: ShownLabel) -> Self {
         Self {
             listed: Listed { label, ..Listed::of(info) },

@@ -1,4 +1,4 @@
-//! Where recordings are read from.
+//! The source of recordings: a folder or the store of a cluster.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,12 +16,12 @@ pub(crate) struct Source {
     disk: Arc<dyn Disk>,
     root: PathBuf,
     shown: String,
-    /// The disk, if it is a cluster's.
+    /// The disk of the cluster's store, if the source is one.
     remote: Option<RemoteDisk>,
 }
 
 impl Source {
-    /// The one that is meant. Connects if that is a cluster.
+    /// Makes the source that the arguments name. Connects if that is a cluster.
     pub(crate) fn of(args: &DataArgs) -> Result<Self, Failure> {
         match args.place() {
             Place::Folder(root) => {
@@ -35,7 +35,7 @@ impl Source {
         }
     }
 
-    /// What to call the one that is meant. Connects to nothing.
+    /// Returns the name of the source in messages. Connects to nothing.
     pub(crate) fn shown_of(args: &DataArgs) -> String {
         match args.place() {
             Place::Folder(root) => root.display().to_string(),
@@ -43,12 +43,12 @@ impl Source {
         }
     }
 
-    /// Opens it for reading, whoever may be writing there.
+    /// Opens the source for reading, whether anybody is writing there or not.
     pub(crate) fn open(&self) -> Result<Library, Failure> {
         Library::open(Arc::clone(&self.disk), &self.root).map_err(read_failure)
     }
 
-    /// What was opened before, as it is now. Cheap where little has changed.
+    /// Opens again what was opened before, as it is now. Cheap where little has changed.
     pub(crate) fn look_again(&self, library: &Library) -> Result<Library, Failure> {
         if let Some(remote) = &self.remote {
             remote.look_again();
@@ -56,32 +56,32 @@ impl Source {
         library.opened_again().map_err(read_failure)
     }
 
-    /// As [`Source::open`], trusting no catalogue: what is damaged is to be found.
+    /// Opens the source as [`Source::open`] does, but trusts no catalogue, so that damage is found.
     pub(crate) fn open_scanning(&self) -> Result<Library, Failure> {
         Library::open_scanning(Arc::clone(&self.disk), &self.root).map_err(read_failure)
     }
 
-    /// Opens what it has set aside.
+    /// Opens the episodes and segments that it has set aside.
     pub(crate) fn open_set_aside(&self) -> Result<Library, Failure> {
         Library::open_set_aside(&self.disk, &self.root).map_err(read_failure)
     }
 
-    /// What to call a folder inside it; `None` is itself.
+    /// Returns the name of a folder inside it; `None` is the source itself.
     pub(crate) fn subfolder(&self, dir: &Path) -> Option<String> {
         super::subfolder(&self.root, dir)
     }
 
-    /// Whether it is a folder, which one run at a time is recorded into.
+    /// Returns whether it is a folder, into which one run at a time is recorded.
     pub(crate) fn is_folder(&self) -> bool {
         !self.root.as_os_str().is_empty()
     }
 
-    /// What its files are read by.
+    /// Returns the disk that reads its files.
     pub(crate) fn disk(&self) -> &dyn Disk {
         &*self.disk
     }
 
-    /// What to call it.
+    /// Returns its name in messages.
     pub(crate) fn shown(&self) -> &str {
         &self.shown
     }

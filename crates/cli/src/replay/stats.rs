@@ -1,4 +1,4 @@
-//! `rollhouse replay stats`.
+//! `rollhouse replay stats`: shows totals of a folder or a store.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -43,7 +43,7 @@ pub(super) fn run(args: &StatsArgs, out: &mut Output) -> Result<Status, Failure>
     Ok(Status::Done)
 }
 
-/// Has the coordinator add up what its store holds. `None` if it cannot: it is an older one.
+/// Asks the coordinator for the totals of its store. `None` if it cannot answer, because it is an older one.
 fn stored(args: &StatsArgs, out: &mut Output) -> Result<Option<Status>, Failure> {
     let stats = match connect(&args.data.cluster)?.store_stats() {
         Ok(stats) => stats,
@@ -75,7 +75,7 @@ fn stored(args: &StatsArgs, out: &mut Output) -> Result<Option<Status>, Failure>
     Ok(Some(Status::Done))
 }
 
-/// What `--json` prints; the field names are part of the interface.
+/// The output of `--json`; the field names are part of the interface.
 #[derive(Debug, Serialize)]
 struct Summed<'a> {
     episodes: u64,
@@ -93,7 +93,7 @@ struct Summed<'a> {
 /// Bytes that cannot be read.
 #[derive(Debug, Serialize)]
 pub(super) struct Damaged {
-    /// The folder inside the one that was named, if they are in one.
+    /// The folder inside the one that was named, if the bytes are in one.
     #[serde(skip_serializing_if = "Option::is_none")]
     folder: Option<String>,
     segment: u64,
@@ -113,14 +113,14 @@ impl Damaged {
         }
     }
 
-    /// What a coordinator says.
+    /// Makes the entry for damage that a coordinator reports.
     fn stored(damage: StoreDamage) -> Self {
         let StoreDamage { folder, segment, from, to, cause } = damage;
         Self { folder: Some(folder), segment, from, to, cause }
     }
 }
 
-/// Everything known to be damaged.
+/// Returns all known damage.
 pub(super) fn damage_of(source: &Source, library: &Library) -> Vec<Damaged> {
     let damage = library.damage();
     damage.map(|(folder, damage)| Damaged::of(source.subfolder(folder.dir()), damage)).collect()
@@ -195,7 +195,7 @@ fn print(
     Ok(())
 }
 
-/// How many episodes are not listed although their ends are there, if there are any.
+/// Prints how many episodes are not listed although their ends are there, if there are any.
 pub(super) fn print_incomplete(incomplete: u64, out: &mut Output) -> io::Result<()> {
     if incomplete == 0 {
         return Ok(());
@@ -207,7 +207,7 @@ pub(super) fn print_incomplete(incomplete: u64, out: &mut Output) -> io::Result<
     )
 }
 
-/// The stretches that cannot be read, if there are any.
+/// Prints the stretches that cannot be read, if there are any.
 pub(super) fn print_damage(damage: &[Damaged], out: &mut Output) -> io::Result<()> {
     if damage.is_empty() {
         return writeln!(out, "\nNo damage.");

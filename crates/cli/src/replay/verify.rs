@@ -1,4 +1,4 @@
-//! `rollhouse replay verify`.
+//! `rollhouse replay verify`: recomputes episodes and compares them with their recording.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -52,7 +52,7 @@ pub(super) fn run(args: &VerifyArgs, out: &mut Output) -> Result<Status, Failure
     Ok(if clean { Status::Done } else { Status::Found })
 }
 
-/// What `--json` prints for an episode; the field names are part of the interface.
+/// The output of `--json` for an episode; the field names are part of the interface.
 #[derive(Debug, Serialize)]
 struct Verified<'a> {
     id: String,
@@ -63,7 +63,7 @@ struct Verified<'a> {
     note: Option<&'a str>,
 }
 
-/// What was found so far, and the first failure to print it.
+/// The counts so far, and the first failure to print it.
 #[derive(Debug, Default)]
 struct Tally {
     json: bool,
@@ -139,7 +139,7 @@ fn sentence(divergence: &Divergence) -> String {
     format!("{field} differs {place}: recorded {}, replayed {}", words(recorded), words(replayed))
 }
 
-/// What is said of a value.
+/// Writes a value for a message.
 pub(super) fn words(value: &Value) -> String {
     match value {
         Value::Nothing => "nothing".to_owned(),
@@ -152,5 +152,5 @@ pub(super) fn words(value: &Value) -> String {
     }
 }
 
-/// Differing episodes that are shown one by one.
+/// Number of differing episodes that are shown one by one.
 const MOST_SHOWN: u64 = 20;

@@ -1,4 +1,4 @@
-//! `rollhouse replay ls --watch`: episodes as they come.
+//! `rollhouse replay ls --watch`: lists episodes as they come.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use crate::replay::source::Source;
 use crate::replay::{Listed, read_failure};
 use crate::signals;
 
-/// Prints what ends from now on until Ctrl-C, or until there were as many as the limit says.
+/// Prints episodes that end from now on, until Ctrl-C or until there were as many as the limit says.
 pub(super) fn run(args: &LsArgs, out: &mut Output) -> Result<Status, Failure> {
     let ending = signals::ending()?;
     let source = Source::of(&args.data)?;
@@ -67,7 +67,7 @@ fn wait(ending: &AtomicBool) -> bool {
     !ending.load(Ordering::Relaxed)
 }
 
-/// How often it is looked for new episodes.
+/// Interval at which new episodes are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// The latest that Ctrl-C is noticed.
+/// Longest time until Ctrl-C is noticed.
 const SLICE: Duration = Duration::from_millis(50);

@@ -1,4 +1,4 @@
-//! `rollhouse rollout --connect`: the nodes of a cluster play, its store gathers what they record.
+//! `rollhouse rollout --connect`: the nodes of a cluster play, and its store gathers their recordings.
 //!
 //! ```text
 //! (pool opened) -> playing -> shipping -> done      every session ended; then everything recorded is in the store
@@ -6,7 +6,8 @@
 //! (pool opened) -> done                             `--detach`: the nodes play on by themselves
 //! ```
 //!
-//! Without `--detach` the coordinator closes the pool when it has not heard of the command for 30 s, however that ended.
+//! Without `--detach` the coordinator closes the pool when it has not heard of the command for 30 s, however that
+//! ended.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -79,7 +80,7 @@ fn request(pool: RunId, args: &RolloutArgs, goal: Goal, seed: u64) -> OpenPool {
     OpenPool { pool, lanes, settings, labels: Default::default(), spread: Spread::Even }
 }
 
-/// How the pool was when its last session had ended.
+/// The state of the pool when its last session had ended.
 struct Played {
     status: PoolStatus,
     cancelled: bool,
@@ -116,8 +117,8 @@ impl Played {
         }
     }
 
-    /// Waits until the store has everything that was recorded, or has set some of it aside, and says how it stands then.
-    /// Ctrl-C and [`SHIPPED_WITHIN`] end the wait.
+    /// Waits until the store has everything that was recorded, or has set some of it aside, and returns what it has
+    /// then. Ctrl-C and [`SHIPPED_WITHIN`] end the wait.
     fn ship(
         &self,
         cluster: &Cluster,
@@ -140,14 +141,14 @@ impl Played {
     }
 }
 
-/// What the store has of a pool's recording.
+/// The part of a pool's recording that the store has.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stored {
-    /// All of it.
+    /// Whether it has all of it.
     all: bool,
-    /// Nothing of it is on its way any more.
+    /// Whether nothing of it is on its way any more.
     settled: bool,
-    /// Episodes that it has set aside.
+    /// Number of episodes that it has set aside.
     set_aside: u64,
 }
 
@@ -158,7 +159,7 @@ fn lost(error: &RequestError, pool: RunId) -> Failure {
     ))
 }
 
-/// What is said of a rollout that goes on without its command.
+/// The output for a rollout that goes on without its command.
 #[derive(Debug, Serialize)]
 struct Detached<'a> {
     env: &'a str,
@@ -199,12 +200,12 @@ fn progress(status: &PoolStatus) -> ProgressSnapshot {
     }
 }
 
-/// What came of it.
+/// The result of a rollout.
 struct Outcome {
     run: RunId,
     opened: PoolOpened,
     played: Played,
-    /// What the store has.
+    /// The part of the recording that the store has.
     stored: Stored,
     took: Duration,
 }
@@ -252,7 +253,7 @@ const fn is_bad(cause: EndCause) -> bool {
     !matches!(cause, EndCause::Finished | EndCause::Closed)
 }
 
-/// What `--json` prints; the field names are those of a rollout on one machine where it has them.
+/// The output of `--json`; the field names are those of a rollout on one machine where both have them.
 #[derive(Debug, Serialize)]
 struct Summed<'a> {
     env: &'a str,
@@ -269,17 +270,17 @@ struct Summed<'a> {
     total_reward: Mean,
     seconds: f64,
     steps_per_second: f64,
-    /// Sessions by how they ended.
+    /// Number of sessions by how they ended.
     ended: Vec<(&'static str, u32)>,
     /// Whether everything recorded is in the store; null if nothing was to be recorded.
     stored: Option<bool>,
     /// Whether nothing of it is on its way to the store any more.
     settled: bool,
-    /// Episodes that the store has set aside: it has others of their names.
+    /// Number of episodes that the store has set aside: it has others with their names.
     set_aside: u64,
 }
 
-/// Null where no episode finished.
+/// The mean of a figure; null where no episode finished.
 #[derive(Debug, Serialize)]
 struct Mean {
     mean: Option<f64>,
@@ -357,9 +358,9 @@ impl<'a> Summed<'a> {
     }
 }
 
-/// Nodes that could not ship try again within 30 s. A coordinator that was started anew may never know of what a lost
-/// node has.
+/// Longest wait for shipping: nodes that could not ship try again within 30 s. A restarted coordinator may never know
+/// what a lost node has.
 const SHIPPED_WITHIN: Duration = Duration::from_secs(300);
 
-/// How often the coordinator is asked.
+/// Interval at which the coordinator is asked.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

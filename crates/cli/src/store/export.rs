@@ -1,9 +1,9 @@
-//! `rollhouse store export`.
+//! `rollhouse store export`: carries recordings to a target.
 
 use std::collections::BTreeSet;
 use std::io::Write;
 
-use rollhouse_archive::{Carried, Kept, Manifest, Outgoing, OutgoingError, SegmentId, Shelf, Which};
+use rollhouse_archive::{Carried, Kept, Manifest, Outgoing, OutgoingError, SegmentId, Selection, Shelf};
 use rollhouse_core::RunId;
 use serde::Serialize;
 
@@ -20,9 +20,9 @@ pub(super) fn run(args: &StoreExportArgs, out: &mut Output) -> Result<Status, Fa
     let shelf = shelf(&args.to, &args.target)?;
     let source = Source::of(&args.data)?;
     let library = source.open()?;
-    let which = if args.all { Which::All } else { Which::Runs(args.runs.iter().copied().collect()) };
+    let which = if args.all { Selection::All } else { Selection::Runs(args.runs.iter().copied().collect()) };
     let carried = Carried::of(source.disk(), &library, &which).map_err(|error| outgoing_failure(&error))?;
-    if let Which::Runs(asked) = &which {
+    if let Selection::Runs(asked) = &which {
         every_run_is_there(asked, &carried.runs)?;
     }
     shelf.target().prepare().map_err(|error| target_failure(&error))?;
@@ -49,7 +49,7 @@ pub(super) fn run(args: &StoreExportArgs, out: &mut Output) -> Result<Status, Fa
     Ok(if export.left_out.is_empty() { Status::Done } else { Status::Found })
 }
 
-/// What was carried; the field names are part of the interface.
+/// The result; the field names are part of the interface.
 #[derive(Debug, Default, Serialize)]
 struct Export {
     to: String,
@@ -57,10 +57,10 @@ struct Export {
     segments: u64,
     bytes: u64,
     episodes: u64,
-    /// Of these, segments that were there already.
+    /// Number of these segments that were there already.
     present: u64,
     sent_bytes: u64,
-    /// Segments without a seal, of which nothing is carried.
+    /// Number of segments without a seal, which are not carried.
     unsealed: u64,
     left_out: Vec<LeftOut>,
     manifest: Option<String>,
@@ -87,7 +87,7 @@ impl Export {
     }
 }
 
-/// The segments that have a label at the target.
+/// Returns the segments that have a label at the target.
 fn found(shelf: &Shelf) -> Result<BTreeSet<SegmentId>, Failure> {
     shelf.segments().map_err(|error| target_failure(&error))
 }

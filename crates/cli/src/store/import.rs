@@ -1,4 +1,4 @@
-//! `rollhouse store import`.
+//! `rollhouse store import`: takes in recordings from a target.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -52,18 +52,18 @@ pub(super) fn run(args: &StoreImportArgs, out: &mut Output) -> Result<Status, Fa
     Ok(if clean { Status::Done } else { Status::Found })
 }
 
-/// What was taken in; the field names are part of the interface.
+/// The result; the field names are part of the interface.
 #[derive(Debug, Default, Serialize)]
 struct Import {
     from: String,
     segments: u64,
     bytes: u64,
     episodes: u64,
-    /// Segments that were there already.
+    /// Number of segments that were there already.
     known: u64,
-    /// Segments set aside as a whole: others have their numbers.
+    /// Number of segments set aside as a whole: others have their numbers.
     quarantined: u64,
-    /// Episodes set aside: others of their names were there.
+    /// Number of episodes set aside: others with their names were there.
     set_aside: u64,
     left_out: Vec<LeftOut>,
 }
@@ -90,7 +90,7 @@ impl Import {
     }
 }
 
-/// Has the store take a segment in; gives the bytes it took.
+/// Gives a segment to the store and returns the number of its bytes.
 fn take_in(store: &Store, checked: &Checked, import: &mut Import) -> Result<u64, Failure> {
     let Checked { id, bytes, aside, episodes, .. } = checked;
     // Labels of other names are none.
@@ -114,14 +114,15 @@ fn take_in(store: &Store, checked: &Checked, import: &mut Import) -> Result<u64,
     Ok(0)
 }
 
-/// The folders that were recorded into here and have been exported, by the name under which they were.
+/// Returns the folders that were recorded into here and have been exported, by the name under which they were.
 fn own_folders(data: &Path) -> BTreeMap<String, PathBuf> {
     let inside = std::fs::read_dir(data).into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
     let dirs = std::iter::once(data.to_owned()).chain(inside);
     dirs.filter_map(|dir| Some((kept_name_of_folder(&RealDisk, &dir).ok()??, dir))).collect()
 }
 
-/// Whether a folder that was recorded into here has the segment itself: it is restored beside what is left of it.
+/// Returns whether a folder that was recorded into here has the segment itself: otherwise it is restored beside what is
+/// left of the folder.
 fn is_here(own: &BTreeMap<String, PathBuf>, id: &SegmentId) -> bool {
     let spool = id.parts().filter(|(node, _)| *node == LOCAL).map(|(_, spool)| spool);
     let Some(dir) = spool.and_then(|spool| own.get(spool)) else { return false };

@@ -1,4 +1,4 @@
-//! One line on the terminal that shows how far segments have come.
+//! One line on the terminal that shows the progress of carrying segments.
 
 use crate::human::{Bytes, Count};
 use crate::terminal_line::TerminalLine;
@@ -13,19 +13,19 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Of `all` segments.
+    /// Makes the progress of `all` segments.
     pub(super) fn new(title: &'static str, all: usize) -> Self {
         Self { title, terminal: TerminalLine::new(), all: all as u64, done: 0, bytes: 0 }
     }
 
-    /// Another segment is done, of so many bytes.
+    /// Notes that another segment is done, with the number of its bytes.
     pub(super) fn add(&mut self, bytes: u64) {
         self.done += 1;
         self.bytes += bytes;
         self.terminal.draw(|_| self.line());
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub(super) fn clear(&self) {
         self.terminal.clear();
     }

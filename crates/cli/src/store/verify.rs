@@ -1,4 +1,4 @@
-//! `rollhouse store verify`.
+//! `rollhouse store verify`: reads everything at a target and reports damage.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -50,11 +50,11 @@ pub(super) fn run(args: &StoreVerifyArgs, out: &mut Output) -> Result<Status, Fa
     Ok(if verified.flaws.is_empty() { Status::Done } else { Status::Found })
 }
 
-/// What was read; the field names are part of the interface.
+/// The result; the field names are part of the interface.
 #[derive(Debug, Default, Serialize)]
 struct Verified {
     target: String,
-    /// Segments that are whole.
+    /// Number of segments that are whole.
     segments: u64,
     bytes: u64,
     episodes: u64,
@@ -63,7 +63,7 @@ struct Verified {
 }
 
 impl Verified {
-    /// Notes what a manifest has and the target has not; each once.
+    /// Notes segments that a manifest lists and the target does not have; each once.
     fn missing(&mut self, there: &BTreeSet<SegmentId>, listed: impl Iterator<Item = SegmentId>) {
         for id in listed.filter(|id| !there.contains(id)) {
             self.flaws.insert(format!("{} is missing", id.label_object()));

@@ -1,10 +1,10 @@
 //! Calls as spans of OpenTelemetry, sent by OTLP over HTTP: protobuf, in batches, by a thread of the SDK.
 //!
-//! What a process does for a call is a span of `tracing` named `call`, which has the call's id. All that is done for a
-//! call anywhere is one trace, whose id each process computes from that of the call, so that nothing more travels; the
-//! client's own span has an id that is computed too, and is the parent of the others. Lines that are logged meanwhile are
-//! events of the span. Nothing waits for a collector: what does not fit the queue is dropped, and the SDK says so in the
-//! log once, and how much it was at the end.
+//! The work of a process for a call is a span of `tracing` named `call`, which has the call's id. All work for a call,
+//! in all processes, is one trace. Each process computes the trace's id from that of the call, so that nothing more
+//! travels. The id of the client's own span is computed as well; that span is the parent of the others. Log lines
+//! inside a span are its events. Nothing waits for a collector: spans that do not fit in the queue are dropped. The SDK
+//! logs this once, and at the end how many there were.
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
@@ -36,15 +36,15 @@ use tracing_subscriber::registry::{LookupSpan, Registry};
 
 use crate::failure::{Failure, Status};
 
-/// What tells the collector of this process's calls.
+/// Sends spans of this process's calls to the collector.
 #[derive(Debug)]
 pub(crate) struct Tracer {
     processor: Arc<BatchSpanProcessor>,
 }
 
 impl Tracer {
-    /// One that tells that collector in the name of `service`; `None` if there is no collector. Whether it answers is
-    /// not looked at: it may come later.
+    /// Makes a tracer to that collector in the name of `service`; `None` if there is no collector. It is not checked
+    /// whether the collector answers: it may come later.
     pub(crate) fn new(service: &'static str, endpoint: &Endpoint) -> Result<Option<Self>, Failure> {
         let Some(endpoint) = &endpoint.0 else { return Ok(None) };
         // Another part of the process may have chosen before; it chose the same.
@@ -66,7 +66,7 @@ impl Tracer {
         Ok(Some(Self { processor: Arc::new(processor) }))
     }
 
-    /// What hears of calls.
+    /// Returns the layer that receives calls.
     pub(crate) fn layer<S>(&self) -> impl Layer<S> + Send + Sync + use<S>
     where
         S: Subscriber + for<'a> LookupSpan<'a>,
@@ -76,20 +76,20 @@ impl Tracer {
         calls.with_filter(Targets::new().with_target("rollhouse", LevelFilter::INFO))
     }
 
-    /// Has calls told from here on, in a process that logs nothing. Once in a process.
+    /// Begins to trace calls, in a process that logs nothing. May be called once in a process.
     pub(crate) fn listen(&self) -> Result<(), Failure> {
         let listening = set_global_default(Registry::default().with(self.layer()));
         listening.map_err(|error| Failure::of(Status::Failed, &error))
     }
 
-    /// Sends what is left. Waits for the collector, at most [`END_WITHIN`].
+    /// Sends the remaining spans. Waits for the collector, at most [`END_WITHIN`].
     pub(crate) fn end(&self) {
         // The SDK has said why in the log.
         let _sent = self.processor.shutdown_with_timeout(END_WITHIN);
     }
 }
 
-/// Who tells: `OTEL_RESOURCE_ATTRIBUTES` goes over what is known here.
+/// Describes this process; `OTEL_RESOURCE_ATTRIBUTES` takes precedence over what is known here.
 fn resource(service: &'static str) -> Resource {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let instance = format!("{}:{}", host.trim(), std::process::id());
@@ -101,14 +101,14 @@ fn resource(service: &'static str) -> Resource {
         .build()
 }
 
-/// Hears of calls, and hands on those that are over.
+/// Follows calls, and hands on those that are over.
 #[derive(Debug)]
 struct Calls<P> {
     processor: Arc<P>,
     ids: RandomIdGenerator,
 }
 
-/// A call that is under way here.
+/// A call that is under way in this process.
 #[derive(Debug)]
 struct UnderWay {
     began: SystemTime,
@@ -151,7 +151,7 @@ where
     P: SpanProcessor + 'static,
 {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
-        let mut said = Said::default();
+        let mut said = SpanText::default();
         attributes.record(&mut said);
         let (Some(call), Some(span)) = (said.call, context.span(id)) else { return };
         if attributes.metadata().name() == SPAN {
@@ -170,7 +170,7 @@ where
         let Some(span) = context.span(id) else { return };
         let mut extensions = span.extensions_mut();
         let Some(under_way) = extensions.get_mut::<UnderWay>() else { return };
-        let mut said = Said::default();
+        let mut said = SpanText::default();
         values.record(&mut said);
         under_way.error = said.error.or(under_way.error.take());
     }
@@ -183,7 +183,7 @@ where
                 under_way.events.dropped_count = under_way.events.dropped_count.saturating_add(1);
                 return;
             }
-            let mut said = Said::default();
+            let mut said = SpanText::default();
             event.record(&mut said);
             let level = word(*event.metadata().level());
             let attributes = vec![KeyValue::new("level", level)];
@@ -201,9 +201,9 @@ where
     }
 }
 
-/// The trace of a call, and in it the span of the client that asks. The first half of the trace's id are the letters of
-/// the call's, as bytes: who has read a call's id in the log finds the trace. The second half looks random, as those
-/// who sample by it expect.
+/// Returns the trace of a call and the span of the asking client in it. The first half of the trace's id are the
+/// letters of the call's id, as bytes: with a call's id from the log one finds the trace. The second half looks random,
+/// because samplers expect that.
 fn ids_of(call: &str) -> (TraceId, SpanId) {
     let mut letters = [0; 8];
     letters.iter_mut().zip(call.bytes()).for_each(|(letter, byte)| *letter = byte);
@@ -213,9 +213,9 @@ fn ids_of(call: &str) -> (TraceId, SpanId) {
     (TraceId::from((u128::from(letters) << 64) | u128::from(low)), SpanId::from(span.max(1)))
 }
 
-/// What is known of a span or an event, each value cut to [`MAX_VALUE_BYTES`].
+/// The values of a span or an event, each cut to [`MAX_VALUE_BYTES`].
 #[derive(Debug, Default)]
-struct Said {
+struct SpanText {
     call: Option<String>,
     request: String,
     side: String,
@@ -223,7 +223,7 @@ struct Said {
     message: String,
 }
 
-impl Visit for Said {
+impl Visit for SpanText {
     fn record_str(&mut self, field: &Field, value: &str) {
         let value = value[..value.floor_char_boundary(MAX_VALUE_BYTES)].to_owned();
         match field.name() {
@@ -252,21 +252,22 @@ const fn word(level: Level) -> &'static str {
     }
 }
 
-/// The name that spans of calls have.
+/// The name of the spans of calls.
 const SPAN: &str = "call";
-/// Lines that are kept of a call; how many more there were is told.
+/// Number of lines that are kept for a call; the number of further ones is reported.
 const MAX_EVENTS: usize = 32;
-/// Bytes of a value or sentence that are told.
+/// Bytes of a value or sentence that are reported.
 const MAX_VALUE_BYTES: usize = 1_000;
-/// Spans that wait to be sent: at most some 70 MB of the longest lines there are, and 1 MB as they come.
+/// Number of spans that wait to be sent: at most some 70 MB of the longest lines there are, and 1 MB as they usually
+/// are.
 const MAX_WAITING_SPANS: usize = 2_048;
-/// Spans that are sent together.
+/// Number of spans that are sent together.
 const MAX_BATCH_SPANS: usize = 512;
-/// How often spans are sent when there are fewer.
+/// Interval at which spans are sent when there are fewer.
 const SEND_EVERY: Duration = Duration::from_secs(5);
-/// How long a collector may take for a batch.
+/// Time that a collector may take for a batch.
 const SEND_WITHIN: Duration = Duration::from_secs(5);
-/// How long the end of the process waits for it.
+/// Time that the end of the process waits for the collector.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A program that tells nobody, and says so when it is asked to.
+//! The place of the tracer in a program without traces, which refuses to be given a collector.
 
 use rollhouse_config::Endpoint;
 use tracing::Subscriber;
@@ -6,7 +6,7 @@ use tracing_subscriber::Layer;
 
 use crate::failure::{Failure, Status};
 
-/// There is none.
+/// A tracer that does not exist.
 #[derive(Debug)]
 pub(crate) enum Tracer {}
 

@@ -1,8 +1,8 @@
-//! The archive of a store: what is noted of it, and the thread that carries segments there.
+//! The archive of a store: the notes on its contents, and the thread that carries segments there.
 //!
-//! The thread holds the store for moments only, never while the archive is waited for: a store that is given up is free
-//! at once, and what the thread was at leaves nothing that counts (`rollhouse-archive`). A segment is noted in the file
-//! `archived` when it was read back from the archive whole, and may leave the disk only then.
+//! The thread holds the store for moments only, never while it waits for the archive: a store that is given up is free
+//! at once, and an interrupted transfer leaves nothing that counts (`rollhouse-archive`). A segment is noted in the
+//! file `archived` when it was read back from the archive whole, and may leave the disk only then.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -29,35 +29,36 @@ use super::fetched::{ArchiveError, FetchCounts, Fetched, fetch, fetched_dir};
 use super::shelf::{Held, Shelf};
 use super::{Inner, Store, StoreError, opening};
 
-/// Where a store's segments are kept beside it.
+/// The archive in which a store's segments are kept.
 #[derive(Debug)]
 pub struct ArchiveConfig {
-    /// The archive. Nothing else may be put there but what a store exports.
+    /// The archive. Nothing but what a store exports may be put there.
     pub target: rollhouse_archive::Target,
-    /// Bytes of segments that are kept here after they were fetched to be read; the one read longest ago goes first.
+    /// Bytes of segments that are kept on this disk after they were fetched to be read; the one read longest ago goes
+    /// first.
     pub cache_bytes: u64,
 }
 
-/// What a store and its archive have done, and what is where.
+/// Figures of a store and its archive: how many segments are where, and what was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ArchiveFigures {
-    /// Segments that are here and not known to be in the archive.
+    /// Segments that are on this disk and not known to be in the archive.
     pub waiting: Amount,
-    /// How long the one waits that has waited longest.
+    /// Time for which the oldest waiting segment has waited.
     pub longest_wait: Duration,
-    /// Segments that are here and in the archive.
+    /// Segments that are on this disk and in the archive.
     pub both: Amount,
     /// Segments that are in the archive only.
     pub away: Amount,
-    /// Segments that are damaged here, so that no archive takes them.
+    /// Segments that are damaged on this disk, so that no archive takes them.
     pub unfit: Amount,
-    /// How often the archive did not do what was asked.
+    /// Number of times that the archive failed.
     pub failures: u64,
-    /// How segments were read that are in the archive only.
+    /// Counts of reads of segments that are in the archive only.
     pub fetches: FetchCounts,
 }
 
-/// What a store has of its archive.
+/// A store's side of its archive.
 #[derive(Debug)]
 pub(crate) struct Archive {
     target: Arc<Target>,
@@ -65,9 +66,10 @@ pub(crate) struct Archive {
     pub(crate) away: Arc<AwayDisk>,
     pub(crate) fetched: Arc<Fetched>,
     log: Mutex<Lines>,
-    /// Nothing was ever noted of this archive: it may have to be made.
+    /// Whether nothing was ever noted of this archive: it may have to be made.
     is_new: bool,
-    /// Whether it was seen since the store was opened, and what an earlier process left half written there was removed.
+    /// Whether it was seen since the store was opened, and half-written files of an earlier process were removed from
+    /// it.
     is_seen: AtomicBool,
     wakes: Mutex<Wakes>,
     woken: Condvar,
@@ -80,7 +82,8 @@ struct Wakes {
     stop: bool,
 }
 
-/// The thread that archives; it ends when this is dropped, with what it is at if the archive does not let it.
+/// The thread that archives. Dropping this ends it: the drop waits for the current task at most [`LINGER`] and then leaves
+/// it behind.
 #[derive(Debug)]
 pub(crate) struct Archiver {
     archive: Arc<Archive>,
@@ -88,7 +91,7 @@ pub(crate) struct Archiver {
 }
 
 impl Archive {
-    /// Reads what the store in `dir` has noted of it. Blocks for the disk.
+    /// Reads the notes of the store in `dir` on it. Blocks for the disk.
     pub(super) fn open(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -118,7 +121,7 @@ impl Archive {
         Ok((archive, noted))
     }
 
-    /// Says of each segment of the stock whether the archive has it, and notes anew what is known.
+    /// Sets for each segment in stock whether the archive has it, and writes the notes anew.
     pub(super) fn take_stock(
         &self,
         noted: &Archived,
@@ -160,8 +163,8 @@ impl Archive {
         log.rewrite(&*self.disk, lines).map_err(OpenError::Disk)
     }
 
-    /// What is to stand in the file. It does not name the archive before all that has is listed: a start that comes
-    /// before then is to look again.
+    /// Returns the lines of the file. They do not name the archive before all that it has is listed: a start before
+    /// that has to look again.
     fn lines(&self, shelf: &Shelf) -> Vec<String> {
         let Some(archiving) = &shelf.archiving else { return Vec::new() };
         let target =
@@ -193,20 +196,20 @@ impl Archive {
         log.add(&segment.line())
     }
 
-    /// Says that something came.
+    /// Wakes the thread, because a segment came.
     pub(crate) fn wake(&self) {
         self.wakes.lock().unwrap_or_else(PoisonError::into_inner).news = true;
         self.woken.notify_all();
     }
 
-    /// Ends the thread and whoever waits for the archive.
+    /// Ends the thread and all waits for the archive.
     pub(crate) fn stop(&self) {
         self.wakes.lock().unwrap_or_else(PoisonError::into_inner).stop = true;
         self.woken.notify_all();
         self.fetched.stop();
     }
 
-    /// Waits for news, at most so long; whether to go on.
+    /// Waits for news, at most that long, and returns whether to go on.
     fn wait(&self, most: Option<Duration>) -> bool {
         let until = most.map(|most| Instant::now() + most);
         let mut wakes = self.wakes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -228,7 +231,7 @@ impl Archive {
 }
 
 impl Archiver {
-    /// Starts the thread, if the store has an archive. What it has to say goes to the caller's `tracing` subscriber.
+    /// Starts the thread, if the store has an archive. Its log lines go to the caller's `tracing` subscriber.
     pub(crate) fn start(store: &Store) -> io::Result<Option<Self>> {
         let Some(archive) = store.inner.archive.clone() else { return Ok(None) };
         let (weak, working) = (Arc::downgrade(&store.inner), Arc::clone(&archive));
@@ -260,8 +263,8 @@ impl Drop for Archiver {
 }
 
 impl Store {
-    /// Does what is next for the archive, if anything is due at `now`, a time since the store was opened; how long to
-    /// wait before the next call, `None` if something has to come first. Blocks for the disk and the archive.
+    /// Does the next task for the archive, if one is due at `now`, a time since the store was opened. Returns how long
+    /// to wait before the next call; `None` if a segment has to come first. Blocks for the disk and the archive.
     pub fn archive_once(&self, now: Duration) -> Option<Duration> {
         match archive_next(&Arc::downgrade(&self.inner), now) {
             Some(Next::Do(_)) => Some(Duration::ZERO),
@@ -270,7 +273,7 @@ impl Store {
         }
     }
 
-    /// What is where, and what was done; `None` without an archive. Does not block for the disk.
+    /// Returns the figures; `None` without an archive. Does not block for the disk.
     pub fn archive_figures(&self) -> Option<ArchiveFigures> {
         let archive = self.inner.archive.as_ref()?;
         let fetches = archive.fetched.counts();
@@ -287,17 +290,18 @@ impl Store {
         })
     }
 
-    /// What to call the archive; empty without one.
+    /// Returns the archive's name in messages; empty without one.
     pub(super) fn archive_name(&self) -> String {
         self.inner.archive.as_ref().map_or_else(String::new, |archive| archive.target.target().shown().into())
     }
 
-    /// The archive has the segment at that place for certain. Durable on return; it may leave the disk from now on.
-    fn is_archived(&self, archive: &Archive, order: u64) -> Result<(), Trouble> {
+    /// Notes that the archive certainly has the segment at that place. Durable on return; it may leave the disk from
+    /// now on.
+    fn is_archived(&self, archive: &Archive, order: u64) -> Result<(), TaskFailure> {
         let noted = self.shelf().at(order).map(|(folder, held)| noted_as(folder, held));
         // Gone since.
         let Some(segment) = noted else { return Ok(()) };
-        archive.note(self, &segment).map_err(|error| Trouble::Here(error.to_string()))?;
+        archive.note(self, &segment).map_err(|error| TaskFailure::Here(error.to_string()))?;
         archive.away.add(segment);
         if let Some(archiving) = &mut self.shelf().archiving {
             archiving.becomes(order, Standing::Proven);
@@ -306,7 +310,7 @@ impl Store {
         Ok(())
     }
 
-    /// Takes what the archive has into the listing, without its bytes, if the catalogue still knows all of it.
+    /// Takes a segment of the archive into the listing, without its bytes, if the catalogue still knows all of it.
     fn is_listed_again(&self, archive: &Archive, segment: &ArchivedSegment, has_aside: bool) -> Option<()> {
         let ArchivedSegment { folder, number, crc, .. } = segment;
         let (disk, dir) = (&*archive.away, self.inner.dir.join(folder));
@@ -325,27 +329,27 @@ impl Store {
     }
 }
 
-/// Why something was not done.
-enum Trouble {
-    /// The archive did not do it.
+/// The reason why a task was not done.
+enum TaskFailure {
+    /// The archive failed.
     There(ArchiveError),
-    /// The store did not.
+    /// The store failed.
     Here(String),
 }
 
-impl From<ArchiveError> for Trouble {
+impl From<ArchiveError> for TaskFailure {
     fn from(error: ArchiveError) -> Self {
         Self::There(error)
     }
 }
 
-impl From<StoreError> for Trouble {
+impl From<StoreError> for TaskFailure {
     fn from(error: StoreError) -> Self {
         Self::Here(error.to_string())
     }
 }
 
-/// Does what is next and says what it was; `None` if the store is gone, or has no archive.
+/// Does the next task and returns it; `None` if the store is gone, or has no archive.
 fn archive_next(store: &Weak<Inner>, now: Duration) -> Option<Next> {
     let held = || Some(Store { inner: store.upgrade()? });
     let (archive, next) = {
@@ -356,7 +360,7 @@ fn archive_next(store: &Weak<Inner>, now: Duration) -> Option<Next> {
     };
     let Next::Do(task) = &next else { return Some(next) };
     let done = catch_unwind(AssertUnwindSafe(|| perform(store, &archive, task)));
-    let done = done.unwrap_or_else(|panic| Err(Trouble::Here(panic_message(&*panic))));
+    let done = done.unwrap_or_else(|panic| Err(TaskFailure::Here(panic_message(&*panic))));
     let store = held()?;
     let settled = {
         let mut shelf = store.shelf();
@@ -365,8 +369,8 @@ fn archive_next(store: &Weak<Inner>, now: Duration) -> Option<Next> {
             Ok(()) => archiving.done(task),
             Err(trouble) => {
                 archiving.failed(task, now.max(archive.now()));
-                let (Trouble::There(ArchiveError { what, .. }) | Trouble::Here(what)) = &trouble;
-                if let (Task::Adopt(id), Trouble::There(ArchiveError { is_away: false, .. })) =
+                let (TaskFailure::There(ArchiveError { what, .. }) | TaskFailure::Here(what)) = &trouble;
+                if let (Task::Adopt(id), TaskFailure::There(ArchiveError { is_away: false, .. })) =
                     (task, &trouble)
                 {
                     error!(segment = %id, "what is in the archive only cannot be listed: {what}");
@@ -385,8 +389,8 @@ fn archive_next(store: &Weak<Inner>, now: Duration) -> Option<Next> {
     Some(next)
 }
 
-/// Does it. The store is held only while its disk is at work.
-fn perform(store: &Weak<Inner>, archive: &Archive, task: &Task) -> Result<(), Trouble> {
+/// Carries out a task. The store is held only while its disk is at work.
+fn perform(store: &Weak<Inner>, archive: &Archive, task: &Task) -> Result<(), TaskFailure> {
     if !archive.is_seen.load(Ordering::Relaxed) {
         let target = archive.target.target();
         let ready = if archive.is_new { target.prepare() } else { target.is_there() };
@@ -400,7 +404,7 @@ fn perform(store: &Weak<Inner>, archive: &Archive, task: &Task) -> Result<(), Tr
     }
 }
 
-fn list(store: &Weak<Inner>, archive: &Archive) -> Result<(), Trouble> {
+fn list(store: &Weak<Inner>, archive: &Archive) -> Result<(), TaskFailure> {
     let (shelf, target) = (&archive.target, archive.target.target());
     let there = shelf.segments();
     let there = there.map_err(|error| ArchiveError::of(target.shown(), &error))?;
@@ -422,7 +426,7 @@ fn list(store: &Weak<Inner>, archive: &Archive) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn adopt(store: &Weak<Inner>, archive: &Archive, id: &SegmentId) -> Result<(), Trouble> {
+fn adopt(store: &Weak<Inner>, archive: &Archive, id: &SegmentId) -> Result<(), TaskFailure> {
     let label = archive.target.label(id);
     let label = label.map_err(|error| ArchiveError::of(archive.target.target().shown(), &error))?;
     let again = || {
@@ -451,7 +455,7 @@ fn adopt(store: &Weak<Inner>, archive: &Archive, id: &SegmentId) -> Result<(), T
     Ok(())
 }
 
-fn send(store: &Weak<Inner>, archive: &Archive, order: u64) -> Result<(), Trouble> {
+fn send(store: &Weak<Inner>, archive: &Archive, order: u64) -> Result<(), TaskFailure> {
     let read = {
         let Some(inner) = store.upgrade() else { return Ok(()) };
         let store = Store { inner };
@@ -486,7 +490,7 @@ fn send(store: &Weak<Inner>, archive: &Archive, order: u64) -> Result<(), Troubl
     Store { inner }.is_archived(archive, order)
 }
 
-/// Sends a segment to an archive and reads it back from there. What is there damaged is sent anew.
+/// Sends a segment to an archive and reads it back from there. A damaged copy there is sent anew.
 fn prove(target: &Target, checked: &Checked) -> Result<(), ArchiveError> {
     let shown = target.target().shown();
     let failed = |error| ArchiveError::of(shown, &error);
@@ -511,5 +515,5 @@ fn noted_as(folder: &str, held: &Held) -> ArchivedSegment {
     ArchivedSegment { folder: folder.to_owned(), number: held.number(), crc, bytes }
 }
 
-/// How long whoever stops waits for the thread to end what it is at.
+/// Time for which a stopping thread waits for the current task to end.
 const LINGER: Duration = Duration::from_secs(1);

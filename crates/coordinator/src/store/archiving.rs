@@ -1,14 +1,14 @@
-//! What goes to the archive next, and what may leave the store's disk for it.
+//! The plan of a store's archive: what goes there next, and what may leave the store's disk for it.
 //!
 //! ```text
 //! came -> waiting --proven at the archive--> proven --the disk is wanted--> away      listed and read as before
 //!         waiting --damaged here-----------> unfit  --the disk is wanted--> gone      counted as dropped
 //! ```
 //!
-//! Only what is proven may leave: sent, and read back whole. While the archive does not answer, everything else stays,
-//! however full the disk is; nodes are told to come again and keep what they have.
+//! Only a proven segment may leave: one that was sent and read back whole. While the archive does not answer,
+//! everything else stays, however full the disk is; nodes are told to come again and keep their segments.
 //!
-//! Segments are known here by their place in the order in which they came. A value without clock and disk.
+//! Segments are named here by their place in the order in which they came. The plan is a value without clock and disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,59 +16,59 @@ use std::time::Duration;
 use rollhouse_archive::SegmentId;
 use rollhouse_core::{BackOff, RestartDecision};
 
-/// What is to be done with the archive.
+/// A task for the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Task {
-    /// See what it has: what is noted here of it is not whole, or is about another.
+    /// List its segments: the notes on it are incomplete, or are about another archive.
     List,
-    /// Take in a segment that it has and nothing is known of.
+    /// Take in a segment that it has and of which nothing is known.
     Adopt(SegmentId),
     /// Send the segment at that place in the order, and prove that it is there.
     Send(u64),
 }
 
-/// What comes next.
+/// The next thing to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// This.
+    /// Do this task.
     Do(Task),
-    /// Nothing for so long, or before something comes.
+    /// Wait that long, or without a limit, unless a segment comes.
     Wait(Option<Duration>),
 }
 
-/// Where a segment of the store is.
+/// The place of a segment: on this disk, in the archive, or both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// Here; not known to be in the archive.
+    /// It is on this disk, and not known to be in the archive.
     Waiting,
-    /// Here and in the archive.
+    /// It is on this disk and in the archive.
     Proven,
-    /// Here and damaged, so that no archive takes it.
+    /// It is damaged on this disk, so that no archive takes it.
     Unfit,
-    /// In the archive only.
+    /// It is in the archive only.
     Away,
 }
 
-/// How many segments, and their bytes.
+/// A number of segments, and their bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Amount {
-    /// Segments.
+    /// Number of segments.
     pub segments: u64,
-    /// Their bytes.
+    /// Bytes of these segments.
     pub bytes: u64,
 }
 
-/// The segments of a store as its archive has them.
+/// The segments of a store and what its archive has of them.
 #[derive(Debug)]
 pub(crate) struct Archiving {
     segments: BTreeMap<u64, Kept>,
-    /// Those that wait: how often each was tried, so that one that fails holds up no other.
+    /// Waiting segments, each with the number of attempts before it, so that one that fails delays no other.
     turns: BTreeSet<(u32, u64)>,
     proven: BTreeSet<u64>,
     unfit: BTreeSet<u64>,
     amounts: [Amount; 4],
     lists: bool,
-    /// What is to be taken in: how often it was tried, and its bytes, 0 if those are not known.
+    /// Segments to be taken in, each with its attempts and its bytes, 0 if those are not known.
     adopts: BTreeMap<SegmentId, (u32, u64)>,
     adopt_turns: BTreeSet<(u32, SegmentId)>,
     back_off: BackOff,
@@ -85,7 +85,7 @@ struct Kept {
 }
 
 impl Archiving {
-    /// With no segment. `lists` is whether what the archive has is to be looked at first.
+    /// Makes a plan without segments. With `lists` the archive's contents are listed first.
     pub(crate) fn new(lists: bool) -> Self {
         Self {
             segments: BTreeMap::new(),
@@ -102,14 +102,14 @@ impl Archiving {
         }
     }
 
-    /// A segment is there, which came at that place in the order.
+    /// Adds a segment, which came at that place in the order.
     pub(crate) fn add(&mut self, order: u64, bytes: u64, standing: Standing, now: Duration) {
         self.remove(order);
         self.segments.insert(order, Kept { bytes, standing, since: now, attempts: 0 });
         self.enter(order);
     }
 
-    /// What became of a segment.
+    /// Changes the place of a segment.
     pub(crate) fn becomes(&mut self, order: u64, standing: Standing) {
         self.leave(order);
         if let Some(kept) = self.segments.get_mut(&order) {
@@ -118,13 +118,13 @@ impl Archiving {
         self.enter(order);
     }
 
-    /// The segment is in the store no more.
+    /// Removes a segment that is no longer in the store.
     pub(crate) fn remove(&mut self, order: u64) {
         self.leave(order);
         self.segments.remove(&order);
     }
 
-    /// What is to be done now. Asked again before it was told what became of it, it says the same.
+    /// Returns the next thing to do. It stays the same until its result is told.
     pub(crate) fn next(&self, now: Duration) -> Next {
         let task = match (self.turns.first(), self.adopt_turns.first()) {
             _ if self.lists => Task::List,
@@ -141,7 +141,7 @@ impl Archiving {
         }
     }
 
-    /// It was done.
+    /// Notes that the task was done.
     pub(crate) fn done(&mut self, task: &Task) {
         (self.back_off, self.retry_at) = (BackOff::new(self.failures), None);
         match task {
@@ -156,7 +156,7 @@ impl Archiving {
         }
     }
 
-    /// It failed, and is tried again after a pause, others of its kind first.
+    /// Notes that the task failed. It is tried again after a pause, others of its kind first.
     pub(crate) fn failed(&mut self, task: &Task, now: Duration) {
         self.failures += 1;
         let pause = match self.back_off.failed(now) {
@@ -183,56 +183,56 @@ impl Archiving {
         }
     }
 
-    /// The archive has a segment of which nothing is known here but its bytes, 0 if those are not known either.
+    /// Adds a segment that the archive has. Nothing is known of it but its bytes, 0 if those are not known either.
     pub(crate) fn adopts(&mut self, id: SegmentId, bytes: u64) {
         let (tried, known) = self.adopts.entry(id.clone()).or_default();
         *known = bytes.max(*known);
         self.adopt_turns.insert((*tried, id));
     }
 
-    /// What the archive has, is not listed, and was known to be there.
+    /// Returns segments that the archive was known to have and that are not listed.
     pub(crate) fn unlisted(&self) -> impl Iterator<Item = (&SegmentId, u64)> {
         self.adopts.iter().filter(|(_, (_, bytes))| *bytes > 0).map(|(id, (_, bytes))| (id, *bytes))
     }
 
-    /// Whether all that the archive has is known here.
+    /// Returns whether all segments of the archive are known here.
     pub(crate) fn is_settled(&self) -> bool {
         !self.lists && self.adopts.is_empty()
     }
 
-    /// Places of those that the archive has for certain, here or not.
+    /// Returns the places of the segments that the archive certainly has, on this disk or not.
     pub(crate) fn archived(&self) -> impl Iterator<Item = u64> {
         let there = |(_, kept): &(&u64, &Kept)| matches!(kept.standing, Standing::Proven | Standing::Away);
         self.segments.iter().filter(there).map(|(order, _)| *order)
     }
 
-    /// The one that leaves this disk first: it came first of those that may, and is not the newest of all.
+    /// Returns the segment that leaves this disk first: the oldest of those that may, unless it is the newest of all.
     pub(crate) fn leaves(&self) -> Option<u64> {
         self.oldest_of(&self.proven)
     }
 
-    /// The one that is given up first: it can be archived never.
+    /// Returns the segment that is given up first: one that can never be archived.
     pub(crate) fn given_up(&self) -> Option<u64> {
         self.oldest_of(&self.unfit)
     }
 
-    /// Whether a segment of so many bytes has no room in a budget, as nothing more may leave for it.
+    /// Returns whether a segment of that many bytes has no room in a budget because nothing more may leave for it.
     pub(crate) fn has_no_room(&self, bytes: u64, budget: u64) -> bool {
         let waiting = self.amount(Standing::Waiting);
         waiting.segments > 0 && waiting.bytes.saturating_add(bytes) > budget
     }
 
-    /// How much stands so.
+    /// Returns the amount of segments in that place.
     pub(crate) const fn amount(&self, standing: Standing) -> Amount {
         self.amounts[standing as usize]
     }
 
-    /// How often something has failed.
+    /// Returns how many tasks have failed.
     pub(crate) const fn failures(&self) -> u64 {
         self.failures
     }
 
-    /// How long the one waits that has waited longest.
+    /// Returns how long the oldest waiting segment has waited.
     pub(crate) fn longest_wait(&self, now: Duration) -> Duration {
         let waiting = self.segments.values().find(|kept| kept.standing == Standing::Waiting);
         waiting.map_or(Duration::ZERO, |kept| now.saturating_sub(kept.since))
@@ -270,7 +270,7 @@ impl Archiving {
     }
 }
 
-/// The longest pause before an archive is tried again.
+/// Longest pause before an archive is tried again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

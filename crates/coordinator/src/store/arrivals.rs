@@ -1,4 +1,4 @@
-//! In which order segments came to the store, durably: the order in which they are dropped when it is full.
+//! The durable order in which segments came to the store, in which they are dropped when it is full.
 //!
 //! Times that stand in segments are those of nodes' clocks, which may be wrong by years; the coordinator's own clock
 //! may go back. So the store counts. The file `arrivals` has a line ([`Lines`]) for each segment, the oldest first:
@@ -16,30 +16,30 @@ use std::sync::Arc;
 
 use rollhouse_replay::{Disk, DiskError, Lines};
 
-/// Which segment came: folder, number and CRC-32C over its bytes.
+/// A segment that came: its folder, number and CRC-32C.
 pub(crate) type Arrival = (Arc<str>, u64, u32);
 
-/// The file, while the store is open.
+/// The file `arrivals`, while the store is open.
 #[derive(Debug)]
 pub(crate) struct Arrivals {
     lines: Lines,
 }
 
 impl Arrivals {
-    /// Of the store in `dir`; nothing can be noted before it is written anew.
+    /// Makes the value for the store in `dir`. Nothing can be noted before the file is written anew.
     pub(crate) fn new(dir: &Path) -> Self {
         Self { lines: Lines::new(dir, ARRIVALS) }
     }
 
-    /// What stands in the file: each segment's place in the order, counted from 1. Blocks for the disk.
+    /// Returns each segment's place in the order from the file, counted from 1. Blocks for the disk.
     pub(crate) fn load(&self, disk: &dyn Disk) -> Result<BTreeMap<Arrival, u64>, DiskError> {
         let read = self.lines.read(disk)?;
         // Of a segment that came again after it was dropped, the last line counts.
         Ok(read.lines.iter().filter_map(|(at, line)| Some((decode(line)?, *at))).collect())
     }
 
-    /// Notes that a segment comes now. Durable on return. `known` are those that are there, the oldest first, for when
-    /// the file has to be written anew.
+    /// Notes that a segment comes now. Durable on return. `known` are the segments that are there, the oldest first, in
+    /// case the file has to be written anew.
     pub(crate) fn note(
         &mut self,
         disk: &dyn Disk,
@@ -53,7 +53,7 @@ impl Arrivals {
         self.lines.add(&encode(arrival))
     }
 
-    /// Makes the file have just these lines, durably.
+    /// Writes the file anew with just these lines, durably.
     pub(crate) fn rewrite(&mut self, disk: &dyn Disk, known: &[Arrival]) -> Result<(), DiskError> {
         self.lines.rewrite(disk, known.iter().map(encode))
     }
@@ -69,8 +69,8 @@ fn decode(line: &str) -> Option<Arrival> {
     Some((folder.into(), number.parse().ok()?, u32::from_str_radix(crc, 16).ok()?))
 }
 
-/// Sorts segments into the order in which they came: those without a line first, by `opened_ms`, which is all that is
-/// known of them.
+/// Sorts segments into the order in which they came. Those without a line come first, by `opened_ms`, which is all that
+/// is known of them.
 pub(crate) fn sorted<T>(
     mut segments: Vec<(Arrival, u64, T)>,
     order: &BTreeMap<Arrival, u64>,
@@ -82,7 +82,7 @@ pub(crate) fn sorted<T>(
 }
 
 const ARRIVALS: &str = "arrivals";
-/// Lines beyond twice as many as there are segments at which the file is written anew.
+/// Number of lines beyond twice the number of segments at which the file is written anew.
 pub(crate) const SPARE_LINES: usize = 4_096;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The store's disk as all its readers see it: with the segments that are in the archive only.
+//! The store's disk as its readers see it, including the segments that are in the archive only.
 //!
-//! They are listed and have their length, so that entries fit and nothing is fetched to list, count or query episodes;
-//! whoever reads of one has it fetched ([`Fetched`]).
+//! Those are listed with their length, so that entries fit and nothing is fetched to list, count or query episodes.
+//! Reading one fetches it ([`Fetched`]).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,13 +15,13 @@ use rollhouse_replay::{
 
 use super::fetched::Fetched;
 
-/// A disk and what an archive has of it.
+/// A disk together with the segments of an archive.
 #[derive(Debug)]
 pub(crate) struct AwayDisk {
     disk: Arc<dyn Disk>,
     root: PathBuf,
     fetched: Arc<Fetched>,
-    /// By the folder that their files would be in.
+    /// The archive's segments, by the folder in which their files would be.
     away: RwLock<BTreeMap<PathBuf, BTreeMap<u64, ArchivedSegment>>>,
 }
 
@@ -30,7 +30,7 @@ impl AwayDisk {
         Self { disk, root: root.into(), fetched, away: RwLock::default() }
     }
 
-    /// The archive has this one: from now on it is there, whether its file is or not.
+    /// Adds a segment of the archive: from now on it is there, whether its file is or not.
     pub(crate) fn add(&self, segment: ArchivedSegment) {
         let path = segment_path(&self.root.join(&segment.folder), segment.number);
         let Some(dir) = path.parent() else { return };
@@ -38,7 +38,7 @@ impl AwayDisk {
         away.entry(dir.into()).or_default().insert(segment.number, segment);
     }
 
-    /// It is not to be shown, unless its file is there.
+    /// Removes a segment of the archive: it is no longer shown, unless its file is there.
     pub(crate) fn remove(&self, folder: &str, number: u64) {
         let path = segment_path(&self.root.join(folder), number);
         let mut away = self.away.write().unwrap_or_else(PoisonError::into_inner);
@@ -47,7 +47,7 @@ impl AwayDisk {
         }
     }
 
-    /// What the archive has in the place of that file, if it is not here.
+    /// Returns the archive's segment in the place of that file, if the file is not here.
     pub(crate) fn away(&self, path: &Path) -> Option<ArchivedSegment> {
         let away = self.away.read().unwrap_or_else(PoisonError::into_inner);
         let segment = away.get(path.parent()?)?.get(&segment_number(path.file_name()?.to_str()?)?)?.clone();
@@ -135,7 +135,7 @@ impl Disk for AwayDisk {
     }
 }
 
-/// A segment that is in the archive, fetched when something of it is read.
+/// A segment that is in the archive and is fetched when a part of it is read.
 #[derive(Debug)]
 struct AwayFile {
     segment: ArchivedSegment,
@@ -165,7 +165,7 @@ impl DiskFile for AwayFile {
     }
 }
 
-/// The name under which an archive has it.
+/// Returns the name under which an archive has the segment.
 pub(crate) fn id_of(segment: &ArchivedSegment) -> SegmentId {
     let ArchivedSegment { folder, number, crc, .. } = segment;
     SegmentId { number: *number, folder: folder.clone(), crc: *crc }

@@ -1,7 +1,7 @@
-//! Segments that were fetched from the archive to be read: a bounded folder of them, the one read longest ago goes first.
+//! A bounded folder of segments that were fetched from the archive to be read; the one read longest ago goes first.
 //!
-//! Each is checked in every byte before anybody reads of it. What several ask for at a time is fetched once. The folder
-//! is emptied when the store is opened: nothing in it was ever synced.
+//! Every byte of a segment is checked before anybody reads from it. A segment for which several readers wait is fetched
+//! once. The folder is emptied when the store is opened: nothing in it was ever synced.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,20 +12,20 @@ use rollhouse_archive::{Checked, Flaw, SegmentId, Shelf, TargetError, TargetFaul
 use rollhouse_core::panic_message;
 use rollhouse_replay::{Disk, DiskFile};
 
-/// The folder and what fills it.
+/// The folder and the shelf that fills it.
 #[derive(Debug)]
 pub(crate) struct Fetched {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
-    /// Bytes of the folder; the one that was fetched last stays in any case.
+    /// Bytes of the folder; the segment that was fetched last always stays.
     limit: u64,
     shelf: Arc<Shelf>,
-    state: Mutex<State>,
+    state: Mutex<FetchedState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct FetchedState {
     files: BTreeMap<SegmentId, Kept>,
     bytes: u64,
     turn: u64,
@@ -42,28 +42,28 @@ struct Kept {
 
 type Fetch = Result<Arc<dyn DiskFile>, ArchiveError>;
 
-/// How segments were read that are in the archive only.
+/// Counts of reads of segments that are in the archive only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FetchCounts {
-    /// Reads of one that was here.
+    /// Number of reads of a segment that was in the folder.
     pub hits: u64,
-    /// Segments that were fetched.
+    /// Number of segments that were fetched.
     pub misses: u64,
-    /// Segments that could not be, or came damaged.
+    /// Number of segments that could not be fetched, or came damaged.
     pub failed: u64,
 }
 
-/// Why the archive did not give or take a segment.
+/// The reason why the archive did not give or take a segment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub(crate) struct ArchiveError {
     pub(crate) what: String,
-    /// Whether it may later, without anybody changing anything.
+    /// Whether it may do so later, although nobody changes anything.
     pub(crate) is_away: bool,
 }
 
 impl Fetched {
-    /// In the folder `dir`, which is made and emptied. Blocks for the disk.
+    /// Opens the folder `dir`, which is made and emptied. Blocks for the disk.
     pub(crate) fn open(disk: Arc<dyn Disk>, dir: PathBuf, limit: u64, shelf: Arc<Shelf>) -> io::Result<Self> {
         disk.create_dir(&dir)?;
         for name in disk.list(&dir)? {
@@ -72,7 +72,7 @@ impl Fetched {
         Ok(Self { disk, dir, limit, shelf, state: Mutex::default(), changed: Condvar::new() })
     }
 
-    /// A segment's file, fetched if it is not here. Blocks for the archive.
+    /// Returns a segment's file, which is fetched if it is not here. Blocks for the archive.
     pub(crate) fn get(self: &Arc<Self>, id: &SegmentId) -> io::Result<Arc<dyn DiskFile>> {
         let mut state = self.lock();
         let slot = loop {
@@ -94,7 +94,7 @@ impl Fetched {
         slot.get().cloned().unwrap_or_else(|| Err(ArchiveError::stopped())).map_err(io::Error::from)
     }
 
-    /// Whoever waits for a segment is told that nothing comes any more. What is under way ends by itself.
+    /// Ends all waits for a segment. Fetches that are under way end by themselves.
     pub(crate) fn stop(&self) {
         self.lock().stopped = true;
         self.changed.notify_all();
@@ -104,7 +104,7 @@ impl Fetched {
         self.lock().counts
     }
 
-    fn kept(&self, state: &mut State, id: &SegmentId) -> Option<Arc<dyn DiskFile>> {
+    fn kept(&self, state: &mut FetchedState, id: &SegmentId) -> Option<Arc<dyn DiskFile>> {
         state.turn += 1;
         let kept = state.files.get_mut(id)?;
         kept.used = state.turn;
@@ -117,7 +117,7 @@ impl Fetched {
         None
     }
 
-    fn begin(self: &Arc<Self>, state: &mut State, id: &SegmentId) -> io::Result<Arc<OnceLock<Fetch>>> {
+    fn begin(self: &Arc<Self>, state: &mut FetchedState, id: &SegmentId) -> io::Result<Arc<OnceLock<Fetch>>> {
         let slot = Arc::<OnceLock<Fetch>>::default();
         let (here, id_of, filled) = (Arc::clone(self), id.clone(), Arc::clone(&slot));
         // Task: fetch from the archive.
@@ -182,16 +182,16 @@ impl Fetched {
         self.dir.join(format!("{}.{:010}-{:08x}.seg", id.folder, id.number, id.crc))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FetchedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn wait<'a>(&self, state: MutexGuard<'a, FetchedState>) -> MutexGuard<'a, FetchedState> {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Takes a segment out of an archive, checked in every byte. Blocks for it.
+/// Takes a segment out of an archive and checks every byte. Blocks for the archive.
 pub(crate) fn fetch(shelf: &Shelf, id: &SegmentId) -> Result<Checked, ArchiveError> {
     let archive = shelf.target().shown();
     match shelf.fetch(id) {
@@ -209,7 +209,7 @@ pub(crate) fn fetch(shelf: &Shelf, id: &SegmentId) -> Result<Checked, ArchiveErr
 }
 
 impl ArchiveError {
-    /// What an archive answered.
+    /// Makes the error for an answer of an archive.
     pub(crate) fn of(archive: &str, error: &TargetError) -> Self {
         let mut what = format!("the archive {archive} fails: {error}");
         let mut cause = std::error::Error::source(error);
@@ -228,7 +228,7 @@ impl ArchiveError {
         Self { what: "the coordinator is going away".to_owned(), is_away: true }
     }
 
-    /// The one behind an error of a file of the store.
+    /// Returns the error of the archive behind an error of a file of the store.
     pub(crate) fn behind(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }
@@ -247,10 +247,10 @@ fn stopped() -> io::Error {
 /// The folder's name in the store.
 pub(crate) const FETCHED: &str = "fetched";
 
-/// Where it is in a store.
+/// Returns the path of the folder in a store.
 pub(crate) fn fetched_dir(store: &Path) -> PathBuf {
     store.join(FETCHED)
 }
 
-/// Segments that are fetched at a time; each is in memory as a whole.
+/// Number of segments that are fetched at a time; each is in memory as a whole.
 const MAX_FETCHES: usize = 2;

@@ -1,12 +1,12 @@
-//! Questions about the episodes of the store, answered from what it knows of its segments.
+//! Answers to questions about the episodes of the store, from the indexes of its segments.
 //!
 //! Nothing here takes the lock under which segments are placed. The segments' indexes are kept between questions and
 //! brought up to date by those that came and went since.
 //!
-//! Whoever goes on behind a page is about to read a long listing: the coordinator then looks up thousands of episodes at
-//! once and keeps them, so that the pages that follow cost no look at what the store has. It is a cache of the answer
-//! that the place in the order alone determines: a reader who stops leaves nothing behind, and one whose window was
-//! displaced has it looked up again.
+//! A reader that goes on behind a page is about to read a long listing. The coordinator then looks up thousands of
+//! episodes at once and keeps them as a window, so that the pages that follow cost no look at the store. The window is
+//! only a cache, because the place in the order determines the answer: a reader who stops leaves nothing behind, and a
+//! window that was displaced is looked up again.
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 
@@ -17,15 +17,15 @@ use rollhouse_wire::{StoreCount, StoreDamage, StoreEpisode, StoreEpisodes, Store
 
 use super::{Store, StoreError};
 
-/// How many segments had come, gone, been set aside and been listed again.
+/// The number of segments that had come, gone, been set aside and been listed again.
 type Changes = (u64, u64, u64, u64);
 
-/// What the store has, as it was after so many changes.
+/// The contents of the store, as they were after that many changes.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     changes: Changes,
     library: Option<Arc<Library>>,
-    /// The latest used last.
+    /// The windows of episodes; the one used last is at the end.
     windows: Vec<Arc<Window>>,
 }
 
@@ -33,13 +33,13 @@ pub(super) struct Known {
 #[derive(Debug)]
 struct Window {
     changes: Changes,
-    /// What was asked; `limit` and `after` are those of the window.
+    /// The query; `limit` and `after` are those of the window.
     query: Query,
     episodes: Vec<EpisodeInfo>,
 }
 
 impl Window {
-    /// Which of its episodes is the first behind `after`, if that has the answer to `query`.
+    /// Returns the index of the first episode behind `after`, if this window has the answer to `query`.
     fn goes_on(&self, query: &Query) -> Option<usize> {
         let mut same = query.clone();
         (same.limit, same.after) = (self.query.limit, self.query.after);
@@ -52,14 +52,14 @@ impl Window {
         (at < self.episodes.len() || self.is_last()).then_some(at)
     }
 
-    /// Whether nothing comes behind it.
+    /// Returns whether nothing comes behind it.
     fn is_last(&self) -> bool {
         self.query.limit.is_none_or(|limit| self.episodes.len() < limit)
     }
 }
 
 impl Store {
-    /// The episodes that are asked for, a page of them.
+    /// Returns a page of the episodes that are asked for.
     ///
     /// # Errors
     /// If the question makes no sense, or a file operation fails.
@@ -96,7 +96,7 @@ impl Store {
         Ok(page)
     }
 
-    /// Episodes among which those are that are asked for, and which is the first.
+    /// Returns a window that has the episodes that are asked for, and the index of the first.
     fn window(&self, query: &Query) -> Result<(Arc<Window>, usize), StoreError> {
         let changes = self.changes();
         let look_up = |query: Query| {
@@ -139,7 +139,7 @@ impl Store {
         self.inner.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the store holds, added up.
+    /// Returns the totals of the store.
     ///
     /// # Errors
     /// If a file operation fails.
@@ -172,7 +172,7 @@ impl Store {
         })
     }
 
-    /// Asks what the store has now; again if a segment was dropped meanwhile.
+    /// Asks the library of the store's current segments; asks again if a segment was dropped in the meantime.
     fn asking<T>(&self, ask: impl Fn(&Library) -> Result<T, ReadError>) -> Result<T, StoreError> {
         let mut attempt = 0;
         loop {
@@ -229,11 +229,11 @@ fn failed(error: ReadError) -> StoreError {
     }
 }
 
-/// Episodes that are looked up together for whoever goes on behind a page.
+/// Number of episodes that are looked up together for a reader that goes on behind a page.
 const WINDOW_EPISODES: usize = 16_384;
-/// So many of those are kept: 4 MB each.
+/// Number of windows that are kept: 4 MB each.
 const MAX_WINDOWS: usize = 3;
-/// Attempts at a question whose segments are dropped while it is answered.
+/// Number of attempts at a question whose segments are dropped while it is answered.
 const MOST_ATTEMPTS: u32 = 3;
-/// What an episode takes of a page beside its texts.
+/// Bytes of an episode in a page without its texts.
 const EPISODE_BYTES: usize = 256;

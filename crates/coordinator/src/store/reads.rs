@@ -1,31 +1,31 @@
-//! Who may read the store's disk, and when.
+//! Turns at reading the store's disk.
 //!
-//! A place at the disk is held while a piece is read, never while it is sent: who does not read what he asked for holds
-//! up nobody but himself. The pieces of one owner's requests wait for one another before they wait for others', so that
-//! owners are served by turns however much one of them asks for; and each connection has a bounded number of answers
-//! under way.
+//! A place at the disk is held while a piece is read, never while it is sent: a peer that does not take its answer
+//! delays nobody but itself. The pieces of one owner's requests wait for one another before they wait for others', so
+//! that owners are served by turns however much one of them asks for; and each connection has a bounded number of
+//! answers under way.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Reads of the store that may block at a time.
+/// Places for reads of the store that may block at a time.
 #[derive(Debug)]
 pub(crate) struct Reads {
     disk: Semaphore,
-    /// Of each owner that has a connection.
+    /// The semaphore of each owner that has a connection.
     owners: Mutex<BTreeMap<String, Weak<Semaphore>>>,
 }
 
-/// What one connection may read.
+/// The places of one connection.
 #[derive(Debug)]
 pub(crate) struct Reader {
     answers: Semaphore,
     owner: Arc<Semaphore>,
 }
 
-/// A place at the disk; given back when dropped.
+/// A place at the disk; it is given back when dropped.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     _disk: Option<SemaphorePermit<'a>>,
@@ -37,7 +37,7 @@ impl Reads {
         Self { disk: Semaphore::new(MAX_READS), owners: Mutex::default() }
     }
 
-    /// For a connection of `owner`.
+    /// Makes a reader for a connection of `owner`.
     pub(crate) fn reader(&self, owner: String) -> Reader {
         let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
         owners.retain(|_, shared| shared.strong_count() > 0);
@@ -62,11 +62,11 @@ impl Reader {
     }
 }
 
-/// Reads of the disk at a time.
+/// Number of reads of the disk at a time.
 const MAX_READS: usize = 8;
-/// Of those, reads that one owner has or waits for before others.
+/// Number of those that one owner has, or waits for before others.
 const MAX_READS_OF_OWNER: usize = 2;
-/// Answers under way to one connection; each has a piece in memory.
+/// Number of answers under way to one connection; each has a piece in memory.
 const MAX_ANSWERS: usize = 4;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Receiving a segment: bytes as they come, then its place.
+//! Receives segments: their bytes as they come, and then their place in the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -21,7 +21,7 @@ use super::shelf::Held;
 use super::stock::{look_at, quarantine_dir};
 use super::{INCOMING, Inner, Placing, Store, StoreError, folder_of};
 
-/// What becomes of an announced segment.
+/// The first answer to an announced segment.
 #[derive(Debug)]
 pub enum Receive {
     /// It was received before: its bytes are not needed.
@@ -30,7 +30,7 @@ pub enum Receive {
     Bytes(Receiving),
 }
 
-/// A segment whose bytes are arriving. Dropped before [`Receiving::finish`], nothing of it is kept.
+/// A segment whose bytes are arriving. If it is dropped before [`Receiving::finish`], nothing of it is kept.
 #[derive(Debug)]
 pub struct Receiving {
     store: Store,
@@ -41,25 +41,23 @@ pub struct Receiving {
     file: Option<Box<dyn DiskFile>>,
     bytes: u64,
     crc: u32,
-    /// Episodes of it that are set aside whatever the store has: they were where it comes from.
+    /// Episodes of it that are set aside whatever the store has, because they were set aside at its source.
     aside: SetAside,
     answered: bool,
 }
 
 impl Store {
-    /// A node announces a segment.
+    /// Begins to receive a segment that a node announces.
     ///
-    /// # Errors
-    /// If its name, number or length cannot be, too many are being received, or a file operation fails.
+    /// # Errors If its name, number or length is out of bounds, too many are being received, or a file operation fails.
     pub fn receive(&self, node: &str, ship: &Ship) -> Result<Receive, StoreError> {
         self.announce(node, ship, MAX_SHIP_BYTES)
     }
 
-    /// Takes in a segment that was kept elsewhere, with the episodes of it that are set aside, as if its node shipped it.
-    /// What it answers is durable.
+    /// Takes in a segment from elsewhere, together with the episodes of it that are set aside, as if its node shipped
+    /// it. The answer is durable.
     ///
-    /// # Errors
-    /// If its name, number or length cannot be, or a file operation fails.
+    /// # Errors If its name, number or length is out of bounds, or a file operation fails.
     pub fn take_in(
         &self,
         node: &str,
@@ -150,7 +148,7 @@ impl Receiving {
         file.append_all(bytes).map_err(|e| StoreError::disk("append", &self.path, e))
     }
 
-    /// All bytes have come: judges them and puts the segment on its place. What it answers is durable.
+    /// Judges the segment after all bytes have come, and puts it in its place. The answer is durable.
     ///
     /// # Errors
     /// If the bytes are not those that were announced, or a file operation fails; it may be shipped again then.
@@ -190,8 +188,8 @@ impl Receiving {
         Ok(Shipped::Durable)
     }
 
-    /// Episodes of the segment that are in the store with other contents, or stand earlier in the segment itself; and
-    /// those that were set aside where it comes from.
+    /// Returns the episodes of the segment that are in the store with other contents, or stand earlier in the segment
+    /// itself, and those that were set aside at its source.
     fn contradictions(&self, summary: &SegmentSummary, file: &dyn DiskFile) -> Result<SetAside, StoreError> {
         let mut aside = self.aside.clone();
         let rivals = self.store.shelf().rivals(&self.folder, summary);
@@ -219,8 +217,8 @@ impl Receiving {
         Ok(aside)
     }
 
-    /// What finished in another segment, but for what is set aside there. Nothing of one that cannot be read, after a
-    /// few attempts: it must not keep others' segments out for ever.
+    /// Returns the episodes that finished in another segment, without those set aside there. A segment that cannot be
+    /// read counts as empty after a few attempts: it must not keep others' segments out for ever.
     fn read_rival(&self, folder: &Arc<str>, number: u64) -> Result<Vec<FinishedEpisode>, StoreError> {
         let Inner { disk, dir, .. } = &*self.store.inner;
         let dir = dir.join(&**folder);
@@ -305,8 +303,8 @@ impl Receiving {
         arrivals.note(&*store.inner.disk, &self.arrival(), known, there).map_err(StoreError::Disk)
     }
 
-    /// Gives the file its name and makes that durable, together with the folders it is in, of which `above` are
-    /// those over its own.
+    /// Gives the file its name and makes that durable, together with its folder and the folders in `above`, which lie
+    /// over it.
     fn move_to(&self, path: &Path, above: &[&Path]) -> Result<(), StoreError> {
         let disk = &self.store.inner.disk;
         let own = path.parent().unwrap_or(path);
@@ -338,7 +336,7 @@ impl Drop for Receiving {
     }
 }
 
-/// Whether the segment may have an episode twice: lanes of a run under two placements.
+/// Returns whether the segment may have an episode twice: lanes of a run under two placements.
 fn repeats(summary: &SegmentSummary) -> bool {
     let mut blocks: Vec<BlockRange> = summary.blocks().filter(|block| block.numbers.is_some()).collect();
     blocks.sort_by_key(|block| (block.run, block.first_lane));
@@ -351,7 +349,8 @@ fn repeats(summary: &SegmentSummary) -> bool {
     })
 }
 
-/// What finished in a segment of the folder `dir` and is not set aside; nothing if there is no such segment.
+/// Returns the episodes that finished in a segment of the folder `dir` and are not set aside; none if there is no such
+/// segment.
 pub(super) fn finished_in(disk: &dyn Disk, dir: &Path, number: u64) -> io::Result<Vec<FinishedEpisode>> {
     let file = match disk.open(&segment_path(dir, number)) {
         Ok(file) => file,
@@ -367,11 +366,12 @@ pub(super) fn finished_in(disk: &dyn Disk, dir: &Path, number: u64) -> io::Resul
     Ok(finished)
 }
 
-/// Segments that are received at a time.
+/// Number of segments that are received at a time.
 const MAX_RECEIVING: usize = 64;
-/// Of those, segments of one node: twice as many as one sends.
+/// Number of those from one node: twice as many as a node sends.
 const MAX_RECEIVING_OF_NODE: usize = 4;
-/// Folders of one node: it has another spool after its data folder was lost, and no node takes all that readers take.
+/// Number of folders of one node: it has another spool after its data folder was lost, and no node takes all that
+/// readers accept.
 const MAX_NODE_FOLDERS: usize = 4_096;
-/// File names have ten digits.
+/// Largest number of a segment: file names have ten digits.
 const MAX_SEGMENT_NUMBER: u64 = 9_999_999_999;

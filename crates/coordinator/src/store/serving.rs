@@ -1,7 +1,7 @@
-//! What readers get of the store: its folders, and parts of its files.
+//! Listings of the store's folders and reads of its files, for readers.
 //!
-//! Paths are looked up in the stock, never in the file system: whatever else lies in the folder, and wherever a link
-//! in it leads, only segments that were taken in and what the catalogue has beside them can be read.
+//! Paths are looked up in the stock, never in the file system: whatever else lies in the folder, and wherever a link in
+//! it leads, only segments that were taken in and the catalogue's files beside them can be read.
 
 use std::io;
 use std::ops::Bound;
@@ -22,7 +22,7 @@ use super::stock::{quarantine_name, quarantined_name};
 use super::{Store, StoreError};
 
 impl Store {
-    /// What is in a folder, after the name `after`, at most [`MAX_STORE_ENTRIES`]. Does not block for the disk.
+    /// Lists a folder after the name `after`, at most [`MAX_STORE_ENTRIES`] entries. Does not block for the disk.
     ///
     /// # Errors
     /// If there is no such folder.
@@ -70,7 +70,8 @@ impl Store {
         Ok(listing)
     }
 
-    /// Bytes of a file from `offset` on, at most `bytes` and fewer only at its end, and the file's length.
+    /// Reads a file from `offset` on, at most `bytes` bytes and fewer only at its end. Returns them and the file's
+    /// length.
     ///
     /// # Errors
     /// If there is no such file, more than [`MAX_STORE_READ_BYTES`] are asked for, or it cannot be read.
@@ -83,8 +84,8 @@ impl Store {
         Ok((data, file.file_bytes))
     }
 
-    /// Opens a file for as many bytes from `offset` on as [`Store::read`] gives. They can be read also when it is
-    /// dropped meanwhile.
+    /// Opens a file for as many bytes from `offset` on as [`Store::read`] gives. They can be read even if the file is
+    /// dropped in the meantime.
     pub(crate) fn open_file(&self, path: &str, offset: u64, bytes: u32) -> Result<StoreFile, StoreError> {
         if bytes as usize > MAX_STORE_READ_BYTES {
             return Err(StoreError::TooMuch { bytes });
@@ -105,13 +106,13 @@ impl Store {
         Ok(StoreFile { file, path, offset, bytes, file_bytes })
     }
 
-    /// Whether the file at a path has to be fetched before it is read.
+    /// Returns whether the file at a path has to be fetched before it is read.
     pub(crate) fn is_to_fetch(&self, path: &str) -> bool {
         let away = |archive: &Arc<Archive>| archive.away.away(&self.file(path)?);
         self.inner.archive.as_ref().and_then(away).is_some()
     }
 
-    /// Fetches a file of the store if it is in the archive only. Blocks for that.
+    /// Fetches a file of the store if it is in the archive only. Blocks for the archive.
     fn fetch(&self, path: &Path) -> Result<(), StoreError> {
         let Some(archive) = &self.inner.archive else { return Ok(()) };
         let Some(segment) = archive.away.away(path) else { return Ok(()) };
@@ -124,7 +125,7 @@ impl Store {
         self.file(path).map_or(Ok(()), |path| self.fetch(&path))
     }
 
-    /// Reads a segment again, every byte of it, and makes its summary anew; a damaged one is left without, so that
+    /// Reads every byte of a segment again and makes its summary anew. A damaged segment is left without one, so that
     /// readers look at the segment itself. Never changes a segment.
     ///
     /// # Errors
@@ -161,7 +162,7 @@ impl Store {
         Ok(StoreRepaired { bytes: summary.bytes(), damaged: !summary.is_whole() })
     }
 
-    /// The file at a path, if it is a segment in stock, set aside or not, or what stands beside one.
+    /// Returns the file at a path, if it is a segment in stock, set aside or not, or a file beside one.
     fn file(&self, path: &str) -> Option<PathBuf> {
         let parts: Vec<&str> = path.split('/').collect();
         let shelf = self.shelf();
@@ -189,14 +190,14 @@ impl Store {
         }
     }
 
-    /// Number and bytes of the segment that is set aside under that name.
+    /// Returns number and bytes of the segment that is set aside under that name.
     fn quarantined(&self, shelf: &Shelf, name: &str) -> Option<(u64, u64)> {
         let arrival = quarantined_name(name)?;
         Some((arrival.1, shelf.quarantined_bytes(&arrival)?))
     }
 }
 
-/// What the names in a folder of the store end with.
+/// Returns the extension of the names in a folder of the store.
 fn extension(inside: &str) -> &'static str {
     match inside {
         ASIDE => ".set",
@@ -205,7 +206,7 @@ fn extension(inside: &str) -> &'static str {
     }
 }
 
-/// A part of a listing: the first names, and whether there are more.
+/// Returns a part of a listing: the first names, and whether there are more.
 fn part_of(mut names: Vec<&str>, entry: impl Fn(&str) -> StoreEntry) -> StoreListing {
     names.sort_unstable();
     let entries = names.iter().take(MAX_STORE_ENTRIES).map(|name| entry(name)).collect();
@@ -223,17 +224,17 @@ pub(crate) struct StoreFile {
 }
 
 impl StoreFile {
-    /// Bytes of the part.
+    /// Returns the length of the part in bytes.
     pub(crate) const fn bytes(&self) -> u32 {
         self.bytes
     }
 
-    /// Bytes of the whole file.
+    /// Returns the length of the whole file in bytes.
     pub(crate) const fn file_bytes(&self) -> u64 {
         self.file_bytes
     }
 
-    /// Bytes of the part from `at` on: `most`, or as many as are left. Blocks for the disk.
+    /// Reads the part from `at` on: `most` bytes, or as many as are left. Blocks for the disk.
     pub(crate) fn piece(&self, at: u32, most: u32) -> Result<Vec<u8>, StoreError> {
         let mut piece = vec![0; self.bytes.saturating_sub(at).min(most) as usize];
         let (mut filled, from) = (0, self.offset + u64::from(at));

@@ -1,4 +1,4 @@
-//! What the store knows of its segments without reading them.
+//! The store's knowledge of its segments, which needs no reading of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,32 +11,32 @@ use super::StoreCounts;
 use super::archiving::{Archiving, Standing};
 use super::arrivals::Arrival;
 
-/// The stock.
+/// The segments in stock and those that are set aside.
 #[derive(Debug, Default)]
 pub(crate) struct Shelf {
     folders: BTreeMap<Arc<str>, BTreeMap<u64, Held>>,
     /// All segments in the order in which they came.
     order: BTreeMap<u64, (Arc<str>, u64)>,
-    /// How many ever came.
+    /// Number of segments that ever came.
     came: u64,
-    /// Which segments have lanes of a run, by who recorded them.
+    /// Segments that have lanes of a run, by the recording to which they belong.
     runs: BTreeMap<u128, BTreeMap<Writer, BTreeSet<u64>>>,
     quarantined: BTreeMap<Arrival, Quarantined>,
     quarantine_order: BTreeMap<u64, Arrival>,
-    /// Episodes that are set aside, by run.
+    /// Number of episodes that are set aside, by run.
     set_aside: BTreeMap<u128, u64>,
-    /// In how many damaged segments that are set aside something of a run stands, by the low bits of its id.
+    /// Number of damaged segments that are set aside and have something of a run, by the low bits of its id.
     damaged: BTreeMap<u32, u64>,
-    /// Which of the segments an archive has, if there is one.
+    /// The plan of the archive, if there is one.
     pub(crate) archiving: Option<Archiving>,
-    /// Of the segments that are on this disk.
+    /// Bytes of the segments that are on this disk.
     bytes: u64,
     quarantined_bytes: u64,
     pub(crate) counts: StoreCounts,
-    /// Segments being received, by node, and how many ever were.
+    /// Number of segments being received, by node; `drawn` counts all that ever were.
     pub(crate) receiving: BTreeMap<Arc<str>, usize>,
     pub(crate) drawn: u64,
-    /// How often segments could not be read that may have episodes of one that came.
+    /// Number of failed reads of segments that may have episodes of one that came.
     unreadable: BTreeMap<(Arc<str>, u64), u32>,
 }
 
@@ -49,9 +49,9 @@ pub(crate) struct Held {
     session: u32,
     /// Numbers of episodes that finished in it, by run, placement and lanes.
     ranges: Vec<LaneRange>,
-    /// Episodes of it that are set aside, by run.
+    /// Number of its episodes that are set aside, by run.
     aside: BTreeMap<u128, u64>,
-    /// Its place among all that came.
+    /// Its place in the order in which segments came.
     pub(crate) order: u64,
 }
 
@@ -59,9 +59,9 @@ pub(crate) struct Held {
 #[derive(Debug)]
 pub(crate) struct Quarantined {
     pub(crate) bytes: u64,
-    /// Episodes of it that are nowhere else, by run.
+    /// Number of its episodes that are nowhere else, by run.
     pub(crate) runs: BTreeMap<u128, u64>,
-    /// If it is damaged, the low bits of the ids of all runs of which something stands in it, readable or not.
+    /// For a damaged segment, the low bits of the ids of all runs of which it has something, readable or not.
     pub(crate) damaged: BTreeSet<u32>,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Taken {
     pub(crate) folder: Arc<str>,
     pub(crate) number: u64,
     pub(crate) bytes: u64,
-    /// Nothing is left in its folder.
+    /// Whether nothing is left in its folder.
     pub(crate) emptied: bool,
 }
 
@@ -123,7 +123,7 @@ impl Held {
     }
 }
 
-/// How many there are of each run.
+/// Counts how often each run occurs.
 pub(crate) fn by_run(runs: impl Iterator<Item = u128>) -> BTreeMap<u128, u64> {
     runs.fold(BTreeMap::new(), |mut sum, run| {
         *sum.entry(run).or_default() += 1;
@@ -132,7 +132,7 @@ pub(crate) fn by_run(runs: impl Iterator<Item = u128>) -> BTreeMap<u128, u64> {
 }
 
 impl Shelf {
-    /// A folder's name, which is noted if it is new.
+    /// Returns the shared name of a folder, which is noted if it is new.
     pub(crate) fn folder(&mut self, name: &str) -> Arc<str> {
         if let Some((known, _)) = self.folders.get_key_value(name) {
             return known.clone();
@@ -150,7 +150,7 @@ impl Shelf {
         self.folders.keys().map(|name| &**name)
     }
 
-    /// How many folders there are of a node's spools; `prefix` is what their names begin with.
+    /// Returns how many folders of a node's spools there are; `prefix` is the beginning of their names.
     pub(crate) fn folders_of(&self, prefix: &str) -> usize {
         let from =
             self.folders.range::<str, _>((std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded));
@@ -158,7 +158,7 @@ impl Shelf {
         of_it.filter(|name| !name[prefix.len()..].contains('-')).count()
     }
 
-    /// The segments of a folder by number; `None` if there is no such folder.
+    /// Returns the segments of a folder by number; `None` if there is no such folder.
     pub(crate) fn segments(&self, folder: &str) -> Option<&BTreeMap<u64, Held>> {
         self.folders.get(folder)
     }
@@ -167,7 +167,7 @@ impl Shelf {
         self.folders.get(folder)?.get(&number)
     }
 
-    /// Adds a segment that comes after all that are there; gives its place among them.
+    /// Adds a segment that comes after all that are there, and returns its place among them.
     pub(crate) fn add(&mut self, folder: &Arc<str>, held: Held) -> u64 {
         self.came += 1;
         let held = Held { order: self.came, ..held };
@@ -184,27 +184,27 @@ impl Shelf {
         order
     }
 
-    /// All segments, the oldest first, each with its place in the order and its folder.
+    /// Returns all segments, the oldest first, each with its place in the order and its folder.
     pub(crate) fn all(&self) -> impl Iterator<Item = (u64, &Arc<str>, &Held)> {
         self.order
             .iter()
             .filter_map(|(order, (folder, number))| Some((*order, folder, self.get(folder, *number)?)))
     }
 
-    /// The segment at a place in the order.
+    /// Returns the segment at a place in the order.
     pub(crate) fn at(&self, order: u64) -> Option<(&Arc<str>, &Held)> {
         let (folder, number) = self.order.get(&order)?;
         Some((folder, self.get(folder, *number)?))
     }
 
-    /// Says which of the segments an archive has, of all that are there: each has its place in the order, and whether
-    /// it is on this disk.
+    /// Sets which segments an archive has. The plan has all segments that are there: each with its place in the order,
+    /// and whether it is on this disk.
     pub(crate) fn archive(&mut self, archiving: Archiving) {
         self.bytes -= archiving.amount(Standing::Away).bytes;
         self.archiving = Some(archiving);
     }
 
-    /// A segment that was added is in the archive only.
+    /// Marks a segment that was added as being in the archive only.
     pub(crate) fn is_away(&mut self, order: u64) {
         let bytes = self.at(order).map_or(0, |(_, held)| held.bytes);
         self.bytes -= bytes;
@@ -213,8 +213,8 @@ impl Shelf {
         }
     }
 
-    /// Has the segment leave this disk that came first of those the archive has, if all here together exceed `budget`. It
-    /// stays listed.
+    /// Lets the oldest segment that the archive has leave this disk, if all here together exceed `budget`. It stays
+    /// listed.
     pub(crate) fn let_oldest_leave(&mut self, budget: u64) -> Option<Leaving> {
         let order = self.archiving.as_ref().filter(|_| self.bytes > budget)?.leaves()?;
         let (folder, held) = self.at(order)?;
@@ -224,24 +224,24 @@ impl Shelf {
         Some(leaving)
     }
 
-    /// All segments, the oldest first, and those that are set aside, likewise.
+    /// Returns all segments, the oldest first, and then those that are set aside, likewise.
     pub(crate) fn arrivals(&self) -> Vec<Arrival> {
         let held = self.all().map(|(_, folder, held)| (folder.clone(), held.number, held.crc));
         self.quarantine_order.values().cloned().chain(held).collect()
     }
 
-    /// Folder and number of each segment.
+    /// Returns folder and number of each segment.
     pub(crate) fn places(&self) -> impl Iterator<Item = (String, u64)> {
         self.order.values().map(|(folder, number)| (folder.to_string(), *number))
     }
 
-    /// How many segments are there or set aside.
+    /// Returns how many segments are there or set aside.
     pub(crate) fn len(&self) -> usize {
         self.order.len() + self.quarantined.len()
     }
 
-    /// Segments of other recordings that may have episodes of a new segment: of lanes of its runs that it has too,
-    /// with numbers as it has. Normally there are none.
+    /// Returns segments of other recordings that may have episodes of a new segment: of the same lanes of its runs,
+    /// with numbers that it has. Normally there are none.
     pub(crate) fn rivals(&self, folder: &str, summary: &SegmentSummary) -> Vec<(Arc<str>, u64)> {
         let mut rivals = BTreeSet::new();
         for ours in ranges_of(summary) {
@@ -260,8 +260,8 @@ impl Shelf {
         rivals.into_iter().collect()
     }
 
-    /// A segment that may have episodes of one that came could not be read. Whether to do without it from now on:
-    /// what came is refused a few times before, for it may be readable again.
+    /// Counts a failed read of a segment that may have episodes of one that came, and returns whether to do without it
+    /// from now on. The new segment is refused a few times before that, because the other may be readable again.
     pub(crate) fn give_up_reading(&mut self, folder: &Arc<str>, number: u64) -> bool {
         let attempts = self.unreadable.entry((folder.clone(), number)).or_default();
         *attempts = attempts.saturating_add(1);
@@ -270,8 +270,8 @@ impl Shelf {
         over
     }
 
-    /// Takes the segment out that came first if all here together exceed `budget` and it is not the only one; its
-    /// folder, too, if that was its last. With an archive, of those alone that it does not take.
+    /// Takes the oldest segment out if all here together exceed `budget` and it is not the only one, and its folder,
+    /// too, if that was its last. With an archive, only segments that it does not take.
     pub(crate) fn take_oldest(&mut self, budget: u64) -> Option<Taken> {
         if self.bytes <= budget || self.order.len() < 2 {
             return None;
@@ -314,17 +314,17 @@ impl Shelf {
         self.quarantined.contains_key(&(folder.into(), number, crc))
     }
 
-    /// The segments that are set aside as a whole.
+    /// Returns the segments that are set aside as a whole.
     pub(crate) fn quarantined(&self) -> impl ExactSizeIterator<Item = (&Arrival, &Quarantined)> {
         self.quarantined.iter()
     }
 
-    /// Bytes of one of them.
+    /// Returns the bytes of one of them.
     pub(crate) fn quarantined_bytes(&self, arrival: &Arrival) -> Option<u64> {
         Some(self.quarantined.get(arrival)?.bytes)
     }
 
-    /// Adds one that comes after all that are there.
+    /// Adds a segment that is set aside, after all that are there.
     pub(crate) fn quarantine(&mut self, arrival: Arrival, quarantined: Quarantined) {
         self.came += 1;
         self.quarantined_bytes += quarantined.bytes;
@@ -334,7 +334,7 @@ impl Shelf {
         self.quarantined.insert(arrival, quarantined);
     }
 
-    /// Takes the segment out that was set aside first if all together exceed `limit`, or are too many.
+    /// Takes out the segment that was set aside first if all together exceed `limit`, or are too many.
     pub(crate) fn take_oldest_quarantined(&mut self, limit: u64) -> Option<Arrival> {
         if self.quarantined_bytes <= limit && self.quarantined.len() <= MAX_QUARANTINED {
             return None;
@@ -347,12 +347,12 @@ impl Shelf {
         Some(arrival)
     }
 
-    /// Episodes of a run that are set aside.
+    /// Returns the number of episodes of a run that are set aside.
     pub(crate) fn set_aside(&self, run: u128) -> u64 {
         self.set_aside.get(&run).copied().unwrap_or(0)
     }
 
-    /// Whether something of a run stands in a damaged segment that is set aside.
+    /// Returns whether a damaged segment that is set aside has something of a run.
     pub(crate) fn is_damaged(&self, run: u128) -> bool {
         self.damaged.contains_key(&(run as u32))
     }
@@ -378,8 +378,8 @@ impl LaneRange {
     }
 }
 
-/// The numbers of episodes that finished in a segment, by run, placement and lanes. Where one recording has more blocks
-/// than [`MAX_RANGES`], neighbours are taken together.
+/// Returns the numbers of episodes that finished in a segment, by run, placement and lanes. If one recording has more
+/// blocks than [`MAX_RANGES`], neighbours are merged.
 fn ranges_of(summary: &SegmentSummary) -> Vec<LaneRange> {
     let range = |block: BlockRange| {
         let (least, most) = block.numbers?;
@@ -435,9 +435,9 @@ fn take_all<K: Ord + Copy>(sum: &mut BTreeMap<K, u64>, less: &BTreeMap<K, u64>) 
     }
 }
 
-/// Ranges of numbers that are kept of a segment.
+/// Number of ranges of numbers that are kept of a segment.
 const MAX_RANGES: usize = 64;
-/// Segments that are set aside as a whole: their number is bounded as their bytes are, for one may have no byte.
+/// Number of segments that are set aside as a whole. It is bounded as their bytes are, because one may have no byte.
 const MAX_QUARANTINED: usize = 4_096;
-/// How often what came is refused because something it may contradict cannot be read.
+/// Number of times that a new segment is refused because another one that it may contradict cannot be read.
 const UNREADABLE_ATTEMPTS: u32 = 3;

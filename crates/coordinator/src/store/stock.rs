@@ -1,4 +1,4 @@
-//! Taking stock: what lies in the store's folder when it is opened.
+//! Taking stock: finds the segments in the store's folder when it is opened.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,8 +16,8 @@ use super::receiving::finished_in;
 use super::shelf::{Held, Quarantined, Shelf, by_run};
 use super::{INCOMING, is_name, opening};
 
-/// Reads what is in the store, and writes anew in which order it came. Of what is `away`, which is part of the disk, it
-/// takes what the catalogue knows, and has the rest not shown any more.
+/// Reads what is in the store and writes anew the order in which it came. Segments that are `away`, which is part of
+/// the disk, are taken as the catalogue knows them; the rest of those is no longer shown.
 pub(super) fn take(
     disk: &dyn Disk,
     dir: &Path,
@@ -47,7 +47,7 @@ pub(super) fn take(
     Ok(shelf)
 }
 
-/// Finds a folder's segments. Those without a byte that makes sense are none of ours.
+/// Finds a folder's segments. Files without a valid byte are not ours.
 fn take_folder(
     (disk, away): (&dyn Disk, Option<&AwayDisk>),
     dir: &Path,
@@ -136,8 +136,8 @@ fn take_quarantine(disk: &dyn Disk, store: &Path) -> Result<Vec<(Arrival, u64, Q
     Ok(found)
 }
 
-/// Earlier versions had `quarantine/<folder>/<number>-<crc>.seg`, which nothing read: gives such a segment a folder of
-/// its own.
+/// Gives a segment in `quarantine/<folder>/<number>-<crc>.seg`, where earlier versions put it and nothing read it, a
+/// folder of its own.
 fn move_unread(disk: &dyn Disk, store: &Path, dir: &Path) -> Result<(), OpenError> {
     for name in disk.list(dir).map_err(|e| opening("list", dir, e))? {
         let inside = dir.join(&name);
@@ -167,7 +167,7 @@ fn move_unread(disk: &dyn Disk, store: &Path, dir: &Path) -> Result<(), OpenErro
     Ok(())
 }
 
-/// Reads a segment that is set aside as a whole: what of it is nowhere else.
+/// Reads a segment that is set aside as a whole, to find what it has that is nowhere else.
 pub(super) fn look_at(
     disk: &dyn Disk,
     store: &Path,
@@ -180,7 +180,8 @@ pub(super) fn look_at(
     Ok(Quarantined { bytes: summary.bytes(), runs, damaged })
 }
 
-/// Episodes that finished in a segment that is set aside and are not in the segment that has its number, by run.
+/// Returns the episodes that finished in a segment that is set aside and are not in the segment with its number, by
+/// run.
 fn missing_runs(
     disk: &dyn Disk,
     store: &Path,
@@ -197,8 +198,9 @@ fn missing_runs(
     Ok(by_run(names.iter().map(|key| key.run)))
 }
 
-/// Removes a spool's folder of which all segments were dropped: nodes come and go, and readers take so many folders
-/// only. What cannot be removed, or still has something in it, stays; it is looked at again when the store is opened.
+/// Removes a spool's folder after all of its segments were dropped: nodes come and go, and readers accept a limited
+/// number of folders. A folder that cannot be removed, or still has something in it, stays until the store is opened
+/// again.
 pub(super) fn remove_emptied(disk: &dyn Disk, dir: &Path) {
     let inside = [segment_path(dir, 0), summary_path(dir, 0), aside_path(dir, 0), rows_path(dir, 0)];
     for folder in inside.iter().filter_map(|path| path.parent()).chain([dir]) {
@@ -206,7 +208,7 @@ pub(super) fn remove_emptied(disk: &dyn Disk, dir: &Path) {
     }
 }
 
-/// Where a segment lies that is set aside as a whole: a folder that readers read like any other.
+/// Returns the folder of a segment that is set aside as a whole: readers read it like any other.
 pub(super) fn quarantine_dir(store: &Path, (folder, number, crc): &Arrival) -> PathBuf {
     store.join(QUARANTINE).join(quarantine_name(folder, *number, *crc))
 }

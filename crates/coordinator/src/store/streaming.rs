@@ -1,4 +1,4 @@
-//! The store behind requests: what blocks for the disk is done on threads for that.
+//! The store behind requests: blocking work is done on threads of its own.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::{Receive, Receiving, StoreError};
 use crate::serve::Service;
 
 impl Service {
-    /// Receives a segment and answers what became of it.
+    /// Receives a segment and answers with the result.
     pub(crate) async fn ship(
         self: &Arc<Self>,
         node: &str,
@@ -43,14 +43,14 @@ impl Service {
         }
     }
 
-    /// Has the catalogue gather what has come. Nobody waits for it.
+    /// Gathers the catalogue in the background. Nobody waits for it.
     pub(crate) fn gather(&self) {
         let store = self.store.clone();
         // Task: file operation.
         drop(tokio::task::spawn_blocking(move || store.gather()));
     }
 
-    /// Answers what is in a folder of the store.
+    /// Answers with the contents of a folder of the store.
     pub(crate) async fn store_list(&self, list: StoreList, responder: Responder) -> Result<(), StreamLost> {
         match self.store.list(&list.path, &list.after) {
             Ok(listing) => responder.respond(Ok(listing)).await,
@@ -113,7 +113,7 @@ impl Service {
 }
 
 impl Service {
-    /// Answers which episodes the store has, a page of them.
+    /// Answers with a page of the episodes of the store.
     pub(crate) async fn store_query(
         &self,
         query: StoreQuery,
@@ -131,7 +131,7 @@ impl Service {
         }
     }
 
-    /// Answers what the store holds, added up.
+    /// Answers with the totals of the store.
     pub(crate) async fn store_stats(&self, responder: Responder) -> Result<(), StreamLost> {
         let store = self.store.clone();
         let answer = {
@@ -162,7 +162,7 @@ impl Service {
     }
 }
 
-/// Why a segment was not received to its end.
+/// The reason why a segment was not received completely.
 enum Broken {
     Stream(StreamLost),
     Store(Refusal),
@@ -197,7 +197,7 @@ async fn receive(mut receiving: Receiving, responder: &mut Responder) -> Result<
     }
 }
 
-/// Runs it where it may block.
+/// Runs a function on a thread on which it may block.
 async fn blocking<T: Send + 'static>(
     run: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, Refusal> {
@@ -208,13 +208,13 @@ async fn blocking<T: Send + 'static>(
     }
 }
 
-/// Segments that come before the catalogue gathers them.
+/// Number of segments that come before the catalogue gathers them.
 const GATHER_EVERY: u64 = 64;
 /// Bytes of the store that are read and sent at a time.
 const PIECE_BYTES: u32 = 256 << 10;
-/// How long a reader may take for one of them.
+/// Time that a reader may take for one such piece.
 const WRITE_STALL: Duration = Duration::from_secs(30);
-/// Bytes handed to the disk at a time.
+/// Bytes that are handed to the disk at a time.
 const CHUNK_BYTES: usize = 256 << 10;
-/// How long a node may send nothing in the middle of a segment.
+/// Time for which a node may send nothing in the middle of a segment.
 const STALL: Duration = Duration::from_secs(30);

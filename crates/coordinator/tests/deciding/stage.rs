@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rollhouse_coordinator::{
-    Action, Asker, CallFailure, Cluster, Event, LinkId, PortAsked, Reply, Roster, SecretSource, Ticket,
+    Action, Asker, CallFailure, Cluster, Event, LinkId, PortQuestion, Reply, Roster, SecretSource, Ticket,
 };
 use rollhouse_core::{EnvSpec, RunId};
 use rollhouse_env::Registry;
@@ -60,7 +60,7 @@ pub(crate) struct Stage {
     /// What was kept of the nodes.
     pub(crate) roster: Option<Roster>,
     /// Whose hosts were asked whether they had ended.
-    pub(crate) ports_asked: Vec<PortAsked>,
+    pub(crate) ports_asked: Vec<PortQuestion>,
     /// What nodes were asked to open, and to close.
     pub(crate) opened: Vec<(&'static str, Incarnation)>,
     pub(crate) closed: Vec<(&'static str, Incarnation)>,

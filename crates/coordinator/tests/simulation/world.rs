@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rollhouse_coordinator::limits::{CLOSE_PATIENCE, MAX_ATTEMPTS, TICK};
 use rollhouse_coordinator::{
-    Action, Asker, CallFailure, Cluster, Event, LinkId, PortAsked, Reply, Roster, Ticket,
+    Action, Asker, CallFailure, Cluster, Event, LinkId, PortQuestion, Reply, Roster, Ticket,
 };
 use rollhouse_core::{EnvSpec, RunId};
 use rollhouse_env::Registry;
@@ -65,7 +65,7 @@ enum Happens {
     AtNode { call: u64, link: LinkId, request: Call },
     CallAnswered { call: u64, result: CallResult },
     LinkLost { link: LinkId },
-    PortClosed { term: u64, asked: PortAsked },
+    PortClosed { term: u64, asked: PortQuestion },
     NodeTurn { node: usize, boot: u64 },
     TrainerTurn { trainer: usize, question: u64, deadline: bool },
     Tick { term: u64 },

@@ -1,4 +1,4 @@
-//! Steps that stand together in a page.
+//! Groups of steps that stand together in a page.
 
 use std::io::{self, Write};
 
@@ -16,23 +16,23 @@ use crate::film::Change;
 #[derive(Debug)]
 pub(super) struct Columns {
     pub(super) shown: Vec<Column>,
-    /// What each of them is.
+    /// The source of each column's values.
     from: Vec<From>,
 }
 
-/// A value as the page's script needs it; the field names are those it knows.
+/// A column of values as the page's script needs it; the script knows its field names.
 #[derive(Debug, Serialize)]
 pub(super) struct Column {
-    /// The heading it stands under.
+    /// The heading under which it stands.
     of: &'static str,
     name: String,
-    /// 4 of a single, else 8 of a double.
+    /// Bytes of each value: 4 for a single, 8 for a double.
     bytes: u8,
-    /// What its values are called, the first of them `start`.
+    /// Names of its values, the first of them `start`.
     #[serde(skip_serializing_if = "Option::is_none")]
     names: Option<Vec<String>>,
     start: i64,
-    /// The first step that has it.
+    /// The first step that has a value.
     from: u64,
 }
 
@@ -44,11 +44,11 @@ enum From {
     Obs(usize, usize),
 }
 
-/// Elements of observations that a page shows, and of actions.
+/// Number of elements of observations, and of actions, that a page shows.
 const MAX_ELEMENTS: usize = 256;
 
 impl Columns {
-    /// Those of an env's episodes: of observations the columns that are no images.
+    /// Returns the columns for episodes of an env; images among the observations are left out.
     pub(super) fn of(spec: &EnvSpec) -> Self {
         let mut columns = Self { shown: Vec::new(), from: Vec::new() };
         let bytes = |column: &ColumnSpec| if column.dtype == DType::F32 { 4 } else { 8 };
@@ -100,7 +100,7 @@ impl Columns {
 #[derive(Debug)]
 pub(super) struct Group {
     steps: u64,
-    /// The bytes of each column.
+    /// The bytes of each column's values.
     values: Vec<Vec<u8>>,
     pictures: ZlibEncoder<Vec<u8>>,
     /// Bytes of pictures before they are packed.
@@ -113,12 +113,12 @@ impl Group {
         Self { steps: 0, values, pictures: ZlibEncoder::new(Vec::new(), LEVEL), picture_bytes: 0 }
     }
 
-    /// Steps in it.
+    /// Returns the number of its steps.
     pub(super) const fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// Whether the next step belongs into another one.
+    /// Returns whether the next step belongs to another group.
     pub(super) const fn is_full(&self) -> bool {
         self.steps >= GROUP_STEPS || self.picture_bytes >= GROUP_BYTES
     }
@@ -149,7 +149,7 @@ impl Group {
         self.pictures.write_all(&pixels)
     }
 
-    /// Writes it as the group of that number, and begins an empty one.
+    /// Writes the group under that number, and begins an empty one.
     pub(super) fn write(&mut self, number: usize, has_pictures: bool, out: &mut dyn Write) -> io::Result<()> {
         let mut values = ZlibEncoder::new(Vec::new(), LEVEL);
         for column in &mut self.values {
@@ -169,10 +169,10 @@ fn write_packed(kind: char, number: usize, packed: &[u8], out: &mut dyn Write) -
     writeln!(out, "<script type=\"text/plain\" id=\"{kind}{number}\">{}</script>", STANDARD.encode(packed))
 }
 
-/// Steps of a group: a step back costs unpacking one.
+/// Number of steps of a group: a step back costs unpacking one group.
 const GROUP_STEPS: u64 = 64;
 
-/// Bytes of pictures after which a group ends: large ones, of which much changes.
+/// Bytes of pictures after which a group ends: large pictures of which much changes.
 const GROUP_BYTES: usize = 8 << 20;
 
 const LEVEL: Compression = Compression::new(9);

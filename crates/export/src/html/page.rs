@@ -1,4 +1,4 @@
-//! The page around the steps.
+//! The parts of the page around the steps.
 
 use std::io::{self, Write};
 
@@ -11,29 +11,29 @@ use crate::error::ExportError;
 use crate::film::Film;
 use crate::settings::Settings;
 
-/// What a page is made of beside the steps.
+/// The parts of a page beside the steps.
 pub(super) struct Page<'a> {
     pub(super) episode: &'a Episode,
     pub(super) settings: &'a Settings,
     pub(super) fps: f64,
-    /// Steps that are in it.
+    /// Number of steps in the page.
     pub(super) steps: u64,
-    /// The first step of each group.
+    /// Number of the first step of each group.
     pub(super) groups: &'a [u64],
     pub(super) columns: &'a Columns,
     pub(super) film: Option<&'a Film>,
     pub(super) seeker: &'a Seeker<'a>,
-    /// Why there are no pictures.
+    /// The reason why there are no pictures, if there are none.
     pub(super) missing: Option<&'a ExportError>,
 }
 
-/// Writes what stands before the steps.
+/// Writes the part of the page before the steps.
 pub(super) fn write_begin(info: &EpisodeInfo, out: &mut dyn Write) -> io::Result<()> {
     let title = escaped(&format!("{} {}", info.env(), info.name));
     out.write_all(HEAD.replace("{{title}}", &title).as_bytes())
 }
 
-/// Writes what stands behind them.
+/// Writes the part of the page after the steps.
 pub(super) fn write_end(page: &Page<'_>, out: &mut dyn Write) -> Result<(), ExportError> {
     let json = serde_json::to_string(&page.told()).map_err(io::Error::from)?;
     writeln!(out, "<script type=\"application/json\" id=\"episode\">{}</script>", harmless(&json))?;
@@ -43,29 +43,29 @@ pub(super) fn write_end(page: &Page<'_>, out: &mut dyn Write) -> Result<(), Expo
 const HEAD: &str = include_str!("head.html");
 const PLAYER: &str = include_str!("player.js");
 
-/// Text that stands in a page as it is.
+/// Escapes text for a page.
 fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// JSON that ends no script and begins no comment: in it, `<` can stand in strings only.
+/// Escapes JSON so that it ends no script and begins no comment: in JSON, `<` can stand in strings only.
 fn harmless(json: &str) -> String {
     json.replace('<', "\\u003c")
 }
 
-/// What the script is told; the field names are those it knows.
+/// The facts for the script; it knows the field names.
 #[derive(Debug, Serialize)]
-struct Told<'a> {
+struct ScriptFacts<'a> {
     facts: Vec<(&'static str, Fact)>,
-    /// Steps of the episode.
+    /// Number of steps of the episode.
     length: u64,
-    /// Steps of the page.
+    /// Number of steps in the page.
     steps: u64,
     every: u64,
     fps: f64,
     groups: &'a [u64],
     columns: &'a [Column],
-    /// Colours as six hexadecimal digits; none without pictures.
+    /// The colours as six hexadecimal digits; none without pictures.
     palette: Vec<String>,
     size: (usize, usize),
     marks: Vec<Mark>,
@@ -74,13 +74,13 @@ struct Told<'a> {
     warning: Option<String>,
 }
 
-/// What is known of the episode.
+/// A fact about the episode.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Fact {
     Text(String),
     Number(f64),
-    /// Milliseconds since 1970.
+    /// A moment in milliseconds since 1970.
     Time {
         ms: u64,
     },
@@ -94,7 +94,7 @@ struct Mark {
 
 #[derive(Debug, Serialize)]
 struct ToldTimeline {
-    /// Steps of a bucket.
+    /// Number of steps in a bucket.
     width: u64,
     returns: Vec<f64>,
     least: Vec<f64>,
@@ -102,12 +102,12 @@ struct ToldTimeline {
 }
 
 impl Page<'_> {
-    fn told(&self) -> Told<'_> {
+    fn told(&self) -> ScriptFacts<'_> {
         let hex = |[red, green, blue]: &[u8; 3]| format!("{red:02x}{green:02x}{blue:02x}");
         let palette = self.film.map(|film| film.palette().colours().iter().map(hex).collect());
         let size = self.film.map(|film| (film.size().width(), film.size().height()));
         let buckets = self.seeker.timeline().buckets();
-        Told {
+        ScriptFacts {
             facts: self.facts(),
             length: self.episode.info.length,
             steps: self.steps,
@@ -142,7 +142,7 @@ impl Page<'_> {
         facts
     }
 
-    /// The steps that are worth going to.
+    /// Returns the steps that are worth going to.
     fn marks(&self) -> Vec<Mark> {
         let info = &self.episode.info;
         let end = match info.outcome {

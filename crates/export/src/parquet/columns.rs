@@ -1,4 +1,4 @@
-//! The columns of a Parquet file, and writing rows to them.
+//! The columns of a Parquet file, and the code that writes rows to them.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -24,12 +24,12 @@ pub(super) struct Columns(Vec<Column>);
 
 struct Column {
     name: String,
-    what: What,
+    what: ColumnContent,
 }
 
-/// What stands in a column.
+/// The content of a column.
 #[derive(Debug, Clone, Copy)]
-enum What {
+enum ColumnContent {
     Episode,
     T,
     Reward,
@@ -45,7 +45,7 @@ enum What {
     Bytes(usize, Element),
 }
 
-/// One of `of` elements of a row.
+/// One of the `of` elements of a row.
 #[derive(Debug, Clone, Copy)]
 struct Element {
     at: usize,
@@ -53,50 +53,51 @@ struct Element {
     dtype: DType,
 }
 
-/// Rows to be written.
+/// Rows that are to be written.
 pub(super) struct Rows<'a> {
     pub(super) spans: &'a [Span<'a>],
     pub(super) obs: &'a [ColumnData],
     pub(super) rewards: &'a [f64],
 }
 
-/// Rows of an episode that follow each other.
+/// Rows of one episode that follow each other.
 pub(super) struct Span<'a> {
     pub(super) episode: &'a Episode,
-    /// The step of the first; 0 is the reset.
+    /// The step of the first row; 0 is the reset.
     pub(super) t: usize,
-    /// The first of them among all rows.
+    /// Index of the first row among all rows.
     pub(super) first: usize,
     pub(super) rows: usize,
 }
 
 impl Columns {
-    /// A column for each element of actions and of observations that have not too many.
+    /// Makes a column for each element of the action, and for each element of observations that do not have too many.
     pub(super) fn of(obs: &[ColumnSpec], action: &ColumnSpec) -> Self {
         let plain = |name: &str, what| Column { name: name.to_owned(), what };
-        let mut columns = vec![plain(EPISODE, What::Episode), plain(T, What::T)];
-        let elements = |spec: &ColumnSpec, root: &str, what: &dyn Fn(Element) -> What| -> Vec<Column> {
-            let names = element_names(root, spec).into_iter().enumerate();
-            let of = spec.elements();
-            names
-                .map(|(at, name)| Column { name, what: what(Element { at, of, dtype: spec.dtype }) })
-                .collect()
-        };
-        columns.extend(elements(action, "action", &What::Action));
-        columns.push(plain("reward", What::Reward));
+        let mut columns = vec![plain(EPISODE, ColumnContent::Episode), plain(T, ColumnContent::T)];
+        let elements =
+            |spec: &ColumnSpec, root: &str, what: &dyn Fn(Element) -> ColumnContent| -> Vec<Column> {
+                let names = element_names(root, spec).into_iter().enumerate();
+                let of = spec.elements();
+                names
+                    .map(|(at, name)| Column { name, what: what(Element { at, of, dtype: spec.dtype }) })
+                    .collect()
+            };
+        columns.extend(elements(action, "action", &ColumnContent::Action));
+        columns.push(plain("reward", ColumnContent::Reward));
         for (index, spec) in obs.iter().enumerate() {
             let (of, dtype) = (spec.elements(), spec.dtype);
             let all = Element { at: 0, of, dtype };
             match dtype {
                 _ if of <= MAX_NAMED_ELEMENTS => {
-                    columns.extend(elements(spec, "obs", &|element| What::Obs(index, element)));
+                    columns.extend(elements(spec, "obs", &|element| ColumnContent::Obs(index, element)));
                 }
-                DType::U8 => columns.push(plain(&column_name("obs", spec), What::Bytes(index, all))),
-                _ => columns.push(plain(&column_name("obs", spec), What::List(index, all))),
+                DType::U8 => columns.push(plain(&column_name("obs", spec), ColumnContent::Bytes(index, all))),
+                _ => columns.push(plain(&column_name("obs", spec), ColumnContent::List(index, all))),
             }
         }
-        columns.push(plain("terminated", What::Terminated));
-        columns.push(plain("truncated", What::Truncated));
+        columns.push(plain("terminated", ColumnContent::Terminated));
+        columns.push(plain("truncated", ColumnContent::Truncated));
         Self(columns)
     }
 
@@ -105,20 +106,22 @@ impl Columns {
         Ok(Arc::new(Type::group_type_builder("step").with_fields(fields).build()?))
     }
 
-    /// The columns that are not lists, and of each whether its values often repeat.
+    /// Returns the columns that are not lists, each with whether its values often repeat.
     pub(super) fn names(&self) -> impl Iterator<Item = (&str, bool)> {
-        let is_list = |column: &&Column| matches!(column.what, What::List(..));
+        let is_list = |column: &&Column| matches!(column.what, ColumnContent::List(..));
         self.0.iter().filter(move |column| !is_list(column)).filter_map(|column| {
             let repeats = match column.what {
-                What::Episode | What::Reward => true,
-                What::Action(element) | What::Obs(_, element) => {
+                ColumnContent::Episode | ColumnContent::Reward => true,
+                ColumnContent::Action(element) | ColumnContent::Obs(_, element) => {
                     matches!(element.dtype, DType::U8 | DType::I32 | DType::I64)
                 }
-                What::T | What::Terminated | What::Truncated => return None,
-                What::List(..) | What::Bytes(..) => false,
+                ColumnContent::T | ColumnContent::Terminated | ColumnContent::Truncated => return None,
+                ColumnContent::List(..) | ColumnContent::Bytes(..) => false,
             };
             let is_bool = match column.what {
-                What::Action(element) | What::Obs(_, element) => element.dtype == DType::Bool,
+                ColumnContent::Action(element) | ColumnContent::Obs(_, element) => {
+                    element.dtype == DType::Bool
+                }
                 _ => false,
             };
             // Of booleans the writer knows the best way itself.
@@ -148,7 +151,7 @@ impl Columns {
 }
 
 impl Rows<'_> {
-    /// For columns without a value in the rows of resets: whether each row has one, and how many have.
+    /// Returns, for columns without a value in the rows of resets, whether each row has one, and how many have.
     fn levels(&self) -> (Vec<i16>, usize) {
         let mut levels = Vec::with_capacity(self.count());
         for span in self.spans {
@@ -162,7 +165,7 @@ impl Rows<'_> {
         self.spans.iter().map(|span| span.rows).sum()
     }
 
-    /// One value of each row.
+    /// Gathers one value of each row.
     fn each<V>(&self, value: impl Fn(&Span<'_>, usize) -> V) -> Vec<V> {
         let mut values = Vec::with_capacity(self.count());
         for span in self.spans {
@@ -171,7 +174,7 @@ impl Rows<'_> {
         values
     }
 
-    /// An element of each row of `from`, which has a row for each.
+    /// Gathers one element of each row of `from`.
     fn gather<V: Copy, O>(&self, from: &[V], element: Element, into: impl Fn(V) -> O) -> Vec<O> {
         let mut values = Vec::with_capacity(self.count());
         for span in self.spans {
@@ -181,7 +184,7 @@ impl Rows<'_> {
         values
     }
 
-    /// All elements of each row of `from`.
+    /// Gathers all elements of each row of `from`.
     fn all<V: Copy, O>(&self, from: &[V], element: Element, into: impl Fn(V) -> O) -> Vec<O> {
         let mut values = Vec::with_capacity(self.count() * element.of);
         for span in self.spans {
@@ -191,7 +194,7 @@ impl Rows<'_> {
         values
     }
 
-    /// An element of each action: there is none in rows of resets.
+    /// Gathers one element of each action: rows of resets have none.
     fn actions<V: Copy, O>(
         &self,
         of: impl for<'a> Fn(&'a ColumnData) -> &'a [V],
@@ -214,21 +217,21 @@ impl Column {
         let of = |dtype, repetition| primitive(&self.name, dtype, repetition);
         let required = Repetition::REQUIRED;
         match self.what {
-            What::Episode => {
+            ColumnContent::Episode => {
                 let text = Type::primitive_type_builder(&self.name, Physical::BYTE_ARRAY);
                 let text = text.with_repetition(required).with_logical_type(Some(LogicalType::String));
                 text.build().map(Arc::new)
             }
-            What::T => of(DType::I64, required),
-            What::Reward => of(DType::F64, Repetition::OPTIONAL),
-            What::Terminated | What::Truncated => of(DType::Bool, required),
-            What::Action(element) => of(element.dtype, Repetition::OPTIONAL),
-            What::Obs(_, element) => of(element.dtype, required),
-            What::Bytes(_, element) => {
+            ColumnContent::T => of(DType::I64, required),
+            ColumnContent::Reward => of(DType::F64, Repetition::OPTIONAL),
+            ColumnContent::Terminated | ColumnContent::Truncated => of(DType::Bool, required),
+            ColumnContent::Action(element) => of(element.dtype, Repetition::OPTIONAL),
+            ColumnContent::Obs(_, element) => of(element.dtype, required),
+            ColumnContent::Bytes(_, element) => {
                 let bytes = Type::primitive_type_builder(&self.name, Physical::FIXED_LEN_BYTE_ARRAY);
                 bytes.with_repetition(required).with_length(element.of as i32).build().map(Arc::new)
             }
-            What::List(_, element) => {
+            ColumnContent::List(_, element) => {
                 let item = primitive("element", element.dtype, required)?;
                 let list = Type::group_type_builder("list").with_repetition(Repetition::REPEATED);
                 let list = Arc::new(list.with_fields(vec![item]).build()?);
@@ -247,7 +250,7 @@ impl Column {
     ) -> Result<()> {
         let is_last = |span: &Span<'_>, row: usize| (span.t + row) as u64 == span.episode.info.length;
         match self.what {
-            What::Episode => {
+            ColumnContent::Episode => {
                 let mut names = Vec::with_capacity(rows.count());
                 for span in rows.spans {
                     let name = ByteArray::from(span.episode.info.name.to_string().into_bytes());
@@ -255,8 +258,8 @@ impl Column {
                 }
                 put::<ByteArrayType>(writer, &names)
             }
-            What::T => put::<Int64Type>(writer, &rows.each(|span, row| (span.t + row) as i64)),
-            What::Reward => {
+            ColumnContent::T => put::<Int64Type>(writer, &rows.each(|span, row| (span.t + row) as i64)),
+            ColumnContent::Reward => {
                 let mut rewards = Vec::with_capacity(count);
                 for span in rows.spans {
                     let skipped = usize::from(span.t == 0);
@@ -264,18 +267,18 @@ impl Column {
                 }
                 put_some::<DoubleType>(writer, &rewards, levels)
             }
-            What::Terminated | What::Truncated => {
-                let is_terminated = matches!(self.what, What::Terminated);
+            ColumnContent::Terminated | ColumnContent::Truncated => {
+                let is_terminated = matches!(self.what, ColumnContent::Terminated);
                 let flag = |span: &Span<'_>, row| {
                     let (terminated, truncated) = span.episode.info.outcome.flags();
                     is_last(span, row) && if is_terminated { terminated } else { truncated }
                 };
                 put::<BoolType>(writer, &rows.each(flag))
             }
-            What::Action(element) => put_action(rows, element, levels, writer),
-            What::Obs(column, element) => put_element(rows, &rows.obs[column], element, writer),
-            What::List(column, element) => put_list(rows, &rows.obs[column], element, writer),
-            What::Bytes(column, element) => {
+            ColumnContent::Action(element) => put_action(rows, element, levels, writer),
+            ColumnContent::Obs(column, element) => put_element(rows, &rows.obs[column], element, writer),
+            ColumnContent::List(column, element) => put_list(rows, &rows.obs[column], element, writer),
+            ColumnContent::Bytes(column, element) => {
                 let ColumnData::U8(bytes) = &rows.obs[column] else { return Ok(()) };
                 let of = element.of;
                 let row = |span: &Span<'_>, row: usize| {
@@ -363,7 +366,7 @@ fn put<D: DataType>(writer: &mut SerializedColumnWriter<'_>, values: &[D::T]) ->
     writer.typed::<D>().write_batch(values, None, None).map(|_| ())
 }
 
-/// Writes values of those rows that have one.
+/// Writes the values of the rows that have one.
 fn put_some<D: DataType>(
     writer: &mut SerializedColumnWriter<'_>,
     values: &[D::T],

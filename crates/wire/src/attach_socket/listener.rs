@@ -72,7 +72,7 @@ impl AttachListener {
         &self.path
     }
 
-    /// The next process that connects. Cancellation-safe.
+    /// Waits for the next process that connects. Cancellation-safe.
     ///
     /// # Errors The error of the operating system, mostly that no descriptors are left: worth trying again later.
     pub async fn accept(&self) -> io::Result<LocalArrival> {
@@ -203,7 +203,7 @@ impl fmt::Display for AttachBindError {
                 write!(f, "attach socket: folder {} is user {owner}'s", folder.display())
             }
             Self::NoSocket { path } => {
-                write!(f, "attach socket {}: a file that is no socket is in the way", path.display())
+                write!(f, "attach socket {}: a file that is not a socket is in the way", path.display())
             }
             Self::InUse { path } => {
                 write!(f, "attach socket {}: another process answers there", path.display())

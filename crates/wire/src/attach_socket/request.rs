@@ -39,7 +39,7 @@ impl AttachSocket {
         &self.span
     }
 
-    /// What it asks for. Waits at most [`ATTACH_DEADLINE`].
+    /// Reads the request. Waits at most [`ATTACH_DEADLINE`].
     ///
     /// # Errors The refusal to answer with if the process asks for anything else; `None` if it is gone, is too slow, or
     /// does not speak our protocol.

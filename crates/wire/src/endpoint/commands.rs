@@ -77,7 +77,7 @@ impl EnvelopeWriter {
         Self { stream }
     }
 
-    /// Sends an envelope: returns when the connection has taken it, as soon as its windows allow. Not
+    /// Sends an envelope and returns when the connection has taken it, as soon as its windows allow. Not
     /// cancellation-safe: afterwards the stream is of no use.
     ///
     /// # Errors See [`EnvelopeFault`]; an envelope that is too long was not sent.

@@ -45,7 +45,7 @@ struct Window {
     path: PathSigns,
 }
 
-/// What round trips and losses show of the path.
+/// Signs of congestion on a path, from its round trips and losses.
 #[derive(Debug, Clone, Copy, Default)]
 struct PathSigns {
     /// The least and the smoothed round trip.

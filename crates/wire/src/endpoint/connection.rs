@@ -192,7 +192,7 @@ impl Connection {
         self.call_for(request, None, deadline).await
     }
 
-    /// The same as part of a client's call, which the peer is told.
+    /// Sends a request as [`Connection::call`] does, as part of a client's call that the peer is told.
     ///
     /// # Errors Those of [`Connection::call`].
     pub async fn call_for<T: DeserializeOwned>(
@@ -329,7 +329,7 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// What a connection has sent and received, and the state of its path.
+/// Figures of a connection: what it has sent and received, and the state of its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkFigures {
     /// The kind of path, as judged at the start.
@@ -365,7 +365,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Says that nothing follows the request.
+    /// Ends the sending direction: nothing follows the request.
     ///
     /// # Errors If the stream is gone.
     pub fn finish(&mut self) -> Result<(), CallError> {

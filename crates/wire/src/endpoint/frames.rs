@@ -156,8 +156,8 @@ impl FrameWriter {
         self.pending.push(frame);
     }
 
-    /// Hands what was put to the connection: returns when it has taken all, as soon as its windows allow.
-    /// Cancellation-safe: the next call goes on where this one was dropped.
+    /// Hands the frames that were put to the connection, and returns when it has taken all, as soon as its windows
+    /// allow. Cancellation-safe: the next call goes on where this one was dropped.
     ///
     /// # Errors If the stream is gone.
     pub async fn flush(&mut self) -> Result<(), StreamLost> {

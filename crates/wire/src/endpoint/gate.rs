@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// What to do with a stranger's first packet.
+/// The decision about a stranger's first packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
     /// Begin the handshake; tell [`Gate::ended`] when it ends.

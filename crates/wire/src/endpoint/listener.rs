@@ -49,14 +49,14 @@ pub struct Listener {
     counts: ArrivalCounts,
 }
 
-/// What every handshake needs.
+/// The values that every handshake needs.
 struct Context {
     identity: Arc<Identity>,
     authenticate: Box<Authenticate>,
     program: String,
 }
 
-/// The same QUIC settings for the two kinds of path.
+/// The QUIC settings for each of the two kinds of path.
 struct Transports {
     jumbo: Arc<quinn::ServerConfig>,
     ethernet: Arc<quinn::ServerConfig>,

@@ -8,7 +8,7 @@ use crate::{PeerCertificate, Role};
 /// The other end of a connection, once it is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// What it may do.
+    /// Its role, which decides what it may do.
     pub role: Role,
     /// The name in its certificate or of its token; empty for [`Role::Anonymous`].
     pub name: String,

@@ -46,7 +46,7 @@ impl Requests {
         Self { refused: Some(refused), ..self }
     }
 
-    /// The next request and what answers it. Several may be unanswered, up to
+    /// Waits for the next request, which comes with its responder. Several may be unanswered, up to
     /// [`MAX_OPEN_REQUESTS`](crate::limits::MAX_OPEN_REQUESTS); streams beyond that are given up at once.
     /// Cancellation-safe.
     ///
@@ -149,7 +149,7 @@ async fn read(
         Ok(received) => forbidden(connection.peer().role, received.request.word()),
         Err(Unreadable::Unknown(word)) => Refusal::new(
             RefusalCode::Unsupported,
-            format!("`{word}` is no request of version {}", connection.version()),
+            format!("`{word}` is not a request of version {}", connection.version()),
         ),
         Err(Unreadable::Malformed(error)) => return close(code_of(&error), &error.to_string()),
     };

@@ -21,7 +21,7 @@ use crate::identity::{Readers, read_file, replace_file};
 pub struct ResetKey([u8; KEY_BYTES]);
 
 impl ResetKey {
-    /// The key in that file, which is drawn and written if there is none. Blocks for the disk.
+    /// Reads the key in that file, or draws and writes one if there is none. Blocks for the disk.
     ///
     /// # Errors If the file cannot be read or written, or does not hold a key.
     pub fn kept_in(path: &Path) -> io::Result<Self> {

@@ -14,8 +14,8 @@ use crate::limits::MAX_CONTROL_BYTES;
 pub struct ByteSender(pub(crate) SendStream);
 
 impl ByteSender {
-    /// Sends all of `bytes`: returns when the connection has taken them, which is as soon as its windows allow.
-    /// Not cancellation-safe: some may have been taken.
+    /// Sends all of `bytes` and returns when the connection has taken them, which is as soon as its windows allow. Not
+    /// cancellation-safe: some may have been taken.
     ///
     /// # Errors If the stream is gone.
     pub async fn write_all(&mut self, bytes: &[u8]) -> Result<(), StreamLost> {

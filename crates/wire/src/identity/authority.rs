@@ -224,7 +224,7 @@ impl fmt::Display for AuthorityError {
             Self::Role(role) => write!(f, "no certificate is issued to the role {}", role.word()),
             Self::Name(name) => write!(
                 f,
-                "`{name}` is no name; one has 1 to {} letters, digits, `.`, `_` or `-`",
+                "`{name}` is not a name; a name has 1 to {} letters, digits, `.`, `_` or `-`",
                 crate::limits::MAX_NAME_BYTES
             ),
             Self::Make(_) => f.write_str("the certificate cannot be made"),

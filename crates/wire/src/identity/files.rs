@@ -16,9 +16,9 @@ pub enum Readers {
     All,
 }
 
-/// Puts a file in place of another, durably: after a crash there is the old one or the new one. It belongs to whom the
-/// one before did, else the folder, and has the mode of the one before: root changes the files of a service that runs as
-/// another user, and that has to be able to read them. Blocks on the disk.
+/// Puts a file in place of another, durably: after a crash the old one or the new one is there. The new file has the
+/// owner and the mode of the old one; without an old one it belongs to the owner of the folder. So root can change the
+/// files of a service that runs as another user, and the service can still read them. Blocks on the disk.
 ///
 /// # Errors The error of the operating system; also `PermissionDenied` for a user who can write into the folder but
 /// cannot make files that belong to its owner.

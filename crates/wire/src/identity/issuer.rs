@@ -87,7 +87,7 @@ impl NodeIssuer {
         Ok(issuer)
     }
 
-    /// The issuer in that file. Blocks on the disk.
+    /// Loads the issuer in that file. Blocks on the disk.
     ///
     /// # Errors See [`AuthorityError`]; [`AuthorityError::Read`] if there is no such file.
     pub fn load(path: &Path) -> Result<Self, AuthorityError> {

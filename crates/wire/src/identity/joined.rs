@@ -38,7 +38,7 @@ impl JoinedFolder {
         self.0.join(IDENTITY).exists()
     }
 
-    /// What was given last. Blocks on the disk.
+    /// Loads the identity that was given last. Blocks on the disk.
     ///
     /// # Errors See [`IdentityFileError`]; also when the certificate has expired.
     pub fn load(&self) -> Result<Arc<Identity>, IdentityFileError> {
@@ -47,8 +47,8 @@ impl JoinedFolder {
         Identity::load(Trust::File(self.0.join(CA)), Some(files))
     }
 
-    /// Keeps what the node `name` was given for the key of `request`, if it is of use: in place of what was there, and
-    /// durably. Blocks on the disk.
+    /// Keeps the certificate that the node `name` was given for the key of `request`, if it can be used. It takes the
+    /// place of the earlier one, durably. Blocks on the disk.
     ///
     /// # Errors See [`JoinedError`]; the earlier certificate stays in that case.
     pub fn keep(&self, request: &KeyRequest, given: &Enrolled, name: &str) -> Result<Validity, JoinedError> {
@@ -105,7 +105,7 @@ pub enum JoinedError {
     #[error("{path} cannot be written", path = .path.display())]
     Write { path: PathBuf, source: io::Error },
     /// It is not a certificate of the node's key that the authorities beside it believe.
-    #[error("the coordinator gave certificates that are of no use")]
+    #[error("the coordinator gave certificates that cannot be used")]
     Useless(#[source] IdentityFileError),
     /// The certificate belongs to somebody else.
     #[error("the coordinator gave somebody else's certificate")]

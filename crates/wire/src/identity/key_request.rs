@@ -99,7 +99,7 @@ pub enum KeyRequestError {
         bytes: usize,
     },
     /// The bytes are not PKCS #10.
-    #[error("the certificate request is no pkcs #10")]
+    #[error("the certificate request is not pkcs #10")]
     Malformed,
     /// Its key is not of the curve P-256, or its signature not ECDSA with SHA-256.
     #[error("the certificate request has another kind of key or signature than ecdsa with p-256 and sha-256")]

@@ -80,7 +80,8 @@ impl Identity {
         Self::read(trust, files, None)
     }
 
-    /// The same, of whom nobody is believed whose certificate is [`Revoked`] in that file; it need not exist.
+    /// Reads the files as [`Identity::load`] does, and believes no certificate that is [`Revoked`] in that file, which
+    /// need not exist.
     ///
     /// # Errors Those of [`Identity::load`].
     pub fn load_refusing(

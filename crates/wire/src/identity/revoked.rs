@@ -1,4 +1,4 @@
-//! Whose certificates are not believed any more, although they hold.
+//! Names whose certificates are not believed any more, although they have not expired.
 //!
 //! ```text
 //! # who               the last second, since 1970, of those that are not
@@ -29,7 +29,7 @@ pub struct Revoked {
 }
 
 impl Revoked {
-    /// What that file says; nobody is revoked where there is none. Blocks on the disk.
+    /// Reads that file; without a file nobody is revoked. Blocks on the disk.
     ///
     /// # Errors [`IdentityFileError::Read`], or [`IdentityFileError::Revoked`] for a malformed line.
     pub fn read(path: &Path) -> Result<Self, IdentityFileError> {
@@ -52,7 +52,7 @@ impl Revoked {
         Ok(revoked)
     }
 
-    /// Writes it, whole and durably. Blocks on the disk.
+    /// Writes the file, whole and durably. Blocks on the disk.
     ///
     /// # Errors The error of the operating system.
     pub fn write(&self, path: &Path) -> std::io::Result<()> {

@@ -123,7 +123,7 @@ impl FromStr for Fingerprint {
 
 /// The error for text that is not a fingerprint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no fingerprint; one is sha256: and 64 hexadecimal digits")]
+#[error("`{0}` is not a fingerprint, which is sha256: and 64 hexadecimal digits")]
 pub struct FingerprintError(String);
 
 /// The authorities that are believed.
@@ -214,7 +214,7 @@ pub enum IdentityError {
     #[error("no certificate was shown")]
     Missing,
     /// The chain is longer than is accepted.
-    #[error("{certificates} certificates were shown, at most {MAX_CHAIN} are looked at")]
+    #[error("{certificates} certificates were shown, at most {MAX_CHAIN} are checked")]
     TooMany {
         /// Number of certificates in the chain.
         certificates: usize,
@@ -241,7 +241,7 @@ pub enum IdentityError {
     #[error("the certificate does not name one role as {URN}<role>:<name>")]
     NoRole,
     /// Its signer may not certify a holder of that role.
-    #[error("the certificate is that of {found}, signed by an issuer of another role's")]
+    #[error("the certificate is that of {found}, signed by an issuer for another role")]
     WrongIssuer {
         /// The holder that it names.
         found: Certified,

@@ -1,4 +1,4 @@
-//! Which episodes are written out.
+//! The choice of episodes that are written out.
 
 use rollhouse_replay::{Library, LibraryEpisode, Query, Rank, Sort, SortKey};
 
@@ -11,16 +11,16 @@ use crate::replay::ls::with_labels;
 use crate::replay::nearest::find_or_nearest;
 use crate::replay::read_failure;
 
-/// The episodes that were asked for, a page at a time: memory is bounded however many there are.
+/// The chosen episodes, a page at a time: memory is bounded however many there are.
 pub(super) struct Chosen {
     library: Library,
     of: Of,
-    /// How many there are, where that is known.
+    /// Their number, if it is known.
     total: Option<u64>,
 }
 
 enum Of {
-    /// Episodes that were named, until they are given out.
+    /// Named episodes, until they are given out.
     Named(Vec<LibraryEpisode>),
     Listed {
         query: Box<Query>,
@@ -30,7 +30,7 @@ enum Of {
 }
 
 impl Chosen {
-    /// Finds those that are named, else what the filters let through.
+    /// Finds the named episodes, or else those that the filters let through.
     pub(super) fn of(args: &ExportArgs, library: Library) -> Result<Self, Failure> {
         if args.names.is_empty() {
             if args.filter.has_labels() {
@@ -53,7 +53,7 @@ impl Chosen {
         Ok(Self { library, of: Of::Named(found), total })
     }
 
-    /// The next of them in their order; `None` after the last.
+    /// Returns the next of them in their order; `None` after the last.
     pub(super) fn next_page(&mut self) -> Result<Option<Vec<LibraryEpisode>>, Failure> {
         let (query, left, after) = match &mut self.of {
             Of::Named(found) => return Ok(Some(std::mem::take(found)).filter(|found| !found.is_empty())),
@@ -72,7 +72,7 @@ impl Chosen {
         Ok(Some(episodes).filter(|episodes| !episodes.is_empty()))
     }
 
-    /// The only one of them.
+    /// Returns the only one of them.
     pub(super) fn only(&mut self) -> Result<LibraryEpisode, Failure> {
         if let Of::Listed { left, .. } = &mut self.of {
             // A second one would be one too many.
@@ -93,11 +93,11 @@ impl Chosen {
         }
     }
 
-    /// How many there are, if that is known yet.
+    /// Returns their number, if it is known yet.
     pub(super) const fn total(&self) -> Option<u64> {
         self.total
     }
 }
 
-/// Episodes of a folder that are in memory at a time: some 8 MB.
+/// Number of episodes of a folder that are in memory at a time: some 8 MB.
 const PAGE: usize = 32_768;

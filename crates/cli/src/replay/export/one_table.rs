@@ -1,4 +1,4 @@
-//! Several episodes as one table.
+//! The export of several episodes as one table.
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::Path;
@@ -30,7 +30,7 @@ pub(super) fn write(chosen: &mut Chosen, output: Option<&Path>, out: &mut Output
         }
         None => {
             if io::stdout().is_terminal() {
-                let failure = Failure::new(Status::Usage, "a parquet is not for a terminal to show");
+                let failure = Failure::new(Status::Usage, "a parquet cannot be shown on a terminal");
                 return Err(failure.hint("-o FILE writes it into a file"));
             }
             let of_error = |error: ExportError| match error {
@@ -65,7 +65,8 @@ fn write_file(
     Ok(left_out)
 }
 
-/// Writes the table; gives how many episodes are left out. `watch` is told of episodes and steps, and says whether to go on.
+/// Writes the table and returns how many episodes are left out. `watch` is told about episodes and steps, and says
+/// whether to go on.
 fn write_rows(
     chosen: &mut Chosen,
     out: &mut dyn Write,
@@ -121,7 +122,7 @@ fn check_columns(
     })
 }
 
-/// Names episodes that are left out, and counts them.
+/// Names the episodes that are left out, and counts them.
 fn tell(left_out: LeftOut) -> u64 {
     for (name, error) in &left_out {
         let why = Failure::of(Status::Failed, error);

@@ -1,4 +1,4 @@
-//! One line on the terminal that shows how far an export is.
+//! One line on the terminal that shows the progress of an export.
 
 use std::time::{Duration, Instant};
 
@@ -12,25 +12,25 @@ pub(super) struct Progress {
     terminal: TerminalLine,
     began: Instant,
     drawn: Option<Instant>,
-    /// Episodes, where it is known how many.
+    /// Number of episodes, if it is known.
     all: Option<u64>,
     done: u64,
     bytes: u64,
 }
 
 impl Progress {
-    /// Of so many episodes, where that is known.
+    /// Makes the progress of that many episodes, if their number is known.
     pub(super) fn new(all: Option<u64>) -> Self {
         let (terminal, began) = (TerminalLine::new(), Instant::now());
         Self { terminal, began, drawn: None, all, done: 0, bytes: 0 }
     }
 
-    /// Says how many episodes there are, where that is known.
+    /// Sets the number of episodes, if it is known.
     pub(super) fn expect(&mut self, all: Option<u64>) {
         self.all = all;
     }
 
-    /// So many steps of an episode are written.
+    /// Shows how many steps of an episode are written.
     pub(super) fn at(&mut self, name: &EpisodeName, step: u64, length: u64) {
         let now = Instant::now();
         let is_due = self.drawn.is_none_or(|drawn| now.duration_since(drawn) >= BETWEEN_DRAWS);
@@ -41,7 +41,7 @@ impl Progress {
         }
     }
 
-    /// So many episodes are read for one table, and so many steps written.
+    /// Shows how many episodes are read for one table, and how many steps are written.
     pub(super) fn table(&mut self, episodes: u64, steps: u64) {
         if self.terminal.is_shown() {
             let line =
@@ -50,19 +50,19 @@ impl Progress {
         }
     }
 
-    /// An episode is done, of which so many bytes were written.
+    /// Notes that an episode is done, with the number of its bytes.
     pub(super) fn next(&mut self, bytes: u64) {
         self.done += 1;
         self.bytes += bytes;
     }
 
-    /// Takes the line away.
+    /// Removes the line.
     pub(super) fn clear(&mut self) {
         self.terminal.clear();
         self.drawn = None;
     }
 
-    /// How long it has taken.
+    /// Returns how long it has taken.
     pub(super) fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
@@ -82,7 +82,7 @@ fn line(done: u64, all: Option<u64>, bytes: u64, name: &str, step: u64, length: 
     }
 }
 
-/// Between two pictures of the line: what changes faster is not read.
+/// Shortest time between two changes of the line: faster ones cannot be read.
 const BETWEEN_DRAWS: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

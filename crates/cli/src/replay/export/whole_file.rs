@@ -1,29 +1,29 @@
-//! A file that has its name once it is whole.
+//! A file that gets its name once it is whole.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// Is written under another name beside it, `NAME.part`, and takes the place of what has its name at the end. Dropped
-/// before, it is removed.
+/// A file that is written under another name beside its own, `NAME.part`, and takes its name at the end. Dropping it
+/// before that removes it.
 ///
-/// What is no file, a pipe or a device, is written to as it is.
+/// A path that is not a file, but a pipe or a device, is written to directly.
 pub(super) struct WholeFile {
     file: File,
     part: Option<Part>,
     bytes: u64,
 }
 
-/// Where it is written, and where it is to stand.
+/// The path at which it is written, and the path that it gets.
 struct Part {
     part: PathBuf,
     path: PathBuf,
-    /// What stood there.
+    /// The metadata of the earlier file of that name.
     before: Option<Metadata>,
 }
 
 impl WholeFile {
-    /// Begins one. What another process left of it is taken over.
+    /// Begins a file. An unfinished file that another process left is taken over.
     ///
     /// # Errors
     /// If it cannot be made, or another process is writing it.
@@ -49,8 +49,8 @@ impl WholeFile {
         Ok(Self { file, part: Some(Part { part, path, before }), bytes: 0 })
     }
 
-    /// Gives it its name; how many bytes it has. Blocks until they are on the disk, so that a file that is there is whole
-    /// whatever happens.
+    /// Gives the file its name and returns how many bytes it has. Blocks until they are on the disk, so that a file
+    /// under its name is whole whatever happens.
     ///
     /// # Errors
     /// If a file operation fails; it is removed then.
@@ -87,5 +87,5 @@ impl Drop for WholeFile {
     }
 }
 
-/// What the names of unfinished files end in.
+/// The ending of the names of unfinished files.
 const PART: &str = ".part";

@@ -28,7 +28,7 @@ pub(super) fn read_actions(
     }
 }
 
-/// Why a file has no actions that can be taken.
+/// The reason why a file has no actions that can be taken.
 #[derive(Debug)]
 pub(super) enum ActionsError {
     Read(io::Error),
@@ -36,12 +36,12 @@ pub(super) enum ActionsError {
     Line { line: u64, why: BadLine },
 }
 
-/// What is wrong with a line.
+/// The fault of a line.
 #[derive(Debug)]
 pub(super) enum BadLine {
     NotJson(serde_json::Error),
     NoAction,
-    /// Lines that say their steps are to have all of them, one after another.
+    /// The step of a line does not follow the one before: lines that name their steps must have all of them.
     Step {
         found: u64,
         wanted: u64,
@@ -62,7 +62,7 @@ struct Reader<'a> {
     space: &'a Space,
     column: &'a ColumnSpec,
     rows: ColumnData,
-    /// The step that the next action leads to.
+    /// The step to which the next action leads.
     next: u64,
 }
 
@@ -107,7 +107,7 @@ impl Reader<'_> {
     }
 }
 
-/// The elements of arrays of arrays, row-major.
+/// Returns the elements of nested arrays in row-major order.
 fn flattened(value: &Value) -> Vec<&Value> {
     let mut found = Vec::new();
     let mut left = vec![value];
@@ -120,7 +120,7 @@ fn flattened(value: &Value) -> Vec<&Value> {
     found
 }
 
-/// Writes an element; `None` if it is none of the space's type.
+/// Writes an element; `None` if it does not have the space's type.
 fn set(row: &mut ColumnMut<'_>, index: usize, element: &Value, space: &Space) -> Option<()> {
     let whole = || element.as_i64();
     match (row, space) {
@@ -157,14 +157,14 @@ fn wanted_of(space: &Space) -> String {
     }
 }
 
-/// The beginning of a value, for a message.
+/// Returns the beginning of a value, for a message.
 fn cut(value: &Value) -> String {
     value.to_string().chars().take(40).collect()
 }
 
-/// Bytes of a line.
+/// Bytes of the longest line.
 const MAX_LINE: u64 = 1 << 20;
-/// Elements of all actions together: 2 GiB of the widest.
+/// Number of elements of all actions together: 2 GiB of the widest.
 const MAX_ELEMENTS: usize = 1 << 28;
 
 impl fmt::Display for ActionsError {
@@ -189,7 +189,7 @@ impl std::error::Error for ActionsError {
 impl fmt::Display for BadLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotJson(error) => write!(f, "it is no JSON value: {error}"),
+            Self::NotJson(error) => write!(f, "it is not a JSON value: {error}"),
             Self::NoAction => f.write_str("it has no `action`"),
             Self::Step { found, wanted } => write!(f, "it is step {found}, step {wanted} comes next"),
             Self::NotAStep(found) => write!(f, "its `t` is {found}, a step is wanted"),

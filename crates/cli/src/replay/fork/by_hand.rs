@@ -3,7 +3,7 @@
 use crate::args::ForkArgs;
 use crate::failure::{Failure, Status};
 use crate::output::Output;
-use crate::play::{BY_HAND, Sitting, print};
+use crate::play::{BY_HAND, GameSetup, print};
 
 use super::{Fork, open};
 
@@ -12,7 +12,7 @@ pub(super) fn run(args: &ForkArgs, fork: &Fork<'_>, out: &mut Output) -> Result<
     let lane = fork.begin(&recorder, BY_HAND)?;
     let about = format!("fork of {}, played by hand, recorded in {}", fork.parent(), dir.display());
     let spec = fork.entry.spec();
-    let sitting = Sitting { entry: &fork.entry, spec, about: &about, can_begin_anew: false };
+    let sitting = GameSetup { entry: &fork.entry, spec, about: &about, can_begin_anew: false };
     let (count, played) = sitting.play(lane, recorder, &args.hand)?;
     print(&played, count, &format!("{}, fork of {}", spec.id, fork.parent()), &dir, out)?;
     Ok(Status::Done)
