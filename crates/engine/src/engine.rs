@@ -1,5 +1,6 @@
 //! The engine as its owner uses it: lockstep, and work between frames.
 
+mod refusals;
 mod resume;
 mod sending;
 
@@ -524,38 +525,6 @@ impl Engine {
             return Err(StepError::Hung);
         }
         if self.first_done.is_some() { self.leave_first_done() } else { Ok(()) }
-    }
-
-    /// Refuses while lanes are sent that have not been received.
-    pub(crate) fn refuse_outstanding(&self) -> Result<(), StepError> {
-        let outstanding = self.first_done.as_ref().filter(|books| books.outstanding_lanes > 0);
-        match outstanding.and_then(|books| books.outstanding.iter().position(|&sent| sent)) {
-            Some(lane) => Err(StepError::LaneOutstanding { lane }),
-            None => Ok(()),
-        }
-    }
-
-    #[cold]
-    fn refuse_bad_actions(&self) -> Result<(), StepError> {
-        // The action of a lane that is reset or stands still is ignored, whatever it is.
-        let stepping = |lane: usize| {
-            let (status, bit) = (&self.status[lane / BLOCK_LANES], lane % BLOCK_LANES);
-            (status.waiting() | status.lost() | status.retired()) >> bit & 1 == 0
-        };
-        match self.check.first_bad(self.arena.actions(), stepping) {
-            Some(bad) => Err(StepError::Action(bad)),
-            None => Ok(()),
-        }
-    }
-
-    fn refuse_waiting(&self) -> Result<(), StepError> {
-        match (0..).zip(&self.status).find(|(_, status)| status.waiting() != 0) {
-            Some((block, status)) => {
-                let lane = block * BLOCK_LANES + status.waiting().trailing_zeros() as usize;
-                Err(StepError::NeedsReset { lane })
-            }
-            None => Ok(()),
-        }
     }
 }
 
