@@ -3,7 +3,7 @@
 //!
 //! A [`World`] joins the very values that decide in a real cluster: the coordinator's `Cluster`, `Store` and
 //! `DataFolder`; a node's `Registration`, `SessionTable`, `Turn`, `OwnedSession`, `Shipper` and recorder; a trainer's
-//! `Retry`, `Numbering`, `Silence`, `SessionLog` and `ask_again`. Network, disks and clocks are simulated; what stands
+//! `Session`, `Inquiry` and `ask_again`. Network, disks and clocks are simulated; what stands
 //! between them and those values here takes the place of the tasks and threads of the real processes, and decides
 //! nothing.
 //!
@@ -32,14 +32,12 @@ mod coordinator;
 mod fault;
 mod hosted;
 mod hostile;
-mod inquiry;
 mod ledger;
 mod message;
 mod network;
 mod node;
+mod pool_session;
 mod random;
-mod resuming;
-mod site;
 mod spool;
 mod trainer;
 mod world;
