@@ -88,7 +88,7 @@ impl AsyncPool {
     /// one session wait.
     pub async fn send(&mut self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), StepError> {
         let clock = self.clock();
-        self.settle_sessions(clock).await;
+        self.settle_sessions(clock, false).await;
         self.refuse_send(lanes, actions)?;
         if self.first_done.is_none() {
             // Rows of lanes that are lost meanwhile show what the last whole batch did.

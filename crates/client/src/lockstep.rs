@@ -59,7 +59,7 @@ impl AsyncPool {
             self.give_options(reset).await?;
         }
         let clock = self.clock();
-        self.settle_sessions(clock).await;
+        self.settle_sessions(clock, !partial).await;
         let ready = std::mem::replace(&mut self.readiness, Readiness::NeedsReset);
         let sessions = self.sessions.iter_mut().zip(parts);
         for (site, part) in sessions.filter(|(site, _)| !site.session.is_out()) {
@@ -81,7 +81,7 @@ impl AsyncPool {
         self.first_done = None;
         let lost_before = self.lanes_lost();
         let clock = self.clock();
-        self.settle_sessions(clock).await;
+        self.settle_sessions(clock, false).await;
         let ready = std::mem::replace(&mut self.readiness, Readiness::NeedsReset);
         let Self { sessions, batch, kind, in_place, .. } = self;
         let elements = kind.layout.action.elements();

@@ -249,6 +249,11 @@ impl SessionLog {
         }
     }
 
+    /// Whether all lanes have begun an episode.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.begun)
+    }
+
     /// Everything that was played is lost: all lanes have to begin anew.
     pub(crate) fn give_up(&mut self) {
         for lane in &mut self.lanes {

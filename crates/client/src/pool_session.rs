@@ -121,9 +121,9 @@ impl PoolSession {
     }
 
     /// What comes before a request: it leaves a node that goes away, or its lanes begin anew; whether they have.
-    pub(crate) async fn settle(&mut self, way: &Way<'_>) -> bool {
+    pub(crate) async fn settle(&mut self, way: &Way<'_>, reset: bool) -> bool {
         let was_gone = self.session.gone().is_some();
-        let action = self.session.on(way.clock.now(), SessionEvent::Settle);
+        let action = self.session.on(way.clock.now(), SessionEvent::Settle { reset });
         let settled = self.carry_out(action, way).await;
         was_gone && settled.is_ok() && self.session.gone().is_none()
     }

@@ -138,7 +138,7 @@ impl Session {
         use SessionEvent as E;
         match event {
             E::Requested { body, deadline } => self.requested(now, body, deadline),
-            E::Settle => self.settle(now),
+            E::Settle { reset } => self.settle(now, reset),
             E::Placed(replaced) => self.placed(now, *replaced),
             E::NoPlace(why) => self.no_place(now, why),
             E::Distrusted(what) => {

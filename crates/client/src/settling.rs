@@ -9,8 +9,9 @@ use crate::pool_session::{Clock, PoolSession, Way};
 use crate::session::OnLoss;
 
 impl AsyncPool {
-    /// Settles every session that has something to settle. Takes a moment, unless a node is being waited for.
-    pub(crate) async fn settle_sessions(&mut self, clock: Clock) {
+    /// Settles every session that has something to settle, before a request that will `reset` all lanes or not. Takes a
+    /// moment, unless a node is being waited for.
+    pub(crate) async fn settle_sessions(&mut self, clock: Clock, reset: bool) {
         self.cluster.network().look_at_nodes();
         self.leave_lost_memory();
         let leaves = |site: &PoolSession| site.session.is_leaving() && site.session.can_leave(clock.now());
@@ -21,18 +22,18 @@ impl AsyncPool {
             site.session.is_leaving() || site.session.gone().is_some_and(|gone| gone.reported)
         };
         if self.sessions.iter().any(due) {
-            Box::pin(self.settle_due(due, clock)).await;
+            Box::pin(self.settle_due(due, clock, reset)).await;
         }
     }
 
-    async fn settle_due(&mut self, due: impl Fn(&PoolSession) -> bool, clock: Clock) {
+    async fn settle_due(&mut self, due: impl Fn(&PoolSession) -> bool, clock: Clock, reset: bool) {
         let deadline = clock.deadline.min(Instant::now() + SETTLE_WITHIN);
         let Self { sessions, cluster, .. } = self;
         let way = Way { network: cluster.network(), clock: Clock { deadline, ..clock } };
         let mut begun = Vec::new();
         for site in sessions.iter_mut().filter(|site| due(site)) {
             // What is dropped at the deadline is taken up again by the next call.
-            if tokio::time::timeout_at(deadline, site.settle(&way)).await == Ok(true) {
+            if tokio::time::timeout_at(deadline, site.settle(&way, reset)).await == Ok(true) {
                 begun.push(site.lanes().clone());
             }
         }

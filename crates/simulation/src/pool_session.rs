@@ -170,7 +170,7 @@ impl PoolSession {
     pub(crate) fn ask(&mut self, reset: bool, deadline: Duration, ctx: &Context<'_>) {
         let body = if reset { body_of(FrameKind::Reset, Bytes::new()) } else { self.step() };
         self.caller = Caller::Settles { until: ctx.now + SETTLE_WITHIN, body, deadline };
-        self.happened(SessionEvent::Settle, ctx);
+        self.happened(SessionEvent::Settle { reset }, ctx);
     }
 
     /// Makes the request, if the session takes any: of one whose lanes are lost nothing is asked.

@@ -37,7 +37,7 @@ impl Session {
     }
 
     /// What comes before a request: a node that goes away is left, and lanes that were reported as lost begin anew.
-    pub(super) fn settle(&mut self, now: Duration) -> SessionAction {
+    pub(super) fn settle(&mut self, now: Duration, reset: bool) -> SessionAction {
         match &mut self.state {
             State::Resting | State::Leaving => {
                 if !self.can_leave(now) {
@@ -51,7 +51,9 @@ impl Session {
                 SessionAction::Place
             }
             State::Gone(gone) | State::Placing { gone, .. } if gone.reported && self.not_before <= now => {
-                let Some(log) = &mut self.log else { return SessionAction::Done(Ok(())) };
+                let Some(log) = self.log.as_mut().filter(|log| reset || log.has_begun()) else {
+                    return SessionAction::Done(Ok(()));
+                };
                 log.give_up();
                 (self.request, self.state) = (None, State::Placing { gone: gone.clone(), not_before: None });
                 SessionAction::Place

@@ -19,7 +19,10 @@ pub enum SessionEvent {
         deadline: Duration,
     },
     /// A request is about to be made: there is a moment to leave a node that goes away, or to begin lanes anew.
-    Settle,
+    Settle {
+        /// Whether it will reset all lanes: those that never began anything wait for that.
+        reset: bool,
+    },
     /// A new stream is attached, or the memory is.
     Attached {
         /// Number of the last request that the node has answered.
