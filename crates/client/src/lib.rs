@@ -15,6 +15,10 @@
 //! it decides over either kind of `link.rs`.
 #![forbid(unsafe_code)]
 
+// Helpers of the tests name it as others do.
+#[cfg(test)]
+extern crate self as rollhouse_client;
+
 mod address;
 mod alarm;
 mod batch;
@@ -42,6 +46,10 @@ mod session;
 mod settling;
 mod silence;
 mod store;
+#[cfg(test)]
+#[path = "../tests/nodes/mod.rs"]
+#[allow(dead_code, reason = "each test uses some of it")]
+mod test_nodes;
 mod transport;
 mod watch;
 
@@ -53,7 +61,6 @@ pub use inquiry::Inquiry;
 pub use log::LaneFlags;
 pub use pool::{AsyncPool, PoolRequest};
 pub use remote_disk::{BLOCK_BYTES, CACHE_BYTES, RemoteDisk, StoreReader};
-pub use retry::{GiveUp, Patience, Retry, RetryAction, RetryEvent};
 pub use session::{
     Answered, COORDINATOR_AWAY, Gone, NoPlace, OnLoss, PLACE_WITHIN, Recipe, RequestBody, Session,
     SessionAction, SessionEvent, Trouble,

@@ -26,6 +26,8 @@ use crate::session::{RequestBody, SessionEvent};
 use crate::transport::Transport;
 
 mod attaching;
+#[cfg(test)]
+mod conformance;
 mod memory;
 mod rows;
 mod stream;

@@ -36,7 +36,7 @@ mod keeping;
 /// ```
 ///
 /// Beside that it is attached to its node or not, which a request brings about by itself; what becomes of one request
-/// is [`Retry`]'s to say. Pure: `now` is any clock that only goes forward, and nothing is done here. Whoever carries
+/// is `Retry`'s to say. Pure: `now` is any clock that only goes forward, and nothing is done here. Whoever carries
 /// actions out may stop at any point and go on with [`Session::awaited`], or with another request.
 #[derive(Debug)]
 pub struct Session {

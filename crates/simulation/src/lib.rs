@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stderr, reason = "it tells who replays a seed what happens")]
 
+mod asking;
 mod bug;
 mod call;
 mod chaos;
@@ -38,6 +39,7 @@ mod network;
 mod node;
 mod pool_session;
 mod random;
+mod reference;
 mod spool;
 mod trainer;
 mod world;

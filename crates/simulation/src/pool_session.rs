@@ -7,23 +7,25 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rollhouse_client::{
-    Answered, COORDINATOR_AWAY, INQUIRY_DEADLINE, Inquiry, LaneFlags, NoPlace, OnLoss, PLACE_WITHIN, Recipe,
-    RequestBody, Session, SessionAction, SessionEvent, Trouble,
+    Answered, COORDINATOR_AWAY, LaneFlags, NoPlace, OnLoss, PLACE_WITHIN, Recipe, RequestBody, Session,
+    SessionAction, SessionEvent, Trouble,
 };
 use rollhouse_coordinator::Reply;
-use rollhouse_core::{ColumnRef, EnvSpec, RunId};
+use rollhouse_core::{ColumnRef, RunId};
 use rollhouse_env::Registry;
-use rollhouse_node::{FrameRequest, OwnedSession, SessionPlan};
+use rollhouse_node::FrameRequest;
 use rollhouse_wire::{
-    Attach, BatchPlaces, CallError, ColumnBuffer, FrameHeader, FrameKind, FrameLayout, Grant, HEADER_BYTES,
-    Notes, OpenSession, Refusal, SessionId, SessionReplaced, column_bytes, control,
+    Attach, CallError, ColumnBuffer, FrameHeader, FrameKind, Grant, HEADER_BYTES, Notes, Refusal, SessionId,
+    SessionReplaced, column_bytes, control,
 };
 
+use crate::asking::Asking;
 use crate::bug::Bug;
 use crate::call::Call;
 use crate::context::Context;
-use crate::message::{Message, Question, Response};
+use crate::message::{Message, Question, Response, header_of};
 use crate::network::Site;
+use crate::reference::{MadeOf, Reference};
 use crate::trainer::{KEPT_FOR, Line, lanes_of};
 
 #[derive(Debug)]
@@ -39,8 +41,8 @@ pub(crate) struct PoolSession {
     stream: Option<Stream>,
     /// How the last request ended, if not with an answer.
     trouble: Option<Trouble>,
-    /// The same lanes, stepped here. `None` once it is not known which requests were carried out.
-    reference: Option<Box<OwnedSession>>,
+    /// The same lanes, stepped here.
+    reference: Reference,
     steps: u64,
     /// When its last answer was taken, on the world's clock.
     answered_at: Duration,
@@ -50,16 +52,6 @@ pub(crate) struct PoolSession {
     was_lost: bool,
     /// Its owner means harm: lanes that go on elsewhere begin anew there, under the same numbers.
     forges: bool,
-}
-
-/// What a session is made of, once more if its owner forgets what it did.
-#[derive(Debug)]
-struct MadeOf {
-    recipe: Arc<Recipe>,
-    spec: EnvSpec,
-    layout: FrameLayout,
-    places: BatchPlaces,
-    seed: u64,
 }
 
 /// Whether the caller waits, and for what.
@@ -94,14 +86,6 @@ enum UnderWay {
     Placing(Call),
 }
 
-/// What watches over an action that was begun at that time.
-#[derive(Debug)]
-struct Asking {
-    inquiry: Inquiry,
-    begun: Duration,
-    call: Option<Call>,
-}
-
 /// The stream that it is attached by.
 #[derive(Debug)]
 struct Stream {
@@ -115,23 +99,7 @@ struct Stream {
 impl PoolSession {
     pub(crate) fn new(recipe: &Arc<Recipe>, grant: &Grant, registry: &Registry, seed: u64) -> Self {
         let open = &recipe.open;
-        let asked = OpenSession {
-            session: SessionId { pool: open.pool, index: grant.index },
-            incarnation: grant.incarnation,
-            secret: grant.secret,
-            owner: String::new(),
-            first_lane: grant.first_lane,
-            lanes: grant.lanes,
-            pool_lanes: open.lanes,
-            replaces: false,
-            settings: open.settings.clone(),
-        };
-        let plan = Arc::new(SessionPlan::of(&asked, registry, "reference").expect("the node has made it"));
-        let spec = registry.get(&open.settings.env).expect("the node has made it").spec().clone();
-        let reference = OwnedSession::make(plan, None).expect("the node has made it");
-        let layout = FrameLayout::of(&spec);
-        let places = layout.batch(grant.lanes as usize, false).expect("a small batch");
-        let made_of = MadeOf { recipe: Arc::clone(recipe), spec, layout, places, seed };
+        let made_of = MadeOf::new(recipe, grant, registry, seed);
         Self {
             node: crate::node::index(&grant.node),
             session: made_of.session(grant.clone()),
@@ -142,7 +110,7 @@ impl PoolSession {
             inquiry: None,
             stream: None,
             trouble: None,
-            reference: Some(Box::new(reference)),
+            reference: Reference::new(open, grant, registry),
             steps: 0,
             answered_at: Duration::ZERO,
             episodes: vec![None; grant.lanes as usize],
@@ -162,7 +130,7 @@ impl PoolSession {
         }
         self.forges = true;
         // What its lanes are to answer is not to be known any more.
-        self.reference = None;
+        self.reference.forget();
         true
     }
 
@@ -253,7 +221,7 @@ impl PoolSession {
     fn happened(&mut self, event: SessionEvent, ctx: &Context<'_>) {
         self.next = self.session.on(ctx.now, event);
         self.under_way = UnderWay::Nothing;
-        let asking = || Asking { inquiry: self.session.inquiry(), begun: ctx.now, call: None };
+        let asking = || Asking::new(self.session.inquiry(), ctx.now);
         self.inquiry = self.session.is_busy().then(asking);
     }
 
@@ -284,7 +252,7 @@ impl PoolSession {
         self.trouble = Some(why);
         self.caller = Caller::Rests;
         // Which requests were carried out is not known any more.
-        self.reference = None;
+        self.reference.forget();
     }
 
     // Its place.
@@ -443,13 +411,16 @@ impl PoolSession {
         }
         let Grant { incarnation, .. } = *self.session.grant();
         ctx.ledger.taken(self.pool(), lanes_of(self.session.grant()), incarnation, number, header.number);
-        let resuming = self.session.is_resuming();
+        let (id, resuming) = (self.id(), self.session.is_resuming());
         self.happened(SessionEvent::Answered, ctx);
         self.answered_at = ctx.world_now;
         if !resuming {
             let (columns, sidecar) = answer[HEADER_BYTES..].split_at(header.columns as usize);
             self.note(columns, sidecar, ctx);
-            self.compare(columns);
+            let posted = self.stream.as_ref().and_then(|stream| stream.posted.as_ref());
+            if let Some((_, kind, request)) = posted {
+                self.reference.compare(id, *kind, request, columns);
+            }
         }
     }
 
@@ -484,25 +455,6 @@ impl PoolSession {
         for began in notes.began().expect("whole records") {
             self.episodes[began.lane as usize] = Some(began.number);
         }
-    }
-
-    /// The answer is what these lanes give when each request is carried out once, in order.
-    fn compare(&mut self, columns: &[u8]) {
-        let posted = self.stream.as_ref().and_then(|stream| stream.posted.as_ref());
-        let (Some(reference), Some((_, kind, request))) = (&mut self.reference, posted) else { return };
-        let header = FrameHeader {
-            kind: *kind,
-            flags: 0,
-            number: FrameHeader::next_number(reference.last()),
-            columns: request.columns.bytes().len() as u32,
-            sidecar: 0,
-        };
-        let expected = reference.handle(header, request).expect("the node has done it");
-        assert!(
-            expected[HEADER_BYTES..HEADER_BYTES + columns.len()] == *columns,
-            "session {} answers other numbers than its lanes give",
-            self.id()
-        );
     }
 
     /// Its connection is no more, or was not made; perhaps for nobody listens at the node's port any more.
@@ -550,23 +502,14 @@ impl PoolSession {
             return;
         }
         let heard = self.stream.as_ref().and_then(|stream| ctx.heard(stream.conn));
-        let Some(Asking { inquiry, begun, call }) = &mut self.inquiry else { return };
-        let since = ctx.now - *begun;
-        if call.is_none() && inquiry.look_at() <= since && inquiry.look(since, heard) {
-            ctx.count("coordinator asked about a silent node");
-            let question = Question::PoolStatus(inquiry.question().pool);
-            *call = Some(Call::new(question, ctx.now + INQUIRY_DEADLINE, coordinator, ctx));
-        }
-        if call.as_mut().is_some_and(|call| !call.go_on(*coordinator, ctx)) {
-            (*call, _) = (None, inquiry.answered(since, None));
+        if let Some(asking) = &mut self.inquiry {
+            asking.go_on(heard, coordinator, ctx);
         }
     }
 
     pub(crate) fn coordinator_lost(&mut self, ctx: &Context<'_>) {
-        if let Some(Asking { inquiry, begun, call }) = &mut self.inquiry
-            && call.take().is_some()
-        {
-            inquiry.answered(ctx.now - *begun, None);
+        if let Some(asking) = &mut self.inquiry {
+            asking.unanswered(ctx.now);
         }
         if matches!(self.under_way, UnderWay::Placing(_)) {
             self.happened(no_place_yet(), ctx);
@@ -576,13 +519,8 @@ impl PoolSession {
     /// The coordinator has answered under that number.
     pub(crate) fn told(&mut self, ask: u64, response: &Response, ctx: &mut Context<'_>) {
         self.place_answered(ask, response, ctx);
-        let Some(Asking { inquiry, begun, call }) = &mut self.inquiry else { return };
-        if !call.as_ref().is_some_and(|call| call.is_answered_by(ask)) {
-            return;
-        }
-        *call = None;
-        let status = if let Response::Pool(status) = response { Some(&**status) } else { None };
-        if let Some(cause) = inquiry.answered(ctx.now - *begun, status) {
+        let asking = self.inquiry.as_mut();
+        if let Some(cause) = asking.and_then(|asking| asking.answered(ask, response, ctx.now)) {
             ctx.count("told that a session is gone");
             self.drop_what_is_under_way(ctx);
             self.happened(SessionEvent::ReportedGone(cause), ctx);
@@ -603,9 +541,7 @@ impl PoolSession {
             (UnderWay::Nothing, SessionAction::WaitUntil(until)) => Some(*until),
             _ => None,
         };
-        let asking = self.inquiry.as_ref().map(|Asking { inquiry, begun, call }| {
-            call.as_ref().map_or(*begun + inquiry.look_at(), |call| call.deadline)
-        });
+        let asking = self.inquiry.as_ref().map(Asking::wake_at);
         settled.into_iter().chain(own).chain(asking).min()
     }
 
@@ -644,23 +580,12 @@ impl PoolSession {
     }
 }
 
-impl MadeOf {
-    fn session(&self, grant: Grant) -> Session {
-        Session::new(Arc::clone(&self.recipe), &self.spec, grant, self.seed)
-    }
-}
-
 const fn body_of(kind: FrameKind, columns: Bytes) -> RequestBody {
     RequestBody { kind, columns, sidecar: Bytes::new() }
 }
 
 const fn no_place_yet() -> SessionEvent {
     SessionEvent::NoPlace(NoPlace::Busy(COORDINATOR_AWAY))
-}
-
-fn header_of(answer: &[u8]) -> FrameHeader {
-    let header = answer.first_chunk().map(|bytes| FrameHeader::decode(*bytes).expect("a header of ours"));
-    header.expect("an answer has a header")
 }
 
 /// As the client library's.

@@ -24,7 +24,7 @@ pub struct Answered<'a> {
 impl Session {
     /// Keeps what an answer to a request of all lanes says. Lanes whose past was lost are lost in it. `posted` are the
     /// actions of a step that was posted in memory as a request; those of another request are known from it, and those
-    /// of a step without one were [kept](Self::post).
+    /// of a step without one were kept when it was posted.
     pub fn note_batch(&mut self, answered: &Answered<'_>, posted: Option<&[u8]>, losses: &mut Vec<LostLane>) {
         let Self { log, request, cut, .. } = self;
         // A step that was posted in memory at once is not written down.
