@@ -21,10 +21,10 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{MethodError, StepError};
 use crate::join::{Part, run_together};
-use crate::memory_link::{MemoryLink, NoAnswer};
+use crate::link::{MemoryLink, NoAnswer};
 use crate::network::Network;
-use crate::pool::{AsyncPool, Site};
-use crate::session::Session;
+use crate::pool::AsyncPool;
+use crate::pool_session::PoolSession;
 
 impl AsyncPool {
     /// Asks something of the lanes of one session, between two steps; lanes in params and answer count from the
@@ -110,7 +110,7 @@ impl AsyncPool {
             let rows = lanes.start.max(own.start)..lanes.end.min(own.end);
             rows.map(|row| RenderParams { lane: (row - own.start) as u32, size, packed: true }).collect()
         };
-        let asked = self.sessions.iter().map(|site| part(site.session.lanes())).collect();
+        let asked = self.sessions.iter().map(|site| part(site.lanes())).collect();
         let images = self.call_all::<Render, _>(asked).await?;
         let unpacked = images.into_iter().flatten().map(RenderAnswer::image);
         unpacked
@@ -139,16 +139,16 @@ impl AsyncPool {
     /// Gives the options of a reset to the lanes of sessions that are attached by memory, where a reset carries none.
     pub(crate) async fn give_options(&mut self, reset: &Reset) -> Result<(), StepError> {
         // Those that are not attached yet would be when they are reset.
-        let Self { sessions, cluster, .. } = self;
-        let network = cluster.network();
-        let parts = sessions.iter_mut().map(|site| Box::pin(site.session.attach_early(network)) as Part<'_>);
+        let Self { sessions, cluster, start, .. } = self;
+        let (network, start) = (cluster.network(), *start);
+        let parts = sessions.iter_mut().map(|site| Box::pin(site.attach_early(network, start)) as Part<'_>);
         run_together(parts.collect(), || false).await;
         let part = |values: &Vec<OptionValue>, own: &Range<usize>| {
             if values.len() == 1 { values.clone() } else { values[own.clone()].to_vec() }
         };
-        let params = |site: &Site| {
-            let own = site.session.lanes();
-            let in_memory = site.session.memory().is_some();
+        let params = |site: &PoolSession| {
+            let own = site.lanes();
+            let in_memory = site.link.in_place().is_some();
             let options = reset.options.iter().map(|(name, values)| (name.clone(), part(values, own)));
             let mask = reset.mask.get(own.clone()).unwrap_or_default().to_vec();
             in_memory.then(|| SetOptionsParams { mask, options: options.collect() })
@@ -162,7 +162,7 @@ impl AsyncPool {
         &self,
     ) -> impl Iterator<Item = impl Iterator<Item = (LaneRange, Range<usize>)> + use<>> + use<'_> {
         self.sessions.iter().map(|site| {
-            let own = site.session.lanes().clone();
+            let own = site.lanes().clone();
             own.clone().step_by(PART_LANES).map(move |start| {
                 let end = (start + PART_LANES).min(own.end);
                 let range = LaneRange { first: (start - own.start) as u32, count: (end - start) as u32 };
@@ -198,9 +198,10 @@ impl AsyncPool {
         let network = cluster.network();
         let recorded = recipe.open.settings.record != RecordRule::None;
         if M::EFFECT == Effect::Begins || M::EFFECT == Effect::Changes && !recorded {
-            let meant =
-                |(site, asked): &(&mut Site, &Vec<P>)| !asked.is_empty() && !site.recovery.is_telling();
-            sessions.iter_mut().zip(&asked).filter(meant).for_each(|(site, _)| site.recovery.forget());
+            let meant = |(site, asked): &(&mut PoolSession, &Vec<P>)| {
+                !asked.is_empty() && !site.session.is_resuming()
+            };
+            sessions.iter_mut().zip(&asked).filter(meant).for_each(|(site, _)| site.session.forget());
         }
         commanders.resize_with(sessions.len(), Commander::default);
         let mut results: Vec<Option<Result<Vec<M::Answer>, MethodError>>> = Vec::new();
@@ -211,11 +212,11 @@ impl AsyncPool {
                 *slot = Some(match (site.session.gone(), asked.is_empty()) {
                     (_, true) => Ok(Vec::new()),
                     (Some(gone), _) => Err(MethodError::Gone { reason: gone.reason.clone() }),
-                    (None, _) if site.recovery.is_telling() => {
+                    (None, _) if site.session.is_resuming() => {
                         Err(MethodError::Gone { reason: HALF_RESUMED.to_owned() })
                     }
                     (None, _) => {
-                        let answers = commander.ask::<M, P>(network, (pool, call), &mut site.session, &asked);
+                        let answers = commander.ask::<M, P>(network, (pool, call), site, &asked);
                         let answers = tokio::time::timeout_at(clock.deadline, answers).await;
                         answers.unwrap_or_else(|_| Err(MethodError::TimedOut(site.session.unanswered(after))))
                     }
@@ -265,17 +266,17 @@ impl Commander {
         &mut self,
         network: &Network,
         (pool, of): (RunId, CallId),
-        session: &mut Session,
+        site: &mut PoolSession,
         asked: &[P],
     ) -> Result<Vec<M::Answer>, MethodError> {
         let mut answers = Vec::with_capacity(asked.len());
         let mut wait = FIRST_WAIT;
         loop {
-            let node = session.grant().node.clone();
-            let done = match session.memory_mut().filter(|link| link.is_attached()) {
+            let node = site.session.grant().node.clone();
+            let done = match site.link.in_place_mut().filter(|link| link.is_attached()) {
                 Some(link) => self.exchange_in_memory::<M, P>(link, of, asked, &mut answers).await,
                 None => {
-                    let grant = session.grant();
+                    let grant = site.session.grant();
                     self.exchange::<M, P>(network, (pool, of), grant, asked, &mut answers).await
                 }
             };

@@ -8,40 +8,39 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rollhouse_arena::{AttachedArena, Frame, LaneRow};
-use rollhouse_core::{ColumnData, ColumnRef, DType};
+use rollhouse_arena::Frame;
+use rollhouse_core::{ColumnData, ColumnRef};
 use rollhouse_engine::{BadAction, MAX_SUB_BATCHES, Received, StepError as Rules};
-use rollhouse_wire::{
-    AutoresetMode, BatchPlaces, ColumnBuffer, FrameHeader, FrameKind, FrameLayout, LostLane, Notes,
-};
+use rollhouse_wire::{AutoresetMode, ColumnBuffer, FrameHeader, FrameKind, FrameLayout, LostLane, Notes};
 use tokio::time::Instant;
 
-use crate::check::{all_good, check_notes, first_bad};
+use crate::check::{all_good, first_bad};
 use crate::error::StepError;
 use crate::join::{Part, run_together};
-use crate::log::Shown;
-use crate::pool::{AsyncPool, Site};
-use crate::recovery::{Answered, Way};
-use crate::session::{Clock, FrameBody, Trouble};
+use crate::link::RowsOf;
+use crate::log::LaneFlags;
+use crate::pool::AsyncPool;
+use crate::pool_session::{Clock, PoolSession, Way};
+use crate::session::{Answered, RequestBody, Trouble};
 
 /// The owner's books of what is under way.
 pub(crate) struct FirstDone {
     /// By lane: sent and not received.
     outstanding: Vec<bool>,
     outstanding_lanes: usize,
-    desks: Vec<Desk>,
+    queues: Vec<SessionQueue>,
     ready: Mutex<Ready>,
 }
 
 /// What one session has to do.
 #[derive(Default)]
-struct Desk {
-    under_way: Option<Task>,
-    waiting: VecDeque<Task>,
+struct SessionQueue {
+    under_way: Option<SentLanes>,
+    waiting: VecDeque<SentLanes>,
 }
 
 /// Lanes of one session that were sent together.
-struct Task {
+struct SentLanes {
     /// Lanes of the session, ascending.
     lanes: Vec<u32>,
     /// Taken when the request is made.
@@ -63,7 +62,7 @@ impl FirstDone {
         Self {
             outstanding: vec![false; lanes],
             outstanding_lanes: 0,
-            desks: (0..sessions).map(|_| Desk::default()).collect(),
+            queues: (0..sessions).map(|_| SessionQueue::default()).collect(),
             ready: Mutex::default(),
         }
     }
@@ -89,7 +88,7 @@ impl AsyncPool {
     /// one session wait.
     pub async fn send(&mut self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), StepError> {
         let clock = self.clock();
-        self.settle_sessions(clock).await;
+        self.settle_sessions(clock, false).await;
         self.refuse_send(lanes, actions)?;
         if self.first_done.is_none() {
             // Rows of lanes that are lost meanwhile show what the last whole batch did.
@@ -98,8 +97,8 @@ impl AsyncPool {
         let parts = self.parts_of(lanes, actions);
         let (all, sessions) = (self.lanes(), self.sessions.len());
         let books = self.first_done.get_or_insert_with(|| FirstDone::new(all, sessions));
-        for (desk, part) in books.desks.iter_mut().zip(parts) {
-            desk.waiting.extend(part);
+        for (queue, part) in books.queues.iter_mut().zip(parts) {
+            queue.waiting.extend(part);
         }
         for &lane in lanes {
             books.outstanding[lane as usize] = true;
@@ -146,29 +145,26 @@ impl AsyncPool {
 
     /// Carries on with all that is under way, until all of it is done or `enough` is.
     async fn work(&mut self, enough: impl Fn(&Ready) -> bool) {
-        let Self {
-            sessions, batch, cluster, first_done, layout, bools, start, seed, autoreset, recipe, ..
-        } = self;
-        let Some(FirstDone { desks, ready, .. }) = first_done else { return };
+        let Self { sessions, batch, cluster, first_done, kind, start, .. } = self;
+        let Some(FirstDone { queues, ready, .. }) = first_done else { return };
         let ready = &*ready;
-        let hall = Hall {
+        let receiving = Receiving {
             // How long is waited is decided by who receives.
             way: Way {
-                cluster,
-                recipe,
+                network: cluster.network(),
                 clock: Clock { start: *start, deadline: Instant::now() + PATIENCE },
-                seed: *seed,
             },
             frame: batch.frame(),
-            layout,
-            bools,
-            same_step: *autoreset == AutoresetMode::SameStep,
+            layout: &kind.layout,
+            bools: &kind.bools,
+            same_step: kind.autoreset == AutoresetMode::SameStep,
             ready,
         };
-        let hall = &hall;
-        let parts = sessions.iter_mut().zip(desks).enumerate();
-        let parts = parts.filter(|(_, (_, desk))| desk.under_way.is_some() || !desk.waiting.is_empty());
-        let parts = parts.map(|(index, (site, desk))| Box::pin(hall.serve(index, site, desk)) as Part<'_>);
+        let receiving = &receiving;
+        let parts = sessions.iter_mut().zip(queues).enumerate();
+        let parts = parts.filter(|(_, (_, queue))| queue.under_way.is_some() || !queue.waiting.is_empty());
+        let parts =
+            parts.map(|(index, (site, queue))| Box::pin(receiving.serve(index, site, queue)) as Part<'_>);
         let look = || enough(&ready.lock().unwrap_or_else(PoisonError::into_inner));
         run_together(parts.collect(), look).await;
         self.leave_lost_memory();
@@ -176,9 +172,9 @@ impl AsyncPool {
 
     fn note_received(&mut self, rows: &Received, losses: Vec<(usize, Vec<LostLane>)>) {
         for (index, losses) in losses {
-            let lanes = self.sessions[index].session.lanes().clone();
+            let lanes = self.sessions[index].lanes().clone();
             if let Some(outcome) = self.sessions[index].session.gone().map(|gone| gone.outcome) {
-                self.sessions[index].session.tell_gone();
+                self.sessions[index].session.report_gone();
                 self.note_gone(&lanes, outcome);
             } else {
                 self.note_losses(&lanes, &losses);
@@ -187,13 +183,13 @@ impl AsyncPool {
         self.tidy_losses();
         for (row, &lane) in rows.lanes.iter().enumerate() {
             let over = rows.terminated[row] | rows.truncated[row];
-            self.over[lane as usize] = if self.autoreset == AutoresetMode::SameStep { 0 } else { over };
+            self.over[lane as usize] = if self.kind.autoreset == AutoresetMode::SameStep { 0 } else { over };
         }
     }
 
     fn refuse_send(&self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), StepError> {
         self.check_ready()?;
-        let wanted = lanes.len() * self.layout.action.elements();
+        let wanted = lanes.len() * self.kind.layout.action.elements();
         if actions.len() != wanted {
             return Err(Rules::Length { what: "action elements", given: actions.len(), wanted }.into());
         }
@@ -210,12 +206,13 @@ impl AsyncPool {
             if self.loss(lane).is_some() {
                 return Err(Rules::LaneLost { lane }.into());
             }
-            if self.autoreset == AutoresetMode::Disabled && self.over[lane] != 0 {
+            if self.kind.autoreset == AutoresetMode::Disabled && self.over[lane] != 0 {
                 return Err(Rules::NeedsReset { lane }.into());
             }
         }
         self.refuse_actions(lanes, actions)?;
-        let full = |books: &FirstDone| books.desks.iter().any(|desk| desk.waiting.len() >= MAX_SUB_BATCHES);
+        let full =
+            |books: &FirstDone| books.queues.iter().any(|queue| queue.waiting.len() >= MAX_SUB_BATCHES);
         if self.first_done.as_ref().is_some_and(full) {
             return Err(Rules::Busy { retry_after_ms: BUSY_RETRY_MS }.into());
         }
@@ -223,7 +220,7 @@ impl AsyncPool {
     }
 
     fn refuse_actions(&self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), StepError> {
-        let space = &self.spec.action_space;
+        let space = &self.kind.spec.action_space;
         if all_good(space, actions) {
             return Ok(());
         }
@@ -234,12 +231,12 @@ impl AsyncPool {
     }
 
     /// What each session is to do: its lanes, ascending, with their actions.
-    fn parts_of(&self, lanes: &[u32], actions: ColumnRef<'_>) -> Vec<Option<Task>> {
+    fn parts_of(&self, lanes: &[u32], actions: ColumnRef<'_>) -> Vec<Option<SentLanes>> {
         let mut order: Vec<usize> = (0..lanes.len()).collect();
         order.sort_unstable_by_key(|&index| lanes[index]);
         let mut rest = order.as_slice();
         let parts = self.sessions.iter().map(|site| {
-            let range = site.session.lanes();
+            let range = site.lanes();
             let here = rest.partition_point(|&index| (lanes[index] as usize) < range.end);
             let (part, others) = rest.split_at(here);
             rest = others;
@@ -247,32 +244,32 @@ impl AsyncPool {
                 return None;
             }
             let lanes = part.iter().map(|&index| lanes[index] - range.start as u32).collect();
-            self.task(lanes, part, actions)
+            self.part(lanes, part, actions)
         });
         parts.collect()
     }
 
     /// `None` if its frame would be too large, which a part of a session's lanes never is.
-    fn task(&self, lanes: Vec<u32>, rows: &[usize], actions: ColumnRef<'_>) -> Option<Task> {
-        let places = self.layout.actions(lanes.len(), true)?;
+    fn part(&self, lanes: Vec<u32>, rows: &[usize], actions: ColumnRef<'_>) -> Option<SentLanes> {
+        let places = self.kind.layout.actions(lanes.len(), true)?;
         let mut buffer = ColumnBuffer::default();
         buffer.resize(places.bytes);
         buffer.bytes_mut().fill(0);
         buffer.set_count(&places.count, lanes.len() as u32);
         buffer.lanes_mut(&places.lanes).copy_from_slice(&lanes);
-        let elements = self.layout.action.elements();
-        let mut column = buffer.column_mut(&places.actions, self.layout.action.dtype);
+        let elements = self.kind.layout.action.elements();
+        let mut column = buffer.column_mut(&places.actions, self.kind.layout.action.dtype);
         for (to, &from) in rows.iter().enumerate() {
             let action = actions.slice(from * elements, (from + 1) * elements);
             let copied = column.slice(to * elements, (to + 1) * elements).copy_from(action);
             debug_assert!(copied, "actions have the column's type, which was checked");
         }
-        Some(Task { lanes, columns: Some(Bytes::copy_from_slice(buffer.bytes())) })
+        Some(SentLanes { lanes, columns: Some(Bytes::copy_from_slice(buffer.bytes())) })
     }
 }
 
 /// What all sessions that work at a time share.
-struct Hall<'a> {
+struct Receiving<'a> {
     way: Way<'a>,
     frame: Frame<'a>,
     layout: &'a FrameLayout,
@@ -281,39 +278,39 @@ struct Hall<'a> {
     ready: &'a Mutex<Ready>,
 }
 
-impl Hall<'_> {
+impl Receiving<'_> {
     /// Does all that a session has to do. Cancellation-safe: the next call goes on where this one was dropped.
-    async fn serve(&self, index: usize, site: &mut Site, desk: &mut Desk) {
+    async fn serve(&self, index: usize, site: &mut PoolSession, queue: &mut SessionQueue) {
         loop {
-            if desk.under_way.is_none() {
-                let Some(task) = desk.waiting.pop_front() else { return };
-                desk.under_way = Some(task);
+            if queue.under_way.is_none() {
+                let Some(part) = queue.waiting.pop_front() else { return };
+                queue.under_way = Some(part);
             }
-            let Some(task) = &mut desk.under_way else { return };
-            if let Some(columns) = task.columns.take() {
-                let request = FrameBody { kind: FrameKind::Send, columns, sidecar: Bytes::new() };
-                site.ask(request, &self.way);
+            let Some(part) = &mut queue.under_way else { return };
+            if let Some(columns) = part.columns.take() {
+                let request = RequestBody { kind: FrameKind::Send, columns, sidecar: Bytes::new() };
+                site.ask(request, self.way.clock);
             }
             let answered = site.answer(&self.way).await;
             // Nothing is awaited from here on.
-            let Some(task) = desk.under_way.take() else { return };
+            let Some(part) = queue.under_way.take() else { return };
             let taken = answered.and_then(|header| {
-                let rows = self.rows(header, site, &task);
-                rows.map_err(|what| site.session.distrust(&what))
+                let rows = self.rows(header, site, &part);
+                rows.map_err(|what| site.distrust(self.way.clock.start.elapsed(), what))
             });
-            self.deliver(index, site, &task, taken);
+            self.deliver(index, site, &part, taken);
         }
     }
 
     fn deliver(
         &self,
         index: usize,
-        site: &mut Site,
-        task: &Task,
+        site: &mut PoolSession,
+        part: &SentLanes,
         taken: Result<(Received, Vec<LostLane>), Trouble>,
     ) {
-        let first = site.session.lanes().start as u32;
-        let lanes = || task.lanes.iter().map(|lane| first + lane).collect();
+        let first = site.lanes().start as u32;
+        let lanes = || part.lanes.iter().map(|lane| first + lane).collect();
         let node = || site.session.grant().node.clone();
         let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
         let error = match taken {
@@ -341,52 +338,33 @@ impl Hall<'_> {
     fn rows(
         &self,
         header: FrameHeader,
-        site: &mut Site,
-        task: &Task,
+        site: &mut PoolSession,
+        part: &SentLanes,
     ) -> Result<(Received, Vec<LostLane>), String> {
-        let lanes = site.session.lanes().len();
-        if let Some(link) = site.session.memory() {
-            let first = site.session.lanes().start as u32;
-            let rows = self.rows_in(link.arena(), &task.lanes, first);
-            let notes = link.notes_of(&task.lanes)?;
-            let mut rows = sound(rows, self.bools)?;
-            self.keep(site, task, &mut rows, &notes);
-            return Ok((rows, notes.lost));
-        }
-        let with_final = header.flags & FrameHeader::FINAL_OBS != 0;
-        if header.kind != FrameKind::Rows || with_final && !self.same_step {
-            return Err(format!("a frame of kind {:?} was not asked for", header.kind));
-        }
-        let count = task.lanes.len();
-        let buffer = site.session.columns().ok_or("the answer is gone")?;
-        let places =
-            self.layout.rows(count, with_final).filter(|places| places.bytes == buffer.bytes().len());
-        let (Some(places), Some(named)) = (places, buffer.count()) else {
-            return Err(format!("rows of {} bytes for {count} lanes", buffer.bytes().len()));
+        let of = RowsOf {
+            layout: self.layout,
+            bools: self.bools,
+            same_step: self.same_step,
+            lanes: &part.lanes,
+            session: site.lanes(),
         };
-        if named as usize != count || buffer.lanes(&places.lanes) != task.lanes {
-            return Err("rows of other lanes than were sent, or not in ascending order".to_owned());
-        }
-        let rows = self.gather(buffer, &places, count, site.session.lanes().start as u32);
-        let mut rows = sound(rows, self.bools)?;
-        let notes = site.session.notes()?;
-        check_notes(&notes, &notes.lost, lanes)?;
-        self.keep(site, task, &mut rows, &notes);
+        let (mut rows, notes) = site.link.rows(header, &of)?;
+        self.keep(site, part, &mut rows, &notes);
         Ok((rows, notes.lost))
     }
 
     /// Keeps what the session's log needs. Lanes whose past was lost with their node are shown as cut.
-    fn keep(&self, site: &mut Site, task: &Task, rows: &mut Received, notes: &Notes) {
-        let asked = site.asked_columns();
+    fn keep(&self, site: &mut PoolSession, part: &SentLanes, rows: &mut Received, notes: &Notes) {
+        let asked = site.session.asked_columns();
         let actions =
-            self.layout.actions(task.lanes.len(), true).and_then(|places| asked.get(places.actions));
-        let shown = Shown { terminated: &rows.terminated, truncated: &rows.truncated, reset: &rows.reset };
-        let now = self.way.clock.start.elapsed();
-        let answered = Answered { now, shown, notes, logs: site.session.logs() };
-        site.recovery.note_rows(&answered, &task.lanes, actions.unwrap_or_default());
-        for lane in site.take_cut(&task.lanes) {
-            let Ok(row) = task.lanes.binary_search(&lane) else { continue };
-            let lane = site.session.lanes().start + lane as usize;
+            self.layout.actions(part.lanes.len(), true).and_then(|places| asked.get(places.actions));
+        let flags =
+            LaneFlags { terminated: &rows.terminated, truncated: &rows.truncated, reset: &rows.reset };
+        let answered = Answered { now: self.way.clock.start.elapsed(), flags, notes };
+        site.session.note_rows(&answered, &part.lanes, actions.unwrap_or_default());
+        for lane in site.session.take_cut(&part.lanes) {
+            let Ok(row) = part.lanes.binary_search(&lane) else { continue };
+            let lane = site.lanes().start + lane as usize;
             for (column, (to, spec)) in rows.obs.iter_mut().zip(&self.layout.obs).enumerate() {
                 let elements = spec.elements();
                 let last = self.frame.obs(column).slice(lane * elements, (lane + 1) * elements);
@@ -394,65 +372,6 @@ impl Hall<'_> {
                 debug_assert!(set, "the frame has the layout's types");
             }
             (rows.rewards[row], rows.terminated[row], rows.truncated[row]) = (0.0, 0, 1);
-        }
-    }
-
-    /// The rows of lanes that were received through memory.
-    fn rows_in(&self, arena: &AttachedArena, lanes: &[u32], first: u32) -> Received {
-        let received = || lanes.iter().map(|&lane| arena.lane_row(lane));
-        let pick = |spec: &rollhouse_core::ColumnSpec, of: &dyn for<'a> Fn(LaneRow<'a>) -> ColumnRef<'a>| {
-            let mut rows = ColumnData::zeros(spec.dtype, 0);
-            for row in received() {
-                let appended = rows.extend(of(row));
-                debug_assert!(appended, "the memory has the layout's types");
-            }
-            rows
-        };
-        let obs = self.layout.obs.iter().enumerate();
-        let infos = self.layout.infos.iter().enumerate();
-        Received {
-            lanes: lanes.iter().map(|lane| first + lane).collect(),
-            obs: obs.clone().map(|(column, spec)| pick(spec, &|row| row.obs(column))).collect(),
-            infos: infos.map(|(column, spec)| pick(spec, &|row| row.info(column))).collect(),
-            final_obs: match self.same_step {
-                true => obs.map(|(column, spec)| pick(spec, &|row| row.final_obs(column))).collect(),
-                false => Vec::new(),
-            },
-            rewards: received().map(|row| row.reward()).collect(),
-            terminated: received().map(|row| row.terminated()).collect(),
-            truncated: received().map(|row| row.truncated()).collect(),
-            reset: received().map(|row| row.reset()).collect(),
-        }
-    }
-
-    fn gather(&self, buffer: &ColumnBuffer, places: &BatchPlaces, count: usize, first: u32) -> Received {
-        let columns = |specs: &[rollhouse_core::ColumnSpec], places: &[std::ops::Range<usize>]| {
-            let pairs = specs.iter().zip(places);
-            pairs.map(|(spec, place)| ColumnData::from(buffer.column(place, spec.dtype))).collect::<Vec<_>>()
-        };
-        let final_obs = match (self.same_step, places.final_obs.as_slice()) {
-            (true, []) => {
-                let zeros = |spec: &rollhouse_core::ColumnSpec| {
-                    ColumnData::zeros(spec.dtype, count * spec.elements())
-                };
-                self.layout.obs.iter().map(zeros).collect()
-            }
-            (_, places) => columns(&self.layout.obs, places),
-        };
-        let flags = |place| match buffer.column(place, DType::U8) {
-            ColumnRef::U8(flags) => flags.to_vec(),
-            _ => Vec::new(),
-        };
-        let rewards = buffer.column(&places.rewards, DType::F64);
-        Received {
-            lanes: buffer.lanes(&places.lanes).iter().map(|lane| first + lane).collect(),
-            obs: columns(&self.layout.obs, &places.obs),
-            infos: columns(&self.layout.infos, &places.infos),
-            final_obs,
-            rewards: rewards.as_f64().map(<[f64]>::to_vec).unwrap_or_default(),
-            terminated: flags(&places.terminated),
-            truncated: flags(&places.truncated),
-            reset: flags(&places.reset),
         }
     }
 
@@ -487,19 +406,6 @@ impl Hall<'_> {
             lanes,
         }
     }
-}
-
-/// The rows, if all flags and booleans in them are 0 or 1.
-fn sound(rows: Received, bools: &[usize]) -> Result<Received, String> {
-    let flags = rows.terminated.iter().chain(&rows.truncated).chain(&rows.reset);
-    let of_obs = bools.iter().filter_map(|&column| match &rows.obs[column] {
-        ColumnData::U8(values) => Some(values),
-        _ => None,
-    });
-    if flags.chain(of_obs.flatten()).any(|&flag| flag > 1) {
-        return Err("rows with flags that are neither 0 nor 1".to_owned());
-    }
-    Ok(rows)
 }
 
 /// Adds the rows of another result.

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use crate::blocking::Look;
 use crate::driver::LOOK;
 use crate::error::StepError;
-use crate::memory_link::{MemoryAnswer, MemoryLink, NoAnswer};
-use crate::pool::{AsyncPool, Readiness, Site};
+use crate::link::{MemoryAnswer, MemoryLink, NoAnswer};
+use crate::pool::{AsyncPool, Readiness};
+use crate::pool_session::PoolSession;
 
 /// What came of a step in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,8 +29,9 @@ impl AsyncPool {
     #[inline]
     pub(crate) fn step_in_memory(&mut self, look: Option<&Look>) -> Result<Stepped, StepError> {
         let attached = |link: &MemoryLink| link.is_attached() && !link.is_under_way();
-        let ready =
-            |site: &Site| site.session.memory().is_some_and(attached) && !site.can_leave(&self.recipe);
+        let leaves =
+            |site: &PoolSession| site.session.is_leaving() && site.session.can_leave(self.start.elapsed());
+        let ready = |site: &PoolSession| site.link.in_place().is_some_and(attached) && !leaves(site);
         if !self.sessions.iter().all(ready) {
             return Ok(Stepped::NotInMemory);
         }
@@ -41,12 +43,12 @@ impl AsyncPool {
         // and the node's copy others could change it.
         self.first_done = None;
         self.readiness = Readiness::NeedsReset;
-        let Self { sessions, batch, layout, in_place, .. } = self;
-        let elements = layout.action.elements();
+        let Self { sessions, batch, kind, in_place, .. } = self;
+        let elements = kind.layout.action.elements();
         for site in sessions.iter_mut() {
-            let range = site.session.lanes().clone();
-            let Site { session, recovery, .. } = site;
-            let Some(link) = session.memory_mut() else { continue };
+            let range = site.lanes().clone();
+            let PoolSession { session, link, .. } = site;
+            let Some(link) = link.in_place_mut() else { continue };
             if !*in_place && let Some(mut to) = link.actions_mut() {
                 let copied =
                     to.copy_from(batch.actions().slice(range.start * elements, range.end * elements));
@@ -54,11 +56,11 @@ impl AsyncPool {
             }
             link.post_step();
             // While the node steps.
-            recovery.post(link);
+            session.post(|actions| link.copy_actions(actions));
         }
         let mut patience = Patience { timeout: self.timeout, until: None, look };
         for index in 0..self.sessions.len() {
-            let Some(link) = self.sessions[index].session.memory_mut() else { continue };
+            let Some(link) = self.sessions[index].link.in_place_mut() else { continue };
             match patience.wait(link) {
                 Ok(MemoryAnswer::Batch) => {}
                 Ok(_) | Err(Ended::Lost | Ended::Long) => {
@@ -87,8 +89,8 @@ impl AsyncPool {
             let Self { sessions, batch, .. } = self;
             let target = batch.next();
             for site in sessions.iter() {
-                if let Some(frame) = site.session.memory().and_then(MemoryLink::frame) {
-                    target.land_frame(site.session.lanes(), &frame);
+                if let Some(frame) = site.link.in_place().and_then(MemoryLink::frame) {
+                    target.land_frame(site.lanes(), &frame);
                 }
             }
         }
@@ -97,13 +99,13 @@ impl AsyncPool {
             site.note_frame(now);
         }
         let losing = !self.lost.is_empty()
-            || self.sessions.iter().any(|site| site.session.memory().is_some_and(MemoryLink::has_lost));
+            || self.sessions.iter().any(|site| site.link.in_place().is_some_and(MemoryLink::has_lost));
         let lost_before = if losing { self.lanes_lost() } else { Vec::new() };
         if losing {
             for index in 0..self.sessions.len() {
-                let session = &self.sessions[index].session;
-                let lanes = session.lanes().clone();
-                let losses = session.memory().map(MemoryLink::lost).unwrap_or_default();
+                let site = &self.sessions[index];
+                let lanes = site.lanes().clone();
+                let losses = site.link.in_place().map(MemoryLink::lost).unwrap_or_default();
                 self.note_losses(&lanes, &losses);
             }
             self.tidy_losses();
@@ -116,8 +118,8 @@ impl AsyncPool {
     /// What was posted becomes requests of the sessions, as if each had been asked.
     #[cold]
     fn adopt(&mut self) {
-        let (clock, seed) = (self.clock(), self.seed);
-        self.sessions.iter_mut().for_each(|site| site.adopt(clock, seed));
+        let clock = self.clock();
+        self.sessions.iter_mut().for_each(|site| site.adopt(clock));
     }
 }
 

@@ -3,73 +3,62 @@
 use std::time::Duration;
 
 use rollhouse_core::RunId;
-use rollhouse_wire::{Connection, EndCause, GoneSession, Grant, PoolStatus, PoolStatusRequest, Request};
-use tokio::time::Instant;
+use rollhouse_wire::{EndCause, GoneSession, PoolStatus, PoolStatusRequest};
 
-use crate::alarm::Alarm;
-use crate::network::Network;
-use crate::silence::{INQUIRY_DEADLINE, Silence};
+use crate::silence::Silence;
 
-/// Asks the coordinator about a session whenever [`Silence`] says so.
-pub(crate) struct Inquiry<'a> {
-    network: &'a Network,
+/// When the coordinator is asked about a session while one thing is done for it, and what its answer means. Pure: time
+/// counts from when that was begun.
+#[derive(Debug)]
+pub struct Inquiry {
     pool: RunId,
     session: GoneSession,
-    /// On which the node is heard, if there is a connection.
-    connection: Option<Connection>,
+    /// `None` before the first look.
+    silence: Option<Silence>,
 }
 
-impl<'a> Inquiry<'a> {
-    /// About the session of that grant.
-    pub(crate) fn new(
-        network: &'a Network,
-        pool: RunId,
-        grant: &Grant,
-        connection: Option<&Connection>,
-    ) -> Self {
-        let Grant { index, incarnation, .. } = *grant;
-        // The cause is what is asked for.
-        let session = GoneSession { index, incarnation, cause: EndCause::NodeLost };
-        Self { network, pool, session, connection: connection.cloned() }
+impl Inquiry {
+    /// About that session of the pool.
+    pub(crate) const fn new(pool: RunId, session: GoneSession) -> Self {
+        Self { pool, session, silence: None }
     }
 
-    /// Resolves with the reason when the node is silent and the session is gone; never otherwise. Cancellation-safe.
-    pub(crate) async fn gone(self, alarm: &mut Alarm) -> EndCause {
-        let start = Instant::now();
+    /// Whether it was looked before.
+    pub(crate) const fn has_looked(&self) -> bool {
+        self.silence.is_some()
+    }
+
+    /// When to [look](Self::look).
+    pub fn look_at(&self) -> Duration {
         // Most answers are here before, and nothing is looked at for them.
-        alarm.until(start + FIRST_HEARD).await;
-        let mut silence = Silence::new(Duration::ZERO, self.heard());
-        loop {
-            alarm.until(start + silence.look_at()).await;
-            // A node that is inside a long step is sent nothing, and its port not asked about otherwise.
-            if let Some(connection) = &self.connection {
-                connection.doubt();
-            }
-            if silence.look(start.elapsed(), self.heard()) {
-                if let Some(cause) = Box::pin(self.ask()).await {
-                    return cause;
-                }
-                silence.asked(start.elapsed());
+        self.silence.map_or(FIRST_HEARD, |silence| silence.look_at())
+    }
+
+    /// Looks whether the node was heard of since the last look; true if the coordinator is to be asked. `heard` is any
+    /// number that grows with what is received of the node; `None` if there is no connection to it.
+    pub fn look(&mut self, now: Duration, heard: Option<u64>) -> bool {
+        match &mut self.silence {
+            Some(silence) => silence.look(now, heard),
+            None => {
+                self.silence = Some(Silence::new(Duration::ZERO, heard));
+                false
             }
         }
     }
 
-    /// Bytes received of the node; `None` without a connection.
-    fn heard(&self) -> Option<u64> {
-        let connected = self.connection.as_ref().filter(|connection| connection.lost().is_none());
-        connected.map(|connection| connection.figures().received_bytes)
+    /// What the coordinator is asked.
+    pub const fn question(&self) -> PoolStatusRequest {
+        PoolStatusRequest { pool: self.pool, keep: false }
     }
 
-    /// Why the session is gone; `None` if it is not, or the coordinator does not say.
-    async fn ask(&self) -> Option<EndCause> {
-        let request = Request::PoolStatus(PoolStatusRequest { pool: self.pool, keep: false });
-        let asked = async {
-            let connection = self.network.coordinator().await.ok()?;
-            connection.call::<PoolStatus>(&request, INQUIRY_DEADLINE).await.ok()
-        };
-        let status = tokio::time::timeout(INQUIRY_DEADLINE, asked).await.ok()??;
+    /// Takes the coordinator's answer in, `None` if there is none in time: why the session is gone, if it is.
+    pub fn answered(&mut self, now: Duration, status: Option<&PoolStatus>) -> Option<EndCause> {
         let GoneSession { index, incarnation, .. } = self.session;
-        let found = status.gone.iter().find(|gone| (gone.index, gone.incarnation) == (index, incarnation));
+        let is_it = |gone: &&GoneSession| (gone.index, gone.incarnation) == (index, incarnation);
+        let found = status.and_then(|status| status.gone.iter().find(is_it));
+        if let (None, Some(silence)) = (found, &mut self.silence) {
+            silence.asked(now);
+        }
         found.map(|gone| gone.cause)
     }
 }

@@ -11,9 +11,13 @@
 //! | closing of a pool | the runtime, so the calling thread: for a pool that was dropped | the pool ends with its leases | the same |
 //!
 //! Not a goal: deciding where lanes run (crate coordinator), stepping them (crates node and engine), choosing
-//! actions. Start reading at [`Pool`], then `session.rs` and [`Retry`]; lanes of a lost
-//! node: `recovery.rs`.
+//! actions. Start reading at [`Pool`], then [`Session`], which decides, and `pool_session.rs`, which carries out what
+//! it decides over either kind of `link.rs`.
 #![forbid(unsafe_code)]
+
+// Helpers of the tests name it as others do.
+#[cfg(test)]
+extern crate self as rollhouse_client;
 
 mod address;
 mod alarm;
@@ -29,18 +33,23 @@ mod first_done;
 mod in_memory;
 mod inquiry;
 mod join;
+mod link;
 mod lockstep;
 mod log;
-mod memory_link;
 mod network;
 mod numbering;
 mod pool;
-mod recovery;
+mod pool_session;
 mod remote_disk;
 mod retry;
 mod session;
+mod settling;
 mod silence;
 mod store;
+#[cfg(test)]
+#[path = "../tests/nodes/mod.rs"]
+#[allow(dead_code, reason = "each test uses some of it")]
+mod test_nodes;
 mod transport;
 mod watch;
 
@@ -48,12 +57,14 @@ pub use address::{Address, AddressError, DEFAULT_PORT, trust_of};
 pub use blocking::{Cluster, Look, Pool};
 pub use cluster::{AsyncCluster, ConnectOptions, DEFAULT_TIMEOUT, ask_again, run_named};
 pub use error::{ConnectError, MethodError, OpenError, RequestError, StepError, Unanswered};
-pub use log::{Keep, PastReader, SessionLog, Shown};
-pub use numbering::Numbering;
+pub use inquiry::Inquiry;
+pub use log::LaneFlags;
 pub use pool::{AsyncPool, PoolRequest};
-pub use recovery::OnLoss;
 pub use remote_disk::{BLOCK_BYTES, CACHE_BYTES, RemoteDisk, StoreReader};
-pub use retry::{GiveUp, Patience, Retry, RetryAction, RetryEvent};
-pub use silence::{INQUIRY_DEADLINE, Silence};
+pub use session::{
+    Answered, COORDINATOR_AWAY, Gone, NoPlace, OnLoss, PLACE_WITHIN, Recipe, RequestBody, Session,
+    SessionAction, SessionEvent, Trouble,
+};
+pub use silence::INQUIRY_DEADLINE;
 pub use transport::{Transport, UnknownTransport};
 pub use watch::{AsyncWatch, Watch, WatchError};

@@ -1,7 +1,6 @@
 //! Reset and step: one request per session, all written before any answer is waited for, one batch.
 
 use std::ops::Range;
-use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use rollhouse_arena::Frame;
@@ -10,17 +9,15 @@ use rollhouse_core::{ColumnData, ColumnRef, Interruption};
 use rollhouse_engine::{OptionsError, Reset, StepError as Rules};
 use rollhouse_wire::limits::{MAX_CONTROL_BYTES, MAX_SIDECAR_BYTES};
 use rollhouse_wire::{
-    AutoresetMode, FrameHeader, FrameKind, LostLane, RecordRule, ResetLanes, SeedRule, column_bytes, control,
+    AutoresetMode, FrameKind, LostLane, RecordRule, ResetLanes, SeedRule, column_bytes, control,
 };
 
-use crate::batch::Target;
-use crate::check::{all_good, check_notes, first_bad};
+use crate::check::{all_good, first_bad};
 use crate::error::StepError;
 use crate::join::{Part, run_together};
-use crate::log::Shown;
-use crate::pool::{AsyncPool, Readiness, Site};
-use crate::recovery::{Answered, Way};
-use crate::session::{Clock, FrameBody, Trouble};
+use crate::pool::{AsyncPool, Readiness};
+use crate::pool_session::{Clock, PoolSession, Way};
+use crate::session::{RequestBody, Trouble};
 
 /// What came of a session's request.
 type Taken = Result<Vec<LostLane>, Trouble>;
@@ -38,7 +35,7 @@ impl AsyncPool {
                 return Err(Rules::Length { what, given, wanted: lanes }.into());
             }
         }
-        if matches!(self.seeds, SeedRule::PerEpisode { .. }) && reset.seeds.iter().any(Option::is_some) {
+        if matches!(self.kind.seeds, SeedRule::PerEpisode { .. }) && reset.seeds.iter().any(Option::is_some) {
             return Err(Rules::SeedsScheduled.into());
         }
         for (name, values) in &reset.options {
@@ -47,7 +44,7 @@ impl AsyncPool {
                 return Err(Rules::Options(OptionsError::Length { name, given, lanes }).into());
             }
         }
-        let parts = self.sessions.iter().map(|site| reset_of(reset, site.session.lanes()));
+        let parts = self.sessions.iter().map(|site| reset_of(reset, site.lanes()));
         let parts = parts.collect::<Result<Vec<_>, _>>()?;
         let partial = !reset.mask.is_empty();
         if partial {
@@ -57,17 +54,16 @@ impl AsyncPool {
         self.first_done = None;
         if !reset.options.is_empty() {
             if self.recipe.open.settings.record == RecordRule::None {
-                self.sessions.iter_mut().for_each(|site| site.recovery.forget());
+                self.sessions.iter_mut().for_each(|site| site.session.forget());
             }
             self.give_options(reset).await?;
         }
         let clock = self.clock();
-        self.settle_sessions(clock).await;
+        self.settle_sessions(clock, !partial).await;
         let ready = std::mem::replace(&mut self.readiness, Readiness::NeedsReset);
-        let Self { sessions, cluster, recipe, seed, .. } = self;
-        let way = Way { cluster, recipe, clock, seed: *seed };
-        for (site, part) in sessions.iter_mut().zip(parts).filter(|(site, _)| !site.is_out(recipe)) {
-            site.ask(part, &way);
+        let sessions = self.sessions.iter_mut().zip(parts);
+        for (site, part) in sessions.filter(|(site, _)| !site.session.is_out()) {
+            site.ask(part, clock);
         }
         self.answers(clock, ready).await?;
         let begun = |lane: usize| reset.mask.get(lane).copied().unwrap_or(true);
@@ -85,20 +81,19 @@ impl AsyncPool {
         self.first_done = None;
         let lost_before = self.lanes_lost();
         let clock = self.clock();
-        self.settle_sessions(clock).await;
+        self.settle_sessions(clock, false).await;
         let ready = std::mem::replace(&mut self.readiness, Readiness::NeedsReset);
-        let Self { sessions, batch, layout, in_place, cluster, recipe, seed, .. } = self;
-        let elements = layout.action.elements();
-        let way = Way { cluster, recipe, clock, seed: *seed };
-        for site in sessions.iter_mut().filter(|site| !site.is_out(recipe)) {
-            let range = site.session.lanes();
+        let Self { sessions, batch, kind, in_place, .. } = self;
+        let elements = kind.layout.action.elements();
+        for site in sessions.iter_mut().filter(|site| !site.session.is_out()) {
+            let range = site.lanes();
             // What is in place stays there.
             let columns = if *in_place {
                 Bytes::new()
             } else {
                 column(batch.actions().slice(range.start * elements, range.end * elements))
             };
-            site.ask(FrameBody { kind: FrameKind::Step, columns, sidecar: Bytes::new() }, &way);
+            site.ask(RequestBody { kind: FrameKind::Step, columns, sidecar: Bytes::new() }, clock);
         }
         self.answers(clock, ready).await?;
         self.note_ends(&lost_before);
@@ -120,7 +115,7 @@ impl AsyncPool {
 
     /// Notes which episodes are over after a step.
     pub(crate) fn note_ends(&mut self, lost_before: &[usize]) {
-        if self.autoreset == AutoresetMode::SameStep {
+        if self.kind.autoreset == AutoresetMode::SameStep {
             self.over.fill(0);
         } else {
             let mut over = std::mem::take(&mut self.over);
@@ -147,7 +142,7 @@ impl AsyncPool {
         if let Some(lane) = self.first_done.as_ref().and_then(|books| books.first_outstanding()) {
             return Err(Rules::LaneOutstanding { lane }.into());
         }
-        if self.autoreset == AutoresetMode::Disabled
+        if self.kind.autoreset == AutoresetMode::Disabled
             && let Some(lane) =
                 (0..self.lanes()).find(|&lane| self.over[lane] != 0 && self.loss(lane).is_none())
         {
@@ -158,15 +153,15 @@ impl AsyncPool {
 
     /// Refuses actions that are none.
     pub(crate) fn refuse_batch(&mut self) -> Result<(), StepError> {
-        let Self { sessions, batch, in_place, spec, .. } = self;
+        let Self { sessions, batch, in_place, kind, .. } = self;
         let link =
-            if *in_place { sessions.first_mut().and_then(|site| site.session.memory_mut()) } else { None };
+            if *in_place { sessions.first_mut().and_then(|site| site.link.in_place_mut()) } else { None };
         let mut column = link.and_then(|link| link.actions_mut()).unwrap_or_else(|| batch.actions_mut());
-        if all_good(&spec.action_space, column.reborrow().as_ref()) {
+        if all_good(&kind.spec.action_space, column.reborrow().as_ref()) {
             return Ok(());
         }
         let actions = ColumnData::from(column.as_ref());
-        match first_bad(&self.spec.action_space, actions.as_ref(), |lane| !self.ignores_action(lane)) {
+        match first_bad(&self.kind.spec.action_space, actions.as_ref(), |lane| !self.ignores_action(lane)) {
             Some(bad) => Err(Rules::Action(bad).into()),
             None => Ok(()),
         }
@@ -181,19 +176,19 @@ impl AsyncPool {
             return done;
         }
         let reports = self.reports_losses();
-        let Self { sessions, batch, cluster, bools, recipe, seed, alarm, .. } = self;
-        let (way, target) = (&Way { cluster, recipe, clock, seed: *seed }, batch.next());
+        let Self { sessions, batch, cluster, kind, alarm, .. } = self;
+        let (way, target, bools) = (&Way { network: cluster.network(), clock }, batch.next(), &kind.bools);
         let mut taken: Vec<Option<Taken>> = Vec::new();
         let waited = match sessions.as_mut_slice() {
-            [site] if !site.is_out(recipe) => {
+            [site] if !site.session.is_out() => {
                 let answer = site.take_batch(way, &target, bools);
                 let waited = alarm.within(clock.deadline, answer).await;
                 waited.map(|result| taken.push(Some(result)))
             }
             sites => {
                 taken.resize_with(sites.len(), || None);
-                let (target, bools) = (&target, &*bools);
-                let parts = sites.iter_mut().zip(&mut taken).filter(|(site, _)| !site.is_out(recipe));
+                let target = &target;
+                let parts = sites.iter_mut().zip(&mut taken).filter(|(site, _)| !site.session.is_out());
                 let parts = parts.map(|(site, slot)| {
                     Box::pin(async move { *slot = Some(site.take_batch(way, target, bools).await) })
                         as Part<'_>
@@ -201,12 +196,12 @@ impl AsyncPool {
                 alarm.within(clock.deadline, run_together(parts.collect(), || false)).await
             }
         };
-        let untold = |site: &Site| site.session.gone().is_some_and(|gone| !gone.told);
-        let news = reports && sessions.iter().any(untold);
+        let unreported = |site: &PoolSession| site.session.gone().is_some_and(|gone| !gone.reported);
+        let news = reports && sessions.iter().any(unreported);
         if waited.is_some() && (news || taken.iter().any(|taken| matches!(taken, Some(Ok(_))))) {
             for site in sessions.iter_mut().filter(|site| site.session.gone().is_some()) {
-                let now = site.session.tell_gone();
-                target.stand_still(site.session.lanes(), now);
+                let now = site.session.report_gone();
+                target.stand_still(site.lanes(), now);
             }
         }
         drop(target);
@@ -220,20 +215,14 @@ impl AsyncPool {
     /// frames are the pool's own from then on, and what is asked for goes on as that of any other session.
     async fn answer_in_place(&mut self, clock: Clock, ready: Readiness) -> Option<Result<(), StepError>> {
         let Self { sessions, cluster, alarm, .. } = self;
-        let site = sessions.first_mut().filter(|site| site.session.gone().is_none());
-        let Some(site) = site else {
-            self.leave_lost_memory();
-            return None;
-        };
-        // Its process is one of this machine, whose end its socket tells.
-        let answer = site.session.answer(cluster.network(), clock, false);
-        let Some(answer) = alarm.within(clock.deadline, answer).await else {
+        let (way, site) = (Way { network: cluster.network(), clock }, sessions.first_mut()?);
+        let Some(answer) = alarm.within(clock.deadline, site.answer_here(&way)).await else {
             return Some(Err(self.timed_out()));
         };
-        if matches!(answer, Err(Trouble::Gone)) {
+        let Some(answer) = answer else {
             self.leave_lost_memory();
             return None;
-        }
+        };
         let taken = answer.map(|_| site.note_frame(clock.start.elapsed()));
         Some(self.judge(vec![Some(taken)], ready, false))
     }
@@ -242,8 +231,8 @@ impl AsyncPool {
     fn judge(&mut self, taken: Vec<Option<Taken>>, ready: Readiness, news: bool) -> Result<(), StepError> {
         let (mut moved, mut error) = (false, None);
         for (index, taken) in taken.into_iter().enumerate() {
-            let session = &self.sessions[index].session;
-            let lanes = session.lanes().clone();
+            let PoolSession { session, .. } = &self.sessions[index];
+            let lanes = self.sessions[index].lanes().clone();
             match taken {
                 Some(Ok(losses)) => {
                     moved = true;
@@ -287,80 +276,11 @@ impl AsyncPool {
     }
 }
 
-impl Site {
-    /// Carries the session's request out and puts its answer's columns into the target; which lanes are lost.
-    async fn take_batch(&mut self, way: &Way<'_>, target: &Target<'_>, bools: &[usize]) -> Taken {
-        let header = self.answer(way).await?;
-        let now = way.clock.start.elapsed();
-        self.land(now, header, target, bools).map_err(|what| self.session.distrust(&what))
-    }
-
-    fn land(
-        &mut self,
-        now: Duration,
-        header: FrameHeader,
-        target: &Target<'_>,
-        bools: &[usize],
-    ) -> Result<Vec<LostLane>, String> {
-        let lanes = self.session.lanes();
-        if let Some(frame) = self.session.memory().and_then(|link| link.frame()) {
-            target.land_frame(lanes, &frame);
-            if !target.flags_are_sound(lanes, bools) {
-                return Err("a batch with flags that are neither 0 nor 1".to_owned());
-            }
-            return Ok(self.note_frame(now));
-        }
-        let places = match (header.kind, header.flags & FrameHeader::FINAL_OBS, &self.places.with_final) {
-            (FrameKind::Batch, 0, _) => &self.places.plain,
-            (FrameKind::Batch, _, Some(places)) => places,
-            (kind, flags, _) => {
-                return Err(format!("a frame of kind {kind:?} with flags {flags} was not asked for"));
-            }
-        };
-        let columns = self.session.columns().map_or(&[][..], |columns| columns.bytes());
-        if columns.len() != places.bytes {
-            return Err(format!("a batch of {} bytes, {} are wanted", columns.len(), places.bytes));
-        }
-        target.land(lanes, places, 0, columns);
-        if !target.flags_are_sound(lanes, bools) {
-            return Err("a batch with flags that are neither 0 nor 1".to_owned());
-        }
-        let mut notes = self.session.notes()?;
-        let mut losses = std::mem::take(&mut notes.lost);
-        check_notes(&notes, &losses, lanes.len())?;
-        let flags = |place: &Range<usize>| &columns[place.clone()];
-        let shown = Shown {
-            terminated: flags(&places.terminated),
-            truncated: flags(&places.truncated),
-            reset: flags(&places.reset),
-        };
-        let (known, logs) = (losses.len(), self.session.logs());
-        self.recovery.note_batch(&Answered { now, shown, notes: &notes, logs }, None, &mut losses);
-        losses[known..].iter().for_each(|loss| target.cut(lanes, loss.lane as usize));
-        Ok(losses)
-    }
-
-    /// Keeps what the newest frame in the session's memory says; which lanes are lost.
-    #[inline]
-    pub(crate) fn note_frame(&mut self, now: Duration) -> Vec<LostLane> {
-        let Self { session, recovery, .. } = self;
-        let Some((link, frame)) = session.memory().and_then(|link| Some((link, link.frame()?))) else {
-            return Vec::new();
-        };
-        let mut losses = link.lost();
-        let shown =
-            Shown { terminated: frame.terminated(), truncated: frame.truncated(), reset: frame.reset() };
-        let answered = Answered { now, shown, notes: link.notes(), logs: session.logs() };
-        recovery.note_batch(&answered, link.posted(), &mut losses);
-        losses
-    }
-}
-
 /// The part of a reset that is about `lanes`.
 ///
 /// # Errors
 /// Options that do not fit a sidecar.
-fn reset_of(reset: &Reset, lanes: &Range<usize>) -> Result<FrameBody, StepError> {
+fn reset_of(reset: &Reset, lanes: &Range<usize>) -> Result<RequestBody, StepError> {
     let options = reset.options.iter().map(|(name, values)| {
         let part = if values.len() == 1 { values } else { &values[lanes.clone()] };
         (name.clone(), part.to_vec())
@@ -371,7 +291,7 @@ fn reset_of(reset: &Reset, lanes: &Range<usize>) -> Result<FrameBody, StepError>
         options: options.collect(),
     };
     let sidecar = sidecar(&part).ok_or(Rules::Options(OptionsError::TooLong { limit: MAX_SIDECAR_BYTES }))?;
-    Ok(FrameBody { kind: FrameKind::Reset, columns: Bytes::new(), sidecar })
+    Ok(RequestBody { kind: FrameKind::Reset, columns: Bytes::new(), sidecar })
 }
 
 /// `None` if it is too long, which only options can make it.

@@ -13,7 +13,7 @@ use rollhouse_core::{ColumnSpec, Lanes, Space, Start, lane_bits, mask_of, per_ep
 use rollhouse_wire::Began;
 
 use self::past::Event;
-pub use self::past::PastReader;
+pub(crate) use self::past::PastReader;
 use self::rows::Rows;
 
 mod past;
@@ -35,7 +35,7 @@ const TRIM_EVERY: usize = 64;
 
 /// The log of one session. `now` is any clock that only goes forward.
 #[derive(Debug)]
-pub struct SessionLog {
+pub(crate) struct SessionLog {
     action: ColumnSpec,
     /// The least action, if actions are kept as one byte each.
     narrow: Option<i64>,
@@ -83,7 +83,7 @@ struct LoggedEpisode {
 
 /// What is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keep {
+pub(crate) enum Keep {
     /// The numbers of episodes: lanes begin anew elsewhere.
     Numbers,
     /// Open episodes.
@@ -94,7 +94,7 @@ pub enum Keep {
 
 /// What an answer to a step showed, one flag per lane.
 #[derive(Debug, Clone, Copy)]
-pub struct Shown<'a> {
+pub struct LaneFlags<'a> {
     /// Lanes whose episode the env has ended.
     pub terminated: &'a [u8],
     /// Lanes whose episode was ended otherwise.
@@ -105,7 +105,7 @@ pub struct Shown<'a> {
 
 impl SessionLog {
     /// Of `lanes` lanes of an env with these actions.
-    pub fn new(lanes: usize, action: &ColumnSpec, space: &Space, keep: Keep) -> Self {
+    pub(crate) fn new(lanes: usize, action: &ColumnSpec, space: &Space, keep: Keep) -> Self {
         let narrow = match space {
             Space::Discrete(space) if space.n <= 256 => Some(space.start),
             _ => None,
@@ -128,15 +128,15 @@ impl SessionLog {
     }
 
     /// All lanes were stepped with `actions`, a column of theirs as bytes; `lost` are those whose env has failed.
-    pub fn stepped(&mut self, now: Duration, actions: &[u8], shown: Shown<'_>, lost: &[u32]) {
+    pub(crate) fn stepped(&mut self, now: Duration, actions: &[u8], flags: LaneFlags<'_>, lost: &[u32]) {
         self.post(|column| column.copy_from_slice(&actions[..column.len()]));
-        self.stepped_as_posted(now, shown, lost);
+        self.stepped_as_posted(now, flags, lost);
     }
 
     /// All lanes are asked for a step with the actions that `copy` puts into a column, as bytes: the next row, if it is
     /// [done](Self::stepped_as_posted). What is due once in a while is done now, when nobody waits for it.
     #[inline]
-    pub fn post(&mut self, copy: impl FnOnce(&mut [u8])) {
+    pub(crate) fn post(&mut self, copy: impl FnOnce(&mut [u8])) {
         if !self.keeps_steps {
             return;
         }
@@ -151,7 +151,7 @@ impl SessionLog {
     }
 
     /// The actions that were posted last, as bytes of their column; none if no steps are kept.
-    pub fn posted(&self) -> &[u8] {
+    pub(crate) fn posted(&self) -> &[u8] {
         if self.narrow.is_some() {
             return &self.posted;
         }
@@ -160,7 +160,7 @@ impl SessionLog {
 
     /// All lanes were stepped with the actions that were [posted](Self::post) last.
     #[inline]
-    pub fn stepped_as_posted(&mut self, now: Duration, shown: Shown<'_>, lost: &[u32]) {
+    pub(crate) fn stepped_as_posted(&mut self, now: Duration, flags: LaneFlags<'_>, lost: &[u32]) {
         if !self.keeps_steps {
             return;
         }
@@ -169,11 +169,11 @@ impl SessionLog {
         let (masks, _) = rows.draft(bytes).as_chunks_mut::<MASK_BYTES>();
         for (first, mask) in (0..lanes.len()).step_by(BLOCK_LANES).zip(masks) {
             let block = first..lanes.len().min(first + BLOCK_LANES);
-            let flags = |column: &[u8]| mask_of(&column[block.clone()]);
+            let mask_of = |column: &[u8]| mask_of(&column[block.clone()]);
             let failed = lost.iter().filter(|&&lane| block.contains(&(lane as usize)));
             let failed = failed.fold(0, |mask, &lane| mask | 1 << (lane as usize - first));
-            *mask = (lane_bits(block.len()) & !flags(shown.reset) & !failed).to_le_bytes();
-            for lane in Lanes(flags(shown.terminated) | flags(shown.truncated)) {
+            *mask = (lane_bits(block.len()) & !mask_of(flags.reset) & !failed).to_le_bytes();
+            for lane in Lanes(mask_of(flags.terminated) | mask_of(flags.truncated)) {
                 lanes[first + lane].end(now, after);
             }
         }
@@ -182,12 +182,12 @@ impl SessionLog {
     }
 
     /// Those lanes, ascending, were stepped with one of `actions` each; flags are theirs too.
-    pub fn stepped_some(
+    pub(crate) fn stepped_some(
         &mut self,
         now: Duration,
         lanes: &[u32],
         actions: &[u8],
-        shown: Shown<'_>,
+        flags: LaneFlags<'_>,
         lost: &[u32],
     ) {
         if !self.keeps_steps {
@@ -200,7 +200,7 @@ impl SessionLog {
         mask.fill(0);
         let mut took = 0;
         for (row, &lane) in lanes.iter().enumerate() {
-            if shown.reset[row] != 0 || lost.contains(&lane) {
+            if flags.reset[row] != 0 || lost.contains(&lane) {
                 continue;
             }
             mask[lane as usize / 8] |= 1 << (lane % 8);
@@ -214,7 +214,7 @@ impl SessionLog {
         }
         self.rows.add(head + took * width);
         for (row, &lane) in lanes.iter().enumerate() {
-            if shown.terminated[row] | shown.truncated[row] != 0 {
+            if flags.terminated[row] | flags.truncated[row] != 0 {
                 self.lanes[lane as usize].end(now, after);
             }
         }
@@ -222,7 +222,7 @@ impl SessionLog {
     }
 
     /// An episode began in a lane that the session has, after the last row.
-    pub fn began(&mut self, now: Duration, began: &Began) {
+    pub(crate) fn began(&mut self, now: Duration, began: &Began) {
         let row = self.rows.end();
         let lane = &mut self.lanes[began.lane as usize];
         lane.end(now, row);
@@ -242,15 +242,20 @@ impl SessionLog {
     }
 
     /// The state of a lane that the session has had that hash after the last row.
-    pub fn stood(&mut self, lane: u32, hash: u32) {
+    pub(crate) fn stood(&mut self, lane: u32, hash: u32) {
         let row = self.rows.end();
         if let Some(episode) = self.lanes[lane as usize].open() {
             episode.hash = Some((row, hash));
         }
     }
 
+    /// Whether all lanes have begun an episode.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.begun)
+    }
+
     /// Everything that was played is lost: all lanes have to begin anew.
-    pub fn give_up(&mut self) {
+    pub(crate) fn give_up(&mut self) {
         for lane in &mut self.lanes {
             lane.episodes.clear();
             lane.cut = lane.begun;
@@ -259,7 +264,7 @@ impl SessionLog {
 
     /// What another node has to do, so that the lanes stand there where they stand; and which lanes will not, but stand
     /// still in the next batch (if they are to be `held`) and begin an episode then.
-    pub fn past(&self, held: bool) -> (PastReader, Vec<u32>) {
+    pub(crate) fn past(&self, held: bool) -> (PastReader, Vec<u32>) {
         let mut cut = Vec::new();
         let lanes = (0u32..).zip(&self.lanes).map(|(number, lane)| {
             let mut events = VecDeque::new();
@@ -492,7 +497,7 @@ mod tests {
                     let bytes = column_bytes(actions.as_ref());
                     log.post(|column| column.copy_from_slice(bytes));
                     assert_eq!(log.posted(), bytes);
-                    log.stepped_as_posted(now, Shown { terminated, truncated, reset }, &[]);
+                    log.stepped_as_posted(now, LaneFlags { terminated, truncated, reset }, &[]);
                     self.note(now, log);
                 }
                 return shown;
@@ -504,8 +509,11 @@ mod tests {
             self.engine.send(&lanes, some.as_ref()).unwrap();
             let rows = self.engine.recv(lanes.len(), Duration::from_secs(60)).unwrap();
             if let Some(log) = log {
-                let shown =
-                    Shown { terminated: &rows.terminated, truncated: &rows.truncated, reset: &rows.reset };
+                let shown = LaneFlags {
+                    terminated: &rows.terminated,
+                    truncated: &rows.truncated,
+                    reset: &rows.reset,
+                };
                 log.stepped_some(now, &lanes, column_bytes(some.as_ref()), shown, &[]);
                 self.note(now, log);
             }

@@ -8,7 +8,7 @@ use crate::retry::{Patience, Retry, RetryAction};
 
 /// The numbers of one session's requests, and what of them is not known to be answered. Pure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Numbering {
+pub(crate) struct Numbering {
     /// Of the last request that was written.
     last: u32,
     /// It was written, on this stream or an earlier one, and has no answer that was taken.
@@ -20,25 +20,30 @@ pub struct Numbering {
 impl Numbering {
     /// A new request at `now`; the answer to the one before will not be taken if it has not been yet. What
     /// `patience` says of abandoned requests does not matter.
-    pub fn begin(&mut self, now: Duration, attached: bool, patience: Patience) -> (Retry, RetryAction) {
+    pub(crate) fn begin(
+        &mut self,
+        now: Duration,
+        attached: bool,
+        patience: Patience,
+    ) -> (Retry, RetryAction) {
         self.abandoned = self.abandoned.saturating_add(u32::from(std::mem::take(&mut self.open)));
         Retry::new(now, self.last, attached, Patience { abandoned: self.abandoned, ..patience })
     }
 
     /// The number of the next request.
-    pub const fn next(&self) -> u32 {
+    pub(crate) const fn next(&self) -> u32 {
         FrameHeader::next_number(self.last)
     }
 
     /// The request was written under that number. Whether it arrives is not known before there is an answer, also
     /// when its stream is lost.
-    pub const fn written(&mut self, number: u32) {
+    pub(crate) const fn written(&mut self, number: u32) {
         self.last = number;
         self.open = true;
     }
 
     /// The answer was taken, or a refusal, which is one: the node stands at that request.
-    pub const fn answered(&mut self) {
+    pub(crate) const fn answered(&mut self) {
         self.open = false;
         self.abandoned = 0;
     }

@@ -11,8 +11,8 @@ use rollhouse_core::limits::MAX_LANES;
 use rollhouse_core::{ColumnMut, EnvSpec, Interruption, Outcome, RunId};
 use rollhouse_wire::limits::MAX_POOL_SESSIONS;
 use rollhouse_wire::{
-    AutoresetMode, BatchPlaces, Connection, FrameLayout, Grant, LaneSettings, LinkFigures, LostLane,
-    OpenPool, PoolOpened, PoolStatus, RecordRule, Refusal, RefusalCode, SeedRule, Spread, column_bytes_mut,
+    AutoresetMode, Connection, FrameLayout, Grant, LaneSettings, LinkFigures, LostLane, OpenPool, PoolOpened,
+    PoolStatus, RecordRule, Refusal, RefusalCode, SeedRule, Spread, column_bytes_mut,
 };
 use tokio::time::Instant;
 
@@ -23,9 +23,9 @@ use crate::commands::Commander;
 use crate::error::{OpenError, RequestError, StepError};
 use crate::first_done::FirstDone;
 use crate::join::{Part, run_together};
-use crate::memory_link::{MemoryLink, Shape};
-use crate::recovery::{OnLoss, Recipe, Recovery, can_resume};
-use crate::session::{Clock, Session};
+use crate::link::{MemoryLink, Places, Shape, Terms};
+use crate::pool_session::{Clock, PoolSession};
+use crate::session::{OnLoss, Recipe, Session};
 use crate::transport::Transport;
 
 /// What a trainer asks for.
@@ -77,18 +77,14 @@ impl PoolRequest {
 /// Dropped without [`AsyncPool::close`], its streams end, and its sessions with them when their lease is over.
 pub struct AsyncPool {
     pub(crate) cluster: AsyncCluster,
-    id: RunId,
-    pub(crate) spec: EnvSpec,
-    pub(crate) autoreset: AutoresetMode,
-    pub(crate) seeds: SeedRule,
-    pub(crate) layout: FrameLayout,
-    pub(crate) sessions: Vec<Site>,
+    pub(crate) kind: LaneKind,
+    pub(crate) recipe: Arc<Recipe>,
+    pub(crate) sessions: Vec<PoolSession>,
     /// One per session, once anything was asked of any.
     pub(crate) commanders: Vec<Commander>,
     pub(crate) batch: Batch,
     /// Frames and actions are those in the memory of the one session there is; the batch is not used.
     pub(crate) in_place: bool,
-    pub(crate) bools: Vec<usize>,
     /// 1 where the lane's episode is over and autoreset has not begun the next one.
     pub(crate) over: Vec<u8>,
     /// By code of the outcome; empty while no lane is lost.
@@ -97,25 +93,18 @@ pub struct AsyncPool {
     pub(crate) first_done: Option<FirstDone>,
     pub(crate) timeout: Duration,
     pub(crate) start: Instant,
-    pub(crate) seed: u64,
-    pub(crate) recipe: Recipe,
     /// For the deadlines of calls.
     pub(crate) alarm: Alarm,
 }
 
-/// A session and where its answers' columns lie.
-pub(crate) struct Site {
-    pub(crate) session: Session,
-    pub(crate) places: Places,
-    pub(crate) recovery: Recovery,
-}
-
-/// Places of the columns of a session's batches.
-#[derive(Debug, Clone)]
-pub(crate) struct Places {
-    pub(crate) plain: BatchPlaces,
-    /// With last observations; `None` unless SAME_STEP.
-    pub(crate) with_final: Option<BatchPlaces>,
+/// What its lanes are, and how they behave.
+pub(crate) struct LaneKind {
+    pub(crate) spec: EnvSpec,
+    pub(crate) autoreset: AutoresetMode,
+    pub(crate) seeds: SeedRule,
+    pub(crate) layout: FrameLayout,
+    /// Which columns of the observation hold booleans.
+    pub(crate) bools: Vec<usize>,
 }
 
 /// Whether lanes can be stepped.
@@ -151,38 +140,42 @@ impl AsyncPool {
             None => OnLoss::Report,
         };
         let recipe = Recipe { open: request.open(id), dynamics: opened.spec.dynamics_hash, on_loss, lease };
-        let site = |grant: Grant| {
+        let recipe = Arc::new(recipe);
+        // The id's low bits are random.
+        let seed = id.as_u128() as u64;
+        let session = |grant: Grant| {
             let rows = grant.lanes as usize;
             let too_large = OpenError::TooLarge { lanes: rows };
             let Some(plain) = layout.batch(rows, false) else { return Err(too_large) };
             let with_final = if same_step { layout.batch(rows, true) } else { None };
             let Some(most) = layout.rows(rows, same_step) else { return Err(too_large) };
-            let recovery = Recovery::new(rows, &opened.spec, &recipe, most.bytes, Arc::clone(&shape));
-            let session = Session::new(id, grant, most.bytes, lease, transport, Arc::clone(&shape));
-            Ok(Site { session, places: Places { plain, with_final }, recovery })
+            let terms =
+                Terms { transport, refused_memory: None, shape: Arc::clone(&shape), max_columns: most.bytes };
+            let session = Session::new(Arc::clone(&recipe), &opened.spec, grant, seed);
+            Ok(PoolSession::new(session, id, terms, Places { plain, with_final }))
         };
-        let sessions = opened.sessions.into_iter().map(site).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self {
-            cluster,
-            id,
+        let sessions = opened.sessions.into_iter().map(session).collect::<Result<Vec<_>, _>>()?;
+        let kind = LaneKind {
             autoreset: request.settings.autoreset,
             seeds: request.settings.seeds,
             layout,
+            bools: bool_columns(&opened.spec),
+            spec: opened.spec,
+        };
+        Ok(Self {
+            cluster,
+            kind,
+            recipe,
             sessions,
             commanders: Vec::new(),
             batch,
             in_place: false,
-            bools: bool_columns(&opened.spec),
             over: vec![0; lanes],
             lost: Vec::new(),
             readiness: Readiness::NeedsReset,
             first_done: None,
             timeout,
             start: Instant::now(),
-            // The id's low bits are random.
-            seed: id.as_u128() as u64,
-            spec: opened.spec,
-            recipe,
             alarm: Alarm::default(),
         })
     }
@@ -190,39 +183,37 @@ impl AsyncPool {
     /// Attaches to all sessions, each once: what fails is tried again by the first reset. Keeps the lease of a
     /// pool that is opened long before it is used.
     pub(crate) async fn attach(&mut self) {
-        let network = self.cluster.network();
-        let parts = self
-            .sessions
-            .iter_mut()
-            .map(|site| Box::pin(async move { site.session.attach_early(network).await }) as Part<'_>);
+        let (network, start) = (self.cluster.network(), self.start);
+        let parts = self.sessions.iter_mut();
+        let parts = parts.map(|site| Box::pin(site.attach_early(network, start)) as Part<'_>);
         run_together(parts.collect(), || false).await;
         self.in_place =
-            matches!(self.sessions.as_slice(), [site] if site.session.transport() == Some(Transport::Shm));
+            matches!(self.sessions.as_slice(), [site] if site.link.transport() == Some(Transport::Shm));
     }
 
     /// The error of a pool that is to be stepped through memory and has a session that cannot be.
     pub(crate) fn refused_memory(&self) -> Option<OpenError> {
-        let without = |site: &&Site| site.session.transport() != Some(Transport::Shm);
-        let session = &self.sessions.iter().find(without)?.session;
+        let without = |site: &&PoolSession| site.link.transport() != Some(Transport::Shm);
+        let site = self.sessions.iter().find(without)?;
         let unknown = || Refusal::new(RefusalCode::Unknown, "the node was not reached");
-        let refusal = session.refused_memory().cloned().unwrap_or_else(unknown);
-        Some(OpenError::NoMemory { node: session.grant().node.clone(), refusal })
+        let refusal = site.terms.refused_memory.clone().unwrap_or_else(unknown);
+        Some(OpenError::NoMemory { node: site.session.grant().node.clone(), refusal })
     }
 
     /// By what each of its sessions is stepped, in the order of [`AsyncPool::sessions`]; `None` while one is not
     /// attached.
     pub fn transports(&self) -> impl Iterator<Item = Option<Transport>> {
-        self.sessions.iter().map(|site| site.session.transport())
+        self.sessions.iter().map(|site| site.link.transport())
     }
 
     /// The pool's id, which is the run that its episodes are named by.
     pub fn id(&self) -> RunId {
-        self.id
+        self.recipe.open.pool
     }
 
     /// The env as the nodes have it.
     pub fn spec(&self) -> &EnvSpec {
-        &self.spec
+        &self.kind.spec
     }
 
     /// Rows of the batch.
@@ -232,7 +223,7 @@ impl AsyncPool {
 
     /// Where its sessions run: name of the node, and lanes of the batch.
     pub fn sessions(&self) -> impl Iterator<Item = (&str, Range<usize>)> {
-        self.sessions.iter().map(|site| (site.session.grant().node.as_str(), site.session.lanes().clone()))
+        self.sessions.iter().map(|site| (site.session.grant().node.as_str(), site.lanes().clone()))
     }
 
     /// How long calls wait for answers. At first the cluster's.
@@ -272,7 +263,7 @@ impl AsyncPool {
     pub fn actions(&mut self) -> ColumnMut<'_> {
         let Self { sessions, batch, in_place, .. } = self;
         let link =
-            if *in_place { sessions.first_mut().and_then(|site| site.session.memory_mut()) } else { None };
+            if *in_place { sessions.first_mut().and_then(|site| site.link.in_place_mut()) } else { None };
         // While a request is under way that nobody waits for, the pool is not ready, and these go nowhere.
         link.and_then(|link| link.actions_mut()).unwrap_or_else(|| batch.actions_mut())
     }
@@ -284,7 +275,7 @@ impl AsyncPool {
         if !self.in_place {
             return None;
         }
-        self.sessions.first_mut()?.session.memory_mut()?.actions_mut()
+        self.sessions.first_mut()?.link.in_place_mut()?.actions_mut()
     }
 
     /// Whether frames and actions lie in the memory of the one session. They do from the first attachment on, until the
@@ -301,7 +292,7 @@ impl AsyncPool {
         }
         if let Some(site) = self.sessions.first_mut() {
             let gone = site.session.gone().is_some();
-            if let Some(link) = site.session.memory_mut() {
+            if let Some(link) = site.link.in_place_mut() {
                 if gone {
                     link.forget_request();
                 }
@@ -314,7 +305,7 @@ impl AsyncPool {
 
     /// Leaves the memory of a session that is gone, or is elsewhere already.
     pub(crate) fn leave_lost_memory(&mut self) {
-        let out = |site: &Site| site.session.gone().is_some() || site.session.memory().is_none();
+        let out = |site: &PoolSession| site.session.gone().is_some() || site.link.in_place().is_none();
         if self.in_place && self.sessions.iter().any(out) {
             self.leave_memory();
         }
@@ -324,22 +315,22 @@ impl AsyncPool {
     pub(crate) fn copy_newest(&mut self) {
         let Self { sessions, batch, in_place, .. } = self;
         let Some(site) = sessions.first().filter(|_| *in_place) else { return };
-        if let Some(frame) = site.session.memory().and_then(MemoryLink::frame) {
-            batch.next().land_frame(site.session.lanes(), &frame);
+        if let Some(frame) = site.link.in_place().and_then(MemoryLink::frame) {
+            batch.next().land_frame(site.lanes(), &frame);
         }
     }
 
     /// The memory that frames lie in, if it is that of the one session.
     #[inline]
     pub(crate) fn link(&self) -> Option<&MemoryLink> {
-        if self.in_place { self.sessions.first().and_then(|site| site.session.memory()) } else { None }
+        if self.in_place { self.sessions.first().and_then(|site| site.link.in_place()) } else { None }
     }
 
     /// The newest frame, wherever it lies.
     #[inline]
     pub(crate) fn newest(&mut self) -> Frame<'_> {
         let Self { sessions, batch, in_place, .. } = self;
-        let link = if *in_place { sessions.first().and_then(|site| site.session.memory()) } else { None };
+        let link = if *in_place { sessions.first().and_then(|site| site.link.in_place()) } else { None };
         link.and_then(|link| link.frame()).unwrap_or_else(|| batch.frame())
     }
 
@@ -367,7 +358,7 @@ impl AsyncPool {
     /// What is known of its connections: one line per node, for people.
     pub fn connections(&self) -> impl Iterator<Item = (&str, Option<LinkFigures>)> {
         self.sessions.iter().map(|site| {
-            let figures = site.session.connection().map(Connection::figures);
+            let figures = site.link.connection().map(Connection::figures);
             (site.session.grant().node.as_str(), figures)
         })
     }
@@ -378,11 +369,11 @@ impl AsyncPool {
     /// See [`RequestError`]; its streams are ended in any case, and its sessions with their lease.
     pub async fn close(mut self) -> Result<PoolStatus, RequestError> {
         self.end_streams();
-        self.cluster.close_pool(self.id).await
+        self.cluster.close_pool(self.id()).await
     }
 
     pub(crate) fn end_streams(&mut self) {
-        self.sessions.iter_mut().for_each(|site| site.session.detach());
+        self.sessions.iter_mut().for_each(|site| site.link.detach());
         self.commanders.clear();
     }
 
@@ -432,18 +423,23 @@ impl AsyncPool {
 
     /// The error of a pool all of whose sessions are gone.
     pub(crate) fn all_lost(&self) -> Option<StepError> {
-        let gone = |site: &Site| site.session.gone().map(|gone| gone.reason.clone());
+        let gone = |site: &PoolSession| site.session.gone().map(|gone| gone.reason.clone());
         let reasons: Option<Vec<String>> = self.sessions.iter().map(gone).collect();
         let reason = reasons?.into_iter().next()?;
         Some(StepError::AllLost { reason })
     }
 }
 
+/// Whether lanes of that env can be resumed.
+fn can_resume(spec: &EnvSpec) -> bool {
+    spec.determinism == rollhouse_core::Determinism::Deterministic
+}
+
 impl std::fmt::Debug for AsyncPool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("AsyncPool")
-            .field("id", &self.id)
-            .field("env", &self.spec.id)
+            .field("id", &self.id())
+            .field("env", &self.kind.spec.id)
             .field("lanes", &self.lanes())
             .field("sessions", &self.sessions.len())
             .finish_non_exhaustive()

@@ -14,13 +14,13 @@ use rollhouse_wire::{FrameHeader, RefusalCode};
 ///  └─ Lost ─▶ Attaching ── Attached(last) ──▶ Send, if the node stands at this request or before it
 ///                ├─ AttachRefused(not_found, stale) ─▶ GiveUp(NodeLost)
 ///                └─ Unreachable ─▶ wait ─ Woken ─▶ Attach;  for as long as a lease ─▶ GiveUp(NodeLost)
-/// any of these ── ToldGone, PortClosed(resumes) ──▶ GiveUp(NodeLost)
+/// any of these ── PortClosed(resumes) ──▶ GiveUp(NodeLost)
 /// ```
 ///
 /// Writing a request again is safe: a node answers a number it has answered with the same bytes and steps
 /// nothing. A refusal is an answer, so what was refused is asked again under the next number. Pure: `now` is any clock that only goes forward; the jitter comes from the seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Retry {
+pub(crate) struct Retry {
     number: u32,
     /// Requests before this one whose answers nobody took.
     abandoned: u32,
@@ -44,28 +44,28 @@ enum State {
 
 /// How long a request is worth trying, and what came before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub(crate) struct Patience {
     /// The caller's, on the clock of `now`.
-    pub deadline: Duration,
+    pub(crate) deadline: Duration,
     /// How long a node keeps a session without hearing of its owner: nobody waits longer for a silent one.
-    pub lease: Duration,
+    pub(crate) lease: Duration,
     /// Requests before this one whose answers nobody took: a new stream may find the node before any of them.
-    pub abandoned: u32,
+    pub(crate) abandoned: u32,
     /// Decides the jitter.
-    pub seed: u64,
+    pub(crate) seed: u64,
 }
 
 impl Patience {
     /// For what lanes did elsewhere: no caller's deadline ends it. A node that was told a part of it can neither be told
     /// that again nor the next one without it, so the next call goes on with what the last one has left.
-    pub const fn until_told(lease: Duration, seed: u64) -> Self {
+    pub(crate) const fn until_told(lease: Duration, seed: u64) -> Self {
         Self { deadline: Duration::MAX, lease, abandoned: 0, seed }
     }
 }
 
 /// What happened to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RetryEvent {
+pub(crate) enum RetryEvent {
     /// Its answer came.
     Answered,
     /// The node refused it; nothing has moved.
@@ -97,15 +97,13 @@ pub enum RetryEvent {
         /// Whether lanes are resumed elsewhere.
         resumes: bool,
     },
-    /// The coordinator says that the session is not there any more, and its node is silent.
-    ToldGone,
     /// The time of a wait has come.
     Woken,
 }
 
 /// What to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RetryAction {
+pub(crate) enum RetryAction {
     /// Write the request under that number and wait for its answer.
     Send {
         /// Counts as [`FrameHeader::next_number`] does.
@@ -123,7 +121,7 @@ pub enum RetryAction {
 
 /// Why a request was given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum GiveUp {
+pub(crate) enum GiveUp {
     /// The caller's deadline came first. Whether the request was carried out is not known.
     TimedOut,
     /// The session is gone: its node does not know it any more, or was not heard of for the time of a lease.
@@ -135,7 +133,7 @@ pub enum GiveUp {
 impl Retry {
     /// The request after the one with number `last`, made at `now`: the first action is to send it on an
     /// attached stream, else to attach.
-    pub fn new(now: Duration, last: u32, attached: bool, patience: Patience) -> (Self, RetryAction) {
+    pub(crate) fn new(now: Duration, last: u32, attached: bool, patience: Patience) -> (Self, RetryAction) {
         let state = if attached { State::Sent } else { State::Attaching };
         let silent_since = (!attached).then_some(now);
         let Patience { abandoned, deadline, lease, seed } = patience;
@@ -146,11 +144,11 @@ impl Retry {
 
     /// Takes an event in and says what to do. Events that do not belong to the state change nothing and repeat
     /// the state's action.
-    pub fn on(&mut self, now: Duration, event: RetryEvent) -> RetryAction {
+    pub(crate) fn on(&mut self, now: Duration, event: RetryEvent) -> RetryAction {
         use RetryEvent as E;
         match (self.state, event) {
             (State::Over, _) => RetryAction::Finish,
-            (_, E::ToldGone | E::PortClosed { resumes: true }) => self.give_up(GiveUp::NodeLost),
+            (_, E::PortClosed { resumes: true }) => self.give_up(GiveUp::NodeLost),
             (State::Sent, E::Answered) => {
                 self.state = State::Over;
                 RetryAction::Finish

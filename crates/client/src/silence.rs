@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Pure: `now` is any clock that only goes forward. Silence is counted by looks, so that a trainer that was stopped
 /// for a while does not take that for its node's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Silence {
+pub(crate) struct Silence {
     heard: Option<u64>,
     silent: Duration,
     pause: Duration,
@@ -27,19 +27,19 @@ pub struct Silence {
 impl Silence {
     /// Begins at `now`. `heard` is any number that grows with what is received of the node; `None` if there is no
     /// connection to it.
-    pub fn new(now: Duration, heard: Option<u64>) -> Self {
+    pub(crate) fn new(now: Duration, heard: Option<u64>) -> Self {
         let pause = if heard.is_some() { LOOK_EVERY } else { FIRST_LOOK };
         Self { heard, silent: Duration::ZERO, pause, look_at: now + pause }
     }
 
     /// When to call [`Silence::look`].
-    pub const fn look_at(&self) -> Duration {
+    pub(crate) const fn look_at(&self) -> Duration {
         self.look_at
     }
 
     /// Looks whether the node was heard of since the last look; true if the coordinator is to be asked. The time
     /// that asking takes is no silence: say with [`Silence::asked`] when it is over.
-    pub fn look(&mut self, now: Duration, heard: Option<u64>) -> bool {
+    pub(crate) fn look(&mut self, now: Duration, heard: Option<u64>) -> bool {
         self.silent += self.pause;
         self.pause = LOOK_EVERY;
         self.look_at = now + self.pause;
@@ -51,7 +51,7 @@ impl Silence {
     }
 
     /// The coordinator did not say that the session is gone: looks again a second after `now`.
-    pub fn asked(&mut self, now: Duration) {
+    pub(crate) fn asked(&mut self, now: Duration) {
         self.look_at = now + self.pause;
     }
 }

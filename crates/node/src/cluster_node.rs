@@ -487,7 +487,7 @@ fn spool_load(shipping: Option<Arc<Shipping>>) -> SpoolLoad {
     Arc::new(move |load: &mut NodeLoad| {
         if let Some(shipping) = &shipping {
             let counts = shipping.figures().counts;
-            load.spool_left = counts.shipped.bytes + counts.aside.bytes + counts.dropped.bytes;
+            load.spool_left = counts.left_bytes;
             // What leaves twice was recorded once.
             let recorded = shipping.recorded_bytes() + counts.offered_again;
             load.spool_bytes = recorded.saturating_sub(load.spool_left);

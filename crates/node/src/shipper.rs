@@ -37,6 +37,8 @@ pub struct Shipper {
     counts: ShipCounts,
     /// The last that were taken away.
     left: VecDeque<u64>,
+    /// Bytes of segments that have left before an older one.
+    ahead: BTreeMap<u64, u64>,
 }
 
 /// How a node ships.
@@ -157,6 +159,8 @@ pub struct ShipCounts {
     pub dropped_episodes: u64,
     /// Bytes of the offered that had left before, and came back because they could not be removed.
     pub offered_again: u64,
+    /// Bytes that have left, up to the oldest segment that waits: all that was recorded before so many has left.
+    pub left_bytes: u64,
 }
 
 /// So many segments.
@@ -215,8 +219,10 @@ impl Shipper {
                 failed: 0,
                 dropped_episodes: 0,
                 offered_again: 0,
+                left_bytes: 0,
             },
             left: VecDeque::new(),
+            ahead: BTreeMap::new(),
         }
     }
 
@@ -333,6 +339,11 @@ impl Shipper {
     }
 
     fn leave(&mut self, segment: SealedSegment, why: Why, actions: &mut Vec<ShipAction>) {
+        self.ahead.insert(segment.number, segment.bytes);
+        let oldest = self.waiting.keys().next().copied().unwrap_or(u64::MAX);
+        while let Some(left) = self.ahead.first_entry().filter(|left| *left.key() < oldest) {
+            self.counts.left_bytes += left.remove();
+        }
         self.leaving.insert(segment.number, Leaving { bytes: segment.bytes, why, retry_at: None });
         actions.push(why.action(segment.number));
     }

@@ -412,3 +412,22 @@ fn what_the_store_sets_aside_is_kept_and_counts_against_the_limit() {
     assert_eq!(tell(ShipEvent::TakenAway { number: 2, episodes: None }), [ShipAction::Hold(false)]);
     assert_eq!(tell(ShipEvent::FoundAside { bytes: 100 }), [ShipAction::Hold(true)]);
 }
+
+/// Symptom: a pool was told as shipped while a segment of it was still on its way. Cause: bytes were counted in whatever
+/// order segments left, and a later one that left first stood for it. Fix: they count up to the oldest that waits.
+#[test]
+fn bytes_count_as_left_only_when_all_that_was_recorded_before_them_has_left() {
+    let config = ShipperConfig { spool_bytes: 1000, when_full: WhenFull::BackPressure, seed: 1 };
+    let (mut shipper, mut actions) = (Shipper::new(config), Vec::new());
+    shipper.handle(Duration::ZERO, ShipEvent::Connected, &mut actions);
+    for number in 1..=3 {
+        let segment = SealedSegment { number, bytes: 10 * number, episodes: None };
+        shipper.handle(Duration::ZERO, ShipEvent::Spooled(segment), &mut actions);
+    }
+    let mut left_after = |number| {
+        let answered = ShipEvent::Answered { number, answer: Shipped::Durable };
+        shipper.handle(Duration::ZERO, answered, &mut actions);
+        shipper.counts().left_bytes
+    };
+    assert_eq!([left_after(2), left_after(1), left_after(3)], [0, 30, 60]);
+}

@@ -3,7 +3,7 @@
 //!
 //! A [`World`] joins the very values that decide in a real cluster: the coordinator's `Cluster`, `Store` and
 //! `DataFolder`; a node's `Registration`, `SessionTable`, `Turn`, `OwnedSession`, `Shipper` and recorder; a trainer's
-//! `Retry`, `Numbering`, `Silence`, `SessionLog` and `ask_again`. Network, disks and clocks are simulated; what stands
+//! `Session`, `Inquiry` and `ask_again`. Network, disks and clocks are simulated; what stands
 //! between them and those values here takes the place of the tasks and threads of the real processes, and decides
 //! nothing.
 //!
@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stderr, reason = "it tells who replays a seed what happens")]
 
+mod asking;
 mod bug;
 mod call;
 mod chaos;
@@ -32,14 +33,13 @@ mod coordinator;
 mod fault;
 mod hosted;
 mod hostile;
-mod inquiry;
 mod ledger;
 mod message;
 mod network;
 mod node;
+mod pool_session;
 mod random;
-mod resuming;
-mod site;
+mod reference;
 mod spool;
 mod trainer;
 mod world;

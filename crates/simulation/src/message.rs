@@ -128,3 +128,9 @@ impl Message {
         }
     }
 }
+
+/// The header of an answer.
+pub(crate) fn header_of(answer: &[u8]) -> FrameHeader {
+    let header = answer.first_chunk().map(|bytes| FrameHeader::decode(*bytes).expect("a header of ours"));
+    header.expect("an answer has a header")
+}

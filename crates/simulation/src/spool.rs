@@ -98,7 +98,7 @@ impl Spool {
 
     pub(crate) fn load(&self, load: &mut NodeLoad) {
         let counts = self.shipper.counts();
-        load.spool_left = counts.shipped.bytes + counts.aside.bytes + counts.dropped.bytes;
+        load.spool_left = counts.left_bytes;
         let written = self.driven.recorder().status().recorded;
         let recorded = self.found_bytes + written.bytes - written.torn_bytes + counts.offered_again;
         load.spool_bytes = recorded.saturating_sub(load.spool_left);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_client::{DEFAULT_TIMEOUT, GiveUp, ask_again};
+use rollhouse_client::{DEFAULT_TIMEOUT, OnLoss, Recipe, Trouble, ask_again};
 use rollhouse_coordinator::Reply;
 use rollhouse_core::RunId;
 use rollhouse_env::Registry;
@@ -18,7 +18,7 @@ use rollhouse_wire::{
 use crate::context::{Context, Input};
 use crate::message::{Message, Question, Response};
 use crate::network::Site;
-use crate::site::PoolSession;
+use crate::pool_session::PoolSession;
 
 /// What trainers step: short episodes of plain numbers.
 pub(crate) const ENV: &str = "CartPole-v1";
@@ -140,13 +140,13 @@ impl Trainer {
                 Message::Answered { stream, answer } => {
                     if let Doing::Playing(pool) = &mut self.doing {
                         for session in &mut pool.sessions {
-                            session.answered(stream, &answer, ctx);
+                            session.answered(stream, &answer);
                         }
                     }
                 }
                 Message::StreamEnd { stream } => {
                     if let Doing::Playing(pool) = &mut self.doing {
-                        pool.sessions.iter_mut().for_each(|session| session.stream_ended(stream, ctx));
+                        pool.sessions.iter_mut().for_each(|session| session.stream_ended(stream));
                     }
                 }
                 other => panic!("a trainer is sent {other:?} on {conn}"),
@@ -261,8 +261,11 @@ impl Trainer {
         if resumes {
             ctx.ledger.resumes(open.pool);
         }
-        let session =
-            |grant: &rollhouse_wire::Grant| PoolSession::new(open, grant, lease, &self.registry, resumes);
+        let entry = self.registry.get(&open.settings.env).expect("the nodes have made it");
+        let on_loss = if resumes { OnLoss::Resume } else { OnLoss::Report };
+        let recipe = Recipe { open: (**open).clone(), dynamics: entry.spec().dynamics_hash, on_loss, lease };
+        let (recipe, seed) = (Arc::new(recipe), open.pool.as_u128() as u64);
+        let session = |grant: &rollhouse_wire::Grant| PoolSession::new(&recipe, grant, &self.registry, seed);
         let sessions = opened.sessions.iter().map(session).collect();
         let plays = ctx.random.millis(5_000, 40_000);
         self.doing = Doing::Playing(Box::new(Pool {
@@ -334,11 +337,11 @@ impl Trainer {
             for session in &mut pool.sessions {
                 match session.take_trouble() {
                     None => {}
-                    Some(GiveUp::TimedOut | GiveUp::Refused(_)) => {
+                    Some(Trouble::TimedOut | Trouble::Refused(_)) => {
                         ctx.count("step given up");
                         pool.needs_reset = true;
                     }
-                    Some(GiveUp::NodeLost) => ctx.count("session lost"),
+                    Some(Trouble::Gone) => ctx.count("session lost"),
                 }
             }
             if !pool.needs_reset {
@@ -421,7 +424,7 @@ fn check_refusal(refusal: &Refusal) {
 }
 
 /// As the client library keeps episodes that ended, to have them played again elsewhere.
-const KEPT_FOR: Duration = Duration::from_secs(10);
+pub(crate) const KEPT_FOR: Duration = Duration::from_secs(10);
 
 /// The lanes of a session in its pool.
 pub(crate) fn lanes_of(grant: &rollhouse_wire::Grant) -> Range<u32> {

@@ -8,6 +8,7 @@
 mod deploy;
 mod heavy;
 mod lines;
+mod mutations;
 mod named_tests;
 mod plan;
 mod python;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
         ["deploy"] => Plan::deploy(root),
         ["deploy", "--all"] => Plan::all_deploy(root),
         ["dist"] => Plan::dist(root),
+        ["mutations"] => Plan::mutations(root),
         ["golden"] => Plan::golden(root),
         ["deny"] => Plan::deny(root),
         ["lines"] => return counted(lines::run(&root, None)),
@@ -88,6 +90,7 @@ usage: cargo xtask <command>
   python       of the tests, those of the Python package alone; with --all, the heavy ones too
   deploy       of the tests, those of images, manifests, rules and dashboards alone; with --all, the heavy ones too
   dist         what a release consists of, in target/dist: each part tried where nothing else is installed
+  mutations    whether the simulation finds each fault of crates/simulation/mutations.txt, put into a copy of the tree
   golden       of these, the golden data alone
   deny         of these, licences and advisories alone
   style        the house rules a script can check

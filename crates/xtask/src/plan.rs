@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::{deploy, heavy, python, style, tests_step};
+use crate::{deploy, heavy, mutations, python, style, tests_step};
 
 /// Steps in the order in which they run. The first that fails ends the plan.
 pub(crate) struct Plan {
@@ -61,6 +61,10 @@ impl Plan {
 
     pub(crate) fn all_python(root: PathBuf) -> Self {
         Self { root, name: "python --all", steps: vec![PYTHON, ALL_PYTHON] }
+    }
+
+    pub(crate) fn mutations(root: PathBuf) -> Self {
+        Self { root, name: "mutations", steps: vec![MUTATIONS] }
     }
 
     pub(crate) fn golden(root: PathBuf) -> Self {
@@ -195,6 +199,8 @@ const DEPLOY: Step = Step { name: "deploy", run: deploy::tests };
 const ALL_DEPLOY: Step = Step { name: "all of deploy", run: deploy::all_tests };
 
 const DIST: Step = Step { name: "dist", run: deploy::dist };
+
+const MUTATIONS: Step = Step { name: "mutations", run: mutations::run };
 
 const GOLDEN: Step = Step { name: "golden data", run: heavy::golden_data };
 

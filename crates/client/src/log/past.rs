@@ -11,7 +11,7 @@ use super::SessionLog;
 
 /// Gives a past in parts that fit a frame, the lanes side by side. The log it is of must not change meanwhile.
 #[derive(Debug)]
-pub struct PastReader {
+pub(crate) struct PastReader {
     lanes: Vec<VecDeque<Event>>,
     /// The lane whose turn it is.
     at: usize,
@@ -33,7 +33,7 @@ impl PastReader {
     }
 
     /// The columns of the next resume frame; `None` when all is told.
-    pub fn next(&mut self, log: &SessionLog) -> Option<Bytes> {
+    pub(crate) fn next(&mut self, log: &SessionLog) -> Option<Bytes> {
         let left = self.lanes.iter().filter(|events| !events.is_empty()).count();
         if left == 0 {
             return None;

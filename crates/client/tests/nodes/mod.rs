@@ -109,9 +109,12 @@ impl Nodes {
         self.connect_with(ConnectOptions { certificate: Some(files(&self.folder, name)), ..self.options() })
     }
 
+    pub(crate) fn address(&self) -> Address {
+        format!("rollhouse://{}", self.coordinator.address()).parse().unwrap()
+    }
+
     pub(crate) fn connect_with(&self, options: ConnectOptions) -> Cluster {
-        let address: Address = format!("rollhouse://{}", self.coordinator.address()).parse().unwrap();
-        Cluster::connect(&address, options, None).unwrap()
+        Cluster::connect(&self.address(), options, None).unwrap()
     }
 
     pub(crate) fn stop(&mut self, node: usize) {

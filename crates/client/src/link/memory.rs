@@ -1,45 +1,43 @@
 //! A session attached by memory: requests are posted in it, answers read from it.
 
-use std::fmt;
-use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rollhouse_arena::{
-    Answer, ArenaIdent, AttachError, AttachedArena, BatchColumns, Expected, Frame, LaneNote, ReadyLanes,
-    TrainerError,
-};
-use rollhouse_core::{ColumnData, ColumnMut, EnvSpec};
-use rollhouse_engine::Autoreset;
+use rollhouse_arena::{Answer, AttachedArena, Frame, LaneNote, ReadyLanes, TrainerError};
+use rollhouse_core::ColumnMut;
 use rollhouse_wire::{
-    AttachCallError, AttachMemory, Attached, AutoresetMode, Began, CallId, ColumnBuffer, FrameKind,
-    FrameLayout, Grant, LostLane, Notes, OwnerSocket, Refusal, RefusalCode, ResetLanes, control, failpoint,
+    Began, ColumnBuffer, FrameHeader, FrameKind, FrameLayout, LostLane, Notes, OwnerSocket, Refusal,
+    RefusalCode, ResetLanes, control, failpoint,
 };
 
+use super::{LinkAnswer, LinkLost};
 use crate::check::check_notes;
-use crate::session::FrameBody;
+use crate::session::RequestBody;
 
 /// A session's memory, and the socket that says whether its node is there.
 pub(crate) struct MemoryLink {
-    arena: AttachedArena,
+    pub(super) arena: AttachedArena,
     /// `None` once the node is gone or serves another owner; frames can be read still.
-    socket: Option<OwnerSocket>,
-    layout: FrameLayout,
+    pub(super) socket: Option<OwnerSocket>,
+    pub(super) layout: FrameLayout,
     /// Requests are posted and not answered.
-    under_way: Option<Asked>,
+    pub(super) under_way: Option<Posted>,
     /// Lanes of the request under way whose rows are there.
-    ready: Vec<u32>,
+    pub(super) ready: Vec<u32>,
     /// The answer to the last request, which may be of an earlier attachment.
-    last: MemoryAnswer,
+    pub(super) last: MemoryAnswer,
+    /// Number of the last request that the session had answered when it was attached, until another is posted.
+    pub(super) answered_before: Option<u32>,
+    /// Number of the last request that was posted under one.
+    pub(super) number: Option<u32>,
     /// The actions of the last step that was posted, as bytes of their column, if they were kept here: what a log keeps,
     /// and what another node is asked to do if this one never answers.
-    posted: Vec<u8>,
+    pub(super) posted: Vec<u8>,
     /// What goes beside the newest frame; about lanes that there are.
-    notes: Notes,
+    pub(super) notes: Notes,
 }
 
 /// What was posted.
-enum Asked {
+pub(super) enum Posted {
     /// A step or a reset.
     Batch,
     /// A step of so many lanes.
@@ -57,31 +55,6 @@ pub(crate) enum MemoryAnswer {
     Refused(Refusal),
 }
 
-/// What a session's memory has to be like.
-#[derive(Debug)]
-pub(crate) struct Shape {
-    columns: BatchColumns,
-    autoreset: u64,
-    layout: FrameLayout,
-}
-
-/// Why a session is not attached by memory.
-#[derive(Debug)]
-pub(crate) enum LinkError {
-    /// The socket does not lead to it.
-    Call(AttachCallError),
-    /// What came is not the session's memory.
-    Attach(AttachError),
-    /// The node has no attach socket.
-    NoSocket,
-    /// It is memory of another session.
-    Lanes(u32),
-    /// The node took too long.
-    TimedOut,
-    /// What goes beside the newest frame is nothing that a node says.
-    Notes(String),
-}
-
 /// Why waiting ended without an answer.
 #[derive(Debug)]
 pub(crate) enum NoAnswer {
@@ -91,92 +64,7 @@ pub(crate) enum NoAnswer {
     Stopped,
 }
 
-impl Shape {
-    pub(crate) fn new(spec: &EnvSpec, autoreset: AutoresetMode, layout: FrameLayout) -> Self {
-        let autoreset = match autoreset {
-            AutoresetMode::NextStep => Autoreset::NextStep,
-            AutoresetMode::SameStep => Autoreset::SameStep,
-            AutoresetMode::Disabled => Autoreset::Disabled,
-        };
-        let columns = BatchColumns::of(spec, autoreset == Autoreset::SameStep);
-        Self { columns, autoreset: autoreset.code(), layout }
-    }
-}
-
 impl MemoryLink {
-    /// Asks at the socket for the session's memory, which `earlier` has lost if it is given: then it stays where it is. It is
-    /// part of the call `of`. What the node says of the session. Cancellation-safe.
-    pub(crate) async fn attach(
-        earlier: &mut Option<Box<Self>>,
-        socket: &Path,
-        anybody: bool,
-        (asked, of): (AttachMemory, CallId),
-        grant: &Grant,
-        shape: &Shape,
-    ) -> Result<Attached, LinkError> {
-        failpoint("client.attach.asking");
-        let call = OwnerSocket::attach(socket, anybody, asked, Some(of));
-        let (socket, attached, [outputs, inputs]) = call.await.map_err(|error| match error {
-            AttachCallError::Refused(refusal) => {
-                LinkError::Call(AttachCallError::Refused(refusal.of_call(of)))
-            }
-            error => LinkError::Call(error),
-        })?;
-        failpoint("client.attach.answered");
-        if attached.lanes != grant.lanes {
-            return Err(LinkError::Lanes(attached.lanes));
-        }
-        let ident = ArenaIdent {
-            term: grant.incarnation.term,
-            counter: grant.incarnation.counter,
-            autoreset: shape.autoreset,
-        };
-        let lanes = grant.lanes as usize;
-        let expected = Expected { columns: &shape.columns, lanes, ident, generation: attached.generation };
-        let (number, logs) = (attached.last, attached.logs);
-        let last = attached.refused.map_or(MemoryAnswer::Batch, MemoryAnswer::Refused);
-        if let Some(link) = earlier {
-            link.renew(outputs, inputs, &expected)?;
-            (link.socket, link.under_way, link.last) = (Some(socket), None, last);
-            link.ready.clear();
-        } else {
-            let arena = AttachedArena::open(outputs, inputs, &expected).map_err(LinkError::Attach)?;
-            *earlier = Some(Box::new(Self {
-                arena,
-                socket: Some(socket),
-                layout: shape.layout.clone(),
-                under_way: None,
-                ready: Vec::new(),
-                last,
-                posted: Vec::new(),
-                notes: Notes::default(),
-            }));
-        }
-        if let Some(link) = earlier {
-            // If the last request was carried out, its frame is the newest.
-            link.read_notes().map_err(LinkError::Notes)?;
-        }
-        failpoint("client.attach.mapped");
-        Ok(Attached { lanes: grant.lanes, last: number, logs })
-    }
-
-    /// Takes the trainer's new file in, with the actions of the old one: they may have to be posted again.
-    fn renew(&mut self, outputs: OwnedFd, inputs: OwnedFd, expected: &Expected<'_>) -> Result<(), LinkError> {
-        let rows = 0..self.arena.lanes() as u32;
-        let mut actions = ColumnData::zeros(self.layout.action.dtype, 0);
-        let still = !matches!(self.under_way, Some(Asked::Lanes(_)));
-        for lane in rows.filter(|_| still) {
-            let appended = actions.extend(self.arena.action_row_mut(lane).as_ref());
-            debug_assert!(appended, "the column has the layout's type");
-        }
-        self.arena.renew(outputs, inputs, expected).map_err(LinkError::Attach)?;
-        if still {
-            let copied = self.arena.actions_mut().copy_from(actions.as_ref());
-            debug_assert!(copied, "both are the same column");
-        }
-        Ok(())
-    }
-
     /// Whether requests can be posted.
     pub(crate) const fn is_attached(&self) -> bool {
         self.socket.is_some()
@@ -238,7 +126,7 @@ impl MemoryLink {
 
     /// Reads what goes beside the newest frame.
     #[inline]
-    fn read_notes(&mut self) -> Result<(), String> {
+    pub(super) fn read_notes(&mut self) -> Result<(), String> {
         let Notes { began, hashes, leaving, .. } = &mut self.notes;
         self.arena.frame_notes(began, hashes).map_err(|error| error.to_string())?;
         *leaving = self.arena.is_leaving();
@@ -269,8 +157,8 @@ impl MemoryLink {
     #[inline]
     pub(crate) fn frame(&self) -> Option<Frame<'_>> {
         match self.under_way {
-            Some(Asked::Batch) => None,
-            Some(Asked::Lanes(_)) | None => Some(self.arena.frame()),
+            Some(Posted::Batch) => None,
+            Some(Posted::Lanes(_)) | None => Some(self.arena.frame()),
         }
     }
 
@@ -321,7 +209,7 @@ impl MemoryLink {
     #[inline]
     pub(crate) fn post_step(&mut self) {
         self.arena.post_step();
-        self.under_way = Some(Asked::Batch);
+        self.under_way = Some(Posted::Batch);
         self.posted.clear();
         failpoint("client.attach.posted");
     }
@@ -330,7 +218,7 @@ impl MemoryLink {
     ///
     /// # Panics
     /// If a request is under way.
-    pub(crate) fn post(&mut self, body: &FrameBody) {
+    pub(crate) fn post(&mut self, body: &RequestBody) {
         match body.kind {
             FrameKind::Step => {
                 if !body.columns.is_empty() {
@@ -346,7 +234,7 @@ impl MemoryLink {
                 let lanes: ResetLanes = control::decode(&body.sidecar).unwrap_or_default();
                 let mask: Vec<bool> = lanes.mask.iter().map(|&flag| flag == 1).collect();
                 self.arena.post_reset(&lanes.seeds, &mask);
-                self.under_way = Some(Asked::Batch);
+                self.under_way = Some(Posted::Batch);
             }
         }
     }
@@ -378,7 +266,57 @@ impl MemoryLink {
         }
         self.arena.send(lanes);
         self.ready.clear();
-        self.under_way = Some(Asked::Lanes(lanes.len()));
+        self.under_way = Some(Posted::Lanes(lanes.len()));
+    }
+
+    /// As [`Link::is_free`].
+    pub(super) async fn is_free(&mut self, number: u32) -> Result<bool, LinkLost> {
+        if !self.is_attached() {
+            return Err(LinkLost::Ended);
+        }
+        if self.number == Some(number) {
+            return Ok(false);
+        }
+        while self.is_under_way() {
+            // Nobody waits for the answer any more.
+            if let Err(NoAnswer::Lost) = self.answer().await {
+                return Err(LinkLost::Ended);
+            }
+        }
+        Ok(true)
+    }
+
+    /// As [`Link::post`]: what was answered in an attachment before this one is not done again.
+    pub(super) fn post_numbered(&mut self, number: u32, body: &RequestBody) {
+        self.number = Some(number);
+        if self.answered_before.take() != Some(number) {
+            self.post(body);
+        }
+    }
+
+    /// The step that was [posted](Self::post_step) was a request with that number.
+    pub(crate) const fn adopt(&mut self, number: u32) {
+        self.number = Some(number);
+    }
+
+    /// As [`Link::answer`].
+    pub(super) async fn answer_numbered(
+        &mut self,
+        number: u32,
+        kind: FrameKind,
+    ) -> Result<LinkAnswer, LinkLost> {
+        let answer = if self.is_under_way() {
+            self.answer().await.map_err(|_| LinkLost::Ended)?
+        } else {
+            // Answered before it was posted here, or taken on another way.
+            self.last(kind)
+        };
+        let header = |kind| FrameHeader { kind, flags: 0, number, columns: 0, sidecar: 0 };
+        Ok(match answer {
+            MemoryAnswer::Batch => LinkAnswer::Done(header(FrameKind::Batch)),
+            MemoryAnswer::Rows => LinkAnswer::Done(header(FrameKind::Rows)),
+            MemoryAnswer::Refused(refusal) => LinkAnswer::Refused(refusal),
+        })
     }
 
     /// Waits on this thread for what is under way: spins, gives way, and then sleeps. `stop` is asked before every
@@ -397,14 +335,14 @@ impl MemoryLink {
             !stopped && open.is_open()
         };
         let waited = match under_way {
-            Some(Asked::Lanes(sent)) => {
+            Some(Posted::Lanes(sent)) => {
                 let missing = sent.saturating_sub(ready.len()).max(1);
                 arena.wait_lanes(missing, ready, deadline, alive).map(|lanes| match lanes {
                     ReadyLanes::Ready(_) => MemoryAnswer::Rows,
                     ReadyLanes::Refused { note, .. } => MemoryAnswer::Refused(refusal_of(&note)),
                 })
             }
-            Some(Asked::Batch) | None => arena.wait(deadline, alive).map(|answer| match answer {
+            Some(Posted::Batch) | None => arena.wait(deadline, alive).map(|answer| match answer {
                 Answer::Frame => MemoryAnswer::Batch,
                 Answer::Refused(note) => MemoryAnswer::Refused(refusal_of(&note)),
             }),
@@ -453,52 +391,9 @@ impl MemoryLink {
 
     fn has_news(&self) -> bool {
         match self.under_way {
-            Some(Asked::Lanes(_)) => self.arena.has_ready_lanes(),
-            Some(Asked::Batch) | None => self.arena.is_answered(),
+            Some(Posted::Lanes(_)) => self.arena.has_ready_lanes(),
+            Some(Posted::Batch) | None => self.arena.is_answered(),
         }
-    }
-}
-
-impl fmt::Display for LinkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.refusal().fmt(f)
-    }
-}
-
-impl LinkError {
-    /// What a request that needs the attachment is told.
-    pub(crate) fn refusal(&self) -> Refusal {
-        match self {
-            Self::Call(AttachCallError::Refused(refusal)) => refusal.clone(),
-            error => Refusal::new(RefusalCode::Unsupported, error.sentence()),
-        }
-    }
-
-    /// Whether no process has the session's memory any more, if one had it before.
-    pub(crate) fn is_dead(&self) -> bool {
-        use std::io::ErrorKind::{ConnectionRefused, NotFound};
-        match self {
-            Self::Call(AttachCallError::Connect(error)) => {
-                matches!(error.kind(), ConnectionRefused | NotFound)
-            }
-            _ => false,
-        }
-    }
-
-    fn sentence(&self) -> String {
-        let with_source = |error: &dyn std::error::Error| match error.source() {
-            Some(source) => format!("{error}: {source}"),
-            None => error.to_string(),
-        };
-        let what = match self {
-            Self::Call(error) => with_source(error),
-            Self::Attach(error) => with_source(error),
-            Self::Lanes(lanes) => format!("the memory has {lanes} lanes"),
-            Self::NoSocket => "the node has no attach socket".to_owned(),
-            Self::TimedOut => "the node does not answer at its attach socket".to_owned(),
-            Self::Notes(what) => what.clone(),
-        };
-        format!("no shared memory: {what}")
     }
 }
 

@@ -1,0 +1,278 @@
+//! What lies between a session's owner and its node: a QUIC stream, or shared memory.
+//!
+//! Both kinds take the same requests and give the same answers, which `link/conformance.rs` holds them to. What only
+//! memory can do is a property of a link: [`Link::in_place`].
+
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
+use rollhouse_arena::Frame;
+use rollhouse_core::RunId;
+use rollhouse_wire::{
+    BatchPlaces, Connection, FrameHeader, FrameKind, Grant, LostLane, Notes, Refusal, RefusalCode,
+};
+
+use self::attaching::LinkError;
+pub(crate) use self::attaching::Shape;
+pub(crate) use self::memory::{MemoryAnswer, MemoryLink, NoAnswer};
+pub(crate) use self::rows::RowsOf;
+pub(crate) use self::stream::StreamLink;
+use crate::batch::Target;
+use crate::check::check_notes;
+use crate::log::LaneFlags;
+use crate::network::Network;
+use crate::session::{RequestBody, SessionEvent};
+use crate::transport::Transport;
+
+mod attaching;
+#[cfg(test)]
+mod conformance;
+mod memory;
+mod rows;
+mod stream;
+
+/// By what a session is attached, or was last.
+pub(crate) enum Link {
+    /// A stream of a connection to its node.
+    Quic(StreamLink),
+    /// Memory of its node's; kept when it is detached, for the frames in it.
+    Memory(Box<MemoryLink>),
+}
+
+/// How a session may be attached.
+pub(crate) struct Terms {
+    /// By what; `Auto` until that was decided by the first attachment.
+    pub(crate) transport: Transport,
+    /// Why it is not attached by memory, as of the last attempt.
+    pub(crate) refused_memory: Option<Refusal>,
+    pub(crate) shape: Arc<Shape>,
+    pub(crate) max_columns: usize,
+}
+
+/// The answer to a request.
+#[derive(Debug)]
+pub(crate) enum LinkAnswer {
+    /// It was carried out.
+    Done(FrameHeader),
+    /// Nothing has moved.
+    Refused(Refusal),
+}
+
+/// The link is of no use any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LinkLost {
+    /// For whatever reason.
+    Ended,
+    /// Nobody listens at the node's port any more.
+    PortClosed,
+}
+
+/// Places of the columns of a session's batches.
+#[derive(Debug, Clone)]
+pub(crate) struct Places {
+    pub(crate) plain: BatchPlaces,
+    /// With last observations; `None` unless SAME_STEP.
+    pub(crate) with_final: Option<BatchPlaces>,
+}
+
+/// The columns of an answer about all lanes.
+pub(crate) enum BatchAnswer<'a> {
+    Frame(Frame<'a>),
+    Bytes { places: &'a BatchPlaces, columns: &'a [u8] },
+}
+
+impl Default for Link {
+    /// One that is not attached.
+    fn default() -> Self {
+        Self::Quic(StreamLink::default())
+    }
+}
+
+impl Link {
+    /// Attaches a session of that pool. Cancellation-safe.
+    pub(crate) async fn attach(
+        &mut self,
+        terms: &mut Terms,
+        network: &Network,
+        pool: RunId,
+        grant: &Grant,
+    ) -> SessionEvent {
+        if terms.transport != Transport::Quic {
+            match attaching::attach(self, &terms.shape, network, pool, grant).await {
+                Ok(attached) => {
+                    (terms.transport, terms.refused_memory) = (Transport::Shm, None);
+                    return attached;
+                }
+                Err(error) if terms.transport == Transport::Shm => return self.no_memory(terms, &error),
+                Err(error) => terms.refused_memory = Some(error.refusal()),
+            }
+        }
+        match stream::attach(network, pool, grant, terms.max_columns).await {
+            Ok((link, attached)) => {
+                (terms.transport, *self) = (Transport::Quic, Self::Quic(link));
+                attached
+            }
+            Err(event) => event,
+        }
+    }
+
+    /// What it means that a session which is to be stepped by memory is not attached.
+    fn no_memory(&self, terms: &mut Terms, error: &LinkError) -> SessionEvent {
+        let had_memory = matches!(self, Self::Memory(_));
+        let mut refusal = error.refusal();
+        if had_memory && error.is_dead() {
+            // The process that had the session is no more, and the session with it.
+            refusal = Refusal::new(RefusalCode::NotFound, "its process has ended");
+        } else if had_memory && !error.is_refusal() {
+            return SessionEvent::Unreachable(None);
+        }
+        terms.refused_memory = Some(refusal.clone());
+        SessionEvent::AttachRefused(refusal)
+    }
+
+    /// By what it is attached now.
+    pub(crate) fn transport(&self) -> Option<Transport> {
+        match self {
+            Self::Quic(link) => link.is_attached().then_some(Transport::Quic),
+            Self::Memory(link) => link.is_attached().then_some(Transport::Shm),
+        }
+    }
+
+    /// Whether requests can be posted.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.transport().is_some()
+    }
+
+    /// The connection it runs on, if it is one to its node.
+    pub(crate) fn connection(&self) -> Option<&Connection> {
+        match self {
+            Self::Quic(link) => link.connection(),
+            Self::Memory(_) => None,
+        }
+    }
+
+    /// Waits until a request can be posted under that number; true if it was not posted on this attachment yet. What
+    /// is under way and nobody waits for may have to be waited for. Cancellation-safe.
+    pub(crate) async fn is_free(&mut self, number: u32) -> Result<bool, LinkLost> {
+        match self {
+            Self::Quic(link) => link.is_free(number),
+            Self::Memory(link) => link.is_free(number).await,
+        }
+    }
+
+    /// Posts a request, once on each attachment, after [`Link::is_free`].
+    pub(crate) fn post(&mut self, number: u32, body: &RequestBody) {
+        match self {
+            Self::Quic(link) => link.post(number, body),
+            Self::Memory(link) => link.post_numbered(number, body),
+        }
+    }
+
+    /// Waits for the answer to the request with that number, which was posted, and is of that kind. Answers to earlier
+    /// ones are skipped. Cancellation-safe.
+    pub(crate) async fn answer(&mut self, number: u32, kind: FrameKind) -> Result<LinkAnswer, LinkLost> {
+        match self {
+            Self::Quic(link) => link.answer(number).await,
+            Self::Memory(link) => link.answer_numbered(number, kind).await,
+        }
+    }
+
+    /// The columns of the last answer, which is to be one about all lanes.
+    ///
+    /// # Errors
+    /// If it is not.
+    pub(crate) fn batch<'a>(
+        &'a self,
+        header: FrameHeader,
+        places: &'a Places,
+    ) -> Result<BatchAnswer<'a>, String> {
+        match self {
+            Self::Quic(link) => {
+                let (places, columns) = link.batch(header, places)?;
+                Ok(BatchAnswer::Bytes { places, columns })
+            }
+            Self::Memory(link) => match link.frame() {
+                Some(frame) => Ok(BatchAnswer::Frame(frame)),
+                None => Err("an answer without a frame".to_owned()),
+            },
+        }
+    }
+
+    /// What the last answer, one about all of `lanes` lanes, says beside its columns; lost lanes apart.
+    ///
+    /// # Errors
+    /// If it is not what a node says.
+    pub(crate) fn notes(&self, lanes: usize) -> Result<(Cow<'_, Notes>, Vec<LostLane>), String> {
+        match self {
+            Self::Quic(link) => {
+                let mut notes = link.notes()?;
+                let losses = std::mem::take(&mut notes.lost);
+                check_notes(&notes, &losses, lanes)?;
+                Ok((Cow::Owned(notes), losses))
+            }
+            Self::Memory(link) => Ok((Cow::Borrowed(link.notes()), link.lost())),
+        }
+    }
+
+    /// The memory, if it is stepped by that: frames and actions lie in it, and need not be copied.
+    #[inline]
+    pub(crate) fn in_place(&self) -> Option<&MemoryLink> {
+        match self {
+            Self::Memory(link) => Some(link),
+            Self::Quic(_) => None,
+        }
+    }
+
+    /// The same, to post in it.
+    #[inline]
+    pub(crate) fn in_place_mut(&mut self) -> Option<&mut MemoryLink> {
+        match self {
+            Self::Memory(link) => Some(link),
+            Self::Quic(_) => None,
+        }
+    }
+
+    /// Lets the node go.
+    pub(crate) fn detach(&mut self) {
+        match self {
+            Self::Quic(link) => link.detach(),
+            Self::Memory(link) => link.detach(),
+        }
+    }
+
+    /// Lets the node go because it does not keep to the protocol.
+    pub(crate) fn distrust(&mut self, what: &str) {
+        match self {
+            Self::Quic(link) => link.distrust(what),
+            Self::Memory(link) => link.detach(),
+        }
+    }
+}
+
+impl BatchAnswer<'_> {
+    /// Puts the columns where the session's `lanes` have theirs.
+    pub(crate) fn land(&self, target: &Target<'_>, lanes: &Range<usize>) {
+        match self {
+            Self::Frame(frame) => target.land_frame(lanes, frame),
+            Self::Bytes { places, columns } => target.land(lanes, places, 0, columns),
+        }
+    }
+
+    /// Its flags.
+    #[inline]
+    pub(crate) fn flags(&self) -> LaneFlags<'_> {
+        match self {
+            Self::Frame(frame) => LaneFlags {
+                terminated: frame.terminated(),
+                truncated: frame.truncated(),
+                reset: frame.reset(),
+            },
+            Self::Bytes { places, columns } => LaneFlags {
+                terminated: &columns[places.terminated.clone()],
+                truncated: &columns[places.truncated.clone()],
+                reset: &columns[places.reset.clone()],
+            },
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! What holds of a link of either kind.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rollhouse_wire::{ColumnBuffer, RefusalCode};
+use tokio::time::Instant;
+
+use super::*;
+use crate::cluster::AsyncCluster;
+use crate::pool::{AsyncPool, PoolRequest};
+use crate::test_nodes::Nodes;
+
+const LANES: u32 = 3;
+
+/// A pool of one session that is attached by that, and the cluster it is in.
+struct Attached {
+    pool: AsyncPool,
+    cluster: AsyncCluster,
+    nodes: Nodes,
+}
+
+impl Attached {
+    async fn open(transport: Transport) -> Self {
+        let nodes = tokio::task::spawn_blocking(|| Nodes::start(1)).await.unwrap();
+        let cluster = AsyncCluster::connect(&nodes.address(), nodes.options()).await.unwrap();
+        let mut request =
+            PoolRequest { transport: Some(transport), ..PoolRequest::new("CartPole-v1", LANES) };
+        request.settings.seeds = rollhouse_wire::SeedRule::PerEpisode { run_seed: 7 };
+        let pool = cluster.open_pool(request).await.unwrap();
+        assert_eq!(pool.sessions[0].link.transport(), Some(transport));
+        Self { pool, cluster, nodes }
+    }
+
+    fn link(&mut self) -> &mut Link {
+        &mut self.pool.sessions[0].link
+    }
+
+    /// Attaches again.
+    async fn attach(&mut self) -> SessionEvent {
+        let id = self.pool.id();
+        let site = &mut self.pool.sessions[0];
+        site.link.attach(&mut site.terms, self.cluster.network(), id, site.session.grant()).await
+    }
+
+    async fn ask(&mut self, number: u32, body: &RequestBody) -> LinkAnswer {
+        if self.link().is_free(number).await.unwrap() {
+            self.link().post(number, body);
+        }
+        self.link().answer(number, body.kind).await.unwrap()
+    }
+
+    /// As [`Attached::ask`] of all lanes, which are stepped: flags, rewards and what goes beside them.
+    async fn batch(&mut self, number: u32, body: &RequestBody) -> (Vec<u8>, Vec<f64>, usize) {
+        let LinkAnswer::Done(header) = self.ask(number, body).await else { panic!("{number} is refused") };
+        let site = &mut self.pool.sessions[0];
+        let batch = site.link.batch(header, &site.places).unwrap();
+        let flags = batch.flags();
+        let flags = [flags.terminated, flags.truncated, flags.reset].concat();
+        let (notes, lost) = site.link.notes(LANES as usize).unwrap();
+        assert_eq!(lost, []);
+        let began = notes.began().unwrap().count();
+        let target = self.pool.batch.next();
+        batch.land(&target, &(0..LANES as usize));
+        drop(target);
+        (flags, self.pool.batch.frame().rewards().to_vec(), began)
+    }
+
+    async fn end(self) {
+        let Self { pool, cluster, nodes } = self;
+        pool.close().await.unwrap();
+        cluster.close().await;
+        tokio::task::spawn_blocking(|| drop(nodes)).await.unwrap();
+    }
+}
+
+fn reset() -> RequestBody {
+    RequestBody { kind: FrameKind::Reset, columns: Bytes::new(), sidecar: Bytes::new() }
+}
+
+/// All lanes take that action.
+fn step(action: i64) -> RequestBody {
+    let mut columns = action.to_le_bytes().repeat(LANES as usize);
+    columns.resize(columns.len().next_multiple_of(8), 0);
+    RequestBody { kind: FrameKind::Step, columns: Bytes::from(columns), sidecar: Bytes::new() }
+}
+
+/// Lanes 0 and 2 take that action.
+fn send(pool: &AsyncPool, action: i64) -> RequestBody {
+    let places = pool.kind.layout.actions(2, true).unwrap();
+    let mut buffer = ColumnBuffer::default();
+    buffer.resize(places.bytes);
+    buffer.bytes_mut().fill(0);
+    buffer.set_count(&places.count, 2);
+    buffer.lanes_mut(&places.lanes).copy_from_slice(&[0, 2]);
+    let actions = [action, action].map(i64::to_le_bytes).concat();
+    buffer.bytes_mut()[places.actions].copy_from_slice(&actions);
+    let columns = Bytes::copy_from_slice(buffer.bytes());
+    RequestBody { kind: FrameKind::Send, columns, sidecar: Bytes::new() }
+}
+
+async fn requests_are_answered_in_order(link: &mut Attached) {
+    let all = LANES as usize;
+    let (flags, _, began) = link.batch(1, &reset()).await;
+    assert_eq!((&flags[2 * all..], began), (&[1; LANES as usize][..], all), "all have begun");
+    let (flags, rewards, began) = link.batch(2, &step(1)).await;
+    assert_eq!((flags, rewards, began), (vec![0; 3 * all], vec![1.0; all], 0));
+}
+
+async fn a_request_is_carried_out_once_on_however_many_attachments(link: &mut Attached) {
+    let first = link.batch(3, &step(0)).await;
+    link.link().detach();
+    assert!(!link.link().is_attached());
+    assert_eq!(link.link().is_free(4).await, Err(LinkLost::Ended));
+    let again = link.attach().await;
+    assert!(matches!(again, SessionEvent::Attached { last: 3, logs: true }), "{again:?}");
+    // The answer may have been lost.
+    assert_eq!(link.batch(3, &step(0)).await, first);
+    let steps = link.pool.statistics().await.unwrap()[0].steps;
+    assert_eq!(steps, u64::from(2 * LANES), "two steps of each lane");
+}
+
+async fn an_answer_that_nobody_waits_for_is_skipped(link: &mut Attached) {
+    assert_eq!(link.link().is_free(4).await, Ok(true));
+    link.link().post(4, &step(1));
+    assert_eq!(link.link().is_free(4).await, Ok(false), "posted once");
+    {
+        let mut answer = std::pin::pin!(link.link().answer(4, FrameKind::Step));
+        let once = tokio::time::timeout_at(Instant::now(), answer.as_mut()).await;
+        drop(once);
+    }
+    let (flags, rewards, _) = link.batch(5, &step(0)).await;
+    assert_eq!((flags, rewards), (vec![0; 3 * LANES as usize], vec![1.0; LANES as usize]));
+}
+
+async fn what_is_refused_has_not_moved_anything(link: &mut Attached) {
+    let LinkAnswer::Refused(refusal) = link.ask(6, &step(9)).await else { panic!("9 is no action") };
+    assert_eq!(refusal.code, RefusalCode::BadRequest);
+    let (_, rewards, _) = link.batch(7, &step(1)).await;
+    assert_eq!(rewards, vec![1.0; LANES as usize]);
+}
+
+async fn lanes_that_are_sent_are_answered_by_their_rows(link: &mut Attached) {
+    let body = send(&link.pool, 0);
+    let LinkAnswer::Done(header) = link.ask(8, &body).await else { panic!("it is refused") };
+    let (kind, session) = (&link.pool.kind, 0..LANES as usize);
+    let of = RowsOf {
+        layout: &kind.layout,
+        bools: &kind.bools,
+        same_step: false,
+        lanes: &[0, 2],
+        session: &session,
+    };
+    let (rows, notes) = link.pool.sessions[0].link.rows(header, &of).unwrap();
+    assert_eq!((rows.lanes, rows.rewards), (vec![0, 2], vec![1.0; 2]));
+    assert!(notes.lost.is_empty() && !notes.leaving);
+    let others = RowsOf { lanes: &[0, 1, 2], ..of };
+    let given = link.pool.sessions[0].link.rows(header, &others);
+    assert!(
+        given.is_err() || link.pool.sessions[0].link.in_place().is_some(),
+        "rows of others than were sent"
+    );
+}
+
+async fn conforms(transport: Transport) {
+    let mut link = Attached::open(transport).await;
+    let within = tokio::time::timeout(PATIENCE, async {
+        requests_are_answered_in_order(&mut link).await;
+        a_request_is_carried_out_once_on_however_many_attachments(&mut link).await;
+        an_answer_that_nobody_waits_for_is_skipped(&mut link).await;
+        what_is_refused_has_not_moved_anything(&mut link).await;
+        lanes_that_are_sent_are_answered_by_their_rows(&mut link).await;
+    });
+    within.await.unwrap();
+    link.end().await;
+}
+
+#[tokio::test]
+async fn a_stream_is_a_link() {
+    conforms(Transport::Quic).await;
+}
+
+#[tokio::test]
+async fn memory_is_a_link() {
+    conforms(Transport::Shm).await;
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);

@@ -1,0 +1,195 @@
+//! A session attached by a QUIC stream: requests are frames, and so are answers.
+
+use std::time::Duration;
+
+use rollhouse_core::RunId;
+use rollhouse_wire::{
+    Attach, BatchPlaces, CallError, CallId, CloseCode, ColumnBuffer, Connection, ConnectionLost, DialError,
+    FrameHeader, FrameKind, FrameReader, FrameWriter, Grant, Notes, Refusal, Request, control,
+};
+
+use super::{LinkAnswer, LinkLost, Places};
+use crate::network::Network;
+use crate::session::{RequestBody, SessionEvent};
+
+/// A session's stream, if there is one.
+#[derive(Default)]
+pub(crate) struct StreamLink {
+    stream: Option<Stream>,
+}
+
+/// A stream to the node. Dropped, the node learns that its owner does not listen any more.
+struct Stream {
+    connection: Connection,
+    reader: FrameReader,
+    writer: FrameWriter,
+    /// Number of the last request that was put into the writer.
+    posted: Option<u32>,
+}
+
+/// Attaches a session of that pool by a new stream. Cancellation-safe.
+///
+/// # Errors
+/// What happened instead.
+pub(super) async fn attach(
+    network: &Network,
+    pool: RunId,
+    grant: &Grant,
+    max_columns: usize,
+) -> Result<(StreamLink, SessionEvent), SessionEvent> {
+    let connection = network.node(grant).await.map_err(|error| match &*error {
+        DialError::PortClosed { .. } => SessionEvent::PortClosed(Some(error.to_string())),
+        _ => SessionEvent::Unreachable(Some(error.to_string())),
+    })?;
+    let Grant { index, incarnation, secret, .. } = *grant;
+    let attach = Attach { pool, index, incarnation, secret, log: true };
+    let call = CallId::generate();
+    let word = Request::Attach(attach).word();
+    let attached = call.traced(word, connection.attach(attach, Some(call), max_columns));
+    let lost = |why: String| match connection.lost() {
+        Some(ConnectionLost::PortClosed) => SessionEvent::PortClosed(Some(why)),
+        _ => SessionEvent::Unreachable(Some(why)),
+    };
+    match tokio::time::timeout(ATTACH_DEADLINE, attached).await {
+        Ok(Ok((attached, reader, writer))) if attached.lanes == grant.lanes => {
+            let stream = Stream { connection, reader, writer, posted: None };
+            let event = SessionEvent::Attached { last: attached.last, logs: attached.logs };
+            Ok((StreamLink { stream: Some(stream) }, event))
+        }
+        Ok(Ok(_)) => {
+            connection.close(CloseCode::Malformed, "the session has another number of lanes");
+            Err(SessionEvent::Unreachable(None))
+        }
+        Ok(Err(CallError::Refused(refusal))) => Err(SessionEvent::AttachRefused(refusal.of_call(call))),
+        Ok(Err(error)) => Err(lost(error.to_string())),
+        Err(_) => Err(lost(format!("nothing within {} s", ATTACH_DEADLINE.as_secs()))),
+    }
+}
+
+impl StreamLink {
+    pub(super) const fn is_attached(&self) -> bool {
+        self.stream.is_some()
+    }
+
+    pub(super) fn connection(&self) -> Option<&Connection> {
+        self.stream.as_ref().map(|stream| &stream.connection)
+    }
+
+    pub(super) fn is_free(&self, number: u32) -> Result<bool, LinkLost> {
+        let stream = self.stream.as_ref().ok_or(LinkLost::Ended)?;
+        Ok(stream.posted != Some(number))
+    }
+
+    pub(super) fn post(&mut self, number: u32, body: &RequestBody) {
+        let Some(stream) = &mut self.stream else { return };
+        let RequestBody { kind, columns, sidecar } = body;
+        let header = FrameHeader {
+            kind: *kind,
+            flags: 0,
+            number,
+            columns: columns.len() as u32,
+            sidecar: sidecar.len() as u32,
+        };
+        stream.writer.put(header, &[columns.as_ref()], sidecar);
+        stream.posted = Some(number);
+    }
+
+    pub(super) async fn answer(&mut self, number: u32) -> Result<LinkAnswer, LinkLost> {
+        let stream = self.stream.as_mut().ok_or(LinkLost::Ended)?;
+        let header = match stream.exchange(number).await {
+            Ok(header) => header,
+            Err(fault) => return Err(self.fail(fault)),
+        };
+        if header.kind != FrameKind::Refused {
+            return Ok(LinkAnswer::Done(header));
+        }
+        match control::decode::<Refusal>(stream.reader.sidecar()) {
+            Ok(refusal) => Ok(LinkAnswer::Refused(refusal)),
+            Err(error) => Err(self.fail(Some(error.to_string()))),
+        }
+    }
+
+    /// The stream is of no use any more; with what the node did wrong, if it did.
+    fn fail(&mut self, fault: Option<String>) -> LinkLost {
+        let Some(Stream { connection, .. }) = self.stream.take() else { return LinkLost::Ended };
+        if let Some(what) = fault {
+            connection.close(CloseCode::Malformed, &what);
+        }
+        match connection.lost() {
+            Some(ConnectionLost::PortClosed) => LinkLost::PortClosed,
+            _ => LinkLost::Ended,
+        }
+    }
+
+    /// The columns of the last answer.
+    pub(crate) fn columns(&self) -> Option<&ColumnBuffer> {
+        self.stream.as_ref().map(|stream| stream.reader.columns())
+    }
+
+    pub(super) fn batch<'a>(
+        &'a self,
+        header: FrameHeader,
+        places: &'a Places,
+    ) -> Result<(&'a BatchPlaces, &'a [u8]), String> {
+        let places = match (header.kind, header.flags & FrameHeader::FINAL_OBS, &places.with_final) {
+            (FrameKind::Batch, 0, _) => &places.plain,
+            (FrameKind::Batch, _, Some(places)) => places,
+            (kind, flags, _) => {
+                return Err(format!("a frame of kind {kind:?} with flags {flags} was not asked for"));
+            }
+        };
+        let columns = self.columns().map_or(&[][..], |columns| columns.bytes());
+        if columns.len() != places.bytes {
+            return Err(format!("a batch of {} bytes, {} are wanted", columns.len(), places.bytes));
+        }
+        Ok((places, columns))
+    }
+
+    /// What the last answer says beside its columns.
+    ///
+    /// # Errors
+    /// If it is not what a node says.
+    pub(crate) fn notes(&self) -> Result<Notes, String> {
+        match self.stream.as_ref().map_or(&[][..], |stream| stream.reader.sidecar()) {
+            [] => Ok(Notes::default()),
+            bytes => control::decode(bytes).map_err(|error| error.to_string()),
+        }
+    }
+
+    pub(super) fn detach(&mut self) {
+        if let Some(mut stream) = self.stream.take() {
+            // A stream that is no more needs no end.
+            let _finished = stream.writer.stream().finish();
+        }
+    }
+
+    pub(super) fn distrust(&mut self, what: &str) {
+        if let Some(stream) = self.stream.take() {
+            stream.connection.close(CloseCode::Malformed, what);
+        }
+    }
+}
+
+impl Stream {
+    /// Hands over what was put, and reads until the answer with that number is here. Answers to earlier requests
+    /// are skipped: nobody waits for them any more.
+    ///
+    /// # Errors
+    /// The stream is no more; with what the node did wrong, if it did.
+    async fn exchange(&mut self, number: u32) -> Result<FrameHeader, Option<String>> {
+        // A stream that cannot be written to may still hold the answer to what was written.
+        let _flushed = self.writer.flush().await;
+        loop {
+            match self.reader.read().await {
+                Ok(Some(header)) if header.number == number => return Ok(header),
+                Ok(Some(_)) => {}
+                Ok(None) => return Err(None),
+                Err(fault) => return Err(fault.code().map(|_| fault.to_string())),
+            }
+        }
+    }
+}
+
+/// How long a node may take to answer `Attach`: longer than a step may be expected to take, as it answers when
+/// the session is at rest.
+pub(super) const ATTACH_DEADLINE: Duration = Duration::from_secs(10);

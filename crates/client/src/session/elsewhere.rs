@@ -1,0 +1,195 @@
+//! How a session's lanes go on without their node: on another, where they stood or anew.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rollhouse_core::Interruption;
+use rollhouse_wire::{FrameKind, Grant, Refusal, ReplaceSession, SessionReplaced};
+
+use super::{Attachment, Gone, NoPlace, RequestBody, Session, SessionAction, State, Trouble};
+use crate::numbering::Numbering;
+use crate::retry::Patience;
+
+impl Session {
+    /// Goes on without its node: elsewhere, if its lanes are to be resumed and somebody waits for that.
+    pub(super) fn go_on(&mut self, now: Duration, gone: Gone) -> SessionAction {
+        self.attachment = Attachment::Detached;
+        if self.request.is_none() { self.not_begun(now, Some(gone)) } else { self.lost(gone) }
+    }
+
+    pub(super) fn lost(&mut self, gone: Gone) -> SessionAction {
+        let resumes = self.request.is_some() && self.resumes_after(&gone);
+        if resumes {
+            self.state = State::Placing { gone, not_before: None };
+            return SessionAction::Place;
+        }
+        self.state = State::Gone(gone);
+        SessionAction::Done(Err(Trouble::Gone))
+    }
+
+    pub(super) fn distrusted(&mut self, now: Duration, gone: Gone) -> SessionAction {
+        if matches!(self.state, State::Resuming { .. }) {
+            return self.go_on(now, gone);
+        }
+        self.attachment = Attachment::Detached;
+        self.state = State::Gone(gone);
+        SessionAction::Done(Err(Trouble::Gone))
+    }
+
+    /// What comes before a request: a node that goes away is left, and lanes that were reported as lost begin anew.
+    pub(super) fn settle(&mut self, now: Duration, reset: bool) -> SessionAction {
+        match &mut self.state {
+            State::Resting | State::Leaving => {
+                if !self.can_leave(now) {
+                    self.state = State::Resting;
+                    return SessionAction::Done(Ok(()));
+                }
+                // Also if nobody waits for it to its end: no request is held up again at once.
+                self.not_before = now + ASK_AGAIN_AFTER;
+                // A step comes next, whatever was asked last.
+                (self.request, self.state) = (None, State::Leaving);
+                SessionAction::Place
+            }
+            State::Gone(gone) | State::Placing { gone, .. } if gone.reported && self.not_before <= now => {
+                let Some(log) = self.log.as_mut().filter(|log| reset || log.has_begun()) else {
+                    return SessionAction::Done(Ok(()));
+                };
+                log.give_up();
+                (self.request, self.state) = (None, State::Placing { gone: gone.clone(), not_before: None });
+                SessionAction::Place
+            }
+            _ => SessionAction::Done(Ok(())),
+        }
+    }
+
+    pub(super) fn placed(&mut self, now: Duration, replaced: SessionReplaced) -> SessionAction {
+        let held = match &self.state {
+            State::Leaving => true,
+            // A reset begins the episodes of lanes that nothing is known of; a step must not.
+            State::Placing { .. } => self.request.as_ref().is_some_and(|body| body.kind != FrameKind::Reset),
+            _ => return self.action(),
+        };
+        let SessionReplaced { grant, lease_ms } = replaced;
+        let Grant { index, incarnation, first_lane, lanes, .. } = self.grant;
+        if (grant.index, grant.first_lane, grant.lanes) != (index, first_lane, lanes)
+            || grant.incarnation <= incarnation
+        {
+            return self.no_place(now, NoPlace::Never("the coordinator gave another session".to_owned()));
+        }
+        self.grant = grant;
+        self.lease = if lease_ms == 0 { self.recipe.lease } else { Duration::from_millis(lease_ms) };
+        (self.attachment, self.numbering) = (Attachment::Detached, Numbering::default());
+        (self.leaving, self.replaces, self.not_before, self.trouble) = (false, true, Duration::ZERO, None);
+        let Some((past, cut)) = self.log.as_ref().map(|log| log.past(held)) else {
+            self.state = State::Resting;
+            return if self.request.is_some() { self.begin(now) } else { SessionAction::Done(Ok(())) };
+        };
+        self.cut = cut;
+        let left = matches!(self.state, State::Leaving);
+        self.state = State::Resuming { past, part: None };
+        // Who leaves a node is told of its past by the next request.
+        if left { SessionAction::Done(Ok(())) } else { self.resume(now) }
+    }
+
+    pub(super) fn no_place(&mut self, now: Duration, why: NoPlace) -> SessionAction {
+        let gone = match &self.state {
+            State::Placing { gone, .. } => gone.clone(),
+            State::Leaving => {
+                self.state = State::Resting;
+                return SessionAction::Done(Ok(()));
+            }
+            _ => return self.action(),
+        };
+        if self.request.is_none() {
+            return self.not_begun(now, Some(gone));
+        }
+        let trouble = match why {
+            NoPlace::Never(reason) => {
+                self.state = State::Gone(Gone { reason, reported: false, ..gone });
+                Trouble::Gone
+            }
+            NoPlace::Busy(wait) if now + wait < self.deadline => {
+                self.state = State::Placing { gone, not_before: Some(now + wait) };
+                return SessionAction::WaitUntil(now + wait);
+            }
+            NoPlace::Busy(_) => {
+                self.state = State::Gone(gone);
+                Trouble::TimedOut
+            }
+        };
+        SessionAction::Done(Err(trouble))
+    }
+
+    /// Tells the new node the next part of what the lanes did; then goes on with the request, if there is one.
+    pub(super) fn resume(&mut self, now: Duration) -> SessionAction {
+        let State::Resuming { past, part } = &mut self.state else { return self.action() };
+        if part.is_some() {
+            return self.action();
+        }
+        let Some(columns) = self.log.as_ref().and_then(|log| past.next(log)) else {
+            self.state = State::Resting;
+            if self.request.is_some() {
+                return self.begin(now);
+            }
+            // That they were lost was reported before they began anew.
+            self.cut.clear();
+            return SessionAction::Done(Ok(()));
+        };
+        let exchange = self.exchange(now, Patience::until_told(self.lease, self.jitter()));
+        let action = exchange.action();
+        if let State::Resuming { part, .. } = &mut self.state {
+            *part = Some((RequestBody { kind: FrameKind::Resume, columns, sidecar: Bytes::new() }, exchange));
+        }
+        action
+    }
+
+    /// The lanes did something else on the new node, or it will not have them: they begin anew, on yet another.
+    pub(super) fn refused_past(&mut self, now: Duration, refusal: Refusal) -> SessionAction {
+        let reason = format!("node {} does not resume its lanes: {refusal}", self.grant.node);
+        let gone = Gone::new(reason, Interruption::NodeLost, None);
+        if self.request.is_none() {
+            return self.not_begun(now, None);
+        }
+        let all_cut = self.cut.len() == self.grant.lanes as usize;
+        match &mut self.log {
+            Some(log) if !all_cut => {
+                log.give_up();
+                self.go_on(now, gone)
+            }
+            _ => {
+                self.attachment = Attachment::Detached;
+                self.state = State::Gone(gone);
+                SessionAction::Done(Err(Trouble::Refused(refusal)))
+            }
+        }
+    }
+
+    /// Lanes that were to begin anew do not: they stay lost.
+    fn not_begun(&mut self, now: Duration, gone: Option<Gone>) -> SessionAction {
+        let anew = || Gone::new("its lanes could not be begun anew".to_owned(), Interruption::NodeLost, None);
+        self.cut.clear();
+        self.not_before = now + ASK_AGAIN_AFTER;
+        self.attachment = Attachment::Detached;
+        self.state = State::Gone(Gone { reported: true, ..gone.unwrap_or_else(anew) });
+        SessionAction::Done(Err(Trouble::Gone))
+    }
+
+    /// What the coordinator is asked when an action is [`SessionAction::Place`].
+    pub fn place_request(&self) -> ReplaceSession {
+        let Grant { index, incarnation, ref node, first_lane, lanes, .. } = self.grant;
+        ReplaceSession {
+            open: self.recipe.open.clone(),
+            index,
+            incarnation,
+            first_lane,
+            lanes,
+            dynamics: self.recipe.dynamics,
+            moving: matches!(self.state, State::Leaving),
+            node: node.clone(),
+            replaces: self.replaces,
+        }
+    }
+}
+
+/// When a place is asked for again that nobody waits for.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(2);

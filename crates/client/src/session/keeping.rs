@@ -1,0 +1,113 @@
+//! What a session's owner keeps of its answers, so that its lanes can go on elsewhere.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use rollhouse_core::{Interruption, Outcome};
+use rollhouse_wire::{FrameKind, LostLane, Notes};
+
+use super::{Attachment, Session};
+use crate::lockstep::filled;
+use crate::log::{LaneFlags, SessionLog};
+
+/// What an answer says that the log is kept of.
+#[derive(Debug)]
+pub struct Answered<'a> {
+    /// When it came.
+    pub now: Duration,
+    /// Its flags.
+    pub flags: LaneFlags<'a>,
+    /// What it says beside its columns.
+    pub notes: &'a Notes,
+}
+
+impl Session {
+    /// Keeps what an answer to a request of all lanes says. Lanes whose past was lost are lost in it. `posted` are the
+    /// actions of a step that was posted in memory as a request; those of another request are known from it, and those
+    /// of a step without one were kept when it was posted.
+    pub fn note_batch(&mut self, answered: &Answered<'_>, posted: Option<&[u8]>, losses: &mut Vec<LostLane>) {
+        let Self { log, request, cut, .. } = self;
+        // A step that was posted in memory at once is not written down.
+        let kind = request.as_ref().map_or(FrameKind::Step, |request| request.kind);
+        if !cut.is_empty() {
+            let mut cut = std::mem::take(cut);
+            if kind == FrameKind::Reset {
+                // What was reset has begun anew.
+                cut.retain(|&lane| answered.flags.reset.get(lane as usize) == Some(&0));
+            }
+            let outcome = Outcome::Interrupted(Interruption::NodeLost).code();
+            losses.extend(cut.into_iter().map(|lane| LostLane { lane, outcome }));
+        }
+        if let (Some(log), FrameKind::Step) = (log, kind) {
+            let lost: Vec<u32> = losses.iter().map(|loss| loss.lane).collect();
+            let sent = request.as_ref().map(|request| &request.columns[..]);
+            match posted.or(sent.filter(|columns| !columns.is_empty())) {
+                Some(actions) => log.stepped(answered.now, actions, answered.flags, &lost),
+                None => log.stepped_as_posted(answered.now, answered.flags, &lost),
+            }
+        }
+        self.note_log(answered);
+    }
+
+    /// Keeps what an answer about some lanes says, which were stepped with one of `actions` each.
+    pub(crate) fn note_rows(&mut self, answered: &Answered<'_>, lanes: &[u32], actions: &[u8]) {
+        let mut lost: Vec<u32> = answered.notes.lost.iter().map(|loss| loss.lane).collect();
+        lost.extend(&self.cut);
+        if let Some(log) = &mut self.log {
+            log.stepped_some(answered.now, lanes, actions, answered.flags, &lost);
+        }
+        self.note_log(answered);
+    }
+
+    /// Keeps which episodes began, and how states hash.
+    fn note_log(&mut self, answered: &Answered<'_>) {
+        let Answered { now, notes, .. } = *answered;
+        self.leaving |= notes.leaving;
+        if self.attachment == (Attachment::Attached { logs: false }) {
+            self.log = None;
+        }
+        let Some(log) = &mut self.log else { return };
+        if let (Some(began), Some(hashes)) = (notes.began(), notes.hashes()) {
+            began.for_each(|began| log.began(now, &began));
+            hashes.for_each(|(lane, hash)| log.stood(lane, hash));
+        }
+    }
+
+    /// Keeps the actions of a step that was just posted in memory without a request: `copy` puts them into a column.
+    #[inline]
+    pub(crate) fn post(&mut self, copy: impl FnOnce(&mut [u8])) {
+        self.request = None;
+        if let Some(log) = &mut self.log {
+            log.post(copy);
+        }
+    }
+
+    /// The actions of a step stood in memory only, those there or in the log: they have to be sent where the session
+    /// goes.
+    pub(crate) fn keep_posted(&mut self, in_memory: Option<&[u8]>) {
+        if let Some(request) = &mut self.request
+            && request.kind == FrameKind::Step
+            && request.columns.is_empty()
+        {
+            let kept = self.log.as_ref().map(SessionLog::posted);
+            request.columns = filled(in_memory.or(kept).unwrap_or_default());
+        }
+    }
+
+    /// What the lanes do can no more be told from their starts and actions: lost, they stay so.
+    pub(crate) fn forget(&mut self) {
+        self.log = None;
+    }
+
+    /// The columns of the request that was answered last.
+    pub(crate) fn asked_columns(&self) -> Bytes {
+        self.request.as_ref().map(|request| request.columns.clone()).unwrap_or_default()
+    }
+
+    /// Takes which of those lanes have lost their past, and were not shown as lost yet.
+    pub(crate) fn take_cut(&mut self, lanes: &[u32]) -> Vec<u32> {
+        let (shown, left) = self.cut.drain(..).partition(|lane| lanes.contains(lane));
+        self.cut = left;
+        shown
+    }
+}

@@ -1,0 +1,56 @@
+//! What comes before a request: sessions leave nodes that go away, and lanes that were reported as lost begin anew.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::pool::AsyncPool;
+use crate::pool_session::{Clock, PoolSession, Way};
+use crate::session::OnLoss;
+
+impl AsyncPool {
+    /// Settles every session that has something to settle, before a request that will `reset` all lanes or not. Takes a
+    /// moment, unless a node is being waited for.
+    pub(crate) async fn settle_sessions(&mut self, clock: Clock, reset: bool) {
+        self.cluster.network().look_at_nodes();
+        self.leave_lost_memory();
+        let leaves = |site: &PoolSession| site.session.is_leaving() && site.session.can_leave(clock.now());
+        if self.in_place && self.sessions.iter().any(leaves) {
+            self.leave_memory();
+        }
+        let due = |site: &PoolSession| {
+            site.session.is_leaving() || site.session.gone().is_some_and(|gone| gone.reported)
+        };
+        if self.sessions.iter().any(due) {
+            Box::pin(self.settle_due(due, clock, reset)).await;
+        }
+    }
+
+    async fn settle_due(&mut self, due: impl Fn(&PoolSession) -> bool, clock: Clock, reset: bool) {
+        let deadline = clock.deadline.min(Instant::now() + SETTLE_WITHIN);
+        let Self { sessions, cluster, .. } = self;
+        let way = Way { network: cluster.network(), clock: Clock { deadline, ..clock } };
+        let mut begun = Vec::new();
+        for site in sessions.iter_mut().filter(|site| due(site)) {
+            // What is dropped at the deadline is taken up again by the next call.
+            if tokio::time::timeout_at(deadline, site.settle(&way, reset)).await == Ok(true) {
+                begun.push(site.lanes().clone());
+            }
+        }
+        for lanes in begun {
+            if let Some(lost) = self.lost.get_mut(lanes.clone()) {
+                lost.fill(None);
+            }
+            // They wait for a reset, which autoreset gives them.
+            self.over[lanes].fill(1);
+        }
+        self.tidy_losses();
+    }
+
+    pub(crate) fn reports_losses(&self) -> bool {
+        self.recipe.on_loss == OnLoss::Report
+    }
+}
+
+/// How long a call is held up for lanes that others do not need.
+const SETTLE_WITHIN: Duration = Duration::from_secs(1);

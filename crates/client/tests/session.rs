@@ -1,0 +1,205 @@
+//! What becomes of a session's requests and lanes, without anything being sent.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use rollhouse_client::{
+    Answered, COORDINATOR_AWAY, LaneFlags, NoPlace, OnLoss, Recipe, RequestBody, Session, SessionAction,
+    SessionEvent, Trouble,
+};
+use rollhouse_core::RunId;
+use rollhouse_env::Registry;
+use rollhouse_wire::{
+    AutoresetMode, Began, EndCause, FrameKind, Grant, Incarnation, LaneSettings, Notes, OpenPool, RecordRule,
+    Refusal, RefusalCode, Secret, SeedRule, SessionReplaced, Spread,
+};
+
+const LEASE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(60);
+const NOW: Duration = Duration::from_secs(1);
+
+fn grant(counter: u64) -> Grant {
+    Grant {
+        index: 0,
+        incarnation: Incarnation { term: 1, counter },
+        secret: Secret::from_bytes([0; 16]),
+        node: format!("n{counter}"),
+        address: "127.0.0.1:1".to_owned(),
+        attach: None,
+        first_lane: 0,
+        lanes: 2,
+    }
+}
+
+fn session(on_loss: OnLoss) -> Session {
+    let settings = LaneSettings {
+        env: "CartPole-v1".to_owned(),
+        options: BTreeMap::new(),
+        autoreset: AutoresetMode::NextStep,
+        max_episode_steps: None,
+        seeds: SeedRule::PerEpisode { run_seed: 1 },
+        record: RecordRule::All,
+        collect: None,
+    };
+    let (labels, spread) = (BTreeMap::new(), Spread::default());
+    let open = OpenPool { pool: RunId::from_u128(7), lanes: 2, settings, labels, spread };
+    let entry = Registry::builtin().get("CartPole-v1").unwrap();
+    let recipe = Recipe { open, dynamics: entry.spec().dynamics_hash, on_loss, lease: LEASE };
+    Session::new(Arc::new(recipe), entry.spec(), grant(1), 3)
+}
+
+fn requested(kind: FrameKind) -> SessionEvent {
+    // Two actions of eight bytes each.
+    let columns = if kind == FrameKind::Step { Bytes::from_static(&[0; 16]) } else { Bytes::new() };
+    let body = RequestBody { kind, columns, sidecar: Bytes::new() };
+    SessionEvent::Requested { body, deadline: DEADLINE }
+}
+
+fn placed(counter: u64) -> SessionEvent {
+    SessionEvent::Placed(Box::new(SessionReplaced { grant: grant(counter), lease_ms: 0 }))
+}
+
+const ATTACHED: SessionEvent = SessionEvent::Attached { last: 0, logs: true };
+const DONE: SessionAction = SessionAction::Done(Ok(()));
+const GONE: SessionAction = SessionAction::Done(Err(Trouble::Gone));
+
+/// Its lanes are reset and begin an episode each.
+fn reset(session: &mut Session) {
+    assert_eq!(session.on(NOW, requested(FrameKind::Reset)), SessionAction::Attach);
+    assert_eq!(session.on(NOW, ATTACHED), SessionAction::Send { number: 1 });
+    session.written(1);
+    assert_eq!(session.on(NOW, SessionEvent::Answered), DONE);
+    let mut notes = Notes::default();
+    for lane in 0..2 {
+        notes.put_began(&Began { lane, number: 0, start: rollhouse_core::Start::seeded(u64::from(lane)) });
+    }
+    note(session, &notes);
+}
+
+fn note(session: &mut Session, notes: &Notes) {
+    let flags = LaneFlags { terminated: &[0; 2], truncated: &[0; 2], reset: &[1; 2] };
+    session.note_batch(&Answered { now: NOW, flags, notes }, None, &mut Vec::new());
+}
+
+fn lose() -> SessionEvent {
+    SessionEvent::ReportedGone(EndCause::NodeLost)
+}
+
+#[test]
+fn lanes_of_a_lost_node_are_resumed_elsewhere_and_the_request_made_again() {
+    let mut session = session(OnLoss::Resume);
+    reset(&mut session);
+    assert_eq!(session.on(NOW, requested(FrameKind::Step)), SessionAction::Send { number: 2 });
+    session.written(2);
+    assert_eq!(session.on(NOW, lose()), SessionAction::Place);
+    assert!(session.gone().is_some() && !session.is_out());
+    // Nobody waits for it for a while, and then somebody does.
+    assert_eq!(session.awaited(DEADLINE), SessionAction::Place);
+    assert_eq!(session.on(NOW, placed(2)), SessionAction::Attach);
+    assert_eq!(session.body().unwrap().kind, FrameKind::Resume);
+    assert_eq!(session.on(NOW, ATTACHED), SessionAction::Send { number: 1 });
+    session.written(1);
+    assert_eq!(session.on(NOW, SessionEvent::Answered), SessionAction::Send { number: 2 });
+    assert_eq!(session.body().unwrap().kind, FrameKind::Step);
+}
+
+#[test]
+fn a_place_that_is_not_newer_is_none() {
+    let mut session = session(OnLoss::Resume);
+    reset(&mut session);
+    session.on(NOW, requested(FrameKind::Step));
+    session.on(NOW, lose());
+    assert_eq!(session.on(NOW, placed(1)), GONE);
+    assert_eq!(session.grant().incarnation.counter, 1);
+}
+
+#[test]
+fn a_busy_coordinator_is_asked_again_until_nobody_waits_any_more() {
+    let mut session = session(OnLoss::Resume);
+    reset(&mut session);
+    session.on(NOW, requested(FrameKind::Step));
+    session.on(NOW, lose());
+    let busy = || SessionEvent::NoPlace(NoPlace::Busy(COORDINATOR_AWAY));
+    let again = NOW + COORDINATOR_AWAY;
+    assert_eq!(session.on(NOW, busy()), SessionAction::WaitUntil(again));
+    assert_eq!(session.on(NOW, SessionEvent::Woken), SessionAction::WaitUntil(again), "too early");
+    assert_eq!(session.on(again, SessionEvent::Woken), SessionAction::Place);
+    assert_eq!(session.on(DEADLINE, busy()), SessionAction::Done(Err(Trouble::TimedOut)));
+    // The next call goes on.
+    assert_eq!(session.on(DEADLINE, requested(FrameKind::Step)), SessionAction::Place);
+}
+
+#[test]
+fn a_node_that_goes_away_is_left_before_a_request_and_stepped_on_if_there_is_no_other() {
+    let mut session = session(OnLoss::Resume);
+    reset(&mut session);
+    let settle = SessionEvent::Settle { reset: false };
+    assert_eq!(session.on(NOW, settle), DONE, "it does not go away");
+    note(&mut session, &Notes { leaving: true, ..Notes::default() });
+    let settle = || SessionEvent::Settle { reset: false };
+    assert_eq!(session.on(NOW, settle()), SessionAction::Place);
+    assert!(session.place_request().moving && session.gone().is_none());
+    assert_eq!(session.on(NOW, SessionEvent::NoPlace(NoPlace::Never("full".to_owned()))), DONE);
+    assert_eq!(session.on(NOW, settle()), DONE, "not asked again at once");
+    assert_eq!(session.on(NOW, requested(FrameKind::Step)), SessionAction::Send { number: 2 });
+    session.written(2);
+    session.on(NOW, SessionEvent::Answered);
+    let later = NOW + Duration::from_secs(3);
+    assert_eq!(session.on(later, settle()), SessionAction::Place);
+    assert_eq!(session.on(later, placed(2)), DONE);
+    assert_eq!(session.on(later, requested(FrameKind::Step)), SessionAction::Attach);
+    assert!(session.is_resuming());
+}
+
+#[test]
+fn lanes_whose_loss_was_reported_begin_anew_before_the_next_request() {
+    let mut session = session(OnLoss::Report);
+    reset(&mut session);
+    session.on(NOW, requested(FrameKind::Step));
+    assert_eq!(session.on(NOW, lose()), GONE);
+    let settle = || SessionEvent::Settle { reset: false };
+    assert_eq!(session.on(NOW, settle()), DONE, "nobody knows that they were lost");
+    assert!(session.report_gone() && session.is_out());
+    assert_eq!(session.on(NOW, settle()), SessionAction::Place);
+    assert_eq!(session.on(NOW, placed(2)), SessionAction::Attach);
+    assert_eq!(session.on(NOW, ATTACHED), SessionAction::Send { number: 1 });
+    session.written(1);
+    assert_eq!(session.on(NOW, SessionEvent::Answered), DONE);
+    assert!(session.gone().is_none() && !session.is_resuming());
+}
+
+/// Symptom: a pool of several sessions, one of whose nodes was lost during the first reset, refused its next step. Cause:
+/// the lost lanes began anew on a node that had never reset them. Fix: lanes that never began wait for a reset.
+#[test]
+fn lanes_that_never_began_are_begun_anew_by_a_reset_and_not_by_a_step() {
+    let mut session = session(OnLoss::Report);
+    session.on(NOW, requested(FrameKind::Reset));
+    assert_eq!(session.on(NOW, lose()), GONE);
+    session.report_gone();
+    assert_eq!(session.on(NOW, SessionEvent::Settle { reset: false }), DONE);
+    assert_eq!(session.on(NOW, SessionEvent::Settle { reset: true }), SessionAction::Place);
+}
+
+#[test]
+fn a_node_that_will_not_have_what_lanes_did_is_left_once_and_then_it_is_told() {
+    let mut session = session(OnLoss::Resume);
+    reset(&mut session);
+    session.on(NOW, requested(FrameKind::Step));
+    session.on(NOW, lose());
+    let refused = || SessionEvent::Refused(Refusal::new(RefusalCode::BadRequest, "another state"));
+    for (counter, next) in [(2, None), (3, Some(RefusalCode::BadRequest))] {
+        session.on(NOW, placed(counter));
+        session.on(NOW, ATTACHED);
+        session.written(1);
+        match (session.on(NOW, refused()), next) {
+            (SessionAction::Place, None) => {}
+            (SessionAction::Done(Err(Trouble::Refused(refusal))), Some(code)) => {
+                assert_eq!(refusal.code, code)
+            }
+            (other, _) => panic!("{other:?} after {counter}"),
+        }
+    }
+}

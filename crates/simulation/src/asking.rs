@@ -1,0 +1,56 @@
+//! How a trainer asks the coordinator about a silent node; when, and what the answer means, is the client library's to say.
+
+use std::time::Duration;
+
+use rollhouse_client::{INQUIRY_DEADLINE, Inquiry};
+use rollhouse_wire::EndCause;
+
+use crate::call::Call;
+use crate::context::Context;
+use crate::message::{Question, Response};
+use crate::trainer::Line;
+
+/// What watches over an action that was begun at that time.
+#[derive(Debug)]
+pub(crate) struct Asking {
+    inquiry: Inquiry,
+    begun: Duration,
+    call: Option<Call>,
+}
+
+impl Asking {
+    pub(crate) const fn new(inquiry: Inquiry, begun: Duration) -> Self {
+        Self { inquiry, begun, call: None }
+    }
+
+    pub(crate) fn wake_at(&self) -> Duration {
+        self.call.as_ref().map_or(self.begun + self.inquiry.look_at(), |call| call.deadline)
+    }
+
+    /// Looks, if it is time, and asks what is to be asked.
+    pub(crate) fn go_on(&mut self, heard: Option<u64>, coordinator: &mut Line, ctx: &mut Context<'_>) {
+        let since = ctx.now - self.begun;
+        if self.call.is_none() && self.inquiry.look_at() <= since && self.inquiry.look(since, heard) {
+            ctx.count("coordinator asked about a silent node");
+            let question = Question::PoolStatus(self.inquiry.question().pool);
+            self.call = Some(Call::new(question, ctx.now + INQUIRY_DEADLINE, coordinator, ctx));
+        }
+        if self.call.as_mut().is_some_and(|call| !call.go_on(*coordinator, ctx)) {
+            self.unanswered(ctx.now);
+        }
+    }
+
+    /// The connection to the coordinator is no more, or it takes too long.
+    pub(crate) fn unanswered(&mut self, now: Duration) {
+        if self.call.take().is_some() {
+            self.inquiry.answered(now - self.begun, None);
+        }
+    }
+
+    /// The coordinator has answered under that number: why the session is gone, if it is.
+    pub(crate) fn answered(&mut self, ask: u64, response: &Response, now: Duration) -> Option<EndCause> {
+        self.call.take_if(|call| call.is_answered_by(ask))?;
+        let status = if let Response::Pool(status) = response { Some(&**status) } else { None };
+        self.inquiry.answered(now - self.begun, status)
+    }
+}
