@@ -7,7 +7,7 @@ use rollhouse_core::Interruption;
 use serde::{Deserialize, Serialize};
 
 use crate::session::is_false;
-use crate::{Changes, CloseSession, Incarnation, SessionId};
+use crate::{Changes, CloseSession, Incarnation, ReplayReport, SessionId};
 
 /// Node to coordinator, after each (re)connection: here I am. What runs here is told by heartbeats.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -160,6 +160,9 @@ pub struct SessionReport {
     pub transport: Option<String>,
     /// What it has done.
     pub done: SessionCounts,
+    /// The recorded episode that it shows, if it is a replay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<ReplayReport>,
 }
 
 /// What a session has done so far.
