@@ -205,6 +205,8 @@ INTERNALS = {
         ("Frames", "ops", "Frames a second that were shown, and of those that a newer one took the place of before they were seen.",
          [("sum(rate(rollhouse_watched_frames_total{$by}[5m]))", "shown"),
           ("sum(rate(rollhouse_watched_frames_missed_total{$by}[5m]))", "never seen")]),
+        ("Replays", "short", "Recorded episodes that nodes show as sessions; a node takes 16.",
+         [("sum by (instance) (rollhouse_replay_sessions{$by})", "{{instance}}")]),
     ],
     "Processes": [
         ("Memory", "bytes", "Bytes that each process has in memory.",

@@ -220,11 +220,12 @@ fn print_sessions(sessions: &[SessionStatus], out: &mut Output) -> io::Result<()
     ]);
     for SessionStatus { node, report } in sessions {
         let last = report.first_lane + report.lanes.saturating_sub(1);
-        let stepped_by = match (report.attached, &report.transport) {
-            (None, _) => "the node",
-            (Some(true), Some(transport)) => transport,
-            (Some(true), None) => "its owner",
-            (Some(false), _) => "nobody: its owner is away",
+        let stepped_by = match (&report.replay, report.attached, &report.transport) {
+            (Some(replay), ..) => format!("replay of {}, {}", replay.episode, replay.state.word()),
+            (None, None, _) => "the node".to_owned(),
+            (None, Some(true), Some(transport)) => transport.clone(),
+            (None, Some(true), None) => "its owner".to_owned(),
+            (None, Some(false), _) => "nobody: its owner is away".to_owned(),
         };
         table.row(vec![
             report.session.to_string(),
@@ -232,7 +233,7 @@ fn print_sessions(sessions: &[SessionStatus], out: &mut Output) -> io::Result<()
             report.env.clone(),
             report.owner.clone(),
             format!("{}-{last} of {}", report.first_lane, report.pool_lanes),
-            stepped_by.to_owned(),
+            stepped_by,
             Count(report.done.steps).to_string(),
             Count(report.done.episodes).to_string(),
         ]);

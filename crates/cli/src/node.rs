@@ -311,6 +311,7 @@ impl NodeWatch {
             attached_sessions: attached_sessions(&node.attached()),
             malformed_streams: figures.malformed.get(),
             watchers: WatcherSample {
+                replays: figures.replays.get(),
                 watchers: figures.watchers.get(),
                 dropped: figures.watchers_dropped.get(),
                 frames: figures.frames_shown.get(),

@@ -3,12 +3,12 @@
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-use rollhouse_client::{Cluster, Watch, WatchError};
+use rollhouse_client::{Cluster, Replay, Watch, WatchError};
 use rollhouse_core::ColumnData;
 use rollhouse_env::Registry;
 use rollhouse_replay::Episode;
-use rollhouse_viewer::{LiveFrame, LiveSource, Look, Pictures, watch};
-use rollhouse_wire::{LaneFrame, SessionStatus};
+use rollhouse_viewer::{LiveFrame, LiveSource, Look, Pictures, ReplayMove, watch};
+use rollhouse_wire::{EndCause, LaneFrame, ReplayStanding, SessionStatus};
 use serde::Serialize;
 
 use crate::args::WatchArgs;
@@ -22,13 +22,27 @@ pub(crate) fn run(args: &WatchArgs, out: &mut Output) -> Result<Status, Failure>
         return Err(failure.hint("--json prints each frame of a lane as a line"));
     }
     let cluster = connect(&args.cluster)?;
-    let mut source = Source::of(&args.what, cluster)?;
+    let Some(name) = args.replay else {
+        let mut source = Source::of(args.what.as_deref().unwrap_or_default(), cluster)?;
+        return look_at(&mut source, args, out);
+    };
+    let replay = cluster.open_replay(name).map_err(|error| failure(&error))?;
+    let done = Source::replay(&replay, cluster.clone()).and_then(|mut source| {
+        source.begin(args.at, args.speed).map_err(|error| failure(&error))?;
+        look_at(&mut source, args, out).map_err(|failure| source.with_cause(failure))
+    });
+    // What was watched has been; a replay that cannot be closed now ends with its lease.
+    let _closed = replay.close();
+    done
+}
+
+fn look_at(source: &mut Source, args: &WatchArgs, out: &mut Output) -> Result<Status, Failure> {
     if args.lane >= source.lanes() {
         let message = format_args!("--lane {}: there are {} lanes", args.lane, source.lanes());
         return Err(Failure::new(Status::Usage, message));
     }
     if args.json {
-        return print(&mut source, args, out);
+        return print(source, args, out);
     }
     let variable = |name: &str| std::env::var(name).ok();
     let minds_colour = variable("NO_COLOR").is_some_and(|value| !value.is_empty());
@@ -38,7 +52,7 @@ pub(crate) fn run(args: &WatchArgs, out: &mut Output) -> Result<Status, Failure>
     };
     // What cannot be watched at all is said before the terminal is taken.
     source.open(args.lane).map_err(|error| failure(&error))?;
-    watch(&Registry::builtin(), &mut source, args.lane, Look::of(variable), pictures)
+    watch(&Registry::builtin(), source, args.lane, Look::of(variable), pictures)
         .map_err(|error| Failure::of(Status::Failed, &error))?;
     Ok(Status::Done)
 }
@@ -49,10 +63,21 @@ fn print(source: &mut Source, args: &WatchArgs, out: &mut Output) -> Result<Stat
     while left > 0 {
         match source.frame(args.lane, Duration::from_secs(1)) {
             Ok(Some((session, lane, frame))) => {
+                let replay = source.standing(args.lane);
                 let LaneFrame { episode, step, total_reward, reward, terminated, truncated, .. } = frame;
                 let state = frame.state;
-                let line =
-                    Line { session, lane, episode, step, total_reward, reward, terminated, truncated, state };
+                let line = Line {
+                    session,
+                    lane,
+                    episode,
+                    step,
+                    total_reward,
+                    reward,
+                    terminated,
+                    truncated,
+                    state,
+                    replay,
+                };
                 out.json(&line)?;
                 io::Write::flush(out)?;
                 left -= 1;
@@ -78,6 +103,8 @@ struct Line {
     terminated: bool,
     truncated: bool,
     state: Vec<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replay: Option<ReplayStanding>,
 }
 
 /// The sessions of a name, one of which is watched at a time.
@@ -110,6 +137,40 @@ impl Source {
             return Err(Failure::new(Status::Usage, message).hint("`rollhouse sessions` shows what there is"));
         }
         Ok(Self { cluster, sessions, open: None })
+    }
+
+    /// The session that shows an episode which was just opened.
+    fn replay(replay: &Replay, cluster: Cluster) -> Result<Self, Failure> {
+        let all = cluster.sessions().map_err(|error| request_failure(&error))?.sessions;
+        let sessions: Vec<_> =
+            all.into_iter().filter(|session| session.report.session == replay.session()).collect();
+        if sessions.is_empty() {
+            let cause = cluster.cause_of_end(replay.session()).ok().flatten();
+            let message = format!("the replay has ended: {}", cause.map_or("unknown", EndCause::word));
+            return Err(Failure::new(Status::Unavailable, message));
+        }
+        Ok(Self { cluster, sessions, open: None })
+    }
+
+    /// Brings a replay to where it is to be watched from.
+    fn begin(&mut self, at: u64, speed: Option<f64>) -> Result<(), WatchError> {
+        let (watch, ..) = self.open(0)?;
+        if at > 0 {
+            watch.seek(at)?;
+        }
+        if let Some(speed) = speed {
+            watch.play(speed)?;
+        }
+        Ok(())
+    }
+
+    /// A failure with the reason for which the session has ended, if it has.
+    fn with_cause(&self, failure: Failure) -> Failure {
+        let Some(session) = self.sessions.first() else { return failure };
+        match self.cluster.cause_of_end(session.report.session) {
+            Ok(Some(cause)) => failure.hint(format_args!("the session has ended: {}", cause.word())),
+            Ok(None) | Err(_) => failure,
+        }
     }
 
     /// Returns the session that has a lane, by its index in the list, and the index of the lane in it.
@@ -178,6 +239,23 @@ impl LiveSource for Source {
     fn so_far(&mut self, lane: u32) -> Result<Episode, String> {
         let (watch, lane, _) = self.open(lane).map_err(|error| error.to_string())?;
         watch.so_far(lane).map_err(|error| error.to_string())
+    }
+
+    fn standing(&self, _lane: u32) -> Option<ReplayStanding> {
+        let (_, watch, ..) = self.open.as_ref()?;
+        watch.inner().standing()
+    }
+
+    fn go(&mut self, lane: u32, to: ReplayMove) -> Result<(), String> {
+        let (watch, ..) = self.open(lane).map_err(|error| error.to_string())?;
+        let moved = match to {
+            ReplayMove::Seek(step) => watch.seek(step),
+            ReplayMove::Step(by) => watch.step(by),
+            ReplayMove::Play(speed) => watch.play(speed),
+            ReplayMove::Pause => watch.pause(),
+        };
+        // The frame is what is looked at next.
+        moved.map(drop).map_err(|error| error.to_string())
     }
 }
 

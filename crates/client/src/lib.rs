@@ -41,6 +41,7 @@ mod numbering;
 mod pool;
 mod pool_session;
 mod remote_disk;
+mod replay;
 mod retry;
 mod session;
 mod settling;
@@ -61,6 +62,7 @@ pub use inquiry::Inquiry;
 pub use log::LaneFlags;
 pub use pool::{AsyncPool, PoolRequest};
 pub use remote_disk::{BLOCK_BYTES, CACHE_BYTES, RemoteDisk, StoreReader};
+pub use replay::{AsyncReplay, Replay};
 pub use session::{
     Answered, COORDINATOR_AWAY, Gone, NoPlace, OnLoss, PLACE_WITHIN, Recipe, RequestBody, Session,
     SessionAction, SessionEvent, Trouble,

@@ -57,6 +57,7 @@ impl PoolRequest {
             seeds: SeedRule::default(),
             record: RecordRule::default(),
             collect: None,
+            replay: None,
         };
         let (labels, spread) = (BTreeMap::new(), Spread::default());
         Self { lanes, settings, labels, spread, transport: None, on_loss: None }

@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::{ColumnData, Options, SeedSchedule};
-use rollhouse_replay::{Episode, PolicyInfo, RecordMode, RunHeader, SoFar, StepFrom};
+use rollhouse_core::{ColumnData, ColumnSpec, Options, SeedSchedule};
+use rollhouse_replay::{Episode, PolicyInfo, RecordMode, RunHeader, SoFar, StepFrom, Steps};
 use rollhouse_wire::{
     AutoresetMode, CallError, CallId, DialError, Envelope, EnvelopeFault, EnvelopeReader, EnvelopeWriter,
-    LaneFrame, LookAnswer, LookParams, OpenWatch, Refusal, Request, SeedRule, SessionId,
-    SoFar as SoFarAnswer, SoFarFrom, SoFarParams, StepState, StreamLost, Watch as WatchRequest, WatchGrant,
-    WatchOpened,
+    LaneFrame, LanePosition, LookAnswer, LookParams, OpenWatch, Refusal, ReplayOf, ReplayStanding, Request,
+    SeedRule, SessionId, SoFar as SoFarAnswer, SoFarFrom, SoFarParams, StepState, StreamLost,
+    Watch as WatchRequest, WatchGrant, WatchOpened,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -29,12 +29,14 @@ pub struct AsyncWatch {
     reader: EnvelopeReader,
     writer: EnvelopeWriter,
     asked: u64,
+    /// Where it stood with the last answer, if it is a recorded episode.
+    pub(crate) standing: Option<ReplayStanding>,
 }
 
 /// As [`AsyncWatch`], for callers without a runtime: calls block.
 pub struct Watch {
-    inner: AsyncWatch,
-    cluster: Cluster,
+    pub(crate) inner: AsyncWatch,
+    pub(crate) cluster: Cluster,
 }
 
 /// Why a session cannot be watched, or not any more.
@@ -75,7 +77,7 @@ impl AsyncCluster {
         let (opened, reader, writer) =
             node.watch(open, Some(CallId::generate())).await.map_err(WatchError::Open)?;
         let run = header_of(session, &opened)?;
-        Ok(AsyncWatch { grant, opened, run, reader, writer, asked: 0 })
+        Ok(AsyncWatch { grant, opened, run, reader, writer, asked: 0, standing: None })
     }
 }
 
@@ -95,6 +97,16 @@ impl AsyncWatch {
         &self.opened
     }
 
+    /// The recorded episode that it shows, if it is one: it can be sought and played then.
+    pub const fn replay(&self) -> Option<&ReplayOf> {
+        self.opened.settings.replay.as_ref()
+    }
+
+    /// Where a recorded episode stood with the last answer; `None` of lanes that are stepped, and before the first.
+    pub const fn standing(&self) -> Option<ReplayStanding> {
+        self.standing
+    }
+
     /// The newest frame of a lane after the one with that serial number (0 for any); waits at most `wait` for one.
     /// Not cancellation-safe: afterwards the watch is of no use.
     ///
@@ -108,7 +120,8 @@ impl AsyncWatch {
     ) -> Result<Option<LaneFrame>, WatchError> {
         let wait_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
         let params = LookParams { lane, after, wait_ms };
-        let LookAnswer { frame } = self.ask(LookParams::METHOD, &params).await?;
+        let LookAnswer { frame, replay } = self.ask(LookParams::METHOD, &params).await?;
+        self.standing = replay;
         Ok(frame)
     }
 
@@ -138,7 +151,7 @@ impl AsyncWatch {
             SoFarFrom::Reset(start) => (start.into(), None),
             SoFarFrom::Step(at) => (at.position.into(), Some(self.step_of(*at)?)),
         };
-        Ok(Episode::from(SoFar {
+        Ok(self.episode(SoFar {
             run: self.run.clone(),
             lane: self.opened.first_lane + lane,
             number: answer.episode,
@@ -157,7 +170,12 @@ impl AsyncWatch {
     /// # Errors
     /// If it is not of this session.
     pub fn shown(&self, lane: u32, frame: &LaneFrame) -> Result<Option<Episode>, WatchError> {
-        let (Some(hash), Some(position)) = (frame.hash, frame.position) else { return Ok(None) };
+        let recomputed = frame.hash.zip(frame.position);
+        if recomputed.is_none() && self.replay().is_none() {
+            return Ok(None);
+        }
+        let unknown = (0, LanePosition { seed: 0, words: 0, half: None });
+        let (hash, position) = recomputed.unwrap_or(unknown);
         let at = StepState {
             step: frame.step,
             total_reward: frame.total_reward,
@@ -166,18 +184,37 @@ impl AsyncWatch {
             hash,
             obs: frame.obs.clone(),
         };
-        let action = self.opened.spec.action_column();
-        Ok(Some(Episode::from(SoFar {
+        let spec = &self.opened.spec;
+        let from = self.step_of(at)?;
+        let none = |column: &ColumnSpec| ColumnData::zeros(column.dtype, 0);
+        let first_obs = from.obs.clone();
+        let mut episode = self.episode(SoFar {
             run: self.run.clone(),
             lane: self.opened.first_lane + lane,
             number: frame.episode,
             start: position.into(),
-            from: Some(self.step_of(at)?),
-            actions: ColumnData::zeros(action.dtype, 0),
-            hash: Some(hash),
+            from: Some(from),
+            actions: none(&spec.action_column()),
+            hash: recomputed.map(|(hash, _)| hash),
             ended: (frame.terminated, frame.truncated),
             total_reward: frame.total_reward,
-        })))
+        });
+        if recomputed.is_none() {
+            // What cannot be recomputed is what was recorded of it.
+            let obs = spec.obs_columns().iter().map(none).collect();
+            let infos = spec.info_channels.iter().map(none).collect();
+            episode.steps = Some(Steps { first_obs, obs, rewards: Vec::new(), infos });
+        }
+        Ok(Some(episode))
+    }
+
+    /// The episode under its own name: a recorded one has another than the pool that shows it.
+    fn episode(&self, so_far: SoFar) -> Episode {
+        let mut episode = Episode::from(so_far);
+        if let Some(name) = self.replay().and_then(|of| of.episode.parse().ok()) {
+            episode.info.name = name;
+        }
+        episode
     }
 
     fn step_of(&self, at: StepState) -> Result<StepFrom, WatchError> {
@@ -198,7 +235,7 @@ impl AsyncWatch {
         Ok(StepFrom { step, total_reward, position: position.into(), state, hash, obs })
     }
 
-    async fn ask<P: Serialize, T: DeserializeOwned>(
+    pub(crate) async fn ask<P: Serialize, T: DeserializeOwned>(
         &mut self,
         method: &str,
         params: &P,
@@ -291,7 +328,7 @@ fn over(fault: EnvelopeFault) -> WatchError {
     }
 }
 
-fn unlike(what: &str) -> WatchError {
+pub(crate) fn unlike(what: &str) -> WatchError {
     WatchError::Answer { what: what.to_owned() }
 }
 

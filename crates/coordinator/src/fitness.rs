@@ -211,6 +211,7 @@ mod tests {
                 seeds: SeedRule::Continue,
                 record,
                 collect: None,
+                replay: None,
             };
             let (pool, labels) = (RunId::from_u128(self.pools), BTreeMap::new());
             let request = Box::new(OpenPool { pool, lanes, settings, labels, spread: Spread::Pack });

@@ -45,6 +45,7 @@ mod placements;
 mod pool;
 mod remembered;
 mod replacing;
+mod replays;
 mod revoking;
 mod roster;
 mod serve;

@@ -17,7 +17,8 @@ use std::time::Duration;
 use rollhouse_core::limits::MAX_ENV_ID_BYTES;
 use rollhouse_wire::limits::{MAX_ATTACH_PATH_BYTES, MAX_LABELS, MAX_NAME_BYTES};
 use rollhouse_wire::{
-    Heartbeat, NodeLoad, NodeState, NodeStatus, NotTaken, Refusal, RefusalCode, Register, ReportView, Unfit,
+    Heartbeat, LaneSettings, NodeLoad, NodeState, NodeStatus, NotTaken, Refusal, RefusalCode, Register,
+    ReportView, Unfit,
 };
 
 use crate::fitness::Unreached;
@@ -151,6 +152,17 @@ impl Member {
 
     pub(crate) fn has_labels(&self, wanted: &BTreeMap<String, String>) -> bool {
         wanted.iter().all(|(label, value)| self.labels.get(label) == Some(value))
+    }
+
+    /// The dynamics hash with which it hosts such lanes; `None` if it cannot. What is recomputed of a recorded episode
+    /// takes the env as it was recorded, what was recorded in full takes none.
+    pub(crate) fn dynamics_for(&self, settings: &LaneSettings) -> Option<u64> {
+        let now = self.envs.get(&settings.env).copied();
+        match &settings.replay {
+            None => now,
+            Some(of) if of.full => Some(of.dynamics),
+            Some(of) => now.filter(|now| *now == of.dynamics),
+        }
     }
 
     pub(crate) fn status(&self, now: Duration, sessions: u32) -> NodeStatus {

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::RunId;
+use rollhouse_core::{LaneState, RunId};
 use rollhouse_env::UnknownEnv;
 use rollhouse_wire::{
-    NodeState, OpenPool, Refusal, RefusalCode, SessionCounts, SessionId, SessionOpened, Spread,
+    NodeState, OpenPool, Refusal, RefusalCode, ReplayOf, ReplayReport, SessionCounts, SessionId,
+    SessionOpened, Spread,
 };
 
 use crate::admission::{More, check, check_share};
@@ -165,7 +166,7 @@ impl Cluster {
     /// Returns the nodes that are not lost and have the env and the labels, with the env's dynamics hash.
     pub(crate) fn suitable<'a>(&'a self, request: &'a OpenPool) -> impl Iterator<Item = (&'a Member, u64)> {
         let labelled = self.members.iter().filter(|m| !m.is_lost() && m.has_labels(&request.labels));
-        labelled.filter_map(|member| Some((member, *member.envs.get(&request.settings.env)?)))
+        labelled.filter_map(|member| Some((member, member.dynamics_for(&request.settings)?)))
     }
 
     fn free(&self, member: &Member) -> u32 {
@@ -185,12 +186,19 @@ impl Cluster {
         }
         let env = &request.settings.env;
         let present: Vec<&Member> = self.members.iter().filter(|m| !m.is_lost()).collect();
-        if !present.iter().any(|m| m.envs.contains_key(env)) {
+        let replay = request.settings.replay.as_ref();
+        let needs_env = replay.is_none_or(|of| !of.full);
+        if needs_env && !present.iter().any(|m| m.envs.contains_key(env)) {
             let mut known: Vec<&String> = present.iter().flat_map(|m| m.envs.keys()).collect();
             known.sort();
             known.dedup();
             let unknown = UnknownEnv::of(env, known.into_iter());
             return Refusal::new(RefusalCode::NotFound, unknown.to_string());
+        }
+        if let Some(of) = replay
+            && !present.iter().any(|member| member.dynamics_for(&request.settings).is_some())
+        {
+            return other_dynamics(of, env, &present);
         }
         let mut capacity: BTreeMap<u64, u64> = BTreeMap::new();
         for (member, dynamics) in self.suitable(request).filter(|(m, _)| !m.draining) {
@@ -231,6 +239,10 @@ impl Cluster {
         let Some(member) = self.members.get(&node) else { return };
         let (address, attach, link) = (member.address.clone(), member.attach.clone(), member.link());
         let Some(pool) = self.pools.get_mut(&session.pool) else { return };
+        let settings = pool.opened_as().map(|open| &open.settings);
+        let replay = settings
+            .and_then(|settings| settings.replay.as_ref())
+            .map(|of| ReplayReport { episode: of.episode.clone(), state: LaneState::Loading });
         let placed = Session {
             first_lane,
             lanes,
@@ -247,6 +259,7 @@ impl Cluster {
             attached: None,
             transport: None,
             done: SessionCounts::default(),
+            replay,
             replacing: None,
         };
         pool.sessions.insert(session.index, placed);
@@ -469,6 +482,24 @@ impl Cluster {
         }
     }
 }
+
+/// Why an episode cannot be shown that no node recomputes: the hash it was recorded with, and those there are.
+fn other_dynamics(of: &ReplayOf, env: &str, present: &[&Member]) -> Refusal {
+    let mut now: Vec<u64> = present.iter().filter_map(|member| member.envs.get(env).copied()).collect();
+    now.sort_unstable();
+    now.dedup();
+    let now: Vec<String> = now.iter().take(MAX_HASHES).map(|hash| format!("{hash:016x}")).collect();
+    let message = format!(
+        "{}: no node has the dynamics of `{env}` that it was recorded with: {:016x} then, {} now",
+        of.episode,
+        of.dynamics,
+        now.join(", ")
+    );
+    Refusal::new(RefusalCode::BadRequest, message)
+}
+
+/// Dynamics hashes that a refusal names.
+const MAX_HASHES: usize = 8;
 
 enum Known {
     Yes,

@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::{EnvSpec, RunId};
+use rollhouse_core::{EnvSpec, EpisodeName, RunId};
 use rollhouse_wire::{
     EndCause, GoneSession, Grant, Incarnation, OpenPool, OpenSession, PoolOpened, PoolStatus, RecordRule,
-    Secret, SessionCounts, SessionId, SessionReport,
+    ReplayReport, Secret, SessionCounts, SessionId, SessionReport,
 };
 
 use crate::Ticket;
@@ -98,6 +98,8 @@ pub(crate) struct Session {
     pub(crate) attached: Option<bool>,
     pub(crate) transport: Option<String>,
     pub(crate) done: SessionCounts,
+    /// The recorded episode that it shows, if it is a replay.
+    pub(crate) replay: Option<ReplayReport>,
     /// The replacement under way, while it is being opened in place of an earlier placement.
     pub(crate) replacing: Option<Replacing>,
 }
@@ -131,6 +133,7 @@ impl Session {
             attached: report.attached,
             transport: report.transport.clone(),
             done: report.done,
+            replay: report.replay.clone().filter(is_named),
             replacing: None,
         }
     }
@@ -144,6 +147,7 @@ impl Session {
         self.attached = report.attached;
         self.transport.clone_from(&report.transport);
         self.done = report.done;
+        self.replay = report.replay.clone().filter(is_named);
     }
 
     pub(crate) fn report(&self, pool: &Pool, session: SessionId) -> SessionReport {
@@ -159,8 +163,14 @@ impl Session {
             attached: self.attached,
             transport: self.transport.clone(),
             done: self.done,
+            replay: self.replay.clone(),
         }
     }
+}
+
+/// Whether a node tells of an episode, and not of anything that it likes.
+fn is_named(replay: &ReplayReport) -> bool {
+    replay.episode.parse::<EpisodeName>().is_ok()
 }
 
 impl Pool {

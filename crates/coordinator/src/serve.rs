@@ -21,6 +21,7 @@ use tracing::{Instrument, info, warn};
 use crate::actor::{Ask, ClusterRequest, CoordinatorActor, LinkDown, LinkEnd, Look, ViewReply, ViewRequest};
 use crate::enrolling::NodeCertifier;
 use crate::figures::Published;
+use crate::replays::MAX_EPISODES;
 use crate::store::{Reader, Reads};
 use crate::{Asker, LinkId, Reply, Store, owners};
 
@@ -36,6 +37,8 @@ pub(crate) struct Service {
     pub(crate) reads: Reads,
     /// Permits for questions about the store's episodes that are answered at a time.
     pub(crate) queries: Semaphore,
+    /// Episodes that are sent to nodes at a time.
+    pub(crate) episodes: Semaphore,
     /// Permits for requests that wait for the archive at a time.
     pub(crate) fetches: Semaphore,
     /// Permits for segments that are read again at a time.
@@ -74,6 +77,7 @@ impl Service {
             office,
             reads: Reads::new(),
             queries: Semaphore::new(MAX_QUERIES),
+            episodes: Semaphore::new(MAX_EPISODES),
             fetches: Semaphore::new(MAX_FETCHES),
             repairs: Semaphore::new(1),
             stopping: AtomicBool::new(false),
@@ -254,15 +258,16 @@ async fn answer(
         // The next look at all peers counts it and ends the connection.
         return responder.refuse(Refusal::new(RefusalCode::Unauthenticated, why)).await;
     }
-    if let Request::OpenPool(open) | Request::ReplaceSession(ReplaceSession { open, .. }) = &request
-        && !is_pool_of(&connection.peer().owner(), open.pool)
-    {
-        let message = format!("pool: {} is not an id of `{}`", open.pool, connection.peer().owner());
-        return service.refuse(responder, Refusal::new(RefusalCode::BadRequest, message)).await;
+    if let Err(refusal) = check_pool(connection, &request) {
+        return service.refuse(responder, refusal).await;
     }
     let going = matches!(
         request,
-        Request::OpenPool(_) | Request::Ship(_) | Request::Register(_) | Request::Enroll(_)
+        Request::OpenPool(_)
+            | Request::OpenReplay(_)
+            | Request::Ship(_)
+            | Request::Register(_)
+            | Request::Enroll(_)
     );
     if going && service.is_stopping() {
         let refusal = Refusal::new(RefusalCode::Draining, "the coordinator is going away");
@@ -294,6 +299,11 @@ async fn answer(
             let keeper = of.keep.then(|| asker(connection).0);
             return look(service, ViewRequest::Pool { pool: of.pool, keeper }, responder).await;
         }
+        Request::OpenReplay(open) => match service.replay_pool(connection, open).await {
+            Ok(asked) => asked,
+            Err(refusal) => return service.refuse(responder, refusal).await,
+        },
+        Request::FetchEpisode(fetch) => return service.fetch_episode(fetch, responder).await,
         Request::Watch(watch) => return service.watch(watch, responder).await,
         Request::Ship(ship) => {
             return service.ship(&connection.peer().name, ship, responder).await;
@@ -317,6 +327,24 @@ async fn answer(
         }
     };
     ask(service, asked, responder).await
+}
+
+/// Refuses a pool whose id is another owner's, and one that would be a replay without having been looked for.
+fn check_pool(connection: &Connection, request: &Request) -> Result<(), Refusal> {
+    let (pool, replay) = match request {
+        Request::OpenPool(open) | Request::ReplaceSession(ReplaceSession { open, .. }) => {
+            (open.pool, open.settings.replay.is_some())
+        }
+        Request::OpenReplay(open) => (open.pool, false),
+        _ => return Ok(()),
+    };
+    let owner = connection.peer().owner();
+    let message = match is_pool_of(&owner, pool) {
+        true if replay => "settings.replay: `open_replay` opens a recorded episode".to_owned(),
+        true => return Ok(()),
+        false => format!("pool: {pool} is not an id of `{owner}`"),
+    };
+    Err(Refusal::new(RefusalCode::BadRequest, message))
 }
 
 /// Lets the cluster decide. An asker that no longer waits is forgotten; its request is decided all the same.
@@ -383,7 +411,7 @@ async fn look(service: &Service, what: ViewRequest, responder: Responder) -> Res
 }
 
 /// Returns the asker of a connection, and the certificate by which it is known.
-fn asker(connection: &Connection) -> (Asker, Option<PeerCertificate>) {
+pub(crate) fn asker(connection: &Connection) -> (Asker, Option<PeerCertificate>) {
     let peer = connection.peer();
     let asker = Asker { owner: peer.owner(), max_lanes: peer.max_lanes, admin: peer.role == Role::Admin };
     (asker, connection.certificate().cloned())

@@ -30,6 +30,7 @@ mod archiver;
 mod archiving;
 mod arrivals;
 mod away;
+mod episodes;
 mod fetched;
 mod querying;
 mod reads;
@@ -45,6 +46,7 @@ pub use archiving::Amount;
 pub use fetched::FetchCounts;
 pub(crate) use reads::{Reader, Reads};
 pub use receiving::{Receive, Receiving};
+pub(crate) use streaming::{WRITE_STALL, blocking};
 
 use std::fmt;
 use std::io;

@@ -164,7 +164,10 @@ const ITEM_BYTES: usize = 512;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rollhouse_wire::{NodeLoad, NodeStatus, SessionCounts, SessionReport, Takes, Unfit, control};
+    use rollhouse_core::LaneState;
+    use rollhouse_wire::{
+        NodeLoad, NodeStatus, ReplayReport, SessionCounts, SessionReport, Takes, Unfit, control,
+    };
 
     #[test]
     fn the_longest_lists_fit_into_a_message() {
@@ -184,6 +187,10 @@ mod tests {
                 attached: Some(false),
                 transport: Some("shared-memory".to_owned()),
                 done,
+                replay: Some(ReplayReport {
+                    episode: "k3f9q2tz-4294967295-18446744073709551615".to_owned(),
+                    state: LaneState::Replaying,
+                }),
             },
         };
         let texts = |s: &SessionStatus| s.node.len() + s.report.owner.len() + s.report.env.len();

@@ -163,6 +163,7 @@ fn pool_of(sessions: u32) -> OpenPool {
             seeds: SeedRule::Continue,
             record: RecordRule::All,
             collect: None,
+            replay: None,
         },
         labels: BTreeMap::new(),
         spread: Spread::Even,
@@ -183,6 +184,7 @@ fn report(index: u32, sessions: u32, counter: u64) -> SessionReport {
         attached: Some(true),
         transport: None,
         done: SessionCounts { steps: 10, ..SessionCounts::default() },
+        replay: None,
     }
 }
 

@@ -4,14 +4,18 @@
 //! idle -> launching -> loading -> connecting -> streaming -> playing      once per start
 //! playing -> over -> playing                                              once per episode, counted per batch
 //! any -> backoff -> launching;  backoff -> failed;  over|playing -> cleanup -> idle
+//! loading -> paused <-> replaying;  paused|replaying -> over -> paused|replaying     a recorded episode
 //! ```
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::split_mix64;
 
-/// Stage of a lane's life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// Stage of a lane's life, written as its [`LaneState::word`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum LaneState {
     /// The lane runs nothing.
     Idle,
@@ -25,8 +29,12 @@ pub enum LaneState {
     Streaming,
     /// An episode is under way.
     Playing,
-    /// An episode has ended and the next has not begun.
+    /// An episode has ended and the next has not begun; a recorded one stands at its last step.
     Over,
+    /// A recorded episode stands at a step.
+    Paused,
+    /// A recorded episode goes on by itself, step by step.
+    Replaying,
     /// The lane is being put away.
     Cleanup,
     /// The lane failed and waits before it is started again.
@@ -50,6 +58,12 @@ pub enum LaneEvent {
     EpisodeStarted,
     /// The lane's episode ended.
     EpisodeEnded,
+    /// The recorded episode that it shows is there.
+    RecordingLoaded,
+    /// Its recorded episode is to go on by itself.
+    Play,
+    /// Its recorded episode is to stand still.
+    Pause,
     /// The lane is no longer wanted.
     Stop,
     /// The lane has been put away.
@@ -74,7 +88,7 @@ pub struct IllegalTransition {
 
 impl LaneState {
     /// All states, in the order of their declaration.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Idle,
         Self::Launching,
         Self::Loading,
@@ -82,6 +96,8 @@ impl LaneState {
         Self::Streaming,
         Self::Playing,
         Self::Over,
+        Self::Paused,
+        Self::Replaying,
         Self::Cleanup,
         Self::BackOff,
         Self::Failed,
@@ -100,14 +116,24 @@ impl LaneState {
             (S::Loading, E::Loaded) => S::Connecting,
             (S::Connecting, E::Connected) => S::Streaming,
             (S::Streaming | S::Over, E::EpisodeStarted) => S::Playing,
-            (S::Playing, E::EpisodeEnded) => S::Over,
-            (S::Playing | S::Over, E::Stop) => S::Cleanup,
+            (S::Playing | S::Paused | S::Replaying, E::EpisodeEnded) => S::Over,
+            (S::Loading, E::RecordingLoaded) | (S::Replaying | S::Over, E::Pause) => S::Paused,
+            (S::Paused | S::Over, E::Play) => S::Replaying,
+            (S::Playing | S::Over | S::Paused | S::Replaying, E::Stop) => S::Cleanup,
             (S::Cleanup, E::CleanedUp) => S::Idle,
             (S::BackOff, E::Retry) => S::Launching,
             (S::BackOff, E::GiveUp) => S::Failed,
-            (S::Launching | S::Loading | S::Connecting | S::Streaming | S::Playing | S::Over, E::Fail) => {
-                S::BackOff
-            }
+            (
+                S::Launching
+                | S::Loading
+                | S::Connecting
+                | S::Streaming
+                | S::Playing
+                | S::Over
+                | S::Paused
+                | S::Replaying,
+                E::Fail,
+            ) => S::BackOff,
             _ => return Err(IllegalTransition { from: self, event }),
         })
     }
@@ -135,6 +161,8 @@ impl LaneState {
             Self::Streaming => "streaming",
             Self::Playing => "playing",
             Self::Over => "over",
+            Self::Paused => "paused",
+            Self::Replaying => "replaying",
             Self::Cleanup => "cleanup",
             Self::BackOff => "backoff",
             Self::Failed => "failed",
@@ -207,13 +235,16 @@ const MAX_RESTARTS: usize = 5;
 mod tests {
     use super::*;
 
-    const EVENTS: [LaneEvent; 11] = [
+    const EVENTS: [LaneEvent; 14] = [
         LaneEvent::Start,
         LaneEvent::Launched,
         LaneEvent::Loaded,
         LaneEvent::Connected,
         LaneEvent::EpisodeStarted,
         LaneEvent::EpisodeEnded,
+        LaneEvent::RecordingLoaded,
+        LaneEvent::Play,
+        LaneEvent::Pause,
         LaneEvent::Stop,
         LaneEvent::CleanedUp,
         LaneEvent::Fail,
@@ -243,11 +274,36 @@ mod tests {
     fn exactly_the_transitions_of_the_table_are_allowed() {
         let allowed: usize =
             LaneState::ALL.iter().map(|s| EVENTS.iter().filter(|&&e| s.on(e).is_ok()).count()).sum();
-        assert_eq!(allowed, 18);
+        assert_eq!(allowed, 29);
         for event in EVENTS {
             let failed = LaneState::Failed;
             assert_eq!(failed.on(event), Err(IllegalTransition { from: failed, event }));
         }
+    }
+
+    #[test]
+    fn a_recorded_episode_pauses_goes_on_and_begins_again_after_its_end() {
+        use LaneEvent as E;
+        use LaneState as S;
+        let mut state = S::Idle;
+        for (event, next) in [
+            (E::Start, S::Launching),
+            (E::Launched, S::Loading),
+            (E::RecordingLoaded, S::Paused),
+            (E::Play, S::Replaying),
+            (E::Pause, S::Paused),
+            (E::Play, S::Replaying),
+            (E::EpisodeEnded, S::Over),
+            (E::Play, S::Replaying),
+            (E::EpisodeEnded, S::Over),
+            (E::Pause, S::Paused),
+            (E::Stop, S::Cleanup),
+        ] {
+            state = state.on(event).unwrap();
+            assert_eq!(state, next);
+        }
+        assert!(S::Paused.on(E::EpisodeStarted).is_err(), "nothing is played in it");
+        assert!(S::Playing.on(E::Pause).is_err(), "and what is played does not pause");
     }
 
     #[test]

@@ -120,6 +120,8 @@ pub struct SpoolSample {
 /// Figures of those who watch a node's sessions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WatcherSample {
+    /// Recorded episodes that are shown as sessions.
+    pub replays: u64,
     /// Number of watchers now.
     pub watchers: u64,
     /// Number of watchers that were disconnected because they hung.
@@ -132,6 +134,7 @@ pub struct WatcherSample {
 
 impl WatcherSample {
     fn put(&self, page: &mut Page) {
+        page.value(&REPLAYS, self.replays as f64);
         page.value(&WATCHERS, self.watchers as f64);
         page.value(&WATCHERS_DROPPED, self.dropped as f64);
         page.value(&WATCHED_FRAMES, self.frames as f64);
@@ -328,6 +331,8 @@ const MALFORMED: Family = counter(
     "rollhouse_malformed_streams_total",
     "Sessions' streams that ended because what came on them was no request.",
 );
+const REPLAYS: Family =
+    gauge("rollhouse_replay_sessions", "Sessions that show a recorded episode, 16 at most.");
 const WATCHERS: Family = gauge("rollhouse_watchers", "Streams on which sessions are watched.");
 const WATCHERS_DROPPED: Family = counter(
     "rollhouse_watchers_dropped_total",

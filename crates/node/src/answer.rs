@@ -39,12 +39,17 @@ impl Answer {
         self.out.put_u64_le(received.lanes.len() as u64);
         received.lanes.iter().for_each(|&lane| self.out.put_u32_le(lane));
         self.fill_up();
-        let columns = received.obs.iter().chain(&received.infos).map(|column| column.as_ref());
-        let flags = [&received.terminated, &received.truncated, &received.reset].map(Vec::as_slice);
-        self.rows(columns, &received.rewards, flags);
+        self.all(received);
         if final_obs {
             received.final_obs.iter().for_each(|column| self.column(column.as_ref()));
         }
+    }
+
+    /// The rows of all lanes, as they are in `received`, without last observations.
+    pub(crate) fn all(&mut self, received: &Received) {
+        let columns = received.obs.iter().chain(&received.infos).map(|column| column.as_ref());
+        let flags = [&received.terminated, &received.truncated, &received.reset].map(Vec::as_slice);
+        self.rows(columns, &received.rewards, flags);
     }
 
     /// Writes sidecar and header; the whole answer.

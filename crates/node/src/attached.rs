@@ -26,8 +26,9 @@ use tracing::Instrument;
 
 use crate::entry::Transport;
 use crate::executor::{JobError, Waits};
-use crate::hosted::{Gone, Home, Lent, Unanswered, waits_for_recorder};
-use crate::hosting::{Hosting, Place};
+use crate::hosted::{Gone, Home, Lent, Owned, Unanswered, waits_for_recorder};
+use crate::hosting::Hosting;
+use crate::stepped::Stepped;
 use crate::tally::Told;
 use crate::turn::{Turn, TurnOver};
 use crate::{Cancel, HangWatch, NodeFigures, Verdict};
@@ -52,11 +53,15 @@ pub(crate) async fn serve(hosting: Arc<Hosting>, mut socket: AttachSocket, place
         Ok(place) => place,
         Err(refusal) => return refuse(&hosting, &mut socket, refusal).await,
     };
+    let Stepped::Owned(owned) = &place.session else {
+        let message = "a recorded episode is not in memory; it is attached to over QUIC";
+        return refuse(&hosting, &mut socket, Refusal::new(RefusalCode::Unsupported, message)).await;
+    };
     let word = Request::AttachMemory(asked).word();
-    socket.span().in_scope(|| hosting.answers_owner(word, socket.call(), began, Ok(place.session.id)));
-    let gone = serve_place(&hosting, &place, &mut socket).await;
+    socket.span().in_scope(|| hosting.answers_owner(word, socket.call(), began, Ok(owned.id)));
+    let gone = serve_place(&hosting, owned, place.number, &mut socket).await;
     if let Some(gone) = gone {
-        hosting.end(place.session.id, place.session.incarnation, gone).await;
+        hosting.end(owned.id, owned.incarnation, gone).await;
     }
 }
 
@@ -67,8 +72,13 @@ async fn refuse(hosting: &Hosting, socket: &mut AttachSocket, refusal: Refusal) 
 }
 
 /// Serves an owner that was let in; why the session is gone, if it was lost meanwhile.
-async fn serve_place(hosting: &Arc<Hosting>, place: &Place, socket: &mut AttachSocket) -> Option<Gone> {
-    let (lent, home) = match place.session.lend(place.number).await {
+async fn serve_place(
+    hosting: &Arc<Hosting>,
+    owned: &Owned,
+    number: u64,
+    socket: &mut AttachSocket,
+) -> Option<Gone> {
+    let (lent, home) = match owned.lend(number).await {
         Ok(lent) => lent,
         Err(Unanswered::Gone(gone)) => {
             let refusal = Refusal::new(RefusalCode::NotFound, gone.detail.clone());
@@ -77,7 +87,7 @@ async fn serve_place(hosting: &Arc<Hosting>, place: &Place, socket: &mut AttachS
         }
         Err(Unanswered::Replaced | Unanswered::Ended | Unanswered::Fault(_)) => return None,
     };
-    let mut thread = match Thread::start(hosting, place, home) {
+    let mut thread = match Thread::start(hosting, owned, number, home) {
         Ok(thread) => thread,
         Err((home, error)) => {
             lent.give_back(home, &hosting.figures);
@@ -86,7 +96,7 @@ async fn serve_place(hosting: &Arc<Hosting>, place: &Place, socket: &mut AttachS
             return None;
         }
     };
-    let end = thread.watch(hosting, place, socket).await;
+    let end = thread.watch(hosting, owned, number, socket).await;
     settle(hosting, lent, &thread, socket, end).await
 }
 
@@ -168,15 +178,20 @@ enum Why {
 
 impl Thread {
     /// Starts it with the session, which comes back if there is no thread.
-    fn start(hosting: &Hosting, place: &Place, home: Box<Home>) -> Result<Self, (Box<Home>, std::io::Error)> {
+    fn start(
+        hosting: &Hosting,
+        owned: &Owned,
+        number: u64,
+        home: Box<Home>,
+    ) -> Result<Self, (Box<Home>, std::io::Error)> {
         let (hand, handed) = oneshot::channel();
         let (give_back, back) = oneshot::channel();
         let desk = Arc::new(Desk {
             stop: AtomicBool::new(false),
-            cancel: place.session.cancel().clone(),
+            cancel: owned.cancel().clone(),
             beats: AtomicU64::new(1),
             home: Mutex::new(Some(home)),
-            told: Arc::clone(place.session.told()),
+            told: Arc::clone(owned.told()),
             figures: Arc::clone(&hosting.figures),
         });
         let own = Arc::clone(&desk);
@@ -189,7 +204,7 @@ impl Thread {
             // Whoever gave the thread up has gone; the session goes with this then.
             drop(give_back.send(served.map_err(|panic| panic_message(&*panic))));
         };
-        let name = format!("rollhouse-shm-{}", place.number);
+        let name = format!("rollhouse-shm-{number}");
         // Task: shared memory.
         match std::thread::Builder::new().name(name).spawn(run) {
             Ok(_) => Ok(Self { desk, handed, back, remote: None }),
@@ -201,11 +216,17 @@ impl Thread {
     }
 
     /// Hands the memory over, and waits for the end: of the owner, its turn, or the thread itself.
-    async fn watch(&mut self, hosting: &Hosting, place: &Place, socket: &mut AttachSocket) -> End {
+    async fn watch(
+        &mut self,
+        hosting: &Hosting,
+        owned: &Owned,
+        number: u64,
+        socket: &mut AttachSocket,
+    ) -> End {
         let waits = self.desk.waits();
         let mut watch = HangWatch::new(hosting.hang_deadline());
         let began = Instant::now();
-        let mut turns = place.session.turns();
+        let mut turns = owned.turns();
         let mut look = pin!(tokio::time::sleep(Duration::ZERO));
         let (mut wants_memory, mut watched) = (true, true);
         loop {
@@ -227,7 +248,7 @@ impl Thread {
                     watched = false;
                     self.stop();
                 }
-                ended = turned_away(&mut turns, place.number), if watched => {
+                ended = turned_away(&mut turns, number), if watched => {
                     watched = false;
                     if ended {
                         self.close(EndCause::Closed);

@@ -61,6 +61,8 @@ pub struct ClusterNodeConfig {
     pub lease: Duration,
     /// How long one step may take before its session is given up as hung.
     pub hang_deadline: Duration,
+    /// How long a watcher may ask for nothing, or leave an answer untaken, before it is sent away.
+    pub watch_patience: Duration,
     /// Folder of the spool; `None` records nothing.
     pub spool: Option<PathBuf>,
     /// How the spool is written. What an outage of its disk does follows from `shipping.shipper.when_full`.
@@ -79,7 +81,7 @@ pub struct ClusterNodeConfig {
 
 impl ClusterNodeConfig {
     /// A node on any loopback port with one thread per core, 4,096 lanes for each, a queue of 1,024 batches, a
-    /// lease of 30 s, the built-in envs and no spool.
+    /// lease of 30 s, 15 s of patience with watchers, the built-in envs and no spool.
     pub fn new(identity: Arc<Identity>, coordinator: impl Into<String>, program: impl Into<String>) -> Self {
         let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         Self {
@@ -94,6 +96,7 @@ impl ClusterNodeConfig {
             labels: BTreeMap::new(),
             lease: LEASE,
             hang_deadline: HANG_DEADLINE,
+            watch_patience: WATCH_PATIENCE,
             spool: None,
             recorder: RecorderConfig {
                 budget_bytes: u64::MAX,
@@ -209,6 +212,7 @@ impl ClusterNode {
             lease: config.lease,
             hang_deadline: config.hang_deadline,
             program: config.program.clone(),
+            watch_patience: config.watch_patience,
         };
         let fitness = Fitness {
             identity: Some(Arc::clone(&config.identity)),
@@ -577,6 +581,9 @@ const SEAL_AFTER: Duration = Duration::from_secs(5);
 /// How long a node that stops waits for owners to move their sessions. An owner that steps does so with its next step,
 /// in well under a second; one that does not step is not waited for longer.
 pub const MOVE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A lane that is watched costs its steps a little: who asks for nothing is not to cost it for long.
+const WATCH_PATIENCE: Duration = Duration::from_secs(15);
 
 /// Even a node out of time says good-bye: its coordinator places sessions elsewhere the sooner.
 const LEAST_GOOD_BYE: Duration = Duration::from_millis(500);

@@ -68,6 +68,7 @@ impl<H> Entry<H> {
             attached,
             transport: (attached == Some(true)).then(|| self.transport.word().to_owned()),
             done,
+            replay: None,
         }
     }
 }

@@ -39,6 +39,8 @@ pub struct NodeFigures {
     pub refusals: Refusals,
     /// Streams that ended because what came on them was no request.
     pub malformed: Counter,
+    /// Recorded episodes that are shown as sessions, as of the last second.
+    pub replays: Gauge,
     /// Streams on which sessions are watched now.
     pub watchers: Gauge,
     /// Frames that were shown to watchers.
@@ -180,6 +182,11 @@ impl Gauge {
     /// The number now.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
+    }
+
+    /// There are so many now.
+    pub(crate) fn set(&self, now: u64) {
+        self.0.store(now, Ordering::Relaxed);
     }
 
     /// One more, unless there are `most` already.

@@ -16,6 +16,7 @@ use tokio::sync::{Mutex, MutexGuard, watch};
 use crate::executor::{Executor, Full, JobError, Waits};
 use crate::live::Live;
 use crate::owned::{FrameRequest, MemoryFault, OwnedSession, RecordingWatch, RequestFault};
+use crate::replaying::Replaying;
 use crate::tally::Told;
 use crate::turn::{Turn, TurnOver};
 use crate::{Cancel, EnvFigures, Exit, NodeFigures, Progress};
@@ -27,6 +28,8 @@ pub(crate) enum Hosted {
     Owned(Arc<Owned>),
     /// Plays by itself.
     Collecting(Arc<Collecting>),
+    /// Shows a recorded episode.
+    Replay(Arc<Replaying>),
 }
 
 /// A session stepped by its owner.
@@ -551,11 +554,12 @@ impl Home {
 }
 
 impl Hosted {
-    /// Where those are met who watch it.
-    pub(crate) fn live(&self) -> &Arc<Live> {
+    /// Where those are met who watch its lanes while they are stepped; `None` where none are.
+    pub(crate) fn live(&self) -> Option<&Arc<Live>> {
         match self {
-            Self::Owned(owned) => &owned.live,
-            Self::Collecting(collecting) => collecting.progress.live(),
+            Self::Owned(owned) => Some(&owned.live),
+            Self::Collecting(collecting) => Some(collecting.progress.live()),
+            Self::Replay(_) => None,
         }
     }
 
@@ -579,6 +583,11 @@ impl Hosted {
                 let mut exit = collecting.exit.clone();
                 drop(exit.wait_for(Option::is_some).await);
             }
+            Self::Replay(replay) => {
+                // As of an owned one.
+                let mut turns = replay.turns();
+                drop(turns.wait_for(Turn::has_ended).await);
+            }
         }
     }
 
@@ -587,6 +596,16 @@ impl Hosted {
         match self {
             Self::Owned(owned) => owned.told.tally().counts(),
             Self::Collecting(collecting) => collecting.told.tally().counts(),
+            // Nothing is played in it.
+            Self::Replay(_) => SessionCounts::default(),
+        }
+    }
+
+    /// The recorded episode that it shows, if it does.
+    pub(crate) fn replay(&self) -> Option<&Arc<Replaying>> {
+        match self {
+            Self::Owned(_) | Self::Collecting(_) => None,
+            Self::Replay(replay) => Some(replay),
         }
     }
 
@@ -595,6 +614,7 @@ impl Hosted {
         match self {
             Self::Owned(owned) => owned.stirred.load(Ordering::Relaxed),
             Self::Collecting(_) => true,
+            Self::Replay(_) => false,
         }
     }
 
@@ -603,6 +623,7 @@ impl Hosted {
         match self {
             Self::Owned(owned) => owned.tell_if_idle(figures),
             Self::Collecting(collecting) => collecting.told.update(collecting.progress.tally(), figures),
+            Self::Replay(_) => {}
         }
     }
 }
@@ -752,6 +773,7 @@ mod tests {
                 seeds: SeedRule::PerEpisode { run_seed: 3 },
                 record: RecordRule::None,
                 collect: None,
+                replay: None,
             },
         };
         let plan = SessionPlan::of(&open, &Registry::builtin(), "test 1").unwrap();

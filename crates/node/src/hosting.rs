@@ -6,24 +6,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use rollhouse_core::EnvSpec;
 use rollhouse_env::Registry;
 use rollhouse_replay::Recorder;
 use rollhouse_wire::limits::MAX_PAST_BYTES;
 use rollhouse_wire::{
-    AdmitWatcher, Attach, CallId, CloseSession, Eagerness, EndCause, FrameLayout, Incarnation, NodeLoad,
-    OpenCommands, OpenSession, OpenWatch, Refusal, RefusalCode, SessionEnd, SessionId, SessionOpened,
-    SessionReport, Takes, Unfit, WatchOpened, WatcherAdmitted,
+    AdmitWatcher, Attach, CallId, CloseSession, Connection, Eagerness, EndCause, FrameLayout, Incarnation,
+    NodeLoad, OpenCommands, OpenSession, OpenWatch, Refusal, RefusalCode, ReplayOf, SessionEnd, SessionId,
+    SessionOpened, SessionReport, Takes, Unfit, WatchOpened, WatcherAdmitted,
 };
 use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::entry::Transport;
-use crate::executor::{Executor, JobError};
+use crate::episodes;
+use crate::executor::{Executor, Full, JobError};
 use crate::fitness::Fitness;
 use crate::hosted::{Collecting, Gone, Hosted, Owned};
 use crate::node::Rollouts;
 use crate::owned::OwnedSession;
 use crate::plan::SessionPlan;
+use crate::replaying::Replaying;
+use crate::stepped::Stepped;
 use crate::table::SessionTable;
 use crate::{BeginError, Cancel, Exit, NodeFigures};
 
@@ -59,13 +63,15 @@ pub(crate) struct HostingSettings {
     pub(crate) lease: Duration,
     pub(crate) hang_deadline: Duration,
     pub(crate) program: String,
+    /// How long a watcher may be silent, or leave an answer untaken.
+    pub(crate) watch_patience: Duration,
 }
 
 /// An owner's place at a session. Dropped, however its task ends, the session's lease runs.
 #[derive(Debug)]
 pub(crate) struct Place {
     hosting: Arc<Hosting>,
-    pub(crate) session: Arc<Owned>,
+    pub(crate) session: Stepped,
     pub(crate) number: u64,
     /// Number of the last request that was answered.
     pub(crate) last: u32,
@@ -76,7 +82,7 @@ pub(crate) struct Place {
 impl Place {
     /// Of which session.
     pub(crate) fn session(&self) -> SessionId {
-        self.session.id
+        self.session.placed().0
     }
 }
 
@@ -110,22 +116,29 @@ impl Hosting {
     ///
     /// # Errors
     /// Why not; nothing is left of it then.
-    pub(crate) async fn open(self: &Arc<Self>, open: &OpenSession) -> Result<SessionOpened, Refusal> {
-        let plan = Arc::new(SessionPlan::of(open, &self.registry, &self.settings.program)?);
-        let opened = SessionOpened {
-            spec: plan.entry.spec().clone(),
-            lease_ms: self.settings.lease.as_millis() as u64,
-        };
-        self.check_fitness(&plan).await?;
+    pub(crate) async fn open(
+        self: &Arc<Self>,
+        open: &OpenSession,
+        coordinator: Option<&Connection>,
+    ) -> Result<SessionOpened, Refusal> {
+        let wanted = self.wanted(open)?;
+        self.check_fitness(&wanted).await?;
         let superseded = self.table().superseded(open);
         if let Some(earlier) = superseded {
             let cause = Gone { cause: EndCause::Closed, detail: "placed anew".to_owned() };
             self.end(open.session, earlier, cause).await;
         }
         let now = self.now();
-        let Some(cancel) = self.table().open(now, open)? else { return Ok(opened) };
+        let Some(cancel) = self.table().open(now, open)? else {
+            let hosted = self.table().placed(open.session, open.incarnation);
+            return hosted.ok_or_else(closed_meanwhile).and_then(|hosted| self.opened(&hosted, open));
+        };
         let making = Making { hosting: self, open };
-        let hosted = self.make(plan, open, cancel).await?;
+        let hosted = match wanted {
+            Wanted::Lanes(plan) => self.make(plan, open, cancel).await?,
+            Wanted::Replay(of) => self.make_replay(of, open, coordinator).await?,
+        };
+        let opened = self.opened(&hosted, open)?;
         let now = self.now();
         let kept = self.table().opened(now, open.session, open.incarnation, hosted.clone());
         std::mem::forget(making);
@@ -140,9 +153,42 @@ impl Hosting {
         Ok(opened)
     }
 
+    /// What a session is to be, checked as far as that goes before anything is made.
+    fn wanted(&self, open: &OpenSession) -> Result<Wanted, Refusal> {
+        match &open.settings.replay {
+            None => {
+                let plan = SessionPlan::of(open, &self.registry, &self.settings.program)?;
+                Ok(Wanted::Lanes(Arc::new(plan)))
+            }
+            Some(of) if (open.first_lane, open.lanes, open.pool_lanes) == (0, 1, 1) => {
+                Ok(Wanted::Replay(of.clone()))
+            }
+            Some(_) => {
+                let message = format!("lanes = {}; a recorded episode has 1", open.lanes);
+                Err(Refusal::new(RefusalCode::BadRequest, message))
+            }
+        }
+    }
+
+    /// What is answered once a session is open.
+    fn opened(&self, hosted: &Hosted, open: &OpenSession) -> Result<SessionOpened, Refusal> {
+        let (spec, lease) = (self.spec_of(hosted, open)?, self.settings.lease);
+        Ok(SessionOpened { spec, lease_ms: lease.as_millis() as u64 })
+    }
+
+    /// The env of a session: of a recorded episode as it was recorded.
+    fn spec_of(&self, hosted: &Hosted, open: &OpenSession) -> Result<EnvSpec, Refusal> {
+        if let Some(replay) = hosted.replay() {
+            return Ok(replay.spec().clone());
+        }
+        let entry = self.registry.get(&open.settings.env);
+        let entry = entry.map_err(|error| Refusal::new(RefusalCode::NotFound, error.to_string()))?;
+        Ok(entry.spec().clone())
+    }
+
     /// Refuses what the node is not fit for: the coordinator places it elsewhere.
-    async fn check_fitness(&self, plan: &SessionPlan) -> Result<(), Refusal> {
-        let records = plan.record.is_some();
+    async fn check_fitness(&self, wanted: &Wanted) -> Result<(), Refusal> {
+        let records = matches!(wanted, Wanted::Lanes(plan) if plan.record.is_some());
         if let Some(recorder) = self.recorder.clone().filter(|_| records) {
             // What comes of it shows below; a disk that is slow is waited for by those who step.
             // Task: write-out.
@@ -180,10 +226,7 @@ impl Hosting {
             OwnedSession::make(plan, recorder).map(|session| session.telling(leaving))
         };
         let made = self.executor.submit(make, Box::new(|| false));
-        let made = made.map_err(|full| {
-            let ms = full.retry_after.as_millis().max(1) as u64;
-            Refusal::busy("every thread and every place in the queue is taken", ms)
-        })?;
+        let made = made.map_err(no_thread)?;
         let internal = |message: String| Refusal::new(RefusalCode::Internal, message);
         let session = match made.await {
             Ok(made) => made.map_err(|error: JobError| internal(format!("the lanes: {error}")))??,
@@ -193,6 +236,30 @@ impl Hosting {
         let env = self.figures.envs.of(&open.settings.env);
         let owned = Owned::new(placed, cancel, max_columns, session, env);
         Ok(Hosted::Owned(Arc::new(owned)))
+    }
+
+    /// Fetches a recorded episode and has a worker make what shows it.
+    async fn make_replay(
+        self: &Arc<Self>,
+        of: ReplayOf,
+        open: &OpenSession,
+        coordinator: Option<&Connection>,
+    ) -> Result<Hosted, Refusal> {
+        let internal = |message: String| Refusal::new(RefusalCode::Internal, message);
+        let Some(coordinator) = coordinator else {
+            return Err(internal("there is no coordinator to fetch the episode from".to_owned()));
+        };
+        let file = episodes::fetch(coordinator, &of).await?;
+        let (placed, registry) = ((open.session, open.incarnation), Arc::clone(&self.registry));
+        let make = move || Replaying::make(placed, registry, episodes::read(file, &of)?);
+        let made = self.executor.submit(make, Box::new(|| false)).map_err(no_thread)?;
+        match made.await {
+            Ok(made) => {
+                let made = made.map_err(|error: JobError| internal(format!("the episode: {error}")))?;
+                Ok(Hosted::Replay(Arc::new(made?)))
+            }
+            Err(_) => Err(Refusal::new(RefusalCode::Draining, "the node is going away")),
+        }
     }
 
     async fn begin_collecting(
@@ -231,8 +298,12 @@ impl Hosting {
     /// Why not.
     pub(crate) async fn attach(self: &Arc<Self>, attach: &Attach, by: Transport) -> Result<Place, Refusal> {
         let attachment = self.table().attach(attach, by)?;
-        let Hosted::Owned(session) = attachment.session else {
-            return Err(Refusal::new(RefusalCode::BadRequest, "the session plays by itself"));
+        let session = match attachment.session {
+            Hosted::Owned(owned) => Stepped::Owned(owned),
+            Hosted::Replay(replay) => Stepped::Replay(replay),
+            Hosted::Collecting(_) => {
+                return Err(Refusal::new(RefusalCode::BadRequest, "the session plays by itself"));
+            }
         };
         let (hosting, number) = (Arc::clone(self), attachment.number);
         let mut place = Place { hosting, session, number, last: 0, logs: false };
@@ -243,7 +314,7 @@ impl Hosting {
                 Ok(place)
             }
             Err(gone) => {
-                let message = format!("session {} has ended: {}", place.session.id, gone.detail);
+                let message = format!("session {} has ended: {}", place.session(), gone.detail);
                 Err(Refusal { ended: Some(gone.cause), ..Refusal::new(RefusalCode::NotFound, message) })
             }
         }
@@ -291,6 +362,10 @@ impl Hosting {
             Hosted::Collecting(_) => {
                 Err(Refusal::new(RefusalCode::BadRequest, "the session plays by itself"))
             }
+            Hosted::Replay(_) => {
+                let message = "a recorded episode takes no commands: who watches it moves it";
+                Err(Refusal::new(RefusalCode::Unsupported, message))
+            }
         }
     }
 
@@ -310,10 +385,8 @@ impl Hosting {
     pub(crate) fn watched(&self, open: &OpenWatch) -> Result<(Hosted, WatchOpened), Refusal> {
         let table = self.table();
         let (hosted, open) = table.watched(open)?;
-        let entry = self.registry.get(&open.settings.env);
-        let entry = entry.map_err(|error| Refusal::new(RefusalCode::NotFound, error.to_string()))?;
         let opened = WatchOpened {
-            spec: entry.spec().clone(),
+            spec: self.spec_of(&hosted, open)?,
             first_lane: open.first_lane,
             lanes: open.lanes,
             pool_lanes: open.pool_lanes,
@@ -339,6 +412,10 @@ impl Hosting {
                 let exit = exit_of(collecting).await;
                 collecting.told.update(collecting.progress.tally(), &self.figures);
                 gone_by(exit.as_deref(), wanted.cause)
+            }
+            Hosted::Replay(replay) => {
+                replay.end();
+                wanted
             }
         };
         if let Some(recorder) = self.recorder.clone() {
@@ -371,13 +448,22 @@ impl Hosting {
     /// What has to be looked after about once a second: leases that are over, and counts that have not been told.
     pub(crate) fn look(self: &Arc<Self>) {
         let now = self.now();
-        let (overdue, stirred) = {
+        let (mut overdue, stirred, replays) = {
             let table = self.table();
-            (table.overdue(now), table.open_sessions(Hosted::is_stirred))
+            let replays = table.open_sessions(|hosted| hosted.replay().is_some());
+            (table.overdue(now), table.open_sessions(Hosted::is_stirred), replays)
         };
         for hosted in stirred {
             hosted.tell(&self.figures);
         }
+        let mut shown = 0;
+        for replay in replays.iter().filter_map(Hosted::replay) {
+            shown += 1;
+            let placed = (replay.id, replay.incarnation);
+            overdue.retain(|over| *over != placed || !replay.is_watched(self.settings.lease));
+            self.look_at_replay(replay);
+        }
+        self.figures.replays.set(shown);
         for (id, incarnation) in overdue {
             let hosting = Arc::clone(self);
             // Task: session that ends.
@@ -386,6 +472,24 @@ impl Hosting {
                 hosting.end(id, incarnation, Gone { cause: EndCause::LeaseEnded, detail }).await;
             });
         }
+    }
+
+    /// Ends a replay that cannot go on, or whose node drains: nothing is lost with it. Otherwise sees to it that its
+    /// state is reported.
+    fn look_at_replay(self: &Arc<Self>, replay: &Arc<Replaying>) {
+        let drained = || Gone { cause: EndCause::Drained, detail: "the node drains".to_owned() };
+        if let Some(gone) = replay.gone().or_else(|| self.is_draining().then(drained)) {
+            let (hosting, replay) = (Arc::clone(self), Arc::clone(replay));
+            // Task: session that ends.
+            tokio::spawn(async move { hosting.end(replay.id, replay.incarnation, gone).await });
+        } else if replay.has_turned() {
+            self.table().touch();
+        }
+    }
+
+    /// How long a watcher may be silent, or leave an answer untaken.
+    pub(crate) const fn watch_patience(&self) -> Duration {
+        self.settings.watch_patience
     }
 
     /// How long one step may take before its session is given up as hung.
@@ -462,7 +566,10 @@ impl Hosting {
         // Before the reports: what changes meanwhile is looked at again.
         let now = ReportsVersion(Some((self.table().version(), self.figures.tallies.get())));
         let changed = std::mem::replace(version, now) != now;
-        changed.then(|| self.table().reports(Hosted::counts))
+        changed.then(|| {
+            let replay = |hosted: &Hosted| hosted.replay().map(|replay| replay.report());
+            self.table().reports(Hosted::counts, replay)
+        })
     }
 
     /// The greatest term of a session that is here, 0 without any.
@@ -504,6 +611,7 @@ impl Hosting {
                 owned.end(gone, &self.executor, &self.figures).await;
             }
             Hosted::Collecting(collecting) => collecting.cancel.cancel(),
+            Hosted::Replay(replay) => replay.end(),
         }
     }
 
@@ -521,8 +629,20 @@ impl Drop for Place {
     fn drop(&mut self) {
         let Self { hosting, session, number, .. } = self;
         let now = hosting.now();
-        hosting.table().detached(now, session.id, session.incarnation, *number);
+        let (id, incarnation) = session.placed();
+        hosting.table().detached(now, id, incarnation, *number);
     }
+}
+
+/// What a session is to be.
+enum Wanted {
+    Lanes(Arc<SessionPlan>),
+    Replay(ReplayOf),
+}
+
+fn no_thread(full: Full<()>) -> Refusal {
+    let ms = full.retry_after.as_millis().max(1) as u64;
+    Refusal::busy("every thread and every place in the queue is taken", ms)
 }
 
 fn closed_meanwhile() -> Refusal {
@@ -622,6 +742,7 @@ mod tests {
                 seeds: SeedRule::PerEpisode { run_seed: 3 },
                 record: RecordRule::None,
                 collect: None,
+                replay: None,
             },
         }
     }
@@ -630,7 +751,13 @@ mod tests {
         let figures: Arc<NodeFigures> = Arc::default();
         let hang_deadline = Duration::from_secs(60);
         let executor = Executor::start(1, 8, hang_deadline, Arc::clone(&figures)).unwrap();
-        let settings = HostingSettings { capacity: 8, lease, hang_deadline, program: "test 1".to_owned() };
+        let settings = HostingSettings {
+            capacity: 8,
+            lease,
+            hang_deadline,
+            program: "test 1".to_owned(),
+            watch_patience: Duration::from_secs(15),
+        };
         Arc::new(Hosting::new(
             settings,
             Arc::new(registry),
@@ -666,7 +793,7 @@ mod tests {
         let close = CloseSession { session: open.session, incarnation: open.incarnation };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let (opened, closed) = runtime.block_on(async {
-            tokio::join!(biased; hosting.open(&open), async {
+            tokio::join!(biased; hosting.open(&open, None), async {
                 let closed = hosting.close(&close).await;
                 let_go.send(()).unwrap();
                 closed
@@ -685,7 +812,7 @@ mod tests {
         let open = open("test/Faulty-v0");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let let_go = runtime.block_on(async {
-            hosting.open(&open).await.unwrap();
+            hosting.open(&open, None).await.unwrap();
             let let_go = occupy_worker(&hosting);
             let gone = Gone { cause: EndCause::Closed, detail: String::new() };
             tokio::select! {
@@ -707,7 +834,7 @@ mod tests {
         let open = open("test/Faulty-v0");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            hosting.open(&open).await.unwrap();
+            hosting.open(&open, None).await.unwrap();
             let let_go = occupy_worker(&hosting);
             let gone = Gone { cause: EndCause::Closed, detail: String::new() };
             let evicted = async {
@@ -734,7 +861,7 @@ mod tests {
         let open = open("CartPole-v1");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         runtime.block_on(async {
-            hosting.open(&open).await.unwrap();
+            hosting.open(&open, None).await.unwrap();
             let OpenSession { session, incarnation, secret, .. } = open;
             let attach = Attach { pool: session.pool, index: session.index, incarnation, secret, log: false };
             let place = hosting.attach(&attach, Transport::Quic).await.unwrap();

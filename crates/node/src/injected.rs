@@ -38,7 +38,13 @@ fn a_link_that_panics_is_made_anew_and_the_coordinator_hears_of_the_node_again()
     let node = Node::start().unwrap();
     let figures: Arc<NodeFigures> = Arc::default();
     let (lease, hang_deadline) = (Duration::from_secs(30), Duration::from_secs(60));
-    let settings = HostingSettings { capacity: 8, lease, hang_deadline, program: "node/test".to_owned() };
+    let settings = HostingSettings {
+        capacity: 8,
+        lease,
+        hang_deadline,
+        program: "node/test".to_owned(),
+        watch_patience: Duration::from_secs(15),
+    };
     let executor = Executor::start(1, 8, hang_deadline, Arc::clone(&figures)).unwrap();
     let registry = Arc::new(Registry::builtin());
     let hosting = Hosting::new(settings, registry, executor, Fitness::default(), node.rollouts(), figures);

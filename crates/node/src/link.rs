@@ -394,13 +394,14 @@ impl Link {
     /// Does what the coordinator asks; as many at a time as the connection lets be unanswered.
     fn answer(&mut self, request: Request, responder: Responder) {
         let hosting = Arc::clone(&self.hosting);
+        let coordinator = self.connection.as_ref().map(|(connection, _)| connection.clone());
         let span = responder.span(&request);
         let (began, word, call) = (Instant::now(), request.word(), responder.call());
         let answered = async move {
             // Whether the coordinator still wants to hear it is its affair.
             let _told = match request {
                 Request::OpenSession(open) => {
-                    let opened = hosting.open(&open).await;
+                    let opened = hosting.open(&open, coordinator.as_ref()).await;
                     if opened.is_ok() {
                         let OpenSession { session, lanes, owner, .. } = &open;
                         info!("session {session} of {lanes} lanes is open for `{owner}`");

@@ -43,6 +43,7 @@ use recording::Recording;
 
 pub(crate) use memory::MemoryFault;
 pub(crate) use recording::RecordingWatch;
+pub(crate) use request::check_header;
 pub use request::{FrameRequest, RequestFault};
 
 /// Lanes stepped by their owner, and the answer to its last request. Moved to whichever thread steps it.
@@ -421,6 +422,7 @@ pub(crate) mod tests {
                 seeds: SeedRule::PerEpisode { run_seed: 3 },
                 record: RecordRule::None,
                 collect: None,
+                replay: None,
             },
         }
     }

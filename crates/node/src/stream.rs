@@ -39,8 +39,8 @@ pub(crate) async fn serve(
     };
     // What was asked for is done.
     drop(span);
-    let attached = Attached { lanes: place.session.lanes, last: place.last, logs: place.logs };
-    if let Ok((reader, writer)) = responder.accept_frames(attached, place.session.max_columns).await {
+    let attached = Attached { lanes: place.session.lanes(), last: place.last, logs: place.logs };
+    if let Ok((reader, writer)) = responder.accept_frames(attached, place.session.max_columns()).await {
         let turns = place.session.turns();
         let mut stream = Stream { place: &place, reader, writer, turns, request: FrameRequest::default() };
         let end = stream.run(&hosting).await;
@@ -50,7 +50,8 @@ pub(crate) async fn serve(
         }
         if let End::Gone(gone) = end {
             // Whoever finds the session gone sees to it that its end is told.
-            hosting.end(place.session.id, place.session.incarnation, gone).await;
+            let (id, incarnation) = place.session.placed();
+            hosting.end(id, incarnation, gone).await;
         }
     }
 }
@@ -119,14 +120,14 @@ impl Stream<'_> {
         self.request.sidecar.clear();
         self.request.sidecar.extend_from_slice(self.reader.sidecar());
         let (session, number) = (&self.place.session, self.place.number);
-        let answer = session
-            .answer(number, header, &mut self.request, &hosting.executor, &hosting.figures)
-            .await
-            .map_err(|unanswered| match unanswered {
-                Unanswered::Fault(fault) => End::Fault(code_of(fault), fault.to_string()),
-                Unanswered::Replaced => End::Replaced,
-                Unanswered::Ended => End::SessionEnded,
-                Unanswered::Gone(gone) => End::Gone(gone),
+        let answer =
+            session.answer(number, header, &mut self.request, hosting).await.map_err(|unanswered| {
+                match unanswered {
+                    Unanswered::Fault(fault) => End::Fault(code_of(fault), fault.to_string()),
+                    Unanswered::Replaced => End::Replaced,
+                    Unanswered::Ended => End::SessionEnded,
+                    Unanswered::Gone(gone) => End::Gone(gone),
+                }
             })?;
         self.writer.put_encoded(answer);
         tokio::select! {

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rollhouse_wire::{
-    Attach, EndCause, Incarnation, OpenSession, OpenWatch, Refusal, RefusalCode, Secret, SessionCounts,
-    SessionEnd, SessionId, SessionReport,
+    Attach, EndCause, Incarnation, OpenSession, OpenWatch, Refusal, RefusalCode, ReplayReport, Secret,
+    SessionCounts, SessionEnd, SessionId, SessionReport,
 };
 
 use crate::Cancel;
@@ -20,6 +20,7 @@ use crate::entry::{Entry, Stage, Transport};
 use crate::lease::Lease;
 use crate::node::MAX_ROLLOUTS;
 use crate::over::{MAX_ENDS, Over};
+use crate::replaying::MAX_REPLAYS;
 
 /// The table; `H` is what a session is reached by.
 #[derive(Debug)]
@@ -96,6 +97,7 @@ impl<H: Clone> SessionTable<H> {
             return Err(Refusal::busy(message, ROOM_RETRY_MS));
         }
         self.takes_rollout(open)?;
+        self.takes_replay(open)?;
         self.term = self.term.max(open.incarnation.term);
         self.lanes += open.lanes;
         let lease = Lease::new(now, self.lease);
@@ -125,6 +127,16 @@ impl<H: Clone> SessionTable<H> {
             return Err(Refusal::busy(message, ROOM_RETRY_MS));
         }
         Ok(())
+    }
+
+    /// Refuses a recorded episode if as many are here as may.
+    fn takes_replay(&self, open: &OpenSession) -> Result<(), Refusal> {
+        let replays = self.entries.values().filter(|entry| entry.open.settings.replay.is_some()).count();
+        if open.settings.replay.is_none() || replays < MAX_REPLAYS {
+            return Ok(());
+        }
+        let message = format!("the node has {MAX_REPLAYS} replays, which is as many as it takes");
+        Err(Refusal::busy(message, ROOM_RETRY_MS))
     }
 
     /// An earlier placement of the session, which has to be ended before this one is opened.
@@ -396,10 +408,30 @@ impl<H: Clone> SessionTable<H> {
         self.version
     }
 
-    /// What is reported of every session that is open; `done` tells what one has done.
-    pub fn reports(&self, done: impl Fn(&H) -> SessionCounts) -> Vec<SessionReport> {
+    /// Something is to be reported that only its owner knows of.
+    pub(crate) const fn touch(&mut self) {
+        self.version += 1;
+    }
+
+    /// What that placement is reached by, if it is open.
+    pub(crate) fn placed(&self, id: SessionId, incarnation: Incarnation) -> Option<H> {
+        match self.entries.get(&id).filter(|entry| entry.open.incarnation == incarnation)?.stage {
+            Stage::Open(ref session) => Some(session.clone()),
+            Stage::Opening | Stage::Ending(_) => None,
+        }
+    }
+
+    /// What is reported of every session that is open; `done` tells what one has done, `replay` which recorded episode
+    /// it shows.
+    pub fn reports(
+        &self,
+        done: impl Fn(&H) -> SessionCounts,
+        replay: impl Fn(&H) -> Option<ReplayReport>,
+    ) -> Vec<SessionReport> {
         let report = |entry: &Entry<H>| match &entry.stage {
-            Stage::Open(session) | Stage::Ending(session) => Some(entry.report(done(session))),
+            Stage::Open(session) | Stage::Ending(session) => {
+                Some(SessionReport { replay: replay(session), ..entry.report(done(session)) })
+            }
             Stage::Opening => None,
         };
         self.entries.values().filter_map(report).collect()
@@ -495,6 +527,7 @@ mod tests {
                 seeds: SeedRule::Continue,
                 record: RecordRule::None,
                 collect: None,
+                replay: None,
             },
         }
     }
@@ -640,7 +673,7 @@ mod tests {
         let mut table = table_with(&asked);
         assert_eq!(code(table.attach(&attach(&asked), Transport::Quic)), RefusalCode::BadRequest);
         assert!(table.overdue(at(1_000)).is_empty());
-        assert_eq!(table.reports(|_| SessionCounts::default())[0].attached, None);
+        assert_eq!(table.reports(|_| SessionCounts::default(), |_| None)[0].attached, None);
     }
 
     /// One owner's rollouts took all the threads that a node has for such sessions, and every other owner's were refused.
@@ -708,7 +741,7 @@ mod tests {
         assert_eq!(made(table.open(at(0), &second)), Ok(true));
         assert!(table.opened(at(0), second.session, second.incarnation, 8));
         table.joined(1);
-        let reports = table.reports(|_| SessionCounts::default());
+        let reports = table.reports(|_| SessionCounts::default(), |_| None);
         table.begin_end(first.session, first.incarnation, EndCause::Closed);
         table.ended(end(&first));
         let (told, _) = table.ends();
@@ -778,7 +811,7 @@ mod tests {
             let mut table: SessionTable<u32> = SessionTable::new(CAPACITY, LEASE);
             let (mut counter, mut known) = (0, BTreeMap::<u32, (OpenSession, u64)>::new());
             for (step, index) in steps {
-                let reports = |table: &SessionTable<u32>| table.reports(|_| SessionCounts::default());
+                let reports = |table: &SessionTable<u32>| table.reports(|_| SessionCounts::default(), |_| None);
                 let before = (table.version(), reports(&table));
                 match (step, known.get_mut(&index)) {
                     (0, _) => {

@@ -1,8 +1,9 @@
 //! A stream on which a session is watched: envelopes in, frames and episodes out.
 //!
-//! A watcher asks for one thing after the other, so that what waits for him is never more than one answer. He is sent
-//! away when he has not asked, or not taken an answer, for [`PATIENCE`]: a lane that is watched costs its steps a
-//! little.
+//! What is watched is a [`Source`]: a session whose lanes are stepped, or one that shows a recorded episode and can be
+//! moved by those who watch it. A watcher asks for one thing after the other, so that what waits for him is never more
+//! than one answer. He is sent away when he has not asked, or not taken an answer, for the node's patience: a lane that
+//! is watched costs its steps a little.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,8 +11,8 @@ use std::time::{Duration, Instant};
 use rollhouse_wire::limits::{MAX_LOOK_MS, MAX_SO_FAR_BYTES};
 use rollhouse_wire::{
     CloseCode, Connection, Envelope, EnvelopeReader, EnvelopeWriter, LookAnswer, LookParams, OpenWatch,
-    Refusal, RefusalCode, Request, Responder, SessionId, SoFar, SoFarFrom, SoFarParams, StepState,
-    column_bytes,
+    PauseParams, PlayParams, Refusal, RefusalCode, Request, Responder, SeekParams, SessionId, SoFar,
+    SoFarFrom, SoFarParams, StepParams, StepState, column_bytes,
 };
 use tokio::time::{sleep_until, timeout};
 
@@ -19,6 +20,8 @@ use crate::NodeFigures;
 use crate::hosted::Hosted;
 use crate::hosting::Hosting;
 use crate::live::{Begin, Following, Snapshot};
+use crate::player::Move;
+use crate::replaying::{Presently, Replaying, Shown};
 
 /// Answers an `OpenWatch` and shows what is asked for until the watcher or the session ends. What is no envelope ends
 /// the connection with the reason.
@@ -43,12 +46,12 @@ pub(crate) async fn serve(
             return;
         }
     };
-    let lanes = opened.lanes;
-    let Ok(Ok((reader, writer))) = timeout(PATIENCE, responder.accept_envelopes(opened)).await else {
+    let (lanes, patience) = (opened.lanes, hosting.watch_patience());
+    let Ok(Ok((reader, writer))) = timeout(patience, responder.accept_envelopes(opened)).await else {
         return;
     };
-    let mut watcher =
-        Watcher { hosted, lanes, figures: Arc::clone(&hosting.figures), following: None, kept: None };
+    let source = Source::of(&hosted);
+    let mut watcher = Watcher { hosting, hosted, lanes, source, patience };
     watcher.run(&connection, reader, writer).await;
 }
 
@@ -73,13 +76,38 @@ impl Drop for Place {
 
 /// One who watches a session.
 struct Watcher {
+    hosting: Arc<Hosting>,
     hosted: Hosted,
     lanes: u32,
-    figures: Arc<NodeFigures>,
-    /// The lane he looks at.
-    following: Option<Following>,
-    /// The episode of which he asks for parts.
-    kept: Option<(u32, Arc<Snapshot>)>,
+    source: Source,
+    patience: Duration,
+}
+
+/// What he watches.
+enum Source {
+    /// Lanes that somebody steps.
+    Live {
+        /// The lane he looks at.
+        following: Option<Following>,
+        /// The episode of which he asks for parts.
+        kept: Option<(u32, Arc<Snapshot>)>,
+    },
+    /// A recorded episode.
+    Replay {
+        replay: Arc<Replaying>,
+        /// The step up to which he asks for parts of the episode.
+        upto: u64,
+        _present: Presently,
+    },
+}
+
+impl Source {
+    fn of(hosted: &Hosted) -> Self {
+        match hosted.replay() {
+            Some(replay) => Self::Replay { replay: Arc::clone(replay), upto: 0, _present: replay.enter() },
+            None => Self::Live { following: None, kept: None },
+        }
+    }
 }
 
 /// Why a watcher is sent away.
@@ -108,11 +136,11 @@ impl Watcher {
             }
             End::Session => CloseCode::SessionEnded,
             End::Hangs => {
-                self.figures.watchers_dropped.add(1);
+                self.hosting.figures.watchers_dropped.add(1);
                 CloseCode::TooSlow
             }
             End::Fault(code, reason) => {
-                self.figures.malformed.add(1);
+                self.hosting.figures.malformed.add(1);
                 return connection.close(code, &reason);
             }
         };
@@ -122,7 +150,7 @@ impl Watcher {
 
     async fn answer_all(&mut self, reader: &mut EnvelopeReader, writer: &mut EnvelopeWriter) -> End {
         loop {
-            let asked = match timeout(PATIENCE, reader.read()).await {
+            let asked = match timeout(self.patience, reader.read()).await {
                 Ok(Ok(Some(asked))) => asked,
                 Ok(Ok(None)) => return End::ByWatcher,
                 Ok(Err(fault)) => {
@@ -131,7 +159,7 @@ impl Watcher {
                 Err(_) => return End::Hangs,
             };
             let answer = self.answer(asked).await;
-            match timeout(PATIENCE, writer.write(&answer)).await {
+            match timeout(self.patience, writer.write(&answer)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => return End::ByWatcher,
                 Err(_) => return End::Hangs,
@@ -142,27 +170,18 @@ impl Watcher {
     async fn answer(&mut self, asked: Envelope) -> Envelope {
         let envelope = Envelope { payload: Vec::new(), error: None, ..asked.clone() };
         match asked.method.as_str() {
-            LookParams::METHOD => envelope.answered(
-                match params(&asked) {
-                    Ok(params) => self.look(params).await,
-                    Err(refusal) => Err(refusal),
-                }
-                .as_ref()
-                .map_err(Clone::clone),
-            ),
-            SoFarParams::METHOD => envelope.answered(
-                match params(&asked) {
-                    Ok(params) => self.so_far(params).await,
-                    Err(refusal) => Err(refusal),
-                }
-                .as_ref()
-                .map_err(Clone::clone),
-            ),
-            other => {
-                let (look, so_far) = (LookParams::METHOD, SoFarParams::METHOD);
-                let message = format!("no method `{other}` of who watches; there are {look}, {so_far}");
-                envelope.answered::<()>(Err(Refusal::new(RefusalCode::Unsupported, message)))
-            }
+            LookParams::METHOD => match params(&asked) {
+                Ok(params) => answered(envelope, self.look(params).await),
+                Err(refusal) => answered::<()>(envelope, Err(refusal)),
+            },
+            SoFarParams::METHOD => match params(&asked) {
+                Ok(params) => answered(envelope, self.so_far(params).await),
+                Err(refusal) => answered::<()>(envelope, Err(refusal)),
+            },
+            _ => match self.asked_move(&asked) {
+                Ok((replay, asked)) => answered(envelope, self.go(&replay, asked).await),
+                Err(refusal) => answered::<()>(envelope, Err(refusal)),
+            },
         }
     }
 
@@ -172,12 +191,21 @@ impl Watcher {
             let message = format!("wait_ms = {wait_ms}; at most {MAX_LOOK_MS} are waited");
             return Err(Refusal::new(RefusalCode::BadRequest, message));
         }
-        let (figures, hosted) = (Arc::clone(&self.figures), self.hosted.clone());
+        self.check_lane(lane)?;
+        let (figures, hosted) = (Arc::clone(&self.hosting.figures), self.hosted.clone());
         // With many watchers each sees fewer frames, so that together they cost the thread that answers owners little.
         let pace = Duration::from_micros(figures.watchers.get() * ANSWER_PACE_US);
         let now = tokio::time::Instant::now();
-        let following = self.follow(lane)?;
         let until = now + Duration::from_millis(wait_ms.into()).max(pace);
+        if let Source::Replay { replay, .. } = &self.source {
+            sleep_until(now + pace).await;
+            let shown = replay.look(after, until, &self.hosting.executor).await?;
+            figures.frames_shown.add(u64::from(shown.is_some()));
+            let standing = shown.as_ref().map_or_else(|| replay.stands(), |shown| shown.standing);
+            let frame = shown.map(|shown| (*shown.frame).clone());
+            return Ok(LookAnswer { frame, replay: Some(standing) });
+        }
+        let following = self.follow(lane)?;
         sleep_until(now + pace).await;
         let frame =
             following.frame(after, until, || hosted.attend_watchers()).await.map(|(frame, missed)| {
@@ -185,11 +213,21 @@ impl Watcher {
                 figures.frames_missed.add(missed);
                 (*frame).clone()
             });
-        Ok(LookAnswer { frame })
+        Ok(LookAnswer { frame, replay: None })
     }
 
     async fn so_far(&mut self, SoFarParams { lane, from }: SoFarParams) -> Result<SoFar, Refusal> {
-        let kept = match self.kept.take().filter(|(of, _)| *of == lane && from > 0) {
+        self.check_lane(lane)?;
+        let kept = match &mut self.source {
+            Source::Replay { replay, upto, .. } => {
+                if from == 0 {
+                    *upto = replay.stands().step;
+                }
+                return replay.so_far(*upto, from);
+            }
+            Source::Live { kept, .. } => kept.take(),
+        };
+        let kept = match kept.filter(|(of, _)| *of == lane && from > 0) {
             Some((_, snapshot)) => snapshot,
             None if from > 0 => {
                 let message = "from = 0 comes before further parts of an episode";
@@ -197,8 +235,43 @@ impl Watcher {
             }
             None => self.snapshot_of(lane).await?,
         };
-        self.kept = Some((lane, Arc::clone(&kept)));
-        part_of(&kept, from)
+        let part = part_of(&kept, from);
+        if let Source::Live { kept: keep, .. } = &mut self.source {
+            *keep = Some((lane, kept));
+        }
+        part
+    }
+
+    /// How a recorded episode is to move, by the method that asks for it.
+    fn asked_move(&self, asked: &Envelope) -> Result<(Arc<Replaying>, Move), Refusal> {
+        let unsupported = |message: String| Refusal::new(RefusalCode::Unsupported, message);
+        let method = asked.method.as_str();
+        let moves = [SeekParams::METHOD, PlayParams::METHOD, PauseParams::METHOD, StepParams::METHOD];
+        if !moves.contains(&method) {
+            let known = [LookParams::METHOD, SoFarParams::METHOD].into_iter().chain(moves);
+            let known: Vec<_> = known.collect();
+            let message = format!("no method `{method}` of who watches; there are {}", known.join(", "));
+            return Err(unsupported(message));
+        }
+        let Source::Replay { replay, .. } = &self.source else {
+            return Err(unsupported(format!("`{method}` is for recorded episodes; these lanes are stepped")));
+        };
+        let asked = match method {
+            SeekParams::METHOD => Move::Seek(params::<SeekParams>(asked)?.step),
+            PlayParams::METHOD => Move::Play(params::<PlayParams>(asked)?.speed),
+            PauseParams::METHOD => {
+                let PauseParams {} = params(asked)?;
+                Move::Pause
+            }
+            _ => Move::Step(params::<StepParams>(asked)?.by),
+        };
+        Ok((Arc::clone(replay), asked))
+    }
+
+    async fn go(&self, replay: &Replaying, asked: Move) -> Result<LookAnswer, Refusal> {
+        let Shown { frame, standing } = replay.go(asked, &self.hosting.executor).await?;
+        self.hosting.figures.frames_shown.add(1);
+        Ok(LookAnswer { frame: Some((*frame).clone()), replay: Some(standing) })
     }
 
     async fn snapshot_of(&mut self, lane: u32) -> Result<Arc<Snapshot>, Refusal> {
@@ -212,18 +285,29 @@ impl Watcher {
         })
     }
 
-    /// His place at that lane; he leaves the one before.
-    fn follow(&mut self, lane: u32) -> Result<&Following, Refusal> {
+    fn check_lane(&self, lane: u32) -> Result<(), Refusal> {
         if lane >= self.lanes {
             let message = format!("lane = {lane}; the session has {} lanes", self.lanes);
             return Err(Refusal::new(RefusalCode::BadRequest, message));
         }
-        let following = match self.following.take().filter(|following| following.lane() == lane) {
-            Some(following) => following,
-            None => self.hosted.live().follow(lane)?,
-        };
-        Ok(self.following.insert(following))
+        Ok(())
     }
+
+    /// His place at that lane; he leaves the one before.
+    fn follow(&mut self, lane: u32) -> Result<&Following, Refusal> {
+        let (Source::Live { following, .. }, Some(live)) = (&mut self.source, self.hosted.live()) else {
+            return Err(Refusal::new(RefusalCode::Internal, "nobody steps a recorded episode"));
+        };
+        let known = match following.take().filter(|following| following.lane() == lane) {
+            Some(known) => known,
+            None => live.follow(lane)?,
+        };
+        Ok(following.insert(known))
+    }
+}
+
+fn answered<T: serde::Serialize>(envelope: Envelope, answer: Result<T, Refusal>) -> Envelope {
+    envelope.answered(answer.as_ref().map_err(Clone::clone))
 }
 
 fn params<T: for<'a> serde::Deserialize<'a>>(asked: &Envelope) -> Result<T, Refusal> {
@@ -276,8 +360,6 @@ fn part_of(snapshot: &Snapshot, from: u64) -> Result<SoFar, Refusal> {
 const MAX_WATCHERS: u64 = 1_024;
 /// Microseconds that each watcher adds to the time between two of his frames: together they see 500 a second at most.
 const ANSWER_PACE_US: u64 = 2_000;
-/// How long a watcher may be silent, or leave an answer untaken.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
 /// How long the episode of a lane is waited for: until its session is stepped next.
 const SNAPSHOT_WAIT: Duration = Duration::from_secs(2);
 const SNAPSHOT_RETRY_MS: u64 = 500;

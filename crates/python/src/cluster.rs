@@ -23,6 +23,7 @@ use crate::failure::{exception, of_connect, of_open, of_request};
 use crate::fork::Home;
 use crate::infos::ShowValid;
 use crate::lanes::Lanes;
+use crate::replay_session::NativeReplay;
 use crate::replays::Recordings;
 
 thread_local! {
@@ -110,6 +111,15 @@ impl NativeCluster {
     fn recordings(&self, py: Python<'_>) -> PyResult<Recordings> {
         let disk = RemoteDisk::new(self.cluster(py)?);
         Recordings::on(py, Arc::new(disk), PathBuf::new())
+    }
+
+    /// Opens a recorded episode as a session. It, the session's name, and the env's spec.
+    fn open_replay<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+    ) -> PyResult<(NativeReplay, String, Bound<'py, PyDict>)> {
+        NativeReplay::of(py, self.cluster(py)?, name)
     }
 
     /// Ends a pool. What it came to, as JSON.

@@ -7,7 +7,9 @@ use std::sync::{MutexGuard, TryLockError, TryLockResult};
 use pyo3::exceptions::{PyAttributeError, PyIndexError, PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use rollhouse_client::{ConnectError, MethodError, OpenError, RequestError, StepError as PoolError};
+use rollhouse_client::{
+    ConnectError, MethodError, OpenError, RequestError, StepError as PoolError, WatchError,
+};
 use rollhouse_engine::{CommandError, ConfigError, StepError};
 use rollhouse_wire::{DialError, RefusalCode};
 
@@ -79,6 +81,19 @@ pub(crate) fn of_request(py: Python<'_>, error: &RequestError) -> PyErr {
         (_, Some(code)) => refused(py, code, chain(error)),
         (RequestError::Interrupted, None) => interrupted(),
         (error, None) => exception(py, "UnreachableError", chain(error)),
+    }
+}
+
+/// Why a session is not watched.
+pub(crate) fn of_watch(py: Python<'_>, error: &WatchError) -> PyErr {
+    match error {
+        WatchError::Request(error) => of_request(py, error),
+        WatchError::Refused(refusal) if refusal.code == RefusalCode::BadRequest => {
+            PyValueError::new_err(refusal.message.clone())
+        }
+        WatchError::Refused(refusal) => refused(py, refusal.code, refusal.to_string()),
+        WatchError::Node(_) => exception(py, "UnreachableError", chain(error)),
+        error => exception(py, "ClusterError", chain(error)),
     }
 }
 

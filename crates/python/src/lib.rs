@@ -20,6 +20,7 @@ mod hosted_recording;
 mod infos;
 mod lanes;
 mod recording;
+mod replay_session;
 mod replays;
 mod spares;
 mod statistics;
@@ -50,6 +51,8 @@ mod _native {
     use super::host::{BackOff, Host, WorkerLink};
     #[pymodule_export]
     use super::hosted_recording::HostedRecording;
+    #[pymodule_export]
+    use super::replay_session::NativeReplay;
     #[pymodule_export]
     use super::replays::Recordings;
     #[pymodule_export]

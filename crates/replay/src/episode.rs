@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use rollhouse_core::{
-    EpisodeName, GameResult, Options, Outcome, Parent, RunId, SeedSchedule, Start, per_episode_seed,
+    ColumnSpec, EpisodeName, GameResult, Options, Outcome, Parent, RunId, SeedSchedule, Start,
+    per_episode_seed,
 };
 
 use crate::run::{PolicyInfo, RecordKind};
@@ -94,6 +95,18 @@ impl EpisodeInfo {
     pub(crate) const fn standing(&self) -> Standing {
         let finished = self.outcome.is_finished();
         (finished, self.total_reward.is_some(), if finished { 0 } else { self.length })
+    }
+
+    /// Bytes of memory that its steps take once it is loaded.
+    pub fn bytes_in_memory(&self) -> u64 {
+        let spec = &self.run.spec;
+        let mut row = spec.action_column().row_bytes();
+        if self.recorded().has_observations() {
+            let columns = spec.obs_columns();
+            row += columns.iter().chain(&spec.info_channels).map(ColumnSpec::row_bytes).sum::<usize>();
+            row += size_of::<f64>();
+        }
+        self.length.saturating_mul(row as u64)
     }
 
     /// Its lane's options.

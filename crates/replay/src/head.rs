@@ -169,6 +169,18 @@ impl Head {
         }
     }
 
+    /// A row of each info channel at the step it stands at; zeros at the reset, of which there are none.
+    pub(crate) fn infos(&self, episode: &Episode) -> Vec<ColumnData> {
+        let channels = &episode.info.run.spec.info_channels;
+        match (&episode.steps, &self.simulator, self.at) {
+            (_, _, None | Some(0)) | (None, None, _) => {
+                channels.iter().map(|channel| ColumnData::zeros(channel.dtype, channel.elements())).collect()
+            }
+            (Some(steps), _, Some(t)) => rows_of(&steps.infos, channels, t as usize - 1),
+            (None, Some(simulator), _) => rows_of(&simulator.infos, channels, 0),
+        }
+    }
+
     /// The step it stands at. Not right after [`Head::resume`], nor before the reset.
     pub(crate) fn shown(&self, episode: &Episode) -> PlayedStep {
         let t = self.at.unwrap_or(0);

@@ -266,6 +266,20 @@ impl Portable {
     /// # Errors
     /// If they are no segment, damaged anywhere, or do not have just one whole episode.
     pub fn read(bytes: Vec<u8>) -> Result<Self, PortableError> {
+        let (portable, _) = Self::open(bytes)?;
+        Ok(portable)
+    }
+
+    /// The episode that the bytes of such a file hold, for whoever has no use for the bytes.
+    ///
+    /// # Errors
+    /// As [`Portable::read`].
+    pub fn episode_of(bytes: Vec<u8>) -> Result<Episode, PortableError> {
+        let (_, episode) = Self::open(bytes)?;
+        Ok(episode)
+    }
+
+    fn open(bytes: Vec<u8>) -> Result<(Self, Episode), PortableError> {
         let number = match Records::new(&bytes, 0).next() {
             Some(Found::Record(0, header, _)) if header.kind == Kind::Segment => header.position,
             _ => return Err(PortableError::NoRecording),
@@ -286,7 +300,7 @@ impl Portable {
             return Err(PortableError::NotOne { episodes });
         };
         let episode = replays.load(&info).map_err(PortableError::Read)?;
-        Ok(Self { bytes, info: episode.info })
+        Ok((Self { bytes, info: episode.info.clone() }, episode))
     }
 
     /// What a listing says of the episode.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rollhouse_core::ColumnRef;
+use rollhouse_core::{ColumnData, ColumnRef, Start};
 use rollhouse_env::{Image, ImageSize, Registry, RenderError};
 
 use crate::divergence::{Divergence, Ending, Replayed, panicked, went_on};
@@ -25,7 +25,7 @@ use crate::timeline::Timeline;
 /// beside it only where the env can be, for its picture.
 #[derive(Debug)]
 pub struct Seeker<'a> {
-    registry: &'a Registry,
+    registry: Envs<'a>,
     episode: Arc<Episode>,
     /// Where it is looked.
     head: Head,
@@ -35,6 +35,13 @@ pub struct Seeker<'a> {
     /// Why nothing is recomputed.
     refused: Option<RecomputeError>,
     picture: Picture,
+}
+
+/// Of which envs the episode's is one.
+#[derive(Debug)]
+enum Envs<'a> {
+    Borrowed(&'a Registry),
+    Shared(Arc<Registry>),
 }
 
 /// Where pictures of steps come from.
@@ -78,6 +85,11 @@ impl<'a> Seeker<'a> {
         episode: Arc<Episode>,
         bounds: &SeekBounds,
     ) -> Result<Self, RecomputeError> {
+        Self::of(Envs::Borrowed(registry), episode, bounds)
+    }
+
+    fn of(envs: Envs<'a>, episode: Arc<Episode>, bounds: &SeekBounds) -> Result<Self, RecomputeError> {
+        let registry = envs.get();
         let make = || simulator_of(registry, &episode);
         let (simulators, refused) = match make().and_then(|shown| Ok((shown, make()?))) {
             Ok((shown, passing)) => ((Some(shown), Some(passing)), None),
@@ -96,7 +108,7 @@ impl<'a> Seeker<'a> {
             lost_after: None,
         };
         let (head, scout) = (Head::new(&episode, simulators.0), Head::new(&episode, simulators.1));
-        Ok(Self { registry, episode, head, scout, passed, refused, picture })
+        Ok(Self { registry: envs, episode, head, scout, passed, refused, picture })
     }
 
     /// The episode.
@@ -185,7 +197,7 @@ impl<'a> Seeker<'a> {
         }
         if let Err(error) = self.bring_to(t) {
             // What panicked is never called again.
-            let simulator = simulator_of(self.registry, &self.episode).ok();
+            let simulator = simulator_of(self.registry.get(), &self.episode).ok();
             self.head = Head::new(&self.episode, simulator);
             return Err(error);
         }
@@ -244,11 +256,44 @@ impl<'a> Seeker<'a> {
         self.simulated()?.text(0, columns)
     }
 
+    /// The info channels of the step that was come to last, a row each; zeros at the reset.
+    pub fn infos(&self) -> Vec<ColumnData> {
+        self.head.infos(&self.episode)
+    }
+
+    /// The hash of the env's state at that step, and where its generator stands; `None` where it is not recomputed.
+    pub fn standing(&self) -> Option<(u32, Start)> {
+        self.simulated().ok()?.standing()
+    }
+
     fn simulated(&self) -> Result<&Simulator, RenderError> {
         match (self.head.at(), self.head.simulator()) {
             (Some(_), Some(simulator)) => Ok(simulator),
             (_, None) => Err(RenderError::Unsupported),
             (None, _) => Err(RenderError::Lost),
+        }
+    }
+}
+
+impl Seeker<'static> {
+    /// As [`Seeker::new`], for whoever keeps it beside its registry or hands it to other threads.
+    ///
+    /// # Errors
+    /// As [`Seeker::new`].
+    pub fn shared(
+        registry: Arc<Registry>,
+        episode: Arc<Episode>,
+        bounds: &SeekBounds,
+    ) -> Result<Self, RecomputeError> {
+        Self::of(Envs::Shared(registry), episode, bounds)
+    }
+}
+
+impl Envs<'_> {
+    fn get(&self) -> &Registry {
+        match self {
+            Self::Borrowed(registry) => registry,
+            Self::Shared(registry) => registry,
         }
     }
 }

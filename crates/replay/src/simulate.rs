@@ -224,6 +224,12 @@ impl Simulator {
         catch_unwind(AssertUnwindSafe(|| env.revive(lanes))).unwrap_or(0)
     }
 
+    /// The hash of the only lane's state, and where its generator stands; `None` if the env panics.
+    pub(crate) fn standing(&self) -> Option<(u32, Start)> {
+        let env = &self.env;
+        catch_unwind(AssertUnwindSafe(|| (env.state_hash(0), env.position(0)))).ok()
+    }
+
     /// The lane's exact state, if the env shows it.
     pub(crate) fn state(&self, lane: usize) -> Option<Vec<f64>> {
         self.env.state(lane).ok()

@@ -403,6 +403,7 @@ pub(crate) fn a_pool(ctx: &mut Context<'_>) -> OpenPool {
             seeds: SeedRule::PerEpisode { run_seed: id as u64 },
             record: RecordRule::All,
             collect: None,
+            replay: None,
         },
         labels: BTreeMap::new(),
         spread,

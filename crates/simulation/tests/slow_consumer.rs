@@ -215,6 +215,7 @@ fn open() -> OpenSession {
             seeds: SeedRule::PerEpisode { run_seed: 3 },
             record: RecordRule::All,
             collect: None,
+            replay: None,
         },
     }
 }

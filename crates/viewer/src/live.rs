@@ -5,10 +5,12 @@ use std::time::Duration;
 use rollhouse_core::ColumnData;
 use rollhouse_env::Registry;
 use rollhouse_replay::Episode;
+use rollhouse_wire::ReplayStanding;
 
 use crate::keys::{Event, Key};
 use crate::numbers::{count, plain};
 use crate::player::{Ask, LiveStep, Player};
+use crate::replayed::{self, ReplayMove};
 
 /// Where what is watched comes from. Lanes are counted over all that is watched.
 pub trait LiveSource {
@@ -29,6 +31,19 @@ pub trait LiveSource {
     /// # Errors
     /// Why it cannot be had, in one sentence.
     fn so_far(&mut self, lane: u32) -> Result<Episode, String>;
+
+    /// Where a lane stood when it was asked for last, if it is a recorded episode: it is moved then, and not gone back in.
+    fn standing(&self, _lane: u32) -> Option<ReplayStanding> {
+        None
+    }
+
+    /// Moves a recorded episode, for all who watch it. Blocks until it has moved.
+    ///
+    /// # Errors
+    /// Why it does not move so, in one sentence.
+    fn go(&mut self, _lane: u32, _to: ReplayMove) -> Result<(), String> {
+        Err("lanes that are stepped do not move for those who watch".to_owned())
+    }
 }
 
 /// A lane as it is now.
@@ -58,10 +73,12 @@ pub struct Live<'a> {
     back: Option<Player<'a>>,
     message: Option<String>,
     frames: u64,
+    /// Where it stands, if it is a recorded episode.
+    standing: Option<ReplayStanding>,
 }
 
 /// What whoever has it is to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub enum LiveAsk {
     /// End.
     Quit,
@@ -69,6 +86,8 @@ pub enum LiveAsk {
     SoFar(u64),
     /// Another lane is looked at now.
     Turned,
+    /// Move the recorded episode that is looked at.
+    Go(ReplayMove),
 }
 
 impl<'a> Live<'a> {
@@ -77,7 +96,8 @@ impl<'a> Live<'a> {
         let lanes = source.lanes().max(1);
         let lane = lane.min(lanes - 1);
         let name = source.name(lane);
-        Self { registry, lane, lanes, name, now: None, back: None, message: None, frames: 0 }
+        let standing = source.standing(lane);
+        Self { registry, lane, lanes, name, now: None, back: None, message: None, frames: 0, standing }
     }
 
     /// The lane that is looked at.
@@ -98,6 +118,11 @@ impl<'a> Live<'a> {
         player.show_live(LiveStep { action, reward, ended }, self.now.take());
         self.message = None;
         self.now = Some(player);
+    }
+
+    /// Takes in where a recorded episode stands.
+    pub const fn stands(&mut self, standing: Option<ReplayStanding>) {
+        self.standing = standing;
     }
 
     /// Says something until there is something newer to show.
@@ -128,6 +153,11 @@ impl<'a> Live<'a> {
                 Key::Char('p') => return self.turn(source, (self.lane + self.lanes - 1) % self.lanes),
                 _ => {}
             }
+        }
+        if let (Event::Key(key), Some(standing)) = (event, self.standing)
+            && let Some(to) = replayed::move_for(key, standing)
+        {
+            return Some(LiveAsk::Go(to));
         }
         let Some(player) = &mut self.back else { return self.on_live(event) };
         if let Event::Key(key) = event {
@@ -161,6 +191,7 @@ impl<'a> Live<'a> {
     fn turn(&mut self, source: &dyn LiveSource, lane: u32) -> Option<LiveAsk> {
         (self.now, self.back, self.message) = (None, None, None);
         self.lane = lane;
+        self.standing = source.standing(lane);
         self.name = source.name(lane);
         Some(LiveAsk::Turned)
     }
@@ -177,6 +208,10 @@ impl<'a> Live<'a> {
 
     /// What stands at the bottom.
     pub(crate) fn status(&self) -> String {
+        if let Some(standing) = self.standing {
+            let sign = replayed::sign(standing);
+            return format!(" {sign}{}", self.message.as_deref().unwrap_or(replayed::KEYS));
+        }
         let (sign, keys) = match &self.back {
             None => ("● live   ", "space pause  ← back  n p lane  q quit"),
             Some(player) if player.is_playing() => {

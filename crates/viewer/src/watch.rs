@@ -54,6 +54,7 @@ fn run(
                     wait_for_input(AFTER_ERROR)?;
                 }
             }
+            live.stands(source.standing(live.lane()));
             wait_for_input(FRAME.saturating_sub(last.elapsed()))?;
         } else {
             pass(live);
@@ -75,6 +76,10 @@ fn run(
                 Some(LiveAsk::Quit) => return Ok(()),
                 Some(LiveAsk::SoFar(before)) => match source.so_far(live.lane()) {
                     Ok(episode) => live.go_back(episode, before),
+                    Err(why) => live.say(&why),
+                },
+                Some(LiveAsk::Go(to)) => match source.go(live.lane(), to) {
+                    Ok(()) => live.stands(source.standing(live.lane())),
                     Err(why) => live.say(&why),
                 },
                 Some(LiveAsk::Turned) | None => {}

@@ -47,6 +47,7 @@ fn session(index: u32, node: &str, env: &str, steps: u64, episodes: u64) -> Sess
             return_sum: f64::from(20 + index) * episodes as f64,
             interrupted: 0,
         },
+        replay: None,
     };
     SessionStatus { node: node.into(), report }
 }

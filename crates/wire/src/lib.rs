@@ -36,6 +36,7 @@ mod past;
 mod pool;
 mod refusal;
 mod refusal_log;
+mod replay;
 mod reports;
 mod request;
 mod session;
@@ -85,6 +86,10 @@ pub use pool::{
 };
 pub use refusal::{Refusal, RefusalCode};
 pub use refusal_log::{LogLine, RefusalLog};
+pub use replay::{
+    EpisodeBytes, FASTEST_REPLAY, FetchEpisode, OpenReplay, PauseParams, PlayParams, REPLAY_STEPS_PER_SECOND,
+    ReplayOf, ReplayReport, ReplayStanding, SLOWEST_REPLAY, SeekParams, StepParams,
+};
 pub use reports::{Changes, NotTaken, ReportLog, ReportView};
 pub use request::{Answer, Done, Hello, Request, Role, Welcome};
 pub use session::{Attach, AttachMemory, Attached, CloseSession, MemoryAttached, OpenSession, SessionOpened};

@@ -67,3 +67,5 @@ pub const MAX_PAST_BYTES: usize = 256 << 10;
 pub const MAX_LOOK_MS: u32 = 10_000;
 /// Bytes of actions in one answer to `so_far`: with the rest of the answer they fit in an envelope.
 pub const MAX_SO_FAR_BYTES: usize = 64 << 10;
+/// Bytes of the file of one recorded episode that a node fetches, and of the episode in its memory.
+pub const MAX_REPLAY_BYTES: u64 = 256 << 20;

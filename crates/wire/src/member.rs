@@ -7,7 +7,7 @@ use rollhouse_core::Interruption;
 use serde::{Deserialize, Serialize};
 
 use crate::session::is_false;
-use crate::{Changes, CloseSession, Incarnation, SessionId};
+use crate::{Changes, CloseSession, Incarnation, ReplayReport, SessionId};
 
 /// Registers a node with the coordinator after each (re)connection. Heartbeats tell which sessions run on it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -160,6 +160,9 @@ pub struct SessionReport {
     pub transport: Option<String>,
     /// The steps and episodes that it has done.
     pub done: SessionCounts,
+    /// The recorded episode that it shows, if it is a replay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<ReplayReport>,
 }
 
 /// The steps and episodes that a session has done so far.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::run_id;
 use crate::session::is_false;
-use crate::{Incarnation, Secret};
+use crate::{Incarnation, ReplayOf, Secret};
 
 /// Settings of a pool's lanes; the same for all of its sessions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -32,6 +32,9 @@ pub struct LaneSettings {
     /// If present, nodes choose the actions themselves until the goal is reached.
     #[serde(default)]
     pub collect: Option<Collect>,
+    /// If present, the lane is a recorded episode, and the rest says how that was played. Only coordinators set it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<ReplayOf>,
 }
 
 /// The autoreset mode of Gymnasium.

@@ -181,6 +181,7 @@ mod tests {
             attached: Some(true),
             transport: None,
             done: SessionCounts { steps, ..SessionCounts::default() },
+            replay: None,
         }
     }
 

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AdmitWatcher, Attach, AttachMemory, ClosePool, CloseSession, Drain, Enroll, Heartbeat, OpenCommands,
-    OpenPool, OpenSession, OpenWatch, PoolStatusRequest, Refusal, Register, ReplaceSession, Ship, StoreList,
-    StoreQuery, StoreRead, StoreRepair, Undrain, Versions, Watch,
+    AdmitWatcher, Attach, AttachMemory, ClosePool, CloseSession, Drain, Enroll, FetchEpisode, Heartbeat,
+    OpenCommands, OpenPool, OpenReplay, OpenSession, OpenWatch, PoolStatusRequest, Refusal, Register,
+    ReplaceSession, Ship, StoreList, StoreQuery, StoreRead, StoreRepair, Undrain, Versions, Watch,
 };
 
 /// The first message on every stream. The side that opens the stream asks, and the other side answers with [`Answer`].
@@ -67,6 +67,10 @@ pub enum Request {
     AdmitWatcher(AdmitWatcher),
     /// Viewer to node. Answer: [`WatchOpened`](crate::WatchOpened); envelopes follow.
     OpenWatch(OpenWatch),
+    /// Viewer to coordinator. Answer: [`PoolOpened`](crate::PoolOpened).
+    OpenReplay(OpenReplay),
+    /// Node to coordinator. Answer: [`EpisodeBytes`](crate::EpisodeBytes), followed by bytes.
+    FetchEpisode(FetchEpisode),
 }
 
 /// The asker's introduction: its program and the versions it speaks.
@@ -168,9 +172,10 @@ impl Role {
     /// Returns whether a peer of this role may ask for that. `Hello` comes before there is a role.
     pub const fn may(self, request: &Request) -> bool {
         use Request::{
-            AdmitWatcher, Attach, AttachMemory, ClosePool, CloseSession, Commands, Drain, Enroll, Heartbeat,
-            Hello, Nodes, OpenPool, OpenSession, OpenWatch, PoolStatus, Register, ReplaceSession, Sessions,
-            Ship, Status, StoreList, StoreQuery, StoreRead, StoreRepair, StoreStats, Undrain, Watch,
+            AdmitWatcher, Attach, AttachMemory, ClosePool, CloseSession, Commands, Drain, Enroll,
+            FetchEpisode, Heartbeat, Hello, Nodes, OpenPool, OpenReplay, OpenSession, OpenWatch, PoolStatus,
+            Register, ReplaceSession, Sessions, Ship, Status, StoreList, StoreQuery, StoreRead, StoreRepair,
+            StoreStats, Undrain, Watch,
         };
         match request {
             Hello(_) => false,
@@ -178,12 +183,12 @@ impl Role {
             Attach(_) | AttachMemory(_) | Commands(_) | OpenWatch(_) => !matches!(self, Self::Join),
             Enroll(_) => matches!(self, Self::Join | Self::Node),
             Status | Nodes | Sessions | PoolStatus(_) | StoreList(_) | StoreRead(_) | StoreQuery(_)
-            | StoreStats | Watch(_) => {
+            | StoreStats | Watch(_) | OpenReplay(_) | ClosePool(_) => {
                 matches!(self, Self::Viewer | Self::Trainer | Self::Admin)
             }
-            OpenPool(_) | ClosePool(_) | ReplaceSession(_) => matches!(self, Self::Trainer | Self::Admin),
+            OpenPool(_) | ReplaceSession(_) => matches!(self, Self::Trainer | Self::Admin),
             Drain(_) | Undrain(_) | StoreRepair(_) => matches!(self, Self::Admin),
-            Register(_) | Heartbeat(_) | Ship(_) => matches!(self, Self::Node),
+            Register(_) | Heartbeat(_) | Ship(_) | FetchEpisode(_) => matches!(self, Self::Node),
             OpenSession(_) | CloseSession(_) | AdmitWatcher(_) => matches!(self, Self::Coordinator),
         }
     }
@@ -191,7 +196,7 @@ impl Role {
 
 impl Request {
     /// The words of all requests of this version.
-    pub const WORDS: [&'static str; 27] = [
+    pub const WORDS: [&'static str; 29] = [
         "hello",
         "open_pool",
         "close_pool",
@@ -219,6 +224,8 @@ impl Request {
         "watch",
         "admit_watcher",
         "open_watch",
+        "open_replay",
+        "fetch_episode",
     ];
 
     /// Returns the word in messages and metrics, which is also its `type` on the wire.
@@ -251,6 +258,8 @@ impl Request {
             Self::Watch(_) => "watch",
             Self::AdmitWatcher(_) => "admit_watcher",
             Self::OpenWatch(_) => "open_watch",
+            Self::OpenReplay(_) => "open_replay",
+            Self::FetchEpisode(_) => "fetch_episode",
         }
     }
 }

@@ -4,7 +4,7 @@ use rollhouse_core::{EnvSpec, RunId, Start};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::run_id;
-use crate::{Incarnation, LaneSettings, Secret, SessionId};
+use crate::{Incarnation, LaneSettings, ReplayStanding, Secret, SessionId};
 
 /// Asks the coordinator where a session can be watched, and by what key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,7 +45,8 @@ pub struct WatcherAdmitted {
 }
 
 /// The first message of a stream on which a session is watched, from viewer to node. After the answer the stream
-/// carries [`Envelope`](crate::Envelope)s: the viewer's have the methods `look` and `so_far`.
+/// carries [`Envelope`](crate::Envelope)s: the viewer's have the methods `look` and `so_far`,
+/// and on a replay those that move it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct OpenWatch {
     /// The pool of the session.
@@ -99,6 +100,9 @@ impl LookParams {
 pub struct LookAnswer {
     /// The newest frame; `None` if the lane has not moved since.
     pub frame: Option<LaneFrame>,
+    /// Where it stands, if it is a recorded episode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<ReplayStanding>,
 }
 
 /// A lane as it was between two steps.

@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests outside of test functions")]
 
 mod messagepack;
+mod replay_messages;
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write as _};
@@ -122,6 +123,7 @@ fn report() -> SessionReport {
         attached: Some(true),
         transport: Some("quic".into()),
         done: counts(),
+        replay: None,
     }
 }
 
@@ -170,6 +172,7 @@ fn settings() -> LaneSettings {
             goal: CollectGoal::Episodes(1000),
             leased: false,
         }),
+        replay: None,
     }
 }
 
@@ -501,8 +504,8 @@ fn answers() -> Vec<Sample> {
         ),
         answer("answer-admit_watcher", WatcherAdmitted { key: secret() }),
         sample("watch-look", LookParams { lane: 3, after: 41, wait_ms: 100 }),
-        sample("watch-look-answer", LookAnswer { frame: Some(lane_frame()) }),
-        sample("watch-look-nothing", LookAnswer { frame: None }),
+        sample("watch-look-answer", LookAnswer { frame: Some(lane_frame()), replay: None }),
+        sample("watch-look-nothing", LookAnswer { frame: None, replay: None }),
         sample("watch-so_far", SoFarParams { lane: 3, from: 0 }),
         sample("watch-so_far-answer", so_far(SoFarFrom::Reset(POSITION))),
         sample("watch-so_far-answer-step", so_far(SoFarFrom::Step(Box::new(step_state())))),
@@ -567,8 +570,10 @@ fn envelopes() -> Vec<Sample> {
 }
 
 fn samples() -> Vec<Sample> {
+    let replays = replay_messages::requests().into_iter().chain(replay_messages::others());
     requests()
         .into_iter()
+        .chain(replays)
         .chain(further_requests())
         .chain(answers())
         .chain(sidecars())
@@ -696,7 +701,8 @@ fn newer(mut value: Value) -> Option<Value> {
 
 #[test]
 fn every_request_has_a_golden_message_and_a_word() {
-    let names: Vec<&str> = requests().iter().map(|sample| sample.name).collect();
+    let all = requests().into_iter().chain(replay_messages::requests());
+    let names: Vec<&str> = all.map(|sample| sample.name).collect();
     let words: Vec<String> = Request::WORDS.iter().map(|word| format!("request-{word}")).collect();
     assert_eq!(names, words);
 }

@@ -75,6 +75,7 @@ fn request(pool: RunId, args: &RolloutArgs, goal: Goal, seed: u64) -> OpenPool {
             Some(RecordMode::Sample { probability }) => RecordRule::Sample { probability },
         },
         collect: Some(collect),
+        replay: None,
     };
     let lanes = u32::try_from(args.lanes).unwrap_or(u32::MAX);
     OpenPool { pool, lanes, settings, labels: Default::default(), spread: Spread::Even }

@@ -173,7 +173,7 @@ impl Store {
     }
 
     /// Asks the library of the store's current segments; asks again if a segment was dropped in the meantime.
-    fn asking<T>(&self, ask: impl Fn(&Library) -> Result<T, ReadError>) -> Result<T, StoreError> {
+    pub(super) fn asking<T>(&self, ask: impl Fn(&Library) -> Result<T, ReadError>) -> Result<T, StoreError> {
         let mut attempt = 0;
         loop {
             let library = self.library(attempt > 0)?;
@@ -225,6 +225,7 @@ fn query_of(asked: &StoreQuery) -> Result<Query, StoreError> {
 fn failed(error: ReadError) -> StoreError {
     match error {
         ReadError::Disk(error) => StoreError::Disk(error),
+        ReadError::NoEpisode(name) => StoreError::NotFound(name.to_string()),
         other => StoreError::Query(other.to_string()),
     }
 }

@@ -198,7 +198,7 @@ async fn receive(mut receiving: Receiving, responder: &mut Responder) -> Result<
 }
 
 /// Runs a function on a thread on which it may block.
-async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     run: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, Refusal> {
     // Task: file operation.
@@ -213,7 +213,7 @@ const GATHER_EVERY: u64 = 64;
 /// Bytes of the store that are read and sent at a time.
 const PIECE_BYTES: u32 = 256 << 10;
 /// Time that a reader may take for one such piece.
-const WRITE_STALL: Duration = Duration::from_secs(30);
+pub(crate) const WRITE_STALL: Duration = Duration::from_secs(30);
 /// Bytes that are handed to the disk at a time.
 const CHUNK_BYTES: usize = 256 << 10;
 /// Time for which a node may send nothing in the middle of a segment.

@@ -44,6 +44,7 @@ prop_compose! {
             attached: Some(true),
             transport: None,
             done,
+            replay: None,
         }
     }
 }

@@ -101,6 +101,7 @@ fn the_end_of_a_placement_before_the_one_that_the_owner_has_ends_nothing() {
             attached: Some(false),
             transport: None,
             done: SessionCounts::default(),
+            replay: None,
         })),
         unreached: false,
     };

@@ -31,6 +31,7 @@ pub(crate) fn open_pool(lanes: u32) -> OpenPool {
             seeds: SeedRule::Continue,
             record: rollhouse_wire::RecordRule::All,
             collect: None,
+            replay: None,
         },
         labels: BTreeMap::new(),
         spread: Spread::Even,

@@ -181,6 +181,7 @@ fn a_pool_whose_name_another_owner_has_taken_after_a_start_is_given_back_when_it
         attached: Some(true),
         transport: None,
         done: SessionCounts::default(),
+        replay: None,
     };
     assert_eq!(stage.report(link, vec![report]), [], "it is not told to close anything");
     assert_eq!(stage.closed, [("a", taken[0].incarnation)]);

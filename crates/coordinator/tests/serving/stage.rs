@@ -297,6 +297,7 @@ impl Node {
             attached: Some(true),
             transport: Some("quic".to_owned()),
             done: SessionCounts::default(),
+            replay: None,
         };
         self.sessions().into_iter().map(report).collect()
     }
@@ -352,6 +353,7 @@ pub fn pool_of(owner: &str, lanes: u32) -> OpenPool {
             seeds: rollhouse_wire::SeedRule::Continue,
             record: rollhouse_wire::RecordRule::None,
             collect: None,
+            replay: None,
         },
         labels: BTreeMap::new(),
         spread: Spread::Pack,

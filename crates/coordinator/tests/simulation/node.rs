@@ -162,6 +162,7 @@ impl Node {
             attached: Some(false),
             transport: None,
             done: SessionCounts::default(),
+            replay: None,
         };
         self.sessions.insert(session, Held { incarnation, lanes, report, owner_at: now });
         Ok(opened)

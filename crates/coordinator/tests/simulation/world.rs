@@ -733,6 +733,7 @@ fn settings() -> LaneSettings {
         seeds: rollhouse_wire::SeedRule::Continue,
         record: rollhouse_wire::RecordRule::None,
         collect: None,
+        replay: None,
     }
 }
 

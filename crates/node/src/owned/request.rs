@@ -3,7 +3,7 @@
 use std::fmt;
 
 use rollhouse_wire::limits::MAX_PAST_BYTES;
-use rollhouse_wire::{ColumnBuffer, FrameHeader, FrameKind, PastError};
+use rollhouse_wire::{ColumnBuffer, FrameHeader, FrameKind, FrameLayout, PastError};
 
 use super::OwnedSession;
 
@@ -56,33 +56,41 @@ impl OwnedSession {
     /// # Errors
     /// What is wrong with it; nothing has moved.
     pub fn check(&self, header: FrameHeader) -> Result<(), RequestFault> {
-        if header.number != self.last && header.number != FrameHeader::next_number(self.last)
-            || header.number == 0
-        {
-            return Err(RequestFault::OutOfOrder { given: header.number, last: self.last });
-        }
-        if header.flags != 0 {
+        check_header(header, self.last, self.lanes(), &self.layout)
+    }
+}
+
+/// Whether a request with that header may follow the request `last` to a session of so many lanes.
+pub(crate) fn check_header(
+    header: FrameHeader,
+    last: u32,
+    lanes: usize,
+    layout: &FrameLayout,
+) -> Result<(), RequestFault> {
+    if header.number != last && header.number != FrameHeader::next_number(last) || header.number == 0 {
+        return Err(RequestFault::OutOfOrder { given: header.number, last });
+    }
+    if header.flags != 0 {
+        return Err(RequestFault::NoRequest(header.kind));
+    }
+    let given = header.columns as usize;
+    let bytes = |named| layout.actions(lanes, named).map_or(0, |places| places.bytes);
+    let (fits, wanted) = match header.kind {
+        FrameKind::Reset => (given == 0, 0),
+        FrameKind::Step => (given == bytes(false), bytes(false)),
+        FrameKind::Send => (given <= bytes(true), bytes(true)),
+        FrameKind::Resume => (given <= MAX_PAST_BYTES, MAX_PAST_BYTES),
+        FrameKind::Batch | FrameKind::Rows | FrameKind::Refused | FrameKind::Resumed => {
             return Err(RequestFault::NoRequest(header.kind));
         }
-        let given = header.columns as usize;
-        let bytes = |named| self.layout.actions(self.lanes(), named).map_or(0, |places| places.bytes);
-        let (fits, wanted) = match header.kind {
-            FrameKind::Reset => (given == 0, 0),
-            FrameKind::Step => (given == bytes(false), bytes(false)),
-            FrameKind::Send => (given <= bytes(true), bytes(true)),
-            FrameKind::Resume => (given <= MAX_PAST_BYTES, MAX_PAST_BYTES),
-            FrameKind::Batch | FrameKind::Rows | FrameKind::Refused | FrameKind::Resumed => {
-                return Err(RequestFault::NoRequest(header.kind));
-            }
-        };
-        if !fits {
-            return Err(RequestFault::Columns { given: header.columns, wanted });
-        }
-        if header.sidecar != 0 && header.kind != FrameKind::Reset {
-            return Err(RequestFault::Sidecar(header.sidecar));
-        }
-        Ok(())
+    };
+    if !fits {
+        return Err(RequestFault::Columns { given: header.columns, wanted });
     }
+    if header.sidecar != 0 && header.kind != FrameKind::Reset {
+        return Err(RequestFault::Sidecar(header.sidecar));
+    }
+    Ok(())
 }
 
 impl fmt::Display for RequestFault {

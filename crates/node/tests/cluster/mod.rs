@@ -14,11 +14,11 @@ use rollhouse_core::{ColumnRef, RunId};
 use rollhouse_node::{ClusterNode, ClusterNodeConfig};
 use rollhouse_wire::{
     Arrival, Attach, Attached, AutoresetMode, CallError, CertificateAuthority, CertificateFiles, CloseCode,
-    CloseSession, ColumnBuffer, Connection, ConnectionLost, Credential, DialError, Dialer, Expected,
-    FrameFault, FrameHeader, FrameKind, FrameLayout, FrameReader, FrameWriter, Heartbeat, HeartbeatTaken,
-    Hello, Identity, Incarnation, LaneSettings, Listener, OpenSession, Peer, RecordRule, Refusal,
-    RefusalCode, Register, Registered, Request, Role, Secret, SeedRule, SessionEnd, SessionId, SessionOpened,
-    Settings, Shipped, Stranger, Trust, column_bytes,
+    CloseSession, ColumnBuffer, Connection, ConnectionLost, Credential, DialError, Dialer, EpisodeBytes,
+    Expected, FrameFault, FrameHeader, FrameKind, FrameLayout, FrameReader, FrameWriter, Heartbeat,
+    HeartbeatTaken, Hello, Identity, Incarnation, LaneSettings, Listener, OpenSession, Peer, RecordRule,
+    Refusal, RefusalCode, Register, Registered, Request, Role, Secret, SeedRule, SessionEnd, SessionId,
+    SessionOpened, Settings, Shipped, Stranger, Trust, column_bytes,
 };
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::channel as bounded;
@@ -300,6 +300,18 @@ async fn hear_node(
                 std::fs::write(folder.join(format!("{:010}.seg", ship.segment)), bytes).unwrap();
                 let _node = responder.respond(Ok(Shipped::Durable)).await;
             }
+            Request::FetchEpisode(fetch) => match std::fs::read(store.join(fetch.episode)) {
+                Ok(file) => {
+                    let answer = EpisodeBytes { bytes: file.len() as u64 };
+                    let (_asker, mut send) = responder.accept(answer).await.unwrap();
+                    let _node = send.write_all(&file).await;
+                    let _node = send.finish();
+                }
+                Err(error) => {
+                    let refusal = Refusal::new(RefusalCode::NotFound, error.to_string());
+                    let _node = responder.refuse(refusal).await;
+                }
+            },
             other => panic!("{}", other.word()),
         }
     }
@@ -324,6 +336,7 @@ pub fn session(pool: u128, env: &str, lanes: u32) -> OpenSession {
             seeds: SeedRule::PerEpisode { run_seed: 11 },
             record: RecordRule::None,
             collect: None,
+            replay: None,
         },
     }
 }

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rollhouse.cluster import connect as connect
     from rollhouse.hosted import HostedVectorEnv as HostedVectorEnv
     from rollhouse.hosted import vectorize as vectorize
+    from rollhouse.replay_session import ReplaySession as ReplaySession
 
 __all__ = [
     "AsyncCluster",
@@ -35,6 +36,7 @@ __all__ = [
     "ClusterVectorEnv",
     "EmbeddedVectorEnv",
     "HostedVectorEnv",
+    "ReplaySession",
     "VectorEnv",
     "__version__",
     "connect",
@@ -53,6 +55,7 @@ _LAZY = {
     "Cluster": ("rollhouse.cluster", "Cluster"),
     "ClusterVectorEnv": ("rollhouse.cluster", "ClusterVectorEnv"),
     "HostedVectorEnv": ("rollhouse.hosted", "HostedVectorEnv"),
+    "ReplaySession": ("rollhouse.replay_session", "ReplaySession"),
     "connect": ("rollhouse.cluster", "connect"),
     "connect_async": ("rollhouse.aio", "connect_async"),
     "replays": ("rollhouse.replays", None),

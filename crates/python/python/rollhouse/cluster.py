@@ -29,6 +29,7 @@ from rollhouse.native_env import (
     render_metadata,
     render_size_of,
 )
+from rollhouse.replay_session import ReplaySession
 from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, ShowValid, parse_autoreset_mode, show_valid
 
 Transport = Literal["auto", "shm", "quic"]
@@ -165,6 +166,24 @@ class Cluster:
     def sessions(self) -> list[dict[str, Any]]:
         """The open sessions, by name."""
         return json.loads(self._native.sessions())["sessions"]
+
+    def open_replay(self, name: str) -> ReplaySession:
+        """Opens a recorded episode of the cluster's store on one of its nodes, paused at its reset.
+
+        Args:
+            name: The episode, as ``rollhouse replay ls`` and ``EpisodeInfo.id`` have it.
+
+        Raises:
+            ValueError: ``name`` is no episode's name.
+            RefusedError: There is no such episode, a part of it is damaged, no node has its env as it was recorded, or nodes
+                show as many as they take.
+            UnreachableError: The coordinator or the node does not answer.
+        """
+        return ReplaySession(*self._opened(name))
+
+    def _opened(self, name: str) -> tuple[_native.NativeReplay, str, str, dict[str, Any]]:
+        native, session, spec = self._native.open_replay(name)
+        return native, name, session, spec
 
     def close_pool(self, run: str) -> dict[str, Any]:
         """Ends a pool, whoever steps its lanes: a rollout that goes on by itself, or what a process left behind.

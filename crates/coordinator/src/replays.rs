@@ -1,0 +1,69 @@
+//! Recorded episodes that are opened as sessions: found in the store here, placed by the cluster, fetched by their nodes.
+
+use std::sync::Arc;
+
+use rollhouse_wire::{
+    CloseCode, Connection, EpisodeBytes, FetchEpisode, LaneSettings, OpenPool, OpenReplay, Refusal,
+    Responder, Spread, StreamLost,
+};
+use tokio::time::timeout;
+
+use crate::actor::ClusterRequest;
+use crate::serve::{Service, asker};
+use crate::store::{WRITE_STALL, blocking};
+
+impl Service {
+    /// What the cluster is asked for by an [`OpenReplay`]: a pool of one lane that shows the episode.
+    ///
+    /// # Errors
+    /// If the store has no such episode, or cannot tell.
+    pub(crate) async fn replay_pool(
+        &self,
+        connection: &Connection,
+        open: OpenReplay,
+    ) -> Result<ClusterRequest, Refusal> {
+        let OpenReplay { pool, episode } = open;
+        let store = self.store.clone();
+        let settings: LaneSettings = {
+            // The semaphore is never closed.
+            let _permit = self.queries.acquire().await;
+            blocking(move || store.replay_settings(&episode)).await?
+        };
+        let (asker, certificate) = asker(connection);
+        let (labels, spread) = (Default::default(), Spread::Single);
+        let request = Box::new(OpenPool { pool, lanes: 1, settings, labels, spread });
+        Ok(ClusterRequest::OpenPool { asker, certificate, request })
+    }
+
+    /// Answers with the file of an episode, its bytes after the answer.
+    pub(crate) async fn fetch_episode(
+        self: &Arc<Self>,
+        fetch: FetchEpisode,
+        responder: Responder,
+    ) -> Result<(), StreamLost> {
+        // Held until all is sent: an episode and its file are in memory meanwhile. The semaphore is never closed.
+        let _permit = self.episodes.acquire().await;
+        let store = self.store.clone();
+        let file = match blocking(move || store.episode_file(&fetch.episode)).await {
+            Ok(file) => file,
+            Err(refusal) => return self.refuse(responder, refusal).await,
+        };
+        let answer = EpisodeBytes { bytes: file.len() as u64 };
+        let Ok(accepted) = timeout(WRITE_STALL, responder.accept(answer)).await else { return Ok(()) };
+        let (_asker, mut send) = accepted?;
+        for piece in file.chunks(PIECE_BYTES) {
+            let written = timeout(WRITE_STALL, send.write_all(piece)).await.unwrap_or(Err(StreamLost::ByUs));
+            if written.is_err() {
+                // What was said to follow does not: whoever waits for it is to know.
+                send.give_up(CloseCode::Internal);
+                return written;
+            }
+        }
+        send.finish()
+    }
+}
+
+/// Episodes that are sent to nodes at a time.
+pub(crate) const MAX_EPISODES: usize = 2;
+/// Bytes of an episode for which a node has [`WRITE_STALL`].
+const PIECE_BYTES: usize = 256 << 10;

@@ -1,0 +1,485 @@
+//! A session that shows a recorded episode: its place, and what is recomputed there.
+//!
+//! ```text
+//! watchers --look, seek, play, pause, step--> Player (where it stands) --the step--> Seeker, with a worker --frame-->
+//! owner ----reset, step, send---------------> the same                                                    --rows--->
+//! ```
+//!
+//! Nothing runs while nobody looks. A seeker whose worker panicked, or whose asker went away in the middle, is made
+//! anew for the next who asks; one that hangs ends the session.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rollhouse_core::{ColumnData, EnvSpec, LaneState};
+use rollhouse_engine::Received;
+use rollhouse_env::Registry;
+use rollhouse_replay::{Episode, PlayedStep, RecomputeError, SeekBounds, Seeker};
+use rollhouse_wire::limits::{MAX_PAST_BYTES, MAX_SO_FAR_BYTES};
+use rollhouse_wire::{
+    EndCause, FrameHeader, FrameKind, FrameLayout, Incarnation, LaneFrame, Refusal, RefusalCode,
+    ReplayReport, ReplayStanding, SessionId, SoFar, SoFarFrom, column_bytes,
+};
+use tokio::sync::{Mutex as TurnMutex, MutexGuard as TurnGuard, watch};
+use tokio::time::Instant;
+
+use crate::answer::{Answer, Sidecar};
+use crate::executor::{Executor, JobError};
+use crate::hosted::{Gone, Unanswered};
+use crate::owned::{FrameRequest, RequestFault, check_header};
+use crate::player::{Move, MoveError, Player, Shows};
+use crate::turn::{Turn, TurnOver};
+
+/// One replay session.
+#[derive(Debug)]
+pub(crate) struct Replaying {
+    pub(crate) id: SessionId,
+    pub(crate) incarnation: Incarnation,
+    registry: Arc<Registry>,
+    episode: Arc<Episode>,
+    layout: FrameLayout,
+    began: Instant,
+    /// Held for moments only.
+    player: Mutex<Player>,
+    /// Grows with every move, for those who wait for a frame.
+    moves: watch::Sender<u64>,
+    /// Whoever holds it has the seeker.
+    seat: TurnMutex<Seat>,
+    /// Which attachment may go on; wakes those that wait when the session ends.
+    turn: watch::Sender<Turn>,
+    /// What its owner was answered last.
+    owner: TurnMutex<Answered>,
+    presence: Mutex<Presence>,
+    /// Index of the state that was told last, in [`LaneState::ALL`].
+    told: AtomicU8,
+    /// Why it cannot go on.
+    gone: Mutex<Option<Gone>>,
+}
+
+#[derive(Debug, Default)]
+struct Seat {
+    /// `None` while a worker has it, and if it did not come back.
+    seeker: Option<Box<Seeker<'static>>>,
+    /// The newest frame, and when it was made.
+    shown: Option<(Shown, Instant)>,
+}
+
+/// A frame with where the replay stood then.
+#[derive(Debug, Clone)]
+pub(crate) struct Shown {
+    pub(crate) frame: Arc<LaneFrame>,
+    pub(crate) standing: ReplayStanding,
+}
+
+#[derive(Debug, Default)]
+struct Answered {
+    last: u32,
+    answer: Bytes,
+}
+
+/// Who watches it.
+#[derive(Debug, Default)]
+struct Presence {
+    watchers: usize,
+    /// When the last one went.
+    left: Option<Instant>,
+}
+
+/// A watcher's place; given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Presently(Arc<Replaying>);
+
+/// What a worker has found at a step.
+struct Found {
+    played: PlayedStep,
+    infos: Vec<ColumnData>,
+    hash: Option<u32>,
+    position: Option<rollhouse_core::Start>,
+}
+
+impl Replaying {
+    /// Shows an episode from its reset on. Blocks for as long as making its env and one reset take.
+    ///
+    /// # Errors
+    /// If it has to be recomputed, and cannot be: the message has both dynamics hashes if those differ.
+    pub(crate) fn make(
+        placed: (SessionId, Incarnation),
+        registry: Arc<Registry>,
+        episode: Episode,
+    ) -> Result<Self, Refusal> {
+        let episode = Arc::new(episode);
+        let seeker = make_seeker(&registry, &episode)?;
+        let mut player = Player::new(episode.info.length);
+        player.loaded();
+        Ok(Self {
+            id: placed.0,
+            incarnation: placed.1,
+            layout: FrameLayout::of(&episode.info.run.spec),
+            registry,
+            episode,
+            began: Instant::now(),
+            player: Mutex::new(player),
+            moves: watch::Sender::new(0),
+            seat: TurnMutex::new(Seat { seeker: Some(seeker), shown: None }),
+            turn: watch::Sender::new(Turn::default()),
+            owner: TurnMutex::default(),
+            presence: Mutex::default(),
+            told: AtomicU8::new(0),
+            gone: Mutex::default(),
+        })
+    }
+
+    /// The env as it was recorded.
+    pub(crate) fn spec(&self) -> &EnvSpec {
+        &self.episode.info.run.spec
+    }
+
+    /// What a listing says of it.
+    pub(crate) fn report(&self) -> ReplayReport {
+        let state = self.player().look(self.now()).standing.state;
+        ReplayReport { episode: self.episode.info.name.to_string(), state }
+    }
+
+    /// Whether its state is another one than when this was asked last.
+    pub(crate) fn has_turned(&self) -> bool {
+        let state = self.player().look(self.now()).standing.state;
+        let index = LaneState::ALL.iter().position(|&of| of == state).unwrap_or_default() as u8;
+        self.told.swap(index, Ordering::Relaxed) != index
+    }
+
+    /// Why it cannot go on, if it cannot: whoever looks after the node's sessions ends it.
+    pub(crate) fn gone(&self) -> Option<Gone> {
+        lock(&self.gone).clone()
+    }
+
+    /// Comes to watch it.
+    pub(crate) fn enter(self: &Arc<Self>) -> Presently {
+        lock(&self.presence).watchers += 1;
+        Presently(Arc::clone(self))
+    }
+
+    /// Whether anybody watches it, or did until less than `lease` ago.
+    pub(crate) fn is_watched(&self, lease: Duration) -> bool {
+        let presence = lock(&self.presence);
+        presence.watchers > 0 || presence.left.is_some_and(|left| left.elapsed() < lease)
+    }
+
+    /// To learn of later attachments and of the end.
+    pub(crate) fn turns(&self) -> watch::Receiver<Turn> {
+        self.turn.subscribe()
+    }
+
+    /// Sends earlier attachments away; the number of the last request that was answered.
+    pub(crate) async fn take_over(&self, attachment: u64) -> u32 {
+        self.turn.send_modify(|turn| turn.take_over(attachment));
+        self.owner.lock().await.last
+    }
+
+    /// Sends everybody away.
+    pub(crate) fn end(&self) {
+        self.turn.send_modify(Turn::end);
+    }
+
+    /// Bytes of the largest request's columns.
+    pub(crate) fn max_columns(&self) -> usize {
+        self.layout.actions(LANES, true).map_or(0, |places| places.bytes).max(MAX_PAST_BYTES)
+    }
+
+    /// The newest frame after the one with that serial number. Waits for one until `until`. Not cancellation-safe in
+    /// that the seeker has to be made anew if this is dropped while a worker has it.
+    ///
+    /// # Errors
+    /// If there is no place for the work, or the env does not come to the step as it did.
+    pub(crate) async fn look(
+        &self,
+        after: u64,
+        until: Instant,
+        executor: &Executor,
+    ) -> Result<Option<Shown>, Refusal> {
+        let mut moves = self.moves.subscribe();
+        loop {
+            moves.mark_unchanged();
+            let now = self.now();
+            let (shows, next) = {
+                let mut player = self.player();
+                (player.look(now), player.next_at(now))
+            };
+            if shows.serial > after {
+                return self.show(after, executor).await.map(Some);
+            }
+            let next = next.map_or(until, |next| (self.began + next).min(until));
+            tokio::select! {
+                // The sender lives as long as this.
+                _ = moves.changed() => {}
+                () = tokio::time::sleep_until(next) => {
+                    if Instant::now() >= until && self.player().look(self.now()).serial <= after {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Where it stands now.
+    pub(crate) fn stands(&self) -> ReplayStanding {
+        self.player().look(self.now()).standing
+    }
+
+    /// Moves it, and shows where it stands then.
+    ///
+    /// # Errors
+    /// As [`Replaying::look`], and if it does not move so.
+    pub(crate) async fn go(&self, asked: Move, executor: &Executor) -> Result<Shown, Refusal> {
+        self.shift(asked)?;
+        self.show(u64::MAX, executor).await
+    }
+
+    fn shift(&self, asked: Move) -> Result<Shows, Refusal> {
+        let shows = self.player().on(self.now(), asked);
+        self.moves.send_modify(|moves| *moves += 1);
+        shows.map_err(|error: MoveError| Refusal::new(RefusalCode::BadRequest, error.to_string()))
+    }
+
+    /// The frame of the step at which it stands, or one after `after` that was made a moment ago.
+    async fn show(&self, after: u64, executor: &Executor) -> Result<Shown, Refusal> {
+        let mut seat = self.seat.lock().await;
+        let shows = self.player().look(self.now());
+        let kept = seat.shown.as_ref().filter(|(shown, made)| {
+            let serial = shown.frame.serial;
+            serial == shows.serial || serial > after && made.elapsed() < FRAME_EVERY
+        });
+        if let Some((shown, _)) = kept {
+            return Ok(shown.clone());
+        }
+        let found = self.find(&mut seat, shows.standing.step, executor).await?;
+        let shown = Shown { frame: Arc::new(self.frame_of(found, shows.serial)), standing: shows.standing };
+        seat.shown = Some((shown.clone(), Instant::now()));
+        Ok(shown)
+    }
+
+    /// Has a worker come to a step.
+    async fn find(
+        &self,
+        seat: &mut TurnGuard<'_, Seat>,
+        step: u64,
+        executor: &Executor,
+    ) -> Result<Found, Refusal> {
+        let (registry, episode) = (Arc::clone(&self.registry), Arc::clone(&self.episode));
+        let work = move |seeker: Option<Box<Seeker<'static>>>| -> Result<_, Refusal> {
+            let mut seeker = match seeker {
+                Some(seeker) => seeker,
+                None => make_seeker(&registry, &episode)?,
+            };
+            let found = find(&mut seeker, step);
+            Ok((seeker, found))
+        };
+        let submitted = executor.submit_with(seat.seeker.take(), work, Box::new(|| false));
+        let done = match submitted {
+            Ok(done) => done.await,
+            Err(full) => {
+                seat.seeker = full.given;
+                let ms = full.retry_after.as_millis().max(1) as u64;
+                return Err(Refusal::busy("every thread and every place in the queue is taken", ms));
+            }
+        };
+        match done {
+            Ok(Ok(Ok((seeker, found)))) => {
+                seat.seeker = Some(seeker);
+                found
+            }
+            Ok(Ok(Err(refusal))) => Err(refusal),
+            Ok(Err(error)) => {
+                let detail = format!("the replay: {error}");
+                if matches!(error, JobError::Hung(_)) {
+                    *lock(&self.gone) = Some(Gone { cause: EndCause::Hung, detail: detail.clone() });
+                }
+                Err(Refusal::new(RefusalCode::Internal, detail))
+            }
+            Err(_) => Err(Refusal::new(RefusalCode::Draining, "the node is going away")),
+        }
+    }
+
+    fn frame_of(&self, found: Found, serial: u64) -> LaneFrame {
+        let Found { played, hash, position, .. } = found;
+        let bytes = |columns: &[ColumnData]| -> Vec<u8> {
+            columns.iter().flat_map(|column| column_bytes(column.as_ref()).iter().copied()).collect()
+        };
+        LaneFrame {
+            serial,
+            episode: self.episode.info.name.number,
+            step: played.t,
+            total_reward: played.total_reward,
+            reward: played.reward.unwrap_or(0.0),
+            terminated: played.terminated,
+            truncated: played.truncated,
+            action: played
+                .action
+                .as_ref()
+                .map(|action| bytes(std::slice::from_ref(action)))
+                .unwrap_or_default(),
+            obs: bytes(&played.obs),
+            state: played.state.unwrap_or_default(),
+            hash,
+            position: position.map(Into::into),
+            moves: serial,
+        }
+    }
+
+    /// The recorded episode up to where it stands, with as many of its actions, from `from` on, as fit an answer.
+    ///
+    /// # Errors
+    /// If fewer are asked for.
+    pub(crate) fn so_far(&self, upto: u64, from: u64) -> Result<SoFar, Refusal> {
+        let (info, whole) = (&self.episode.info, upto == self.episode.info.length);
+        if from > upto {
+            let message = format!("from = {from}; {upto} actions are known of the episode");
+            return Err(Refusal::new(RefusalCode::BadRequest, message));
+        }
+        let bytes = column_bytes(self.episode.actions.as_ref());
+        let row = self.layout.action.row_bytes();
+        let rest = bytes.get(from as usize * row..upto as usize * row).unwrap_or_default();
+        let fitting = rest.len().min(MAX_SO_FAR_BYTES / row.max(1) * row);
+        let (terminated, truncated) = if whole { info.outcome.flags() } else { (false, false) };
+        Ok(SoFar {
+            episode: info.name.number,
+            from: SoFarFrom::Reset(info.start.into()),
+            steps: upto,
+            actions: rest.get(..fitting).unwrap_or_default().to_vec(),
+            terminated,
+            truncated,
+            total_reward: if whole { info.total_reward.unwrap_or_default() } else { 0.0 },
+            hash: self.episode.end_hash.filter(|_| whole),
+        })
+    }
+
+    /// Answers one request of an owner with the recorded row that it comes to. What actions it brings makes no
+    /// difference.
+    pub(crate) async fn answer(
+        &self,
+        attachment: u64,
+        header: FrameHeader,
+        request: &FrameRequest,
+        executor: &Executor,
+    ) -> Result<Bytes, Unanswered> {
+        let mut owner = self.owner.lock().await;
+        match self.turn.borrow().admit(attachment) {
+            Ok(()) => {}
+            Err(TurnOver::Replaced) => return Err(Unanswered::Replaced),
+            Err(TurnOver::Ended) => return Err(Unanswered::Ended),
+        }
+        check_header(header, owner.last, LANES, &self.layout).map_err(Unanswered::Fault)?;
+        if header.number == owner.last {
+            return Ok(owner.answer.clone());
+        }
+        if header.kind == FrameKind::Send {
+            self.check_lanes(request).map_err(Unanswered::Fault)?;
+        }
+        let answer = match self.row_for(header.kind, executor).await {
+            Ok(row) => {
+                let mut answer = Answer::reusing(Bytes::new());
+                let kind = if header.kind == FrameKind::Send {
+                    answer.some(&row, false);
+                    FrameKind::Rows
+                } else {
+                    answer.all(&row);
+                    FrameKind::Batch
+                };
+                answer.finish(kind, false, header.number, &Sidecar::Nothing)
+            }
+            Err(refusal) => {
+                let refused = Sidecar::Refusal(&refusal);
+                Answer::reusing(Bytes::new()).finish(FrameKind::Refused, false, header.number, &refused)
+            }
+        };
+        *owner = Answered { last: header.number, answer: answer.clone() };
+        Ok(answer)
+    }
+
+    fn check_lanes(&self, request: &FrameRequest) -> Result<(), RequestFault> {
+        let columns = &request.columns;
+        let given = columns.count().unwrap_or(0);
+        let fault = RequestFault::Lanes { given, lanes: LANES };
+        let places = self.layout.actions(LANES, true).ok_or(fault)?;
+        let fits = given == 1 && columns.bytes().len() == places.bytes && columns.lanes(&places.lanes) == [0];
+        if fits { Ok(()) } else { Err(fault) }
+    }
+
+    /// The row that a request comes to.
+    async fn row_for(&self, kind: FrameKind, executor: &Executor) -> Result<Received, Refusal> {
+        if kind == FrameKind::Resume {
+            let message = "a recorded episode is not resumed: it is sought";
+            return Err(Refusal::new(RefusalCode::Unsupported, message));
+        }
+        // Nobody else looks between the move and the row.
+        let mut seat = self.seat.lock().await;
+        let over = self.stands().step == self.episode.info.length;
+        let asked = if kind == FrameKind::Reset || over { Move::Seek(0) } else { Move::Step(1) };
+        self.shift(Move::Pause)?;
+        let shows = self.shift(asked)?;
+        let found = self.find(&mut seat, shows.standing.step, executor).await?;
+        let flag = |flag: bool| vec![u8::from(flag)];
+        Ok(Received {
+            lanes: vec![0],
+            rewards: vec![found.played.reward.unwrap_or(0.0)],
+            terminated: flag(found.played.terminated),
+            truncated: flag(found.played.truncated),
+            reset: flag(found.played.t == 0),
+            obs: found.played.obs,
+            infos: found.infos,
+            final_obs: Vec::new(),
+        })
+    }
+
+    fn player(&self) -> MutexGuard<'_, Player> {
+        lock(&self.player)
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+}
+
+impl Drop for Presently {
+    fn drop(&mut self) {
+        let mut presence = lock(&self.0.presence);
+        presence.watchers -= 1;
+        presence.left = Some(Instant::now());
+    }
+}
+
+fn make_seeker(registry: &Arc<Registry>, episode: &Arc<Episode>) -> Result<Box<Seeker<'static>>, Refusal> {
+    let made = Seeker::shared(Arc::clone(registry), Arc::clone(episode), &SeekBounds::default());
+    made.map(Box::new).map_err(|error: RecomputeError| {
+        let message = format!("{}: {}", episode.info.name, crate::owned::with_causes(&error));
+        Refusal::new(RefusalCode::BadRequest, message)
+    })
+}
+
+/// Comes to a step, and refuses what is not as it was recorded.
+fn find(seeker: &mut Seeker<'static>, step: u64) -> Result<Found, Refusal> {
+    let internal = |message: String| Refusal::new(RefusalCode::Internal, message);
+    let played = seeker.seek(step).map_err(|error| internal(crate::owned::with_causes(&error)))?;
+    let recomputed = seeker.episode().steps.is_none();
+    if let Some(found) = seeker.divergence().filter(|found| recomputed && found.from <= step) {
+        let message = format!(
+            "step {step} is not shown: recomputed, another {} comes out at step {} to {}",
+            found.field, found.from, found.to
+        );
+        return Err(internal(message));
+    }
+    let (hash, position) = seeker.standing().unzip();
+    Ok(Found { played, infos: seeker.infos(), hash, position })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Lanes of a replay.
+pub(crate) const LANES: usize = 1;
+/// Replays on one node, each with an episode in memory.
+pub(crate) const MAX_REPLAYS: usize = 16;
+/// How long a frame is new, however many watch: nobody is shown more than 30 in a second that nobody has asked for.
+const FRAME_EVERY: Duration = Duration::from_millis(33);

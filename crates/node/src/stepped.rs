@@ -1,0 +1,79 @@
+//! What an owner steps: lanes of his own, or a recorded episode.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use rollhouse_wire::{FrameHeader, Incarnation, SessionId};
+use tokio::sync::watch;
+
+use crate::hosted::{Gone, Owned, Unanswered};
+use crate::hosting::Hosting;
+use crate::owned::FrameRequest;
+use crate::replaying::{LANES, Replaying};
+use crate::turn::Turn;
+
+/// A session as the stream of its owner reaches it.
+#[derive(Debug)]
+pub(crate) enum Stepped {
+    /// His lanes.
+    Owned(Arc<Owned>),
+    /// A recorded episode, whose rows answer him.
+    Replay(Arc<Replaying>),
+}
+
+impl Stepped {
+    /// Which placement it is.
+    pub(crate) fn placed(&self) -> (SessionId, Incarnation) {
+        match self {
+            Self::Owned(owned) => (owned.id, owned.incarnation),
+            Self::Replay(replay) => (replay.id, replay.incarnation),
+        }
+    }
+
+    /// Its lanes.
+    pub(crate) fn lanes(&self) -> u32 {
+        match self {
+            Self::Owned(owned) => owned.lanes,
+            Self::Replay(_) => LANES as u32,
+        }
+    }
+
+    /// Bytes of the largest request's columns.
+    pub(crate) fn max_columns(&self) -> usize {
+        match self {
+            Self::Owned(owned) => owned.max_columns,
+            Self::Replay(replay) => replay.max_columns(),
+        }
+    }
+
+    /// As [`Owned::take_over`]. Of a recorded episode nobody needs a log.
+    pub(crate) async fn take_over(&self, attachment: u64, log: bool) -> Result<(u32, bool), Gone> {
+        match self {
+            Self::Owned(owned) => owned.take_over(attachment, log).await,
+            Self::Replay(replay) => Ok((replay.take_over(attachment).await, false)),
+        }
+    }
+
+    /// To learn of later attachments and of the end.
+    pub(crate) fn turns(&self) -> watch::Receiver<Turn> {
+        match self {
+            Self::Owned(owned) => owned.turns(),
+            Self::Replay(replay) => replay.turns(),
+        }
+    }
+
+    /// Answers one request. Not cancellation-safe: see [`Owned::answer`].
+    pub(crate) async fn answer(
+        &self,
+        attachment: u64,
+        header: FrameHeader,
+        request: &mut FrameRequest,
+        hosting: &Hosting,
+    ) -> Result<Bytes, Unanswered> {
+        let (executor, figures) = (&hosting.executor, &hosting.figures);
+        match self {
+            Self::Owned(owned) => owned.answer(attachment, header, request, executor, figures).await,
+            Self::Replay(replay) => replay.answer(attachment, header, request, executor).await,
+        }
+    }
+}

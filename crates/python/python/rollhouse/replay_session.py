@@ -1,0 +1,190 @@
+"""Recorded episodes that a node of a cluster shows, and that are sought and played there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import gymnasium
+import numpy as np
+
+from rollhouse.native_env import make_space
+
+if TYPE_CHECKING:
+    from rollhouse import _native
+
+
+class ReplaySession:
+    """A recorded episode as a session with one lane: it stands at one step, the same for all who watch it.
+
+    ``Cluster.open_replay`` makes it, paused at the reset, which is step 0. It is kept on its node until it is closed, or
+    this process ends; ``rollhouse watch`` shows it to others meanwhile, who may move it too. One thread at a time.
+
+    Attributes:
+        name: The episode.
+        session: The session, as ``rollhouse sessions`` and ``rollhouse watch`` name it.
+        env_spec: The env, as it was recorded.
+        observation_space, action_space: Its spaces.
+    """
+
+    def __init__(self, native: _native.NativeReplay, name: str, session: str, spec: dict[str, Any]):
+        self.name = name
+        self.session = session
+        self.env_spec = spec
+        self.observation_space = make_space(spec["observation_space"])
+        self.action_space = make_space(spec["action_space"])
+        self._native = native
+        self._frame: dict[str, Any] = {}
+        self.refresh()
+
+    def refresh(self) -> ReplaySession:
+        """Takes in where it stands now, after it has played or others have moved it. Moves nothing."""
+        frame = self._native.look(0, 0.0)
+        if frame is not None:
+            self._frame = frame
+        return self
+
+    def seek(self, step: int) -> Any:
+        """Goes to a step, which may lie behind. The observation there.
+
+        Raises:
+            ValueError: The episode is shorter.
+            ClusterError: The session has ended; the message says why.
+        """
+        return self._moved(self._native.seek(_not_negative("step", step)))
+
+    def reset(self) -> tuple[Any, dict[str, Any]]:
+        """Goes to the reset, as an env has it: observation and info."""
+        return self.seek(0), {}
+
+    def step(self, action: Any = None) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Goes one step on, as an env has it: what was recorded, whatever ``action`` is. At the last step it stays."""
+        del action
+        self._moved(self._native.step(1))
+        return self.observation, self.reward, self.terminated, self.truncated, {}
+
+    def back(self, steps: int = 1) -> Any:
+        """Goes so many steps back, to the reset at most. The observation there."""
+        return self._moved(self._native.step(-_not_negative("steps", steps)))
+
+    def play(self, speed: float = 1.0) -> None:
+        """Has it go on by itself, 30 steps a second at speed 1; from the reset on if it stands at the end.
+
+        Raises:
+            ValueError: ``speed`` is not from 1/16 to 64.
+        """
+        self._moved(self._native.play(float(speed)))
+
+    def pause(self) -> Any:
+        """Has it stand still. The observation where it does."""
+        return self._moved(self._native.pause())
+
+    def frames(self, timeout: float = 10.0) -> Iterator[ReplaySession]:
+        """Itself, each time that it has moved on, until it stands at its last step, or still for ``timeout`` seconds (10 at
+        most). Of steps that follow fast the newest are seen."""
+        yield self
+        while self.state != "over":
+            frame = self._native.look(self._frame["serial"], float(timeout))
+            if frame is None:
+                return
+            self._frame = frame
+            yield self
+
+    def render(self, size: Sequence[int] | None = None) -> np.ndarray:
+        """A picture of the step it stood at last, RGB, drawn here in the env's own size or ``size`` (width, height).
+
+        Raises:
+            ClusterError: The env draws none, or is not in this program.
+        """
+        return self._native.render(None if size is None else (int(size[0]), int(size[1])))
+
+    @property
+    def observation(self) -> Any:
+        """The observation of the step it stood at last."""
+        return _value(self.observation_space, memoryview(self._frame["obs"]))[0]
+
+    @property
+    def action(self) -> Any:
+        """The action that led to it; None at the reset."""
+        taken = memoryview(self._frame["action"])
+        return _value(self.action_space, taken)[0] if len(taken) else None
+
+    @property
+    def reward(self) -> float:
+        """What that action gave; 0 at the reset."""
+        return self._frame["reward"]
+
+    @property
+    def total_reward(self) -> float:
+        """The sum of rewards until there."""
+        return self._frame["total_reward"]
+
+    @property
+    def terminated(self) -> bool:
+        """Whether the episode came to a terminal state there."""
+        return self._frame["terminated"]
+
+    @property
+    def truncated(self) -> bool:
+        """Whether a limit cut it there."""
+        return self._frame["truncated"]
+
+    @property
+    def position(self) -> int:
+        """The step it stood at last; 0 is the reset."""
+        return self._frame["step"]
+
+    @property
+    def state(self) -> str:
+        """``"paused"``, ``"replaying"``, or ``"over"`` at the last step."""
+        return self._frame["state"]
+
+    @property
+    def speed(self) -> float:
+        """How fast it plays when it does."""
+        return self._frame["speed"]
+
+    def __len__(self) -> int:
+        return self._frame["length"]
+
+    def close(self) -> None:
+        """Ends the session, for all who watch it. Again does nothing."""
+        self._native.close()
+
+    def _moved(self, frame: dict[str, Any]) -> Any:
+        self._frame = frame
+        return self.observation
+
+    def __enter__(self) -> ReplaySession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"ReplaySession({self.name!r}, step {self.position} of {len(self)}, {self.state})"
+
+
+def _not_negative(name: str, value: int) -> int:
+    if value < 0:
+        raise ValueError(f"{name}={value!r} must be 0 or more")
+    return int(value)
+
+
+def _value(space: gymnasium.Space, data: memoryview) -> tuple[Any, memoryview]:
+    """A value of the space from the beginning of its columns' bytes, and the bytes behind it."""
+    if isinstance(space, gymnasium.spaces.Dict):
+        parts = {}
+        for key, child in space.spaces.items():
+            parts[key], data = _value(child, data)
+        return parts, data
+    if isinstance(space, gymnasium.spaces.Tuple):
+        values = []
+        for child in space.spaces:
+            value, data = _value(child, data)
+            values.append(value)
+        return tuple(values), data
+    count = int(np.prod(space.shape, dtype=np.int64))
+    size = count * space.dtype.itemsize
+    array = np.frombuffer(data[:size], dtype=space.dtype).reshape(space.shape).copy()
+    return (array if space.shape else array[()]), data[size:]

@@ -1,0 +1,53 @@
+//! Messages about sessions that show recorded episodes.
+
+use rollhouse_core::LaneState;
+use rollhouse_wire::{
+    Changes, EpisodeBytes, FetchEpisode, Heartbeat, LookAnswer, OpenReplay, OpenSession, PauseParams,
+    PlayParams, ReplayOf, ReplayReport, ReplayStanding, Request, SeekParams, SessionReport, StepParams,
+};
+
+use super::{INCARNATION, POOL, Sample, answer, lane_frame, load, report, sample, secret, session, settings};
+
+const EPISODE: &str = "k3f9q2tz-17-203";
+
+pub(super) fn requests() -> Vec<Sample> {
+    let episode = || EPISODE.to_owned();
+    vec![
+        sample("request-open_replay", Request::OpenReplay(OpenReplay { pool: POOL, episode: episode() })),
+        sample("request-fetch_episode", Request::FetchEpisode(FetchEpisode { episode: episode() })),
+    ]
+}
+
+pub(super) fn others() -> Vec<Sample> {
+    let mut settings = settings();
+    settings.collect = None;
+    let dynamics = 0x0123_4567_89ab_cdef;
+    settings.replay = Some(ReplayOf { episode: EPISODE.to_owned(), dynamics, full: false });
+    let open = OpenSession {
+        session: session(),
+        incarnation: INCARNATION,
+        secret: secret(),
+        owner: "ada".into(),
+        first_lane: 0,
+        lanes: 1,
+        pool_lanes: 1,
+        replaces: false,
+        settings,
+    };
+    let replay = Some(ReplayReport { episode: EPISODE.to_owned(), state: LaneState::Paused });
+    let told = SessionReport { attached: Some(false), transport: None, replay, ..report() };
+    let changes = Changes { since: 40, through: 42, sessions: vec![told], more: false };
+    let heartbeat =
+        Heartbeat { number: 9, load: load(), changes, ended: Vec::new(), unfit: None, draining: false };
+    let standing = ReplayStanding { state: LaneState::Replaying, step: 3, length: 181, speed: 0.5 };
+    vec![
+        sample("request-open_session-replay", Request::OpenSession(open)),
+        sample("request-heartbeat-replay", Request::Heartbeat(heartbeat)),
+        answer("answer-fetch_episode", EpisodeBytes { bytes: 1_234 }),
+        sample("watch-look-replay", LookAnswer { frame: Some(lane_frame()), replay: Some(standing) }),
+        sample("watch-seek", SeekParams { step: 120 }),
+        sample("watch-play", PlayParams { speed: 0.5 }),
+        sample("watch-pause", PauseParams {}),
+        sample("watch-step", StepParams { by: -1 }),
+    ]
+}
