@@ -74,6 +74,7 @@ mod replays;
 mod rerecord;
 mod rows;
 mod run;
+mod returns;
 mod run_record;
 mod sealed;
 mod seeker;

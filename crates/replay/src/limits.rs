@@ -73,3 +73,5 @@ pub const SEEK_KEYFRAME_BYTES: usize = 64 << 20;
 pub const SEEK_SPACING: u64 = 16;
 /// Buckets of an episode's timeline: more than any terminal has columns.
 pub const TIMELINE_BUCKETS: usize = 4096;
+/// Steps between two running returns that are kept of an episode whose rewards are recorded.
+pub const RETURN_SPACING: u64 = 256;

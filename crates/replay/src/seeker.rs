@@ -13,6 +13,7 @@ use crate::playback::{PlayedStep, simulator_of};
 use crate::recompute::RecomputeError;
 use crate::recorded_picture::RecordedPicture;
 use crate::simulate::{SimulateError, Simulator};
+use crate::returns::Returns;
 use crate::timeline::Timeline;
 
 /// An episode of which any step can be come to, each exactly as a pass from the first step on gives it.
@@ -54,6 +55,8 @@ struct Passed {
     timeline: Timeline,
     checks: Checks,
     /// The env panicked after so many steps: there are no further ones.
+    /// Of a recording that has its rewards, where nothing is simulated.
+    returns: Returns,
     lost_after: Option<u64>,
 }
 
@@ -95,6 +98,7 @@ impl<'a> Seeker<'a> {
             checks: Checks::new(&episode),
             lost_after: None,
         };
+            returns: Returns::default(),
         let (head, scout) = (Head::new(&episode, simulators.0), Head::new(&episode, simulators.1));
         Ok(Self { registry, episode, head, scout, passed, refused, picture })
     }
@@ -196,11 +200,14 @@ impl<'a> Seeker<'a> {
         let Self { episode, head, passed, .. } = self;
         // At a keyframe itself there is no observation: the one before the step is taken.
         let keyframe = passed.keyframes.before(t);
-        let goes_on = |at: u64| at == t || at < t && keyframe.is_none_or(|keyframe| keyframe.at <= at);
+        let known = passed.returns.before(t);
+        let nearest = keyframe.map(|keyframe| keyframe.at).or(known.map(|known| known.at));
+        let goes_on = |at: u64| at == t || at < t && nearest.is_none_or(|nearest| nearest <= at);
         if !head.at().is_some_and(goes_on) {
-            let resumed = match keyframe {
-                Some(keyframe) => head.resume(episode, keyframe)?,
-                None => false,
+            let resumed = match (keyframe, known) {
+                (Some(keyframe), _) => head.resume(episode, keyframe)?,
+                (None, Some(known)) => head.resume_recorded(episode, known)?,
+                (None, None) => false,
             };
             if !resumed {
                 if keyframe.is_some() {
@@ -256,7 +263,7 @@ impl<'a> Seeker<'a> {
 impl Passed {
     fn add(&mut self, episode: &Episode, taken: &Taken<'_>) {
         self.timeline.add(taken.reward, taken.total_reward);
-        let Some((env, ended)) = taken.env else { return };
+        let Some((env, ended)) = taken.env else { return self.returns.add(taken.t, taken.total_reward) };
         let flags = (ended.terminated & 1 == 1, ended.truncated & 1 == 1);
         if self.checks.is_due(episode, taken.t, flags) {
             self.checks.look(episode, taken, flags, env.state_hash(0));
