@@ -7,6 +7,7 @@ use rollhouse_core::{
     EpisodeName, GameResult, Options, Outcome, Parent, RunId, SeedSchedule, Start, per_episode_seed,
 };
 
+use crate::frame::Frames;
 use crate::run::{PolicyInfo, RecordKind};
 use crate::run_record::RunInfo;
 use rollhouse_core::ColumnData;
@@ -153,7 +154,7 @@ impl Episode {
     }
 }
 
-/// Observations, rewards and infos of an episode.
+/// Observations, rewards, infos and pictures of an episode.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Steps {
     /// One row of each observation column: what the reset gave.
@@ -164,6 +165,8 @@ pub struct Steps {
     pub rewards: Vec<f64>,
     /// Per info column, one row per step.
     pub infos: Vec<ColumnData>,
+    /// Pictures that were recorded beside them, of some steps.
+    pub frames: Frames,
 }
 
 /// Where the randomness of an episode started, given what its chunk says.

@@ -7,13 +7,14 @@ use rollhouse_env::{Image, ImageSize, Registry, RenderError};
 
 use crate::divergence::{Divergence, Ending, Replayed, panicked, went_on};
 use crate::episode::Episode;
+use crate::frame::Frames;
 use crate::head::{Head, Taken};
 use crate::keyframes::{Keyframes, SeekBounds};
 use crate::playback::{PlayedStep, simulator_of};
 use crate::recompute::RecomputeError;
 use crate::recorded_picture::RecordedPicture;
-use crate::simulate::{SimulateError, Simulator};
 use crate::returns::Returns;
+use crate::simulate::{SimulateError, Simulator};
 use crate::timeline::Timeline;
 
 /// An episode of which any step can be come to, each exactly as a pass from the first step on gives it.
@@ -43,6 +44,8 @@ pub struct Seeker<'a> {
 enum Picture {
     /// The env draws itself, in this size if nobody asks for another.
     Drawn(ImageSize),
+    /// Pictures were recorded beside the steps, the first one of that size.
+    Frames(ImageSize),
     /// An image is part of the observation.
     Recorded(RecordedPicture),
     Missing,
@@ -52,11 +55,11 @@ enum Picture {
 #[derive(Debug)]
 struct Passed {
     keyframes: Keyframes,
+    /// Of a recording that has its rewards, where nothing is simulated.
+    returns: Returns,
     timeline: Timeline,
     checks: Checks,
     /// The env panicked after so many steps: there are no further ones.
-    /// Of a recording that has its rewards, where nothing is simulated.
-    returns: Returns,
     lost_after: Option<u64>,
 }
 
@@ -91,14 +94,15 @@ impl<'a> Seeker<'a> {
         let drawn = registry.get(&spec.id).ok().and_then(|entry| entry.render_size());
         let drawn = drawn.filter(|_| refused.is_none()).map(Picture::Drawn);
         let recorded = || RecordedPicture::of(&spec.obs_columns()).map(Picture::Recorded);
-        let picture = drawn.or_else(recorded).unwrap_or(Picture::Missing);
+        let frames = || size_of_frames(&episode).map(Picture::Frames);
+        let picture = drawn.or_else(frames).or_else(recorded).unwrap_or(Picture::Missing);
         let passed = Passed {
             keyframes: Keyframes::new(bounds),
+            returns: Returns::default(),
             timeline: Timeline::new(bounds.buckets),
             checks: Checks::new(&episode),
             lost_after: None,
         };
-            returns: Returns::default(),
         let (head, scout) = (Head::new(&episode, simulators.0), Head::new(&episode, simulators.1));
         Ok(Self { registry, episode, head, scout, passed, refused, picture })
     }
@@ -114,6 +118,9 @@ impl<'a> Seeker<'a> {
         let (old, new) = (&self.episode.info, &episode.info);
         let is_more = old.name == new.name && old.run_id() == new.run_id() && old.length <= new.length;
         if is_more {
+            if let (Picture::Missing, Some(size)) = (&self.picture, size_of_frames(&episode)) {
+                self.picture = Picture::Frames(size);
+            }
             self.episode = episode;
         }
         is_more
@@ -222,19 +229,44 @@ impl<'a> Seeker<'a> {
     /// The size that pictures have by themselves; `None` where there are none.
     pub const fn picture_size(&self) -> Option<ImageSize> {
         match &self.picture {
-            Picture::Drawn(size) => Some(*size),
+            Picture::Drawn(size) | Picture::Frames(size) => Some(*size),
             Picture::Recorded(recorded) => Some(recorded.size),
             Picture::Missing => None,
         }
     }
 
+    /// The step that [`Seeker::render`] shows: where pictures were recorded, the last one of which there is one at or before
+    /// the step that was come to last. `None` if there is no picture.
+    pub fn picture_step(&self) -> Option<u64> {
+        let at = self.head.at()?;
+        match &self.picture {
+            Picture::Drawn(_) | Picture::Recorded(_) => Some(at),
+            Picture::Frames(_) => self.frames().at(at).map(|(step, _)| step),
+            Picture::Missing => None,
+        }
+    }
+
+    fn frames(&self) -> &Frames {
+        const NONE: &Frames = &Frames::new();
+        self.episode.steps.as_ref().map_or(NONE, |steps| &steps.frames)
+    }
+
     /// A picture of the step that was come to last: as the env draws itself, or, where it does not or is not recomputed,
-    /// the image that is part of its observation, if one is.
+    /// one that was recorded ([`Seeker::picture_step`] says of which step), or the image that is part of its observation.
     ///
     /// # Errors
-    /// If there is neither, or no step was come to.
+    /// If there is none of them, or no step was come to.
     pub fn render(&self, size: ImageSize) -> Result<Image, RenderError> {
         match &self.picture {
+            Picture::Frames(_) => {
+                let frame = self.head.at().and_then(|at| self.frames().at(at)).ok_or(RenderError::Lost)?.1;
+                // A damaged one is missing.
+                let image = frame.unpack().map_err(|_| RenderError::Lost)?;
+                if image.size() == size {
+                    return Ok(image);
+                }
+                RecordedPicture::rgb(image.size()).scaled(image.pixels(), size)
+            }
             Picture::Recorded(recorded) => match self.head.obs_row(&self.episode, recorded.column) {
                 Some(ColumnRef::U8(bytes)) => recorded.scaled(bytes, size),
                 _ => Err(RenderError::Lost),
@@ -258,6 +290,12 @@ impl<'a> Seeker<'a> {
             (None, _) => Err(RenderError::Lost),
         }
     }
+}
+
+/// The size of the first recorded picture.
+fn size_of_frames(episode: &Episode) -> Option<ImageSize> {
+    let (_, frame) = episode.steps.as_ref()?.frames.iter().next()?;
+    frame.size().ok()
 }
 
 impl Passed {

@@ -394,7 +394,8 @@ impl SegmentSummary {
             Found::Record(_, header, _) => Some(header),
             Found::Bad { from, .. } => Header::decode(bytes[from as usize..].first_chunk()?),
         };
-        let of_runs = |header: &Header| matches!(header.kind, Kind::Run | Kind::Chunk | Kind::RunEnd);
+        let of_runs =
+            |header: &Header| matches!(header.kind, Kind::Run | Kind::Chunk | Kind::RunEnd | Kind::Frames);
         Ok(Records::new(&bytes, 0).filter_map(header).filter(of_runs).map(|header| header.tag).collect())
     }
 }
