@@ -44,6 +44,9 @@ struct Shown<'a> {
     max_episode_steps: Option<u32>,
     autoreset: &'a str,
     policy_version: u64,
+    /// Of every how many-th step a picture was recorded, if of any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    frames_every: Option<u64>,
     recorded: RecordKind,
     result: GameResult,
     score: Option<f64>,
@@ -73,6 +76,7 @@ impl<'a> Shown<'a> {
             max_episode_steps: info.run.max_episode_steps,
             autoreset: &info.run.autoreset,
             policy_version: info.policy().version,
+            frames_every: Some(info.run.frames_every).filter(|&every| every > 0),
             recorded: info.recorded(),
             result: info.result,
             score: info.score,
@@ -133,6 +137,9 @@ fn print(info: &EpisodeInfo, folder: Option<String>, label: &ShownLabel, out: &m
             RecordKind::Trace => "everything, and it can be recomputed".into(),
             RecordKind::Full => "everything; it cannot be recomputed".into(),
         },
+    if info.run.frames_every > 0 {
+        line("pictures", format!("of every {} steps", Count(info.run.frames_every)))?;
+    }
     )?;
     line("size", format!("about {}", Bytes(info.bytes)))?;
     line("dynamics", crate::envs::dynamics(info.dynamics()))?;
