@@ -110,7 +110,7 @@ pub use import::{ImportError, Importer};
 pub use index::{Damage, DamageCause, read_all};
 pub use keyframes::SeekBounds;
 pub use label::{BadLabel, Label, LabelChange, Note, Tag};
-pub use labels::{LabelError, Labels};
+pub use labels::{LabelError, Labels, labels_path};
 pub use library::{Library, LibraryEpisode, QUARANTINE};
 pub use lines::{Lines, LinesRead};
 pub use news::News;

@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rollhouse_core::msgpack;
+use rollhouse_core::{EpisodeName, msgpack};
 use rollhouse_core::{Outcome, RunId, split_mix64};
 use serde::{Deserialize, Serialize};
 
@@ -178,6 +178,11 @@ impl EpisodeKey {
     /// That of a listed episode.
     pub fn of(info: &EpisodeInfo) -> Self {
         Self { run: info.run_id().as_u128(), lane: info.name.lane, number: info.name.number }
+    }
+
+    /// What the episode is called, which others of other runs may be as well.
+    pub const fn name(&self) -> EpisodeName {
+        EpisodeName { run: RunId::from_u128(self.run).short(), lane: self.lane, number: self.number }
     }
 }
 

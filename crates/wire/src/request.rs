@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AdmitWatcher, Attach, AttachMemory, ClosePool, CloseSession, Drain, Enroll, Heartbeat, OpenCommands,
-    OpenPool, OpenSession, OpenWatch, PoolStatusRequest, Refusal, Register, ReplaceSession, Ship, StoreList,
-    StoreQuery, StoreRead, StoreRepair, Undrain, Versions, Watch,
+    OpenPool, OpenSession, OpenWatch, PoolStatusRequest, Refusal, Register, ReplaceSession, Ship, StoreLabel,
+    StoreLabels, StoreList, StoreQuery, StoreRead, StoreRepair, Undrain, Versions, Watch,
 };
 
 /// The first message on every stream; who opens the stream asks, the other side answers with [`Answer`].
@@ -58,6 +58,10 @@ pub enum Request {
     StoreStats,
     /// Admin to coordinator. Answer: [`StoreRepaired`](crate::StoreRepaired).
     StoreRepair(StoreRepair),
+    /// Admin to coordinator. Answer: [`StoreLabelled`](crate::StoreLabelled).
+    StoreLabel(StoreLabel),
+    /// Viewer to coordinator. Answer: [`StoreLabelPage`](crate::StoreLabelPage).
+    StoreLabels(StoreLabels),
     /// A node that is to be, or a node that renews its certificate, to coordinator. Answer:
     /// [`Enrolled`](crate::Enrolled).
     Enroll(Enroll),
@@ -171,7 +175,8 @@ impl Role {
         use Request::{
             AdmitWatcher, Attach, AttachMemory, ClosePool, CloseSession, Commands, Drain, Enroll, Heartbeat,
             Hello, Nodes, OpenPool, OpenSession, OpenWatch, PoolStatus, Register, ReplaceSession, Sessions,
-            Ship, Status, StoreList, StoreQuery, StoreRead, StoreRepair, StoreStats, Undrain, Watch,
+            Ship, Status, StoreLabel, StoreLabels, StoreList, StoreQuery, StoreRead, StoreRepair, StoreStats,
+            Undrain, Watch,
         };
         match request {
             Hello(_) => false,
@@ -179,11 +184,11 @@ impl Role {
             Attach(_) | AttachMemory(_) | Commands(_) | OpenWatch(_) => !matches!(self, Self::Join),
             Enroll(_) => matches!(self, Self::Join | Self::Node),
             Status | Nodes | Sessions | PoolStatus(_) | StoreList(_) | StoreRead(_) | StoreQuery(_)
-            | StoreStats | Watch(_) => {
+            | StoreStats | StoreLabels(_) | Watch(_) => {
                 matches!(self, Self::Viewer | Self::Trainer | Self::Admin)
             }
             OpenPool(_) | ClosePool(_) | ReplaceSession(_) => matches!(self, Self::Trainer | Self::Admin),
-            Drain(_) | Undrain(_) | StoreRepair(_) => matches!(self, Self::Admin),
+            Drain(_) | Undrain(_) | StoreRepair(_) | StoreLabel(_) => matches!(self, Self::Admin),
             Register(_) | Heartbeat(_) | Ship(_) => matches!(self, Self::Node),
             OpenSession(_) | CloseSession(_) | AdmitWatcher(_) => matches!(self, Self::Coordinator),
         }
@@ -192,7 +197,7 @@ impl Role {
 
 impl Request {
     /// Every word a request of this version can have.
-    pub const WORDS: [&'static str; 27] = [
+    pub const WORDS: [&'static str; 29] = [
         "hello",
         "open_pool",
         "close_pool",
@@ -220,6 +225,8 @@ impl Request {
         "watch",
         "admit_watcher",
         "open_watch",
+        "store_label",
+        "store_labels",
     ];
 
     /// The word in messages and metrics, which is also its `type` on the wire.
@@ -252,6 +259,8 @@ impl Request {
             Self::Watch(_) => "watch",
             Self::AdmitWatcher(_) => "admit_watcher",
             Self::OpenWatch(_) => "open_watch",
+            Self::StoreLabel(_) => "store_label",
+            Self::StoreLabels(_) => "store_labels",
         }
     }
 }
