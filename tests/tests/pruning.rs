@@ -128,7 +128,7 @@ fn new_episodes_are_listed_as_they_come() {
 }
 
 #[test]
-fn a_clusters_store_is_watched_and_has_no_labels() {
+fn a_clusters_store_is_watched_and_labelled_by_its_admin() {
     let cluster = Cluster::new(&["a"]);
     let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
     let _node = cluster.node("a", &address);
@@ -145,11 +145,34 @@ fn a_clusters_store_is_watched_and_has_no_labels() {
     assert_eq!((done.code, done.stdout.lines().count()), (Some(0), 12));
     let listed = json_lines(cluster.folder(), &format!("replay ls --json --limit 1 --connect {connect}"));
     let name = listed[0]["id"].as_str().unwrap();
-    for line in
-        [format!("replay pin {name}"), "replay ls --pinned".into(), "replay prune --older-than 0s".into()]
-    {
-        let refused = run(cluster.folder(), &format!("{line} --connect {connect}"));
-        assert_eq!(refused.code, Some(4), "{line}: {}", refused.stderr);
-        assert!(refused.stderr.contains("cluster's store"), "{line}: {}", refused.stderr);
+    let refused = run(cluster.folder(), &format!("replay prune --older-than 0s --connect {connect}"));
+    assert_eq!(refused.code, Some(4), "{}", refused.stderr);
+    assert!(refused.stderr.contains("cluster's store"), "{}", refused.stderr);
+    let refused = run(cluster.folder(), &format!("replay pin {name} --connect {connect}"));
+    assert_eq!(refused.code, Some(4), "a trainer may not: {}", refused.stderr);
+    let admin = cluster.connection("admin", &address);
+    succeed(cluster.folder(), &format!("replay pin {name} --connect {admin}"));
+    succeed(cluster.folder(), &format!("replay tag {name} best slow --connect {admin}"));
+    succeed(cluster.folder(), &format!("replay untag {name} slow --connect {admin}"));
+    let line = format!("replay note {name} why_it_matters --json --connect {admin}");
+    let said = &json_lines(cluster.folder(), &line)[0];
+    assert_eq!((&said["pinned"], &said["tags"][0]), (&true.into(), &"best".into()), "{said}");
+    // Whoever may look sees it.
+    let shown = &json_lines(cluster.folder(), &format!("replay show {name} --json --connect {connect}"))[0];
+    assert_eq!((&shown["pinned"], &shown["note"]), (&true.into(), &"why_it_matters".into()), "{shown}");
+    for filter in ["--pinned", "--tag best"] {
+        let listed = json_lines(cluster.folder(), &format!("replay ls {filter} --json --connect {connect}"));
+        assert_eq!(listed.len(), 1, "{filter}");
+        assert_eq!(listed[0]["id"], name);
     }
+    let listed = succeed(cluster.folder(), &format!("replay ls --connect {connect}"));
+    let line = listed.lines().find(|line| line.contains(name)).unwrap();
+    assert!(line.contains("pinned best \"why_it_matters\""), "{line}");
+    let unknown = format!("{}9", &name[..name.len() - 1]);
+    let refused = run(cluster.folder(), &format!("replay pin {unknown}9 --connect {admin}"));
+    assert!(refused.stderr.contains("nearest are"), "{}", refused.stderr);
+    succeed(cluster.folder(), &format!("replay unpin {name} --connect {admin}"));
+    assert!(
+        json_lines(cluster.folder(), &format!("replay ls --pinned --json --connect {connect}")).is_empty()
+    );
 }

@@ -172,8 +172,9 @@ impl<'a> Listed<'a> {
     }
 
     /// Makes the entry of an episode that a coordinator lists from its store.
-    fn stored(episode: &'a StoreEpisode) -> Self {
+    fn stored(episode: &'a StoreEpisode, labels: &Labels) -> Self {
         let StoreEpisode { run, lane, number, .. } = *episode;
+        let key = EpisodeKey { run: run.as_u128(), lane, number };
         Self {
             id: EpisodeName { run: run.short(), lane, number }.to_string(),
             env: &episode.env,
@@ -187,7 +188,7 @@ impl<'a> Listed<'a> {
             dynamics: dynamics(episode.dynamics),
             bytes: episode.bytes,
             parent: episode.parent.map(ListedParent::from),
-            label: ShownLabel::default(),
+            label: ShownLabel::of(labels.of(&key)),
         }
     }
 }

@@ -3,9 +3,12 @@
 use std::io;
 use std::time::Duration;
 
+use rollhouse_core::RunId;
+use rollhouse_replay::{EpisodeKey, Label, LabelChange, Labels};
 use rollhouse_wire::control::ControlError;
 use rollhouse_wire::{
-    CallError, CallId, Connection, RefusalCode, Request, StoreData, StoreEpisodes, StoreList, StoreListing,
+    CallError, CallId, Connection, RefusalCode, Request, StoreData, StoreEpisodes, StoreLabel,
+    StoreLabelChange, StoreLabelPage, StoreLabelPlace, StoreLabelled, StoreLabels, StoreList, StoreListing,
     StoreQuery, StoreRead, StoreRepair, StoreRepaired, StoreStats,
 };
 use tokio::time::{Instant, timeout_at};
@@ -36,6 +39,53 @@ impl Cluster {
     /// See [`RequestError`]. A coordinator that is older than this request refuses it as unsupported.
     pub fn query_store(&self, query: &StoreQuery) -> Result<StoreEpisodes, RequestError> {
         self.request(&Request::StoreQuery(query.clone()))
+    }
+
+    /// Says something of an episode of the store, or takes it back; what is said of it then. Durable on return. Blocks until
+    /// the coordinator has answered.
+    ///
+    /// # Errors
+    /// See [`RequestError`]. It takes role admin. A coordinator that is older than this request refuses it as unsupported.
+    pub fn label(&self, key: &EpisodeKey, change: &LabelChange) -> Result<Label, RequestError> {
+        let run = RunId::from_u128(key.run);
+        let words = |tags: &[rollhouse_replay::Tag]| tags.iter().map(ToString::to_string).collect();
+        let change = match change {
+            LabelChange::Pin(pinned) => StoreLabelChange::Pin { pinned: *pinned },
+            LabelChange::Tag(tags) => StoreLabelChange::Tag { tags: words(tags) },
+            LabelChange::Untag(tags) => StoreLabelChange::Untag { tags: words(tags) },
+            LabelChange::Note(note) => {
+                StoreLabelChange::Note { note: note.as_ref().map(|note| note.as_str().to_owned()) }
+            }
+        };
+        let label = StoreLabel { run, lane: key.lane, number: key.number, change };
+        let labelled: StoreLabelled = self.request(&Request::StoreLabel(label))?;
+        Ok(label_of(&labelled))
+    }
+
+    /// What is said of the episodes of the store; nothing of a coordinator that is older than such requests. Blocks until
+    /// the coordinator has answered, for each thousand of them or so.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn labels(&self) -> Result<Labels, RequestError> {
+        let (mut said, mut after) = (Vec::new(), None);
+        loop {
+            let page: StoreLabelPage = match self.request(&Request::StoreLabels(StoreLabels { after })) {
+                Err(error) if error.refusal() == Some(RefusalCode::Unsupported) => break,
+                page => page?,
+            };
+            said.extend(page.labels.iter().map(|one| {
+                let key = EpisodeKey { run: one.run.as_u128(), lane: one.lane, number: one.number };
+                (key, label_of(one))
+            }));
+            match page.labels.last() {
+                Some(last) if page.more => {
+                    after = Some(StoreLabelPlace { run: last.run, lane: last.lane, number: last.number });
+                }
+                _ => break,
+            }
+        }
+        Ok(Labels::of_elsewhere(said))
     }
 
     /// What the store holds, added up by the coordinator. Blocks until it has answered.
@@ -113,6 +163,15 @@ async fn fetch(
     let mut data = vec![0; bytes as usize];
     call.receive.read_exact(&mut data).await?;
     Ok((data, file_bytes))
+}
+
+/// What a coordinator says of an episode; tags and notes that are none are left out.
+fn label_of(labelled: &StoreLabelled) -> Label {
+    Label {
+        pinned: labelled.pinned,
+        tags: labelled.tags.iter().filter_map(|tag| tag.parse().ok()).collect(),
+        note: labelled.note.as_ref().and_then(|note| note.parse().ok()),
+    }
 }
 
 fn as_io(error: RequestError) -> io::Error {

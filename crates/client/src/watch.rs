@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_core::{ColumnData, ColumnSpec, Options, SeedSchedule};
-use rollhouse_replay::{Episode, PolicyInfo, RecordMode, RunHeader, SoFar, StepFrom, Steps};
+use rollhouse_replay::{Episode, Frames, PolicyInfo, RecordMode, RunHeader, SoFar, StepFrom, Steps};
 use rollhouse_wire::{
     AutoresetMode, CallError, CallId, DialError, Envelope, EnvelopeFault, EnvelopeReader, EnvelopeWriter,
     LaneFrame, LanePosition, LookAnswer, LookParams, OpenWatch, Refusal, ReplayOf, ReplayStanding, Request,
@@ -203,7 +203,8 @@ impl AsyncWatch {
             // What cannot be recomputed is what was recorded of it.
             let obs = spec.obs_columns().iter().map(none).collect();
             let infos = spec.info_channels.iter().map(none).collect();
-            episode.steps = Some(Steps { first_obs, obs, rewards: Vec::new(), infos });
+            episode.steps =
+                Some(Steps { first_obs, obs, rewards: Vec::new(), infos, frames: Frames::default() });
         }
         Ok(Some(episode))
     }

@@ -313,6 +313,8 @@ async fn answer(
         Request::StoreRead(read) => return service.store_read(read, reader, responder).await,
         Request::StoreQuery(query) => return service.store_query(query, responder).await,
         Request::StoreStats => return service.store_stats(responder).await,
+        Request::StoreLabel(label) => return service.store_label(label, responder).await,
+        Request::StoreLabels(asked) => return service.store_labels(asked, responder).await,
         Request::StoreRepair(repair) => return service.store_repair(repair, responder).await,
         other @ (Request::Hello(_)
         | Request::OpenSession(_)

@@ -6,6 +6,7 @@
 //! <store>/archived                          which segments the archive has, if there is one
 //! <store>/<node>-<spool>/segments/          one folder per spool, read by `Library` like any other
 //! <store>/<node>-<spool>/summaries/         what stands in each segment; a cache
+//! <store>/<node>-<spool>/labels             what people say of episodes
 //! <store>/<node>-<spool>/aside/             which episodes of a segment contradict what was there before
 //! <store>/fetched/                          segments of the archive that are being read; emptied when the store is opened
 //! <store>/incoming/                         segments while they are received; emptied when the store is opened
@@ -32,6 +33,7 @@ mod arrivals;
 mod away;
 mod episodes;
 mod fetched;
+mod labelling;
 mod querying;
 mod reads;
 mod receiving;
@@ -55,8 +57,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rollhouse_core::RunId;
 use rollhouse_replay::{
-    Disk, DiskError, OpenError, QUARANTINE, SegmentPlace, WriterLock, aside_path, gather, is_spool_name,
-    lock_store, rows_path, segment_path, summary_path,
+    Disk, DiskError, LabelError, OpenError, QUARANTINE, SegmentPlace, WriterLock, aside_path, gather,
+    is_spool_name, lock_store, rows_path, segment_path, summary_path,
 };
 use rollhouse_wire::limits::MAX_NAME_BYTES;
 use rollhouse_wire::{PoolStatus, Refusal, RefusalCode, StoreStatus};
@@ -126,6 +128,8 @@ struct Inner {
     placing: Mutex<Placing>,
     /// The knowledge behind questions about episodes; placing segments never locks it.
     known: Mutex<querying::Known>,
+    /// Labels of episodes. A change holds this lock, and takes the shelf meanwhile.
+    labelling: Mutex<labelling::Labelling>,
     /// Locked while the catalogue is gathered.
     gathering: Mutex<()>,
     archive: Option<Arc<Archive>>,
@@ -201,11 +205,17 @@ impl Store {
         if let Some((archive, noted)) = &archive {
             archive.take_stock(noted, &mut shelf, dir)?;
         }
+        let labelling = labelling::Labelling::load(&*disk, dir, &mut shelf).map_err(|error| match error {
+            LabelError::Disk(error) => OpenError::Disk(error),
+            error => opening("read the labels of", dir, io::Error::other(error)),
+        })?;
+        let labelling = Mutex::new(labelling);
         let (shelf, archive) = (Mutex::new(shelf), archive.map(|(archive, _)| Arc::new(archive)));
         let (placing, known) = (Mutex::new(Placing { arrivals, unsure: None }), Mutex::default());
         let gathering = Mutex::default();
         let dir = dir.into();
-        let inner = Inner { disk, dir, config, shelf, placing, known, gathering, archive, _lock: lock };
+        let inner =
+            Inner { disk, dir, config, shelf, placing, known, labelling, gathering, archive, _lock: lock };
         let store = Self { inner: Arc::new(inner) };
         store.keep_budget();
         Ok(store)
@@ -289,6 +299,7 @@ impl Store {
                 shelf.counts.dropped_bytes += bytes;
             }
             if emptied {
+                self.forget_labels(&folder);
                 remove_emptied(&**disk, &dir);
             }
         }

@@ -23,6 +23,8 @@ use stage::{Play, play_into, play_with, run_of};
 
 #[path = "store_parts/aside.rs"]
 mod aside;
+#[path = "store_parts/labels.rs"]
+mod labels;
 #[path = "store_parts/order.rs"]
 mod order;
 #[path = "store_parts/rivals.rs"]

@@ -44,7 +44,10 @@ pub(crate) fn write(
             Some(pictures) => {
                 tell_at_once(watch, step.t)?;
                 let (_, image) = pictures.at(step.t)?;
-                file.put_picture(step.t, &image)?;
+                // Where pictures were recorded, not each step has its own.
+                if pictures.seeker().picture_step() == Some(step.t) {
+                    file.put_picture(step.t, &image)?;
+                }
             }
             None => tell(watch, step.t)?,
         }

@@ -8,7 +8,8 @@ use rollhouse_replay::{Episode, PlayedStep, RecomputeError, SeekBounds, Seeker, 
 use crate::error::ExportError;
 use crate::settings::{MAX_FPS, Settings, USUAL_FPS};
 
-/// An episode with its pictures: as the env draws itself, else as an image that is part of the observation.
+/// An episode with its pictures: as the env draws itself, else as they were recorded, or as an image that is part of
+/// the observation.
 #[derive(Debug)]
 pub(crate) struct Pictures<'a> {
     seeker: Seeker<'a>,

@@ -155,6 +155,12 @@ impl EpisodeInfo {
         self.0.info.recorded().word()
     }
 
+    /// Of every how many-th step a picture was recorded; None if of none.
+    #[getter]
+    fn record_frames(&self) -> Option<u64> {
+        Some(self.0.info.run.frames_every).filter(|&every| every > 0)
+    }
+
     /// Name and version of the program that recorded it.
     #[getter]
     fn program(&self) -> &str {

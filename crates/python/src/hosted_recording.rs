@@ -14,7 +14,7 @@ use rollhouse_core::{
     BoxSpace, ColumnRef, CompositeSpace, DType, Determinism, DiscreteSpace, EnvSpec, GameResult,
     Interruption, ObservationSpace, Outcome, Space, Start,
 };
-use rollhouse_replay::{BlockRecorder, End, Row};
+use rollhouse_replay::{BlockRecorder, End, Frame, Row};
 
 use crate::failure::exception;
 use crate::recording::{Recording, figures, wall_ms};
@@ -42,7 +42,8 @@ impl HostedRecording {
     /// high = [n]. An observation may also be ("dict", [(name, space), ...]) or ("tuple", [space, ...]).
     #[new]
     #[allow(clippy::too_many_arguments, reason = "what a run is")]
-    #[pyo3(signature = (data, id, lanes, autoreset, max_episode_steps, observation, action))]
+    /// Of every `frames_every`-th step there are pictures, of none if it is 0.
+    #[pyo3(signature = (data, id, lanes, autoreset, max_episode_steps, observation, action, frames_every))]
     fn new(
         py: Python<'_>,
         data: PathBuf,
@@ -52,6 +53,7 @@ impl HostedRecording {
         max_episode_steps: Option<u32>,
         observation: &Bound<'_, PyAny>,
         action: PlainSpace,
+        frames_every: u64,
     ) -> PyResult<Self> {
         if id.len() > MAX_ENV_ID_BYTES {
             let message = format!("the env id {id:?} is longer than {MAX_ENV_ID_BYTES} bytes");
@@ -83,8 +85,17 @@ impl HostedRecording {
             // Of an env whose dynamics nobody hashes.
             dynamics_hash: 0,
         };
-        let recording =
-            Recording::begin_run(py, &data, false, &spec, lanes, autoreset, &[], max_episode_steps)?;
+        let recording = Recording::begin_run(
+            py,
+            &data,
+            false,
+            &spec,
+            lanes,
+            autoreset,
+            &[],
+            max_episode_steps,
+            frames_every,
+        )?;
         let firsts = (0..lanes).step_by(BLOCK_LANES);
         let blocks = firsts.map(|first| recording.run().block(first as u32, BLOCK_LANES.min(lanes - first)));
         let (path, run) = (recording.path().to_owned(), recording.id.to_string());
@@ -119,8 +130,14 @@ impl HostedRecording {
         Ok(())
     }
 
+    /// Pictures of what resets gave, packed, by lane: after their episodes began.
+    fn first_frames(&mut self, frames: Vec<(usize, Vec<u8>)>) -> PyResult<()> {
+        let open = self.open()?;
+        frames.into_iter().try_for_each(|(lane, packed)| open.frame(lane, true, packed))
+    }
+
     /// Lanes were stepped: arrays of N rows; observations, one array per column, are those after the step, terminal
-    /// ones included.
+    /// ones included. `frames` has pictures of them after it, packed, by lane.
     #[allow(clippy::too_many_arguments, reason = "the columns of a step")]
     fn step(
         &mut self,
@@ -130,6 +147,7 @@ impl HostedRecording {
         rewards: PyReadonlyArray1<'_, f64>,
         terminations: PyReadonlyArray1<'_, bool>,
         truncations: PyReadonlyArray1<'_, bool>,
+        frames: Vec<(usize, Vec<u8>)>,
     ) -> PyResult<()> {
         let open = self.open()?;
         let lanes = open.returns.len();
@@ -159,7 +177,11 @@ impl HostedRecording {
                 infos: &[],
                 now_ms,
             });
-            for lane in range.filter(|&lane| stepped[lane]) {
+        }
+        frames.into_iter().try_for_each(|(lane, packed)| open.frame(lane, false, packed))?;
+        for (block, recorder) in open.blocks.iter_mut().enumerate() {
+            let first = block * BLOCK_LANES;
+            for lane in (first..lanes.min(first + BLOCK_LANES)).filter(|&lane| stepped[lane]) {
                 open.returns[lane] += rewards[lane];
                 let (terminated, truncated) = (terminations[lane], truncations[lane]);
                 if terminated || truncated {
@@ -217,6 +239,14 @@ impl Open {
             Column::of(array, *wanted, self.returns.len(), "observations")
         };
         arrays.iter().zip(&self.observation).map(of).collect()
+    }
+
+    /// A picture of a lane as it is now.
+    fn frame(&mut self, lane: usize, is_first: bool, packed: Vec<u8>) -> PyResult<()> {
+        let (block, first) = self.block(lane)?;
+        let frame = Frame::of_bytes(packed).map_err(|error| PyValueError::new_err(error.to_string()))?;
+        self.blocks[block].frame(lane - first, is_first, frame);
+        Ok(())
     }
 
     /// The block of a lane, and its first lane.

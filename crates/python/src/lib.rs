@@ -15,6 +15,7 @@ mod envs;
 mod episodes;
 mod failure;
 mod fork;
+mod frames;
 mod host;
 mod hosted_recording;
 mod infos;
@@ -47,6 +48,8 @@ mod _native {
     use super::envs::{check_render_size, env_ids, env_spec};
     #[pymodule_export]
     use super::episodes::{EpisodeInfo, in_reading_order, read_episodes};
+    #[pymodule_export]
+    use super::frames::{pack_frame, read_frames, unpack_frame};
     #[pymodule_export]
     use super::host::{BackOff, Host, WorkerLink};
     #[pymodule_export]

@@ -51,11 +51,22 @@ impl Recording {
             None => spec.max_episode_steps,
             Some(limit) => (limit > 0).then_some(limit),
         };
-        Self::begin_run(py, data, trace, spec, config.lanes, config.autoreset.name(), &config.options, limit)
+        Self::begin_run(
+            py,
+            data,
+            trace,
+            spec,
+            config.lanes,
+            config.autoreset.name(),
+            &config.options,
+            limit,
+            0,
+        )
     }
 
     /// Begins a run in this process's folder inside `data`, which is made if it is not there. `options`: one for
-    /// all lanes or one per lane, none for the defaults; `max_episode_steps`: the limit that applies.
+    /// all lanes or one per lane, none for the defaults; `max_episode_steps`: the limit that applies; `frames_every`: of every
+    /// how many-th step there will be a picture, 0 if of none.
     #[allow(clippy::too_many_arguments, reason = "what a run is")]
     pub(crate) fn begin_run(
         py: Python<'_>,
@@ -66,6 +77,7 @@ impl Recording {
         autoreset: &str,
         options: &[Options],
         max_episode_steps: Option<u32>,
+        frames_every: u64,
     ) -> PyResult<Self> {
         let id = RunId::generate();
         let header = RunHeader {
@@ -89,7 +101,8 @@ impl Recording {
         };
         let begun = py.detach(|| {
             let folder = folder(data)?;
-            let run = folder.recorder.begin_run(header).map_err(|error| chain(&error))?;
+            let run =
+                folder.recorder.begin_run_with_frames(header, frames_every).map_err(|error| chain(&error))?;
             Ok(Self { run, folder, id })
         });
         begun.map_err(|message: String| {
@@ -123,6 +136,7 @@ pub(crate) fn figures<'py>(py: Python<'py>, recorded: &Recorded) -> PyResult<Bou
     dict.set_item("episodes", recorded.episodes)?;
     dict.set_item("bytes", recorded.bytes)?;
     dict.set_item("lost_episodes", recorded.lost_episodes)?;
+    dict.set_item("lost_frames", recorded.lost_frames)?;
     dict.set_item("dropped_segments", recorded.dropped_segments)?;
     dict.set_item("stalled_seconds", recorded.stalled.as_secs_f64())?;
     Ok(dict)

@@ -161,7 +161,7 @@ def test_a_data_loader_yields_every_step_once_as_tensors(cartpole, workers: int)
 
 @pytest.mark.torch
 def test_tensors_are_over_the_same_memory(cartpole) -> None:
-    from rollhouse import torch_dataset
+    from rollhouse.replays import torch_dataset
 
     batch = next(iter(cartpole.batches(8, seed=5)))
     tensors = torch_dataset._tensors(batch)

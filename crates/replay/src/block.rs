@@ -11,8 +11,10 @@ use crate::buffer::{
     END_ESTIMATE, EndEvent, ROW_ESTIMATE, WINDOW_ESTIMATE, append_le, result_code,
 };
 use crate::coding::stepped::Rule;
+use crate::frame::Frame;
+use crate::frame_chunk::FramePlace;
 use crate::handover::RunShared;
-use crate::limits::{CHUNK_AGE_MS, CHUNK_ROWS, CHUNK_TARGET_BYTES};
+use crate::limits::{CHUNK_AGE_MS, CHUNK_FRAMES_TARGET_BYTES, CHUNK_ROWS, CHUNK_TARGET_BYTES};
 use crate::planes::{LowestBits, PlaneBits, SHIFTS};
 
 /// Records one block of lanes; owned by the thread that steps it.
@@ -303,6 +305,26 @@ impl BlockRecorder {
         }
         // An end of two words takes about twice as many bytes.
         buffer.estimate += (buffer.events.len() - before) as u32 * self.end_estimate;
+    }
+
+    /// A picture of the lane as it is now: after [`BlockRecorder::row`] and before [`BlockRecorder::end`], or, if
+    /// `is_first`, after its episode began. It is left out, and counted, where more come than the disk can follow. Recordings
+    /// that do not keep observations have none.
+    ///
+    /// # Panics
+    /// If `lane` is not one of the block's.
+    pub fn frame(&mut self, lane: usize, is_first: bool, frame: Frame) {
+        assert!(lane < self.lanes, "lane {lane} of a block of {}", self.lanes);
+        if !self.observes || self.open >> lane & 1 == 0 {
+            return;
+        }
+        let place = FramePlace { pos: self.buffer.rows as u16, lane: lane as u8, is_first };
+        if self.shared.has_too_many_frames() || !self.buffer.frames.push(place, frame) {
+            return self.shared.doorbell.lose_frame();
+        }
+        if self.buffer.frames.bytes() >= CHUNK_FRAMES_TARGET_BYTES {
+            self.buffer.estimate = self.buffer.estimate.max(CHUNK_TARGET);
+        }
     }
 
     /// Hands over what it has, so that readers see it soon. Call it when stepping pauses: a chunk is otherwise

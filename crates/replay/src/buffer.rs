@@ -5,6 +5,7 @@ use rollhouse_env::fetch_to_write;
 
 use crate::coding::stepped::Rule;
 use crate::events::EventWords;
+use crate::frame_chunk::FrameBuffer;
 use crate::limits::{CHUNK_ROWS, CHUNK_TARGET_BYTES, MAX_PAYLOAD_BYTES};
 use crate::run::RecordKind;
 
@@ -132,6 +133,8 @@ pub(crate) struct Buffer {
     pub(crate) first_obs: Vec<u8>,
     /// Lanes whose next episode has another number than follows from the one before; before the first row.
     pub(crate) numbers: Vec<(u8, u64)>,
+    /// Pictures of lanes.
+    pub(crate) frames: FrameBuffer,
 }
 
 const _: () = assert!(std::mem::offset_of!(Buffer, rule) == 64);
@@ -253,6 +256,9 @@ impl Buffer {
         self.full_starts.clear();
         self.first_obs.clear();
         self.numbers.clear();
+        if self.frames.bytes() > 0 {
+            self.frames = FrameBuffer::default();
+        }
         self.rows = 0;
         self.estimate = 0;
     }

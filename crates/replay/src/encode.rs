@@ -80,6 +80,11 @@ impl Encoder {
         Ok(true)
     }
 
+    /// Lanes with anything of a kept episode in the buffer that was coded last.
+    pub(crate) const fn present(&self) -> u64 {
+        self.happened.present
+    }
+
     /// Lanes with a kept episode of which a part came before the buffer that was coded last.
     pub(crate) const fn under_way(&self) -> u64 {
         self.happened.under_way

@@ -8,6 +8,7 @@ use rollhouse_core::{
     per_episode_seed,
 };
 
+use crate::frame::Frames;
 use crate::run::{PolicyInfo, RecordKind};
 use crate::run_record::RunInfo;
 use rollhouse_core::ColumnData;
@@ -166,7 +167,7 @@ impl Episode {
     }
 }
 
-/// Observations, rewards and infos of an episode.
+/// Observations, rewards, infos and pictures of an episode.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Steps {
     /// One row of each observation column: what the reset gave.
@@ -177,6 +178,8 @@ pub struct Steps {
     pub rewards: Vec<f64>,
     /// Per info column, one row per step.
     pub infos: Vec<ColumnData>,
+    /// Pictures that were recorded beside them, of some steps.
+    pub frames: Frames,
 }
 
 /// Where the randomness of an episode started, given what its chunk says.

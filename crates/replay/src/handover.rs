@@ -10,7 +10,7 @@ use rollhouse_core::Outcome;
 
 use crate::buffer::{Buffer, Layout};
 use crate::clock::driven_wall_ms;
-use crate::limits::{ALL_SPARE_BYTES, SPARE_BUFFERS, SPARE_BYTES};
+use crate::limits::{ALL_SPARE_BYTES, SPARE_BUFFERS, SPARE_BYTES, WAITING_FRAMES_BYTES};
 use crate::record_error::DiskError;
 
 /// What the stepping threads of one run and the writer share.
@@ -33,6 +33,8 @@ pub(crate) struct RunShared {
     wake_under: usize,
     /// The run recorder and the block recorders that may still bring something.
     handles: AtomicUsize,
+    /// Bytes of pictures in full buffers.
+    waiting_frames: AtomicUsize,
     /// How open episodes end of a run that those who step it are given up with: an outcome's code and 1, or 0.
     cut: AtomicU8,
     pub(crate) doorbell: Arc<Doorbell>,
@@ -52,6 +54,8 @@ pub(crate) struct Doorbell {
     stalled_ns: AtomicU64,
     /// Chunks that no writer took.
     abandoned: AtomicU64,
+    /// Pictures that were left out.
+    lost_frames: AtomicU64,
     /// Wall clock of whoever drives the writer; 0 if it runs by itself.
     driven_ms: AtomicU64,
     /// Whether `outage` holds something: asked before each step.
@@ -80,6 +84,7 @@ impl RunShared {
             buffer_bytes,
             wake_under: spare / 2,
             handles: AtomicUsize::new(1),
+            waiting_frames: AtomicUsize::new(0),
             cut: AtomicU8::new(0),
             lanes: block_lanes,
             layout,
@@ -179,6 +184,11 @@ impl RunShared {
         self.full.pop()
     }
 
+    /// Whether pictures are left out for now, because too many wait for the writer.
+    pub(crate) fn has_too_many_frames(&self) -> bool {
+        self.waiting_frames.load(Ordering::Relaxed) >= WAITING_FRAMES_BYTES
+    }
+
     /// Whether no buffer is free: whoever fills one now waits for the writer.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.free.is_empty() && self.unmade() == 0
@@ -186,6 +196,7 @@ impl RunShared {
 
     /// Makes a buffer free again. One more than there is room for is let go.
     pub(crate) fn recycle(&self, mut buffer: Box<Buffer>) {
+        self.waiting_frames.fetch_sub(buffer.frames.bytes(), Ordering::Relaxed);
         buffer.clear();
         drop(self.free.push(buffer));
     }
@@ -194,7 +205,10 @@ impl RunShared {
         if self.cut().is_some() {
             return;
         }
+        let frames = buffer.frames.bytes();
+        self.waiting_frames.fetch_add(frames, Ordering::Relaxed);
         if self.doorbell.gone.load(Ordering::Acquire) || self.full.push(buffer).is_err() {
+            self.waiting_frames.fetch_sub(frames, Ordering::Relaxed);
             self.doorbell.abandoned.fetch_add(1, Ordering::Relaxed);
         }
         self.doorbell.note();
@@ -232,6 +246,16 @@ impl Drop for RunShared {
 }
 
 impl Doorbell {
+    /// A picture was left out.
+    pub(crate) fn lose_frame(&self) {
+        self.lost_frames.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Pictures that were left out so far.
+    pub(crate) fn lost_frames(&self) -> u64 {
+        self.lost_frames.load(Ordering::Relaxed)
+    }
+
     /// Has the writer take nothing, or take what waits.
     pub(crate) fn hold(&self, held: bool) {
         self.held.store(held, Ordering::Relaxed);

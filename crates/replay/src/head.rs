@@ -7,6 +7,7 @@ use rollhouse_env::{BatchEnv, Ended};
 use crate::episode::Episode;
 use crate::keyframes::Keyframe;
 use crate::playback::PlayedStep;
+use crate::returns::ReturnAt;
 use crate::simulate::{SimulateError, Simulator};
 
 /// A place in an episode. It does not hold the episode: whoever has it shows it the same one each time.
@@ -92,6 +93,21 @@ impl Head {
             return Ok(false);
         }
         (self.at, self.total_reward) = (Some(keyframe.at), keyframe.total_reward);
+        Ok(true)
+    }
+
+    /// Comes to a step of a recording that has all of them, of which the return is known; false where an env is simulated
+    /// beside it.
+    pub(crate) fn resume_recorded(
+        &mut self,
+        episode: &Episode,
+        known: ReturnAt,
+    ) -> Result<bool, SimulateError> {
+        self.begin(episode)?;
+        if self.simulator.is_some() {
+            return Ok(false);
+        }
+        (self.at, self.total_reward) = (Some(known.at), known.total_reward);
         Ok(true)
     }
 

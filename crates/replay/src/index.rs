@@ -11,6 +11,7 @@ use crate::buffer::Layout;
 use crate::chunk::{Columns, Decoder, Part};
 use crate::disk::DiskFile;
 use crate::extent::{ChunkEnds, EndFacts, Extent, LISTED_CODE};
+use crate::frame_chunk;
 use crate::heads::{Entering, Heads};
 use crate::limits::{MAX_DAMAGE_LISTED, MAX_PAYLOAD_BYTES, MAX_RUNS_MEMORY, MAX_SEGMENT_BYTES};
 use crate::record::{HEADER_BYTES, Header, Kind, MARK};
@@ -263,6 +264,10 @@ fn scan_all(number: u64, bytes: &[u8], rows: Option<RowsWriter>) -> Scan {
                     }
                     Ok(_) | Err(_) => bad.push(content_damage(number, offset, &header)),
                 },
+                Kind::Frames if frame_chunk::read(payload).is_err() => {
+                    bad.push(content_damage(number, offset, &header));
+                }
+                Kind::Frames => {}
                 Kind::Chunk | Kind::RunEnd => records.push((offset, header, payload)),
             },
         }

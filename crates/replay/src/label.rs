@@ -75,7 +75,7 @@ impl Label {
     }
 
     /// Takes in what is said of another copy of the episode.
-    pub(crate) fn join(&mut self, other: &Self) {
+    pub fn join(&mut self, other: &Self) {
         self.pinned |= other.pinned;
         self.tags.extend(other.tags.iter().cloned());
         self.note = self.note.take().or_else(|| other.note.clone());

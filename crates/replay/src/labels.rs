@@ -46,7 +46,7 @@ pub enum LabelError {
     #[error(transparent)]
     Read(ReadError),
     /// The folder is a store, or in one.
-    #[error("{dir} belongs to a coordinator's store, which keeps no labels", dir = .0.display())]
+    #[error("{dir} belongs to a coordinator's store: its coordinator alone labels what is in it", dir = .0.display())]
     Store(PathBuf),
     /// Somebody else changes the folder's labels, or drops segments.
     #[error("somebody else is changing the labels of {dir}", dir = .0.display())]
@@ -116,6 +116,12 @@ impl Labels {
         disk.sync_dir(dir).map_err(failed("sync"))
     }
 
+    /// What was said of episodes elsewhere, for looking it up: they are in no folder.
+    pub fn of_elsewhere(said: impl IntoIterator<Item = (EpisodeKey, Label)>) -> Self {
+        let said = said.into_iter().map(|(key, label)| (key, Labelled { label, segments: 0..=0 }));
+        Self { labelled: said.collect() }
+    }
+
     /// What is said of an episode, if anything is.
     pub fn of(&self, key: &EpisodeKey) -> Option<&Label> {
         self.labelled.get(key).map(|labelled| &labelled.label)
@@ -137,7 +143,7 @@ impl Labels {
     }
 
     /// The segments in which pinned episodes lie.
-    pub(crate) fn pinned_segments(&self) -> Vec<RangeInclusive<u64>> {
+    pub fn pinned_segments(&self) -> Vec<RangeInclusive<u64>> {
         let pinned = self.labelled.values().filter(|labelled| labelled.label.pinned);
         pinned.map(|labelled| labelled.segments.clone()).collect()
     }
@@ -294,27 +300,70 @@ impl Library {
     pub fn label(&self, name: EpisodeName, change: &LabelChange) -> Result<Label, LabelError> {
         // Says why there is none, or that several are meant.
         let meant = self.find(name).map_err(LabelError::Read)?;
-        let key = EpisodeKey::of(&meant.info);
-        let mut said = Label::default();
+        self.label_each(&EpisodeKey::of(&meant.info), |folder, info| {
+            let (disk, dir) = (&*folder.disk, folder.dir());
+            if is_of_store(disk, dir) {
+                return Err(LabelError::Store(dir.into()));
+            }
+            let _lock = lock_labels(disk, dir)?;
+            change_label(folder, info, change, |_| true)
+        })
+    }
+
+    /// The same for the one that holds the lock of the store that this is, and changes one label at a time: its folders'
+    /// own locks are not taken. `hold` is asked, with a folder and the segments in which the episode lies there, to keep
+    /// them from now on; if they are gone it says false.
+    ///
+    /// # Errors
+    /// As [`Library::label`], but for the store.
+    pub fn label_in_store(
+        &self,
+        key: &EpisodeKey,
+        change: &LabelChange,
+        hold: impl Fn(&Path, &RangeInclusive<u64>) -> bool,
+    ) -> Result<Label, LabelError> {
+        self.find(key.name()).map_err(LabelError::Read)?;
+        self.label_each(key, |folder, info| {
+            change_label(folder, info, change, |segments| hold(folder.dir(), segments))
+        })
+    }
+
+    /// Changes what is said of an episode in every folder that has it.
+    fn label_each(
+        &self,
+        key: &EpisodeKey,
+        change: impl Fn(&Replays, &EpisodeInfo) -> Result<Label, LabelError>,
+    ) -> Result<Label, LabelError> {
+        let name = key.name();
+        let (mut said, mut is_there) = (Label::default(), false);
         for folder in self.folders() {
             match folder.find(name) {
-                Ok(info) if EpisodeKey::of(&info) == key => said.join(&change_label(folder, &info, change)?),
+                Ok(info) if EpisodeKey::of(&info) == *key => {
+                    is_there = true;
+                    said.join(&change(folder, &info)?);
+                }
                 Ok(_) | Err(ReadError::NoEpisode(_) | ReadError::Incomplete { .. }) => {}
                 Err(error) => return Err(LabelError::Read(error)),
             }
         }
-        Ok(said)
+        // Another run may have one of that name.
+        if is_there { Ok(said) } else { Err(LabelError::Read(ReadError::NoEpisode(name))) }
     }
 }
 
-fn change_label(folder: &Replays, info: &EpisodeInfo, change: &LabelChange) -> Result<Label, LabelError> {
+/// Changes a folder's labels, which nobody else does meanwhile.
+fn change_label(
+    folder: &Replays,
+    info: &EpisodeInfo,
+    change: &LabelChange,
+    hold: impl Fn(&RangeInclusive<u64>) -> bool,
+) -> Result<Label, LabelError> {
     let (disk, dir) = (&*folder.disk, folder.dir());
-    if is_of_store(disk, dir) {
-        return Err(LabelError::Store(dir.into()));
-    }
-    let _lock = lock_labels(disk, dir)?;
     // Nobody drops or prunes anything from here on; what was dropped since the folder was opened is not there to be read.
     let segments = folder.span(info).map_err(LabelError::Read)?;
+    if !hold(&segments) {
+        return Err(LabelError::Read(ReadError::NoEpisode(info.name)));
+    }
     let mut labels = Labels::load(disk, dir)?;
     let label = labels.change(EpisodeKey::of(info), segments, change)?;
     labels.store(disk, dir)?;
@@ -327,7 +376,8 @@ pub(crate) fn is_of_store(disk: &dyn Disk, dir: &Path) -> bool {
     has_store_lock(dir) || dir.parent().is_some_and(has_store_lock)
 }
 
-fn labels_path(dir: &Path) -> PathBuf {
+/// Where the labels of the folder `dir` stand.
+pub fn labels_path(dir: &Path) -> PathBuf {
     dir.join("labels")
 }
 

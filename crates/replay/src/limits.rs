@@ -17,6 +17,18 @@ pub const MAX_RUNS_MEMORY: usize = 256 << 20;
 pub const MAX_CHUNK_EVENTS: usize = 1 << 20;
 /// Columns of one chunk, those that a reader does not know included.
 pub const MAX_CHUNK_COLUMNS: usize = 1024;
+/// Pixels of a picture that is recorded beside the steps: 1280 x 720 and a little more.
+pub const MAX_FRAME_PIXELS: usize = 1 << 20;
+/// Bytes of one, packed.
+pub const MAX_FRAME_BYTES: usize = 4 << 20;
+/// Bytes of packed pictures at which a chunk is closed by its next row.
+pub const CHUNK_FRAMES_TARGET_BYTES: usize = 1 << 20;
+/// Bytes of packed pictures that one chunk takes; further ones are left out and counted.
+pub const CHUNK_FRAMES_BYTES: usize = 64 << 20;
+/// Bytes of packed pictures of a run that may wait for the writer; further ones are left out and counted.
+pub const WAITING_FRAMES_BYTES: usize = 128 << 20;
+/// Bytes of an episode's packed pictures that a reader holds; of more it holds every second one.
+pub const EPISODE_FRAMES_BYTES: usize = 256 << 20;
 /// Spare buffers of a run beside two per block: how far stepping may run ahead of the writer.
 pub const SPARE_BUFFERS: usize = 64;
 /// Bytes the spare buffers of a run may take together; two may be made whatever their size.
@@ -71,5 +83,7 @@ pub const SEEK_KEYFRAMES: usize = 4096;
 pub const SEEK_KEYFRAME_BYTES: usize = 64 << 20;
 /// Steps between two of them before their number reaches its bound.
 pub const SEEK_SPACING: u64 = 16;
+/// Steps between two running returns that are kept of an episode whose rewards are recorded.
+pub const RETURN_SPACING: u64 = 256;
 /// Buckets of an episode's timeline: more than any terminal has columns.
 pub const TIMELINE_BUCKETS: usize = 4096;

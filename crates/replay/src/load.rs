@@ -11,6 +11,8 @@ use crate::chunk::{Columns, Decoder, Part};
 use crate::codec::Malformed;
 use crate::disk::DiskFile;
 use crate::episode::{Episode, EpisodeInfo, Steps};
+use crate::frame::Frames;
+use crate::frame_chunk;
 use crate::index::decoder_of;
 use crate::read_error::ReadError;
 use crate::record::{Header, Kind};
@@ -69,6 +71,8 @@ struct Chunk {
     place: (u64, u64),
     header: Header,
     payload: Vec<u8>,
+    /// Payload of the pictures behind it.
+    frames: Option<Vec<u8>>,
     decoder: Decoder,
     windows: Vec<Vec<(u64, u32)>>,
     rows: (Vec<u64>, Vec<usize>),
@@ -87,6 +91,10 @@ impl<'a> Loader<'a> {
             let columns = Columns::find(&chunk.payload, chunk.decoder.layout()).map_err(malformed)?;
             let part = &chunk.decoder.parts[at];
             draft.take(&chunk.decoder, &columns, part, &chunk.windows[at], &chunk.rows).map_err(malformed)?;
+            if let (Some(frames), Some(steps)) = (&chunk.frames, &mut draft.steps) {
+                // Damaged ones are missing, and nothing else is.
+                let _pictures = frame_chunk::take(frames, &chunk.decoder, part, &mut steps.frames);
+            }
         }
         Ok(draft.finish(info.clone()))
     }
@@ -153,7 +161,7 @@ impl<'a> Loader<'a> {
         let file = self.replays.file(segment)?;
         let Some(chunk) = Chunk::read(info, &*file, place) else { return Ok(None) };
         let chunk = Arc::new(chunk);
-        if chunk.payload.len() <= KEPT_CHUNK_BYTES {
+        if chunk.bytes() <= KEPT_CHUNK_BYTES {
             if self.chunks.len() >= KEPT_CHUNKS {
                 self.chunks.remove(0);
             }
@@ -173,8 +181,21 @@ impl Chunk {
         let columns = decoder.decode(&header, &payload).ok()?;
         let windows = decoder.windows(&columns).ok()?;
         let rows = decoder.kept_rows();
-        Some(Self { place, header, payload, decoder, windows, rows })
+        let frames = if info.run.frames_every > 0 { frames_of(file, place.1, &header) } else { None };
+        Some(Self { place, header, payload, frames, decoder, windows, rows })
     }
+
+    fn bytes(&self) -> usize {
+        self.payload.len() + self.frames.as_ref().map_or(0, Vec::len)
+    }
+}
+
+/// The payload of the record of pictures behind a chunk; `None` if there is none, or it is damaged.
+fn frames_of(file: &dyn DiskFile, offset: u64, chunk: &Header) -> Option<Vec<u8>> {
+    let (header, payload) = read_record(file, offset + chunk.record_len())?;
+    let is_of_chunk =
+        header.kind == Kind::Frames && header.tag == chunk.tag && u64::from(header.prev) == offset;
+    is_of_chunk.then_some(payload)
 }
 
 /// Chunks a loader keeps: one of each block of 4,096 lanes.
@@ -201,6 +222,7 @@ impl Draft {
             obs: obs(),
             rewards: Vec::new(),
             infos: spec.info_channels.iter().map(|c| empty(c.dtype)).collect(),
+            frames: Frames::default(),
         });
         Self {
             actions: empty(spec.action_space.dtype()),

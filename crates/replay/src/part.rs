@@ -62,15 +62,17 @@ impl Part {
                     self.runs.insert(header.run);
                 }
             }
-            Kind::Chunk | Kind::RunEnd => {}
+            Kind::Chunk | Kind::RunEnd | Kind::Frames => {}
         }
         if header.kind != Kind::Segment && !self.runs.contains(&header.run) {
             return false;
         }
         let mut header = header;
-        if header.kind == Kind::Chunk {
+        if matches!(header.kind, Kind::Chunk | Kind::Frames) {
             // A block's chunks are all there or none is.
             header.prev = self.offsets.get(&u64::from(header.prev)).copied().unwrap_or_default();
+        }
+        if header.kind == Kind::Chunk {
             self.offsets.insert(offset, self.bytes.len() as u32);
         }
         self.put(header, payload);

@@ -78,10 +78,13 @@ pub(crate) fn write_placed(
         rest(&mut lane, &first, &specs.action, &run.spec.info_channels, info.started_ms);
     }
     lane.begin(0, info.start, &first);
+    let frame_of = |step| episode.steps.as_ref().and_then(|steps| steps.frames.of(step)).cloned();
+    frame_of(0).into_iter().for_each(|frame| lane.frame(0, true, frame));
     let mut windows = episode.windows.iter().peekable();
     for row in 0..info.length as usize {
         record_row(&mut lane, episode, &specs, &run.spec.info_channels, row)?;
         let age = row as u64 + 1;
+        frame_of(age).into_iter().for_each(|frame| lane.frame(0, false, frame));
         while let Some(&(_, hash)) = windows.next_if(|&&(at, _)| at == age) {
             lane.window(0, hash);
         }
@@ -225,6 +228,12 @@ impl Pack<'_> {
             };
             self.put(header, &payload)?;
             self.prev = offset as u32;
+            payload.clear();
+            buffer.frames.put(self.encoder.present(), &mut payload);
+            if !payload.is_empty() {
+                let header = Header { kind: Kind::Frames, prev: offset as u32, ..header };
+                self.put(header, &payload)?;
+            }
         }
         self.payload = payload;
         Ok(())

@@ -4,6 +4,7 @@ use rollhouse_core::{ColumnSpec, EpisodeName, Interruption, Outcome};
 use rollhouse_env::Registry;
 
 use crate::episode::{Episode, Steps};
+use crate::frame::Frames;
 use crate::simulate::{SimulateError, Simulator};
 use rollhouse_core::ColumnData;
 
@@ -46,6 +47,7 @@ impl Episode {
             obs: rows(&obs, length),
             rewards: Vec::with_capacity(length),
             infos: rows(infos, length),
+            frames: Frames::default(),
         };
         let mut windows = self.windows.iter().peekable();
         for row in 0..length {

@@ -23,10 +23,13 @@ pub(crate) enum Kind {
     Seal,
     /// The run ended in order; episodes still open are no accident of its writer.
     RunEnd,
+    /// Pictures of lanes in the chunk before it.
+    Frames,
 }
 
 impl Kind {
-    const ALL: [Self; 6] = [Self::Segment, Self::Run, Self::Chunk, Self::Mark, Self::Seal, Self::RunEnd];
+    const ALL: [Self; 7] =
+        [Self::Segment, Self::Run, Self::Chunk, Self::Mark, Self::Seal, Self::RunEnd, Self::Frames];
 
     const fn code(self) -> u8 {
         self as u8 + 1
@@ -50,7 +53,7 @@ pub(crate) struct Header {
     pub(crate) first_lane: u32,
     /// Chunk: rows.
     pub(crate) rows: u32,
-    /// Chunk: offset of the block's previous chunk in this segment, 0 if there is none.
+    /// Chunk: offset of the block's previous chunk in this segment, 0 if there is none. Frames: of the chunk.
     pub(crate) prev: u32,
     /// Chunk: rows of the block before this chunk. Mark: the durable offset. Segment: its number.
     pub(crate) position: u64,

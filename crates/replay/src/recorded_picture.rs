@@ -26,6 +26,11 @@ impl RecordedPicture {
         })
     }
 
+    /// A picture of three bytes a pixel that is no column.
+    pub(crate) const fn rgb(size: ImageSize) -> Self {
+        Self { column: 0, size, channels: 3 }
+    }
+
     /// An image of `size`, each of whose pixels is the nearest one of those in a row of the column.
     pub(crate) fn scaled(&self, bytes: &[u8], size: ImageSize) -> Result<Image, RenderError> {
         let (from, channels) = (self.size, self.channels);

@@ -110,6 +110,8 @@ pub struct Recorded {
     pub lost_episodes: u64,
     /// Chunks that could not be written.
     pub lost_chunks: u64,
+    /// Pictures that were left out, because more came than the disk could follow.
+    pub lost_frames: u64,
     /// Old segments removed to stay within the budget.
     pub dropped_segments: u64,
     /// Their bytes.
@@ -201,6 +203,20 @@ impl Recorder {
         self.begin_lanes(header, lanes)
     }
 
+    /// The same of a run of which pictures are recorded too, of every `frames_every`-th step of an episode as a rule: see
+    /// [`BlockRecorder::frame`]. They are kept of envs alone that cannot be recomputed.
+    ///
+    /// # Errors
+    /// As [`Recorder::begin_run`].
+    pub fn begin_run_with_frames(
+        &self,
+        header: RunHeader,
+        frames_every: u64,
+    ) -> Result<RunRecorder, BeginError> {
+        let lanes = 0..header.lanes;
+        self.begin(header, lanes, 0, frames_every)
+    }
+
     /// Begins to record some lanes of a run whose others are recorded elsewhere, by this recorder or another
     /// one; all say the same of the run. What it costs depends on these lanes, not on the run's.
     ///
@@ -228,6 +244,16 @@ impl Recorder {
         lanes: Range<u32>,
         placement: u64,
     ) -> Result<RunRecorder, BeginError> {
+        self.begin(header, lanes, placement, 0)
+    }
+
+    fn begin(
+        &self,
+        header: RunHeader,
+        lanes: Range<u32>,
+        placement: u64,
+        frames_every: u64,
+    ) -> Result<RunRecorder, BeginError> {
         assert!(lanes.start <= lanes.end && lanes.end <= header.lanes, "lanes beyond the run's");
         if let RecordMode::Sample { probability } = header.mode
             && !(0.0..=1.0).contains(&probability)
@@ -245,6 +271,7 @@ impl Recorder {
         }
         let mut info = RunInfo::new(&header);
         info.placement = placement;
+        info.frames_every = if kind == RecordKind::Full { frames_every } else { 0 };
         let payload = info.encode().map_err(|error| BeginError::Header(Arc::new(error)))?;
         if self.open_runs.fetch_add(1, Ordering::Relaxed) >= MAX_OPEN_RUNS {
             self.open_runs.fetch_sub(1, Ordering::Relaxed);
@@ -357,6 +384,7 @@ impl Recorder {
         let mut status = self.totals.lock().unwrap_or_else(PoisonError::into_inner).clone();
         status.recorded.stalled = self.doorbell.stalled();
         status.recorded.lost_chunks += self.doorbell.abandoned();
+        status.recorded.lost_frames = self.doorbell.lost_frames();
         status
     }
 

@@ -77,6 +77,12 @@ impl Rerecording {
                     self.put(Header { run, position, prev: lane.offset, ..header }, payload);
                     self.lanes.insert((run, header.first_lane), end);
                 }
+                Kind::Frames => {
+                    // Of the chunk that was put before it.
+                    let chunk = self.lanes.get(&(run, header.first_lane)).copied().unwrap_or_default();
+                    let position = before.unwrap_or(0) + header.position;
+                    self.put(Header { run, position, prev: chunk.offset, ..header }, payload);
+                }
                 // That one episode ends says nothing of the run's others.
                 Kind::RunEnd | Kind::Segment | Kind::Mark | Kind::Seal => {}
             }

@@ -45,14 +45,17 @@ pub struct RunInfo {
     /// What every episode of the run is a fork of, if they are forks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
+    /// Of every how many-th step of an episode there is a picture, as a rule; 0 if of none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub frames_every: u64,
     /// Tells recordings of the same lanes apart that were moved from one recorder to another, and maybe back.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) placement: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]
-const fn is_zero(placement: &u64) -> bool {
-    *placement == 0
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 impl RunInfo {
@@ -95,6 +98,7 @@ impl RunInfo {
             program: header.program.clone(),
             started_ms: header.started_ms,
             parent: header.parent,
+            frames_every: 0,
             placement: 0,
         }
     }

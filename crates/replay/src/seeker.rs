@@ -7,11 +7,13 @@ use rollhouse_env::{Image, ImageSize, Registry, RenderError};
 
 use crate::divergence::{Divergence, Ending, Replayed, panicked, went_on};
 use crate::episode::Episode;
+use crate::frame::Frames;
 use crate::head::{Head, Taken};
 use crate::keyframes::{Keyframes, SeekBounds};
 use crate::playback::{PlayedStep, simulator_of};
 use crate::recompute::RecomputeError;
 use crate::recorded_picture::RecordedPicture;
+use crate::returns::Returns;
 use crate::simulate::{SimulateError, Simulator};
 use crate::timeline::Timeline;
 
@@ -49,6 +51,8 @@ enum Envs<'a> {
 enum Picture {
     /// The env draws itself, in this size if nobody asks for another.
     Drawn(ImageSize),
+    /// Pictures were recorded beside the steps, the first one of that size.
+    Frames(ImageSize),
     /// An image is part of the observation.
     Recorded(RecordedPicture),
     Missing,
@@ -58,6 +62,8 @@ enum Picture {
 #[derive(Debug)]
 struct Passed {
     keyframes: Keyframes,
+    /// Of a recording that has its rewards, where nothing is simulated.
+    returns: Returns,
     timeline: Timeline,
     checks: Checks,
     /// The env panicked after so many steps: there are no further ones.
@@ -100,9 +106,11 @@ impl<'a> Seeker<'a> {
         let drawn = registry.get(&spec.id).ok().and_then(|entry| entry.render_size());
         let drawn = drawn.filter(|_| refused.is_none()).map(Picture::Drawn);
         let recorded = || RecordedPicture::of(&spec.obs_columns()).map(Picture::Recorded);
-        let picture = drawn.or_else(recorded).unwrap_or(Picture::Missing);
+        let frames = || size_of_frames(&episode).map(Picture::Frames);
+        let picture = drawn.or_else(frames).or_else(recorded).unwrap_or(Picture::Missing);
         let passed = Passed {
             keyframes: Keyframes::new(bounds),
+            returns: Returns::default(),
             timeline: Timeline::new(bounds.buckets),
             checks: Checks::new(&episode),
             lost_after: None,
@@ -122,6 +130,9 @@ impl<'a> Seeker<'a> {
         let (old, new) = (&self.episode.info, &episode.info);
         let is_more = old.name == new.name && old.run_id() == new.run_id() && old.length <= new.length;
         if is_more {
+            if let (Picture::Missing, Some(size)) = (&self.picture, size_of_frames(&episode)) {
+                self.picture = Picture::Frames(size);
+            }
             self.episode = episode;
         }
         is_more
@@ -208,11 +219,14 @@ impl<'a> Seeker<'a> {
         let Self { episode, head, passed, .. } = self;
         // At a keyframe itself there is no observation: the one before the step is taken.
         let keyframe = passed.keyframes.before(t);
-        let goes_on = |at: u64| at == t || at < t && keyframe.is_none_or(|keyframe| keyframe.at <= at);
+        let known = passed.returns.before(t);
+        let nearest = keyframe.map(|keyframe| keyframe.at).or(known.map(|known| known.at));
+        let goes_on = |at: u64| at == t || at < t && nearest.is_none_or(|nearest| nearest <= at);
         if !head.at().is_some_and(goes_on) {
-            let resumed = match keyframe {
-                Some(keyframe) => head.resume(episode, keyframe)?,
-                None => false,
+            let resumed = match (keyframe, known) {
+                (Some(keyframe), _) => head.resume(episode, keyframe)?,
+                (None, Some(known)) => head.resume_recorded(episode, known)?,
+                (None, None) => false,
             };
             if !resumed {
                 if keyframe.is_some() {
@@ -227,19 +241,44 @@ impl<'a> Seeker<'a> {
     /// The size that pictures have by themselves; `None` where there are none.
     pub const fn picture_size(&self) -> Option<ImageSize> {
         match &self.picture {
-            Picture::Drawn(size) => Some(*size),
+            Picture::Drawn(size) | Picture::Frames(size) => Some(*size),
             Picture::Recorded(recorded) => Some(recorded.size),
             Picture::Missing => None,
         }
     }
 
+    /// The step that [`Seeker::render`] shows: where pictures were recorded, the last one of which there is one at or before
+    /// the step that was come to last. `None` if there is no picture.
+    pub fn picture_step(&self) -> Option<u64> {
+        let at = self.head.at()?;
+        match &self.picture {
+            Picture::Drawn(_) | Picture::Recorded(_) => Some(at),
+            Picture::Frames(_) => self.frames().at(at).map(|(step, _)| step),
+            Picture::Missing => None,
+        }
+    }
+
+    fn frames(&self) -> &Frames {
+        const NONE: &Frames = &Frames::new();
+        self.episode.steps.as_ref().map_or(NONE, |steps| &steps.frames)
+    }
+
     /// A picture of the step that was come to last: as the env draws itself, or, where it does not or is not recomputed,
-    /// the image that is part of its observation, if one is.
+    /// one that was recorded ([`Seeker::picture_step`] says of which step), or the image that is part of its observation.
     ///
     /// # Errors
-    /// If there is neither, or no step was come to.
+    /// If there is none of them, or no step was come to.
     pub fn render(&self, size: ImageSize) -> Result<Image, RenderError> {
         match &self.picture {
+            Picture::Frames(_) => {
+                let frame = self.head.at().and_then(|at| self.frames().at(at)).ok_or(RenderError::Lost)?.1;
+                // A damaged one is missing.
+                let image = frame.unpack().map_err(|_| RenderError::Lost)?;
+                if image.size() == size {
+                    return Ok(image);
+                }
+                RecordedPicture::rgb(image.size()).scaled(image.pixels(), size)
+            }
             Picture::Recorded(recorded) => match self.head.obs_row(&self.episode, recorded.column) {
                 Some(ColumnRef::U8(bytes)) => recorded.scaled(bytes, size),
                 _ => Err(RenderError::Lost),
@@ -298,10 +337,16 @@ impl Envs<'_> {
     }
 }
 
+/// The size of the first recorded picture.
+fn size_of_frames(episode: &Episode) -> Option<ImageSize> {
+    let (_, frame) = episode.steps.as_ref()?.frames.iter().next()?;
+    frame.size().ok()
+}
+
 impl Passed {
     fn add(&mut self, episode: &Episode, taken: &Taken<'_>) {
         self.timeline.add(taken.reward, taken.total_reward);
-        let Some((env, ended)) = taken.env else { return };
+        let Some((env, ended)) = taken.env else { return self.returns.add(taken.t, taken.total_reward) };
         let flags = (ended.terminated & 1 == 1, ended.truncated & 1 == 1);
         if self.checks.is_due(episode, taken.t, flags) {
             self.checks.look(episode, taken, flags, env.state_hash(0));

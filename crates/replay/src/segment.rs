@@ -62,6 +62,21 @@ pub(crate) struct ChunkPlace {
     pub(crate) ms: u64,
 }
 
+/// The header of pictures of the chunk at that place and offset.
+pub(crate) const fn frames_header(place: ChunkPlace, tag: u32, chunk: u32) -> Header {
+    Header {
+        lanes: place.lanes,
+        run: place.run,
+        first_lane: place.first_lane,
+        rows: place.rows,
+        prev: chunk,
+        position: place.position,
+        ms: place.ms,
+        tag,
+        ..Header::new(Kind::Frames)
+    }
+}
+
 impl SegmentWriter {
     /// The segment `number` in `dir`, without a file; whether its episodes are to be listed quickly.
     pub(crate) fn new(dir: &Path, number: u64, session: u32, ms: u64, lists: bool) -> Self {
@@ -155,6 +170,13 @@ impl SegmentWriter {
             let chunk = ChunkBytes { offset: from, bytes: (to - from) as u32, steps: ends.stepped as u32 };
             rows.chunk(self.index.extents.len(), chunk, place.run, place.first_lane, &ends.each);
         }
+    }
+
+    /// Adds pictures of the chunk that was added just now.
+    pub(crate) fn add_frames(&mut self, place: ChunkPlace, payload: &[u8]) {
+        let tag = self.run_payloads.get(place.run as usize).map_or(0, |run| run.tag);
+        let chunk = self.tails.get(&(place.run, place.first_lane)).map_or(0, |last| last.offset);
+        self.put(frames_header(place, tag, chunk), payload);
     }
 
     /// Gives pending records to the operating system.

@@ -163,13 +163,13 @@ impl Segments {
         self.waits().then(|| self.status.error.clone()).flatten()
     }
 
-    /// Writes a chunk of `run` to the current segment: its place there but for the run's index, its payload and the
-    /// ends in it.
+    /// Writes a chunk of `run` to the current segment: its place there but for the run's index, its payload, that of its
+    /// pictures and the ends in it.
     pub(crate) fn add_chunk(
         &mut self,
         run: &mut RunPlace,
         place: ChunkPlace,
-        payload: &[u8],
+        (payload, frames): (&[u8], &[u8]),
         ends: &ChunkEnds,
     ) {
         let episodes = ends.episodes();
@@ -185,7 +185,11 @@ impl Segments {
                 index
             }
         };
-        segment.add_chunk(ChunkPlace { run: index, ..place }, payload, ends);
+        let place = ChunkPlace { run: index, ..place };
+        segment.add_chunk(place, payload, ends);
+        if !frames.is_empty() {
+            segment.add_frames(place, frames);
+        }
         self.filling_since.get_or_insert(self.clock.now());
         self.status.recorded.lost_episodes += ends.headless;
         let episodes = episodes - ends.headless;

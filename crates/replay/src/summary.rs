@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rollhouse_core::msgpack;
+use rollhouse_core::{EpisodeName, msgpack};
 use rollhouse_core::{Outcome, RunId, split_mix64};
 use serde::{Deserialize, Serialize};
 
@@ -178,6 +178,11 @@ impl EpisodeKey {
     /// That of a listed episode.
     pub fn of(info: &EpisodeInfo) -> Self {
         Self { run: info.run_id().as_u128(), lane: info.name.lane, number: info.name.number }
+    }
+
+    /// What the episode is called, which others of other runs may be as well.
+    pub const fn name(&self) -> EpisodeName {
+        EpisodeName { run: RunId::from_u128(self.run).short(), lane: self.lane, number: self.number }
     }
 }
 
@@ -394,7 +399,8 @@ impl SegmentSummary {
             Found::Record(_, header, _) => Some(header),
             Found::Bad { from, .. } => Header::decode(bytes[from as usize..].first_chunk()?),
         };
-        let of_runs = |header: &Header| matches!(header.kind, Kind::Run | Kind::Chunk | Kind::RunEnd);
+        let of_runs =
+            |header: &Header| matches!(header.kind, Kind::Run | Kind::Chunk | Kind::RunEnd | Kind::Frames);
         Ok(Records::new(&bytes, 0).filter_map(header).filter(of_runs).map(|header| header.tag).collect())
     }
 }

@@ -220,7 +220,7 @@ mod tests {
         let mut run = RunPlace { tag: 3, payload: vec![0xC0; 100].into(), at: None };
         let mut add = |segments: &mut Segments| {
             let place = ChunkPlace { run: 0, first_lane: 0, lanes: 1, rows: 1, position: 0, ms: 5 };
-            segments.add_chunk(&mut run, place, &[7; 100], &ChunkEnds::new());
+            segments.add_chunk(&mut run, place, (&[7; 100], &[]), &ChunkEnds::new());
         };
         add(&mut segments);
         segments.flush();

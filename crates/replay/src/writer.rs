@@ -15,6 +15,7 @@ use crate::encode::Encoder;
 use crate::extent::ChunkEnds;
 use crate::handover::{Doorbell, RunShared};
 use crate::lanes::BlockState;
+use crate::limits::CHUNK_FRAMES_TARGET_BYTES;
 use crate::record_error::OpenError;
 use crate::recorder::{RecorderConfig, Status};
 use crate::run::{RunHeader, Sampling};
@@ -67,8 +68,9 @@ struct Run {
     shared: Arc<RunShared>,
     encoder: Encoder,
     place: RunPlace,
-    /// Of the buffer that is being coded.
+    /// What ended in the buffer that is being coded, and the payload of its pictures.
     ends: ChunkEnds,
+    frames: Vec<u8>,
     blocks: BTreeMap<u32, Block>,
 }
 
@@ -250,6 +252,7 @@ impl Run {
             shared,
             place,
             ends: ChunkEnds::new(),
+            frames: Vec::new(),
             blocks: BTreeMap::new(),
         }
     }
@@ -277,11 +280,14 @@ impl Run {
             ms: buffer.opened_ms,
         };
         block.rows += u64::from(buffer.rows);
+        self.frames.clear();
+        buffer.frames.put(self.encoder.present(), &mut self.frames);
         match coded {
-            Ok(true) => segments.add_chunk(&mut self.place, place, payload, ends),
+            Ok(true) => segments.add_chunk(&mut self.place, place, (payload, &self.frames), ends),
             Ok(false) => {}
             Err(_) => segments.lose(1, ends.episodes()),
         }
+        self.frames.shrink_to(CHUNK_FRAMES_TARGET_BYTES);
     }
 
     /// Ends the episodes that are open by what was handed over; their returns are not known.

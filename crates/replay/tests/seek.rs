@@ -102,6 +102,29 @@ fn the_timeline_of_a_whole_pass_ends_with_the_return() {
 }
 
 #[test]
+fn the_return_at_each_step_of_a_long_full_recording_is_that_of_a_straight_pass() {
+    let one = Play { lanes: 1, max_steps: 2_000, ..Play::new("test/Noise-v0", 2_001) };
+    let episode = recorded(&one).remove(0);
+    assert!(episode.info.length > 1_000 && episode.steps.is_some());
+    let straight = straight(&REGISTRY, &episode);
+    // Only what was recorded is there: the env is another one.
+    let mut foreign = Episode::clone(&episode);
+    let mut run = foreign.info.run.as_ref().clone();
+    run.spec.id = "somebody/Else-v0".into();
+    foreign.info.run = Arc::new(run);
+    let mut seeker = Seeker::new(&REGISTRY, Arc::new(foreign), &SeekBounds::default()).unwrap();
+    let length = episode.info.length;
+    for t in (0..=length).rev().step_by(7).chain([256, 257, 255, 512, 511, length, 0, 1]) {
+        let found = seeker.seek(t).unwrap();
+        let wanted = &straight[t as usize];
+        assert_eq!(
+            (found.t, found.total_reward.to_bits(), found.reward.map(f64::to_bits), found.obs),
+            (wanted.t, wanted.total_reward.to_bits(), wanted.reward.map(f64::to_bits), wanted.obs.clone())
+        );
+    }
+}
+
+#[test]
 fn a_step_past_the_end_is_refused_and_any_other_can_be_come_to_then() {
     let episode = &EPISODES[0];
     let length = episode.info.length;

@@ -204,6 +204,7 @@ impl<'a> Player<'a> {
             && seeker.extend(Arc::new(episode))
         {
             self.info = info;
+            self.form = seeker.picture_size();
         }
     }
 
@@ -533,6 +534,12 @@ impl<'a> Player<'a> {
     /// The form of the env's picture.
     pub(crate) const fn form(&self) -> Option<ImageSize> {
         self.form
+    }
+
+    /// The step that the picture is of, if it is an earlier one than is shown: not of all steps one was recorded.
+    pub(crate) fn earlier_picture(&self) -> Option<u64> {
+        let shown = self.seeker.as_ref().ok()?.picture_step()?;
+        (shown < self.t).then_some(shown)
     }
 
     pub(crate) fn render(&self, size: ImageSize) -> Result<Image, RenderError> {

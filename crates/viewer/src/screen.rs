@@ -204,13 +204,16 @@ fn values(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
     let length = player.info().length;
     let part = if length == 0 { 100.0 } else { player.at() as f64 * 100.0 / length as f64 };
     let first = player.first_step();
-    let place = match player.is_live() {
+    let mut place = match player.is_live() {
         true => count(first),
         false if first > 0 => {
             format!("{} of {}, from {}", count(first + player.at()), count(first + length), count(first))
         }
         false => format!("{} of {} ({part:.1} %)", count(player.at()), count(length)),
     };
+    if let Some(earlier) = player.earlier_picture() {
+        place.push_str(&format!(", picture of {}", count(earlier)));
+    }
     line("step", &place, look.strong());
     line("action", &player.action(), Style::new());
     line("return", &step.map_or_else(|| "-".into(), |step| real(step.total_reward)), look.total());

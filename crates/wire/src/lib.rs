@@ -43,6 +43,7 @@ mod session;
 mod sidecar;
 mod status;
 mod store;
+mod store_label;
 mod store_query;
 #[cfg(test)]
 mod test_folder;
@@ -100,6 +101,9 @@ pub use status::{
 };
 pub use store::{
     Ship, Shipped, StoreData, StoreEntry, StoreList, StoreListing, StoreRead, StoreRepair, StoreRepaired,
+};
+pub use store_label::{
+    StoreLabel, StoreLabelChange, StoreLabelPage, StoreLabelPlace, StoreLabelled, StoreLabels,
 };
 pub use store_query::{StoreCount, StoreDamage, StoreEpisode, StoreEpisodes, StoreQuery, StoreStats};
 pub use token::{MAX_TOKENS, NewToken, TokenFileError, TokenRecord, TokenRefused, TokenStore, Tokens};

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::{
     AdmitWatcher, Attach, AttachMemory, ClosePool, CloseSession, Drain, Enroll, FetchEpisode, Heartbeat,
     OpenCommands, OpenPool, OpenReplay, OpenSession, OpenWatch, PoolStatusRequest, Refusal, Register,
-    ReplaceSession, Ship, StoreList, StoreQuery, StoreRead, StoreRepair, Undrain, Versions, Watch,
+    ReplaceSession, Ship, StoreLabel, StoreLabels, StoreList, StoreQuery, StoreRead, StoreRepair, Undrain,
+    Versions, Watch,
 };
 
 /// The first message on every stream. The side that opens the stream asks, and the other side answers with [`Answer`].
@@ -58,6 +59,10 @@ pub enum Request {
     StoreStats,
     /// Admin to coordinator. Answer: [`StoreRepaired`](crate::StoreRepaired).
     StoreRepair(StoreRepair),
+    /// Admin to coordinator. Answer: [`StoreLabelled`](crate::StoreLabelled).
+    StoreLabel(StoreLabel),
+    /// Viewer to coordinator. Answer: [`StoreLabelPage`](crate::StoreLabelPage).
+    StoreLabels(StoreLabels),
     /// A machine that is to be a node, or a node that renews its certificate, to coordinator. Answer:
     /// [`Enrolled`](crate::Enrolled).
     Enroll(Enroll),
@@ -174,8 +179,8 @@ impl Role {
         use Request::{
             AdmitWatcher, Attach, AttachMemory, ClosePool, CloseSession, Commands, Drain, Enroll,
             FetchEpisode, Heartbeat, Hello, Nodes, OpenPool, OpenReplay, OpenSession, OpenWatch, PoolStatus,
-            Register, ReplaceSession, Sessions, Ship, Status, StoreList, StoreQuery, StoreRead, StoreRepair,
-            StoreStats, Undrain, Watch,
+            Register, ReplaceSession, Sessions, Ship, Status, StoreLabel, StoreLabels, StoreList, StoreQuery,
+            StoreRead, StoreRepair, StoreStats, Undrain, Watch,
         };
         match request {
             Hello(_) => false,
@@ -183,11 +188,11 @@ impl Role {
             Attach(_) | AttachMemory(_) | Commands(_) | OpenWatch(_) => !matches!(self, Self::Join),
             Enroll(_) => matches!(self, Self::Join | Self::Node),
             Status | Nodes | Sessions | PoolStatus(_) | StoreList(_) | StoreRead(_) | StoreQuery(_)
-            | StoreStats | Watch(_) | OpenReplay(_) | ClosePool(_) => {
+            | StoreStats | StoreLabels(_) | Watch(_) | OpenReplay(_) | ClosePool(_) => {
                 matches!(self, Self::Viewer | Self::Trainer | Self::Admin)
             }
             OpenPool(_) | ReplaceSession(_) => matches!(self, Self::Trainer | Self::Admin),
-            Drain(_) | Undrain(_) | StoreRepair(_) => matches!(self, Self::Admin),
+            Drain(_) | Undrain(_) | StoreRepair(_) | StoreLabel(_) => matches!(self, Self::Admin),
             Register(_) | Heartbeat(_) | Ship(_) | FetchEpisode(_) => matches!(self, Self::Node),
             OpenSession(_) | CloseSession(_) | AdmitWatcher(_) => matches!(self, Self::Coordinator),
         }
@@ -196,7 +201,7 @@ impl Role {
 
 impl Request {
     /// The words of all requests of this version.
-    pub const WORDS: [&'static str; 29] = [
+    pub const WORDS: [&'static str; 31] = [
         "hello",
         "open_pool",
         "close_pool",
@@ -226,6 +231,8 @@ impl Request {
         "open_watch",
         "open_replay",
         "fetch_episode",
+        "store_label",
+        "store_labels",
     ];
 
     /// Returns the word in messages and metrics, which is also its `type` on the wire.
@@ -260,6 +267,8 @@ impl Request {
             Self::OpenWatch(_) => "open_watch",
             Self::OpenReplay(_) => "open_replay",
             Self::FetchEpisode(_) => "fetch_episode",
+            Self::StoreLabel(_) => "store_label",
+            Self::StoreLabels(_) => "store_labels",
         }
     }
 }

@@ -29,7 +29,7 @@ use whole_file::WholeFile;
 
 pub(super) fn run(args: &ExportArgs, out: &mut Output) -> Result<Status, Failure> {
     let settings = args.settings();
-    let mut chosen = Chosen::of(args, Source::of(&args.data)?.open()?)?;
+    let mut chosen = Chosen::of(args, &Source::of(&args.data)?)?;
     match &args.into {
         Some(dir) => into_folder(&mut chosen, &settings, dir, out),
         #[cfg(feature = "formats")]

@@ -6,7 +6,7 @@ use rollhouse_core::EpisodeName;
 use rollhouse_replay::{Label, LabelChange, LabelError, plain};
 use serde::Serialize;
 
-use crate::args::{DataArgs, NoteArgs, PinArgs, Place, TagArgs};
+use crate::args::{DataArgs, NoteArgs, PinArgs, TagArgs};
 use crate::failure::{Failure, Status};
 use crate::output::Output;
 use crate::replay::read_failure;
@@ -33,10 +33,10 @@ fn change(
     json: bool,
     out: &mut Output,
 ) -> Result<Status, Failure> {
-    folder_only(data, "labels an episode")?;
-    let library = Source::of(data)?.open()?;
+    let source = Source::of(data)?;
+    let library = source.open()?;
     for &name in names {
-        let label = library.label(name, change).map_err(label_failure)?;
+        let label = source.label(&library, name, change)?;
         let labelled = Labelled { id: name.to_string(), label: ShownLabel::of(Some(&label)) };
         if json {
             out.json(&labelled)?;
@@ -45,18 +45,6 @@ fn change(
         }
     }
     Ok(Status::Done)
-}
-
-/// Refuses a cluster's store, which has no labels; the message names what was asked.
-pub(super) fn folder_only(data: &DataArgs, what: &str) -> Result<(), Failure> {
-    match data.place() {
-        Place::Folder(_) => Ok(()),
-        Place::Cluster => Err(Failure::new(
-            Status::Refused,
-            format_args!("nobody {what} in a cluster's store: labels are kept beside the recordings of a folder"),
-        )
-        .hint("`rollhouse replay export NAME --format rhr` takes an episode out of the store, `rollhouse replay import` into a folder")),
-    }
 }
 
 pub(super) fn label_failure(error: LabelError) -> Failure {

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use rollhouse_client::Cluster;
-use rollhouse_replay::{Label, Labels, Library, Query, Sort, SortKey, Tag, plain};
+use rollhouse_replay::{Label, Labels, Query, Sort, SortKey, Tag, plain};
 use rollhouse_wire::limits::MAX_STORE_EPISODES;
 use rollhouse_wire::{RefusalCode, StoreEpisodes, StoreQuery};
 
@@ -16,17 +16,14 @@ use crate::connect::{connect, request_failure};
 use crate::failure::{Failure, Status};
 use crate::human::{Count, Real};
 use crate::output::{Output, say};
-use crate::replay::label::{folder_only, label_failure};
 use crate::replay::source::Source;
 use crate::replay::{Listed, read_failure};
 use crate::table::{Align, Table};
 
 pub(super) fn run(args: &LsArgs, out: &mut Output) -> Result<Status, Failure> {
     let asked = match args.data.place() {
-        Place::Cluster if args.filter.has_labels() => {
-            folder_only(&args.data, "has labelled episodes")?;
-            None
-        }
+        // Of those of which something is said the coordinator need not look for any.
+        Place::Cluster if args.filter.has_labels() => None,
         Place::Cluster => stored(args, &connect(&args.data.cluster)?, out)?,
         Place::Folder(_) => None,
     };
@@ -53,7 +50,8 @@ fn stored(args: &LsArgs, cluster: &Cluster, out: &mut Output) -> Result<Option<u
         sort: sort_of(filter.sort),
         ..StoreQuery::default()
     };
-    let mut printer = Printer::new(args.json, false);
+    let labels = cluster.labels().map_err(|error| request_failure(&error))?;
+    let mut printer = Printer::new(args.json, !labels.is_empty());
     let mut left = args.filter.limit.unwrap_or(usize::MAX);
     while left > 0 {
         query.limit = left.min(MAX_STORE_EPISODES) as u32;
@@ -65,7 +63,7 @@ fn stored(args: &LsArgs, cluster: &Cluster, out: &mut Output) -> Result<Option<u
             Err(error) => return Err(request_failure(&error)),
         };
         left -= left.min(page.episodes.len());
-        printer.print(page.episodes.iter().map(Listed::stored), out)?;
+        printer.print(page.episodes.iter().map(|episode| Listed::stored(episode, &labels)), out)?;
         if !page.more || page.episodes.is_empty() {
             break;
         }
@@ -78,9 +76,8 @@ fn stored(args: &LsArgs, cluster: &Cluster, out: &mut Output) -> Result<Option<u
 fn read(args: &LsArgs, out: &mut Output) -> Result<usize, Failure> {
     let source = Source::of(&args.data)?;
     let library = source.open()?;
-    let mut query = query_of(args, &library)?;
-    let labels =
-        if source.is_folder() { library.labels().map_err(label_failure)? } else { Labels::default() };
+    let labels = source.labels(&library)?;
+    let mut query = query_of(args, || Ok(labels.clone()))?;
     let mut printer = Printer::new(args.json, !labels.is_empty());
     let mut left = args.filter.limit.unwrap_or(usize::MAX);
     while left > 0 {
@@ -98,13 +95,20 @@ fn read(args: &LsArgs, out: &mut Output) -> Result<usize, Failure> {
 }
 
 /// Returns the query without its limit.
-pub(super) fn query_of(args: &LsArgs, library: &Library) -> Result<Query, Failure> {
-    with_labels(args.filter.query(), &args.filter, library)
+pub(super) fn query_of(
+    args: &LsArgs,
+    labels: impl FnOnce() -> Result<Labels, Failure>,
+) -> Result<Query, Failure> {
+    with_labels(args.filter.query(), &args.filter, labels)
 }
 
 /// Adds the filters on labels to a query.
-pub(super) fn with_labels(query: Query, filter: &FilterArgs, library: &Library) -> Result<Query, Failure> {
-    with_tag(query, filter.tag.as_ref(), filter.pinned, library)
+pub(super) fn with_labels(
+    query: Query,
+    filter: &FilterArgs,
+    labels: impl FnOnce() -> Result<Labels, Failure>,
+) -> Result<Query, Failure> {
+    with_tag(query, filter.tag.as_ref(), filter.pinned, labels)
 }
 
 /// Limits a query to episodes that have a tag and, if wanted, are pinned.
@@ -112,12 +116,12 @@ pub(super) fn with_tag(
     query: Query,
     tag: Option<&Tag>,
     pinned: bool,
-    library: &Library,
+    labels: impl FnOnce() -> Result<Labels, Failure>,
 ) -> Result<Query, Failure> {
     if tag.is_none() && !pinned {
         return Ok(query);
     }
-    let labels = library.labels().map_err(label_failure)?;
+    let labels = labels()?;
     let is_meant =
         |label: &Label| (!pinned || label.pinned) && tag.is_none_or(|tag| label.tags.contains(tag));
     let only = labels.iter().filter(|(_, label)| is_meant(label)).map(|(key, _)| *key).collect();

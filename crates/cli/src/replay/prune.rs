@@ -43,7 +43,10 @@ pub(super) fn run(args: &PruneArgs, out: &mut Output) -> Result<Status, Failure>
 
 fn rules(args: &PruneArgs) -> Result<PruneRules, Failure> {
     let filter = match &args.tag {
-        Some(tag) => with_tag(args.query(), Some(tag), false, &Source::of(&args.data)?.open()?)?,
+        Some(tag) => with_tag(args.query(), Some(tag), false, || {
+            let source = Source::of(&args.data)?;
+            source.labels(&source.open()?)
+        })?,
         None => args.query(),
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

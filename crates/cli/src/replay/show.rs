@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use rollhouse_core::{GameResult, Options};
-use rollhouse_replay::{EpisodeInfo, EpisodeKey, Labels, RecordKind, plain};
+use rollhouse_replay::{EpisodeInfo, EpisodeKey, RecordKind, plain};
 use serde::Serialize;
 
 use crate::args::ShowArgs;
@@ -11,7 +11,7 @@ use crate::failure::{Failure, Status};
 use crate::human::{Bytes, Count, Real, When};
 use crate::output::Output;
 use crate::replay::Listed;
-use crate::replay::label::{ShownLabel, label_failure};
+use crate::replay::label::ShownLabel;
 use crate::replay::nearest::find_or_nearest;
 use crate::replay::source::Source;
 
@@ -19,8 +19,7 @@ pub(super) fn run(args: &ShowArgs, out: &mut Output) -> Result<Status, Failure> 
     let source = Source::of(&args.data)?;
     let library = source.open()?;
     let found = find_or_nearest(&library, args.name)?;
-    let labels =
-        if source.is_folder() { library.labels().map_err(label_failure)? } else { Labels::default() };
+    let labels = source.labels(&library)?;
     let label = ShownLabel::of(labels.of(&EpisodeKey::of(&found.info)));
     let folder = source.subfolder(found.folder.dir());
     if args.json {
@@ -45,6 +44,9 @@ struct EpisodeDetails<'a> {
     autoreset: &'a str,
     policy_version: u64,
     recorded: RecordKind,
+    /// Of every how many-th step a picture was recorded, if of any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    frames_every: Option<u64>,
     result: GameResult,
     score: Option<f64>,
     program: &'a str,
@@ -74,6 +76,7 @@ impl<'a> EpisodeDetails<'a> {
             autoreset: &info.run.autoreset,
             policy_version: info.policy().version,
             recorded: info.recorded(),
+            frames_every: Some(info.run.frames_every).filter(|&every| every > 0),
             result: info.result,
             score: info.score,
             program: &info.run.program,
@@ -134,6 +137,9 @@ fn print(info: &EpisodeInfo, folder: Option<String>, label: &ShownLabel, out: &m
             RecordKind::Full => "everything; it cannot be recomputed".into(),
         },
     )?;
+    if info.run.frames_every > 0 {
+        line("pictures", format!("of every {} steps", Count(info.run.frames_every)))?;
+    }
     line("size", format!("about {}", Bytes(info.bytes)))?;
     line("dynamics", crate::envs::dynamics(info.dynamics()))?;
     line("run", info.run_id().to_string())?;

@@ -3,12 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rollhouse_client::RemoteDisk;
-use rollhouse_replay::{Disk, Library, RealDisk};
+use rollhouse_client::{Cluster, RemoteDisk};
+use rollhouse_core::EpisodeName;
+use rollhouse_replay::{Disk, EpisodeKey, Label, LabelChange, Labels, Library, RealDisk};
 
 use crate::args::{DataArgs, Place};
-use crate::connect::connect;
+use crate::connect::{connect, request_failure};
 use crate::failure::Failure;
+use crate::replay::label::label_failure;
+use crate::replay::nearest::find_or_nearest;
 use crate::replay::read_failure;
 
 /// A folder on this machine, or the store of a cluster.
@@ -18,19 +21,31 @@ pub(crate) struct Source {
     shown: String,
     /// The disk of the cluster's store, if the source is one.
     remote: Option<RemoteDisk>,
+    cluster: Option<Cluster>,
 }
 
 impl Source {
     /// Makes the source that the arguments name. Connects if that is a cluster.
     pub(crate) fn of(args: &DataArgs) -> Result<Self, Failure> {
         match args.place() {
-            Place::Folder(root) => {
-                Ok(Self { disk: Arc::new(RealDisk), shown: root.display().to_string(), root, remote: None })
-            }
+            Place::Folder(root) => Ok(Self {
+                disk: Arc::new(RealDisk),
+                shown: root.display().to_string(),
+                root,
+                remote: None,
+                cluster: None,
+            }),
             Place::Cluster => {
-                let disk = RemoteDisk::new(connect(&args.cluster)?);
+                let cluster = connect(&args.cluster)?;
+                let disk = RemoteDisk::new(cluster.clone());
                 let remote = Some(disk.clone());
-                Ok(Self { disk: Arc::new(disk), root: PathBuf::new(), shown: SHOWN_STORE.to_owned(), remote })
+                Ok(Self {
+                    disk: Arc::new(disk),
+                    root: PathBuf::new(),
+                    shown: SHOWN_STORE.to_owned(),
+                    remote,
+                    cluster: Some(cluster),
+                })
             }
         }
     }
@@ -64,6 +79,31 @@ impl Source {
     /// Opens the episodes and segments that it has set aside.
     pub(crate) fn open_set_aside(&self) -> Result<Library, Failure> {
         Library::open_set_aside(&self.disk, &self.root).map_err(read_failure)
+    }
+
+    /// Returns the labels of the source's episodes.
+    pub(crate) fn labels(&self, library: &Library) -> Result<Labels, Failure> {
+        match &self.cluster {
+            Some(cluster) => cluster.labels().map_err(|error| request_failure(&error)),
+            None => library.labels().map_err(label_failure),
+        }
+    }
+
+    /// Changes the label of an episode; the change is durable on return.
+    pub(crate) fn label(
+        &self,
+        library: &Library,
+        name: EpisodeName,
+        change: &LabelChange,
+    ) -> Result<Label, Failure> {
+        let found = find_or_nearest(library, name)?;
+        match &self.cluster {
+            Some(cluster) => {
+                let labelled = cluster.label(&EpisodeKey::of(&found.info), change);
+                labelled.map_err(|error| request_failure(&error))
+            }
+            None => library.label(name, change).map_err(label_failure),
+        }
     }
 
     /// Returns the name of a folder inside it; `None` is the source itself.

@@ -4,12 +4,11 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rollhouse_replay::{Labels, News};
+use rollhouse_replay::News;
 
 use crate::args::LsArgs;
 use crate::failure::{Failure, Status};
 use crate::output::{Output, say};
-use crate::replay::label::label_failure;
 use crate::replay::ls::{Printer, query_of};
 use crate::replay::source::Source;
 use crate::replay::{Listed, read_failure};
@@ -27,7 +26,7 @@ pub(super) fn run(args: &LsArgs, out: &mut Output) -> Result<Status, Failure> {
     say(&format!("watching {}; Ctrl-C ends", source.shown()));
     while left > 0 && wait(&ending) {
         let looked = source.look_again(&library).and_then(|again| {
-            let query = query_of(args, &again)?;
+            let query = query_of(args, || source.labels(&again))?;
             let found = news.take(&again, &query).map_err(read_failure)?;
             library = again;
             Ok(found)
@@ -45,8 +44,7 @@ pub(super) fn run(args: &LsArgs, out: &mut Output) -> Result<Status, Failure> {
         if std::mem::take(&mut is_away) {
             say(&format!("{} is back", source.shown()));
         }
-        let labels =
-            if source.is_folder() { library.labels().map_err(label_failure)? } else { Labels::default() };
+        let labels = source.labels(&library)?;
         let shown = found.len().min(left);
         left -= shown;
         printer

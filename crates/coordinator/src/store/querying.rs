@@ -185,7 +185,7 @@ impl Store {
         }
     }
 
-    fn library(&self, anew: bool) -> Result<Arc<Library>, StoreError> {
+    pub(super) fn library(&self, anew: bool) -> Result<Arc<Library>, StoreError> {
         let changes = self.changes();
         let mut known = self.known();
         let library = match &known.library {
@@ -222,7 +222,7 @@ fn query_of(asked: &StoreQuery) -> Result<Query, StoreError> {
     })
 }
 
-fn failed(error: ReadError) -> StoreError {
+pub(super) fn failed(error: ReadError) -> StoreError {
     match error {
         ReadError::Disk(error) => StoreError::Disk(error),
         ReadError::NoEpisode(name) => StoreError::NotFound(name.to_string()),

@@ -1,6 +1,7 @@
 //! The store's knowledge of its segments, which needs no reading of them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ pub(crate) struct Shelf {
     damaged: BTreeMap<u32, u64>,
     /// The plan of the archive, if there is one.
     pub(crate) archiving: Option<Archiving>,
+    /// Segments of each folder in which a pinned episode lies; they are not dropped.
+    pinned: BTreeMap<Arc<str>, Vec<RangeInclusive<u64>>>,
     /// Bytes of the segments that are on this disk.
     bytes: u64,
     quarantined_bytes: u64,
@@ -270,26 +273,57 @@ impl Shelf {
         over
     }
 
+    /// Notes which segments of a folder have pinned episodes.
+    pub(crate) fn pin(&mut self, folder: &Arc<str>, segments: Vec<RangeInclusive<u64>>) {
+        if segments.is_empty() {
+            self.pinned.remove(folder);
+        } else {
+            self.pinned.insert(folder.clone(), segments);
+        }
+    }
+
+    /// Keeps segments of a folder from being dropped until [`Shelf::pin`] says what is pinned there; false if not all of those
+    /// that an episode begins and ends in are there.
+    pub(crate) fn hold(&mut self, folder: &str, segments: RangeInclusive<u64>) -> bool {
+        let Some((name, held)) = self.folders.get_key_value(folder) else { return false };
+        let are_there = [segments.start(), segments.end()].iter().all(|number| held.contains_key(number));
+        if are_there {
+            self.pinned.entry(name.clone()).or_default().push(segments);
+        }
+        are_there
+    }
+
+    fn is_pinned(&self, folder: &str, number: u64) -> bool {
+        self.pinned.get(folder).is_some_and(|ranges| ranges.iter().any(|range| range.contains(&number)))
+    }
+
     /// Takes the oldest segment out if all here together exceed `budget` and it is not the only one, and its folder,
-    /// too, if that was its last. With an archive, only segments that it does not take.
+    /// too, if that was its last. Segments in which a pinned
+    /// episode lies stay. With an archive, only segments that it does not take.
     pub(crate) fn take_oldest(&mut self, budget: u64) -> Option<Taken> {
         if self.bytes <= budget || self.order.len() < 2 {
             return None;
         }
-        let order = match &mut self.archiving {
-            None => *self.order.first_key_value()?.0,
-            Some(archiving) => {
-                let order = archiving.given_up()?;
-                archiving.remove(order);
-                order
+        let order = match &self.archiving {
+            None => {
+                let droppable = self.order.iter().take(self.order.len() - 1);
+                *droppable.into_iter().find(|(_, (folder, number))| !self.is_pinned(folder, *number))?.0
             }
+            Some(archiving) => archiving.given_up()?,
         };
+        if self.order.get(&order).is_some_and(|(folder, number)| self.is_pinned(folder, *number)) {
+            return None;
+        }
+        if let Some(archiving) = &mut self.archiving {
+            archiving.remove(order);
+        }
         let (folder, number) = self.order.remove(&order)?;
         let segments = self.folders.get_mut(&folder)?;
         let held = segments.remove(&number)?;
         let emptied = segments.is_empty();
         if emptied {
             self.folders.remove(&folder);
+            self.pinned.remove(&folder);
         }
         self.bytes -= held.bytes;
         take_all(&mut self.set_aside, &held.aside);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_wire::{
-    CloseCode, Refusal, RefusalCode, Responder, Ship, Shipped, StoreData, StoreList, StoreQuery, StoreRead,
-    StoreRepair, StreamLost,
+    CloseCode, Refusal, RefusalCode, Responder, Ship, Shipped, StoreData, StoreLabel, StoreLabels, StoreList,
+    StoreQuery, StoreRead, StoreRepair, StreamLost,
 };
 use tokio::time::timeout;
 
@@ -140,6 +140,37 @@ impl Service {
         };
         match answer {
             Ok(stats) => responder.respond(Ok(stats)).await,
+            Err(refusal) => self.refuse(responder, refusal).await,
+        }
+    }
+
+    /// Says something of an episode of the store, and answers what is said of it then.
+    pub(crate) async fn store_label(
+        &self,
+        label: StoreLabel,
+        responder: Responder,
+    ) -> Result<(), StreamLost> {
+        // The semaphore is never closed. Labelling looks for the episode as a question does.
+        let turn = self.queries.acquire().await;
+        let store = self.store.clone();
+        let labelled = blocking(move || store.label(&label)).await;
+        drop(turn);
+        match labelled {
+            Ok(labelled) => responder.respond(Ok(labelled)).await,
+            Err(refusal) => self.refuse(responder, refusal).await,
+        }
+    }
+
+    /// Answers what is said of episodes of the store.
+    pub(crate) async fn store_labels(
+        &self,
+        asked: StoreLabels,
+        responder: Responder,
+    ) -> Result<(), StreamLost> {
+        // Whoever changes a label has it for as long as the disk takes.
+        let store = self.store.clone();
+        match blocking(move || Ok(store.labels(asked))).await {
+            Ok(page) => responder.respond(Ok(page)).await,
             Err(refusal) => self.refuse(responder, refusal).await,
         }
     }

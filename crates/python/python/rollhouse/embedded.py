@@ -40,7 +40,7 @@ class Recording:
         path: The folder of this process inside the data folder; ``rollhouse replay ls --data PATH`` lists it.
         run: The run's UUID.
         figures: What was recorded, once the env is closed: ``episodes``, ``bytes``, ``lost_episodes``,
-            ``dropped_segments``, ``stalled_seconds``; of all envs of this process that recorded there.
+            ``lost_frames``, ``dropped_segments``, ``stalled_seconds``; of all envs of this process that recorded there.
     """
 
     path: Path

@@ -6,10 +6,10 @@ use super::nothing_chosen;
 use crate::args::ExportArgs;
 use crate::failure::{Failure, Status};
 use crate::human::counted;
-use crate::replay::label::folder_only;
 use crate::replay::ls::with_labels;
 use crate::replay::nearest::find_or_nearest;
 use crate::replay::read_failure;
+use crate::replay::source::Source;
 
 /// The chosen episodes, a page at a time: memory is bounded however many there are.
 pub(super) struct Chosen {
@@ -31,12 +31,10 @@ enum Of {
 
 impl Chosen {
     /// Finds the named episodes, or else those that the filters let through.
-    pub(super) fn of(args: &ExportArgs, library: Library) -> Result<Self, Failure> {
+    pub(super) fn of(args: &ExportArgs, source: &Source) -> Result<Self, Failure> {
+        let library = source.open()?;
         if args.names.is_empty() {
-            if args.filter.has_labels() {
-                folder_only(&args.data, "has labelled episodes")?;
-            }
-            let mut query = with_labels(args.filter.query(), &args.filter, &library)?;
+            let mut query = with_labels(args.filter.query(), &args.filter, || source.labels(&library))?;
             let left = args.best.or(args.filter.limit).unwrap_or(usize::MAX);
             if args.best.is_some() {
                 query.sort = Sort { key: SortKey::Return, descending: true };

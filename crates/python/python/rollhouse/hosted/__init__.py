@@ -36,6 +36,7 @@ def vectorize(
     call_timeout: float | None = DEFAULT_TIMEOUT,
     launch_timeout: float | None = LAUNCH_TIMEOUT,
     record: bool = False,
+    record_frames: int | None = None,
     data: str | os.PathLike[str] | None = None,
 ) -> HostedVectorEnv:
     """Runs any Python envs in worker processes, as one vector env.
@@ -57,6 +58,9 @@ def vectorize(
         launch_timeout: Seconds a worker has from its start until all of its envs are made; None for ever.
         record: True to record every episode in full: observations, actions, rewards. Observation and action have
             to be one column each: Box, Discrete, MultiDiscrete or MultiBinary.
+        record_frames: An integer to record pictures too, of every reset, every ``record_frames``-th step and the last of
+            each episode, as ``render`` gives them; the envs have to be made with ``render_mode="rgb_array"``. Workers
+            draw and pack them, which takes milliseconds each. None for none.
         data: The data folder; None for ``ROLLHOUSE_DATA`` or ``./rollhouse-data``.
 
     Raises:
@@ -81,6 +85,7 @@ def vectorize(
         call_timeout=call_timeout,
         launch_timeout=launch_timeout,
         record=record,
+        record_frames=record_frames,
         data=data,
     )
 

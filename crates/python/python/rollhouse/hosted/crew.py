@@ -51,9 +51,11 @@ class Crew:
         launch_timeout: float | None,
         *,
         alike: bool,
+        frames_every: int = 0,
     ):
         """``alike``: all lanes have the spaces of the first, so that its worker can speak for the others, which
-        are started when they are needed."""
+        are started when they are needed. ``frames_every``: of every how many-th step workers say what lanes look like,
+        0 of none."""
         lanes = len(env_fns)
         self.ranges = [(lanes * w // workers, lanes * (w + 1) // workers) for w in range(workers)]
         self.worker_of = [w for w, (first, end) in enumerate(self.ranges) for _ in range(first, end)]
@@ -62,7 +64,14 @@ class Crew:
         self.launch_timeout = launch_timeout
         pickled = [_pickle_fn(index, fn) for index, fn in enumerate(env_fns)]
         hellos = [
-            pickle.dumps({"first": first, "env_fns": pickled[first:end], "autoreset_mode": mode.value})
+            pickle.dumps(
+                {
+                    "first": first,
+                    "env_fns": pickled[first:end],
+                    "autoreset_mode": mode.value,
+                    "frames_every": frames_every,
+                }
+            )
             for first, end in self.ranges
         ]
         program = [sys.executable, "-c", _BOOT, json.dumps(sys.path), str(os.getpid())]

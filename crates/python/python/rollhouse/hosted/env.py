@@ -94,6 +94,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         call_timeout: float | None = DEFAULT_TIMEOUT,
         launch_timeout: float | None = LAUNCH_TIMEOUT,
         record: bool = False,
+        record_frames: int | None = None,
         data: str | os.PathLike[str] | None = None,
     ):
         env_fns = list(env_fns)
@@ -117,12 +118,20 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             raise ValueError(f"record={record!r} must be False or True")
         if data is not None and not record:
             raise ValueError(f"data={os.fspath(data)!r} is used only with record=True")
+        if record_frames is not None:
+            if isinstance(record_frames, bool) or not isinstance(record_frames, int) or record_frames < 1:
+                raise ValueError(f"record_frames={record_frames!r} must be an integer of at least 1, or None")
+            if not record:
+                raise ValueError(f"record_frames={record_frames!r} is used only with record=True")
         self.reset_timeout, self.call_timeout = reset_timeout, call_timeout
         mode = parse_autoreset_mode(autoreset_mode)
         check_observation_mode(observation_mode)
         # Lanes are spread evenly, so with fewer lanes than workers some would have none.
         alike = observation_mode == "same" and all(fn is env_fns[0] for fn in env_fns)
-        self._crew = Crew(env_fns, min(workers, len(env_fns)), mode, launch_timeout, alike=alike)
+        every = record_frames or 0
+        self._crew = Crew(
+            env_fns, min(workers, len(env_fns)), mode, launch_timeout, alike=alike, frames_every=every
+        )
         try:
             lanes = self._crew.describe()
             observation_spaces = [lane[0] for lane in lanes]
@@ -144,8 +153,11 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
                 render_mode=lanes[0][3],
                 statistics=statistics,
             )
+            if every and self.render_mode != "rgb_array":
+                message = f"record_frames={every}: the envs were made with render_mode={self.render_mode!r}"
+                raise ValueError(f"{message}, so that they give no pictures; 'rgb_array' is needed")
             self._first_seeds = None if seed is None else self._parse_seeds(seed)
-            self._recorder = self._begin_recording(data, *lanes[0][4:]) if record else None
+            self._recorder = self._begin_recording(data, *lanes[0][4:], every) if record else None
             self._mapping = self._crew.set_up(single, self.single_action_space, self.num_envs)
         except BaseException:
             self.closed = True
@@ -162,6 +174,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         self._all_lanes = list(range(self.num_envs))
         self._over = np.zeros(self.num_envs, dtype=np.bool_)
         self._abandoned = False
+        self._warned_unpainted = False
         self._episodes = _native.EpisodeStatistics(self.num_envs) if self.episode_statistics else None
 
     def _launch_rest(self) -> None:
@@ -180,7 +193,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         check_action_space(lane, action_space, self.single_action_space)
 
     def _begin_recording(
-        self, data: str | os.PathLike[str] | None, id: str, max_episode_steps: int | None
+        self, data: str | os.PathLike[str] | None, id: str, max_episode_steps: int | None, frames_every: int
     ) -> HostedRecorder:
         from rollhouse.hosted.recording import HostedRecorder
 
@@ -192,6 +205,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             max_episode_steps,
             self.single_observation_space,
             self.single_action_space,
+            frames_every,
         )
         _RECORDING.add(self)
         return recorder
@@ -294,13 +308,22 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         if self._recorder is not None:
             stepped, ends = _ones(self.num_envs), (rewards, terminations, truncations)
             finals = {lane: final[0] for lane, (final, _) in said.items() if final is not None}
-            self._recorder.step(stepped, self._over, finals, mapping.actions[0], self._rows.current(), *ends)
+            columns = mapping.actions[0], self._rows.current(), *ends
+            self._recorder.step(stepped, self._over, finals, *columns, said.frames)
+            self._warn_unpainted(said)
         self._over = terminations | truncations
         if self.info_layout == "0.29" and infos:
             from rollhouse.info_layout import infos_of_029
 
             infos = infos_of_029(infos, self.num_envs)
         return self._rows.frame(self.copy), rewards, terminations, truncations, infos
+
+    def _warn_unpainted(self, said: Said) -> None:
+        """Says once that an env gave no picture that was to be recorded."""
+        if said.unpainted is not None and not self._warned_unpainted:
+            self._warned_unpainted = True
+            message = f"record_frames: a picture is missing in the recording, and others may be: {said.unpainted}"
+            gymnasium.logger.warn(message)
 
     def step_async(self, actions: Any) -> None:
         """Hands in actions for all lanes; ``step_wait`` gives what came of them.
@@ -348,6 +371,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         if self._recorder is not None:
             columns = self._mapping.actions[0], self._rows.gather_columns(lanes), rewards, terminations, truncations
             self._recorder.step_rows(lanes, how, said, self._over, *columns)
+            self._warn_unpainted(said)
         self._over[index] = terminations | truncations
         infos = batch_infos(self, lanes, said)
         say_valid(infos, valid, self._show_valid, are_lost=not stepped.all())
@@ -487,7 +511,8 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             self._recorder.lose(lost)
             begun = [lane for lane in lanes if lane not in missing]
             seeds = [self._reset_seeds[lane] for lane in begun]
-            self._recorder.begin(begun, seeds, self._rows.current())
+            self._recorder.begin(begun, seeds, self._rows.current(), said.frames)
+            self._warn_unpainted(said)
         if missing:
             if self.on_loss == "raise" or self._losses.all_failed():
                 raise self._losses.error(lost) if lost else self._losses.absence(missing)

@@ -15,11 +15,15 @@ class Said(dict[int, tuple[Any, dict[str, Any]]]):
 
     Attributes:
         packed: Numbers, which are not by lane: of a worker its first lane, how many it has, its columns, and its keys.
+        frames: Pictures to be recorded: a lane, whether it is of what a reset gave, the packed picture.
+        unpainted: Why an env gave none that was to be recorded, of the first that did not.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.packed: list[tuple[int, int, list[Column], list[str]]] = []
+        self.frames: list[tuple[int, bool, bytes]] = []
+        self.unpainted: str | None = None
 
     def add(self, first: int, count: int, said: dict[str, Any]) -> None:
         """Adds what a worker said."""
@@ -27,6 +31,8 @@ class Said(dict[int, tuple[Any, dict[str, Any]]]):
             self[first + local] = (final, info)
         if "columns" in said:
             self.packed.append((first, count, said["columns"], said["keys"]))
+        self.frames += [(first + local, began, packed) for local, began, packed in said.get("frames", ())]
+        self.unpainted = self.unpainted or said.get("unpainted")
 
     def unpack(self) -> None:
         """Puts numbers to the lanes that they are of."""

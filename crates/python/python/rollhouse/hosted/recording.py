@@ -26,6 +26,9 @@ WIDER = {
 }
 """Recordings have fewer dtypes than NumPy: columns of these are recorded as the next that has all their values."""
 
+Picture = tuple[int, bool, bytes]
+"""A lane, whether the picture is of what a reset gave, and the packed picture."""
+
 RECORDED = ("uint8", "int32", "int64", "float32", "float64")
 """The dtypes that recordings have."""
 
@@ -46,6 +49,7 @@ class HostedRecorder:
         max_episode_steps: int | None,
         observation: gymnasium.Space,
         action: gymnasium.Space,
+        frames_every: int = 0,
     ):
         self._lanes = lanes
         self._next_step = autoreset == AutoresetMode.NEXT_STEP.value
@@ -57,6 +61,7 @@ class HostedRecorder:
             max_episode_steps,
             _described("observation", observation),
             _plain("action", action),
+            frames_every,
         )
         self._observation = Columns(observation, lanes)
         self._dtypes = [_dtype("observation", space) for space in _leaves(observation)]
@@ -64,10 +69,19 @@ class HostedRecorder:
         path, run = self._native.place
         self.recording = Recording(Path(path), run)
 
-    def begin(self, lanes: Sequence[int], seeds: Iterable[int | None], observations: Sequence[np.ndarray]) -> None:
-        """Episodes begin; row i of the columns ``observations``, [N, ...] each, is lane i's first observation."""
+    def begin(
+        self,
+        lanes: Sequence[int],
+        seeds: Iterable[int | None],
+        observations: Sequence[np.ndarray],
+        frames: Sequence[Picture] = (),
+    ) -> None:
+        """Episodes begin; row i of the columns ``observations``, [N, ...] each, is lane i's first observation. Of
+        ``frames`` those of resets are taken."""
         if lanes:
             self._native.begin(list(lanes), list(seeds), self._as_recorded(observations))
+        if frames:
+            self._native.first_frames([(lane, packed) for lane, began, packed in frames if began])
 
     def step(
         self,
@@ -79,6 +93,8 @@ class HostedRecorder:
         rewards: np.ndarray,
         terminations: np.ndarray,
         truncations: np.ndarray,
+        frames: Sequence[Picture] = (),
+        fresh: Sequence[int] = (),
     ) -> None:
         """Lanes were stepped: arrays of N rows, ``observations`` one per column.
 
@@ -86,6 +102,8 @@ class HostedRecorder:
             stepped: bool [N]: which lanes have an env that did something.
             over: bool [N]: whose episode was over before.
             finals: By lane, terminal observations that are not in ``observations``.
+            frames: Pictures to be recorded.
+            fresh: Lanes that were not stepped and began an episode.
         """
         begun = stepped & over if self._next_step else np.zeros_like(stepped)
         seen = observations
@@ -96,9 +114,11 @@ class HostedRecorder:
                 self._observation.write(row, [], final)
         ends = rewards, terminations, truncations
         recorded = _as(actions, self._action_dtype), self._as_recorded(seen)
-        self._native.step(stepped & ~begun, *recorded, *ends)
-        first = [*np.flatnonzero(begun).tolist(), *finals]
-        self.begin(first, [None] * len(first), observations)
+        self._native.step(
+            stepped & ~begun, *recorded, *ends, [(lane, packed) for lane, began, packed in frames if not began]
+        )
+        first = [*np.flatnonzero(begun).tolist(), *finals, *fresh]
+        self.begin(first, [None] * len(first), observations, frames)
 
     def step_rows(
         self,
@@ -120,9 +140,8 @@ class HostedRecorder:
         finals = {lane: final[0] for lane, (final, _) in said.items() if final is not None}
         stepped = self._spread(lanes, np.array([kind == "stepped" for kind in how], dtype=np.bool_))
         ends = [self._spread(lanes, rows) for rows in (rewards, terminations, truncations)]
-        self.step(stepped, over, finals, actions, seen, *ends)
-        first = [lane for lane, kind in zip(lanes, how, strict=True) if kind == "began"]
-        self.begin(first, [None] * len(first), seen)
+        fresh = [lane for lane, kind in zip(lanes, how, strict=True) if kind == "began"]
+        self.step(stepped, over, finals, actions, seen, *ends, said.frames, fresh)
 
     def lose(self, lost: Mapping[int, Any]) -> None:
         """The episodes of lanes were interrupted."""

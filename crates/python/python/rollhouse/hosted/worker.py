@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space, iterate
 
-from rollhouse._native import WorkerLink
+from rollhouse._native import WorkerLink, pack_frame
 from rollhouse.hosted.columns import Columns, Mapping, rows_of, write_array
 from rollhouse.hosted.info_columns import pack
 
@@ -97,6 +97,9 @@ class Worker:
         self.envs: list[Any] = [fn() for fn in self.fns]
         self.count = len(self.envs)
         self.over = [False] * self.count
+        # Pictures are recorded of every so many-th step, of none if it is 0; and the steps of each lane's episode.
+        self.frames_every: int = hello.get("frames_every", 0)
+        self.ages = [0] * self.count
         self.mapping: Mapping | None = None
 
     def describe(self) -> list[tuple[Any, ...]]:
@@ -190,17 +193,21 @@ class Worker:
                     observation, info = envs[lane].reset()
                     rewards[lane], terminations[lane], truncations[lane] = 0.0, False, False
                     over[lane] = False
+                    began = True
                 else:
                     observation, reward, terminated, truncated, info = envs[lane].step(action)
                     rewards[lane], terminations[lane], truncations[lane] = reward, terminated, truncated
                     if terminated or truncated:
                         over[lane] = True
+                    began = False
                 if type(observation) is ndarray and observation.dtype is dtype and observation.shape == shape:
                     rows[lane][...] = observation
                 else:
                     self.write(lane, rows[lane], observation, said)
                 if info:
                     infos.append((lane, None, info))
+                if self.frames_every:
+                    self.picture(lane, began, over[lane], said)
             except Exception as error:
                 self.lose(lane, error, said)
         if infos:
@@ -217,11 +224,15 @@ class Worker:
                 observation, reward, terminated, truncated, info = env.step(action)
                 self.rewards[lane], self.terminations[lane] = reward, terminated
                 self.truncations[lane] = truncated
+                if self.frames_every:
+                    self.picture(lane, False, terminated or truncated, said)
                 if terminated or truncated:
                     # Envs may reuse what they returned.
                     final_observation, final_info = copy.deepcopy(observation), copy.deepcopy(info)
                     observation, info = env.reset()
                     infos.append((lane, (final_observation, final_info), info))
+                    if self.frames_every:
+                        self.picture(lane, True, False, said)
                 elif info:
                     infos.append((lane, None, info))
                 self.write(lane, rows[lane], observation, said)
@@ -246,6 +257,8 @@ class Worker:
         """Puts a failed env away."""
         said.setdefault("lost", {})[lane] = failure(error)
         said.get("others", {}).pop(lane, None)
+        if "frames" in said:
+            said["frames"] = [frame for frame in said["frames"] if frame[0] != lane]
         env, self.envs[lane] = self.envs[lane], None
         self.over[lane] = False
         try:
@@ -269,8 +282,23 @@ class Worker:
             self.write(lane, row, observation, said)
             if info:
                 said.setdefault("infos", []).append((lane, None, info))
+            if self.frames_every:
+                self.picture(lane, True, False, said)
         except Exception as error:
             self.lose(lane, error, said)
+
+    def picture(self, lane: int, began: bool, over: bool, said: dict[str, Any]) -> None:
+        """Says what the lane looks like now, if that is to be recorded: at the reset (``began``), at every
+        ``frames_every``-th step and at the last. An env that gives no such picture goes on without."""
+        self.ages[lane] = 0 if began else self.ages[lane] + 1
+        if not (began or over or self.ages[lane] % self.frames_every == 0):
+            return
+        try:
+            packed = pack_frame(np.asarray(self.envs[lane].render()))
+        except Exception as error:
+            said.setdefault("unpainted", f"{type(error).__name__}: {error}")
+        else:
+            said.setdefault("frames", []).append((lane, began, packed))
 
     def reset(self, entries: list[tuple[int, int, Any, bool]], options: Any) -> dict[str, Any]:
         """Resets lanes: (lane, slot, seed, whether to make its env anew) of each."""

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rollhouse._native import EpisodeInfo, Recordings, read_episodes
+from rollhouse._native import EpisodeInfo, Recordings, read_episodes, read_frames, unpack_frame
 from rollhouse.cluster import Cluster
 from rollhouse.errors import (
     AmbiguousEpisodeError,
@@ -315,6 +315,21 @@ class Replays:
         return _episode(info)
 
     __getitem__ = read
+
+    def frames(self, episode: str | EpisodeInfo) -> Iterator[tuple[int, np.ndarray]]:
+        """The pictures that were recorded beside an episode's steps, in their order: (step, uint8 [height, width, 3]).
+
+        There are some where ``record_frames`` was asked for when it was recorded (``EpisodeInfo.record_frames``), of the
+        reset, every so many-th step and the last; a damaged one is missing. Of one that has more than 256 MiB of them,
+        packed, every second one is given, and so on.
+
+        Raises:
+            EpisodeNotFoundError, AmbiguousEpisodeError: For a name.
+            DamagedRecordingError: Part of its steps cannot be read.
+        """
+        info = self.find(episode) if isinstance(episode, str) else episode
+        for step, packed in read_frames(info):
+            yield step, unpack_frame(packed)
 
     def read_many(self, episodes: Iterable[str | EpisodeInfo] | None = None) -> Iterator[Episode]:
         """Gives episodes one by one; all of them, in the order of their names, if ``episodes`` is None.

@@ -1,0 +1,169 @@
+//! What people say of the store's episodes, kept in the file `labels` of each folder as in any other.
+//!
+//! Readers of a folder and this store keep the same file, so that whoever takes the store's folder away has the labels
+//! with it. Segments in which a pinned episode lies are not dropped. One change is made at a time; that the store's lock
+//! is held is all that it takes.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::path::Path;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use rollhouse_core::RunId;
+use rollhouse_replay::{BadLabel, Disk, EpisodeKey, Label, LabelChange, LabelError, Labels, labels_path};
+use rollhouse_wire::limits::MAX_STORE_PAGE_BYTES;
+use rollhouse_wire::{StoreLabel, StoreLabelChange, StoreLabelPage, StoreLabelled, StoreLabels};
+
+use super::shelf::Shelf;
+use super::{Store, StoreError};
+
+/// What is said in each folder in which anything is.
+#[derive(Debug, Default)]
+pub(super) struct Labelling {
+    folders: BTreeMap<Arc<str>, Labels>,
+}
+
+impl Labelling {
+    /// Reads the labels of all folders of the stock, and holds what is pinned. Of a folder whose labels are damaged all
+    /// is held: what was pinned is not known.
+    pub(super) fn load(disk: &dyn Disk, dir: &Path, shelf: &mut Shelf) -> Result<Self, LabelError> {
+        let mut folders = BTreeMap::new();
+        let names: Vec<Arc<str>> = shelf.folders().map(Arc::from).collect();
+        for name in names {
+            match Labels::load(disk, &dir.join(&*name)) {
+                Ok(labels) if labels.is_empty() => {}
+                Ok(labels) => {
+                    shelf.pin(&name, labels.pinned_segments());
+                    folders.insert(name, labels);
+                }
+                Err(LabelError::Damaged { .. }) => {
+                    shelf.counts.damaged += 1;
+                    shelf.pin(&name, vec![0..=u64::MAX]);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Self { folders })
+    }
+}
+
+impl Store {
+    /// Says something of an episode, in every folder that has it; gives what is said of it then. Durable on return.
+    ///
+    /// # Errors
+    /// If there is no such episode, what is said is out of bounds, or a file operation fails.
+    pub fn label(&self, asked: &StoreLabel) -> Result<StoreLabelled, StoreError> {
+        let change = change_of(&asked.change)?;
+        let key = EpisodeKey { run: asked.run.as_u128(), lane: asked.lane, number: asked.number };
+        let mut labelling = self.labelling();
+        let library = self.library(true)?;
+        let hold = |folder: &Path, segments: &RangeInclusive<u64>| {
+            let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            self.shelf().hold(name, segments.clone())
+        };
+        let labelled = library.label_in_store(&key, &change, hold);
+        // Also of those that were held for a change that failed.
+        for folder in library.folders().iter().filter(|folder| folder.dir() != self.inner.dir) {
+            let Some(name) = folder.dir().file_name().and_then(|name| name.to_str()) else { continue };
+            if folder.find(key.name()).is_ok() {
+                self.read_labels(&mut labelling, name)?;
+            }
+        }
+        Ok(labelled_of(&key, &labelled.map_err(failed)?))
+    }
+
+    /// A page of what is said of episodes. Does not block for the disk.
+    pub fn labels(&self, asked: StoreLabels) -> StoreLabelPage {
+        let after = asked.after.map(|after| EpisodeKey {
+            run: after.run.as_u128(),
+            lane: after.lane,
+            number: after.number,
+        });
+        let labelling = self.labelling();
+        let mut all: BTreeMap<EpisodeKey, Label> = BTreeMap::new();
+        let said = labelling.folders.values().flat_map(Labels::iter);
+        for (key, label) in said.filter(|(key, _)| after.is_none_or(|after| **key > after)) {
+            all.entry(*key).or_default().join(label);
+        }
+        drop(labelling);
+        let (mut page, mut bytes) = (StoreLabelPage::default(), 0);
+        for (key, label) in &all {
+            let labelled = labelled_of(key, label);
+            let texts = labelled.tags.iter().chain(&labelled.note).map(|text| text.len() + TEXT_BYTES);
+            bytes += LABEL_BYTES + texts.sum::<usize>();
+            if bytes > MAX_STORE_PAGE_BYTES {
+                page.more = true;
+                break;
+            }
+            page.labels.push(labelled);
+        }
+        page
+    }
+
+    /// Takes in what a folder's labels say now, and holds what is pinned.
+    fn read_labels(&self, labelling: &mut Labelling, name: &str) -> Result<(), StoreError> {
+        let labels = Labels::load(&*self.inner.disk, &self.inner.dir.join(name)).map_err(failed)?;
+        let name: Arc<str> = name.into();
+        self.shelf().pin(&name, labels.pinned_segments());
+        if labels.is_empty() {
+            labelling.folders.remove(&name);
+        } else {
+            labelling.folders.insert(name, labels);
+        }
+        Ok(())
+    }
+
+    /// A folder is gone, with all that was said of what it had.
+    pub(super) fn forget_labels(&self, name: &str) {
+        let path = labels_path(&self.inner.dir.join(name));
+        let _none = self.inner.disk.remove(&path);
+        self.labelling().folders.remove(name);
+    }
+
+    fn labelling(&self) -> MutexGuard<'_, Labelling> {
+        self.inner.labelling.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn change_of(asked: &StoreLabelChange) -> Result<LabelChange, StoreError> {
+    let bad = |what: &str, text: &str, error: &BadLabel| {
+        StoreError::Query(format!("{what} {:?}: {error}", text.chars().take(SHOWN_CHARS).collect::<String>()))
+    };
+    let words = |tags: &[String]| {
+        tags.iter().map(|tag| tag.parse().map_err(|error| bad("tag", tag, &error))).collect::<Result<_, _>>()
+    };
+    Ok(match asked {
+        StoreLabelChange::Pin { pinned } => LabelChange::Pin(*pinned),
+        StoreLabelChange::Tag { tags } => LabelChange::Tag(words(tags)?),
+        StoreLabelChange::Untag { tags } => LabelChange::Untag(words(tags)?),
+        StoreLabelChange::Note { note: None } => LabelChange::Note(None),
+        StoreLabelChange::Note { note: Some(note) } => {
+            LabelChange::Note(Some(note.parse().map_err(|error| bad("note", note, &error))?))
+        }
+    })
+}
+
+fn labelled_of(key: &EpisodeKey, label: &Label) -> StoreLabelled {
+    StoreLabelled {
+        run: RunId::from_u128(key.run),
+        lane: key.lane,
+        number: key.number,
+        pinned: label.pinned,
+        tags: label.tags.iter().map(ToString::to_string).collect(),
+        note: label.note.as_ref().map(|note| note.as_str().to_owned()),
+    }
+}
+
+fn failed(error: LabelError) -> StoreError {
+    match error {
+        LabelError::Disk(error) => StoreError::Disk(error),
+        LabelError::Read(error) => super::querying::failed(error),
+        other => StoreError::Query(other.to_string()),
+    }
+}
+
+/// What an episode takes of a page beside its texts, and a text beside its bytes.
+const LABEL_BYTES: usize = 96;
+const TEXT_BYTES: usize = 8;
+/// Characters of a bad tag or note that an error repeats.
+const SHOWN_CHARS: usize = 40;
