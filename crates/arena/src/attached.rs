@@ -75,7 +75,7 @@ pub enum Answer {
     Refused(Vec<u8>),
 }
 
-/// Waits for one answer; [`AttachedArena::waiter`] makes it.
+/// A waiter for one answer, which [`AttachedArena::waiter`] makes.
 #[derive(Debug)]
 pub struct AnswerWaiter {
     mapped: Arc<Mapped>,
@@ -310,8 +310,8 @@ impl AttachedArena {
         self.post(STEP);
     }
 
-    /// Asks the node to begin episodes in the lanes of `mask`, in all if it is empty, with `seeds`, without seeds if it
-    /// is empty.
+    /// Asks the node to begin episodes: in the lanes of `mask`, or in all if `mask` is empty; with `seeds`, or without
+    /// seeds if `seeds` is empty.
     ///
     /// # Panics
     /// While a request is under way, or if a list is neither empty nor as long as the batch.

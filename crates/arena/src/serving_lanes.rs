@@ -49,7 +49,7 @@ impl ServingEnd {
         rows
     }
 
-    /// Adds the lanes that were sent since the last call to `sent`, in ascending order. Each is to be answered by
+    /// Fills `sent` with the lanes that were sent since the last call, in ascending order. Each is to be answered by
     /// [`ServingEnd::answer_lanes`] or [`ServingEnd::refuse_lanes`].
     ///
     /// # Errors

@@ -23,7 +23,7 @@ pub struct CoordinatorConfig {
     pub store: Store,
     /// Address of /metrics, /healthz and /readyz (TCP, plaintext, read-only); `None` is nowhere.
     pub metrics: Option<SocketAddr>,
-    /// Settings of datagrams.
+    /// Settings of how datagrams travel.
     pub network: Network,
     /// Settings of the log.
     pub log: Log,

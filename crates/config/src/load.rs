@@ -128,7 +128,7 @@ pub fn variable(key: &str) -> String {
     format!("{PREFIX}{}", key.replace('.', "__").to_uppercase())
 }
 
-/// Returns the key that a variable of this name sets; `None` if the name has not the form of ours.
+/// Returns the key that a variable of this name sets; `None` if the name does not have the form of one.
 fn key_of(name: &str) -> Option<String> {
     let (section, key) = name.strip_prefix(PREFIX)?.split_once("__")?;
     Some(format!("{}.{}", section.to_lowercase(), key.to_lowercase().replace("__", ".")))
@@ -161,8 +161,8 @@ impl Layers<'_> {
         self.settings.iter().any(|(known, _)| *known == key)
     }
 
-    /// Sets a key by a variable. It is an error if two variables set the same key, one of them by a file, because it is
-    /// open which is meant.
+    /// Sets a key by a variable. It is an error if two variables set the same key, one of them by a file, because
+    /// nothing says which is meant.
     fn set_once(&mut self, key: &str, given: &Given, variable: &str) -> Result<(), ConfigError> {
         if let Some(Origin::Variable(other)) = self.origins.get(key) {
             let [first, second] =

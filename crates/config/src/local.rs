@@ -34,7 +34,7 @@ pub struct LocalConfig {
     pub coordinator_metrics: Option<SocketAddr>,
     /// Address of the node's /metrics, /healthz and /readyz (TCP); `None` is nowhere.
     pub node_metrics: Option<SocketAddr>,
-    /// Settings of datagrams.
+    /// Settings of how datagrams travel.
     pub network: Network,
     /// Settings of the log.
     pub log: Log,

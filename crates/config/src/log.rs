@@ -19,16 +19,16 @@ pub struct Log {
 pub enum LogLevel {
     /// No lines are logged at all.
     Off,
-    /// Somebody has to look after it.
+    /// The line tells of something that somebody has to look after.
     Error,
-    /// It may pass by itself.
+    /// The line tells of something that may pass by itself.
     Warn,
-    /// It needs no action of the reader.
+    /// The line needs no action of its reader.
     #[default]
     Info,
-    /// It is one of all the things that are done.
+    /// The line tells of a single thing that is done.
     Debug,
-    /// It helps to find a bug.
+    /// The line helps to find a bug.
     Trace,
 }
 
@@ -176,7 +176,7 @@ mod tests {
         for (text, why) in [
             ("loud", "`loud` is not a level"),
             ("", "`` is not a level"),
-            ("info,debug", "stands first"),
+            ("info,debug", "must come first"),
             ("info,engine=debug", "`engine` has no level of its own"),
             ("node=debug,node=info", "`node` is given twice"),
             ("node=", "`` is not a level"),

@@ -38,7 +38,7 @@ pub struct NodeConfig {
     pub tls: Tls,
     /// Address of /metrics, /healthz and /readyz (TCP, plaintext, read-only); `None` is nowhere.
     pub metrics: Option<SocketAddr>,
-    /// Settings of datagrams.
+    /// Settings of how datagrams travel.
     pub network: Network,
     /// Settings of the log.
     pub log: Log,

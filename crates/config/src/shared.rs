@@ -49,7 +49,7 @@ pub struct AttachSettings {
 pub struct Spool {
     /// Maximum number of bytes on disk. Default 10 GB.
     pub limit: Bytes,
-    /// Behaviour when they are used up.
+    /// Behaviour when these bytes are used up.
     pub when_full: WhenFull,
     /// Number of bytes a second that are shipped; 0 is no bound.
     pub bandwidth: Bytes,
@@ -118,7 +118,7 @@ pub struct Tls {
     pub revoked: Option<PathBuf>,
 }
 
-/// Settings of datagrams.
+/// Settings of how datagrams travel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Network {
     /// True if every path takes datagrams of up to 65,527 bytes. Default false: paths to other machines are taken to

@@ -28,7 +28,7 @@ pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8], limit: usize) -> Result<T
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
     /// The message has more bytes than such a message may have.
-    #[error("a message of {bytes} bytes is longer than the limit of {limit} bytes")]
+    #[error("a message of {bytes} bytes, at most {limit} are taken")]
     TooLong {
         /// Number of bytes in the message.
         bytes: usize,

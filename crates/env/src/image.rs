@@ -111,7 +111,8 @@ pub enum RenderError {
     Lost,
     /// No image has that size.
     #[error(
-        "an image cannot have {width} x {height} pixels: a side has 1 to {MAX_IMAGE_SIDE}, the whole at most {MAX_RENDER_PIXELS}"
+        "an image cannot have {width} x {height} pixels: a side has 1 to {MAX_IMAGE_SIDE}, the whole at most \
+         {MAX_RENDER_PIXELS}"
     )]
     Size {
         /// Number of columns that were asked for.
