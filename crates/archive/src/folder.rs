@@ -1,7 +1,7 @@
 //! A target that is a folder.
 //!
 //! ```text
-//! <folder>/parts/<process>-<number>   an object while it is written, locked; removed by whoever finds it unlocked
+//! <folder>/parts/<process>-<number>   an object while it is written, locked; the next process that finds it unlocked removes it
 //! <folder>/<name>                     an object
 //! ```
 

@@ -124,7 +124,8 @@ impl Shelf {
 
     /// Takes a segment out and checks every byte.
     ///
-    /// # Errors If the target fails. A flaw of the segment is returned as a value.
+    /// # Errors
+    /// If the target fails. A flaw of the segment is returned as a value.
     pub fn fetch(&self, id: &SegmentId) -> Result<Result<Checked, Flaw>, TargetError> {
         let object = id.label_object();
         let Some(text) = self.label_text(id)? else { return Ok(Err(Flaw::Missing { object })) };

@@ -36,7 +36,8 @@ impl Target {
     /// Makes the target for a path, `file://PATH` or `s3://BUCKET/PREFIX`. A folder need not be there; object storage
     /// is not asked yet.
     ///
-    /// # Errors If the text does not name a target, or names one of a kind that this program was built without.
+    /// # Errors
+    /// If the text does not name a target, or names one of a kind that this program was built without.
     pub fn named(text: &str, options: &TargetOptions) -> Result<Self, TargetError> {
         let shown = text.to_owned();
         let place = match text.split_once("://") {

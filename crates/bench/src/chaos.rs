@@ -23,24 +23,24 @@ use rollhouse_wire::Spread;
 use serde::Serialize;
 
 use self::audit::{Audit, Held};
+use self::killed_trainers::{Lives, Trainers, TrainersAudit};
 use self::links::Links;
 use self::plan::{Cut, Fault, Harm, Link, Plan, ProcessFault, Target};
 use self::processes::Processes;
 use self::report::{ChaosResult, Compared, Leaked};
 use self::trainer::{Ended, Fill, Progress, Seen, Trainer};
 use self::trainer_process::TRAINER_LANES;
-use self::trainers::{Lives, Trainers, TrainersAudit};
 use crate::args::ChaosArgs;
 use crate::scratch::Scratch;
 
 mod audit;
+mod killed_trainers;
 mod links;
 mod plan;
 mod processes;
 mod report;
 mod trainer;
 mod trainer_process;
-mod trainers;
 
 pub(super) use self::trainer_process::train;
 
@@ -92,7 +92,7 @@ fn measure(args: &ChaosArgs, folder: &Path) -> Result<ChaosResult, Failure> {
     }
     let storm = storm?;
     // Those that are left are killed when nothing else happens: there is no excuse for what becomes of their lanes.
-    thread::sleep(trainers::SETTLED);
+    thread::sleep(killed_trainers::SETTLED);
     trainers.turn(Instant::now())?;
     let lives = trainers.end().map_err(failed)?;
     close(&cluster, pool, run)?;

@@ -93,7 +93,7 @@ pub(crate) enum Command {
     Sessions(LookArgs),
     /// Watch lanes of a cluster while they are played
     Watch(WatchArgs),
-    /// End a pool of a cluster, whoever steps it: a rollout that goes on by itself, a trainer's lanes
+    /// End a pool of a cluster: a rollout that goes on by itself, or a trainer's lanes
     Close(CloseArgs),
     /// Drain a node: it takes no new sessions and ends when its last has
     Drain(DrainArgs),

@@ -52,8 +52,9 @@ pub(crate) struct More {
 
 /// Checks whether the owner may have that much more.
 ///
-/// # Errors `Quota` if the owner could not have the lanes even if it had no others. `Busy` if it may have them when
-/// others of its own have ended: those of a killed trainer end with their lease.
+/// # Errors
+/// `Quota` if the owner could not have the lanes even if it had no others. `Busy` if it may have them when others of
+/// its own have ended: those of a killed trainer end with their lease.
 pub(crate) fn check_share(asker: &Asker, has: Holding, more: More) -> Result<(), Refusal> {
     let busy = |message: String| Err(Refusal::busy(message, RETRY_AFTER.as_millis() as u64));
     let owner = asker.owner.as_str();

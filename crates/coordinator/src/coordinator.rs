@@ -22,8 +22,8 @@ use tokio::task::JoinSet;
 use tracing::{dispatcher, error};
 
 use crate::actor::{CoordinatorActor, Leave};
+use crate::certifier::{EnrolmentConfig, NodeCertifier};
 use crate::data::{DataError, DataFolder, learns_terms};
-use crate::enrolling::{EnrolmentConfig, NodeCertifier};
 use crate::figures::{CoordinatorFigures, Published};
 use crate::limits::MAX_UNACKNOWLEDGED_BYTES;
 use crate::owners::Owners;

@@ -26,7 +26,8 @@ impl DataFolder {
     /// Takes the folder as [`DataFolder::open`] does, with a term of at least `least`, for a folder whose terms were
     /// lost or are behind.
     ///
-    /// # Errors Those of [`DataFolder::open`]; [`DataError::Term`] if `least` is more than [`MAX_TERM`].
+    /// # Errors
+    /// Those of [`DataFolder::open`]; [`DataError::Term`] if `least` is more than [`MAX_TERM`].
     pub fn open_from(disk: &dyn Disk, dir: &Path, least: u64) -> Result<Self, DataError> {
         if least > MAX_TERM {
             return Err(DataError::Term(least));

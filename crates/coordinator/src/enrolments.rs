@@ -114,7 +114,8 @@ struct Pace(Duration);
 impl Pace {
     /// Lets one through, if no more than `burst` are ahead.
     ///
-    /// # Errors The time to wait.
+    /// # Errors
+    /// The time to wait.
     fn take(&mut self, now: Duration, every: Duration, burst: u32) -> Result<(), Duration> {
         let paid = self.0.max(now) + every;
         let ahead = paid - now;
@@ -134,8 +135,9 @@ fn busy(message: String, wait: Duration) -> Refusal {
 impl Cluster {
     /// Checks whether a machine that joins may have that name.
     ///
-    /// # Errors `Busy` while a node with that name is there, or may be: names are unique, and a killed node is known to
-    /// have ended before long.
+    /// # Errors
+    /// `Busy` while a node with that name is there, or may be: names are unique, and a killed node is known to have
+    /// ended before long.
     pub(crate) fn name_is_free(&self, now: Duration, name: &str) -> Result<(), Refusal> {
         if let Some(settles) = self.settles(now) {
             return Err(settles);

@@ -26,21 +26,21 @@
 
 mod actor;
 mod admission;
+mod certifier;
 mod closing;
 mod cluster;
 mod coordinator;
 mod data;
-mod enrolling;
 mod enrolments;
 mod event;
 mod figures;
 mod fitness;
 mod keeping;
+mod layout;
 pub mod limits;
 mod membership;
 mod opening;
 mod owners;
-mod placement;
 mod placements;
 mod pool;
 mod remembered;
@@ -56,10 +56,10 @@ mod views;
 mod waiting;
 mod watching;
 
+pub use certifier::EnrolmentConfig;
 pub use cluster::{Cluster, SecretSource};
 pub use coordinator::{ArchiveSettings, Coordinator, CoordinatorConfig, CoordinatorError, Stopped};
 pub use data::{DataError, DataFolder, MAX_TERM};
-pub use enrolling::EnrolmentConfig;
 pub use event::{Action, Asker, CallFailure, Event, LinkId, PortQuestion, Reply, Ticket};
 pub use figures::{CertificateFor, CoordinatorFigures};
 pub use roster::Roster;

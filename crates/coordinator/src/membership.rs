@@ -228,8 +228,9 @@ impl Membership {
     /// Another boot at the same address has taken the place of the earlier one, even if the earlier one was heard of a
     /// short time ago: no two processes have one port.
     ///
-    /// # Errors If a field is out of bounds, the name is in use by another boot that is alive elsewhere, or there are
-    /// too many nodes; nothing has changed then.
+    /// # Errors
+    /// If a field is out of bounds, the name is in use by another boot that is alive elsewhere, or there are too many
+    /// nodes; nothing has changed then.
     pub(crate) fn register(
         &mut self,
         now: Duration,

@@ -80,7 +80,8 @@ impl Owners {
 
 /// Forgets the certificates that are not believed any more.
 ///
-/// # Errors If none is left.
+/// # Errors
+/// If none is left.
 fn believed(shown: &mut Vec<PeerCertificate>, now: SystemTime) -> Result<(), IdentityError> {
     let mut last = IdentityError::Missing;
     shown.retain(|certificate| certificate.certify(now).map_err(|why| last = why).is_ok());

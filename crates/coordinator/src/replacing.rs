@@ -23,10 +23,10 @@ use rollhouse_wire::{
 use crate::admission::{More, check, check_share};
 use crate::cluster::Over;
 use crate::event::Actions;
+use crate::layout::Share;
 use crate::limits::{MAX_ATTEMPTS, MAX_WAITERS, RETRY_AFTER};
 use crate::membership::length;
 use crate::opening::{Wanted, stale};
-use crate::placement::Share;
 use crate::placements::Key;
 use crate::pool::{Pool, Session, SessionState, Stage};
 use crate::{Asker, CallFailure, Cluster, Reply, Ticket};

@@ -34,8 +34,8 @@ impl Roster {
 
     /// Saves the roster in place of the earlier one. Blocks for the disk.
     ///
-    /// # Errors The error of the operating system; nothing is saved then, and the next coordinator waits as if it knew
-    /// no nodes.
+    /// # Errors
+    /// The error of the operating system; nothing is saved then, and the next coordinator waits as if it knew no nodes.
     pub fn write(&self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
         let (path, new) = (dir.join(FILE), dir.join(NEW));
         let mut bytes = Vec::new();

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tracing::{Instrument, info, warn};
 
 use crate::actor::{Ask, ClusterRequest, CoordinatorActor, LinkDown, LinkEnd, Look, ViewReply, ViewRequest};
-use crate::enrolling::NodeCertifier;
+use crate::certifier::NodeCertifier;
 use crate::figures::Published;
 use crate::replays::MAX_EPISODES;
 use crate::store::{Reader, Reads};

@@ -27,24 +27,24 @@
 //! this disk to keep the budget, the oldest first, and are listed and read as before. No other segment leaves it,
 //! whatever happens.
 
+mod archive_plan;
 mod archiver;
-mod archiving;
 mod arrivals;
 mod away;
 mod episodes;
 mod fetched;
+mod files;
 mod labelling;
 mod querying;
 mod reads;
 mod receiving;
-mod serving;
 mod shelf;
 mod stock;
 mod streaming;
 
+pub use archive_plan::Amount;
 pub(crate) use archiver::Archiver;
 pub use archiver::{ArchiveConfig, ArchiveFigures};
-pub use archiving::Amount;
 pub use fetched::FetchCounts;
 pub(crate) use reads::{Reader, Reads};
 pub use receiving::{Receive, Receiving};
@@ -172,14 +172,16 @@ impl Store {
     /// Opens the store in the folder `dir`, which is made if it is not there: takes its lock, removes segments that
     /// were only partly received when it was last closed, and takes stock. Reads every segment that has no summary.
     ///
-    /// # Errors If another process has it, or a file operation fails. Damage is no error.
+    /// # Errors
+    /// If another process has it, or a file operation fails. Damage is no error.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path, config: StoreConfig) -> Result<Self, OpenError> {
         Self::open_with(disk, dir, config, None)
     }
 
     /// Opens the store as [`Store::open`] does, with an archive beside it. Does not wait for the archive.
     ///
-    /// # Errors Those of [`Store::open`].
+    /// # Errors
+    /// Those of [`Store::open`].
     pub fn open_with(
         disk: Arc<dyn Disk>,
         dir: &Path,

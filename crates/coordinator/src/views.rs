@@ -87,7 +87,8 @@ impl Cluster {
 
     /// Returns the status of a pool, also for a while after its end.
     ///
-    /// # Errors If no pool with that id is known, or not yet.
+    /// # Errors
+    /// If no pool with that id is known, or not yet.
     pub fn pool_status(&self, now: Duration, pool: RunId) -> Result<PoolStatus, Refusal> {
         let known = self.pools.get(&pool).ok_or_else(|| self.unknown_pool(now, pool))?;
         let mut status = known.status();
@@ -104,7 +105,8 @@ impl Cluster {
     /// Returns the place at which a running session can be watched: its node's link, on which the key can be had, and
     /// the other facts of a grant.
     ///
-    /// # Errors If the session does not run, or is not known to run yet.
+    /// # Errors
+    /// If the session does not run, or is not known to run yet.
     pub(crate) fn watch_place(&self, now: Duration, id: SessionId) -> Result<WatchPlace, Refusal> {
         let pool = self.pools.get(&id.pool).ok_or_else(|| self.unknown_pool(now, id.pool))?;
         let session = pool.sessions.get(&id.index).filter(|session| session.state == SessionState::Running);

@@ -33,7 +33,8 @@ pub(crate) const SAME: u8 = u8::MAX;
 impl Film {
     /// Makes a film with a palette of the colours in some of the episode's pictures.
     ///
-    /// # Errors If one of the pictures cannot be made.
+    /// # Errors
+    /// If one of the pictures cannot be made.
     pub(crate) fn of(pictures: &mut Pictures<'_>, length: u64) -> Result<Self, ExportError> {
         let mut census = Census::default();
         let mut last = None;

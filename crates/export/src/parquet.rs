@@ -110,7 +110,8 @@ impl<'a> ParquetFile<'a> {
 
     /// Writes the remaining rows.
     ///
-    /// # Errors Those of [`ParquetFile::add`].
+    /// # Errors
+    /// Those of [`ParquetFile::add`].
     pub fn finish(mut self, watch: &mut Watch<'_>) -> Result<LeftOut, ExportError> {
         let left_out = self.write_waiting(watch)?;
         self.writer.finish()?;

@@ -19,7 +19,8 @@ pub(crate) struct Pictures<'a> {
 impl<'a> Pictures<'a> {
     /// Makes the pictures of an episode.
     ///
-    /// # Errors If its steps cannot be reached, or there is no picture of them.
+    /// # Errors
+    /// If its steps cannot be reached, or there is no picture of them.
     pub(crate) fn new(
         settings: &Settings,
         registry: &'a Registry,

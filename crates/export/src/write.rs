@@ -35,8 +35,8 @@ pub type Watch<'a> = dyn FnMut(u64) -> bool + 'a;
 /// }
 /// ```
 ///
-/// # Errors If the form needs steps that are neither recorded nor can be recomputed, `out` fails, or `watch` asks to
-/// stop.
+/// # Errors
+/// If the form needs steps that are neither recorded nor can be recomputed, `out` fails, or `watch` asks to stop.
 pub fn write(
     settings: &Settings,
     registry: &Registry,

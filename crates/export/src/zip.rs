@@ -133,8 +133,8 @@ impl Entry<'_, '_> {
 
     /// Ends the file.
     ///
-    /// # Errors If the output accepts no more bytes, or the file does not have the number of bytes with which it was
-    /// begun.
+    /// # Errors
+    /// If the output accepts no more bytes, or the file does not have the number of bytes with which it was begun.
     pub(crate) fn end(self) -> io::Result<()> {
         let Self { zip, name, offset, bytes, is_wide, crc, written } = self;
         if written != bytes {

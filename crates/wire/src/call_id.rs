@@ -26,7 +26,8 @@ impl CallId {
     /// Runs `asked` inside a span that stands for the client's call as a whole. What other processes do for the call
     /// are parts of that span. Cancellation-safe if `asked` is.
     ///
-    /// # Errors Those of `asked`; the span records them.
+    /// # Errors
+    /// Those of `asked`; the span records them.
     pub async fn traced<T, E: fmt::Display>(
         self,
         request: &'static str,

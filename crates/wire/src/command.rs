@@ -95,7 +95,8 @@ impl Envelope {
 
     /// Reads the payload.
     ///
-    /// # Errors If the payload is not of that type.
+    /// # Errors
+    /// If the payload is not of that type.
     pub fn payload<'a, T: Deserialize<'a>>(&'a self) -> Result<T, ControlError> {
         control::decode(&self.payload)
     }

@@ -7,7 +7,8 @@ use crate::limits::MAX_CONTROL_BYTES;
 
 /// Appends a message with its length word to `out`.
 ///
-/// # Errors If the message is longer than [`MAX_CONTROL_BYTES`]; `out` is unchanged in that case.
+/// # Errors
+/// If the message is longer than [`MAX_CONTROL_BYTES`]; `out` is unchanged in that case.
 pub fn encode<T: Serialize>(message: &T, out: &mut Vec<u8>) -> Result<(), ControlError> {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -28,8 +29,8 @@ pub fn encode<T: Serialize>(message: &T, out: &mut Vec<u8>) -> Result<(), Contro
 
 /// Returns how many bytes follow a length word.
 ///
-/// # Errors If they are more than `most`, which is at most [`MAX_CONTROL_BYTES`]: no memory is to be allocated for
-/// them.
+/// # Errors
+/// If they are more than `most`, which is at most [`MAX_CONTROL_BYTES`]: no memory is to be allocated for them.
 pub fn length(word: [u8; 4], most: usize) -> Result<usize, ControlError> {
     let (bytes, most) = (u32::from_le_bytes(word) as usize, most.min(MAX_CONTROL_BYTES));
     if bytes > most { Err(ControlError::TooLong { bytes, most }) } else { Ok(bytes) }
@@ -37,7 +38,8 @@ pub fn length(word: [u8; 4], most: usize) -> Result<usize, ControlError> {
 
 /// Reads a message without its length word. Unknown fields are ignored.
 ///
-/// # Errors If the message is longer than [`MAX_CONTROL_BYTES`], and the errors of [`msgpack::decode`].
+/// # Errors
+/// If the message is longer than [`MAX_CONTROL_BYTES`], and the errors of [`msgpack::decode`].
 pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ControlError> {
     msgpack::decode(bytes, MAX_CONTROL_BYTES).map_err(|error| match error {
         DecodeError::TooLong { bytes, limit } => ControlError::TooLong { bytes, most: limit },

@@ -3,7 +3,7 @@
 //! | task | runs on | on cancel | on error |
 //! |---|---|---|---|
 //! | quinn's endpoint and connection drivers | the runtime the [`Listener`] or [`Dialer`] was first used in | connections are lost, peers see silence | the connections end with the error |
-//! | one per handshake, in [`Listener`] | the same | the stranger is refused | he is turned away and counted |
+//! | one per handshake, in [`Listener`] | the same | the stranger is refused | it is turned away and counted |
 //! | one per dialled connection, which looks whether the peer's port is closed | the same | nothing is lost | it ends with its connection |
 //! | one per request being read, in [`Requests`] | the same | its stream is given up | the connection is closed with the reason |
 
@@ -14,11 +14,11 @@ mod dialer;
 mod eager;
 mod frames;
 mod gate;
+mod incoming;
 mod listener;
 mod lost;
 mod peer;
 mod port;
-mod requests;
 mod reset_key;
 mod settings;
 mod stream;
@@ -28,12 +28,12 @@ pub use connection::{Call, CallError, Connection, LinkFigures};
 pub use dialer::{DialError, Dialer};
 pub use eager::Eagerness;
 pub use frames::{FrameFault, FrameReader, FrameWriter};
+pub(crate) use incoming::span_of;
+pub use incoming::{REQUEST_DEADLINE, Refused, Requests, Responder};
 pub use listener::{Arrival, ArrivalCounts, Authenticate, BindError, Listener, TurnedAway, TurnedAwayReason};
 pub use lost::{CloseCode, ConnectionLost, MAX_REASON_BYTES, StreamLost};
 pub use peer::{Credential, Peer, Stranger};
 pub use port::port_is_closed;
-pub(crate) use requests::span_of;
-pub use requests::{REQUEST_DEADLINE, Refused, Requests, Responder};
 pub use reset_key::ResetKey;
 pub use settings::{Effective, LARGEST_DATAGRAM, Path, Settings};
 pub use stream::{ByteReceiver, ByteSender};

@@ -3,7 +3,8 @@
 /// Ends this process as SIGKILL does if `ROLLHOUSE_FAILPOINT` names this place. With `panic:` before the name it panics
 /// instead, the first time. Only in builds with debug assertions; other builds do nothing and do not read the variable.
 ///
-/// # Panics If the variable asks for it.
+/// # Panics
+/// If the variable asks for it.
 #[inline]
 pub fn failpoint(name: &'static str) {
     #[cfg(debug_assertions)]

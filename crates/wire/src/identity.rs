@@ -8,7 +8,7 @@ mod authority;
 mod der;
 mod files;
 mod issuer;
-mod joined;
+mod joined_folder;
 mod key_request;
 mod peer_certificate;
 mod reload;
@@ -21,7 +21,7 @@ pub use authority::{AuthorityError, CA_CERTIFICATE, CA_KEY, CertificateAuthority
 pub(crate) use files::{Kept, Stamp, read as read_file};
 pub use files::{Readers, replace as replace_file};
 pub use issuer::{Begins, IssuedToNode, NodeIssuer};
-pub use joined::{JoinedError, JoinedFolder};
+pub use joined_folder::{JoinedError, JoinedFolder};
 pub use key_request::{KeyRequest, KeyRequestError, RequestedKey};
 pub use peer_certificate::PeerCertificate;
 pub use reload::{CertificateFiles, Identity, IdentityFileError, ShownCertificate, Trust, show_certificates};

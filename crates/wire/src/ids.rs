@@ -128,7 +128,8 @@ pub mod run_id {
 
     /// Reads an id.
     ///
-    /// # Errors If the value is not 16 bytes.
+    /// # Errors
+    /// If the value is not 16 bytes.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<RunId, D::Error> {
         let bytes: [u8; 16] = serde_bytes::deserialize(from)?;
         Ok(RunId::from_u128(u128::from_be_bytes(bytes)))

@@ -181,7 +181,8 @@ impl ColumnBuffer {
 
     /// Returns the column of that type at `place`, to write.
     ///
-    /// # Panics Those of [`ColumnBuffer::column`].
+    /// # Panics
+    /// Those of [`ColumnBuffer::column`].
     pub fn column_mut(&mut self, place: &Range<usize>, dtype: DType) -> ColumnMut<'_> {
         let bytes = &mut self.bytes_mut()[place.clone()];
         match dtype {
@@ -202,7 +203,8 @@ impl ColumnBuffer {
 
     /// Writes at `place` that the frame has `count` lanes, and fills up with zeros.
     ///
-    /// # Panics Those of [`ColumnBuffer::column`].
+    /// # Panics
+    /// Those of [`ColumnBuffer::column`].
     pub fn set_count(&mut self, place: &Range<usize>, count: u32) {
         let end = place.end.next_multiple_of(ALIGNMENT);
         self.bytes_mut()[place.start..end].copy_from_slice(&u64::from(count).to_le_bytes());
@@ -210,14 +212,16 @@ impl ColumnBuffer {
 
     /// Returns the numbers of lanes at `place`.
     ///
-    /// # Panics Those of [`ColumnBuffer::column`].
+    /// # Panics
+    /// Those of [`ColumnBuffer::column`].
     pub fn lanes(&self, place: &Range<usize>) -> &[u32] {
         typed(&self.bytes()[place.clone()])
     }
 
     /// Returns the numbers of lanes at `place`, to write.
     ///
-    /// # Panics Those of [`ColumnBuffer::column`].
+    /// # Panics
+    /// Those of [`ColumnBuffer::column`].
     pub fn lanes_mut(&mut self, place: &Range<usize>) -> &mut [u32] {
         cast_slice_mut(&mut self.bytes_mut()[place.clone()])
     }

@@ -117,7 +117,8 @@ impl ReportView {
 
     /// Takes changes in.
     ///
-    /// # Errors If the changes do not follow the known version; nothing has changed then.
+    /// # Errors
+    /// If the changes do not follow the known version; nothing has changed then.
     pub fn take(&mut self, changes: &Changes) -> Result<(), NotTaken> {
         if changes.since > self.version {
             return Err(NotTaken::Gap);

@@ -151,7 +151,8 @@ impl<T> From<Result<T, Refusal>> for Answer<T> {
 impl<T> Answer<T> {
     /// Turns the answer into a result.
     ///
-    /// # Errors The refusal, if the request was refused.
+    /// # Errors
+    /// The refusal, if the request was refused.
     pub fn into_result(self) -> Result<T, Refusal> {
         match self {
             Self::Ok(value) => Ok(value),

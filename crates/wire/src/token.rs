@@ -196,7 +196,8 @@ impl TokenStore {
     /// Revokes a token; revoking it again is no error. A holder that is connected is sent away at the next look at
     /// [`TokenStore::now`] or [`TokenStore::holds`]. Blocks on the disk.
     ///
-    /// # Errors [`TokenFileError::Unknown`] if there is no token with that id; see [`TokenFileError`] for the others.
+    /// # Errors
+    /// [`TokenFileError::Unknown`] if there is no token with that id; see [`TokenFileError`] for the others.
     pub fn revoke(&self, id: &str, now: SystemTime) -> Result<TokenRecord, TokenFileError> {
         self.change(|tokens| {
             let record = tokens.iter_mut().find(|token| token.id == id);
@@ -209,7 +210,8 @@ impl TokenStore {
     /// Uses the join token with that id for a node of that name. The use is on the disk when this returns. Blocks on
     /// the disk.
     ///
-    /// # Errors See [`JoinRefused`]; the token was not used then.
+    /// # Errors
+    /// See [`JoinRefused`]; the token was not used then.
     pub fn join(&self, id: &str, node: &str, now: SystemTime) -> Result<(), JoinRefused> {
         self.change(|tokens| {
             let record = tokens.iter_mut().find(|token| token.id == id);

@@ -8,8 +8,8 @@ use rollhouse_cli::output::Output;
 use serde::Serialize;
 
 use super::audit::{Audit, Held};
+use super::killed_trainers::TrainersAudit;
 use super::trainer::{Fill, Seen};
-use super::trainers::TrainersAudit;
 use super::{ENV, Faults, Kind, LANES, NODES, Recovery, Sample, Storm};
 use crate::args::ChaosArgs;
 

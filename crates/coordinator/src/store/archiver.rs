@@ -22,7 +22,7 @@ use rollhouse_replay::{
 use rollhouse_wire::{Ship, Shipped};
 use tracing::{dispatcher, error, info, warn};
 
-use super::archiving::{Amount, Archiving, Next, Standing, Task};
+use super::archive_plan::{Amount, ArchivePlan, Next, Standing, Task};
 use super::arrivals::SPARE_LINES;
 use super::away::AwayDisk;
 use super::fetched::{ArchiveError, FetchCounts, Fetched, fetch, fetched_dir};
@@ -129,7 +129,7 @@ impl Archive {
         dir: &Path,
     ) -> Result<(), OpenError> {
         let is_same = noted.target == self.target.target().shown();
-        let mut archiving = Archiving::new(!is_same || !noted.whole);
+        let mut archiving = ArchivePlan::new(!is_same || !noted.whole);
         let by_place = noted.segments.iter().map(|known| ((known.folder.as_str(), known.number), known));
         let mut known: BTreeMap<(&str, u64), &ArchivedSegment> = by_place.collect();
         for (order, folder, held) in shelf.all() {

@@ -14,7 +14,7 @@ use rollhouse_replay::{
 use rollhouse_wire::limits::MAX_SHIP_BYTES;
 use rollhouse_wire::{Ship, Shipped};
 
-use super::archiving::Standing;
+use super::archive_plan::Standing;
 use super::arrivals::{Arrival, Arrivals};
 use super::fetched::ArchiveError;
 use super::shelf::Held;
@@ -49,7 +49,8 @@ pub struct Receiving {
 impl Store {
     /// Begins to receive a segment that a node announces.
     ///
-    /// # Errors If its name, number or length is out of bounds, too many are being received, or a file operation fails.
+    /// # Errors
+    /// If its name, number or length is out of bounds, too many are being received, or a file operation fails.
     pub fn receive(&self, node: &str, ship: &Ship) -> Result<Receive, StoreError> {
         self.announce(node, ship, MAX_SHIP_BYTES)
     }
@@ -57,7 +58,8 @@ impl Store {
     /// Takes in a segment from elsewhere, together with the episodes of it that are set aside, as if its node shipped
     /// it. The answer is durable.
     ///
-    /// # Errors If its name, number or length is out of bounds, or a file operation fails.
+    /// # Errors
+    /// If its name, number or length is out of bounds, or a file operation fails.
     pub fn take_in(
         &self,
         node: &str,

@@ -9,7 +9,7 @@ use rollhouse_replay::{BlockRange, SegmentSummary, SetAside};
 use rollhouse_wire::StoreStatus;
 
 use super::StoreCounts;
-use super::archiving::{Archiving, Standing};
+use super::archive_plan::{ArchivePlan, Standing};
 use super::arrivals::Arrival;
 
 /// The segments in stock and those that are set aside.
@@ -29,7 +29,7 @@ pub(crate) struct Shelf {
     /// Number of damaged segments that are set aside and have something of a run, by the low bits of its id.
     damaged: BTreeMap<u32, u64>,
     /// The plan of the archive, if there is one.
-    pub(crate) archiving: Option<Archiving>,
+    pub(crate) archiving: Option<ArchivePlan>,
     /// Segments of each folder in which a pinned episode lies; they are not dropped.
     pinned: BTreeMap<Arc<str>, Vec<RangeInclusive<u64>>>,
     /// Bytes of the segments that are on this disk.
@@ -202,7 +202,7 @@ impl Shelf {
 
     /// Sets which segments an archive has. The plan has all segments that are there: each with its place in the order,
     /// and whether it is on this disk.
-    pub(crate) fn archive(&mut self, archiving: Archiving) {
+    pub(crate) fn archive(&mut self, archiving: ArchivePlan) {
         self.bytes -= archiving.amount(Standing::Away).bytes;
         self.archiving = Some(archiving);
     }

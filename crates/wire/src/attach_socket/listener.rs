@@ -74,7 +74,8 @@ impl AttachListener {
 
     /// Waits for the next process that connects. Cancellation-safe.
     ///
-    /// # Errors The error of the operating system, mostly that no descriptors are left: worth trying again later.
+    /// # Errors
+    /// The error of the operating system, mostly that no descriptors are left: worth trying again later.
     pub async fn accept(&self) -> io::Result<LocalArrival> {
         let (stream, _) = self.listener.accept().await?;
         let uid = stream.peer_cred()?.uid();

@@ -41,8 +41,9 @@ impl AttachSocket {
 
     /// Reads the request. Waits at most [`ATTACH_DEADLINE`].
     ///
-    /// # Errors The refusal to answer with if the process asks for anything else; `None` if it is gone, is too slow, or
-    /// does not speak our protocol.
+    /// # Errors
+    /// The refusal to answer with if the process asks for anything else; `None` if it is gone, is too slow, or does not
+    /// speak our protocol.
     pub async fn request(&mut self) -> Result<AttachMemory, Option<Refusal>> {
         let read = tokio::time::timeout(ATTACH_DEADLINE, self.read_message()).await;
         let bytes = read.map_err(|_| None)?.map_err(|_| None)?;
@@ -71,7 +72,8 @@ impl AttachSocket {
 
     /// Answers with the session's memory: from now on the owner is attached.
     ///
-    /// # Errors The error of the socket if the owner is gone.
+    /// # Errors
+    /// The error of the socket if the owner is gone.
     pub async fn accept(
         &mut self,
         attached: MemoryAttached,

@@ -80,7 +80,8 @@ impl EnvelopeWriter {
     /// Sends an envelope and returns when the connection has taken it, as soon as its windows allow. Not
     /// cancellation-safe: afterwards the stream is of no use.
     ///
-    /// # Errors See [`EnvelopeFault`]; an envelope that is too long was not sent.
+    /// # Errors
+    /// See [`EnvelopeFault`]; an envelope that is too long was not sent.
     pub async fn write(&mut self, envelope: &Envelope) -> Result<(), EnvelopeFault> {
         let bytes = envelope.encode().map_err(EnvelopeFault::Envelope)?;
         let mut message = Vec::with_capacity(size_of::<u32>() + bytes.len());

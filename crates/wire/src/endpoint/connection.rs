@@ -11,10 +11,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
+use super::incoming::Requests;
 use super::lost::{CloseCode, ConnectionLost, StreamLost, short_reason};
 use super::peer::Peer;
 use super::port;
-use super::requests::Requests;
 use super::settings::Path;
 use super::stream::{ByteReceiver, ByteSender, MessageError};
 use super::{EnvelopeReader, EnvelopeWriter, FrameReader, FrameWriter};
@@ -194,7 +194,8 @@ impl Connection {
 
     /// Sends a request as [`Connection::call`] does, as part of a client's call that the peer is told.
     ///
-    /// # Errors Those of [`Connection::call`].
+    /// # Errors
+    /// Those of [`Connection::call`].
     pub async fn call_for<T: DeserializeOwned>(
         &self,
         request: &Request,
@@ -367,7 +368,8 @@ pub struct Call {
 impl Call {
     /// Ends the sending direction: nothing follows the request.
     ///
-    /// # Errors If the stream is gone.
+    /// # Errors
+    /// If the stream is gone.
     pub fn finish(&mut self) -> Result<(), CallError> {
         Ok(self.send.finish()?)
     }

@@ -44,8 +44,9 @@ impl FrameReader {
     /// Reads the next frame and returns its header, once its columns and sidecar are here too; `None` when the stream
     /// has ended between two frames. Cancellation-safe: the next call goes on where this one was dropped.
     ///
-    /// # Errors See [`FrameFault`]. Afterwards the stream is of no use. Unless the stream was lost, close the
-    /// connection with [`FrameFault::code`].
+    /// # Errors
+    /// See [`FrameFault`]. Afterwards the stream is of no use. Unless the stream was lost, close the connection with
+    /// [`FrameFault::code`].
     pub async fn read(&mut self) -> Result<Option<FrameHeader>, FrameFault> {
         loop {
             let (target, filled) = match &mut self.stage {
@@ -159,7 +160,8 @@ impl FrameWriter {
     /// Hands the frames that were put to the connection, and returns when it has taken all, as soon as its windows
     /// allow. Cancellation-safe: the next call goes on where this one was dropped.
     ///
-    /// # Errors If the stream is gone.
+    /// # Errors
+    /// If the stream is gone.
     pub async fn flush(&mut self) -> Result<(), StreamLost> {
         while self.sent < self.pending.len() {
             let written = self.stream.0.write_chunks(&mut self.pending[self.sent..]).await?;

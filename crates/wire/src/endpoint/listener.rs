@@ -13,9 +13,9 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use super::connection::{AnswerRef, Connection};
 use super::gate::{Admission, Gate};
+use super::incoming::{Unreadable, code_of, parse};
 use super::lost::{CloseCode, ConnectionLost, StreamLost, short_reason};
 use super::peer::{Peer, Stranger};
-use super::requests::{Unreadable, code_of, parse};
 use super::settings::{Effective, Path, Settings, endpoint_config};
 use super::stream::{ByteReceiver, ByteSender, MessageError};
 use crate::call_id::Received;

@@ -23,7 +23,8 @@ pub struct ResetKey([u8; KEY_BYTES]);
 impl ResetKey {
     /// Reads the key in that file, or draws and writes one if there is none. Blocks for the disk.
     ///
-    /// # Errors If the file cannot be read or written, or does not hold a key.
+    /// # Errors
+    /// If the file cannot be read or written, or does not hold a key.
     pub fn kept_in(path: &Path) -> io::Result<Self> {
         match read_file(path, KEY_BYTES as u64) {
             Ok(bytes) => {

@@ -17,14 +17,16 @@ impl ByteSender {
     /// Sends all of `bytes` and returns when the connection has taken them, which is as soon as its windows allow. Not
     /// cancellation-safe: some may have been taken.
     ///
-    /// # Errors If the stream is gone.
+    /// # Errors
+    /// If the stream is gone.
     pub async fn write_all(&mut self, bytes: &[u8]) -> Result<(), StreamLost> {
         Ok(self.0.write_all(bytes).await?)
     }
 
     /// Ends the stream after what was sent.
     ///
-    /// # Errors If the stream is gone.
+    /// # Errors
+    /// If the stream is gone.
     pub fn finish(&mut self) -> Result<(), StreamLost> {
         self.0.finish().map_err(|_| StreamLost::ByUs)
     }
@@ -55,14 +57,16 @@ pub struct ByteReceiver(pub(crate) RecvStream);
 impl ByteReceiver {
     /// Receives some bytes into `buffer`; `None` at the stream's end. Cancellation-safe.
     ///
-    /// # Errors If the stream is gone.
+    /// # Errors
+    /// If the stream is gone.
     pub async fn read(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, StreamLost> {
         Ok(self.0.read(buffer).await?)
     }
 
     /// Fills `buffer`. Not cancellation-safe: some bytes may have been received.
     ///
-    /// # Errors [`StreamLost::Cut`] if the stream ends before `buffer` is full.
+    /// # Errors
+    /// [`StreamLost::Cut`] if the stream ends before `buffer` is full.
     pub async fn read_exact(&mut self, buffer: &mut [u8]) -> Result<(), StreamLost> {
         let mut filled = 0;
         while filled < buffer.len() {

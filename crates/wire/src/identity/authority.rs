@@ -29,7 +29,8 @@ pub struct CertificateAuthority {
 impl CertificateAuthority {
     /// Makes an authority in `folder`, which must exist, valid for `validity` from now. Blocks on the disk.
     ///
-    /// # Errors [`AuthorityError::Exists`] if the folder has an authority: replacing it would cut off everybody. See
+    /// # Errors
+    /// [`AuthorityError::Exists`] if the folder has an authority: replacing it would cut off everybody. See
     /// [`AuthorityError`] for the others.
     pub fn create(folder: &Path, validity: Duration) -> Result<Self, AuthorityError> {
         let (certificate_path, key_path) = (folder.join(CA_CERTIFICATE), folder.join(CA_KEY));

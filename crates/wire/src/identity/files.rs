@@ -20,8 +20,9 @@ pub enum Readers {
 /// owner and the mode of the old one; without an old one it belongs to the owner of the folder. So root can change the
 /// files of a service that runs as another user, and the service can still read them. Blocks on the disk.
 ///
-/// # Errors The error of the operating system; also `PermissionDenied` for a user who can write into the folder but
-/// cannot make files that belong to its owner.
+/// # Errors
+/// The error of the operating system; also `PermissionDenied` for a user who can write into the folder but cannot make
+/// files that belong to its owner.
 pub fn replace(path: &Path, contents: &[u8], readers: Readers) -> io::Result<()> {
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,

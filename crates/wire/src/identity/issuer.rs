@@ -89,7 +89,8 @@ impl NodeIssuer {
 
     /// Loads the issuer in that file. Blocks on the disk.
     ///
-    /// # Errors See [`AuthorityError`]; [`AuthorityError::Read`] if there is no such file.
+    /// # Errors
+    /// See [`AuthorityError`]; [`AuthorityError::Read`] if there is no such file.
     pub fn load(path: &Path) -> Result<Self, AuthorityError> {
         let contents = text(path)?;
         let key = KeyPair::from_pem(&contents)

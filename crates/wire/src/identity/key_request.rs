@@ -57,7 +57,8 @@ pub struct RequestedKey {
 impl RequestedKey {
     /// Reads a request and checks its signature.
     ///
-    /// # Errors See [`KeyRequestError`]; the length is checked first.
+    /// # Errors
+    /// See [`KeyRequestError`]; the length is checked first.
     pub fn read(request: &[u8]) -> Result<Self, KeyRequestError> {
         if request.len() > MAX_CERTIFICATE_REQUEST_BYTES {
             return Err(KeyRequestError::TooLong { bytes: request.len() });

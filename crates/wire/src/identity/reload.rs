@@ -74,8 +74,9 @@ struct Own {
 impl Identity {
     /// Reads the files. Blocks on the disk.
     ///
-    /// # Errors See [`IdentityFileError`]. Our own certificate has to be believed by our own authorities and must not
-    /// have expired; this is not checked if the authority is known by its fingerprint only and is not in our chain.
+    /// # Errors
+    /// See [`IdentityFileError`]. Our own certificate has to be believed by our own authorities and must not have
+    /// expired; this is not checked if the authority is known by its fingerprint only and is not in our chain.
     pub fn load(trust: Trust, files: Option<CertificateFiles>) -> Result<Arc<Self>, IdentityFileError> {
         Self::read(trust, files, None)
     }
@@ -83,7 +84,8 @@ impl Identity {
     /// Reads the files as [`Identity::load`] does, and believes no certificate that is [`Revoked`] in that file, which
     /// need not exist.
     ///
-    /// # Errors Those of [`Identity::load`].
+    /// # Errors
+    /// Those of [`Identity::load`].
     pub fn load_refusing(
         trust: Trust,
         files: Option<CertificateFiles>,

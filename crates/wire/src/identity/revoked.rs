@@ -31,7 +31,8 @@ pub struct Revoked {
 impl Revoked {
     /// Reads that file; without a file nobody is revoked. Blocks on the disk.
     ///
-    /// # Errors [`IdentityFileError::Read`], or [`IdentityFileError::Revoked`] for a malformed line.
+    /// # Errors
+    /// [`IdentityFileError::Read`], or [`IdentityFileError::Revoked`] for a malformed line.
     pub fn read(path: &Path) -> Result<Self, IdentityFileError> {
         let bytes = match files::read(path, MAX_FILE_BYTES) {
             Ok(bytes) => bytes,
@@ -54,7 +55,8 @@ impl Revoked {
 
     /// Writes the file, whole and durably. Blocks on the disk.
     ///
-    /// # Errors The error of the operating system.
+    /// # Errors
+    /// The error of the operating system.
     pub fn write(&self, path: &Path) -> std::io::Result<()> {
         let mut text =
             "# Certificates that are not believed: ROLE NAME and the last second, since 1970.\n".to_owned();

@@ -60,7 +60,7 @@ pub struct Amount {
 
 /// The segments of a store and what its archive has of them.
 #[derive(Debug)]
-pub(crate) struct Archiving {
+pub(crate) struct ArchivePlan {
     segments: BTreeMap<u64, Kept>,
     /// Waiting segments, each with the number of attempts before it, so that one that fails delays no other.
     turns: BTreeSet<(u32, u64)>,
@@ -84,7 +84,7 @@ struct Kept {
     attempts: u32,
 }
 
-impl Archiving {
+impl ArchivePlan {
     /// Makes a plan without segments. With `lists` the archive's contents are listed first.
     pub(crate) fn new(lists: bool) -> Self {
         Self {
@@ -308,7 +308,7 @@ mod tests {
         fn only_what_is_in_the_archive_leaves_the_disk_and_all_gets_there_once_it_answers(
             world in proptest::collection::vec(happens(), 0..120),
         ) {
-            let mut archiving = Archiving::new(false);
+            let mut archiving = ArchivePlan::new(false);
             let (mut there, mut damaged, mut here) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
             let (mut now, mut came, mut until) = (Duration::ZERO, 0, Duration::ZERO);
             let mut budget = u64::MAX;
@@ -393,7 +393,7 @@ mod tests {
 
     #[test]
     fn a_segment_that_fails_lets_the_others_go_first_and_what_the_archive_has_is_looked_at_before_all() {
-        let mut archiving = Archiving::new(true);
+        let mut archiving = ArchivePlan::new(true);
         let id = SegmentId { number: 1, folder: "node-a-0123abcd".to_owned(), crc: 7 };
         (1..=2).for_each(|order| archiving.add(order, 10, Standing::Waiting, Duration::ZERO));
         archiving.adopts(id.clone(), 0);

@@ -50,7 +50,8 @@ impl Requests {
     /// [`MAX_OPEN_REQUESTS`](crate::limits::MAX_OPEN_REQUESTS); streams beyond that are given up at once.
     /// Cancellation-safe.
     ///
-    /// # Errors If the connection is gone, for whichever reason.
+    /// # Errors
+    /// If the connection is gone, for whichever reason.
     pub async fn next(&mut self) -> Result<(Request, Responder), ConnectionLost> {
         loop {
             tokio::select! {
@@ -231,7 +232,8 @@ impl Responder {
 
     /// Answers, and ends the stream. Not cancellation-safe.
     ///
-    /// # Errors If the asker is gone, or the answer is longer than a message may be; the asker then gets a refusal.
+    /// # Errors
+    /// If the asker is gone, or the answer is longer than a message may be; the asker then gets a refusal.
     pub async fn respond<T: Serialize>(mut self, answer: Result<T, Refusal>) -> Result<(), StreamLost> {
         self.send(&answer).await?;
         self.send.finish()

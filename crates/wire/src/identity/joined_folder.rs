@@ -40,7 +40,8 @@ impl JoinedFolder {
 
     /// Loads the identity that was given last. Blocks on the disk.
     ///
-    /// # Errors See [`IdentityFileError`]; also when the certificate has expired.
+    /// # Errors
+    /// See [`IdentityFileError`]; also when the certificate has expired.
     pub fn load(&self) -> Result<Arc<Identity>, IdentityFileError> {
         let identity = self.0.join(IDENTITY);
         let files = CertificateFiles { certificate: identity.clone(), key: identity };
@@ -50,7 +51,8 @@ impl JoinedFolder {
     /// Keeps the certificate that the node `name` was given for the key of `request`, if it can be used. It takes the
     /// place of the earlier one, durably. Blocks on the disk.
     ///
-    /// # Errors See [`JoinedError`]; the earlier certificate stays in that case.
+    /// # Errors
+    /// See [`JoinedError`]; the earlier certificate stays in that case.
     pub fn keep(&self, request: &KeyRequest, given: &Enrolled, name: &str) -> Result<Validity, JoinedError> {
         let bytes = given.certificate.len().max(given.authorities.len());
         if bytes > MAX_CERTIFICATES_BYTES {
