@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rollhouse_client::{Address, Cluster as Client, ConnectOptions, OnLoss, PoolRequest, StepError};
 use rollhouse_engine::Reset;
-use rollhouse_tests::{Cluster, Service, json_lines, run, succeed};
+use rollhouse_tests::{Cluster, Running, Service, json_lines, run, succeed};
 use serde_json::Value;
 
 fn data() -> &'static Path {
@@ -70,6 +70,33 @@ fn recorded_pools_go_past_a_node_with_a_full_disk_which_says_so_everywhere() {
     // What records nothing is at home there.
     let line = format!("rollout --connect {admin} --env CartPole-v1 --lanes 600 --steps 6000 --record none");
     succeed(data(), &line);
+}
+
+/// Symptom: with a node's disk full, a `rollout --connect` that was told to end was still there minutes later, and its
+/// node, told as well, took all of its time. Cause: whoever steps waits for the disk in the middle of a step, and did not
+/// look whether he is asked to end. Fix: he looks, and what he holds waits for the recorder in memory.
+#[test]
+fn a_rollout_whose_nodes_disk_is_full_ends_when_it_is_told_and_so_does_the_node() {
+    let cluster = Cluster::new(&["one"]);
+    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let mut one = cluster.node("one", &address);
+    let admin = cluster.connection("admin", &address);
+    let line = format!("rollout --connect {admin} --env CartPole-v1 --lanes 64 --steps 1000000000000");
+    succeed(data(), &format!("{line} --detach"));
+    one.hear("is open for");
+    let mut first = Running::start(data(), &format!("{line} --json"));
+    one.hear("is open for");
+    fill_disk_of(&one);
+    one.hear("takes no new sessions that are recorded: no space left on the disk");
+    first.signal("TERM");
+    let done = first.wait();
+    assert_eq!(done.code, Some(130), "{done:?}");
+    let report: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!(report["ended"], serde_json::json!([["closed", 1]]), "{report}");
+    one.signal("TERM");
+    let (code, said) = one.ended();
+    assert!(!said.iter().any(|line| line.contains("did not end in time")), "{said:?}");
+    assert_eq!(code, Some(1), "what was not on the disk is lost");
 }
 
 /// Symptom: a node whose data folder somebody had removed stayed alive and lost what it was given to record. Cause:

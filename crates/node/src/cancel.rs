@@ -38,6 +38,11 @@ impl Cancel {
         self.raised.store(true, Ordering::Release);
     }
 
+    /// What is raised, for those who look at it and ask for no reason.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.raised)
+    }
+
     /// How open episodes end.
     pub(crate) fn interruption(&self) -> Interruption {
         // Acquire: pairs with the release in `end`.

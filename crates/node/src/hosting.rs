@@ -223,7 +223,7 @@ impl Hosting {
             if token.is_cancelled() {
                 return Err(closed_meanwhile());
             }
-            OwnedSession::make(plan, recorder).map(|session| session.telling(leaving))
+            OwnedSession::make(plan, recorder).map(|session| session.telling(leaving).until(&token))
         };
         let made = self.executor.submit(make, Box::new(|| false));
         let made = made.map_err(no_thread)?;

@@ -34,6 +34,7 @@ use rollhouse_wire::{
 use tracing::field::display;
 use tracing::{Span, debug};
 
+use crate::Cancel;
 use crate::commands;
 use crate::live::{Camera, Live};
 use crate::plan::SessionPlan;
@@ -120,6 +121,12 @@ impl OwnedSession {
     #[must_use]
     pub fn telling(self, leaving: Arc<AtomicBool>) -> Self {
         Self { leaving, ..self }
+    }
+
+    /// The same, and whoever steps it waits for its recorder no longer once it is asked to end by `cancel`.
+    #[must_use]
+    pub(crate) fn until(self, cancel: &Cancel) -> Self {
+        Self { recording: Recording::until(cancel.flag()), ..self }
     }
 
     /// Where those are met who watch it.

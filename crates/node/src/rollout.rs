@@ -98,6 +98,9 @@ impl Rollout {
         cancel: &Cancel,
     ) -> Result<Report, RolloutError> {
         progress.beat();
+        if let Some(recording) = recording {
+            recording.end_with(cancel.flag());
+        }
         if cancel.is_cancelled() {
             // It was asked to end before its thread had begun: no lane is made for it.
             return Ok(Report::default());

@@ -37,6 +37,10 @@ pub(crate) struct RunShared {
     waiting_frames: AtomicUsize,
     /// How open episodes end of a run that those who step it are given up with: an outcome's code and 1, or 0.
     cut: AtomicU8,
+    /// Is raised when those who step the run are asked to end: they wait for the writer no longer.
+    ending: OnceLock<Arc<AtomicBool>>,
+    /// Buffers that may still be made for those who wait then.
+    beyond: AtomicUsize,
     pub(crate) doorbell: Arc<Doorbell>,
 }
 
@@ -75,7 +79,8 @@ impl RunShared {
         let block_lanes = lanes.min(rollhouse_core::limits::BLOCK_LANES);
         let buffer_bytes = Buffer::new(&layout, block_lanes).bytes().max(1);
         let spare = (SPARE_BYTES / buffer_bytes).clamp(2, SPARE_BUFFERS);
-        let most = 2 * lanes + spare;
+        let beyond = (2 * lanes).min(ENDING_BUFFERS);
+        let most = 2 * lanes + spare + beyond;
         Arc::new(Self {
             full: ArrayQueue::new(most),
             free: ArrayQueue::new(most),
@@ -86,6 +91,8 @@ impl RunShared {
             handles: AtomicUsize::new(1),
             waiting_frames: AtomicUsize::new(0),
             cut: AtomicU8::new(0),
+            ending: OnceLock::new(),
+            beyond: AtomicUsize::new(beyond),
             lanes: block_lanes,
             layout,
             skips_after_end,
@@ -116,8 +123,30 @@ impl RunShared {
         let most = self.most.load(Ordering::Relaxed);
         let more = |made: usize| (made < most && self.unmade() > 0).then_some(made + 1);
         self.made.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(self.made_one())
+    }
+
+    /// Makes a buffer for somebody who is asked to end and whom the writer has none for.
+    fn make_to_end(&self) -> Option<Box<Buffer>> {
+        let less = |beyond: usize| beyond.checked_sub(1);
+        self.beyond.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok()?;
+        self.made.fetch_add(1, Ordering::Relaxed);
+        Some(self.made_one())
+    }
+
+    fn made_one(&self) -> Box<Buffer> {
         self.doorbell.spare_bytes.fetch_add(self.buffer_bytes, Ordering::Relaxed);
-        Some(Box::new(Buffer::new(&self.layout, self.lanes)))
+        Box::new(Buffer::new(&self.layout, self.lanes))
+    }
+
+    /// Whoever waits for the writer does so no longer once `flag` is raised. The first flag counts.
+    pub(crate) fn end_with(&self, flag: Arc<AtomicBool>) {
+        let _earlier = self.ending.set(flag);
+    }
+
+    /// Whether those who step the run are asked to end.
+    fn is_ending(&self) -> bool {
+        self.ending.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
 
     /// One more handle.
@@ -214,7 +243,8 @@ impl RunShared {
         self.doorbell.note();
     }
 
-    /// Spins shortly, then sleeps between looks. `None` when the writer is gone.
+    /// Spins shortly, then sleeps between looks. `None` when the writer is gone, and for those who are asked to end
+    /// when [`ENDING_BUFFERS`] are used up.
     #[cold]
     fn wait_for_free(&self) -> Option<Box<Buffer>> {
         let began = Instant::now();
@@ -225,6 +255,9 @@ impl RunShared {
             }
             if self.doorbell.gone.load(Ordering::Acquire) || self.cut().is_some() {
                 break None;
+            }
+            if self.is_ending() {
+                break self.make_to_end();
             }
             if began.elapsed() < SPIN {
                 std::hint::spin_loop();
@@ -339,6 +372,9 @@ impl Doorbell {
     }
 }
 
+/// Buffers of a run, at most two a lane, that are made beyond all bounds while it ends and the writer takes nothing: each
+/// block needs one for the step it is in and one for how its episodes end.
+const ENDING_BUFFERS: usize = 256;
 /// Spare buffers of a run that are made whatever the others have.
 const FREE_OF_BOUND: usize = 2;
 /// How long a stepping thread spins before it sleeps.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -448,6 +448,13 @@ impl RunRecorder {
     /// first call counts. For threads that hang: nobody else ends what they hold.
     pub fn cut_short(&self, interruption: Interruption) {
         self.shared.cut_short(Outcome::Interrupted(interruption));
+    }
+
+    /// Those who step the run wait for the writer no longer once `flag` is raised, in the middle of a step either: what
+    /// they hand over until they have ended waits for it in memory. The first flag counts. For those who have to end
+    /// while the disk takes nothing.
+    pub fn end_with(&self, flag: Arc<AtomicBool>) {
+        self.shared.end_with(flag);
     }
 
     /// The same as [`RunRecorder::is_behind`] for those who keep no run open by asking.

@@ -1,5 +1,6 @@
 //! What records a session: begun at its first reset, and seen by those who wait for whoever steps it.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
 
 use rollhouse_core::Interruption;
@@ -15,6 +16,8 @@ use crate::plan::SessionPlan;
 pub(super) struct Recording {
     run: Option<Arc<RunRecorder>>,
     watch: RecordingWatch,
+    /// Is raised by whatever ends the session.
+    ending: Arc<AtomicBool>,
 }
 
 /// The recording of a session that another thread may have. Does not keep the run open.
@@ -22,6 +25,11 @@ pub(super) struct Recording {
 pub(crate) struct RecordingWatch(Arc<OnceLock<Weak<RunRecorder>>>);
 
 impl Recording {
+    /// Of a session that ends when `ending` is raised.
+    pub(super) fn until(ending: Arc<AtomicBool>) -> Self {
+        Self { ending, ..Self::default() }
+    }
+
     pub(super) const fn run(&self) -> Option<&Arc<RunRecorder>> {
         self.run.as_ref()
     }
@@ -39,6 +47,7 @@ impl Recording {
     ) -> Result<(), Refusal> {
         let Some(waiting) = recorder else { return Ok(()) };
         let run = Arc::new(plan.record_on(waiting)?);
+        run.end_with(Arc::clone(&self.ending));
         engine.record_with(&run).map_err(|error| refusal_of(&error))?;
         // A session is recorded once: nothing stands there yet.
         let _set = self.watch.0.set(Arc::downgrade(&run));
