@@ -1,6 +1,8 @@
 //! The list in which an episode is chosen.
 
-use rollhouse_replay::{Library, LibraryEpisode, Query, Rank, ReadError, Sort, SortKey};
+use rollhouse_replay::{
+    EpisodeInfo, EpisodeKey, Label, Labels, Library, LibraryEpisode, Query, Rank, ReadError, Sort, SortKey,
+};
 
 use crate::filter::narrow;
 use crate::keys::Key;
@@ -13,6 +15,7 @@ pub struct Browser {
     typed: String,
     sort: Sort,
     envs: Vec<String>,
+    labels: Labels,
     /// Rows of a page.
     height: usize,
     rows: Vec<LibraryEpisode>,
@@ -41,6 +44,17 @@ impl Browser {
     pub fn new(envs: Vec<String>) -> Self {
         let sort = Sort { key: SortKey::Started, descending: true };
         Self { sort, envs, starts: vec![None], is_stale: true, ..Self::default() }
+    }
+
+    /// With what is said of the episodes.
+    #[must_use]
+    pub fn with_labels(self, labels: Labels) -> Self {
+        Self { labels, ..self }
+    }
+
+    /// What is said of an episode, if anything is.
+    pub(crate) fn label(&self, info: &EpisodeInfo) -> Option<&Label> {
+        self.labels.of(&EpisodeKey::of(info))
     }
 
     /// Says how many rows fit, which changes what a page is.

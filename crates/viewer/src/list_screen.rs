@@ -3,7 +3,7 @@
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::style::{Modifier, Style};
-use rollhouse_replay::{EpisodeInfo, RecordKind, SortKey};
+use rollhouse_replay::{EpisodeInfo, Label, RecordKind, SortKey};
 
 use crate::browser::Browser;
 use crate::look::Look;
@@ -55,6 +55,8 @@ pub fn draw_list(
             buffer.set_style(Rect { y, height: 1, ..area }, style);
         }
         line(&cells(&row.info, when), y, style, area, buffer);
+        let mark = mark_of(&row.info, browser.label(&row.info));
+        put(buffer, right - 1, y, right, mark, style);
     }
     if rows.is_empty() {
         let why = browser.complaint().unwrap_or("there are no such episodes");
@@ -62,7 +64,7 @@ pub fn draw_list(
     }
     let foot = area.bottom() - FOOT;
     if let Some(chosen) = browser.chosen() {
-        put(buffer, area.x, foot, right, &preview(&chosen.info), look.faint());
+        put(buffer, area.x, foot, right, &preview(&chosen.info, browser.label(&chosen.info)), look.faint());
     }
     let (page, has_more) = browser.page();
     let more = if has_more { ", more follow" } else { "" };
@@ -111,8 +113,27 @@ fn line(cells: &[String; COLUMNS.len()], y: u16, style: Style, area: Rect, buffe
     }
 }
 
+/// The mark of a row: `*` of a pinned episode, `┬` of a fork, `╤` of one that is both.
+fn mark_of(info: &EpisodeInfo, label: Option<&Label>) -> &'static str {
+    match (label.is_some_and(|label| label.pinned), info.parent()) {
+        (true, None) => "*",
+        (false, Some(_)) => "┬",
+        (true, Some(_)) => "╤",
+        (false, None) => "",
+    }
+}
+
 /// What else is known of an episode, in a line.
-fn preview(info: &EpisodeInfo) -> String {
+fn preview(info: &EpisodeInfo, label: Option<&Label>) -> String {
+    let fork = info.parent().map_or_else(String::new, |parent| format!("┬ fork of {parent}  "));
+    let said = label.map_or_else(String::new, |label| {
+        let pinned = if label.pinned { "* pinned  " } else { "" };
+        let tags: Vec<String> = label.tags.iter().map(|tag| plain(tag.as_str())).collect();
+        let tags = if tags.is_empty() { String::new() } else { format!("{}  ", tags.join(",")) };
+        let note =
+            label.note.as_ref().map_or_else(String::new, |note| format!("\"{}\"  ", plain(note.as_str())));
+        format!("{pinned}{tags}{note}")
+    });
     let recorded = match info.recorded() {
         RecordKind::ActionLog => "start and actions",
         RecordKind::Trace => "everything, can be recomputed",
@@ -121,7 +142,10 @@ fn preview(info: &EpisodeInfo) -> String {
     let policy = info.policy();
     let seed = info.seed().map_or_else(String::new, |seed| format!("  seed {seed}"));
     let (name, version) = (plain(&policy.name), policy.version);
-    format!("policy {name}, version {version}{seed}  recorded: {recorded}  {}", plain(&info.run.program))
+    format!(
+        "{said}{fork}policy {name}, version {version}{seed}  recorded: {recorded}  {}",
+        plain(&info.run.program)
+    )
 }
 
 /// Heads and widths: 79 columns with what parts them.

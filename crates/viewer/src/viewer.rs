@@ -16,7 +16,8 @@ use ratatui_core::layout::Position;
 use ratatui_core::layout::Rect;
 use rollhouse_env::{Image, Registry};
 use rollhouse_replay::{
-    CompareError, Comparison, Episode, EpisodeInfo, Library, LibraryEpisode, Query, ReadError, Sort, SortKey,
+    CompareError, Comparison, Episode, EpisodeInfo, Labels, Library, LibraryEpisode, Query, ReadError, Sort,
+    SortKey,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
@@ -40,6 +41,8 @@ pub struct Viewing<'a> {
     pub library: &'a Library,
     /// What to call that.
     pub place: &'a str,
+    /// What is said of the episodes: a list marks those that are pinned.
+    pub labels: &'a Labels,
     /// The envs that they are recomputed with.
     pub registry: &'a Registry,
     /// What the terminal can show.
@@ -89,7 +92,8 @@ pub fn view(viewing: &Viewing<'_>, first: Option<&LibraryEpisode>) -> Result<(),
         None => {
             let stats = viewing.library.stats().map_err(ViewError::Read)?;
             let envs: BTreeSet<String> = stats.episodes.into_keys().map(|(env, _)| env).collect();
-            (None, Some(Browser::new(envs.into_iter().collect())))
+            let browser = Browser::new(envs.into_iter().collect()).with_labels(viewing.labels.clone());
+            (None, Some(browser))
         }
     };
     let screen = ScreenGuard::take(viewing.pictures).map_err(ViewError::Terminal)?;

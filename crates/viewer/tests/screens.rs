@@ -15,7 +15,9 @@ use ratatui_core::terminal::Terminal;
 use rollhouse_core::{ObservationSpace, Space, split_mix64};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_replay::testing::FaultyDisk;
-use rollhouse_replay::{Comparison, Episode, Library, Query, RecordMode, RecorderConfig, Replays};
+use rollhouse_replay::{
+    Comparison, Episode, LabelChange, Library, Query, RecordMode, RecorderConfig, Replays,
+};
 use rollhouse_viewer::{
     Ask, Browser, Choice, Event, Key, Live, LiveAsk, LiveFrame, LiveSource, Look, Pair, Player, draw,
     draw_list, draw_live, draw_pair, rows_of,
@@ -313,6 +315,35 @@ fn a_list_is_narrowed_by_what_is_typed_and_says_where_nothing_is_like_it() {
     assert!(text.contains("a\\u{1b}[2Jfolder") && !text.contains('\u{1b}'), "{text}");
     assert_eq!(tap(&mut browser, &library, [Key::Escape, Key::Enter]), Some(Choice::Show));
     assert_eq!(tap(&mut browser, &library, [Key::Escape]), Some(Choice::Quit));
+}
+
+#[test]
+fn a_list_marks_what_is_pinned_and_has_what_is_said_of_the_chosen_episode_below_it() {
+    let library = library();
+    let name = browser(&library, 20).chosen().unwrap().info.name;
+    for change in [
+        LabelChange::Pin(true),
+        LabelChange::Tag(vec!["best".parse().unwrap()]),
+        LabelChange::Note(Some("\u{1b}[2Jlook".parse().unwrap())),
+    ] {
+        library.label(name, &change).unwrap();
+    }
+    let rows = |browser: &Browser| {
+        let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
+        draw_list(browser, "/data", Look::Plain, &|_| "2026-11-24 12:00:00".into(), &mut buffer);
+        let row = |y| (0..80).map(|x| buffer[(x, y)].symbol()).collect::<String>();
+        (0..24).map(row).collect::<Vec<_>>()
+    };
+    let before = rows(&browser(&library, 20));
+    let after = rows(&browser(&library, 20).with_labels(library.labels().unwrap()));
+    assert!(after[3].starts_with(&name.to_string()) && after[3].ends_with("12:00:00*"), "{:?}", after[3]);
+    assert!(after[4].ends_with("12:00:00 "), "{:?}", after[4]);
+    assert!(after[22].starts_with("* pinned  best  \"\\u{1b}[2Jlook\"  policy"), "{:?}", after[22]);
+    assert_eq!(
+        (&before[3][..79], &before[4..22]),
+        (&after[3][..79], &after[4..22]),
+        "nothing else is different"
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rollhouse_core::EpisodeName;
 use rollhouse_env::Registry;
-use rollhouse_replay::{Library, LibraryEpisode, ReadError};
+use rollhouse_replay::{Labels, Library, LibraryEpisode, ReadError};
 use rollhouse_viewer::{Look, Pictures, Player, ViewError, Viewing, snapshot, view, view_pair};
 
 use crate::args::PlayArgs;
@@ -35,9 +35,13 @@ pub(super) fn run(args: &PlayArgs) -> Result<Status, Failure> {
         Pictures::Asked if minds_colour => Pictures::Cells,
         pictures => pictures,
     };
+    // Of damaged ones `replay ls` says so; episodes are watched all the same.
+    let labels =
+        if first.is_none() { source.labels(&library).unwrap_or_default() } else { Labels::default() };
     let viewing = Viewing {
         library: &library,
         place: source.shown(),
+        labels: &labels,
         registry: &Registry::builtin(),
         look: Look::of(variable),
         when: &|ms| When(ms).to_string(),
