@@ -168,8 +168,10 @@ fn the_command_opens_an_episode_where_it_is_told_to_and_ends_it_when_it_has_been
         json_lines(workspace(), &line).iter().filter_map(|frame| frame["step"].as_u64()).collect();
     assert!(steps.len() == 4 && steps.is_sorted() && steps[0] >= 100, "{steps:?}");
     assert_eq!(json_lines(workspace(), &format!("sessions --json --connect {viewer}")).len(), 0);
+    let missing = EpisodeName { number: 1_000, ..name };
     for (line, code, word) in [
         (format!("watch --replay {name} --at 9999 --json --connect {viewer}"), 4, "the episode has 200"),
+        (format!("watch --replay {missing} --json --connect {viewer}"), 2, "nearest are"),
         (format!("watch --replay aaaaaaaa-0-0 --json --connect {viewer}"), 2, "aaaaaaaa-0-0"),
         (format!("watch --replay nothing --json --connect {viewer}"), 2, "nothing"),
         (format!("watch --json --connect {viewer}"), 2, "SESSION"),

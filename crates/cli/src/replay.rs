@@ -6,7 +6,7 @@ mod fork;
 mod import;
 mod label;
 mod ls;
-mod nearest;
+pub(crate) mod nearest;
 #[cfg(feature = "viewer")]
 mod play;
 #[cfg(feature = "viewer")]

@@ -1,20 +1,23 @@
 //! `rollhouse watch`: shows lanes of a cluster while they are played.
 
 use std::io::{self, IsTerminal};
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_client::{Cluster, Replay, Watch, WatchError};
-use rollhouse_core::ColumnData;
+use rollhouse_client::{Cluster, RemoteDisk, Replay, Watch, WatchError};
+use rollhouse_core::{ColumnData, EpisodeName};
 use rollhouse_env::Registry;
-use rollhouse_replay::Episode;
+use rollhouse_replay::{Episode, Library};
 use rollhouse_viewer::{LiveFrame, LiveSource, Look, Pictures, ReplayMove, watch};
-use rollhouse_wire::{EndCause, LaneFrame, ReplayStanding, SessionStatus};
+use rollhouse_wire::{EndCause, LaneFrame, RefusalCode, ReplayStanding, SessionStatus};
 use serde::Serialize;
 
 use crate::args::WatchArgs;
 use crate::connect::{connect, request_failure};
 use crate::failure::{Failure, Status};
 use crate::output::Output;
+use crate::replay::nearest::find_or_nearest;
 
 pub(crate) fn run(args: &WatchArgs, out: &mut Output) -> Result<Status, Failure> {
     if !args.json && !io::stdout().is_terminal() {
@@ -26,7 +29,7 @@ pub(crate) fn run(args: &WatchArgs, out: &mut Output) -> Result<Status, Failure>
         let mut source = Source::of(args.what.as_deref().unwrap_or_default(), cluster)?;
         return look_at(&mut source, args, out);
     };
-    let replay = cluster.open_replay(name).map_err(|error| failure(&error))?;
+    let replay = cluster.open_replay(name).map_err(|error| not_opened(&cluster, name, &error))?;
     let done = Source::replay(&replay, cluster.clone()).and_then(|mut source| {
         source.begin(args.at, args.speed).map_err(|error| failure(&error))?;
         look_at(&mut source, args, out).map_err(|failure| source.with_cause(failure))
@@ -256,6 +259,18 @@ impl LiveSource for Source {
         };
         // The frame is what is looked at next.
         moved.map(drop).map_err(|error| error.to_string())
+    }
+}
+
+/// Why an episode is not opened; where there is none of the name, with the nearest ones.
+fn not_opened(cluster: &Cluster, name: EpisodeName, error: &WatchError) -> Failure {
+    let is_unknown =
+        matches!(error, WatchError::Request(error) if error.refusal() == Some(RefusalCode::NotFound));
+    let library =
+        is_unknown.then(|| Library::open(Arc::new(RemoteDisk::new(cluster.clone())), Path::new("")));
+    match library {
+        Some(Ok(library)) => find_or_nearest(&library, name).err().unwrap_or_else(|| failure(error)),
+        Some(Err(_)) | None => failure(error),
     }
 }
 

@@ -171,7 +171,7 @@ mod tests {
                         Action::Open { link, request } => {
                             let (session, incarnation) = (request.session, request.incarnation);
                             self.opened.push((link, *request));
-                            let opened = SessionOpened { spec: spec(), lease_ms: 30_000 };
+                            let opened = SessionOpened { spec: spec(), lease_ms: 30_000, replay: false };
                             let result = Ok(Box::new(opened));
                             events.push(Event::Opened { session, incarnation, result });
                         }

@@ -286,6 +286,13 @@ impl Cluster {
             return self.opened_late(&key, node.as_deref(), &result, out);
         }
         match result {
+            Ok(opened) if self.is_no_replay(&key, &opened) => {
+                self.placements.unwant(&key);
+                let name = node.as_deref().unwrap_or_default();
+                self.close_unwanted(name, out);
+                let message = format!("node `{name}` is of a version that shows no recorded episodes");
+                self.place_again(now, &key, Refusal::new(RefusalCode::Unsupported, message), out);
+            }
             Ok(opened) => self.accept(&key, *opened, out),
             Err(failure) if self.ended_already(&key) => self.settle_ended(&key, failure, out),
             Err(CallFailure::Refused(refusal)) => {
@@ -317,11 +324,17 @@ impl Cluster {
         }
     }
 
+    /// Returns whether a node has made a lane where a recorded episode was to be shown.
+    fn is_no_replay(&self, key: &Key, opened: &SessionOpened) -> bool {
+        let open = self.pools.get(&key.0.pool).and_then(Pool::opened_as);
+        open.is_some_and(|open| open.settings.replay.is_some()) && !opened.replay
+    }
+
     /// Notes that a node has opened a session of an opening pool.
     fn accept(&mut self, key: &Key, opened: SessionOpened, out: &mut Actions) {
         let Some(pool) = self.pools.get_mut(&key.0.pool) else { return };
         let Some(asked) = pool.asked.as_mut() else { return };
-        let SessionOpened { spec, lease_ms } = opened;
+        let SessionOpened { spec, lease_ms, .. } = opened;
         if spec.id != asked.request.settings.env || spec.dynamics_hash != asked.dynamics {
             let message = format!(
                 "a node registered `{}` with dynamics {:016x} and opened `{}` with {:016x}",

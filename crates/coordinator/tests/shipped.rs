@@ -106,7 +106,7 @@ impl Stage {
             let Action::Open { request, .. } = action else { panic!("{action:?}") };
             let (session, incarnation) = (request.session, request.incarnation);
             let spec = Registry::builtin().get(ENV).unwrap().spec().clone();
-            let result = Ok(Box::new(SessionOpened { spec, lease_ms: 30_000 }));
+            let result = Ok(Box::new(SessionOpened { spec, lease_ms: 30_000, replay: false }));
             self.tell(Event::Opened { session, incarnation, result });
             opened.push((session, incarnation));
         }

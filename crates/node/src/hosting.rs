@@ -173,7 +173,8 @@ impl Hosting {
     /// What is answered once a session is open.
     fn opened(&self, hosted: &Hosted, open: &OpenSession) -> Result<SessionOpened, Refusal> {
         let (spec, lease) = (self.spec_of(hosted, open)?, self.settings.lease);
-        Ok(SessionOpened { spec, lease_ms: lease.as_millis() as u64 })
+        let replay = hosted.replay().is_some();
+        Ok(SessionOpened { spec, lease_ms: lease.as_millis() as u64, replay })
     }
 
     /// The env of a session: of a recorded episode as it was recorded.

@@ -351,7 +351,7 @@ impl Node {
 
     fn opened(&self, open: &OpenSession) -> SessionOpened {
         let entry = self.registry.get(&open.settings.env).expect("it was found before");
-        SessionOpened { spec: entry.spec().clone(), lease_ms: LEASE.as_millis() as u64 }
+        SessionOpened { spec: entry.spec().clone(), lease_ms: LEASE.as_millis() as u64, replay: false }
     }
 
     fn made(&mut self, Making { conn, ask, open, .. }: Making, ctx: &mut Context<'_>) {

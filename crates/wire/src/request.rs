@@ -273,3 +273,32 @@ impl Request {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_looks_may_open_recorded_episodes_and_nodes_alone_fetch_them() {
+        let pool = rollhouse_core::RunId::from_u128(7);
+        let episode = || "k3f9q2tz-17-203".to_owned();
+        let open = Request::OpenReplay(OpenReplay { pool, episode: episode() });
+        let close = Request::ClosePool(ClosePool { pool });
+        let fetch = Request::FetchEpisode(FetchEpisode { episode: episode() });
+        let may = |request: &Request| {
+            let roles = [
+                Role::Anonymous,
+                Role::Viewer,
+                Role::Trainer,
+                Role::Join,
+                Role::Node,
+                Role::Admin,
+                Role::Coordinator,
+            ];
+            roles.into_iter().filter(|role| role.may(request)).collect::<Vec<_>>()
+        };
+        assert_eq!(may(&open), [Role::Viewer, Role::Trainer, Role::Admin]);
+        assert_eq!(may(&close), [Role::Viewer, Role::Trainer, Role::Admin], "of one's own");
+        assert_eq!(may(&fetch), [Role::Node]);
+    }
+}

@@ -37,6 +37,9 @@ pub struct SessionOpened {
     pub spec: EnvSpec,
     /// Time for which the node keeps the session when it does not hear of the owner.
     pub lease_ms: u64,
+    /// Whether it shows the recorded episode of its settings: nodes that know of none would make a lane of its env.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub replay: bool,
 }
 
 /// Asks a node, on behalf of the coordinator, to end a session; its open episodes end as `cancelled`. The answer is its

@@ -483,7 +483,7 @@ fn answers() -> Vec<Sample> {
             HeartbeatTaken { number: 9, known: 42, close: Vec::new(), drain: false, undrain: true },
         ),
         answer("answer-ship", Shipped::Durable),
-        answer("answer-open_session", SessionOpened { spec: spec(), lease_ms: 30_000 }),
+        answer("answer-open_session", SessionOpened { spec: spec(), lease_ms: 30_000, replay: false }),
         answer("answer-close_session", end),
         answer("answer-attach", Attached { lanes: 32, last: 41, logs: false }),
         answer("answer-attach-log", Attached { lanes: 32, last: 0, logs: true }),

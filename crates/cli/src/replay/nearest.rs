@@ -7,7 +7,7 @@ use crate::failure::Failure;
 use crate::replay::read_failure;
 
 /// Returns the episode of that name. If there is none, the failure names the nearest ones.
-pub(super) fn find_or_nearest(library: &Library, name: EpisodeName) -> Result<LibraryEpisode, Failure> {
+pub(crate) fn find_or_nearest(library: &Library, name: EpisodeName) -> Result<LibraryEpisode, Failure> {
     library.find(name).map_err(|error| {
         let is_unknown = matches!(error, ReadError::NoEpisode(_));
         let failure = read_failure(error);

@@ -6,6 +6,7 @@ mod awaiting;
 mod boasting;
 mod keeping;
 mod replacing;
+mod replays;
 mod revoking;
 mod stage;
 mod tenants;

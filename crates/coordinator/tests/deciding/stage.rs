@@ -58,6 +58,8 @@ pub(crate) struct Stage {
     pub(crate) links: BTreeMap<LinkId, &'static str>,
     /// Nodes that do not open sessions.
     pub(crate) full: Vec<&'static str>,
+    /// Nodes that know of no recorded episodes.
+    pub(crate) old: Vec<&'static str>,
     /// What was kept of the nodes.
     pub(crate) roster: Option<Roster>,
     /// Whose hosts were asked whether they had ended.
@@ -75,6 +77,7 @@ impl Stage {
             tickets: 0,
             links: BTreeMap::new(),
             full: Vec::new(),
+            old: Vec::new(),
             roster: None,
             ports_asked: Vec::new(),
             opened: Vec::new(),
@@ -100,6 +103,11 @@ impl Stage {
     /// A node joins that has room for so many lanes.
     pub(crate) fn join_with(&mut self, node: &'static str, capacity: u32) {
         self.register(node, Box::new(Register { capacity, ..*register_of(node, 1, spec().dynamics_hash) }));
+    }
+
+    /// A node joins whose env has those dynamics.
+    pub(crate) fn join_of(&mut self, node: &'static str, dynamics: u64) {
+        self.register(node, register_of(node, 1, dynamics));
     }
 
     fn register(&mut self, node: &'static str, register: Box<Register>) {
@@ -155,7 +163,12 @@ impl Stage {
             Err(CallFailure::Refused(Refusal::busy("full", 10)))
         } else {
             self.opened.push((node, incarnation));
-            Ok(Box::new(SessionOpened { spec: spec(), lease_ms: 30_000 }))
+            let mut spec = spec();
+            // A recorded episode is shown as it was recorded.
+            spec.dynamics_hash =
+                request.settings.replay.as_ref().map_or(spec.dynamics_hash, |of| of.dynamics);
+            let replay = request.settings.replay.is_some() && !self.old.contains(&node);
+            Ok(Box::new(SessionOpened { spec, lease_ms: 30_000, replay }))
         };
         Event::Opened { session, incarnation, result }
     }

@@ -236,7 +236,7 @@ impl Node {
                 match request {
                     Request::OpenSession(open) => {
                         held.send_modify(|held: &mut Vec<OpenSession>| held.push(open));
-                        let opened = SessionOpened { spec: spec(), lease_ms: 30_000 };
+                        let opened = SessionOpened { spec: spec(), lease_ms: 30_000, replay: false };
                         responder.respond(Ok(opened)).await.unwrap();
                     }
                     Request::CloseSession(close) => {

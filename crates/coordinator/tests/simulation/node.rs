@@ -132,7 +132,7 @@ impl Node {
         let OpenSession { session, incarnation, lanes, .. } = *request;
         let seen = self.seen.get(&session).copied().unwrap_or_default();
         let held = self.sessions.get(&session).map(|held| held.incarnation);
-        let opened = SessionOpened { spec: spec(self.dynamics), lease_ms: LEASE_MS };
+        let opened = SessionOpened { spec: spec(self.dynamics), lease_ms: LEASE_MS, replay: false };
         if held == Some(incarnation) {
             return Ok(opened);
         }
