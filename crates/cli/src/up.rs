@@ -97,8 +97,7 @@ pub struct Local {
 }
 
 impl Local {
-    /// Makes the missing files in the data folder and starts both. Waits at most [`JOIN_DEADLINE`] for the node to
-    /// join.
+    /// Makes the missing files in the data folder and starts both. Waits at most 10 s for the node to join.
     pub fn start(config: &LocalConfig) -> Result<Self, Failure> {
         let folders = Folders::of(&config.data);
         private_folder(&config.data)?;
