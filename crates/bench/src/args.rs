@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use rollhouse_cli::args::{lanes, threads};
-use rollhouse_engine::Autoreset;
+use rollhouse_core::AutoresetMode;
 use rollhouse_env::InstructionSet;
 
 /// Measure how fast this machine, or a cluster on it, is
@@ -127,7 +127,7 @@ pub(crate) struct EngineArgs {
     pub(crate) isa: Option<InstructionSet>,
     /// NextStep or SameStep
     #[arg(long, value_name = "MODE", default_value = "NextStep", value_parser = autoreset)]
-    pub(crate) autoreset: Autoreset,
+    pub(crate) autoreset: AutoresetMode,
     /// Repetitions of about a fifth of a second each, without and with recording in turn
     #[arg(long, value_name = "R", default_value = "10", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repetitions: u32,
@@ -136,10 +136,10 @@ pub(crate) struct EngineArgs {
     pub(crate) json: bool,
 }
 
-fn autoreset(text: &str) -> Result<Autoreset, String> {
-    match text.parse::<Autoreset>() {
+fn autoreset(text: &str) -> Result<AutoresetMode, String> {
+    match text.parse::<AutoresetMode>() {
         // Nobody would reset the lanes.
-        Ok(Autoreset::Disabled) => Err("a bench needs NextStep or SameStep".to_owned()),
+        Ok(AutoresetMode::Disabled) => Err("a bench needs NextStep or SameStep".to_owned()),
         Ok(mode) => Ok(mode),
         Err(error) => Err(error.to_string()),
     }

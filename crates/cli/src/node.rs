@@ -13,7 +13,7 @@ use rollhouse_metrics::{
 };
 use rollhouse_node::{
     AttachConfig, ClusterNode, ClusterNodeConfig, ClusterNodeError, ConnectionFigures, EnvFigures, Histogram,
-    LinkState, NodeFigures, PartsHealth, RenewalState, ServeError, ShipFigures, Transport, WhenFull,
+    LinkState, NodeFigures, PartsHealth, RenewalState, ServeError, ShipFigures, Transport,
 };
 use rollhouse_replay::OpenError;
 use rollhouse_wire::limits::MAX_ATTACH_PATH_BYTES;
@@ -98,10 +98,7 @@ pub(crate) fn configure(
     started.hang_deadline = worker.hang_after.0;
     started.recorder.seal_after = Some(spool.seal_after.0);
     started.shipping.shipper.spool_bytes = spool.limit.0;
-    started.shipping.shipper.when_full = match spool.when_full {
-        rollhouse_config::WhenFull::BackPressure => WhenFull::BackPressure,
-        rollhouse_config::WhenFull::Drop => WhenFull::Drop,
-    };
+    started.shipping.shipper.when_full = spool.when_full;
     started.shipping.bytes_per_second = NonZeroU64::new(spool.bandwidth.0);
     started.quic = quic;
     private_folder(data)?;

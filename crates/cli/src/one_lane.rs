@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use rollhouse_core::{ColumnData, ColumnRef, EpisodeName, Interruption, Outcome, RunId};
-use rollhouse_engine::{Autoreset, ConfigError, Engine, EngineConfig, Past, Reset, ResumeError, StepError};
+use rollhouse_core::{AutoresetMode, ColumnData, ColumnRef, EpisodeName, Interruption, Outcome, RunId};
+use rollhouse_engine::{ConfigError, Engine, EngineConfig, Past, Reset, ResumeError, StepError};
 use rollhouse_env::EnvEntry;
 use rollhouse_policy::{Act, ActError, Policy};
 use rollhouse_replay::{PlayedStep, RunRecorder};
@@ -43,7 +43,7 @@ pub(crate) enum LaneError {
 impl OneLane {
     /// Returns the engine's settings: nothing is reset automatically.
     pub(crate) fn config() -> EngineConfig {
-        EngineConfig { autoreset: Autoreset::Disabled, ..EngineConfig::new(1) }
+        EngineConfig { autoreset: AutoresetMode::Disabled, ..EngineConfig::new(1) }
     }
 
     /// Makes the lane, recorded as `run`; no episode is open yet.

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use rollhouse_node::{Goal, ProgressSnapshot};
+use rollhouse_core::Goal;
+use rollhouse_node::ProgressSnapshot;
 
 use crate::human::{Count, Real, Si};
 use crate::terminal_line::TerminalLine;

@@ -9,12 +9,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::Outcome;
 use rollhouse_core::RunId;
 use rollhouse_core::limits::{MAX_THREADS, PER_EPISODE_SEED_BOUND};
-use rollhouse_engine::{Autoreset, EngineConfig, Summary, Timings};
+use rollhouse_core::{AutoresetMode, Goal, Outcome};
+use rollhouse_engine::{EngineConfig, Summary, Timings};
 use rollhouse_env::{EnvEntry, Registry};
-use rollhouse_node::{Cancel, Exit, Goal, Node, Report, Rollout, RolloutError};
+use rollhouse_node::{Cancel, Exit, Node, Report, Rollout, RolloutError};
 use rollhouse_replay::{RecordError, RecordMode, Recorded, Recorder};
 use serde::Serialize;
 
@@ -65,7 +65,8 @@ fn plan(args: &RolloutArgs, env: Arc<EnvEntry>) -> Result<Rollout, Failure> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.unwrap_or_else(|| cores.min(MAX_THREADS));
     // SAME_STEP: every lane takes a step in every batch, so that whole batches are whole steps.
-    let engine = EngineConfig { threads, autoreset: Autoreset::SameStep, ..EngineConfig::new(args.lanes) };
+    let engine =
+        EngineConfig { threads, autoreset: AutoresetMode::SameStep, ..EngineConfig::new(args.lanes) };
     Ok(Rollout::new(env, engine, seed_or_drawn(args.seed), args.policy, goal))
 }
 

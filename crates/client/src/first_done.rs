@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rollhouse_arena::Frame;
-use rollhouse_core::{ColumnData, ColumnRef};
+use rollhouse_core::{AutoresetMode, ColumnData, ColumnRef};
 use rollhouse_engine::{BadAction, MAX_SUB_BATCHES, Received, StepError as Rules};
-use rollhouse_wire::{AutoresetMode, ColumnBuffer, FrameHeader, FrameKind, FrameLayout, LostLane, Notes};
+use rollhouse_wire::{ColumnBuffer, FrameHeader, FrameKind, FrameLayout, LostLane, Notes};
 use tokio::time::Instant;
 
 use crate::check::{all_good, first_bad};

@@ -5,12 +5,10 @@ use std::ops::Range;
 use bytes::{BufMut, Bytes, BytesMut};
 use rollhouse_arena::Frame;
 use rollhouse_core::limits::MAX_LANES;
-use rollhouse_core::{ColumnData, ColumnRef, Interruption};
+use rollhouse_core::{AutoresetMode, ColumnData, ColumnRef, Interruption, SeedSchedule};
 use rollhouse_engine::{OptionsError, Reset, StepError as Rules};
 use rollhouse_wire::limits::{MAX_CONTROL_BYTES, MAX_SIDECAR_BYTES};
-use rollhouse_wire::{
-    AutoresetMode, FrameKind, LostLane, RecordRule, ResetLanes, SeedRule, column_bytes, control,
-};
+use rollhouse_wire::{FrameKind, LostLane, RecordRule, ResetLanes, column_bytes, control};
 
 use crate::check::{all_good, first_bad};
 use crate::error::StepError;
@@ -35,7 +33,9 @@ impl AsyncPool {
                 return Err(Rules::Length { what, given, wanted: lanes }.into());
             }
         }
-        if matches!(self.kind.seeds, SeedRule::PerEpisode { .. }) && reset.seeds.iter().any(Option::is_some) {
+        if matches!(self.kind.seeds, SeedSchedule::PerEpisode { .. })
+            && reset.seeds.iter().any(Option::is_some)
+        {
             return Err(Rules::SeedsScheduled.into());
         }
         for (name, values) in &reset.options {

@@ -423,8 +423,9 @@ const fn narrowed(action: [u8; 8], start: i64) -> u8 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use rollhouse_core::AutoresetMode;
     use rollhouse_core::{ColumnData, random_bits};
-    use rollhouse_engine::{Autoreset, Engine, EngineConfig, Happened, LogEvent, Past, Reset};
+    use rollhouse_engine::{Engine, EngineConfig, Happened, LogEvent, Past, Reset};
     use rollhouse_env::Registry;
     use rollhouse_wire::limits::MAX_PAST_BYTES;
     use rollhouse_wire::{PastEvent, column_bytes, read_past};
@@ -436,7 +437,7 @@ mod tests {
     }
 
     impl Play {
-        fn new(id: &str, lanes: usize, autoreset: Autoreset) -> Self {
+        fn new(id: &str, lanes: usize, autoreset: AutoresetMode) -> Self {
             let entry = Registry::builtin().get(id).unwrap();
             let config = EngineConfig { autoreset, ..EngineConfig::new(lanes) };
             let mut engine = Engine::new(&entry, config, None).unwrap();
@@ -547,7 +548,7 @@ mod tests {
             id in prop::sample::select(vec!["CartPole-v1", "Pendulum-v1"]),
             lanes in 1usize..140, same_step: bool, turns in 0u64..300, keep in 0u64..100,
         ) {
-            let autoreset = if same_step { Autoreset::SameStep } else { Autoreset::NextStep };
+            let autoreset = if same_step { AutoresetMode::SameStep } else { AutoresetMode::NextStep };
             let mut first = Play::new(id, lanes, autoreset);
             let mut log = first.log(id, Duration::from_secs(keep));
             first.engine.reset(&Reset::seeded(9, lanes)).unwrap();
@@ -565,7 +566,7 @@ mod tests {
 
     #[test]
     fn a_log_that_is_full_forgets_the_oldest_episodes_and_tells_whose() {
-        let mut play = Play::new("Pendulum-v1", 3, Autoreset::NextStep);
+        let mut play = Play::new("Pendulum-v1", 3, AutoresetMode::NextStep);
         let mut log = play.log("Pendulum-v1", Duration::from_secs(1_000_000));
         log.limit = 3_000;
         play.engine.reset(&Reset::seeded(9, 3)).unwrap();
@@ -574,7 +575,7 @@ mod tests {
             play.turn(turn, Some(&mut log));
             assert!(log.rows.size() <= log.limit + TRIM_EVERY * 40, "{}", log.rows.size());
         }
-        let mut second = Play::new("Pendulum-v1", 3, Autoreset::NextStep);
+        let mut second = Play::new("Pendulum-v1", 3, AutoresetMode::NextStep);
         let cut = replay(&log, &mut second.engine, true);
         assert!(!cut.is_empty(), "190 steps of 3 lanes take more");
         let (_, reset, rewards) = second.turn(301, None);
@@ -585,7 +586,7 @@ mod tests {
 
     #[test]
     fn much_that_is_played_has_ended_episodes_forgotten_sooner_and_open_ones_kept() {
-        let mut play = Play::new("CartPole-v1", 70, Autoreset::NextStep);
+        let mut play = Play::new("CartPole-v1", 70, AutoresetMode::NextStep);
         let mut log = play.log("CartPole-v1", Duration::from_secs(1_000_000));
         log.ended_limit = 20_000;
         play.engine.reset(&Reset::seeded(9, 70)).unwrap();
@@ -595,7 +596,7 @@ mod tests {
         }
         // An open episode of 500 steps may hold as many rows.
         assert!(log.rows.size() <= 20_000 + (500 + TRIM_EVERY) * 90, "{}", log.rows.size());
-        let mut second = Play::new("CartPole-v1", 70, Autoreset::NextStep);
+        let mut second = Play::new("CartPole-v1", 70, AutoresetMode::NextStep);
         assert_eq!(replay(&log, &mut second.engine, true), Vec::<u32>::new());
         for turn in 3_000..3_060 {
             assert_eq!(play.turn(turn, None), second.turn(turn, None));
@@ -604,7 +605,7 @@ mod tests {
 
     #[test]
     fn what_ended_long_ago_and_rows_that_nobody_needs_are_forgotten() {
-        let mut play = Play::new("CartPole-v1", 8, Autoreset::NextStep);
+        let mut play = Play::new("CartPole-v1", 8, AutoresetMode::NextStep);
         let mut log = play.log("CartPole-v1", Duration::from_secs(100));
         play.engine.reset(&Reset::seeded(9, 8)).unwrap();
         play.note(Duration::ZERO, &mut log);
@@ -615,7 +616,7 @@ mod tests {
         log.give_up();
         log.trim(Duration::from_secs(20_000));
         assert_eq!(log.rows.size(), 0);
-        let mut second = Play::new("CartPole-v1", 8, Autoreset::NextStep);
+        let mut second = Play::new("CartPole-v1", 8, AutoresetMode::NextStep);
         assert_eq!(replay(&log, &mut second.engine, false), (0..8).collect::<Vec<_>>());
         let (_, reset, _) = second.turn(20_001, None);
         assert!(reset.iter().all(|&flag| flag == 1));

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use rollhouse_arena::Frame;
 use rollhouse_core::limits::MAX_LANES;
-use rollhouse_core::{ColumnMut, EnvSpec, Interruption, Outcome, RunId};
+use rollhouse_core::{AutoresetMode, ColumnMut, EnvSpec, Interruption, Outcome, RunId, SeedSchedule};
 use rollhouse_wire::limits::MAX_POOL_SESSIONS;
 use rollhouse_wire::{
-    AutoresetMode, Connection, FrameLayout, Grant, LaneSettings, LinkFigures, LostLane, OpenPool, PoolOpened,
-    PoolStatus, RecordRule, Refusal, RefusalCode, SeedRule, Spread, column_bytes_mut,
+    Connection, FrameLayout, Grant, LaneSettings, LinkFigures, LostLane, OpenPool, PoolOpened, PoolStatus,
+    RecordRule, Refusal, RefusalCode, Spread, column_bytes_mut,
 };
 use tokio::time::Instant;
 
@@ -54,7 +54,7 @@ impl PoolRequest {
             options: BTreeMap::new(),
             autoreset: AutoresetMode::default(),
             max_episode_steps: None,
-            seeds: SeedRule::default(),
+            seeds: SeedSchedule::default(),
             record: RecordRule::default(),
             collect: None,
             replay: None,
@@ -102,7 +102,7 @@ pub struct AsyncPool {
 pub(crate) struct LaneKind {
     pub(crate) spec: EnvSpec,
     pub(crate) autoreset: AutoresetMode,
-    pub(crate) seeds: SeedRule,
+    pub(crate) seeds: SeedSchedule,
     pub(crate) layout: FrameLayout,
     /// Which columns of the observation hold booleans.
     pub(crate) bools: Vec<usize>,

@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::{ColumnData, ColumnSpec, Options, SeedSchedule};
+use rollhouse_core::{AutoresetMode, ColumnData, ColumnSpec, Options};
 use rollhouse_replay::{Episode, Frames, PolicyInfo, RecordMode, RunHeader, SoFar, StepFrom, Steps};
 use rollhouse_wire::{
-    AutoresetMode, CallError, CallId, DialError, Envelope, EnvelopeFault, EnvelopeReader, EnvelopeWriter,
-    LaneFrame, LanePosition, LookAnswer, LookParams, OpenWatch, Refusal, ReplayOf, ReplayStanding, Request,
-    SeedRule, SessionId, SoFar as SoFarAnswer, SoFarFrom, SoFarParams, StepState, StreamLost,
-    Watch as WatchRequest, WatchGrant, WatchOpened,
+    CallError, CallId, DialError, Envelope, EnvelopeFault, EnvelopeReader, EnvelopeWriter, LaneFrame,
+    LanePosition, LookAnswer, LookParams, OpenWatch, Refusal, ReplayOf, ReplayStanding, Request, SessionId,
+    SoFar as SoFarAnswer, SoFarFrom, SoFarParams, StepState, StreamLost, Watch as WatchRequest, WatchGrant,
+    WatchOpened,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -298,10 +298,7 @@ fn header_of(session: SessionId, opened: &WatchOpened) -> Result<RunHeader, Watc
         run: session.pool,
         options: vec![options],
         lanes: *pool_lanes,
-        schedule: match settings.seeds {
-            SeedRule::Continue => SeedSchedule::Continue,
-            SeedRule::PerEpisode { run_seed } => SeedSchedule::PerEpisode { run_seed },
-        },
+        schedule: settings.seeds,
         autoreset: match settings.autoreset {
             AutoresetMode::NextStep => "NextStep",
             AutoresetMode::SameStep => "SameStep",

@@ -10,17 +10,19 @@ use nodes::Nodes;
 use rollhouse_client::{
     ConnectOptions, MethodError, OnLoss, OpenError, Pool, PoolRequest, StepError, Transport,
 };
-use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, Interruption, OptionValue, Outcome, random_bits};
+use rollhouse_core::{
+    AutoresetMode, ColumnData, ColumnMut, ColumnRef, Interruption, OptionValue, Outcome, random_bits,
+};
 use rollhouse_engine::{
-    AttributeValue, Autoreset, Engine, EngineConfig, Frame, LaneOptions, Received, Reset, ResetLanes,
-    ResetParams, StepError as Rules,
+    AttributeValue, Engine, EngineConfig, Frame, LaneOptions, Received, Reset, ResetLanes, ResetParams,
+    StepError as Rules,
 };
 use rollhouse_env::{ImageSize, Registry};
-use rollhouse_wire::{AutoresetMode, RecordRule, RefusalCode, Spread};
+use rollhouse_wire::{RecordRule, RefusalCode, Spread};
 
 const LANES: usize = 70;
 
-fn engine(env: &str, autoreset: Autoreset) -> Engine {
+fn engine(env: &str, autoreset: AutoresetMode) -> Engine {
     let entry = Registry::builtin().get(env).unwrap();
     Engine::new(&entry, EngineConfig { autoreset, ..EngineConfig::new(LANES) }, None).unwrap()
 }
@@ -77,21 +79,19 @@ fn transports(pool: &Pool) -> Vec<Option<Transport>> {
 fn lanes_in_the_memory_of_one_and_of_several_nodes_are_an_engines_lanes() {
     for count in [1, 2] {
         let nodes = Nodes::start(count);
-        for (mode, autoreset) in
-            [(AutoresetMode::NextStep, Autoreset::NextStep), (AutoresetMode::SameStep, Autoreset::SameStep)]
-        {
+        for mode in [AutoresetMode::NextStep, AutoresetMode::SameStep] {
             for env in ["CartPole-v1", "Pendulum-v1", "GridBreakout-v0", "Echo-v0"] {
                 let mut request = request(env, mode, Transport::Auto);
                 request.spread = Spread::Even;
                 let mut pool = nodes.connect().open_pool(request).unwrap();
                 assert_eq!(transports(&pool), vec![Some(Transport::Shm); count]);
-                let same_step = autoreset == Autoreset::SameStep;
-                compare(&mut pool, &mut engine(env, autoreset), same_step, 250);
+                let same_step = mode == AutoresetMode::SameStep;
+                compare(&mut pool, &mut engine(env, mode), same_step, 250);
             }
             // The very same over QUIC.
             let mut pool = nodes.connect().open_pool(request("CartPole-v1", mode, Transport::Quic)).unwrap();
-            let same_step = autoreset == Autoreset::SameStep;
-            compare(&mut pool, &mut engine("CartPole-v1", autoreset), same_step, 250);
+            let same_step = mode == AutoresetMode::SameStep;
+            compare(&mut pool, &mut engine("CartPole-v1", mode), same_step, 250);
         }
     }
 }
@@ -123,7 +123,7 @@ fn partial_resets_and_lanes_that_wait_for_one_follow_the_engines_rules() {
     let nodes = Nodes::start(1);
     let request = request("CartPole-v1", AutoresetMode::Disabled, Transport::Shm);
     let mut pool = nodes.connect().open_pool(request).unwrap();
-    let mut engine = engine("CartPole-v1", Autoreset::Disabled);
+    let mut engine = engine("CartPole-v1", AutoresetMode::Disabled);
     compare(&mut pool, &mut engine, false, 1);
     let mut resets = 0;
     for step in 1..60 {
@@ -165,7 +165,7 @@ fn lanes_sent_in_parts_through_memory_give_what_an_engine_gives() {
         let mut request = request("CartPole-v1", AutoresetMode::NextStep, Transport::Shm);
         request.spread = Spread::Even;
         let mut pool = nodes.connect().open_pool(request).unwrap();
-        let mut engine = engine("CartPole-v1", Autoreset::NextStep);
+        let mut engine = engine("CartPole-v1", AutoresetMode::NextStep);
         pool.reset(&Reset::seeded(1, LANES)).unwrap();
         engine.reset(&Reset::seeded(1, LANES)).unwrap();
         for step in 0..40u32 {
@@ -307,16 +307,16 @@ fn node_of(pool: &Pool, session: usize) -> usize {
 #[test]
 fn lanes_in_memory_go_on_elsewhere_where_they_stood_when_their_node_is_gone() {
     for (env, autoreset, spread) in [
-        ("CartPole-v1", Autoreset::NextStep, Spread::Pack),
-        ("Pendulum-v1", Autoreset::SameStep, Spread::Pack),
-        ("CartPole-v1", Autoreset::SameStep, Spread::Even),
+        ("CartPole-v1", AutoresetMode::NextStep, Spread::Pack),
+        ("Pendulum-v1", AutoresetMode::SameStep, Spread::Pack),
+        ("CartPole-v1", AutoresetMode::SameStep, Spread::Even),
     ] {
-        let same_step = autoreset == Autoreset::SameStep;
+        let same_step = mode == AutoresetMode::SameStep;
         let mode = if same_step { AutoresetMode::SameStep } else { AutoresetMode::NextStep };
         let mut nodes = Nodes::start(2);
         let mut pool = packed(&nodes, env, mode, spread);
         assert_eq!(pool.is_in_place(), spread == Spread::Pack);
-        let mut engine = engine(env, autoreset);
+        let mut engine = engine(env, mode);
         compare(&mut pool, &mut engine, same_step, 150);
         let gone = node_of(&pool, 0);
         nodes.stop(gone);
@@ -340,7 +340,7 @@ fn lanes_in_memory_leave_a_node_that_drains_with_their_next_step() {
     for spread in [Spread::Pack, Spread::Even] {
         let nodes = Nodes::start(2);
         let mut pool = packed(&nodes, "CartPole-v1", AutoresetMode::NextStep, spread);
-        let mut engine = engine("CartPole-v1", Autoreset::NextStep);
+        let mut engine = engine("CartPole-v1", AutoresetMode::NextStep);
         compare(&mut pool, &mut engine, false, 100);
         let left = node_of(&pool, 0);
         nodes.connect_as("admin").drain(format!("node-{left}")).unwrap();
@@ -366,7 +366,7 @@ fn lanes_sent_in_parts_through_memory_go_on_elsewhere_too() {
     for spread in [Spread::Pack, Spread::Even] {
         let mut nodes = Nodes::start(2);
         let mut pool = packed(&nodes, "CartPole-v1", AutoresetMode::NextStep, spread);
-        let mut engine = engine("CartPole-v1", Autoreset::NextStep);
+        let mut engine = engine("CartPole-v1", AutoresetMode::NextStep);
         pool.reset(&Reset::seeded(1, LANES)).unwrap();
         engine.reset(&Reset::seeded(1, LANES)).unwrap();
         for step in 0..120u32 {
@@ -440,7 +440,7 @@ fn a_session_in_shared_memory_that_hangs_is_given_up_at_its_deadline_and_another
     assert_eq!(pool.loss(0), Some(Outcome::Interrupted(Interruption::Hung)));
     let other = request("test/Faulty-v0", AutoresetMode::NextStep, Transport::Shm);
     let mut pool = nodes.connect().open_pool(other).unwrap();
-    compare(&mut pool, &mut engine("test/Faulty-v0", Autoreset::NextStep), false, 20);
+    compare(&mut pool, &mut engine("test/Faulty-v0", AutoresetMode::NextStep), false, 20);
 }
 
 #[test]
@@ -449,7 +449,7 @@ fn one_owner_after_another_attaches_and_goes() {
     for _ in 0..5 {
         let request = request("CartPole-v1", AutoresetMode::NextStep, Transport::Shm);
         let mut pool = nodes.connect().open_pool(request).unwrap();
-        compare(&mut pool, &mut engine("CartPole-v1", Autoreset::NextStep), false, 20);
+        compare(&mut pool, &mut engine("CartPole-v1", AutoresetMode::NextStep), false, 20);
         pool.close().unwrap();
     }
 }
@@ -556,7 +556,7 @@ fn commands_through_memory_are_done_between_steps_as_an_engine_does_them() {
         request.settings.record = RecordRule::None;
         let mut pool = nodes.connect().open_pool(request).unwrap();
         assert_eq!(transports(&pool), vec![Some(Transport::Shm); count]);
-        let mut engine = engine("GridBreakout-v0", Autoreset::NextStep);
+        let mut engine = engine("GridBreakout-v0", AutoresetMode::NextStep);
         let sticky = (0..LANES).map(|lane| OptionValue::Float(lane as f64 / LANES as f64)).collect();
         let options = LaneOptions::from([("sticky_action_probability".into(), sticky)]);
         let reset = Reset { options, ..Reset::seeded(42, LANES) };

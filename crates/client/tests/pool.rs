@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use double::{Double, Fault, cart_pole};
 use rollhouse_client::{Address, Cluster, ConnectError, ConnectOptions, Look, Pool, PoolRequest, StepError};
-use rollhouse_core::{ColumnMut, ColumnRef, Outcome, random_bits};
-use rollhouse_engine::{Autoreset, Engine, EngineConfig, Frame, Received, Reset, StepError as Rules};
+use rollhouse_core::{AutoresetMode, ColumnMut, ColumnRef, Outcome, random_bits};
+use rollhouse_engine::{Engine, EngineConfig, Frame, Received, Reset, StepError as Rules};
 use rollhouse_env::Registry;
-use rollhouse_wire::{AutoresetMode, DialError, EndCause, RefusalCode};
+use rollhouse_wire::{DialError, EndCause, RefusalCode};
 
 const LANES: usize = 7;
 
 /// The engine that a pool of CartPole is compared with.
-fn engine(autoreset: Autoreset) -> Engine {
+fn engine(autoreset: AutoresetMode) -> Engine {
     let entry = Registry::builtin().get("CartPole-v1").unwrap();
     Engine::new(&entry, EngineConfig { autoreset, ..EngineConfig::new(LANES) }, None).unwrap()
 }
@@ -94,13 +94,11 @@ fn a_node_whose_certificate_expires_is_stepped_no_more() {
 #[test]
 fn lanes_of_one_and_of_several_nodes_are_an_engines_lanes() {
     for nodes in [1, 3] {
-        for (mode, autoreset) in
-            [(AutoresetMode::NextStep, Autoreset::NextStep), (AutoresetMode::SameStep, Autoreset::SameStep)]
-        {
+        for mode in [AutoresetMode::NextStep, AutoresetMode::SameStep] {
             let double = Double::start(nodes);
             let mut pool = pool_of(&double, mode);
             assert_eq!(pool.sessions().count(), nodes);
-            compare(&mut pool, &mut engine(autoreset), autoreset == Autoreset::SameStep, 120);
+            compare(&mut pool, &mut engine(mode), mode == AutoresetMode::SameStep, 120);
         }
     }
 }
@@ -111,7 +109,7 @@ fn what_the_network_loses_is_asked_again_and_stepped_once() {
     let mut pool = pool_of(&double, AutoresetMode::NextStep);
     double.fail(0, [Fault::CutBefore, Fault::CutAfter, Fault::Busy, Fault::CutAfter]);
     double.fail(1, [Fault::Busy, Fault::Busy, Fault::CutAfter, Fault::CutBefore, Fault::Busy]);
-    compare(&mut pool, &mut engine(Autoreset::NextStep), false, 40);
+    compare(&mut pool, &mut engine(AutoresetMode::NextStep), false, 40);
     assert_eq!(double.faults_left(), 0);
     // 40 steps and a reset, each on two nodes.
     assert_eq!(double.handled(), 82);
@@ -120,7 +118,7 @@ fn what_the_network_loses_is_asked_again_and_stepped_once() {
 #[test]
 fn partial_resets_reach_the_lanes_they_name() {
     let double = Double::start(3);
-    let (mut pool, mut engine) = (pool_of(&double, AutoresetMode::Disabled), engine(Autoreset::Disabled));
+    let (mut pool, mut engine) = (pool_of(&double, AutoresetMode::Disabled), engine(AutoresetMode::Disabled));
     compare(&mut pool, &mut engine, false, 1);
     let mut resets = 0;
     for step in 1..200 {
@@ -152,7 +150,7 @@ fn row_of(received: &Received, row: usize) -> (u32, Vec<u32>, u64, [u8; 3]) {
 #[test]
 fn first_done_gives_what_an_engine_gives_lane_by_lane() {
     let double = Double::start(3);
-    let (mut pool, mut engine) = (pool_of(&double, AutoresetMode::NextStep), engine(Autoreset::NextStep));
+    let (mut pool, mut engine) = (pool_of(&double, AutoresetMode::NextStep), engine(AutoresetMode::NextStep));
     let reset = Reset::seeded(1, LANES);
     pool.reset(&reset).unwrap();
     engine.reset(&reset).unwrap();
@@ -228,7 +226,7 @@ fn lanes_that_were_sent_to_a_node_that_went_away_are_received_as_lost() {
 #[test]
 fn bad_actions_are_refused_before_anything_moves() {
     let double = Double::start(2);
-    let (mut pool, mut engine) = (pool_of(&double, AutoresetMode::NextStep), engine(Autoreset::NextStep));
+    let (mut pool, mut engine) = (pool_of(&double, AutoresetMode::NextStep), engine(AutoresetMode::NextStep));
     compare(&mut pool, &mut engine, false, 3);
     let handled = double.handled();
     if let ColumnMut::I64(actions) = pool.actions() {
@@ -263,7 +261,7 @@ fn a_lost_lane_says_why_as_its_node_or_else_the_coordinator_tells() {
 #[test]
 fn a_refusal_of_the_only_node_moves_nothing_and_one_of_several_asks_for_a_reset() {
     let double = Double::start(1);
-    let (mut pool, mut engine) = (pool_of(&double, AutoresetMode::NextStep), engine(Autoreset::NextStep));
+    let (mut pool, mut engine) = (pool_of(&double, AutoresetMode::NextStep), engine(AutoresetMode::NextStep));
     compare(&mut pool, &mut engine, false, 3);
     let before = shown(pool.frame().unwrap(), false);
     double.fail(0, [Fault::Refuse]);
@@ -364,7 +362,7 @@ async fn the_same_calls_are_there_for_a_runtime_of_the_callers() {
     let double = Double::start(2);
     let cluster = double.connect_async().await;
     let mut pool = cluster.open_pool(cart_pole(LANES as u32)).await.unwrap();
-    let mut engine = engine(Autoreset::NextStep);
+    let mut engine = engine(AutoresetMode::NextStep);
     let reset = Reset::seeded(8, LANES);
     let here = shown(engine.reset(&reset).unwrap(), false);
     assert_eq!(shown(pool.reset(&reset).await.unwrap(), false), here);

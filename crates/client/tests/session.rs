@@ -10,11 +10,11 @@ use rollhouse_client::{
     Answered, COORDINATOR_AWAY, LaneFlags, NoPlace, OnLoss, Recipe, RequestBody, Session, SessionAction,
     SessionEvent, Trouble,
 };
-use rollhouse_core::RunId;
+use rollhouse_core::{AutoresetMode, RunId, SeedSchedule};
 use rollhouse_env::Registry;
 use rollhouse_wire::{
-    AutoresetMode, Began, EndCause, FrameKind, Grant, Incarnation, LaneSettings, Notes, OpenPool, RecordRule,
-    Refusal, RefusalCode, Secret, SeedRule, SessionReplaced, Spread,
+    Began, EndCause, FrameKind, Grant, Incarnation, LaneSettings, Notes, OpenPool, RecordRule, Refusal,
+    RefusalCode, Secret, SessionReplaced, Spread,
 };
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -40,7 +40,7 @@ fn session(on_loss: OnLoss) -> Session {
         options: BTreeMap::new(),
         autoreset: AutoresetMode::NextStep,
         max_episode_steps: None,
-        seeds: SeedRule::PerEpisode { run_seed: 1 },
+        seeds: SeedSchedule::PerEpisode { run_seed: 1 },
         record: RecordRule::All,
         collect: None,
     };

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use rollhouse_client::{BLOCK_BYTES, CACHE_BYTES, RemoteDisk, StoreReader};
 use rollhouse_coordinator::{Receive, Store, StoreConfig, StoreError};
-use rollhouse_core::split_mix64;
+use rollhouse_core::{WhenFull, split_mix64};
 use rollhouse_env::Registry;
-use rollhouse_node::{ShipAction, ShipEvent, Shipper, ShipperConfig, WhenFull};
+use rollhouse_node::{ShipAction, ShipEvent, Shipper, ShipperConfig};
 use rollhouse_replay::testing::{Faults, FaultyDisk};
 use rollhouse_replay::{Disk, Library, Query, Recorder, RecorderConfig, Replays, Spool, repair_all};
 use rollhouse_wire::{Ship, Shipped, StoreListing};

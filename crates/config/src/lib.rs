@@ -34,5 +34,5 @@ pub use setting::{
     Bounded, Concealed, Given, HostPort, Labels, MAX_LABELS, MAX_NAME_BYTES, MAX_TEXT_BYTES, MAX_UIDS, Place,
     Setting, SettingValue, Uids,
 };
-pub use shared::{Archive, AttachSettings, Enrolment, Network, Spool, Store, Tls, WhenFull, Worker};
+pub use shared::{Archive, AttachSettings, Enrolment, Network, Spool, Store, Tls, Worker};
 pub use traces::{Endpoint, Traces};

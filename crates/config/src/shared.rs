@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rollhouse_core::WhenFull;
 use rollhouse_core::limits::{MAX_LANES, MAX_THREADS};
 
 use crate::quantity::{Bytes, Time};
@@ -56,16 +57,6 @@ pub struct Spool {
     /// Age at which recordings are sealed, so that they can be shipped. Default 5 s, the delay with which an episode
     /// shows in the store. A shorter one makes more and smaller files.
     pub seal_after: Time,
-}
-
-/// Behaviour of a full spool, and of one whose disk takes nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WhenFull {
-    /// Stepping waits until there is room: nothing is lost.
-    BackPressure,
-    /// The oldest recordings that were not shipped yet are dropped, and counted; recordings that a disk does not take
-    /// are counted as lost.
-    Drop,
 }
 
 /// Settings by which a coordinator lets machines in as nodes, by join tokens.

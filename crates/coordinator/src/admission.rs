@@ -1,8 +1,9 @@
 //! Admission: the check whether a requested pool is within every bound.
 
+use rollhouse_core::Goal;
 use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_LANES, MAX_OPTIONS};
 use rollhouse_wire::limits::{MAX_LABELS, MAX_NAME_BYTES};
-use rollhouse_wire::{CollectGoal, OpenPool, RecordRule, Refusal, RefusalCode};
+use rollhouse_wire::{OpenPool, RecordRule, Refusal, RefusalCode};
 
 use crate::Asker;
 use crate::limits::{MAX_OWNER_POOLS, MAX_OWNER_SESSIONS, RETRY_AFTER};
@@ -28,7 +29,7 @@ pub(crate) fn check(request: &OpenPool) -> Result<(), Refusal> {
     }
     if let Some(collect) = &settings.collect {
         length("collect.policy", &collect.policy, MAX_NAME_BYTES)?;
-        if matches!(collect.goal, CollectGoal::Batches(0) | CollectGoal::Episodes(0)) {
+        if matches!(collect.goal, Goal::Batches(0) | Goal::Episodes(0)) {
             return Err(Refusal::new(RefusalCode::BadRequest, "collect.goal is 0, at least 1 is taken"));
         }
     }

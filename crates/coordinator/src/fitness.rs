@@ -116,10 +116,11 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rollhouse_core::{AutoresetMode, SeedSchedule};
     use rollhouse_core::{Determinism, EnvSpec, RunId, Space};
     use rollhouse_wire::{
-        AutoresetMode, Changes, Heartbeat, LaneSettings, NodeLoad, NodeState, OpenSession, Refusal, Register,
-        Secret, SeedRule, SessionCounts, SessionOpened, Spread,
+        Changes, Heartbeat, LaneSettings, NodeLoad, NodeState, OpenSession, Refusal, Register, Secret,
+        SessionCounts, SessionOpened, Spread,
     };
 
     use crate::{Action, Asker, Event, LinkId, Reply, Ticket};
@@ -208,7 +209,7 @@ mod tests {
                 options: BTreeMap::new(),
                 autoreset: AutoresetMode::NextStep,
                 max_episode_steps: None,
-                seeds: SeedRule::Continue,
+                seeds: SeedSchedule::Continue,
                 record,
                 collect: None,
                 replay: None,

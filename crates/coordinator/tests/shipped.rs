@@ -7,12 +7,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rollhouse_coordinator::{Action, Asker, Cluster, Event, LinkId, Reply, Ticket};
-use rollhouse_core::RunId;
+use rollhouse_core::{AutoresetMode, RunId, SeedSchedule};
 use rollhouse_env::Registry;
 use rollhouse_wire::{
-    AutoresetMode, Changes, EndCause, Heartbeat, Incarnation, LaneSettings, NodeLoad, OpenPool, RecordRule,
-    Register, ReplaceSession, Secret, SeedRule, SessionCounts, SessionEnd, SessionId, SessionOpened,
-    SessionReport, Spread,
+    Changes, EndCause, Heartbeat, Incarnation, LaneSettings, NodeLoad, OpenPool, RecordRule, Register,
+    ReplaceSession, Secret, SessionCounts, SessionEnd, SessionId, SessionOpened, SessionReport, Spread,
 };
 
 const POOL: RunId = RunId::from_u128(7);
@@ -160,7 +159,7 @@ fn pool_of(sessions: u32) -> OpenPool {
             options: BTreeMap::new(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,
-            seeds: SeedRule::Continue,
+            seeds: SeedSchedule::Continue,
             record: RecordRule::All,
             collect: None,
             replay: None,

@@ -6,9 +6,11 @@
 //! Not a goal: helpers that merely happen to be used twice. Start reading at [`EnvSpec`], then [`LaneState`].
 #![forbid(unsafe_code)]
 
+mod autoreset;
 mod bounded;
 mod column;
 mod column_data;
+mod goal;
 mod hash;
 mod lifecycle;
 pub mod limits;
@@ -23,10 +25,13 @@ mod seed;
 mod space;
 mod space_reader;
 mod spec;
+mod when_full;
 
+pub use autoreset::{AutoresetMode, UnknownAutoreset};
 pub use bounded::bounded_list;
 pub use column::{ColumnMut, ColumnRef, ColumnSpec, DType, Role};
 pub use column_data::ColumnData;
+pub use goal::Goal;
 pub use hash::StateHasher;
 pub use lifecycle::{BackOff, IllegalTransition, LaneEvent, LaneState, RestartDecision};
 pub use mask::{LANE_BIT, Lanes, lane_bits, mask_of};
@@ -40,3 +45,4 @@ pub use seed::{
 };
 pub use space::{BoxSpace, CompositeSpace, DiscreteSpace, ObservationSpace, Space};
 pub use spec::{Determinism, EnvSpec, GameResult};
+pub use when_full::WhenFull;

@@ -1,11 +1,15 @@
 //! The seeds and generator positions from which episodes start.
 
+use serde::{Deserialize, Serialize};
+
 use crate::limits::PER_EPISODE_SEED_BOUND;
 
 /// Rule by which a lane's next episode is seeded when no one seeds it explicitly.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SeedSchedule {
     /// Autoreset draws on from the lane's generator, as Gymnasium does.
+    #[default]
     Continue,
     /// Every episode is seeded anew with [`per_episode_seed`], so that `reset(seed)` alone repeats it.
     PerEpisode {

@@ -2,8 +2,8 @@
 
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
-use rollhouse_core::{ColumnMut, random_bits};
-use rollhouse_engine::{Autoreset, Engine, EngineConfig, Reset};
+use rollhouse_core::{AutoresetMode, ColumnMut, random_bits};
+use rollhouse_engine::{Engine, EngineConfig, Reset};
 use rollhouse_env::{InstructionSet, Registry};
 
 fn main() {
@@ -45,7 +45,7 @@ fn cartpole_same_step(bencher: Bencher<'_, '_>, lanes: usize) {
     steps(
         bencher,
         "CartPole-v1",
-        EngineConfig { autoreset: Autoreset::SameStep, ..EngineConfig::new(lanes) },
+        EngineConfig { autoreset: AutoresetMode::SameStep, ..EngineConfig::new(lanes) },
     );
 }
 

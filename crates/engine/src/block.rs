@@ -16,12 +16,12 @@ use std::time::Duration;
 use rollhouse_arena::{BlockRows, ObsRefs, Rows};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{
-    ColumnMut, ColumnRef, Interruption, LaneState, Lanes, SeedSchedule, Start, lane_bits, per_episode_seed,
+    AutoresetMode, ColumnMut, ColumnRef, Interruption, LaneState, Lanes, SeedSchedule, Start, lane_bits,
+    per_episode_seed,
 };
 use rollhouse_env::{BatchEnv, BlockStep, Target};
 use rollhouse_replay::BlockRecorder;
 
-use crate::config::Autoreset;
 use crate::episodes::Episodes;
 use crate::flags::spread;
 use crate::restart::{Maker, Restarts};
@@ -45,7 +45,7 @@ pub(crate) struct Block {
     maker: Maker,
     /// Env of the lanes; `None` while the whole block is lost.
     env: Option<Box<dyn BatchEnv>>,
-    autoreset: Autoreset,
+    autoreset: AutoresetMode,
     starts: Starts,
     episodes: Episodes,
     standing: Standing,
@@ -76,7 +76,7 @@ pub(crate) struct BlockParts {
     pub(crate) first_lane: u32,
     pub(crate) maker: Maker,
     pub(crate) env: Box<dyn BatchEnv>,
-    pub(crate) autoreset: Autoreset,
+    pub(crate) autoreset: AutoresetMode,
     pub(crate) schedule: SeedSchedule,
     pub(crate) limit: Option<u64>,
     pub(crate) target: Target,
@@ -258,7 +258,7 @@ impl Block {
         laps.lap(Phase::Record);
         self.standing.waiting = self.standing.waiting & !reset | over;
         self.begin_episodes(reset, self.starts.untouched, columns.obs);
-        if self.autoreset == Autoreset::SameStep && over & !self.standing.retired != 0 {
+        if self.autoreset == AutoresetMode::SameStep && over & !self.standing.retired != 0 {
             self.reset_in_same_step(columns, over & !self.standing.retired);
         }
         laps.lap(Phase::Reset);
@@ -497,7 +497,7 @@ mod tests {
                 rows,
                 first_lane: 0,
                 maker,
-                autoreset: Autoreset::NextStep,
+                autoreset: AutoresetMode::NextStep,
                 schedule: SeedSchedule::Continue,
                 limit: None,
                 target: Target::new(InstructionSet::best()).unwrap(),

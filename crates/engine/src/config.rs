@@ -1,60 +1,9 @@
 //! The configuration with which an engine is made.
 
-use std::str::FromStr;
 use std::time::Duration;
 
-use rollhouse_core::{Options, SeedSchedule};
+use rollhouse_core::{AutoresetMode, Options, SeedSchedule};
 use rollhouse_env::InstructionSet;
-
-/// Rule by which the next episode begins, with Gymnasium's names and meaning.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Autoreset {
-    /// The row after an episode's end begins the next one: its action is ignored, its reward is 0, and
-    /// [`Frame::reset`](rollhouse_arena::Frame::reset) marks it.
-    #[default]
-    NextStep,
-    /// The row of an episode's end already shows the next one's first observation; the last one is in the
-    /// frame's `final_obs`.
-    SameStep,
-    /// The caller resets; stepping a lane whose episode is over is refused.
-    Disabled,
-}
-
-impl Autoreset {
-    /// Returns Gymnasium's value of the mode.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NextStep => "NextStep",
-            Self::SameStep => "SameStep",
-            Self::Disabled => "Disabled",
-        }
-    }
-
-    /// Returns the number that stands for the mode in shared memory.
-    pub const fn code(self) -> u64 {
-        match self {
-            Self::NextStep => 0,
-            Self::SameStep => 1,
-            Self::Disabled => 2,
-        }
-    }
-}
-
-impl FromStr for Autoreset {
-    type Err = UnknownAutoreset;
-
-    fn from_str(name: &str) -> Result<Self, UnknownAutoreset> {
-        [Self::NextStep, Self::SameStep, Self::Disabled]
-            .into_iter()
-            .find(|mode| mode.name() == name)
-            .ok_or_else(|| UnknownAutoreset(name.to_owned()))
-    }
-}
-
-/// Error of a name that is no autoreset mode.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown autoreset mode `{0}`; known are NextStep, SameStep, Disabled")]
-pub struct UnknownAutoreset(String);
 
 /// Configuration of an engine.
 #[derive(Debug, Clone)]
@@ -68,7 +17,7 @@ pub struct EngineConfig {
     /// [`MIN_LANES_PER_THREAD`] lanes: a wake-up costs more than stepping those.
     pub threads: usize,
     /// Rule by which the next episode begins.
-    pub autoreset: Autoreset,
+    pub autoreset: AutoresetMode,
     /// Time limit in steps: `None` is the env's own, `Some(0)` lifts it.
     pub max_episode_steps: Option<u32>,
     /// Checked options: one set for all lanes, or one for each lane. Empty means the defaults.
@@ -91,7 +40,7 @@ impl EngineConfig {
             lanes,
             first_lane: 0,
             threads: 1,
-            autoreset: Autoreset::NextStep,
+            autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,
             options: Vec::new(),
             schedule: SeedSchedule::Continue,

@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use rollhouse_arena::{Arena, BatchColumns, Frame, Placement, Rows, Spin};
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnMut, ColumnSpec, Interruption, LaneState, SeedSchedule};
+use rollhouse_core::{AutoresetMode, ColumnMut, ColumnSpec, Interruption, LaneState, SeedSchedule};
 use rollhouse_env::{EnvEntry, MakeError, Target};
 use rollhouse_replay::{Backlog, RunRecorder};
 
 use crate::actions::ActionCheck;
 use crate::block::{Block, BlockStatus};
 use crate::clock::Clock;
-use crate::config::{Autoreset, EngineConfig};
+use crate::config::EngineConfig;
 use crate::crew::{Job, Order};
 use crate::crews::Crews;
 use crate::error::{ConfigError, StepError};
@@ -149,8 +149,8 @@ impl Engine {
     }
 
     /// Returns the columns of the batches of an env's engines.
-    pub fn columns(entry: &EnvEntry, autoreset: Autoreset) -> BatchColumns {
-        BatchColumns::of(entry.spec(), autoreset == Autoreset::SameStep)
+    pub fn columns(entry: &EnvEntry, autoreset: AutoresetMode) -> BatchColumns {
+        BatchColumns::of(entry.spec(), autoreset == AutoresetMode::SameStep)
     }
 
     /// Returns the number of frames written by resets and steps.
@@ -164,7 +164,7 @@ impl Engine {
     }
 
     /// Returns the rule by which the next episode begins.
-    pub const fn autoreset(&self) -> Autoreset {
+    pub const fn autoreset(&self) -> AutoresetMode {
         self.config.autoreset
     }
 
@@ -277,7 +277,7 @@ impl Engine {
         if self.stage == Stage::New {
             return Err(StepError::NotReset);
         }
-        if self.config.autoreset == Autoreset::Disabled {
+        if self.config.autoreset == AutoresetMode::Disabled {
             self.refuse_waiting()?;
         }
         if !self.check.all_good(self.arena.actions()) {

@@ -49,9 +49,7 @@ mod timings;
 pub use command::{
     BeginRecording, CommandError, CommandFault, CommandLanes, Dispatch, Effect, METHODS, Method, dispatch,
 };
-pub use config::{
-    Autoreset, EngineConfig, MAX_SUB_BATCHES, MIN_LANES_PER_THREAD, STEP_DEADLINE, UnknownAutoreset,
-};
+pub use config::{EngineConfig, MAX_SUB_BATCHES, MIN_LANES_PER_THREAD, STEP_DEADLINE};
 pub use engine::Engine;
 pub use error::{BadAction, ConfigError, StepError};
 pub use first_done::Received;

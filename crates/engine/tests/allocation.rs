@@ -2,14 +2,14 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use allocation_counter::measure;
-use rollhouse_core::random_bits;
-use rollhouse_engine::{Autoreset, Engine, EngineConfig, Reset};
+use rollhouse_core::{AutoresetMode, random_bits};
+use rollhouse_engine::{Engine, EngineConfig, Reset};
 use rollhouse_env::Registry;
 
 #[test]
 fn a_step_allocates_nothing_in_any_mode() {
     let entry = Registry::builtin().get("CartPole-v1").unwrap();
-    for autoreset in [Autoreset::NextStep, Autoreset::SameStep] {
+    for autoreset in [AutoresetMode::NextStep, AutoresetMode::SameStep] {
         let mut engine =
             Engine::new(&entry, EngineConfig { autoreset, ..EngineConfig::new(130) }, None).unwrap();
         engine.reset(&Reset::seeded(1, 130)).unwrap();

@@ -1,10 +1,11 @@
-//! Autoreset, step by step as Gymnasium's vector envs do it (traces of its `test_autoreset_mode.py`).
+//! AutoresetMode, step by step as Gymnasium's vector envs do it (traces of its `test_autoreset_mode.py`).
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
 
 use common::{act, counting};
-use rollhouse_engine::{Autoreset, Engine, Frame, Reset, StepError};
+use rollhouse_core::AutoresetMode;
+use rollhouse_engine::{Engine, Frame, Reset, StepError};
 
 const MAX: [i64; 3] = [2, 3, 3];
 
@@ -27,7 +28,7 @@ fn step(engine: &mut Engine) -> Trace {
 
 #[test]
 fn next_step_resets_in_the_row_after_the_end_and_ignores_its_action() {
-    let mut engine = counting(&MAX, Autoreset::NextStep);
+    let mut engine = counting(&MAX, AutoresetMode::NextStep);
     assert_eq!(trace(engine.reset(&Reset::all()).unwrap()), ([0.0; 3], [0.0; 3], [0; 3], [1; 3]));
     assert_eq!(step(&mut engine), ([1.0, 1.0, 1.0], [1.0, 2.0, 3.0], [0, 0, 0], [0, 0, 0]));
     assert_eq!(step(&mut engine), ([2.0, 2.0, 2.0], [1.0, 2.0, 3.0], [1, 0, 0], [0, 0, 0]));
@@ -38,7 +39,7 @@ fn next_step_resets_in_the_row_after_the_end_and_ignores_its_action() {
 
 #[test]
 fn same_step_shows_the_next_episode_and_keeps_the_last_observation() {
-    let mut engine = counting(&MAX, Autoreset::SameStep);
+    let mut engine = counting(&MAX, AutoresetMode::SameStep);
     engine.reset(&Reset::all()).unwrap();
     assert_eq!(step(&mut engine), ([1.0, 1.0, 1.0], [1.0, 2.0, 3.0], [0, 0, 0], [0; 3]));
     assert_eq!(step(&mut engine), ([0.0, 2.0, 2.0], [1.0, 2.0, 3.0], [1, 0, 0], [0; 3]));
@@ -50,7 +51,7 @@ fn same_step_shows_the_next_episode_and_keeps_the_last_observation() {
 
 #[test]
 fn disabled_refuses_to_step_a_finished_lane_and_moves_nothing_then() {
-    let mut engine = counting(&MAX, Autoreset::Disabled);
+    let mut engine = counting(&MAX, AutoresetMode::Disabled);
     engine.reset(&Reset::all()).unwrap();
     step(&mut engine);
     assert_eq!(step(&mut engine).2, [1, 0, 0]);
@@ -63,7 +64,7 @@ fn disabled_refuses_to_step_a_finished_lane_and_moves_nothing_then() {
 
 #[test]
 fn an_explicit_reset_forgets_that_lanes_had_ended() {
-    for mode in [Autoreset::NextStep, Autoreset::SameStep, Autoreset::Disabled] {
+    for mode in [AutoresetMode::NextStep, AutoresetMode::SameStep, AutoresetMode::Disabled] {
         let mut engine = counting(&MAX, mode);
         engine.reset(&Reset::all()).unwrap();
         step(&mut engine);
@@ -94,7 +95,7 @@ fn the_time_limit_truncates_and_both_flags_can_stand_together() {
 
 #[test]
 fn actions_outside_the_space_are_refused_before_anything_moves() {
-    let mut engine = counting(&MAX, Autoreset::NextStep);
+    let mut engine = counting(&MAX, AutoresetMode::NextStep);
     assert_eq!(engine.step().err(), Some(StepError::NotReset));
     engine.reset(&Reset::all()).unwrap();
     step(&mut engine);
@@ -109,7 +110,7 @@ fn actions_outside_the_space_are_refused_before_anything_moves() {
 
 #[test]
 fn lists_of_another_length_than_the_batch_are_refused() {
-    let mut engine = counting(&MAX, Autoreset::NextStep);
+    let mut engine = counting(&MAX, AutoresetMode::NextStep);
     let reset = Reset { seeds: vec![None; 2], ..Reset::default() };
     assert!(matches!(engine.reset(&reset), Err(StepError::Length { given: 2, wanted: 3, .. })));
     let reset = Reset { mask: vec![true; 4], ..Reset::default() };

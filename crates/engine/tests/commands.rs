@@ -7,12 +7,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::{act, counter};
-use rollhouse_core::{ColumnRef, OptionValue, Options};
+use rollhouse_core::{AutoresetMode, ColumnRef, OptionValue, Options};
 use rollhouse_engine::{
-    AttributeValue, Autoreset, CommandError, CommandFault, CommandLanes, Dispatch, Engine, EngineConfig,
-    GetAttributes, GetParams, LaneOptions, LaneRange, METHODS, Method, Nothing, OptionsError, Render,
-    RenderParams, Reset, ResetLanes, ResetParams, SAMPLE_EVERY, Schema, SetAttributes, SetParams, Statistics,
-    StepError, dispatch,
+    AttributeValue, CommandError, CommandFault, CommandLanes, Dispatch, Engine, EngineConfig, GetAttributes,
+    GetParams, LaneOptions, LaneRange, METHODS, Method, Nothing, OptionsError, Render, RenderParams, Reset,
+    ResetLanes, ResetParams, SAMPLE_EVERY, Schema, SetAttributes, SetParams, Statistics, StepError, dispatch,
 };
 use rollhouse_env::{Registry, RenderError, StateError};
 
@@ -290,8 +289,11 @@ fn statistics_count_the_steps_of_all_threads() {
 
 #[test]
 fn a_schema_says_what_the_lanes_are() {
-    let config =
-        EngineConfig { autoreset: Autoreset::SameStep, max_episode_steps: Some(0), ..EngineConfig::new(2) };
+    let config = EngineConfig {
+        autoreset: AutoresetMode::SameStep,
+        max_episode_steps: Some(0),
+        ..EngineConfig::new(2)
+    };
     let mut engine = Engine::new(&Registry::builtin().get("Echo-v0").unwrap(), config, None).unwrap();
     let schema = run::<Schema>(&mut engine, Nothing {}).unwrap();
     assert_eq!((schema.lanes, schema.autoreset.as_str(), schema.max_episode_steps), (2, "SameStep", None));

@@ -6,8 +6,8 @@ mod common;
 use std::time::Duration;
 
 use common::{act, counting};
-use rollhouse_core::{ColumnRef, random_bits};
-use rollhouse_engine::{Autoreset, Engine, EngineConfig, MAX_SUB_BATCHES, Reset, StepError};
+use rollhouse_core::{AutoresetMode, ColumnRef, random_bits};
+use rollhouse_engine::{Engine, EngineConfig, MAX_SUB_BATCHES, Reset, StepError};
 use rollhouse_env::Registry;
 
 const LONG: Duration = Duration::from_secs(30);
@@ -69,7 +69,7 @@ fn lanes_sent_in_any_order_play_the_same_episodes_as_in_lockstep() {
 
 #[test]
 fn receiving_more_than_is_outstanding_is_an_error_and_not_a_wait() {
-    let mut engine = counting(&[3, 3], Autoreset::NextStep);
+    let mut engine = counting(&[3, 3], AutoresetMode::NextStep);
     engine.reset(&Reset::all()).unwrap();
     let nothing = |wanted, outstanding| Some(StepError::NothingOutstanding { wanted, outstanding });
     assert_eq!(engine.recv(1, LONG).err(), nothing(1, 0));
@@ -83,7 +83,7 @@ fn receiving_more_than_is_outstanding_is_an_error_and_not_a_wait() {
 
 #[test]
 fn a_lane_cannot_be_sent_twice_and_a_refused_send_moves_nothing() {
-    let mut engine = counting(&[3, 3], Autoreset::NextStep);
+    let mut engine = counting(&[3, 3], AutoresetMode::NextStep);
     assert_eq!(engine.send(&[0], ColumnRef::I64(&[1])), Err(StepError::NotReset));
     engine.reset(&Reset::all()).unwrap();
     let twice = Err(StepError::LaneOutstanding { lane: 1 });
@@ -101,7 +101,7 @@ fn a_lane_cannot_be_sent_twice_and_a_refused_send_moves_nothing() {
 #[test]
 fn a_full_work_queue_answers_busy_until_something_is_received() {
     let lanes = MAX_SUB_BATCHES + 1;
-    let mut engine = counting(&vec![3; lanes], Autoreset::NextStep);
+    let mut engine = counting(&vec![3; lanes], AutoresetMode::NextStep);
     engine.reset(&Reset::all()).unwrap();
     for lane in 0..MAX_SUB_BATCHES as u32 {
         engine.send(&[lane], ColumnRef::I64(&[1])).unwrap();
@@ -114,7 +114,7 @@ fn a_full_work_queue_answers_busy_until_something_is_received() {
 
 #[test]
 fn lockstep_goes_on_where_first_done_stopped() {
-    let mut engine = counting(&[9, 9], Autoreset::NextStep);
+    let mut engine = counting(&[9, 9], AutoresetMode::NextStep);
     engine.reset(&Reset::all()).unwrap();
     engine.send(&[1], ColumnRef::I64(&[1])).unwrap();
     act(&mut engine, &[1, 1]);
@@ -125,7 +125,7 @@ fn lockstep_goes_on_where_first_done_stopped() {
 
 #[test]
 fn disabled_refuses_to_send_a_finished_lane() {
-    let mut engine = counting(&[1, 2], Autoreset::Disabled);
+    let mut engine = counting(&[1, 2], AutoresetMode::Disabled);
     engine.reset(&Reset::all()).unwrap();
     engine.send(&[0, 1], ColumnRef::I64(&[1, 1])).unwrap();
     assert_eq!(engine.recv(2, LONG).unwrap().terminated, [1, 0]);
@@ -135,7 +135,7 @@ fn disabled_refuses_to_send_a_finished_lane() {
 
 #[test]
 fn same_step_sends_the_last_observation_along() {
-    let mut engine = counting(&[1, 2], Autoreset::SameStep);
+    let mut engine = counting(&[1, 2], AutoresetMode::SameStep);
     engine.reset(&Reset::all()).unwrap();
     engine.send(&[0, 1], ColumnRef::I64(&[1, 1])).unwrap();
     let received = engine.recv(2, LONG).unwrap();

@@ -6,8 +6,10 @@ mod common;
 use common::{act, counter, counting};
 use proptest::prelude::*;
 use rollhouse_core::limits::MAX_LANES;
-use rollhouse_core::{Interruption, LaneState, Outcome, SeedSchedule, per_episode_seed, random_bits};
-use rollhouse_engine::{Autoreset, ConfigError, Engine, EngineConfig, Reset, SAMPLE_EVERY, StepError};
+use rollhouse_core::{
+    AutoresetMode, Interruption, LaneState, Outcome, SeedSchedule, per_episode_seed, random_bits,
+};
+use rollhouse_engine::{ConfigError, Engine, EngineConfig, Reset, SAMPLE_EVERY, StepError};
 use rollhouse_env::Registry;
 
 fn cartpole(config: EngineConfig) -> Engine {
@@ -122,7 +124,7 @@ fn lanes_without_a_seed_are_seeded_differently() {
 
 #[test]
 fn lanes_that_have_played_their_quota_stand_still() {
-    let mut engine = counting(&[2, 2, 2], Autoreset::NextStep);
+    let mut engine = counting(&[2, 2, 2], AutoresetMode::NextStep);
     engine.limit_episodes(|lane| lane as u64).unwrap();
     engine.reset(&Reset::all()).unwrap();
     let mut rows = 0;
@@ -143,7 +145,7 @@ fn lanes_that_have_played_their_quota_stand_still() {
 
 #[test]
 fn interrupted_episodes_are_counted_as_such_and_not_as_finished() {
-    let mut engine = counting(&[5, 5], Autoreset::NextStep);
+    let mut engine = counting(&[5, 5], AutoresetMode::NextStep);
     engine.reset(&Reset::all()).unwrap();
     act(&mut engine, &[1, 1]);
     engine.step().unwrap();
@@ -190,7 +192,7 @@ fn absurd_configurations_are_refused() {
 
 #[test]
 fn some_batches_are_timed_in_parts() {
-    let mut engine = counting(&[3; 4], Autoreset::NextStep);
+    let mut engine = counting(&[3; 4], AutoresetMode::NextStep);
     engine.reset(&Reset::all()).unwrap();
     let batches = 2 * SAMPLE_EVERY + 1;
     for _ in 0..batches {
@@ -212,7 +214,7 @@ proptest! {
         let cut = 1 + cut.index(lanes - 1);
         let config = EngineConfig {
             schedule: SeedSchedule::PerEpisode { run_seed },
-            autoreset: if same_step { Autoreset::SameStep } else { Autoreset::NextStep },
+            autoreset: if same_step { AutoresetMode::SameStep } else { AutoresetMode::NextStep },
             ..EngineConfig::new(lanes)
         };
         let mut whole = cartpole(config.clone());

@@ -9,9 +9,9 @@ use std::sync::mpsc::{RecvTimeoutError, TryRecvError, sync_channel};
 use std::time::Duration;
 
 use rollhouse_core::{
-    ColumnMut, ColumnRef, Interruption, Options, Outcome, RunId, SeedSchedule, random_bits,
+    AutoresetMode, ColumnMut, ColumnRef, Interruption, Options, Outcome, RunId, SeedSchedule, random_bits,
 };
-use rollhouse_engine::{Autoreset, Engine, EngineConfig, Reset, Stats, StepError};
+use rollhouse_engine::{Engine, EngineConfig, Reset, Stats, StepError};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{
@@ -116,7 +116,7 @@ fn step(engine: &mut Engine, steps: std::ops::Range<u64>) {
 
 #[test]
 fn every_autoreset_mode_and_schedule_is_recorded_as_it_was() {
-    for autoreset in [Autoreset::NextStep, Autoreset::SameStep] {
+    for autoreset in [AutoresetMode::NextStep, AutoresetMode::SameStep] {
         for schedule in [SeedSchedule::Continue, SeedSchedule::PerEpisode { run_seed: 5 }] {
             for id in [
                 "CartPole-v1",
@@ -141,7 +141,7 @@ fn every_autoreset_mode_and_schedule_is_recorded_as_it_was() {
 /// Cause: where no episode begins by rule, the writer was not told how many words a reset draws. Fix: it is told always.
 #[test]
 fn episodes_that_a_step_begins_after_an_interruption_are_recorded_as_they_were() {
-    for autoreset in [Autoreset::NextStep, Autoreset::SameStep] {
+    for autoreset in [AutoresetMode::NextStep, AutoresetMode::SameStep] {
         let config = EngineConfig { autoreset, ..EngineConfig::new(LANES) };
         let recording = record("CartPole-v1", config, RecordMode::All, |engine| {
             engine.reset(&Reset::all()).unwrap();
@@ -157,7 +157,7 @@ fn episodes_that_a_step_begins_after_an_interruption_are_recorded_as_they_were()
 
 #[test]
 fn disabled_with_partial_and_seeded_resets_is_recorded_as_it_was() {
-    let config = EngineConfig { autoreset: Autoreset::Disabled, ..EngineConfig::new(LANES) };
+    let config = EngineConfig { autoreset: AutoresetMode::Disabled, ..EngineConfig::new(LANES) };
     let recording = record("CartPole-v1", config, RecordMode::All, |engine| {
         engine.reset(&Reset::seeded(3, LANES)).unwrap();
         for at in 0..300 {
@@ -199,7 +199,7 @@ fn first_done_lanes_are_recorded_as_they_were() {
 
 #[test]
 fn traces_and_full_recordings_hold_every_observation() {
-    for autoreset in [Autoreset::NextStep, Autoreset::SameStep] {
+    for autoreset in [AutoresetMode::NextStep, AutoresetMode::SameStep] {
         for (id, mode) in [("CartPole-v1", RecordMode::Trace), ("test/Noise-v0", RecordMode::All)] {
             let config = EngineConfig { autoreset, ..EngineConfig::new(LANES) };
             let recording = record(id, config, mode, |engine| {
@@ -242,7 +242,7 @@ fn engines_that_share_the_lanes_of_a_run_record_it_as_one() {
     const CUT: usize = 40;
     let entry = Registry::builtin().get("CartPole-v1").unwrap();
     let schedule = SeedSchedule::PerEpisode { run_seed: 9 };
-    let whole = EngineConfig { schedule, autoreset: Autoreset::SameStep, ..EngineConfig::new(LANES) };
+    let whole = EngineConfig { schedule, autoreset: AutoresetMode::SameStep, ..EngineConfig::new(LANES) };
     let of =
         |first_lane: usize, lanes| EngineConfig { first_lane: first_lane as u32, lanes, ..whole.clone() };
     let together = record("CartPole-v1", whole.clone(), RecordMode::All, |engine| {
@@ -297,7 +297,7 @@ fn a_thread_that_waits_for_the_recorder_for_longer_than_its_deadline_is_no_hang(
     let config = EngineConfig {
         threads: 2,
         step_deadline: DEADLINE,
-        autoreset: Autoreset::SameStep,
+        autoreset: AutoresetMode::SameStep,
         ..EngineConfig::new(512)
     };
     let recorder =

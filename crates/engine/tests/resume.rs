@@ -8,9 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use rollhouse_core::{ColumnData, Interruption, Options, Outcome, RunId, SeedSchedule, Start, random_bits};
+use rollhouse_core::{
+    AutoresetMode, ColumnData, Interruption, Options, Outcome, RunId, SeedSchedule, Start, random_bits,
+};
 use rollhouse_engine::{
-    Autoreset, Engine, EngineConfig, Happened, LogEvent, Past, Received, Reset, ResumeError, StepError,
+    Engine, EngineConfig, Happened, LogEvent, Past, Received, Reset, ResumeError, StepError,
 };
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_replay::testing::FaultyDisk;
@@ -58,7 +60,7 @@ impl Log {
 struct Game {
     id: &'static str,
     lanes: usize,
-    autoreset: Autoreset,
+    autoreset: AutoresetMode,
     schedule: SeedSchedule,
     limit: Option<u32>,
     seed: u64,
@@ -122,7 +124,7 @@ impl Game {
                 assert!(column.copy_row(row, &blank, 0, width));
             }
         }
-        if self.autoreset != Autoreset::Disabled {
+        if self.autoreset != AutoresetMode::Disabled {
             return join(before, received);
         }
         let over: Vec<bool> = (0..self.lanes)
@@ -233,7 +235,8 @@ fn entry(id: &str) -> Arc<EnvEntry> {
 
 fn games() -> impl Strategy<Value = Game> {
     let ids = prop::sample::select(vec!["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0"]);
-    let modes = prop::sample::select(vec![Autoreset::NextStep, Autoreset::SameStep, Autoreset::Disabled]);
+    let modes =
+        prop::sample::select(vec![AutoresetMode::NextStep, AutoresetMode::SameStep, AutoresetMode::Disabled]);
     let schedules =
         prop::sample::select(vec![SeedSchedule::Continue, SeedSchedule::PerEpisode { run_seed: 9 }]);
     let limits = prop::sample::select(vec![None, Some(0), Some(20)]);
@@ -245,7 +248,7 @@ fn games() -> impl Strategy<Value = Game> {
         schedule,
         limit,
         seed: u64::from(seed),
-        first_done: first_done && autoreset != Autoreset::Disabled,
+        first_done: first_done && autoreset != AutoresetMode::Disabled,
         partial,
     })
 }
@@ -283,7 +286,7 @@ fn cartpole(lanes: usize) -> Game {
     Game {
         id: "CartPole-v1",
         lanes,
-        autoreset: Autoreset::NextStep,
+        autoreset: AutoresetMode::NextStep,
         schedule: SeedSchedule::Continue,
         limit: None,
         seed: 3,
@@ -433,7 +436,7 @@ fn listed(library: &Library) -> BTreeMap<(u32, u64), Facts> {
 fn an_episode_that_goes_on_elsewhere_is_recorded_whole_and_read_once_under_its_name() {
     for schedule in [SeedSchedule::Continue, SeedSchedule::PerEpisode { run_seed: 4 }] {
         for (autoreset, mode) in
-            [(Autoreset::NextStep, RecordMode::All), (Autoreset::SameStep, RecordMode::Trace)]
+            [(AutoresetMode::NextStep, RecordMode::All), (AutoresetMode::SameStep, RecordMode::Trace)]
         {
             let game = Game { schedule, autoreset, partial: true, ..cartpole(9) };
             let whole = listed(&recorded(&game, mode, &[("a", 300)]));

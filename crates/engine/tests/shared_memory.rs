@@ -10,8 +10,8 @@ use rollhouse_arena::{
     Answer, ArenaError, ArenaIdent, AttachedArena, Expected, Frame, FrameNotes, MIN_RING_BYTES, PeerError,
     ReadyLanes, Request, ResetColumns, ServeError, ServingEnd, SharedArena, SharedMemory,
 };
-use rollhouse_core::{ColumnData, ColumnMut, random_bits};
-use rollhouse_engine::{Autoreset, ConfigError, Engine, EngineConfig, Received, Reset};
+use rollhouse_core::{AutoresetMode, ColumnData, ColumnMut, random_bits};
+use rollhouse_engine::{ConfigError, Engine, EngineConfig, Received, Reset};
 use rollhouse_env::{EnvEntry, Registry};
 
 const LANES: usize = 70;
@@ -117,7 +117,7 @@ fn put_rows(end: &mut ServingEnd, received: &Received) {
     }
 }
 
-fn ident(autoreset: Autoreset) -> ArenaIdent {
+fn ident(autoreset: AutoresetMode) -> ArenaIdent {
     ArenaIdent { term: 1, counter: 1, autoreset: autoreset.code() }
 }
 
@@ -125,11 +125,11 @@ fn entry() -> Arc<EnvEntry> {
     Registry::builtin().get("CartPole-v1").unwrap()
 }
 
-fn config(autoreset: Autoreset) -> EngineConfig {
+fn config(autoreset: AutoresetMode) -> EngineConfig {
     EngineConfig { autoreset, ..EngineConfig::new(LANES) }
 }
 
-fn attach(node: &mut Node, autoreset: Autoreset) -> (ServingEnd, AttachedArena) {
+fn attach(node: &mut Node, autoreset: AutoresetMode) -> (ServingEnd, AttachedArena) {
     let end = node.shared.attach(GENERATION, node.engine.frames()).unwrap();
     let [outputs, inputs] = [end.outputs_fd(), end.inputs_fd()].map(|fd| fd.try_clone_to_owned().unwrap());
     let columns = Engine::columns(&entry(), autoreset);
@@ -158,13 +158,13 @@ fn same(a: Frame<'_>, b: Frame<'_>, final_obs: bool) {
 
 #[test]
 fn a_seeded_run_over_memory_is_the_embedded_one() {
-    for autoreset in [Autoreset::NextStep, Autoreset::SameStep] {
+    for autoreset in [AutoresetMode::NextStep, AutoresetMode::SameStep] {
         let mut node = Node::new(&entry(), config(autoreset));
         let (end, mut trainer) = attach(&mut node, autoreset);
         let (remote, gone) = (end.remote(), Arc::new(AtomicBool::new(false)));
         let serving = node.serve(end, Arc::clone(&gone));
         let mut embedded = Engine::new(&entry(), config(autoreset), None).unwrap();
-        let final_obs = autoreset == Autoreset::SameStep;
+        let final_obs = autoreset == AutoresetMode::SameStep;
         let seeds: Vec<_> = (0..LANES as u64).map(|lane| Some(lane + 4)).collect();
         trainer.post_reset(&seeds, &[]);
         assert_eq!(trainer.wait(soon(), || true), Ok(Answer::Frame));
@@ -184,8 +184,8 @@ fn a_seeded_run_over_memory_is_the_embedded_one() {
 
 #[test]
 fn a_bad_action_is_refused_by_name_and_the_next_one_steps() {
-    let mut node = Node::new(&entry(), config(Autoreset::NextStep));
-    let (mut end, mut trainer) = attach(&mut node, Autoreset::NextStep);
+    let mut node = Node::new(&entry(), config(AutoresetMode::NextStep));
+    let (mut end, mut trainer) = attach(&mut node, AutoresetMode::NextStep);
     let gone = AtomicBool::new(false);
     let mut ask = |trainer: &mut AttachedArena| {
         node.serve_one(&mut end, &gone).unwrap();
@@ -207,10 +207,10 @@ fn a_bad_action_is_refused_by_name_and_the_next_one_steps() {
 
 #[test]
 fn lanes_sent_over_memory_show_the_rows_of_lockstep() {
-    let mut node = Node::new(&entry(), config(Autoreset::NextStep));
-    let (mut end, mut trainer) = attach(&mut node, Autoreset::NextStep);
+    let mut node = Node::new(&entry(), config(AutoresetMode::NextStep));
+    let (mut end, mut trainer) = attach(&mut node, AutoresetMode::NextStep);
     let gone = AtomicBool::new(false);
-    let mut embedded = Engine::new(&entry(), config(Autoreset::NextStep), None).unwrap();
+    let mut embedded = Engine::new(&entry(), config(AutoresetMode::NextStep), None).unwrap();
     embedded.reset(&Reset::seeded(1, LANES)).unwrap();
     trainer.post_reset(&(0..LANES as u64).map(|lane| Some(lane + 1)).collect::<Vec<_>>(), &[]);
     node.serve_one(&mut end, &gone).unwrap();
@@ -243,10 +243,10 @@ fn lanes_sent_over_memory_show_the_rows_of_lockstep() {
 
 #[test]
 fn memory_laid_out_for_another_batch_is_refused() {
-    let columns = Engine::columns(&entry(), Autoreset::NextStep);
-    for (columns_for, lanes) in [(Autoreset::SameStep, LANES), (Autoreset::NextStep, LANES + 1)] {
+    let columns = Engine::columns(&entry(), AutoresetMode::NextStep);
+    for (columns_for, lanes) in [(AutoresetMode::SameStep, LANES), (AutoresetMode::NextStep, LANES + 1)] {
         let (_shared, placement) =
-            SharedArena::create(&columns, LANES, ident(Autoreset::NextStep), MIN_RING_BYTES).unwrap();
+            SharedArena::create(&columns, LANES, ident(AutoresetMode::NextStep), MIN_RING_BYTES).unwrap();
         let config = EngineConfig { autoreset: columns_for, ..EngineConfig::new(lanes) };
         let error = Engine::on(placement, &entry(), config, None).unwrap_err();
         assert!(matches!(error, ConfigError::Arena(ArenaError::Placement)), "{error:?}");
@@ -280,8 +280,8 @@ fn scribble(inputs: &SharedMemory, seed: u64, rounds: u64) {
 fn a_node_survives_a_trainer_that_scribbles_over_every_word() {
     let mut ends = [0; 2];
     for seed in 0..300 {
-        let mut node = Node::new(&entry(), config(Autoreset::NextStep));
-        let (end, trainer) = attach(&mut node, Autoreset::NextStep);
+        let mut node = Node::new(&entry(), config(AutoresetMode::NextStep));
+        let (end, trainer) = attach(&mut node, AutoresetMode::NextStep);
         let inputs = SharedMemory::attach(end.inputs_fd().try_clone_to_owned().unwrap()).unwrap();
         drop(trainer);
         let (remote, gone) = (end.remote(), Arc::new(AtomicBool::new(false)));

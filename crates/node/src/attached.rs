@@ -382,9 +382,9 @@ const ROOM_RETRY_MS: u64 = 1_000;
 #[cfg(test)]
 mod tests {
     use rollhouse_arena::{Answer, ArenaIdent, AttachedArena, Expected};
-    use rollhouse_engine::{Autoreset, Engine};
+    use rollhouse_core::AutoresetMode;
+    use rollhouse_engine::Engine;
     use rollhouse_env::Registry;
-    use rollhouse_wire::AutoresetMode;
 
     use super::*;
     use crate::owned::tests::cartpole;
@@ -407,7 +407,7 @@ mod tests {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| desk.serve(&mut home, hand));
             let Handed { attached, outputs, inputs, .. } = handed.blocking_recv().unwrap();
-            let autoreset = Autoreset::NextStep;
+            let autoreset = AutoresetMode::NextStep;
             let columns = Engine::columns(&Registry::builtin().get("CartPole-v1").unwrap(), autoreset);
             let ident = ArenaIdent { term: 1, counter: 1, autoreset: autoreset.code() };
             let expected = Expected { columns: &columns, lanes: 2, ident, generation: attached.generation };

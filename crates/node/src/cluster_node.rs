@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use rollhouse_core::RunId;
+use rollhouse_core::{RunId, WhenFull};
 use rollhouse_env::Registry;
 use rollhouse_replay::{
     OnOutage, OpenError, RealDisk, RecordError, Recorded, Recorder, RecorderConfig, Status,
@@ -32,7 +32,7 @@ use crate::pulse::Pulse;
 use crate::serve::{Served, Serving};
 use crate::{
     AttachConfig, ConnectionFigures, HANG_DEADLINE, LinkState, Node, NodeFigures, ServeError, ShipFigures,
-    ShipperConfig, Shipping, ShippingConfig, StartError, WhenFull,
+    ShipperConfig, Shipping, ShippingConfig, StartError,
 };
 
 /// What a node of a cluster is started with.

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rollhouse_core::WhenFull;
 use rollhouse_replay::Recorder;
 use rollhouse_wire::{Identity, Takes, Unfit, Validity};
 
-use crate::{Shipping, WhenFull};
+use crate::Shipping;
 
 /// What a node's fitness is judged by; without any of it the node is always fit.
 #[derive(Debug, Clone, Default)]

@@ -744,13 +744,12 @@ const LOST_ON_THE_WAY: &str = "the session was lost while another thread had it"
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rollhouse_core::{AutoresetMode, SeedSchedule};
     use std::sync::mpsc::{SyncSender, sync_channel};
 
     use rollhouse_core::RunId;
     use rollhouse_env::Registry;
-    use rollhouse_wire::{
-        AutoresetMode, ColumnBuffer, LaneSettings, OpenSession, RecordRule, Secret, SeedRule,
-    };
+    use rollhouse_wire::{ColumnBuffer, LaneSettings, OpenSession, RecordRule, Secret};
 
     use crate::SessionPlan;
 
@@ -770,7 +769,7 @@ mod tests {
                 options: Default::default(),
                 autoreset: AutoresetMode::NextStep,
                 max_episode_steps: None,
-                seeds: SeedRule::PerEpisode { run_seed: 3 },
+                seeds: SeedSchedule::PerEpisode { run_seed: 3 },
                 record: RecordRule::None,
                 collect: None,
                 replay: None,

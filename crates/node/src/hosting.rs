@@ -716,12 +716,13 @@ const LEAVING_LOOK: Duration = Duration::from_millis(20);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rollhouse_core::{AutoresetMode, SeedSchedule};
     use std::sync::atomic::AtomicU32;
     use std::sync::mpsc::{SyncSender, sync_channel};
 
     use rollhouse_core::RunId;
     use rollhouse_env::{EnvEntry, MakeError};
-    use rollhouse_wire::{AutoresetMode, LaneSettings, RecordRule, Secret, SeedRule};
+    use rollhouse_wire::{LaneSettings, RecordRule, Secret};
 
     use crate::Node;
 
@@ -740,7 +741,7 @@ mod tests {
                 options: Default::default(),
                 autoreset: AutoresetMode::NextStep,
                 max_episode_steps: None,
-                seeds: SeedRule::PerEpisode { run_seed: 3 },
+                seeds: SeedSchedule::PerEpisode { run_seed: 3 },
                 record: RecordRule::None,
                 collect: None,
                 replay: None,

@@ -362,8 +362,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Rollout;
     use crate::session::testing::PanicNow;
-    use crate::{Goal, Rollout};
+    use rollhouse_core::Goal;
     use rollhouse_engine::EngineConfig;
     use rollhouse_env::Registry;
     use rollhouse_policy::Builtin;

@@ -401,14 +401,15 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
 pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
+    use rollhouse_core::{AutoresetMode, SeedSchedule};
     use rollhouse_core::{OptionValue, Outcome, RunId, SeedSchedule};
     use rollhouse_engine::EngineConfig;
     use rollhouse_env::Registry;
     use rollhouse_replay::testing::{DrivenRecorder, Faults, FaultyDisk};
     use rollhouse_replay::{OnOutage, RecorderConfig};
     use rollhouse_wire::{
-        AutoresetMode, HEADER_BYTES, Incarnation, LaneSettings, LostLane, OpenSession, RecordRule, Secret,
-        SeedRule, SessionId, column_bytes,
+        HEADER_BYTES, Incarnation, LaneSettings, LostLane, OpenSession, RecordRule, Secret, SessionId,
+        column_bytes,
     };
 
     fn asked(env: &str, lanes: u32, autoreset: AutoresetMode) -> OpenSession {
@@ -426,7 +427,7 @@ pub(crate) mod tests {
                 options: Default::default(),
                 autoreset,
                 max_episode_steps: None,
-                seeds: SeedRule::PerEpisode { run_seed: 3 },
+                seeds: SeedSchedule::PerEpisode { run_seed: 3 },
                 record: RecordRule::None,
                 collect: None,
                 replay: None,

@@ -3,17 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::{Options, RunId, SeedSchedule};
-use rollhouse_engine::{Autoreset, EngineConfig};
+use rollhouse_core::{AutoresetMode, Goal, Options, RunId};
+use rollhouse_engine::EngineConfig;
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_policy::Builtin;
 use rollhouse_replay::{BeginError, PolicyInfo, RecordMode, Recorder, RunHeader, RunRecorder};
 use rollhouse_wire::{
-    AutoresetMode, Collect, CollectGoal, FrameLayout, Incarnation, LaneSettings, OpenSession, RecordRule,
-    Refusal, RefusalCode, SeedRule,
+    Collect, FrameLayout, Incarnation, LaneSettings, OpenSession, RecordRule, Refusal, RefusalCode,
 };
 
-use crate::{Goal, Rollout};
+use crate::Rollout;
 
 /// A session as the coordinator asked for it, with everything found and checked that this node has to have.
 #[derive(Debug)]
@@ -49,7 +48,7 @@ impl SessionPlan {
             Options::check(&entry.spec().options, &given).map_err(|error| bad(error.to_string()))?;
         let engine = engine_config(open, options);
         let layout = FrameLayout::of(entry.spec());
-        let same_step = engine.autoreset == Autoreset::SameStep;
+        let same_step = engine.autoreset == AutoresetMode::SameStep;
         if layout.rows(engine.lanes, same_step).is_none() {
             return Err(bad(format!("a batch of {} lanes of this env is larger than a frame", engine.lanes)));
         }
@@ -144,16 +143,9 @@ fn engine_config(open: &OpenSession, options: Options) -> EngineConfig {
     let settings = &open.settings;
     EngineConfig {
         first_lane: open.first_lane,
-        autoreset: match settings.autoreset {
-            AutoresetMode::NextStep => Autoreset::NextStep,
-            AutoresetMode::SameStep => Autoreset::SameStep,
-            AutoresetMode::Disabled => Autoreset::Disabled,
-        },
+        autoreset: settings.autoreset,
         max_episode_steps: settings.max_episode_steps,
-        schedule: match settings.seeds {
-            SeedRule::Continue => SeedSchedule::Continue,
-            SeedRule::PerEpisode { run_seed } => SeedSchedule::PerEpisode { run_seed },
-        },
+        schedule: settings.seeds,
         options: vec![options],
         ..EngineConfig::new(open.lanes as usize)
     }
@@ -177,10 +169,7 @@ fn record_mode(settings: &LaneSettings) -> Result<Option<RecordMode>, Refusal> {
 fn collect_of(collect: &Collect) -> Result<(Builtin, u64, Goal), Refusal> {
     let policy = collect.policy.parse::<Builtin>();
     let policy = policy.map_err(|error| Refusal::new(RefusalCode::BadRequest, error.to_string()))?;
-    let goal = match collect.goal {
-        CollectGoal::Batches(batches) => Goal::Batches(batches),
-        CollectGoal::Episodes(episodes) => Goal::Episodes(episodes),
-    };
+    let goal = collect.goal;
     Ok((policy, collect.seed, goal))
 }
 

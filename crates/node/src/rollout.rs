@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rollhouse_core::{Interruption, Options, RunId, SeedSchedule};
+use rollhouse_core::{Goal, Interruption, Options, RunId, SeedSchedule};
 use rollhouse_engine::{Engine, EngineConfig, Reset, Stats, StepError, Timings};
 use rollhouse_env::EnvEntry;
 use rollhouse_policy::{Act, Builtin, Policy};
@@ -30,16 +30,6 @@ pub struct Rollout {
     pub goal: Goal,
     /// How long the session may make no progress before it counts as hung.
     pub hang_deadline: Duration,
-}
-
-/// When a rollout is done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Goal {
-    /// After this many batch steps; episodes that are open then are cancelled.
-    Batches(u64),
-    /// After exactly this many episodes of the run: its lane i plays number i, i + N, i + 2N, ... of them and
-    /// stops, so that short episodes are not preferred.
-    Episodes(u64),
 }
 
 /// What a rollout has done.
@@ -167,13 +157,6 @@ impl Rollout {
             Goal::Batches(batches) => batch >= batches,
             Goal::Episodes(_) => engine.playing() == 0,
         }
-    }
-}
-
-impl Goal {
-    /// The whole batches that `steps` steps of `lanes` lanes take.
-    pub const fn steps(steps: u64, lanes: usize) -> Self {
-        Self::Batches(steps.div_ceil(lanes as u64))
     }
 }
 

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use rollhouse_core::split_mix64;
+use rollhouse_core::{WhenFull, split_mix64};
 use rollhouse_replay::SealedSegment;
 use rollhouse_wire::Shipped;
 
@@ -51,17 +51,6 @@ pub struct ShipperConfig {
     pub when_full: WhenFull,
     /// Decides the jitter of retries.
     pub seed: u64,
-}
-
-/// What a full spool does, and one whose disk takes nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WhenFull {
-    /// The recorder takes nothing, so that stepping waits, until there is room: nothing is lost. While the disk
-    /// takes nothing, requests of recorded sessions are refused as busy.
-    BackPressure,
-    /// The oldest segments that are not being shipped are dropped, and counted. While the disk takes nothing,
-    /// stepping goes on, and what it would record is counted as lost.
-    Drop,
 }
 
 /// What the shipper is told.

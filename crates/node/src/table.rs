@@ -499,8 +499,9 @@ mod tests {
 
     use super::*;
     use proptest::prelude::*;
+    use rollhouse_core::{AutoresetMode, Goal, SeedSchedule};
     use rollhouse_core::{Interruption, RunId};
-    use rollhouse_wire::{AutoresetMode, Collect, CollectGoal, LaneSettings, RecordRule, Secret, SeedRule};
+    use rollhouse_wire::{Collect, LaneSettings, RecordRule, Secret};
 
     const LEASE: Duration = Duration::from_secs(30);
     const CAPACITY: u32 = 64;
@@ -524,7 +525,7 @@ mod tests {
                 options: Default::default(),
                 autoreset: AutoresetMode::NextStep,
                 max_episode_steps: None,
-                seeds: SeedRule::Continue,
+                seeds: SeedSchedule::Continue,
                 record: RecordRule::None,
                 collect: None,
                 replay: None,
@@ -668,7 +669,7 @@ mod tests {
     #[test]
     fn a_session_that_plays_by_itself_takes_no_owner_and_needs_none() {
         let mut asked = open(0, 1, 8);
-        let goal = CollectGoal::Batches(1);
+        let goal = Goal::Batches(1);
         asked.settings.collect = Some(Collect { policy: "noop".to_owned(), seed: 0, goal, leased: false });
         let mut table = table_with(&asked);
         assert_eq!(code(table.attach(&attach(&asked), Transport::Quic)), RefusalCode::BadRequest);
@@ -681,8 +682,7 @@ mod tests {
     #[test]
     fn an_owner_whose_sessions_play_by_themselves_leaves_places_for_those_of_others() {
         let mut table: SessionTable<u32> = SessionTable::new(1_000, LEASE);
-        let collect =
-            Collect { policy: "noop".to_owned(), seed: 0, goal: CollectGoal::Batches(1), leased: false };
+        let collect = Collect { policy: "noop".to_owned(), seed: 0, goal: Goal::Batches(1), leased: false };
         let mut counter = 0;
         let mut had = Vec::new();
         for owner in ["eve", "ada", "bob", "cyd"] {

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::{ColumnMut, ColumnRef, EnvSpec, Interruption, Outcome, Space};
+use rollhouse_core::{ColumnMut, ColumnRef, EnvSpec, Goal, Interruption, Outcome, Space};
 use rollhouse_engine::EngineConfig;
 use rollhouse_env::{Env, EnvEntry, Generator, Registry, StepResult};
-use rollhouse_node::{Cancel, Exit, Goal, Node, Report, Rollout, RolloutError};
+use rollhouse_node::{Cancel, Exit, Node, Report, Rollout, RolloutError};
 use rollhouse_policy::Builtin;
 
 /// Far longer than anything here takes; only a test that fails waits for it.

@@ -10,16 +10,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{Answered, Authority, Coordinator, Heard, Owner, Stepper, session};
-use rollhouse_core::{ColumnRef, Interruption, OptionValue, Outcome, RunId, SeedSchedule, random_bits};
-use rollhouse_engine::{Autoreset, Engine, EngineConfig, Reset};
+use rollhouse_core::{
+    AutoresetMode, ColumnRef, Goal, Interruption, OptionValue, Outcome, RunId, SeedSchedule, random_bits,
+};
+use rollhouse_engine::{Engine, EngineConfig, Reset};
 use rollhouse_env::Registry;
 use rollhouse_node::{ClusterNode, ClusterNodeConfig, Histogram, Transport};
 use rollhouse_replay::{Library, Query, RealDisk, Verification};
 use rollhouse_wire::limits::MAX_SHIP_BYTES;
 use rollhouse_wire::{
-    AutoresetMode, CallError, CloseCode, ClusterStatus, Collect, CollectGoal, ConnectionLost, EndCause,
-    FrameFault, FrameHeader, FrameKind, OpenSession, RecordRule, RefusalCode, Request, Role, Secret,
-    SessionId, StreamLost, column_bytes,
+    CallError, CloseCode, ClusterStatus, Collect, ConnectionLost, EndCause, FrameFault, FrameHeader,
+    FrameKind, OpenSession, RecordRule, RefusalCode, Request, Role, Secret, SessionId, StreamLost,
+    column_bytes,
 };
 
 /// A coordinator with one node that has joined it.
@@ -70,7 +72,7 @@ fn columns_of(stepper: &Stepper<'_>, engine: &mut Engine, same_step: bool) -> Ve
     bytes
 }
 
-fn engine(lanes: usize, first_lane: u32, autoreset: Autoreset) -> Engine {
+fn engine(lanes: usize, first_lane: u32, autoreset: AutoresetMode) -> Engine {
     let schedule = SeedSchedule::PerEpisode { run_seed: 11 };
     let config = EngineConfig { first_lane, schedule, autoreset, ..EngineConfig::new(lanes) };
     Engine::new(&Registry::builtin().get("CartPole-v1").unwrap(), config, None).unwrap()
@@ -96,9 +98,7 @@ fn a_coordinator_whose_certificate_expires_is_told_nothing_more() {
 #[test]
 fn a_session_stepped_over_quic_gives_the_rows_of_an_engine_byte_by_byte() {
     let cluster = Cluster::start(|_| ());
-    for (pool, mode, autoreset) in
-        [(1, AutoresetMode::NextStep, Autoreset::NextStep), (2, AutoresetMode::SameStep, Autoreset::SameStep)]
-    {
+    for (pool, mode) in [(1, AutoresetMode::NextStep), (2, AutoresetMode::SameStep)] {
         let mut open = session(pool, "CartPole-v1", 64);
         open.settings.autoreset = mode;
         open.first_lane = 36;
@@ -108,9 +108,9 @@ fn a_session_stepped_over_quic_gives_the_rows_of_an_engine_byte_by_byte() {
         let owner = cluster.owner();
         let mut stepper = owner.attach(&open);
         assert_eq!((stepper.attached.lanes, stepper.attached.last), (64, 0));
-        let mut engine = engine(64, 36, autoreset);
+        let mut engine = engine(64, 36, mode);
         engine.reset(&Reset::all()).unwrap();
-        let same_step = autoreset == Autoreset::SameStep;
+        let same_step = autoreset == AutoresetMode::SameStep;
         assert_eq!(stepper.reset(1).columns, columns_of(&stepper, &mut engine, same_step));
         for number in 2..300 {
             let actions = actions(64, number);
@@ -141,7 +141,7 @@ fn after_a_lost_connection_the_last_request_is_answered_again_and_stepping_goes_
     assert_eq!(stepper.attached.last, 2);
     assert_eq!(stepper.step(2, &actions(8, 2)), answers[1]);
     let next = stepper.step(3, &actions(8, 3));
-    let mut engine = engine(8, 0, Autoreset::NextStep);
+    let mut engine = engine(8, 0, AutoresetMode::NextStep);
     engine.reset(&Reset::all()).unwrap();
     for number in 2..4 {
         engine.actions().unwrap().as_i64_mut().unwrap().copy_from_slice(&actions(8, number));
@@ -473,12 +473,8 @@ fn a_session_that_plays_by_itself_plays_the_episodes_of_its_lanes_and_reports_th
     let mut open = session(1, "CartPole-v1", 6);
     open.first_lane = 4;
     open.pool_lanes = 10;
-    open.settings.collect = Some(Collect {
-        policy: "random".to_owned(),
-        seed: 1,
-        goal: CollectGoal::Episodes(25),
-        leased: false,
-    });
+    open.settings.collect =
+        Some(Collect { policy: "random".to_owned(), seed: 1, goal: Goal::Episodes(25), leased: false });
     cluster.coordinator.open(&open).unwrap();
     // Lanes 4 to 9 of 10: 25 episodes are three for lanes 0 to 4 and two for the others.
     let end = cluster.coordinator.end_of(&open);
@@ -496,12 +492,8 @@ fn a_session_that_plays_by_itself_is_evicted_when_its_node_stops() {
     // Its episodes never end by themselves, so each of its lanes has one open whenever it is evicted.
     let mut open = session(1, "Pendulum-v1", 6);
     open.settings.max_episode_steps = Some(0);
-    open.settings.collect = Some(Collect {
-        policy: "random".to_owned(),
-        seed: 1,
-        goal: CollectGoal::Batches(u64::MAX),
-        leased: false,
-    });
+    open.settings.collect =
+        Some(Collect { policy: "random".to_owned(), seed: 1, goal: Goal::Batches(u64::MAX), leased: false });
     coordinator.open(&open).unwrap();
     coordinator.hear(|heard| match heard {
         cluster::Heard::Beat(beat) => {

@@ -6,8 +6,8 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use rollhouse_core::split_mix64;
-use rollhouse_node::{Pace, ShipAction, ShipEvent, Shipper, ShipperConfig, WhenFull};
+use rollhouse_core::{WhenFull, split_mix64};
+use rollhouse_node::{Pace, ShipAction, ShipEvent, Shipper, ShipperConfig};
 use rollhouse_replay::SealedSegment;
 use rollhouse_wire::Shipped;
 

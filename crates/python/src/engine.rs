@@ -10,9 +10,9 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use rollhouse_client::{RequestError, StepError};
-use rollhouse_core::EnvSpec;
+use rollhouse_core::{AutoresetMode, EnvSpec};
 use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, DType, Space};
-use rollhouse_engine::{Autoreset, Engine, EngineConfig, Frame, Received, Reset, StepError as Refused};
+use rollhouse_engine::{Engine, EngineConfig, Frame, Received, Reset, StepError as Refused};
 use rollhouse_env::Registry;
 
 use crate::arrays::{KeepAlive, RowShape, constant_flags, fill_flags, flags, mask};
@@ -102,7 +102,7 @@ impl NativeLanes {
             .get(id)
             .map_err(|error| exception(py, "UnknownEnvError", error.to_string()))?;
         let spec = entry.spec();
-        let autoreset: Autoreset =
+        let autoreset: AutoresetMode =
             autoreset.parse().map_err(|error| PyValueError::new_err(format!("autoreset_mode: {error}")))?;
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let config = EngineConfig {
@@ -118,7 +118,7 @@ impl NativeLanes {
         };
         let made = py.detach(|| Engine::new(&entry, config, recording.as_ref().map(Recording::run)));
         let engine = made.map_err(|error| of_config(py, &error))?;
-        let same_step = autoreset == Autoreset::SameStep;
+        let same_step = autoreset == AutoresetMode::SameStep;
         let show_valid = ShowValid::of(show_valid)?;
         let rules = Rules { same_step, copy, show_valid, raise_on_loss, statistics };
         Self::of(py, spec, Lanes::Engine(Box::new(engine)), lanes, rules, convert, recording)

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_node::{ShipAction, ShipEvent, Shipper, ShipperConfig, WhenFull};
+use rollhouse_core::WhenFull;
+use rollhouse_node::{ShipAction, ShipEvent, Shipper, ShipperConfig};
 use rollhouse_replay::testing::{DrivenRecorder, FaultyDisk};
 use rollhouse_replay::{OnOutage, Recorder, RecorderConfig};
 use rollhouse_wire::{NodeLoad, Ship};

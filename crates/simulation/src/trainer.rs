@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use rollhouse_client::{DEFAULT_TIMEOUT, OnLoss, Recipe, Trouble, ask_again};
 use rollhouse_coordinator::Reply;
-use rollhouse_core::RunId;
+use rollhouse_core::{AutoresetMode, RunId, SeedSchedule};
 use rollhouse_env::Registry;
 use rollhouse_wire::{
-    AutoresetMode, CallError, CloseCode, LaneSettings, OpenPool, PoolOpened, RecordRule, Refusal,
-    RefusalCode, SeedRule, Spread, StreamLost,
+    CallError, CloseCode, LaneSettings, OpenPool, PoolOpened, RecordRule, Refusal, RefusalCode, Spread,
+    StreamLost,
 };
 
 use crate::context::{Context, Input};
@@ -400,7 +400,7 @@ pub(crate) fn a_pool(ctx: &mut Context<'_>) -> OpenPool {
             options: BTreeMap::new(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: Some(9),
-            seeds: SeedRule::PerEpisode { run_seed: id as u64 },
+            seeds: SeedSchedule::PerEpisode { run_seed: id as u64 },
             record: RecordRule::All,
             collect: None,
             replay: None,

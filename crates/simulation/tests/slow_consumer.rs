@@ -6,16 +6,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::{ColumnRef, Interruption, RunId, random_bits};
+use rollhouse_core::{AutoresetMode, ColumnRef, Interruption, RunId, SeedSchedule, WhenFull, random_bits};
 use rollhouse_env::Registry;
 use rollhouse_node::{
-    FrameRequest, OwnedSession, SessionPlan, ShipAction, ShipEvent, Shipper, ShipperConfig, WhenFull,
+    FrameRequest, OwnedSession, SessionPlan, ShipAction, ShipEvent, Shipper, ShipperConfig,
 };
 use rollhouse_replay::testing::{DrivenRecorder, FaultyDisk};
 use rollhouse_replay::{RecorderConfig, SealedSegment, Spool, limits};
 use rollhouse_wire::{
-    AutoresetMode, ColumnBuffer, FrameHeader, FrameKind, FrameLayout, Incarnation, LaneSettings, OpenSession,
-    RecordRule, Secret, SeedRule, SessionId, Shipped, column_bytes,
+    ColumnBuffer, FrameHeader, FrameKind, FrameLayout, Incarnation, LaneSettings, OpenSession, RecordRule,
+    Secret, SessionId, Shipped, column_bytes,
 };
 
 const LANES: usize = 64;
@@ -212,7 +212,7 @@ fn open() -> OpenSession {
             options: BTreeMap::new(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,
-            seeds: SeedRule::PerEpisode { run_seed: 3 },
+            seeds: SeedSchedule::PerEpisode { run_seed: 3 },
             record: RecordRule::All,
             collect: None,
             replay: None,

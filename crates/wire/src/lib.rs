@@ -82,8 +82,8 @@ pub use member::{
 };
 pub use past::{PastError, PastEvent, PastRecord, put_past, put_played, read_past};
 pub use pool::{
-    AutoresetMode, ClosePool, Collect, CollectGoal, Grant, LaneSettings, OpenPool, PoolOpened,
-    PoolStatusRequest, RecordRule, ReplaceSession, SeedRule, SessionReplaced, Spread,
+    ClosePool, Collect, Grant, LaneSettings, OpenPool, PoolOpened, PoolStatusRequest, RecordRule,
+    ReplaceSession, SessionReplaced, Spread,
 };
 pub use refusal::{Refusal, RefusalCode};
 pub use refusal_log::{LogLine, RefusalLog};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rollhouse_core::{EnvSpec, OptionValue, RunId};
+use rollhouse_core::{AutoresetMode, EnvSpec, Goal, OptionValue, RunId, SeedSchedule};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::run_id;
@@ -25,7 +25,7 @@ pub struct LaneSettings {
     pub max_episode_steps: Option<u32>,
     /// The source of episodes' randomness.
     #[serde(default)]
-    pub seeds: SeedRule,
+    pub seeds: SeedSchedule,
     /// The episodes that nodes record.
     #[serde(default)]
     pub record: RecordRule,
@@ -35,33 +35,6 @@ pub struct LaneSettings {
     /// If present, the lane is a recorded episode, and the rest says how that was played. Only coordinators set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<ReplayOf>,
-}
-
-/// The autoreset mode of Gymnasium.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum AutoresetMode {
-    /// The row after an episode's end begins the next one.
-    #[default]
-    NextStep,
-    /// The row of an episode's end already shows the next one's first observation.
-    SameStep,
-    /// The caller resets.
-    Disabled,
-}
-
-/// The source of episodes' randomness.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SeedRule {
-    /// Autoreset draws on from the same generator, as in Gymnasium.
-    #[default]
-    Continue,
-    /// Every episode is seeded from run seed, lane of the pool and number.
-    PerEpisode {
-        /// The run's seed.
-        run_seed: u64,
-    },
 }
 
 /// The episodes of a pool that nodes record.
@@ -90,22 +63,12 @@ pub struct Collect {
     /// The seed of the policy.
     pub seed: u64,
     /// The condition under which the pool is done.
-    pub goal: CollectGoal,
+    pub goal: Goal,
     /// Whether the pool ends when its owner is not heard of for the time of a rollout's lease. The owner then has to
     /// ask for its status now and then, with [`PoolStatusRequest::keep`]. Otherwise it goes on until its goal is
     /// reached or somebody closes it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub leased: bool,
-}
-
-/// The condition under which a collecting pool is done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CollectGoal {
-    /// The pool is done after this many batches of each session.
-    Batches(u64),
-    /// The pool is done after exactly this many episodes: lane i plays i, i + N, ...
-    Episodes(u64),
 }
 
 /// Asks for a pool of lanes. Asking again with the same `pool` gives the same answer.

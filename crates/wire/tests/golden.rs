@@ -16,21 +16,21 @@ use std::path::PathBuf;
 
 use messagepack::Value;
 use rollhouse_core::{
-    BoxSpace, ColumnSpec, DType, Determinism, DiscreteSpace, EnvSpec, OptionSpec, OptionValue, RunId, Space,
-    Start,
+    AutoresetMode, BoxSpace, ColumnSpec, DType, Determinism, DiscreteSpace, EnvSpec, Goal, OptionSpec,
+    OptionValue, RunId, SeedSchedule, Space, Start,
 };
 use rollhouse_wire::{
-    AdmitWatcher, Answer, Attach, AttachMemory, Attached, AutoresetMode, Began, Changes, ClosePool,
-    CloseSession, ClusterStatus, Collect, CollectGoal, CommandsOpened, Done, Drain, EndCause, Enroll,
-    Enrolled, Envelope, FrameHeader, FrameKind, GoneSession, Grant, Heartbeat, HeartbeatTaken, Hello,
-    Incarnation, LaneFrame, LanePosition, LaneSettings, LookAnswer, LookParams, LostLane, MemoryAttached,
-    NodeList, NodeLoad, NodeState, NodeStatus, Notes, OpenCommands, OpenPool, OpenSession, OpenWatch,
-    PoolOpened, PoolStatus, PoolStatusRequest, RecordRule, Refusal, RefusalCode, Register, Registered,
-    ReplaceSession, Request, ResetLanes, Role, Secret, SeedRule, SessionCounts, SessionEnd, SessionId,
-    SessionList, SessionOpened, SessionReplaced, SessionReport, SessionStatus, Ship, Shipped, SoFar,
-    SoFarFrom, SoFarParams, Spread, StepState, StoreCount, StoreDamage, StoreData, StoreEntry, StoreEpisode,
-    StoreEpisodes, StoreList, StoreListing, StoreQuery, StoreRead, StoreRepair, StoreRepaired, StoreStats,
-    StoreStatus, Takes, Undrain, Unfit, Versions, Watch, WatchGrant, WatcherAdmitted, Welcome, control,
+    AdmitWatcher, Answer, Attach, AttachMemory, Attached, Began, Changes, ClosePool, CloseSession,
+    ClusterStatus, Collect, CommandsOpened, Done, Drain, EndCause, Enroll, Enrolled, Envelope, FrameHeader,
+    FrameKind, GoneSession, Grant, Heartbeat, HeartbeatTaken, Hello, Incarnation, LaneFrame, LanePosition,
+    LaneSettings, LookAnswer, LookParams, LostLane, MemoryAttached, NodeList, NodeLoad, NodeState,
+    NodeStatus, Notes, OpenCommands, OpenPool, OpenSession, OpenWatch, PoolOpened, PoolStatus,
+    PoolStatusRequest, RecordRule, Refusal, RefusalCode, Register, Registered, ReplaceSession, Request,
+    ResetLanes, Role, Secret, SessionCounts, SessionEnd, SessionId, SessionList, SessionOpened,
+    SessionReplaced, SessionReport, SessionStatus, Ship, Shipped, SoFar, SoFarFrom, SoFarParams, Spread,
+    StepState, StoreCount, StoreDamage, StoreData, StoreEntry, StoreEpisode, StoreEpisodes, StoreList,
+    StoreListing, StoreQuery, StoreRead, StoreRepair, StoreRepaired, StoreStats, StoreStatus, Takes, Undrain,
+    Unfit, Versions, Watch, WatchGrant, WatcherAdmitted, Welcome, control,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -164,12 +164,12 @@ fn settings() -> LaneSettings {
         ]),
         autoreset: AutoresetMode::SameStep,
         max_episode_steps: Some(200),
-        seeds: SeedRule::PerEpisode { run_seed: 42 },
+        seeds: SeedSchedule::PerEpisode { run_seed: 42 },
         record: RecordRule::Sample { probability: 0.25 },
         collect: Some(Collect {
             policy: "random".into(),
             seed: 7,
-            goal: CollectGoal::Episodes(1000),
+            goal: Goal::Episodes(1000),
             leased: false,
         }),
         replay: None,

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use rollhouse_cli::failure::{Failure, Status};
 use rollhouse_client::{AsyncCluster, AsyncPool, PoolRequest};
+use rollhouse_core::AutoresetMode;
 use rollhouse_engine::Reset;
 use rollhouse_metrics::ProcessSample;
 use rollhouse_policy::{Act, Builtin};
-use rollhouse_wire::AutoresetMode;
 use tokio::task::JoinSet;
 
 use super::footprint::Footprint;

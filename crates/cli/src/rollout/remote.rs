@@ -15,13 +15,10 @@ use std::thread::park_timeout;
 use std::time::{Duration, Instant};
 
 use rollhouse_client::{Cluster, RequestError};
-use rollhouse_core::RunId;
-use rollhouse_node::{Goal, ProgressSnapshot};
+use rollhouse_core::{AutoresetMode, Goal, RunId, SeedSchedule};
+use rollhouse_node::ProgressSnapshot;
 use rollhouse_replay::RecordMode;
-use rollhouse_wire::{
-    AutoresetMode, Collect, CollectGoal, EndCause, LaneSettings, OpenPool, PoolOpened, PoolStatus,
-    RecordRule, SeedRule, Spread,
-};
+use rollhouse_wire::{Collect, EndCause, LaneSettings, OpenPool, PoolOpened, PoolStatus, RecordRule, Spread};
 use serde::Serialize;
 
 use super::{goal, seed_or_drawn};
@@ -52,22 +49,14 @@ pub(super) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failur
 }
 
 fn request(pool: RunId, args: &RolloutArgs, goal: Goal, seed: u64) -> OpenPool {
-    let collect = Collect {
-        policy: args.policy.name().to_owned(),
-        seed,
-        goal: match goal {
-            Goal::Batches(batches) => CollectGoal::Batches(batches),
-            Goal::Episodes(episodes) => CollectGoal::Episodes(episodes),
-        },
-        leased: !args.detach,
-    };
+    let collect = Collect { policy: args.policy.name().to_owned(), seed, goal: goal, leased: !args.detach };
     let settings = LaneSettings {
         env: args.env.clone(),
         options: Default::default(),
         // As on one machine: every lane takes a step in every batch.
         autoreset: AutoresetMode::SameStep,
         max_episode_steps: None,
-        seeds: SeedRule::PerEpisode { run_seed: seed },
+        seeds: SeedSchedule::PerEpisode { run_seed: seed },
         record: match args.record.0 {
             None => RecordRule::None,
             Some(RecordMode::All) => RecordRule::All,

@@ -5,11 +5,10 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use rollhouse_arena::{ArenaIdent, AttachError, AttachedArena, BatchColumns, Expected};
-use rollhouse_core::{ColumnData, EnvSpec, RunId};
-use rollhouse_engine::Autoreset;
+use rollhouse_core::{AutoresetMode, ColumnData, EnvSpec, RunId};
 use rollhouse_wire::{
-    AttachCallError, AttachMemory, Attached, AutoresetMode, CallId, FrameLayout, Grant, Notes, OwnerSocket,
-    Refusal, RefusalCode, Request, VERSION, failpoint,
+    AttachCallError, AttachMemory, Attached, CallId, FrameLayout, Grant, Notes, OwnerSocket, Refusal,
+    RefusalCode, Request, VERSION, failpoint,
 };
 
 use super::Link;
@@ -45,12 +44,8 @@ pub(crate) enum LinkError {
 
 impl Shape {
     pub(crate) fn new(spec: &EnvSpec, autoreset: AutoresetMode, layout: FrameLayout) -> Self {
-        let autoreset = match autoreset {
-            AutoresetMode::NextStep => Autoreset::NextStep,
-            AutoresetMode::SameStep => Autoreset::SameStep,
-            AutoresetMode::Disabled => Autoreset::Disabled,
-        };
-        let columns = BatchColumns::of(spec, autoreset == Autoreset::SameStep);
+        let autoreset = autoreset;
+        let columns = BatchColumns::of(spec, autoreset == AutoresetMode::SameStep);
         Self { columns, autoreset: autoreset.code(), layout }
     }
 }

@@ -26,7 +26,7 @@ impl Attached {
         let cluster = AsyncCluster::connect(&nodes.address(), nodes.options()).await.unwrap();
         let mut request =
             PoolRequest { transport: Some(transport), ..PoolRequest::new("CartPole-v1", LANES) };
-        request.settings.seeds = rollhouse_wire::SeedRule::PerEpisode { run_seed: 7 };
+        request.settings.seeds = rollhouse_core::SeedSchedule::PerEpisode { run_seed: 7 };
         let pool = cluster.open_pool(request).await.unwrap();
         assert_eq!(pool.sessions[0].link.transport(), Some(transport));
         Self { pool, cluster, nodes }

@@ -10,17 +10,15 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rollhouse_client::{Address, AsyncCluster, Cluster, ConnectOptions, PoolRequest};
-use rollhouse_core::SeedSchedule;
-use rollhouse_engine::{
-    Autoreset, CommandLanes, Dispatch, Engine, EngineConfig, Method, Received, Reset, dispatch,
-};
+use rollhouse_core::{AutoresetMode, SeedSchedule};
+use rollhouse_engine::{CommandLanes, Dispatch, Engine, EngineConfig, Method, Received, Reset, dispatch};
 use rollhouse_env::Registry;
 use rollhouse_wire::{
-    Arrival, Attached, AutoresetMode, CertificateAuthority, CertificateFiles, CloseCode, CommandsOpened,
-    Connection, ConnectionLost, Credential, EndCause, Envelope, FrameHeader, FrameKind, FrameLayout,
-    FrameReader, FrameWriter, GoneSession, Grant, Identity, Incarnation, Listener, OpenPool, Peer,
-    PoolOpened, PoolStatus, Refusal, RefusalCode, Request, ResetLanes, Responder, Role, Secret, SeedRule,
-    SessionCounts, Settings, Stranger, Trust, column_bytes, control,
+    Arrival, Attached, CertificateAuthority, CertificateFiles, CloseCode, CommandsOpened, Connection,
+    ConnectionLost, Credential, EndCause, Envelope, FrameHeader, FrameKind, FrameLayout, FrameReader,
+    FrameWriter, GoneSession, Grant, Identity, Incarnation, Listener, OpenPool, Peer, PoolOpened, PoolStatus,
+    Refusal, RefusalCode, Request, ResetLanes, Responder, Role, Secret, SessionCounts, Settings, Stranger,
+    Trust, column_bytes, control,
 };
 use tokio::sync::Notify;
 
@@ -275,14 +273,10 @@ impl Shared {
         for (index, address) in (0..self.nodes as u32).zip(nodes) {
             let lanes = open.lanes / self.nodes as u32 + u32::from(index < open.lanes % self.nodes as u32);
             let mut config = EngineConfig::new(lanes as usize);
-            config.autoreset = match open.settings.autoreset {
-                AutoresetMode::NextStep => Autoreset::NextStep,
-                AutoresetMode::SameStep => Autoreset::SameStep,
-                AutoresetMode::Disabled => Autoreset::Disabled,
-            };
+            config.autoreset = open.settings.autoreset;
             config.max_episode_steps = open.settings.max_episode_steps;
             config.first_lane = first_lane;
-            if let SeedRule::PerEpisode { run_seed } = open.settings.seeds {
+            if let SeedSchedule::PerEpisode { run_seed } = open.settings.seeds {
                 config.schedule = SeedSchedule::PerEpisode { run_seed };
             }
             let engine = Engine::new(&entry, config, None)

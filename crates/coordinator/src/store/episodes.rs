@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use rollhouse_core::EpisodeName;
+use rollhouse_core::{AutoresetMode, EpisodeName, SeedSchedule};
 use rollhouse_replay::{EpisodeInfo, PortableError, write_portable};
 use rollhouse_wire::limits::MAX_REPLAY_BYTES;
-use rollhouse_wire::{AutoresetMode, LaneSettings, RecordRule, ReplayOf, SeedRule};
+use rollhouse_wire::{LaneSettings, RecordRule, ReplayOf};
 
 use super::{Store, StoreError};
 
@@ -30,7 +30,7 @@ impl Store {
             options,
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: Some(info.run.max_episode_steps.unwrap_or(0)),
-            seeds: SeedRule::Continue,
+            seeds: SeedSchedule::Continue,
             record: RecordRule::None,
             collect: None,
             replay: Some(replay),

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use rollhouse_coordinator::limits::{ROLLOUT_LEASE, TICK};
 use rollhouse_coordinator::{Event, LinkId, Reply};
-use rollhouse_wire::{Collect, CollectGoal, OpenPool, PoolStatus};
+use rollhouse_core::Goal;
+use rollhouse_wire::{Collect, OpenPool, PoolStatus};
 
 use crate::stage::{POOL, Stage, asker, open_pool};
 
 fn rollout(leased: bool) -> OpenPool {
-    let goal = CollectGoal::Batches(u64::MAX);
+    let goal = Goal::Batches(u64::MAX);
     let mut open = open_pool(4);
     open.settings.collect = Some(Collect { policy: "random".to_owned(), seed: 1, goal, leased });
     open

@@ -6,11 +6,11 @@ use std::time::Duration;
 use rollhouse_coordinator::{
     Action, Asker, CallFailure, Cluster, Event, LinkId, PortQuestion, Reply, Roster, SecretSource, Ticket,
 };
-use rollhouse_core::{EnvSpec, RunId};
+use rollhouse_core::{AutoresetMode, EnvSpec, RunId, SeedSchedule};
 use rollhouse_env::Registry;
 use rollhouse_wire::{
-    AutoresetMode, EndCause, Grant, Incarnation, LaneSettings, OpenPool, OpenSession, Refusal, Register,
-    ReplaceSession, Secret, SeedRule, SessionCounts, SessionEnd, SessionOpened, SessionReplaced, Spread,
+    EndCause, Grant, Incarnation, LaneSettings, OpenPool, OpenSession, Refusal, Register, ReplaceSession,
+    Secret, SessionCounts, SessionEnd, SessionOpened, SessionReplaced, Spread,
 };
 
 pub(crate) const POOL: RunId = RunId::from_u128(7);
@@ -28,7 +28,7 @@ pub(crate) fn open_pool(lanes: u32) -> OpenPool {
             options: BTreeMap::new(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,
-            seeds: SeedRule::Continue,
+            seeds: SeedSchedule::Continue,
             record: rollhouse_wire::RecordRule::All,
             collect: None,
             replay: None,

@@ -348,9 +348,9 @@ pub fn pool_of(owner: &str, lanes: u32) -> OpenPool {
         settings: LaneSettings {
             env: "CartPole-v1".to_owned(),
             options: BTreeMap::new(),
-            autoreset: rollhouse_wire::AutoresetMode::NextStep,
+            autoreset: rollhouse_core::AutoresetMode::NextStep,
             max_episode_steps: None,
-            seeds: rollhouse_wire::SeedRule::Continue,
+            seeds: rollhouse_core::SeedSchedule::Continue,
             record: rollhouse_wire::RecordRule::None,
             collect: None,
             replay: None,

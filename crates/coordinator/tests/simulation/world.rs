@@ -728,9 +728,9 @@ fn settings() -> LaneSettings {
     LaneSettings {
         env: ENV.to_owned(),
         options: BTreeMap::new(),
-        autoreset: rollhouse_wire::AutoresetMode::NextStep,
+        autoreset: rollhouse_core::AutoresetMode::NextStep,
         max_episode_steps: None,
-        seeds: rollhouse_wire::SeedRule::Continue,
+        seeds: rollhouse_core::SeedSchedule::Continue,
         record: rollhouse_wire::RecordRule::None,
         collect: None,
         replay: None,

@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use rollhouse_core::ColumnRef;
 use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::{AutoresetMode, ColumnRef};
 
 use super::{Engine, Stage};
-use crate::config::{Autoreset, MAX_SUB_BATCHES};
+use crate::config::MAX_SUB_BATCHES;
 use crate::crew::Order;
 use crate::error::{BadAction, StepError};
 use crate::first_done::{FirstDone, Received, Task, pick, receive};
@@ -143,7 +143,7 @@ impl Engine {
             if status.lost() >> bit & 1 == 1 {
                 return Err(StepError::LaneLost { lane });
             }
-            if self.config.autoreset == Autoreset::Disabled && status.waiting() >> bit & 1 == 1 {
+            if self.config.autoreset == AutoresetMode::Disabled && status.waiting() >> bit & 1 == 1 {
                 return Err(StepError::NeedsReset { lane });
             }
         }

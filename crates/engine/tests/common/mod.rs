@@ -4,9 +4,10 @@
 use std::sync::Arc;
 
 use rollhouse_core::{
-    ColumnMut, ColumnRef, Determinism, EnvSpec, OptionSpec, OptionValue, Options, Space, StateHasher,
+    AutoresetMode, ColumnMut, ColumnRef, Determinism, EnvSpec, OptionSpec, OptionValue, Options, Space,
+    StateHasher,
 };
-use rollhouse_engine::{Autoreset, Engine, EngineConfig};
+use rollhouse_engine::{Engine, EngineConfig};
 use rollhouse_env::{Env, EnvEntry, Generator, StepResult};
 
 struct Counter {
@@ -83,7 +84,7 @@ pub(crate) fn options(max: i64, panic_at: i64) -> Options {
 }
 
 /// An engine whose lanes count to the given numbers.
-pub(crate) fn counting(max: &[i64], autoreset: Autoreset) -> Engine {
+pub(crate) fn counting(max: &[i64], autoreset: AutoresetMode) -> Engine {
     let options = max.iter().map(|&max| options(max, -1)).collect();
     let config = EngineConfig { autoreset, options, ..EngineConfig::new(max.len()) };
     Engine::new(&counter(), config, None).unwrap()

@@ -1,7 +1,7 @@
 //! The stepping side of a session that is watched.
 
-use rollhouse_core::{ColumnData, ColumnRef};
-use rollhouse_engine::{Autoreset, Engine, Received};
+use rollhouse_core::{AutoresetMode, ColumnData, ColumnRef};
+use rollhouse_engine::{Engine, Received};
 use rollhouse_wire::{LaneFrame, column_bytes};
 
 use super::tape::{Row, StepBegin, Tape};
@@ -37,7 +37,7 @@ impl Camera {
     #[inline(never)]
     pub(crate) fn after_step(&mut self, engine: &mut Engine, live: &Live) {
         self.moves += 1;
-        let same_step = engine.autoreset() == Autoreset::SameStep;
+        let same_step = engine.autoreset() == AutoresetMode::SameStep;
         let lost = engine.lost() > 0;
         // Only an engine that hangs has no frame after a step.
         let Ok((frame, actions)) = engine.frame_and_actions() else { return };
@@ -70,7 +70,7 @@ impl Camera {
         received: &Received,
     ) {
         self.moves += 1;
-        let same_step = engine.autoreset() == Autoreset::SameStep;
+        let same_step = engine.autoreset() == AutoresetMode::SameStep;
         let elements = actions.len() / lanes.len().max(1);
         for filmed in &mut self.lanes {
             let at = |all: &[u32]| all.iter().position(|&lane| lane as usize == filmed.lane);

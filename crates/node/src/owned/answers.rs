@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use rollhouse_core::{Interruption, Outcome};
-use rollhouse_engine::{Autoreset, Received};
+use rollhouse_core::{AutoresetMode, Interruption, Outcome};
+use rollhouse_engine::Received;
 use rollhouse_wire::{FrameKind, LostLane, Notes, Refusal};
 
 use super::{OwnedSession, refusal_of};
@@ -75,7 +75,7 @@ impl OwnedSession {
         self.look_for_losses_of_frame()?;
         let mut answer = self.new_answer();
         let frame = self.engine.frame().map_err(|error| refusal_of(&error))?;
-        let final_obs = self.plan.engine.autoreset == Autoreset::SameStep
+        let final_obs = self.plan.engine.autoreset == AutoresetMode::SameStep
             && (frame.terminated().contains(&1) || frame.truncated().contains(&1));
         answer.batch(&self.layout, &frame, final_obs);
         let notes = self.notes();
@@ -85,7 +85,7 @@ impl OwnedSession {
 
     pub(super) fn rows_answer(&mut self, number: u32, received: &Received) -> Bytes {
         let over = received.terminated.contains(&1) || received.truncated.contains(&1);
-        let final_obs = self.plan.engine.autoreset == Autoreset::SameStep && over;
+        let final_obs = self.plan.engine.autoreset == AutoresetMode::SameStep && over;
         let mut answer = self.new_answer();
         answer.some(received, final_obs);
         let notes = self.notes();

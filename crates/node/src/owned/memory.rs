@@ -293,9 +293,9 @@ const MOST_NOTED: usize = MAX_NOTE_BYTES - 256;
 mod tests {
 
     use rollhouse_arena::{Answer, AttachedArena, Expected, ReadyLanes};
+    use rollhouse_core::AutoresetMode;
     use rollhouse_engine::{Nothing, Statistics};
     use rollhouse_replay::testing::Faults;
-    use rollhouse_wire::AutoresetMode;
 
     use super::*;
     use crate::owned::tests::{cartpole, fill, recorded, waiting_for_the_disk};

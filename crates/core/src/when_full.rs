@@ -1,0 +1,12 @@
+//! What a recorder does that has no room.
+
+/// What a node does when its spool is full, or its disk takes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenFull {
+    /// Stepping waits until there is room, and nothing is lost. While the disk takes nothing, requests of recorded
+    /// sessions are refused as busy.
+    BackPressure,
+    /// The oldest segments that are not being shipped are dropped and counted. While the disk takes nothing, stepping
+    /// goes on, and what it would record is counted as lost.
+    Drop,
+}
