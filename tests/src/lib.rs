@@ -16,9 +16,10 @@ mod service;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use rollhouse_core::split_mix64;
 use serde_json::Value;
 
@@ -194,7 +195,7 @@ impl Running {
     /// Starts a command line, after the last one has ended. A test must not hold two.
     pub fn start(data: &Path, line: &str) -> Self {
         // A test that failed has killed its run.
-        let only = ONE_RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+        let only = ONE_RUNNING.lock();
         let child = rollhouse(data, line).spawn().expect("the binary starts");
         Self { child: Some(child), _only: only }
     }

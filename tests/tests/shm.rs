@@ -12,9 +12,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use rollhouse_client::{
     Address, Cluster, ConnectOptions, OnLoss, OpenError, Pool, PoolRequest, StepError, Transport,
 };
@@ -157,7 +157,7 @@ fn held(process: u32) -> usize {
 /// Tests that attach in this process take turns, because one looks at what the process holds.
 fn alone() -> MutexGuard<'static, ()> {
     static ATTACHING: Mutex<()> = Mutex::new(());
-    ATTACHING.lock().unwrap_or_else(PoisonError::into_inner)
+    ATTACHING.lock()
 }
 
 /// Looks until it is so. A test for which it never is ends when `cargo xtask test` kills what hangs.

@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use parking_lot::{Mutex, MutexGuard};
 use rollhouse_config::{CoordinatorConfig, Enrolment, Store};
 use rollhouse_coordinator::{
     ArchiveSettings, Coordinator, CoordinatorError, CoordinatorFigures, DataError, EnrolmentConfig, Stopped,
@@ -295,7 +296,7 @@ impl CoordinatorWatch {
     }
 
     fn state(&self) -> MutexGuard<'_, CoordinatorWatchState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

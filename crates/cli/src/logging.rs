@@ -7,10 +7,11 @@ mod lines;
 mod repeats;
 
 use std::io::{self, IsTerminal};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use parking_lot::{Mutex, MutexGuard};
 use rollhouse_config::{Log, LogFormat, LogLevel, LogLevels, Traces};
 use tracing::level_filters::LevelFilter;
 use tracing::subscriber::set_global_default;
@@ -130,7 +131,7 @@ impl Withholding {
     }
 
     fn repeats(&self) -> MutexGuard<'_, Repeats> {
-        self.repeats.lock().unwrap_or_else(PoisonError::into_inner)
+        self.repeats.lock()
     }
 }
 
@@ -180,7 +181,7 @@ mod tests {
 
     impl Write for Page {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
+            self.0.lock().write(bytes)
         }
 
         fn flush(&mut self) -> io::Result<()> {
@@ -203,7 +204,7 @@ mod tests {
             }
             info!(target: "rollhouse_cli", "another");
         });
-        let said = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
+        let said = String::from_utf8(page.0.lock().clone()).unwrap();
         let ends: Vec<&str> = said.lines().map(|line| line.rsplit("info  ").next().unwrap()).collect();
         assert_eq!((ends.len(), ends[99], ends[100]), (101, "line 99", "another"));
     }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use rollhouse_config::{AttachSettings, NodeConfig, Spool, Worker};
 use rollhouse_metrics::{
     EnvSample, Family, Figures, Health, Links, NodeSample, Page, RecorderSample, SpoolSample,
@@ -286,7 +287,7 @@ impl NodeWatch {
     }
 
     fn state(&self) -> MutexGuard<'_, NodeWatchState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn sample(&self, node: &ClusterNode) -> NodeSample {

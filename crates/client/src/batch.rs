@@ -3,8 +3,9 @@
 
 use std::any::Any;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rollhouse_arena::{Arena, ArenaError, BatchColumns, BlockRows, Frame, Rows, Share, Spin};
 use rollhouse_core::{ColumnMut, ColumnRef, DType, EnvSpec};
 use rollhouse_wire::{BatchPlaces, column_bytes, column_bytes_mut};
@@ -153,7 +154,7 @@ impl Target<'_> {
 
     fn rows<R>(&self, lanes: &Range<usize>, run: impl FnOnce(&mut BlockRows<'_, '_>) -> R) -> R {
         // What panicked here left the turn as it was.
-        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut turn = self.turn.lock();
         if let Some((arena, share)) = turn.unbegun.take() {
             arena.start();
             turn.rows = share.begin();

@@ -4,10 +4,10 @@
 //! a lost connection there is never an answer that its node does not have any more.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rollhouse_arena::Frame;
 use rollhouse_core::{AutoresetMode, ColumnData, ColumnRef};
 use rollhouse_engine::{BadAction, MAX_SUB_BATCHES, Received, StepError as Rules};
@@ -124,7 +124,7 @@ impl AsyncPool {
         let enough = |ready: &Ready| ready.rows.lanes.len() >= min.max(1) || ready.refused.is_some();
         let waited = tokio::time::timeout(timeout, self.work(enough)).await;
         let Some(books) = &mut self.first_done else { return Err(Rules::TimedOut.into()) };
-        let ready = books.ready.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let ready = books.ready.get_mut();
         if waited.is_err() && !enough(ready) {
             return Err(Rules::TimedOut.into());
         }
@@ -165,7 +165,7 @@ impl AsyncPool {
         let parts = parts.filter(|(_, (_, queue))| queue.under_way.is_some() || !queue.waiting.is_empty());
         let parts =
             parts.map(|(index, (site, queue))| Box::pin(receiving.serve(index, site, queue)) as Part<'_>);
-        let look = || enough(&ready.lock().unwrap_or_else(PoisonError::into_inner));
+        let look = || enough(&ready.lock());
         run_together(parts.collect(), look).await;
         self.leave_lost_memory();
     }
@@ -312,7 +312,7 @@ impl Receiving<'_> {
         let first = site.lanes().start as u32;
         let lanes = || part.lanes.iter().map(|lane| first + lane).collect();
         let node = || site.session.grant().node.clone();
-        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ready = self.ready.lock();
         let error = match taken {
             Ok((rows, losses)) => {
                 append(&mut ready.rows, rows);

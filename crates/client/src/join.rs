@@ -4,6 +4,8 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
+use parking_lot::Mutex;
+
 /// A future among others.
 pub(crate) type Part<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
@@ -30,7 +32,6 @@ pub(crate) async fn run_together(parts: Vec<Part<'_>>, mut enough: impl FnMut() 
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
     use std::task::{Context, Waker};
 
     use super::*;
@@ -40,7 +41,7 @@ mod tests {
         let mut polls = 0;
         Box::pin(poll_fn(move |_| {
             polls += 1;
-            log.lock().unwrap().push(name);
+            log.lock().push(name);
             if polls >= n { Poll::Ready(()) } else { Poll::Pending }
         }))
     }
@@ -56,7 +57,7 @@ mod tests {
         let log = Mutex::new(Vec::new());
         let parts = [(3, 0), (1, 1), (2, 2)].map(|(n, name)| after(n, name, &log)).into();
         assert_eq!(polls_until_ready(run_together(parts, || false)), 3);
-        assert_eq!(*log.lock().unwrap(), [0, 1, 2, 0, 2, 0]);
+        assert_eq!(*log.lock(), [0, 1, 2, 0, 2, 0]);
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Connections to the coordinator and to nodes, one each, shared by all pools.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use rollhouse_wire::{CloseCode, Connection, DialError, Dialer, Expected, Grant};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
@@ -87,7 +88,7 @@ impl Network {
     pub(crate) async fn node_at(&self, name: &str, address: &str) -> Result<Connection, Arc<DialError>> {
         let asked = Instant::now();
         let node = {
-            let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut nodes = self.nodes.lock();
             Arc::clone(nodes.entry(address.to_owned()).or_default())
         };
         let mut link = node.link.lock().await;
@@ -123,7 +124,7 @@ impl Network {
         }
         // 584 million years of milliseconds.
         self.looked_ms.store(now.as_millis() as u64, Ordering::Relaxed);
-        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let nodes = self.nodes.lock();
         for link in nodes.values().filter_map(|node| node.link.try_lock().ok()) {
             let _good = link.connection.as_ref().is_none_or(is_good);
         }
@@ -132,7 +133,7 @@ impl Network {
     /// Forgets nodes that are not connected any more; called when pools are opened, so that the list stays as
     /// long as the cluster is large.
     pub(crate) fn tidy(&self) {
-        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut nodes = self.nodes.lock();
         nodes.retain(|_, node| match node.link.try_lock() {
             Ok(link) => link.connection.as_ref().is_some_and(|connection| connection.lost().is_none()),
             Err(_) => true,

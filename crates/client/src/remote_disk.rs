@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use rollhouse_replay::{Disk, DiskFile, Locking, STORE_LOCK};
 use rollhouse_wire::StoreListing;
 
@@ -78,7 +79,7 @@ impl RemoteDisk {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// The names in a folder, with lengths; `None` if there is no such folder.

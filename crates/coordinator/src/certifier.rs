@@ -1,9 +1,10 @@
 //! Certificates for nodes: for machines that join, by their tokens, and for nodes that renew theirs.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use parking_lot::{Mutex, MutexGuard};
 use rollhouse_wire::{
     AuthorityError, Begins, Certified, Credential, Enroll, Enrolled, Identity, IdentityError, IssuedToNode,
     JoinRefused, NodeIssuer, Peer, Refusal, RefusalCode, RequestedKey, Responder, Role, StreamLost,
@@ -148,7 +149,7 @@ impl NodeCertifier {
     }
 
     fn given(&self) -> MutexGuard<'_, Enrolments> {
-        self.given.lock().unwrap_or_else(PoisonError::into_inner)
+        self.given.lock()
     }
 }
 

@@ -1,9 +1,9 @@
 //! The coordinator's figures, which other threads can read.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use rollhouse_wire::{
     ArrivalCounts, CallHistogram, CallTimes, ClusterStatus, Connection, Effective, LinkFigures, LogLine,
     RefusalCode, RefusalLog, Role,
@@ -196,7 +196,7 @@ impl Published {
 
     fn lock(&self) -> MutexGuard<'_, PublishedState> {
         // Every change is one assignment, so that a panic leaves none half done.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -53,8 +53,9 @@ pub(crate) use streaming::{WRITE_STALL, blocking};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use rollhouse_core::RunId;
 use rollhouse_replay::{
     Disk, DiskError, LabelError, OpenError, QUARANTINE, SegmentPlace, WriterLock, aside_path, gather,
@@ -249,7 +250,7 @@ impl Store {
     }
 
     fn shelf(&self) -> MutexGuard<'_, Shelf> {
-        self.inner.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.shelf.lock()
     }
 
     /// Corrects a coordinator's status of a pool by what the store has: an episode that is set aside is not stored.

@@ -1,10 +1,11 @@
 //! The blocks that one thread steps, and the orders that it follows.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use rollhouse_arena::{Rows, Share, Spin, Turns};
 
 use crate::block::{Block, Turn};
@@ -61,20 +62,20 @@ impl Orders {
 
     /// Sets the job that [`Order::Job`] does.
     pub(crate) fn set_job(&self, job: Option<Arc<Job>>) {
-        *self.job.lock().unwrap_or_else(PoisonError::into_inner) = job;
+        *self.job.lock() = job;
     }
 
     /// Takes the timings that the crews reported.
     pub(crate) fn take_report(&self) -> Timings {
-        std::mem::take(&mut *self.reported.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.reported.lock())
     }
 
     fn report(&self, timings: &Timings) {
-        self.reported.lock().unwrap_or_else(PoisonError::into_inner).merge(timings);
+        self.reported.lock().merge(timings);
     }
 
     fn job(&self) -> Option<Arc<Job>> {
-        self.job.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.job.lock().clone()
     }
 
     fn order(&self) -> Order {
@@ -140,7 +141,7 @@ pub(crate) fn work(
         if turns.wait(spin, None).is_err() {
             continue;
         }
-        let mut crew: MutexGuard<'_, Crew> = shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut crew: MutexGuard<'_, Crew> = shared.lock();
         // While it has none, orders may be those of a turn that has not begun.
         if !crew.share.has_turn() {
             continue;

@@ -1,11 +1,12 @@
 //! All crews of an engine, as its owner holds them, and their threads.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use rollhouse_arena::Spin;
 
 use crate::block::Turn;
@@ -87,7 +88,7 @@ impl Crews {
         let mut timings = self.own.timings;
         for worker in &mut self.others {
             worker.thread.take().and_then(|thread| thread.join().ok()).ok_or(StepError::Hung)?;
-            timings.merge(&worker.crew.lock().unwrap_or_else(PoisonError::into_inner).timings);
+            timings.merge(&worker.crew.lock().timings);
         }
         Ok(timings)
     }

@@ -7,9 +7,10 @@ mod sending;
 use std::any::Any;
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rollhouse_arena::{Arena, BatchColumns, Frame, Placement, Rows, Spin};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{AutoresetMode, ColumnMut, ColumnSpec, Interruption, LaneState, SeedSchedule};
@@ -210,7 +211,7 @@ impl Engine {
         let recorders: Vec<_> = (0..self.lanes()).step_by(BLOCK_LANES).map(block).collect();
         let recorders = Mutex::new(recorders);
         self.on_blocks(false, move |block, _| {
-            let mut recorders = recorders.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut recorders = recorders.lock();
             if let Some(recorder) = recorders[block.rows().start / BLOCK_LANES].take() {
                 block.record_with(recorder);
             }
@@ -361,12 +362,12 @@ impl Engine {
         let states = Arc::new(Mutex::new(vec![LaneState::Idle; self.lanes()]));
         let collect = Arc::clone(&states);
         self.on_blocks(false, move |block, _| {
-            let mut states = collect.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut states = collect.lock();
             for row in block.rows().clone() {
                 states[row] = block.lane_state(row - block.rows().start);
             }
         })?;
-        let states = states.lock().unwrap_or_else(PoisonError::into_inner);
+        let states = states.lock();
         Ok(states.clone())
     }
 
@@ -414,11 +415,10 @@ impl Engine {
         let parts = Arc::new(Mutex::new(vec![Stats::default(); self.status.len()]));
         let collect = Arc::clone(&parts);
         self.on_blocks(false, move |block, _| {
-            collect.lock().unwrap_or_else(PoisonError::into_inner)[block.rows().start / BLOCK_LANES] =
-                *block.stats();
+            collect.lock()[block.rows().start / BLOCK_LANES] = *block.stats();
         })?;
         let mut stats = Stats::default();
-        parts.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(|part| stats.merge(part));
+        parts.lock().iter().for_each(|part| stats.merge(part));
         Ok(stats)
     }
 

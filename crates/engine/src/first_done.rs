@@ -5,9 +5,9 @@
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use rollhouse_arena::{BlockRows, Rows, Spin};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, ColumnSpec, Lanes};
@@ -83,7 +83,7 @@ impl FirstDone {
 
 /// Serves tasks until their channel is closed. This is one turn: the rows are the crew's throughout.
 pub(crate) fn serve(crew: &mut Crew, channels: &TaskChannels, spin: Spin, started: Instant) {
-    let tasks = channels.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+    let tasks = channels.tasks.lock();
     while let Some(Some(task)) = look(&tasks, spin).or_else(|| tasks.recv().ok()) {
         crew.timings.queue_wait.add(started.elapsed().saturating_sub(task.turn.since_start));
         let Some(result) = crew.do_task(&task) else { return };

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{Options, Start};
 use rollhouse_env::{EnvEntry, Image, ImageSize, RenderError, StateError};
@@ -73,15 +74,15 @@ impl Engine {
         let made = Arc::clone(&remade);
         self.on_blocks(false, move |block, _| {
             let result = block.remade(&change);
-            made.lock().unwrap_or_else(PoisonError::into_inner).insert(block.rows().start, result);
+            made.lock().insert(block.rows().start, result);
         })?;
-        let mut results = remade.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut results = remade.lock();
         let results: Result<BTreeMap<_, _>, OptionsError> =
             std::mem::take(&mut *results).into_iter().map(|(row, result)| Ok((row, result?))).collect();
         let results = Mutex::new(results?);
         self.end_log()?;
         self.on_blocks(false, move |block, _| {
-            let remade = results.lock().unwrap_or_else(PoisonError::into_inner).remove(&block.rows().start);
+            let remade = results.lock().remove(&block.rows().start);
             if let Some(remade) = remade.flatten() {
                 block.adopt(remade);
             }
@@ -166,10 +167,10 @@ impl Engine {
             let wanted = rows.start.max(lanes.start)..rows.end.min(lanes.end);
             if !wanted.is_empty() {
                 let part = wanted.map(|row| look(block, row % BLOCK_LANES)).collect();
-                collect.lock().unwrap_or_else(PoisonError::into_inner).insert(rows.start, part);
+                collect.lock().insert(rows.start, part);
             }
         })?;
-        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = found.lock();
         Ok(std::mem::take(&mut *found).into_values().flatten().collect())
     }
 

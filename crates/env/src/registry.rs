@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use rollhouse_core::limits::{BLOCK_LANES, MAX_ENV_ID_BYTES, MAX_OBS_COLUMNS};
 use rollhouse_core::{EnvSpec, Options};
 
@@ -54,13 +55,13 @@ impl Registry {
     /// # Errors
     /// If there is none; the error names the nearest ids.
     pub fn get(&self, id: &str) -> Result<Arc<EnvEntry>, UnknownEnv> {
-        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let entries = self.entries.read();
         entries.get(id).cloned().ok_or_else(|| UnknownEnv::of(id, entries.keys()))
     }
 
     /// Returns every id, sorted, with those of [envs for tests](is_for_tests).
     pub fn ids(&self) -> Vec<String> {
-        self.entries.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+        self.entries.read().keys().cloned().collect()
     }
 
     /// Returns the ids that are shown to users, sorted.
@@ -82,7 +83,7 @@ impl Registry {
         if columns > MAX_OBS_COLUMNS {
             return Err(RegisterError::Columns { count: columns });
         }
-        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.write();
         if entries.contains_key(&id) {
             return Err(RegisterError::Taken { id });
         }

@@ -1,8 +1,9 @@
 //! An exporter, which prints the figures of a process when it is asked.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use prometheus::core::{Collector, Desc};
 use prometheus::{Registry, TextEncoder, proto};
 
@@ -70,7 +71,7 @@ impl Exporter {
 impl Exporter {
     /// Returns the present figures in OpenMetrics, version 1.0, which has units and exemplars too.
     pub fn print_open(&self) -> String {
-        let exemplars = || self.exemplars.lock().unwrap_or_else(PoisonError::into_inner);
+        let exemplars = || self.exemplars.lock();
         exemplars().clear();
         let families = self.registry.gather();
         open_metrics::print(&families, &exemplars())
@@ -93,7 +94,7 @@ impl Collector for Source {
         let mut page = Page::default();
         self.figures.put(&mut page);
         let (families, exemplars) = page.into_parts();
-        self.exemplars.lock().unwrap_or_else(PoisonError::into_inner).extend(exemplars);
+        self.exemplars.lock().extend(exemplars);
         families
     }
 }

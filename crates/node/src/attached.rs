@@ -14,10 +14,11 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rollhouse_arena::{ServeError, ServingRemote};
 use rollhouse_core::panic_message;
 use rollhouse_wire::{AttachSocket, EndCause, MemoryAttached, Refusal, RefusalCode, Request, failpoint};
@@ -307,12 +308,12 @@ impl Drop for Thread {
 
 impl Desk {
     fn take_home(&self) -> Option<Box<Home>> {
-        self.home.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.home.lock().take()
     }
 
     /// Whether the session waits for something of ours.
     fn waits(&self) -> Waits {
-        match &mut *self.home.lock().unwrap_or_else(PoisonError::into_inner) {
+        match &mut *self.home.lock() {
             Some(home) => waits_for_recorder(home.session()),
             None => Box::new(|| false),
         }

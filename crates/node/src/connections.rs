@@ -1,8 +1,9 @@
 //! The connections of owners: how they are, and what those that are no more have done.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use rollhouse_wire::{Connection, LinkFigures};
 
 /// The connections one node serves; kept by the data thread, read by whoever exports figures.
@@ -73,6 +74,6 @@ impl Connections {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }

@@ -1,10 +1,11 @@
 //! What a node counts, for those who export it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use rollhouse_core::Outcome;
 use rollhouse_wire::{CallTimes, Role};
 
@@ -141,7 +142,7 @@ impl Envs {
 
     /// Held for moments only.
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<EnvFigures>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
@@ -162,7 +163,7 @@ impl Refusals {
 
     /// Held for moments only.
     fn lock(&self) -> MutexGuard<'_, RefusalCounts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

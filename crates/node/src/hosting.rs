@@ -2,10 +2,11 @@
 //! talks to the coordinator, and the data thread, which talks to owners.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use parking_lot::{Mutex, MutexGuard};
 use rollhouse_core::EnvSpec;
 use rollhouse_env::Registry;
 use rollhouse_replay::Recorder;
@@ -618,7 +619,7 @@ impl Hosting {
 
     /// Held for moments only, never while anything is waited for.
     fn table(&self) -> MutexGuard<'_, SessionTable<Hosted>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     fn now(&self) -> Duration {

@@ -6,11 +6,12 @@ mod cluster;
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rollhouse_env::Registry;
 use rollhouse_wire::{CloseCode, ConnectionLost, Dialer, FrameKind, Role, Settings};
 use tokio::sync::mpsc::channel as bounded;
@@ -189,7 +190,7 @@ fn while_the_data_thread_is_stuck_the_node_beats_on_and_shows_it_and_owners_are_
     let (ended, end) = sync_channel::<()>(1);
     let stuck = Mutex::new(Some(go));
     let waits = move || {
-        if let Some(go) = stuck.lock().unwrap().take() {
+        if let Some(go) = stuck.lock().take() {
             go.recv().unwrap();
             ended.send(()).unwrap();
         }

@@ -15,10 +15,11 @@ mod newest;
 mod tape;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use rollhouse_wire::{LaneFrame, Refusal};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -160,7 +161,7 @@ impl Live {
 
     /// Held for moments only.
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Wanted>> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lanes.lock()
     }
 }
 

@@ -8,11 +8,12 @@
 //! Nothing runs while nobody looks. A seeker whose worker panicked, or whose asker went away in the middle, is made
 //! anew for the next who asks; one that hangs ends the session.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use rollhouse_core::{ColumnData, EnvSpec, LaneState};
 use rollhouse_engine::Received;
 use rollhouse_env::Registry;
@@ -474,7 +475,7 @@ fn find(seeker: &mut Seeker<'static>, step: u64) -> Result<Found, Refusal> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 /// Lanes of a replay.

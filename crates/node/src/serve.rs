@@ -4,10 +4,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rollhouse_core::contained;
 use rollhouse_wire::{
     Arrival, ArrivalCounts, AttachBindError, AttachListener, BindError, CloseCode, Connection, Credential,
@@ -134,7 +135,7 @@ impl Serving {
 
     /// How strangers fared, as of the last second.
     pub(crate) fn arrivals(&self) -> ArrivalCounts {
-        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.arrivals.lock().clone()
     }
 }
 
@@ -248,7 +249,7 @@ async fn accept(
             _ = look.tick() => {
                 shown.pulse.mark();
                 hosting.look();
-                shown.arrivals.lock().unwrap_or_else(PoisonError::into_inner).clone_from(listener.counts());
+                shown.arrivals.lock().clone_from(listener.counts());
             }
             () = &mut hangs => {
                 let again = hosting.executor.look();

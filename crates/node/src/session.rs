@@ -9,10 +9,11 @@
 //! made in its place takes up watching where it is.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use actix::prelude::*;
+use parking_lot::Mutex;
 use rollhouse_core::{Interruption, panic_message};
 use rollhouse_engine::StepError;
 use rollhouse_replay::RunRecorder;
@@ -61,7 +62,7 @@ impl Stepping {
 
     /// Starts the thread unless an earlier actor has.
     fn start(&self) -> Result<(), RolloutError> {
-        let Some(job) = self.job.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(()) };
+        let Some(job) = self.job.lock().take() else { return Ok(()) };
         let (progress, cancel) = (Arc::clone(&self.progress), self.cancel.clone());
         // Task: rollout.
         std::thread::Builder::new()

@@ -3,9 +3,10 @@
 use std::io;
 use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use rollhouse_core::{contained, panic_message};
 use rollhouse_replay::{DiskError, DiskFile, Recorder, SealedSegment, Spool};
 use rollhouse_wire::{Call, CallError, Connection, Request, Ship, Shipped, failpoint};
@@ -152,7 +153,7 @@ impl Shipping {
 
     /// Held for moments only, by the task.
     fn shipper(&self) -> MutexGuard<'_, Shipper> {
-        self.shipper.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shipper.lock()
     }
 }
 
@@ -366,7 +367,7 @@ async fn send(
         let read = spawn_blocking(move || read_piece(&*file, at, bytes));
         let piece = joined(read.await).map_err(AttemptError::Read)?;
         let pause = {
-            let mut pace = pace.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut pace = pace.lock();
             pace.wait(started.elapsed(), piece.len() as u64)
         };
         tokio::time::sleep(pause).await;

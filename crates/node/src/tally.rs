@@ -1,7 +1,8 @@
 //! What a session has done, as far as it has been told.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use rollhouse_core::Outcome;
 use rollhouse_engine::Stats;
 use rollhouse_wire::SessionCounts;
@@ -67,7 +68,7 @@ impl Told {
     }
 
     fn lock(&self) -> MutexGuard<'_, Tally> {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tally.lock()
     }
 
     /// Takes a newer tally in.

@@ -3,9 +3,10 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -218,7 +219,7 @@ fn transport_of(word: &str) -> PyResult<Transport> {
 
 impl NativeCluster {
     fn slot(&self) -> MutexGuard<'_, Option<Cluster>> {
-        self.cluster.lock().unwrap_or_else(PoisonError::into_inner)
+        self.cluster.lock()
     }
 
     fn cluster(&self, py: Python<'_>) -> PyResult<Cluster> {

@@ -2,8 +2,9 @@
 
 use std::error::Error;
 use std::fmt::Write;
-use std::sync::{MutexGuard, TryLockError, TryLockResult};
+use std::sync::{TryLockError, TryLockResult};
 
+use parking_lot::MutexGuard;
 use pyo3::exceptions::{PyAttributeError, PyIndexError, PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;

@@ -5,9 +5,10 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use rollhouse_core::{EnvSpec, Options, RunId, SeedSchedule};
@@ -145,7 +146,7 @@ pub(crate) fn figures<'py>(py: Python<'py>, recorded: &Recorded) -> PyResult<Bou
 /// The folder of this process inside `data`, shared by those that record there now.
 fn folder(data: &Path) -> Result<Arc<Folder>, String> {
     let data = std::path::absolute(data).map_err(|error| error.to_string())?;
-    let mut folders = FOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut folders = FOLDERS.lock();
     folders.retain(|_, folder| folder.strong_count() > 0);
     if let Some(folder) = folders.get(&data).and_then(Weak::upgrade)
         && folder.home.is_here()

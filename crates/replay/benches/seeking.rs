@@ -1,5 +1,5 @@
-//! Coming to any step of an episode of 1,000,000 steps, beside verifying it. test/Noise-v0 is recorded in full, as Python
-//! envs are, and read at its place.
+//! Coming to any step of an episode of 1,000,000 steps, beside verifying it. `recorded in full` is one whose observations
+//! and rewards are recorded, as those of Python envs are: it is read at its place.
 //!
 //! `cargo bench -p rollhouse-replay --bench seeking`
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints what it finds")]
@@ -11,22 +11,31 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rollhouse_core::split_mix64;
+use rollhouse_core::{
+    ColumnRef, Determinism, GameResult, Options, Outcome, RunId, SeedSchedule, Start, split_mix64,
+};
 use rollhouse_env::Registry;
 use rollhouse_replay::testing::FaultyDisk;
-use rollhouse_replay::{Query, Replays, SeekBounds, Seeker};
+use rollhouse_replay::{
+    End, PolicyInfo, Query, RecordMode, Recorder, RecorderConfig, Replays, Row, RunHeader, SeekBounds, Seeker,
+};
 use stage::{Play, play};
 
 const STEPS: u64 = 1_000_000;
 const REPETITIONS: usize = 5;
 const SEEKS: u64 = 2_000;
+const IN_FULL: &str = "recorded in full";
 
 fn main() {
     let registry = Registry::builtin();
-    for env in ["Pendulum-v1", "Acrobot-v1", "Echo-v0", "test/Noise-v0"] {
+    for env in ["Pendulum-v1", "Acrobot-v1", "Echo-v0", IN_FULL] {
         let disk = FaultyDisk::new();
-        let one = Play { lanes: 1, max_steps: STEPS, ..Play::new(env, STEPS + 1) };
-        play(Arc::new(disk.clone()), Path::new("/data"), &one);
+        if env == IN_FULL {
+            record_in_full(&disk, &registry);
+        } else {
+            let one = Play { lanes: 1, max_steps: STEPS, ..Play::new(env, STEPS + 1) };
+            play(Arc::new(disk.clone()), Path::new("/data"), &one);
+        }
         let replays = Replays::open(Arc::new(disk), Path::new("/data")).unwrap();
         let infos = replays.list(&Query { sort: "-length".parse().unwrap(), ..Query::default() }).unwrap();
         let info = &infos[0];
@@ -64,4 +73,47 @@ fn main() {
             seeks[seeks.len() - 1]
         );
     }
+}
+
+/// An episode of that many steps of an env that this program does not have, with an observation of four numbers.
+fn record_in_full(disk: &FaultyDisk, registry: &Registry) {
+    let mut spec = registry.get("CartPole-v1").unwrap().spec().clone();
+    (spec.id, spec.determinism) = (IN_FULL.into(), Determinism::NonDeterministic);
+    let recorder =
+        Recorder::open(Arc::new(disk.clone()), Path::new("/data"), RecorderConfig::default()).unwrap();
+    let header = RunHeader {
+        run: RunId::from_u128(1 << 100 | 7),
+        options: vec![Options::check(&spec.options, &[]).unwrap()],
+        lanes: 1,
+        schedule: SeedSchedule::Continue,
+        autoreset: "NextStep".into(),
+        max_episode_steps: None,
+        policy: PolicyInfo { name: "external".into(), version: 0 },
+        mode: RecordMode::All,
+        program: "bench".into(),
+        started_ms: 1_700_000_000_000,
+        parent: None,
+        spec,
+    };
+    let run = recorder.begin_run(header).unwrap();
+    let mut block = run.block(0, 1);
+    block.begin(0, Start::seeded(1), &[ColumnRef::F32(&[0.0; 4])]);
+    let mut total_reward = 0.0;
+    for step in 0..STEPS {
+        let reward = (split_mix64(step) % 1000) as f64 / 1000.0;
+        total_reward += reward;
+        block.row(Row {
+            stepped: 1,
+            begun: 0,
+            actions: ColumnRef::I64(&[(step % 2) as i64]),
+            obs: &[ColumnRef::F32(&[step as f32; 4])],
+            rewards: &[reward],
+            infos: &[],
+            now_ms: 1_700_000_000_000 + step / 10,
+        });
+    }
+    let outcome = Outcome::Finished { terminated: true, truncated: false };
+    block.end(0, End { outcome, total_reward, hash: 0, result: GameResult::None, score: None });
+    drop((block, run));
+    recorder.finish().unwrap();
 }

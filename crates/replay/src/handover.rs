@@ -1,11 +1,12 @@
 //! The way of full buffers to the writer thread and of empty ones back.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
+use parking_lot::Mutex;
 use rollhouse_core::Outcome;
 
 use crate::buffer::{Buffer, Layout};
@@ -349,7 +350,7 @@ impl Doorbell {
     pub(crate) fn tell_outage(&self, outage: Option<DiskError>) {
         if outage.is_some() || self.out.load(Ordering::Relaxed) {
             self.out.store(outage.is_some(), Ordering::Relaxed);
-            *self.outage.lock().unwrap_or_else(PoisonError::into_inner) = outage;
+            *self.outage.lock() = outage;
         }
     }
 
@@ -358,7 +359,7 @@ impl Doorbell {
         if !self.out.load(Ordering::Relaxed) {
             return None;
         }
-        self.outage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.outage.lock().clone()
     }
 
     /// How long stepping threads waited for the writer, added up over threads.

@@ -2,12 +2,13 @@
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{Interruption, Outcome, RunId, SeedSchedule};
 
@@ -381,7 +382,7 @@ impl Recorder {
 
     /// What is written so far; does not wait for the writer.
     pub fn status(&self) -> Status {
-        let mut status = self.totals.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut status = self.totals.lock().clone();
         status.recorded.stalled = self.doorbell.stalled();
         status.recorded.lost_chunks += self.doorbell.abandoned();
         status.recorded.lost_frames = self.doorbell.lost_frames();

@@ -1,8 +1,9 @@
 //! A run's header as it stands in every segment that has chunks of it.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rollhouse_core::limits::MAX_LANES;
 use rollhouse_core::msgpack::{self, DecodeError};
 use rollhouse_core::{EnvSpec, Options, Parent, RunId, SeedSchedule, Space, bounded_list};
@@ -192,7 +193,7 @@ pub(crate) struct KnownRuns(Mutex<HashMap<Arc<[u8]>, Arc<RunInfo>>>);
 impl KnownRuns {
     /// The run whose record has this payload; `None` if it cannot be read.
     pub(crate) fn info(&self, header: &Arc<[u8]>) -> Option<Arc<RunInfo>> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         if let Some(info) = known.get(header) {
             return Some(info.clone());
         }
@@ -203,7 +204,7 @@ impl KnownRuns {
 
     /// Forgets those that nobody has any more.
     pub(crate) fn forget_unused(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, info| Arc::strong_count(info) > 1);
+        self.0.lock().retain(|_, info| Arc::strong_count(info) > 1);
     }
 }
 

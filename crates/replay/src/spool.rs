@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use rollhouse_core::{RunId, split_mix64};
 
 use crate::disk::{Disk, DiskFile};
@@ -174,7 +175,7 @@ impl Spool {
     }
 
     fn lock(&self) -> MutexGuard<'_, Shelf> {
-        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shelf.lock()
     }
 
     pub(crate) fn add(&self, segment: SealedSegment) {

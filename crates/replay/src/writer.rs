@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rollhouse_core::{Lanes, Outcome};
 
 use crate::buffer::{Buffer, EndEvent, UNKNOWN_RETURN};
@@ -115,7 +116,7 @@ impl Writer {
     ) -> Result<Self, OpenError> {
         let Shared { session, commands, doorbell, status, sealed } = shared;
         let mut segments = Segments::open(disk, dir, config, session, sealed, clock)?;
-        *status.lock().unwrap_or_else(PoisonError::into_inner) = segments.status(clock.now()).clone();
+        *status.lock() = segments.status(clock.now()).clone();
         Ok(Self {
             commands,
             doorbell,
@@ -236,8 +237,7 @@ impl Writer {
 
     fn publish(&mut self, began: Duration) {
         self.doorbell.tell_outage(self.segments.outage());
-        *self.shared_status.lock().unwrap_or_else(PoisonError::into_inner) =
-            self.segments.status(began).clone();
+        *self.shared_status.lock() = self.segments.status(began).clone();
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::mem::ManuallyDrop;
 use std::panic::{self, PanicHookInfo};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::cursor::{Hide, Show};
@@ -11,6 +11,7 @@ use crossterm::event;
 use crossterm::style::Print;
 use crossterm::terminal::{EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode};
 use crossterm::{execute, queue};
+use parking_lot::Mutex;
 use ratatui_core::backend::Backend;
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::{Rect, Size};
@@ -61,7 +62,7 @@ impl ScreenGuard {
         let hook = panic::take_hook();
         let heard = Arc::clone(&said);
         panic::set_hook(Box::new(move |panic| {
-            *heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic.to_string());
+            *heard.lock() = Some(panic.to_string());
         }));
         // From here on dropping it undoes what has been done.
         let mut guard = Self { terminal, graphics: None, area: Rect::ZERO, said, hook: Some(hook) };
@@ -166,7 +167,7 @@ impl Drop for ScreenGuard {
         give_back();
         if std::thread::panicking() {
             // A hook cannot be changed while unwinding; the process ends.
-            if let Some(said) = &*self.said.lock().unwrap_or_else(PoisonError::into_inner) {
+            if let Some(said) = &*self.said.lock() {
                 let _said = writeln!(io::stderr(), "{said}");
             }
         } else if let Some(hook) = self.hook.take() {

@@ -1,8 +1,9 @@
 //! Histograms of how long requests took, each bucket with the call that fell into it last.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::CallId;
 
@@ -57,7 +58,7 @@ impl CallTimes {
 
     /// Locks the histograms; held for moments only.
     fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, CallHistogram>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

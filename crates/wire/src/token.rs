@@ -9,9 +9,10 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use parking_lot::{Mutex, MutexGuard};
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 
@@ -307,7 +308,7 @@ impl TokenStore {
     /// Locks the tokens and reads the file again if it has changed.
     fn current(&self) -> MutexGuard<'_, LoadedTokens> {
         // Every change of the state is one assignment, so that a panic leaves none half done.
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let stamp = Stamp::of(&self.path);
         if stamp != state.stamp {
             let known = !state.tokens.records.is_empty();

@@ -28,9 +28,10 @@ use rollhouse_wire::{
     PoolStatusRequest, RecordRule, Refusal, RefusalCode, Register, Registered, ReplaceSession, Request,
     ResetLanes, Role, Secret, SessionCounts, SessionEnd, SessionId, SessionList, SessionOpened,
     SessionReplaced, SessionReport, SessionStatus, Ship, Shipped, SoFar, SoFarFrom, SoFarParams, Spread,
-    StepState, StoreCount, StoreDamage, StoreData, StoreEntry, StoreEpisode, StoreEpisodes, StoreList,
-    StoreListing, StoreQuery, StoreRead, StoreRepair, StoreRepaired, StoreStats, StoreStatus, Takes, Undrain,
-    Unfit, Versions, Watch, WatchGrant, WatcherAdmitted, Welcome, control,
+    StepState, StoreCount, StoreDamage, StoreData, StoreEntry, StoreEpisode, StoreEpisodes, StoreLabel,
+    StoreLabelChange, StoreLabelPage, StoreLabelPlace, StoreLabelled, StoreLabels, StoreList, StoreListing,
+    StoreQuery, StoreRead, StoreRepair, StoreRepaired, StoreStats, StoreStatus, Takes, Undrain, Unfit,
+    Versions, Watch, WatchGrant, WatcherAdmitted, Welcome, control,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -292,7 +293,29 @@ fn requests() -> Vec<Sample> {
             "request-open_watch",
             Request::OpenWatch(OpenWatch { pool: POOL, index: 1, incarnation: INCARNATION, key: secret() }),
         ),
+        label("request-store_label", StoreLabelChange::Note { note: Some("why it matters".into()) }),
+        sample(
+            "request-store_labels",
+            Request::StoreLabels(StoreLabels {
+                after: Some(StoreLabelPlace { run: POOL, lane: 17, number: 203 }),
+            }),
+        ),
     ]
+}
+
+fn label(name: &'static str, change: StoreLabelChange) -> Sample {
+    sample(name, Request::StoreLabel(StoreLabel { run: POOL, lane: 17, number: 203, change }))
+}
+
+fn labelled() -> StoreLabelled {
+    StoreLabelled {
+        run: POOL,
+        lane: 17,
+        number: 203,
+        pinned: true,
+        tags: vec!["best".into()],
+        note: Some("why it matters".into()),
+    }
 }
 
 const POSITION: LanePosition = LanePosition { seed: 7, words: 40, half: Some(5) };
@@ -377,6 +400,9 @@ fn further_requests() -> Vec<Sample> {
     leased.settings.collect = leased.settings.collect.map(|collect| Collect { leased: true, ..collect });
     let keep = PoolStatusRequest { pool: POOL, keep: true };
     vec![
+        label("request-store_label-pin", StoreLabelChange::Pin { pinned: true }),
+        label("request-store_label-tag", StoreLabelChange::Tag { tags: vec!["best".into()] }),
+        label("request-store_label-untag", StoreLabelChange::Untag { tags: vec!["best".into()] }),
         sample("request-open_pool-leased", Request::OpenPool(leased)),
         sample("request-pool_status-keep", Request::PoolStatus(keep)),
         sample("request-heartbeat-retold", Request::Heartbeat(heartbeat)),
@@ -512,6 +538,8 @@ fn answers() -> Vec<Sample> {
         answer("answer-store_list", StoreListing { entries: vec![entry], more: false }),
         answer("answer-store_read", StoreData { bytes: 65_536, file_bytes: 1 << 20 }),
         answer("answer-store_repair", StoreRepaired { bytes: 65_536, damaged: true }),
+        answer("answer-store_label", labelled()),
+        answer("answer-store_labels", StoreLabelPage { labels: vec![labelled()], more: false }),
         answer(
             "answer-enroll",
             Enrolled {

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use rollhouse_cli::failure::Failure;
 use rollhouse_client::Pool;
 use rollhouse_core::{ColumnMut, random_bits};
@@ -39,11 +39,11 @@ pub(super) struct Fill {
 
 impl Progress {
     pub(super) fn nodes(&self) -> MutexGuard<'_, Vec<String>> {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.nodes.lock()
     }
 
     pub(super) fn fills(&self) -> MutexGuard<'_, Vec<Fill>> {
-        self.fills.lock().unwrap_or_else(PoisonError::into_inner)
+        self.fills.lock()
     }
 }
 

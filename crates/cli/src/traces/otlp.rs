@@ -22,6 +22,7 @@ use opentelemetry_sdk::trace::{
     BatchConfigBuilder, BatchSpanProcessor, IdGenerator as _, RandomIdGenerator, SpanData, SpanEvents,
     SpanLinks, SpanProcessor,
 };
+use parking_lot::Mutex;
 use rollhouse_config::Endpoint;
 use rollhouse_core::split_mix64;
 use tracing::field::{Field, Visit};
@@ -274,7 +275,6 @@ const END_WITHIN: Duration = Duration::from_secs(2);
 mod tests {
     use super::*;
     use opentelemetry_sdk::error::OTelSdkResult;
-    use std::sync::Mutex;
     use tracing::{error_span, info};
 
     /// Keeps what it is given.
@@ -285,7 +285,7 @@ mod tests {
         fn on_start(&self, _: &mut opentelemetry_sdk::trace::Span, _: &opentelemetry::Context) {}
 
         fn on_end(&self, span: SpanData) {
-            self.0.lock().unwrap().push(span);
+            self.0.lock().push(span);
         }
 
         fn force_flush(&self) -> OTelSdkResult {
@@ -301,7 +301,7 @@ mod tests {
         let processor = Arc::new(Kept::default());
         let calls = Calls { processor: Arc::clone(&processor), ids: RandomIdGenerator::default() };
         tracing::subscriber::with_default(Registry::default().with(calls), said);
-        std::mem::take(&mut *processor.0.lock().unwrap())
+        std::mem::take(&mut *processor.0.lock())
     }
 
     #[test]

@@ -4,11 +4,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use rollhouse_client::{Address, AsyncCluster, Cluster, ConnectOptions, PoolRequest};
 use rollhouse_core::{AutoresetMode, SeedSchedule};
 use rollhouse_engine::{CommandLanes, Dispatch, Engine, EngineConfig, Method, Received, Reset, dispatch};
@@ -558,7 +559,7 @@ fn pool_status() -> PoolStatus {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 /// A pool of CartPole, NEXT_STEP.

@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::RwLock;
 use rollhouse_archive::SegmentId;
 use rollhouse_replay::{
     ARCHIVED, ArchivedSegment, Disk, DiskFile, Locking, segment_name, segment_number, segment_path,
@@ -34,14 +35,14 @@ impl AwayDisk {
     pub(crate) fn add(&self, segment: ArchivedSegment) {
         let path = segment_path(&self.root.join(&segment.folder), segment.number);
         let Some(dir) = path.parent() else { return };
-        let mut away = self.away.write().unwrap_or_else(PoisonError::into_inner);
+        let mut away = self.away.write();
         away.entry(dir.into()).or_default().insert(segment.number, segment);
     }
 
     /// Removes a segment of the archive: it is no longer shown, unless its file is there.
     pub(crate) fn remove(&self, folder: &str, number: u64) {
         let path = segment_path(&self.root.join(folder), number);
-        let mut away = self.away.write().unwrap_or_else(PoisonError::into_inner);
+        let mut away = self.away.write();
         if let Some(inside) = path.parent().and_then(|dir| away.get_mut(dir)) {
             inside.remove(&number);
         }
@@ -49,7 +50,7 @@ impl AwayDisk {
 
     /// Returns the archive's segment in the place of that file, if the file is not here.
     pub(crate) fn away(&self, path: &Path) -> Option<ArchivedSegment> {
-        let away = self.away.read().unwrap_or_else(PoisonError::into_inner);
+        let away = self.away.read();
         let segment = away.get(path.parent()?)?.get(&segment_number(path.file_name()?.to_str()?)?)?.clone();
         drop(away);
         let is_gone = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
@@ -87,7 +88,7 @@ impl Disk for AwayDisk {
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         let mut names = self.disk.list(path)?;
-        let away = self.away.read().unwrap_or_else(PoisonError::into_inner);
+        let away = self.away.read();
         if let Some(inside) = away.get(path) {
             names.extend(inside.keys().map(|number| segment_name(*number)));
             drop(away);

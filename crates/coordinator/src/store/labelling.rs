@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::Path;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::MutexGuard;
 use rollhouse_core::RunId;
 use rollhouse_replay::{BadLabel, Disk, EpisodeKey, Label, LabelChange, LabelError, Labels, labels_path};
 use rollhouse_wire::limits::MAX_STORE_PAGE_BYTES;
@@ -121,7 +122,7 @@ impl Store {
     }
 
     fn labelling(&self) -> MutexGuard<'_, Labelling> {
-        self.inner.labelling.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.labelling.lock()
     }
 }
 

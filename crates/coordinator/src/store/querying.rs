@@ -8,8 +8,9 @@
 //! only a cache, because the place in the order determines the answer: a reader who stops leaves nothing behind, and a
 //! window that was displaced is looked up again.
 
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::MutexGuard;
 use rollhouse_core::Outcome;
 use rollhouse_replay::{EpisodeInfo, Library, Query, Rank, ReadError};
 use rollhouse_wire::limits::{MAX_STORE_DAMAGE, MAX_STORE_EPISODES, MAX_STORE_PAGE_BYTES};
@@ -136,7 +137,7 @@ impl Store {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.inner.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.known.lock()
     }
 
     /// Returns the totals of the store.

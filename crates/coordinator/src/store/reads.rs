@@ -6,8 +6,9 @@
 //! answers under way.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// Places for reads of the store that may block at a time.
@@ -39,7 +40,7 @@ impl Reads {
 
     /// Makes a reader for a connection of `owner`.
     pub(crate) fn reader(&self, owner: String) -> Reader {
-        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut owners = self.owners.lock();
         owners.retain(|_, shared| shared.strong_count() > 0);
         let known = owners.get(&owner).and_then(Weak::upgrade);
         let shared = known.unwrap_or_else(|| Arc::new(Semaphore::new(MAX_READS_OF_OWNER)));
@@ -102,6 +103,6 @@ mod tests {
         for owner in 0..1000 {
             drop(reads.reader(format!("owner-{owner}")));
         }
-        assert!(reads.owners.lock().unwrap().len() <= 1);
+        assert!(reads.owners.lock().len() <= 1);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use rollhouse_core::RunId;
 use rollhouse_replay::limits::{MAX_SEGMENT_BYTES, MAX_STORE_FOLDERS};
@@ -167,7 +167,7 @@ impl Receiving {
         let Some(file) = self.file.take() else { return Err(self.arrived()) };
         file.sync_data().map_err(|e| StoreError::disk("sync", &self.path, e))?;
         let store = self.store.clone();
-        let mut placing = store.inner.placing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut placing = store.inner.placing.lock();
         placing.settle(&*store.inner.disk)?;
         let read = SegmentSummary::read(self.ship.segment, &*file);
         let mut summary = read.map_err(|e| StoreError::disk("read", &self.path, e))?;

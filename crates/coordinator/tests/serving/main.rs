@@ -6,10 +6,10 @@ mod revoking;
 mod stage;
 
 use std::future::Future;
-use std::sync::Mutex;
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use rollhouse_coordinator::{CoordinatorError, DataError, Stopped};
 use rollhouse_core::RunId;
 use rollhouse_wire::{
@@ -346,7 +346,7 @@ fn while_what_decides_is_stuck_figures_say_so_and_afterwards_what_was_asked_is_a
     let go = Mutex::new(go);
     let stuck = move |_: Level, line: &str| {
         if line.contains("has joined") {
-            go.lock().unwrap().recv().unwrap();
+            go.lock().recv().unwrap();
         }
     };
     let coordinator = stage.start_telling(stuck).unwrap();

@@ -1,8 +1,8 @@
 //! What the store reads again when a segment comes.
 
 use std::io;
-use std::sync::Mutex;
 
+use parking_lot::Mutex;
 use rollhouse_replay::{DiskFile, Locking};
 
 use super::*;
@@ -27,7 +27,7 @@ impl Watched {
 
     /// Segments that were opened since it was last asked.
     fn segments(&self) -> Vec<PathBuf> {
-        let opened = std::mem::take(&mut *self.opened.lock().unwrap());
+        let opened = std::mem::take(&mut *self.opened.lock());
         opened.into_iter().filter(|path| path.extension().is_some_and(|ending| ending == "seg")).collect()
     }
 }
@@ -43,10 +43,10 @@ impl Disk for Watched {
         self.disk.open_append(path)
     }
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        if self.broken.lock().unwrap().as_deref() == Some(path) {
+        if self.broken.lock().as_deref() == Some(path) {
             return Err(io::Error::other("the disk cannot read this"));
         }
-        self.opened.lock().unwrap().push(path.into());
+        self.opened.lock().push(path.into());
         self.disk.open(path)
     }
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
@@ -160,7 +160,7 @@ fn a_segment_that_cannot_be_read_does_not_keep_others_out_for_ever() {
     let first = recorded("node-a", &cart_pole());
     assert_eq!(ship(&store, &first[0]).unwrap(), Shipped::Durable);
     let broken = segment_path(Path::new("/store/node-a-aaaaaaaa"), 1);
-    *watched.broken.lock().unwrap() = Some(broken);
+    *watched.broken.lock() = Some(broken);
     let copy = Parcel { node: "node-b", ..first[0].clone() };
     let answers: Vec<_> = (0..4).map(|_| ship(&store, &copy)).collect();
     assert!(answers[..3].iter().all(|answer| matches!(answer, Err(StoreError::Disk(_)))), "{answers:?}");

@@ -1,7 +1,8 @@
 //! What a block shows to the owner's thread.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::past::LogEvent;
 
@@ -43,21 +44,21 @@ impl BlockStatus {
 
     /// Adds entries to the log.
     pub(super) fn log(&self, events: impl Iterator<Item = LogEvent>) {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).extend(events);
+        self.log.lock().extend(events);
         self.logged.store(true, Ordering::Relaxed);
     }
 
     /// Moves the log entries since the last call to `out`.
     pub(crate) fn take_log(&self, out: &mut Vec<LogEvent>) {
         if self.logged.swap(false, Ordering::Relaxed) {
-            out.append(&mut self.log.lock().unwrap_or_else(PoisonError::into_inner));
+            out.append(&mut self.log.lock());
         }
     }
 
     /// Drops the log entries that nobody took.
     pub(crate) fn clear_log(&self) {
         if self.logged.swap(false, Ordering::Relaxed) {
-            self.log.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            self.log.lock().clear();
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The log of episodes that begin here, and the replay of episodes that began elsewhere.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use rollhouse_core::ColumnData;
 use rollhouse_core::limits::BLOCK_LANES;
 
@@ -69,16 +70,16 @@ impl Engine {
         let of_blocks = Arc::clone(&shared);
         self.on_blocks(true, move |block, rows| {
             let index = block.rows().start / BLOCK_LANES;
-            let past = of_blocks.0.lock().unwrap_or_else(PoisonError::into_inner)[index].take();
+            let past = of_blocks.0.lock()[index].take();
             // Every block has one, and its turn once.
             let Some(mut past) = past else { return };
             if let Err(error) = block.replay(rows, &mut past, turn) {
-                of_blocks.1.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                of_blocks.1.lock().get_or_insert(error);
             }
         })?;
         // Whoever knows the past needs no log of it.
         self.status.iter().for_each(|status| status.clear_log());
-        let error = shared.1.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let error = shared.1.lock().take();
         error.map_or(Ok(()), Err)
     }
 

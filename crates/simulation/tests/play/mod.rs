@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rollhouse_simulation::Outcome;
 
 /// What happened over all seeds.
@@ -61,11 +61,11 @@ pub fn play_all(file: &str, test: &str, count: u64, play: impl Fn(u64) -> Outcom
             scope.spawn(move || {
                 for &seed in seeds.iter().skip(thread).step_by(threads) {
                     match catch_unwind(AssertUnwindSafe(|| play(seed))) {
-                        Ok(outcome) => counted.lock().unwrap().add(outcome),
+                        Ok(outcome) => counted.lock().add(outcome),
                         Err(_) => {
                             eprintln!("seed {seed} failed. Play it again with");
                             eprintln!("{}", command(file, test, seed));
-                            failed.lock().unwrap().push(seed);
+                            failed.lock().push(seed);
                         }
                     }
                 }

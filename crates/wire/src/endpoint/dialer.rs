@@ -3,9 +3,10 @@
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use quinn::{Endpoint, TokioRuntime};
 use rustls::pki_types::CertificateDer;
 
@@ -87,7 +88,7 @@ impl Dialer {
 
     /// Returns the settings in effect for each socket bound so far.
     pub fn effective(&self) -> Vec<Effective> {
-        let sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        let sockets = self.sockets.lock();
         [&sockets.v4, &sockets.v6].into_iter().flatten().map(|(_, effective)| *effective).collect()
     }
 
@@ -107,7 +108,7 @@ impl Dialer {
     }
 
     fn endpoints(&self) -> Vec<Endpoint> {
-        let sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        let sockets = self.sockets.lock();
         [&sockets.v4, &sockets.v6].into_iter().flatten().map(|(endpoint, _)| endpoint.clone()).collect()
     }
 
@@ -193,7 +194,7 @@ impl Dialer {
     }
 
     fn endpoint(&self, peer: SocketAddr) -> io::Result<Endpoint> {
-        let mut sockets = self.sockets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sockets = self.sockets.lock();
         let slot = match peer {
             SocketAddr::V4(_) => &mut sockets.v4,
             SocketAddr::V6(_) => &mut sockets.v6,

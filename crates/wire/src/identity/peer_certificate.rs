@@ -1,9 +1,10 @@
 //! A peer's certificate, which is checked again for as long as something is done for its holder.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use rustls::pki_types::{CertificateDer, UnixTime};
 
 use super::reload::{Identity, Loaded};
@@ -55,7 +56,7 @@ impl PeerCertificate {
         let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         let loaded = identity.current();
         // Every change is one assignment, so that a panic leaves none half done.
-        let mut believed = believed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut believed = believed.lock();
         if let Some(known) = &*believed
             && Arc::ptr_eq(&known.against, &loaded)
             && (known.from..known.until).contains(&now)

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustls::client::ResolvesClientCert;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
@@ -198,7 +199,7 @@ impl Identity {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, LoadedFiles> {
         // Every change of the state is one assignment, so that a panic leaves none half done.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn own_key(&self) -> Option<Arc<CertifiedKey>> {
