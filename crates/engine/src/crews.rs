@@ -70,7 +70,7 @@ impl Crews {
     #[inline]
     pub(crate) fn step_late(&self, turn: Turn, sampled: bool) {
         for worker in &self.others {
-            if let Ok(mut crew) = worker.crew.try_lock() {
+            if let Some(mut crew) = worker.crew.try_lock() {
                 crew.step(turn, sampled);
             }
         }

@@ -197,7 +197,7 @@ impl Identity {
         state.loaded.clone()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, LoadedFiles> {
+    fn lock(&self) -> parking_lot::MutexGuard<'_, LoadedFiles> {
         // Every change of the state is one assignment, so that a panic leaves none half done.
         self.state.lock()
     }
