@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 from conftest import free_port, run, until
@@ -20,6 +21,8 @@ class Processes:
         self.own = {"coordinator": coordinator or {}, "node": node or {}}
         self.processes: dict[str, subprocess.Popen] = {}
         self.pages: dict[str, str] = {}
+        # What is to be undone in the end.
+        self.at_end: list[Callable[[], object]] = []
         self.ca = folder / "ca"
         self.run("certs", "init", "--dir", self.ca)
         for role, name in [("coordinator", "main"), *(("node", node) for node in nodes)]:
@@ -42,6 +45,16 @@ class Processes:
 
     def run(self, *words: str | Path) -> str:
         return run(self.binary, *words, env=dict(os.environ, **self.common))
+
+    def join(self, name: str) -> None:
+        """Starts a node that has a join token and no certificate."""
+        token = self.run("token", "create", "--role", "join", "--node", name, "--address", self.address, "--data",
+                         self.folder / "main")
+        own = self.own["node"]
+        self.own["node"] = {**own, "ROLLHOUSE_NODE__JOIN": token.strip(), "ROLLHOUSE_NODE__NAME": name}
+        self.start(name)
+        self.own["node"] = own
+        self.heard(name, "joined the coordinator()")
 
     def start(self, name: str) -> None:
         """Starts it, for the first time or again."""
@@ -78,6 +91,8 @@ class Processes:
         for process in reversed(self.processes.values()):
             process.kill()
             process.wait()
+        for undo in self.at_end:
+            undo()
 
     def end_in_order(self) -> None:
         """Ends all as operators do."""

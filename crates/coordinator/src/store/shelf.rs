@@ -246,17 +246,25 @@ impl Shelf {
     /// Returns segments of other recordings that may have episodes of a new segment: of the same lanes of its runs,
     /// with numbers that it has. Normally there are none.
     pub(crate) fn rivals(&self, folder: &str, summary: &SegmentSummary) -> Vec<(Arc<str>, u64)> {
+        self.rivals_of(folder, summary.session(), &ranges_of(summary))
+    }
+
+    fn rivals_of(&self, folder: &str, session: u32, ranges: &[LaneRange]) -> Vec<(Arc<str>, u64)> {
         let mut rivals = BTreeSet::new();
-        for ours in ranges_of(summary) {
+        for ours in ranges {
             let writers = self.runs.get(&ours.run).into_iter().flatten();
             let others = writers.filter(|(writer, _)| {
-                *writer.folder != *folder
-                    || (writer.session, writer.placement) != (summary.session(), ours.placement)
+                *writer.folder != *folder || (writer.session, writer.placement) != (session, ours.placement)
             });
             for (writer, numbers) in others {
                 let Some(segments) = self.folders.get(&writer.folder) else { continue };
                 let held = numbers.iter().filter_map(|number| segments.get(number));
-                let near = held.filter(|held| held.ranges.iter().any(|theirs| theirs.meets(&ours)));
+                // Beside theirs there may be more of ours in the segment, which is no rival.
+                let near = held.filter(|held| {
+                    held.ranges
+                        .iter()
+                        .any(|theirs| theirs.placement == writer.placement && theirs.meets(ours))
+                });
                 rivals.extend(near.map(|held| (writer.folder.clone(), held.number)));
             }
         }
@@ -475,3 +483,37 @@ const MAX_RANGES: usize = 64;
 const MAX_QUARANTINED: usize = 4_096;
 /// Number of times that a new segment is refused because another one that it may contradict cannot be read.
 const UNREADABLE_ATTEMPTS: u32 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn range(placement: u64, first_lane: u32, least: u64, most: u64) -> LaneRange {
+        LaneRange { run: 7, placement, first_lane, end_lane: first_lane + 64, least, most }
+    }
+
+    fn held(number: u64, session: u32, ranges: &[LaneRange]) -> Held {
+        let (ranges, aside) = (ranges.to_vec(), BTreeMap::new());
+        Held { number, bytes: 1_000, crc: 1, session, ranges, aside, order: 0 }
+    }
+
+    /// Symptom: a coordinator that was shipped short episodes of one rollout read each segment's predecessor as well, held
+    /// the names of all episodes of both, and had over 2 GiB after 100 million of them. Cause: a rollout has several
+    /// sessions on a node, each recorded under a placement of its own; a segment in which they stand together was taken for
+    /// a rival of the next because of the next one's own lanes. Fix: only the lanes of the other recording count.
+    #[test]
+    fn sessions_of_one_rollout_that_are_recorded_together_are_no_rivals() {
+        let mut shelf = Shelf::default();
+        let folder = shelf.folder("node-1-a");
+        shelf.add(&folder, held(1, 3, &[range(10, 0, 0, 40), range(11, 64, 0, 41)]));
+        // Some lanes were quicker than others, so that numbers overlap.
+        let next = [range(10, 0, 39, 80), range(11, 64, 40, 80)];
+        assert_eq!(shelf.rivals_of(&folder, 3, &next), []);
+        // Lanes that went on elsewhere and came back, and those of another recorder.
+        let again = [range(12, 64, 41, 90)];
+        assert_eq!(shelf.rivals_of(&folder, 3, &again), [(folder.clone(), 1)]);
+        assert_eq!(shelf.rivals_of(&folder, 4, &next), [(folder.clone(), 1)]);
+        assert_eq!(shelf.rivals_of("node-2-b", 3, &next), [(folder.clone(), 1)]);
+        assert_eq!(shelf.rivals_of("node-2-b", 3, &[range(10, 128, 0, 40)]), []);
+    }
+}
