@@ -17,19 +17,17 @@ const LANES: u32 = 3;
 struct Attached {
     pool: AsyncPool,
     cluster: AsyncCluster,
-    nodes: Nodes,
 }
 
 impl Attached {
-    async fn open(transport: Transport) -> Self {
-        let nodes = tokio::task::spawn_blocking(|| Nodes::start(1)).await.unwrap();
+    async fn open(nodes: &Nodes, transport: Transport) -> Self {
         let cluster = AsyncCluster::connect(&nodes.address(), nodes.options()).await.unwrap();
         let mut request =
             PoolRequest { transport: Some(transport), ..PoolRequest::new("CartPole-v1", LANES) };
         request.settings.seeds = rollhouse_core::SeedSchedule::PerEpisode { run_seed: 7 };
         let pool = cluster.open_pool(request).await.unwrap();
         assert_eq!(pool.sessions[0].link.transport(), Some(transport));
-        Self { pool, cluster, nodes }
+        Self { pool, cluster }
     }
 
     fn link(&mut self) -> &mut Link {
@@ -67,10 +65,9 @@ impl Attached {
     }
 
     async fn end(self) {
-        let Self { pool, cluster, nodes } = self;
+        let Self { pool, cluster } = self;
         pool.close().await.unwrap();
         cluster.close().await;
-        tokio::task::spawn_blocking(|| drop(nodes)).await.unwrap();
     }
 }
 
@@ -162,8 +159,8 @@ async fn lanes_that_are_sent_are_answered_by_their_rows(link: &mut Attached) {
     );
 }
 
-async fn conforms(transport: Transport) {
-    let mut link = Attached::open(transport).await;
+async fn conforms(nodes: &Nodes, transport: Transport) {
+    let mut link = Attached::open(nodes, transport).await;
     let within = tokio::time::timeout(PATIENCE, async {
         requests_are_answered_in_order(&mut link).await;
         a_request_is_carried_out_once_on_however_many_attachments(&mut link).await;
@@ -175,14 +172,20 @@ async fn conforms(transport: Transport) {
     link.end().await;
 }
 
-#[tokio::test]
-async fn a_stream_is_a_link() {
-    conforms(Transport::Quic).await;
+fn conforms_by(transport: Transport) {
+    let nodes = Nodes::start(1);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(conforms(&nodes, transport));
 }
 
-#[tokio::test]
-async fn memory_is_a_link() {
-    conforms(Transport::Shm).await;
+#[test]
+fn a_stream_is_a_link() {
+    conforms_by(Transport::Quic);
+}
+
+#[test]
+fn memory_is_a_link() {
+    conforms_by(Transport::Shm);
 }
 
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -15,7 +15,7 @@ use crate::session::{RequestBody, SessionEvent};
 /// A session's stream, if there is one.
 #[derive(Default)]
 pub(crate) struct StreamLink {
-    stream: Option<Stream>,
+    stream: Option<Box<Stream>>,
 }
 
 /// A stream to the node. Dropped, the node learns that its owner does not listen any more.
@@ -52,7 +52,7 @@ pub(super) async fn attach(
     };
     match tokio::time::timeout(ATTACH_DEADLINE, attached).await {
         Ok(Ok((attached, reader, writer))) if attached.lanes == grant.lanes => {
-            let stream = Stream { connection, reader, writer, posted: None };
+            let stream = Box::new(Stream { connection, reader, writer, posted: None });
             let event = SessionEvent::Attached { last: attached.last, logs: attached.logs };
             Ok((StreamLink { stream: Some(stream) }, event))
         }
@@ -111,11 +111,11 @@ impl StreamLink {
 
     /// The stream is of no use any more; with what the node did wrong, if it did.
     fn fail(&mut self, fault: Option<String>) -> LinkLost {
-        let Some(Stream { connection, .. }) = self.stream.take() else { return LinkLost::Ended };
+        let Some(stream) = self.stream.take() else { return LinkLost::Ended };
         if let Some(what) = fault {
-            connection.close(CloseCode::Malformed, &what);
+            stream.connection.close(CloseCode::Malformed, &what);
         }
-        match connection.lost() {
+        match stream.connection.lost() {
             Some(ConnectionLost::PortClosed) => LinkLost::PortClosed,
             _ => LinkLost::Ended,
         }
