@@ -228,7 +228,7 @@ fn a_node_that_counts_more_notes_than_lanes_is_refused_by_the_words_name() {
         let arena = bytes.open().unwrap();
         let refused = arena.frame_notes(&mut Vec::new(), &mut Vec::new()).unwrap_err().to_string();
         assert!(
-            refused.starts_with("`notes` of the node is ") && refused.ends_with("3 at most"),
+            refused.starts_with("`notes` of the node is ") && refused.ends_with("at most 3 is possible"),
             "{refused}"
         );
     }
