@@ -4,8 +4,6 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
-use parking_lot::Mutex;
-
 /// A future among others.
 pub(crate) type Part<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
@@ -33,6 +31,8 @@ pub(crate) async fn run_together(parts: Vec<Part<'_>>, mut enough: impl FnMut() 
 #[cfg(test)]
 mod tests {
     use std::task::{Context, Waker};
+
+    use parking_lot::Mutex;
 
     use super::*;
 

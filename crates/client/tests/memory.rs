@@ -306,13 +306,12 @@ fn node_of(pool: &Pool, session: usize) -> usize {
 
 #[test]
 fn lanes_in_memory_go_on_elsewhere_where_they_stood_when_their_node_is_gone() {
-    for (env, autoreset, spread) in [
+    for (env, mode, spread) in [
         ("CartPole-v1", AutoresetMode::NextStep, Spread::Pack),
         ("Pendulum-v1", AutoresetMode::SameStep, Spread::Pack),
         ("CartPole-v1", AutoresetMode::SameStep, Spread::Even),
     ] {
         let same_step = mode == AutoresetMode::SameStep;
-        let mode = if same_step { AutoresetMode::SameStep } else { AutoresetMode::NextStep };
         let mut nodes = Nodes::start(2);
         let mut pool = packed(&nodes, env, mode, spread);
         assert_eq!(pool.is_in_place(), spread == Spread::Pack);

@@ -43,6 +43,7 @@ fn session(on_loss: OnLoss) -> Session {
         seeds: SeedSchedule::PerEpisode { run_seed: 1 },
         record: RecordRule::All,
         collect: None,
+        replay: None,
     };
     let (labels, spread) = (BTreeMap::new(), Spread::default());
     let open = OpenPool { pool: RunId::from_u128(7), lanes: 2, settings, labels, spread };

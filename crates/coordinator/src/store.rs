@@ -238,7 +238,7 @@ impl Store {
     /// another thread does it. Nobody waits for it. Blocks for the disk, some seconds for thousands of segments that
     /// are not gathered yet.
     pub fn gather(&self) {
-        if let Ok(_alone) = self.inner.gathering.try_lock() {
+        if let Some(_alone) = self.inner.gathering.try_lock() {
             let places: Vec<SegmentPlace> = self.shelf().places().collect();
             gather(&*self.inner.disk, &self.inner.dir, &places);
         }

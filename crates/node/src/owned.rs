@@ -401,8 +401,7 @@ pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
 pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
-    use rollhouse_core::{AutoresetMode, SeedSchedule};
-    use rollhouse_core::{OptionValue, Outcome, RunId, SeedSchedule};
+    use rollhouse_core::{AutoresetMode, OptionValue, Outcome, RunId, SeedSchedule};
     use rollhouse_engine::EngineConfig;
     use rollhouse_env::Registry;
     use rollhouse_replay::testing::{DrivenRecorder, Faults, FaultyDisk};

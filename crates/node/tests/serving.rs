@@ -110,7 +110,7 @@ fn a_session_stepped_over_quic_gives_the_rows_of_an_engine_byte_by_byte() {
         assert_eq!((stepper.attached.lanes, stepper.attached.last), (64, 0));
         let mut engine = engine(64, 36, mode);
         engine.reset(&Reset::all()).unwrap();
-        let same_step = autoreset == AutoresetMode::SameStep;
+        let same_step = mode == AutoresetMode::SameStep;
         assert_eq!(stepper.reset(1).columns, columns_of(&stepper, &mut engine, same_step));
         for number in 2..300 {
             let actions = actions(64, number);

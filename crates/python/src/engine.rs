@@ -715,10 +715,7 @@ fn closed(py: Python<'_>) -> PyErr {
 impl Drop for NativeLanes {
     /// Gives up what was not closed; of a recording, what was played until now is written.
     fn drop(&mut self) {
-        let state = match self.state.get_mut() {
-            Ok(state) => state,
-            Err(poisoned) => poisoned.into_inner(),
-        };
+        let state = self.state.get_mut();
         if !self.home.is_here() {
             // The threads that would have to be ended are the parent's.
             std::mem::forget((state.inner.take(), state.recording.take()));

@@ -2,7 +2,6 @@
 
 use std::error::Error;
 use std::fmt::Write;
-use std::sync::{TryLockError, TryLockResult};
 
 use parking_lot::MutexGuard;
 use pyo3::exceptions::{PyAttributeError, PyIndexError, PyRuntimeError, PyTimeoutError, PyValueError};
@@ -24,15 +23,10 @@ pub(crate) fn exception(py: Python<'_>, name: &str, message: String) -> PyErr {
 }
 
 /// What is behind a lock of an object that one thread at a time may use; an error if another one does.
-pub(crate) fn one_at_a_time<T>(tried: TryLockResult<MutexGuard<'_, T>>) -> PyResult<MutexGuard<'_, T>> {
-    match tried {
-        Ok(guard) => Ok(guard),
-        // What runs behind it contains panics of envs; what panicked here left the state as it was.
-        Err(TryLockError::Poisoned(guard)) => Ok(guard.into_inner()),
-        Err(TryLockError::WouldBlock) => {
-            Err(PyRuntimeError::new_err("another thread is inside this vector env; use one thread at a time"))
-        }
-    }
+pub(crate) fn one_at_a_time<T>(tried: Option<MutexGuard<'_, T>>) -> PyResult<MutexGuard<'_, T>> {
+    tried.ok_or_else(|| {
+        PyRuntimeError::new_err("another thread is inside this vector env; use one thread at a time")
+    })
 }
 
 /// What refused a step, reset, send or receive.

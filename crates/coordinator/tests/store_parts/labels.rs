@@ -27,7 +27,9 @@ fn all(store: &Store) -> Vec<StoreLabelled> {
 fn what_is_said_is_told_and_read_by_readers_of_the_folder_and_outlives_the_coordinator() {
     let mut disk = FaultyDisk::new();
     let store = open(&disk);
-    recorded("node-a", &cart_pole()).iter().for_each(|parcel| drop(ship(&store, parcel).unwrap()));
+    for parcel in &recorded("node-a", &cart_pole()) {
+        ship(&store, parcel).unwrap();
+    }
     let key = first(&disk, "node-a-aaaaaaaa");
     let tags = vec!["best".to_owned(), "slow".to_owned()];
     store.label(&said(&key, StoreLabelChange::Tag { tags })).unwrap();
@@ -57,7 +59,9 @@ fn copies_in_several_folders_are_labelled_together_and_told_once() {
     let disk = FaultyDisk::new();
     let store = open(&disk);
     for node in ["node-a", "node-b"] {
-        recorded(node, &cart_pole()).iter().for_each(|parcel| drop(ship(&store, parcel).unwrap()));
+        for parcel in &recorded(node, &cart_pole()) {
+            ship(&store, parcel).unwrap();
+        }
     }
     let key = first(&disk, "node-a-aaaaaaaa");
     store.label(&said(&key, PIN)).unwrap();
@@ -79,7 +83,9 @@ fn segments_of_pinned_episodes_are_not_dropped_and_are_once_nothing_pins_them() 
     let key = first(&disk, "node-a-aaaaaaaa");
     store.label(&said(&key, PIN)).unwrap();
     let has = |number| disk.read(&segment_path(Path::new("/store/node-a-aaaaaaaa"), number)).is_some();
-    parcels[1..].iter().for_each(|parcel| drop(ship(&store, parcel).unwrap()));
+    for parcel in &parcels[1..] {
+        ship(&store, parcel).unwrap();
+    }
     assert_eq!([1, 2, 3, 4].map(has), [true, false, false, true], "the oldest that is not pinned goes first");
     drop(store);
     let store = open_with(&disk, budget).unwrap();
@@ -95,7 +101,9 @@ fn of_a_folder_whose_labels_are_damaged_nothing_is_dropped_and_nothing_is_labell
     let disk = FaultyDisk::new();
     let parcels = recorded("node-a", &cart_pole());
     let store = open(&disk);
-    parcels.iter().for_each(|parcel| drop(ship(&store, parcel).unwrap()));
+    for parcel in &parcels {
+        ship(&store, parcel).unwrap();
+    }
     let key = first(&disk, "node-a-aaaaaaaa");
     store.label(&said(&key, PIN)).unwrap();
     drop(store);
@@ -110,7 +118,9 @@ fn of_a_folder_whose_labels_are_damaged_nothing_is_dropped_and_nothing_is_labell
 fn unknown_episodes_and_what_is_no_tag_or_note_are_refused_by_name() {
     let disk = FaultyDisk::new();
     let store = open(&disk);
-    recorded("node-a", &cart_pole()).iter().for_each(|parcel| drop(ship(&store, parcel).unwrap()));
+    for parcel in &recorded("node-a", &cart_pole()) {
+        ship(&store, parcel).unwrap();
+    }
     let key = first(&disk, "node-a-aaaaaaaa");
     let error = store.label(&said(&EpisodeKey { number: 9999, ..key }, PIN)).unwrap_err();
     assert_eq!(error.refusal().code, RefusalCode::NotFound);
@@ -132,7 +142,9 @@ fn labels_come_in_pages_that_are_bounded_and_have_each_once() {
     let disk = FaultyDisk::new();
     let store = open(&disk);
     let many = Play { lanes: 64, max_steps: 3, ..Play::new("CartPole-v1", 60) };
-    recorded("node-a", &many).iter().for_each(|parcel| drop(ship(&store, parcel).unwrap()));
+    for parcel in &recorded("node-a", &many) {
+        ship(&store, parcel).unwrap();
+    }
     let listed = library(&disk).list(&Query { limit: Some(200), ..Query::default() }).unwrap();
     for episode in &listed {
         let note = Some("n".repeat(4096));
