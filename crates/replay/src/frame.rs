@@ -40,6 +40,8 @@ pub enum FrameError {
     Kind,
 }
 
+type PngReader<'a> = png::Reader<Cursor<&'a [u8]>>;
+
 impl Frame {
     /// Packs an image, without loss. Takes 1 to 5 ms of a usual one.
     ///
@@ -97,7 +99,7 @@ impl Frame {
         Ok(Image::new(size, pixels)?)
     }
 
-    fn reader(&self) -> Result<(png::Reader<Cursor<&[u8]>>, ImageSize), FrameError> {
+    fn reader(&self) -> Result<(PngReader<'_>, ImageSize), FrameError> {
         let limits = png::Limits { bytes: UNPACKING_BYTES };
         let reader = png::Decoder::new_with_limits(Cursor::new(&*self.0), limits).read_info()?;
         let (width, height) = (reader.info().width as usize, reader.info().height as usize);

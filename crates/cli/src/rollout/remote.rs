@@ -49,7 +49,7 @@ pub(super) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failur
 }
 
 fn request(pool: RunId, args: &RolloutArgs, goal: Goal, seed: u64) -> OpenPool {
-    let collect = Collect { policy: args.policy.name().to_owned(), seed, goal: goal, leased: !args.detach };
+    let collect = Collect { policy: args.policy.name().to_owned(), seed, goal, leased: !args.detach };
     let settings = LaneSettings {
         env: args.env.clone(),
         options: Default::default(),

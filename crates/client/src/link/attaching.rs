@@ -44,7 +44,6 @@ pub(crate) enum LinkError {
 
 impl Shape {
     pub(crate) fn new(spec: &EnvSpec, autoreset: AutoresetMode, layout: FrameLayout) -> Self {
-        let autoreset = autoreset;
         let columns = BatchColumns::of(spec, autoreset == AutoresetMode::SameStep);
         Self { columns, autoreset: autoreset.code(), layout }
     }

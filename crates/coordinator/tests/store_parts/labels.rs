@@ -38,7 +38,7 @@ fn what_is_said_is_told_and_read_by_readers_of_the_folder_and_outlives_the_coord
     assert_eq!((labelled.pinned, labelled.tags.len()), (false, 2));
     let labelled = store.label(&said(&key, PIN)).unwrap();
     assert!(labelled.pinned && labelled.note.is_some());
-    assert_eq!(all(&store), [labelled.clone()]);
+    assert_eq!(all(&store), std::slice::from_ref(&labelled));
     let labels = library(&disk).labels().unwrap();
     assert!(labels.is_pinned(&key) && labels.iter().count() == 1);
     // It was durable when it was answered.
