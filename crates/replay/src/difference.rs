@@ -14,7 +14,7 @@ use crate::simulate::SimulateError;
 pub struct Difference {
     /// The step; 0 is the reset.
     pub step: u64,
-    /// What differs there, in this order: the action that led to it, then what came of it.
+    /// What differs at that step, in this order: the action that led to it, then its results.
     pub fields: Vec<FieldDifference>,
 }
 

@@ -31,7 +31,7 @@ pub enum Value {
     Hash(u64),
     /// A number.
     Number(f64),
-    /// Text, such as an outcome or the message of a panic.
+    /// Text, such as `the env panicked`.
     Text(String),
 }
 
