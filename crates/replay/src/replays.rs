@@ -212,7 +212,7 @@ impl Replays {
         self.segments.values().flat_map(|segment| &segment.damage)
     }
 
-    /// Whether a writer had the folder when it was opened.
+    /// Returns whether a writer had the folder when it was opened.
     pub const fn is_writing(&self) -> bool {
         self.writing
     }

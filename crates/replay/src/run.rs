@@ -100,7 +100,7 @@ impl fmt::Display for RecordKind {
     }
 }
 
-/// The rule that says which episodes of a sampled run are kept: those whose hash does not exceed the threshold.
+/// The rule that says which episodes of a sampled run are kept: those whose hash is below the threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sampling {
     run: u64,

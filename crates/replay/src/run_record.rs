@@ -36,7 +36,7 @@ pub struct RunInfo {
     pub policy: PolicyInfo,
     /// Kind of the recording: how much of an episode is kept.
     pub recorded: RecordKind,
-    /// Threshold of the hash up to which an episode is kept; `None` if all are kept.
+    /// Threshold of the hash below which an episode is kept; `None` if all are kept.
     sample_below: Option<u64>,
     /// Name and version of the program that recorded.
     pub program: String,

@@ -53,7 +53,7 @@ pub(crate) struct Segments {
     /// Time at which the disk last took a trial write, and the folder was last seen.
     tried: Option<Duration>,
     seen: Duration,
-    /// Episodes that are written but not durable.
+    /// Episodes that are written but not durable, and such chunks.
     unsafe_episodes: u64,
     unsafe_chunks: u64,
     /// Chunks and episodes among those that the operating system does not have yet.
