@@ -1,4 +1,4 @@
-//! Conditions that a step is looked for by: `reward>0`, `x>=1.5`, `action=2`.
+//! Conditions by which a step is searched for: `reward>0`, `x>=1.5`, `action=2`.
 
 use std::fmt;
 
@@ -7,17 +7,17 @@ use rollhouse_replay::PlayedStep;
 use crate::numbers::plain;
 use crate::player::Element;
 
-/// What a step has to be like.
+/// A condition that a step must meet.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Condition {
     what: What,
-    /// As it is shown.
+    /// Text of the condition, as it is shown.
     name: String,
     relation: Relation,
     number: f64,
 }
 
-/// What is compared.
+/// The value that is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum What {
     Reward,
@@ -38,11 +38,11 @@ enum Relation {
 }
 
 impl Condition {
-    /// Reads one. A name is `reward`, `return`, `action` or that of an element of the observation, of which a beginning does
-    /// that no other has.
+    /// Parses a condition. A name is `reward`, `return`, `action` or that of an element of the observation; the
+    /// beginning of an element's name is enough if no other begins so.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If it is no condition; the error says what is wrong with it.
     pub(crate) fn parse(typed: &str, elements: &[Element]) -> Result<Self, String> {
         let at = typed.find(['<', '>', '=', '!', '≤', '≥', '≠']);
         let (name, rest) = at
@@ -58,7 +58,7 @@ impl Condition {
         Ok(Self { what, name, relation, number })
     }
 
-    /// Whether a step is like that.
+    /// Returns whether a step meets the condition.
     pub(crate) fn meets(&self, step: &PlayedStep) -> bool {
         let value = match self.what {
             What::Reward => step.reward,
@@ -111,7 +111,7 @@ impl Relation {
     }
 }
 
-/// Signs of more characters come first.
+/// Signs of relations; those of more characters come first.
 const RELATIONS: [(&str, Relation); 10] = [
     ("<=", Relation::AtMost),
     (">=", Relation::AtLeast),
