@@ -45,7 +45,7 @@ pub struct Comparison<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum CompareError {
     /// Their observations or actions have other forms.
-    #[error("they have other observations or actions: one is of {a}, the other of {b}")]
+    #[error("their observations or actions have different forms: one is of {a}, the other of {b}")]
     Forms {
         /// The env of the first episode.
         a: String,

@@ -33,7 +33,7 @@ pub enum BadLabel {
     #[error("it is empty")]
     Empty,
     /// It is too long.
-    #[error("it has {bytes} bytes, at most {most} are taken")]
+    #[error("it has {bytes} bytes; at most {most} are allowed")]
     TooLong {
         /// Bytes of the text.
         bytes: usize,
@@ -41,7 +41,7 @@ pub enum BadLabel {
         most: usize,
     },
     /// It has a character that no tag has.
-    #[error("`{char}` cannot stand in a tag", char = .0.escape_debug())]
+    #[error("a tag cannot contain `{char}`", char = .0.escape_debug())]
     Character(char),
 }
 

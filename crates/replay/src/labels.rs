@@ -46,7 +46,7 @@ pub enum LabelError {
     #[error(transparent)]
     Read(ReadError),
     /// The folder is a store, or in one.
-    #[error("{dir} belongs to a coordinator's store: its coordinator alone labels what is in it", dir = .0.display())]
+    #[error("{dir} belongs to a coordinator's store: only its coordinator labels its episodes", dir = .0.display())]
     Store(PathBuf),
     /// Somebody else changes the folder's labels, or drops segments.
     #[error("somebody else is changing the labels of {dir}", dir = .0.display())]

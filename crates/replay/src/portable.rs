@@ -344,13 +344,13 @@ pub enum PortableError {
     #[error("the episode takes more than {MAX_SEGMENT_BYTES} bytes")]
     TooLarge,
     /// No reader would accept the header of its run.
-    #[error("no reader takes what is said of the run")]
+    #[error("no reader would accept the header of the run")]
     Run(#[source] DecodeError),
     /// Some of its steps are missing.
-    #[error("the episode's steps are not all there")]
+    #[error("some steps of the episode are missing")]
     Steps,
     /// The bytes do not begin as a recording does.
-    #[error("this is no recording")]
+    #[error("this is not a recording")]
     NoRecording,
     /// The bytes are damaged, or cut off.
     #[error("it is damaged at byte {at}")]

@@ -56,7 +56,7 @@ pub enum SimulateError {
         steps: u64,
     },
     /// The recording ends before the step that was asked for.
-    #[error("step {step} asked for, the episode has {length}")]
+    #[error("step {step} was asked for, but the episode has {length} steps")]
     NoSuchStep {
         /// The step that was asked for.
         step: u64,
@@ -64,7 +64,7 @@ pub enum SimulateError {
         length: u64,
     },
     /// The env cannot be put into a state that it was in.
-    #[error("{env} does not come into the state that it was in")]
+    #[error("{env} cannot be put into the state that it was in")]
     State {
         /// Id of the env.
         env: String,
