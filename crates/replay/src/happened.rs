@@ -88,7 +88,7 @@ impl Happened {
         ended: impl FnMut(EndFacts),
     ) -> Result<(), Malformed> {
         self.restart();
-        let mut taking = Taking::new(self, buffer, sampling, state, ended);
+        let mut taking = BufferPass::new(self, buffer, sampling, state, ended);
         let mut full = buffer.full_starts.iter();
         let mut words = buffer.events.words().iter();
         while let Some(&word) = words.next() {
@@ -189,7 +189,7 @@ impl Happened {
 }
 
 /// One pass through a buffer.
-struct Taking<'a, F> {
+struct BufferPass<'a, F> {
     to: &'a mut Happened,
     counter: Counter<'a>,
     all: u64,
@@ -208,7 +208,7 @@ struct Taking<'a, F> {
     ended: F,
 }
 
-impl<'a, F: FnMut(EndFacts)> Taking<'a, F> {
+impl<'a, F: FnMut(EndFacts)> BufferPass<'a, F> {
     fn new(
         to: &'a mut Happened,
         buffer: &Buffer,

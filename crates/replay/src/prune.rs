@@ -280,7 +280,7 @@ fn carry_out(survey: &Survey<'_>) -> Result<FolderPrune, PruneError> {
     let segments = segments_dir(dir);
     let failed = |operation, path: &Path, error| PruneError::Disk(DiskError::new(operation, path, error));
     let mut present = segment_numbers(disk, dir).map_err(|error| failed("list", &segments, error))?;
-    let mut writer = Again::new(disk, dir, present.last().map_or(1, |last| last + 1));
+    let mut writer = Rerecorder::new(disk, dir, present.last().map_or(1, |last| last + 1));
     for &number in survey.folder.segments.keys() {
         let infos = survey.again_in(number)?;
         for episode in survey.folder.load_many(&infos) {
@@ -314,23 +314,23 @@ fn carry_out(survey: &Survey<'_>) -> Result<FolderPrune, PruneError> {
 }
 
 /// A recorder that records episodes again, into one segment after another.
-struct Again<'a> {
+struct Rerecorder<'a> {
     disk: &'a dyn Disk,
     dir: &'a Path,
     /// The segment that is being made. Even an empty one is written: numbers go on from it, so that none is used again.
     current: Rerecording,
     /// The episodes in the current segment.
     originals: Vec<Episode>,
-    made: Vec<Made>,
+    made: Vec<NewSegment>,
 }
 
 /// A segment that was made.
-struct Made {
+struct NewSegment {
     index: SegmentIndex,
     episodes: Vec<EpisodeKey>,
 }
 
-impl<'a> Again<'a> {
+impl<'a> Rerecorder<'a> {
     fn new(disk: &'a dyn Disk, dir: &'a Path, number: u64) -> Self {
         let current = Rerecording::new(number, wall_ms());
         Self { disk, dir, current, originals: Vec::new(), made: Vec::new() }
@@ -352,7 +352,7 @@ impl<'a> Again<'a> {
         let episodes = self.originals.iter().map(|episode| EpisodeKey::of(&episode.info)).collect();
         let bytes = full.finish(&std::mem::take(&mut self.originals)).map_err(PruneError::Again)?;
         put_segment(self.disk, self.dir, number, &bytes).map_err(PruneError::Disk)?;
-        self.made.push(Made { index: scan_bytes_with_rows(number, &bytes).index, episodes });
+        self.made.push(NewSegment { index: scan_bytes_with_rows(number, &bytes).index, episodes });
         Ok(())
     }
 }

@@ -17,13 +17,13 @@ use crate::writer::{Command, Round, Writer};
 /// A disk in memory whose operations fail as told. Clones share the files.
 #[derive(Debug, Clone, Default)]
 pub struct FaultyDisk {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<DiskState>>,
     /// Signal for when the faults change: syncs that stall wait for it.
     changed: Arc<Condvar>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DiskState {
     files: BTreeMap<PathBuf, MemoryFile>,
     dirs: std::collections::BTreeSet<PathBuf>,
     locks: BTreeMap<PathBuf, Arc<()>>,
@@ -143,7 +143,7 @@ impl FaultyDisk {
             files.insert(path.clone(), MemoryFile { bytes, durable_name: true, replaced: None });
         }
         let dirs = state.dirs.clone();
-        let state = State { files, dirs, ..State::default() };
+        let state = DiskState { files, dirs, ..DiskState::default() };
         Self { state: Arc::new(Mutex::new(state)), changed: Arc::default() }
     }
 
@@ -163,7 +163,7 @@ impl FaultyDisk {
         self.lock_state().files.keys().cloned().collect()
     }
 
-    fn lock_state(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, DiskState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -316,7 +316,7 @@ fn pretends(part: Option<&str>, path: &Path) -> bool {
     part.is_some_and(|part| path.to_string_lossy().contains(part))
 }
 
-impl State {
+impl DiskState {
     fn used(&self) -> u64 {
         self.files.values().map(|file| file.lock().data.len() as u64).sum()
     }

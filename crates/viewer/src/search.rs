@@ -10,7 +10,7 @@ use crate::player::Element;
 /// A condition that a step must meet.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Condition {
-    what: What,
+    quantity: Quantity,
     /// Text of the condition, as it is shown.
     name: String,
     relation: Relation,
@@ -19,7 +19,7 @@ pub(crate) struct Condition {
 
 /// The value that is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
+enum Quantity {
     Reward,
     Return,
     Action,
@@ -54,28 +54,28 @@ impl Condition {
             .ok_or_else(|| format!("`{}` compares nothing", plain(rest)))?;
         let number = rest[sign.len()..].trim();
         let number: f64 = number.parse().map_err(|_| format!("`{}` is no number", plain(number)))?;
-        let (name, what) = what_of(name.trim(), elements)?;
-        Ok(Self { what, name, relation, number })
+        let (name, quantity) = quantity_of(name.trim(), elements)?;
+        Ok(Self { quantity, name, relation, number })
     }
 
     /// Returns whether a step meets the condition.
     pub(crate) fn meets(&self, step: &PlayedStep) -> bool {
-        let value = match self.what {
-            What::Reward => step.reward,
-            What::Return => Some(step.total_reward),
-            What::Action => step.action.as_ref().map(|action| action.number(0)),
-            What::Element(column, index) => step.obs.get(column).map(|column| column.number(index)),
+        let value = match self.quantity {
+            Quantity::Reward => step.reward,
+            Quantity::Return => Some(step.total_reward),
+            Quantity::Action => step.action.as_ref().map(|action| action.number(0)),
+            Quantity::Element(column, index) => step.obs.get(column).map(|column| column.number(index)),
         };
         value.is_some_and(|value| self.relation.holds(value, self.number))
     }
 }
 
-fn what_of(name: &str, elements: &[Element]) -> Result<(String, What), String> {
-    let fixed = [("reward", What::Reward), ("return", What::Return), ("action", What::Action)];
-    if let Some((name, what)) = fixed.into_iter().find(|(known, _)| *known == name) {
-        return Ok((name.to_owned(), what));
+fn quantity_of(name: &str, elements: &[Element]) -> Result<(String, Quantity), String> {
+    let fixed = [("reward", Quantity::Reward), ("return", Quantity::Return), ("action", Quantity::Action)];
+    if let Some((name, quantity)) = fixed.into_iter().find(|(known, _)| *known == name) {
+        return Ok((name.to_owned(), quantity));
     }
-    let found = |element: &Element| (element.name.clone(), What::Element(element.column, element.index));
+    let found = |element: &Element| (element.name.clone(), Quantity::Element(element.column, element.index));
     if let Some(element) = elements.iter().find(|element| element.name == name) {
         return Ok(found(element));
     }

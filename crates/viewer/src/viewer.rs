@@ -130,7 +130,7 @@ pub fn view_pair(viewing: &Viewing<'_>, episodes: [&LibraryEpisode; 2]) -> Resul
 }
 
 /// A view that a person looks at: one episode or a pair.
-trait Shown {
+trait View {
     /// Passes at most `most` steps for the first time; returns true once there are no more.
     fn pass(&mut self, most: u64) -> bool;
     fn on(&mut self, event: Event) -> Option<Ask>;
@@ -146,7 +146,7 @@ trait Shown {
     ) -> Option<(Image, Rect)>;
 }
 
-impl Shown for Player<'_> {
+impl View for Player<'_> {
     fn pass(&mut self, most: u64) -> bool {
         self.pass(most)
     }
@@ -173,7 +173,7 @@ impl Shown for Player<'_> {
     }
 }
 
-impl Shown for Pair<'_> {
+impl View for Pair<'_> {
     fn pass(&mut self, most: u64) -> bool {
         self.pass(most)
     }
@@ -284,7 +284,7 @@ impl<'a> Viewer<'a, '_> {
     }
 
     /// Shows an episode, or two, until it asks for something; `None` after a signal.
-    fn show(&mut self, shown: &mut impl Shown) -> io::Result<Option<Ask>> {
+    fn show(&mut self, shown: &mut impl View) -> io::Result<Option<Ask>> {
         let Self { viewing, screen, signal, following, .. } = self;
         let mut last = Instant::now();
         let mut has_changed = true;
