@@ -93,7 +93,7 @@ impl SetAside {
         self.episodes.iter()
     }
 
-    /// Whether the episode that ended in the chunk at `offset` is set aside.
+    /// Returns whether the episode that ended in the chunk at `offset` is set aside.
     pub fn has(&self, offset: u64, key: EpisodeKey) -> bool {
         self.episodes.contains(&AsideEpisode { offset, key })
     }

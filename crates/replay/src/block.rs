@@ -565,7 +565,7 @@ mod tests {
         }
     }
 
-    /// What a writer makes of the buffers of a recorder.
+    /// The result that a writer makes of the buffers of a recorder.
     struct Written {
         encoder: Encoder,
         state: BlockState,

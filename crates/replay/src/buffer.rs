@@ -14,7 +14,7 @@ use crate::run::RecordKind;
 pub(crate) struct Layout {
     /// Coding of the actions.
     pub(crate) actions: ActionCoding,
-    /// How much of each step the run keeps.
+    /// Kind of the recording: how much of each step the run keeps.
     pub(crate) recorded: RecordKind,
     /// Whether the start of every episode is noted: not when it follows from run seed, lane and number.
     pub(crate) starts: bool,
@@ -95,7 +95,7 @@ impl Layout {
         self.obs_bytes + size_of::<f64>() + self.info_bytes
     }
 
-    /// Whether one row with a reset of every lane fits a chunk.
+    /// Returns whether one row with a reset of every lane fits a chunk.
     pub(crate) fn fits(&self, lanes: usize) -> bool {
         self.row_bytes(lanes) + 2 * self.obs_bytes * lanes < MAX_PAYLOAD_BYTES / 2
     }
@@ -124,12 +124,12 @@ pub(crate) struct Buffer {
     pub(crate) begins_by_rule: bool,
     pub(crate) first_lane: u32,
     pub(crate) lanes: usize,
-    /// Per row: raw actions, then in traces and full recordings each observation column, the rewards and each
+    /// Bytes of each row: raw actions, then in traces and full recordings each observation column, the rewards and each
     /// info column; every lane of the block.
     pub(crate) raw: Vec<u8>,
     /// Starts of the begins whose start is written in full, in the order of the begins, then of the lanes.
     pub(crate) full_starts: Vec<Start>,
-    /// Per begin: that lane's row of each observation column.
+    /// First observations, one per begin: that lane's row of each observation column.
     pub(crate) first_obs: Vec<u8>,
     /// Lanes, before the first row, whose next episode does not have the number that follows; each with that number.
     pub(crate) numbers: Vec<(u8, u64)>,

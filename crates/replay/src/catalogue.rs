@@ -91,12 +91,12 @@ impl Catalogue {
         SegmentSummary::of_entry(self.entry(disk, dir, number)?, &self.runs)
     }
 
-    /// Whether the entry of a segment of the folder itself is gathered.
+    /// Returns whether the entry of a segment of the folder itself is gathered.
     pub(crate) fn has(&self, number: u64) -> bool {
         self.entries.contains_key(&(String::new(), number))
     }
 
-    /// Whether nothing is gathered.
+    /// Returns whether nothing is gathered.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

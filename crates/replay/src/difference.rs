@@ -14,7 +14,7 @@ use crate::simulate::SimulateError;
 pub struct Difference {
     /// The step; 0 is the reset.
     pub step: u64,
-    /// What differs at that step, in this order: the action that led to it, then its results.
+    /// Values that differ at that step, in this order: the action that led to it, then its results.
     pub fields: Vec<FieldDifference>,
 }
 
@@ -41,10 +41,10 @@ pub struct Comparison<'a> {
     same: u64,
 }
 
-/// Why two episodes cannot be compared.
+/// An error: two episodes cannot be compared.
 #[derive(Debug, thiserror::Error)]
 pub enum CompareError {
-    /// Their observations or actions have other forms.
+    /// Their observations or actions have different forms.
     #[error("their observations or actions have different forms: one is of {a}, the other of {b}")]
     Forms {
         /// The env of the first episode.

@@ -10,8 +10,8 @@ pub struct Divergence {
     pub from: u64,
     /// The last step that may be the first to differ; equal to `from` where the recording names it.
     pub to: u64,
-    /// What differs: `state`, `return`, `terminated`, `truncated`, `reward`, `dynamics`, `recording`, `panic`, or
-    /// the name of an observation's or info's element.
+    /// Name of the value that differs: `state`, `return`, `terminated`, `truncated`, `reward`, `dynamics`, `recording`,
+    /// `panic`, or the name of an observation's or info's element.
     pub field: String,
     /// The value as it was recorded.
     pub recorded: Value,

@@ -40,7 +40,7 @@ pub(crate) enum Kind {
     Window,
     /// Episodes began in the lanes that follow.
     Begins,
-    /// In the row after its position other lanes stepped or began than the rules say: those that follow.
+    /// Other lanes than the rules say stepped or began in the row after the event's position: those that follow.
     Row,
 }
 

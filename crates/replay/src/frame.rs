@@ -15,7 +15,7 @@ pub struct Frame(Arc<[u8]>);
 /// An error: a picture is not recorded, or a recorded one cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    /// It is too large to be recorded with every few steps.
+    /// The picture is too large to be recorded with every few steps.
     #[error("a picture of {width} x {height} pixels; at most {MAX_FRAME_PIXELS} are recorded")]
     TooLarge {
         /// Width in pixels.
@@ -23,19 +23,19 @@ pub enum FrameError {
         /// Height in pixels.
         height: usize,
     },
-    /// It has too many bytes: this many.
+    /// The packed picture has too many bytes: this many.
     #[error("a picture of {0} bytes as a file; at most {MAX_FRAME_BYTES} are recorded")]
     TooLong(usize),
     /// No image has that size.
     #[error(transparent)]
     Image(#[from] RenderError),
-    /// It could not be packed.
+    /// The picture could not be packed.
     #[error("the picture could not be packed")]
     Pack(#[from] png::EncodingError),
-    /// It is damaged.
+    /// The recorded picture is damaged.
     #[error("the recorded picture cannot be unpacked")]
     Unpack(#[from] png::DecodingError),
-    /// It is of another kind than recorders write.
+    /// The recorded picture has another pixel format than recorders write.
     #[error("the recorded picture is not 8-bit RGB")]
     Kind,
 }

@@ -35,7 +35,8 @@ pub(crate) struct RunShared {
     handles: AtomicUsize,
     /// Bytes of pictures in full buffers.
     waiting_frames: AtomicUsize,
-    /// How the open episodes end once the run is cut short: an outcome's code and 1; 0 if it is not cut short.
+    /// Outcome with which the open episodes end once the run is cut short, as its code plus 1; 0 if it is not cut
+    /// short.
     cut: AtomicU8,
     /// Flag that is raised when the stepping threads are asked to end: they wait for the writer no longer.
     ending: OnceLock<Arc<AtomicBool>>,
@@ -377,9 +378,9 @@ impl Doorbell {
 const ENDING_BUFFERS: usize = 256;
 /// Spare buffers of a run that may be made whatever the other runs have.
 const FREE_OF_BOUND: usize = 2;
-/// How long a stepping thread spins before it sleeps.
+/// Time for which a stepping thread spins before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
-/// How long a stepping thread sleeps between two looks for a free buffer.
+/// Time for which a stepping thread sleeps between two looks for a free buffer.
 const NAP: Duration = Duration::from_micros(200);
 
 #[cfg(test)]

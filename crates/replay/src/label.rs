@@ -29,10 +29,10 @@ pub struct Note(String);
 /// An error: a text cannot be a tag or a note.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadLabel {
-    /// It is empty.
+    /// The text is empty.
     #[error("it is empty")]
     Empty,
-    /// It is too long.
+    /// The text is too long.
     #[error("it has {bytes} bytes; at most {most} are allowed")]
     TooLong {
         /// Bytes of the text.
@@ -40,7 +40,7 @@ pub enum BadLabel {
         /// Most bytes that are allowed.
         most: usize,
     },
-    /// It has a character that no tag has.
+    /// The text has a character that no tag may have.
     #[error("a tag cannot contain `{char}`", char = .0.escape_debug())]
     Character(char),
 }

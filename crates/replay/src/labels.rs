@@ -56,7 +56,7 @@ pub enum LabelError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Description of what is wrong.
         what: &'static str,
     },
     /// The episode would have more tags than one may have.

@@ -15,7 +15,7 @@ use rollhouse_core::split_mix64;
 /// only goes forward.
 #[derive(Debug)]
 pub(crate) struct Outage {
-    /// When the disk is tried again; `None` while it works.
+    /// Time at which the disk is tried again; `None` while it works.
     retry_at: Option<Duration>,
     /// Number of failures since something was made durable.
     failures: u32,

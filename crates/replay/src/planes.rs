@@ -34,7 +34,7 @@ pub(crate) struct LowestBits<'a> {
     pub(crate) shifts: &'a [u64; 8],
 }
 
-/// How far the sums of eight lanes are shifted.
+/// Bits by which the sums of eight lanes are shifted.
 pub(crate) static SHIFTS: [u64; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
 
 impl Kernel for LowestBits<'_> {

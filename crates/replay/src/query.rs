@@ -44,7 +44,7 @@ pub struct Query {
 /// An order of episodes. Ties are in the order of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sort {
-    /// What episodes are sorted by.
+    /// Property by which episodes are sorted.
     pub key: SortKey,
     /// Whether the largest come first.
     pub descending: bool,

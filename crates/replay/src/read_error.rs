@@ -58,7 +58,7 @@ pub enum ReadError {
     Malformed {
         /// The episode.
         name: EpisodeName,
-        /// What is wrong.
+        /// Description of what is wrong.
         what: String,
     },
 }

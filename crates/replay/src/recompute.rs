@@ -19,7 +19,7 @@ pub enum RecomputeError {
     Differs {
         /// The episode.
         name: EpisodeName,
-        /// What differs: `state` or `return`.
+        /// Name of the value that differs: `state` or `return`.
         field: &'static str,
         /// The step at which it was noticed.
         step: u64,

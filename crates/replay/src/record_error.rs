@@ -29,7 +29,7 @@ pub enum OpenError {
     Locked {
         /// The folder.
         dir: PathBuf,
-        /// What the holder wrote of itself: process, host and start.
+        /// Note that the holder wrote about itself: process, host and start.
         holder: String,
     },
     /// A file operation failed.

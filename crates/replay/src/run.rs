@@ -24,7 +24,7 @@ pub struct RunHeader {
     pub max_episode_steps: Option<u32>,
     /// Policy that chose the actions.
     pub policy: PolicyInfo,
-    /// Which episodes are kept, and how much of each.
+    /// Mode that says which episodes are kept, and how much of each.
     pub mode: RecordMode,
     /// Name and version of the program; for people, never compared.
     pub program: String,

@@ -44,7 +44,7 @@ pub struct SegmentSummary {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) index: SegmentIndex,
-    /// What a store knows beside the index; `None` for a segment that was recorded here.
+    /// Facts that a store knows beside the index; `None` for a segment that was recorded here.
     received: Option<Received>,
 }
 

@@ -1,4 +1,4 @@
-//! For tests: a disk in memory that fails on demand, and a recorder whose writer is driven in virtual time.
+//! Tools for tests: a disk in memory that fails on demand, and a recorder whose writer is driven in virtual time.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};

@@ -338,6 +338,6 @@ impl Drop for Leaving {
     }
 }
 
-/// How long the writer sleeps when nothing comes; stepping threads wake it when buffers get scarce.
+/// Time for which the writer sleeps when nothing comes; stepping threads wake it when buffers get scarce.
 const SHORTEST_NAP: Duration = Duration::from_millis(1);
 const LONGEST_NAP: Duration = Duration::from_millis(64);

@@ -30,7 +30,7 @@ pub struct Browser {
     complaint: Option<String>,
 }
 
-/// What a list asks of its caller.
+/// A request of a list to its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
     /// End the viewer.

@@ -79,7 +79,7 @@ pub struct Live<'a> {
     standing: Option<ReplayStanding>,
 }
 
-/// What a [`Live`] asks of its caller.
+/// A request of a [`Live`] to its caller.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum LiveAsk {
     /// End the viewer.

@@ -99,7 +99,7 @@ pub(crate) struct Moment {
     pub(crate) values: Vec<f64>,
 }
 
-/// What a player asks of its caller.
+/// A request of a player to its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
     /// End the viewer.

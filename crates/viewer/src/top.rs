@@ -58,7 +58,7 @@ pub struct Top {
     away: Option<(String, Duration)>,
 }
 
-/// What a screen of a cluster asks of its caller.
+/// A request of the screen of a cluster to its caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TopAsk {
     /// End the viewer.

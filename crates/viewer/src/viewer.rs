@@ -49,7 +49,7 @@ pub struct Viewing<'a> {
     pub look: Look,
     /// Function that formats a moment in milliseconds since 1970.
     pub when: &'a dyn Fn(u64) -> String,
-    /// What pictures are made of.
+    /// Choice of what pictures are made of.
     pub pictures: Pictures,
     /// Step at which the first episode is shown first.
     pub at: u64,
