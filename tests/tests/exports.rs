@@ -207,7 +207,7 @@ fn what_is_there_damaged_or_no_recording_is_left_out_and_said() {
     let done = run(other.path(), &line);
     assert_eq!(done.code, Some(3), "{}", done.stderr);
     assert!(
-        done.stderr.contains("damaged at byte") && done.stderr.contains("no recording"),
+        done.stderr.contains("damaged at byte") && done.stderr.contains("not a recording"),
         "{}",
         done.stderr
     );

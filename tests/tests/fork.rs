@@ -117,7 +117,7 @@ fn an_episode_that_was_cut_goes_on_from_its_last_step_and_one_that_is_over_does_
     );
     let done = run(data, &format!("replay fork {over} --at 201 --policy noop"));
     assert_eq!(done.code, Some(2));
-    assert!(done.stderr.contains("step 201 asked for, the episode has 200"), "{}", done.stderr);
+    assert!(done.stderr.contains("step 201 was asked for, but the episode has 200 steps"), "{}", done.stderr);
     assert_eq!(json_lines(data, "replay ls --json").len(), 2, "nothing is recorded of what is refused");
 }
 

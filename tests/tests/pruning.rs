@@ -48,7 +48,7 @@ fn labels_are_shown_by_show_and_ls_and_narrow_listings_and_exports() {
     assert!(!succeed(data.path(), "replay ls").contains("LABELS"));
     assert!(names(&data, "--pinned").is_empty());
     for (line, says) in [
-        (format!("replay tag {first} a,b"), "cannot stand in a tag"),
+        (format!("replay tag {first} a,b"), "a tag cannot contain"),
         (format!("replay note {first}"), "required"),
         ("replay pin zzzzzzz0-0-0".to_owned(), "no episode"),
     ] {

@@ -241,7 +241,7 @@ fn two_episodes_are_played_side_by_side() {
     assert_eq!(viewer.ended().code(), Some(0));
     let mut viewer =
         Viewer::spawn(data.path(), &format!("replay play {} --compare {}", poles[0], pendulum[0]));
-    viewer.wait_for("other observations or actions");
+    viewer.wait_for("observations or actions have different");
     assert_eq!(viewer.child.wait().expect("it was started").code(), Some(1));
 }
 

@@ -1,4 +1,5 @@
-//! What a store says of its segments that are kept in an archive: the file `archived` beside its folders.
+//! This module reads and writes what a store notes of its segments that are kept in an archive: the file `archived`
+//! beside its folders.
 //!
 //! ```text
 //! target <TARGET>
@@ -19,29 +20,29 @@ use crate::replays::Replays;
 /// A segment that an archive has.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ArchivedSegment {
-    /// Its folder in the store.
+    /// Name of the segment's folder in the store.
     pub folder: String,
-    /// Its number there.
+    /// Number of the segment in that folder.
     pub number: u64,
-    /// CRC-32C over its bytes.
+    /// CRC-32C over all bytes of the segment.
     pub crc: u32,
-    /// Its bytes.
+    /// Length of the segment in bytes.
     pub bytes: u64,
 }
 
-/// What a store says of its archive.
+/// The list of the segments that a store has in its archive.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Archived {
-    /// The archive; empty if that is not known.
+    /// The archive, as the file names it; empty if that is not known.
     pub target: String,
     /// The segments it has, each once.
     pub segments: Vec<ArchivedSegment>,
-    /// Whether the file was there and intact, so that none is missing.
+    /// Whether the file was there and intact, so that `segments` misses none.
     pub whole: bool,
 }
 
 impl ArchivedSegment {
-    /// As it stands in its line.
+    /// Returns the text of the segment's line in the file.
     pub fn line(&self) -> String {
         let Self { folder, number, crc, bytes } = self;
         format!("{folder} {number} {crc:08x} {bytes}")
@@ -78,13 +79,13 @@ impl Archived {
         Ok(archived)
     }
 
-    /// The line that names the archive.
+    /// Returns the line that names the archive.
     pub fn target_line(target: &str) -> String {
         format!("{TARGET}{target}")
     }
 }
 
-/// Sees that none of the folders that were opened lacks a segment which the store at `dir` has in an archive only.
+/// Checks that no folder that was opened lacks a segment which the store at `dir` has only in an archive.
 pub(crate) fn none_is_away(disk: &dyn Disk, dir: &Path, opened: &[&Replays]) -> Result<(), ReadError> {
     let archived = Archived::read(disk, dir).map_err(ReadError::Disk)?;
     let is_here = |segment: &&ArchivedSegment| {
@@ -99,6 +100,6 @@ pub(crate) fn none_is_away(disk: &dyn Disk, dir: &Path, opened: &[&Replays]) -> 
     }
 }
 
-/// The file.
+/// Name of the file in the store's folder.
 pub const ARCHIVED: &str = "archived";
 const TARGET: &str = "target ";

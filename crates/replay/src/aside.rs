@@ -1,6 +1,6 @@
-//! Episodes of a segment that are set aside: a store has others of the same names, which came first.
+//! A store sets an episode of a segment aside when it has another of the same name, which came first.
 //!
-//! The segment stays whole; what stands beside it says which of its episodes readers leave out. It is written before
+//! The segment stays whole; a file beside it says which of its episodes readers leave out. The file is written before
 //! the segment gets its name, so that no reader ever sees the segment without it.
 
 use std::collections::BTreeSet;
@@ -12,24 +12,25 @@ use crate::index::read_all;
 use crate::limits::MAX_ASIDE_BYTES;
 use crate::summary::EpisodeKey;
 
-/// Which episodes of one segment are set aside. Empty for nearly every segment.
+/// The set of episodes of one segment that are set aside. It is empty for nearly every segment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SetAside {
     episodes: BTreeSet<AsideEpisode>,
 }
 
-/// One that is set aside: an episode that ended in the segment. A segment may have a name twice, from two placements
-/// of its lane, so that the place of its end tells them apart.
+/// An episode that is set aside; it ended in the segment. A segment may have a name twice, from two placements of a
+/// lane: the place of the end tells the two apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AsideEpisode {
     /// Offset in the segment of the chunk in which it ended.
     pub offset: u64,
-    /// Its name.
+    /// Run, lane and number of the episode.
     pub key: EpisodeKey,
 }
 
 impl SetAside {
-    /// Reads what stands beside segment `number` of the folder `dir`; empty if nothing does. Blocks for the disk.
+    /// Reads the set of segment `number` of the folder `dir`; it is empty if there is no file beside the segment.
+    /// Blocks for the disk.
     ///
     /// # Errors
     /// If it cannot be read, or is damaged: of kind `InvalidData` then.
@@ -45,11 +46,11 @@ impl SetAside {
         Self::decode(&read_all(&*file)?)
     }
 
-    /// Puts it beside segment `number` of the folder `dir`, in place of what stood there. Durable on return. Blocks
-    /// for the disk.
+    /// Writes the set beside segment `number` of the folder `dir` and replaces an earlier one. It is durable on return.
+    /// Blocks for the disk.
     ///
     /// # Errors
-    /// If a file operation fails; what stood there before may still.
+    /// If a file operation fails; the earlier set may still be there.
     pub fn store(&self, disk: &dyn Disk, dir: &Path, number: u64) -> io::Result<()> {
         let (inside, path) = (asides_dir(dir), aside_path(dir, number));
         let new = path.with_extension("new");
@@ -67,7 +68,7 @@ impl SetAside {
         disk.sync_dir(dir)
     }
 
-    /// Adds all that are in another list.
+    /// Adds all episodes of another set.
     pub fn extend(&mut self, other: &Self) {
         self.episodes.extend(&other.episodes);
     }
@@ -77,27 +78,27 @@ impl SetAside {
         self.episodes.insert(episode);
     }
 
-    /// Whether none is set aside.
+    /// Returns whether no episode is set aside.
     pub fn is_empty(&self) -> bool {
         self.episodes.is_empty()
     }
 
-    /// How many are.
+    /// Returns the number of episodes that are set aside.
     pub fn len(&self) -> usize {
         self.episodes.len()
     }
 
-    /// They, in the order of their places.
+    /// Returns the episodes, in the order of their places in the segment.
     pub fn episodes(&self) -> impl ExactSizeIterator<Item = &AsideEpisode> {
         self.episodes.iter()
     }
 
-    /// Whether the episode that ended in the chunk at `offset` is set aside.
+    /// Returns whether the episode that ended in the chunk at `offset` is set aside.
     pub fn has(&self, offset: u64, key: EpisodeKey) -> bool {
         self.episodes.contains(&AsideEpisode { offset, key })
     }
 
-    /// As it stands in its file.
+    /// Returns the contents of the set's file.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; 4];
         for AsideEpisode { offset, key } in &self.episodes {
@@ -111,10 +112,10 @@ impl SetAside {
         bytes
     }
 
-    /// What stands in such a file.
+    /// Reads a set from the contents of its file.
     ///
     /// # Errors
-    /// If it is damaged: of kind `InvalidData`.
+    /// If the bytes are damaged: of kind `InvalidData`.
     pub fn decode(bytes: &[u8]) -> io::Result<Self> {
         let Some((crc, rest)) = bytes.split_first_chunk::<4>() else {
             return Err(damaged("it is too short"));
@@ -136,12 +137,12 @@ fn decode_row(row: &[u8; ROW_BYTES]) -> AsideEpisode {
     AsideEpisode { offset: word(0), key: EpisodeKey { run, lane, number: word(28) } }
 }
 
-/// Where what is set aside in a folder's segments stands.
+/// Returns the folder with the files of what is set aside in the segments of `dir`.
 pub(crate) fn asides_dir(dir: &Path) -> PathBuf {
     dir.join("aside")
 }
 
-/// The file that says which episodes of segment `number` in the folder `dir` are set aside.
+/// Returns the path of the file that says which episodes of segment `number` in the folder `dir` are set aside.
 pub fn aside_path(dir: &Path, number: u64) -> PathBuf {
     asides_dir(dir).join(format!("{number:010}.set"))
 }
@@ -153,7 +154,7 @@ fn damaged(what: &str) -> io::Error {
     )
 }
 
-/// Offset, run, lane and number.
+/// Bytes of a row of the file: offset, run, lane and number.
 const ROW_BYTES: usize = 8 + 16 + 4 + 8;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The stepping thread's end: appends rows and events to a buffer, nothing else.
+//! The recorder of one block: the stepping thread appends rows and events to a buffer with it, and does nothing else.
 
 use std::sync::Arc;
 
@@ -23,15 +23,15 @@ use crate::planes::{LowestBits, PlaneBits, SHIFTS};
 /// buffer (about every 8 KiB of recording) is exchanged for an empty one; when none is free, because the disk
 /// cannot follow, the exchange waits, and the time waited is counted. Dropping it hands over what it has.
 ///
-/// What most rows touch fills one cache line, beside that of the buffer: with thousands of lanes each of them comes from
-/// a farther cache every time.
+/// The fields that most rows touch fill one cache line, beside that of the buffer: with thousands of lanes, each line
+/// comes from a farther cache every time.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct BlockRecorder {
     all: u64,
     /// Lanes whose episode has begun and not ended.
     open: u64,
-    /// Which lanes are to step in the next row.
+    /// Rule that says which lanes step in the next row.
     rule: Rule,
     /// Lanes whose last start stands in `last_starts`.
     told: u64,
@@ -40,7 +40,7 @@ pub struct BlockRecorder {
     end_estimate: u32,
     /// Whether an episode begins by rule in the row in which a lane rests.
     begins_by_rule: bool,
-    /// Whether the lowest bits of a whole block's actions are all that is kept of a row.
+    /// Whether a row keeps nothing but the lowest bit of each action of a whole block.
     lowest_bits: bool,
     /// Whether the least action is odd.
     odd: bool,
@@ -68,48 +68,48 @@ const _: () = assert!(std::mem::offset_of!(BlockRecorder, buffer) == 64);
 pub struct Row<'a> {
     /// Lanes that took their action, one bit each.
     pub stepped: u64,
-    /// Lanes that began an episode instead, which have begun before and whose starts follow: see
-    /// [`BlockRecorder::follow`].
+    /// Lanes that began an episode instead of stepping. They have begun before, and their starts follow from the last
+    /// ones: see [`BlockRecorder::follow`].
     pub begun: u64,
     /// One action per lane of the block, in the action space's own column; those of lanes that did not step
     /// may be anything.
     pub actions: ColumnRef<'a>,
-    /// Observation columns after the step, the terminal observation of lanes that ended included. Read by
-    /// trace and full recordings only; else it may be empty.
+    /// Observation columns after the step; a lane that ended has its terminal observation here. Only trace and full
+    /// recordings read them; else the slice may be empty.
     pub obs: &'a [ColumnRef<'a>],
-    /// One reward per lane. Read by trace and full recordings only.
+    /// One reward per lane. Only trace and full recordings read them.
     pub rewards: &'a [f64],
-    /// Info columns. Read by trace and full recordings only.
+    /// Info columns. Only trace and full recordings read them.
     pub infos: &'a [ColumnRef<'a>],
     /// Wall clock, milliseconds since 1970, read once per batch.
     pub now_ms: u64,
 }
 
-/// How an episode ended.
+/// The end of an episode, whatever ended it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct End {
-    /// Its outcome.
+    /// Outcome of the episode.
     pub outcome: Outcome,
-    /// Sum of its rewards, in the order in which they came.
+    /// Sum of the episode's rewards, added in the order in which they came.
     pub total_reward: f64,
-    /// Hash of the last state. Not recorded for episodes whose env failed: `crashed`, `hung`, `node_lost`.
+    /// Hash of the last state. It is not recorded for episodes whose env failed: `crashed`, `hung`, `node_lost`.
     pub hash: u32,
-    /// Who won, if the env knows.
+    /// Result of a game, if the env knows who won.
     pub result: GameResult,
     /// The env's own score, if it has one.
     pub score: Option<f64>,
 }
 
-/// How an episode ended that its env or a limit ended; without result and score.
+/// The end of an episode that its env or a limit ended, without result and score.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Finish {
-    /// Whether the env ended it.
+    /// Whether the env ended the episode.
     pub terminated: bool,
-    /// Whether a limit did.
+    /// Whether a limit ended the episode.
     pub truncated: bool,
-    /// The rows in which its lane stepped since it began.
+    /// Number of rows in which the lane stepped since the episode began.
     pub length: u64,
-    /// Sum of its rewards, in the order in which they came.
+    /// Sum of the episode's rewards, added in the order in which they came.
     pub total_reward: f64,
     /// Hash of the last state.
     pub hash: u32,
@@ -149,15 +149,15 @@ impl BlockRecorder {
         }
     }
 
-    /// Whether it reads observations, rewards and infos; where it does not, they may be left empty.
+    /// Returns whether the recorder reads observations, rewards and infos; where it does not, they may be left empty.
     #[inline]
     pub const fn wants_observations(&self) -> bool {
         self.observes
     }
 
-    /// Every reset draws that many words of its lane's generator, and nothing else draws any: where an episode starts
-    /// follows then from where the one before did, if nobody seeds the generator and it has no half buffered. To be said
-    /// before the first row.
+    /// Says that every reset draws that many words from its lane's generator, and that nothing else draws any. The
+    /// start of an episode then follows from the start of the one before, if nobody seeds the generator and it has no
+    /// half buffered. Call this before the first row.
     pub fn follow(&mut self, words: u32) {
         self.drawn = words;
         if self.starts && self.rule.rests_after_end() == 1 {
@@ -167,8 +167,8 @@ impl BlockRecorder {
         self.set_rules();
     }
 
-    /// The lane's next episode starts: its first recorded row is the next one in which it is stepped.
-    /// `first_obs` are the block's observation columns and are read by trace and full recordings only.
+    /// Begins the lane's next episode: its first recorded row is the next one in which the lane is stepped. `first_obs`
+    /// are the block's observation columns and are read by trace and full recordings only.
     ///
     /// An episode that is still open in that lane is ended as `cancelled`, without return and hash.
     ///
@@ -180,7 +180,8 @@ impl BlockRecorder {
         self.begin_lanes(1 << lane, |_| start, first_obs);
     }
 
-    /// [`BlockRecorder::begin`] of each lane of `lanes`, whose start stands at its place in `starts`.
+    /// Begins an episode in each lane of `lanes`, as [`BlockRecorder::begin`] does. The start of a lane stands at its
+    /// place in `starts`.
     ///
     /// # Panics
     /// If one of `lanes` is not one of the block's.
@@ -190,8 +191,8 @@ impl BlockRecorder {
         self.begin_lanes(lanes, |lane| starts[lane], first_obs);
     }
 
-    /// The same of lanes whose starts follow: see [`BlockRecorder::follow`]. Of lanes that begin in a row,
-    /// [`Row::begun`] says so for less.
+    /// Begins an episode in each lane of `lanes`, whose starts follow from their last ones: see
+    /// [`BlockRecorder::follow`]. For lanes that begin in a row, [`Row::begun`] says the same and costs less.
     ///
     /// # Panics
     /// If one of `lanes` is not one of the block's, or has not begun before.
@@ -207,8 +208,9 @@ impl BlockRecorder {
         }
     }
 
-    /// The lane's next episode has that number, and those after it follow: of lanes that go on from another
-    /// recording. Hands over what it has if that is anything, so it may wait as any hand-over.
+    /// Gives the lane's next episode that number, and those after it the numbers that follow: for lanes that go on from
+    /// another recording. If the recorder has anything in its buffer, this hands it over, and may wait as any
+    /// hand-over.
     ///
     /// # Panics
     /// If `lane` is not one of the block's, or its episode is open.
@@ -267,8 +269,8 @@ impl BlockRecorder {
         }
     }
 
-    /// After [`BlockRecorder::row`]: the lane's age reached a multiple of the hash window; `hash` is that of
-    /// its state.
+    /// Records the hash of the lane's state when its age has reached a multiple of the hash window. Call this after
+    /// [`BlockRecorder::row`].
     #[inline]
     pub fn window(&mut self, lane: usize, hash: u32) {
         debug_assert!(lane < self.lanes);
@@ -277,8 +279,8 @@ impl BlockRecorder {
         buffer.estimate += WINDOW_ESTIMATE;
     }
 
-    /// After [`BlockRecorder::row`], or between rows for interruptions: the lane's episode ended. Does nothing
-    /// in a lane whose episode has not begun.
+    /// Ends the lane's episode: after [`BlockRecorder::row`], or between rows for interruptions. Does nothing in a lane
+    /// whose episode has not begun.
     #[inline]
     pub fn end(&mut self, lane: usize, end: End) {
         debug_assert!(lane < self.lanes);
@@ -289,7 +291,7 @@ impl BlockRecorder {
         self.push_end(lane, end);
     }
 
-    /// [`BlockRecorder::end`] of each lane of `lanes`, of whose episode `finish` says how it ended.
+    /// Ends the episode of each lane of `lanes`, as [`BlockRecorder::end`] does; `finish` says how it ended.
     ///
     /// # Panics
     /// If the episode of one of `lanes` has not begun.
@@ -307,9 +309,9 @@ impl BlockRecorder {
         buffer.estimate += (buffer.events.len() - before) as u32 * self.end_estimate;
     }
 
-    /// A picture of the lane as it is now: after [`BlockRecorder::row`] and before [`BlockRecorder::end`], or, if
-    /// `is_first`, after its episode began. It is left out, and counted, where more come than the disk can follow. Recordings
-    /// that do not keep observations have none.
+    /// Records a picture of the lane as it is now: after [`BlockRecorder::row`] and before [`BlockRecorder::end`], or,
+    /// if `is_first`, after its episode began. The picture is left out, and counted, where more come than the disk can
+    /// follow. Recordings that do not keep observations have no pictures.
     ///
     /// # Panics
     /// If `lane` is not one of the block's.
@@ -327,8 +329,8 @@ impl BlockRecorder {
         }
     }
 
-    /// Hands over what it has, so that readers see it soon. Call it when stepping pauses: a chunk is otherwise
-    /// closed by the next row only. May wait as any hand-over.
+    /// Hands over what the buffer has, so that readers see it soon. Call it when stepping pauses: otherwise only the
+    /// next row closes a chunk. May wait as any hand-over.
     pub fn flush(&mut self) {
         if !self.buffer.is_empty() {
             self.next_buffer(self.buffer.opened_ms);
@@ -361,7 +363,7 @@ impl BlockRecorder {
         }
     }
 
-    /// Opens the episodes of `lanes`. Whether their starts are kept.
+    /// Opens the episodes of `lanes`; returns whether their starts are kept.
     #[inline]
     fn open_lanes(&mut self, lanes: u64) -> bool {
         if lanes & self.open != 0 {
@@ -400,7 +402,7 @@ impl BlockRecorder {
         }
     }
 
-    /// Tells of a row in which other lanes step or begin than the rules say.
+    /// Notes a row in which other lanes step or begin than the rules say.
     #[cold]
     fn push_row(&mut self, stepped: u64, begun: u64, by_rule: u64) {
         assert_eq!(begun & !self.begun, 0, "lanes that have begun before");
@@ -416,7 +418,7 @@ impl BlockRecorder {
         buffer.estimate += lanes.count_ones() * BEGIN_ESTIMATE;
     }
 
-    /// Those that [`BlockRecorder::row`] does not code itself.
+    /// Appends the actions that [`BlockRecorder::row`] does not code itself.
     #[inline(never)]
     fn push_actions(&mut self, actions: ColumnRef<'_>, stepped: u64) {
         match (self.shared.layout.actions, actions) {
@@ -474,7 +476,7 @@ impl BlockRecorder {
         assert_eq!(raw.len() - before, layout.step_bytes() * self.lanes, "bytes of a recorded row");
     }
 
-    /// Before a row at `now_ms`, when the buffer is full or old.
+    /// Exchanges the buffer before a row at `now_ms`, when it is full or old.
     #[cold]
     #[inline(never)]
     fn turn(&mut self, now_ms: u64) {
@@ -520,7 +522,7 @@ const CHUNK_TARGET: u32 = CHUNK_TARGET_BYTES as u32;
 /// Bytes a row counts at least, so that a chunk of one lane stays within its rows.
 const LEAST_ROW_ESTIMATE: usize = CHUNK_TARGET_BYTES / CHUNK_ROWS;
 
-/// Whether the env still had a state to hash when its episode ended so.
+/// Returns whether the env still has a state to hash after an episode with that outcome.
 pub(crate) const fn has_state(outcome: Outcome) -> bool {
     !matches!(
         outcome,
@@ -563,7 +565,7 @@ mod tests {
         }
     }
 
-    /// What a writer makes of what a recorder leaves.
+    /// The result that a writer makes of the buffers of a recorder.
     struct Written {
         encoder: Encoder,
         state: BlockState,

@@ -1,4 +1,4 @@
-//! What the stepping thread appends to: the raw form of one chunk.
+//! The buffer that a stepping thread appends to: the raw form of one chunk.
 
 use rollhouse_core::{ColumnRef, EnvSpec, GameResult, Outcome, Space, Start};
 use rollhouse_env::fetch_to_write;
@@ -12,9 +12,9 @@ use crate::run::RecordKind;
 /// Sizes that follow from a run's spec and decide how its buffers are made and closed.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Layout {
-    /// How actions are kept.
+    /// Coding of the actions.
     pub(crate) actions: ActionCoding,
-    /// How much is kept.
+    /// Kind of the recording: how much of each step the run keeps.
     pub(crate) recorded: RecordKind,
     /// Whether the start of every episode is noted: not when it follows from run seed, lane and number.
     pub(crate) starts: bool,
@@ -28,7 +28,7 @@ pub(crate) struct Layout {
     pub(crate) info_columns: Vec<usize>,
 }
 
-/// How actions are kept.
+/// The form in which a buffer keeps actions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ActionCoding {
     /// Integers `start .. start + n` as this many bit planes.
@@ -46,7 +46,7 @@ pub(crate) enum ActionCoding {
 }
 
 impl ActionCoding {
-    /// For actions of `space`.
+    /// Chooses the coding for actions of `space`.
     pub(crate) fn of(space: &Space) -> Self {
         match space {
             Space::Discrete(space) => {
@@ -56,7 +56,7 @@ impl ActionCoding {
         }
     }
 
-    /// Bit planes per row.
+    /// Returns the number of bit planes per row.
     pub(crate) const fn planes(self) -> usize {
         match self {
             Self::Planes { planes, .. } => planes as usize,
@@ -66,7 +66,7 @@ impl ActionCoding {
 }
 
 impl Layout {
-    /// For a run of `spec`.
+    /// Computes the sizes for a run of `spec`.
     pub(crate) fn new(spec: &EnvSpec, recorded: RecordKind, starts: bool) -> Self {
         let obs_columns: Vec<_> = spec.obs_columns().iter().map(|c| c.row_bytes()).collect();
         let info_columns: Vec<_> = spec.info_channels.iter().map(|c| c.row_bytes()).collect();
@@ -81,7 +81,7 @@ impl Layout {
         }
     }
 
-    /// Bytes on disk of one row of `lanes` lanes, ends and hashes apart.
+    /// Returns the bytes on disk of one row of `lanes` lanes, without ends and hashes.
     pub(crate) fn row_bytes(&self, lanes: usize) -> usize {
         let actions = match self.actions {
             ActionCoding::Planes { planes, .. } => planes as usize * lanes.div_ceil(8),
@@ -90,12 +90,12 @@ impl Layout {
         actions + if self.recorded.has_observations() { self.step_bytes() * lanes } else { 0 }
     }
 
-    /// Bytes that a trace or full recording keeps of one lane-step beside the action.
+    /// Returns the bytes that a trace or full recording keeps of one lane-step beside the action.
     pub(crate) const fn step_bytes(&self) -> usize {
         self.obs_bytes + size_of::<f64>() + self.info_bytes
     }
 
-    /// Whether one row with a reset of every lane fits a chunk.
+    /// Returns whether one row with a reset of every lane fits a chunk.
     pub(crate) fn fits(&self, lanes: usize) -> bool {
         self.row_bytes(lanes) + 2 * self.obs_bytes * lanes < MAX_PAYLOAD_BYTES / 2
     }
@@ -104,7 +104,7 @@ impl Layout {
 /// One chunk as the stepping thread leaves it. Positions count rows: an event with `pos` p happened after the
 /// first p rows.
 ///
-/// What each row touches fills one cache line.
+/// The fields that each row touches fill one cache line.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct Buffer {
@@ -116,22 +116,22 @@ pub(crate) struct Buffer {
     pub(crate) estimate: u32,
     /// Wall clock of the first row.
     pub(crate) opened_ms: u64,
-    /// Which lanes step in the first row, unless an event says otherwise.
+    /// Rule that says which lanes step in the first row, unless an event says otherwise.
     pub(crate) rule: Rule,
-    /// Words that every begin draws which a row or the rule tells of.
+    /// Words that every begin draws which is noted by a row or by the rule.
     pub(crate) drawn: u32,
     /// Whether an episode begins in the row in which a lane rests because one ended, unless an event says otherwise.
     pub(crate) begins_by_rule: bool,
     pub(crate) first_lane: u32,
     pub(crate) lanes: usize,
-    /// Per row: raw actions, then in traces and full recordings each observation column, the rewards and each
+    /// Bytes of each row: raw actions, then in traces and full recordings each observation column, the rewards and each
     /// info column; every lane of the block.
     pub(crate) raw: Vec<u8>,
-    /// Starts of the begins that say theirs in full, in their order, and in that of the lanes.
+    /// Starts of the begins whose start is written in full, in the order of the begins, then of the lanes.
     pub(crate) full_starts: Vec<Start>,
-    /// Per begin: that lane's row of each observation column.
+    /// First observations, one per begin: that lane's row of each observation column.
     pub(crate) first_obs: Vec<u8>,
-    /// Lanes whose next episode has another number than follows from the one before; before the first row.
+    /// Lanes, before the first row, whose next episode does not have the number that follows; each with that number.
     pub(crate) numbers: Vec<(u8, u64)>,
     /// Pictures of lanes.
     pub(crate) frames: FrameBuffer,
@@ -174,11 +174,11 @@ pub(crate) struct BeginEvents {
 /// The return of an episode that was cut off from those who stepped it: a NaN that no sum of rewards gives.
 pub(crate) const UNKNOWN_RETURN: f64 = f64::from_bits(0x7FF8_756E_6B6E_6F77);
 
-/// Has a meaningful hash.
+/// Bit of an end's code: the hash means something.
 pub(crate) const CODE_HASH: u8 = 1 << 6;
-/// Has a score.
+/// Bit of an end's code: the episode has a score.
 pub(crate) const CODE_SCORE: u8 = 1 << 7;
-/// Where the result stands in an end's code.
+/// Lowest bit of the result in an end's code.
 pub(crate) const CODE_RESULT_SHIFT: u32 = 4;
 const _: () = assert!(Outcome::ALL.len() <= 16 && CHUNK_ROWS < u16::MAX as usize);
 
@@ -189,7 +189,7 @@ pub(crate) const BEGIN_ESTIMATE: u32 = 2;
 pub(crate) const ROW_ESTIMATE: u32 = 2;
 
 impl Buffer {
-    /// An empty one whose vectors hold a whole chunk of any block of up to `lanes` lanes without growing.
+    /// Makes an empty buffer, whose vectors hold a whole chunk of any block of up to `lanes` lanes without growing.
     /// Memory that a chunk does not touch stays untouched.
     pub(crate) fn new(layout: &Layout, lanes: usize) -> Self {
         let has_observations = layout.recorded.has_observations();
@@ -219,7 +219,7 @@ impl Buffer {
         }
     }
 
-    /// Bytes of memory it holds.
+    /// Returns the bytes of memory that the buffer holds.
     pub(crate) fn bytes(&self) -> usize {
         self.events.bytes()
             + self.planes.capacity() * size_of::<u64>()
@@ -228,27 +228,27 @@ impl Buffer {
             + self.first_obs.capacity()
     }
 
-    /// Has the processor fetch what the next rows fill. The writer read that memory last, on another core, and with
-    /// thousands of lanes waiting for it cost as much as all else that recording does.
+    /// Has the processor fetch the memory that the next rows fill. The writer read that memory last, on another core,
+    /// and with thousands of lanes waiting for it cost as much as all else that recording does.
     #[inline]
     pub(crate) fn fetch_ahead(&self) {
         self.events.fetch_ahead();
         fetch_to_write(self.planes.as_ptr().wrapping_add(self.planes.len() + PLANES_FETCHED_AHEAD));
     }
 
-    /// Has the processor fetch what the first rows fill, of a buffer that the writer has emptied.
+    /// Has the processor fetch the memory that the first rows fill, in a buffer that the writer has emptied.
     pub(crate) fn fetch_first(&self) {
         self.events.fetch_first();
         fetch_to_write(self.planes.as_ptr());
         fetch_to_write(self.planes.as_ptr().wrapping_add(PLANES_FETCHED_AHEAD));
     }
 
-    /// Whether there is nothing to write.
+    /// Returns whether the buffer has nothing to write.
     pub(crate) const fn is_empty(&self) -> bool {
         self.rows == 0 && self.events.is_empty()
     }
 
-    /// Empties it for the next chunk; keeps its memory.
+    /// Empties the buffer for the next chunk and keeps its memory.
     pub(crate) fn clear(&mut self) {
         self.events.clear();
         self.planes.clear();
@@ -264,7 +264,7 @@ impl Buffer {
     }
 }
 
-/// A cache line of them.
+/// Words of bit planes that are fetched ahead: a cache line.
 const PLANES_FETCHED_AHEAD: usize = 8;
 
 /// Appends the elements as little-endian bytes.
@@ -288,7 +288,7 @@ pub(crate) fn append_le(out: &mut Vec<u8>, column: ColumnRef<'_>) {
     }
 }
 
-/// The number of a game result in files.
+/// Returns the number of a game result in files.
 pub(crate) const fn result_code(result: GameResult) -> u8 {
     match result {
         GameResult::None => 0,
@@ -298,7 +298,7 @@ pub(crate) const fn result_code(result: GameResult) -> u8 {
     }
 }
 
-/// The result of a number in a file.
+/// Returns the game result for a number in a file.
 pub(crate) const fn result_of(code: u8) -> GameResult {
     match code & 3 {
         1 => GameResult::Win,

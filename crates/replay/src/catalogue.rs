@@ -2,14 +2,14 @@
 //!
 //! Each segment has an *entry* ([`summary`](crate::summary)) and the *rows* of its episodes ([`rows`](crate::rows)),
 //! each in a small file beside it. Where there are many, the entries of a folder, or of all folders of a store, are
-//! gathered in sled, so that whoever opens thousands of segments opens one file and not as many. Rows stay in their
+//! gathered in sled, so that a reader of thousands of segments opens one file and not as many. Rows stay in their
 //! files: sled takes 2 to 2.5 times their bytes, and reads its own log when it is opened.
 //!
 //! All of it may be missing, stale, scrambled or in use at any time. What sled does not have is looked for beside the
 //! segment, and a segment without an entry is scanned. sled locks its files, writes to them when they are read, and may
 //! panic on files that something else changed; so it is opened only if a checksum of its files, kept beside it, fits,
-//! and the entries beside the segments do for whoever comes second or may only read. It is a cache: none of sled's
-//! operations goes through [`Disk`], and none of its errors is anyone's.
+//! and a process that comes second, or may only read, uses the entries beside the segments. It is a cache: none of
+//! sled's operations goes through [`Disk`], and none of its errors is passed on.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,19 +36,19 @@ pub type SegmentPlace = (String, u64);
 #[derive(Debug, Default)]
 pub struct Catalogue {
     root: PathBuf,
-    /// As sled has them: the entry's list, then 8 bytes for each of its runs.
+    /// Entries in the form that sled has: the entry's list, then 8 bytes for each of its runs.
     entries: BTreeMap<SegmentPlace, Vec<u8>>,
     headers: BTreeMap<u64, Arc<[u8]>>,
     runs: Arc<KnownRuns>,
 }
 
 impl Catalogue {
-    /// Reads what is gathered in the folder `root`; nothing if it cannot be read. Blocks for the disk.
+    /// Reads what is gathered in the folder `root`; the catalogue is empty if that cannot be read. Blocks for the disk.
     pub fn open(disk: &dyn Disk, root: &Path) -> Self {
         Self::open_with(disk, root, Arc::default())
     }
 
-    /// The one of the folder `root` with nothing gathered.
+    /// Makes the catalogue of the folder `root`, with nothing gathered.
     pub(crate) fn new(root: &Path, runs: Arc<KnownRuns>) -> Self {
         Self { root: root.to_owned(), runs, ..Self::default() }
     }
@@ -76,8 +76,8 @@ impl Catalogue {
         Ok(())
     }
 
-    /// What is known of segment `number` of a folder of it, which is at `dir`: gathered, or beside the segment. `None`
-    /// if there is nothing that fits the segment.
+    /// Returns the entry of segment `number` of the folder at `dir`, which is one of the catalogue's: the gathered one,
+    /// or the one beside the segment. `None` if there is no entry that fits the segment.
     pub(crate) fn entry(&self, disk: &dyn Disk, dir: &Path, number: u64) -> Option<Entry> {
         let gathered = self.entries.get(&(self.name_of(dir)?, number));
         let gathered = gathered.and_then(|value| decode(value, |hash| self.headers.get(&hash).cloned()));
@@ -85,17 +85,18 @@ impl Catalogue {
         fitting.or_else(|| Entry::load(disk, dir, number))
     }
 
-    /// The same for a store; `None` as well if no store has put it there.
+    /// Returns the summary of segment `number` of a store's folder at `dir`. `None` if there is no entry that fits the
+    /// segment, or no store has put it there.
     pub fn summary(&self, disk: &dyn Disk, dir: &Path, number: u64) -> Option<SegmentSummary> {
         SegmentSummary::of_entry(self.entry(disk, dir, number)?, &self.runs)
     }
 
-    /// Whether the entry of a segment of the folder itself is gathered.
+    /// Returns whether the entry of a segment of the folder itself is gathered.
     pub(crate) fn has(&self, number: u64) -> bool {
         self.entries.contains_key(&(String::new(), number))
     }
 
-    /// Whether nothing is gathered.
+    /// Returns whether nothing is gathered.
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -104,15 +105,15 @@ impl Catalogue {
         &self.runs
     }
 
-    /// The name of a folder in it.
+    /// Returns the name of the folder at `dir` in the catalogue.
     fn name_of(&self, dir: &Path) -> Option<String> {
         dir.strip_prefix(&self.root).ok()?.to_str().map(str::to_owned)
     }
 }
 
-/// Has sled in the folder `root` have the entries of the segments of `present` and no others, once there are many of
-/// them. It reads them beside the segments; without one, the segment is not gathered. Blocks for the disk, a second or
-/// so for thousands.
+/// Gathers the entries of the segments in `present`, and no others, in sled in the folder `root`, once there are many
+/// of them. Entries are read beside the segments; a segment without one is not gathered. Blocks for the disk, a second
+/// or so for thousands.
 pub fn gather(disk: &dyn Disk, root: &Path, present: &[SegmentPlace]) {
     if !disk.has_real_paths() || (present.len() < GATHERED_FROM && !sum_path(root).exists()) {
         return;
@@ -154,8 +155,8 @@ pub fn gather(disk: &dyn Disk, root: &Path, present: &[SegmentPlace]) {
     });
 }
 
-/// Puts entries and rows of segments of the folder `dir` beside them, and forgets those not in `present`, which is
-/// ascending.
+/// Writes entries and rows of segments of the folder `dir` beside the segments, and forgets those of segments that are
+/// not in `present`, which is ascending.
 pub(crate) fn add(disk: &dyn Disk, dir: &Path, add: Vec<SegmentIndex>, present: &[u64]) {
     for index in add {
         let _unwritten = Entry::new(index).store(disk, dir);
@@ -166,7 +167,7 @@ pub(crate) fn add(disk: &dyn Disk, dir: &Path, add: Vec<SegmentIndex>, present: 
     }
 }
 
-/// Gathers the entries of the folder `dir` by itself.
+/// Gathers the entries of the folder `dir` alone, without other folders of its store.
 pub(crate) fn gather_of(disk: &dyn Disk, dir: &Path, present: &[u64]) {
     let places: Vec<SegmentPlace> = present.iter().map(|number| (String::new(), *number)).collect();
     gather(disk, dir, &places);
@@ -178,8 +179,8 @@ pub(crate) fn remove(disk: &dyn Disk, dir: &Path) {
     retain(disk, dir, |_| false);
 }
 
-/// Removes what is gathered in the folder `root`, as somebody has to who finds that a segment is not what it was. What
-/// stands beside the segments stays.
+/// Removes what is gathered in the folder `root`. Call this when a segment is found to be not what it was. The files
+/// beside the segments stay.
 pub fn forget_gathered(disk: &dyn Disk, root: &Path) {
     if !disk.has_real_paths() {
         return;
@@ -190,7 +191,7 @@ pub fn forget_gathered(disk: &dyn Disk, root: &Path) {
     let _gone = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
 }
 
-/// Removes what stands beside segments that are not to be kept.
+/// Removes the files beside the segments whose number `keeps` refuses.
 fn retain(disk: &dyn Disk, dir: &Path, keeps: impl Fn(u64) -> bool) {
     for inside in [summary_path(dir, 0), rows_path(dir, 0)].iter().filter_map(|path| path.parent()) {
         for name in disk.list(inside).unwrap_or_default() {
@@ -203,7 +204,7 @@ fn retain(disk: &dyn Disk, dir: &Path, keeps: impl Fn(u64) -> bool) {
     }
 }
 
-/// What stands under what in sled.
+/// A key in sled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Key {
     Entry(SegmentPlace),
@@ -232,8 +233,8 @@ impl Key {
     }
 }
 
-/// An entry as sled has it; its headers are added to those that are to stand beside it. `None` if another of the same
-/// hash is among them.
+/// Encodes an entry in the form that sled has, and adds its run headers to `headers`. `None` if that has another header
+/// with the same hash.
 fn encode(entry: &Entry, headers: &mut BTreeMap<u64, Arc<[u8]>>) -> Option<Vec<u8>> {
     let mut value = entry.encode_list().ok()?;
     for header in &entry.index.headers {
@@ -261,8 +262,8 @@ fn hash_of(header: &[u8]) -> u64 {
     words.fold(header.len() as u64, |sum, word| split_mix64(sum ^ word))
 }
 
-/// Opens sled, uses it, closes it and renews the checksum of its files. `None` if it could not be opened: it is
-/// in use, or cannot be made here.
+/// Opens sled, calls `work` with it, closes it and renews the checksum of its files. `None` if it could not be opened:
+/// it is in use, or cannot be made here.
 fn with_sled<T>(root: &Path, work: impl FnOnce(&sled::Db) -> T) -> Option<T> {
     let path = sled_path(root);
     let worked = catch_unwind(AssertUnwindSafe(|| {
@@ -278,12 +279,12 @@ fn with_sled<T>(root: &Path, work: impl FnOnce(&sled::Db) -> T) -> Option<T> {
     Some(done)
 }
 
-/// Whether the files are those that were there when sled was last closed in order.
+/// Returns whether sled's files are as they were when sled was last closed in order.
 fn is_intact(root: &Path) -> bool {
     fs::read_to_string(sum_path(root)).is_ok_and(|known| checksum(root).is_ok_and(|sum| sum == known))
 }
 
-/// CRC-32C over names, lengths and contents of sled's files.
+/// Computes the CRC-32C over names, lengths and contents of sled's files.
 fn checksum(root: &Path) -> io::Result<String> {
     let mut files = Vec::new();
     collect(&sled_path(root), 0, &mut files)?;
@@ -330,7 +331,7 @@ fn sum_path(root: &Path) -> PathBuf {
     root.join("catalogue.sum")
 }
 
-/// Folders in folders that sled has.
+/// Levels of folders that sled's files lie in.
 const MAX_DEPTH: usize = 2;
 /// Bytes sled may keep in memory.
 const CACHE_BYTES: u64 = 16 << 20;

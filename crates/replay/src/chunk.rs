@@ -13,25 +13,25 @@ use crate::record::Header;
 use crate::run::Sampling;
 use crate::walk::{Events, Piece, Visit, walk};
 
-/// A decoded chunk. Reused from chunk to chunk by whoever reads many.
+/// A decoded chunk. Readers of many chunks use one decoder for all of them.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     layout: Layout,
     sampling: Sampling,
     first_lane: u32,
     present: u64,
-    /// Where the lanes stand after the chunk.
+    /// State of the block's lanes after the chunk.
     pub(crate) after: BlockState,
     pub(crate) stepped: Vec<u64>,
     end_keys: Vec<u32>,
     end_flags: Vec<u8>,
-    /// The flags of every end, if they are the same and plain.
+    /// Flags of all ends, if every end has the same ones and they are plain.
     uniform_ends: Option<u8>,
     begin_keys: Vec<u32>,
     starts: Vec<Start>,
     /// Parts of episodes: those that ended, in order, then what stays open in every present lane.
     pub(crate) parts: Vec<Part>,
-    /// Per begin: lane and number.
+    /// Lane and number of each episode that begins in the chunk.
     begun: Vec<(usize, u64)>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Part {
     pub(crate) piece: Piece,
     /// Whether the episode is recorded at all.
     pub(crate) kept: bool,
-    /// How it ended, if it ended here.
+    /// The end of the episode, if it ended in this chunk.
     pub(crate) end: Option<EndEvent>,
     pub(crate) score: Option<f64>,
 }
@@ -54,7 +54,7 @@ pub(crate) struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    /// Finds the columns; those with unknown ids are skipped.
+    /// Finds the columns of a payload; those with unknown ids are skipped.
     pub(crate) fn find(payload: &'a [u8], layout: &Layout) -> Result<Self, Malformed> {
         let (obs, infos) = if layout.recorded.has_observations() {
             (layout.obs_columns.len(), layout.info_columns.len())
@@ -273,8 +273,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Writes the actions of a row to those of the whole block; discrete actions only. What lanes get that were
-    /// not stepped means nothing.
+    /// Writes the actions of a row to those of the whole block; discrete actions only. Lanes that were not stepped get
+    /// values without meaning.
     pub(crate) fn expand_actions(
         &self,
         columns: &Columns<'_>,
@@ -328,7 +328,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Recorded lanes of each row, and how many come before each row.
+    /// Returns the recorded lanes of each row, and how many of them come before each row.
     pub(crate) fn kept_rows(&self) -> (Vec<u64>, Vec<usize>) {
         let mut kept = vec![0u64; self.stepped.len()];
         for part in self.parts.iter().filter(|part| part.kept) {
@@ -347,7 +347,7 @@ impl Decoder {
         (kept, before)
     }
 
-    /// Appends what a raw column has of a part; `rows` from [`Decoder::kept_rows`].
+    /// Appends the rows of a part from a raw column; `rows` comes from [`Decoder::kept_rows`].
     pub(crate) fn raw_rows(
         bytes: &[u8],
         row_bytes: usize,
@@ -366,7 +366,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The first observation of the episode, if it began here: one row of each observation column.
+    /// Returns the first observation of the episode, one row of each observation column, if it began in this chunk.
     pub(crate) fn first_obs<'a>(&self, columns: &Columns<'a>, lane: usize, number: u64) -> Option<&'a [u8]> {
         let mut index = 0;
         for &(begun_lane, begun_number) in &self.begun {
@@ -379,7 +379,7 @@ impl Decoder {
         None
     }
 
-    /// The window hashes of every part: (age, hash), in the order of `parts`.
+    /// Returns the window hashes of every part: (age, hash), in the order of `parts`.
     pub(crate) fn windows(&self, columns: &Columns<'_>) -> Result<Vec<Vec<(u64, u32)>>, Malformed> {
         let mut found = vec![Vec::new(); self.parts.len()];
         let bytes = columns.fixed[column::WINDOWS];
@@ -441,7 +441,7 @@ impl<'a> Columns<'a> {
         self.fixed[column::REWARDS]
     }
 
-    /// Observation columns, then info columns.
+    /// Returns the observation columns, then the info columns.
     pub(crate) fn steps(&self) -> &[&'a [u8]] {
         &self.steps
     }
@@ -485,7 +485,7 @@ impl Visit for Collect<'_> {
     }
 }
 
-/// The values of ends that all have these plain flags: most chunks of an env that pays 1 or -1 a step.
+/// Reads the values of ends that all have these plain flags, as in most chunks of an env that pays 1 or -1 a step.
 fn read_plain_ends(parts: &mut [Part], flags: u8, mut cursor: Cursor<'_>) -> Result<(), Malformed> {
     let sign = if flags >> ends::RETURN_SHIFT & 3 == ends::RETURN_LENGTH { 1.0 } else { -1.0 };
     let outcome = flags & ends::OUTCOME_BITS;

@@ -1,4 +1,4 @@
-//! Where a writer's time comes from.
+//! The clock of a writer: the machine's, or one that the caller drives.
 
 use std::time::{Duration, Instant};
 
@@ -7,14 +7,15 @@ use crate::folder::wall_ms;
 /// A clock that only goes forward, as a duration since its own zero.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Clock {
-    /// The machine's, since then.
+    /// The machine's clock, counted from that instant.
     System(Instant),
-    /// Whoever drives the writer says how late it is, and by how many milliseconds the clock on the wall is ahead.
+    /// A clock that the driver of the writer sets: the time, and by how many milliseconds the wall clock is ahead of
+    /// it.
     Driven(Duration, i64),
 }
 
 impl Clock {
-    /// The machine's clock, beginning now.
+    /// Returns the machine's clock, with its zero now.
     pub(crate) fn system() -> Self {
         Self::System(Instant::now())
     }
@@ -26,7 +27,7 @@ impl Clock {
         }
     }
 
-    /// Milliseconds since 1970.
+    /// Returns the wall clock in milliseconds since 1970.
     pub(crate) fn wall_ms(&self) -> u64 {
         match self {
             Self::System(_) => wall_ms(),
@@ -35,7 +36,7 @@ impl Clock {
     }
 }
 
-/// What a clock on the wall shows beside one that is driven.
+/// Returns the wall clock, in milliseconds since 1970, that belongs to the time of a driven clock.
 pub(crate) const fn driven_wall_ms(now: Duration, ahead_ms: i64) -> u64 {
     (DRIVEN_ZERO_MS + now.as_millis() as u64).saturating_add_signed(ahead_ms)
 }

@@ -1,11 +1,11 @@
-//! Integers as few bytes: varints and packed columns, with a reader that never trusts a length.
+//! Integers in few bytes: varints and packed columns, with a reader that never trusts a length.
 
-/// Bytes do not decode.
+/// An error: bytes do not decode. It names what is wrong with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed {0}")]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
-/// Appends 7 bits a byte, lowest first; all but the last byte have bit 7.
+/// Appends a varint: 7 bits a byte, lowest first; all but the last byte have bit 7 set.
 #[inline]
 pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
@@ -15,13 +15,13 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Signed numbers of small magnitude as small unsigned ones.
+/// Maps signed numbers of small magnitude to small unsigned ones.
 #[inline]
 pub(crate) const fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
 }
 
-/// The inverse of [`zigzag`].
+/// Maps a number back, as the inverse of [`zigzag`].
 #[inline]
 pub(crate) const fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
@@ -59,7 +59,7 @@ pub(crate) fn put_packed(out: &mut Vec<u8>, values: &[u64]) {
     out.extend_from_slice(&(bits as u64).to_le_bytes()[..held.div_ceil(8) as usize]);
 }
 
-/// Reads from a slice front to back.
+/// A reader of a slice, from front to back.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cursor<'a> {
     bytes: &'a [u8],
@@ -70,7 +70,7 @@ impl<'a> Cursor<'a> {
         Self { bytes }
     }
 
-    /// Bytes left.
+    /// Returns the number of bytes that are left.
     pub(crate) const fn left(&self) -> usize {
         self.bytes.len()
     }
@@ -124,13 +124,14 @@ impl<'a> Cursor<'a> {
         Err(Malformed(what))
     }
 
-    /// A count of things of which each takes at least `least_bytes` of what is left.
+    /// Reads a count of items that take at least `least_bytes` each; a count that cannot fit in what is left is an
+    /// error.
     pub(crate) fn count(&mut self, least_bytes: usize, what: &'static str) -> Result<usize, Malformed> {
         let count = usize::try_from(self.varint(what)?).map_err(|_| Malformed(what))?;
         if count > self.left() / least_bytes.max(1) { Err(Malformed(what)) } else { Ok(count) }
     }
 
-    /// As [`Cursor::count`], of at most `most`.
+    /// Reads a count as [`Cursor::count`] does, of at most `most` items.
     pub(crate) fn count_of(
         &mut self,
         most: usize,
@@ -176,7 +177,7 @@ impl<'a> Cursor<'a> {
 
 const CONSECUTIVE: u8 = 0x80;
 
-/// The bits of `word` under `mask`, moved together, lowest first.
+/// Returns the bits of `word` under `mask`, moved together, lowest first.
 #[inline]
 pub(crate) const fn gather_bits(word: u64, mut mask: u64) -> u64 {
     let (mut out, mut place) = (0, 0);
@@ -188,7 +189,7 @@ pub(crate) const fn gather_bits(word: u64, mut mask: u64) -> u64 {
     out
 }
 
-/// The inverse of [`gather_bits`]: the low bits of `word` put where `mask` has bits.
+/// Puts the low bits of `word` where `mask` has bits: the inverse of [`gather_bits`].
 #[inline]
 pub(crate) const fn scatter_bits(word: u64, mut mask: u64) -> u64 {
     let (mut out, mut place) = (0, 0);

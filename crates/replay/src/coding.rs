@@ -1,4 +1,4 @@
-//! How the columns of a chunk are coded: ids, flags and rules. Layout: docs/replay-format.md.
+//! The coding of the columns of a chunk: ids, flags and rules. Layout: docs/replay-format.md.
 
 /// Columns of a chunk: their places in memory and their ids in files.
 pub(crate) mod column {
@@ -10,7 +10,7 @@ pub(crate) mod column {
     pub(crate) const BEGINS: usize = 5;
     pub(crate) const FIRST_OBS: usize = 6;
     pub(crate) const REWARDS: usize = 7;
-    /// Columns every run may have.
+    /// Number of columns that every run may have.
     pub(crate) const FIXED: usize = 8;
     /// Id of the first observation column.
     pub(crate) const OBS_ID: u64 = 16;
@@ -18,12 +18,12 @@ pub(crate) mod column {
     pub(crate) const INFO_ID: u64 = 64;
     const _: () = assert!(OBS_ID as usize + rollhouse_core::limits::MAX_OBS_COLUMNS <= INFO_ID as usize);
 
-    /// Place of observation column `index`; info columns follow them.
+    /// Returns the place of observation column `index`; info columns follow the observation columns.
     pub(crate) const fn obs(index: usize) -> usize {
         FIXED + index
     }
 
-    /// The id in files of the column at `place`.
+    /// Returns the id in files of the column at `place`.
     pub(crate) const fn id(place: usize, obs_columns: usize) -> u64 {
         if place < FIXED {
             place as u64 + 1
@@ -39,18 +39,18 @@ pub(crate) mod column {
 pub(crate) mod stepped {
     /// Bits 0-1 of the head: every lane steps in every row.
     pub(crate) const ALWAYS: u8 = 0;
-    /// Every lane steps, but not in the row after its episode ended.
+    /// Bits 0-1 of the head: every lane steps, but not in the row after its episode ended.
     pub(crate) const SKIPS_AFTER_END: u8 = 1;
-    /// A mask per row.
+    /// Bits 0-1 of the head: a mask per row follows.
     pub(crate) const MASKS: u8 = 2;
     pub(crate) const RULE_BITS: u8 = 3;
-    /// A mask of lanes whose episode ended just before the chunk follows.
+    /// Bit of the head: a mask of the lanes whose episode ended just before the chunk follows.
     pub(crate) const HAS_ENDED: u8 = 4;
-    /// A mask of lanes that were parked before the chunk follows.
+    /// Bit of the head: a mask of the lanes that were parked before the chunk follows.
     pub(crate) const HAS_PARKED: u8 = 8;
 
-    /// What the rule says of the next row. A lane that does otherwise is an exception and, unless it merely
-    /// stepped right after an end, changes between parked and not.
+    /// The rule that says which lanes step in the next row. A lane that does otherwise is an exception and, unless it
+    /// merely stepped right after an end, changes between parked and not.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
     pub(crate) struct Rule {
         /// All bits if lanes rest in the row after an end, else none.
@@ -59,7 +59,7 @@ pub(crate) mod stepped {
         pub(crate) parked: u64,
     }
 
-    /// Whether a lane rests in the row after its episode's end, by the name of the autoreset mode.
+    /// Returns whether a lane rests in the row after its episode's end, given the name of the autoreset mode.
     pub(crate) fn skips_after_end(autoreset: &str) -> bool {
         autoreset == "NextStep"
     }
@@ -69,13 +69,13 @@ pub(crate) mod stepped {
             Self { skips_after_end: (skips_after_end as u64).wrapping_neg(), ended, parked }
         }
 
-        /// Lanes that rest in the next row because their episode has just ended.
+        /// Returns the lanes that rest in the next row because their episode has just ended.
         #[inline]
         pub(crate) const fn skipped(&self) -> u64 {
             self.ended & self.skips_after_end
         }
 
-        /// In how many rows a lane rests after its episode's end.
+        /// Returns the number of rows in which a lane rests after its episode's end.
         #[inline]
         pub(crate) const fn rests_after_end(&self) -> i64 {
             (self.skips_after_end & 1) as i64
@@ -100,28 +100,28 @@ pub(crate) mod ends {
 
     use crate::buffer::{CODE_HASH, CODE_RESULT_SHIFT, CODE_SCORE, EndEvent};
 
-    /// One flags byte for all.
+    /// Head of the column: one flags byte stands for all ends.
     pub(crate) const UNIFORM: u8 = 1;
-    /// A flags byte each.
+    /// Head of the column: each end has a flags byte.
     pub(crate) const EACH: u8 = 0;
     /// Bits 0-3: outcome; this value marks an end of an episode that is not kept.
     pub(crate) const NOT_KEPT: u8 = 15;
     pub(crate) const OUTCOME_BITS: u8 = 15;
     /// Bits 4-5: how the return is written.
     pub(crate) const RETURN_SHIFT: u32 = 4;
-    /// It equals the length.
+    /// The return equals the length.
     pub(crate) const RETURN_LENGTH: u8 = 0;
-    /// It equals minus the length.
+    /// The return equals minus the length.
     pub(crate) const RETURN_MINUS_LENGTH: u8 = 1;
-    /// A zigzag varint.
+    /// The return is a zigzag varint.
     pub(crate) const RETURN_INTEGER: u8 = 2;
-    /// Eight bytes.
+    /// The return is a float of eight bytes.
     pub(crate) const RETURN_FLOAT: u8 = 3;
-    /// A hash follows.
+    /// Bit 6: a hash follows.
     pub(crate) const HASH: u8 = 1 << 6;
-    /// A byte with result and score flag follows.
+    /// Bit 7: a byte with the result and the score flag follows.
     pub(crate) const EXTRA: u8 = 1 << 7;
-    /// In the extra byte: a score follows.
+    /// Bit of the extra byte: a score follows.
     pub(crate) const EXTRA_SCORE: u8 = 4;
 
     #[inline]
@@ -139,7 +139,7 @@ pub(crate) mod ends {
         }
     }
 
-    /// Whether nothing but a hash stands for such an end.
+    /// Returns whether an end with these flags has nothing but a hash.
     pub(crate) fn is_plain(flags: u8) -> bool {
         let coding = flags >> RETURN_SHIFT & 3;
         let follows_length = coding == RETURN_LENGTH || coding == RETURN_MINUS_LENGTH;
@@ -164,14 +164,14 @@ pub(crate) mod ends {
 pub(crate) mod windows {
     use rollhouse_core::limits::HASH_WINDOW_STEPS;
 
-    /// One for every multiple of the window, an episode's last step included.
+    /// Head of the column: one hash for every multiple of the window, also on an episode's last step.
     pub(crate) const ALL: u8 = 0;
-    /// One for every multiple of the window but an episode's last step.
+    /// Head of the column: one hash for every multiple of the window, but none on an episode's last step.
     pub(crate) const BEFORE_END: u8 = 1;
-    /// Those listed.
+    /// Head of the column: the hashes are listed with their places.
     pub(crate) const LISTED: u8 = 2;
 
-    /// Multiples of the window above `from` up to `to`.
+    /// Returns the number of multiples of the window above `from` up to `to`.
     pub(crate) const fn between(from: u64, to: u64) -> u64 {
         to / HASH_WINDOW_STEPS - from / HASH_WINDOW_STEPS
     }
@@ -181,10 +181,10 @@ pub(crate) mod windows {
 pub(crate) mod begins {
     /// Low bits of a begin's head that are flags.
     pub(crate) const FLAG_BITS: u32 = 2;
-    /// A buffered half follows.
+    /// Bit of a begin's head: a buffered half follows.
     pub(crate) const HALF: u64 = 1;
-    /// A seed follows.
+    /// Bit of a begin's head: a seed follows.
     pub(crate) const NEW_SEED: u64 = 2;
-    /// A difference of words at or above it stands for "the words follow in full".
+    /// A difference of words at or above this value stands for "the words follow in full".
     pub(crate) const WIDE: u64 = 1 << 61;
 }

@@ -1,8 +1,8 @@
 //! Episodes that several folders have, so that readers of all of them see each once.
 //!
-//! Folders that record parts of one run have different lanes of it, so that normally none is found twice and
-//! nothing is read to know it. A lane that was recorded in two folders is one that was moved or copied; and one that
-//! a folder has in two recordings of the run is one that came back.
+//! Folders that record parts of one run have different lanes of it, so that normally none is found twice and nothing is
+//! read to know it. A lane that two folders have was moved or copied; a lane that one folder has in two recordings of
+//! the run came back.
 
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
@@ -16,7 +16,7 @@ use crate::run_record::RunInfo;
 /// Lanes of runs that were recorded more than once: in several folders, or in one under several placements.
 #[derive(Debug, Default)]
 pub(crate) struct SharedLanes {
-    /// By run: ascending and apart.
+    /// Ranges of shared lanes by run, ascending and apart.
     runs: BTreeMap<u128, Vec<Range<u32>>>,
 }
 
@@ -26,14 +26,14 @@ pub(crate) struct Copies {
     shared: Arc<SharedLanes>,
     /// Numbers of episodes of each run's shared lanes that more than one recording has.
     numbers: BTreeMap<u128, RangeInclusive<u64>>,
-    /// By run, lane and number: the folder and the copy of it that counts.
+    /// The copy of each episode that counts, with its folder, by run, lane and number.
     chosen: BTreeMap<(u128, u32, u64), (usize, EpisodeInfo)>,
     /// The other copies, each with its folder.
     further: Vec<(usize, EpisodeInfo)>,
 }
 
 impl SharedLanes {
-    /// What the segments' last chunks say; reads nothing.
+    /// Finds the shared lanes by the last chunks of the segments' blocks; reads nothing from the disk.
     pub(crate) fn of(folders: &[&Replays]) -> Self {
         let mut recordings_of: BTreeMap<u128, Vec<(usize, u64)>> = BTreeMap::new();
         for (folder, replays) in folders.iter().enumerate() {
@@ -70,7 +70,7 @@ impl SharedLanes {
     }
 }
 
-/// Lanes that blocks of different recordings both have. `blocks` are (first lane, recording) -> end.
+/// Returns the lanes that blocks of different recordings both have. `blocks` are (first lane, recording) -> end.
 fn overlaps(blocks: &BTreeMap<(u32, usize), u32>) -> Vec<Range<u32>> {
     let mut shared: Vec<Range<u32>> = Vec::new();
     let mut reach: Vec<(usize, u32)> = Vec::new();
@@ -91,8 +91,8 @@ fn overlaps(blocks: &BTreeMap<(u32, usize), u32>) -> Vec<Range<u32>> {
 /// Smallest and largest number of an episode in each recording: folder and placement.
 type NumbersOf = BTreeMap<(usize, u64), (u64, u64)>;
 
-/// Of each run the numbers from the second smallest with which a recording of shared lanes begins to the second largest
-/// with which one ends: what two recordings have lies between.
+/// Returns for each run a range of numbers in which lies every episode that two recordings have: from the second
+/// smallest number with which a recording of shared lanes begins to the second largest with which one ends.
 fn shared_numbers(
     folders: &[&Replays],
     shared: &SharedLanes,
@@ -131,8 +131,8 @@ fn shared_numbers(
 }
 
 impl Copies {
-    /// Reads what the folders have of shared lanes. A copy that finished goes before one that was cut from outside,
-    /// one that ended before one that broke off, a longer before a shorter one, then the first folder's.
+    /// Reads the episodes that the folders have of shared lanes. A copy that finished goes before one that was cut from
+    /// outside, one that ended before one that broke off, a longer before a shorter one, then the first folder's.
     pub(crate) fn read(folders: &[&Replays], shared: &Arc<SharedLanes>) -> Result<Self, ReadError> {
         let mut copies = Self { shared: shared.clone(), ..Self::default() };
         if shared.runs.is_empty() {
@@ -177,7 +177,7 @@ impl Copies {
         }
     }
 
-    /// Whether the episode may be one of several copies, so that the chosen one stands for it.
+    /// Returns whether the episode may be one of several copies, so that the chosen one stands for it.
     pub(crate) fn have(&self, info: &EpisodeInfo) -> bool {
         self.has(info.run_id().as_u128(), info.name.lane, info.name.number)
     }
@@ -186,23 +186,23 @@ impl Copies {
         self.numbers.get(&run).is_some_and(|numbers| numbers.contains(&number)) && self.shared.has(run, lane)
     }
 
-    /// Whether the run has such episodes.
+    /// Returns whether the run has episodes with several copies.
     pub(crate) fn has_run(&self, run: u128) -> bool {
         self.numbers.contains_key(&run)
     }
 
-    /// The copies that count, each with its folder.
+    /// Returns the copies that count, each with its folder.
     pub(crate) fn chosen(&self) -> impl Iterator<Item = (usize, &EpisodeInfo)> {
         self.chosen.values().map(|(folder, info)| (*folder, info))
     }
 
-    /// Whether that is the copy of an episode that counts.
+    /// Returns whether `info` is the copy of its episode that counts.
     pub(crate) fn is_chosen(&self, folder: usize, info: &EpisodeInfo) -> bool {
         let key = (info.run_id().as_u128(), info.name.lane, info.name.number);
         self.chosen.get(&key).is_some_and(|(of, chosen)| *of == folder && chosen.place == info.place)
     }
 
-    /// The other copies, each with its folder.
+    /// Returns the other copies, each with its folder.
     pub(crate) fn further(&self) -> &[(usize, EpisodeInfo)] {
         &self.further
     }

@@ -1,4 +1,4 @@
-//! Where two episodes part.
+//! Comparing two episodes: the first step at which they differ, and in what.
 
 use rollhouse_core::{ColumnData, ColumnSpec};
 use rollhouse_env::Registry;
@@ -12,25 +12,25 @@ use crate::simulate::SimulateError;
 /// The first step at which two episodes are not the same.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
-    /// Which step; 0 is the reset.
+    /// The step; 0 is the reset.
     pub step: u64,
-    /// What differs there, in this order: the action that led to it, then what came of it.
+    /// Values that differ at that step, in this order: the action that led to it, then its results.
     pub fields: Vec<FieldDifference>,
 }
 
-/// What differs of a step.
+/// One value of a step that differs between two episodes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct FieldDifference {
     /// `action`, `reward`, `terminated`, `truncated`, `end` where only one of the episodes goes on after the step before,
     /// or the name of an element of the action or observation.
     pub field: String,
-    /// In the first episode.
+    /// The value in the first episode.
     pub a: Value,
-    /// In the second one.
+    /// The value in the second episode.
     pub b: Value,
 }
 
-/// Two episodes that are gone through side by side until they part. Values are compared by their bits.
+/// A comparison that goes through two episodes side by side until they differ. Values are compared by their bits.
 #[derive(Debug)]
 pub struct Comparison<'a> {
     a: Playback<'a>,
@@ -41,24 +41,24 @@ pub struct Comparison<'a> {
     same: u64,
 }
 
-/// Why two episodes cannot be compared.
+/// An error: two episodes cannot be compared.
 #[derive(Debug, thiserror::Error)]
 pub enum CompareError {
-    /// Their observations or actions have other forms.
-    #[error("they have other observations or actions: one is of {a}, the other of {b}")]
+    /// Their observations or actions have different forms.
+    #[error("their observations or actions have different forms: one is of {a}, the other of {b}")]
     Forms {
-        /// The env of the first one.
+        /// The env of the first episode.
         a: String,
-        /// The env of the second one.
+        /// The env of the second episode.
         b: String,
     },
-    /// One cannot be gone through.
+    /// The steps of one of them cannot be had.
     #[error(transparent)]
     Simulate(SimulateError),
 }
 
 impl<'a> Comparison<'a> {
-    /// Stands before the first step.
+    /// Begins a comparison, before the first step of both episodes.
     ///
     /// # Errors
     /// If the episodes' spaces differ, or one of them has to be recomputed and cannot be.
@@ -74,8 +74,8 @@ impl<'a> Comparison<'a> {
         Ok(Self { a: a?, b: b?, action, obs, same: 0 })
     }
 
-    /// Goes through both to where they part; `None` if they are the same to their ends. Blocks for as long as it takes to
-    /// recompute them.
+    /// Finds the first difference of the two episodes; `None` if they are the same to their ends. Blocks for as long as
+    /// it takes to recompute them.
     ///
     /// # Errors
     /// If an env panics.
@@ -98,7 +98,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// How many steps are the same in both, after the reset.
+    /// Returns how many steps after the reset are the same in both.
     pub const fn same_steps(&self) -> u64 {
         self.same.saturating_sub(1)
     }
@@ -126,7 +126,7 @@ impl<'a> Comparison<'a> {
     }
 }
 
-/// Adds every element that differs between two rows of a column.
+/// Adds to `fields` every element that differs between two rows of a column.
 fn rows_differ(spec: &ColumnSpec, a: &ColumnData, b: &ColumnData, fields: &mut Vec<FieldDifference>) {
     for index in 0..spec.elements() {
         if a.first_difference(index, b, index, 1).is_some() {

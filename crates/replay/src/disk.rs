@@ -1,4 +1,4 @@
-//! All file access goes through [`Disk`], so that tests can make any operation fail.
+//! The trait [`Disk`], through which all file access goes, so that tests can make any operation fail.
 
 use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -9,10 +9,10 @@ use std::time::UNIX_EPOCH;
 
 /// The file operations that recording and reading need. Every one may block.
 ///
-/// What [`RealDisk`] assumes of the disk, and [`FaultyDisk`](crate::testing::FaultyDisk) imitates: after
-/// [`DiskFile::sync_data`] returns, what was appended before survives a power cut together with the file's
-/// length; a created, renamed or removed name survives after [`Disk::sync_dir`]; appended bytes that were not
-/// synced may be lost from any point on, or hold anything.
+/// [`RealDisk`] assumes of the disk, and [`FaultyDisk`](crate::testing::FaultyDisk) imitates, that after
+/// [`DiskFile::sync_data`] returns, what was appended before survives a power cut together with the file's length; a
+/// created, renamed or removed name survives after [`Disk::sync_dir`]; appended bytes that were not synced may be lost
+/// from any point on, or hold anything.
 pub trait Disk: Send + Sync + fmt::Debug {
     /// Makes a folder and its parents; no error if it exists.
     ///
@@ -29,7 +29,7 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Opens a file to read it.
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
 
-    /// The names in a folder, in no order; a folder that is not there is an error of kind `NotFound`.
+    /// Returns the names in a folder, in no order; a folder that is not there is an error of kind `NotFound`.
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
 
     /// Renames a file over what may stand at `to`.
@@ -38,7 +38,7 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Removes a folder in which nothing is.
+    /// Removes an empty folder.
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
 
     /// Makes the names in a folder durable.
@@ -47,18 +47,20 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Takes the lock at `path` without waiting and writes `note` into it.
     fn lock(&self, path: &Path, note: &str) -> io::Result<Locking>;
 
-    /// Whether somebody holds the lock at `path`. Takes it shared for an instant.
+    /// Returns whether somebody holds the lock at `path`. Takes it shared for an instant.
     fn is_locked(&self, path: &Path) -> io::Result<bool>;
 
-    /// The one path of a folder, with links followed; `None` if there is no folder that can be looked into.
+    /// Returns the canonical path of a folder, with links followed; `None` if there is no folder that can be looked
+    /// into.
     fn real_dir(&self, path: &Path) -> Option<PathBuf>;
 
-    /// Whether paths of this disk are the operating system's, so that a cache beside it can live there.
+    /// Returns whether paths of this disk are the operating system's, so that a cache can lie beside its files.
     fn has_real_paths(&self) -> bool {
         false
     }
 
-    /// When a file was last changed, in nanoseconds since 1970, and 0 if it is not there; `None` where that is not known.
+    /// Returns when a file was last changed, in nanoseconds since 1970, and 0 if it is not there; `None` where that is
+    /// not known.
     fn modified_ns(&self, _path: &Path) -> Option<u64> {
         None
     }
@@ -66,13 +68,13 @@ pub trait Disk: Send + Sync + fmt::Debug {
 
 /// An open file.
 pub trait DiskFile: Send + Sync + fmt::Debug {
-    /// Appends; may write less than all, at least one byte of a non-empty slice.
+    /// Appends `bytes` and returns how many were written: maybe not all, but at least one of a non-empty slice.
     ///
     /// # Errors
     /// As the operating system reports them; so for every operation here.
     fn append(&self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Appends all of it; on an error a part of it may have been.
+    /// Appends all of `bytes`; after an error, a part of them may have been appended.
     ///
     /// # Errors
     /// As [`DiskFile::append`].
@@ -89,13 +91,13 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
         Ok(())
     }
 
-    /// Reads from `offset`; may read less than asked, and nothing only at the end.
+    /// Reads from `offset` and returns how many bytes were read: maybe fewer than asked for, but 0 only at the end.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Bytes of the file.
+    /// Returns the length of the file in bytes.
     fn len(&self) -> io::Result<u64>;
 
-    /// Whether the file has no byte.
+    /// Returns whether the file is empty.
     ///
     /// # Errors
     /// As [`DiskFile::len`].
@@ -103,20 +105,20 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
         Ok(self.len()? == 0)
     }
 
-    /// Makes contents and length durable.
+    /// Makes contents and length of the file durable.
     fn sync_data(&self) -> io::Result<()>;
 }
 
-/// What came of trying to take a lock.
+/// The result of trying to take a lock.
 #[derive(Debug)]
 pub enum Locking {
-    /// It is held until this value is dropped or the process ends in any way.
+    /// The lock was taken. It is held until this value is dropped or the process ends in any way.
     Taken(Box<dyn Send + Sync + fmt::Debug>),
-    /// Somebody else holds it; what they wrote into it.
+    /// Somebody else holds the lock, and wrote this note into it.
     Held(String),
 }
 
-/// The operating system's files.
+/// The operating system's files, as a [`Disk`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealDisk;
 

@@ -1,21 +1,21 @@
-//! What may differ between a recording and its repetition.
+//! Divergences: what may differ between a recording and its repetition.
 
 use rollhouse_core::{Interruption, Outcome};
 use serde::Serialize;
 
-/// Where a recording and its repetition part.
+/// The first difference between a recording and its repetition.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Divergence {
     /// The first step that may differ; 0 is the reset.
     pub from: u64,
     /// The last step that may be the first to differ; equal to `from` where the recording names it.
     pub to: u64,
-    /// What differs: `state`, `return`, `terminated`, `truncated`, `reward`, `dynamics`, `recording`, `panic`, or
-    /// the name of an observation's or info's element.
+    /// Name of the value that differs: `state`, `return`, `terminated`, `truncated`, `reward`, `dynamics`, `recording`,
+    /// `panic`, or the name of an observation's or info's element.
     pub field: String,
-    /// As recorded.
+    /// The value as it was recorded.
     pub recorded: Value,
-    /// As it came out now.
+    /// The value as it was recomputed.
     pub replayed: Value,
 }
 
@@ -23,19 +23,19 @@ pub struct Divergence {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Value {
-    /// Nothing.
+    /// There is no value.
     Nothing,
-    /// A flag.
+    /// A flag, such as `terminated`.
     Flag(bool),
     /// A hash.
     Hash(u64),
     /// A number.
     Number(f64),
-    /// Words.
+    /// Text, such as `the env panicked`.
     Text(String),
 }
 
-/// How an episode ended, as recorded.
+/// The end of an episode as it was recorded.
 pub(crate) struct Ending {
     pub(crate) length: u64,
     pub(crate) outcome: Outcome,
@@ -43,18 +43,18 @@ pub(crate) struct Ending {
     pub(crate) total_reward: Option<f64>,
 }
 
-/// What came of a step when it was taken again.
+/// The result of a step that was taken again.
 pub(crate) struct Replayed {
     pub(crate) terminated: bool,
-    /// By the env or by the time limit.
+    /// Whether the env or the time limit truncated the episode.
     pub(crate) truncated: bool,
     pub(crate) hash: u32,
-    /// The return until now.
+    /// The return up to this step.
     pub(crate) total_reward: f64,
 }
 
 impl Ending {
-    /// The first difference of the last step; `agreed` is the last age at which a hash agreed.
+    /// Returns the first difference of the last step; `agreed` is the last age at which a hash agreed.
     pub(crate) fn differs(&self, agreed: u64, replayed: &Replayed) -> Option<Divergence> {
         let t = self.length;
         if let Some(divergence) = self.hash.and_then(|recorded| replayed.state_differs(agreed, t, recorded)) {
@@ -77,7 +77,7 @@ impl Ending {
 }
 
 impl Replayed {
-    /// The difference of the state's hash at age `t` from the recorded one.
+    /// Returns the divergence of the state at age `t`, whose hash should be `recorded`.
     pub(crate) fn state_differs(&self, agreed: u64, t: u64, recorded: u32) -> Option<Divergence> {
         (self.hash != recorded).then(|| {
             let (recorded, replayed) = (Value::Hash(recorded.into()), Value::Hash(self.hash.into()));
@@ -86,14 +86,14 @@ impl Replayed {
     }
 }
 
-/// The episode went on after step `t`; the repetition must too.
+/// Checks that the repetition goes on after step `t`, as the episode did.
 pub(crate) fn went_on(agreed: u64, t: u64, replayed: &Replayed) -> Option<Divergence> {
     let field = if replayed.terminated { "terminated" } else { "truncated" };
     let over = replayed.terminated || replayed.truncated;
     over.then(|| differs(agreed + 1, t, field, Value::Flag(false), Value::Flag(true)))
 }
 
-/// The env panicked after `step` steps.
+/// Returns the divergence of an env that panicked after `step` steps.
 pub(crate) fn panicked(step: u64) -> Divergence {
     differs(step, step, "panic", Value::Nothing, Value::Text("the env panicked".into()))
 }
@@ -102,8 +102,8 @@ pub(crate) fn differs(from: u64, to: u64, field: &str, recorded: Value, replayed
     Divergence { from, to, field: field.to_owned(), recorded, replayed }
 }
 
-/// Cancelled by a begin without an end, an episode has neither return nor hash; a crash leaves the return as far
-/// as it had come, which a repetition reaches too.
+/// Returns whether the recorded return means something. An episode that a begin cancelled without an end has neither
+/// return nor hash; a crash leaves the return as far as it had come, which a repetition reaches too.
 pub(crate) fn has_return(outcome: Outcome, end_hash: Option<u32>) -> bool {
     end_hash.is_some() || outcome != Outcome::Interrupted(Interruption::Cancelled)
 }

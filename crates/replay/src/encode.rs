@@ -1,4 +1,4 @@
-//! From a raw buffer to a chunk's payload; runs on the writer thread.
+//! The encoder turns a raw buffer into a chunk's payload; it runs on the writer thread.
 
 use std::borrow::Cow;
 
@@ -14,7 +14,7 @@ use crate::lanes::{BlockState, last_starts, put_table};
 use crate::run::Sampling;
 use crate::walk::key;
 
-/// Turns buffers of one run into payloads. Keeps its scratch memory from chunk to chunk.
+/// An encoder of the buffers of one run. It keeps its scratch memory from chunk to chunk.
 #[derive(Debug)]
 pub(crate) struct Encoder {
     layout: Layout,
@@ -23,7 +23,7 @@ pub(crate) struct Encoder {
     skips_after_end: bool,
     columns: Vec<Vec<u8>>,
     happened: Happened,
-    /// Of the ends that are stored.
+    /// Flags of the ends that are stored.
     flags: Vec<u8>,
 }
 
@@ -41,11 +41,11 @@ impl Encoder {
         }
     }
 
-    /// Appends the chunk's payload to `out` and moves `state` behind it; calls `ended` for every kept episode
-    /// that ended in it. False, with nothing appended, if no episode of the chunk is kept.
+    /// Appends the chunk's payload to `out` and moves `state` behind it; calls `ended` for every kept episode that
+    /// ended in it. Returns false, with nothing appended, if no episode of the chunk is kept.
     ///
     /// # Errors
-    /// If the buffer contradicts itself, which no block recorder's does.
+    /// If the buffer contradicts itself, as no block recorder's does.
     pub(crate) fn encode(
         &mut self,
         buffer: &mut Buffer,
@@ -80,23 +80,23 @@ impl Encoder {
         Ok(true)
     }
 
-    /// Lanes with anything of a kept episode in the buffer that was coded last.
+    /// Returns the lanes with anything of a kept episode in the buffer that was coded last.
     pub(crate) const fn present(&self) -> u64 {
         self.happened.present
     }
 
-    /// Lanes with a kept episode of which a part came before the buffer that was coded last.
+    /// Returns the lanes with a kept episode that began before the buffer that was coded last.
     pub(crate) const fn under_way(&self) -> u64 {
         self.happened.under_way
     }
 
-    /// Lane-steps of the lanes that are present in the chunk that was coded last.
+    /// Returns the number of lane-steps of the lanes that are present in the chunk that was coded last.
     pub(crate) fn stepped(&self) -> u64 {
         let present = self.happened.present;
         self.happened.stepped.iter().map(|row| u64::from((row & present).count_ones())).sum()
     }
 
-    /// Which lanes stepped: by rule with exceptions, or as masks if that is shorter.
+    /// Writes which lanes stepped: by rule with exceptions, or as masks if that is shorter.
     fn put_stepped(&mut self, buffer: &Buffer, before: &BlockState, state: &mut BlockState, present: u64) {
         let exceptions = self.park(buffer, before, state, present);
         let bytes = present.count_ones().div_ceil(8) as usize;
@@ -126,8 +126,8 @@ impl Encoder {
         }
     }
 
-    /// Rows in which other lanes stepped than the rule says, and by which lanes they differ. Leaves in `state`
-    /// which lanes are parked after the last row.
+    /// Finds the rows in which other lanes stepped than the rule says, and by which lanes they differ. Leaves in
+    /// `state` which lanes are parked after the last row.
     fn park(
         &self,
         buffer: &Buffer,
@@ -221,7 +221,7 @@ impl Encoder {
         }
     }
 
-    /// Window hashes by lane and age; their places follow from the ages unless the engine left some out.
+    /// Writes the window hashes by lane and age; their places follow from the ages unless the engine left some out.
     fn put_windows(&mut self) {
         let happened = &mut self.happened;
         let out = &mut self.columns[column::WINDOWS];
@@ -287,7 +287,7 @@ impl Encoder {
         }
     }
 
-    /// Raw columns: rows of the lanes that were stepped in kept episodes.
+    /// Writes the raw columns: rows of the lanes that were stepped in kept episodes.
     fn put_steps(&mut self, buffer: &Buffer) {
         let layout = &self.layout;
         let full = layout.recorded.has_observations();
@@ -329,8 +329,8 @@ const fn is_present(key: u32, present: u64) -> bool {
     present >> (key & 63) & 1 == 1
 }
 
-/// Appends the keys of lanes in `present`: their number, then each one's difference from the one before. Gives the
-/// number; nothing is appended if it is 0.
+/// Appends the keys of lanes in `present`: how many they are, then each one's difference from the one before. Returns
+/// how many they are; nothing is appended if that is 0.
 fn put_keys(out: &mut Vec<u8>, keys: &[u32], present: u64) -> usize {
     let mut keys = Cow::Borrowed(keys);
     if present != u64::MAX && !keys.iter().all(|key| is_present(*key, present)) {
@@ -401,7 +401,7 @@ mod tests {
     const TERMINATED: Finish =
         Finish { terminated: true, truncated: false, length: 1, total_reward: 1.0, hash: 7 };
 
-    /// Half of them with a return that is not the length.
+    /// Finishes an episode; in half of the lanes the return is not the length.
     fn terminated(lane: usize) -> Finish {
         Finish { total_reward: (lane % 2) as f64, ..TERMINATED }
     }

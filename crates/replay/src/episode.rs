@@ -13,36 +13,36 @@ use crate::run::{PolicyInfo, RecordKind};
 use crate::run_record::RunInfo;
 use rollhouse_core::ColumnData;
 
-/// What a listing says of an episode.
+/// An episode as listings show it: name, run, length, return and outcome, without its steps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EpisodeInfo {
-    /// Run, lane and number in one; unique in a folder but for runs with the same short id.
+    /// Name of the episode: run, lane and number in one. It is unique in a folder, but for runs with the same short id.
     pub name: EpisodeName,
-    /// Its run.
+    /// The run that the episode belongs to.
     pub run: Arc<RunInfo>,
-    /// Where its randomness started.
+    /// State of the lane's random generator at the start of the episode.
     pub start: Start,
-    /// Steps.
+    /// Number of steps.
     pub length: u64,
-    /// Sum of rewards; not known of an episode whose end was never recorded.
+    /// Sum of rewards; `None` for an episode whose end was never recorded.
     pub total_reward: Option<f64>,
-    /// How it ended; `crashed` also if its recording breaks off.
+    /// Outcome of the episode; `crashed` also if its recording breaks off.
     pub outcome: Outcome,
-    /// Who won, if the env knows.
+    /// Result of a game, if the env knows who won.
     pub result: GameResult,
     /// The env's own score, if it has one.
     pub score: Option<f64>,
-    /// Wall clock of its first step, to 100 ms, milliseconds since 1970.
+    /// Wall clock of the first step, to 100 ms, in milliseconds since 1970.
     pub started_ms: u64,
-    /// Its share of the bytes on disk, estimated from the chunk in which it ended.
+    /// The episode's share of the bytes on disk, estimated from the chunk in which it ended.
     pub bytes: u64,
     pub(crate) place: Place,
 }
 
-/// The greater counts: finished, with an end, how long.
+/// The rank of a copy of an episode: whether it finished, whether it has an end, its length. The greatest counts.
 pub(crate) type Standing = (bool, bool, u64);
 
-/// Where the last part of an episode stands.
+/// The place of the last part of an episode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) segment: u64,
@@ -50,55 +50,56 @@ pub(crate) struct Place {
 }
 
 impl EpisodeInfo {
-    /// The env's id.
+    /// Returns the env's id.
     pub fn env(&self) -> &str {
         &self.run.spec.id
     }
 
-    /// Its run's full id.
+    /// Returns the full id of the episode's run.
     pub fn run_id(&self) -> RunId {
         self.run.run()
     }
 
-    /// The number with which reset(seed) alone gives its first state, if there is one.
+    /// Returns the number with which reset(seed) alone gives the episode's first state, if there is one.
     pub const fn seed(&self) -> Option<u64> {
         self.start.plain_seed()
     }
 
-    /// Who chose its actions.
+    /// Returns the policy that chose the episode's actions.
     pub fn policy(&self) -> &PolicyInfo {
         &self.run.policy
     }
 
-    /// Hash of the env's dynamics when it was recorded.
+    /// Returns the hash of the env's dynamics when the episode was recorded.
     pub fn dynamics(&self) -> u64 {
         self.run.spec.dynamics_hash
     }
 
-    /// The episode it was forked from, if it was, and at which step.
+    /// Returns the episode that this one was forked from, and at which step; `None` if it is no fork.
     pub fn parent(&self) -> Option<Parent> {
         self.run.parent
     }
 
-    /// How much of it is kept.
+    /// Returns how much of each step is kept.
     pub fn recorded(&self) -> RecordKind {
         self.run.recorded
     }
 
-    /// How two episodes of a folder stand on the disk: reading them in this order costs least.
+    /// Compares the places of two episodes of a folder on the disk: reading them in this order costs least.
     pub fn compare_places(&self, other: &Self) -> Ordering {
         let place = |info: &Self| (info.place.segment, info.place.offset);
         place(self).cmp(&place(other))
     }
 
-    /// Which of several recordings of one episode counts: one that finished before one that was cut from outside,
-    /// which may have gone on elsewhere; then one with an end before one that breaks off; then the longest.
+    /// Returns the rank of this recording among several of one episode. One that finished goes before one that was cut
+    /// from outside, which may have gone on elsewhere; then one with an end before one that breaks off; then the
+    /// longest.
     pub(crate) const fn standing(&self) -> Standing {
         let finished = self.outcome.is_finished();
         (finished, self.total_reward.is_some(), if finished { 0 } else { self.length })
     }
 
-    /// Bytes of memory that its steps take once it is loaded.
+    /// Returns the bytes of memory that the episode's steps take once it is loaded.
     pub fn bytes_in_memory(&self) -> u64 {
         let spec = &self.run.spec;
         let mut row = spec.action_column().row_bytes();
@@ -110,49 +111,49 @@ impl EpisodeInfo {
         self.length.saturating_mul(row as u64)
     }
 
-    /// Its lane's options.
+    /// Returns the options of the episode's lane.
     pub fn options(&self) -> Options {
         self.run.options(self.name.lane)
     }
 }
 
-/// Everything recorded of one episode.
+/// An episode with everything that is recorded of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Episode {
-    /// What a listing says.
+    /// The episode as listings show it.
     pub info: EpisodeInfo,
-    /// One row per step.
+    /// Actions, one row per step.
     pub actions: ColumnData,
-    /// Hashes of its state by age: (steps taken, hash), ascending.
+    /// Hashes of the state by age: (steps taken, hash), ascending.
     pub windows: Vec<(u64, u32)>,
-    /// Hash of its last state, if it was recorded.
+    /// Hash of the last state; `None` if it was not recorded.
     pub end_hash: Option<u32>,
-    /// Observations, rewards and infos, in traces and full recordings.
+    /// Observations, rewards and infos; `None` except in traces and full recordings.
     pub steps: Option<Steps>,
-    /// The step that stands for step 0, if it is known from there only: of episodes that are watched while they are
+    /// The step that stands for step 0, if nothing before it is known: for episodes that are watched while they are
     /// played. `None` in recordings, where step 0 is the reset.
     pub from: Option<Box<StepFrom>>,
 }
 
-/// All that a lane needs to go on from a step, and what it looked like there.
+/// A step in the middle of an episode, with all that a lane needs to go on from it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StepFrom {
-    /// Steps before it.
+    /// Number of steps before this one.
     pub step: u64,
-    /// The sum of their rewards.
+    /// Sum of the rewards of the steps before this one.
     pub total_reward: f64,
-    /// Where the lane's generator stood.
+    /// State of the lane's random generator.
     pub position: Start,
-    /// The exact state.
+    /// Exact state of the env.
     pub state: Vec<f64>,
-    /// The hash of that.
+    /// Hash of the state.
     pub hash: u32,
-    /// One row of each observation column.
+    /// Observation at this step: one row of each column.
     pub obs: Vec<ColumnData>,
 }
 
 impl Episode {
-    /// Whether both have the same start, actions and end, whenever and wherever they were recorded.
+    /// Returns whether both have the same start, actions and end, whenever and wherever they were recorded.
     pub(crate) fn has_contents_of(&self, other: &Self) -> bool {
         let facts = |info: &EpisodeInfo| {
             let (reward, score) = (info.total_reward.map(f64::to_bits), info.score.map(f64::to_bits));
@@ -170,19 +171,19 @@ impl Episode {
 /// Observations, rewards, infos and pictures of an episode.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Steps {
-    /// One row of each observation column: what the reset gave.
+    /// Observation that the reset gave: one row of each column.
     pub first_obs: Vec<ColumnData>,
-    /// Per observation column, one row per step.
+    /// Observations: for each column, one row per step.
     pub obs: Vec<ColumnData>,
-    /// One per step.
+    /// Rewards, one per step.
     pub rewards: Vec<f64>,
-    /// Per info column, one row per step.
+    /// Infos: for each column, one row per step.
     pub infos: Vec<ColumnData>,
-    /// Pictures that were recorded beside them, of some steps.
+    /// Pictures of some steps, recorded beside the rest.
     pub frames: Frames,
 }
 
-/// Where the randomness of an episode started, given what its chunk says.
+/// Returns the start of an episode's randomness, given the one that its chunk records.
 pub(crate) fn start_of(run: &RunInfo, lane: u32, number: u64, recorded: Start) -> Start {
     match run.schedule() {
         SeedSchedule::Continue => recorded,

@@ -1,4 +1,4 @@
-//! What happened to a block's lanes, as the words that a stepping thread leaves for the writer.
+//! Events of a block's lanes, as the words that a stepping thread leaves for the writer.
 //!
 //! With thousands of lanes the memory that events fill is what recording costs, so the usual ones are one word each, and
 //! lanes that by rule step, rest or begin take none:
@@ -11,8 +11,8 @@
 //! | 22-29 | of a long end its code; of begins whether their starts are told in full |
 //! | 32-63 | the hash of an end or a window; of begins the words drawn since the last one |
 //!
-//! Words that follow: a long end's return and its score; the lanes of begins; those that stepped and that began in a
-//! row. None of this reaches a disk.
+//! Some events have words that follow: a long end its return and its score, begins their lanes, a row the lanes that
+//! stepped and the lanes that began. None of this reaches a disk.
 
 use rollhouse_core::Outcome;
 use rollhouse_env::fetch_to_write;
@@ -29,7 +29,7 @@ pub(crate) struct EventWords(Vec<u64>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head(u64);
 
-/// What an event is.
+/// The kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// An episode ended with a return that equals its length, as where every step earns 1.
@@ -40,12 +40,12 @@ pub(crate) enum Kind {
     Window,
     /// Episodes began in the lanes that follow.
     Begins,
-    /// In the row after its position other lanes stepped or began than the rules say: those that follow.
+    /// Other lanes than the rules say stepped or began in the row after the event's position: those that follow.
     Row,
 }
 
 impl EventWords {
-    /// None, with room for as many words.
+    /// Makes an empty list with room for that many words.
     pub(crate) fn with_capacity(words: usize) -> Self {
         Self(Vec::with_capacity(words))
     }
@@ -62,7 +62,7 @@ impl EventWords {
         self.0.clear();
     }
 
-    /// Bytes of memory they hold.
+    /// Returns the bytes of memory that the list holds.
     pub(crate) const fn bytes(&self) -> usize {
         self.0.capacity() * size_of::<u64>()
     }
@@ -123,7 +123,7 @@ impl EventWords {
         self.0.extend([head | u64::from(drawn) << HIGH_SHIFT, lanes]);
     }
 
-    /// All of them. After a [`Head`] come its words.
+    /// Returns all words. After a [`Head`] come its words.
     pub(crate) fn words(&self) -> &[u64] {
         &self.0
     }
@@ -146,7 +146,7 @@ impl Head {
         }
     }
 
-    /// Rows of the chunk before it.
+    /// Returns the number of rows of the chunk before the event.
     #[inline(always)]
     pub(crate) const fn pos(self) -> u16 {
         (self.0 >> POS_SHIFT) as u16 & POS_MASK
@@ -157,13 +157,13 @@ impl Head {
         (self.0 >> LANE_SHIFT) as u8 & LANE_MASK
     }
 
-    /// The [`key`](crate::walk::key) of its position and lane.
+    /// Returns the [`key`](crate::walk::key) of the event's position and lane.
     #[inline(always)]
     pub(crate) const fn key(self) -> u32 {
         (self.0 >> LANE_SHIFT) as u32 & KEY_MASK
     }
 
-    /// Of an end, without its return.
+    /// Returns the end that the word tells of, without its return.
     #[inline(always)]
     pub(crate) const fn end(self) -> EndEvent {
         let code = match self.kind() {
@@ -178,13 +178,13 @@ impl Head {
         WindowEvent { hash: self.high(), pos: self.pos(), lane: self.lane() }
     }
 
-    /// Of begins: words that each of their lanes drew since its last begin.
+    /// Returns the words that each lane of these begins drew since its last begin.
     #[inline(always)]
     pub(crate) const fn drawn(self) -> u32 {
         self.high()
     }
 
-    /// Of begins: whether their starts are the next of the full ones.
+    /// Returns whether the starts of these begins are the next of the full ones.
     #[inline(always)]
     pub(crate) const fn is_full(self) -> bool {
         self.0 >> MIDDLE_SHIFT & 1 == 1

@@ -1,4 +1,4 @@
-//! What the catalogue knows of about 1 MiB of chunks without reading them.
+//! Extents: what the catalogue knows of about 1 MiB of chunks without reading them.
 
 use rollhouse_core::{Outcome, Start};
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::buffer::CODE_RESULT_SHIFT;
 use crate::rows::RowsPlace;
 
-/// What the catalogue is told of an end: all that a listing says of the episode.
+/// The end of an episode as the catalogue is told of it: all that a listing shows of the episode.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct EndFacts {
     pub(crate) lane: u32,
@@ -16,36 +16,36 @@ pub(crate) struct EndFacts {
     pub(crate) length: u64,
     pub(crate) total_reward: f64,
     pub(crate) started_ms: u64,
-    /// As it was recorded; the default where it follows from the run.
+    /// Start as it was recorded; the default where it follows from the run.
     pub(crate) start: Start,
     pub(crate) score: Option<f64>,
 }
 
-/// What of an end's code a listing says: outcome and result.
+/// Bits of an end's code that listings show: outcome and result.
 pub(crate) const LISTED_CODE: u8 = 0x3F;
 
 impl EndFacts {
-    /// The outcome's code.
+    /// Returns the outcome's code.
     pub(crate) const fn outcome(&self) -> u8 {
         self.code & 15
     }
 
-    /// The result's code.
+    /// Returns the result's code.
     pub(crate) const fn result_code(&self) -> u8 {
         self.code >> CODE_RESULT_SHIFT & 3
     }
 }
 
-/// What the ends of a chunk add to an extent together, and each of them.
+/// The ends of a chunk: each of them, and what they add to an extent together.
 #[derive(Debug)]
 pub(crate) struct ChunkEnds {
-    /// In the order in which they happened.
+    /// The ends, in the order in which they happened.
     pub(crate) each: Vec<EndFacts>,
-    /// Lanes of the block with a kept episode of which a part stands in an earlier chunk.
+    /// Lanes of the block with a kept episode that began in an earlier chunk.
     pub(crate) under_way: u64,
     /// Lane-steps of the chunk.
     pub(crate) stepped: u64,
-    /// How many of them count as lost, because an earlier chunk was.
+    /// Number of ends that count as lost, because an earlier chunk was lost.
     pub(crate) headless: u64,
     outcomes: [u64; Outcome::ALL.len()],
     steps: u64,
@@ -70,9 +70,9 @@ pub(crate) struct Extent {
     pub(crate) runs: Vec<u32>,
     /// Episodes that ended in it, by outcome code.
     pub(crate) outcomes: Vec<u64>,
-    /// Their steps.
+    /// Steps of these episodes.
     pub(crate) steps: u64,
-    /// Smallest and largest of those that ended; meaningless if none did.
+    /// Smallest and largest return of these episodes; meaningless if none ended.
     pub(crate) returns: (f64, f64),
     pub(crate) lengths: (u64, u64),
     pub(crate) lanes: (u32, u32),
@@ -82,7 +82,7 @@ pub(crate) struct Extent {
     pub(crate) ms: (u64, u64),
     /// Whether a return is not a number: such an extent is never left out.
     pub(crate) odd: bool,
-    /// Where its rows stand, if they are kept.
+    /// Place of the extent's rows, if they are kept.
     pub(crate) rows: Option<RowsPlace>,
 }
 
@@ -127,14 +127,14 @@ impl Extent {
         self.odd |= ends.odd;
     }
 
-    /// Episodes that ended in it.
+    /// Returns the number of episodes that ended in the extent.
     pub(crate) fn episodes(&self) -> u64 {
         self.outcomes.iter().sum()
     }
 }
 
 impl ChunkEnds {
-    /// Of no end.
+    /// Makes an empty list of ends.
     pub(crate) const fn new() -> Self {
         Self {
             each: Vec::new(),
@@ -168,20 +168,21 @@ impl ChunkEnds {
         self.each.push(end);
     }
 
-    /// Of no end again; keeps its memory.
+    /// Empties the list and keeps its memory.
     pub(crate) fn clear(&mut self) {
         let mut each = std::mem::take(&mut self.each);
         each.clear();
         *self = Self { each, ..Self::new() };
     }
 
-    /// How many ends.
+    /// Returns the number of ends.
     pub(crate) const fn episodes(&self) -> u64 {
         self.each.len() as u64
     }
 }
 
-/// Has `range` take in another one; NaN changes nothing. Ranges seldom grow, so that this is comparisons and no writes.
+/// Widens `range` to take in another one; NaN changes nothing. Ranges seldom grow, so that this mostly compares and
+/// does not write.
 #[inline]
 fn widen<T: PartialOrd>(range: &mut (T, T), by: (T, T)) {
     if by.0 < range.0 {

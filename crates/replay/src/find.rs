@@ -1,7 +1,7 @@
 //! Finding an episode by its name.
 //!
-//! Extents that cannot hold it are passed over. Of the others the packed rows are gone through where there are any
-//! ([`rows`](crate::rows)), so that no chunk is decoded, else their chunks.
+//! Extents that cannot hold it are passed over. In the others the packed rows are searched where there are any
+//! ([`rows`](crate::rows)), so that no chunk is decoded; else their chunks are.
 
 use rollhouse_core::EpisodeName;
 
@@ -12,10 +12,10 @@ use crate::replays::{Replays, Segment, infos};
 use crate::rows::RowChunk;
 
 impl Replays {
-    /// The episode of that name.
+    /// Finds the episode of that name.
     ///
     /// # Errors
-    /// If there is none, its beginning is gone, several runs share the short id, or a file operation fails.
+    /// If there is no such episode, its beginning is gone, several runs share the short id, or a file operation fails.
     pub fn find(&self, name: EpisodeName) -> Result<EpisodeInfo, ReadError> {
         let mut found: Vec<EpisodeInfo> = Vec::new();
         let mut headless = None;
@@ -90,13 +90,13 @@ impl Replays {
 }
 
 impl RowChunk<'_> {
-    /// Whether an episode of that lane and number may be among the rows.
+    /// Returns whether an episode of that lane and number may be among the rows.
     fn may_hold(&self, name: EpisodeName) -> bool {
         name.lane >= self.first_lane && (self.numbers.least..=self.numbers.most).contains(&name.number)
     }
 }
 
-/// Whether an episode of that name may have ended in an extent.
+/// Returns whether an episode of that name may have ended in an extent.
 fn may_hold(segment: &Segment, extent: &Extent, name: EpisodeName) -> bool {
     let mut runs = extent.runs.iter().filter_map(|run| segment.runs.get(run));
     extent.episodes() > 0

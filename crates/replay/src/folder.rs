@@ -1,4 +1,4 @@
-//! The folder: its lock, its segments, and what an earlier crash left in them.
+//! A folder of recordings: its lock, its segments, and what an earlier crash left in them.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub struct WriterLock {
     _held: Box<dyn Send + Sync + std::fmt::Debug>,
 }
 
-/// What opening a folder for writing had to repair.
+/// A report on what opening a folder for writing had to repair.
 #[derive(Debug, Clone, Default)]
 pub struct RepairReport {
     /// Segments whose torn tail was cut off: number, bytes removed.
@@ -32,29 +32,30 @@ pub struct RepairReport {
     pub incomplete: u64,
 }
 
-/// Where the segments of a folder lie.
+/// Returns the folder in which the segments of the folder `dir` lie.
 pub(crate) fn segments_dir(dir: &Path) -> PathBuf {
     dir.join("segments")
 }
 
-/// The lock file of a folder.
+/// Returns the path of the folder's lock file.
 pub(crate) fn lock_path(dir: &Path) -> PathBuf {
     dir.join("writer.lock")
 }
 
-/// The lock of a store that a folder may be part of: whoever holds it is the one writer of every folder in it.
+/// Returns the path of the lock of the store that a folder may be part of; the holder of that lock is the only writer
+/// of every folder in the store.
 fn store_lock_path(dir: &Path) -> Option<PathBuf> {
     Some(dir.parent()?.join(STORE_LOCK))
 }
 
-/// Whether a folder that was locked is not there any more, or not as it was: somebody has removed it.
+/// Returns whether a folder that was locked is gone, or is another one now, because somebody has removed it.
 pub(crate) fn is_removed(disk: &dyn Disk, dir: &Path) -> bool {
     let missing = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
     let lock = disk.open(&lock_path(dir)).err().is_some_and(missing);
     lock || disk.list(&segments_dir(dir)).err().is_some_and(missing)
 }
 
-/// Whether a writer has the folder, or the store it is part of.
+/// Returns whether a writer has the folder, or the store it is part of.
 pub(crate) fn is_written(disk: &dyn Disk, dir: &Path) -> Result<bool, DiskError> {
     let locks = [Some(lock_path(dir)), store_lock_path(dir)];
     for path in locks.into_iter().flatten() {
@@ -82,8 +83,8 @@ pub(crate) fn lock_folder(disk: &dyn Disk, dir: &Path, now_ms: u64) -> Result<Wr
     take_lock(disk, dir, lock_path(dir), now_ms)
 }
 
-/// Makes the folder of a store if it is not there and takes its lock: whoever holds it is the one writer of every
-/// folder in it.
+/// Makes the folder of a store if it is not there and takes its lock; the holder is the only writer of every folder in
+/// the store.
 ///
 /// # Errors
 /// If somebody else holds it, or a file operation fails.
@@ -93,8 +94,8 @@ pub fn lock_store(disk: &dyn Disk, dir: &Path) -> Result<WriterLock, OpenError> 
     take_lock(disk, dir, dir.join(STORE_LOCK), wall_ms())
 }
 
-/// Readers look whether a writer lives by taking the lock for an instant, so a refusal is believed only after
-/// several attempts.
+/// Takes the lock at `path`. Readers take it for an instant to see whether a writer lives, so a refusal is believed
+/// only after several attempts.
 fn take_lock(disk: &dyn Disk, dir: &Path, path: PathBuf, now_ms: u64) -> Result<WriterLock, OpenError> {
     let note = format!("process {} on {}, since {now_ms} ms after 1970", std::process::id(), host());
     let mut attempt = 0;
@@ -114,7 +115,7 @@ fn take_lock(disk: &dyn Disk, dir: &Path, path: PathBuf, now_ms: u64) -> Result<
     }
 }
 
-/// The numbers of a folder's segments, ascending; none if it has no segments folder.
+/// Returns the numbers of a folder's segments, ascending; none if it has no segments folder.
 pub(crate) fn segment_numbers(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<u64>> {
     let names = match disk.list(&segments_dir(dir)) {
         Ok(names) => names,
@@ -126,7 +127,7 @@ pub(crate) fn segment_numbers(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<u64
     Ok(numbers)
 }
 
-/// Whether a segment ends with a seal.
+/// Returns whether a segment ends with a seal.
 pub(crate) fn is_sealed(disk: &dyn Disk, path: &Path) -> io::Result<bool> {
     let file = disk.open(path)?;
     let len = file.len()?;
@@ -136,8 +137,8 @@ pub(crate) fn is_sealed(disk: &dyn Disk, path: &Path) -> io::Result<bool> {
     Ok(header.is_some_and(|header| header.kind == Kind::Seal && header.position == from))
 }
 
-/// Seals what earlier sessions left unsealed, without its torn tail. Damage below a durable mark stays. The lock must
-/// be held.
+/// Seals the segments that earlier sessions left unsealed, without their torn tails. Damage below a durable mark stays.
+/// The caller holds the lock.
 pub(crate) fn recover(disk: &dyn Disk, dir: &Path) -> Result<RepairReport, DiskError> {
     let segments = segments_dir(dir);
     let mut report = RepairReport::default();
@@ -169,12 +170,12 @@ pub(crate) fn recover(disk: &dyn Disk, dir: &Path) -> Result<RepairReport, DiskE
     Ok(report)
 }
 
-/// What became of a segment that was left unsealed.
+/// The result of recovering a segment that was left unsealed.
 #[derive(Debug)]
 pub(crate) struct Recovered {
-    /// It is sealed now; not if it had no intact record and was removed.
+    /// The segment, sealed now; `None` if it had no intact record and was removed.
     pub(crate) sealed: Option<SealedSegment>,
-    /// Bytes of its torn tail.
+    /// Bytes of the torn tail.
     pub(crate) cut: u64,
     pub(crate) damage: Vec<Damage>,
 }
@@ -212,8 +213,8 @@ pub(crate) fn recover_segment(disk: &dyn Disk, path: &Path, number: u64) -> Resu
     Ok(Recovered { sealed: Some(sealed), cut, damage: found.damage })
 }
 
-/// Puts a whole segment into the folder `dir`, in which none has its number. Durable on return; after an error it is
-/// there as a whole or not at all. The lock must be held.
+/// Puts a whole segment into the folder `dir`, in which no other has its number. It is durable on return; after an
+/// error it is there as a whole or not at all. The caller holds the lock.
 pub(crate) fn put_segment(disk: &dyn Disk, dir: &Path, number: u64, bytes: &[u8]) -> Result<(), DiskError> {
     let segments = segments_dir(dir);
     let path = segments.join(segment_name(number));
@@ -250,13 +251,13 @@ fn write_sealed(disk: &dyn Disk, path: &Path, records: &[u8]) -> Result<(), Disk
     file.sync_data().map_err(failed("sync"))
 }
 
-/// Whether that is the name of the copy of a segment.
+/// Returns whether `name` is the name of the copy of a segment.
 fn is_copy(name: &str) -> bool {
     let number = name.strip_suffix(COPY_EXTENSION).and_then(|name| name.strip_suffix('.'));
     number.is_some_and(|number| segment_number(&format!("{number}.seg")).is_some())
 }
 
-/// Milliseconds since 1970.
+/// Returns the wall clock in milliseconds since 1970.
 pub(crate) fn wall_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
@@ -271,7 +272,7 @@ fn host() -> String {
 
 /// Name of a store's lock: the store's folder has the recordings of many folders directly in it.
 pub const STORE_LOCK: &str = "store.lock";
-/// Of the file that a recovered segment is written to before it takes the segment's name.
+/// Extension of the file that a recovered segment is written to before it takes the segment's name.
 const COPY_EXTENSION: &str = "new";
 const LOCK_ATTEMPTS: u32 = 5;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);

@@ -12,30 +12,30 @@ use crate::limits::{EPISODE_FRAMES_BYTES, MAX_FRAME_BYTES, MAX_FRAME_PIXELS};
 #[derive(Clone, PartialEq, Eq)]
 pub struct Frame(Arc<[u8]>);
 
-/// Why a picture is not recorded, or a recorded one cannot be shown.
+/// An error: a picture is not recorded, or a recorded one cannot be shown.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    /// It is too large to be recorded with every few steps.
+    /// The picture is too large to be recorded with every few steps.
     #[error("a picture of {width} x {height} pixels; at most {MAX_FRAME_PIXELS} are recorded")]
     TooLarge {
-        /// Columns.
+        /// Width in pixels.
         width: usize,
-        /// Rows.
+        /// Height in pixels.
         height: usize,
     },
-    /// It has too many bytes.
+    /// The packed picture has too many bytes: this many.
     #[error("a picture of {0} bytes as a file; at most {MAX_FRAME_BYTES} are recorded")]
     TooLong(usize),
     /// No image has that size.
     #[error(transparent)]
     Image(#[from] RenderError),
-    /// It could not be packed.
+    /// The picture could not be packed.
     #[error("the picture could not be packed")]
     Pack(#[from] png::EncodingError),
-    /// It is damaged.
+    /// The recorded picture is damaged.
     #[error("the recorded picture cannot be unpacked")]
     Unpack(#[from] png::DecodingError),
-    /// It is of another kind than recorders write.
+    /// The recorded picture has another pixel format than recorders write.
     #[error("the recorded picture is not 8-bit RGB")]
     Kind,
 }
@@ -43,7 +43,7 @@ pub enum FrameError {
 type PngReader<'a> = png::Reader<Cursor<&'a [u8]>>;
 
 impl Frame {
-    /// Packs an image, without loss. Takes 1 to 5 ms of a usual one.
+    /// Packs an image, without loss. A usual image takes 1 to 5 ms.
     ///
     /// # Errors
     /// If it has more than [`MAX_FRAME_PIXELS`] pixels.
@@ -63,21 +63,21 @@ impl Frame {
         Self::of_bytes(bytes)
     }
 
-    /// One that was packed already; what its bytes show is found when it is unpacked.
+    /// Takes the bytes of a picture that was packed already; they are checked only when they are unpacked.
     ///
     /// # Errors
-    /// If it has more than [`MAX_FRAME_BYTES`] bytes.
+    /// If there are more than [`MAX_FRAME_BYTES`] bytes.
     pub fn of_bytes(bytes: impl Into<Arc<[u8]>>) -> Result<Self, FrameError> {
         let bytes = bytes.into();
         if bytes.len() > MAX_FRAME_BYTES { Err(FrameError::TooLong(bytes.len())) } else { Ok(Self(bytes)) }
     }
 
-    /// Its bytes: a PNG file.
+    /// Returns the bytes of the picture: a PNG file.
     pub fn bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The size of the image in it.
+    /// Returns the size of the image.
     ///
     /// # Errors
     /// As [`Frame::unpack`].
@@ -85,7 +85,7 @@ impl Frame {
         Ok(self.reader()?.1)
     }
 
-    /// The image in it.
+    /// Unpacks the image.
     ///
     /// # Errors
     /// If its bytes are no such image, or one of more than [`MAX_FRAME_PIXELS`] pixels.
@@ -119,15 +119,15 @@ impl fmt::Debug for Frame {
     }
 }
 
-/// The recorded pictures of an episode, in the order of their steps. At most [`EPISODE_FRAMES_BYTES`] are held: of a longer
-/// recording every second one, every fourth, and so on.
+/// The recorded pictures of an episode, in the order of their steps. At most [`EPISODE_FRAMES_BYTES`] are held: if a
+/// recording has more, only every second picture, every fourth, and so on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Frames {
     frames: Vec<(u64, Frame)>,
     bytes: usize,
-    /// Pictures are left out so that of this many that follow each other one is held, less 1.
+    /// Pictures that are left out after each one that is held.
     skips: u64,
-    /// Of those that were added.
+    /// Number of pictures that were added.
     count: u64,
 }
 
@@ -136,7 +136,7 @@ impl Frames {
         Self { frames: Vec::new(), bytes: 0, skips: 0, count: 0 }
     }
 
-    /// Adds the picture of a step that is behind all others'; any other is left out.
+    /// Adds the picture of a step after all others'; a picture of an earlier step is left out.
     pub(crate) fn push(&mut self, step: u64, frame: Frame) {
         if self.frames.last().is_some_and(|&(last, _)| last >= step) {
             return;
@@ -163,29 +163,29 @@ impl Frames {
         self.bytes = self.frames.iter().map(|(_, frame)| frame.0.len()).sum();
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no pictures.
     pub const fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
 
-    /// The pictures, each with its step.
+    /// Returns the pictures, each with its step.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (u64, &Frame)> {
         self.frames.iter().map(|(step, frame)| (*step, frame))
     }
 
-    /// The last picture at or before a step, with the step that it is of; of what comes before all, the first.
+    /// Returns the last picture at or before a step, with its own step; before all pictures it is the first.
     pub fn at(&self, step: u64) -> Option<(u64, &Frame)> {
         let behind = self.frames.partition_point(|&(at, _)| at <= step);
         self.frames.get(behind.saturating_sub(1)).map(|(at, frame)| (*at, frame))
     }
 
-    /// The picture of just that step.
+    /// Returns the picture of exactly that step.
     pub(crate) fn of(&self, step: u64) -> Option<&Frame> {
         self.at(step).filter(|&(at, _)| at == step).map(|(_, frame)| frame)
     }
 }
 
-/// Memory that unpacking one may take beside its pixels.
+/// Bytes of memory that unpacking a picture may take beside its pixels.
 const UNPACKING_BYTES: usize = 16 << 20;
 
 #[cfg(test)]

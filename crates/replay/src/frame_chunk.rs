@@ -1,4 +1,4 @@
-//! The record behind a chunk that has pictures of its lanes. Layout: docs/replay-format.md.
+//! The record after a chunk, with pictures of its lanes. Layout: docs/replay-format.md.
 
 use rollhouse_core::limits::BLOCK_LANES;
 
@@ -14,13 +14,13 @@ pub(crate) struct FrameBuffer {
     bytes: usize,
 }
 
-/// Which picture it is.
+/// The place of a picture in its chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FramePlace {
-    /// Rows of the chunk before it.
+    /// Rows of the chunk before the picture.
     pub(crate) pos: u16,
     pub(crate) lane: u8,
-    /// Whether it is what a reset gave: an episode may end and the next begin at one place.
+    /// Whether the picture shows what a reset gave: an episode may end and the next begin at one place.
     pub(crate) is_first: bool,
 }
 
@@ -39,7 +39,7 @@ impl FrameBuffer {
         true
     }
 
-    /// Appends those of lanes in `present` as a payload; nothing if there are none.
+    /// Appends the pictures of lanes in `present` as a payload; nothing if there are none.
     pub(crate) fn put(&self, present: u64, out: &mut Vec<u8>) {
         let kept = || self.frames.iter().filter(|(place, _)| present >> place.lane & 1 == 1);
         if kept().next().is_none() {
@@ -59,7 +59,7 @@ impl FrameBuffer {
     }
 }
 
-/// The pictures in a payload.
+/// Reads the pictures in a payload.
 pub(crate) fn read(payload: &[u8]) -> Result<Vec<(FramePlace, &[u8])>, Malformed> {
     let mut cursor = Cursor::new(payload);
     if cursor.u8("version of pictures")? != VERSION {
@@ -86,7 +86,7 @@ pub(crate) fn read(payload: &[u8]) -> Result<Vec<(FramePlace, &[u8])>, Malformed
     if bytes.left() > 0 { Err(Malformed("picture length")) } else { Ok(found) }
 }
 
-/// Adds the pictures in a payload that are of one part of the chunk before it.
+/// Adds to `to` the pictures in a payload that belong to one part of the chunk before it.
 pub(crate) fn take(payload: &[u8], decoder: &Decoder, part: &Part, to: &mut Frames) -> Result<(), Malformed> {
     for (place, bytes) in
         read(payload)?.into_iter().filter(|(place, _)| place.lane as usize == part.piece.lane)
@@ -100,7 +100,7 @@ pub(crate) fn take(payload: &[u8], decoder: &Decoder, part: &Part, to: &mut Fram
     Ok(())
 }
 
-/// The step of a part that a picture is of; `None` if it is of another episode.
+/// Returns the step of a part that a picture shows; `None` if it shows another episode.
 fn step_of(place: FramePlace, decoder: &Decoder, part: &Part) -> Option<u64> {
     let (piece, pos) = (&part.piece, usize::from(place.pos));
     let rows = decoder.stepped.get(piece.from_row..pos).filter(|_| pos <= piece.to_row)?;
@@ -109,9 +109,9 @@ fn step_of(place: FramePlace, decoder: &Decoder, part: &Part) -> Option<u64> {
     (place.is_first == (step == 0)).then_some(step)
 }
 
-/// Of the payload.
+/// Version of the payload's layout.
 const VERSION: u8 = 1;
-/// Rows, lane and length.
+/// Bytes that a picture's entry takes at least: rows, lane and length.
 const LEAST_ENTRY_BYTES: usize = 3;
 
 const _: () = assert!(CHUNK_ROWS < u16::MAX as usize && BLOCK_LANES <= 128);

@@ -1,4 +1,4 @@
-//! The way of full buffers to the writer thread and of empty ones back.
+//! The queues by which full buffers reach the writer thread and empty ones come back.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,9 +14,9 @@ use crate::clock::driven_wall_ms;
 use crate::limits::{ALL_SPARE_BYTES, SPARE_BUFFERS, SPARE_BYTES, WAITING_FRAMES_BYTES};
 use crate::record_error::DiskError;
 
-/// What the stepping threads of one run and the writer share.
+/// The state that the stepping threads of one run share with the writer.
 ///
-/// Both queues are bounded by the number of buffers there are, so a push never fails for want of room.
+/// Both queues have room for all buffers that there are, so a push never fails for want of room.
 #[derive(Debug)]
 pub(crate) struct RunShared {
     pub(crate) layout: Layout,
@@ -25,52 +25,53 @@ pub(crate) struct RunShared {
     lanes: usize,
     full: ArrayQueue<Box<Buffer>>,
     free: ArrayQueue<Box<Buffer>>,
-    /// Spare buffers there are, and how many there may be. They are made when none is free, so that a run that
-    /// is never stepped costs none.
+    /// Number of spare buffers that were made, and the most there may be. They are made when none is free, so that a
+    /// run that is never stepped costs none.
     made: AtomicUsize,
     most: AtomicUsize,
     buffer_bytes: usize,
-    /// Buffers to be had under which the writer is woken.
+    /// Number of available buffers below which the writer is woken.
     wake_under: usize,
-    /// The run recorder and the block recorders that may still bring something.
+    /// Number of run recorders and block recorders that may still bring something.
     handles: AtomicUsize,
     /// Bytes of pictures in full buffers.
     waiting_frames: AtomicUsize,
-    /// How open episodes end of a run that those who step it are given up with: an outcome's code and 1, or 0.
+    /// Outcome with which the open episodes end once the run is cut short, as its code plus 1; 0 if it is not cut
+    /// short.
     cut: AtomicU8,
-    /// Is raised when those who step the run are asked to end: they wait for the writer no longer.
+    /// Flag that is raised when the stepping threads are asked to end: they wait for the writer no longer.
     ending: OnceLock<Arc<AtomicBool>>,
-    /// Buffers that may still be made for those who wait then.
+    /// Number of buffers that may still be made for threads that wait after the flag was raised.
     beyond: AtomicUsize,
     pub(crate) doorbell: Arc<Doorbell>,
 }
 
-/// How stepping threads and the writer thread reach each other without a lock.
+/// The state by which stepping threads and the writer thread reach each other without a lock.
 #[derive(Debug, Default)]
 pub(crate) struct Doorbell {
     writer: OnceLock<Thread>,
     gone: AtomicBool,
-    /// Whether the writer is to take nothing for now.
+    /// Whether the writer has to take nothing for now.
     held: AtomicBool,
-    /// Whether a run has brought something, or ended, since the writer last went through them.
+    /// Whether a run has brought something, or ended, since the writer last went through the runs.
     brought: AtomicBool,
     /// Bytes of the spare buffers of all runs.
     spare_bytes: AtomicUsize,
     stalled_ns: AtomicU64,
-    /// Chunks that no writer took.
+    /// Number of chunks that no writer took.
     abandoned: AtomicU64,
-    /// Pictures that were left out.
+    /// Number of pictures that were left out.
     lost_frames: AtomicU64,
-    /// Wall clock of whoever drives the writer; 0 if it runs by itself.
+    /// Wall clock of the caller that drives the writer, in milliseconds since 1970; 0 if the writer runs by itself.
     driven_ms: AtomicU64,
-    /// Whether `outage` holds something: asked before each step.
+    /// Whether `outage` holds something; read before each step.
     out: AtomicBool,
-    /// Why the writer takes nothing, while the disk takes nothing.
+    /// The failure of the disk because of which the writer takes nothing.
     outage: Mutex<Option<DiskError>>,
 }
 
 impl RunShared {
-    /// Queues for a run of `lanes` lanes, with one handle: the run recorder's.
+    /// Makes the queues for a run of `lanes` lanes, with one handle: the run recorder's.
     pub(crate) fn new(
         layout: Layout,
         lanes: usize,
@@ -101,13 +102,13 @@ impl RunShared {
         })
     }
 
-    /// A buffer for a new block, for which there may be one more spare one.
+    /// Makes a buffer for a new block, and allows one more spare buffer.
     pub(crate) fn first_buffer(&self) -> Buffer {
         self.most.fetch_add(1, Ordering::Relaxed);
         Buffer::new(&self.layout, self.lanes)
     }
 
-    /// Spare buffers that may still be made.
+    /// Returns the number of spare buffers that may still be made.
     fn unmade(&self) -> usize {
         let made = self.made.load(Ordering::Relaxed);
         if made < FREE_OF_BOUND {
@@ -127,7 +128,7 @@ impl RunShared {
         Some(self.made_one())
     }
 
-    /// Makes a buffer for somebody who is asked to end and whom the writer has none for.
+    /// Makes a buffer for a thread that is asked to end, when the writer has none for it.
     fn make_to_end(&self) -> Option<Box<Buffer>> {
         let less = |beyond: usize| beyond.checked_sub(1);
         self.beyond.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok()?;
@@ -140,36 +141,36 @@ impl RunShared {
         Box::new(Buffer::new(&self.layout, self.lanes))
     }
 
-    /// Whoever waits for the writer does so no longer once `flag` is raised. The first flag counts.
+    /// Sets the flag that ends all waiting for the writer once it is raised. The first flag counts.
     pub(crate) fn end_with(&self, flag: Arc<AtomicBool>) {
         let _earlier = self.ending.set(flag);
     }
 
-    /// Whether those who step the run are asked to end.
+    /// Returns whether the threads that step the run are asked to end.
     fn is_ending(&self) -> bool {
         self.ending.get().is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
 
-    /// One more handle.
+    /// Counts one more handle.
     pub(crate) fn retain(&self) {
         self.handles.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One handle less. Pairs with the acquire load in [`RunShared::is_over`]: what a handle pushed before is
-    /// seen by whoever sees it gone.
+    /// Counts one handle less. Pairs with the acquire load in [`RunShared::is_over`]: a thread that sees the handle
+    /// gone sees what the handle pushed before.
     pub(crate) fn release(&self) {
         if self.handles.fetch_sub(1, Ordering::Release) == 1 {
             self.doorbell.note();
         }
     }
 
-    /// Whether nothing can come any more; drain once more after it is true.
+    /// Returns whether nothing can come any more; drain once more after it is true.
     pub(crate) fn is_over(&self) -> bool {
         self.handles.load(Ordering::Acquire) == 0
     }
 
-    /// Nobody waits any more for those who step the run. The first call counts. Pairs with the acquire load in
-    /// [`RunShared::cut`]: what was brought before it is written before the run is cut.
+    /// Cuts the run short: nobody waits any more for the threads that step it. The first call counts. Pairs with the
+    /// acquire load in [`RunShared::cut`]: what was brought before it is written before the run is cut.
     pub(crate) fn cut_short(&self, outcome: Outcome) {
         let cut = outcome.code() + 1;
         let _earlier = self.cut.compare_exchange(0, cut, Ordering::Release, Ordering::Relaxed);
@@ -177,7 +178,7 @@ impl RunShared {
         self.doorbell.ring();
     }
 
-    /// How its open episodes end, if it is cut short.
+    /// Returns how the run's open episodes end; `None` if it is not cut short.
     pub(crate) fn cut(&self) -> Option<Outcome> {
         Outcome::from_code(self.cut.load(Ordering::Acquire).checked_sub(1)?)
     }
@@ -209,22 +210,22 @@ impl RunShared {
         self.push_full(Box::new(std::mem::take(buffer)));
     }
 
-    /// A full buffer, oldest first.
+    /// Takes the oldest full buffer.
     pub(crate) fn take_full(&self) -> Option<Box<Buffer>> {
         self.full.pop()
     }
 
-    /// Whether pictures are left out for now, because too many wait for the writer.
+    /// Returns whether pictures are left out for now, because too many wait for the writer.
     pub(crate) fn has_too_many_frames(&self) -> bool {
         self.waiting_frames.load(Ordering::Relaxed) >= WAITING_FRAMES_BYTES
     }
 
-    /// Whether no buffer is free: whoever fills one now waits for the writer.
+    /// Returns whether no buffer is free: a thread that fills its buffer now waits for the writer.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.free.is_empty() && self.unmade() == 0
     }
 
-    /// Makes a buffer free again. One more than there is room for is let go.
+    /// Makes a buffer free again. If there is no room for it, it is dropped.
     pub(crate) fn recycle(&self, mut buffer: Box<Buffer>) {
         self.waiting_frames.fetch_sub(buffer.frames.bytes(), Ordering::Relaxed);
         buffer.clear();
@@ -244,8 +245,8 @@ impl RunShared {
         self.doorbell.note();
     }
 
-    /// Spins shortly, then sleeps between looks. `None` when the writer is gone, and for those who are asked to end
-    /// when [`ENDING_BUFFERS`] are used up.
+    /// Waits for a free buffer: spins shortly, then sleeps between looks. `None` when the writer is gone, and for
+    /// threads that are asked to end when [`ENDING_BUFFERS`] are used up.
     #[cold]
     fn wait_for_free(&self) -> Option<Box<Buffer>> {
         let began = Instant::now();
@@ -280,12 +281,12 @@ impl Drop for RunShared {
 }
 
 impl Doorbell {
-    /// A picture was left out.
+    /// Counts a picture that was left out.
     pub(crate) fn lose_frame(&self) {
         self.lost_frames.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Pictures that were left out so far.
+    /// Returns the number of pictures that were left out so far.
     pub(crate) fn lost_frames(&self) -> u64 {
         self.lost_frames.load(Ordering::Relaxed)
     }
@@ -296,12 +297,12 @@ impl Doorbell {
         self.ring();
     }
 
-    /// Whether the writer is to take nothing for now.
+    /// Returns whether the writer has to take nothing for now.
     pub(crate) fn is_held(&self) -> bool {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// The calling thread is the writer from now on.
+    /// Makes the calling thread the writer from now on.
     pub(crate) fn answer_here(&self) {
         // Set once, by the writer thread as it starts.
         let _already = self.writer.set(std::thread::current());
@@ -313,8 +314,8 @@ impl Doorbell {
         self.brought.store(true, Ordering::Release);
     }
 
-    /// Whether the runs have to be gone through: thousands of silent ones cost as much to look at as to write.
-    /// Taken before they are, so that what comes meanwhile is noted for the next time.
+    /// Takes the note and returns whether the runs have to be gone through: thousands of silent ones cost as much to
+    /// look at as to write. Call it before going through them, so that what comes meanwhile is noted for the next time.
     pub(crate) fn take_note(&self) -> bool {
         self.brought.swap(false, Ordering::Acquire)
     }
@@ -326,22 +327,22 @@ impl Doorbell {
         }
     }
 
-    /// No writer answers any more: whoever waits for a buffer goes on without.
+    /// Says that no writer answers any more: threads that wait for a buffer go on without one.
     pub(crate) fn leave(&self) {
         self.gone.store(true, Ordering::Release);
     }
 
-    /// Whether no writer answers any more.
+    /// Returns whether no writer answers any more.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// It is `now` on the clock of whoever drives the writer.
+    /// Sets the clock of the caller that drives the writer to `now`.
     pub(crate) fn drive(&self, now: Duration, ahead_ms: i64) {
         self.driven_ms.store(driven_wall_ms(now, ahead_ms), Ordering::Relaxed);
     }
 
-    /// The wall clock of whoever drives the writer; `None` if it runs by itself.
+    /// Returns the wall clock of the caller that drives the writer; `None` if the writer runs by itself.
     pub(crate) fn driven_ms(&self) -> Option<u64> {
         Some(self.driven_ms.load(Ordering::Relaxed)).filter(|&ms| ms > 0)
     }
@@ -354,7 +355,7 @@ impl Doorbell {
         }
     }
 
-    /// Why the writer takes nothing, if the disk takes nothing.
+    /// Returns the failure of the disk because of which the writer takes nothing, if there is one.
     pub(crate) fn outage(&self) -> Option<DiskError> {
         if !self.out.load(Ordering::Relaxed) {
             return None;
@@ -362,25 +363,25 @@ impl Doorbell {
         self.outage.lock().clone()
     }
 
-    /// How long stepping threads waited for the writer, added up over threads.
+    /// Returns how long stepping threads waited for the writer, added up over threads.
     pub(crate) fn stalled(&self) -> Duration {
         Duration::from_nanos(self.stalled_ns.load(Ordering::Relaxed))
     }
 
-    /// Chunks that no writer took.
+    /// Returns the number of chunks that no writer took.
     pub(crate) fn abandoned(&self) -> u64 {
         self.abandoned.load(Ordering::Relaxed)
     }
 }
 
-/// Buffers of a run, at most two a lane, that are made beyond all bounds while it ends and the writer takes nothing: each
-/// block needs one for the step it is in and one for how its episodes end.
+/// Buffers of a run that may be made beyond all other bounds while it ends and the writer takes nothing, at most two a
+/// lane. Each block needs one for the step it is in and one for the ends of its episodes.
 const ENDING_BUFFERS: usize = 256;
-/// Spare buffers of a run that are made whatever the others have.
+/// Spare buffers of a run that may be made whatever the other runs have.
 const FREE_OF_BOUND: usize = 2;
-/// How long a stepping thread spins before it sleeps.
+/// Time for which a stepping thread spins before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
-/// How long it sleeps between two looks.
+/// Time for which a stepping thread sleeps between two looks for a free buffer.
 const NAP: Duration = Duration::from_micros(200);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a buffer says that happened to its block's lanes, row by row and event by event.
+//! Reading a buffer row by row and event by event: what happened to the block's lanes.
 
 use rollhouse_core::limits::{BLOCK_LANES, HASH_WINDOW_STEPS};
 use rollhouse_core::{Lanes, Start, lane_bits};
@@ -13,7 +13,7 @@ use crate::lanes::{BlockState, last_starts};
 use crate::run::Sampling;
 use crate::walk::{Counter, key};
 
-/// The rows and events of a buffer, one by one, and what of them is kept.
+/// The rows and events of a buffer, one by one, with what is kept of them.
 #[derive(Debug, Default)]
 pub(crate) struct Happened {
     /// Whether rows and begins are written one by one.
@@ -22,7 +22,7 @@ pub(crate) struct Happened {
     observes: bool,
     /// Lanes stepped in each row.
     pub(crate) stepped: Vec<u64>,
-    /// If `by_row`, lanes stepped in each row in a kept episode.
+    /// If `by_row`, lanes that stepped in each row in a kept episode.
     pub(crate) kept_rows: Vec<u64>,
     /// Rows in which other lanes stepped than the buffer's rule says, and by which lanes they differ.
     pub(crate) exceptions: Vec<(usize, u64)>,
@@ -33,21 +33,22 @@ pub(crate) struct Happened {
     /// Scores by index of their end.
     pub(crate) scores: Vec<(u32, f64)>,
     pub(crate) begin_keys: Vec<u32>,
-    /// Words that every begin's lane drew since its last one, if they all follow from that and drew equally many.
+    /// Words that every begin's lane drew since its last start, if all starts follow from the last ones and drew
+    /// equally many.
     pub(crate) all_drew: Option<u32>,
-    /// One per begin, unless `all_drew` says it all.
+    /// Starts, one per begin; empty if `all_drew` is enough to know them.
     pub(crate) starts: Vec<Start>,
     /// If `by_row`, whether each begin's episode is kept.
     pub(crate) kept_begins: Vec<bool>,
-    /// Those of kept episodes.
+    /// Window hashes of kept episodes.
     pub(crate) windows: Vec<Window>,
-    /// Window hashes there would be of kept episodes, one on an episode's last step included.
+    /// Number of window hashes that kept episodes would have, those on an episode's last step included.
     pub(crate) windows_all: u64,
-    /// How many of them are on an episode's last step.
+    /// Number of these hashes that are on an episode's last step.
     pub(crate) windows_at_end: u64,
     /// Lanes with anything of a kept episode.
     pub(crate) present: u64,
-    /// Lanes with a kept episode of which a part, a first observation included, came before the buffer.
+    /// Lanes with a kept episode of which something, be it a first observation, came before the buffer.
     pub(crate) under_way: u64,
 }
 
@@ -56,7 +57,7 @@ pub(crate) struct Happened {
 pub(crate) struct Ended {
     pub(crate) event: EndEvent,
     pub(crate) length: u64,
-    /// As they stand in the column of ends.
+    /// Flags of the end, as the column of ends has them.
     pub(crate) flags: u8,
 }
 
@@ -74,11 +75,11 @@ impl Happened {
         Self { by_row, observes, ..Self::default() }
     }
 
-    /// Takes apart what `buffer` says happened and moves `state` behind it; calls `ended` for every kept episode that
-    /// ended. Ends and begins are in the order of their keys then, and so is the buffer's `first_obs`.
+    /// Reads all rows and events of `buffer` and moves `state` behind them; calls `ended` for every kept episode that
+    /// ended. On return, ends and begins are in the order of their keys, and so is the buffer's `first_obs`.
     ///
     /// # Errors
-    /// If the buffer lacks a start or the words of an event, or has one of a lane that the block has not.
+    /// If the buffer lacks a start or the words of an event, or has an event of a lane that the block does not have.
     pub(crate) fn take(
         &mut self,
         buffer: &mut Buffer,
@@ -87,7 +88,7 @@ impl Happened {
         ended: impl FnMut(EndFacts),
     ) -> Result<(), Malformed> {
         self.restart();
-        let mut taking = Taking::new(self, buffer, sampling, state, ended);
+        let mut taking = BufferPass::new(self, buffer, sampling, state, ended);
         let mut full = buffer.full_starts.iter();
         let mut words = buffer.events.words().iter();
         while let Some(&word) = words.next() {
@@ -145,7 +146,7 @@ impl Happened {
         (self.windows_all, self.windows_at_end) = (0, 0);
     }
 
-    /// Notes each start from here on, as those so far, which follow from the lanes' last ones.
+    /// Begins to note each start one by one, and adds those so far, which follow from the lanes' last ones.
     fn spell_out_starts(&mut self, before: &[(u64, u64); BLOCK_LANES]) {
         let Some(drawn) = self.all_drew.take() else { return };
         let mut known = *before;
@@ -156,7 +157,7 @@ impl Happened {
         }));
     }
 
-    /// Puts ends of one position into the order of lanes.
+    /// Sorts the ends of one position by lane.
     #[cold]
     fn sort_ends(&mut self) {
         let mut order: Vec<usize> = (0..self.ends.len()).collect();
@@ -169,7 +170,7 @@ impl Happened {
         self.scores.sort_by_key(|&(at, _)| at);
     }
 
-    /// Puts begins of one position into the order of lanes, with what stands for each of them.
+    /// Sorts the begins of one position by lane, with everything that is kept per begin.
     #[cold]
     fn sort_begins(&mut self, first_obs: &mut [u8]) {
         let mut order: Vec<usize> = (0..self.begin_keys.len()).collect();
@@ -187,27 +188,27 @@ impl Happened {
     }
 }
 
-/// The way through a buffer.
-struct Taking<'a, F> {
+/// One pass through a buffer.
+struct BufferPass<'a, F> {
     to: &'a mut Happened,
     counter: Counter<'a>,
     all: u64,
-    /// Which lanes step in the next row. Counted already is the rest of those that it says rest after an end.
+    /// Rule that says which lanes step in the next row. The rest after an end that it prescribes is counted already.
     rule: Rule,
     /// Lanes that by rule begin an episode in the row in which they rest: all or none.
     begins_by_rule: u64,
-    /// Words that every begin draws which a row or the rule tells of.
+    /// Words that every begin draws which is noted by a row or by the rule.
     drawn: u32,
     /// Seed and words of each lane's last start before the first row.
     before: [(u64, u64); BLOCK_LANES],
-    /// And the block's first lane.
+    /// The run's sampling, and the block's first lane.
     sampling: (Sampling, u32),
     /// Lanes whose current episode is kept.
     keeps: u64,
     ended: F,
 }
 
-impl<'a, F: FnMut(EndFacts)> Taking<'a, F> {
+impl<'a, F: FnMut(EndFacts)> BufferPass<'a, F> {
     fn new(
         to: &'a mut Happened,
         buffer: &Buffer,
@@ -269,7 +270,7 @@ impl<'a, F: FnMut(EndFacts)> Taking<'a, F> {
         Ok(())
     }
 
-    /// Ends an episode; without `total_reward` that is its length.
+    /// Ends an episode; without `total_reward`, its return is its length.
     #[inline(always)]
     fn end(&mut self, head: Head, total_reward: Option<f64>) -> Result<(), Malformed> {
         let event = head.end();
@@ -319,7 +320,7 @@ impl<'a, F: FnMut(EndFacts)> Taking<'a, F> {
         Ok(())
     }
 
-    /// Begins in `lanes`, each of which drew `drawn` words since its last start.
+    /// Begins episodes in `lanes`, each of which drew `drawn` words since its last start.
     #[inline(always)]
     fn begin_following(&mut self, pos: u16, lanes: u64, drawn: u32) -> Result<(), Malformed> {
         if self.to.all_drew != Some(drawn) {
@@ -340,7 +341,7 @@ impl<'a, F: FnMut(EndFacts)> Taking<'a, F> {
         Ok(())
     }
 
-    /// A window hash; if the lane's episode ended in the same row, it is of that one.
+    /// Adds a window hash; if the lane's episode ended in the same row, the hash belongs to that episode.
     fn window(&mut self, head: Head) {
         let event = head.window();
         let lane = usize::from(event.lane);
@@ -361,7 +362,7 @@ impl<'a, F: FnMut(EndFacts)> Taking<'a, F> {
         }
     }
 
-    /// After the last row.
+    /// Ends the pass after the last row.
     fn finish(mut self) {
         self.counter.rest(self.rule.skipped() & self.all, -1);
         let to = self.to;

@@ -1,4 +1,4 @@
-//! Where the playing of an episode stands: the machine under [`Playback`](crate::Playback) and
+//! The position in an episode that is played: the machine under [`Playback`](crate::Playback) and
 //! [`Seeker`](crate::Seeker).
 
 use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, ColumnSpec};
@@ -10,7 +10,7 @@ use crate::playback::PlayedStep;
 use crate::returns::ReturnAt;
 use crate::simulate::{SimulateError, Simulator};
 
-/// A place in an episode. It does not hold the episode: whoever has it shows it the same one each time.
+/// A position in an episode. It does not hold the episode: the caller gives the same one to each method.
 ///
 /// Observations and rewards come from the recording where it has them, else from the simulator.
 #[derive(Debug)]
@@ -24,21 +24,21 @@ pub(crate) struct Head {
     total_reward: f64,
 }
 
-/// A step that was just taken.
+/// A step that was just taken, as `each` of [`Head::advance`] sees it.
 pub(crate) struct Taken<'a> {
-    /// Which one; the first is 1.
+    /// Number of the step; the first is 1.
     pub(crate) t: u64,
     pub(crate) reward: f64,
-    /// The return until here.
+    /// The return up to this step.
     pub(crate) total_reward: f64,
-    /// The env that took it, and which flags it gave; `None` where nothing is simulated.
+    /// The env that took the step, and the flags it gave; `None` where nothing is simulated.
     pub(crate) env: Option<(&'a dyn BatchEnv, Ended)>,
     /// The simulated observation's columns; none where it is recorded.
     pub(crate) obs: &'a [ColumnMut<'a>],
 }
 
 impl Head {
-    /// Before the reset. A simulator has one lane.
+    /// Makes a position before the reset. The simulator, if there is one, has one lane.
     pub(crate) fn new(episode: &Episode, simulator: Option<Box<Simulator>>) -> Self {
         let spec = &episode.info.run.spec;
         Self {
@@ -51,7 +51,7 @@ impl Head {
         }
     }
 
-    /// Steps taken; `None` before the reset.
+    /// Returns the steps taken; `None` before the reset.
     pub(crate) const fn at(&self) -> Option<u64> {
         self.at
     }
@@ -63,7 +63,7 @@ impl Head {
         }
     }
 
-    /// Comes to step 0.
+    /// Moves to step 0.
     pub(crate) fn begin(&mut self, episode: &Episode) -> Result<(), SimulateError> {
         self.at = None;
         if let Some(simulator) = &mut self.simulator {
@@ -82,8 +82,8 @@ impl Head {
         Ok(())
     }
 
-    /// Comes to a keyframe, of which there is no observation until a step has been taken; false if the env did not
-    /// come into the very state that was kept.
+    /// Moves to a keyframe; there is no observation until a step has been taken. Returns false if the env did not come
+    /// into the very state that was kept.
     pub(crate) fn resume(&mut self, episode: &Episode, keyframe: &Keyframe) -> Result<bool, SimulateError> {
         // Only a lane that was reset may be stepped, and one in a terminal state has to be.
         self.begin(episode)?;
@@ -96,8 +96,8 @@ impl Head {
         Ok(true)
     }
 
-    /// Comes to a step of a recording that has all of them, of which the return is known; false where an env is simulated
-    /// beside it.
+    /// Moves to a step whose return is known, in a recording that has all steps. Returns false where an env is
+    /// simulated beside it.
     pub(crate) fn resume_recorded(
         &mut self,
         episode: &Episode,
@@ -111,8 +111,8 @@ impl Head {
         Ok(true)
     }
 
-    /// Goes on to step `to`, which is neither behind it nor past the end, and shows each step on the way. Allocates
-    /// nothing for a step.
+    /// Moves forward to step `to`, which is neither before the position nor past the end, and shows each step on the
+    /// way. Allocates nothing for a step.
     pub(crate) fn advance(
         &mut self,
         episode: &Episode,
@@ -158,7 +158,7 @@ impl Head {
         &self.obs_columns
     }
 
-    /// Appends the observation of the reset, at which it stands, to columns of rows.
+    /// Appends the observation of the reset, which is the current position, to columns of rows.
     pub(crate) fn append_row(&self, episode: &Episode, to: &mut [ColumnData]) {
         let row = match (&episode.steps, &self.simulator) {
             (Some(steps), _) => &steps.first_obs,
@@ -172,7 +172,7 @@ impl Head {
         }
     }
 
-    /// A column of the observation at the step it stands at. Not right after [`Head::resume`].
+    /// Returns a column of the observation at the current step. Not to be called right after [`Head::resume`].
     pub(crate) fn obs_row<'a>(&'a self, episode: &'a Episode, column: usize) -> Option<ColumnRef<'a>> {
         match (&episode.steps, &self.simulator, self.at?) {
             (Some(steps), _, 0) => steps.first_obs.get(column).map(ColumnData::as_ref),
@@ -185,7 +185,7 @@ impl Head {
         }
     }
 
-    /// A row of each info channel at the step it stands at; zeros at the reset, of which there are none.
+    /// Returns a row of each info channel at the current step; zeros at the reset, which has no infos.
     pub(crate) fn infos(&self, episode: &Episode) -> Vec<ColumnData> {
         let channels = &episode.info.run.spec.info_channels;
         match (&episode.steps, &self.simulator, self.at) {
@@ -197,7 +197,7 @@ impl Head {
         }
     }
 
-    /// The step it stands at. Not right after [`Head::resume`], nor before the reset.
+    /// Returns the current step. Not to be called right after [`Head::resume`], nor before the reset.
     pub(crate) fn shown(&self, episode: &Episode) -> PlayedStep {
         let t = self.at.unwrap_or(0);
         let row = (t as usize).checked_sub(1);

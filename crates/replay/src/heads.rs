@@ -1,8 +1,8 @@
 //! Episodes whose beginning is gone: dropped to keep a budget, lost while the disk took nothing, or damaged.
 //!
-//! A block's chunks say how many rows it had before each. Where that number does not continue the chunk before, what
-//! stood between them is gone, and the episodes that are under way cannot be read, though their ends are there. They
-//! are not listed. Whether the chunk before a segment's first one is there is known only beside the other segments.
+//! Each chunk says how many rows its block had before it. Where that number does not continue the chunk before, a chunk
+//! between them is gone, and the episodes that are under way cannot be read, though their ends are there. They are not
+//! listed. Only a look at the other segments shows whether the chunk before a segment's first one is there.
 
 use std::collections::BTreeMap;
 
@@ -12,24 +12,24 @@ use crate::extent::EndFacts;
 use crate::read_error::ReadError;
 use crate::replays::{Replays, Segment};
 
-/// A block in the middle of episodes, at a chunk without the one before it in its segment.
+/// A block that is in the middle of episodes at a chunk whose predecessor is not in the same segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Entering {
     /// Index of the run in the segment.
     run: u32,
     first_lane: u32,
-    /// Where the chunk stands.
+    /// Offset of the chunk in the segment.
     offset: u32,
     /// Rows of the block before the chunk.
     rows: u64,
     /// Lanes with an episode under way.
     lanes: u64,
-    /// Whether earlier chunks of the block stand in the segment, so that the one between is certainly gone.
+    /// Whether the segment has earlier chunks of the block, so that the one between is certainly gone.
     after_gap: bool,
 }
 
 impl Entering {
-    /// The run's index in the segment, and the lanes with an episode under way.
+    /// Returns the run's index in the segment, and the lanes with an episode under way.
     pub(crate) fn lanes(&self) -> (u32, impl Iterator<Item = u32>) {
         let (first, mask) = (self.first_lane, self.lanes);
         (
@@ -39,7 +39,7 @@ impl Entering {
     }
 }
 
-/// Follows the blocks of a segment from chunk to chunk.
+/// The blocks of a segment, followed from chunk to chunk.
 #[derive(Debug, Default)]
 pub(crate) struct Heads {
     /// Rows of each block so far, by run and first lane.
@@ -48,8 +48,8 @@ pub(crate) struct Heads {
 }
 
 impl Heads {
-    /// Takes the next chunk of a block, by run and first lane, which had `before` rows before it and in it episodes
-    /// under way in `lanes`; gives its rows so far.
+    /// Takes the next chunk of the block with that run and first lane. The block had `before` rows before the chunk,
+    /// and episodes under way in `lanes` as it begins. Returns the block's rows so far.
     pub(crate) fn chunk(
         &mut self,
         (run, first_lane): (u32, u32),
@@ -76,14 +76,15 @@ type BlockKey = (u128, u64, u32);
 /// Episodes of a folder whose beginning is gone.
 #[derive(Debug, Default)]
 pub(crate) struct Headless {
-    /// Those that ended, by segment: index of the run there, lane and number.
+    /// The episodes that ended, by segment: index of the run there, lane and number.
     ended: BTreeMap<u64, BTreeMap<(u32, u32, u64), EndFacts>>,
     /// Lanes of each block whose last episode has not ended.
     open: BTreeMap<BlockKey, u64>,
 }
 
 impl Headless {
-    /// What the folder's segments say together. Reads the rows of those alone in which such episodes ended.
+    /// Finds them in all segments of the folder together. Reads the rows of only those segments in which such episodes
+    /// ended.
     pub(crate) fn of(replays: &Replays) -> Result<Self, ReadError> {
         let segments = &replays.segments;
         let mut ended: BTreeMap<u64, BTreeMap<_, _>> = BTreeMap::new();
@@ -117,27 +118,27 @@ impl Headless {
         Ok(Self { ended, open: open.collect() })
     }
 
-    /// Whether an episode that ended in a segment is one of them; `run` is its run's index there.
+    /// Returns whether the beginning of an episode that ended in a segment is gone; `run` is its run's index there.
     pub(crate) fn has(&self, segment: u64, run: u32, lane: u32, number: u64) -> bool {
         self.ended.get(&segment).is_some_and(|ended| ended.contains_key(&(run, lane, number)))
     }
 
-    /// Whether any of them ended in a segment.
+    /// Returns whether any of these episodes ended in a segment.
     pub(crate) fn is_in(&self, segment: u64) -> bool {
         self.ended.contains_key(&segment)
     }
 
-    /// Those that ended in a segment, each with its run's index there.
+    /// Returns those that ended in a segment, each with its run's index there.
     pub(crate) fn ended_in(&self, segment: u64) -> impl Iterator<Item = (u32, &EndFacts)> {
         self.ended.get(&segment).into_iter().flatten().map(|((run, ..), end)| (*run, end))
     }
 
-    /// Lanes of a block whose last episode is one of them and has not ended.
+    /// Returns the lanes of a block whose last episode is one of them and has not ended.
     pub(crate) fn open(&self, run: u128, placement: u64, first_lane: u32) -> u64 {
         self.open.get(&(run, placement, first_lane)).copied().unwrap_or_default()
     }
 
-    /// How many of them have ended.
+    /// Returns how many of these episodes have ended.
     pub(crate) fn ended(&self) -> u64 {
         self.ended.values().map(|ended| ended.len() as u64).sum()
     }
@@ -151,8 +152,8 @@ struct Waiting<'a> {
     lost: u64,
 }
 
-/// The ends of episodes with which blocks entered a segment, each with its run's index there. Takes their lanes from
-/// what is waited for.
+/// Returns the ends of the episodes that were under way when their blocks entered a segment, each with its run's index
+/// there. Takes their lanes out of `waiting`.
 fn first_ends(
     replays: &Replays,
     segment: &Segment,
@@ -180,7 +181,7 @@ fn first_ends(
     Ok(found)
 }
 
-/// The lane's bit in the masks of its block.
+/// Returns the lane's bit in the masks of its block.
 const fn bit(lane: u32, first_lane: u32) -> u64 {
     1 << (lane.wrapping_sub(first_lane) & 63)
 }

@@ -1,4 +1,4 @@
-//! Taking episodes that came as files into a folder.
+//! The importer, which adds episodes that came as files to a folder.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::portable::Portable;
 use crate::read_error::ReadError;
 use crate::record_error::{DiskError, OpenError};
 
-/// The one writer of a folder, which adds episodes to it; each becomes a segment.
+/// An importer into a folder, whose only writer it is. Each episode that it adds becomes a segment.
 #[derive(Debug)]
 pub struct Importer {
     disk: Arc<dyn Disk>,
@@ -24,7 +24,7 @@ pub struct Importer {
     _lock: WriterLock,
 }
 
-/// Why an episode was not taken in.
+/// An error: an episode was not imported.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     /// The folder could not be opened for writing; a writer that has it is named.
@@ -33,7 +33,7 @@ pub enum ImportError {
     /// The folder could not be read.
     #[error(transparent)]
     Read(ReadError),
-    /// The folder is a store, or in one: what stands there is its coordinator's to say.
+    /// The folder is a store, or in one: only the store's coordinator changes what it holds.
     #[error("{dir} belongs to a coordinator's store", dir = .0.display())]
     Store(PathBuf),
     /// An episode of that name is there already.
@@ -49,7 +49,7 @@ impl Importer {
     /// Blocks for the disk.
     ///
     /// # Errors
-    /// If it belongs to a store, somebody else has the lock, or a file operation fails.
+    /// If the folder belongs to a store, somebody else has the lock, or a file operation fails.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<Self, ImportError> {
         if is_of_store(&*disk, dir) {
             return Err(ImportError::Store(dir.into()));
@@ -60,11 +60,11 @@ impl Importer {
         Ok(Self { disk, dir: dir.into(), library, _lock: lock })
     }
 
-    /// Adds an episode as the newest segment, durably. Blocks for the disk.
+    /// Adds an episode as the newest segment. It is durable on return. Blocks for the disk.
     ///
     /// # Errors
-    /// If the folder, or one directly in it, has an episode of that name, or a file operation fails: the episode is there
-    /// as a whole or not at all then.
+    /// If the folder, or one directly in it, has an episode of that name, or a file operation fails; then the episode
+    /// is there as a whole or not at all.
     pub fn add(&mut self, episode: &Portable) -> Result<(), ImportError> {
         let name = episode.info().name;
         match self.library.find(name) {

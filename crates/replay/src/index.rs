@@ -1,4 +1,4 @@
-//! What readers know of a segment: gathered while writing it, or by scanning it.
+//! The index of a segment, gathered while the segment is written, or by scanning it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,11 +20,11 @@ use crate::rows::{ChunkBytes, RowsWriter};
 use crate::run_record::RunInfo;
 use crate::segment::{LastChunk, tails_of};
 
-/// What readers know of one segment.
+/// The index of one segment: all that readers know of it without reading it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SegmentIndex {
     pub(crate) number: u64,
-    /// Which writer session wrote it.
+    /// Number of the writer session that wrote the segment.
     pub(crate) session: u32,
     pub(crate) bytes: u64,
     pub(crate) sealed: bool,
@@ -34,12 +34,12 @@ pub(crate) struct SegmentIndex {
     pub(crate) tails: Vec<Tail>,
     /// Blocks in the middle of episodes at their first chunk, or after a gap.
     pub(crate) entering: Vec<Entering>,
-    /// When the file was last changed, in nanoseconds since 1970, where a catalogue says it; else 0.
+    /// Time of the file's last change in nanoseconds since 1970, where a catalogue says it; else 0.
     pub(crate) modified_ns: u64,
-    /// Packed, until the catalogue takes them.
+    /// Rows of the segment's episodes, packed, until the catalogue takes them.
     #[serde(skip)]
     pub(crate) rows: Vec<u8>,
-    /// Payloads of the run records of `runs`, while it is written or was just read.
+    /// Payloads of the run records of `runs`, while the segment is written or was just read.
     #[serde(skip)]
     pub(crate) headers: Vec<Arc<[u8]>>,
 }
@@ -48,7 +48,7 @@ pub(crate) struct SegmentIndex {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RunEntry {
     pub(crate) index: u32,
-    /// Where an intact copy of its header stands.
+    /// Offset of an intact copy of the run's header.
     pub(crate) offset: u64,
     pub(crate) ended: bool,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Tail {
     pub(crate) offset: u32,
     /// Lanes of the block.
     pub(crate) lanes: u16,
-    /// Rows of the block up to its end.
+    /// Rows of the block up to the end of the chunk.
     pub(crate) rows: u64,
 }
 
@@ -86,17 +86,17 @@ impl SegmentIndex {
 /// Bytes of a segment that are not an intact record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Damage {
-    /// Which segment.
+    /// Number of the segment.
     pub segment: u64,
-    /// First bad byte's record, as an offset in the segment.
+    /// Offset in the segment of the record with the first bad byte.
     pub from: u64,
-    /// Where the next intact record begins, or the segment's end.
+    /// Offset of the next intact record, or the segment's end.
     pub to: u64,
-    /// What is wrong.
+    /// The kind of damage.
     pub cause: DamageCause,
 }
 
-/// What is wrong with a stretch of a segment.
+/// The kind of damage of a stretch of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DamageCause {
     /// No intact record header stands where one should.
@@ -107,12 +107,13 @@ pub enum DamageCause {
     Content,
     /// The records of a sealed or older segment end without a seal.
     Unsealed,
-    /// Which of the segment's episodes are set aside cannot be read: those may be listed beside what came first.
+    /// The list of the segment's episodes that are set aside cannot be read: they may be listed beside those that came
+    /// first.
     Aside,
 }
 
 impl DamageCause {
-    /// The word for listings.
+    /// Returns the word that listings use.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Header => "header",
@@ -133,12 +134,12 @@ pub(crate) struct Records<'a> {
     at: usize,
 }
 
-/// What stands at a place.
+/// One item of a walk over records.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Found<'a> {
     /// An intact record.
     Record(u64, Header, &'a [u8]),
-    /// Bytes that are none.
+    /// Bytes that are no intact record.
     Bad { from: u64, to: u64, cause: DamageCause },
 }
 
@@ -147,7 +148,7 @@ impl<'a> Records<'a> {
         Self { bytes, base, at: 0 }
     }
 
-    /// Where the next record with an intact header begins after `at`, or the end.
+    /// Returns the place of the next record with an intact header after `at`, or the end.
     fn resync(&self, mut at: usize) -> usize {
         while let Some(step) = self.bytes[at..].iter().position(|&b| b == MARK[0]) {
             at += step;
@@ -196,7 +197,7 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// Everything a scan of a whole segment finds.
+/// The results of a scan of a whole segment.
 #[derive(Debug)]
 pub(crate) struct Scan {
     pub(crate) index: SegmentIndex,
@@ -204,13 +205,13 @@ pub(crate) struct Scan {
     pub(crate) runs: BTreeMap<u32, RunInfo>,
     /// Bad stretches below the durable offset, or anywhere in a sealed segment.
     pub(crate) damage: Vec<Damage>,
-    /// Offset up to which the last intact mark says that everything has reached the disk.
+    /// Offset up to which everything has reached the disk, as the last intact mark says.
     pub(crate) durable: u64,
-    /// Where a torn tail begins, if there is one.
+    /// Offset of the torn tail, if there is one.
     pub(crate) torn_from: Option<u64>,
     /// Offset after the last intact record before a torn tail.
     pub(crate) intact_to: u64,
-    /// Episodes that ended in it.
+    /// Number of episodes that ended in the segment.
     pub(crate) episodes: u64,
     /// Smallest and largest number of a finished episode that ended in it, by run's index and first lane of its block.
     pub(crate) ranges: BTreeMap<(u32, u32), (u64, u64)>,
@@ -222,13 +223,13 @@ pub(crate) fn scan(number: u64, file: &dyn DiskFile) -> io::Result<Scan> {
     Ok(scan_bytes(number, &bytes))
 }
 
-/// As [`scan`], with the rows that the catalogue keeps.
+/// Scans a whole segment as [`scan`] does, with the rows that the catalogue keeps.
 pub(crate) fn scan_with_rows(number: u64, file: &dyn DiskFile) -> io::Result<Scan> {
     let bytes = read_all(file)?;
     Ok(scan_bytes_with_rows(number, &bytes))
 }
 
-/// The same of its bytes.
+/// Scans the bytes of a segment, with the rows that the catalogue keeps.
 pub(crate) fn scan_bytes_with_rows(number: u64, bytes: &[u8]) -> Scan {
     scan_all(number, bytes, Some(RowsWriter::default()))
 }
@@ -350,7 +351,7 @@ impl Scan {
         }
     }
 
-    /// Tells torn tail from corruption.
+    /// Decides which bad stretch is a torn tail and which is corruption.
     fn judge(&mut self, bad: Vec<Damage>, len: u64) {
         self.intact_to = len;
         for damage in bad {
@@ -365,7 +366,7 @@ impl Scan {
 }
 
 impl Decoder {
-    /// Lanes with a kept episode of which a part stands in an earlier chunk.
+    /// Returns the lanes with a kept episode that began in an earlier chunk.
     pub(crate) fn under_way(&self, columns: &Columns<'_>) -> u64 {
         let observes = self.layout().recorded.has_observations();
         let is_under_way = |part: &&Part| {
@@ -377,7 +378,7 @@ impl Decoder {
         self.parts.iter().filter(is_under_way).fold(0, |lanes, part| lanes | 1 << part.piece.lane)
     }
 
-    /// The kept episodes that ended in the decoded chunk.
+    /// Returns the kept episodes that ended in the decoded chunk.
     pub(crate) fn end_facts(&self, first_lane: u32) -> impl Iterator<Item = EndFacts> {
         self.parts.iter().filter_map(move |part| {
             part.end.map(|end| EndFacts {
@@ -394,7 +395,7 @@ impl Decoder {
     }
 }
 
-/// A decoder for chunks of a run.
+/// Makes a decoder for chunks of a run.
 pub(crate) fn decoder_of(run: &RunInfo) -> Decoder {
     let starts = run.schedule() == rollhouse_core::SeedSchedule::Continue;
     Decoder::new(Layout::new(&run.spec, run.recorded, starts), run.sampling())
@@ -433,7 +434,7 @@ const fn content_damage(segment: u64, offset: u64, header: &Header) -> Damage {
 mod tests {
     use super::*;
 
-    /// A sealed segment of at least 64 KiB, written through the segment writer.
+    /// Returns a sealed segment of at least 64 KiB, written through the segment writer.
     fn segment() -> Vec<u8> {
         use crate::disk::Disk;
         use crate::segment::{ChunkPlace, SegmentWriter, make_file, segment_name};

@@ -1,39 +1,39 @@
-//! What a pass over an episode keeps, so that its steps are come to again without beginning at the first.
+//! Keyframes: states that a pass over an episode keeps, so that a seek need not begin at the first step.
 
 use std::mem::size_of;
 
 use rollhouse_core::Start;
 use rollhouse_env::BatchEnv;
 
-/// How much a [`Seeker`](crate::Seeker) keeps of what it has passed.
+/// The bounds of what a [`Seeker`](crate::Seeker) keeps of the steps it has passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SeekBounds {
-    /// Keyframes; with 0 everything is recomputed from the first step on.
+    /// Most keyframes; with 0 everything is recomputed from the first step on.
     pub keyframes: usize,
-    /// Bytes that they may take together.
+    /// Most bytes that the keyframes take together.
     pub bytes: usize,
-    /// Steps between two of them at first. Each time the bounds are reached every second keyframe goes and the
+    /// Steps between two keyframes at first. Each time the bounds are reached, every second keyframe is dropped and the
     /// distance doubles.
     pub spacing: u64,
-    /// Buckets of the [`Timeline`](crate::Timeline), at least 2.
+    /// Most buckets of the [`Timeline`](crate::Timeline), at least 2.
     pub buckets: usize,
 }
 
-/// What a lane needs to go on from a step as it did.
+/// A keyframe: what a lane needs to go on from a step as it did.
 #[derive(Debug)]
 pub(crate) struct Keyframe {
     /// Steps taken before it.
     pub(crate) at: u64,
-    /// The return until then.
+    /// The return up to that step.
     pub(crate) total_reward: f64,
-    /// Where its generator stood.
+    /// State of the lane's random generator.
     pub(crate) position: Start,
-    /// The hash of its state, by which it is proved that setting the state gives that state.
+    /// Hash of the env's state, which proves that setting the state gives that state.
     pub(crate) hash: u32,
     pub(crate) state: Box<[f64]>,
 }
 
-/// Keyframes of one episode, at equal distances from step 0 on, which itself is none.
+/// The keyframes of one episode, at equal distances from step 0 on; step 0 itself has none.
 #[derive(Debug)]
 pub(crate) struct Keyframes {
     spacing: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Keyframes {
     most_bytes: usize,
     bytes: usize,
     frames: Vec<Keyframe>,
-    /// The step of the next one; `u64::MAX` if there will be none.
+    /// The step of the next keyframe; `u64::MAX` if there will be none.
     due: u64,
 }
 
@@ -58,13 +58,13 @@ impl Keyframes {
         Self { spacing, most: bounds.keyframes, most_bytes: bounds.bytes, bytes: 0, frames: Vec::new(), due }
     }
 
-    /// The step at which [`Keyframes::keep`] is to be called next.
+    /// Returns the step at which [`Keyframes::keep`] has to be called next.
     pub(crate) const fn due(&self) -> u64 {
         self.due
     }
 
-    /// Keeps what the only lane of `env` is like after step `at`, which is due. An env that does not show its state
-    /// is not asked again.
+    /// Keeps the state of the only lane of `env` after step `at`, which is due. An env that does not show its state is
+    /// not asked again.
     pub(crate) fn keep(&mut self, at: u64, total_reward: f64, env: &dyn BatchEnv) {
         let Ok(state) = env.state(0) else { return self.give_up() };
         let frame = Keyframe {
@@ -88,7 +88,7 @@ impl Keyframes {
         self.due = (self.frames.len() as u64 + 1).saturating_mul(self.spacing);
     }
 
-    /// Doubles the distance.
+    /// Drops every second keyframe and doubles the distance.
     fn thin(&mut self) {
         self.spacing = self.spacing.saturating_mul(2);
         let spacing = self.spacing;
@@ -96,19 +96,19 @@ impl Keyframes {
         self.bytes = self.frames.iter().map(Keyframe::bytes).sum();
     }
 
-    /// Forgets all and keeps none from now on.
+    /// Forgets all keyframes and keeps none from now on.
     pub(crate) fn give_up(&mut self) {
         self.frames = Vec::new();
         (self.bytes, self.due) = (0, u64::MAX);
     }
 
-    /// The last one before step `t`.
+    /// Returns the last keyframe before step `t`.
     pub(crate) fn before(&self, t: u64) -> Option<&Keyframe> {
         let count = usize::try_from(t.saturating_sub(1) / self.spacing).unwrap_or(usize::MAX);
         count.min(self.frames.len()).checked_sub(1).and_then(|last| self.frames.get(last))
     }
 
-    /// How many there are, and the distance between them.
+    /// Returns how many keyframes there are, and the distance between them.
     pub(crate) const fn extent(&self) -> (usize, u64) {
         (self.frames.len(), self.spacing)
     }

@@ -1,4 +1,4 @@
-//! What people say of episodes: pins, tags and notes.
+//! Labels of episodes, which people give: pins, tags and notes.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use crate::limits::{MAX_NOTE_BYTES, MAX_TAG_BYTES};
 
-/// What a person has said of an episode. The default says nothing, and is kept nowhere.
+/// The label of an episode: what people have said of it. The default says nothing, and is kept nowhere.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Label {
     /// Whether nothing may drop or prune the episode.
@@ -21,50 +21,50 @@ pub struct Label {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Tag(String);
 
-/// A note on an episode: 1 to [`MAX_NOTE_BYTES`] bytes. It may hold anything; whoever shows it passes it through
-/// [`plain`](crate::plain).
+/// A note on an episode: 1 to [`MAX_NOTE_BYTES`] bytes. It may hold anything; pass it through [`plain`](crate::plain)
+/// before you show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note(String);
 
-/// Text that is no tag or no note.
+/// An error: a text cannot be a tag or a note.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadLabel {
-    /// It is empty.
+    /// The text is empty.
     #[error("it is empty")]
     Empty,
-    /// It is too long.
-    #[error("it has {bytes} bytes, at most {most} are taken")]
+    /// The text is too long.
+    #[error("it has {bytes} bytes; at most {most} are allowed")]
     TooLong {
-        /// Its bytes.
+        /// Bytes of the text.
         bytes: usize,
-        /// The most that are taken.
+        /// Most bytes that are allowed.
         most: usize,
     },
-    /// It has a character that no tag has.
-    #[error("`{char}` cannot stand in a tag", char = .0.escape_debug())]
+    /// The text has a character that no tag may have.
+    #[error("a tag cannot contain `{char}`", char = .0.escape_debug())]
     Character(char),
 }
 
-/// One thing that is said of an episode, or taken back.
+/// One change of an episode's label.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LabelChange {
     /// Pins it, or takes that back.
     Pin(bool),
     /// Adds tags.
     Tag(Vec<Tag>),
-    /// Takes tags off; those that it does not have are none of its.
+    /// Takes tags off; tags that the episode does not have are ignored.
     Untag(Vec<Tag>),
     /// Puts a note in place of the one there was; `None` takes it off.
     Note(Option<Note>),
 }
 
 impl Label {
-    /// Whether nothing is said.
+    /// Returns whether the label says nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Adds or takes back what a change says.
+    /// Applies a change to the label.
     pub fn change(&mut self, change: &LabelChange) {
         match change {
             LabelChange::Pin(pinned) => self.pinned = *pinned,
@@ -74,7 +74,7 @@ impl Label {
         }
     }
 
-    /// Takes in what is said of another copy of the episode.
+    /// Joins the label of another copy of the episode into this one.
     pub fn join(&mut self, other: &Self) {
         self.pinned |= other.pinned;
         self.tags.extend(other.tags.iter().cloned());
@@ -83,14 +83,14 @@ impl Label {
 }
 
 impl Tag {
-    /// The word.
+    /// Returns the word.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 impl Note {
-    /// The text, which may hold anything.
+    /// Returns the text, which may hold anything.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,8 +1,8 @@
-//! The labels of a folder's episodes: the file `labels`, which is replaced as a whole.
+//! The labels of a folder's episodes, in the file `labels`, which is replaced as a whole.
 //!
-//! It says as well in which segments a labelled episode lies, so that whoever drops segments to keep a budget need not
-//! look for those that are pinned. Whoever changes it, and whoever drops or prunes segments, holds `labels.lock`
-//! meanwhile: an episode is pinned while it is there, or its pinning fails.
+//! The file also says in which segments a labelled episode lies, so that pinned ones need not be searched for when
+//! segments are dropped to keep a budget. To change it, or to drop or prune segments, a process holds `labels.lock`: an
+//! episode is pinned while it is there, or its pinning fails.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -26,7 +26,7 @@ use crate::record_error::DiskError;
 use crate::replays::Replays;
 use crate::summary::EpisodeKey;
 
-/// What is said of episodes, by episode. Those of which nothing is said are not in it.
+/// Labels by episode. Episodes without a label are not in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Labels {
     labelled: BTreeMap<EpisodeKey, Labelled>,
@@ -39,14 +39,14 @@ struct Labelled {
     segments: RangeInclusive<u64>,
 }
 
-/// Why labels could not be read or changed.
+/// An error: labels could not be read or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum LabelError {
     /// The episode could not be found, or the folder not read.
     #[error(transparent)]
     Read(ReadError),
     /// The folder is a store, or in one.
-    #[error("{dir} belongs to a coordinator's store: its coordinator alone labels what is in it", dir = .0.display())]
+    #[error("{dir} belongs to a coordinator's store: only its coordinator labels its episodes", dir = .0.display())]
     Store(PathBuf),
     /// Somebody else changes the folder's labels, or drops segments.
     #[error("somebody else is changing the labels of {dir}", dir = .0.display())]
@@ -56,13 +56,13 @@ pub enum LabelError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// Description of what is wrong.
         what: &'static str,
     },
     /// The episode would have more tags than one may have.
     #[error("the episode would have {tags} tags, at most {MAX_TAGS} are kept")]
     TooManyTags {
-        /// Tags it would have.
+        /// Number of tags it would have.
         tags: usize,
     },
     /// The folder has as many labelled episodes, or as much text in them, as one may have.
@@ -74,7 +74,7 @@ pub enum LabelError {
 }
 
 impl Labels {
-    /// Reads the labels of the folder `dir`; none if nobody has labelled anything there. Blocks for the disk.
+    /// Reads the labels of the folder `dir`; there are none if nobody has labelled anything there. Blocks for the disk.
     ///
     /// # Errors
     /// If the file cannot be read, or is damaged.
@@ -93,7 +93,7 @@ impl Labels {
         Self::decode(&read_all(&*file).map_err(failed)?).map_err(damaged)
     }
 
-    /// Puts them in place of those of the folder `dir`. Durable on return. The lock must be held.
+    /// Replaces the labels of the folder `dir` by these. They are durable on return. The caller holds the lock.
     pub(crate) fn store(&self, disk: &dyn Disk, dir: &Path) -> Result<(), LabelError> {
         let path = labels_path(dir);
         let bytes = self.encode().filter(|bytes| bytes.len() as u64 <= MAX_LABELS_BYTES);
@@ -116,39 +116,39 @@ impl Labels {
         disk.sync_dir(dir).map_err(failed("sync"))
     }
 
-    /// What was said of episodes elsewhere, for looking it up: they are in no folder.
+    /// Makes a collection of labels that come from elsewhere, to look them up: they belong to no folder.
     pub fn of_elsewhere(said: impl IntoIterator<Item = (EpisodeKey, Label)>) -> Self {
         let said = said.into_iter().map(|(key, label)| (key, Labelled { label, segments: 0..=0 }));
         Self { labelled: said.collect() }
     }
 
-    /// What is said of an episode, if anything is.
+    /// Returns the label of an episode, if it has one.
     pub fn of(&self, key: &EpisodeKey) -> Option<&Label> {
         self.labelled.get(key).map(|labelled| &labelled.label)
     }
 
-    /// Whether an episode is pinned.
+    /// Returns whether an episode is pinned.
     pub fn is_pinned(&self, key: &EpisodeKey) -> bool {
         self.of(key).is_some_and(|label| label.pinned)
     }
 
-    /// Whether nothing is said of any.
+    /// Returns whether no episode has a label.
     pub fn is_empty(&self) -> bool {
         self.labelled.is_empty()
     }
 
-    /// The episodes of which something is said, in the order of runs, lanes and numbers.
+    /// Returns the labelled episodes with their labels, in the order of runs, lanes and numbers.
     pub fn iter(&self) -> impl Iterator<Item = (&EpisodeKey, &Label)> {
         self.labelled.iter().map(|(key, labelled)| (key, &labelled.label))
     }
 
-    /// The segments in which pinned episodes lie.
+    /// Returns the segments in which pinned episodes lie.
     pub fn pinned_segments(&self) -> Vec<RangeInclusive<u64>> {
         let pinned = self.labelled.values().filter(|labelled| labelled.label.pinned);
         pinned.map(|labelled| labelled.segments.clone()).collect()
     }
 
-    /// Changes what is said of an episode that lies in these segments.
+    /// Changes the label of an episode that lies in these segments.
     fn change(
         &mut self,
         key: EpisodeKey,
@@ -168,13 +168,13 @@ impl Labels {
         Ok(label)
     }
 
-    /// Notes that an episode lies elsewhere now; true if something is said of it.
+    /// Notes that an episode lies in another segment now; returns whether it has a label.
     pub(crate) fn moved(&mut self, key: &EpisodeKey, segment: u64) -> bool {
         let labelled = self.labelled.get_mut(key);
         labelled.map(|labelled| labelled.segments = segment..=segment).is_some()
     }
 
-    /// Forgets an episode that is gone; true if something was said of it.
+    /// Forgets an episode that is gone; returns whether it had a label.
     pub(crate) fn forget(&mut self, key: &EpisodeKey) -> bool {
         self.labelled.remove(key).is_some()
     }
@@ -188,7 +188,7 @@ impl Labels {
         }
     }
 
-    /// As they stand in their file.
+    /// Returns the contents of the labels' file; `None` if they cannot be encoded.
     fn encode(&self) -> Option<Vec<u8>> {
         let row = |(key, labelled): (&EpisodeKey, &Labelled)| StoredLabel {
             run: ((key.run >> 64) as u64, key.run as u64),
@@ -204,7 +204,7 @@ impl Labels {
         Some([&crc32c::crc32c(&list).to_le_bytes(), &list[..]].concat())
     }
 
-    /// The inverse, or what is wrong.
+    /// Reads labels from the contents of their file; the error says what is wrong.
     fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
         let (crc, list) = bytes.split_first_chunk::<4>().ok_or("it is too short")?;
         if crc32c::crc32c(list) != u32::from_le_bytes(*crc) {
@@ -221,7 +221,7 @@ impl Labels {
     }
 }
 
-/// What the file holds after its checksum; fields that are not known are ignored.
+/// The contents of the file after its checksum; unknown fields are ignored.
 #[derive(Debug, Serialize, Deserialize)]
 struct Stored {
     format: u32,
@@ -269,7 +269,7 @@ pub(crate) fn lock_labels(disk: &dyn Disk, dir: &Path) -> Result<LabelsLock, Lab
     Err(LabelError::Locked(dir.into()))
 }
 
-/// Takes it without waiting; `None` if somebody else has it.
+/// Takes the lock without waiting; `None` if somebody else has it.
 pub(crate) fn try_lock_labels(disk: &dyn Disk, dir: &Path) -> Result<Option<LabelsLock>, DiskError> {
     let path = dir.join(LOCK);
     let note = format!("process {}", std::process::id());
@@ -280,7 +280,7 @@ pub(crate) fn try_lock_labels(disk: &dyn Disk, dir: &Path) -> Result<Option<Labe
 }
 
 impl Library {
-    /// What is said of the episodes of all folders. Blocks for the disk.
+    /// Returns the labels of the episodes of all folders. Blocks for the disk.
     ///
     /// # Errors
     /// If a folder's labels cannot be read, or are damaged.
@@ -292,8 +292,8 @@ impl Library {
         Ok(all)
     }
 
-    /// Changes what is said of an episode, in every folder that has it; gives what is said of it then. Durable on return.
-    /// Does not need the folder's writer lock: a recording goes on. Blocks for the disk.
+    /// Changes the label of an episode in every folder that has it, and returns the new label. It is durable on return.
+    /// Does not take the folder's writer lock: a recording goes on. Blocks for the disk.
     ///
     /// # Errors
     /// If there is no such episode, a folder belongs to a store, a limit is exceeded, or a file operation fails.
@@ -310,9 +310,9 @@ impl Library {
         })
     }
 
-    /// The same for the one that holds the lock of the store that this is, and changes one label at a time: its folders'
-    /// own locks are not taken. `hold` is asked, with a folder and the segments in which the episode lies there, to keep
-    /// them from now on; if they are gone it says false.
+    /// Changes the label of an episode, as [`Library::label`] does, in a store whose lock the caller holds. The caller
+    /// changes one label at a time: the folders' own locks are not taken. `hold` is called with a folder and the
+    /// segments in which the episode lies there, and keeps those from then on; it returns false if they are gone.
     ///
     /// # Errors
     /// As [`Library::label`], but for the store.
@@ -328,7 +328,7 @@ impl Library {
         })
     }
 
-    /// Changes what is said of an episode in every folder that has it.
+    /// Changes the label of an episode in every folder that has it.
     fn label_each(
         &self,
         key: &EpisodeKey,
@@ -351,7 +351,7 @@ impl Library {
     }
 }
 
-/// Changes a folder's labels, which nobody else does meanwhile.
+/// Changes a folder's labels; nobody else changes them meanwhile.
 fn change_label(
     folder: &Replays,
     info: &EpisodeInfo,
@@ -370,13 +370,13 @@ fn change_label(
     Ok(label)
 }
 
-/// Whether a folder is a store, or in one: what stands there is its coordinator's to say.
+/// Returns whether a folder is a store, or in one: only the store's coordinator changes what it holds.
 pub(crate) fn is_of_store(disk: &dyn Disk, dir: &Path) -> bool {
     let has_store_lock = |dir: &Path| disk.open(&dir.join(STORE_LOCK)).is_ok();
     has_store_lock(dir) || dir.parent().is_some_and(has_store_lock)
 }
 
-/// Where the labels of the folder `dir` stand.
+/// Returns the path of the labels of the folder `dir`.
 pub fn labels_path(dir: &Path) -> PathBuf {
     dir.join("labels")
 }

@@ -1,11 +1,11 @@
-//! Where the lanes of a block stand between two chunks, and the table of it in front of every chunk.
+//! The state of a block's lanes between two chunks, and the table in front of every chunk that holds it.
 
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{Lanes, Start, lane_bits};
 
 use crate::codec::{Cursor, Malformed, put_packed};
 
-/// Where one lane stands.
+/// The state of one lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct LaneState {
     /// Number of its current episode, or of the next if none is under way.
@@ -14,32 +14,32 @@ pub(crate) struct LaneState {
     pub(crate) age: u64,
     /// Wall clock of the chunk in which its first step lies.
     pub(crate) started_ms: u64,
-    /// Where its randomness started; of the last episode while none is under way.
+    /// Start of that episode's randomness; while none is under way, of the last one.
     pub(crate) start: Start,
 }
 
-/// Where the lanes of a block stand.
+/// The state of the lanes of a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BlockState {
     pub(crate) lanes: usize,
-    /// `lanes` entries.
+    /// State of each lane.
     pub(crate) table: Vec<LaneState>,
     /// Lanes whose episode has begun and not ended; kept where begins are recorded.
     pub(crate) open: u64,
     /// Lanes whose episode ended after the last row.
     pub(crate) ended: u64,
-    /// Lanes that do not step although nothing about the autoreset mode says so.
+    /// Lanes that do not step although the autoreset mode does not make them rest.
     pub(crate) parked: u64,
 }
 
 impl BlockState {
-    /// Before the first row.
+    /// Makes the state before the first row.
     pub(crate) fn new(lanes: usize) -> Self {
         Self { lanes, table: vec![LaneState::default(); lanes], open: 0, ended: 0, parked: 0 }
     }
 }
 
-/// Seed and words of each lane's last start.
+/// Returns the seed and the words of each lane's last start.
 pub(crate) fn last_starts(state: &BlockState) -> [(u64, u64); BLOCK_LANES] {
     let mut starts = [(0, 0); BLOCK_LANES];
     for (start, lane) in starts.iter_mut().zip(&state.table) {
@@ -77,7 +77,7 @@ fn put_column(out: &mut Vec<u8>, values: impl Iterator<Item = u64>) {
     put_packed(out, &column[..count]);
 }
 
-/// Reads a table; gives the lanes that are present and where they stand.
+/// Reads a table; returns the lanes that are present and their states.
 pub(crate) fn read_table(
     bytes: &[u8],
     lanes: usize,
@@ -132,7 +132,7 @@ pub(crate) fn read_table(
     Ok((present, state))
 }
 
-/// Largest age and number a table may hold: so that adding rows to it never overflows.
+/// Largest age and number that a table may hold, so that adding rows to it never overflows.
 pub(crate) const MAX_AGE: u64 = 1 << 62;
 
 #[cfg(test)]

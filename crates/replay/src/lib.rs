@@ -1,4 +1,4 @@
-//! How episodes are written, found, read and verified.
+//! This crate writes, finds, reads and verifies recorded episodes.
 //!
 //! A [`Recorder`] writes the episodes of a run to a folder while they are stepped: stepping threads append to
 //! buffers ([`BlockRecorder`]), a writer thread codes them as chunks and appends those to segment files.

@@ -31,11 +31,11 @@ use crate::verify::Verification;
 /// [`Replays`]. All methods may block for the disk.
 #[derive(Debug)]
 pub struct Library {
-    /// The folder that was opened, then those in it by name.
+    /// The folder that was opened, then the folders in it by name.
     folders: Vec<Arc<Replays>>,
     /// Lanes of runs that several folders have recorded.
     shared: Arc<SharedLanes>,
-    /// The episodes that they have of those; once they are asked for.
+    /// The episodes of shared lanes; read once they are asked for.
     copies: OnceLock<Copies>,
     runs: Arc<KnownRuns>,
 }
@@ -43,9 +43,9 @@ pub struct Library {
 /// An episode, and the folder it is read from.
 #[derive(Debug, Clone)]
 pub struct LibraryEpisode {
-    /// What a listing says of it.
+    /// The episode as listings show it.
     pub info: EpisodeInfo,
-    /// The recordings it is one of.
+    /// The folder that the episode is read from.
     pub folder: Arc<Replays>,
 }
 
@@ -61,7 +61,7 @@ impl Library {
         Self::open_after(&disk, dir, &gathered, |_| None)
     }
 
-    /// Opens what is there now; `known` are the folders that were opened before.
+    /// Opens the folders that are there now; `known` are those that were opened before.
     fn open_after<'a>(
         disk: &Arc<dyn Disk>,
         dir: &Path,
@@ -79,7 +79,7 @@ impl Library {
         })
     }
 
-    /// As [`Library::open`], reading every byte and trusting no catalogue: finds all damage.
+    /// Opens the folder as [`Library::open`] does, but reads every byte and trusts no catalogue: finds all damage.
     ///
     /// # Errors
     /// As [`Library::open`].
@@ -87,9 +87,9 @@ impl Library {
         Self::open_with(&disk, dir, Arc::default(), Replays::open_scanning)
     }
 
-    /// Opens what the store in the folder `dir` has set aside: episodes of its segments that contradict what came
-    /// first, and all that is readable of segments that are damaged or came under a number that was taken. An episode
-    /// may be there several times; each is listed.
+    /// Opens the episodes that the store in the folder `dir` has set aside: episodes of its segments that contradict
+    /// what came first, and all that is readable of segments that are damaged or came under a number that was taken. An
+    /// episode may be there several times; each is listed.
     ///
     /// # Errors
     /// As [`Library::open`].
@@ -117,7 +117,7 @@ impl Library {
         Ok(Self { folders, shared: Arc::default(), copies: OnceLock::new(), runs: Arc::default() })
     }
 
-    /// Every episode of that name, from each folder all that it has.
+    /// Finds every episode of that name, from each folder all that it has.
     ///
     /// # Errors
     /// If a file operation fails.
@@ -156,8 +156,8 @@ impl Library {
         Ok(Self { folders, shared: Arc::new(shared), copies: OnceLock::new(), runs })
     }
 
-    /// The same folders as they are now; sealed segments that were known are not looked at again. Cheap where little has
-    /// changed.
+    /// Opens the same folders as they are now; sealed segments that were known are not read again. Cheap where little
+    /// has changed.
     ///
     /// # Errors
     /// As [`Library::open`].
@@ -171,7 +171,7 @@ impl Library {
         Self::open_after(&root.disk, root.dir(), &gathered, known)
     }
 
-    /// The episodes of shared lanes. They are read once.
+    /// Returns the episodes of shared lanes. They are read once.
     pub(crate) fn copies(&self) -> Result<&Copies, ReadError> {
         if let Some(known) = self.copies.get() {
             return Ok(known);
@@ -184,17 +184,17 @@ impl Library {
         self.folders.iter().map(|folder| &**folder).collect()
     }
 
-    /// The folders: the one that was opened, then those in it by name.
+    /// Returns the folders: the one that was opened, then those in it by name.
     pub fn folders(&self) -> &[Arc<Replays>] {
         &self.folders
     }
 
-    /// Whether a writer had any of the folders when they were opened.
+    /// Returns whether a writer had any of the folders when they were opened.
     pub fn is_writing(&self) -> bool {
         self.folders.iter().any(|folder| folder.is_writing())
     }
 
-    /// How many episodes there are, as [`Replays::count`]; one that several folders have counts once.
+    /// Counts the episodes, as [`Replays::count`] does; one that several folders have counts once.
     ///
     /// # Errors
     /// If a file operation fails.
@@ -203,7 +203,7 @@ impl Library {
         Ok(all - self.copies()?.further().len() as u64)
     }
 
-    /// How many episodes no listing has because their beginning is gone, as [`Replays::incomplete`].
+    /// Counts the episodes that no listing has because their beginning is gone, as [`Replays::incomplete`] does.
     ///
     /// # Errors
     /// If a file operation fails.
@@ -211,8 +211,8 @@ impl Library {
         self.folders.iter().try_fold(0, |sum, folder| Ok(sum + folder.incomplete()?))
     }
 
-    /// The episodes a query asks for, in its order over all folders. No more are held in memory than its limit
-    /// and those that several folders have, of which one copy is given: the first that ended.
+    /// Lists the episodes that a query asks for, in its order over all folders. No more are held in memory than the
+    /// query's limit and those that several folders have. Of these one copy is given: the first that ended.
     ///
     /// # Errors
     /// If a file operation fails.
@@ -222,9 +222,8 @@ impl Library {
         Ok(select(&self.replays(), query, self.copies()?)?.into_iter().map(episode).collect())
     }
 
-    /// The episode of that name. Of several equal copies it is the first; one that finished goes before one that was
-    /// cut from outside, one that ended before one that broke off, and a whole one before one of which a part is
-    /// missing.
+    /// Finds the episode of that name. Of several equal copies it is the first; one that finished goes before one that
+    /// was cut from outside, one that ended before one that broke off, and a whole one before one that lacks a part.
     ///
     /// # Errors
     /// If there is none, several runs have one, several folders have different ones, or a file operation fails.
@@ -247,7 +246,7 @@ impl Library {
         if found.is_empty() { Err(missing) } else { Ok(found.swap_remove(chosen)) }
     }
 
-    /// The episodes that are under way in the folders, as [`Replays::under_way`].
+    /// Lists the episodes that are under way in the folders, as [`Replays::under_way`] does.
     ///
     /// # Errors
     /// If a file operation fails.
@@ -260,8 +259,8 @@ impl Library {
         Ok(all)
     }
 
-    /// What the folders hold, added up. A run or an episode that several have counts once; segments and bytes
-    /// are those of all.
+    /// Adds up what the folders hold. A run or an episode that several have counts once; segments and bytes are those
+    /// of all.
     ///
     /// # Errors
     /// If a file operation fails.
@@ -279,14 +278,14 @@ impl Library {
         Ok(sum)
     }
 
-    /// Stretches that are known not to be intact, and in which folder. Complete only after
+    /// Returns the stretches that are known not to be intact, each with its folder. They are complete only after
     /// [`Library::open_scanning`].
     pub fn damage(&self) -> impl Iterator<Item = (&Replays, &Damage)> {
         self.folders.iter().flat_map(|folder| folder.damage().map(|damage| (&**folder, damage)))
     }
 
-    /// Verifies every episode, folder by folder; calls `visit` for each, and once for one that was recorded twice: for
-    /// the copy that a listing gives.
+    /// Verifies every episode, folder by folder; calls `visit` for each. For an episode that was recorded twice it is
+    /// called once: for the copy that a listing gives.
     ///
     /// # Errors
     /// If a file operation fails. What is found goes to `visit`.
@@ -315,7 +314,7 @@ impl Library {
 }
 
 impl LibraryEpisode {
-    /// How two episodes stand on the disk: reading them in this order costs least.
+    /// Compares the places of two episodes on the disk: reading them in this order costs least.
     pub fn compare_places(&self, other: &Self) -> Ordering {
         let folders = self.folder.dir().cmp(other.folder.dir());
         folders.then_with(|| self.info.compare_places(&other.info))
@@ -341,7 +340,8 @@ impl LibraryEpisode {
     }
 }
 
-/// Which of an episode's copies is read; `None` if two of them that are as good differ. 0 if there are none.
+/// Returns the place of the copy that is read; `None` if two copies that are equally good differ. 0 if there are no
+/// copies.
 fn best_copy(found: &[LibraryEpisode]) -> Result<Option<usize>, ReadError> {
     if found.len() < 2 {
         return Ok(Some(0));
@@ -370,15 +370,16 @@ fn best_copy(found: &[LibraryEpisode]) -> Result<Option<usize>, ReadError> {
     Ok(best.map(|(at, ..)| at))
 }
 
-/// Where a store keeps segments that are set aside as a whole, each in a folder of its own.
+/// Name of the folder in which a store keeps segments that are set aside as a whole, each in a folder of its own.
 pub const QUARANTINE: &str = "quarantine";
 
-/// Whether a folder has a place for segments, as every one has that was ever recorded into.
+/// Returns whether a folder has a place for segments, as every folder does that was ever recorded into.
 pub(crate) fn holds_recordings(disk: &dyn Disk, dir: &Path) -> bool {
     disk.real_dir(&segments_dir(dir)).is_some()
 }
 
-/// The folders directly in `dir` that hold recordings, by name. What cannot be looked into holds none.
+/// Returns the folders directly in `dir` that hold recordings, by name. A folder that cannot be looked into counts as
+/// holding none.
 pub(crate) fn subfolders(disk: &dyn Disk, dir: &Path) -> Result<Vec<PathBuf>, ReadError> {
     let mut names = names_in(disk, dir)?;
     names.sort_unstable();

@@ -11,7 +11,7 @@ pub const CHUNK_ROWS: usize = 4096;
 pub const MAX_PAYLOAD_BYTES: usize = 256 << 20;
 /// Bytes of one run's header; the bounds of three million elements take 54 MB.
 pub const MAX_RUN_BYTES: usize = 64 << 20;
-/// Bytes that what the run headers of one segment say takes in memory; what comes beyond it is taken for damage.
+/// Bytes of memory that the contents of one segment's run headers take; headers beyond it are taken for damage.
 pub const MAX_RUNS_MEMORY: usize = 256 << 20;
 /// Ends, and begins, of one chunk.
 pub const MAX_CHUNK_EVENTS: usize = 1 << 20;
@@ -19,7 +19,7 @@ pub const MAX_CHUNK_EVENTS: usize = 1 << 20;
 pub const MAX_CHUNK_COLUMNS: usize = 1024;
 /// Pixels of a picture that is recorded beside the steps: 1280 x 720 and a little more.
 pub const MAX_FRAME_PIXELS: usize = 1 << 20;
-/// Bytes of one, packed.
+/// Bytes of one packed picture.
 pub const MAX_FRAME_BYTES: usize = 4 << 20;
 /// Bytes of packed pictures at which a chunk is closed by its next row.
 pub const CHUNK_FRAMES_TARGET_BYTES: usize = 1 << 20;
@@ -39,7 +39,8 @@ pub const ALL_SPARE_BYTES: usize = 256 << 20;
 pub const MAX_OPEN_RUNS: usize = 4096;
 /// Bytes at which a segment is sealed and the next one opened, unless configured otherwise.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
-/// Bytes at which a segment of episodes that are recorded again is closed: they are in memory until they were read back.
+/// Bytes at which a segment of episodes that are recorded again is closed: they stay in memory until they have been
+/// read back.
 pub const AGAIN_SEGMENT_BYTES: u64 = 8 << 20;
 /// Largest segment a configuration may ask for: offsets within a segment are 32 bits wide.
 pub const MAX_SEGMENT_BYTES: u64 = 2 << 30;
@@ -61,7 +62,7 @@ pub const MAX_CATALOGUE_BYTES: u64 = 256 << 20;
 pub const CATCH_UP_BYTES: u64 = 128 << 20;
 /// Folders in a folder that are read together with it.
 pub const MAX_SUBFOLDERS: usize = 4096;
-/// Folders in a store that are read together: as many as many thousands of short-lived nodes leave.
+/// Folders in a store that are read together: enough for the many thousands that short-lived nodes leave.
 pub const MAX_STORE_FOLDERS: usize = 65_536;
 /// Bytes of the list of a segment's episodes that are set aside: more than the largest segment has episodes.
 pub const MAX_ASIDE_BYTES: u64 = 512 << 20;
@@ -71,17 +72,17 @@ pub const MAX_TAG_BYTES: usize = 64;
 pub const MAX_TAGS: usize = 16;
 /// Bytes of a note on an episode.
 pub const MAX_NOTE_BYTES: usize = 4096;
-/// Episodes of one folder of which something is said.
+/// Labelled episodes of one folder.
 pub const MAX_LABELLED: usize = 65_536;
 /// Bytes of a folder's labels.
 pub const MAX_LABELS_BYTES: u64 = 16 << 20;
 /// Bytes of a segment's entry in the catalogue; the segment is scanned instead of keeping a larger one.
 pub const MAX_SUMMARY_BYTES: u64 = 16 << 20;
-/// Keyframes kept of an episode that is sought in: two of 1,000,000 steps are 256 apart.
+/// Keyframes kept of an episode in which steps are sought: in one of 1,000,000 steps they are 256 apart.
 pub const SEEK_KEYFRAMES: usize = 4096;
-/// Bytes of all of them together.
+/// Bytes of all keyframes together.
 pub const SEEK_KEYFRAME_BYTES: usize = 64 << 20;
-/// Steps between two of them before their number reaches its bound.
+/// Steps between two keyframes before their number reaches its bound.
 pub const SEEK_SPACING: u64 = 16;
 /// Steps between two running returns that are kept of an episode whose rewards are recorded.
 pub const RETURN_SPACING: u64 = 256;

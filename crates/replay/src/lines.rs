@@ -4,7 +4,7 @@
 //! <CRC-32C of the rest> <text>
 //! ```
 //!
-//! A line that cannot be read is left out, and whoever reads is told so.
+//! A line that cannot be read is left out, and the reader is told so.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::index::read_range;
 use crate::record_error::DiskError;
 
-/// Such a file, while it is written to.
+/// A file of such lines, while it is written to.
 #[derive(Debug)]
 pub struct Lines {
     dir: PathBuf,
@@ -24,7 +24,7 @@ pub struct Lines {
     count: usize,
 }
 
-/// What was read of such a file.
+/// The lines that were read from such a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LinesRead {
     /// Each line that is intact, with its place in the file, counted from 1.
@@ -34,13 +34,13 @@ pub struct LinesRead {
 }
 
 impl Lines {
-    /// The file `name` in the folder `dir`. Nothing can be added before it is written anew.
+    /// Makes a writer for the file `name` in the folder `dir`. Nothing can be added before the file is written anew.
     pub fn new(dir: &Path, name: &str) -> Self {
         let (path, new) = (dir.join(name), dir.join(format!("{name}.new")));
         Self { dir: dir.into(), path, new, file: None, count: 0 }
     }
 
-    /// Reads what stands in the file; nothing if it is not there. Blocks for the disk.
+    /// Reads the lines of the file; there are none if it does not exist. Blocks for the disk.
     ///
     /// # Errors
     /// If a file operation fails.
@@ -65,20 +65,21 @@ impl Lines {
         Ok(read)
     }
 
-    /// Whether the file has to be written anew before a line can be added.
+    /// Returns whether the file has to be written anew before a line can be added.
     pub const fn is_unsure(&self) -> bool {
         self.file.is_none()
     }
 
-    /// How many lines there are.
+    /// Returns the number of lines.
     pub const fn count(&self) -> usize {
         self.count
     }
 
-    /// Adds a line, which has no line break in it. Durable on return; not added if the file has to be written anew first.
+    /// Adds a line, which has no line break in it. It is durable on return. It is not added if the file has to be
+    /// written anew first.
     ///
     /// # Errors
-    /// If a file operation fails: the file has to be written anew then.
+    /// If a file operation fails; then the file has to be written anew.
     pub fn add(&mut self, text: &str) -> Result<(), DiskError> {
         // Put back when it has worked.
         let Some(file) = self.file.take() else { return Ok(()) };
@@ -89,7 +90,7 @@ impl Lines {
         Ok(())
     }
 
-    /// Makes the file have just these lines, durably.
+    /// Replaces all lines of the file by these. They are durable on return.
     ///
     /// # Errors
     /// If a file operation fails.

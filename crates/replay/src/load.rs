@@ -20,7 +20,7 @@ use crate::replays::{Replays, read_record};
 use rollhouse_core::ColumnData;
 
 impl Replays {
-    /// Everything recorded of an episode. Reads only the chunks it lies in.
+    /// Loads everything that is recorded of an episode. Reads only the chunks in which the episode lies.
     ///
     /// # Errors
     /// If part of it is damaged or was dropped, or a file operation fails.
@@ -28,8 +28,8 @@ impl Replays {
         Loader::new(self).load(info)
     }
 
-    /// Everything recorded of many episodes, in their order; failures one by one. Costs least in the order of
-    /// [`EpisodeInfo::compare_places`].
+    /// Loads everything that is recorded of many episodes, in their order; each may fail by itself. Costs least in the
+    /// order of [`EpisodeInfo::compare_places`].
     pub fn load_many<'a>(
         &'a self,
         infos: impl IntoIterator<Item = &'a EpisodeInfo> + 'a,
@@ -38,14 +38,15 @@ impl Replays {
         infos.into_iter().map(move |info| loader.load(info))
     }
 
-    /// The segments in which an episode lies, from the first to the last; between them may be some that have nothing of it.
+    /// Returns the segments in which an episode lies, from the first to the last; some between them may have nothing of
+    /// it.
     pub(crate) fn span(&self, info: &EpisodeInfo) -> Result<RangeInclusive<u64>, ReadError> {
         let chain = Loader::new(self).chain(info)?;
         let first = chain.last().map_or(info.place.segment, |(chunk, _)| chunk.place.0);
         Ok(first..=info.place.segment)
     }
 
-    /// The last chunk of a block in the segments before `segment`.
+    /// Finds the last chunk of a block in the segments before `segment`.
     fn tail_before(&self, segment: u64, info: &EpisodeInfo, first_lane: u32) -> Option<(u64, u64)> {
         self.segments.range(..segment).rev().find_map(|(&number, segment)| {
             let tail = segment.index.tails.iter().find(|tail| {
@@ -57,21 +58,21 @@ impl Replays {
     }
 }
 
-/// Reads episodes, and keeps the chunks it decoded last: an episode costs little after its neighbours.
+/// A reader of episodes that keeps the chunks it decoded last: an episode costs little after its neighbours.
 #[derive(Debug)]
 pub(crate) struct Loader<'a> {
     replays: &'a Replays,
-    /// The latest used last.
+    /// Decoded chunks, in the order in which they were last used.
     chunks: Vec<Arc<Chunk>>,
 }
 
-/// A chunk of which every part has been found.
+/// A decoded chunk, with the parts of episodes in it.
 #[derive(Debug)]
 struct Chunk {
     place: (u64, u64),
     header: Header,
     payload: Vec<u8>,
-    /// Payload of the pictures behind it.
+    /// Payload of the pictures after the chunk.
     frames: Option<Vec<u8>>,
     decoder: Decoder,
     windows: Vec<Vec<(u64, u32)>>,
@@ -99,7 +100,7 @@ impl<'a> Loader<'a> {
         Ok(draft.finish(info.clone()))
     }
 
-    /// The chunks an episode lies in, last first, each with the place of its part.
+    /// Returns the chunks in which an episode lies, last first, each with the place of the episode's part.
     fn chain(&mut self, info: &EpisodeInfo) -> Result<Vec<(Arc<Chunk>, usize)>, ReadError> {
         let (mut segment, mut offset) = (info.place.segment, info.place.offset);
         let mut chain: Vec<(Arc<Chunk>, usize)> = Vec::new();
@@ -145,7 +146,7 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// The chunk at a place; `None` if no intact chunk of the episode's run stands there.
+    /// Returns the chunk at a place; `None` if no intact chunk of the episode's run is there.
     fn chunk(
         &mut self,
         info: &EpisodeInfo,
@@ -190,7 +191,7 @@ impl Chunk {
     }
 }
 
-/// The payload of the record of pictures behind a chunk; `None` if there is none, or it is damaged.
+/// Reads the payload of the record of pictures after a chunk; `None` if there is no such record, or it is damaged.
 fn frames_of(file: &dyn DiskFile, offset: u64, chunk: &Header) -> Option<Vec<u8>> {
     let (header, payload) = read_record(file, offset + chunk.record_len())?;
     let is_of_chunk =
@@ -198,12 +199,12 @@ fn frames_of(file: &dyn DiskFile, offset: u64, chunk: &Header) -> Option<Vec<u8>
     is_of_chunk.then_some(payload)
 }
 
-/// Chunks a loader keeps: one of each block of 4,096 lanes.
+/// Chunks that a loader keeps: one of each block of 4,096 lanes.
 const KEPT_CHUNKS: usize = 64;
 /// Bytes of a chunk that a loader keeps; rows of traces may be larger than a whole chunk ought to be.
 const KEPT_CHUNK_BYTES: usize = 1 << 20;
 
-/// An episode being put together from its parts.
+/// An episode that is being put together from its parts.
 #[derive(Debug)]
 pub(crate) struct Draft {
     actions: ColumnData,
@@ -233,7 +234,7 @@ impl Draft {
         }
     }
 
-    /// Adds what a chunk has of it. Parts must come in order.
+    /// Adds the part of the episode that a chunk has. Parts must come in order.
     pub(crate) fn take(
         &mut self,
         decoder: &Decoder,
@@ -298,10 +299,10 @@ impl Draft {
     }
 }
 
-/// Puts episodes together while chunks are read front to back: every chunk once.
+/// An assembler of episodes that reads every chunk once, front to back.
 #[derive(Debug, Default)]
 pub(crate) struct Assembler {
-    /// By lane of each run: the episode under way.
+    /// The episode under way in each lane of each run.
     open: BTreeMap<(u128, u32), Underway>,
 }
 
@@ -312,18 +313,18 @@ struct Underway {
     draft: Draft,
 }
 
-/// An episode the assembler has come to the end of.
+/// An episode whose end the assembler has reached.
 #[derive(Debug)]
 pub(crate) enum Assembled {
-    /// All of it.
+    /// The whole episode.
     Whole(Box<Episode>),
     /// Its first steps are missing.
     Incomplete(Box<EpisodeInfo>),
 }
 
 impl Assembler {
-    /// Adds a decoded chunk; gives the episodes that ended in it, one for each of `infos`, which must be those
-    /// of this chunk in order.
+    /// Adds a decoded chunk; returns the episodes that ended in it, one for each of `infos`, which must be those of
+    /// this chunk in order.
     pub(crate) fn add(
         &mut self,
         run: u128,

@@ -8,15 +8,15 @@ use crate::library::{Library, LibraryEpisode};
 use crate::query::Query;
 use crate::read_error::ReadError;
 
-/// How far the folders of a library have been seen. It grows with their number alone.
+/// A reader of news: it knows how far each folder of a library has been seen. It grows only with the number of folders.
 #[derive(Debug, Clone, Default)]
 pub struct News {
-    /// By folder the last place in it that was seen.
+    /// The last place that was seen in each folder.
     seen: BTreeMap<PathBuf, Place>,
 }
 
 impl News {
-    /// Of what comes after what a library has.
+    /// Makes a reader of the episodes that end after those that `library` has.
     ///
     /// # Errors
     /// If a file operation fails.
@@ -32,12 +32,12 @@ impl News {
         Ok(news)
     }
 
-    /// The episodes that match a query and have ended since the last time, in the order in which they stand: of a library
-    /// that was opened again. An episode that came once more, as a copy, is given once more. The query's order and bounds
-    /// mean nothing.
+    /// Returns the episodes of a library that match a query and have ended since the last call, in the order of their
+    /// places. The library was opened again in between. An episode that came once more, as a copy, is returned once
+    /// more. The query's order and bounds mean nothing.
     ///
     /// # Errors
-    /// If a file operation fails; what was not given is given the next time.
+    /// If a file operation fails; what was not returned is returned the next time.
     pub fn take(&mut self, library: &Library, query: &Query) -> Result<Vec<LibraryEpisode>, ReadError> {
         let query = Query { all_outcomes: true, ..query.clone() };
         let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! A folder with one segment, in memory and to be read only: what a file of one episode is looked at by.
+//! A read-only folder in memory with one segment, through which a file of one episode is read.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::folder::segments_dir;
 use crate::segment::segment_name;
 use crate::summary::segment_path;
 
-/// The folder with the empty path.
+/// A disk with one folder, whose path is empty, and one segment in it.
 #[derive(Debug)]
 pub(crate) struct OneSegment {
     number: u64,

@@ -3,7 +3,7 @@
 use crate::episode::EpisodeInfo;
 use crate::query::{Sort, SortKey};
 
-/// Where an episode stands in an order: smaller is earlier. Two different episodes never have the same.
+/// The place of an episode in an order: smaller is earlier. Two different episodes never have the same rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
     value: u64,
@@ -12,7 +12,7 @@ pub struct Rank {
     number: u64,
 }
 
-/// What an order looks at.
+/// The facts about an episode that an order compares.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Facts {
     pub(crate) run: u128,
@@ -37,12 +37,12 @@ impl Facts {
 }
 
 impl Rank {
-    /// As numbers, for whoever has to tell another process: see [`Rank::from_words`].
+    /// Returns the rank as numbers that another process can read: see [`Rank::from_words`].
     pub const fn to_words(self) -> [u64; 5] {
         [self.value, (self.run >> 64) as u64, self.run as u64, self.lane as u64, self.number]
     }
 
-    /// The place that [`Rank::to_words`] gave those numbers for. Any numbers are some place.
+    /// Returns the rank for which [`Rank::to_words`] gave these numbers. Any numbers are some rank.
     pub const fn from_words([value, high, low, lane, number]: [u64; 5]) -> Self {
         Self { value, run: (high as u128) << 64 | low as u128, lane: lane as u32, number }
     }
@@ -68,7 +68,7 @@ impl Sort {
         }
     }
 
-    /// Bounds of the ranks of episodes of which each fact is between those of `least` and `most`.
+    /// Returns bounds of the ranks of episodes, each of whose facts is between those of `least` and `most`.
     pub(crate) fn ranks_between(self, least: &Facts, most: &Facts) -> (Rank, Rank) {
         if !self.descending {
             return (self.rank(least), self.rank(most));
@@ -83,7 +83,7 @@ impl Sort {
     }
 }
 
-/// A number with the order of `f64::total_cmp`.
+/// Returns a number that has the order of `f64::total_cmp`.
 #[inline]
 const fn sortable(value: f64) -> u64 {
     let bits = value.to_bits();

@@ -1,34 +1,35 @@
-//! A disk that takes nothing: when it is tried again.
+//! Outages of the disk: when a disk that takes nothing is tried again.
 //!
 //! ```text
 //! working --a write failed--> out --time--> (tried) --there is room--> working
 //!                             out <--------- (tried) --there is none
 //! ```
 //!
-//! It is tried for as long as the recorder lives: whoever makes room an hour later finds it recording again.
+//! It is tried for as long as the recorder lives: if room is made an hour later, recording goes on.
 
 use std::time::Duration;
 
 use rollhouse_core::split_mix64;
 
-/// Decides when a disk that failed is tried again. Pure: `now` is any clock that only goes forward.
+/// The state of an outage, which decides when a disk that failed is tried again. It has no clock: `now` is on any that
+/// only goes forward.
 #[derive(Debug)]
 pub(crate) struct Outage {
-    /// When it is tried again, if it is out.
+    /// Time at which the disk is tried again; `None` while it works.
     retry_at: Option<Duration>,
-    /// Failures since something was made durable.
+    /// Number of failures since something was made durable.
     failures: u32,
     seed: u64,
     draws: u64,
 }
 
 impl Outage {
-    /// The disk works. `seed` decides the jitter.
+    /// Makes the state of a disk that works. `seed` decides the jitter.
     pub(crate) const fn new(seed: u64) -> Self {
         Self { retry_at: None, failures: 0, seed, draws: 0 }
     }
 
-    /// Something failed.
+    /// Notes that an operation failed.
     pub(crate) fn failed(&mut self, now: Duration) {
         let base = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE);
         self.failures = self.failures.saturating_add(1);
@@ -39,29 +40,29 @@ impl Outage {
         self.retry_at = Some(now + base - jitter);
     }
 
-    /// The disk has room again. Should it fail at once, the pauses go on growing.
+    /// Notes that the disk has room again. If it fails again at once, the pauses go on growing.
     pub(crate) const fn over(&mut self) {
         self.retry_at = None;
     }
 
-    /// Something was made durable: the next failure is a first one.
+    /// Notes that something was made durable: the next failure counts as the first.
     pub(crate) const fn worked(&mut self) {
         self.failures = 0;
     }
 
-    /// Whether the disk takes nothing.
+    /// Returns whether the disk takes nothing.
     pub(crate) const fn is_on(&self) -> bool {
         self.retry_at.is_some()
     }
 
-    /// Whether it is time to try the disk again.
+    /// Returns whether it is time to try the disk again.
     pub(crate) fn is_due(&self, now: Duration) -> bool {
         self.retry_at.is_some_and(|at| at <= now)
     }
 }
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// A disk that has room again is used again within this time.
+/// Longest pause between two tries: a disk that has room again is used within this time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(4);
 
 #[cfg(test)]

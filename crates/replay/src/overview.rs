@@ -1,4 +1,4 @@
-//! How episodes went over time, in little memory however many there are.
+//! Overviews of episodes over time, which take little memory however many episodes there are.
 
 use std::collections::BTreeMap;
 
@@ -6,29 +6,29 @@ use crate::episode::EpisodeInfo;
 use crate::library::Library;
 use crate::read_error::ReadError;
 
-/// What the episodes of an env have come to, in the order in which they began.
+/// The results of an env's episodes, in the order in which they began.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EnvOverview {
-    /// How many there are by outcome word, interrupted ones too.
+    /// Number of episodes by outcome word, with interrupted ones.
     pub outcomes: BTreeMap<&'static str, u64>,
-    /// Those that came to their end, a few at a time.
+    /// Groups of the episodes that were not interrupted.
     pub groups: Vec<EpisodeGroup>,
 }
 
-/// Some episodes that came to their end one after another.
+/// A group of consecutive episodes that were not interrupted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EpisodeGroup {
-    /// How many.
+    /// Number of episodes in the group.
     pub count: u64,
-    /// The mean of when they began, in milliseconds since 1970.
+    /// Mean time at which they began, in milliseconds since 1970.
     pub started_ms: f64,
-    /// The mean return.
+    /// Mean return.
     pub mean_return: f64,
-    /// The smallest return.
+    /// Smallest return.
     pub least_return: f64,
-    /// The largest return.
+    /// Largest return.
     pub most_return: f64,
-    /// The mean number of steps.
+    /// Mean number of steps.
     pub mean_length: f64,
 }
 
@@ -44,7 +44,7 @@ impl EpisodeGroup {
         }
     }
 
-    /// Takes in others.
+    /// Joins another group into this one.
     fn join(&mut self, other: &Self) {
         let count = self.count + other.count;
         let part = other.count as f64 / count as f64;
@@ -89,8 +89,8 @@ impl Groups {
 }
 
 impl Library {
-    /// Gives how the episodes of each env went. Reads what is said of every one of them; memory grows with envs and
-    /// folders only.
+    /// Returns an overview of the episodes of each env. Reads the listing of every episode; memory grows only with envs
+    /// and folders.
     ///
     /// # Errors
     /// If a file operation fails.
@@ -118,12 +118,12 @@ impl Library {
 }
 
 impl EnvOverview {
-    /// How many episodes came to their end.
+    /// Returns the number of episodes that were not interrupted.
     pub fn ended(&self) -> u64 {
         self.groups.iter().map(|group| group.count).sum()
     }
 
-    /// The groups as at most `most` of about the same number of episodes.
+    /// Returns at most `most` groups of about equally many episodes.
     pub fn in_groups(&self, most: usize) -> Vec<EpisodeGroup> {
         let (total, mut before) = (self.ended(), 0);
         let mut joined: Vec<(u64, EpisodeGroup)> = Vec::new();
@@ -141,7 +141,7 @@ impl EnvOverview {
     }
 }
 
-/// Groups that are kept of an env in a folder.
+/// Most groups that are kept of an env in a folder.
 const GROUPS: usize = 1024;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! A part of a sealed segment: what stands in it of one run, as a segment of its own.
+//! The part of a sealed segment that belongs to one run, as a segment of its own.
 //!
-//! A node's recorder writes all of its sessions into the same segments, so that whoever wants one run elsewhere wants a
-//! part of each. Records are taken as they are, payload and checksum; only what names a place in the segment is put
-//! right.
+//! A node's recorder writes all of its sessions into the same segments, so that a run is carried elsewhere as a part of
+//! each segment. Records are taken as they are, payload and checksum; only numbers that name a place in the segment are
+//! changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,11 +13,11 @@ use crate::index::{Found, Records};
 use crate::record::{HEADER_BYTES, Header, Kind};
 use crate::run_record::RunInfo;
 
-/// Cuts out of the bytes of a sealed segment what stands in it of `run`, and of the episodes that are set aside in it
-/// those of that run. The part has the segment's number and a seal of its own; a segment of nothing else comes back as
-/// it is. Takes as much memory as the part has bytes.
+/// Cuts the records of `run` out of the bytes of a sealed segment, and that run's episodes out of the set of those that
+/// are set aside. The part has the segment's number and a seal of its own; a segment that has nothing else comes back
+/// as it is. Takes as much memory as the part has bytes.
 ///
-/// `None` if the segment is damaged anywhere: of which run the damaged stretch is cannot be known.
+/// `None` if the segment is damaged anywhere: nobody knows to which run the damaged stretch belongs.
 pub fn part_of_run(bytes: &[u8], run: RunId, aside: &SetAside) -> Option<(Vec<u8>, SetAside)> {
     let mut part = Part { bytes: Vec::new(), runs: BTreeSet::new(), offsets: BTreeMap::new() };
     let (mut left_out, mut sealed) = (false, false);
@@ -41,18 +41,18 @@ pub fn part_of_run(bytes: &[u8], run: RunId, aside: &SetAside) -> Option<(Vec<u8
     Some((part.bytes, kept))
 }
 
-/// A part while it is gathered.
+/// A part that is being gathered.
 struct Part {
     bytes: Vec<u8>,
     /// The run's indexes in the segment: one for each placement.
     runs: BTreeSet<u32>,
-    /// Where each chunk was, and is.
+    /// Offset of each chunk in the segment, and in the part.
     offsets: BTreeMap<u64, u32>,
 }
 
 impl Part {
-    /// Takes a record if it is of the run or of no run; false if it is another run's. Marks and the seal name places:
-    /// they are written anew.
+    /// Takes a record if it belongs to the run or to no run; returns false if it belongs to another run. Marks and the
+    /// seal name places: they are written anew.
     fn take(&mut self, run: RunId, offset: u64, header: Header, payload: &[u8]) -> bool {
         match header.kind {
             Kind::Mark | Kind::Seal => return true,

@@ -1,4 +1,4 @@
-//! Text from recordings as it may be sent to a terminal.
+//! Making text from recordings safe to send to a terminal.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ pub fn plain(text: &str) -> String {
     shown
 }
 
-/// Whether a character turns round what stands beside it.
+/// Returns whether a character changes the direction of the text beside it.
 const fn is_direction(char: char) -> bool {
     matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

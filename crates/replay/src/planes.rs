@@ -4,7 +4,7 @@ use rollhouse_core::LANE_BIT;
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_env::Kernel;
 
-/// Bit `plane` of each lane's action above `start`, lane 0 lowest.
+/// A kernel that gathers bit `plane` of each lane's action above `start`, lane 0 lowest.
 pub(crate) struct PlaneBits<'a> {
     pub(crate) actions: &'a [i64],
     pub(crate) start: i64,
@@ -24,16 +24,17 @@ impl Kernel for PlaneBits<'_> {
     }
 }
 
-/// The same of plane 0 and a whole block: eight sums side by side, with half as many instructions as it takes for any
+/// A kernel that gathers plane 0 of a whole block: eight sums side by side, with half as many instructions as for any
 /// number of lanes.
 pub(crate) struct LowestBits<'a> {
     pub(crate) actions: &'a [i64; BLOCK_LANES],
     pub(crate) start: i64,
-    /// [`SHIFTS`], by reference: knowing them, the compiler would do less for lane 0 and make no vectors of the others.
+    /// [`SHIFTS`], by reference: if the compiler knew them, it would do less for lane 0 and make no vectors of the
+    /// others.
     pub(crate) shifts: &'a [u64; 8],
 }
 
-/// How far the sums of eight lanes are shifted.
+/// Bits by which the sums of eight lanes are shifted.
 pub(crate) static SHIFTS: [u64; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
 
 impl Kernel for LowestBits<'_> {

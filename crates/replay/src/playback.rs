@@ -1,4 +1,4 @@
-//! Going through an episode step by step: recomputed from an action log, read from a full recording.
+//! Playing an episode step by step: it is recomputed from an action log, or read from a full recording.
 
 use rollhouse_core::ColumnData;
 use rollhouse_env::Registry;
@@ -8,7 +8,7 @@ use crate::head::Head;
 use crate::run::RecordKind;
 use crate::simulate::{SimulateError, Simulator};
 
-/// An episode being gone through, forward. Step 0 is what the reset gave; step t is what the t-th action gave.
+/// An episode that is played forward. Step 0 is what the reset gave; step t is what the t-th action gave.
 /// [`Seeker`](crate::Seeker) goes back too.
 #[derive(Debug)]
 pub struct Playback<'a> {
@@ -19,26 +19,26 @@ pub struct Playback<'a> {
 /// One step of an episode.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlayedStep {
-    /// Which step; 0 is the reset.
+    /// Number of the step; 0 is the reset.
     pub t: u64,
-    /// The action that led here: one row of the action column; `None` for step 0.
+    /// The action of this step: one row of the action column; `None` for step 0.
     pub action: Option<ColumnData>,
-    /// What it gave.
+    /// Reward of this step; `None` for step 0.
     pub reward: Option<f64>,
-    /// The sum of rewards until here.
+    /// Sum of the rewards up to this step.
     pub total_reward: f64,
-    /// The observation after it: one row of each column.
+    /// Observation after the action: one row of each column.
     pub obs: Vec<ColumnData>,
-    /// Whether the env reached a terminal state here.
+    /// Whether the env reached a terminal state in this step.
     pub terminated: bool,
-    /// Whether a limit cut the episode here.
+    /// Whether a limit ended the episode at this step.
     pub truncated: bool,
-    /// The exact state, where the env shows it.
+    /// Exact state; `None` where the env does not show it.
     pub state: Option<Vec<f64>>,
 }
 
 impl<'a> Playback<'a> {
-    /// Starts before step 0.
+    /// Makes a playback that stands before step 0.
     ///
     /// # Errors
     /// If the env is needed and cannot be made, or has other dynamics now.
@@ -50,7 +50,7 @@ impl<'a> Playback<'a> {
         Ok(Self { episode, head: Head::new(episode, simulator) })
     }
 
-    /// The next step; `None` after the last.
+    /// Takes the next step and returns it; `None` after the last.
     ///
     /// # Errors
     /// If the env panics.
@@ -63,8 +63,8 @@ impl<'a> Playback<'a> {
         Ok(Some(self.head.shown(self.episode)))
     }
 
-    /// Appends what the next steps gave, `most` at a time, to columns of rows of observations and to `rewards`, in which
-    /// that of the reset is 0; gives how many, 0 after the last. Allocates nothing for a step.
+    /// Takes at most `most` steps and appends their observations, as rows, to columns and their rewards to `rewards`;
+    /// the reward of the reset is 0. Returns how many steps were taken, 0 after the last. Allocates nothing for a step.
     ///
     /// # Errors
     /// If the env panics.
@@ -104,8 +104,8 @@ impl<'a> Playback<'a> {
 }
 
 impl Episode {
-    /// The episode as it was at step `step`; 0 is the reset. An action log is recomputed up to there;
-    /// [`Seeker`](crate::Seeker) keeps what it takes to come to further steps at once.
+    /// Returns step `step` of the episode; 0 is the reset. An action log is recomputed up to that step; a
+    /// [`Seeker`](crate::Seeker) keeps what it needs to come to further steps quickly.
     ///
     /// # Errors
     /// If the episode is shorter, or the env is needed and cannot be made or panics.
@@ -121,14 +121,15 @@ impl Episode {
     }
 }
 
-/// One lane of the episode's env, with its options; refused if its dynamics are other ones now.
+/// Makes a simulator with one lane of the episode's env, with the lane's options; an env whose dynamics have changed is
+/// refused.
 pub(crate) fn simulator_of(registry: &Registry, episode: &Episode) -> Result<Box<Simulator>, SimulateError> {
     can_be_simulated(registry, episode)?;
     let info = &episode.info;
     Ok(Box::new(Simulator::new(registry, &info.run.spec, &info.options(), 1)?))
 }
 
-/// Whether the episode's env is deterministic and still the recorded one.
+/// Checks that the episode's env is deterministic and still the recorded one.
 pub(crate) fn can_be_simulated(registry: &Registry, episode: &Episode) -> Result<(), SimulateError> {
     if episode.info.recorded() == RecordKind::Full {
         return Err(SimulateError::NotRecorded);

@@ -1,8 +1,8 @@
-//! One episode in a file: a sealed segment with nothing else in it.
+//! Files of one episode: each is a sealed segment with nothing else in it.
 //!
 //! [`write_portable`] records the episode once more, by the very code that records episodes, into any writer; equal
-//! recordings give equal files. [`Portable`] is one that was read and is whole; an [`Importer`](crate::Importer) adds it
-//! to a folder.
+//! recordings give equal files. A [`Portable`] is such a file that was read and is whole; an
+//! [`Importer`](crate::Importer) adds it to a folder.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -27,8 +27,8 @@ use crate::record::{HEADER_BYTES, Header, Kind};
 use crate::replays::Replays;
 use crate::run_record::RunInfo;
 
-/// Writes an episode as a segment that has only it. What has been written when it fails is no whole file. `each` is told
-/// of every step; false stops.
+/// Writes an episode as a segment that has nothing else. After an error, the file is not whole. `each` is called after
+/// every step; it stops the writing if it returns false.
 ///
 /// # Errors
 /// If `out` fails, the episode would take more than [`MAX_SEGMENT_BYTES`], or `each` stops.
@@ -40,7 +40,7 @@ pub fn write_portable(
     write_placed(episode, placement_of(&episode.info), out, each)
 }
 
-/// As [`write_portable`], as a recording of that placement.
+/// Writes an episode as [`write_portable`] does, as a recording of that placement.
 pub(crate) fn write_placed(
     episode: &Episode,
     placement: u64,
@@ -118,7 +118,7 @@ struct Specs {
     obs: Vec<ColumnSpec>,
 }
 
-/// A row in which the lane does not step.
+/// Records a row in which the lane does not step.
 fn rest(
     lane: &mut BlockRecorder,
     obs: &[ColumnRef<'_>],
@@ -160,18 +160,19 @@ fn record_row(
     Ok(())
 }
 
-/// A row of each column.
+/// Returns one row of each column.
 fn rows_of<'a>(columns: &'a [ColumnData], specs: &[ColumnSpec], row: usize) -> Option<Vec<ColumnRef<'a>>> {
     columns.iter().zip(specs).map(|(column, spec)| column.row(row, spec.elements())).collect()
 }
 
-/// Tells this recording of the lane from those that a folder may have of its run: the same for equal episodes.
+/// Returns a placement that tells this recording of the lane from those that a folder may have of its run. Equal
+/// episodes have the same.
 fn placement_of(info: &EpisodeInfo) -> u64 {
     let lane = split_mix64(info.run.placement ^ split_mix64(u64::from(info.name.lane)));
     split_mix64(lane ^ info.name.number) | 1
 }
 
-/// The segment while it is written.
+/// The segment that is being written.
 struct Pack<'a> {
     out: &'a mut dyn Write,
     at: u64,
@@ -259,10 +260,11 @@ impl Pack<'_> {
     }
 }
 
-/// The number of a segment that is a file by itself.
+/// Number of the segment in every file of one episode.
 const PORTABLE_NUMBER: u64 = 1;
 
-/// An episode's file that was read: every byte of it is intact, and the episode is there from its first step to its end.
+/// A file of one episode that was read: every byte of it is intact, and the episode is there from its first step to its
+/// end.
 #[derive(Debug, Clone)]
 pub struct Portable {
     bytes: Arc<[u8]>,
@@ -270,16 +272,16 @@ pub struct Portable {
 }
 
 impl Portable {
-    /// Checks the bytes of such a file. Takes about as much memory again while it does.
+    /// Reads and checks the bytes of such a file. While it does, it takes about as much memory again.
     ///
     /// # Errors
-    /// If they are no segment, damaged anywhere, or do not have just one whole episode.
+    /// If they are no segment, are damaged anywhere, or do not have exactly one whole episode.
     pub fn read(bytes: Vec<u8>) -> Result<Self, PortableError> {
         let (portable, _) = Self::open(bytes)?;
         Ok(portable)
     }
 
-    /// The episode that the bytes of such a file hold, for whoever has no use for the bytes.
+    /// Reads the episode in the bytes of such a file, for callers that do not need the bytes afterwards.
     ///
     /// # Errors
     /// As [`Portable::read`].
@@ -312,12 +314,12 @@ impl Portable {
         Ok((Self { bytes, info: episode.info.clone() }, episode))
     }
 
-    /// What a listing says of the episode.
+    /// Returns the episode as listings show it.
     pub const fn info(&self) -> &EpisodeInfo {
         &self.info
     }
 
-    /// The segment under another number.
+    /// Returns the segment's bytes with another number.
     pub(crate) fn numbered(&self, number: u64) -> Vec<u8> {
         let mut bytes = self.bytes.to_vec();
         if let Some(first) = bytes.first_chunk_mut::<HEADER_BYTES>()
@@ -329,10 +331,10 @@ impl Portable {
     }
 }
 
-/// Why an episode is not in a file of its own, or such a file cannot be read.
+/// An error: an episode could not be written to a file of its own, or such a file could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum PortableError {
-    /// What it is written to takes no more.
+    /// The writer that it goes to failed.
     #[error(transparent)]
     Write(#[from] io::Error),
     /// The caller asked to stop.
@@ -341,25 +343,25 @@ pub enum PortableError {
     /// It would be larger than any segment.
     #[error("the episode takes more than {MAX_SEGMENT_BYTES} bytes")]
     TooLarge,
-    /// Its run's header is one that no reader takes.
-    #[error("no reader takes what is said of the run")]
+    /// No reader would accept the header of its run.
+    #[error("no reader would accept the header of the run")]
     Run(#[source] DecodeError),
-    /// Its steps are not all there.
-    #[error("the episode's steps are not all there")]
+    /// Some of its steps are missing.
+    #[error("some steps of the episode are missing")]
     Steps,
     /// The bytes do not begin as a recording does.
-    #[error("this is no recording")]
+    #[error("this is not a recording")]
     NoRecording,
-    /// They are damaged, or cut off.
+    /// The bytes are damaged, or cut off.
     #[error("it is damaged at byte {at}")]
     Damaged {
-        /// Where.
+        /// Offset of the damage.
         at: u64,
     },
-    /// There is not one episode in it.
+    /// The file does not have exactly one episode.
     #[error("it has {episodes} episodes, not 1")]
     NotOne {
-        /// How many are.
+        /// Number of episodes in the file.
         episodes: u64,
     },
     /// The episode cannot be read.

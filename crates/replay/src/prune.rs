@@ -1,16 +1,16 @@
-//! Pruning: taking episodes away that nobody wants any more, so that the disk has room again.
+//! Pruning: removing episodes that nobody wants any more, so that the disk has room again.
 //!
-//! What the disk gives back are segments. One of which nothing stays is removed; one of which little stays is removed
-//! after that was recorded again, into a new segment; one of which much stays stays whole, with the episodes in it that
-//! were to go. Nothing that is pinned goes.
+//! Only whole segments give room back. A segment of which nothing stays is removed. If little of it stays, that is
+//! recorded again into a new segment, and then the old one is removed. If much of it stays, the segment stays whole,
+//! with the episodes in it that should have gone. Pinned episodes never go.
 //!
 //! ```text
 //! lock -> new segments, each whole or not at all -> labels say where their episodes lie now -> old segments, oldest first
 //! ```
 //!
 //! A crash anywhere leaves every episode that stays at least once, and readers show it once, as a copy of itself. An
-//! episode goes with the segment in which it begins; what of it stands in later ones is then a rest that no reader lists.
-//! So of one that begins in a segment that stays nothing goes, and after a crash none is there in part.
+//! episode goes with the segment in which it begins; its parts in later segments are then a rest that no reader lists.
+//! So an episode that begins in a segment that stays loses nothing, and after a crash no episode is there in part.
 
 mod deciding;
 mod survey;
@@ -39,64 +39,65 @@ use crate::summary::EpisodeKey;
 use deciding::beyond;
 use survey::Survey;
 
-/// Which episodes are to go: those that every rule lets go. Pinned ones never are.
+/// The rules of pruning: an episode goes if every rule lets it go. Pinned episodes never go.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PruneRules {
-    /// Only episodes that match it; order and limit mean nothing.
+    /// Only episodes that match this query go; its order and limit mean nothing.
     pub filter: Query,
-    /// Only episodes that started before this moment, milliseconds since 1970.
+    /// Only episodes that started before this moment go, in milliseconds since 1970; `None` lets all go.
     pub before_ms: Option<u64>,
-    /// Only as many of the oldest segments as have to go so that all together take at most so many bytes.
+    /// Only so many of the oldest segments go that all together take at most this many bytes; `None` lets all go.
     pub keep_bytes: Option<u64>,
-    /// Not those that have, of all that match the filter, the highest returns of their env: so many of each, at most
-    /// [`MAX_KEPT_BEST`].
+    /// Number of episodes of each env that stay because they have the highest returns of all that match the filter; at
+    /// most [`MAX_KEPT_BEST`].
     pub keep_best: Option<usize>,
 }
 
-/// Episodes of each env that [`PruneRules::keep_best`] keeps at most.
+/// Most episodes of each env that [`PruneRules::keep_best`] keeps.
 pub const MAX_KEPT_BEST: usize = 100_000;
 
-/// What pruning would do, or has done.
+/// A report on what pruning would do, or has done.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PrunePlan {
-    /// The folders of which something goes, or would.
+    /// The folders from which something goes, or would go.
     pub folders: Vec<FolderPrune>,
     /// Folders that are left alone because somebody records into them.
     pub busy: Vec<PathBuf>,
 }
 
-/// The part of one folder in it.
+/// The part of a [`PrunePlan`] about one folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FolderPrune {
     /// The folder.
     pub dir: PathBuf,
-    /// Episodes that go.
+    /// Number of episodes that go.
     pub episodes: u64,
-    /// Episodes that were to go and stay: their segments hold too much that stays, or cannot be read as a whole.
+    /// Number of episodes that should go and still stay: their segments hold too much that stays, or cannot be read as
+    /// a whole.
     pub stuck: u64,
-    /// Episodes that would go but for their pins.
+    /// Number of episodes that would go if they were not pinned.
     pub pinned: u64,
-    /// Episodes that are recorded again because their segments go.
+    /// Number of episodes that are recorded again because their segments go.
     pub again: u64,
-    /// Segments that go.
+    /// Number of segments that go.
     pub segments: u64,
-    /// Their bytes.
+    /// Bytes of the segments that go.
     pub bytes: u64,
-    /// Bytes of the segments that come in their place: estimated in a plan.
+    /// Bytes of the segments that replace them; estimated in a plan.
     pub again_bytes: u64,
 }
 
-/// What pruning has done.
+/// A report on what pruning has done.
 pub type Pruned = PrunePlan;
 
-/// Why nothing was pruned; or, if a file operation failed on the way, not everything.
+/// An error: nothing was pruned; or, if a file operation failed on the way, not everything.
 #[derive(Debug)]
 pub enum PruneError {
     /// The folder could not be read.
     Read(ReadError),
     /// It could not be opened for writing; a writer that has it is named.
     Open(OpenError),
-    /// Its labels could not be read or changed, so that it is not known what is pinned.
+    /// Its labels could not be read or changed, so that nobody knows what is pinned.
     Label(LabelError),
     /// An episode that stays could not be recorded again. Nothing of its folder was removed.
     Again(PortableError),
@@ -106,11 +107,11 @@ pub enum PruneError {
     Disk(DiskError),
 }
 
-/// Says what [`prune`] would do with the folder `dir` and those directly in it. Changes nothing, takes no lock, and reads
-/// every chunk. Blocks for the disk.
+/// Finds what [`prune`] would do with the folder `dir` and those directly in it. Changes nothing, takes no lock, and
+/// reads every chunk. Blocks for the disk.
 ///
 /// # Errors
-/// If it belongs to a store, or cannot be read.
+/// If the folder belongs to a store, or cannot be read.
 pub fn plan_prune(disk: &Arc<dyn Disk>, dir: &Path, rules: &PruneRules) -> Result<PrunePlan, PruneError> {
     if is_of_store(&**disk, dir) {
         return Err(PruneError::Store(dir.into()));
@@ -129,12 +130,13 @@ pub fn plan_prune(disk: &Arc<dyn Disk>, dir: &Path, rules: &PruneRules) -> Resul
     Ok(plan)
 }
 
-/// Takes what the rules let go out of the folder `dir` and those directly in it, but for those that somebody records into.
-/// What is removed is gone for good; what stays was read back before, and is durable on return. Blocks for the disk.
+/// Removes the episodes that the rules let go from the folder `dir` and those directly in it, except from folders that
+/// somebody records into. Removed episodes are gone for good; those that were recorded again were read back before, and
+/// are durable on return. Blocks for the disk.
 ///
 /// # Errors
-/// If it belongs to a store, cannot be read, or a file operation fails. Every episode that stays is there all the same, and
-/// pruning again takes away what was left.
+/// If the folder belongs to a store, cannot be read, or a file operation fails. Every episode that stays is still
+/// there, and pruning again removes what was left.
 pub fn prune(disk: &Arc<dyn Disk>, dir: &Path, rules: &PruneRules) -> Result<Pruned, PruneError> {
     if is_of_store(&**disk, dir) {
         return Err(PruneError::Store(dir.into()));
@@ -171,22 +173,22 @@ pub fn prune(disk: &Arc<dyn Disk>, dir: &Path, rules: &PruneRules) -> Result<Pru
     Ok(done)
 }
 
-/// What decides on each episode.
+/// The judge that decides on each episode.
 struct Judge<'a> {
     library: &'a Library,
     rules: &'a PruneRules,
-    /// The rules' filter, by which interrupted episodes go as others do.
+    /// The rules' filter, which lets interrupted episodes go as it does others.
     filter: Query,
     labels: Labels,
-    /// The best, which stay.
+    /// The episodes with the highest returns, which stay.
     best: BTreeSet<EpisodeKey>,
-    /// Of each folder the segments that are beyond the size that is kept; `None` without such a rule.
+    /// The segments of each folder that are beyond the size that is kept; `None` without such a rule.
     beyond: Option<Vec<BTreeSet<u64>>>,
-    /// Episodes of which there are several copies.
+    /// Episodes that have several copies.
     copies: BTreeSet<EpisodeKey>,
 }
 
-/// What is to become of an episode, as far as it alone decides.
+/// The verdict on an episode, as far as it depends on the episode alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Goes,
@@ -268,7 +270,7 @@ fn segments_beyond(library: &Library, keep: u64) -> Vec<BTreeSet<u64>> {
     beyond_of
 }
 
-/// Does what a survey has found.
+/// Carries out what a survey has found.
 fn carry_out(survey: &Survey<'_>) -> Result<FolderPrune, PruneError> {
     let (disk, dir) = (&*survey.folder.disk, survey.folder.dir());
     let mut done = survey.summary();
@@ -278,7 +280,7 @@ fn carry_out(survey: &Survey<'_>) -> Result<FolderPrune, PruneError> {
     let segments = segments_dir(dir);
     let failed = |operation, path: &Path, error| PruneError::Disk(DiskError::new(operation, path, error));
     let mut present = segment_numbers(disk, dir).map_err(|error| failed("list", &segments, error))?;
-    let mut writer = Again::new(disk, dir, present.last().map_or(1, |last| last + 1));
+    let mut writer = Rerecorder::new(disk, dir, present.last().map_or(1, |last| last + 1));
     for &number in survey.folder.segments.keys() {
         let infos = survey.again_in(number)?;
         for episode in survey.folder.load_many(&infos) {
@@ -311,24 +313,24 @@ fn carry_out(survey: &Survey<'_>) -> Result<FolderPrune, PruneError> {
     Ok(done)
 }
 
-/// Records episodes again, into one segment after another.
-struct Again<'a> {
+/// A recorder that records episodes again, into one segment after another.
+struct Rerecorder<'a> {
     disk: &'a dyn Disk,
     dir: &'a Path,
-    /// Even an empty one is written: numbers go on from it, so that none is used again.
+    /// The segment that is being made. Even an empty one is written: numbers go on from it, so that none is used again.
     current: Rerecording,
-    /// What is in it.
+    /// The episodes in the current segment.
     originals: Vec<Episode>,
-    made: Vec<Made>,
+    made: Vec<NewSegment>,
 }
 
 /// A segment that was made.
-struct Made {
+struct NewSegment {
     index: SegmentIndex,
     episodes: Vec<EpisodeKey>,
 }
 
-impl<'a> Again<'a> {
+impl<'a> Rerecorder<'a> {
     fn new(disk: &'a dyn Disk, dir: &'a Path, number: u64) -> Self {
         let current = Rerecording::new(number, wall_ms());
         Self { disk, dir, current, originals: Vec::new(), made: Vec::new() }
@@ -350,20 +352,20 @@ impl<'a> Again<'a> {
         let episodes = self.originals.iter().map(|episode| EpisodeKey::of(&episode.info)).collect();
         let bytes = full.finish(&std::mem::take(&mut self.originals)).map_err(PruneError::Again)?;
         put_segment(self.disk, self.dir, number, &bytes).map_err(PruneError::Disk)?;
-        self.made.push(Made { index: scan_bytes_with_rows(number, &bytes).index, episodes });
+        self.made.push(NewSegment { index: scan_bytes_with_rows(number, &bytes).index, episodes });
         Ok(())
     }
 }
 
 impl FolderPrune {
-    /// Whether anything in the folder was to go.
+    /// Returns whether anything in the folder was to go.
     const fn says_something(&self) -> bool {
         self.episodes + self.stuck + self.pinned + self.segments > 0
     }
 }
 
 impl PrunePlan {
-    /// The folders added up.
+    /// Returns the sum over all folders.
     pub fn sum(&self) -> FolderPrune {
         let mut sum = FolderPrune::default();
         for of in &self.folders {

@@ -1,4 +1,4 @@
-//! Which episodes a listing shows, and in which order.
+//! Queries: which episodes a listing shows, and in which order.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -16,54 +16,55 @@ use crate::run_record::RunInfo;
 use crate::select::select;
 use crate::summary::EpisodeKey;
 
-/// Which episodes to list. The default lists all, in the order of their names.
+/// A query for episodes. The default lists all, in the order of their names.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Query {
-    /// Only of this env.
+    /// List only episodes of the env with this id.
     pub env: Option<String>,
-    /// Only with an outcome of the same word.
+    /// List only episodes whose outcome has the same word.
     pub outcome: Option<Outcome>,
-    /// Also interrupted episodes where the order is one of merit, by return or length, which of a part of an episode says
-    /// nothing. Other orders have them anyway, and so has an `outcome` that asks for them.
+    /// Whether an order of merit, by return or length, lists interrupted episodes too; merit says nothing about a part
+    /// of an episode. Other orders list them anyway, and so does an `outcome` that asks for them.
     pub all_outcomes: bool,
-    /// Only with at least this return. Episodes without a known return are left out then.
+    /// List only episodes with at least this return. Episodes whose return is not known are then left out.
     pub min_return: Option<f64>,
-    /// Only of runs with this short id, as it stands in their episodes' names.
+    /// List only episodes of runs with this short id, as episode names have it.
     pub run: Option<u64>,
-    /// Only these.
+    /// List only these episodes.
     pub only: Option<Arc<BTreeSet<EpisodeKey>>>,
-    /// In which order.
+    /// Order of the list.
     pub sort: Sort,
-    /// At most so many, the first in that order.
+    /// Most episodes that are listed: the first in that order.
     pub limit: Option<usize>,
-    /// Only what comes after this place in that order: the last one's [`Sort::rank_of`], to go on after a limit.
+    /// List only episodes after this place in that order. To go on after a limit, give the [`Sort::rank_of`] of the
+    /// last episode.
     pub after: Option<Rank>,
 }
 
 /// An order of episodes. Ties are in the order of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sort {
-    /// By what.
+    /// Property by which episodes are sorted.
     pub key: SortKey,
-    /// Largest first.
+    /// Whether the largest come first.
     pub descending: bool,
 }
 
-/// What episodes are sorted by.
+/// The property by which episodes are sorted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SortKey {
-    /// Run (older first), lane, number.
+    /// Name: run (older first), lane, number.
     #[default]
     Name,
     /// Return; unknown ones count as the smallest.
     Return,
-    /// Steps.
+    /// Number of steps.
     Length,
     /// Wall clock of the first step.
     Started,
 }
 
-/// Text that is no order of episodes.
+/// An error: a text is no order of episodes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot sort by `{0}`; known are return, length, started, name, each with - in front")]
 pub struct UnknownSort(String);
@@ -71,7 +72,7 @@ pub struct UnknownSort(String);
 impl FromStr for Sort {
     type Err = UnknownSort;
 
-    /// A key, with `-` in front for the largest first.
+    /// Reads the word of a key, with `-` in front for the largest first.
     fn from_str(text: &str) -> Result<Self, UnknownSort> {
         let (descending, key) = match text.strip_prefix('-') {
             Some(key) => (true, key),
@@ -89,7 +90,7 @@ impl FromStr for Sort {
 }
 
 impl Replays {
-    /// The episodes a query asks for. Extents that cannot contribute are not looked at, and no more episodes are
+    /// Lists the episodes that a query asks for. Extents that cannot contribute are not read, and no more episodes are
     /// held in memory than the query's limit.
     ///
     /// # Errors
@@ -107,13 +108,13 @@ impl Query {
             && self.min_return.is_none_or(|least| info.total_reward.is_some_and(|total| total >= least))
     }
 
-    /// Whether episodes of a run may be asked for.
+    /// Returns whether the query may ask for episodes of a run.
     pub(crate) fn is_of_run(&self, run: &RunInfo) -> bool {
         self.env.as_ref().is_none_or(|wanted| *wanted == run.spec.id)
             && self.run.is_none_or(|wanted| wanted == run.run().short())
     }
 
-    /// Whether an episode is one of those that are asked for by name.
+    /// Returns whether an episode is one of those that the query names, or the query names none.
     pub(crate) fn is_among(&self, key: impl FnOnce() -> EpisodeKey) -> bool {
         self.only.as_ref().is_none_or(|only| only.contains(&key()))
     }
@@ -127,17 +128,17 @@ impl Query {
 }
 
 impl Sort {
-    /// Whether it tells better episodes from worse ones, for which they have to be whole.
+    /// Returns whether the key tells better episodes from worse ones; episodes have to be whole for that.
     pub fn is_of_merit(self) -> bool {
         matches!(self.key, SortKey::Return | SortKey::Length)
     }
 
-    /// Where an episode stands in this order.
+    /// Returns the place of an episode in this order.
     pub fn rank_of(self, info: &EpisodeInfo) -> Rank {
         self.rank(&Facts::of(info))
     }
 
-    /// How two episodes stand in this order, also when they come from different folders.
+    /// Compares two episodes in this order, also when they come from different folders.
     pub fn compare(self, a: &EpisodeInfo, b: &EpisodeInfo) -> Ordering {
         self.rank_of(a).cmp(&self.rank_of(b))
     }

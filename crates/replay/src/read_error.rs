@@ -1,4 +1,4 @@
-//! Why recordings could not be read.
+//! The error [`ReadError`]: recordings could not be read.
 
 use std::fmt;
 use std::io;
@@ -8,57 +8,57 @@ use rollhouse_core::EpisodeName;
 
 use crate::record_error::DiskError;
 
-/// Why a folder could not be read.
+/// An error: a folder could not be read.
 #[derive(Debug)]
 pub enum ReadError {
     /// A file operation failed.
     Disk(DiskError),
     /// The folder is not there.
     NoFolder(PathBuf),
-    /// No episode of that name, or its end is damaged.
+    /// There is no episode of that name, or its end is damaged.
     NoEpisode(EpisodeName),
-    /// Several folders that are read together have an episode of that name, and not the same one.
+    /// Several folders that are read together have different episodes of that name.
     InSeveralFolders {
         /// The name.
         name: EpisodeName,
         /// The folders.
         folders: Vec<PathBuf>,
     },
-    /// More folders in this one hold recordings than are read together.
+    /// More folders in this one hold recordings than can be read together.
     TooManyFolders {
         /// The folder.
         dir: PathBuf,
-        /// How many may.
+        /// Most folders that are read together.
         most: usize,
     },
-    /// Segments of a store are in its archive only.
+    /// Some segments of a store are only in its archive.
     Archived {
         /// The store.
         dir: PathBuf,
-        /// How many.
+        /// Number of segments that are only in the archive.
         segments: u64,
         /// The archive.
         target: String,
     },
-    /// Several runs of the folder share the name's short id; their full ids.
+    /// Several runs of the folder share the short id in the name.
     Ambiguous {
         /// The name.
         name: EpisodeName,
-        /// The runs that have such an episode.
+        /// Full ids of the runs that have such an episode.
         runs: Vec<String>,
     },
     /// Part of the episode is damaged or was dropped.
     Incomplete {
         /// The episode.
         name: EpisodeName,
-        /// Steps at its beginning that cannot be read.
+        /// Number of steps at its beginning that cannot be read.
         missing_steps: u64,
     },
-    /// A chunk does not decode although its checksum is right.
+    /// A chunk cannot be decoded although its checksum is right.
     Malformed {
         /// The episode.
         name: EpisodeName,
-        /// What is wrong.
+        /// Description of what is wrong.
         what: String,
     },
 }
@@ -113,5 +113,5 @@ impl std::error::Error for ReadError {
     }
 }
 
-/// Folders that a message names.
+/// Most folders that a message names.
 const MOST_NAMED: usize = 8;

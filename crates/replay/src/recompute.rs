@@ -1,4 +1,4 @@
-//! All steps of an action log at once.
+//! Recomputing all steps of an action log at once.
 
 use rollhouse_core::{ColumnSpec, EpisodeName, Interruption, Outcome};
 use rollhouse_env::Registry;
@@ -8,18 +8,18 @@ use crate::frame::Frames;
 use crate::simulate::{SimulateError, Simulator};
 use rollhouse_core::ColumnData;
 
-/// Why the steps of an episode could not be recomputed.
+/// An error: the steps of an episode could not be recomputed.
 #[derive(Debug, thiserror::Error)]
 pub enum RecomputeError {
     /// The env cannot be made or panics.
     #[error(transparent)]
     Simulate(#[from] SimulateError),
-    /// What comes out is not what was recorded.
+    /// The recomputed steps differ from the recording.
     #[error("recomputing {name} gives another {field} at step {step} than was recorded")]
     Differs {
         /// The episode.
         name: EpisodeName,
-        /// What differs: `state` or `return`.
+        /// Name of the value that differs: `state` or `return`.
         field: &'static str,
         /// The step at which it was noticed.
         step: u64,
@@ -27,11 +27,11 @@ pub enum RecomputeError {
 }
 
 impl Episode {
-    /// Observations, rewards and infos of every step, lived through again from start and actions. What comes out
-    /// is what was recorded: every recorded state hash and the return are compared.
+    /// Recomputes the observations, rewards and infos of every step from the start and the actions. The result is what
+    /// was recorded: every recorded state hash and the return are compared.
     ///
     /// # Errors
-    /// If the env is not there, is another one now, panics, or gives something else than was recorded.
+    /// If the env is not there, has changed, panics, or gives something else than was recorded.
     pub fn recompute(&self, registry: &Registry) -> Result<Steps, RecomputeError> {
         let spec = &self.info.run.spec;
         self.is_of_now(registry)?;
@@ -73,7 +73,7 @@ impl Episode {
         Ok(steps)
     }
 
-    /// Whether this program's env is the recorded one.
+    /// Checks that this program's env is the recorded one.
     pub(crate) fn is_of_now(&self, registry: &Registry) -> Result<(), SimulateError> {
         let spec = &self.info.run.spec;
         let now = registry.get(&spec.id).map_err(SimulateError::Unknown)?.spec().dynamics_hash;
@@ -83,7 +83,7 @@ impl Episode {
         Ok(())
     }
 
-    /// Whether these rewards add up to the recorded return.
+    /// Checks that these rewards add up to the recorded return.
     pub(crate) fn check_return(&self, rewards: &[f64]) -> Result<(), RecomputeError> {
         // Cancelled by a begin without an end, an episode has no return.
         let cancelled = Outcome::Interrupted(Interruption::Cancelled);

@@ -1,4 +1,4 @@
-//! The fixed-width header in front of everything in a segment. Layout: docs/replay-format.md.
+//! Record headers, which have a fixed width and stand before every payload in a segment. Layout: docs/replay-format.md.
 
 /// Bytes of a record header.
 pub(crate) const HEADER_BYTES: usize = 64;
@@ -8,12 +8,12 @@ pub(crate) const MARK: [u8; 8] = *b"\x89RHrec\r\n";
 /// Version of the format.
 pub(crate) const VERSION: u8 = 1;
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// First in a segment: which segment it is.
+    /// The first record of a segment: it has the segment's number.
     Segment,
-    /// What the episodes of a run share.
+    /// The header of a run: what its episodes share.
     Run,
     /// Rows of a block of lanes.
     Chunk,
@@ -21,7 +21,7 @@ pub(crate) enum Kind {
     Mark,
     /// Nothing follows.
     Seal,
-    /// The run ended in order; episodes still open are no accident of its writer.
+    /// The run ended in order; its writer did not break off episodes that are still open.
     RunEnd,
     /// Pictures of lanes in the chunk before it.
     Frames,
@@ -65,7 +65,7 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// A header of `kind` with nothing else set.
+    /// Makes a header of `kind` with nothing else set.
     pub(crate) const fn new(kind: Kind) -> Self {
         Self {
             kind,
@@ -82,12 +82,12 @@ impl Header {
         }
     }
 
-    /// Bytes of the whole record.
+    /// Returns the bytes of the whole record, header and payload.
     pub(crate) const fn record_len(&self) -> u64 {
         HEADER_BYTES as u64 + self.payload_len as u64
     }
 
-    /// Its bytes, checksum included. The header checksum covers bytes 0 to 59, and with them the payload's
+    /// Returns the header's bytes, with its checksum. The checksum covers bytes 0 to 59, and with them the payload's
     /// length and checksum.
     pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];
@@ -110,8 +110,8 @@ impl Header {
         out
     }
 
-    /// The header in these bytes; `None` if mark, version, kind or checksum are wrong, or a number is one that no recording
-    /// comes to, with which others could not be added to it.
+    /// Reads the header in these bytes. `None` if mark, version, kind or checksum are wrong, or a number is so large
+    /// that no recording reaches it and adding to it could overflow.
     pub(crate) fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Self> {
         if bytes[..MARK.len()] != MARK || bytes[AT_VERSION] != VERSION {
             return None;
@@ -146,9 +146,9 @@ fn u64_at(bytes: &[u8; HEADER_BYTES], at: usize) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]))
 }
 
-/// Of rows and offsets: a lane that makes 10^9 steps a second comes to it after 146 years.
+/// Largest number of rows and largest offset: a lane that makes 10^9 steps a second reaches it after 146 years.
 const MAX_POSITION: u64 = 1 << 62;
-/// Milliseconds since 1970 of the year 140,000.
+/// Latest wall clock, in milliseconds since 1970: the year 140,000.
 const MAX_MS: u64 = 1 << 52;
 
 const AT_MARK: usize = 0;
@@ -164,7 +164,7 @@ const AT_POSITION: usize = 32;
 const AT_MS: usize = 40;
 const AT_TAG: usize = 48;
 const AT_PAYLOAD_CRC: usize = 52;
-/// Bytes 56 to 59 are zero.
+/// Offset of the header's checksum; bytes 56 to 59 are zero.
 const AT_HEADER_CRC: usize = 60;
 const _: () = assert!(AT_HEADER_CRC + 4 == HEADER_BYTES);
 

@@ -1,4 +1,4 @@
-//! Why something could not be recorded.
+//! The errors of recording.
 
 use std::fmt;
 use std::io;
@@ -13,15 +13,15 @@ use crate::recorder::Recorded;
 /// A file operation that failed.
 #[derive(Debug, Clone)]
 pub struct DiskError {
-    /// What was attempted, e.g. `append`.
+    /// The operation that failed, e.g. `append`.
     pub operation: &'static str,
-    /// On which file.
+    /// The file or folder on which it failed.
     pub path: PathBuf,
-    /// Why it failed.
+    /// The operating system's error.
     pub source: Arc<io::Error>,
 }
 
-/// Why a folder could not be opened for recording.
+/// An error: a folder could not be opened for recording.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// Another writer has it.
@@ -29,7 +29,7 @@ pub enum OpenError {
     Locked {
         /// The folder.
         dir: PathBuf,
-        /// What the holder wrote of itself: process, host and start.
+        /// Note that the holder wrote about itself: process, host and start.
         holder: String,
     },
     /// A file operation failed.
@@ -40,7 +40,7 @@ pub enum OpenError {
     Config {
         /// The setting.
         setting: &'static str,
-        /// As given.
+        /// The value that was given.
         given: u64,
         /// The smallest it may be.
         least: u64,
@@ -52,16 +52,16 @@ pub enum OpenError {
     Thread(#[source] io::Error),
 }
 
-/// Why a run could not begin.
+/// An error: a run could not begin.
 #[derive(Debug, Clone)]
 pub enum BeginError {
     /// Too many runs are open.
     TooManyRuns,
-    /// A probability outside 0 to 1.
+    /// A probability is outside 0 to 1.
     Probability(f64),
-    /// Neither one set of options nor one per lane.
+    /// There is neither one set of options nor one per lane.
     Options {
-        /// Sets given.
+        /// Number of sets that were given.
         given: usize,
         /// Lanes of the run.
         lanes: u32,
@@ -71,36 +71,36 @@ pub enum BeginError {
         /// Bytes of a row of one block.
         bytes: usize,
     },
-    /// No reader would take the run's header: it is too long, or says more than is read.
+    /// No reader would accept the run's header: it is too long, or says more than is read.
     Header(Arc<DecodeError>),
     /// The writer thread is gone.
     WriterGone,
 }
 
-/// Why something was not recorded. What [`Recorded`] counts as written is safe.
+/// An error: something was not recorded. What [`Recorded`] counts as written is safe.
 #[derive(Debug)]
 pub enum RecordError {
     /// The disk failed; some of what was handed over is lost, counted in `recorded`.
     Disk {
         /// The last failure.
         error: DiskError,
-        /// What is written and what is lost.
+        /// Counts of what is written and what is lost.
         recorded: Box<Recorded>,
     },
     /// The writer thread ended unexpectedly.
     WriterGone {
-        /// What it had written.
+        /// Counts of what it had written.
         recorded: Box<Recorded>,
     },
 }
 
 impl DiskError {
-    /// That `operation`, e.g. `append`, failed on the file at `path`.
+    /// Makes the error that `operation`, e.g. `append`, failed on the file at `path`.
     pub fn new(operation: &'static str, path: &Path, error: io::Error) -> Self {
         Self { operation, path: path.into(), source: Arc::new(error) }
     }
 
-    /// Whether the disk was full, or a quota or limit of file sizes was reached.
+    /// Returns whether the disk was full, or a quota or limit of file sizes was reached.
     pub fn is_full(&self) -> bool {
         let kind = self.source.kind();
         matches!(
@@ -152,7 +152,7 @@ impl std::error::Error for BeginError {
 }
 
 impl RecordError {
-    /// What is written, and what is lost.
+    /// Returns counts of what is written, and what is lost.
     pub fn recorded(&self) -> &Recorded {
         match self {
             Self::Disk { recorded, .. } | Self::WriterGone { recorded } => recorded,

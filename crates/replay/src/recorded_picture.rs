@@ -1,4 +1,4 @@
-//! Images that are part of the observation, as pictures of an env that does not draw itself.
+//! Pictures of an env that does not draw itself, made from images that are part of the observation.
 
 use rollhouse_core::{ColumnSpec, DType};
 use rollhouse_env::{Image, ImageSize, RenderError};
@@ -8,12 +8,12 @@ use rollhouse_env::{Image, ImageSize, RenderError};
 pub(crate) struct RecordedPicture {
     pub(crate) column: usize,
     pub(crate) size: ImageSize,
-    /// Bytes of a pixel: red, green and blue, or grey.
+    /// Bytes of a pixel: 3 for red, green and blue, 1 for grey.
     channels: usize,
 }
 
 impl RecordedPicture {
-    /// The first column that is an image: height, width and three bytes a pixel, or one.
+    /// Finds the first column that is an image: height, width and three bytes a pixel, or one.
     pub(crate) fn of(columns: &[ColumnSpec]) -> Option<Self> {
         columns.iter().enumerate().find_map(|(column, spec)| {
             let (height, width, channels) = match *spec.shape {
@@ -26,12 +26,12 @@ impl RecordedPicture {
         })
     }
 
-    /// A picture of three bytes a pixel that is no column.
+    /// Describes a picture of three bytes a pixel that is no column.
     pub(crate) const fn rgb(size: ImageSize) -> Self {
         Self { column: 0, size, channels: 3 }
     }
 
-    /// An image of `size`, each of whose pixels is the nearest one of those in a row of the column.
+    /// Returns an image of `size`; each of its pixels is the nearest one in a row of the column.
     pub(crate) fn scaled(&self, bytes: &[u8], size: ImageSize) -> Result<Image, RenderError> {
         let (from, channels) = (self.size, self.channels);
         let mut pixels = Vec::with_capacity(size.bytes());

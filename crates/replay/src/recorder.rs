@@ -27,8 +27,8 @@ use crate::segments::RunPlace;
 use crate::spool::Spool;
 use crate::writer::{Command, Shared, Writer};
 
-/// Records runs into one folder. Dropping it without [`Recorder::finish`] writes and seals what was handed over
-/// all the same, but nobody learns of errors.
+/// Records runs into one folder. A recorder that is dropped without [`Recorder::finish`] still writes and seals what
+/// was handed over, but nobody learns of errors.
 #[derive(Debug)]
 pub struct Recorder {
     commands: SyncSender<Command>,
@@ -39,7 +39,7 @@ pub struct Recorder {
     spool: Spool,
 }
 
-/// Records one run, or some of its lanes; makes a [`BlockRecorder`] for each block of its lanes.
+/// A recorder of one run, or of some of its lanes. It makes a [`BlockRecorder`] for each block of its lanes.
 #[derive(Debug)]
 pub struct RunRecorder {
     shared: Arc<RunShared>,
@@ -47,11 +47,11 @@ pub struct RunRecorder {
     open_runs: Arc<AtomicUsize>,
 }
 
-/// Tells whether stepping threads wait for a run's writer; see [`RunRecorder::backlog`].
+/// A handle that tells whether stepping threads wait for a run's writer; see [`RunRecorder::backlog`].
 #[derive(Debug, Clone)]
 pub struct Backlog(Arc<RunShared>);
 
-/// How a folder is recorded into.
+/// The configuration of a [`Recorder`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecorderConfig {
     /// Bytes at which a segment is sealed and the next one opened; between [`EXTENT_BYTES`] / 16 and
@@ -59,28 +59,29 @@ pub struct RecorderConfig {
     /// small enough that the budget drops little at a time.
     pub segment_bytes: u64,
     /// Bytes of all segments at which the oldest unpinned ones are dropped, whole and counted. Default
-    /// [`BUDGET_BYTES`]. `u64::MAX` where somebody else takes segments away, see [`Recorder::spool`].
+    /// [`BUDGET_BYTES`]. Set it to `u64::MAX` where somebody else takes segments away, see [`Recorder::spool`].
     pub budget_bytes: u64,
-    /// How long after its first chunk a segment is sealed whatever its size, at the latest; it is 200 ms when no run
-    /// is open. Default: never, as small segments cost readers more. Nodes set it, because only sealed segments are shipped.
+    /// Time after its first chunk at which a segment is sealed whatever its size, at the latest; it is 200 ms when no
+    /// run is open. Default: never, as small segments cost readers more. Nodes set it, because only sealed segments are
+    /// shipped.
     pub seal_after: Option<Duration>,
-    /// How often what was written is made durable without being asked. Default 1 s: at most this much of a
-    /// run is lost with the machine's power.
+    /// Time between two moments at which everything written is made durable without being asked. Default 1 s: at most
+    /// this much of a run is lost with the machine's power.
     pub commit_every: Duration,
-    /// What happens to stepping while the disk takes nothing: it is full, read-only or broken. Default
+    /// Choice of what happens to stepping while the disk takes nothing: it is full, read-only or broken. Default
     /// [`OnOutage::Lose`].
     pub on_outage: OnOutage,
 }
 
-/// What happens to stepping while the disk takes nothing. Either way what was durable stays, what was not when the
-/// disk failed (at most [`RecorderConfig::commit_every`]) is counted as lost, and recording goes on by itself
+/// A choice of what happens to stepping while the disk takes nothing. Either way what was durable stays, what was not
+/// when the disk failed (at most [`RecorderConfig::commit_every`]) is counted as lost, and recording goes on by itself
 /// within about four seconds of the disk taking something again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnOutage {
-    /// It goes on; what is stepped meanwhile is counted as lost.
+    /// Stepping goes on; what is stepped meanwhile is counted as lost.
     #[default]
     Lose,
-    /// It waits: see [`RunRecorder::outage`]. Nothing that is stepped meanwhile is lost.
+    /// Stepping waits: see [`RunRecorder::outage`]. Nothing that is stepped meanwhile is lost.
     Wait,
 }
 
@@ -96,39 +97,39 @@ impl Default for RecorderConfig {
     }
 }
 
-/// What a recorder has written so far.
+/// Counts of what a recorder has written so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Recorded {
     /// Episodes that were written from their beginning to their end.
     pub episodes: u64,
     /// Bytes written to segments.
     pub bytes: u64,
-    /// Of those, bytes that a disk which failed did not keep.
+    /// Bytes among those that a failed disk did not keep.
     pub torn_bytes: u64,
-    /// Segments opened.
+    /// Segments that were opened.
     pub segments: u64,
-    /// Episodes of which a chunk could not be written: the one with the end, or one before it.
+    /// Episodes that lack a chunk which could not be written: the one with the end, or one before it.
     pub lost_episodes: u64,
     /// Chunks that could not be written.
     pub lost_chunks: u64,
     /// Pictures that were left out, because more came than the disk could follow.
     pub lost_frames: u64,
-    /// Old segments removed to stay within the budget.
+    /// Old segments that were removed to stay within the budget.
     pub dropped_segments: u64,
-    /// Their bytes.
+    /// Bytes of the segments that were removed.
     pub dropped_bytes: u64,
-    /// How long stepping threads waited because the disk could not follow, added up over threads.
+    /// Time for which stepping threads waited because the disk could not follow, added up over threads.
     pub stalled: Duration,
-    /// How long the writer thread was busy.
+    /// Time for which the writer thread was busy.
     pub busy: Duration,
 }
 
-/// What a recorder has written, and what is wrong with its disk if anything.
+/// The status of a recorder: what it has written, and what is wrong with its disk if anything.
 #[derive(Debug, Clone, Default)]
 pub struct Status {
-    /// Written so far.
+    /// Counts of what was written so far.
     pub recorded: Recorded,
-    /// Of those, the episodes that survive a power cut.
+    /// Episodes among those that survive a power cut.
     pub durable_episodes: u64,
     /// Bytes of segments that are not sealed: of the one being written, and of the one before while it is sealed.
     pub open_bytes: u64,
@@ -136,9 +137,9 @@ pub struct Status {
     pub error: Option<DiskError>,
     /// Whether the disk takes nothing just now, for the reason in `error`.
     pub failing: bool,
-    /// Somebody has removed the folder: nothing is recorded any more.
+    /// Whether somebody has removed the folder: then nothing is recorded any more.
     pub removed: bool,
-    /// What opening the folder had to repair.
+    /// Report on what opening the folder had to repair.
     pub repaired: RepairReport,
 }
 
@@ -158,7 +159,7 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// A recorder, and its writer that nobody runs yet.
+    /// Makes a recorder, and its writer, which nobody runs yet.
     pub(crate) fn with_writer(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -204,8 +205,8 @@ impl Recorder {
         self.begin_lanes(header, lanes)
     }
 
-    /// The same of a run of which pictures are recorded too, of every `frames_every`-th step of an episode as a rule: see
-    /// [`BlockRecorder::frame`]. They are kept of envs alone that cannot be recomputed.
+    /// Begins a run whose pictures are recorded too, as a rule of every `frames_every`-th step of an episode: see
+    /// [`BlockRecorder::frame`]. Pictures are kept only of envs that cannot be recomputed.
     ///
     /// # Errors
     /// As [`Recorder::begin_run`].
@@ -230,9 +231,9 @@ impl Recorder {
         self.begin_placed(header, lanes, 0)
     }
 
-    /// The same for lanes that may be recorded by several recorders one after the other, and by one several times:
-    /// `placement` is another number each time. Readers then know that an episode may have been recorded more than
-    /// once.
+    /// Begins to record lanes, as [`Recorder::begin_lanes`] does, that several recorders may record one after the
+    /// other, or one recorder several times: `placement` is another number each time. Readers then know that an episode
+    /// may have been recorded more than once.
     ///
     /// # Errors
     /// As [`Recorder::begin_run`].
@@ -298,8 +299,8 @@ impl Recorder {
         self.ask(Command::Sync)
     }
 
-    /// Seals the segment that is being written, if there is one, with everything handed over so far in it: on
-    /// return [`Recorder::spool`] has it. The next chunk opens another.
+    /// Seals the segment that is being written, if there is one, with everything in it that was handed over so far: on
+    /// return [`Recorder::spool`] has the segment. The next chunk opens another.
     ///
     /// Blocks for the disk, and covers what [`Recorder::sync`] covers.
     ///
@@ -318,15 +319,15 @@ impl Recorder {
         self.ask(Command::WriteOut)
     }
 
-    /// Has the writer take nothing any more, or take what waits: while held, stepping threads wait as soon as
-    /// their buffers are used up ([`RunRecorder::is_behind`]). [`Recorder::write_out`], [`Recorder::sync`],
-    /// [`Recorder::seal`] and [`Recorder::finish`] write what was handed over all the same.
+    /// Tells the writer to take nothing any more, or to take what waits: while it is held, stepping threads wait as
+    /// soon as their buffers are used up ([`RunRecorder::is_behind`]). [`Recorder::write_out`], [`Recorder::sync`],
+    /// [`Recorder::seal`] and [`Recorder::finish`] still write what was handed over.
     pub fn hold(&self, held: bool) {
         self.doorbell.hold(held);
     }
 
-    /// Sees whether the disk takes anything, if that is not known, so that [`Status::failing`] is right about what is
-    /// about to begin. Blocks for the disk.
+    /// Tests whether the disk takes anything, if that is not known, so that [`Status::failing`] is right for a run that
+    /// is about to begin. Blocks for the disk.
     pub fn try_disk(&self) {
         let (done, answer) = sync_channel(1);
         if self.send(Command::TryDisk(done)).is_ok() {
@@ -335,23 +336,24 @@ impl Recorder {
         }
     }
 
-    /// The folder, if somebody has removed it.
+    /// Returns the folder, if somebody has removed it.
     pub fn removed_folder(&self) -> Option<PathBuf> {
         self.status().removed.then(|| self.spool.dir().to_owned())
     }
 
-    /// As [`RunRecorder::outage`], for runs that are to begin.
+    /// Returns the reason why the disk takes nothing, as [`RunRecorder::outage`] does, for runs that are about to
+    /// begin.
     pub fn outage(&self) -> Option<DiskError> {
         self.doorbell.outage()
     }
 
-    /// The sealed segments of the folder, for those who take them elsewhere.
+    /// Returns the sealed segments of the folder, for those who carry them elsewhere.
     pub fn spool(&self) -> Spool {
         self.spool.clone()
     }
 
-    /// Whether its writer has ended, which it never does by itself: nothing is recorded any more, and what is handed
-    /// over is counted as lost.
+    /// Returns whether the writer has ended, which it never does by itself: then nothing is recorded any more, and what
+    /// is handed over is counted as lost.
     pub fn is_gone(&self) -> bool {
         self.doorbell.is_gone()
     }
@@ -365,8 +367,8 @@ impl Recorder {
         }
     }
 
-    /// Writes what was handed over, seals the segment, releases the folder and says what was recorded. Block
-    /// recorders that are still open after it are recorded no further.
+    /// Writes what was handed over, seals the segment, releases the folder and returns what was recorded. Block
+    /// recorders that are still open record nothing more.
     ///
     /// Blocks for the disk.
     ///
@@ -380,7 +382,7 @@ impl Recorder {
         }
     }
 
-    /// What is written so far; does not wait for the writer.
+    /// Returns what is written so far; does not wait for the writer.
     pub fn status(&self) -> Status {
         let mut status = self.totals.lock().clone();
         status.recorded.stalled = self.doorbell.stalled();
@@ -406,7 +408,7 @@ impl Recorder {
         Ok(())
     }
 
-    /// Ends the writer thread; false if it panicked.
+    /// Ends the writer thread; returns false if it panicked.
     fn close(&mut self) -> bool {
         let Some(writer) = self.writer.take() else { return true };
         // A failed send means that the thread has ended already; join tells how.
@@ -422,8 +424,8 @@ impl Drop for Recorder {
 }
 
 impl RunRecorder {
-    /// The recorder of the run's lanes from `first_lane` on; at most [`BLOCK_LANES`]. One at a time for a range:
-    /// a later one for the same range goes on counting that range's episodes.
+    /// Makes the recorder of `lanes` lanes of the run, from `first_lane` on; at most [`BLOCK_LANES`]. A range has one
+    /// recorder at a time: a later one for the same range goes on counting that range's episodes.
     ///
     /// # Panics
     /// If the range is empty, too long or not within the lanes that are recorded here.
@@ -438,33 +440,33 @@ impl RunRecorder {
 }
 
 impl RunRecorder {
-    /// Whether the writer has fallen so far behind that stepping threads wait for it, or will when they next
-    /// fill a buffer. For those who watch that a run makes progress: waiting for the disk is no hang.
+    /// Returns whether the writer has fallen so far behind that stepping threads wait for it, or will when they next
+    /// fill a buffer. It is for those who watch that a run makes progress: waiting for the disk is no hang.
     pub fn is_behind(&self) -> bool {
         self.shared.is_exhausted()
     }
 
-    /// Gives up those who step it: what they had handed over is written, its open episodes end as `interruption`
-    /// with the steps that are there and without a return, and what still comes is dropped. Does not block; the
-    /// first call counts. For threads that hang: nobody else ends what they hold.
+    /// Gives up the threads that step the run: what they had handed over is written, the open episodes end as
+    /// `interruption` with the steps that are there and without a return, and what still comes is dropped. Does not
+    /// block; the first call counts. It is for threads that hang: nobody else ends the episodes that they hold.
     pub fn cut_short(&self, interruption: Interruption) {
         self.shared.cut_short(Outcome::Interrupted(interruption));
     }
 
-    /// Those who step the run wait for the writer no longer once `flag` is raised, in the middle of a step either: what
-    /// they hand over until they have ended waits for it in memory. The first flag counts. For those who have to end
-    /// while the disk takes nothing.
+    /// Sets a flag: once it is raised, the threads that step the run no longer wait for the writer, not even in the
+    /// middle of a step. What they hand over until they have ended waits in memory. The first flag counts. It is for
+    /// threads that have to end while the disk takes nothing.
     pub fn end_with(&self, flag: Arc<AtomicBool>) {
         self.shared.end_with(flag);
     }
 
-    /// The same as [`RunRecorder::is_behind`] for those who keep no run open by asking.
+    /// Returns a handle that answers [`RunRecorder::is_behind`] and does not keep the run open.
     pub fn backlog(&self) -> Backlog {
         Backlog(Arc::clone(&self.shared))
     }
 
-    /// Why nothing is taken just now, if the disk takes nothing and stepping is to wait for it
-    /// ([`OnOutage::Wait`]). Whoever steps all the same waits in the middle of a step as soon as the buffers are
+    /// Returns the reason why nothing is taken just now, if the disk takes nothing and stepping should wait for it
+    /// ([`OnOutage::Wait`]). A thread that steps nevertheless waits in the middle of a step as soon as the buffers are
     /// used up. Does not block.
     pub fn outage(&self) -> Option<DiskError> {
         self.shared.doorbell.outage()
@@ -472,7 +474,7 @@ impl RunRecorder {
 }
 
 impl Backlog {
-    /// As [`RunRecorder::is_behind`].
+    /// Returns whether the writer has fallen behind, as [`RunRecorder::is_behind`] does.
     pub fn is_behind(&self) -> bool {
         self.0.is_exhausted()
     }

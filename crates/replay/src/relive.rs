@@ -1,10 +1,10 @@
-//! Living through action logs in the order in which they were recorded.
+//! Verifying action logs in the order in which they were recorded.
 //!
-//! A chunk holds the rows of a block as they were stepped, so its episodes can be verified side by side without
-//! being put together first: every row's actions are expanded, the lanes that were stepped are stepped again, and
-//! hashes, flags and returns are compared where the chunk has them. A block's lanes stay where they are from one
-//! chunk to its next. An episode whose beginning was not met on the way (a chunk before it is damaged or gone) is
-//! left to whoever reads episodes one by one.
+//! A chunk holds the rows of a block as they were stepped, so its episodes can be verified side by side without being
+//! put together first: every row's actions are expanded, the lanes that were stepped are stepped again, and hashes,
+//! flags and returns are compared where the chunk has them. A block's lanes stay where they are from one chunk to its
+//! next. An episode whose beginning was not met on the way (a chunk before it is damaged or gone) is left to the code
+//! that reads episodes one by one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ use crate::run_record::RunInfo;
 use crate::simulate::Simulator;
 use crate::verify::{Unready, Verification, ready};
 
-/// The blocks of all runs, as far as they have been lived through.
+/// The blocks of all runs, as far as they have been stepped again.
 pub(crate) struct Relive<'a> {
     registry: &'a Registry,
     target: Target,
-    /// By run and first lane.
+    /// Blocks by run and first lane.
     blocks: BTreeMap<(u128, u32), Block>,
     plan: Plan,
 }
@@ -37,21 +37,21 @@ pub(crate) struct Relive<'a> {
 /// One block between two of its chunks.
 struct Block {
     simulator: Result<Box<Simulator>, Unready>,
-    /// Rows before its next chunk.
+    /// Rows of the block before its next chunk.
     position: u64,
     /// Lanes in the middle of an episode that was met from its beginning on.
     known: u64,
-    /// Of those, the ones in which something has differed.
+    /// Lanes among those in which something has differed.
     failed: u64,
-    /// What differed, and after how many steps.
+    /// The difference in each failed lane, and after how many steps it was found.
     failures: BTreeMap<usize, (u64, Divergence)>,
     numbers: [u64; BLOCK_LANES],
     totals: [f64; BLOCK_LANES],
-    /// The last age at which a hash agreed.
+    /// Last age of each lane's episode at which a hash agreed.
     agreed: [u64; BLOCK_LANES],
 }
 
-/// What happens in a chunk, by row.
+/// The events of a chunk, by row.
 struct Plan {
     /// Lanes whose episode begins before the row.
     begins: Vec<u64>,
@@ -59,14 +59,14 @@ struct Plan {
     ends: Vec<u64>,
     /// Lanes with a recorded hash, or at the time limit without ending, after that many rows.
     looks: Vec<u64>,
-    /// The part each lane is in, or will be in next.
+    /// The part that each lane is in, or will be in next.
     current: [u32; BLOCK_LANES],
-    /// Per part: the next one of its lane.
+    /// For each part, the next part of its lane.
     next: Vec<u32>,
     windows: Vec<Vec<(u64, u32)>>,
 }
 
-/// A decoded chunk and where it is from.
+/// A decoded chunk and its origin.
 pub(crate) struct Chunk<'a> {
     pub(crate) run: &'a Arc<RunInfo>,
     pub(crate) header: &'a Header,
@@ -79,7 +79,7 @@ impl<'a> Relive<'a> {
         Self { registry, target: Target::best(), blocks: BTreeMap::new(), plan: Plan::new() }
     }
 
-    /// Whether the chunk is of a kind that can be verified so: an action log of integers, of lanes with one set of
+    /// Returns whether the chunk can be verified in this way: it is an action log of integers, of lanes with one set of
     /// options.
     pub(crate) fn suits(chunk: &Chunk<'_>) -> bool {
         let Chunk { run, header, decoder, .. } = chunk;
@@ -91,8 +91,8 @@ impl<'a> Relive<'a> {
             && lanes.all(|lane| run.options_index(lane) == options)
     }
 
-    /// Goes through the next chunk of its block. Calls `visit` for each episode that ended in it; gives the indices
-    /// of the parts of those that have to be read one by one.
+    /// Goes through the next chunk of its block. Calls `visit` for each episode that ended in it; returns the indices
+    /// of the parts whose episodes have to be read one by one.
     pub(crate) fn chunk(
         &mut self,
         chunk: &Chunk<'_>,
@@ -160,7 +160,7 @@ impl Block {
         self.failures.insert(lane, (steps, divergence));
     }
 
-    /// Lanes that still agree.
+    /// Returns the lanes in which nothing has differed so far.
     const fn agreeing(&self) -> u64 {
         self.known & !self.failed
     }
@@ -216,25 +216,25 @@ impl Plan {
     }
 }
 
-/// One chunk being gone through.
+/// One pass through a chunk.
 struct Pass<'p, 'c> {
     registry: &'p Registry,
     chunk: &'p Chunk<'c>,
     block: &'p mut Block,
     plan: &'p mut Plan,
     limit: Option<u64>,
-    /// Parts of episodes that were not met from their beginning on.
+    /// Parts whose episodes were not met from their beginning on.
     apart: Vec<usize>,
 }
 
 impl Pass<'_, '_> {
-    /// Episodes that ended before their first step, in which nothing can differ.
+    /// Reports the episodes that ended before their first step, in which nothing can differ.
     fn empty_episodes(&mut self, visit: &mut impl FnMut(Verification)) {
         let empty = self.chunk.decoder.parts.iter().filter(|part| part.end.is_some() && part.piece.age == 0);
         empty.for_each(|part| visit(self.verification(part, None)));
     }
 
-    /// Episodes of earlier chunks that were cut before this chunk's first row: left to be read one by one.
+    /// Leaves episodes of earlier chunks that were cut before this chunk's first row to be read one by one.
     fn cut_before_the_first_row(&mut self, visit: &mut impl FnMut(Verification)) {
         for lane in Lanes(self.plan.ends[0]) {
             self.block.forget(1 << lane);
@@ -302,7 +302,7 @@ impl Pass<'_, '_> {
         }
     }
 
-    /// The env of `lanes` has panicked in a step.
+    /// Notes that the env of `lanes` has panicked in a step.
     #[cold]
     fn lose(&mut self, row: usize, lanes: u64) {
         for lane in Lanes(lanes) {
@@ -314,7 +314,7 @@ impl Pass<'_, '_> {
         }
     }
 
-    /// The whole block has panicked: it is made anew for the episodes to come.
+    /// Notes that the whole block has panicked, and makes it anew for the episodes to come.
     #[cold]
     fn lose_block(&mut self, row: usize) {
         self.lose(row, self.block.agreeing());
@@ -355,7 +355,7 @@ impl Pass<'_, '_> {
         }
     }
 
-    /// The lane's current episode is over, as its recording says.
+    /// Ends the lane's current episode where its recording does.
     fn conclude(&mut self, lane: usize, visit: &mut impl FnMut(Verification)) {
         let index = self.plan.current[lane];
         let Some(part) = self.chunk.decoder.parts.get(index as usize) else { return };
@@ -387,7 +387,7 @@ impl Pass<'_, '_> {
         EpisodeName { run: self.chunk.run.run().short(), lane, number: part.piece.number }
     }
 
-    /// Steps of the lane's current episode after row `row`.
+    /// Returns the steps of the lane's current episode after row `row`.
     fn age(&self, lane: usize, row: usize) -> u64 {
         let Chunk { decoder, .. } = self.chunk;
         let Some(part) = decoder.parts.get(self.plan.current[lane] as usize) else { return 0 };
@@ -396,7 +396,7 @@ impl Pass<'_, '_> {
     }
 }
 
-/// How the episode of a part ended, if it ended there.
+/// Returns the recorded end of the episode of a part, if it ended there.
 fn ending_of(part: &Part) -> Option<Ending> {
     let end = part.end?;
     Some(Ending {
@@ -407,7 +407,7 @@ fn ending_of(part: &Part) -> Option<Ending> {
     })
 }
 
-/// Rows up to that in which the part's episode reached `age`.
+/// Returns the number of rows up to the one in which the part's episode reached `age`.
 fn row_of(decoder: &Decoder, part: &Part, age: u64) -> usize {
     let mut left = age.saturating_sub(part.piece.from_age);
     for row in part.piece.from_row..part.piece.to_row {
@@ -437,5 +437,5 @@ impl Kernel for AddRewards<'_> {
 
 const NONE: u32 = u32::MAX;
 
-/// Blocks kept at a time: those of a run of the most lanes.
+/// Blocks that are kept at a time: those of a run with the most lanes.
 const MAX_BLOCKS: usize = rollhouse_core::limits::MAX_LANES.div_ceil(BLOCK_LANES);

@@ -12,7 +12,7 @@ use crate::read_error::ReadError;
 use crate::record_error::OpenError;
 use crate::replays::{Replays, names_in};
 
-/// Why a folder could not be repaired.
+/// An error: a folder could not be repaired.
 #[derive(Debug, thiserror::Error)]
 pub enum RepairError {
     /// It could not be opened for writing; a writer that has it is named.
@@ -48,17 +48,17 @@ pub fn repair(disk: Arc<dyn Disk>, dir: &Path) -> Result<RepairReport, RepairErr
     Ok(report)
 }
 
-/// What came of repairing one of several folders.
+/// The result of repairing one of several folders.
 #[derive(Debug)]
 pub struct FolderRepair {
     /// The folder.
     pub dir: PathBuf,
-    /// What was repaired, or why nothing was.
+    /// Report on what was repaired, or the reason why nothing was.
     pub result: Result<RepairReport, RepairError>,
 }
 
-/// Repairs the folder `dir` and those directly in it that hold recordings, one after another; one that cannot be
-/// repaired keeps no other from it. `dir` is left out if all recordings are in folders in it.
+/// Repairs the folder `dir` and those directly in it that hold recordings, one after another; a folder that cannot be
+/// repaired does not keep the others from it. `dir` is left out if all recordings are in folders in it.
 ///
 /// # Errors
 /// If the folder is not there, too many are in it, or it cannot be listed.

@@ -25,60 +25,60 @@ use crate::run_record::{KnownRuns, RunInfo};
 use crate::segment::segment_name;
 use crate::summary::{EpisodeKey, summaries_dir};
 
-/// The recordings of a folder as they were when it was opened. Takes no lock: a writer may go on, and what it
-/// adds is seen by the next one that opens the folder. All methods may block for the disk.
+/// The recordings of a folder as they were when it was opened. Takes no lock: a writer may go on, and what it adds is
+/// seen when the folder is opened again. All methods may block for the disk.
 #[derive(Debug)]
 pub struct Replays {
     pub(crate) disk: Arc<dyn Disk>,
     dir: PathBuf,
     pub(crate) segments: BTreeMap<u64, Arc<Segment>>,
     pub(crate) headless: Headless,
-    /// Whether a writer had the folder.
+    /// Whether a writer had the folder when it was opened.
     writing: bool,
     shows: Shows,
-    /// Episodes that were open where a run's recording ends, each with whether its beginning is gone; once they are
-    /// asked for.
+    /// Episodes that were open where a run's recording ends, each with whether its beginning is gone; read once they
+    /// are asked for.
     open_ends: OnceLock<Vec<(EpisodeInfo, bool)>>,
 }
 
-/// What is known of a folder before it is opened.
+/// Knowledge of a folder from before it is opened.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Before<'a> {
     /// Segments that were read earlier.
     pub(crate) segments: Option<&'a BTreeMap<u64, Arc<Segment>>>,
-    /// Where the entries of others are.
+    /// Catalogue with the entries of other segments.
     pub(crate) catalogue: &'a Catalogue,
 }
 
-/// Which of a folder's episodes are listed.
+/// A choice of which of a folder's episodes are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shows {
-    /// All that are not set aside.
+    /// List all that are not set aside.
     Kept,
-    /// Those alone that are.
+    /// List only those that are set aside.
     SetAside,
 }
 
-/// One segment as a reader knows it.
+/// A segment as a reader knows it.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) index: SegmentIndex,
     pub(crate) runs: BTreeMap<u32, Arc<RunInfo>>,
-    /// Episodes that ended in it and are left out: others of their names came first.
+    /// Episodes that ended in the segment and are left out, because others of their names came first.
     pub(crate) aside: SetAside,
     damage: Vec<Damage>,
     pub(crate) torn_bytes: u64,
 }
 
 impl Segment {
-    /// Whether no damage of it is known.
+    /// Returns whether no damage of the segment is known.
     pub(crate) fn is_intact(&self) -> bool {
         self.damage.is_empty()
     }
 }
 
 impl Replays {
-    /// Opens the folder `dir`. Segments the catalogue does not know are scanned.
+    /// Opens the folder `dir`. Segments that the catalogue does not know are scanned.
     ///
     /// # Errors
     /// If the folder is not there or a file operation fails. Damage is no error.
@@ -87,7 +87,7 @@ impl Replays {
         Self::open_with(disk, dir, Some(Before { segments: None, catalogue: &catalogue }), Shows::Kept)
     }
 
-    /// As [`Replays::open`], reading every byte and trusting no catalogue: finds all damage.
+    /// Opens the folder as [`Replays::open`] does, but reads every byte and trusts no catalogue: finds all damage.
     ///
     /// # Errors
     /// As [`Replays::open`].
@@ -95,12 +95,12 @@ impl Replays {
         Self::open_with(disk, dir, None, Shows::Kept)
     }
 
-    /// As [`Replays::open`], after or beside others.
+    /// Opens the folder as [`Replays::open`] does, with what is known from before.
     pub(crate) fn open_after(disk: Arc<dyn Disk>, dir: &Path, before: Before<'_>) -> Result<Self, ReadError> {
         Self::open_with(disk, dir, Some(before), Shows::Kept)
     }
 
-    /// As [`Replays::open`]; lists and loads the episodes that are set aside, and no other.
+    /// Opens the folder as [`Replays::open`] does, but lists and loads only the episodes that are set aside.
     ///
     /// # Errors
     /// As [`Replays::open`].
@@ -176,7 +176,7 @@ impl Replays {
         Ok(())
     }
 
-    /// `None` if the segment is gone: the writer may have dropped it since the folder was listed.
+    /// Scans a segment; `None` if it is gone: the writer may have dropped it since the folder was listed.
     fn scan_segment(
         &self,
         number: u64,
@@ -205,19 +205,20 @@ impl Replays {
         Ok(Some(Segment { index, runs, aside: SetAside::default(), damage, torn_bytes }))
     }
 
-    /// Stretches of segments that are known not to be intact. Complete only after [`Replays::open_scanning`]:
-    /// segments the catalogue knows, and that were not changed since, are otherwise not read as a whole.
+    /// Returns the stretches of segments that are known not to be intact. They are complete only after
+    /// [`Replays::open_scanning`]: otherwise, segments that the catalogue knows, and that have not changed since, are
+    /// not read as a whole.
     pub fn damage(&self) -> impl Iterator<Item = &Damage> {
         self.segments.values().flat_map(|segment| &segment.damage)
     }
 
-    /// Whether a writer had the folder when it was opened.
+    /// Returns whether a writer had the folder when it was opened.
     pub const fn is_writing(&self) -> bool {
         self.writing
     }
 
-    /// How many episodes are not listed because their beginning is gone: dropped to keep a budget, lost while the disk
-    /// took nothing, or damaged.
+    /// Counts the episodes that are not listed because their beginning is gone: dropped to keep a budget, lost while
+    /// the disk took nothing, or damaged.
     ///
     /// # Errors
     /// If a file operation fails.
@@ -240,7 +241,7 @@ impl Replays {
         Ok(())
     }
 
-    /// How many episodes there are: those that ended, counted without reading them, and those that broke off.
+    /// Counts the episodes: those that ended, which are not read for it, and those that broke off.
     ///
     /// # Errors
     /// If a file operation fails.
@@ -248,33 +249,34 @@ impl Replays {
         Ok(self.stats()?.episodes.values().sum())
     }
 
-    /// Whether an episode of a segment is of those that are listed: set aside or not.
+    /// Returns whether an episode of a segment is listed, given that either those set aside or the others are.
     pub(crate) fn lists(&self, segment: &Segment, info: &EpisodeInfo) -> bool {
         self.lists_end(segment, info.place.offset, || EpisodeKey::of(info))
     }
 
-    /// The same of one that ended in the chunk at `offset`.
+    /// Returns whether an episode that ended in the chunk at `offset` is listed.
     pub(crate) fn lists_end(&self, segment: &Segment, offset: u64, key: impl FnOnce() -> EpisodeKey) -> bool {
         let aside = !segment.aside.is_empty() && segment.aside.has(offset, key());
         aside == (self.shows == Shows::SetAside)
     }
 
-    /// Whether those that are set aside are listed, and no others.
+    /// Returns whether only episodes that are set aside are listed.
     pub(crate) fn shows_set_aside(&self) -> bool {
         self.shows == Shows::SetAside
     }
 
-    /// Whether no episode that ended in a segment is listed.
+    /// Returns whether no episode that ended in a segment is listed.
     pub(crate) fn lists_none(&self, segment: &Segment) -> bool {
         self.shows == Shows::SetAside && segment.aside.is_empty()
     }
 
-    /// Whether only a part of a segment's episodes is listed, so that what is known of its extents does not do.
+    /// Returns whether only a part of a segment's episodes is listed, so that the facts about its extents are not
+    /// enough.
     pub(crate) fn lists_a_part(&self, segment: &Segment) -> bool {
         !segment.aside.is_empty() || self.shows == Shows::SetAside
     }
 
-    /// Names of episodes that are set aside.
+    /// Returns the names of the episodes that are set aside.
     pub(crate) fn names_set_aside(&self) -> BTreeSet<EpisodeName> {
         let asides = self.segments.values().flat_map(|segment| segment.aside.episodes());
         let name = |key: &EpisodeKey| EpisodeName {
@@ -285,7 +287,7 @@ impl Replays {
         asides.map(|aside| name(&aside.key)).collect()
     }
 
-    /// Visits the episodes that ended in an extent, but for those that are set aside.
+    /// Visits the episodes that ended in an extent, except those that are set aside.
     pub(crate) fn read_extent(
         &self,
         segment: &Segment,
@@ -303,13 +305,14 @@ impl Replays {
         })
     }
 
-    /// Whether the beginning of an episode, which ended in the chunk with that header, is gone.
+    /// Returns whether the beginning of an episode, which ended in the chunk with that header, is gone.
     pub(crate) fn is_headless(&self, header: &Header, info: &EpisodeInfo) -> bool {
         self.headless.has(info.place.segment, header.run, info.name.lane, info.name.number)
     }
 
     /// Visits the ends in an extent, each with its run's index in the segment, its block's first lane and its chunk's
-    /// offset: by the extent's rows if they are kept, else by its chunks. Also those that are not listed.
+    /// offset: read from the extent's rows if they are kept, else from its chunks. Ends of episodes that are not listed
+    /// are visited too.
     pub(crate) fn each_end(
         &self,
         segment: &Segment,
@@ -352,7 +355,7 @@ impl Replays {
         })
     }
 
-    /// The rows of an extent, if they are kept.
+    /// Reads the rows of an extent, if they are kept.
     pub(crate) fn rows(&self, segment: &Segment, extent: &Extent) -> Option<Vec<u8>> {
         rows::load(&*self.disk, &self.dir, segment.index.number, extent)
     }
@@ -382,7 +385,7 @@ impl Replays {
         Ok(())
     }
 
-    /// Episodes that were open where a run's recording ends, unless the run is still being recorded.
+    /// Returns the episodes that were open where a run's recording ends, unless the run is still being recorded.
     pub(crate) fn broken_off(&self) -> Result<Vec<EpisodeInfo>, ReadError> {
         if self.shows == Shows::SetAside {
             return Ok(Vec::new());
@@ -391,8 +394,8 @@ impl Replays {
         Ok(open.filter(|(_, is_headless)| !is_headless).map(|(info, _)| info.clone()).collect())
     }
 
-    /// The episodes that were open where a run's recording ends, each with whether its beginning is gone. They are read
-    /// once.
+    /// Returns the episodes that were open where a run's recording ends, each with whether its beginning is gone. They
+    /// are read once.
     pub(crate) fn open_at_the_end(&self) -> Result<&[(EpisodeInfo, bool)], ReadError> {
         if let Some(known) = self.open_ends.get() {
             return Ok(known);
@@ -402,8 +405,8 @@ impl Replays {
         Ok(self.open_ends.get_or_init(|| open))
     }
 
-    /// The episodes that are under way in runs that are being recorded, as far as the disk has them: they have no end yet,
-    /// and read as `crashed` with the steps that are there. None of a folder that nobody writes to.
+    /// Returns the episodes that are under way in runs that are being recorded, as far as the disk has them: they have
+    /// no end yet, and read as `crashed` with the steps that are there. A folder that nobody writes to has none.
     ///
     /// # Errors
     /// If a file operation fails.
@@ -462,19 +465,19 @@ impl Replays {
         Ok(())
     }
 
-    /// Cuts the catalogue's knowledge out of what was read: one index per sealed segment without damage.
+    /// Returns what the catalogue keeps of the segments: one index per sealed segment without damage.
     pub(crate) fn sealed_indexes(&self) -> impl Iterator<Item = &SegmentIndex> {
         let whole =
             self.segments.values().filter(|segment| segment.index.sealed && segment.damage.is_empty());
         whole.map(|segment| &segment.index)
     }
 
-    /// The folder.
+    /// Returns the folder.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The file of a segment.
+    /// Returns the path of a segment's file.
     pub fn path(&self, number: u64) -> PathBuf {
         segments_dir(&self.dir).join(segment_name(number))
     }
@@ -485,14 +488,14 @@ impl Replays {
     }
 }
 
-/// The runs of a segment; lets go of their headers. `None` if one is none.
+/// Returns the runs of a segment and drops their headers. `None` if a header cannot be read.
 fn runs_of(index: &mut SegmentIndex, known: &KnownRuns) -> Option<BTreeMap<u32, Arc<RunInfo>>> {
     let headers = std::mem::take(&mut index.headers);
     let runs = index.runs.iter().zip(headers);
     runs.map(|(run, header)| Some((run.index, known.info(&header)?))).collect()
 }
 
-/// The names in a folder of recordings, in no order.
+/// Returns the names in a folder of recordings, in no order.
 pub(crate) fn names_in(disk: &dyn Disk, dir: &Path) -> Result<Vec<String>, ReadError> {
     disk.list(dir).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => ReadError::NoFolder(dir.into()),
@@ -500,7 +503,7 @@ pub(crate) fn names_in(disk: &dyn Disk, dir: &Path) -> Result<Vec<String>, ReadE
     })
 }
 
-/// The kept episodes that ended in a decoded chunk.
+/// Returns the kept episodes that ended in a decoded chunk.
 pub(crate) fn infos(
     run: &Arc<RunInfo>,
     decoder: &Decoder,
@@ -513,7 +516,7 @@ pub(crate) fn infos(
     ended.map(move |part| info_of(run, part, segment, offset, header, steps))
 }
 
-/// Lane-steps of a decoded chunk.
+/// Returns the number of lane-steps of a decoded chunk.
 pub(crate) fn steps_of(decoder: &Decoder) -> u64 {
     decoder.stepped.iter().map(|row| u64::from(row.count_ones())).sum()
 }
@@ -549,18 +552,17 @@ pub(crate) fn info_of(
     }
 }
 
-/// An episode's share of a chunk's bytes.
+/// Returns an episode's share of a chunk's bytes.
 pub(crate) fn share_of(chunk_bytes: u64, steps: u64, chunk_steps: u64) -> u64 {
     (chunk_bytes as f64 * steps as f64 / chunk_steps.max(1) as f64).ceil() as u64
 }
 
-/// The return of an episode, as far as it is known: nobody can say what one had come to that was cut off from those
-/// who stepped it.
+/// Returns the return of an episode, as far as it is known: nobody knows the return of an episode that was cut short.
 pub(crate) fn known_return(total_reward: f64) -> Option<f64> {
     Some(total_reward).filter(|total| total.to_bits() != UNKNOWN_RETURN.to_bits())
 }
 
-/// The intact record at `offset`.
+/// Reads the record at `offset`; `None` if it is not intact.
 pub(crate) fn read_record(file: &dyn DiskFile, offset: u64) -> Option<(Header, Vec<u8>)> {
     let head = read_range(file, offset, offset + HEADER_BYTES as u64).ok()?;
     let header = Header::decode(head.first_chunk()?)?;

@@ -1,4 +1,4 @@
-//! Episodes recorded once more, into a segment with nothing else in it.
+//! Recording episodes once more, into a segment with nothing else in it.
 //!
 //! Each goes through the code that records episodes, as into a file of its own; the records are then put one after
 //! another. Episodes of a run and lane follow each other as one recording of the lane.
@@ -18,26 +18,26 @@ use crate::record::{HEADER_BYTES, Header, Kind};
 use crate::replays::Replays;
 use crate::summary::EpisodeKey;
 
-/// A segment while episodes are recorded into it again. It is in memory.
+/// A segment in memory into which episodes are recorded again.
 pub(crate) struct Rerecording {
     number: u64,
     bytes: Vec<u8>,
     /// Headers of runs, in the order of their indexes, each with the low 32 bits of the run's id.
     runs: Vec<(Vec<u8>, u32)>,
-    /// By run's index and lane.
+    /// Last chunk of each lane, by the run's index and the lane.
     lanes: BTreeMap<(u32, u32), LaneEnd>,
 }
 
-/// Where the recording of a lane stands.
+/// The state of the recording of a lane.
 #[derive(Clone, Copy, Default)]
 struct LaneEnd {
-    /// Offset of its last chunk.
+    /// Offset of the lane's last chunk.
     offset: u32,
     rows: u64,
 }
 
 impl Rerecording {
-    /// An empty segment of that number.
+    /// Makes an empty segment of that number.
     pub(crate) fn new(number: u64, now_ms: u64) -> Self {
         let mut segment = Self { number, bytes: Vec::new(), runs: Vec::new(), lanes: BTreeMap::new() };
         let tag = (split_mix64(number ^ split_mix64(now_ms)) as u32) | 1;
@@ -45,7 +45,7 @@ impl Rerecording {
         segment
     }
 
-    /// Bytes so far.
+    /// Returns the bytes of the segment so far.
     pub(crate) fn len(&self) -> u64 {
         self.bytes.len() as u64
     }
@@ -90,7 +90,7 @@ impl Rerecording {
         Ok(())
     }
 
-    /// The segment, sealed, whose episodes have been read back and are those that were added.
+    /// Seals the segment and returns it. Its episodes have been read back and are those that were added.
     pub(crate) fn finish(mut self, originals: &[Episode]) -> Result<Vec<u8>, PortableError> {
         for (index, (payload, tag)) in std::mem::take(&mut self.runs).into_iter().enumerate() {
             self.put(Header { run: index as u32, tag, ..Header::new(Kind::Run) }, &payload);
@@ -103,7 +103,7 @@ impl Rerecording {
         Ok(self.bytes)
     }
 
-    /// The index of a run, which is added if it is new.
+    /// Returns the index of a run, which is added if it is new.
     fn run(&mut self, payload: &[u8], tag: u32) -> u32 {
         if let Some(known) = self.runs.iter().position(|(known, _)| known == payload) {
             return known as u32;
@@ -114,7 +114,8 @@ impl Rerecording {
         index
     }
 
-    /// Tells this recording from the one that the episode had, and from those of other segments.
+    /// Returns a placement that tells this recording from the one that the episode had, and from those of other
+    /// segments.
     fn placement_of(&self, info: &EpisodeInfo) -> u64 {
         split_mix64(split_mix64(info.run.placement ^ SALT) ^ self.number) | 1
     }
@@ -155,5 +156,5 @@ fn check(number: u64, bytes: &[u8], originals: &[Episode]) -> Result<(), Portabl
     Ok(())
 }
 
-/// Tells placements of recordings that were made again from those that recorders drew.
+/// Salt that tells placements of recordings that were made again from those that recorders drew.
 const SALT: u64 = 0x7052_554e_4564_0001;

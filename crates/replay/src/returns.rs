@@ -1,4 +1,4 @@
-//! The running return of an episode whose steps are recorded, so that it is not added up from the first one again.
+//! Running returns of an episode whose steps are recorded, so that a seek need not add up all rewards again.
 
 use crate::limits::RETURN_SPACING;
 
@@ -6,24 +6,24 @@ use crate::limits::RETURN_SPACING;
 #[derive(Debug, Default)]
 pub(crate) struct Returns(Vec<f64>);
 
-/// Where adding up may go on.
+/// A step at which adding up may go on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct ReturnAt {
     /// Steps taken.
     pub(crate) at: u64,
-    /// The sum of their rewards, in their order.
+    /// The sum of their rewards, added in their order.
     pub(crate) total_reward: f64,
 }
 
 impl Returns {
-    /// Takes in a step that was passed, if it is one that is kept. Steps come in their order.
+    /// Adds a step that was passed, if its return is one that is kept. Steps come in their order.
     pub(crate) fn add(&mut self, t: u64, total_reward: f64) {
         if t == (self.0.len() as u64 + 1) * RETURN_SPACING {
             self.0.push(total_reward);
         }
     }
 
-    /// The last one that is known before step `t`.
+    /// Returns the last return that is known before step `t`.
     pub(crate) fn before(&self, t: u64) -> Option<ReturnAt> {
         let count = usize::try_from(t.saturating_sub(1) / RETURN_SPACING).unwrap_or(usize::MAX);
         let last = count.min(self.0.len());

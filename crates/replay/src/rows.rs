@@ -30,7 +30,7 @@ use crate::limits::MAX_ROWS_BYTES;
 use crate::replays::{known_return, share_of};
 use crate::run_record::RunInfo;
 
-/// Where the rows of an extent stand in the file of their segment.
+/// The place of an extent's rows in the file of their segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RowsPlace {
     at: u64,
@@ -38,7 +38,7 @@ pub(crate) struct RowsPlace {
     crc: u32,
 }
 
-/// Where a chunk stands in its segment, and what an episode's share of its bytes is reckoned by.
+/// The place of a chunk in its segment, with the numbers that give an episode's share of its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ChunkBytes {
     pub(crate) offset: u64,
@@ -47,18 +47,19 @@ pub(crate) struct ChunkBytes {
     pub(crate) steps: u32,
 }
 
-/// Packs the rows of a segment.
+/// A writer that packs the rows of a segment.
 #[derive(Debug, Default)]
 pub(crate) struct RowsWriter {
     bytes: Vec<u8>,
-    /// Where each extent's begin.
+    /// Offset at which the rows of each extent begin.
     extents: Vec<usize>,
-    /// There are more than [`MAX_ROWS_BYTES`]: none are kept.
+    /// Whether there are more than [`MAX_ROWS_BYTES`], so that no rows are kept.
     too_many: bool,
 }
 
 impl RowsWriter {
-    /// Adds a chunk of the segment, in which `ends` happened; `extents` as many extents begun so far.
+    /// Adds a chunk of the segment, in which `ends` happened; `extents` is the number of extents that have begun so
+    /// far.
     pub(crate) fn chunk(
         &mut self,
         extents: usize,
@@ -119,7 +120,7 @@ impl RowsWriter {
         }
     }
 
-    /// Notes in the segment's extents where their rows stand; gives the bytes of its file.
+    /// Notes the place of their rows in the segment's extents; returns the bytes of the rows' file.
     pub(crate) fn finish(mut self, extents: &mut [Extent]) -> Vec<u8> {
         self.extents.resize(extents.len() + 1, self.bytes.len());
         if !self.too_many {
@@ -166,7 +167,7 @@ fn put_column(out: &mut Vec<u8>, ends: &[EndFacts], value: impl Fn(&EndFacts) ->
 #[derive(Debug)]
 pub(crate) struct RowChunk<'a> {
     place: ChunkBytes,
-    /// Index of its run in the segment.
+    /// Index of the chunk's run in the segment.
     pub(crate) run: u32,
     pub(crate) first_lane: u32,
     lanes: &'a [u8],
@@ -198,7 +199,7 @@ enum Returns<'a> {
 }
 
 impl<'a> RowChunk<'a> {
-    /// Takes apart the rows of an extent.
+    /// Reads the rows of an extent, chunk by chunk.
     pub(crate) fn all(bytes: &'a [u8]) -> Result<Vec<Self>, Malformed> {
         let mut cursor = Cursor::new(bytes);
         let mut chunks = Vec::new();
@@ -208,7 +209,7 @@ impl<'a> RowChunk<'a> {
         Ok(chunks)
     }
 
-    /// What a listing says of the episode in a row; `run` is the chunk's.
+    /// Returns the episode of a row as listings show it; `run` is the chunk's.
     pub(crate) fn info(&self, at: usize, run: &Arc<RunInfo>, segment: u64) -> EpisodeInfo {
         let (lane, number, length) = (self.lane(at), self.numbers.get(at), self.lengths.get(at));
         let (result, score) = self.result(at);
@@ -227,7 +228,7 @@ impl<'a> RowChunk<'a> {
         }
     }
 
-    /// What an end added to the catalogue.
+    /// Returns the end of a row's episode, as the catalogue was told of it.
     pub(crate) fn end(&self, at: usize) -> EndFacts {
         let (result, score) = self.result(at);
         EndFacts {
@@ -242,7 +243,7 @@ impl<'a> RowChunk<'a> {
         }
     }
 
-    /// Where the chunk stands in its segment.
+    /// Returns the chunk's offset in its segment.
     pub(crate) const fn offset(&self) -> u64 {
         self.place.offset
     }
@@ -313,7 +314,7 @@ impl<'a> RowChunk<'a> {
         self.first_lane.wrapping_add(u32::from(self.lanes[at]))
     }
 
-    /// The sum of rewards as it was recorded.
+    /// Returns the sum of rewards of a row's episode, as it was recorded.
     #[inline]
     pub(crate) fn total_reward(&self, at: usize) -> f64 {
         match self.returns {
@@ -323,7 +324,7 @@ impl<'a> RowChunk<'a> {
         }
     }
 
-    /// Smallest and largest return; `None` where that would have to be looked for.
+    /// Returns the smallest and the largest return; `None` where finding them would take a search.
     pub(crate) const fn returns(&self) -> Option<(f64, f64)> {
         let (least, most) = (self.lengths.least as f64, self.lengths.most as f64);
         match self.returns {
@@ -333,7 +334,7 @@ impl<'a> RowChunk<'a> {
         }
     }
 
-    /// The outcome's code.
+    /// Returns the outcome's code of a row's episode.
     #[inline]
     pub(crate) fn outcome(&self, at: usize) -> u8 {
         match self.outcomes {
@@ -342,7 +343,7 @@ impl<'a> RowChunk<'a> {
         }
     }
 
-    /// The code of all outcomes, if they are the same.
+    /// Returns the code of all outcomes, if they are the same.
     pub(crate) fn only_outcome(&self) -> Option<u8> {
         self.outcomes.ok()
     }
@@ -372,12 +373,12 @@ impl<'a> Column<'a> {
     }
 }
 
-/// Where the files with rows of a folder lie.
+/// Returns the folder with the files of rows of the folder `dir`.
 pub(crate) fn rows_dir(dir: &Path) -> PathBuf {
     dir.join("rows")
 }
 
-/// The file with what queries need of the episodes of segment `number` in the folder `dir`.
+/// Returns the path of the file with the rows of segment `number` in the folder `dir`.
 pub fn rows_path(dir: &Path, number: u64) -> PathBuf {
     rows_dir(dir).join(format!("{number:010}.rows"))
 }
@@ -401,5 +402,5 @@ const START_FOLLOWS: u8 = 0;
 const START_EACH: u8 = 1;
 const RESULT_NONE: u8 = 0;
 const RESULT_EACH: u8 = 1;
-/// Of a code that no writer gives.
+/// Outcome for a code that no writer gives.
 const UNKNOWN_OUTCOME: Outcome = Outcome::Interrupted(Interruption::Crashed);

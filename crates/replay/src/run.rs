@@ -1,14 +1,14 @@
-//! What is recorded once per run.
+//! The header of a run: what is recorded once per run.
 
 use std::fmt;
 
 use rollhouse_core::{Determinism, EnvSpec, Options, Parent, RunId, SeedSchedule, split_mix64};
 use serde::{Deserialize, Serialize};
 
-/// Everything about a run that its episodes share.
+/// The header of a run: everything that its episodes share.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunHeader {
-    /// Gives the episodes their names.
+    /// Id of the run, which gives the episodes their names.
     pub run: RunId,
     /// The env as it was when the run began.
     pub spec: EnvSpec,
@@ -16,61 +16,61 @@ pub struct RunHeader {
     pub options: Vec<Options>,
     /// Lanes of the run's batch.
     pub lanes: u32,
-    /// Which seed an episode starts from.
+    /// Schedule that says which seed an episode starts from.
     pub schedule: SeedSchedule,
     /// Gymnasium's name of the autoreset mode: `NextStep`, `SameStep` or `Disabled`.
     pub autoreset: String,
     /// The time limit the engine applies; `None` when it is lifted.
     pub max_episode_steps: Option<u32>,
-    /// Who chose the actions.
+    /// Policy that chose the actions.
     pub policy: PolicyInfo,
-    /// What is kept.
+    /// Mode that says which episodes are kept, and how much of each.
     pub mode: RecordMode,
     /// Name and version of the program; for people, never compared.
     pub program: String,
     /// Wall clock at the start of the run, milliseconds since 1970.
     pub started_ms: u64,
-    /// What every episode of the run is a fork of, if they are forks.
+    /// Episode of which every episode of the run is a fork; `None` if they are no forks.
     pub parent: Option<Parent>,
 }
 
-/// Who chose the actions.
+/// A policy that chose actions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyInfo {
-    /// Its name, e.g. `random`.
+    /// Name of the policy, e.g. `random`.
     pub name: String,
-    /// Its version.
+    /// Version of the policy.
     pub version: u64,
 }
 
-/// Which episodes of a run are kept, and how much of each.
+/// A choice of which episodes of a run are kept, and how much of each.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum RecordMode {
-    /// Every episode: as an action log if the env is deterministic, else in full.
+    /// Keep every episode: as an action log if the env is deterministic, else in full.
     All,
-    /// Each episode with this probability, decided by a hash of run, lane and number.
+    /// Keep each episode with this probability, decided by a hash of run, lane and number.
     Sample {
         /// From 0 to 1.
         probability: f64,
     },
-    /// Every episode with observations, rewards and infos of every step, also of deterministic envs.
+    /// Keep every episode with observations, rewards and infos of every step, also of deterministic envs.
     Trace,
 }
 
-/// How much of an episode is kept.
+/// The kind of a recording: how much of an episode is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RecordKind {
-    /// Start and actions; the rest is recomputed.
+    /// Keep start and actions; the rest is recomputed.
     ActionLog,
-    /// Everything, of a deterministic env: recomputed and compared.
+    /// Keep everything, of a deterministic env: it can be recomputed and compared.
     Trace,
-    /// Everything, of an env that cannot be recomputed.
+    /// Keep everything, of an env that cannot be recomputed.
     Full,
 }
 
 impl RecordKind {
-    /// What `mode` keeps of an env of that determinism.
+    /// Returns how much `mode` keeps of an env of that determinism.
     pub const fn of(mode: RecordMode, determinism: Determinism) -> Self {
         match (mode, determinism) {
             (_, Determinism::NonDeterministic) => Self::Full,
@@ -79,12 +79,12 @@ impl RecordKind {
         }
     }
 
-    /// Whether observations, rewards and infos stand in the recording.
+    /// Returns whether the recording has observations, rewards and infos.
     pub const fn has_observations(self) -> bool {
         matches!(self, Self::Trace | Self::Full)
     }
 
-    /// The word for listings.
+    /// Returns the word that listings use.
     pub const fn word(self) -> &'static str {
         match self {
             Self::ActionLog => "action_log",
@@ -100,7 +100,7 @@ impl fmt::Display for RecordKind {
     }
 }
 
-/// Which episodes of a sampled run are kept: those whose hash does not exceed the threshold.
+/// The rule that says which episodes of a sampled run are kept: those whose hash is below the threshold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sampling {
     run: u64,
@@ -108,7 +108,7 @@ pub(crate) struct Sampling {
 }
 
 impl Sampling {
-    /// Of a run recorded with `mode`.
+    /// Makes the rule for a run that is recorded with `mode`.
     pub(crate) fn new(run: RunId, mode: RecordMode) -> Self {
         let threshold = match mode {
             RecordMode::All | RecordMode::Trace => None,
@@ -121,18 +121,18 @@ impl Sampling {
         Self::with_threshold(run, threshold)
     }
 
-    /// With the threshold as it stands in a file.
+    /// Makes the rule from the threshold in a file.
     pub(crate) const fn with_threshold(run: RunId, threshold: Option<u64>) -> Self {
         let bits = run.as_u128();
         Self { run: split_mix64((bits >> 64) as u64) ^ bits as u64, threshold }
     }
 
-    /// `None` when every episode is kept.
+    /// Returns the threshold; `None` when every episode is kept.
     pub(crate) const fn threshold(self) -> Option<u64> {
         self.threshold
     }
 
-    /// Whether the episode is kept. Part of the replay format.
+    /// Returns whether the episode is kept. This is a part of the replay format.
     #[inline]
     pub(crate) const fn keeps(self, lane: u32, number: u64) -> bool {
         match self.threshold {

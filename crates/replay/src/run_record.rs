@@ -1,4 +1,4 @@
-//! A run's header as it stands in every segment that has chunks of it.
+//! The record of a run's header, which every segment has that has chunks of the run.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::run::{PolicyInfo, RecordKind, RecordMode, RunHeader, Sampling};
 /// A run as readers see it: the msgpack map in a run record. Unknown keys are ignored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunInfo {
-    /// The run's id, high and low half.
+    /// Id of the run, high and low half.
     run: (u64, u64),
     /// The env as it was when the run began.
     pub spec: EnvSpec,
@@ -33,23 +33,23 @@ pub struct RunInfo {
     pub autoreset: String,
     /// The time limit the engine applied.
     pub max_episode_steps: Option<u32>,
-    /// Who chose the actions.
+    /// Policy that chose the actions.
     pub policy: PolicyInfo,
-    /// How much is kept of an episode.
+    /// Kind of the recording: how much of an episode is kept.
     pub recorded: RecordKind,
-    /// Episodes whose hash is below it are kept; all if there is none.
+    /// Threshold of the hash below which an episode is kept; `None` if all are kept.
     sample_below: Option<u64>,
     /// Name and version of the program that recorded.
     pub program: String,
     /// Wall clock at the start of the run, milliseconds since 1970.
     pub started_ms: u64,
-    /// What every episode of the run is a fork of, if they are forks.
+    /// Episode of which every episode of the run is a fork; `None` if they are no forks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
-    /// Of every how many-th step of an episode there is a picture, as a rule; 0 if of none.
+    /// Number of steps from one picture of an episode to the next, as a rule; 0 if there are no pictures.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub frames_every: u64,
-    /// Tells recordings of the same lanes apart that were moved from one recorder to another, and maybe back.
+    /// Number that tells apart recordings of the same lanes that moved from one recorder to another, and maybe back.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) placement: u64,
 }
@@ -60,7 +60,7 @@ const fn is_zero(number: &u64) -> bool {
 }
 
 impl RunInfo {
-    /// From what the recorder was given.
+    /// Makes the run's record from the header that the recorder was given.
     pub(crate) fn new(header: &RunHeader) -> Self {
         let mut distinct: Vec<Options> = Vec::new();
         let mut lane_options: Vec<(u32, u32)> = Vec::new();
@@ -104,25 +104,25 @@ impl RunInfo {
         }
     }
 
-    /// As it stands in a run record.
+    /// Encodes the payload of a run record.
     ///
     /// # Errors
-    /// If no reader would take it: it is too long, or what it says is beyond a bound of what is read.
+    /// If no reader would accept it: it is too long, or something in it exceeds a bound of reading.
     pub(crate) fn encode(&self) -> Result<Vec<u8>, DecodeError> {
         // It consists of plain values with string keys; nothing in it can fail to serialise.
         let payload = rmp_serde::to_vec_named(self).unwrap_or_default();
         Self::decode(&payload).map(|_| payload)
     }
 
-    /// What stands in a run record.
+    /// Decodes the payload of a run record.
     ///
     /// # Errors
-    /// If it cannot be read, or is beyond a bound.
+    /// If it cannot be read, or exceeds a bound.
     pub(crate) fn decode(payload: &[u8]) -> Result<Self, DecodeError> {
         msgpack::decode(payload, MAX_RUN_BYTES)
     }
 
-    /// About how many bytes of memory it takes.
+    /// Returns about how many bytes of memory it takes.
     pub(crate) fn memory(&self) -> usize {
         let texts = |names: &[String]| names.iter().map(|name| TEXT_BYTES + name.len()).sum::<usize>();
         let EnvSpec { observation_space, action_space, info_channels, .. } = &self.spec;
@@ -144,12 +144,12 @@ impl RunInfo {
             + self.lane_options.len() * size_of::<(u32, u32)>()
     }
 
-    /// The run's id.
+    /// Returns the run's id.
     pub const fn run(&self) -> RunId {
         RunId::from_u128((self.run.0 as u128) << 64 | self.run.1 as u128)
     }
 
-    /// Which seed an episode started from.
+    /// Returns the schedule that says which seed an episode started from.
     pub const fn schedule(&self) -> SeedSchedule {
         match self.run_seed {
             Some(run_seed) => SeedSchedule::PerEpisode { run_seed },
@@ -157,12 +157,12 @@ impl RunInfo {
         }
     }
 
-    /// The options of a lane; the empty set if the recording has none.
+    /// Returns the options of a lane; the empty set if the recording has none.
     pub fn options(&self, lane: u32) -> Options {
         self.options.get(self.options_index(lane)).cloned().unwrap_or_default()
     }
 
-    /// Which of the run's sets of options a lane has.
+    /// Returns the index of the lane's options among the run's sets.
     pub(crate) fn options_index(&self, lane: u32) -> usize {
         let mut left = lane;
         let mut index = 0;
@@ -180,18 +180,18 @@ impl RunInfo {
         Sampling::with_threshold(self.run(), self.sample_below)
     }
 
-    /// The low bits of the run id that chunks carry.
+    /// Returns the low bits of the run id, which chunks carry.
     pub(crate) const fn tag(&self) -> u32 {
         self.run.1 as u32
     }
 }
 
-/// Runs whose headers were read: one that stands in thousands of segments is decoded, and in memory, once.
+/// Runs whose headers were read: a header that is in thousands of segments is decoded, and kept in memory, once.
 #[derive(Debug, Default)]
 pub(crate) struct KnownRuns(Mutex<HashMap<Arc<[u8]>, Arc<RunInfo>>>);
 
 impl KnownRuns {
-    /// The run whose record has this payload; `None` if it cannot be read.
+    /// Returns the run whose record has this payload; `None` if it cannot be read.
     pub(crate) fn info(&self, header: &Arc<[u8]>) -> Option<Arc<RunInfo>> {
         let mut known = self.0.lock();
         if let Some(info) = known.get(header) {
@@ -202,13 +202,13 @@ impl KnownRuns {
         Some(info)
     }
 
-    /// Forgets those that nobody has any more.
+    /// Forgets the runs that nobody uses any more.
     pub(crate) fn forget_unused(&self) {
         self.0.lock().retain(|_, info| Arc::strong_count(info) > 1);
     }
 }
 
-/// Memory of a text beside its bytes.
+/// Bytes of memory of a text beside its contents.
 const TEXT_BYTES: usize = size_of::<String>();
-/// Memory of a node of a tree of options, which holds five to eleven.
+/// Bytes of memory of a node of a tree of options, which holds five to eleven.
 const NODE_BYTES: usize = 512;

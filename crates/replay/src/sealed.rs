@@ -1,4 +1,4 @@
-//! The sealed segments of a folder as they are carried elsewhere: what stands in each, and its bytes.
+//! The sealed segments of a folder, with contents and bytes, for carrying them elsewhere.
 
 use std::collections::BTreeSet;
 
@@ -12,18 +12,18 @@ use crate::replays::Replays;
 /// A sealed segment of a folder, as the folder was when it was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SealedHere {
-    /// Its number in the folder.
+    /// Number of the segment in the folder.
     pub number: u64,
-    /// Its bytes.
+    /// Length of the segment in bytes.
     pub bytes: u64,
-    /// The runs of which something stands in it.
+    /// The runs that have records in it.
     pub runs: BTreeSet<RunId>,
     /// Episodes of it that are set aside.
     pub aside: SetAside,
 }
 
 impl Replays {
-    /// The sealed segments, oldest first. Does not block for the disk.
+    /// Returns the sealed segments, oldest first. Does not block for the disk.
     pub fn sealed_here(&self) -> impl Iterator<Item = SealedHere> {
         self.segments.values().filter(|segment| segment.index.sealed).map(|segment| SealedHere {
             number: segment.index.number,
@@ -33,8 +33,8 @@ impl Replays {
         })
     }
 
-    /// How many segments have no seal: the one that is being written, and what a crash has left. Does not block for the
-    /// disk.
+    /// Counts the segments without a seal: the one that is being written, and those that a crash has left. Does not
+    /// block for the disk.
     pub fn unsealed_here(&self) -> u64 {
         self.segments.values().filter(|segment| !segment.index.sealed).count() as u64
     }

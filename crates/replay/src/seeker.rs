@@ -1,4 +1,4 @@
-//! Coming to any step of an episode, forward and back.
+//! Seeking to any step of an episode, forward and back.
 
 use std::sync::Arc;
 
@@ -17,60 +17,61 @@ use crate::returns::Returns;
 use crate::simulate::{SimulateError, Simulator};
 use crate::timeline::Timeline;
 
-/// An episode of which any step can be come to, each exactly as a pass from the first step on gives it.
+/// An episode in which any step can be sought, forward and back. Each is exactly as a pass from the first step gives
+/// it.
 ///
-/// Steps are passed for the first time in their order: by [`Seeker::pass`], or on the way to a step further on. That
-/// compares the recorded hashes, adds up the [`Timeline`] and keeps keyframes (state and generator position) within
-/// [`SeekBounds`]; from then on a step costs what it takes from the keyframe before it. Each keyframe that is used is
-/// checked against the hash that its state had. Where an env does not show its state, or does not come into it again,
-/// steps behind are recomputed from the first one on. What was recorded in full is read at its place, and recomputed
+/// Steps are passed for the first time in their order: by [`Seeker::pass`], or on the way to a later step. The first
+/// pass compares the recorded hashes, adds up the [`Timeline`] and keeps keyframes (state and generator position)
+/// within [`SeekBounds`]. From then on a step costs as much as the steps from the keyframe before it. Each keyframe
+/// that is used is checked against the hash that its state had. Where an env does not show its state, or does not come
+/// into it again, earlier steps are recomputed from the first one on. A full recording is read, and is recomputed
 /// beside it only where the env can be, for its picture.
 #[derive(Debug)]
 pub struct Seeker<'a> {
     registry: Envs<'a>,
     episode: Arc<Episode>,
-    /// Where it is looked.
+    /// Position of the last seek.
     head: Head,
-    /// How far it was passed.
+    /// Position up to which steps were passed.
     scout: Head,
     passed: Passed,
-    /// Why nothing is recomputed.
+    /// The reason why nothing is recomputed.
     refused: Option<RecomputeError>,
     picture: Picture,
 }
 
-/// Of which envs the episode's is one.
+/// The registry of envs, borrowed or shared.
 #[derive(Debug)]
 enum Envs<'a> {
     Borrowed(&'a Registry),
     Shared(Arc<Registry>),
 }
 
-/// Where pictures of steps come from.
+/// The source of pictures of steps.
 #[derive(Debug, Clone, Copy)]
 enum Picture {
-    /// The env draws itself, in this size if nobody asks for another.
+    /// The env draws itself, usually in this size.
     Drawn(ImageSize),
-    /// Pictures were recorded beside the steps, the first one of that size.
+    /// Pictures were recorded beside the steps; the first one has this size.
     Frames(ImageSize),
     /// An image is part of the observation.
     Recorded(RecordedPicture),
     Missing,
 }
 
-/// What is known of the steps that were passed.
+/// Knowledge of the steps that were passed.
 #[derive(Debug)]
 struct Passed {
     keyframes: Keyframes,
-    /// Of a recording that has its rewards, where nothing is simulated.
+    /// Running returns of a recording that has its rewards, where nothing is simulated.
     returns: Returns,
     timeline: Timeline,
     checks: Checks,
-    /// The env panicked after so many steps: there are no further ones.
+    /// Number of steps after which the env panicked, if it did: there are no further ones.
     lost_after: Option<u64>,
 }
 
-/// What of the recording is compared as it is passed.
+/// The parts of the recording that are compared as steps are passed.
 #[derive(Debug)]
 struct Checks {
     /// The time limit, 0 if there is none.
@@ -82,10 +83,10 @@ struct Checks {
 }
 
 impl<'a> Seeker<'a> {
-    /// Stands before the first step. Nothing is passed yet.
+    /// Makes a seeker that stands before the first step. Nothing is passed yet.
     ///
     /// # Errors
-    /// If the steps are not recorded, and the env cannot be made or is another one than was recorded.
+    /// If the steps are not recorded, and the env cannot be made or is not the recorded one.
     pub fn new(
         registry: &'a Registry,
         episode: Arc<Episode>,
@@ -119,13 +120,13 @@ impl<'a> Seeker<'a> {
         Ok(Self { registry: envs, episode, head, scout, passed, refused, picture })
     }
 
-    /// The episode.
+    /// Returns the episode.
     pub const fn episode(&self) -> &Arc<Episode> {
         &self.episode
     }
 
-    /// Goes on with more of the same episode, which was still being recorded: what was passed stays passed. One that has less,
-    /// or is another, is not taken.
+    /// Goes on with more of the same episode, which was still being recorded: steps that were passed stay passed. An
+    /// episode that has fewer steps, or is another one, is not taken; then this returns false.
     pub fn extend(&mut self, episode: Arc<Episode>) -> bool {
         let (old, new) = (&self.episode.info, &episode.info);
         let is_more = old.name == new.name && old.run_id() == new.run_id() && old.length <= new.length;
@@ -138,38 +139,38 @@ impl<'a> Seeker<'a> {
         is_more
     }
 
-    /// Why nothing is recomputed, though steps can be come to: there is no picture then.
+    /// Returns the reason why nothing is recomputed, though steps can be sought; there is no picture then.
     pub const fn refused(&self) -> Option<&RecomputeError> {
         self.refused.as_ref()
     }
 
-    /// Steps passed so far.
+    /// Returns the number of steps passed so far.
     pub fn passed(&self) -> u64 {
         self.passed.lost_after.or_else(|| self.scout.at()).unwrap_or(0)
     }
 
-    /// Whether there is nothing left to pass.
+    /// Returns whether there is nothing left to pass.
     pub fn has_passed_all(&self) -> bool {
         self.passed.lost_after.is_some() || self.scout.at() == Some(self.episode.info.length)
     }
 
-    /// Rewards and return of the steps passed so far.
+    /// Returns the rewards and the return of the steps passed so far.
     pub const fn timeline(&self) -> &Timeline {
         &self.passed.timeline
     }
 
-    /// The first difference from the recording among the steps passed so far, a panic of the env included.
+    /// Returns the first difference from the recording among the steps passed so far, a panic of the env included.
     pub const fn divergence(&self) -> Option<&Divergence> {
         self.passed.checks.found.as_ref()
     }
 
-    /// How many keyframes there are, and how many steps lie between two.
+    /// Returns how many keyframes there are, and how many steps lie between two.
     pub const fn keyframes(&self) -> (usize, u64) {
         self.passed.keyframes.extent()
     }
 
-    /// Passes at most `most` further steps for the first time; true when there are no more. That the env panics is a
-    /// divergence, and the end of the pass.
+    /// Passes at most `most` further steps for the first time; returns true when there are no more. A panic of the env
+    /// is a divergence, and the end of the pass.
     pub fn pass(&mut self, most: u64) -> bool {
         let to = self.passed().saturating_add(most).min(self.episode.info.length);
         self.pass_to(to);
@@ -192,10 +193,10 @@ impl<'a> Seeker<'a> {
         }
     }
 
-    /// Comes to step `t`; 0 is the reset. Steps that were not passed yet are passed on the way.
+    /// Moves to step `t` and returns it; 0 is the reset. Steps that were not passed yet are passed on the way.
     ///
     /// # Errors
-    /// If the episode is shorter, or the env panics before that step. Another step can be come to then.
+    /// If the episode is shorter, or the env panics before that step. Then another step can still be sought.
     pub fn seek(&mut self, t: u64) -> Result<PlayedStep, SimulateError> {
         let length = self.episode.info.length;
         if t > length {
@@ -238,7 +239,7 @@ impl<'a> Seeker<'a> {
         head.advance(episode, t, |_| {})
     }
 
-    /// The size that pictures have by themselves; `None` where there are none.
+    /// Returns the usual size of pictures; `None` where there are none.
     pub const fn picture_size(&self) -> Option<ImageSize> {
         match &self.picture {
             Picture::Drawn(size) | Picture::Frames(size) => Some(*size),
@@ -247,8 +248,8 @@ impl<'a> Seeker<'a> {
         }
     }
 
-    /// The step that [`Seeker::render`] shows: where pictures were recorded, the last one of which there is one at or before
-    /// the step that was come to last. `None` if there is no picture.
+    /// Returns the step that [`Seeker::render`] shows. Where pictures were recorded, it is the last step with a picture
+    /// at or before the one that was sought last. `None` if there is no picture.
     pub fn picture_step(&self) -> Option<u64> {
         let at = self.head.at()?;
         match &self.picture {
@@ -263,11 +264,11 @@ impl<'a> Seeker<'a> {
         self.episode.steps.as_ref().map_or(NONE, |steps| &steps.frames)
     }
 
-    /// A picture of the step that was come to last: as the env draws itself, or, where it does not or is not recomputed,
-    /// one that was recorded ([`Seeker::picture_step`] says of which step), or the image that is part of its observation.
+    /// Renders the step that was sought last: as the env draws itself, or, where it does not or is not recomputed, as a
+    /// recorded picture ([`Seeker::picture_step`] says of which step), or as the image that is part of the observation.
     ///
     /// # Errors
-    /// If there is none of them, or no step was come to.
+    /// If there is none of them, or no step was sought.
     pub fn render(&self, size: ImageSize) -> Result<Image, RenderError> {
         match &self.picture {
             Picture::Frames(_) => {
@@ -287,7 +288,7 @@ impl<'a> Seeker<'a> {
         }
     }
 
-    /// The env's state at that step, in one line of at most `columns` ASCII characters.
+    /// Describes the env's state at the step that was sought last, in one line of at most `columns` ASCII characters.
     ///
     /// # Errors
     /// As [`Seeker::render`].
@@ -295,12 +296,13 @@ impl<'a> Seeker<'a> {
         self.simulated()?.text(0, columns)
     }
 
-    /// The info channels of the step that was come to last, a row each; zeros at the reset.
+    /// Returns the info channels of the step that was sought last, a row each; zeros at the reset.
     pub fn infos(&self) -> Vec<ColumnData> {
         self.head.infos(&self.episode)
     }
 
-    /// The hash of the env's state at that step, and where its generator stands; `None` where it is not recomputed.
+    /// Returns the hash of the env's state at the step that was sought last, and the state of its random generator;
+    /// `None` where it is not recomputed.
     pub fn standing(&self) -> Option<(u32, Start)> {
         self.simulated().ok()?.standing()
     }
@@ -315,7 +317,8 @@ impl<'a> Seeker<'a> {
 }
 
 impl Seeker<'static> {
-    /// As [`Seeker::new`], for whoever keeps it beside its registry or hands it to other threads.
+    /// Makes a seeker as [`Seeker::new`] does, for callers that keep it beside its registry or hand it to other
+    /// threads.
     ///
     /// # Errors
     /// As [`Seeker::new`].
@@ -337,7 +340,7 @@ impl Envs<'_> {
     }
 }
 
-/// The size of the first recorded picture.
+/// Returns the size of the first recorded picture.
 fn size_of_frames(episode: &Episode) -> Option<ImageSize> {
     let (_, frame) = episode.steps.as_ref()?.frames.iter().next()?;
     frame.size().ok()
@@ -363,7 +366,7 @@ impl Checks {
         Self { limit, next_window: 0, agreed: 0, found: None }
     }
 
-    /// Whether something may differ at step `t`.
+    /// Returns whether something may differ at step `t`.
     fn is_due(&self, episode: &Episode, t: u64, flags: (bool, bool)) -> bool {
         self.found.is_none()
             && (flags.0

@@ -19,11 +19,11 @@ use crate::record::{HEADER_BYTES, Header, Kind};
 use crate::record_error::DiskError;
 use crate::rows::{ChunkBytes, RowsWriter};
 
-/// A segment being written. After an error it is of no further use.
+/// A segment that is being written. After an error it cannot be used any more.
 #[derive(Debug)]
 pub(crate) struct SegmentWriter {
     path: PathBuf,
-    /// `None` while it has none yet.
+    /// The segment's file; `None` while it has none yet.
     file: Option<Arc<dyn DiskFile>>,
     /// Records not yet given to the operating system.
     pending: Vec<u8>,
@@ -31,12 +31,12 @@ pub(crate) struct SegmentWriter {
     len: u64,
     /// Bytes that have reached the disk.
     durable: u64,
-    /// Length after the last mark.
+    /// Length of the segment after the last mark.
     marked: u64,
     /// Last chunk of each block.
     tails: Tails,
     heads: Heads,
-    /// Unless nobody lists the folder.
+    /// Writer of the rows; `None` if nobody lists the folder.
     rows: Option<RowsWriter>,
     run_payloads: Vec<RunPayload>,
     index: SegmentIndex,
@@ -49,7 +49,7 @@ struct RunPayload {
     ended: bool,
 }
 
-/// What a chunk's header says beside its payload.
+/// The fields of a chunk's header that do not follow from its payload.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ChunkPlace {
     /// Index of the run in this segment.
@@ -62,7 +62,7 @@ pub(crate) struct ChunkPlace {
     pub(crate) ms: u64,
 }
 
-/// The header of pictures of the chunk at that place and offset.
+/// Makes the header of the pictures of the chunk at that place and offset.
 pub(crate) const fn frames_header(place: ChunkPlace, tag: u32, chunk: u32) -> Header {
     Header {
         lanes: place.lanes,
@@ -78,7 +78,8 @@ pub(crate) const fn frames_header(place: ChunkPlace, tag: u32, chunk: u32) -> He
 }
 
 impl SegmentWriter {
-    /// The segment `number` in `dir`, without a file; whether its episodes are to be listed quickly.
+    /// Makes the segment `number` in `dir`, without a file. `lists` says whether rows are kept, so that its episodes
+    /// can be listed quickly.
     pub(crate) fn new(dir: &Path, number: u64, session: u32, ms: u64, lists: bool) -> Self {
         let mut writer = Self {
             path: dir.join(segment_name(number)),
@@ -101,7 +102,7 @@ impl SegmentWriter {
         &self.path
     }
 
-    /// Its file, made by [`make_file`]: from now on it can be flushed, committed and sealed.
+    /// Gives the segment its file, which [`make_file`] made: from now on it can be flushed, committed and sealed.
     pub(crate) fn open(&mut self, file: Arc<dyn DiskFile>) {
         self.file = Some(file);
     }
@@ -110,17 +111,17 @@ impl SegmentWriter {
         self.file.is_some()
     }
 
-    /// Bytes so far.
+    /// Returns the bytes of the segment so far.
     pub(crate) const fn len(&self) -> u64 {
         self.len
     }
 
-    /// Whether something is not durable yet.
+    /// Returns whether something is not durable yet.
     pub(crate) const fn is_dirty(&self) -> bool {
         self.durable < self.len
     }
 
-    /// Adds a run; gives its index.
+    /// Adds a run and returns its index.
     pub(crate) fn add_run(&mut self, tag: u32, payload: Arc<[u8]>) -> u32 {
         let index = self.run_payloads.len() as u32;
         let offset = self.put_run(index, tag, &payload);
@@ -172,7 +173,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Adds pictures of the chunk that was added just now.
+    /// Adds pictures of the chunk that was added last.
     pub(crate) fn add_frames(&mut self, place: ChunkPlace, payload: &[u8]) {
         let tag = self.run_payloads.get(place.run as usize).map_or(0, |run| run.tag);
         let chunk = self.tails.get(&(place.run, place.first_lane)).map_or(0, |last| last.offset);
@@ -188,12 +189,12 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// Bytes of pending records.
+    /// Returns the bytes of pending records.
     pub(crate) const fn pending_bytes(&self) -> usize {
         self.pending.len()
     }
 
-    /// Whether there is enough pending for one write.
+    /// Returns whether enough is pending for one write.
     pub(crate) const fn is_flush_due(&self) -> bool {
         self.pending.len() >= WRITE_BYTES
     }
@@ -209,7 +210,7 @@ impl SegmentWriter {
         Ok(())
     }
 
-    /// For making it durable on another thread: its file and how much of it the operating system has.
+    /// Returns the file and how much of it the operating system has, so that another thread can make it durable.
     pub(crate) fn to_sync(&self) -> Option<(Arc<dyn DiskFile>, u64)> {
         Some((self.file.clone()?, self.len - self.pending.len() as u64))
     }
@@ -227,7 +228,7 @@ impl SegmentWriter {
         self.marked = self.len;
     }
 
-    /// Writes the last record and makes the segment durable; gives what readers need to know of it.
+    /// Writes the last record and makes the segment durable; returns what readers need to know of it.
     pub(crate) fn seal(mut self) -> Result<SegmentIndex, DiskError> {
         for index in 0..self.run_payloads.len() {
             if !self.run_payloads[index].ended {
@@ -251,7 +252,7 @@ impl SegmentWriter {
         Ok(index)
     }
 
-    /// Makes what was appended durable; after a failed append, what was appended before it.
+    /// Makes durable what was appended; after a failed append, what was appended before it.
     pub(crate) fn sync(&self) -> Result<(), DiskError> {
         let synced = self.file().and_then(|file| file.sync_data());
         synced.map_err(|error| DiskError::new("sync", &self.path, error))
@@ -297,7 +298,7 @@ impl SegmentIndex {
     }
 }
 
-/// Makes the file of a segment, and its name durable.
+/// Makes the file of a segment; its name is durable on return.
 pub(crate) fn make_file(disk: &dyn Disk, path: &Path) -> Result<Arc<dyn DiskFile>, DiskError> {
     let file = disk.create(path).map_err(|e| DiskError::new("create", path, e))?;
     let dir = path.parent().unwrap_or(path);
@@ -305,7 +306,7 @@ pub(crate) fn make_file(disk: &dyn Disk, path: &Path) -> Result<Arc<dyn DiskFile
     Ok(file.into())
 }
 
-/// The blocks' last chunks as they stand in an index.
+/// Returns the blocks' last chunks in the form that an index has.
 pub(crate) fn tails_of(tails: &Tails) -> Vec<Tail> {
     let tail = |(&(run, first_lane), last): (&_, &LastChunk)| {
         let LastChunk { offset, lanes, rows } = *last;
@@ -314,7 +315,7 @@ pub(crate) fn tails_of(tails: &Tails) -> Vec<Tail> {
     tails.iter().map(tail).collect()
 }
 
-/// By run and first lane.
+/// The last chunk of each block, by run and first lane.
 pub(crate) type Tails = BTreeMap<(u32, u32), LastChunk>;
 
 /// The last chunk of a block.
@@ -322,16 +323,16 @@ pub(crate) type Tails = BTreeMap<(u32, u32), LastChunk>;
 pub(crate) struct LastChunk {
     pub(crate) offset: u32,
     pub(crate) lanes: u16,
-    /// Rows of the block up to its end.
+    /// Rows of the block up to the end of the chunk.
     pub(crate) rows: u64,
 }
 
-/// The file name of a segment.
+/// Returns the file name of a segment.
 pub fn segment_name(number: u64) -> String {
     format!("{number:010}.seg")
 }
 
-/// The number in a segment's file name; `None` if it is the name of none.
+/// Returns the number in a segment's file name; `None` if no segment has that name.
 pub fn segment_number(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(".seg").filter(|digits| digits.len() == 10)?;
     digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
@@ -339,5 +340,5 @@ pub fn segment_number(name: &str) -> Option<u64> {
 
 /// Bytes given to the operating system in one write.
 const WRITE_BYTES: usize = 256 * 1024;
-/// Memory that a segment keeps for what is pending.
+/// Bytes of memory that a segment keeps for pending records.
 const PENDING_BYTES: usize = 2 * WRITE_BYTES;

@@ -1,4 +1,4 @@
-//! The segments of a folder that is recorded into: the one being written, and when it is sealed.
+//! The segments of a folder that is recorded into: the current one is written, and sealed in time.
 //!
 //! ```text
 //! no segment -> writing -> no segment                 sealed by age, when asked or at the end
@@ -32,7 +32,7 @@ use crate::syncer::{Done, Job, Synced, Syncer, Turned};
 mod budget;
 mod disk;
 
-/// The segments, and what is known of the disk.
+/// The segments of the folder, with the state of its disk.
 #[derive(Debug)]
 pub(crate) struct Segments {
     disk: Arc<dyn Disk>,
@@ -41,30 +41,30 @@ pub(crate) struct Segments {
     session: u32,
     next_number: u64,
     current: Option<(u64, SegmentWriter)>,
-    /// When the current segment got its first chunk.
+    /// Time at which the current segment got its first chunk.
     filling_since: Option<Duration>,
-    /// The one before, while the syncer seals it; the current one has no file until it has.
+    /// The segment before the current one, while the syncer seals it; until it is sealed, the current one has no file.
     closing: Option<Closing>,
     /// The folder's other segments.
     sealed: Spool,
     outage: Outage,
     clock: Clock,
     last_commit: Duration,
-    /// When the disk last took a piece, and the folder was last seen.
+    /// Time at which the disk last took a trial write, and the folder was last seen.
     tried: Option<Duration>,
     seen: Duration,
-    /// Written but not durable: episodes and chunks.
+    /// Episodes that are written but not durable, and such chunks.
     unsafe_episodes: u64,
     unsafe_chunks: u64,
-    /// Of those, the ones the operating system does not have yet.
+    /// Chunks and episodes among those that the operating system does not have yet.
     unflushed: (u64, u64),
-    /// Of those, chunks and episodes the syncer is making durable.
+    /// Chunks and episodes among those that the syncer is making durable.
     asked: (u64, u64),
     syncer: Option<Syncer>,
     /// Bytes of the segments this session has closed.
     closed_bytes: u64,
     status: Status,
-    /// Sealed by this session and not in the catalogue yet.
+    /// Indexes of segments that this session has sealed and the catalogue does not have yet.
     uncatalogued: Vec<SegmentIndex>,
     _lock: WriterLock,
 }
@@ -74,22 +74,22 @@ pub(crate) struct Segments {
 struct Closing {
     number: u64,
     bytes: u64,
-    /// Of what is not durable, what stands in it.
+    /// Chunks that are not durable and lie in this segment.
     chunks: u64,
     episodes: u64,
 }
 
-/// A run's header, and where it stands.
+/// A run's header, and its place in a segment.
 #[derive(Debug)]
 pub(crate) struct RunPlace {
     pub(crate) tag: u32,
     pub(crate) payload: Arc<[u8]>,
-    /// The last segment in which it stands, and its index there.
+    /// The last segment that has the header, and the run's index there.
     pub(crate) at: Option<(u64, u32)>,
 }
 
 impl Segments {
-    /// Takes the lock, repairs the folder.
+    /// Takes the folder's lock and repairs the folder.
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -143,12 +143,12 @@ impl Segments {
         self.clock
     }
 
-    /// It is `now` on the clock of whoever drives the writer.
+    /// Sets the clock of the caller that drives the writer to `now`.
     pub(crate) const fn drive(&mut self, now: Duration, ahead_ms: i64) {
         self.clock = Clock::Driven(now, ahead_ms);
     }
 
-    /// What was written, by a writer that has been busy since `began`.
+    /// Returns what was written, by a writer that has been busy since `began`.
     pub(crate) fn status(&mut self, began: Duration) -> &Status {
         self.status.recorded.busy += self.clock.now().saturating_sub(began);
         let open = self.current.as_ref().map_or(0, |(_, segment)| segment.len());
@@ -158,13 +158,13 @@ impl Segments {
         &self.status
     }
 
-    /// Why nothing is to be taken until the disk has room again, if so.
+    /// Returns the reason why nothing may be taken until the disk has room again, if there is one.
     pub(crate) fn outage(&self) -> Option<DiskError> {
         self.waits().then(|| self.status.error.clone()).flatten()
     }
 
-    /// Writes a chunk of `run` to the current segment: its place there but for the run's index, its payload, that of its
-    /// pictures and the ends in it.
+    /// Writes a chunk of `run` to the current segment, with the payload of its pictures and the ends in it. The run's
+    /// index in `place` is filled in.
     pub(crate) fn add_chunk(
         &mut self,
         run: &mut RunPlace,
@@ -202,8 +202,8 @@ impl Segments {
         }
     }
 
-    /// Notes the end of a run in the segment that has its last chunk. If that is sealed already, in another one,
-    /// unless readers can tell without: because no episode is open.
+    /// Notes the end of a run in the segment that has its last chunk. If that is sealed already, the end goes to
+    /// another one, unless no episode is open, so that readers do not need it.
     pub(crate) fn end_run(&mut self, run: &RunPlace, has_open: bool) {
         let Some((at, index)) = run.at else { return };
         if let Some((number, segment)) = &mut self.current
@@ -221,7 +221,7 @@ impl Segments {
         }
     }
 
-    /// Sees to it that there is a segment with room; false if there can be none now.
+    /// Ensures that there is a segment with room; returns false if there can be none now.
     fn make_room(&mut self) -> bool {
         if self.current.as_ref().is_some_and(|(_, segment)| segment.len() >= self.config.segment_bytes) {
             self.turn();
@@ -245,7 +245,7 @@ impl Segments {
         SegmentWriter::new(&segments_dir(&self.dir), number, self.session, self.clock.wall_ms(), lists)
     }
 
-    /// Gives the current segment its file; false if there is none.
+    /// Gives the current segment its file; returns false if there is none.
     fn open_current(&mut self, file: Result<Arc<dyn DiskFile>, DiskError>) -> bool {
         let opened = file.map(|file| {
             if let Some((_, segment)) = &mut self.current {
@@ -291,7 +291,7 @@ impl Segments {
         }
     }
 
-    /// Takes what came of sealing the one before.
+    /// Takes the result of sealing the segment before the current one.
     fn take_turned(&mut self, turned: Turned) {
         let Some(Closing { number, bytes, chunks, episodes }) = self.closing.take() else { return };
         match turned {
@@ -316,7 +316,7 @@ impl Segments {
         }
     }
 
-    /// Has the syncer do a job, or does it here if that is not to be had.
+    /// Has the syncer do a job, or does it on this thread if the syncer cannot take it.
     fn do_aside(&mut self, job: Job) {
         let asked = match &mut self.syncer {
             Some(syncer) => syncer.ask(job),
@@ -338,7 +338,7 @@ impl Segments {
         self.uncatalogued.push(index);
     }
 
-    /// Gives what was written to the operating system; keeps it for now while the segment has no file.
+    /// Gives pending records to the operating system; keeps them while the segment has no file.
     pub(crate) fn flush(&mut self) {
         if self.closing.is_some() {
             self.look();
@@ -358,7 +358,7 @@ impl Segments {
         }
     }
 
-    /// After a failed append: what was appended before may be on the disk all the same, and then only the rest is lost.
+    /// Tries, after a failed append, to make durable what was appended before: if that succeeds, only the rest is lost.
     fn save_appended(&mut self) {
         // A sync of the syncer's may be under way, or have failed: the next one of the same file would succeed without
         // writing what that one did not.
@@ -371,7 +371,7 @@ impl Segments {
         }
     }
 
-    /// The same, whatever it has to wait for.
+    /// Gives pending records to the operating system, however long that has to wait for the syncer.
     pub(crate) fn write_out(&mut self) {
         if self.closing.is_some() {
             self.settle();
@@ -379,7 +379,7 @@ impl Segments {
         self.flush();
     }
 
-    /// Has the syncer make things durable from time to time.
+    /// Has the syncer make everything written durable, if it is time.
     pub(crate) fn commit_if_due(&mut self) {
         let dirty = self.current.as_ref().is_some_and(|(_, segment)| segment.is_dirty());
         if !dirty || self.clock.now().saturating_sub(self.last_commit) < self.config.commit_every {
@@ -418,14 +418,14 @@ impl Segments {
         self.check(synced.result);
     }
 
-    /// Takes what the syncer has done.
+    /// Takes the results of the jobs that the syncer has done.
     pub(crate) fn look(&mut self) {
         while let Some(done) = self.syncer.as_mut().and_then(Syncer::look) {
             self.take(done);
         }
     }
 
-    /// Lets the syncer end what it is at, so that it and this thread do not both count the same.
+    /// Waits until the syncer has done its jobs, so that it and this thread do not count the same chunks twice.
     fn settle(&mut self) {
         while let Some(done) = self.syncer.as_mut().and_then(Syncer::wait) {
             self.take(done);
@@ -501,7 +501,7 @@ impl Segments {
         }
     }
 
-    /// What puts what was sealed into the catalogue.
+    /// Returns the job that puts the segments sealed since the last one into the catalogue.
     fn catalogue(&mut self) -> Option<Job> {
         // Where segments are taken away, nobody reads them here.
         if self.config.budget_bytes == u64::MAX || !self.disk.has_real_paths() {
@@ -519,8 +519,8 @@ impl Segments {
         }
     }
 
-    /// Scans segments of earlier sessions that the catalogue does not know, a bounded amount of them, and has it gather
-    /// its entries once many lie apart.
+    /// Scans a bounded amount of segments of earlier sessions that the catalogue does not know, and gathers the
+    /// catalogue's entries once many lie in files of their own.
     fn catch_up(&self) {
         // Where segments are taken away, nobody reads them here.
         if self.config.budget_bytes == u64::MAX || !self.disk.has_real_paths() {
@@ -554,7 +554,7 @@ impl Segments {
         self.catch_up();
     }
 
-    /// Chunks that were lost so far.
+    /// Returns the number of chunks that were lost so far.
     pub(crate) const fn lost_chunks(&self) -> u64 {
         self.status.recorded.lost_chunks
     }
@@ -565,7 +565,7 @@ impl Segments {
     }
 }
 
-/// Runs that follow each other faster share a segment.
+/// Time after which a segment is sealed when no run is open. Runs that follow each other faster share a segment.
 const SEAL_WHEN_IDLE: Duration = Duration::from_millis(200);
-/// Segments whose entries are not gathered at which they are, once a recorder ends.
+/// Segments whose entries lie in files of their own at which a recorder gathers them as it ends.
 const APART: usize = 16;

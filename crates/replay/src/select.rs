@@ -1,8 +1,8 @@
 //! Selecting the first episodes of a query's order without reading the others.
 //!
-//! Extents are looked at best first, and no more once the worst of those selected is better than what they can have. Of
-//! an extent the packed rows are gone through where there are any ([`rows`](crate::rows)), else its chunks: rows have all
-//! that is listed, so that no chunk is decoded.
+//! Extents are searched best first, until the worst of the selected episodes is better than any that the rest can have.
+//! In an extent the packed rows are searched where there are any ([`rows`](crate::rows)), else its chunks: rows have
+//! all that is listed, so that no chunk is decoded.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -21,8 +21,8 @@ use crate::rows::{self, RowChunk};
 use crate::run_record::RunInfo;
 use crate::summary::EpisodeKey;
 
-/// The episodes of several folders that a query asks for, each with the place of its folder among `folders`. Of episodes
-/// that several have, the copy that counts is given.
+/// Selects the episodes of several folders that a query asks for, each with the place of its folder among `folders`. Of
+/// episodes that several folders have, the copy that counts is selected.
 pub(crate) fn select(
     folders: &[&Replays],
     query: &Query,
@@ -62,7 +62,7 @@ pub(crate) fn select(
 struct Selection<'a> {
     query: &'a Query,
     copies: &'a Copies,
-    /// The largest is the worst.
+    /// The selected episodes; the largest is the worst.
     heap: BinaryHeap<Selected>,
 }
 
@@ -70,13 +70,13 @@ struct Selection<'a> {
 #[derive(Debug)]
 struct Selected {
     rank: Rank,
-    /// Tells copies of an episode apart.
+    /// Place of the folder, which tells copies of an episode apart.
     folder: usize,
     info: Box<EpisodeInfo>,
 }
 
 impl Selection<'_> {
-    /// Whether something of that rank would be among the first.
+    /// Returns whether an episode of that rank would be among the first.
     fn takes(&self, rank: Rank) -> bool {
         self.query.limit.is_none_or(|limit| self.heap.len() < limit)
             || self.heap.peek().is_some_and(|worst| rank <= worst.rank)
@@ -177,7 +177,7 @@ impl Selection<'_> {
     }
 }
 
-/// The smallest facts of a chunk's rows, or the largest.
+/// Returns the smallest facts of a chunk's rows, or the largest.
 fn bound(run: u128, chunk: &RowChunk<'_>, most: bool) -> Facts {
     let side = |column: &rows::Column<'_>| if most { column.most } else { column.least };
     Facts {
@@ -200,7 +200,7 @@ impl Query {
             && self.min_return.is_none_or(|least| extent.returns.1 >= least)
     }
 
-    /// Whether an extent may have one of a run's episodes that are asked for by name.
+    /// Returns whether an extent may have one of a run's episodes that the query names.
     fn may_be_among(&self, run: &RunInfo, extent: &Extent) -> bool {
         let run = run.run().as_u128();
         let key = |lane, number| EpisodeKey { run, lane, number };
@@ -209,7 +209,7 @@ impl Query {
         self.only.as_ref().is_none_or(|only| only.range(range).any(|key| numbers.contains(&key.number)))
     }
 
-    /// Bounds of the ranks of an extent's episodes.
+    /// Returns bounds of the ranks of an extent's episodes.
     fn ranks_of(&self, segment: &Segment, extent: &Extent) -> (Rank, Rank) {
         let runs = || extent.runs.iter().filter_map(|run| Some(segment.runs.get(run)?.run().as_u128()));
         let (Some(first), Some(last)) = (runs().min(), runs().max()) else {

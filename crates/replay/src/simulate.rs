@@ -26,24 +26,24 @@ pub(crate) struct Simulator {
     pub(crate) hashes: [u32; BLOCK_LANES],
 }
 
-/// Why an episode cannot be simulated again.
+/// An error: an episode cannot be simulated again.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
     /// This program has no env of that id.
     #[error("{0}")]
     Unknown(UnknownEnv),
-    /// The env of that id is another one now: its action or observation columns differ.
+    /// The env of that id has changed: its action or observation columns differ.
     #[error("{env} has other actions or observations than when it was recorded")]
     Changed {
-        /// Its id.
+        /// Id of the env.
         env: String,
     },
-    /// The env's dynamics are other ones now.
+    /// The env's dynamics have changed.
     #[error("the env's dynamics have changed since: {recorded:016x} then, {now:016x} now")]
     Dynamics {
-        /// Hash of those that were recorded.
+        /// Hash of the dynamics that were recorded.
         recorded: u64,
-        /// Hash of this program's.
+        /// Hash of the dynamics in this program.
         now: u64,
     },
     /// The env could not be made with the recorded options.
@@ -52,21 +52,21 @@ pub enum SimulateError {
     /// The env panicked.
     #[error("the env panicked after {steps} steps")]
     Panicked {
-        /// Steps taken before.
+        /// Steps that it had taken before.
         steps: u64,
     },
-    /// The recording ends before the step asked for.
-    #[error("step {step} asked for, the episode has {length}")]
+    /// The recording ends before the step that was asked for.
+    #[error("step {step} was asked for, but the episode has {length} steps")]
     NoSuchStep {
-        /// As asked.
+        /// The step that was asked for.
         step: u64,
         /// Steps of the episode.
         length: u64,
     },
-    /// The env does not come into a state that it was in.
-    #[error("{env} does not come into the state that it was in")]
+    /// The env cannot be put into a state that it was in.
+    #[error("{env} cannot be put into the state that it was in")]
     State {
-        /// Its id.
+        /// Id of the env.
         env: String,
     },
     /// The env is not deterministic, and the recording lacks what cannot be recomputed.
@@ -75,7 +75,7 @@ pub enum SimulateError {
 }
 
 impl Simulator {
-    /// For episodes of an env that was recorded as `spec`.
+    /// Makes a simulator for episodes of an env that was recorded as `spec`.
     pub(crate) fn new(
         registry: &Registry,
         spec: &EnvSpec,
@@ -112,7 +112,7 @@ impl Simulator {
         self.env.restore(lane, start);
     }
 
-    /// Resets lanes; gives those that failed. `None` if the whole block is lost.
+    /// Resets lanes; returns those that failed. `None` if the whole block is lost.
     pub(crate) fn reset(&mut self, lanes: u64) -> Option<u64> {
         let mut obs: [_; MAX_COLUMNS] = std::array::from_fn(|_| None);
         let count = self.obs.len();
@@ -124,7 +124,7 @@ impl Simulator {
         catch_unwind(AssertUnwindSafe(|| env.reset(lanes, &mut obs))).ok()
     }
 
-    /// Steps all lanes of `lanes`. `None` if the whole block is lost.
+    /// Steps all lanes of `lanes` once. `None` if the whole block is lost.
     pub(crate) fn step(&mut self, lanes: u64) -> Option<Ended> {
         let mut obs: Vec<_> = self.obs.iter_mut().map(ColumnData::as_mut).collect();
         let mut infos: Vec<_> = self.infos.iter_mut().map(ColumnData::as_mut).collect();
@@ -140,8 +140,8 @@ impl Simulator {
         catch_unwind(AssertUnwindSafe(|| env.step(step))).ok()
     }
 
-    /// Steps the only lane with the actions in `rows`, one after another, and shows each row with what it gave; false if
-    /// the env panicked on the way. Allocates nothing for a step.
+    /// Steps the only lane with the actions in `rows`, one after another, and shows each row with its results; returns
+    /// false if the env panicked on the way. Allocates nothing for a step.
     pub(crate) fn run(
         &mut self,
         actions: &ColumnData,
@@ -170,8 +170,8 @@ impl Simulator {
         true
     }
 
-    /// Puts the only lane to a keyframe; false if it does not come into the very state that was kept. The lane has
-    /// been reset before.
+    /// Puts the only lane into the state of a keyframe; returns false if it does not come into the very state that was
+    /// kept. The lane has been reset before.
     pub(crate) fn resume(&mut self, keyframe: &Keyframe) -> bool {
         let env = &mut self.env;
         let set = catch_unwind(AssertUnwindSafe(|| {
@@ -182,7 +182,8 @@ impl Simulator {
         set.unwrap_or(false)
     }
 
-    /// Puts the only lane to the step an episode is known from, with its observation; false as [`Simulator::resume`].
+    /// Puts the only lane into the state of the step from which an episode is known, with its observation; returns
+    /// false in the same case as [`Simulator::resume`].
     pub(crate) fn go_on_from(&mut self, from: &StepFrom) -> bool {
         let keyframe = Keyframe {
             at: from.step,
@@ -201,36 +202,36 @@ impl Simulator {
         self.resume(&keyframe)
     }
 
-    /// A picture of the lane.
+    /// Renders a picture of the lane.
     pub(crate) fn render(&self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
         let env = &self.env;
         catch_unwind(AssertUnwindSafe(|| env.render(lane, size))).unwrap_or(Err(RenderError::Lost))
     }
 
-    /// The lane in one line of text.
+    /// Describes the lane in one line of text.
     pub(crate) fn text(&self, lane: usize, columns: usize) -> Result<String, RenderError> {
         let env = &self.env;
         catch_unwind(AssertUnwindSafe(|| env.text(lane, columns))).unwrap_or(Err(RenderError::Lost))
     }
 
-    /// Fills in the hashes of `lanes`.
+    /// Computes the hashes of the states of `lanes`.
     pub(crate) fn hash(&mut self, lanes: u64) {
         self.env.state_hashes(lanes, &mut self.hashes);
     }
 
-    /// Makes lost lanes usable again; gives those that are.
+    /// Makes lost lanes usable again; returns those that are.
     pub(crate) fn revive(&mut self, lanes: u64) -> u64 {
         let env = &mut self.env;
         catch_unwind(AssertUnwindSafe(|| env.revive(lanes))).unwrap_or(0)
     }
 
-    /// The hash of the only lane's state, and where its generator stands; `None` if the env panics.
+    /// Returns the hash of the only lane's state, and the state of its random generator; `None` if the env panics.
     pub(crate) fn standing(&self) -> Option<(u32, Start)> {
         let env = &self.env;
         catch_unwind(AssertUnwindSafe(|| (env.state_hash(0), env.position(0)))).ok()
     }
 
-    /// The lane's exact state, if the env shows it.
+    /// Returns the lane's exact state, if the env shows it.
     pub(crate) fn state(&self, lane: usize) -> Option<Vec<f64>> {
         self.env.state(lane).ok()
     }

@@ -1,4 +1,4 @@
-//! Episodes that are not over: what is known of one while it is played.
+//! Episodes that are not over: the facts about one while it is played.
 
 use std::sync::Arc;
 
@@ -8,27 +8,27 @@ use crate::episode::{Episode, EpisodeInfo, Place, StepFrom};
 use crate::run::RunHeader;
 use crate::run_record::RunInfo;
 
-/// An episode as far as it has come. Turned into an [`Episode`] any of its steps can be come to as of one that was
-/// recorded; its outcome is `cancelled` until it is over.
+/// An episode as far as it has come. As an [`Episode`], any of its steps can be sought as in one that was recorded; its
+/// outcome is `cancelled` until it is over.
 #[derive(Debug, Clone)]
 pub struct SoFar {
-    /// Its run.
+    /// Run that the episode belongs to.
     pub run: RunHeader,
-    /// Its lane in the run.
+    /// Lane of the episode in the run.
     pub lane: u32,
-    /// Its number in the lane.
+    /// Number of the episode in the lane.
     pub number: u64,
-    /// Where its randomness started.
+    /// State of the lane's random generator at the start of the episode.
     pub start: Start,
-    /// The step it is known from, if that is not its reset.
+    /// The step from which the episode is known; `None` if it is known from its reset on.
     pub from: Option<StepFrom>,
-    /// The actions since, one row each.
+    /// Actions since then, one row per step.
     pub actions: ColumnData,
-    /// The hash of the state it has come to.
+    /// Hash of the state that it has reached; `None` if it is not known.
     pub hash: Option<u32>,
-    /// Whether its last step terminated and truncated it.
+    /// Whether its last step terminated it, and whether it truncated it.
     pub ended: (bool, bool),
-    /// The sum of all its rewards.
+    /// Sum of all its rewards.
     pub total_reward: f64,
 }
 

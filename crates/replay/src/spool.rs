@@ -1,4 +1,4 @@
-//! The sealed segments of a folder that is recorded into, and how they are taken away.
+//! The spool: the sealed segments of a folder that is recorded into, until they are taken away.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,8 +15,8 @@ use crate::index::{read_range, scan};
 use crate::record_error::DiskError;
 use crate::segment::{segment_name, segment_number};
 
-/// The sealed segments of a folder that is recorded into. Clones share them. It outlives its recorder, but sees
-/// what is sealed only while that lives.
+/// The sealed segments of a folder that is recorded into. Clones share them. A spool outlives its recorder, but learns
+/// of newly sealed segments only while the recorder lives.
 ///
 /// A folder never uses a segment's number again: the newest sealed segment stays on the disk until a newer one
 /// is sealed, also when it was taken away, and the next recorder counts on from it.
@@ -30,17 +30,17 @@ pub struct Spool {
 /// A segment that nothing more is written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SealedSegment {
-    /// Its number in the folder.
+    /// Number of the segment in the folder.
     pub number: u64,
-    /// Its bytes.
+    /// Length of the segment in bytes.
     pub bytes: u64,
-    /// Episodes that ended in it; not known of those an earlier recorder wrote.
+    /// Number of episodes that ended in it; `None` for segments that an earlier recorder wrote.
     pub episodes: Option<u64>,
 }
 
 #[derive(Debug, Default)]
 struct Shelf {
-    /// All but the one being written.
+    /// All segments except the one that is being written.
     segments: BTreeMap<u64, Shelved>,
     /// The newest sealed one, if it was taken away and waits for a newer one before it is removed.
     taken: Option<u64>,
@@ -50,7 +50,8 @@ struct Shelf {
 struct Shelved {
     bytes: u64,
     episodes: Option<u64>,
-    /// Not so after a failed operation: then it is sealed when the disk works again, or by the next recorder.
+    /// Whether the segment is sealed. After a failed operation it is not: then it is sealed when the disk works again,
+    /// or by the next recorder.
     sealed: bool,
 }
 
@@ -59,13 +60,13 @@ impl Spool {
         Self { disk, dir: dir.into(), shelf: Arc::default() }
     }
 
-    /// The folder.
+    /// Returns the folder.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The folder's name among all folders that are shipped to a store: drawn when it is first asked for and kept
-    /// in the file `spool`. Durable on return. Blocks for the disk.
+    /// Returns the folder's name among all folders that are shipped to a store. It is drawn when it is first asked for
+    /// and kept in the file `spool`. It is durable on return. Blocks for the disk.
     ///
     /// # Errors
     /// If a file operation fails.
@@ -73,7 +74,7 @@ impl Spool {
         name_of_folder(&*self.disk, &self.dir)
     }
 
-    /// The sealed segments that were not taken away, oldest first. Does not block.
+    /// Returns the sealed segments that were not taken away, oldest first. Does not block.
     pub fn sealed(&self) -> Vec<SealedSegment> {
         let shelf = self.lock();
         let there = shelf.segments.iter().filter(|(number, s)| s.sealed && shelf.taken != Some(**number));
@@ -90,7 +91,7 @@ impl Spool {
         self.disk.open(&self.path(number))
     }
 
-    /// How many episodes ended in a segment; reads it if that is not known. Blocks for the disk.
+    /// Returns how many episodes ended in a segment; reads the segment if that is not known. Blocks for the disk.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -102,10 +103,11 @@ impl Spool {
         }
     }
 
-    /// Takes a segment away: it is listed no more, and removed now or when a newer one is. Blocks for the disk.
+    /// Takes a segment away: it is no longer listed, and is removed now or when a newer one is sealed. Blocks for the
+    /// disk.
     ///
     /// # Errors
-    /// If a file cannot be removed; it is listed again then.
+    /// If a file cannot be removed; then the segment is listed again.
     pub fn take_away(&self, number: u64) -> Result<(), DiskError> {
         let gone: Vec<(u64, Shelved)> = {
             let mut shelf = self.lock();
@@ -135,11 +137,11 @@ impl Spool {
         result
     }
 
-    /// Moves a segment to where nothing is shipped from and nobody but an operator removes it: the store has set it
-    /// aside. Durable on return. Blocks for the disk.
+    /// Moves a segment, because the store has set it aside, to a folder from which nothing is shipped and only an
+    /// operator removes it. It is durable on return. Blocks for the disk.
     ///
     /// # Errors
-    /// If it cannot be moved; it stays listed then.
+    /// If it cannot be moved; then it stays listed.
     pub fn set_aside(&self, number: u64) -> Result<(), DiskError> {
         let (dir, path) = (set_aside_dir(&self.dir), self.path(number));
         let failed = |operation, path: &Path| {
@@ -155,10 +157,10 @@ impl Spool {
         Ok(())
     }
 
-    /// Bytes of the segments that are set aside. Blocks for the disk.
+    /// Returns the bytes of the segments that are set aside. Blocks for the disk.
     ///
     /// # Errors
-    /// If they cannot be looked at.
+    /// If their sizes cannot be read.
     pub fn aside_bytes(&self) -> Result<u64, DiskError> {
         let dir = set_aside_dir(&self.dir);
         let numbers = numbers_set_aside(&*self.disk, &self.dir);
@@ -187,29 +189,29 @@ impl Spool {
         self.lock().segments.insert(number, Shelved { bytes, episodes: None, sealed: false });
     }
 
-    /// The segments that were latched after a failed operation, oldest first, and their bytes.
+    /// Returns the segments that were latched after a failed operation, oldest first, and their bytes.
     pub(crate) fn unsealed(&self) -> Vec<(u64, u64)> {
         let shelf = self.lock();
         let unsealed = shelf.segments.iter().filter(|(_, segment)| !segment.sealed);
         unsealed.map(|(&number, segment)| (number, segment.bytes)).collect()
     }
 
-    /// Takes a segment off the list that is not there any more.
+    /// Takes a segment that is gone off the list.
     pub(crate) fn forget(&self, number: u64) {
         self.lock().segments.remove(&number);
     }
 
-    /// Sizes of all segments but the one being written.
+    /// Returns the sizes of all segments except the one that is being written.
     pub(crate) fn sizes(&self) -> BTreeMap<u64, u64> {
         self.lock().segments.iter().map(|(&number, segment)| (number, segment.bytes)).collect()
     }
 
-    /// Bytes of all segments but the one being written.
+    /// Returns the bytes of all segments except the one that is being written.
     pub(crate) fn bytes(&self) -> u64 {
         self.lock().segments.values().map(|segment| segment.bytes).sum()
     }
 
-    /// Takes the oldest segment off the list that is in none of these ranges; its number and bytes.
+    /// Takes the oldest segment that is in none of these ranges off the list; returns its number and bytes.
     pub(crate) fn take_oldest(&self, but: &[RangeInclusive<u64>]) -> Option<(u64, u64)> {
         let mut shelf = self.lock();
         let is_free = |number: &u64| !but.iter().any(|range| range.contains(number));
@@ -218,12 +220,12 @@ impl Spool {
     }
 }
 
-/// Where segments lie that the store has set aside.
+/// Returns the folder with the segments that the store has set aside.
 fn set_aside_dir(dir: &Path) -> PathBuf {
     dir.join("quarantine")
 }
 
-/// Their numbers, which are not used again.
+/// Returns the numbers of the segments that are set aside; they are not used again.
 pub(crate) fn numbers_set_aside(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<u64>> {
     match disk.list(&set_aside_dir(dir)) {
         Ok(names) => Ok(names.iter().filter_map(|name| segment_number(name)).collect()),
@@ -232,8 +234,9 @@ pub(crate) fn numbers_set_aside(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<u
     }
 }
 
-/// The name of a folder of recordings among all folders whose segments are carried elsewhere, shipped or exported: drawn
-/// when it is first asked for and kept in the file `spool`. Durable on return. Blocks for the disk.
+/// Returns the name of a folder of recordings among all folders whose segments are carried elsewhere, shipped or
+/// exported. It is drawn when it is first asked for and kept in the file `spool`. It is durable on return. Blocks for
+/// the disk.
 ///
 /// # Errors
 /// If a file operation fails.
@@ -244,7 +247,7 @@ pub fn name_of_folder(disk: &dyn Disk, dir: &Path) -> Result<String, DiskError> 
     }
 }
 
-/// The same; `None` if it was never asked for. Blocks for the disk.
+/// Returns the name that [`name_of_folder`] has drawn; `None` if it was never asked for. Blocks for the disk.
 ///
 /// # Errors
 /// If a file operation fails, or the file holds something else.
@@ -283,8 +286,8 @@ fn draw_name(disk: &dyn Disk, dir: &Path, path: &Path) -> Result<String, DiskErr
     Ok(name)
 }
 
-/// The name under which the part of a folder goes that is about one run ([`part_of_run`](crate::part_of_run)): it always
-/// is the same, and another one than the folder's, because the segments have the same numbers and other contents.
+/// Returns the name for the part of a folder that belongs to one run ([`part_of_run`](crate::part_of_run)). It is
+/// always the same, and differs from the folder's, because the segments have the same numbers and other contents.
 pub fn name_of_part(spool: &str, run: RunId) -> String {
     let (high, low) = ((run.as_u128() >> 64) as u64, run.as_u128() as u64);
     let seed = split_mix64(high ^ split_mix64(low));
@@ -297,14 +300,14 @@ pub fn name_of_part(spool: &str, run: RunId) -> String {
     (0..8).map(|_| letter(&mut left)).collect()
 }
 
-/// Whether that can be the name of a spool: 8 ASCII letters and digits.
+/// Returns whether `name` can be the name of a spool: 8 ASCII letters and digits.
 pub fn is_spool_name(name: &str) -> bool {
     name.len() == 8 && name.bytes().all(|b| b.is_ascii_alphanumeric())
 }
 
-/// What names are drawn from.
+/// Characters from which names are drawn.
 const LETTERS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 /// The file that holds a folder's name.
 const NAME: &str = "spool";
-/// Bytes of it that are looked at.
+/// Bytes of it that are read.
 const MAX_NAME_BYTES: u64 = 64;

@@ -1,4 +1,4 @@
-//! What a folder holds, added up.
+//! Statistics of folders: what a folder holds, added up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,32 +7,32 @@ use rollhouse_core::Outcome;
 use crate::read_error::ReadError;
 use crate::replays::{Replays, Segment};
 
-/// What a folder holds, or several.
+/// The statistics of a folder, or of several together.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct FolderStats {
-    /// Episodes by env and outcome word.
+    /// Number of episodes by env and outcome word.
     pub episodes: BTreeMap<(String, &'static str), u64>,
-    /// Their steps.
+    /// Steps of these episodes.
     pub steps: u64,
-    /// Runs.
+    /// Number of runs.
     pub runs: u64,
-    /// Segments.
+    /// Number of segments.
     pub segments: u64,
-    /// Their bytes.
+    /// Bytes of all segments.
     pub bytes: u64,
     /// Bytes of torn tails: normal while a writer writes, else cut off by the next one.
     pub torn_bytes: u64,
-    /// Of those, bytes in folders that no writer has.
+    /// Bytes of torn tails in folders that no writer has.
     pub abandoned_bytes: u64,
     /// Episodes that are in none of the counts above: their beginning was dropped to keep a budget, lost while the
     /// disk took nothing, or is damaged.
     pub incomplete: u64,
-    /// Whether a writer has the folder.
+    /// Whether a writer has the folder, or one of them.
     pub writing: bool,
 }
 
 impl Replays {
-    /// What the folder holds. Reads the chunks with episodes that are open, and extents with several envs.
+    /// Adds up what the folder holds. Reads the chunks with episodes that are open, and extents with several envs.
     ///
     /// # Errors
     /// If a file operation fails.
@@ -102,7 +102,7 @@ impl FolderStats {
         *self.episodes.entry((env.to_owned(), outcome.word())).or_default() += count;
     }
 
-    /// Takes out an episode that was counted and does not count.
+    /// Takes out an episode that was counted and should not be.
     pub(crate) fn remove_episode(&mut self, env: &str, outcome: Outcome, length: u64) {
         self.steps = self.steps.saturating_sub(length);
         let key = (env.to_owned(), outcome.word());

@@ -1,8 +1,8 @@
-//! What stands in one sealed segment: an entry of the catalogue, in a small file beside the segment.
+//! Summaries of sealed segments: each is an entry of the catalogue, in a small file beside the segment.
 //!
-//! Whoever seals, receives or scans a segment writes one, and with it the rows of its episodes ([`rows`](crate::rows)),
-//! so that readers need not read segments to know what is in them. Like all of the catalogue it is a cache: one that is
-//! missing or does not fit its segment costs a scan.
+//! A process that seals, receives or scans a segment writes an entry, and with it the rows of its episodes
+//! ([`rows`](crate::rows)), so that readers need not read segments to know what is in them. Like all of the catalogue,
+//! entries are a cache: one that is missing or does not fit its segment costs a scan.
 //!
 //! ```text
 //! file: CRC-32C u32 of the rest, bytes of the list u32, msgpack list, then for each run of it: bytes u32, its header
@@ -30,13 +30,13 @@ use crate::rows;
 use crate::run_record::{KnownRuns, RunInfo};
 use crate::segment::segment_name;
 
-/// What stands in one segment.
+/// A summary of the contents of one segment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SegmentSummary {
     entry: Entry,
     received: Received,
     runs: Vec<(u32, Arc<RunInfo>)>,
-    /// Whether it is sealed and every byte of it is intact.
+    /// Whether the segment is sealed and every byte of it is intact.
     whole: bool,
 }
 
@@ -44,11 +44,11 @@ pub struct SegmentSummary {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) index: SegmentIndex,
-    /// What a store knows beside it; nothing of a segment that was recorded here.
+    /// Facts that a store knows beside the index; `None` for a segment that was recorded here.
     received: Option<Received>,
 }
 
-/// What a store knows of a segment beside its index.
+/// The facts that a store knows about a segment beside its index.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Received {
     /// CRC-32C over the segment's bytes.
@@ -60,24 +60,24 @@ struct Received {
 }
 
 impl Entry {
-    /// Of a segment that was recorded here.
+    /// Makes the entry of a segment that was recorded here.
     pub(crate) const fn new(index: SegmentIndex) -> Self {
         Self { index, received: None }
     }
 
-    /// The list and its length.
+    /// Encodes the list, after its length.
     pub(crate) fn encode_list(&self) -> io::Result<Vec<u8>> {
         let list = rmp_serde::to_vec(self).map_err(io::Error::other)?;
         Ok([&(list.len() as u32).to_le_bytes(), &list[..]].concat())
     }
 
-    /// The inverse, without the runs' headers.
+    /// Decodes the list, without the runs' headers.
     pub(crate) fn decode_list(cursor: &mut Cursor<'_>) -> Option<Self> {
         let bytes = cursor.u32("list").ok()?;
         msgpack::decode(cursor.take(bytes as usize, "list").ok()?, MAX_SUMMARY_BYTES as usize).ok()
     }
 
-    /// As it stands in its file, without the checksum.
+    /// Encodes the contents of the entry's file, without the checksum.
     fn encode(&self) -> io::Result<Vec<u8>> {
         let mut bytes = self.encode_list()?;
         for header in &self.index.headers {
@@ -87,7 +87,7 @@ impl Entry {
         Ok(bytes)
     }
 
-    /// The inverse; `None` if that is none.
+    /// Decodes the contents of an entry's file; `None` if they are no entry.
     fn decode(bytes: &[u8]) -> Option<Self> {
         let mut cursor = Cursor::new(bytes);
         let mut entry = Self::decode_list(&mut cursor)?;
@@ -98,8 +98,8 @@ impl Entry {
         (cursor.left() == 0).then_some(entry)
     }
 
-    /// Puts it and its rows beside its segment in the folder `dir`. Not durable: whoever finds it torn reads the segment
-    /// instead. Lets go of the rows.
+    /// Writes the entry and its rows beside their segment in the folder `dir`, and drops the rows. Not durable: a
+    /// reader that finds a torn entry reads the segment instead.
     ///
     /// # Errors
     /// If a file operation fails.
@@ -122,7 +122,8 @@ impl Entry {
         put_file(disk, &summary_path(dir, number), &[&crc32c::crc32c(&bytes).to_le_bytes(), &bytes])
     }
 
-    /// What stands beside segment `number` of the folder `dir`; `None` if there is nothing that fits the file.
+    /// Reads the entry beside segment `number` of the folder `dir`; `None` if there is no entry that fits the segment's
+    /// file.
     pub(crate) fn load(disk: &dyn Disk, dir: &Path, number: u64) -> Option<Self> {
         let file = disk.open(&summary_path(dir, number)).ok()?;
         if file.len().ok()? > MAX_SUMMARY_BYTES {
@@ -136,8 +137,8 @@ impl Entry {
         Self::decode(rest).filter(|entry| entry.fits(disk, dir, number))
     }
 
-    /// Whether it is that of segment `number` of the folder `dir` as it is now. A sealed segment that was changed since
-    /// is damaged: a scan says where.
+    /// Returns whether the entry belongs to segment `number` of the folder `dir` as it is now. A sealed segment that
+    /// was changed since is damaged: a scan says where.
     pub(crate) fn fits(&self, disk: &dyn Disk, dir: &Path, number: u64) -> bool {
         let SegmentIndex { number: of, bytes, modified_ns: at, .. } = self.index;
         let path = segment_path(dir, number);
@@ -147,7 +148,7 @@ impl Entry {
     }
 }
 
-/// Makes the file of a cache, in place of what may stand there. Not durable.
+/// Writes the file of a cache, and replaces one that may be there. Not durable.
 fn put_file(disk: &dyn Disk, path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     let new = path.with_extension("new");
     disk.create_dir(path.parent().unwrap_or(path))?;
@@ -163,24 +164,24 @@ fn put_file(disk: &dyn Disk, path: &Path, parts: &[&[u8]]) -> io::Result<()> {
     disk.rename(&new, path)
 }
 
-/// Which episode is meant: run, lane and number.
+/// The key of an episode, which names it exactly: run, lane and number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EpisodeKey {
-    /// Its run.
+    /// Id of the run.
     pub run: u128,
-    /// Its lane.
+    /// Lane of the episode in the run.
     pub lane: u32,
-    /// Its number in the lane.
+    /// Number of the episode in the lane.
     pub number: u64,
 }
 
 impl EpisodeKey {
-    /// That of a listed episode.
+    /// Returns the key of a listed episode.
     pub fn of(info: &EpisodeInfo) -> Self {
         Self { run: info.run_id().as_u128(), lane: info.name.lane, number: info.name.number }
     }
 
-    /// What the episode is called, which others of other runs may be as well.
+    /// Returns the episode's name, which episodes of other runs may have too.
     pub const fn name(&self) -> EpisodeName {
         EpisodeName { run: RunId::from_u128(self.run).short(), lane: self.lane, number: self.number }
     }
@@ -189,41 +190,42 @@ impl EpisodeKey {
 /// Lanes of one run that have chunks in a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockRange {
-    /// The run.
+    /// Id of the run.
     pub run: RunId,
-    /// Which recording of it: lanes that went on elsewhere are recorded under another placement.
+    /// Number of the recording of these lanes: lanes that went on elsewhere are recorded under another placement.
     pub placement: u64,
     /// The first lane.
     pub first_lane: u32,
     /// The lane after the last.
     pub end_lane: u32,
-    /// Smallest and largest number of an episode of theirs that finished in the segment, or wider; `None` if none did.
+    /// Smallest and largest number of the lanes' episodes that finished in the segment, or a wider range; `None` if
+    /// none did.
     pub numbers: Option<(u64, u64)>,
 }
 
 /// An episode that finished in a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FinishedEpisode {
-    /// Its name.
+    /// Key of the episode.
     pub key: EpisodeKey,
     /// Offset of the chunk in which it ended.
     pub offset: u64,
-    /// Of its start, length, return, outcome, result, score and last state: the same play gives the same digest
+    /// Digest of start, length, return, outcome, result, score and last state: the same play gives the same digest
     /// whenever and wherever it was recorded.
     pub digest: u64,
 }
 
-/// The file of segment `number` in the folder `dir`.
+/// Returns the path of segment `number` in the folder `dir`.
 pub fn segment_path(dir: &Path, number: u64) -> PathBuf {
     segments_dir(dir).join(segment_name(number))
 }
 
-/// The file of the summary of segment `number` in the folder `dir`.
+/// Returns the path of the summary of segment `number` in the folder `dir`.
 pub fn summary_path(dir: &Path, number: u64) -> PathBuf {
     summaries_dir(dir).join(format!("{number:010}.sum"))
 }
 
-/// Where the summaries of a folder lie.
+/// Returns the folder with the summaries of the folder `dir`.
 pub(crate) fn summaries_dir(dir: &Path) -> PathBuf {
     dir.join("summaries")
 }
@@ -238,7 +240,7 @@ impl SegmentSummary {
         Ok(Self::of(number, &read_all(file)?))
     }
 
-    /// The same of a segment's bytes.
+    /// Reads the bytes of a segment that should have the number `number`.
     pub fn of(number: u64, bytes: &[u8]) -> Self {
         let scan = scan_bytes_with_rows(number, bytes);
         let opened = match Records::new(bytes, 0).next() {
@@ -258,8 +260,8 @@ impl SegmentSummary {
         Self { entry, received, runs, whole }
     }
 
-    /// What is kept beside segment `number` of the folder `dir`; `None` if there is nothing that fits the file, or no
-    /// store has put it there. Blocks for the disk.
+    /// Reads the summary beside segment `number` of the folder `dir`; `None` if there is no summary that fits the
+    /// segment's file, or no store has put it there. Blocks for the disk.
     pub fn load(disk: &dyn Disk, dir: &Path, number: u64) -> Option<Self> {
         Self::of_entry(Entry::load(disk, dir, number)?, &KnownRuns::default())
     }
@@ -271,8 +273,9 @@ impl SegmentSummary {
         Some(Self { runs: runs.collect::<Option<_>>()?, entry, received, whole: true })
     }
 
-    /// Keeps it beside its segment in the folder `dir`, unless the segment is damaged, and with it the rows of its
-    /// episodes, of which it lets go. Not durable: whoever finds it torn reads the segment instead. Blocks for the disk.
+    /// Writes the summary beside its segment in the folder `dir`, unless the segment is damaged, and with it the rows
+    /// of its episodes, which it drops. Not durable: a reader that finds it torn reads the segment instead. Blocks for
+    /// the disk.
     ///
     /// # Errors
     /// If a file operation fails.
@@ -280,53 +283,53 @@ impl SegmentSummary {
         if self.whole { self.entry.store(disk, dir) } else { Ok(()) }
     }
 
-    /// Whether the segment is sealed, has the number it should have, and every byte of it is intact.
+    /// Returns whether the segment is sealed, has the number it should have, and every byte of it is intact.
     pub const fn is_whole(&self) -> bool {
         self.whole
     }
 
-    /// The segment's number in its folder.
+    /// Returns the segment's number in its folder.
     pub const fn number(&self) -> u64 {
         self.entry.index.number
     }
 
-    /// Its bytes.
+    /// Returns the length of the segment in bytes.
     pub const fn bytes(&self) -> u64 {
         self.entry.index.bytes
     }
 
-    /// CRC-32C over its bytes.
+    /// Returns the CRC-32C over the segment's bytes.
     pub const fn crc(&self) -> u32 {
         self.received.crc
     }
 
-    /// Which recorder wrote it, among those that wrote to its folder.
+    /// Returns the number of the recorder that wrote it, among those that wrote to its folder.
     pub const fn session(&self) -> u32 {
         self.entry.index.session
     }
 
-    /// Wall clock at which it was opened, milliseconds since 1970.
+    /// Returns the wall clock at which it was opened, in milliseconds since 1970.
     pub const fn opened_ms(&self) -> u64 {
         self.received.opened_ms
     }
 
-    /// Episodes that ended in it.
+    /// Returns the number of episodes that ended in it.
     pub fn episodes(&self) -> u64 {
         self.entry.index.extents.iter().map(crate::extent::Extent::episodes).sum()
     }
 
-    /// Smallest and largest number of an episode that ended in it; `None` if none did.
+    /// Returns the smallest and the largest number of an episode that ended in it; `None` if none did.
     pub fn numbers(&self) -> Option<(u64, u64)> {
         let extents = self.entry.index.extents.iter().filter(|extent| extent.episodes() > 0);
         extents.map(|extent| extent.numbers).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
     }
 
-    /// The runs of which something stands in it, each once, in the order of their ids.
+    /// Returns the runs that have records in it, each once, in the order of their ids.
     pub fn runs(&self) -> BTreeSet<RunId> {
         self.runs.iter().map(|(_, run)| run.run()).collect()
     }
 
-    /// The lanes that have chunks in it, by run, placement and block.
+    /// Returns the lanes that have chunks in it, by run, placement and block.
     pub fn blocks(&self) -> impl Iterator<Item = BlockRange> {
         let runs: BTreeMap<u32, &RunInfo> = self.runs.iter().map(|(at, run)| (*at, &**run)).collect();
         let ranges = self.received.ranges.iter();
@@ -345,8 +348,8 @@ impl SegmentSummary {
         })
     }
 
-    /// Reads the segment and gives a digest of each episode that finished in it, as [`FinishedEpisode`] has it; of one
-    /// that did twice, the first. Blocks for the disk; takes as much memory as the segment has bytes.
+    /// Reads the segment and returns the digest of each episode that finished in it, as [`FinishedEpisode`] has it; for
+    /// one that finished twice, the first. Blocks for the disk; takes as much memory as the segment has bytes.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -358,9 +361,9 @@ impl SegmentSummary {
         Ok(digests)
     }
 
-    /// Reads the segment and gives the episodes that finished in it, in the order in which they stand there. One that
-    /// was cut from outside is none of them: it may have gone on elsewhere, and says nothing against the whole of it.
-    /// Blocks for the disk; takes as much memory as the segment has bytes.
+    /// Reads the segment and returns the episodes that finished in it, in the order of their places. An episode that
+    /// was cut from outside is not one of them: it may have gone on elsewhere, and does not contradict the whole
+    /// episode. Blocks for the disk; takes as much memory as the segment has bytes.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -388,8 +391,8 @@ impl SegmentSummary {
         Ok(episodes)
     }
 
-    /// The runs of which something stands in the segment, also where it cannot be read, by the low 32 bits of their ids:
-    /// a header has a checksum of its own. Blocks for the disk; takes as much memory as the segment has bytes.
+    /// Returns the runs that have records in the segment, by the low 32 bits of their ids, also where payloads cannot
+    /// be read: a header has a checksum of its own. Blocks for the disk; takes as much memory as the segment has bytes.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -405,7 +408,7 @@ impl SegmentSummary {
     }
 }
 
-/// Whether the env or the time limit ended the episode.
+/// Returns whether the env or the time limit ended the episode.
 fn is_finished(end: EndEvent) -> bool {
     Outcome::from_code(end.code & 15).is_some_and(Outcome::is_finished)
 }

@@ -11,25 +11,25 @@ use crate::index::SegmentIndex;
 use crate::record_error::DiskError;
 use crate::segment::{SegmentWriter, make_file};
 
-/// Does what takes long on a thread of its own, in the order in which it is asked. Dropping it waits for what is under
-/// way and ends the thread.
+/// A thread that does slow jobs, in the order in which it is asked. Dropping it waits for the jobs under way and ends
+/// the thread.
 #[derive(Debug)]
 pub(crate) struct Syncer {
-    /// `None` while it is dropped.
+    /// Queue of the jobs; `None` while the syncer is dropped.
     jobs: Option<SyncSender<Job>>,
     done: Receiver<Done>,
     under_way: usize,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What it is asked to do.
+/// A job for the syncer.
 #[derive(Debug)]
 pub(crate) enum Job {
     /// Make what a segment has so far durable.
     Sync {
         /// Number of the segment.
         segment: u64,
-        /// Bytes it has now.
+        /// Bytes that it has now.
         len: u64,
         path: PathBuf,
         file: Arc<dyn DiskFile>,
@@ -40,31 +40,31 @@ pub(crate) enum Job {
     Catalogue { disk: Arc<dyn Disk>, dir: PathBuf, add: Vec<SegmentIndex>, present: Vec<u64> },
 }
 
-/// What came of a job.
+/// The result of a job.
 #[derive(Debug)]
 pub(crate) enum Done {
     Synced(Synced),
     Turned(Turned),
     Catalogued,
-    /// The thread has ended by a panic of the disk's: nothing is known of any job under way.
+    /// The thread has ended because the disk panicked: nothing is known of any job under way.
     Gone,
 }
 
-/// What was made durable, or was not.
+/// The result of a sync of a segment.
 #[derive(Debug)]
 pub(crate) struct Synced {
     /// Number of the segment.
     pub(crate) segment: u64,
-    /// Bytes it had when it was asked for.
+    /// Bytes that it had when the sync was asked for.
     pub(crate) len: u64,
     pub(crate) result: Result<(), DiskError>,
 }
 
-/// What came of sealing a segment: what readers need to know of it, and the file of the next one.
+/// The result of sealing a segment: what readers need to know of it, and the file of the next one.
 pub(crate) type Turned = Result<(SegmentIndex, Result<Arc<dyn DiskFile>, DiskError>), DiskError>;
 
 impl Syncer {
-    /// Jobs it can be asked for before it has done one: a turn while something else lasts.
+    /// Most jobs under way: a turn may be asked for while another job lasts.
     const MAX_JOBS: usize = 2;
 
     /// Starts the thread; `None` if the system has none left.
@@ -85,7 +85,7 @@ impl Syncer {
         Some(Self { jobs: Some(jobs), done, under_way: 0, thread: Some(thread) })
     }
 
-    /// Whether it is at work.
+    /// Returns whether a job is under way.
     pub(crate) const fn is_busy(&self) -> bool {
         self.under_way > 0
     }
@@ -93,7 +93,7 @@ impl Syncer {
     /// Asks for a job.
     ///
     /// # Errors
-    /// Gives it back if there are too many under way, or the thread is gone.
+    /// Gives the job back if too many are under way, or the thread is gone.
     pub(crate) fn ask(&mut self, job: Job) -> Result<(), Box<Job>> {
         let Some(jobs) = &self.jobs else { return Err(Box::new(job)) };
         jobs.try_send(job).map_err(|error| {
@@ -104,7 +104,7 @@ impl Syncer {
         Ok(())
     }
 
-    /// What came of the oldest job under way, if it is done.
+    /// Returns the result of the oldest job under way, if it is done.
     pub(crate) fn look(&mut self) -> Option<Done> {
         if !self.is_busy() {
             return None;
@@ -117,7 +117,7 @@ impl Syncer {
         Some(self.count(done))
     }
 
-    /// Waits for the oldest job under way, if there is one.
+    /// Waits for the oldest job under way, if there is one, and returns its result.
     pub(crate) fn wait(&mut self) -> Option<Done> {
         if !self.is_busy() {
             return None;
@@ -141,7 +141,7 @@ impl Drop for Syncer {
 }
 
 impl Job {
-    /// Does it. `failed` is the segment whose last sync failed, and why.
+    /// Does the job. `failed` is the segment whose last sync failed, and the error.
     fn run(self, failed: &mut Option<(u64, DiskError)>) -> Done {
         match self {
             Self::Sync { segment, len, path, file } => {
@@ -163,7 +163,7 @@ impl Job {
         }
     }
 
-    /// Does it here and now, where there is no syncer.
+    /// Does the job on the calling thread, where there is no syncer.
     pub(crate) fn run_here(self) -> Done {
         self.run(&mut None)
     }
@@ -177,7 +177,7 @@ mod tests {
     use crate::folder::is_sealed;
     use crate::testing::{Faults, FaultyDisk};
 
-    /// A sync that failed counts the pages as written: the next one would succeed without them.
+    /// A failed sync makes the system count the pages as written: the next sync would succeed without them.
     #[test]
     fn a_segment_is_not_sealed_after_a_sync_of_it_failed() {
         let (disk, dir) = (FaultyDisk::new(), Path::new("/segments"));

@@ -1,4 +1,4 @@
-//! For tests: a disk in memory that fails on demand, and a recorder whose writer is driven in virtual time.
+//! Tools for tests: a disk in memory that fails on demand, and a recorder whose writer is driven in virtual time.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -14,16 +14,16 @@ use crate::record_error::OpenError;
 use crate::recorder::{Recorder, RecorderConfig};
 use crate::writer::{Command, Round, Writer};
 
-/// Files in memory that fail as told. Clones share the files.
+/// A disk in memory whose operations fail as told. Clones share the files.
 #[derive(Debug, Clone, Default)]
 pub struct FaultyDisk {
-    state: Arc<Mutex<State>>,
-    /// Rung when the faults change: syncs that stall wait for it.
+    state: Arc<Mutex<DiskState>>,
+    /// Signal for when the faults change: syncs that stall wait for it.
     changed: Arc<Condvar>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DiskState {
     files: BTreeMap<PathBuf, MemoryFile>,
     dirs: std::collections::BTreeSet<PathBuf>,
     locks: BTreeMap<PathBuf, Arc<()>>,
@@ -36,7 +36,7 @@ struct MemoryFile {
     bytes: Arc<Mutex<Bytes>>,
     /// Whether the name survives a power cut.
     durable_name: bool,
-    /// What a power cut brings back in its place, while the name is not durable: what it was renamed over.
+    /// The file that this one was renamed over: while the name is not durable, a power cut brings it back.
     replaced: Option<Arc<Mutex<Bytes>>>,
 }
 
@@ -44,37 +44,36 @@ struct MemoryFile {
 struct Bytes {
     data: Vec<u8>,
     synced: usize,
-    /// What a failed sync left neither on the disk nor waiting to get there: the system takes it for clean.
+    /// Ranges that a failed sync left neither on the disk nor waiting to get there: the system takes them for clean.
     forgotten: Vec<std::ops::Range<usize>>,
 }
 
-/// Which operations go wrong.
+/// The faults of a [`FaultyDisk`]: which operations go wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Faults {
-    /// The operation of this number fails, counting from 1 over all operations that change something.
+    /// Number of the operation that fails, counted from 1 over all operations that change something.
     pub fail_at: Option<u64>,
-    /// All operations after it fail too.
+    /// Whether all operations after it fail too.
     pub fail_on: bool,
-    /// It panics instead, as a bug in what handles files would.
+    /// Whether it panics instead, as a bug in file handling would.
     pub panics: bool,
-    /// Appends write at most this much at once.
+    /// Most bytes that an append writes at once.
     pub short_writes: Option<usize>,
-    /// All files together hold at most this many bytes; a write that would exceed it writes what fits and the
-    /// next one fails as on a full disk. So does making a file.
+    /// Most bytes that all files together hold; a write that would exceed it writes what fits, and the next one fails
+    /// as on a full disk. So does making a file.
     pub capacity: Option<u64>,
-    /// Syncs of files fail. What they were to make durable is lost with the power, and no later sync brings it
-    /// to the disk: so Linux has it.
+    /// Whether syncs of files fail. What they should have made durable is lost with the power, and no later sync brings
+    /// it to the disk, as on Linux.
     pub fail_syncs: bool,
-    /// Syncs of files do not return until this is set to false.
+    /// Whether syncs of files stall; they return once this is set to false.
     pub stall_syncs: bool,
-    /// Whatever would change something fails, as after a remount on an error.
+    /// Whether all operations that change something fail, as after a remount on an error.
     pub read_only: bool,
-    /// The faults above meet only paths that contain this.
+    /// Text that a path must contain to meet the faults above; `None` for all paths.
     pub only: Option<&'static str>,
-    /// Syncs of files whose path contains this return without having done anything: what a program does that
-    /// forgets them.
+    /// Text of paths whose syncs of files return without having done anything, as in a program that forgets them.
     pub pretend_syncs: Option<&'static str>,
-    /// The same of folders.
+    /// Text of paths whose syncs of folders return without having done anything.
     pub pretend_dir_syncs: Option<&'static str>,
 }
 
@@ -85,7 +84,7 @@ impl Faults {
 }
 
 impl FaultyDisk {
-    /// An empty disk without faults.
+    /// Makes an empty disk without faults.
     pub fn new() -> Self {
         Self::default()
     }
@@ -105,7 +104,7 @@ impl FaultyDisk {
         state.files[path].lock().data[byte] ^= 1 << (bit % 8);
     }
 
-    /// Whether a file and its name survive a power cut with at least `len` bytes.
+    /// Returns whether a file and its name survive a power cut with at least `len` bytes.
     pub fn is_durable(&self, path: &Path, len: u64) -> bool {
         let state = self.lock_state();
         state.files.get(path).is_some_and(|file| {
@@ -114,18 +113,18 @@ impl FaultyDisk {
         })
     }
 
-    /// Bytes of all files.
+    /// Returns the bytes of all files.
     pub fn used(&self) -> u64 {
         self.lock_state().used()
     }
 
-    /// Operations so far that change something.
+    /// Returns the number of operations so far that change something.
     pub fn operations(&self) -> u64 {
         self.lock_state().operations
     }
 
-    /// What a power cut would leave: names made durable, contents up to the last sync, and of the rest of each
-    /// file `tail(path, unsynced bytes)` bytes. No locks, no faults.
+    /// Returns the disk that a power cut would leave: names that were made durable, contents up to the last sync, and
+    /// of the rest of each file `tail(path, unsynced bytes)` bytes. It has no locks and no faults.
     pub fn after_power_cut(&self, tail: impl Fn(&Path, usize) -> usize) -> Self {
         let state = self.lock_state();
         let mut files = BTreeMap::new();
@@ -144,27 +143,27 @@ impl FaultyDisk {
             files.insert(path.clone(), MemoryFile { bytes, durable_name: true, replaced: None });
         }
         let dirs = state.dirs.clone();
-        let state = State { files, dirs, ..State::default() };
+        let state = DiskState { files, dirs, ..DiskState::default() };
         Self { state: Arc::new(Mutex::new(state)), changed: Arc::default() }
     }
 
-    /// A file's bytes.
+    /// Returns a file's bytes; `None` if there is no such file.
     pub fn read(&self, path: &Path) -> Option<Vec<u8>> {
         self.lock_state().files.get(path).map(|file| file.lock().data.clone())
     }
 
-    /// Makes a file have these bytes, durably.
+    /// Replaces a file's contents by these bytes, durably.
     pub fn write(&self, path: &Path, data: Vec<u8>) {
         let bytes = Arc::new(Mutex::new(Bytes { synced: data.len(), data, ..Bytes::default() }));
         self.lock_state().files.insert(path.into(), MemoryFile { bytes, durable_name: true, replaced: None });
     }
 
-    /// Every file's path.
+    /// Returns the paths of all files.
     pub fn paths(&self) -> Vec<PathBuf> {
         self.lock_state().files.keys().cloned().collect()
     }
 
-    fn lock_state(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, DiskState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -317,7 +316,7 @@ fn pretends(part: Option<&str>, path: &Path) -> bool {
     part.is_some_and(|part| path.to_string_lossy().contains(part))
 }
 
-impl State {
+impl DiskState {
     fn used(&self) -> u64 {
         self.files.values().map(|file| file.lock().data.len() as u64).sum()
     }
@@ -380,9 +379,9 @@ impl DiskFile for Handle {
     }
 }
 
-/// A recorder without threads: whoever has it says how late it is and when its writer does a round. Calls of
-/// [`Recorder`] that wait for the writer would wait for ever; those here take their place. Time stands still within
-/// a call, and syncs are done by the writer itself.
+/// A recorder without threads: its owner sets the time and decides when its writer does a round. Calls of [`Recorder`]
+/// that wait for the writer would wait for ever; those here take their place. Time stands still within a call, and
+/// syncs are done by the writer itself.
 #[derive(Debug)]
 pub struct DrivenRecorder {
     recorder: Arc<Recorder>,
@@ -391,8 +390,8 @@ pub struct DrivenRecorder {
 }
 
 impl DrivenRecorder {
-    /// Opens a folder at `now`, on a clock of the caller's that only goes forward. `session` stands in for the number
-    /// that recorders draw; it has to be another one each time.
+    /// Opens a folder at `now`, on a clock of the caller's that only goes forward. `session` replaces the number that
+    /// recorders draw; it has to be another one each time.
     ///
     /// # Errors
     /// As [`Recorder::open`].
@@ -407,12 +406,12 @@ impl DrivenRecorder {
         Ok(Self { recorder: Arc::new(recorder), writer, ahead_ms: 0 })
     }
 
-    /// The recorder, for those who begin runs.
+    /// Returns the recorder, with which runs begin.
     pub fn recorder(&self) -> &Arc<Recorder> {
         &self.recorder
     }
 
-    /// From now on the clock on the wall is ahead by so many milliseconds, or behind if they are negative.
+    /// Sets the wall clock so many milliseconds ahead of the driven one, or behind it if they are negative.
     pub const fn set_wall(&mut self, ahead_ms: i64) {
         self.ahead_ms = ahead_ms;
     }
@@ -422,12 +421,12 @@ impl DrivenRecorder {
         while self.writer.round_at(now, self.ahead_ms) == Round::Worked {}
     }
 
-    /// Has everything coded and counted that was handed over.
+    /// Codes and counts everything that was handed over.
     pub fn write_out(&mut self, now: Duration) {
         self.ask(now, Command::WriteOut);
     }
 
-    /// Has everything made durable that was handed over.
+    /// Makes everything durable that was handed over.
     pub fn sync(&mut self, now: Duration) {
         self.ask(now, Command::Sync);
     }

@@ -10,19 +10,19 @@ pub struct Timeline {
     buckets: Vec<Bucket>,
 }
 
-/// Some steps in a row.
+/// A bucket of consecutive steps.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Bucket {
-    /// The smallest reward of any of them.
+    /// Smallest reward of these steps.
     pub least: f64,
-    /// The largest.
+    /// Largest reward of these steps.
     pub most: f64,
-    /// The return after the last of them.
+    /// Return after the last of these steps.
     pub total_reward: f64,
 }
 
 impl Timeline {
-    /// Before the first step. There are never more than `most` buckets, at least 2.
+    /// Makes an empty timeline. It never has more than `most` buckets, where `most` is at least 2.
     pub(crate) fn new(most: usize) -> Self {
         Self { most: most.max(2), width: 1, filled: 1, buckets: Vec::new() }
     }
@@ -44,7 +44,7 @@ impl Timeline {
         self.filled = 1;
     }
 
-    /// Joins each two buckets to one, all of which are full.
+    /// Joins every two buckets into one; all of them are full.
     fn halve(&mut self) {
         let is_odd = !self.buckets.len().is_multiple_of(2);
         let joined = self.buckets.chunks(2).map(|pair| {
@@ -57,19 +57,19 @@ impl Timeline {
         self.width *= 2;
     }
 
-    /// Steps of a bucket; the last one may have less.
+    /// Returns the steps of a bucket; the last one may have fewer.
     pub const fn width(&self) -> u64 {
         self.width
     }
 
-    /// The buckets: the first begins with step 1.
+    /// Returns the buckets: the first begins with step 1.
     pub fn buckets(&self) -> &[Bucket] {
         &self.buckets
     }
 }
 
 impl Bucket {
-    /// Takes in what follows.
+    /// Joins the bucket that follows into this one.
     pub fn join(&mut self, next: Self) {
         self.least = self.least.min(next.least);
         self.most = self.most.max(next.most);

@@ -1,4 +1,4 @@
-//! All steps of many episodes as rows of one table, recomputed side by side.
+//! Unrolling many episodes: all their steps are rows of one table, recomputed side by side.
 //!
 //! An env steps 64 lanes for little more than one, and making it costs more than a short episode. So the episodes share a
 //! simulator: each takes a lane as soon as one is free, and its rows have their place in the table from the beginning on.
@@ -12,14 +12,15 @@ use crate::playback::can_be_simulated;
 use crate::recompute::RecomputeError;
 use crate::simulate::{SimulateError, Simulator};
 
-/// Recomputes episodes into an [`Unrolled`] table. Keeps the simulator of the last ones for the next.
+/// An unroller, which recomputes episodes into an [`Unrolled`] table. It keeps the simulator of the last ones for the
+/// next.
 #[derive(Debug)]
 pub struct Unroller<'a> {
     registry: &'a Registry,
     kept: Option<Kept>,
 }
 
-/// A simulator of [`BLOCK_LANES`] lanes, and of what.
+/// A simulator of [`BLOCK_LANES`] lanes, with the env and the options that it was made for.
 #[derive(Debug)]
 struct Kept {
     env: String,
@@ -28,27 +29,27 @@ struct Kept {
     simulator: Box<Simulator>,
 }
 
-/// Observations and rewards of several episodes of the same columns, one after another: of each a row of what the reset
-/// gave, then one of each step.
+/// Observations and rewards of several episodes with the same columns, one after another: for each episode a row of its
+/// reset, then one of each step.
 #[derive(Debug, Default)]
 pub struct Unrolled {
-    /// Per observation column, in the spec's order.
+    /// Observation columns, in the spec's order.
     pub obs: Vec<ColumnData>,
-    /// One per row; 0 of resets.
+    /// Rewards, one per row; 0 in rows of resets.
     pub rewards: Vec<f64>,
-    /// The first row of each episode.
+    /// First row of each episode.
     pub firsts: Vec<usize>,
-    /// Episodes that could not be had, by their place among those that were given; their rows mean nothing.
+    /// Episodes that could not be recomputed, by their place among those that were given; their rows mean nothing.
     pub failed: Vec<(usize, RecomputeError)>,
 }
 
 impl<'a> Unroller<'a> {
-    /// Nothing is made yet.
+    /// Makes an unroller, which has no simulator yet.
     pub const fn new(registry: &'a Registry) -> Self {
         Self { registry, kept: None }
     }
 
-    /// Puts all rows of `episodes`, whose observations are the columns `obs`, in the place of what is in `table`.
+    /// Replaces the contents of `table` by all rows of `episodes`, whose observations are the columns `obs`.
     /// Observations that are recorded are copied; others are recomputed, and last state and return of each episode
     /// compared with the recording. Memory is what the rows take: the caller bounds it.
     pub fn unroll(&mut self, obs: &[ColumnSpec], episodes: &[Episode], table: &mut Unrolled) {
@@ -86,7 +87,7 @@ impl<'a> Unroller<'a> {
         table.failed.sort_by_key(|(at, _)| *at);
     }
 
-    /// What steps the episode's env, with its options.
+    /// Returns the simulator of the episode's env with its options, and makes it if it is not the last one.
     fn simulator(&mut self, episode: &Episode) -> Result<&mut Simulator, SimulateError> {
         can_be_simulated(self.registry, episode)?;
         let (info, options) = (&episode.info, episode.info.options());
@@ -127,7 +128,7 @@ impl Unrolled {
         self.rewards.resize(rows, 0.0);
     }
 
-    /// Takes the rows of a recording that has them.
+    /// Copies the rows of a recording that has them.
     fn copy(&mut self, at: usize, steps: &Steps, obs: &[ColumnSpec]) {
         let first = self.firsts[at];
         let parts = self.obs.iter_mut().zip(obs).zip(steps.first_obs.iter().zip(&steps.obs));
@@ -147,14 +148,14 @@ impl Unrolled {
 /// Episodes of one env with the same options, on their way through its lanes.
 struct Group<'a> {
     simulator: &'a mut Simulator,
-    /// Place of the first of them among all.
+    /// Place of the first of them among all episodes.
     from: usize,
     episodes: &'a [Episode],
     obs: &'a [ColumnSpec],
     next: usize,
     /// Lanes in which an episode is under way.
     busy: u64,
-    /// The episode of each lane, the row of its first step, that of its next, and the one behind its last.
+    /// The episode of each lane, the row of its first step, that of its next, and the one after its last.
     lanes: [usize; BLOCK_LANES],
     firsts: [usize; BLOCK_LANES],
     rows: [usize; BLOCK_LANES],
@@ -183,7 +184,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Goes through all of them; true if the env panicked.
+    /// Goes through all episodes of the group; returns true if the env panicked.
     fn run(mut self, table: &mut Unrolled) -> bool {
         loop {
             if !self.fill(table) {
@@ -198,7 +199,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Begins waiting episodes in free lanes; false if the env panicked.
+    /// Begins waiting episodes in free lanes; returns false if the env panicked.
     fn fill(&mut self, table: &mut Unrolled) -> bool {
         let mut begun = 0;
         for lane in Lanes(!self.busy) {
@@ -222,7 +223,7 @@ impl<'a> Group<'a> {
         true
     }
 
-    /// Steps every lane that has an episode; false if the env panicked.
+    /// Steps every lane that has an episode; returns false if the env panicked.
     fn step(&mut self, table: &mut Unrolled) -> bool {
         let elements = self.simulator.action_elements;
         for lane in Lanes(self.busy) {
@@ -260,7 +261,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Those of the lanes that have no step left.
+    /// Returns those of the lanes that have no step left.
     fn over(&self, lanes: u64) -> u64 {
         Lanes(lanes).fold(0, |over, lane| over | u64::from(self.rows[lane] == self.ends[lane]) << lane)
     }
@@ -283,7 +284,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// The env has panicked: neither what is under way nor what waits can be had. Gives false.
+    /// Marks all episodes under way and waiting as failed, because the env has panicked. Returns false.
     #[cold]
     fn lose(&mut self, table: &mut Unrolled) -> bool {
         let steps = |lane: usize| self.rows[lane].saturating_sub(self.firsts[lane]) as u64;
@@ -309,7 +310,7 @@ fn scatter(to: &mut ColumnData, from: &ColumnData, elements: usize, lanes: u64, 
     }
 }
 
-/// Rows of few elements are copied as arrays, without a call for each.
+/// Copies the rows of lanes to their places. Rows of few elements are copied as arrays, without a call for each.
 fn scatter_rows<V: Copy>(to: &mut [V], from: &[V], elements: usize, lanes: u64, rows: &[usize; BLOCK_LANES]) {
     match elements {
         1 => scatter_arrays::<V, 1>(to, from, lanes, rows),

@@ -1,4 +1,4 @@
-//! Checking recordings by living through them again.
+//! Verifying recordings: their episodes are stepped again and compared.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::run_record::RunInfo;
 use crate::simulate::Simulator;
 use rollhouse_core::ColumnData;
 
-/// What verifying one episode gave.
+/// The result of verifying one episode.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Verification {
     /// The episode.
@@ -27,9 +27,9 @@ pub struct Verification {
     pub ok: bool,
     /// Steps that were checked.
     pub steps: u64,
-    /// The first thing that differs.
+    /// First difference; `None` if there is none.
     pub first_divergence: Option<Divergence>,
-    /// What could not be checked, and why.
+    /// Note on what could not be checked, and why; `None` if all was.
     pub note: Option<String>,
 }
 
@@ -59,7 +59,7 @@ impl Replays {
         self.verify(&infos, registry, visit)
     }
 
-    /// Verifies every episode whose chunks are here, set aside or not.
+    /// Verifies every episode that has its chunks in this folder, set aside or not.
     fn verify_chunks(
         &self,
         registry: &Registry,
@@ -142,7 +142,7 @@ impl Replays {
     }
 }
 
-/// Episodes waiting to be simulated, by what they need.
+/// A verifier with episodes that wait to be simulated, grouped by the simulator that they need.
 struct Verifier<'a> {
     registry: &'a Registry,
     groups: Vec<Group>,
@@ -158,20 +158,20 @@ struct Group {
     steps: u64,
 }
 
-/// Why episodes are not simulated.
+/// The reason why episodes are not simulated.
 pub(crate) enum Unready {
     /// The env's dynamics have this hash now.
     Dynamics(u64),
-    /// It cannot be made.
+    /// The env cannot be made: the message says why.
     Failed(String),
 }
 
-/// An episode in a lane of the simulator: what is only looked at when something may have happened.
+/// An episode in a lane of the simulator, with data that is only read when something may have happened.
 struct Slot {
-    /// Steps taken and their return, as of the last look.
+    /// Steps taken up to the last look, and their return.
     step: u64,
     total_reward: f64,
-    /// Its age at the next recorded hash.
+    /// Age of the episode at the next recorded hash.
     next_due: u64,
     next_window: usize,
     /// The last step at which a hash agreed.
@@ -241,11 +241,11 @@ struct Batch<'a> {
     busy: u64,
     /// Lanes that can still be used.
     usable: u64,
-    /// Lanes whose episodes hold every observation: they are looked at in every step.
+    /// Lanes whose episodes hold every observation: they are compared in every step.
     traced: u64,
     // What every step of every lane touches, side by side.
     steps: [u64; BLOCK_LANES],
-    /// The age at which a lane is looked at next: a recorded hash, the end or the time limit.
+    /// Age at which a lane is looked at next: a recorded hash, the end or the time limit.
     next_look: [u64; BLOCK_LANES],
     totals: [f64; BLOCK_LANES],
     /// Discrete actions of the lane's episode; empty for other action spaces.
@@ -355,7 +355,7 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Hands the simulator every busy lane's next action; gives the lanes that have to be looked at.
+    /// Hands the simulator every busy lane's next action; returns the lanes that have to be looked at.
     fn advance(&mut self) -> u64 {
         let elements = self.simulator.action_elements;
         let mut looks = 0;
@@ -373,7 +373,7 @@ impl<'a> Batch<'a> {
         looks
     }
 
-    /// Of the lanes `looks`, those at a recorded hash and those at their last step.
+    /// Returns those of the lanes `looks` that are at a recorded hash, and those that are at their last step.
     fn due_and_last(&self, looks: u64) -> (u64, u64) {
         let (mut due, mut last) = (0, 0);
         for lane in Lanes(looks) {
@@ -384,7 +384,7 @@ impl<'a> Batch<'a> {
         (due, last)
     }
 
-    /// The first difference of the step just taken.
+    /// Returns the first difference of the step just taken.
     fn differs(
         &self,
         lane: usize,
@@ -435,7 +435,7 @@ impl<'a> Batch<'a> {
             .find_map(|((spec, recorded), replayed)| row_differs(0, spec, (recorded, 0), (replayed, lane)))
     }
 
-    /// Trace recordings: reward, observation and infos of the step just taken.
+    /// Returns the first difference in reward, observation and infos of the step just taken, for trace recordings.
     fn step_differs(&self, lane: usize, slot: &Slot) -> Option<Divergence> {
         let steps = slot.episode.steps.as_ref()?;
         let (t, row) = (slot.step, slot.step as usize - 1);
@@ -491,7 +491,7 @@ impl Slot {
         Self { step: 0, next_due, total_reward: 0.0, next_window: 0, agreed: 0, episode }
     }
 
-    /// The next age at which something may differ: a recorded hash, the end, or the time limit, which an
+    /// Returns the next age at which something may differ: a recorded hash, the end, or the time limit, which an
     /// episode of another program may have passed.
     fn next_look(&self, limit: Option<u64>) -> u64 {
         let length = self.episode.info.length;
@@ -500,7 +500,7 @@ impl Slot {
     }
 }
 
-/// A simulator for episodes of `run` with these options, if the env is still what it was.
+/// Makes a simulator for episodes of `run` with these options, if the env has not changed.
 pub(crate) fn ready(
     registry: &Registry,
     run: &RunInfo,
@@ -516,7 +516,7 @@ pub(crate) fn ready(
 }
 
 impl Unready {
-    /// What is said of an episode of `spec`.
+    /// Returns the verification of an episode of `spec` that was not simulated.
     pub(crate) fn verification(&self, name: EpisodeName, spec: &EnvSpec) -> Verification {
         let (first_divergence, note) = match self {
             Self::Dynamics(now) => {
@@ -562,7 +562,7 @@ fn incomplete(info: &EpisodeInfo, missing_steps: u64) -> Verification {
     }
 }
 
-/// An env that is not deterministic cannot be lived through again: only completeness is checked.
+/// Checks an episode of an env that is not deterministic and cannot be stepped again: only whether it is complete.
 fn check_full(episode: &Episode) -> Verification {
     let length = episode.info.length;
     let whole = episode.steps.as_ref().is_some_and(|steps| {
@@ -587,7 +587,7 @@ fn check_full(episode: &Episode) -> Verification {
     }
 }
 
-/// Simulators kept at a time.
+/// Simulators that are kept at a time.
 const MAX_GROUPS: usize = 32;
 /// Steps of a group that are collected before they are simulated together.
 const QUEUE_STEPS: u64 = 1 << 19;

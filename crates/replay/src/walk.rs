@@ -19,27 +19,27 @@ pub(crate) struct Piece {
     pub(crate) from_age: u64,
     /// Age after its last row here.
     pub(crate) age: u64,
-    /// Rows of the chunk before its part.
+    /// Rows of the chunk before the part.
     pub(crate) from_row: usize,
-    /// Rows of the chunk up to the end of its part.
+    /// Rows of the chunk up to the end of the part.
     pub(crate) to_row: usize,
 }
 
-/// Where the lanes of a block stand while a chunk's rows and events are gone through, each lane's in their order.
+/// A counter of the lanes of a block while a chunk's rows and events are read, each lane's in their order.
 pub(crate) struct Counter<'a> {
     state: &'a mut BlockState,
-    /// Those counted.
+    /// Lanes that are counted.
     lanes: u64,
     /// Wall clock of the chunk.
     ms: u64,
-    /// After `pos` rows, a lane's age is `pos - base`.
+    /// Base of each lane's age: after `pos` rows, the age is `pos - base`.
     base: [i64; 64],
     from_age: [u64; 64],
     from_row: [usize; 64],
 }
 
 impl<'a> Counter<'a> {
-    /// Before the chunk's first row; leaves `state` behind the last one.
+    /// Makes a counter before the chunk's first row; it leaves `state` after the last one.
     pub(crate) fn new(state: &'a mut BlockState, lanes: u64, ms: u64) -> Self {
         let lanes = lanes & lane_bits(state.lanes);
         let (mut base, mut from_age) = ([0; 64], [0; 64]);
@@ -54,7 +54,7 @@ impl<'a> Counter<'a> {
         Self { state, lanes, ms, base, from_age, from_row: [0; 64] }
     }
 
-    /// Lanes whose episode has begun and not ended; means something where begins are recorded.
+    /// Returns the lanes whose episode has begun and not ended; they mean something only where begins are recorded.
     #[inline(always)]
     pub(crate) const fn open(&self) -> u64 {
         self.state.open
@@ -65,13 +65,13 @@ impl<'a> Counter<'a> {
         (pos as i64 - self.base[lane]) as u64
     }
 
-    /// A row follows.
+    /// Counts one more row.
     #[inline(always)]
     pub(crate) const fn row(&mut self) {
         self.state.ended = 0;
     }
 
-    /// Each of `lanes` rests in `rows` rows, or if that is negative, does not where it was said to.
+    /// Notes that each of `lanes` rests in `rows` rows, or, if that is negative, does not rest where it was said to.
     #[inline(always)]
     pub(crate) fn rest(&mut self, lanes: u64, rows: i64) {
         for lane in Lanes(lanes) {
@@ -79,13 +79,13 @@ impl<'a> Counter<'a> {
         }
     }
 
-    /// The lane rests in that many of the rows that come next.
+    /// Notes that the lane rests in that many of the rows that come next.
     #[inline(always)]
     pub(crate) const fn rest_next(&mut self, lane: usize, rows: i64) {
         self.base[lane] += rows;
     }
 
-    /// The lane's episode ends after `pos` rows.
+    /// Ends the lane's episode after `pos` rows.
     #[inline(always)]
     pub(crate) fn end(&mut self, lane: usize, pos: usize) -> Result<Piece, Malformed> {
         let age = self.age(lane, pos);
@@ -110,7 +110,7 @@ impl<'a> Counter<'a> {
         Ok(piece)
     }
 
-    /// An episode begins in the lane; gives its number.
+    /// Begins an episode in the lane; returns its number.
     #[inline(always)]
     pub(crate) fn begin(&mut self, lane: usize, start: Start) -> Result<u64, Malformed> {
         let entry = self.state.table.get_mut(lane).ok_or(BEYOND)?;
@@ -119,13 +119,14 @@ impl<'a> Counter<'a> {
         Ok(entry.number)
     }
 
-    /// Where the lane's last episode started.
+    /// Returns the start of the lane's last episode.
     #[inline(always)]
     pub(crate) fn last_start(&self, lane: usize) -> Result<Start, Malformed> {
         self.state.table.get(lane).map(|entry| entry.start).ok_or(BEYOND)
     }
 
-    /// After the last of `rows` rows; gives what is still open, or not yet begun, in each lane.
+    /// Ends the count after the last of `rows` rows; passes the part of each lane's episode that is still open, or not
+    /// yet begun, to `rest`.
     pub(crate) fn finish(self, rows: usize, mut rest: impl FnMut(Piece)) {
         let Self { state, lanes, base, from_age, from_row, .. } = self;
         for lane in Lanes(lanes) {
@@ -145,23 +146,23 @@ impl<'a> Counter<'a> {
     }
 }
 
-/// What a reader meets on the way, in order.
+/// A visitor of what a reader meets on the way, in order.
 pub(crate) trait Visit {
-    /// The next begin of the chunk opens this episode.
+    /// Takes the episode that the chunk's next begin opens.
     fn begin(&mut self, lane: usize, number: u64);
-    /// The next end of the chunk closes this episode.
+    /// Takes the part of the episode that the chunk's next end closes.
     fn end(&mut self, piece: Piece);
-    /// Still open, or not yet begun, after the last row.
+    /// Takes the part of an episode that is still open, or not yet begun, after the last row.
     fn rest(&mut self, piece: Piece);
 }
 
-/// Position and lane of an event as one number: events of a chunk stand in its order.
+/// Returns position and lane of an event as one number, by which the events of a chunk are ordered.
 #[inline]
 pub(crate) const fn key(pos: u16, lane: u8) -> u32 {
     (pos as u32) << 6 | lane as u32
 }
 
-/// What a chunk's counting needs.
+/// The events of a chunk, as counting needs them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Events<'a> {
     /// Lanes stepped in each row.
@@ -170,7 +171,7 @@ pub(crate) struct Events<'a> {
     pub(crate) ends: &'a [u32],
     /// [`key`]s of begins, ascending; empty where starts follow from the run's seed.
     pub(crate) begins: &'a [u32],
-    /// One per begin.
+    /// Starts, one per begin.
     pub(crate) starts: &'a [Start],
     /// Wall clock of the chunk.
     pub(crate) ms: u64,
@@ -200,14 +201,14 @@ pub(crate) fn walk(
     Ok(())
 }
 
-/// The way through the events of a chunk as they stand in it.
+/// One pass through the events of a chunk, in their order.
 struct Walker<'a, 'b> {
     counter: Counter<'a>,
     events: Events<'b>,
-    /// Ends and begins behind it.
+    /// Number of ends that were passed, and of begins.
     end: usize,
     begin: usize,
-    /// Keys of the next ones.
+    /// Keys of the next end and of the next begin.
     next_end: u32,
     next_begin: u32,
 }
@@ -218,7 +219,7 @@ impl<'a, 'b> Walker<'a, 'b> {
         Self { counter, events, end: 0, begin: 0, next_end, next_begin }
     }
 
-    /// What happened after `pos` rows.
+    /// Visits the events after `pos` rows.
     #[inline(always)]
     fn events_at(&mut self, pos: usize, visit: &mut impl Visit) -> Result<(), Malformed> {
         let limit = (pos as u32 + 1) << 6;
@@ -268,7 +269,7 @@ impl<'a, 'b> Walker<'a, 'b> {
 
 const BEYOND: Malformed = Malformed("event of a lane beyond the block's");
 
-/// An event's key; one above all others if there is no such event.
+/// Returns an event's key; one above all others if there is no such event.
 #[inline(always)]
 fn key_at(keys: &[u32], index: usize) -> u32 {
     keys.get(index).copied().unwrap_or(u32::MAX)

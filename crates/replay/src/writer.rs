@@ -24,7 +24,7 @@ use crate::segment::ChunkPlace;
 use crate::segments::{RunPlace, Segments};
 use crate::spool::Spool;
 
-/// What the recorder asks of its writer thread.
+/// A command of the recorder to its writer thread.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// A run begins.
@@ -41,10 +41,10 @@ pub(crate) enum Command {
     Finish,
 }
 
-/// What a writer shares with its recorder.
+/// The state that a writer shares with its recorder.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// Which recorder it is among those that ever wrote to the folder.
+    /// Number of the recorder among those that ever wrote to the folder.
     pub(crate) session: u32,
     pub(crate) commands: Receiver<Command>,
     pub(crate) doorbell: Arc<Doorbell>,
@@ -52,7 +52,7 @@ pub(crate) struct Shared {
     pub(crate) sealed: Spool,
 }
 
-/// The thread's state.
+/// The state of the writer thread.
 #[derive(Debug)]
 pub(crate) struct Writer {
     commands: Receiver<Command>,
@@ -69,7 +69,7 @@ struct Run {
     shared: Arc<RunShared>,
     encoder: Encoder,
     place: RunPlace,
-    /// What ended in the buffer that is being coded, and the payload of its pictures.
+    /// Ends in the buffer that is being coded, and the payload of its pictures.
     ends: ChunkEnds,
     frames: Vec<u8>,
     blocks: BTreeMap<u32, Block>,
@@ -81,7 +81,7 @@ struct Block {
     rows: u64,
     /// Chunks of the recorder that were lost before its last one was written.
     lost_chunks: u64,
-    /// Lanes in an episode of which an earlier chunk was lost.
+    /// Lanes whose current episode lacks an earlier chunk, which was lost.
     headless: u64,
 }
 
@@ -90,7 +90,7 @@ impl Block {
         Self { state: BlockState::new(lanes), rows: 0, lost_chunks, headless: 0 }
     }
 
-    /// Counts the ends of episodes of which an earlier chunk was lost, given how many chunks were lost until now.
+    /// Counts the ends of episodes that lack an earlier chunk, given how many chunks were lost until now.
     fn count_headless(&mut self, first_lane: u32, lost_chunks: u64, ends: &mut ChunkEnds) {
         if lost_chunks != self.lost_chunks {
             (self.lost_chunks, self.headless) = (lost_chunks, ends.under_way);
@@ -106,7 +106,7 @@ impl Block {
 }
 
 impl Writer {
-    /// Takes the lock, repairs the folder.
+    /// Takes the folder's lock and repairs the folder.
     pub(crate) fn open(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -127,7 +127,7 @@ impl Writer {
         })
     }
 
-    /// The thread's main function: until told to finish, or nobody can tell any more.
+    /// Runs the thread until it is told to finish, or nobody is left to tell it.
     pub(crate) fn run(mut self) {
         // Whoever waits for a buffer must not wait for a dead thread, however this one ends.
         let _leaving = Leaving(self.doorbell.clone());
@@ -145,14 +145,14 @@ impl Writer {
         }
     }
 
-    /// One round at `now`, by whoever drives a writer whose clock is theirs.
+    /// Does one round at `now`, for a caller that drives the writer and its clock.
     pub(crate) fn round_at(&mut self, now: Duration, ahead_ms: i64) -> Round {
         self.segments.drive(now, ahead_ms);
         self.doorbell.drive(now, ahead_ms);
         self.round()
     }
 
-    /// Takes one command if there is one, and what was handed over.
+    /// Does one round: takes one command if there is one, and what was handed over.
     fn round(&mut self) -> Round {
         let began = self.segments.clock().now();
         let command = match self.commands.try_recv() {
@@ -207,7 +207,7 @@ impl Writer {
         if idle { Round::Idle } else { Round::Worked }
     }
 
-    /// Writes everything handed over; false if there was nothing.
+    /// Writes everything handed over; returns false if there was nothing.
     fn drain(&mut self) -> bool {
         if !self.doorbell.take_note() {
             return false;
@@ -290,7 +290,7 @@ impl Run {
         self.frames.shrink_to(CHUNK_FRAMES_TARGET_BYTES);
     }
 
-    /// Ends the episodes that are open by what was handed over; their returns are not known.
+    /// Ends the episodes that are still open after what was handed over; their returns are not known.
     fn end_episodes(&mut self, outcome: Outcome, segments: &mut Segments, payload: &mut Vec<u8>) {
         let starts = self.shared.layout.starts;
         let open = |block: &Block| if starts { block.state.open } else { block.aged() };
@@ -307,21 +307,21 @@ impl Run {
         }
     }
 
-    /// Whether an episode is under way.
+    /// Returns whether an episode is under way.
     fn has_open(&self) -> bool {
         self.blocks.values().any(|block| block.aged() != 0)
     }
 }
 
 impl Block {
-    /// Lanes that have taken steps in an episode that has not ended.
+    /// Returns the lanes that have taken steps in an episode that has not ended.
     fn aged(&self) -> u64 {
         let table = self.state.table.iter().enumerate();
         table.filter(|(_, lane)| lane.age > 0).fold(0, |mask, (lane, _)| mask | 1 << lane)
     }
 }
 
-/// What came of a round.
+/// The result of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Round {
     Worked,
@@ -329,7 +329,7 @@ pub(crate) enum Round {
     Finished,
 }
 
-/// Tells waiting stepping threads when the writer thread ends.
+/// A guard that tells waiting stepping threads when the writer thread ends.
 struct Leaving(Arc<Doorbell>);
 
 impl Drop for Leaving {
@@ -338,6 +338,6 @@ impl Drop for Leaving {
     }
 }
 
-/// How long the writer sleeps when nothing comes; stepping threads wake it when buffers get scarce.
+/// Time for which the writer sleeps when nothing comes; stepping threads wake it when buffers get scarce.
 const SHORTEST_NAP: Duration = Duration::from_millis(1);
 const LONGEST_NAP: Duration = Duration::from_millis(64);

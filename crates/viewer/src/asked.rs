@@ -1,4 +1,4 @@
-//! What a terminal answers when it is asked what pictures it takes.
+//! Asking a terminal which pictures it takes, and reading its answers.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -8,14 +8,14 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::graphics::{Graphics, Protocol};
 
-/// Asks for kitty's graphics (by a picture of one pixel that is not shown), for the terminal's name, for the pixels of a
-/// cell, and for its attributes, which every terminal answers, and after the others.
+/// The question: it asks for kitty's graphics (by a picture of one pixel that is not shown), for the terminal's name,
+/// for the pixels of a cell, and last for its attributes, which every terminal answers.
 pub(crate) const QUESTION: &[u8] = b"\x1b_Gi=31,s=1,v=1,a=q,t=d,f=24;AAAA\x1b\\\x1b[>q\x1b[16t\x1b[c";
 
 /// Reads from a terminal in raw mode until it has answered [`QUESTION`], for at most [`PATIENCE`] in all.
 ///
 /// # Errors
-/// If it cannot be read.
+/// If the terminal cannot be read.
 pub(crate) fn read_answers(terminal: impl AsFd) -> io::Result<Vec<u8>> {
     let until = Instant::now() + PATIENCE;
     let (mut answers, mut part) = (Vec::new(), [0; 256]);
@@ -37,7 +37,7 @@ pub(crate) fn read_answers(terminal: impl AsFd) -> io::Result<Vec<u8>> {
     Ok(answers)
 }
 
-/// What the answers say; `None` if the terminal takes no pictures.
+/// Returns the graphics that the answers promise; `None` if the terminal takes no pictures.
 pub(crate) fn graphics_of(answers: &[u8]) -> Option<Graphics> {
     let text = String::from_utf8_lossy(answers);
     let has_sixels = || attributes(answers).is_some_and(|found| found.contains(&SIXELS));
@@ -60,7 +60,7 @@ pub(crate) fn graphics_of(answers: &[u8]) -> Option<Graphics> {
     Some(Graphics::new(protocol, cell))
 }
 
-/// The numbers in `ESC [ ? ... c`, once it is whole.
+/// Returns the numbers in `ESC [ ? ... c`, once it is whole.
 fn attributes(answers: &[u8]) -> Option<Vec<u16>> {
     let text = String::from_utf8_lossy(answers);
     text.split("\x1b[?").skip(1).find_map(|rest| {
@@ -71,9 +71,10 @@ fn attributes(answers: &[u8]) -> Option<Vec<u16>> {
 
 /// The attribute of terminals that take sixels.
 const SIXELS: u16 = 4;
-/// How long a terminal may take; those far away answer within it, and one that never does is asked once.
+/// Time that a terminal may take to answer. Terminals far away answer within it; one that never answers is asked only
+/// once.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Bytes that are read of a terminal that says anything but an answer.
+/// Most bytes that are read from a terminal that says anything but an answer.
 const MAX_ANSWERS: usize = 4096;
 
 #[cfg(test)]

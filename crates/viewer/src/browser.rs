@@ -8,8 +8,8 @@ use crate::filter::narrow;
 use crate::keys::Key;
 use crate::numbers::plain;
 
-/// Episodes in some order, narrowed by what is typed. No more than a screen of them is in memory, and of each page
-/// before it the place where it begins.
+/// A list of episodes in some order, narrowed by what is typed. It holds one screen of episodes in memory, and for each
+/// page before it the place where that begins.
 #[derive(Debug, Default)]
 pub struct Browser {
     typed: String,
@@ -19,45 +19,45 @@ pub struct Browser {
     /// Rows of a page.
     height: usize,
     rows: Vec<LibraryEpisode>,
-    /// After which place each page begins, up to the one that is shown; `None` is the beginning.
+    /// The place after which each page begins, up to the page that is shown; `None` is the beginning.
     starts: Vec<Option<Rank>>,
     /// Whether there is a page after this one.
     has_more: bool,
     chosen: usize,
-    /// Whether the rows are not those of the page that is to be shown.
+    /// Whether the rows are not those of the page that should be shown.
     is_stale: bool,
-    /// Why there are no rows.
+    /// The reason why there are no rows.
     complaint: Option<String>,
 }
 
-/// What a list cannot do itself.
+/// A request of a list to its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
-    /// End.
+    /// End the viewer.
     Quit,
     /// Show the chosen episode.
     Show,
 }
 
 impl Browser {
-    /// The newest episodes first, of a library in which are episodes of these envs.
+    /// Makes a list that shows the newest episodes first, of a library with episodes of these envs.
     pub fn new(envs: Vec<String>) -> Self {
         let sort = Sort { key: SortKey::Started, descending: true };
         Self { sort, envs, starts: vec![None], is_stale: true, ..Self::default() }
     }
 
-    /// With what is said of the episodes.
+    /// Sets the labels of the episodes.
     #[must_use]
     pub fn with_labels(self, labels: Labels) -> Self {
         Self { labels, ..self }
     }
 
-    /// What is said of an episode, if anything is.
+    /// Returns the label of an episode, if it has one.
     pub(crate) fn label(&self, info: &EpisodeInfo) -> Option<&Label> {
         self.labels.of(&EpisodeKey::of(info))
     }
 
-    /// Says how many rows fit, which changes what a page is.
+    /// Sets how many rows fit, which changes what a page is.
     pub fn set_height(&mut self, height: usize) {
         let height = height.max(1);
         if self.height == height {
@@ -68,12 +68,12 @@ impl Browser {
         self.is_stale = true;
     }
 
-    /// Has the page read anew, though nothing was typed.
+    /// Makes the next [`Browser::fill`] read the page anew, though nothing was typed.
     pub(crate) const fn read_again(&mut self) {
         self.is_stale = true;
     }
 
-    /// Reads the page that is to be shown, if it is not there. What cannot be read is said in its place.
+    /// Reads the page that should be shown, if it is not there. If it cannot be read, the error is shown in its place.
     pub fn fill(&mut self, library: &Library) {
         if !std::mem::take(&mut self.is_stale) {
             return;
@@ -98,7 +98,7 @@ impl Browser {
         self.chosen = self.chosen.min(self.rows.len().saturating_sub(1));
     }
 
-    /// Takes in a key; what it gives is for whoever has the list. [`Browser::fill`] is to be called after it.
+    /// Handles a key; the caller carries out what it returns. Call [`Browser::fill`] after it.
     pub fn on(&mut self, key: Key) -> Option<Choice> {
         match key {
             Key::Ctrl('c') => return Some(Choice::Quit),
@@ -130,14 +130,14 @@ impl Browser {
         None
     }
 
-    /// Begins from the first page with something else to show.
+    /// Changes the typed text and begins from the first page.
     fn retype(&mut self, change: impl FnOnce(&mut String)) {
         change(&mut self.typed);
         self.starts = vec![None];
         (self.chosen, self.is_stale) = (0, true);
     }
 
-    /// Chooses the next row; false if there is none. [`Browser::fill`] is to be called after it.
+    /// Chooses the next row; returns false if there is none. Call [`Browser::fill`] after it.
     pub fn go_on(&mut self) -> bool {
         if self.is_stale {
             return false;
@@ -151,7 +151,7 @@ impl Browser {
         has_more
     }
 
-    /// Chooses the row before; false if there is none. [`Browser::fill`] is to be called after it.
+    /// Chooses the row before; returns false if there is none. Call [`Browser::fill`] after it.
     pub fn go_back(&mut self) -> bool {
         if self.is_stale {
             return false;
@@ -167,7 +167,7 @@ impl Browser {
         has_less
     }
 
-    /// Chooses a row that is pointed at; what is chosen already is shown.
+    /// Chooses a row that is pointed at; a row that is chosen already is shown.
     pub fn point(&mut self, row: usize) -> Option<Choice> {
         if self.is_stale || row >= self.rows.len() {
             return None;
@@ -193,12 +193,12 @@ impl Browser {
         }
     }
 
-    /// The row that is chosen.
+    /// Returns the row that is chosen.
     pub fn chosen(&self) -> Option<&LibraryEpisode> {
         self.rows.get(self.chosen)
     }
 
-    /// Says something in place of the rows until they are read anew.
+    /// Shows a complaint in place of the rows until they are read anew.
     pub(crate) fn complain(&mut self, complaint: String) {
         (self.rows, self.has_more) = (Vec::new(), false);
         self.complaint = Some(complaint);
@@ -216,7 +216,7 @@ impl Browser {
         self.sort
     }
 
-    /// The page from 1, and whether there is one after it.
+    /// Returns the number of the page, from 1, and whether there is one after it.
     pub(crate) const fn page(&self) -> (usize, bool) {
         (self.starts.len(), self.has_more)
     }
@@ -226,7 +226,7 @@ impl Browser {
     }
 }
 
-/// In which order they follow each other.
+/// Orders of the list, in which a key goes from one to the next.
 const ORDERS: [SortKey; 4] = [SortKey::Started, SortKey::Return, SortKey::Length, SortKey::Name];
-/// Characters that can be typed.
+/// Most characters that can be typed.
 const MAX_TYPED: usize = 64;

@@ -18,40 +18,41 @@ use crate::screen::LEAST;
 use crate::screen_guard::{Pictures, ScreenGuard, wait_for_input};
 use crate::viewer::{IDLE, Signal, key_of};
 
-/// One lane of an env, in the hands of whoever steps and records it.
+/// A game: one lane of an env, which the implementation steps and records.
 pub trait Game {
     /// Takes a step with an action: one row of the action column.
     ///
     /// # Errors
-    /// If no step can be taken any more. That the env fails is an end of its episode, and no error.
+    /// If no step can be taken any more. A failure of the env is an end of its episode, and no error.
     fn step(&mut self, action: &ColumnData) -> Result<Standing, GameError>;
 
     /// Ends the episode, if it is open, and begins the next one.
     ///
     /// # Errors
-    /// If there can be none.
+    /// If no episode can begin.
     fn begin_anew(&mut self) -> Result<Standing, GameError>;
 
-    /// A picture of the state that it stands in.
+    /// Renders a picture of the current state.
     ///
     /// # Errors
     /// If the env does not draw itself, or has failed.
     fn render(&mut self, size: ImageSize) -> Result<Image, RenderError>;
 
-    /// The state in one line of at most `columns` characters.
+    /// Describes the current state in one line of at most `columns` characters.
     ///
     /// # Errors
     /// As [`Game::render`].
     fn text(&mut self, columns: usize) -> Result<String, RenderError>;
 
-    /// Ends it: nothing is called afterwards. The terminal is as before by then, and the process may end when this returns.
+    /// Ends the game: nothing is called afterwards. The terminal is already as before, and the process may end when
+    /// this returns.
     fn close(&mut self);
 }
 
-/// Why a game cannot go on.
+/// The error because of which a game cannot go on.
 pub type GameError = Box<dyn Error + Send + Sync>;
 
-/// Why a game is not played any more.
+/// An error that ended [`play_by_hand`].
 #[derive(Debug, thiserror::Error)]
 pub enum HandError {
     /// The terminal could not be taken, read or written to.
@@ -62,13 +63,13 @@ pub enum HandError {
     Game(#[source] GameError),
 }
 
-/// Has a person play a game on the terminal on stdout, until the person or a signal ends it. It is paused at first.
+/// Lets a person play a game on the terminal on stdout, until the person or a signal ends it. It is paused at first.
 ///
 /// Blocks, and takes the terminal for as long; it is as before when this returns. A SIGTERM, SIGHUP or SIGINT restores it,
 /// closes the game and then does what it does by default: the process ends.
 ///
 /// # Errors
-/// If the terminal cannot be used, or the game cannot go on. It is closed then too.
+/// If the terminal cannot be used, or the game cannot go on. The game is closed then too.
 pub fn play_by_hand(
     mut hand: Hand,
     game: &mut dyn Game,
@@ -120,7 +121,7 @@ fn go_on(
     Ok(())
 }
 
-/// Does to the game what is to be done; false if that is to end it.
+/// Carries out a deed; returns false if it ends the game.
 fn carry_out(deed: Option<Deed>, hand: &mut Hand, game: &mut dyn Game) -> Result<bool, HandError> {
     let stands = match deed {
         None => return Ok(true),
@@ -142,5 +143,5 @@ fn draw(hand: &mut Hand, game: &mut dyn Game, look: Look, screen: &mut ScreenGua
     screen.draw(|graphics, buffer| draw_hand_for(&played, look, graphics, buffer))
 }
 
-/// Between two drawings of what moves, at least.
+/// Least time between two drawings of moving things.
 const FRAME: Duration = Duration::from_millis(15);

@@ -1,31 +1,31 @@
-//! Which action the keys choose.
+//! Controls: keys that choose an action.
 
 use rollhouse_core::{BoxSpace, ColumnData, DType, DiscreteSpace, Space};
 
 use crate::keys::Key;
 use crate::numbers::plain;
 
-/// The action that is chosen, and the keys that choose another one. It stays chosen until then: terminals do not tell when a
-/// key is let go.
+/// The action that is chosen, and the keys that choose another one. It stays chosen until another key is pressed:
+/// terminals do not tell when a key is released.
 #[derive(Debug)]
 pub(crate) enum Controls {
-    /// One of some.
+    /// One action is chosen out of several.
     Choice(Choice),
-    /// Numbers, of which keys push one.
+    /// The action consists of numbers; keys push one of them.
     Sliders(Sliders),
 }
 
-/// An action among some.
+/// A choice of one action out of several.
 #[derive(Debug)]
 pub(crate) struct Choice {
     space: DiscreteSpace,
     names: Vec<String>,
-    /// Keys beside the digits, and the actions they choose.
+    /// Keys other than the digits, and the actions they choose.
     arrows: Vec<(Key, u64)>,
     chosen: u64,
 }
 
-/// The elements of an action.
+/// Sliders for the elements of an action.
 #[derive(Debug)]
 pub(crate) struct Sliders {
     space: BoxSpace,
@@ -34,19 +34,19 @@ pub(crate) struct Sliders {
     chosen: usize,
 }
 
-/// What a key did to the action.
+/// The effect of a key on the action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pressed {
-    /// Nothing: it is no key for actions.
+    /// The key is none of the controls.
     No,
-    /// An action was chosen.
+    /// The key chose an action.
     Chosen,
-    /// A part of it was.
+    /// The key moved to, or changed, an element of the action.
     Moved,
 }
 
 impl Controls {
-    /// With the action that does least.
+    /// Makes the controls of an action space; the action that does least is chosen.
     pub(crate) fn new(space: &Space, names: &[String]) -> Self {
         let names: Vec<String> = names.iter().map(|name| plain(name)).collect();
         match space {
@@ -62,7 +62,7 @@ impl Controls {
         }
     }
 
-    /// The action that is chosen: one row of the action column.
+    /// Returns the action that is chosen: one row of the action column.
     pub(crate) fn action(&self) -> ColumnData {
         match self {
             Self::Choice(choice) => ColumnData::I64(vec![choice.value_of(choice.chosen)]),
@@ -107,7 +107,7 @@ impl Choice {
         self.space.start.wrapping_add_unsigned(index)
     }
 
-    /// Each of the first actions with its keys: as it is shown, and whether it is chosen.
+    /// Returns the first actions with their keys, as they are shown, each with whether it is chosen.
     pub(crate) fn shown(&self, most: usize) -> Vec<(String, bool)> {
         let most = most as u64;
         // One that is far behind is shown with those around it.
@@ -123,13 +123,13 @@ impl Choice {
         shown.collect()
     }
 
-    /// Whether some can only be come to one after another.
+    /// Returns whether some actions have no key of their own and can only be reached one after another.
     pub(crate) const fn has_more_than_keys(&self) -> bool {
         self.space.n > 10
     }
 }
 
-/// The arrow that a name speaks of.
+/// Returns the arrow key for a name that contains a direction.
 fn direction(name: &str) -> Option<Key> {
     words_of(name).find_map(|word| match &*word {
         "left" | "negative" => Some(Key::Left),
@@ -140,7 +140,7 @@ fn direction(name: &str) -> Option<Key> {
     })
 }
 
-/// The key of a name that says that nothing is done.
+/// Returns the key for a name that says that nothing is done.
 fn nothing(name: &str) -> Option<Key> {
     words_of(name)
         .any(|word| matches!(&*word, "none" | "no" | "noop" | "nothing" | "idle" | "stay" | "stop"))
@@ -188,7 +188,7 @@ impl Sliders {
         Pressed::Moved
     }
 
-    /// How far a key pushes an element: a twentieth of its range, at least one of whole numbers.
+    /// Returns how far a key pushes an element: a twentieth of its range, and at least 1 for whole numbers.
     fn push(&self, at: usize) -> f64 {
         let range = self.space.high[at] - self.space.low[at];
         let push = if range.is_finite() && range < WIDE { range / 20.0 } else { 0.1 };
@@ -219,7 +219,7 @@ impl Sliders {
         }
     }
 
-    /// The first of them that are shown, of `rows`: those around the one that is chosen.
+    /// Returns the sliders that are shown on `rows` rows: those around the one that is chosen.
     pub(crate) fn shown(&self, rows: usize) -> impl Iterator<Item = Slider<'_>> {
         let first = (self.chosen + 1).saturating_sub(rows.max(1));
         (first..self.values.len()).take(rows).map(|at| Slider {
@@ -232,7 +232,7 @@ impl Sliders {
         })
     }
 
-    /// How many there are.
+    /// Returns the number of elements.
     pub(crate) const fn len(&self) -> usize {
         self.values.len()
     }
@@ -249,7 +249,7 @@ pub(crate) struct Slider<'a> {
 }
 
 impl Slider<'_> {
-    /// How far the value is from its least to its greatest, if those are known.
+    /// Returns the value's place between its least, 0, and its greatest, 1; `None` if those are not known.
     pub(crate) fn part(&self) -> Option<f64> {
         let range = self.high - self.low;
         let part = (self.value - self.low) / range;
@@ -257,9 +257,9 @@ impl Slider<'_> {
     }
 }
 
-/// A range that is as good as none.
+/// Range from which on a number counts as unbounded.
 const WIDE: f64 = 1e9;
-/// What a number that has no bounds can be pushed to.
+/// Greatest value to which an unbounded number can be pushed.
 const FARTHEST: f64 = 1e9;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What the part of a screen that shows an env's picture is drawn from.
+//! The trait from which the part of a screen with an env's picture is drawn.
 
 use std::cell::RefCell;
 
@@ -8,16 +8,16 @@ use crate::by_hand::Game;
 use crate::hand::Hand;
 use crate::player::Player;
 
-/// An env in a state of which there may be a picture.
+/// An env in a state that may have a picture.
 pub(crate) trait Drawn {
-    /// The env's id, as it is recorded.
+    /// Returns the env's id, as it is recorded.
     fn env(&self) -> &str;
-    /// The form of the picture, if there is one.
+    /// Returns the form of the picture, if there is one.
     fn form(&self) -> Option<ImageSize>;
-    /// Why the state is not there to be drawn.
+    /// Returns the reason why there is no state to draw.
     fn refused(&self) -> Option<String>;
     fn render(&self, size: ImageSize) -> Result<Image, RenderError>;
-    /// The state in one line of at most `columns` characters.
+    /// Describes the state in one line of at most `columns` characters.
     fn text(&self, columns: usize) -> Result<String, RenderError>;
 }
 
@@ -43,10 +43,10 @@ impl Drawn for Player<'_> {
     }
 }
 
-/// A game that is played by hand, as it stands.
+/// A game that is played by hand, in its current state.
 pub(crate) struct Played<'a, 'g> {
     pub(crate) hand: &'a Hand,
-    /// Who draws has no other access to it.
+    /// The game; the code that draws has no other access to it.
     pub(crate) game: RefCell<&'a mut (dyn Game + 'g)>,
 }
 

@@ -1,4 +1,4 @@
-//! What is typed over a list of episodes.
+//! The filter that is typed over a list of episodes.
 
 use rollhouse_core::{EpisodeName, Outcome};
 use rollhouse_replay::Query;
@@ -7,7 +7,7 @@ use rollhouse_replay::Query;
 /// `>=5`, the least return. Later words go before earlier ones.
 ///
 /// # Errors
-/// A word that is none of these.
+/// If a word is none of these; the error names it.
 pub(crate) fn narrow(mut query: Query, typed: &str, envs: &[String]) -> Result<Query, String> {
     for word in typed.split_whitespace() {
         let lower = word.to_lowercase();

@@ -1,4 +1,4 @@
-//! Looking for more of an episode that is still being recorded.
+//! Following an episode that is still being recorded.
 
 use std::time::Instant;
 
@@ -8,14 +8,14 @@ use crate::numbers::plain;
 use crate::player::Player;
 use crate::viewer::LOOK_EVERY;
 
-/// A folder that is looked at again and again.
+/// A library that is read again and again while an episode in it grows.
 pub(crate) struct Following<'a> {
-    /// As it was opened by somebody else.
+    /// The library as the caller opened it.
     first: &'a Library,
-    /// As it was when it was looked at last.
+    /// The library as it was when it was last read.
     now: Option<Library>,
     looked: Instant,
-    /// Whether it could not be read the last time.
+    /// Whether it could not be read last time.
     is_away: bool,
 }
 
@@ -24,12 +24,12 @@ impl<'a> Following<'a> {
         Self { first, now: None, looked: Instant::now(), is_away: false }
     }
 
-    /// Whether it is time to look again.
+    /// Returns whether it is time to read the library again.
     pub(crate) fn is_due(&self) -> bool {
         self.looked.elapsed() >= LOOK_EVERY
     }
 
-    /// Gives a player what has come; true if anything did. Blocks for the disk.
+    /// Gives a player the new steps of its episode; returns whether there were any. Blocks for the disk.
     pub(crate) fn look(&mut self, player: &mut Player<'_>) -> bool {
         self.looked = Instant::now();
         if !player.is_growing() {
@@ -57,7 +57,7 @@ impl<'a> Following<'a> {
         }
     }
 
-    /// All that there is of an episode now, and whether more may come.
+    /// Loads all that there is of an episode now, and tells whether more may come.
     fn look_again(&mut self, info: &EpisodeInfo) -> Result<(rollhouse_replay::Episode, bool), ReadError> {
         let library = self.now.as_ref().unwrap_or(self.first).opened_again()?;
         let is_meant =

@@ -1,4 +1,4 @@
-//! Pictures of pixels, on terminals that have them.
+//! Pictures of pixels, on terminals that can show them.
 
 use std::io::{self, Write};
 
@@ -9,7 +9,7 @@ use rollhouse_env::{Image, ImageSize};
 
 use crate::sixel;
 
-/// How a terminal is given pictures of pixels.
+/// A protocol for showing pictures of pixels on a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
     /// Kitty's graphics protocol, <https://sw.kovidgoyal.net/kitty/graphics-protocol/>.
@@ -24,19 +24,21 @@ pub enum Protocol {
 #[derive(Debug)]
 pub(crate) struct Graphics {
     protocol: Protocol,
-    /// Pixels of a cell.
+    /// Width and height of a cell in pixels.
     cell: (usize, usize),
     shown: Option<(Rect, Image)>,
 }
 
 impl Graphics {
-    /// With no picture shown. `cell` is the width and height of a cell in pixels, if the terminal told.
+    /// Makes the graphics of a terminal, with no picture shown. `cell` is the width and height of a cell in pixels, if
+    /// the terminal has told.
     pub(crate) fn new(protocol: Protocol, cell: Option<(usize, usize)>) -> Self {
         let cell = cell.filter(|&(width, height)| width > 0 && height > 0);
         Self { protocol, cell: cell.unwrap_or(USUAL_CELL), shown: None }
     }
 
-    /// The cells in the middle of `area` that a picture of the form of `natural` fills best, and the size to draw it in.
+    /// Returns the cells in the middle of `area` that a picture of the form of `natural` fills best, and the size to
+    /// draw it in.
     pub(crate) fn fitted(&self, area: Rect, natural: ImageSize) -> Option<(Rect, ImageSize)> {
         let (cell_width, cell_height) = self.cell;
         let (width, height) = (usize::from(area.width) * cell_width, usize::from(area.height) * cell_height);
@@ -50,7 +52,7 @@ impl Graphics {
         Some((Rect::new(x, y, columns, rows), size))
     }
 
-    /// Shows a picture in `cells`, which hold nothing else; what is shown already is not sent again.
+    /// Shows a picture in `cells`, which hold nothing else; a picture that is shown already is not sent again.
     ///
     /// # Errors
     /// If `out` cannot be written to.
@@ -70,14 +72,14 @@ impl Graphics {
         Ok(())
     }
 
-    /// Whether something of the picture would be left on the screen if the next one, if there is one, were shown in
-    /// `next`: it has to be cleared then.
+    /// Returns whether something of the picture would be left on the screen if the next one, if there is one, were
+    /// shown in `next`: then the screen has to be cleared.
     pub(crate) fn leaves_rest(&self, next: Option<Rect>) -> bool {
         let was = self.shown.as_ref().map(|(cells, _)| *cells);
         self.protocol != Protocol::Kitty && was.is_some() && was != next
     }
 
-    /// Takes the picture away, if one is shown, of a terminal that can.
+    /// Removes the picture, if one is shown and the terminal can remove it.
     ///
     /// # Errors
     /// If `out` cannot be written to.
@@ -88,13 +90,13 @@ impl Graphics {
         }
     }
 
-    /// The screen was cleared, and the picture with it.
+    /// Notes that the screen was cleared, and the picture with it.
     pub(crate) fn forget(&mut self) {
         self.shown = None;
     }
 }
 
-/// A picture as a file.
+/// Encodes a picture as a PNG file.
 fn png(image: &Image) -> io::Result<Vec<u8>> {
     let mut file = Vec::new();
     let mut encoder = png::Encoder::new(&mut file, image.width() as u32, image.height() as u32);
@@ -105,7 +107,7 @@ fn png(image: &Image) -> io::Result<Vec<u8>> {
     Ok(file)
 }
 
-/// In place of the picture before it: terminals hold one by that number.
+/// Shows a picture by kitty's protocol, in place of the one before it: a terminal holds one picture by that number.
 fn write_kitty(file: &[u8], cells: Rect, out: &mut dyn Write) -> io::Result<()> {
     let text = BASE64_STANDARD.encode(file);
     let mut chunks = text.as_bytes().chunks(KITTY_CHUNK).peekable();
@@ -130,13 +132,13 @@ fn write_iterm(file: &[u8], cells: Rect, out: &mut dyn Write) -> io::Result<()> 
     )
 }
 
-/// Pixels of a cell where the terminal does not tell.
+/// Width and height of a cell in pixels where the terminal does not tell.
 const USUAL_CELL: (usize, usize) = (10, 20);
-/// The width and height that a picture has at most: it is sent anew with every step.
+/// Most pixels of a picture in width and height: it is sent anew with every step.
 const MOST_PIXELS: usize = 640;
-/// The number of our picture among those of a terminal.
+/// Number of the viewer's picture among those of a terminal.
 const PICTURE: u32 = 1;
-/// Bytes that kitty's protocol takes at once.
+/// Most bytes that kitty's protocol takes at once.
 const KITTY_CHUNK: usize = 4096;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! An env that is played by hand: what keys and time do to it.
+//! An env that is played by hand: the effects of keys and time.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use crate::keys::{Event, Key};
 use crate::numbers::{count, plain};
 use crate::player::{Actions, Element, FASTEST, SLOWEST, elements_of};
 
-/// Where a game stands.
+/// The current state of a game.
 #[derive(Debug, Clone)]
 pub struct Standing {
-    /// Its episode.
+    /// Name of the current episode.
     pub name: EpisodeName,
-    /// The step that it has come to.
+    /// Step that the episode has reached.
     pub step: PlayedStep,
-    /// How the episode ended, once it has.
+    /// Outcome of the episode; `None` while it goes on.
     pub outcome: Option<Outcome>,
 }
 
 /// A game in the hands of a person.
 ///
-/// Nothing of a terminal and of the env is in it: it is told [`Event`]s and where the game stands, says what is to be done
-/// to the game, and a screen is drawn from it.
+/// It knows nothing of a terminal or of the env: it is told [`Event`]s and the state of the game, says what should be
+/// done to the game, and a screen is drawn from it.
 #[derive(Debug)]
 pub struct Hand {
     env: String,
@@ -40,7 +40,7 @@ pub struct Hand {
     /// Rewards and observations of the last steps, the newest last.
     history: VecDeque<(f64, Vec<f64>)>,
     steps_per_second: f64,
-    /// Powers of two.
+    /// Speed as a power of two.
     speed: i32,
     is_playing: bool,
     /// The part of the next step that is due.
@@ -51,34 +51,34 @@ pub struct Hand {
     scrolled: usize,
 }
 
-/// What is to be done to the game.
+/// A deed: what the caller should do to the game.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deed {
     /// Take a step with [`Hand::action`].
     Step,
     /// End the episode and begin the next one.
     BeginAnew,
-    /// End.
+    /// End the game.
     Quit,
 }
 
-/// What is played, for [`Hand::new`].
+/// A description of what is played, for [`Hand::new`].
 #[derive(Debug)]
 pub struct Table<'a> {
-    /// The env.
+    /// Spec of the env.
     pub spec: &'a EnvSpec,
-    /// The form of its pictures, if it draws itself.
+    /// Form of the env's pictures; `None` if it does not draw itself.
     pub form: Option<ImageSize>,
     /// A line about what is played and where it is recorded.
     pub about: &'a str,
-    /// How many steps are a second at speed 1x.
+    /// Steps per second at speed 1x.
     pub steps_per_second: f64,
     /// Whether there can be another episode after this one.
     pub can_begin_anew: bool,
 }
 
 impl Hand {
-    /// Is paused where the game stands.
+    /// Makes a hand that is paused at the game's current state.
     pub fn new(table: &Table<'_>, stands: Standing) -> Self {
         let Table { spec, form, about, steps_per_second, can_begin_anew } = *table;
         let mut hand = Self {
@@ -103,7 +103,7 @@ impl Hand {
         hand
     }
 
-    /// Takes in where the game stands after what was done to it.
+    /// Takes the state of the game after a deed.
     pub fn come_to(&mut self, stands: Standing) {
         if stands.step.t == 0 {
             self.history.clear();
@@ -125,7 +125,7 @@ impl Hand {
         self.stands = stands;
     }
 
-    /// Takes in what happened; gives what is to be done.
+    /// Handles an event; returns what should be done to the game.
     pub fn on(&mut self, event: Event) -> Option<Deed> {
         match event {
             Event::Tick(passed) => self.tick(passed),
@@ -134,7 +134,7 @@ impl Hand {
         }
     }
 
-    /// A step is due now and then. Time in which none could be taken is not made up for.
+    /// Lets time pass, in which now and then a step is due. Time in which no step could be taken is not made up for.
     fn tick(&mut self, passed: Duration) -> Option<Deed> {
         if !self.is_playing {
             return None;
@@ -194,28 +194,28 @@ impl Hand {
         self.is_playing = false;
     }
 
-    /// The action that is chosen: one row of the action column.
+    /// Returns the action that is chosen: one row of the action column.
     pub fn action(&self) -> ColumnData {
         self.controls.action()
     }
 
-    /// How long it is until a step is due; `None` while time stands still.
+    /// Returns the time until a step is due; `None` while time stands still.
     pub fn wait(&self) -> Option<Duration> {
         let left = (1.0 - self.due).max(0.0) / self.rate();
         self.is_playing.then(|| Duration::from_secs_f64(left.min(MAX_WAIT)))
     }
 
-    /// Steps a second.
+    /// Returns the steps per second.
     fn rate(&self) -> f64 {
         self.steps_per_second * 2f64.powi(self.speed)
     }
 
-    /// Where the game stands.
+    /// Returns the current state of the game.
     pub const fn stands(&self) -> &Standing {
         &self.stands
     }
 
-    /// Whether time passes.
+    /// Returns whether time passes.
     pub const fn is_playing(&self) -> bool {
         self.is_playing
     }
@@ -256,7 +256,7 @@ impl Hand {
         self.can_begin_anew
     }
 
-    /// The action that led to the step.
+    /// Returns the action that led to the current step, as text.
     pub(crate) fn last_action(&self) -> String {
         self.stands.step.action.as_ref().map_or_else(|| "-".into(), |action| self.actions.name(action))
     }

@@ -20,13 +20,13 @@ use crate::screen::{
     too_small,
 };
 
-/// Draws a game, of which `game` gives the picture.
+/// Draws a game that is played by hand; `game` gives the picture.
 pub fn draw_hand(hand: &Hand, game: &mut dyn Game, look: Look, buffer: &mut Buffer) {
     let _none = draw_hand_for(&Played { hand, game: RefCell::new(game) }, look, None, buffer);
 }
 
-/// The same on a terminal that takes pictures of pixels, if there are `graphics`: the picture is given instead of being
-/// drawn, with the cells that are left empty for it.
+/// Draws a game as [`draw_hand`] does. If there are `graphics`, the terminal takes pictures of pixels: then the picture
+/// is returned instead of being drawn, with the cells that are left empty for it.
 pub(crate) fn draw_hand_for(
     played: &Played<'_, '_>,
     look: Look,
@@ -100,7 +100,7 @@ fn values(hand: &Hand, look: Look, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// The keys and what they choose.
+/// Draws the keys and what they choose.
 fn controls(hand: &Hand, look: Look, area: Rect, buffer: &mut Buffer) {
     let line = "─".repeat(area.width.into());
     put(buffer, area.x, area.y, area.right(), &line, look.faint());
@@ -111,7 +111,7 @@ fn controls(hand: &Hand, look: Look, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// Actions beside and below each other, the chosen one turned round.
+/// Draws the actions beside and below each other, the chosen one in reverse.
 fn choices(choice: &Choice, look: Look, area: Rect, buffer: &mut Buffer) {
     let columns = (area.width / CHOICE).max(1);
     let rows = area.height - u16::from(choice.has_more_than_keys());
@@ -127,7 +127,7 @@ fn choices(choice: &Choice, look: Look, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// Elements of an action below each other, each with its value between its bounds.
+/// Draws the elements of an action below each other, each with its value between its bounds.
 fn bars(sliders: &Sliders, look: Look, area: Rect, buffer: &mut Buffer) {
     let rows = area.height - 1;
     for (slider, y) in sliders.shown(rows.into()).zip(area.y..) {

@@ -1,9 +1,9 @@
-//! How recorded episodes are looked at in a terminal, and envs played by hand.
+//! This crate shows recorded episodes in a terminal, and lets a person play envs by hand.
 //!
-//! [`view`] takes the terminal and shows an episode, or a list to choose one from. Keys go to a [`Player`], which plays,
-//! seeks and steps back exactly (`rollhouse_replay::Seeker`), or to a [`Browser`], which holds a page of the list at a
-//! time; neither knows of terminals. [`draw`] and [`draw_list`] draw them into a grid of cells, of which what has
-//! changed is sent. All of that is the caller's thread.
+//! [`view`] takes the terminal and shows an episode, or a list to choose one from. Keys go to a [`Player`], which
+//! plays, seeks and steps back exactly (`rollhouse_replay::Seeker`), or to a [`Browser`], which holds a page of the
+//! list at a time; neither knows of terminals. [`draw`] and [`draw_list`] draw them into a grid of cells; only changed
+//! cells are sent. All of that runs on the caller's thread.
 //!
 //! | thread or task | runs on | on cancel | on error |
 //! |---|---|---|---|
@@ -13,10 +13,10 @@
 //! [`watch_cluster`] shows a cluster as it is now, in the same way: a [`Top`] is told what was heard and which keys were
 //! pressed, and drawn into cells.
 //!
-//! [`play_by_hand`] has a person play an env with the keyboard: keys go to a [`Hand`], and what it wants done to a [`Game`],
-//! which is stepped and recorded elsewhere.
+//! [`play_by_hand`] lets a person play an env with the keyboard: keys go to a [`Hand`], and what it wants done goes to
+//! a [`Game`], which is stepped and recorded elsewhere.
 //!
-//! [`watch`] shows lanes while they are played, out of a [`LiveSource`], by the same means.
+//! [`watch`] shows lanes while they are played, from a [`LiveSource`], by the same means.
 //!
 //! A terminal that says that it takes pictures of pixels (kitty, iTerm2, sixel) is sent the env's picture that way, and
 //! again only when it has changed.

@@ -10,17 +10,17 @@ use crate::look::Look;
 use crate::numbers::{count, plain, real};
 use crate::screen::{LEAST, put, too_small};
 
-/// Rows of the list on a screen of that height.
+/// Returns the rows of the list on a screen of that height.
 pub fn rows_of(height: u16) -> usize {
     height.saturating_sub(HEAD + FOOT).into()
 }
 
-/// The row of the list that stands at a line of the screen.
+/// Returns the row of the list at a line of the screen.
 pub(crate) fn row_at(line: u16) -> Option<usize> {
     line.checked_sub(HEAD).map(usize::from)
 }
 
-/// Draws a list of what is called `place`; `when` says how a moment in milliseconds since 1970 is shown.
+/// Draws a list of the episodes in `place`; `when` formats a moment in milliseconds since 1970.
 pub fn draw_list(
     browser: &Browser,
     place: &str,
@@ -113,7 +113,7 @@ fn line(cells: &[String; COLUMNS.len()], y: u16, style: Style, area: Rect, buffe
     }
 }
 
-/// The mark of a row: `*` of a pinned episode, `┬` of a fork, `╤` of one that is both.
+/// Returns the mark of a row: `*` for a pinned episode, `┬` for a fork, `╤` for one that is both.
 fn mark_of(info: &EpisodeInfo, label: Option<&Label>) -> &'static str {
     match (label.is_some_and(|label| label.pinned), info.parent()) {
         (true, None) => "*",
@@ -123,7 +123,7 @@ fn mark_of(info: &EpisodeInfo, label: Option<&Label>) -> &'static str {
     }
 }
 
-/// What else is known of an episode, in a line.
+/// Returns a line with what else is known of an episode.
 fn preview(info: &EpisodeInfo, label: Option<&Label>) -> String {
     let fork = info.parent().map_or_else(String::new, |parent| format!("┬ fork of {parent}  "));
     let said = label.map_or_else(String::new, |label| {
@@ -148,7 +148,7 @@ fn preview(info: &EpisodeInfo, label: Option<&Label>) -> String {
     )
 }
 
-/// Heads and widths: 79 columns with what parts them.
+/// Heads and widths of the columns: 79 cells with the gaps between them.
 const COLUMNS: [(&str, u16); 6] =
     [("EPISODE", 15), ("ENV", 15), ("RETURN", 8), ("STEPS", 7), ("OUTCOME", 10), ("STARTED (UTC)", 19)];
 /// Rows above the list.

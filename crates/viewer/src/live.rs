@@ -12,86 +12,88 @@ use crate::numbers::{count, plain};
 use crate::player::{Ask, LiveStep, Player};
 use crate::replayed::{self, ReplayMove};
 
-/// Where what is watched comes from. Lanes are counted over all that is watched.
+/// A source of lanes that are watched. Lanes are numbered over everything that is watched.
 pub trait LiveSource {
-    /// How many lanes there are, at least 1.
+    /// Returns the number of lanes, at least 1.
     fn lanes(&self) -> u32;
 
-    /// What a lane is called, for its screen's title.
+    /// Returns the name of a lane, for its screen's title.
     fn name(&self, lane: u32) -> String;
 
-    /// The newest frame of a lane that was not given yet; blocks for at most `wait`, and the time of an answer.
+    /// Returns the newest frame of a lane that was not returned yet; blocks for at most `wait`, and the time of an
+    /// answer.
     ///
     /// # Errors
-    /// Why there is none, in one sentence. Asked again, it may go on.
+    /// If there is no frame; the error is one sentence that says why. A later call may succeed.
     fn look(&mut self, lane: u32, wait: Duration) -> Result<Option<LiveFrame>, String>;
 
-    /// A lane's episode as far as it has come. Blocks until it is here.
+    /// Returns a lane's episode as far as it has come. Blocks until it is here.
     ///
     /// # Errors
-    /// Why it cannot be had, in one sentence.
+    /// If it cannot be had; the error is one sentence that says why.
     fn so_far(&mut self, lane: u32) -> Result<Episode, String>;
 
-    /// Where a lane stood when it was asked for last, if it is a recorded episode: it is moved then, and not gone back in.
+    /// Returns the position of a lane when it was last asked for, if it is a recorded episode. Keys then move the
+    /// episode, instead of going back in it.
     fn standing(&self, _lane: u32) -> Option<ReplayStanding> {
         None
     }
 
-    /// Moves a recorded episode, for all who watch it. Blocks until it has moved.
+    /// Moves a recorded episode for everyone who watches it. Blocks until it has moved.
     ///
     /// # Errors
-    /// Why it does not move so, in one sentence.
+    /// If it does not move; the error is one sentence that says why.
     fn go(&mut self, _lane: u32, _to: ReplayMove) -> Result<(), String> {
         Err("lanes that are stepped do not move for those who watch".to_owned())
     }
 }
 
-/// A lane as it is now.
+/// A frame: the state of a lane now.
 #[derive(Debug, Clone)]
 pub struct LiveFrame {
-    /// As an episode of no steps, which looks as the lane does.
+    /// The lane's state as an episode without steps.
     pub episode: Episode,
-    /// The action that led here.
+    /// Action that led to this state; `None` at a reset.
     pub action: Option<ColumnData>,
-    /// What it gave.
+    /// Reward of that action.
     pub reward: f64,
-    /// Whether the episode is over.
+    /// Whether the episode is terminated, and whether it is truncated.
     pub ended: (bool, bool),
 }
 
-/// What a person sees of lanes that are played: the newest frame of one, or its episode so far, in which is gone back
-/// and forward while the lane plays on. Nothing of a terminal or a cluster is in it.
+/// A view of lanes that are played: it shows the newest frame of one lane, or the lane's episode so far, in which a
+/// person goes back and forward while the lane plays on. It knows nothing of a terminal or a cluster.
 #[derive(Debug)]
 pub struct Live<'a> {
     registry: &'a Registry,
     lane: u32,
     lanes: u32,
     name: String,
-    /// The newest frame of the lane.
+    /// Player of the newest frame of the lane.
     now: Option<Player<'a>>,
-    /// Its episode as it stood when somebody went back.
+    /// Player of the lane's episode, as it was when the person went back.
     back: Option<Player<'a>>,
     message: Option<String>,
     frames: u64,
-    /// Where it stands, if it is a recorded episode.
+    /// Position of the lane, if it is a recorded episode.
     standing: Option<ReplayStanding>,
 }
 
-/// What whoever has it is to do.
+/// A request of a [`Live`] to its caller.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum LiveAsk {
-    /// End.
+    /// End the viewer.
     Quit,
-    /// Fetch the lane's episode so far, and have it shown with [`Live::go_back`], so many steps from its end.
+    /// Fetch the lane's episode so far, and show it with [`Live::go_back`], so many steps from its end.
     SoFar(u64),
-    /// Another lane is looked at now.
+    /// Note that another lane is shown now.
     Turned,
-    /// Move the recorded episode that is looked at.
+    /// Move the recorded episode that is shown.
     Go(ReplayMove),
 }
 
 impl<'a> Live<'a> {
-    /// Looks at a lane of those of `source`.
+    /// Makes a view of one of the lanes of `source`.
     pub fn new(registry: &'a Registry, source: &dyn LiveSource, lane: u32) -> Self {
         let lanes = source.lanes().max(1);
         let lane = lane.min(lanes - 1);
@@ -100,17 +102,17 @@ impl<'a> Live<'a> {
         Self { registry, lane, lanes, name, now: None, back: None, message: None, frames: 0, standing }
     }
 
-    /// The lane that is looked at.
+    /// Returns the lane that is shown.
     pub const fn lane(&self) -> u32 {
         self.lane
     }
 
-    /// Whether what is shown is what the lane does now.
+    /// Returns whether the lane is shown as it is now.
     pub const fn is_live(&self) -> bool {
         self.back.is_none()
     }
 
-    /// Takes the newest frame in.
+    /// Takes the newest frame.
     pub fn take(&mut self, frame: LiveFrame) {
         self.frames += 1;
         let LiveFrame { episode, action, reward, ended } = frame;
@@ -120,12 +122,12 @@ impl<'a> Live<'a> {
         self.now = Some(player);
     }
 
-    /// Takes in where a recorded episode stands.
+    /// Takes the position of a recorded episode.
     pub const fn stands(&mut self, standing: Option<ReplayStanding>) {
         self.standing = standing;
     }
 
-    /// Says something until there is something newer to show.
+    /// Shows a message until there is something newer to show.
     pub fn say(&mut self, message: &str) {
         self.message = Some(plain(message));
     }
@@ -139,12 +141,12 @@ impl<'a> Live<'a> {
         self.back = Some(player);
     }
 
-    /// Passes at most `most` further steps of an episode so far; true once there are no more.
+    /// Passes at most `most` further steps of the episode so far; returns true once there are no more.
     pub fn pass(&mut self, most: u64) -> bool {
         self.back.as_mut().is_none_or(|player| player.pass(most))
     }
 
-    /// Takes in what happened.
+    /// Handles an event; returns what the caller should do.
     pub fn on(&mut self, event: Event, source: &dyn LiveSource) -> Option<LiveAsk> {
         if let Event::Key(key) = event {
             match key {
@@ -196,17 +198,17 @@ impl<'a> Live<'a> {
         Some(LiveAsk::Turned)
     }
 
-    /// What is drawn, if there is anything yet.
+    /// Returns the player that is drawn, if there is anything yet.
     pub(crate) fn player(&self) -> Option<&Player<'a>> {
         self.back.as_ref().or(self.now.as_ref())
     }
 
-    /// What stands above it.
+    /// Returns the title of the screen.
     pub(crate) fn title(&self) -> String {
         format!("{}  lane {} of {}", plain(&self.name), self.lane + 1, count(self.lanes.into()))
     }
 
-    /// What stands at the bottom.
+    /// Returns the text of the bar at the bottom.
     pub(crate) fn status(&self) -> String {
         if let Some(standing) = self.standing {
             let sign = replayed::sign(standing);
@@ -223,7 +225,7 @@ impl<'a> Live<'a> {
         format!(" {sign} {}", said.unwrap_or(keys))
     }
 
-    /// Frames that were taken in.
+    /// Returns the number of frames that were taken.
     pub const fn frames(&self) -> u64 {
         self.frames
     }

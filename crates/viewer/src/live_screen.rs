@@ -1,4 +1,4 @@
-//! A lane that is watched, on the screen.
+//! The screen of a lane that is watched.
 
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
@@ -16,7 +16,7 @@ pub fn draw_live(live: &Live<'_>, look: Look, buffer: &mut Buffer) {
     let _none = draw_live_for(live, look, None, buffer);
 }
 
-/// The same on a terminal that takes pictures of pixels, if there are `graphics`.
+/// Draws a lane as [`draw_live`] does. If there are `graphics`, the terminal takes pictures of pixels.
 pub(crate) fn draw_live_for(
     live: &Live<'_>,
     look: Look,

@@ -1,18 +1,18 @@
-//! Colours, and what stands in for them where a terminal has none.
+//! Colours, and what replaces them on a terminal without colours.
 
 use ratatui_core::style::{Color, Modifier, Style};
 
-/// What a terminal can show.
+/// The look of a screen: what the terminal can show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
     /// 24-bit colour.
     Colour,
-    /// Text, bold, dim and turned round.
+    /// Text, bold, dim and reversed.
     Plain,
 }
 
 impl Look {
-    /// By the environment's `NO_COLOR`, `COLORTERM` and `TERM`; a variable that is empty counts as not set.
+    /// Chooses the look by the environment's `NO_COLOR`, `COLORTERM` and `TERM`; an empty variable counts as not set.
     pub fn of(variable: impl Fn(&str) -> Option<String>) -> Self {
         let value = |name| variable(name).filter(|value| !value.is_empty());
         let has = |name, words: &[&str]| {
@@ -32,37 +32,37 @@ impl Look {
 
     // Okabe and Ito's colours, which colour-blind people tell apart too.
 
-    /// What is looked for first.
+    /// Returns the style of the most important text.
     pub(crate) const fn strong(self) -> Style {
         self.coloured([240, 228, 66], Modifier::BOLD)
     }
 
-    /// The return.
+    /// Returns the style of the return.
     pub(crate) const fn total(self) -> Style {
         self.coloured([86, 180, 233], Modifier::empty())
     }
 
-    /// Rewards.
+    /// Returns the style of rewards.
     pub(crate) const fn reward(self) -> Style {
         self.coloured([230, 159, 0], Modifier::empty())
     }
 
-    /// Observations.
+    /// Returns the style of observations.
     pub(crate) const fn obs(self) -> Style {
         self.coloured([0, 178, 130], Modifier::empty())
     }
 
-    /// What went wrong.
+    /// Returns the style of errors.
     pub(crate) const fn bad(self) -> Style {
         self.coloured([233, 104, 20], Modifier::BOLD)
     }
 
-    /// What explains.
+    /// Returns the style of explanations.
     pub(crate) const fn faint(self) -> Style {
         self.coloured([138, 138, 138], Modifier::DIM)
     }
 
-    /// The bar at the bottom, and what is chosen.
+    /// Returns the style of the bar at the bottom, and of what is chosen.
     pub(crate) const fn chosen(self) -> Style {
         match self {
             Self::Colour => Style::new().fg(Color::Rgb(255, 255, 255)).bg(Color::Rgb(38, 56, 82)),

@@ -1,4 +1,4 @@
-//! Steps of an episode that are worth going to.
+//! Marks: steps of an episode that are worth going to.
 
 use rollhouse_core::Outcome;
 use rollhouse_replay::{Divergence, EpisodeInfo};
@@ -10,25 +10,26 @@ pub(crate) struct Mark {
     pub(crate) kind: MarkKind,
 }
 
-/// Why.
+/// The reason why a step is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MarkKind {
     /// The reset.
     Start,
-    /// The recording and what was recomputed part here, or the episode and the one that it is compared with.
+    /// The first step at which the recording and the repetition differ, or the episode and the one that it is compared
+    /// with.
     Divergence,
-    /// What it was forked from goes on otherwise from here.
+    /// The step at which the episode was forked from another.
     Fork,
-    /// The env came to an end.
+    /// The end of the episode, by the env or a limit.
     End,
     /// The episode was cut from outside.
     Loss,
-    /// What has been recorded so far ends here.
+    /// The last step that is recorded so far.
     Recording,
 }
 
 impl MarkKind {
-    /// What stands for it, in the width of one column.
+    /// Returns the sign of the mark, one column wide.
     pub(crate) const fn sign(self) -> &'static str {
         match self {
             Self::Start => "├",
@@ -41,8 +42,8 @@ impl MarkKind {
     }
 }
 
-/// The marks of an episode, in the order of their steps; `difference` is where another one that it is compared with parts
-/// from it.
+/// Returns the marks of an episode, in the order of their steps; `difference` is the first step at which it differs
+/// from the one that it is compared with.
 pub(crate) fn marks_of(
     info: &EpisodeInfo,
     is_growing: bool,

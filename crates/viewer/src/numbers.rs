@@ -1,8 +1,8 @@
-//! Numbers, and foreign text, as they stand on the screen.
+//! Formatting numbers, and foreign text, for the screen.
 
 pub(crate) use rollhouse_replay::plain;
 
-/// A whole number with its thousands parted.
+/// Formats a whole number with its thousands separated.
 pub(crate) fn count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -15,7 +15,7 @@ pub(crate) fn count(value: u64) -> String {
     text
 }
 
-/// A reward or another float, with as many decimals as help.
+/// Formats a reward or another float, with as many decimals as help.
 pub(crate) fn real(value: f64) -> String {
     match value {
         v if v == v.trunc() && v.abs() < 1e9 => format!("{v:.0}"),

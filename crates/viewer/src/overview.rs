@@ -1,4 +1,4 @@
-//! How the episodes of each env went, as plots.
+//! Plots of the episodes of each env.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -35,8 +35,8 @@ pub fn overview_screen(envs: &BTreeMap<String, EnvOverview>, columns: u16, look:
 pub struct Screen(Buffer);
 
 impl Screen {
-    /// The lines; each ends with a line feed. With what a terminal takes for colours and letters if they are to be
-    /// `styled`.
+    /// Returns the lines; each ends with a line feed. If `styled`, they have a terminal's codes for colours and bold
+    /// letters.
     pub fn text(&self, styled: bool) -> String {
         let area = self.0.area;
         let mut text = String::new();
@@ -63,7 +63,7 @@ impl Screen {
         text
     }
 
-    /// The same as an SVG file.
+    /// Returns the screen as an SVG file.
     pub fn svg(&self) -> String {
         svg_of(&self.0)
     }
@@ -134,11 +134,11 @@ fn episodes(number: u64) -> String {
 const RETURN: u16 = 6;
 /// Rows of the plot of lengths.
 const LENGTH: u16 = 3;
-/// Where it stands how many episodes had an outcome.
+/// Column of the number of episodes with an outcome.
 const WORD: u16 = 14;
-/// Where the bar of an outcome begins.
+/// Column in which the bar of an outcome begins.
 const BAR: u16 = 42;
 const LEAST_COLUMNS: u16 = 60;
 const MOST_COLUMNS: u16 = 200;
-/// Envs that are shown.
+/// Most envs that are shown.
 const MOST_ENVS: usize = 100;

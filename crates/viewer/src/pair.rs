@@ -11,17 +11,17 @@ use crate::numbers::{count, plain, real};
 use crate::player::{Ask, Player};
 use crate::screen::{BELOW, LEAST, help, picture_of, put, status, timeline, title, too_small};
 
-/// Two episodes that are played, paused and sought in together.
+/// A pair of episodes that are played, paused and sought in together.
 #[derive(Debug)]
 pub struct Pair<'a> {
     left: Player<'a>,
     right: Player<'a>,
-    /// Where they part.
+    /// The first difference between the two.
     difference: Option<Difference>,
 }
 
 impl<'a> Pair<'a> {
-    /// Puts `right` to the step at which `left` stands. `difference` is where they part first.
+    /// Makes a pair, with `right` at the step of `left`. `difference` is the first difference between the two.
     pub fn new(left: Player<'a>, right: Player<'a>, difference: Option<Difference>) -> Self {
         let mut pair = Self { left, right, difference };
         let step = pair.difference.as_ref().map(|difference| difference.step);
@@ -30,7 +30,7 @@ impl<'a> Pair<'a> {
         pair
     }
 
-    /// Takes in what happened; what it gives is for whoever has the pair.
+    /// Handles an event; the caller carries out what it returns.
     pub fn on(&mut self, event: Event) -> Option<Ask> {
         let asked = self.longer_mut().0.on(event);
         self.follow();
@@ -43,18 +43,18 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Passes at most `most` steps of each for the first time; true once there are no more.
+    /// Passes at most `most` steps of each for the first time; returns true once there are no more.
     pub fn pass(&mut self, most: u64) -> bool {
         let left = self.left.pass(most);
         self.right.pass(most) && left
     }
 
-    /// The one with more steps, whose timeline is that of both.
+    /// Returns the player with more steps, whose timeline is that of both.
     pub(crate) const fn longer(&self) -> &Player<'a> {
         if self.is_left_longer() { &self.left } else { &self.right }
     }
 
-    /// The longer one, and the other.
+    /// Returns the longer player, and the other.
     const fn longer_mut(&mut self) -> (&mut Player<'a>, &mut Player<'a>) {
         if self.is_left_longer() {
             (&mut self.left, &mut self.right)
@@ -73,7 +73,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// Draws two episodes side by side; `when` says how a moment in milliseconds since 1970 is shown.
+/// Draws two episodes side by side; `when` formats a moment in milliseconds since 1970.
 pub fn draw_pair(pair: &Pair<'_>, look: Look, when: &dyn Fn(u64) -> String, buffer: &mut Buffer) {
     let area = buffer.area;
     if area.width < LEAST.0 || area.height < LEAST.1 {
@@ -97,7 +97,7 @@ pub fn draw_pair(pair: &Pair<'_>, look: Look, when: &dyn Fn(u64) -> String, buff
     }
 }
 
-/// Where one of them stands.
+/// Draws the values of one of them at its current step.
 fn values(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
     let (step, right) = (player.step(), area.right());
     let at = format!("step {} of {}  ", count(player.at()), count(player.info().length));
@@ -110,7 +110,7 @@ fn values(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
     put(buffer, x, area.y + 1, right, &reward, look.reward());
 }
 
-/// Says where they part, and in what.
+/// Draws the first difference between the two.
 fn part(pair: &Pair<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
     let Some(Difference { step, fields }) = &pair.difference else {
         put(buffer, area.x, area.y, area.right(), "they are the same", look.faint());
@@ -135,5 +135,5 @@ fn said(field: &FieldDifference) -> String {
 
 /// Rows between the pictures and the timeline.
 const VALUES: u16 = 4;
-/// Values that are said of the step at which they part.
+/// Most values that are shown of the first step at which they differ.
 const FIELDS: usize = 4;

@@ -1,4 +1,4 @@
-//! A picture in the cells of a terminal.
+//! Drawing a picture in the cells of a terminal.
 
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
@@ -7,7 +7,7 @@ use rollhouse_env::{Image, ImageSize};
 
 use crate::look::Look;
 
-/// The pixels of `area`, two to a cell, that a picture of the form of `natural` fills best.
+/// Returns the pixels of `area`, two to a cell, that a picture of the form of `natural` fills best.
 pub(crate) fn fitted(area: Rect, natural: ImageSize) -> Option<ImageSize> {
     let (width, height) = (usize::from(area.width), usize::from(area.height) * 2);
     let (form_width, form_height) = (natural.width(), natural.height());
@@ -42,7 +42,7 @@ pub(crate) fn draw(image: &Image, area: Rect, look: Look, buffer: &mut Buffer) {
     }
 }
 
-/// The mean of the finer pixels of one.
+/// Returns the mean colour of the finer pixels of one pixel.
 fn pixel(image: &Image, column: usize, row: usize) -> [u8; 3] {
     let mut sums = [0_usize; 3];
     for y in row * FINER..(row + 1) * FINER {
@@ -63,11 +63,11 @@ fn distance(a: [u8; 3], b: [u8; 3]) -> usize {
     a.iter().zip(b).map(|(a, b)| usize::from(a.abs_diff(b))).sum()
 }
 
-/// How many pixels of the env's picture stand for one in each direction: their mean has softer edges.
+/// Pixels of the env's picture that make one pixel, in each direction: their mean has softer edges.
 const FINER: usize = 2;
 /// The greatest distance of two colours.
 const FARTHEST: usize = 255 * 3;
-/// From the background's colour to what is farthest from it.
+/// Characters from the background's colour to the colour farthest from it.
 const SHADES: [&str; 6] = [" ", "·", "+", "o", "#", "@"];
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! One episode that is looked at: where it stands, and what keys and time do to that.
+//! The player of one episode: its position, and the effects of keys and time.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,49 +15,49 @@ use crate::marks::{Mark, MarkKind, marks_of};
 use crate::numbers::{count, plain, real};
 use crate::search::Condition;
 
-/// An episode that is played, paused and sought in.
+/// A player of an episode, in which a person plays, pauses and seeks.
 ///
-/// Nothing of a terminal is in it: it is told [`Event`]s, and a screen is drawn from it. Between two events it wants
-/// [`Player::pass`] to be called until that gives true.
+/// It knows nothing of a terminal: it is told [`Event`]s, and a screen is drawn from it. Between two events, call
+/// [`Player::pass`] until it returns true.
 #[derive(Debug)]
 pub struct Player<'a> {
     info: EpisodeInfo,
-    /// What can be come to; else why nothing can.
+    /// Seeker of the episode; else the reason why there is none.
     seeker: Result<Seeker<'a>, String>,
-    /// The form of the env's picture, if it draws itself.
+    /// Form of the env's picture, if it draws itself.
     form: Option<ImageSize>,
     elements: Vec<Element>,
     action: Actions,
-    /// What the last steps looked like, the newest last.
+    /// The last steps, the newest last.
     history: VecDeque<Moment>,
     step: Option<PlayedStep>,
     t: u64,
     is_playing: bool,
-    /// Powers of two.
+    /// Speed as a power of two.
     speed: i32,
-    /// Steps that are due and not whole yet.
+    /// Part of a step that is due.
     due: f64,
-    /// What is typed, and what for.
+    /// Prompt that is open, and the text typed so far.
     prompt: Option<(Prompt, String)>,
     shows_help: bool,
     message: Option<String>,
     /// The first element that is shown.
     scrolled: usize,
-    /// The step at which it parts from another episode that it is compared with.
+    /// First step at which it differs from the episode that it is compared with.
     difference: Option<u64>,
     /// Whether more of it is being recorded.
     is_growing: bool,
-    /// The condition that a step is being looked for by, and how far that has come.
+    /// Condition of a running search, and the step that the search has reached.
     search: Option<(Condition, u64)>,
-    /// What was looked for last.
+    /// Condition of the last search.
     searched: Option<Condition>,
-    /// The step of the episode that stands for step 0, if it is known from there only.
+    /// Step of the episode that stands for step 0, if nothing before it is known.
     first_step: u64,
-    /// Whether it is a frame of a lane that plays.
+    /// Whether a frame of a lane that plays is shown.
     is_live: bool,
 }
 
-/// What a frame of a lane that plays says beside its state.
+/// The facts of a frame of a lane that plays, beside its state.
 #[derive(Debug)]
 pub(crate) struct LiveStep {
     pub(crate) action: Option<ColumnData>,
@@ -65,7 +65,7 @@ pub(crate) struct LiveStep {
     pub(crate) ended: (bool, bool),
 }
 
-/// What of the elements of an observation is shown in a line.
+/// An element of an observation that is shown in a line.
 #[derive(Debug)]
 pub(crate) struct Element {
     pub(crate) name: String,
@@ -73,7 +73,7 @@ pub(crate) struct Element {
     pub(crate) index: usize,
 }
 
-/// What something is typed for.
+/// A prompt: the purpose of what is typed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Prompt {
     /// A step to go to.
@@ -82,16 +82,16 @@ pub(crate) enum Prompt {
     Search,
 }
 
-/// How actions are called.
+/// Names of actions.
 #[derive(Debug)]
 pub(crate) enum Actions {
-    /// By these names, of which the first stands for that number; those beyond them by their number.
+    /// These names, of which the first stands for that number; actions beyond them are shown by their number.
     Named(i64, Vec<String>),
-    /// As numbers.
+    /// No names: actions are shown as numbers.
     Numbers(ColumnSpec),
 }
 
-/// A step as the sparklines need it.
+/// The values of a step that the sparklines show.
 #[derive(Debug)]
 pub(crate) struct Moment {
     t: u64,
@@ -99,12 +99,12 @@ pub(crate) struct Moment {
     pub(crate) values: Vec<f64>,
 }
 
-/// What a player cannot do itself.
+/// A request of a player to its caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
-    /// End.
+    /// End the viewer.
     Quit,
-    /// Go back to where the episode was chosen, if it was, else end.
+    /// Go back to the list where the episode was chosen, if it was, else end.
     Leave,
     /// Play the next episode.
     Next,
@@ -113,7 +113,7 @@ pub enum Ask {
 }
 
 impl<'a> Player<'a> {
-    /// Stands at step `at`, or at the last if there are less, and plays unless that is the last.
+    /// Makes a player at step `at`, or at the last step if there are fewer. It plays unless that is the last.
     pub fn new(registry: &'a Registry, episode: Episode, at: u64, speed: i32) -> Self {
         let info = episode.info.clone();
         let spec = &info.run.spec;
@@ -151,9 +151,9 @@ impl<'a> Player<'a> {
         player
     }
 
-    /// Passes at most `most` steps for the first time, which fills the timeline; true once there are no more.
+    /// Passes at most `most` steps for the first time, which fills the timeline; returns true once there are no more.
     ///
-    /// While a step is looked for, it looks at as many steps instead.
+    /// While a search runs, it searches as many steps instead.
     pub fn pass(&mut self, most: u64) -> bool {
         if self.search.is_some() {
             self.look_for(most);
@@ -162,7 +162,7 @@ impl<'a> Player<'a> {
         self.seeker.as_mut().is_ok_and(|seeker| seeker.pass(most)) || self.seeker.is_err()
     }
 
-    /// Looks at the next steps for one that meets the condition.
+    /// Searches at most `most` further steps for one that meets the condition.
     fn look_for(&mut self, most: u64) {
         let Some((condition, mut at)) = self.search.take() else { return };
         let length = self.info.length;
@@ -187,17 +187,18 @@ impl<'a> Player<'a> {
         self.search = Some((condition, at));
     }
 
-    /// Says that more of the episode is being recorded, or that it has ended.
+    /// Sets whether more of the episode is being recorded, or it has ended.
     pub const fn set_growing(&mut self, is_growing: bool) {
         self.is_growing = is_growing;
     }
 
-    /// Whether more of the episode is being recorded, as far as is known.
+    /// Returns whether more of the episode is being recorded, as far as is known.
     pub const fn is_growing(&self) -> bool {
         self.is_growing
     }
 
-    /// Takes in more of the episode that is played, which was recorded since. Who stood at its end and played goes on.
+    /// Takes more of the episode that is played, which was recorded since. A player that stood at its end and played
+    /// goes on.
     pub fn extend(&mut self, episode: Episode) {
         let info = episode.info.clone();
         if let Ok(seeker) = &mut self.seeker
@@ -208,7 +209,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Takes in what happened; what it gives is for whoever has the player.
+    /// Handles an event; the caller carries out what it returns.
     pub fn on(&mut self, event: Event) -> Option<Ask> {
         match event {
             Event::Tick(passed) => self.tick(passed),
@@ -294,7 +295,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Comes to a step and stays there.
+    /// Moves to a step and pauses there.
     fn jump(&mut self, t: u64) {
         self.is_playing = false;
         self.come_to(t.min(self.info.length));
@@ -307,7 +308,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// A key while something is typed.
+    /// Handles a key while something is typed.
     fn type_in(&mut self, key: Key) {
         let Some((prompt, typed)) = &mut self.prompt else { return };
         let takes = |char: char| match prompt {
@@ -340,7 +341,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Begins to look for the next step that meets what was typed; for the same again if that is nothing.
+    /// Begins to search for the next step that meets the typed condition, or the last one again if nothing was typed.
     fn search_for(&mut self, typed: &str) {
         let parsed = match (typed.trim(), &self.searched) {
             ("", Some(last)) => Ok(last.clone()),
@@ -356,7 +357,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Comes to a step that there is, with what the sparklines show of the steps before it.
+    /// Moves to a step that exists, and fetches what the sparklines show of the steps before it.
     fn come_to(&mut self, t: u64) {
         let Ok(seeker) = &mut self.seeker else { return };
         let first = t.saturating_sub(HISTORY - 1);
@@ -391,37 +392,37 @@ impl<'a> Player<'a> {
         self.t = self.step.as_ref().map_or(0, |step| step.t);
     }
 
-    /// What is said of the episode.
+    /// Returns the episode as listings show it.
     pub const fn info(&self) -> &EpisodeInfo {
         &self.info
     }
 
-    /// The step it stands at.
+    /// Returns the current step.
     pub const fn at(&self) -> u64 {
         self.t
     }
 
-    /// Powers of two by which it is faster than 30 steps a second.
+    /// Returns the speed as a power of two; 0 is 30 steps per second.
     pub const fn speed(&self) -> i32 {
         self.speed
     }
 
-    /// Says something until the next key.
+    /// Shows a message until the next key.
     pub fn say(&mut self, message: impl Into<String>) {
         self.message = Some(message.into());
     }
 
-    /// It stays where it is.
+    /// Pauses at the current step.
     pub(crate) const fn pause(&mut self) {
         self.is_playing = false;
     }
 
-    /// Whether a step is being typed, or help is shown: keys mean something else then.
+    /// Returns whether a step is being typed, or help is shown: keys then mean something else.
     pub(crate) const fn is_asking(&self) -> bool {
         self.prompt.is_some() || self.shows_help
     }
 
-    /// Shows a frame of a lane that plays: with what led to it, and what was seen in frames before.
+    /// Shows a frame of a lane that plays, with the action that led to it, and with what the player `before` has seen.
     pub(crate) fn show_live(&mut self, live: LiveStep, before: Option<Self>) {
         self.is_live = true;
         let LiveStep { action, reward, ended: (terminated, truncated) } = live;
@@ -441,7 +442,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// The step of the episode that its step 0 is.
+    /// Returns the step of the episode that stands for step 0.
     pub(crate) const fn first_step(&self) -> u64 {
         self.first_step
     }
@@ -478,7 +479,7 @@ impl<'a> Player<'a> {
         self.prompt.as_ref().map(|(prompt, typed)| (*prompt, typed.as_str()))
     }
 
-    /// What is being looked for, and how far that has come.
+    /// Returns the condition of the running search, and the step that it has reached.
     pub(crate) fn search(&self) -> Option<(&Condition, u64)> {
         self.search.as_ref().map(|(condition, at)| (condition, *at))
     }
@@ -487,7 +488,7 @@ impl<'a> Player<'a> {
         self.message.as_deref()
     }
 
-    /// Why the episode is not recomputed: there is no picture then, and maybe nothing at all.
+    /// Returns the reason why the episode is not recomputed: then there is no picture, and maybe nothing at all.
     pub(crate) fn refused(&self) -> Option<String> {
         match &self.seeker {
             Ok(seeker) => seeker.refused().map(|error| match error {
@@ -504,7 +505,7 @@ impl<'a> Player<'a> {
         self.seeker.as_ref().ok().map(Seeker::timeline)
     }
 
-    /// The steps that were passed, if that are not all yet.
+    /// Returns the number of steps that were passed, if those are not all.
     pub(crate) fn passing(&self) -> Option<u64> {
         let seeker = self.seeker.as_ref().ok()?;
         (!seeker.has_passed_all()).then(|| seeker.passed())
@@ -518,12 +519,12 @@ impl<'a> Player<'a> {
         marks_of(&self.info, self.is_growing, self.divergence(), self.difference)
     }
 
-    /// Marks the step at which it parts from another one.
+    /// Marks the first step at which it differs from the episode that it is compared with.
     pub(crate) const fn mark_difference(&mut self, step: Option<u64>) {
         self.difference = step;
     }
 
-    /// Comes to the step at which another one stands, or to the last if there are less.
+    /// Moves to step `t`, at which another player stands, or to the last step if there are fewer.
     pub(crate) fn follow(&mut self, t: u64) {
         let t = t.min(self.info.length);
         if t != self.t {
@@ -531,12 +532,12 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// The form of the env's picture.
+    /// Returns the form of the env's picture, if there is one.
     pub(crate) const fn form(&self) -> Option<ImageSize> {
         self.form
     }
 
-    /// The step that the picture is of, if it is an earlier one than is shown: not of all steps one was recorded.
+    /// Returns the step of the picture, if it is an earlier one than is shown: not all steps have a recorded picture.
     pub(crate) fn earlier_picture(&self) -> Option<u64> {
         let shown = self.seeker.as_ref().ok()?.picture_step()?;
         (shown < self.t).then_some(shown)
@@ -550,7 +551,7 @@ impl<'a> Player<'a> {
         self.seeker.as_ref().map_or(Err(RenderError::Unsupported), |seeker| seeker.text(columns))
     }
 
-    /// The action that led to the step.
+    /// Returns the action that led to the current step, as text.
     pub(crate) fn action(&self) -> String {
         let Some(action) = self.step.as_ref().and_then(|step| step.action.as_ref()) else {
             return "-".into();
@@ -569,7 +570,7 @@ impl Actions {
         }
     }
 
-    /// What an action is called.
+    /// Returns the name of an action.
     pub(crate) fn name(&self, action: &ColumnData) -> String {
         match self {
             Self::Named(start, names) => {
@@ -596,7 +597,7 @@ impl Element {
     }
 }
 
-/// The elements that are shown: those of columns that are no images, the first of many.
+/// Returns the elements that are shown: the first ones of columns that are no images.
 pub(crate) fn elements_of(columns: &[ColumnSpec]) -> Vec<Element> {
     let columns = columns.iter().enumerate().filter(|(_, spec)| spec.shape.len() < 2);
     let all = columns.flat_map(|(column, spec)| {
@@ -609,7 +610,7 @@ pub(crate) fn elements_of(columns: &[ColumnSpec]) -> Vec<Element> {
     all.take(MAX_ELEMENTS).collect()
 }
 
-/// The step that is meant by a number, or by a percentage of the episode.
+/// Returns the step that is meant by a number, or by a percentage of the episode.
 fn place_of(typed: &str, length: u64) -> Option<u64> {
     match typed.strip_suffix('%') {
         Some(percent) => {
@@ -620,24 +621,24 @@ fn place_of(typed: &str, length: u64) -> Option<u64> {
     }
 }
 
-/// How fast it is, as it is shown: `1/16x` to `64x`.
+/// Returns the speed as it is shown: `1/16x` to `64x`.
 pub(crate) fn speed_word(speed: i32) -> String {
     if speed < 0 { format!("1/{}x", count(1 << -speed)) } else { format!("{}x", count(1 << speed)) }
 }
 
-/// At speed 1x; recordings do not say how long a step takes.
+/// Steps per second at speed 1x; recordings do not say how long a step takes.
 pub(crate) const STEPS_PER_SECOND: f64 = 30.0;
 /// The slowest speed: 1/16x.
 pub const SLOWEST: i32 = -4;
-/// The fastest: 64x.
+/// The fastest speed: 64x.
 pub const FASTEST: i32 = 6;
 /// Steps that sparklines show.
 const HISTORY: u64 = 64;
-/// Elements of an observation that can be shown.
+/// Most elements of an observation that can be shown.
 const MAX_ELEMENTS: usize = 256;
-/// Elements of an action that are shown.
+/// Most elements of an action that are shown.
 const MAX_ACTION: usize = 8;
-/// Characters of what is typed.
+/// Most characters that can be typed.
 const MAX_TYPED: usize = 40;
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Numbers as bars of eighths of a cell.
+//! Plotting numbers as bars of eighths of a cell.
 
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::style::Style;
 use rollhouse_replay::{Bucket, Timeline};
 
-/// Draws one bar a column, from the bottom of `area` up; what is NaN has none. All of one height where all are equal.
+/// Draws one bar per column, from the bottom of `area` up; NaN has no bar. Equal values have bars of one height.
 pub(crate) fn bars(values: impl Iterator<Item = f64> + Clone, area: Rect, style: Style, buffer: &mut Buffer) {
     let (least, most) = range(values.clone());
     let full = usize::from(area.height) * 8;
@@ -25,15 +25,15 @@ pub(crate) fn bars(values: impl Iterator<Item = f64> + Clone, area: Rect, style:
     }
 }
 
-/// The least and the largest that is finite.
+/// Returns the least and the largest finite value.
 pub(crate) fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     let finite = values.filter(|value| value.is_finite());
     finite
         .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| (least.min(value), most.max(value)))
 }
 
-/// What the timeline says of each of `columns` columns of an episode of `length` steps; `None` where nothing was
-/// passed yet.
+/// Returns the timeline's bucket for each of `columns` columns of an episode of `length` steps; `None` where nothing
+/// was passed yet.
 pub(crate) fn columns(timeline: &Timeline, length: u64, columns: u16) -> Vec<Option<Bucket>> {
     let (buckets, width) = (timeline.buckets(), timeline.width());
     let column = |column: u16| {
@@ -47,14 +47,14 @@ pub(crate) fn columns(timeline: &Timeline, length: u64, columns: u16) -> Vec<Opt
     if length == 0 { vec![None; columns.into()] } else { (0..columns).map(column).collect() }
 }
 
-/// The first and the last step that a column of the timeline stands for, from 1.
+/// Returns the first and the last step that a column of the timeline stands for, from 1.
 fn steps_of(column: u16, length: u64, columns: u16) -> (u64, u64) {
     let at = |column: u16| (u128::from(column) * u128::from(length) / u128::from(columns)) as u64;
     let first = (at(column) + 1).min(length);
     (first, at(column + 1).max(first))
 }
 
-/// The column in which a step stands.
+/// Returns the column of a step.
 pub(crate) fn column_of(step: u64, length: u64, columns: u16) -> u16 {
     let last = columns.saturating_sub(1);
     let at = (u128::from(step) * u128::from(columns)).div_ceil(u128::from(length.max(1)));

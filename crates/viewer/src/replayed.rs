@@ -1,4 +1,4 @@
-//! A recorded episode that a node shows: what keys ask of it, and what is said of it.
+//! A recorded episode that a node shows: how keys move it, and how its position is shown.
 
 use rollhouse_core::LaneState;
 use rollhouse_wire::{FASTEST_REPLAY, ReplayStanding, SLOWEST_REPLAY};
@@ -6,20 +6,20 @@ use rollhouse_wire::{FASTEST_REPLAY, ReplayStanding, SLOWEST_REPLAY};
 use crate::keys::Key;
 use crate::numbers::count;
 
-/// How a recorded episode that a node shows is to move, for all who watch it.
+/// A move of a recorded episode that a node shows, for everyone who watches it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ReplayMove {
-    /// To a step.
+    /// Go to a step.
     Seek(u64),
-    /// So many steps on or back, and to stand still.
+    /// Go so many steps forward or back, and pause.
     Step(i64),
-    /// On by itself, at that speed.
+    /// Play at that speed.
     Play(f64),
-    /// To stand still.
+    /// Pause.
     Pause,
 }
 
-/// What a key asks of one that stands so.
+/// Returns the move that a key asks for, given the episode's position.
 pub(crate) fn move_for(key: Key, standing: ReplayStanding) -> Option<ReplayMove> {
     let ReplayStanding { state, step, length, speed } = standing;
     let plays = state == LaneState::Replaying;
@@ -39,7 +39,7 @@ pub(crate) fn move_for(key: Key, standing: ReplayStanding) -> Option<ReplayMove>
     })
 }
 
-/// What stands at the bottom: a sign, and where it stands.
+/// Returns the text for the bar at the bottom: a sign and the position.
 pub(crate) fn sign(standing: ReplayStanding) -> String {
     let ReplayStanding { state, step, length, speed } = standing;
     let sign = match state {
@@ -51,7 +51,7 @@ pub(crate) fn sign(standing: ReplayStanding) -> String {
     format!("{sign}  {} of {}  {speed}  ", count(step), count(length))
 }
 
-/// The keys of such an episode.
+/// Keys of such an episode, for the bar at the bottom.
 pub(crate) const KEYS: &str = "space play  ←→ step  Home End  +- speed  q quit";
 
 #[cfg(test)]

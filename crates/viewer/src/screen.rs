@@ -1,4 +1,4 @@
-//! An episode on the screen.
+//! The screen of an episode.
 
 use std::borrow::Cow;
 
@@ -18,13 +18,13 @@ use crate::{picture, plot};
 /// Columns and rows of the smallest screen that anything is drawn on.
 pub const LEAST: (u16, u16) = (80, 24);
 
-/// Draws a player; `when` says how a moment in milliseconds since 1970 is shown.
+/// Draws a player; `when` formats a moment in milliseconds since 1970.
 pub fn draw(player: &Player<'_>, look: Look, when: &dyn Fn(u64) -> String, buffer: &mut Buffer) {
     let _none = draw_for(player, look, when, None, buffer);
 }
 
-/// The same on a terminal that takes pictures of pixels, if there are `graphics`: the picture is given instead of being
-/// drawn, with the cells that are left empty for it.
+/// Draws a player as [`draw`] does. If there are `graphics`, the terminal takes pictures of pixels: then the picture is
+/// returned instead of being drawn, with the cells that are left empty for it.
 pub(crate) fn draw_for(
     player: &Player<'_>,
     look: Look,
@@ -46,7 +46,7 @@ pub(crate) fn draw_for(
     apart
 }
 
-/// What stands between the title and the bar at the bottom: picture, values and timeline.
+/// Draws what stands between the title and the bar at the bottom: picture, values and timeline.
 pub(crate) fn body(
     player: &Player<'_>,
     look: Look,
@@ -69,7 +69,7 @@ pub(crate) fn body(
     apart
 }
 
-/// The step of an episode of `length` steps that stands at a place of a screen of that size, if the timeline is there.
+/// Returns the step of an episode of `length` steps at a place of a screen of that size, if the timeline is there.
 pub(crate) fn step_at(screen: Size, length: u64, place: Position) -> Option<u64> {
     let last = screen.width.checked_sub(1).filter(|_| (screen.width, screen.height) >= LEAST)?;
     let rows = screen.height.checked_sub(BELOW)?..screen.height - 1;
@@ -77,20 +77,20 @@ pub(crate) fn step_at(screen: Size, length: u64, place: Position) -> Option<u64>
     (rows.contains(&place.y) && place.x <= last).then(|| (at / u128::from(last)) as u64)
 }
 
-/// The picture of pixels, and its place in `area`.
+/// Renders the picture of pixels, and returns it with its place in `area`.
 pub(crate) fn pixels_for(drawn: &impl Drawn, graphics: &Graphics, area: Rect) -> Option<(Image, Rect)> {
     let (cells, size) = graphics.fitted(area, drawn.form()?)?;
     drawn.render(size).ok().map(|image| (image, cells))
 }
 
-/// Says so on a terminal that nothing fits on.
+/// Says on the screen that it is too small.
 pub(crate) fn too_small(area: Rect, buffer: &mut Buffer) {
     let (width, height) = LEAST;
     let line = format!("{}x{} is too small: {width}x{height} is wanted", area.width, area.height);
     put(buffer, area.x, area.y, area.right(), &line, Style::new());
 }
 
-/// Writes a line as far as it fits before `right`; gives where it ended.
+/// Writes a line as far as it fits before `right`; returns the column after it.
 pub(crate) fn put(buffer: &mut Buffer, x: u16, y: u16, right: u16, text: &str, style: Style) -> u16 {
     if x >= right || y >= buffer.area.bottom() {
         return x;
@@ -129,7 +129,7 @@ pub(crate) fn title(
     put(buffer, area.x, area.y + 1, right, &by, look.faint());
 }
 
-/// The env's picture; without colours, of which it has to be made of characters, with what a line of text says under it.
+/// Draws the env's picture. Without colours it is made of characters, with a line of text under it.
 pub(crate) fn picture_of(drawn: &impl Drawn, look: Look, area: Rect, buffer: &mut Buffer) {
     if look == Look::Plain
         && area.height > 1
@@ -159,7 +159,7 @@ fn pixels_of(drawn: &impl Drawn, look: Look, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// A name in at most `width` characters: its beginning and its end, in which those of one env differ.
+/// Shortens a name to at most `width` characters: its beginning and its end, in which the names of one env differ.
 pub(crate) fn shortened(name: &str, width: usize) -> Cow<'_, str> {
     let chars: Vec<char> = name.chars().collect();
     if chars.len() <= width {
@@ -169,7 +169,7 @@ pub(crate) fn shortened(name: &str, width: usize) -> Cow<'_, str> {
     chars[..first].iter().chain(&['…']).chain(&chars[chars.len() - last..]).collect::<String>().into()
 }
 
-/// Text in lines of at most `width` characters, broken at spaces where there are any.
+/// Breaks text into lines of at most `width` characters, at spaces where there are any.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -250,7 +250,7 @@ fn values(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// The newest of the values, as many as fit.
+/// Draws the newest values, as many as fit.
 pub(crate) fn sparkline(
     values: impl DoubleEndedIterator<Item = f64> + ExactSizeIterator + Clone,
     area: Rect,
@@ -355,7 +355,7 @@ pub(crate) fn help(look: Look, area: Rect, buffer: &mut Buffer) {
     help_window(&HELP, &format!("Speed 1x is {STEPS_PER_SECOND} steps a second."), look, area, buffer);
 }
 
-/// A window in the middle with keys, what they do, and a last line.
+/// Draws a window in the middle with keys, what they do, and a last line.
 pub(crate) fn help_window(lines: &[(&str, &str)], last: &str, look: Look, area: Rect, buffer: &mut Buffer) {
     let width = 58.min(area.width);
     let height = (lines.len() as u16 + 4).min(area.height);
@@ -394,9 +394,9 @@ const HELP: [(&str, &str); 14] = [
 pub(crate) const TITLE: u16 = 3;
 /// Rows below it: the timeline and the bar at the bottom.
 pub(crate) const BELOW: u16 = 7;
-/// Columns of what stands beside it, a third of wider terminals up to [`WIDEST_SIDE`].
+/// Columns of the side beside the picture; on wider terminals a third of them, up to [`WIDEST_SIDE`].
 pub(crate) const SIDE: u16 = 40;
-/// The most of them: wide enough for all steps that are remembered.
+/// Most columns of the side: wide enough for all steps that are remembered.
 pub(crate) const WIDEST_SIDE: u16 = 92;
 /// Columns of a name.
 const NAME: u16 = 15;

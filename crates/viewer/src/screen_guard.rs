@@ -1,4 +1,4 @@
-//! The terminal while it is drawn on: taken, and given back whatever happens.
+//! The guard of the terminal while it is drawn on: it is given back whatever happens.
 
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::mem::ManuallyDrop;
@@ -24,21 +24,22 @@ use crate::asked::{QUESTION, graphics_of, read_answers};
 use crate::graphics::{Graphics, Protocol};
 
 /// The terminal on stdout, in raw mode and on its other screen until this is dropped: at the end, after an error, and
-/// when a panic unwinds. What panics say meanwhile is kept off the screen; what ends the program says it afterwards.
+/// when a panic unwinds. Messages of panics are kept off the screen meanwhile; if a panic ends the program, its message
+/// is printed afterwards.
 pub(crate) struct ScreenGuard {
-    /// Dropped, it would panic where the terminal is gone: it shows the cursor and says on stderr that it cannot. What it
-    /// holds is two screens of cells, once in a program.
+    /// The terminal is never dropped, because that would panic where it is gone: dropping shows the cursor and says on
+    /// stderr that it cannot. It holds two screens of cells, once in a program.
     terminal: ManuallyDrop<Terminal<CrosstermBackend<Stdout>>>,
-    /// What takes pictures of pixels, if the terminal does.
+    /// Graphics of the terminal, if it takes pictures of pixels.
     graphics: Option<Graphics>,
     /// The screen that was drawn last.
     area: Rect,
-    /// What the last panic said.
+    /// Message of the last panic.
     said: Arc<Mutex<Option<String>>>,
     hook: Option<Box<Hook>>,
 }
 
-/// What pictures are made of.
+/// A choice of what pictures are made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pictures {
     /// Pixels, if the terminal says that it takes them, else cells.
@@ -76,16 +77,16 @@ impl ScreenGuard {
         Ok(guard)
     }
 
-    /// Columns and rows of the terminal as it is now.
+    /// Returns the columns and rows of the terminal as it is now.
     ///
     /// # Errors
-    /// If it does not say.
+    /// If the terminal does not say.
     pub(crate) fn size(&self) -> io::Result<Size> {
         self.terminal.size()
     }
 
-    /// Draws a frame, of which only what has changed is sent. Where the terminal takes pictures of pixels, `draw` is told
-    /// so, and may give one to show in cells that it has left empty.
+    /// Draws a frame; only changed cells are sent. Where the terminal takes pictures of pixels, `draw` is told so, and
+    /// may return one to show in cells that it has left empty.
     ///
     /// # Errors
     /// If the terminal cannot be written to.
@@ -124,7 +125,7 @@ impl ScreenGuard {
 /// Waits until something may have been typed, for at most `wait`.
 ///
 /// # Errors
-/// If the terminal is gone: crossterm, which reads what is typed, would look for it there for ever.
+/// If the terminal is gone: crossterm, which reads what is typed, would wait for it for ever.
 pub(crate) fn wait_for_input(wait: Duration) -> io::Result<()> {
     let terminal = io::stdin();
     if !terminal.is_terminal() {
@@ -176,6 +177,6 @@ impl Drop for ScreenGuard {
     }
 }
 
-/// Has the terminal tell what the mouse's buttons and wheel do, but not each of its moves.
+/// Codes that make the terminal report the mouse's buttons and wheel, but not each of its moves.
 const MOUSE: &str = "\x1b[?1000h\x1b[?1002h\x1b[?1006h";
 const NO_MOUSE: &str = "\x1b[?1006l\x1b[?1002l\x1b[?1000l";

@@ -1,4 +1,4 @@
-//! Conditions that a step is looked for by: `reward>0`, `x>=1.5`, `action=2`.
+//! Conditions by which a step is searched for: `reward>0`, `x>=1.5`, `action=2`.
 
 use std::fmt;
 
@@ -7,19 +7,19 @@ use rollhouse_replay::PlayedStep;
 use crate::numbers::plain;
 use crate::player::Element;
 
-/// What a step has to be like.
+/// A condition that a step must meet.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Condition {
-    what: What,
-    /// As it is shown.
+    quantity: Quantity,
+    /// Text of the condition, as it is shown.
     name: String,
     relation: Relation,
     number: f64,
 }
 
-/// What is compared.
+/// The value that is compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum What {
+enum Quantity {
     Reward,
     Return,
     Action,
@@ -38,11 +38,11 @@ enum Relation {
 }
 
 impl Condition {
-    /// Reads one. A name is `reward`, `return`, `action` or that of an element of the observation, of which a beginning does
-    /// that no other has.
+    /// Parses a condition. A name is `reward`, `return`, `action` or that of an element of the observation; the
+    /// beginning of an element's name is enough if no other begins so.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If it is no condition; the error says what is wrong with it.
     pub(crate) fn parse(typed: &str, elements: &[Element]) -> Result<Self, String> {
         let at = typed.find(['<', '>', '=', '!', '≤', '≥', '≠']);
         let (name, rest) = at
@@ -54,28 +54,28 @@ impl Condition {
             .ok_or_else(|| format!("`{}` compares nothing", plain(rest)))?;
         let number = rest[sign.len()..].trim();
         let number: f64 = number.parse().map_err(|_| format!("`{}` is no number", plain(number)))?;
-        let (name, what) = what_of(name.trim(), elements)?;
-        Ok(Self { what, name, relation, number })
+        let (name, quantity) = quantity_of(name.trim(), elements)?;
+        Ok(Self { quantity, name, relation, number })
     }
 
-    /// Whether a step is like that.
+    /// Returns whether a step meets the condition.
     pub(crate) fn meets(&self, step: &PlayedStep) -> bool {
-        let value = match self.what {
-            What::Reward => step.reward,
-            What::Return => Some(step.total_reward),
-            What::Action => step.action.as_ref().map(|action| action.number(0)),
-            What::Element(column, index) => step.obs.get(column).map(|column| column.number(index)),
+        let value = match self.quantity {
+            Quantity::Reward => step.reward,
+            Quantity::Return => Some(step.total_reward),
+            Quantity::Action => step.action.as_ref().map(|action| action.number(0)),
+            Quantity::Element(column, index) => step.obs.get(column).map(|column| column.number(index)),
         };
         value.is_some_and(|value| self.relation.holds(value, self.number))
     }
 }
 
-fn what_of(name: &str, elements: &[Element]) -> Result<(String, What), String> {
-    let fixed = [("reward", What::Reward), ("return", What::Return), ("action", What::Action)];
-    if let Some((name, what)) = fixed.into_iter().find(|(known, _)| *known == name) {
-        return Ok((name.to_owned(), what));
+fn quantity_of(name: &str, elements: &[Element]) -> Result<(String, Quantity), String> {
+    let fixed = [("reward", Quantity::Reward), ("return", Quantity::Return), ("action", Quantity::Action)];
+    if let Some((name, quantity)) = fixed.into_iter().find(|(known, _)| *known == name) {
+        return Ok((name.to_owned(), quantity));
     }
-    let found = |element: &Element| (element.name.clone(), What::Element(element.column, element.index));
+    let found = |element: &Element| (element.name.clone(), Quantity::Element(element.column, element.index));
     if let Some(element) = elements.iter().find(|element| element.name == name) {
         return Ok(found(element));
     }
@@ -111,7 +111,7 @@ impl Relation {
     }
 }
 
-/// Signs of more characters come first.
+/// Signs of relations; those of more characters come first.
 const RELATIONS: [(&str, Relation); 10] = [
     ("<=", Relation::AtMost),
     (">=", Relation::AtLeast),

@@ -36,7 +36,7 @@ pub(crate) fn write(image: &Image, out: &mut dyn Write) -> io::Result<()> {
     out.write_all(b"\x1b\\")
 }
 
-/// Writes sixels of one colour, equal ones as a count; none at the end that have no pixel.
+/// Writes sixels of one colour, equal ones as a count; empty ones at the end are left out.
 fn write_runs(sixels: impl Iterator<Item = u8>, out: &mut dyn Write) -> io::Result<()> {
     let mut run: Option<(u8, usize)> = None;
     for sixel in sixels {
@@ -71,14 +71,14 @@ struct Indexed {
 }
 
 impl Indexed {
-    /// The colours as they are if they are few, else coarser until they are.
+    /// Indexes the picture: with its own colours if they are few, else with coarser ones until they are.
     fn of(image: &Image) -> Self {
         (0..u8::BITS)
             .find_map(|dropped| Self::with(image, dropped))
             .expect("of one bit a part there are eight colours")
     }
 
-    /// The colours without their lowest bits; `None` if they are too many.
+    /// Indexes the picture by colours without their lowest bits; `None` if they are too many.
     fn with(image: &Image, dropped: u32) -> Option<Self> {
         let mut numbers = HashMap::new();
         let mut colours = Vec::new();
@@ -104,7 +104,7 @@ impl Indexed {
 
 /// Rows of pixels in a band.
 const BAND: usize = 6;
-/// Colours that a picture has at most: those of a terminal with sixels.
+/// Most colours of a picture: those of a terminal with sixels.
 const MAX_COLOURS: usize = 256;
 
 #[cfg(test)]
@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    /// A picture, and the same read back from its sixels: its parts of colours as percentages.
+    /// Returns a picture, and the same read back from its sixels: its parts of colours as percentages.
     fn shown(
         width: usize,
         height: usize,

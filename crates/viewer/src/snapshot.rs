@@ -1,4 +1,4 @@
-//! The viewer's screen without a terminal.
+//! Snapshots of the viewer's screen, without a terminal.
 
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
@@ -9,8 +9,8 @@ use crate::player::Player;
 use crate::screen::draw;
 use crate::svg::svg_of;
 
-/// Gives the screen of an episode, paused where `player` stands, as an SVG file of so many columns and rows. Blocks until
-/// the whole episode has been passed.
+/// Returns the screen of an episode, paused at the current step of `player`, as an SVG file of so many columns and
+/// rows. Blocks until the whole episode has been passed.
 pub fn snapshot(mut player: Player<'_>, when: &dyn Fn(u64) -> String, (columns, rows): (u16, u16)) -> String {
     let _all_of_it = player.pass(u64::MAX);
     if player.is_playing() {

@@ -1,4 +1,4 @@
-//! A screen as a picture, for pages.
+//! Drawing a screen as an SVG picture, for web pages.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -6,7 +6,7 @@ use std::ops::Range;
 use ratatui_core::buffer::{Buffer, Cell};
 use ratatui_core::style::{Color, Modifier};
 
-/// Gives a screen as an SVG file, in the colours of a dark terminal where it names none.
+/// Returns a screen as an SVG file, in the colours of a dark terminal where it names none.
 pub(crate) fn svg_of(screen: &Buffer) -> String {
     let (columns, rows) = (screen.area.width, screen.area.height);
     let (width, height) = (place(columns, CELL_WIDTH) + MARGIN, place(rows, CELL_HEIGHT) + MARGIN);
@@ -39,7 +39,7 @@ fn place(cell: u16, size: f64) -> f64 {
     f64::from(cell) * size + MARGIN
 }
 
-/// Letters of one colour, one behind the other.
+/// A word: consecutive letters of one colour.
 struct Word {
     row: u16,
     left: u16,
@@ -49,7 +49,7 @@ struct Word {
     modifier: Modifier,
 }
 
-/// What is written in a row.
+/// Returns the words of a row.
 fn words(screen: &Buffer, row: u16) -> Vec<Word> {
     let cell = |column: u16| &screen[(screen.area.x + column, screen.area.y + row)];
     let mut words: Vec<Word> = Vec::new();
@@ -87,7 +87,7 @@ impl std::fmt::Display for Word {
     }
 }
 
-/// Whether a cell has no letters: it is blank, or two colours that are drawn as such.
+/// Returns whether a cell has no letters: it is blank, or has two colours that are drawn as such.
 fn is_empty(cell: &Cell) -> bool {
     is_blank(cell) || front_of(cell).is_some()
 }
@@ -96,7 +96,8 @@ fn is_blank(cell: &Cell) -> bool {
     matches!(cell.symbol(), "" | " ")
 }
 
-/// The eighths of a cell's height that a block in it has the colour of letters in; `None` if there is no block in it.
+/// Returns the eighths of a cell's height in which a block has the colour of letters; `None` if there is no block in
+/// the cell.
 fn front_of(cell: &Cell) -> Option<Range<u16>> {
     if cell.symbol() == UPPER_HALF {
         return Some(0..EIGHTHS / 2);
@@ -105,7 +106,7 @@ fn front_of(cell: &Cell) -> Option<Range<u16>> {
     Some(EIGHTHS - 1 - full as u16..EIGHTHS)
 }
 
-/// Parts of cells that have one colour: columns, and eighths of rows.
+/// A block of one colour: columns, and eighths of rows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Block {
     left: u16,
@@ -128,7 +129,7 @@ impl std::fmt::Display for Block {
     }
 }
 
-/// The parts of a screen that have another colour than its ground; those below each other that are alike as one.
+/// Returns the parts of a screen that have another colour than its ground; equal parts below each other are joined.
 fn blocks(screen: &Buffer) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     for eighth in 0..screen.area.height * EIGHTHS {
@@ -161,7 +162,7 @@ fn blocks(screen: &Buffer) -> Vec<Block> {
     blocks
 }
 
-/// What a cell is drawn in.
+/// The colours in which a cell is drawn.
 struct Colours {
     front: [u8; 3],
     back: [u8; 3],
@@ -181,7 +182,7 @@ impl Colours {
     }
 }
 
-/// A colour as pages write it.
+/// A colour in the notation of web pages.
 struct Ink([u8; 3]);
 
 impl std::fmt::Display for Ink {
@@ -191,24 +192,24 @@ impl std::fmt::Display for Ink {
     }
 }
 
-/// A cell of two colours, one above the other.
+/// Character of a cell with two colours, one above the other.
 const UPPER_HALF: &str = "▀";
 /// Blocks that stand on the ground of a cell, an eighth higher each.
 const LOWER: [&str; EIGHTHS as usize] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
-/// Of the height of a cell.
+/// Parts into which the height of a cell is divided.
 const EIGHTHS: u16 = 8;
-/// What a screen is drawn on where nothing else is said.
+/// Colour of the ground where a screen names none.
 const GROUND: [u8; 3] = [24, 26, 31];
-/// What letters are drawn in where nothing else is said.
+/// Colour of letters where a screen names none.
 const LETTERS: [u8; 3] = [215, 218, 224];
-/// Of a cell, in pixels.
+/// Width of a cell in pixels.
 const CELL_WIDTH: f64 = 8.5;
 const CELL_HEIGHT: f64 = 18.0;
 const CELL_EIGHTH: f64 = CELL_HEIGHT / EIGHTHS as f64;
 const FONT: &str = "ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace";
-/// From the top of a cell to where letters stand.
+/// Pixels from the top of a cell to the baseline of letters.
 const BASELINE: f64 = 13.5;
-/// Around the screen.
+/// Pixels around the screen.
 const MARGIN: f64 = 8.0;
 
 #[cfg(test)]

@@ -16,37 +16,37 @@ pub use skin::{Asker, watch_cluster};
 
 use rates::Rates;
 
-/// What a coordinator said at one moment.
+/// A sample: what a coordinator said at one moment.
 #[derive(Debug, Clone)]
 pub struct Sample {
-    /// When, on a clock that only goes forward.
+    /// Time of the sample, on a clock that only goes forward.
     pub at: Duration,
     /// The cluster at a glance.
     pub status: ClusterStatus,
-    /// Its nodes, and how many more there are.
+    /// Nodes of the cluster, and how many more there are.
     pub nodes: (Vec<NodeStatus>, u32),
-    /// Its open sessions, and how many more there are.
+    /// Open sessions of the cluster, and how many more there are.
     pub sessions: (Vec<SessionStatus>, u32),
 }
 
-/// A screen with a cluster on it. Nothing of a terminal or a network is in it: it is told what was heard and which keys
-/// were pressed.
+/// The screen of a cluster. It knows nothing of a terminal or a network: it is told what was heard and which keys were
+/// pressed.
 #[derive(Debug)]
 pub struct Top {
-    /// What the cluster is called.
+    /// Name of the cluster.
     place: String,
     sample: Option<Sample>,
-    /// What was said before it, the oldest first: nodes tell once a second what they did, so that two samples in a row may
-    /// say the same.
+    /// Samples before the last one, the oldest first: nodes report once a second what they did, so that two samples in
+    /// a row may say the same.
     before: VecDeque<Sample>,
-    /// Whether it could not be heard since the last sample.
+    /// Whether the coordinator could not be heard since the last sample.
     is_gap: bool,
     rates: Rates,
     shows: Shows,
     sort: [(usize, bool); 2],
     filter: String,
     types_filter: bool,
-    /// The row that is chosen, by what it is called: it stays chosen while rows come and go.
+    /// Name of the row that is chosen: it stays chosen while rows come and go.
     chosen: Option<String>,
     /// The first row on the screen, and how many there are.
     first: usize,
@@ -54,39 +54,39 @@ pub struct Top {
     question: Option<TopAsk>,
     shows_help: bool,
     message: Option<String>,
-    /// Why the coordinator could not be heard, since when.
+    /// Reason why the coordinator could not be heard, and since when.
     away: Option<(String, Duration)>,
 }
 
-/// What a screen of a cluster cannot do itself.
+/// A request of the screen of a cluster to its caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TopAsk {
-    /// End.
+    /// End the viewer.
     Quit,
-    /// Have a node take no new sessions and end when its last has.
+    /// Drain a node: it takes no new sessions and ends when its last session has.
     Drain(String),
-    /// Take that back.
+    /// Take the draining of a node back.
     Undrain(String),
 }
 
-/// Which rows are listed.
+/// The kind of rows that are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shows {
     Nodes,
     Sessions,
 }
 
-/// A row: what it is called, its cells, and what it is sorted by in each column.
+/// A row: its name, its cells, and the value by which each column sorts it.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) cells: Vec<String>,
     pub(crate) keys: Vec<SortBy>,
-    /// Whether something is wrong with it.
+    /// Whether something is wrong with what the row shows.
     pub(crate) is_bad: bool,
 }
 
-/// What a row is sorted by.
+/// A value by which a row is sorted.
 #[derive(Debug, Clone, PartialEq, PartialOrd)]
 pub(crate) enum SortBy {
     Number(f64),
@@ -94,7 +94,7 @@ pub(crate) enum SortBy {
 }
 
 impl Top {
-    /// Before anything was heard of the cluster, which is called `place`.
+    /// Makes the screen of a cluster that is called `place`, before anything was heard of it.
     pub fn new(place: &str) -> Self {
         Self {
             place: plain(place),
@@ -116,7 +116,7 @@ impl Top {
         }
     }
 
-    /// Takes in what the coordinator said.
+    /// Takes a sample of what the coordinator said.
     pub fn take(&mut self, sample: Sample) {
         let last = self.sample.take();
         if !std::mem::take(&mut self.is_gap) {
@@ -133,7 +133,7 @@ impl Top {
         self.hold_chosen();
     }
 
-    /// Takes in that the coordinator could not be heard at a moment, and why. What it said last stays.
+    /// Notes that the coordinator could not be heard at a moment, and why. The last sample stays on the screen.
     pub fn lost(&mut self, why: &str, at: Duration) {
         let since = self.away.as_ref().map_or(at, |(_, since)| *since);
         self.away = Some((plain(why), since));
@@ -143,18 +143,18 @@ impl Top {
         self.is_gap = true;
     }
 
-    /// Says what came of what was asked for.
+    /// Shows a message about the result of what was asked for.
     pub fn say(&mut self, message: &str) {
         self.message = Some(plain(message));
     }
 
-    /// Says how many rows fit.
+    /// Sets how many rows fit.
     pub fn set_height(&mut self, height: usize) {
         self.height = height.max(1);
         self.hold_chosen();
     }
 
-    /// Takes in a key; what it gives is for whoever has the screen.
+    /// Handles a key; the caller carries out what it returns.
     pub fn on(&mut self, key: Key) -> Option<TopAsk> {
         if key == Key::Ctrl('c') {
             return Some(TopAsk::Quit);
@@ -233,7 +233,7 @@ impl Top {
         &mut self.sort[self.shows as usize]
     }
 
-    /// The column that rows are sorted by, and whether the largest are first.
+    /// Returns the column by which rows are sorted, and whether the largest are first.
     pub(crate) const fn sort(&self) -> (usize, bool) {
         self.sort[self.shows as usize]
     }
@@ -242,7 +242,7 @@ impl Top {
         screen::columns_of(self.shows).len()
     }
 
-    /// The node that is chosen, or that of the session that is.
+    /// Asks for something to be done to the chosen node, or to the node of the chosen session.
     fn node_of_chosen(&mut self, ask: impl FnOnce(String) -> TopAsk) -> Option<TopAsk> {
         let Some(chosen) = self.chosen.clone() else {
             self.message = Some("no node is chosen".into());
@@ -258,7 +258,7 @@ impl Top {
         node.map(ask)
     }
 
-    /// The rows that the filter lets through, in their order.
+    /// Returns the rows that the filter lets through, in their order.
     pub(crate) fn rows(&self) -> Vec<Row> {
         let Some(sample) = &self.sample else { return Vec::new() };
         let mut rows: Vec<Row> = match self.shows {
@@ -341,7 +341,7 @@ impl Top {
         }
     }
 
-    /// Where the chosen row stands; the first if it is gone.
+    /// Returns the place of the chosen row, or of the first if it is gone.
     fn place_of_chosen(&self, rows: &[Row]) -> usize {
         rows.iter().position(|row| Some(&row.name) == self.chosen.as_ref()).unwrap_or(0)
     }
@@ -353,7 +353,7 @@ impl Top {
         self.chosen = all.get(at).map(|row| row.name.clone());
     }
 
-    /// Sees to it that a row is chosen, if there is any, and stands on the screen.
+    /// Ensures that a row is chosen, if there is any, and is on the screen.
     fn hold_chosen(&mut self) {
         let all = self.rows();
         let at = self.place_of_chosen(&all);
@@ -365,5 +365,5 @@ impl Top {
 
 /// Samples before the last over which rates are measured.
 const RATE_SAMPLES: usize = 5;
-/// Characters that can be typed.
+/// Most characters that can be typed.
 const MAX_TYPED: usize = 40;

@@ -35,31 +35,31 @@ use crate::player::{Ask, Player};
 use crate::screen;
 use crate::screen_guard::{self, Pictures, ScreenGuard, wait_for_input};
 
-/// How episodes are shown.
+/// The settings with which episodes are shown.
 pub struct Viewing<'a> {
-    /// Where episodes are read from.
+    /// Library from which episodes are read.
     pub library: &'a Library,
-    /// What to call that.
+    /// Name of the library on the screen.
     pub place: &'a str,
-    /// What is said of the episodes: a list marks those that are pinned.
+    /// Labels of the episodes: a list marks those that are pinned.
     pub labels: &'a Labels,
-    /// The envs that they are recomputed with.
+    /// Envs with which episodes are recomputed.
     pub registry: &'a Registry,
-    /// What the terminal can show.
+    /// Look of the screen: what the terminal can show.
     pub look: Look,
-    /// How a moment in milliseconds since 1970 is shown.
+    /// Function that formats a moment in milliseconds since 1970.
     pub when: &'a dyn Fn(u64) -> String,
-    /// What pictures are made of.
+    /// Choice of what pictures are made of.
     pub pictures: Pictures,
-    /// The step at which the first episode is shown first.
+    /// Step at which the first episode is shown first.
     pub at: u64,
-    /// The speed at first: powers of two.
+    /// Speed at first, as a power of two.
     pub speed: i32,
-    /// Whether the first episode is still being recorded, so that more of it is looked for.
+    /// Whether the first episode is still being recorded, so that new steps of it are read.
     pub is_growing: bool,
 }
 
-/// Why nothing is shown any more.
+/// An error that ended the viewer.
 #[derive(Debug, thiserror::Error)]
 pub enum ViewError {
     /// The terminal could not be taken, read or written to.
@@ -106,8 +106,8 @@ pub fn view(viewing: &Viewing<'_>, first: Option<&LibraryEpisode>) -> Result<(),
     done
 }
 
-/// Shows two episodes side by side, until the person or a signal ends it. Blocks and takes the terminal as [`view`] does,
-/// after it has found where they part.
+/// Shows two episodes side by side, until the person or a signal ends it. Blocks and takes the terminal as [`view`]
+/// does, after it has found their first difference.
 ///
 /// # Errors
 /// If one of them cannot be read, they cannot be compared, or the terminal cannot be used.
@@ -129,14 +129,14 @@ pub fn view_pair(viewing: &Viewing<'_>, episodes: [&LibraryEpisode; 2]) -> Resul
     done
 }
 
-/// What a person looks at.
-trait Shown {
-    /// Passes at most `most` steps for the first time; true once there are no more.
+/// A view that a person looks at: one episode or a pair.
+trait View {
+    /// Passes at most `most` steps for the first time; returns true once there are no more.
     fn pass(&mut self, most: u64) -> bool;
     fn on(&mut self, event: Event) -> Option<Ask>;
-    /// Takes in what has been recorded since of an episode that is being recorded; whether there was anything.
+    /// Takes the new steps of an episode that is being recorded; returns whether there were any.
     fn follow(&mut self, following: &mut Following<'_>) -> bool;
-    /// The episode whose timeline is on the screen.
+    /// Returns the player whose timeline is on the screen.
     fn leader(&self) -> &Player<'_>;
     fn draw(
         &self,
@@ -146,7 +146,7 @@ trait Shown {
     ) -> Option<(Image, Rect)>;
 }
 
-impl Shown for Player<'_> {
+impl View for Player<'_> {
     fn pass(&mut self, most: u64) -> bool {
         self.pass(most)
     }
@@ -173,7 +173,7 @@ impl Shown for Player<'_> {
     }
 }
 
-impl Shown for Pair<'_> {
+impl View for Pair<'_> {
     fn pass(&mut self, most: u64) -> bool {
         self.pass(most)
     }
@@ -204,11 +204,11 @@ impl Shown for Pair<'_> {
 /// A terminal with what it shows.
 struct Viewer<'a, 'v> {
     viewing: &'v Viewing<'a>,
-    /// The list that episodes are chosen from, if it was asked for one.
+    /// List from which episodes are chosen, if it was asked for one.
     browser: Option<Browser>,
     screen: ScreenGuard,
     signal: Signal,
-    /// Looks for more of an episode that is being recorded.
+    /// Reader of the new steps of an episode that is being recorded.
     following: Option<Following<'v>>,
 }
 
@@ -231,7 +231,7 @@ impl<'a> Viewer<'a, '_> {
         }
     }
 
-    /// Shows the list until an episode is chosen; `None` if it is to end.
+    /// Shows the list until an episode is chosen; `None` if the viewer should end.
     fn choose(&mut self) -> io::Result<Option<Player<'a>>> {
         let Self { viewing, browser: Some(browser), screen, signal, .. } = self else { return Ok(None) };
         let mut has_changed = true;
@@ -284,7 +284,7 @@ impl<'a> Viewer<'a, '_> {
     }
 
     /// Shows an episode, or two, until it asks for something; `None` after a signal.
-    fn show(&mut self, shown: &mut impl Shown) -> io::Result<Option<Ask>> {
+    fn show(&mut self, shown: &mut impl View) -> io::Result<Option<Ask>> {
         let Self { viewing, screen, signal, following, .. } = self;
         let mut last = Instant::now();
         let mut has_changed = true;
@@ -329,7 +329,7 @@ impl<'a> Viewer<'a, '_> {
     }
 
     /// Goes on to the next episode of the list, else of the order of names, or to the one before; where there is none,
-    /// it says so.
+    /// the screen says so.
     fn turn(&mut self, player: &mut Player<'a>, back: bool) {
         let (viewing, speed) = (self.viewing, player.speed());
         let found = match &mut self.browser {
@@ -353,19 +353,19 @@ fn load(found: &LibraryEpisode) -> Result<Episode, ReadError> {
     found.folder.load(&found.info)
 }
 
-/// The episode that comes after another in the order of names, or before it.
+/// Returns the episode that comes after another in the order of names, or before it.
 fn neighbour(library: &Library, info: &EpisodeInfo, back: bool) -> Result<Option<LibraryEpisode>, ReadError> {
     let sort = Sort { key: SortKey::Name, descending: back };
     let query = Query { sort, limit: Some(1), after: Some(sort.rank_of(info)), ..Query::default() };
     Ok(library.list(&query)?.pop())
 }
 
-/// What a person did.
+/// An input of a person.
 pub(crate) enum Input {
     Key(Key),
-    /// A button of the mouse was pressed there.
+    /// A button of the mouse was pressed at that place.
     Point(Position),
-    /// The mouse is there with its button held.
+    /// The mouse is at that place with its button held.
     Drag(Position),
     /// The wheel was turned.
     Wheel {
@@ -373,7 +373,7 @@ pub(crate) enum Input {
     },
 }
 
-/// What a terminal's event means here; what is drawn anew anyway means nothing.
+/// Returns the input that a terminal's event stands for; `None` for events after which the screen is drawn anew anyway.
 pub(crate) fn input_of(event: &TerminalEvent) -> Option<Input> {
     match event {
         TerminalEvent::Key(key) => key_of(key).map(Input::Key),
@@ -418,7 +418,7 @@ pub(crate) fn key_of(key: &KeyEvent) -> Option<Key> {
 
 /// A signal that asks the process to end.
 pub(crate) struct Signal {
-    /// Its number; 0 while there is none.
+    /// Number of the signal; 0 while there is none.
     number: Arc<AtomicI32>,
     catching: Handle,
 }
@@ -446,7 +446,7 @@ impl Signal {
         Some(self.number.load(Ordering::Relaxed)).filter(|&number| number > 0)
     }
 
-    /// Ends the process as the signal does that was caught, if one was.
+    /// Ends the process in the way of the signal that was caught, if there was one.
     pub(crate) fn obey(&self) {
         if let Some(signal) = self.caught() {
             // It does not return for these.
@@ -461,15 +461,15 @@ impl Drop for Signal {
     }
 }
 
-/// How long after a signal the process ends at the latest.
+/// Time after a signal at which the process ends at the latest.
 const GRACE: Duration = Duration::from_secs(1);
-/// How often it is looked for more of an episode that is being recorded, and for what could not be read.
+/// Time between two reads of an episode that is being recorded, and of what could not be read.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Between two frames of what moves.
+/// Time between two frames of moving things.
 pub(crate) const FRAME: Duration = Duration::from_micros(16_667);
-/// How long it is waited for a key where nothing moves: the latest that a signal is noticed.
+/// Longest wait for a key where nothing moves: a signal is noticed after it at the latest.
 pub(crate) const IDLE: Duration = Duration::from_millis(100);
-/// For how long steps are passed for the first time between two frames.
+/// Time for which steps are passed for the first time between two frames.
 pub(crate) const PASS_SLICE: Duration = Duration::from_millis(20);
 /// Steps that are passed between two looks at the clock.
 pub(crate) const PASS_STEPS: u64 = 64;

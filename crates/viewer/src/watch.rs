@@ -1,4 +1,4 @@
-//! The terminal of who watches: one thread that asks for frames, reads keys and draws.
+//! Watching lanes on a terminal: one thread that asks for frames, reads keys and draws.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::viewer::{FRAME, Input, PASS_SLICE, PASS_STEPS, Signal, ViewError, inp
 /// as long; it is as before when this returns.
 ///
 /// # Errors
-/// If the terminal cannot be used. What `source` cannot give is said on the screen.
+/// If the terminal cannot be used. Errors of `source` are shown on the screen.
 pub fn watch(
     registry: &Registry,
     source: &mut dyn LiveSource,
@@ -92,13 +92,13 @@ fn run(
     Ok(())
 }
 
-/// Passes steps of an episode so far for a part of a frame's time.
+/// Passes steps of the episode so far for a part of a frame's time.
 fn pass(live: &mut Live<'_>) {
     let begun = Instant::now();
     while !live.pass(PASS_STEPS) && begun.elapsed() < PASS_SLICE {}
 }
 
-/// How long it is waited before a source that gave an error is asked again.
+/// Wait before a source that gave an error is asked again.
 const AFTER_ERROR: Duration = Duration::from_millis(500);
-/// How often a source is asked for something while nothing of it is shown: a node sends those away who are silent.
+/// Time between two questions to a source while nothing of it is shown: a node sends silent watchers away.
 const STILL_HERE: Duration = Duration::from_secs(4);

@@ -1,8 +1,8 @@
-//! Which segments go: a function of what stands in them.
+//! Deciding which segments go, by nothing but their contents.
 
 use std::collections::BTreeSet;
 
-/// What stands in a segment that may go.
+/// The contents of a segment that may go.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Contents {
     pub(crate) bytes: u64,
@@ -15,14 +15,14 @@ pub(crate) struct Contents {
     pub(crate) is_damaged: bool,
 }
 
-/// Whether a segment is to be taken away, after what stays of it was recorded again: only where that gives at least half
-/// of it back, as what is recorded again takes up to eight times the room it had.
+/// Returns whether a segment goes, after the episodes that stay were recorded again: only if that gives at least half
+/// of it back, as an episode that is recorded again takes up to eight times the room it had.
 pub(crate) const fn goes(contents: &Contents) -> bool {
     contents.going > 0 && !contents.is_damaged && contents.again <= contents.bytes / 2
 }
 
-/// The oldest segments without which the others take at most `keep` bytes, by their places in `segments`: pairs of how
-/// old each is and its bytes.
+/// Returns the oldest segments without which the others take at most `keep` bytes, by their places in `segments`. These
+/// are pairs of how old each is and its bytes.
 pub(crate) fn beyond(segments: &[(u64, u64)], keep: u64) -> BTreeSet<usize> {
     let mut order: Vec<usize> = (0..segments.len()).collect();
     order.sort_by_key(|&at| (segments[at].0, at));

@@ -1,4 +1,4 @@
-//! What stands in a folder, and what of it goes.
+//! The survey of a folder: what it holds, and what of that goes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -21,9 +21,9 @@ pub(super) struct Survey<'a> {
     spanning: Vec<Spanning>,
     /// Segments that go.
     pub(super) going: BTreeSet<u64>,
-    /// How many others are to go, by the segment that each lies in.
+    /// Number of other episodes that should go, by the segment in which each lies.
     candidates: BTreeMap<u64, u64>,
-    /// Those of them that have labels.
+    /// Episodes among those that have labels.
     labelled: Vec<(u64, EpisodeKey)>,
     pinned: u64,
 }
@@ -79,7 +79,7 @@ impl<'a> Survey<'a> {
         Ok(())
     }
 
-    /// The episodes that ended in an extent, of those that a listing has: one of several copies.
+    /// Returns the listed episodes that ended in an extent; of several copies one is listed.
     fn listed(&self, segment: &Segment, extent: &Extent) -> Result<Vec<EpisodeInfo>, PruneError> {
         let mut found = Vec::new();
         let read = self.folder.read_extent(segment, extent, &mut |info| found.push(info));
@@ -131,8 +131,8 @@ impl<'a> Survey<'a> {
         self.spanning.push(Spanning { info, segments, verdict });
     }
 
-    /// What is to become of an episode. One of which there are several copies stays: a copy that was left out of the
-    /// listing would come to light.
+    /// Returns the verdict on an episode. One that has several copies stays: otherwise a copy that the listing left out
+    /// would appear.
     fn verdict(&self, info: &EpisodeInfo) -> Verdict {
         match self.judge.verdict(self.at, info) {
             Verdict::Goes if self.judge.copies.contains(&EpisodeKey::of(info)) => Verdict::Stays,
@@ -140,12 +140,12 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// Whether an episode that lies in several segments goes: with the one in which it begins.
+    /// Returns whether an episode that lies in several segments goes: it goes with the segment in which it begins.
     fn goes_along(&self, spanning: &Spanning) -> bool {
         spanning.verdict == Verdict::Goes && self.going.contains(spanning.segments.start())
     }
 
-    /// What is to be said of the folder before anything was done.
+    /// Returns the report on the folder before anything was done.
     pub(super) fn summary(&self) -> FolderPrune {
         let in_going = |(number, count): (&u64, &u64)| self.going.contains(number).then_some(*count);
         let whole: u64 = self.candidates.iter().filter_map(in_going).sum();
@@ -167,8 +167,8 @@ impl<'a> Survey<'a> {
         }
     }
 
-    /// The episodes that end in a segment, stay, and have a part in one that goes, in the order of their places: they are
-    /// to be recorded again, unless a copy that is as good stays.
+    /// Returns the episodes that end in a segment, stay, and have a part in a segment that goes, in the order of their
+    /// places. They have to be recorded again, unless an equally good copy stays.
     pub(super) fn again_in(&self, number: u64) -> Result<Vec<EpisodeInfo>, PruneError> {
         let Some(segment) = self.folder.segments.get(&number) else { return Ok(Vec::new()) };
         let of_segment = || self.spanning.iter().filter(|spanning| spanning.info.place.segment == number);
@@ -193,7 +193,7 @@ impl<'a> Survey<'a> {
         Ok(again)
     }
 
-    /// Whether another copy of an episode stays and is the same.
+    /// Returns whether another copy of an episode stays and is the same.
     fn stays_as(&self, info: &EpisodeInfo, other: &EpisodeInfo) -> bool {
         let is_copy = EpisodeKey::of(info) == EpisodeKey::of(other) && info.standing() == other.standing();
         is_copy
@@ -204,7 +204,7 @@ impl<'a> Survey<'a> {
             )
     }
 
-    /// The episodes with labels that go.
+    /// Returns the episodes with labels that go.
     pub(super) fn gone_with_labels(&self) -> impl Iterator<Item = EpisodeKey> {
         let whole =
             self.labelled.iter().filter(|(number, _)| self.going.contains(number)).map(|(_, key)| *key);
@@ -213,7 +213,7 @@ impl<'a> Survey<'a> {
     }
 }
 
-/// Lanes that enter a segment with an episode under way: run, placement and lane.
+/// Returns the lanes that enter a segment with an episode under way: run, placement and lane.
 fn entering_lanes(segment: &Segment) -> BTreeSet<(u128, u64, u32)> {
     let mut lanes = BTreeSet::new();
     for entering in &segment.index.entering {
@@ -225,10 +225,10 @@ fn entering_lanes(segment: &Segment) -> BTreeSet<(u128, u64, u32)> {
     lanes
 }
 
-/// About how many bytes an episode takes once it is recorded again, by itself.
+/// Returns about how many bytes an episode takes once it is recorded again, by itself.
 const fn again_bytes(info: &EpisodeInfo) -> u64 {
     info.bytes.saturating_add(info.length).saturating_add(AGAIN_BYTES)
 }
 
-/// Headers of the chunks of an episode that is recorded again.
+/// Bytes of the chunk headers of an episode that is recorded again.
 const AGAIN_BYTES: u64 = 160;

@@ -1,4 +1,4 @@
-//! What is dropped when all segments together exceed their budget.
+//! Keeping the budget: segments are dropped when all together exceed it.
 
 use std::io;
 use std::path::Path;
@@ -42,7 +42,7 @@ impl Segments {
     }
 }
 
-/// That it is not known what is pinned, so that nothing is dropped.
+/// Makes the error that the labels cannot be read, so that nothing is dropped: something may be pinned.
 fn unread_labels(dir: &Path, error: LabelError) -> DiskError {
     match error {
         LabelError::Disk(error) => error,

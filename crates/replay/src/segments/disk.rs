@@ -1,4 +1,4 @@
-//! What becomes of the segments when their disk takes nothing, or their folder is gone.
+//! Handling a disk that takes nothing, or a folder that is gone, while segments are written.
 
 use std::io;
 use std::time::Duration;
@@ -27,7 +27,8 @@ impl Segments {
         }
     }
 
-    /// What was not durable counts as lost from now on, though a reader may still find some of it.
+    /// Notes that the disk failed: what was not durable counts as lost from now on, though a reader may still find some
+    /// of it.
     pub(super) fn failed(&mut self, error: DiskError) {
         let (chunks, episodes) = (self.unsafe_chunks, self.unsafe_episodes);
         self.unsafe_chunks = 0;
@@ -40,13 +41,13 @@ impl Segments {
         self.outage.failed(self.clock.now());
     }
 
-    /// Whether nothing is to be taken until the disk has room again.
+    /// Returns whether nothing may be taken until the disk has room again.
     pub(crate) fn waits(&self) -> bool {
         self.config.on_outage == OnOutage::Wait && self.outage.is_on()
     }
 
-    /// If the disk is out and it is time: sees whether it takes a good piece again. What was handed over is risked
-    /// only then.
+    /// Tests, if the disk is out and it is time, whether it takes a trial write of some size again. What was handed
+    /// over is risked only then.
     pub(crate) fn try_disk_again(&mut self) {
         if self.status.removed || !self.outage.is_due(self.clock.now()) {
             return;
@@ -66,8 +67,8 @@ impl Segments {
         }
     }
 
-    /// Sees whether the disk takes anything before something begins that is to be recorded, unless it was seen to of
-    /// late. What is written meanwhile is not risked: whoever writes meets a full disk by himself.
+    /// Tests whether the disk takes anything before a new run begins, unless it took something lately. While a segment
+    /// is written it is not tested: the writer notices a full disk by itself.
     pub(crate) fn try_disk(&mut self) {
         let now = self.clock.now();
         let known = self.tried.is_some_and(|at| now.saturating_sub(at) < TRY_EVERY);
@@ -81,7 +82,7 @@ impl Segments {
         }
     }
 
-    /// Looks now and then whether the folder is still there. Without it nothing is recorded any more: what is written
+    /// Checks now and then whether the folder is still there. Without it nothing is recorded any more: what is written
     /// to files that were removed is lost, and somebody else may have the folder of that name.
     pub(crate) fn look_after_folder(&mut self) {
         if self.clock.now().saturating_sub(self.seen) >= SEEN_EVERY {
@@ -142,10 +143,10 @@ impl Segments {
     }
 }
 
-/// A disk that took a piece is not tried again for so long.
+/// Time for which a disk that took a trial write is not tried again.
 const TRY_EVERY: Duration = Duration::from_secs(1);
-/// How often it is looked whether the folder is there.
+/// Time between two checks whether the folder is there.
 const SEEN_EVERY: Duration = Duration::from_secs(2);
-/// The file with which it is seen whether the disk takes anything again.
+/// Name of the file with which the disk is tested.
 const PROBE: &str = "probe.new";
 const PROBE_BYTES: usize = 512 << 10;

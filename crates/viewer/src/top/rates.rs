@@ -1,4 +1,4 @@
-//! How fast things go: what was counted between two samples.
+//! Rates: what was counted between two samples, per second.
 
 use std::collections::BTreeMap;
 
@@ -6,21 +6,21 @@ use rollhouse_wire::SessionCounts;
 
 use crate::top::Sample;
 
-/// What has happened a second between two samples. Where a counter went back, its process is another: there is
-/// no rate until the next sample.
+/// The rates per second between two samples. Where a counter went back, its process is another one: there is no rate
+/// until the next sample.
 #[derive(Debug, Default)]
 pub(crate) struct Rates {
-    /// Steps and episodes of the cluster.
+    /// Steps and episodes of the cluster per second.
     pub(crate) all: Option<(f64, f64)>,
     /// The mean return of the episodes of open sessions that ended meanwhile.
     pub(crate) mean: Option<f64>,
-    /// Bytes that came to the store.
+    /// Bytes per second that came to the store.
     pub(crate) stored: Option<f64>,
     nodes: BTreeMap<String, f64>,
     sessions: BTreeMap<String, SessionRate>,
 }
 
-/// Steps and episodes, and the mean return of those episodes.
+/// Steps and episodes per second, and the mean return of those episodes.
 type SessionRate = (f64, f64, Option<f64>);
 
 impl Rates {
@@ -62,7 +62,7 @@ impl Rates {
         self.mean = mean(&ended);
     }
 
-    /// There are no rates until two more samples have come.
+    /// Forgets all rates until two more samples have come.
     pub(crate) fn forget(&mut self) {
         *self = Self::default();
     }
@@ -71,7 +71,7 @@ impl Rates {
         self.nodes.get(name).copied()
     }
 
-    /// Steps and episodes a second, and the mean return of those.
+    /// Returns the steps and episodes per second of a session, and the mean return of those episodes.
     pub(crate) fn session(&self, name: &str) -> (Option<f64>, Option<f64>, Option<f64>) {
         match self.sessions.get(name) {
             Some(&(steps, episodes, mean)) => (Some(steps), Some(episodes), mean),
@@ -80,7 +80,7 @@ impl Rates {
     }
 }
 
-/// The mean return of finished episodes, if there are any.
+/// Returns the mean return of finished episodes, if there are any.
 pub(crate) fn mean(done: &SessionCounts) -> Option<f64> {
     (done.episodes > 0).then(|| done.return_sum / done.episodes as f64)
 }

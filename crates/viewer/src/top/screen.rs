@@ -1,4 +1,4 @@
-//! A cluster on the screen.
+//! The screen of a cluster, drawn into cells.
 
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
@@ -10,7 +10,7 @@ use crate::numbers::{count, plain, real};
 use crate::screen::{LEAST, put, too_small};
 use crate::top::{Sample, Shows, Top, TopAsk};
 
-/// Rows of the list on a screen of that height.
+/// Returns the rows of the list on a screen of that height.
 pub(crate) fn rows_of(height: u16) -> usize {
     height.saturating_sub(HEAD + FOOT).into()
 }
@@ -46,7 +46,7 @@ pub fn draw_top(top: &Top, look: Look, buffer: &mut Buffer) {
     }
 }
 
-/// The lines above the list.
+/// Draws the lines above the list.
 fn glance(top: &Top, sample: &Sample, x: u16, look: Look, area: Rect, buffer: &mut Buffer) {
     let (status, rates, right) = (&sample.status, &top.rates, area.right());
     let up = format!("up {}, term {}, {}", time(status.uptime_s), status.term, plain(&status.program));
@@ -193,7 +193,7 @@ const HELP: [(&str, &str); 9] = [
     ("q, Ctrl-C", "quit"),
 ];
 
-/// A head, its width, and whether it is of names, which stand at the left.
+/// A column: its head, its width, and whether it has names, which stand at the left.
 pub(crate) type Column = (&'static str, u16, bool);
 
 pub(crate) const fn columns_of(shows: Shows) -> &'static [Column] {
@@ -203,7 +203,7 @@ pub(crate) const fn columns_of(shows: Shows) -> &'static [Column] {
     }
 }
 
-/// At most 80 columns with what parts them.
+/// Columns of nodes: at most 80 cells with the gaps between them.
 const NODES: [Column; 8] = [
     ("NODE", 14, true),
     ("STATE", 8, true),
@@ -228,7 +228,7 @@ const SESSIONS: [Column; 8] = [
 const HEAD: u16 = 6;
 const FOOT: u16 = 2;
 
-/// A noun with its number.
+/// Formats a number with a noun.
 fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
 }
@@ -249,12 +249,12 @@ pub(crate) const fn state_word(state: NodeState) -> &'static str {
     }
 }
 
-/// A rate, or that there is none yet.
+/// Formats a rate, or says that there is none yet.
 pub(crate) fn rate(value: Option<f64>) -> String {
     value.map_or_else(|| "-".into(), si)
 }
 
-/// A quantity with a decimal prefix and three digits: `3.12M`.
+/// Formats a quantity with a decimal prefix and three digits: `3.12M`.
 pub(crate) fn si(mut value: f64) -> String {
     let mut prefix = "";
     for next in ["k", "M", "G", "T"] {

@@ -14,22 +14,22 @@ use crate::top::screen::rows_of;
 use crate::top::{Sample, Top, TopAsk, draw_top};
 use crate::viewer::{Input, Signal, input_of};
 
-/// How a coordinator is asked. Every method blocks until it has answered, or it is known that it does not.
+/// A way to ask a coordinator. Every method blocks until it has answered, or is known not to answer.
 pub trait Asker: Send {
-    /// What it says of the cluster; `at` is now.
+    /// Asks for the state of the cluster; `at` is the current time.
     ///
     /// # Errors
-    /// Why it could not be heard.
+    /// If the coordinator could not be heard; the error says why.
     fn look(&mut self, at: Duration) -> Result<Sample, String>;
 
-    /// Has a node drained, or takes that back.
+    /// Drains a node, or takes that back.
     ///
     /// # Errors
-    /// Why it is not.
+    /// If the node was not; the error says why.
     fn drain(&mut self, node: &str, drains: bool) -> Result<(), String>;
 }
 
-/// What the asking thread has heard.
+/// An answer that the asking thread has heard.
 enum Heard {
     Looked(Result<Box<Sample>, (String, Duration)>),
     Drained { node: String, drains: bool, result: Result<(), String> },
@@ -38,8 +38,8 @@ enum Heard {
 /// Shows a cluster, which is called `place`, until the person or a signal ends it.
 ///
 /// Blocks, and takes the terminal on stdout for as long; it is as before when this returns. A SIGTERM, SIGHUP or SIGINT
-/// restores it and then does what it does by default: the process ends. A coordinator that does not answer is said on the
-/// screen, and asked again. The thread that asks may outlive this by the question that it is at.
+/// restores it and then does what it does by default: the process ends. If the coordinator does not answer, the screen
+/// says so, and it is asked again. The thread that asks may outlive this by its last question.
 ///
 /// # Errors
 /// If the terminal cannot be used.
@@ -56,7 +56,7 @@ pub fn watch_cluster(asker: impl Asker + 'static, place: &str, look: Look) -> io
     done
 }
 
-/// Asks every second, and whatever it is asked to meanwhile, until nobody wants to hear it.
+/// Asks for a sample every second, carries out requests meanwhile, and ends when nobody listens any more.
 fn run(mut asker: impl Asker, asked: &Receiver<(String, bool)>, told: &SyncSender<Heard>) {
     let begun = Instant::now();
     loop {
@@ -135,9 +135,9 @@ fn send(top: &mut Top, ask: &SyncSender<(String, bool)>, node: String, drains: b
     }
 }
 
-/// Questions, and answers, that wait at a time.
+/// Most questions, and answers, that wait at a time.
 const MAX_ASKED: usize = 4;
-/// How often the coordinator is asked.
+/// Time between two questions to the coordinator.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// How long it is waited for a key: the latest that an answer or a signal is noticed.
+/// Longest wait for a key: an answer or a signal is noticed after it at the latest.
 const IDLE: Duration = Duration::from_millis(100);
