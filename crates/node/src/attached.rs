@@ -1,4 +1,4 @@
-//! An owner of this machine, attached by memory: its handshake, and the thread that steps its session.
+//! An owner on this machine, attached by memory: its handshake, and the thread that steps its session.
 //!
 //! ```text
 //! task on the data thread                      thread rollhouse-shm-N
@@ -71,7 +71,7 @@ async fn refuse(hosting: &Hosting, socket: &mut AttachSocket, refusal: Refusal) 
     socket.refuse(refusal).await;
 }
 
-/// Serves an owner that was let in; why the session is gone, if it was lost meanwhile.
+/// Serves an owner that was let in. Returns why the session is gone, if it was lost meanwhile.
 async fn serve_place(
     hosting: &Arc<Hosting>,
     owned: &Owned,
@@ -100,7 +100,7 @@ async fn serve_place(
     settle(hosting, lent, &thread, socket, end).await
 }
 
-/// Puts the session back, or notes that it is lost.
+/// Gives the session back, or notes that it is lost. Returns why it is gone in that case.
 async fn settle(
     hosting: &Hosting,
     lent: Lent<'_>,
@@ -129,29 +129,29 @@ async fn settle(
     Some(gone)
 }
 
-/// The thread that steps, as its task sees it. Dropped, the thread is told to stop.
+/// The thread that steps, as its task sees it. When this is dropped, the thread is told to stop.
 struct Thread {
     desk: Arc<Desk>,
     handed: oneshot::Receiver<Handed>,
     back: oneshot::Receiver<Result<(Box<Home>, Why), String>>,
-    /// Once the owner has got its descriptors.
+    /// The node's end of the memory, once the owner has got its descriptors.
     remote: Option<ServingRemote>,
 }
 
-/// What task and thread share.
+/// The state that the task and the thread share.
 struct Desk {
     stop: AtomicBool,
     /// The session's token.
     cancel: Cancel,
     /// Odd while the thread is in a request.
     beats: AtomicU64,
-    /// Until the thread takes it.
+    /// The session, until the thread takes it.
     home: Mutex<Option<Box<Home>>>,
     told: Arc<Told>,
     figures: Arc<NodeFigures>,
 }
 
-/// What the owner is to get.
+/// The memory that the owner is given.
 struct Handed {
     attached: MemoryAttached,
     outputs: OwnedFd,
@@ -159,7 +159,7 @@ struct Handed {
     remote: ServingRemote,
 }
 
-/// How it went.
+/// How the thread came to its end.
 enum End {
     Home(Box<Home>, Why),
     Panicked(String),
@@ -168,16 +168,16 @@ enum End {
 
 /// Why a thread gave the session back.
 enum Why {
-    /// It was told to.
+    /// The task told it to stop.
     Told,
     /// There is no memory for it.
     Refused(Refusal),
-    /// The owner does not keep to the layout's rules.
+    /// The owner breaks the layout's rules.
     Fault,
 }
 
 impl Thread {
-    /// Starts it with the session, which comes back if there is no thread.
+    /// Starts the thread with the session `home`, which comes back if no thread can be started.
     fn start(
         hosting: &Hosting,
         owned: &Owned,
@@ -215,7 +215,7 @@ impl Thread {
         }
     }
 
-    /// Hands the memory over, and waits for the end: of the owner, its turn, or the thread itself.
+    /// Hands the memory over, and waits until the owner, its turn or the thread itself ends.
     async fn watch(
         &mut self,
         hosting: &Hosting,
@@ -310,7 +310,7 @@ impl Desk {
         self.home.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Whether the session waits for something of ours.
+    /// Returns the test of whether the session waits for something of the node's own, such as its recorder.
     fn waits(&self) -> Waits {
         match &mut *self.home.lock().unwrap_or_else(PoisonError::into_inner) {
             Some(home) => waits_for_recorder(home.session()),
@@ -318,7 +318,7 @@ impl Desk {
         }
     }
 
-    /// What the thread does.
+    /// Steps the session on the thread until it is told to stop, the owner breaks a rule, or there is no memory.
     fn serve(&self, home: &mut Home, hand: oneshot::Sender<Handed>) -> Why {
         let last = home.session().last();
         let mut end = match home.session().attach_memory() {
@@ -369,14 +369,14 @@ impl Desk {
     }
 }
 
-/// Waits until this attachment may not go on; whether because the session has ended. Cancellation-safe.
+/// Waits until this attachment may not go on. Returns whether that is because the session has ended. Cancellation-safe.
 async fn turned_away(turns: &mut watch::Receiver<Turn>, number: u64) -> bool {
     // The sender lives as long as the session, which the attachment holds.
     let turn = turns.wait_for(|turn| turn.admit(number).is_err()).await;
     turn.map_or(true, |turn| turn.admit(number) == Err(TurnOver::Ended))
 }
 
-/// Room comes when another owner detaches.
+/// Pause after which a refused owner may try again: room comes when another owner detaches.
 const ROOM_RETRY_MS: u64 = 1_000;
 
 #[cfg(test)]
