@@ -1,4 +1,4 @@
-//! When a node dials the coordinator, registers and says that it lives: pure decisions.
+//! Decides when a node dials the coordinator, registers and says that it lives. Pure.
 //!
 //! ```text
 //! away --time--> dialling --connected--> registering --registered--> joined --a beat a second--> joined
@@ -7,7 +7,7 @@
 //!           dialling <--another certificate---'--------------------------'
 //! ```
 //!
-//! One whose host says that nobody listens there is dialled again sooner: to be told so costs next to nothing.
+//! If the host says that nobody listens at the port, the node dials again sooner: such an answer costs next to nothing.
 //!
 //! A coordinator that is away ends nothing: sessions go on, and the node comes back when it does.
 
@@ -38,38 +38,38 @@ struct Joined {
     every: Duration,
     next_at: Duration,
     number: u64,
-    /// Beats without an answer, and when they were sent.
+    /// The numbers of beats without an answer, and when they were sent.
     unanswered: VecDeque<(u64, Duration)>,
 }
 
-/// What has happened.
+/// An event that the registration is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkEvent {
     /// There is a connection.
     Connected,
-    /// The coordinator knows the node, and wants to hear of it that often.
+    /// The coordinator knows the node, and wants a heartbeat at this interval.
     Registered {
-        /// How often.
+        /// Time between two heartbeats.
         heartbeat: Duration,
     },
     /// The beat of that number was answered.
     Taken {
-        /// Of this connection.
+        /// The number of the beat on this connection.
         number: u64,
-        /// It may have been too short for all there was to say.
+        /// Whether the beat may have been too short for all there was to say.
         more: bool,
     },
-    /// It could not be dialled, refused the node or a beat, or the connection was lost.
+    /// The coordinator could not be dialled, or refused the node or a beat, or the connection was lost.
     Lost,
     /// The node has another certificate, by which it wants to be known.
     Renewed,
-    /// As [`LinkEvent::Lost`]: nobody listens at its port, its host says.
+    /// The connection failed as in [`LinkEvent::Lost`], and the host said that nobody listens at the port.
     PortClosed,
     /// Time has passed.
     Tick,
 }
 
-/// What is to be done.
+/// An action that the registration asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkAction {
     /// Connect to the coordinator.
@@ -78,7 +78,7 @@ pub enum LinkAction {
     Register,
     /// Send a heartbeat.
     Beat {
-        /// Counts from 1 on each connection.
+        /// The number of the beat, which counts from 1 on each connection.
         number: u64,
     },
     /// Give the connection up.
@@ -88,12 +88,12 @@ pub enum LinkAction {
 }
 
 impl Registration {
-    /// Not connected; dials at once. `seed` decides the jitter.
+    /// Makes a registration that is not connected and dials at once. `seed` decides the jitter.
     pub const fn new(seed: u64) -> Self {
         Self { state: State::Away { retry_at: Duration::ZERO }, failures: 0, seed, draws: 0 }
     }
 
-    /// Takes an event in and says what is to be done.
+    /// Takes an event in and returns the action to take.
     pub fn handle(&mut self, now: Duration, event: LinkEvent) -> Option<LinkAction> {
         match (&mut self.state, event) {
             (State::Dialling, LinkEvent::Connected) => {
@@ -135,7 +135,7 @@ impl Registration {
         }
     }
 
-    /// When to send a [`LinkEvent::Tick`] at the latest; `None` if nothing waits for time to pass.
+    /// Returns when to send a [`LinkEvent::Tick`] at the latest; `None` if nothing waits for time to pass.
     pub fn wake_at(&self) -> Option<Duration> {
         match &self.state {
             State::Away { retry_at } => Some(*retry_at),
@@ -174,27 +174,27 @@ impl Registration {
 }
 
 impl Joined {
-    /// When the oldest unanswered beat has waited for too long.
+    /// Returns the time at which the oldest unanswered beat has waited for too long.
     fn overdue_at(&self) -> Option<Duration> {
         self.unanswered.front().map(|(_, sent)| *sent + ANSWER_DEADLINE)
     }
 }
 
-/// How long a beat may go without an answer before the connection is taken for dead: as long as the coordinator
-/// believes in a silent node.
+/// Time after which a connection with an unanswered beat is taken for dead. The coordinator believes in a silent node
+/// for as long.
 pub const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
 
-/// A coordinator that asks for more is not obeyed.
+/// Shortest interval of heartbeats: a coordinator that asks for a shorter one is not obeyed.
 const LEAST_BEAT: Duration = Duration::from_millis(50);
 
-/// Twice within the time after which the coordinator calls a node suspect.
+/// Longest interval of heartbeats: twice within the time after which the coordinator calls a node suspect.
 const LONGEST_BEAT: Duration = Duration::from_millis(1_500);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// A coordinator that comes back finds its nodes within this time.
+/// Longest pause between attempts: a coordinator that comes back finds its nodes within this time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
-/// One that is started again finds them within this time.
+/// Longest pause while the port is closed: a coordinator that is started again finds its nodes within this time.
 const LONGEST_CLOSED_PAUSE: Duration = Duration::from_millis(400);
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ pub(crate) struct Serving {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What is served, and where.
+/// The settings and the shared state of the data thread.
 #[derive(Clone)]
 pub(crate) struct Served {
     pub(crate) listen: SocketAddr,
@@ -48,17 +48,17 @@ pub(crate) struct Served {
     pub(crate) attach: Option<AttachConfig>,
 }
 
-/// What the data thread shows.
+/// The state of the data thread that others see.
 #[derive(Clone, Default)]
 struct Shown {
     arrivals: Arc<Mutex<ArrivalCounts>>,
     connections: Arc<Connections>,
     pulse: Pulse,
-    /// Once it is bound: a port that was drawn is kept.
+    /// The bound address, once there is one: a port that was drawn is kept.
     address: Arc<OnceLock<SocketAddr>>,
 }
 
-/// Tells the starter what has been bound.
+/// Tells the starter the settings that took effect, or why nothing could be bound.
 type Ready = SyncSender<Result<Effective, ServeError>>;
 
 /// Why owners cannot be served.
@@ -70,7 +70,7 @@ pub enum ServeError {
     /// The address could not be taken, or the identity is of no use.
     #[error(transparent)]
     Bind(BindError),
-    /// There is no attach socket.
+    /// The attach socket could not be made.
     #[error(transparent)]
     Attach(AttachBindError),
     /// The thread ended before it served.
@@ -79,7 +79,7 @@ pub enum ServeError {
 }
 
 impl Serving {
-    /// Binds the address and serves owners from a thread of its own. Should serving panic, it is made anew on the same
+    /// Binds the address and serves owners from a thread of its own. If serving panics, it is made anew on the same
     /// address, as one of `parts`: sessions stay as they are, and their owners dial again.
     ///
     /// # Errors
@@ -117,22 +117,22 @@ impl Serving {
         Ok(Self { effective, arrivals, connections, pulse, stop, thread: Some(thread) })
     }
 
-    /// How long ago the thread was last seen to turn, which marks each second.
+    /// Returns how long ago the thread last marked that it turns, which it does each second.
     pub(crate) fn silent(&self) -> Duration {
         self.pulse.silent()
     }
 
-    /// Where it listens, and what came of its settings.
+    /// Returns the address on which it listens, and the settings that took effect.
     pub(crate) const fn effective(&self) -> Effective {
         self.effective
     }
 
-    /// How the connections of owners are.
+    /// Returns the figures of the owners' connections.
     pub(crate) fn connections(&self) -> ConnectionFigures {
         self.connections.figures()
     }
 
-    /// How strangers fared, as of the last second.
+    /// Returns how connections by strangers fared, as of the last second.
     pub(crate) fn arrivals(&self) -> ArrivalCounts {
         self.arrivals.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -148,7 +148,7 @@ impl Drop for Serving {
     }
 }
 
-/// Anyone may connect to a node: what counts is each session's secret.
+/// Lets anyone connect to the node: what counts is each session's secret.
 fn authenticate(hello: &Hello, stranger: &Stranger) -> Result<Peer, Refusal> {
     if hello.token.is_some() {
         let message = "a node takes no tokens; the coordinator does";
@@ -163,7 +163,7 @@ fn authenticate(hello: &Hello, stranger: &Stranger) -> Result<Peer, Refusal> {
     })
 }
 
-/// Binds and serves until it is told to stop. Whoever starts the node is told what came of it by `ready`.
+/// Binds and serves until it is told to stop. `ready` tells the starter of the node whether binding succeeded.
 async fn serve(
     served: Served,
     shown: Shown,
@@ -259,7 +259,7 @@ async fn accept(
     }
 }
 
-/// Serves what one peer asks. Its sessions' streams end with it.
+/// Serves the requests of one peer. Its sessions' streams end with it.
 async fn serve_connection(connection: &Connection, hosting: Arc<Hosting>) {
     let figures = Arc::clone(&hosting.figures);
     let mut requests =
@@ -306,11 +306,11 @@ async fn serve_connection(connection: &Connection, hosting: Arc<Hosting>) {
     while streams.join_next().await.is_some() {}
 }
 
-/// How long somebody may stay connected without ever having been let in to a session: memory is kept for him.
+/// Time for which a peer may stay connected without ever having been let in to a session: it takes memory meanwhile.
 const STRANGER_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How fresh reported counts are, and how late the end of a lease is noticed.
+/// Greatest age of reported counts, and the longest delay until the end of a lease is noticed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How long peers are given to hear that the node goes away.
+/// Time for peers to hear that the node goes away.
 const LINGER: Duration = Duration::from_secs(1);
