@@ -1,4 +1,4 @@
-//! What lies between a session's owner and its node: a QUIC stream, or shared memory.
+//! The link between a session's owner and its node: a QUIC stream, or shared memory.
 //!
 //! Both kinds take the same requests and give the same answers, which `link/conformance.rs` holds them to. What only
 //! memory can do is a property of a link: [`Link::in_place`].
