@@ -91,7 +91,7 @@ pub(crate) struct Ledger {
     seen: BTreeMap<EpisodeKey, Duration>,
     /// Pools whose owner finishes episodes twice.
     forged: BTreeSet<u128>,
-    /// Number of segments that the store has taken; the last one is kept until it was looked for.
+    /// Number of segments that the store has taken. The last of them is in `newest_stored` until it was looked for.
     arrivals: u64,
     newest_stored: Option<SegmentId>,
     /// Folder names of the nodes in the store.
