@@ -37,12 +37,12 @@ Transport = Literal["auto", "shm", "quic"]
 
 @dataclass(frozen=True)
 class Placement:
-    """Where some lanes of a vector env run.
+    """The place where some lanes of a vector env run.
 
     Attributes:
         node: The node's name.
         lanes: Those lanes.
-        transport: ``"shm"`` or ``"quic"``: by what they are stepped.
+        transport: The way in which they are stepped, ``"shm"`` or ``"quic"``.
     """
 
     node: str
@@ -54,8 +54,8 @@ class Cluster:
     """A connection to a cluster's coordinator. Any thread may use it; calls block, Ctrl-C ends them.
 
     Attributes:
-        url: As given, without the token.
-        transport: As given.
+        url: The connection string, without the token.
+        transport: The argument of that name of ``connect``.
     """
 
     def __init__(
@@ -156,15 +156,15 @@ class Cluster:
         )
 
     def status(self) -> dict[str, Any]:
-        """The cluster at a glance, as ``rollhouse status --json`` has it."""
+        """Returns an overview of the cluster, as ``rollhouse status --json`` prints it."""
         return json.loads(self._native.status())
 
     def nodes(self) -> list[dict[str, Any]]:
-        """The nodes, by name."""
+        """Returns the nodes, by name."""
         return json.loads(self._native.nodes())["nodes"]
 
     def sessions(self) -> list[dict[str, Any]]:
-        """The open sessions, by name."""
+        """Returns the open sessions, by name."""
         return json.loads(self._native.sessions())["sessions"]
 
     def open_replay(self, name: str) -> ReplaySession:
@@ -186,7 +186,7 @@ class Cluster:
         return native, name, session, spec
 
     def close_pool(self, run: str) -> dict[str, Any]:
-        """Ends a pool, whoever steps its lanes: a rollout that goes on by itself, or what a process left behind.
+        """Ends a pool, with any kind of stepping: a rollout that goes on by itself, or one that a process left behind.
 
         Args:
             run: Its run, as ``envs.run``, ``rollhouse rollout --detach`` or ``sessions()`` have it.
@@ -202,7 +202,7 @@ class Cluster:
         return json.loads(self._native.close_pool(run))
 
     def close(self) -> None:
-        """Closes the connections; vector envs of this cluster are of no use afterwards. Twice does nothing."""
+        """Closes the connections; vector envs of this cluster are of no use afterwards. Closing again does nothing."""
         self._native.close()
 
     def __enter__(self) -> Cluster:
@@ -314,7 +314,9 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
 
     @property
     def placements(self) -> tuple[Placement, ...]:
-        """Where its lanes run now. They move when their node goes away, with the next call that steps or resets."""
+        """The places where its lanes run now. They move when their node goes away, with the next call that steps or
+        resets.
+        """
         self._check_usable()
         placed = self._native.placements
         return tuple(Placement(node, range(start, end), transport) for node, start, end, transport in placed)
@@ -335,7 +337,7 @@ _OPEN: weakref.WeakSet[ClusterVectorEnv] = weakref.WeakSet()
 
 @atexit.register
 def _close_open() -> None:
-    """Gives lanes back that were not closed; else the nodes would keep them for the time of a lease."""
+    """Gives back lanes that were not closed; otherwise the nodes would keep them for the time of a lease."""
     for env in list(_OPEN):
         with contextlib.suppress(Exception):
             env.close()
@@ -377,7 +379,7 @@ def connect(
 
 
 def _address(url: str | os.PathLike[str]) -> str:
-    """The connection string that ``url`` is or that the file of that name holds."""
+    """Returns the connection string that ``url`` is, or that the file of that name holds."""
     text = os.fspath(url)
     if "://" in text or not Path(text).is_file():
         return text
@@ -390,7 +392,7 @@ def _check_transport(transport: str | None) -> None:
 
 
 def _checked(id: str, options: Mapping[str, Any], num_envs: int) -> dict[str, Any]:
-    """Options, checked here if the env is known here, so that mistakes are told as everywhere else."""
+    """Checks options here if the env is known here, so that mistakes are reported as everywhere else."""
     try:
         spec = _native.env_spec(id)
     except UnknownEnvError:

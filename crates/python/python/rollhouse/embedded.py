@@ -34,7 +34,7 @@ DEFAULT_DATA = "./rollhouse-data"
 
 @dataclass(frozen=True)
 class Recording:
-    """Where a vector env records.
+    """The place where a vector env records.
 
     Attributes:
         path: The folder of this process inside the data folder; ``rollhouse replay ls --data PATH`` lists it.
@@ -135,7 +135,7 @@ class EmbeddedVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
 
     @property
     def threads(self) -> int:
-        """Threads that step, the caller's included; small batches use fewer than they may."""
+        """Number of threads that step, the caller's included; small batches use fewer than they may."""
         return self._native.threads
 
     def _close(self, **kwargs: Any) -> None:

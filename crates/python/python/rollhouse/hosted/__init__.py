@@ -98,7 +98,7 @@ def make_vec(
     max_episode_steps: int | None = None,
     **options: Any,
 ) -> HostedVectorEnv:
-    """N of Gymnasium's env ``gymnasium:ID``; what ``rollhouse.make_vec`` calls.
+    """Makes N of Gymnasium's env ``gymnasium:ID``; ``rollhouse.make_vec`` calls this.
 
     ``options`` are those of ``vectorize`` and, under other names, arguments of the env: what ``gymnasium.make``
     takes.

@@ -1,4 +1,6 @@
-"""The infos of lanes as columns of numbers, on their way from a worker: one array per key instead of one object per value."""
+"""Packs infos of lanes for their way from a worker: as columns of numbers, one array per key instead of one object per
+value.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,7 @@ def add_columns(
 
 
 def unpack(columns: Iterable[Column], count: int) -> dict[int, dict[str, Any]]:
-    """What ``pack`` took out, by lane of the worker."""
+    """Returns the numbers that ``pack`` took out, by lane of the worker."""
     infos: dict[int, dict[str, Any]] = {}
     for key, dtype, lanes, values in columns:
         which = range(count) if lanes is None else np.frombuffer(lanes, dtype=np.int32).tolist()

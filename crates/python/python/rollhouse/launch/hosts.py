@@ -1,4 +1,4 @@
-"""Nodes as processes: here, on hosts behind ssh, and as the step of a Slurm allocation."""
+"""Starts nodes as processes: here, on hosts behind ssh, and as the step of a Slurm allocation."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Processes:
 
     @property
     def processes(self) -> list[Tied]:
-        """Those that were started here."""
+        """The processes that were started here."""
         return list(self._running)
 
 
@@ -70,7 +70,7 @@ def local(
     timeout: float = JOIN_PATIENCE,
     name: str | None = None,
 ) -> LaunchedCluster:
-    """Nodes on this machine: to try what runs on many.
+    """Starts nodes on this machine, to try what is to run on many.
 
     Args:
         nodes: How many.
@@ -111,7 +111,7 @@ def ssh(
     timeout: float = JOIN_PATIENCE,
     name: str | None = None,
 ) -> LaunchedCluster:
-    """A node on each of these hosts, for as long as the ssh connections live.
+    """Starts a node on each of these hosts, for as long as the ssh connections live.
 
     Args:
         hosts: What ``ssh`` takes as a destination, each as often as it is to have nodes.
@@ -151,7 +151,7 @@ def slurm(
     timeout: float = JOIN_PATIENCE,
     name: str | None = None,
 ) -> LaunchedCluster:
-    """Nodes as one step of the Slurm allocation that this process runs in, a machine each.
+    """Starts nodes as one step of the Slurm allocation that this process runs in, a machine each.
 
     Before the allocation's time is over Slurm tells the step by SIGTERM (``--signal`` of sbatch says when), and the nodes
     end in order. The program has to be at the same place on all machines.

@@ -110,7 +110,7 @@ def _columns(episode: Episode, space: gymnasium.Space) -> dict[str, Any]:
 
 
 def _nested(space: gymnasium.Space, columns: Any, path: str = "") -> Any:
-    """Columns by path in the structure of their space."""
+    """Puts columns by path into the structure of their space."""
     if isinstance(columns, np.ndarray):
         return columns
     if isinstance(space, gymnasium.spaces.Dict):
