@@ -48,7 +48,7 @@ pub(crate) fn first_bad(
 
 /// Checks that an answer only speaks of lanes that the session has.
 pub(crate) fn check_notes(notes: &Notes, losses: &[LostLane], lanes: usize) -> Result<(), String> {
-    let malformed = || "notes that are no whole number of records".to_owned();
+    let malformed = || "notes that are not a whole number of records".to_owned();
     let began = notes.began().ok_or_else(malformed)?.map(|began| began.lane).max();
     let hashed = notes.hashes().ok_or_else(malformed)?.map(|(lane, _)| lane).max();
     let lost = losses.iter().map(|loss| loss.lane).max();

@@ -116,7 +116,7 @@ impl AsyncPool {
         let unpacked = images.into_iter().flatten().map(RenderAnswer::image);
         unpacked
             .collect::<Result<_, _>>()
-            .map_err(|error| MethodError::Answer { what: format!("an image that is none: {error}") })
+            .map_err(|error| MethodError::Answer { what: format!("an image is malformed: {error}") })
     }
 
     /// Returns what the lanes of each session have done, and how the time was spent.

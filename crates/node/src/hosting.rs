@@ -365,7 +365,7 @@ impl Hosting {
                 Err(Refusal::new(RefusalCode::BadRequest, "the session plays by itself"))
             }
             Hosted::Replay(_) => {
-                let message = "a recorded episode takes no commands: who watches it moves it";
+                let message = "a recorded episode takes no commands: its watchers move it";
                 Err(Refusal::new(RefusalCode::Unsupported, message))
             }
         }

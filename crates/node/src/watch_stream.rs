@@ -188,7 +188,7 @@ impl Watcher {
     async fn look(&mut self, params: LookParams) -> Result<LookAnswer, Refusal> {
         let LookParams { lane, after, wait_ms } = params;
         if wait_ms > MAX_LOOK_MS {
-            let message = format!("wait_ms = {wait_ms}; at most {MAX_LOOK_MS} are waited");
+            let message = format!("wait_ms = {wait_ms}; at most {MAX_LOOK_MS} are allowed");
             return Err(Refusal::new(RefusalCode::BadRequest, message));
         }
         self.check_lane(lane)?;
@@ -250,7 +250,7 @@ impl Watcher {
         if !moves.contains(&method) {
             let known = [LookParams::METHOD, SoFarParams::METHOD].into_iter().chain(moves);
             let known: Vec<_> = known.collect();
-            let message = format!("no method `{method}` of who watches; there are {}", known.join(", "));
+            let message = format!("a watch has no method `{method}`; there are {}", known.join(", "));
             return Err(unsupported(message));
         }
         let Source::Replay { replay, .. } = &self.source else {

@@ -127,7 +127,7 @@ impl NativeCluster {
     fn close_pool(&self, py: Python<'_>, run: &str) -> PyResult<String> {
         let pool = run_named(run).ok_or_else(|| {
             PyValueError::new_err(format!(
-                "run={run:?} is no run's id: 32 hexadecimal digits are, with hyphens or without"
+                "run={run:?} is not the id of a run: 32 hexadecimal digits, with hyphens or without"
             ))
         })?;
         self.ask(py, |cluster| cluster.close_pool(pool))

@@ -101,7 +101,7 @@ impl fmt::Display for RequestFault {
                 write!(f, "request {given} is out of order: {last} was answered last, {next} is next")
             }
             Self::NoRequest(kind) => {
-                write!(f, "a frame of kind {} with these flags is no request", *kind as u8)
+                write!(f, "a frame of kind {} with these flags is not a request", *kind as u8)
             }
             Self::Columns { given, wanted } => {
                 write!(f, "a request with {given} bytes of columns, this session's have {wanted}")

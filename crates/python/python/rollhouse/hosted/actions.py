@@ -133,9 +133,9 @@ def _iterate(space: gymnasium.Space, actions: Any, count: int) -> list[Any]:
     try:
         items = list(iterate(space, actions))
     except (TypeError, KeyError, gymnasium.error.CustomSpaceError) as error:
-        raise ActionTypeError(f"actions={actions!r} are no batch of {space}: {error}") from error
+        raise ActionTypeError(f"actions={actions!r} are not a batch of {space}: {error}") from error
     except (ValueError, IndexError) as error:
-        raise InvalidActionError(f"actions={actions!r} are no batch of {space}: {error}") from error
+        raise InvalidActionError(f"actions={actions!r} are not a batch of {space}: {error}") from error
     if len(items) != count:
         raise InvalidActionError(f"actions: {len(items)} were given for {count} lanes")
     return items

@@ -128,7 +128,7 @@ def ssh(
     commands = {}
     for number, destination in enumerate(hosts):
         if destination.startswith("-"):
-            raise ValueError(f"{destination!r} is no host")
+            raise ValueError(f"{destination!r} is not a host")
         node = [*shlex.split(remote_program), "node", "--name", f"{PREFIX}{number}"]
         line = ["ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"]
         line += [*options, "--", destination, quoted(tied(node), environment)]
