@@ -39,7 +39,7 @@ pub struct RemoteDisk {
 struct Shared {
     reader: Box<dyn StoreReader>,
     /// The cache; locked while something is fetched, so that two readers of the same block fetch it once.
-    state: Mutex<State>,
+    state: Mutex<Cache>,
 }
 
 /// What is in a folder: names, and lengths of files.
@@ -49,7 +49,7 @@ type Names = BTreeMap<String, Option<u64>>;
 type Block = (u64, Arc<[u8]>);
 
 #[derive(Debug, Default)]
-struct State {
+struct Cache {
     /// The listing of each folder by its path; `None` if there is no such folder.
     folders: BTreeMap<String, Option<Arc<Names>>>,
     /// The blocks, by file and number.
@@ -77,7 +77,7 @@ impl RemoteDisk {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Cache> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -177,7 +177,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl Cache {
     fn touch(&mut self, file: &Arc<str>, number: u64) -> Option<Arc<[u8]>> {
         self.turn += 1;
         let (used, block) = self.blocks.get_mut(&(file.clone(), number))?;

@@ -32,11 +32,11 @@ pub(crate) struct Retry {
     waits: u32,
     /// The time since which the node is not heard of.
     silent_since: Option<Duration>,
-    state: State,
+    state: RetryState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum RetryState {
     Sent,
     Attaching,
     Waiting { attach: bool, until: Duration },
@@ -136,7 +136,7 @@ impl Retry {
     /// Begins the request after the one with number `last`, at `now`. The first action is to send it on an attached
     /// stream, else to attach.
     pub(crate) fn new(now: Duration, last: u32, attached: bool, patience: Patience) -> (Self, RetryAction) {
-        let state = if attached { State::Sent } else { State::Attaching };
+        let state = if attached { RetryState::Sent } else { RetryState::Attaching };
         let silent_since = (!attached).then_some(now);
         let Patience { abandoned, deadline, lease, seed } = patience;
         let number = FrameHeader::next_number(last);
@@ -149,52 +149,52 @@ impl Retry {
     pub(crate) fn on(&mut self, now: Duration, event: RetryEvent) -> RetryAction {
         use RetryEvent as E;
         match (self.state, event) {
-            (State::Over, _) => RetryAction::Finish,
+            (RetryState::Over, _) => RetryAction::Finish,
             (_, E::PortClosed { resumes: true }) => self.give_up(GiveUp::NodeLost),
-            (State::Sent, E::Answered) => {
-                self.state = State::Over;
+            (RetryState::Sent, E::Answered) => {
+                self.state = RetryState::Over;
                 RetryAction::Finish
             }
-            (State::Sent, E::Refused { code, retry_after }) if code.is_transient() => {
+            (RetryState::Sent, E::Refused { code, retry_after }) if code.is_transient() => {
                 self.number = FrameHeader::next_number(self.number);
                 self.abandoned = 0;
                 self.wait(now, false, FIRST_BUSY_WAIT, LONGEST_BUSY_WAIT, retry_after)
             }
-            (State::Sent, E::Refused { code, .. }) => self.give_up(GiveUp::Refused(code)),
-            (State::Sent, E::Lost | E::PortClosed { .. }) => {
+            (RetryState::Sent, E::Refused { code, .. }) => self.give_up(GiveUp::Refused(code)),
+            (RetryState::Sent, E::Lost | E::PortClosed { .. }) => {
                 self.silent_since.get_or_insert(now);
                 self.attach(now)
             }
-            (State::Attaching, E::Attached { last }) => {
+            (RetryState::Attaching, E::Attached { last }) => {
                 self.silent_since = None;
                 self.attached(now, last)
             }
-            (State::Attaching, E::AttachRefused { code, retry_after }) => {
+            (RetryState::Attaching, E::AttachRefused { code, retry_after }) => {
                 self.attach_refused(now, code, retry_after)
             }
-            (State::Attaching, E::Unreachable | E::Lost | E::PortClosed { .. }) => {
+            (RetryState::Attaching, E::Unreachable | E::Lost | E::PortClosed { .. }) => {
                 let silent = now.saturating_sub(self.silent_since.unwrap_or(now));
                 if silent >= self.lease {
                     return self.give_up(GiveUp::NodeLost);
                 }
                 self.wait(now, true, FIRST_DIAL_WAIT, LONGEST_DIAL_WAIT, None)
             }
-            (State::Waiting { attach, until }, E::Woken) if now >= until => {
+            (RetryState::Waiting { attach, until }, E::Woken) if now >= until => {
                 if attach {
                     self.attach(now)
                 } else {
                     self.send(now)
                 }
             }
-            (State::Waiting { until, .. }, E::Lost) => {
+            (RetryState::Waiting { until, .. }, E::Lost) => {
                 // The stream ended while a busy node was given time.
                 self.silent_since.get_or_insert(now);
-                self.state = State::Waiting { attach: true, until };
+                self.state = RetryState::Waiting { attach: true, until };
                 RetryAction::WaitUntil(until)
             }
-            (State::Waiting { until, .. }, _) => RetryAction::WaitUntil(until),
-            (State::Sent, _) => RetryAction::Send { number: self.number },
-            (State::Attaching, _) => RetryAction::Attach,
+            (RetryState::Waiting { until, .. }, _) => RetryAction::WaitUntil(until),
+            (RetryState::Sent, _) => RetryAction::Send { number: self.number },
+            (RetryState::Attaching, _) => RetryAction::Attach,
         }
     }
 
@@ -230,7 +230,7 @@ impl Retry {
         if now >= self.deadline {
             return self.give_up(GiveUp::TimedOut);
         }
-        self.state = State::Sent;
+        self.state = RetryState::Sent;
         RetryAction::Send { number: self.number }
     }
 
@@ -238,7 +238,7 @@ impl Retry {
         if now >= self.deadline {
             return self.give_up(GiveUp::TimedOut);
         }
-        self.state = State::Attaching;
+        self.state = RetryState::Attaching;
         RetryAction::Attach
     }
 
@@ -261,12 +261,12 @@ impl Retry {
         let half = (base / 2).as_nanos().max(1) as u64;
         let jitter = split_mix64(self.seed ^ (u64::from(self.number) << 32) ^ u64::from(self.waits)) % half;
         let until = (now + base + Duration::from_nanos(jitter)).min(self.deadline);
-        self.state = State::Waiting { attach, until };
+        self.state = RetryState::Waiting { attach, until };
         RetryAction::WaitUntil(until)
     }
 
     fn give_up(&mut self, why: GiveUp) -> RetryAction {
-        self.state = State::Over;
+        self.state = RetryState::Over;
         RetryAction::GiveUp(why)
     }
 }

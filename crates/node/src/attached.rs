@@ -5,10 +5,11 @@
 //! request, lease ──────── session ───────────▶ makes or finds the memory
 //! answer with descriptors ◀──── ends ───────── waits for requests, steps, answers
 //! socket ended, taken over, ended ── stop ───▶
-//! seat ◀──────────────── session, why ────────
+//! slot ◀──────────────── session, why ────────
 //! ```
 //!
-//! The task holds the session's seat meanwhile, so that whoever takes over or ends the session waits for the thread.
+//! The task holds the lock of the session's slot meanwhile, so a task that takes over or ends the session waits for the
+//! thread.
 //! A thread that stays in one request for longer than the hang deadline is given up with all that it holds.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -112,9 +113,9 @@ async fn settle(
         End::Home(home, why) => {
             lent.give_back(home, &hosting.figures);
             match why {
-                Why::Told => {}
-                Why::Refused(refusal) => refuse(hosting, socket, refusal).await,
-                Why::Fault => drop(hosting.figures.malformed.add(1)),
+                StopReason::Stopped => {}
+                StopReason::Refused(refusal) => refuse(hosting, socket, refusal).await,
+                StopReason::Fault => drop(hosting.figures.malformed.add(1)),
             }
             return None;
         }
@@ -131,15 +132,15 @@ async fn settle(
 
 /// The thread that steps, as its task sees it. When this is dropped, the thread is told to stop.
 struct Thread {
-    desk: Arc<Desk>,
-    handed: oneshot::Receiver<Handed>,
-    back: oneshot::Receiver<Result<(Box<Home>, Why), String>>,
+    shared: Arc<StepperShared>,
+    handed: oneshot::Receiver<MemoryOffer>,
+    back: oneshot::Receiver<Result<(Box<Home>, StopReason), String>>,
     /// The node's end of the memory, once the owner has got its descriptors.
     remote: Option<ServingRemote>,
 }
 
 /// The state that the task and the thread share.
-struct Desk {
+struct StepperShared {
     stop: AtomicBool,
     /// The session's token.
     cancel: Cancel,
@@ -152,7 +153,7 @@ struct Desk {
 }
 
 /// The memory that the owner is given.
-struct Handed {
+struct MemoryOffer {
     attached: MemoryAttached,
     outputs: OwnedFd,
     inputs: OwnedFd,
@@ -161,15 +162,15 @@ struct Handed {
 
 /// How the thread came to its end.
 enum End {
-    Home(Box<Home>, Why),
+    Home(Box<Home>, StopReason),
     Panicked(String),
     Hung(Duration),
 }
 
 /// Why a thread gave the session back.
-enum Why {
+enum StopReason {
     /// The task told it to stop.
-    Told,
+    Stopped,
     /// There is no memory for it.
     Refused(Refusal),
     /// The owner breaks the layout's rules.
@@ -186,7 +187,7 @@ impl Thread {
     ) -> Result<Self, (Box<Home>, std::io::Error)> {
         let (hand, handed) = oneshot::channel();
         let (give_back, back) = oneshot::channel();
-        let desk = Arc::new(Desk {
+        let shared = Arc::new(StepperShared {
             stop: AtomicBool::new(false),
             cancel: owned.cancel().clone(),
             beats: AtomicU64::new(1),
@@ -194,7 +195,7 @@ impl Thread {
             told: Arc::clone(owned.told()),
             figures: Arc::clone(&hosting.figures),
         });
-        let own = Arc::clone(&desk);
+        let own = Arc::clone(&shared);
         let run = move || {
             let Some(mut home) = own.take_home() else { return };
             let served = catch_unwind(AssertUnwindSafe(|| {
@@ -207,8 +208,8 @@ impl Thread {
         let name = format!("rollhouse-shm-{number}");
         // Task: shared memory.
         match std::thread::Builder::new().name(name).spawn(run) {
-            Ok(_) => Ok(Self { desk, handed, back, remote: None }),
-            Err(error) => match desk.take_home() {
+            Ok(_) => Ok(Self { shared, handed, back, remote: None }),
+            Err(error) => match shared.take_home() {
                 Some(home) => Err((home, error)),
                 None => unreachable!("a thread that was not started has taken nothing"),
             },
@@ -223,7 +224,7 @@ impl Thread {
         number: u64,
         socket: &mut AttachSocket,
     ) -> End {
-        let waits = self.desk.waits();
+        let waits = self.shared.waits();
         let mut watch = HangWatch::new(hosting.hang_deadline());
         let began = Instant::now();
         let mut turns = owned.turns();
@@ -262,7 +263,7 @@ impl Thread {
                     if !watched {
                         self.stop();
                     }
-                    let beats = self.desk.beats.load(Ordering::Relaxed);
+                    let beats = self.shared.beats.load(Ordering::Relaxed);
                     let at_rest = beats.is_multiple_of(2) || waits();
                     let now = began.elapsed();
                     if let Verdict::Hung(still) = watch.look(now, beats, at_rest) {
@@ -275,8 +276,8 @@ impl Thread {
         }
     }
 
-    async fn hand_over(&mut self, handed: Handed, socket: &mut AttachSocket) -> std::io::Result<()> {
-        let Handed { attached, outputs, inputs, remote } = handed;
+    async fn hand_over(&mut self, handed: MemoryOffer, socket: &mut AttachSocket) -> std::io::Result<()> {
+        let MemoryOffer { attached, outputs, inputs, remote } = handed;
         self.remote = Some(remote);
         failpoint("node.attach.made");
         socket.accept(attached, [outputs.as_fd(), inputs.as_fd()]).await?;
@@ -285,7 +286,7 @@ impl Thread {
     }
 
     fn stop(&self) {
-        self.desk.stop.store(true, Ordering::Relaxed);
+        self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(remote) = &self.remote {
             remote.rouse();
         }
@@ -305,7 +306,7 @@ impl Drop for Thread {
     }
 }
 
-impl Desk {
+impl StepperShared {
     fn take_home(&self) -> Option<Box<Home>> {
         self.home.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -319,15 +320,15 @@ impl Desk {
     }
 
     /// Steps the session on the thread until it is told to stop, the owner breaks a rule, or there is no memory.
-    fn serve(&self, home: &mut Home, hand: oneshot::Sender<Handed>) -> Why {
+    fn serve(&self, home: &mut Home, hand: oneshot::Sender<MemoryOffer>) -> StopReason {
         let last = home.session().last();
         let mut end = match home.session().attach_memory() {
             Ok(end) => end,
-            Err(refusal) => return Why::Refused(refusal),
+            Err(refusal) => return StopReason::Refused(refusal),
         };
         let descriptors = (end.outputs_fd().try_clone_to_owned(), end.inputs_fd().try_clone_to_owned());
         let (Ok(outputs), Ok(inputs)) = descriptors else {
-            return Why::Refused(Refusal::busy("the node has no descriptors left", ROOM_RETRY_MS));
+            return StopReason::Refused(Refusal::busy("the node has no descriptors left", ROOM_RETRY_MS));
         };
         let attached = MemoryAttached {
             lanes: home.session().lanes() as u32,
@@ -336,8 +337,8 @@ impl Desk {
             logs: home.session().keeps_log(),
             refused: home.session().last_refusal().cloned(),
         };
-        if hand.send(Handed { attached, outputs, inputs, remote: end.remote() }).is_err() {
-            return Why::Told;
+        if hand.send(MemoryOffer { attached, outputs, inputs, remote: end.remote() }).is_err() {
+            return StopReason::Stopped;
         }
         let mut beats = 1;
         let goes_on = || !self.stop.load(Ordering::Relaxed);
@@ -351,18 +352,18 @@ impl Desk {
                     home.idle(&self.told, &self.figures);
                     continue;
                 }
-                Err(ServeError::Gone) => return Why::Told,
-                Err(ServeError::Peer(_)) => return Why::Fault,
+                Err(ServeError::Gone) => return StopReason::Stopped,
+                Err(ServeError::Peer(_)) => return StopReason::Fault,
             };
             beats += 1;
             self.beats.store(beats, Ordering::Relaxed);
             // Who waits asks only before it sleeps, and a trainer may always have a request waiting.
             if self.cancel.is_cancelled() || !goes_on() {
-                return Why::Told;
+                return StopReason::Stopped;
             }
             failpoint("node.attach.request");
             if home.serve(&mut end, request, &self.told, &self.figures, goes_on).is_err() {
-                return if goes_on() { Why::Fault } else { Why::Told };
+                return if goes_on() { StopReason::Fault } else { StopReason::Stopped };
             }
             failpoint("node.attach.answer");
         }
@@ -394,7 +395,7 @@ mod tests {
     /// alone. Fix: it is asked before each request.
     #[test]
     fn a_thread_that_is_told_to_stop_serves_nothing_more_though_a_request_waits() {
-        let desk = Desk {
+        let shared = StepperShared {
             stop: AtomicBool::new(false),
             cancel: Cancel::default(),
             beats: AtomicU64::new(1),
@@ -405,8 +406,8 @@ mod tests {
         let mut home = Home::new(cartpole(2, AutoresetMode::NextStep), Arc::default());
         let (hand, handed) = oneshot::channel();
         std::thread::scope(|scope| {
-            let thread = scope.spawn(|| desk.serve(&mut home, hand));
-            let Handed { attached, outputs, inputs, .. } = handed.blocking_recv().unwrap();
+            let thread = scope.spawn(|| shared.serve(&mut home, hand));
+            let MemoryOffer { attached, outputs, inputs, .. } = handed.blocking_recv().unwrap();
             let autoreset = Autoreset::NextStep;
             let columns = Engine::columns(&Registry::builtin().get("CartPole-v1").unwrap(), autoreset);
             let ident = ArenaIdent { term: 1, counter: 1, autoreset: autoreset.code() };
@@ -414,9 +415,9 @@ mod tests {
             let mut trainer = AttachedArena::open(outputs, inputs, &expected).unwrap();
             trainer.post_reset(&[], &[]);
             assert_eq!(trainer.wait(None, || !thread.is_finished()), Ok(Answer::Frame));
-            desk.stop.store(true, Ordering::Relaxed);
+            shared.stop.store(true, Ordering::Relaxed);
             trainer.post_step();
-            assert!(matches!(thread.join().unwrap(), Why::Told));
+            assert!(matches!(thread.join().unwrap(), StopReason::Stopped));
             assert_eq!(trainer.try_answer(), Ok(None));
         });
     }

@@ -52,13 +52,13 @@ pub(crate) struct Full<G> {
 
 #[derive(Debug)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     filled: Condvar,
     limit: usize,
     figures: Arc<NodeFigures>,
 }
 
-struct State {
+struct QueueState {
     jobs: VecDeque<Job>,
     stopped: bool,
     workers: usize,
@@ -108,7 +108,7 @@ impl Executor {
         hang_deadline: Duration,
         figures: Arc<NodeFigures>,
     ) -> io::Result<Self> {
-        let state = State { jobs: VecDeque::new(), stopped: false, workers: 0, pace: Duration::ZERO };
+        let state = QueueState { jobs: VecDeque::new(), stopped: false, workers: 0, pace: Duration::ZERO };
         let shared = Arc::new(Shared { state: Mutex::new(state), filled: Condvar::new(), limit, figures });
         let executor = Self { shared, hang_deadline, began: Instant::now(), watches: Mutex::new(Vec::new()) };
         for _ in 0..workers {
@@ -225,7 +225,7 @@ impl Drop for Executor {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -288,9 +288,9 @@ impl<R> Once<R> {
     }
 }
 
-impl std::fmt::Debug for State {
+impl std::fmt::Debug for QueueState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("State")
+        f.debug_struct("QueueState")
             .field("jobs", &self.jobs.len())
             .field("pace", &self.pace)
             .finish_non_exhaustive()

@@ -56,7 +56,7 @@ pub(crate) struct Owned {
     /// The attachment that may go on; a change wakes those that wait when the session ends.
     turn: watch::Sender<Turn>,
     /// The session itself. The holder of the lock steps the session, or ends it.
-    seat: Mutex<Seat>,
+    slot: Mutex<Slot>,
     /// Whether the session is lent to a thread. That thread's task holds the lock for as long as the owner is attached
     /// by memory.
     lent: AtomicBool,
@@ -77,7 +77,7 @@ pub(crate) struct Collecting {
 }
 
 #[derive(Debug)]
-enum Seat {
+enum Slot {
     Home(Box<Home>),
     /// A thread has the session; if it does not come back, it is gone.
     Away(RecordingWatch),
@@ -122,7 +122,7 @@ pub(crate) enum Unanswered {
 #[derive(Debug)]
 pub(crate) struct Lent<'a> {
     owned: &'a Owned,
-    seat: MutexGuard<'a, Seat>,
+    slot: MutexGuard<'a, Slot>,
 }
 
 /// The result of a job on a worker, with the session that it was given.
@@ -151,7 +151,7 @@ impl Owned {
             cancel,
             movable: AtomicBool::new(false),
             turn: watch::Sender::new(Turn::default()),
-            seat: Mutex::new(Seat::Home(Box::new(home))),
+            slot: Mutex::new(Slot::Home(Box::new(home))),
             lent: AtomicBool::new(false),
             stirred: AtomicBool::new(false),
             told: Arc::new(Told::of_owner(env)),
@@ -173,8 +173,8 @@ impl Owned {
     /// that was answered, and whether answers say what a log needs; they do so only if the owner wants it (`log`).
     pub(crate) async fn take_over(&self, attachment: u64, log: bool) -> Result<(u32, bool), Gone> {
         self.turn.send_modify(|turn| turn.take_over(attachment));
-        let mut seat = self.seat.lock().await;
-        let home = seat.home()?;
+        let mut slot = self.slot.lock().await;
+        let home = slot.home()?;
         let logs = log && home.session.keep_log();
         self.movable.store(logs, Ordering::Relaxed);
         Ok((home.session.last(), logs))
@@ -201,12 +201,12 @@ impl Owned {
         executor: &Executor,
         figures: &Arc<NodeFigures>,
     ) -> Result<Bytes, Unanswered> {
-        let mut seat = self.seat.lock().await;
+        let mut slot = self.slot.lock().await;
         // Whoever ends it takes the session away as well, and that tells why.
         if self.turn.borrow().admit(attachment) == Err(TurnOver::Replaced) {
             return Err(Unanswered::Replaced);
         }
-        let home = seat.home().map_err(Unanswered::Gone)?;
+        let home = slot.home().map_err(Unanswered::Gone)?;
         if self.cancel.is_cancelled() {
             return Err(Unanswered::Ended);
         }
@@ -222,36 +222,36 @@ impl Owned {
                     self.tell_if_stale(home, figures);
                     answer.map_err(Unanswered::Fault)
                 }
-                Err(panic) => Err(Unanswered::Gone(seat.lose(JobError::Panicked(panic_message(&*panic))))),
+                Err(panic) => Err(Unanswered::Gone(slot.lose(JobError::Panicked(panic_message(&*panic))))),
             };
         }
-        self.answer_on_worker(seat, header, request, executor, figures).await
+        self.answer_on_worker(slot, header, request, executor, figures).await
     }
 
     /// Lends the session to a thread that steps it for as long as this attachment may go on.
     pub(crate) async fn lend(&self, attachment: u64) -> Result<(Lent<'_>, Box<Home>), Unanswered> {
-        let mut seat = self.seat.lock().await;
+        let mut slot = self.slot.lock().await;
         if self.turn.borrow().admit(attachment) == Err(TurnOver::Replaced) {
             return Err(Unanswered::Replaced);
         }
         if self.cancel.is_cancelled() {
             return Err(Unanswered::Ended);
         }
-        let home = seat.take().map_err(Unanswered::Gone)?;
+        let home = slot.take().map_err(Unanswered::Gone)?;
         self.lent.store(true, Ordering::Relaxed);
         self.stirred.store(true, Ordering::Relaxed);
-        Ok((Lent { owned: self, seat }, home))
+        Ok((Lent { owned: self, slot }, home))
     }
 
     async fn answer_on_worker(
         &self,
-        mut seat: MutexGuard<'_, Seat>,
+        mut slot: MutexGuard<'_, Slot>,
         header: FrameHeader,
         request: &mut FrameRequest,
         executor: &Executor,
         figures: &Arc<NodeFigures>,
     ) -> Result<Bytes, Unanswered> {
-        let mut home = seat.take().map_err(Unanswered::Gone)?;
+        let mut home = slot.take().map_err(Unanswered::Gone)?;
         let waits = waits_for_recorder(&home.session);
         let parts = (home, std::mem::take(request));
         let (own, cancel) = (Arc::clone(figures), self.cancel.clone());
@@ -267,7 +267,7 @@ impl Owned {
                 let refusal = busy(retry_after);
                 figures.refusals.add_owner(refusal.code.word());
                 let answer = given.session.refuse(header.number, &refusal);
-                *seat = Seat::Home(given);
+                *slot = Slot::Home(given);
                 return Ok(answer);
             }
         };
@@ -276,12 +276,12 @@ impl Owned {
                 home = worked.home;
                 *request = worked.request;
                 self.tell_if_stale(&mut home, figures);
-                *seat = Seat::Home(home);
+                *slot = Slot::Home(home);
                 worked.answer.map_or(Err(Unanswered::Ended), |answer| answer.map_err(Unanswered::Fault))
             }
-            Ok(Err(error)) => Err(Unanswered::Gone(seat.lose(error))),
+            Ok(Err(error)) => Err(Unanswered::Gone(slot.lose(error))),
             // The executor went away with the job.
-            Err(_) => Err(Unanswered::Gone(seat.lose(JobError::Panicked(GOING_AWAY.to_owned())))),
+            Err(_) => Err(Unanswered::Gone(slot.lose(JobError::Panicked(GOING_AWAY.to_owned())))),
         }
     }
 
@@ -300,8 +300,8 @@ impl Owned {
             let refusal = Refusal::busy(message, LENT_RETRY_MS);
             return Ok(Envelope { payload: Vec::new(), ..command }.answered::<()>(Err(refusal)));
         }
-        let mut seat = self.seat.lock().await;
-        let home = seat.home().map_err(Some)?;
+        let mut slot = self.slot.lock().await;
+        let home = slot.home().map_err(Some)?;
         if self.cancel.is_cancelled() {
             return Err(None);
         }
@@ -309,10 +309,10 @@ impl Owned {
             let span = command.span();
             let done = catch_unwind(AssertUnwindSafe(|| span.in_scope(|| home.session.command(command))));
             self.tell_if_stale(home, figures);
-            return done.map_err(|panic| Some(seat.lose(JobError::Panicked(panic_message(&*panic)))));
+            return done.map_err(|panic| Some(slot.lose(JobError::Panicked(panic_message(&*panic)))));
         }
         let waits = waits_for_recorder(&home.session);
-        let home = seat.take().map_err(Some)?;
+        let home = slot.take().map_err(Some)?;
         let (cancel, span) = (self.cancel.clone(), command.span());
         let work = move |(mut home, command): (Box<Home>, Envelope)| {
             let _within = span.enter();
@@ -324,7 +324,7 @@ impl Owned {
             Ok(done) => done.await,
             Err(Full { given: (home, _), retry_after }) => {
                 figures.busy.add(1);
-                *seat = Seat::Home(home);
+                *slot = Slot::Home(home);
                 let refusal = busy(retry_after);
                 figures.refusals.add_owner(refusal.code.word());
                 return Ok(asked.answered::<()>(Err(refusal)));
@@ -332,12 +332,12 @@ impl Owned {
         };
         match done {
             Ok(Ok((home, answer))) => {
-                *seat = Seat::Home(home);
+                *slot = Slot::Home(home);
                 answer.ok_or(None)
             }
-            Ok(Err(error)) => Err(Some(seat.lose(error))),
+            Ok(Err(error)) => Err(Some(slot.lose(error))),
             // The executor went away with the job.
-            Err(_) => Err(Some(seat.lose(JobError::Panicked(GOING_AWAY.to_owned())))),
+            Err(_) => Err(Some(slot.lose(JobError::Panicked(GOING_AWAY.to_owned())))),
         }
     }
 
@@ -352,8 +352,8 @@ impl Owned {
     /// done if that has not been reported for a while, and hands over what was recorded if nothing has been asked for a
     /// while, so that episodes that have ended reach the store although their trainer is busy elsewhere.
     pub(crate) fn tell_if_idle(&self, figures: &NodeFigures) {
-        if let Ok(mut seat) = self.seat.try_lock()
-            && let Seat::Home(home) = &mut *seat
+        if let Ok(mut slot) = self.slot.try_lock()
+            && let Slot::Home(home) = &mut *slot
         {
             self.tell_if_stale(home, figures);
             home.flush_if_idle();
@@ -365,13 +365,13 @@ impl Owned {
     /// Shows watchers what they want of a session that nobody steps just now; a thread that steps a session does so
     /// itself.
     fn attend_watchers(&self) {
-        if let Ok(mut seat) = self.seat.try_lock()
-            && let Seat::Home(home) = &mut *seat
+        if let Ok(mut slot) = self.slot.try_lock()
+            && let Slot::Home(home) = &mut *slot
             && home.session.is_prompt()
         {
             let shown = catch_unwind(AssertUnwindSafe(|| home.session.attend_watchers()));
             if let Err(panic) = shown {
-                seat.lose(JobError::Panicked(panic_message(&*panic)));
+                slot.lose(JobError::Panicked(panic_message(&*panic)));
             }
         }
     }
@@ -381,14 +381,14 @@ impl Owned {
     pub(crate) async fn end(&self, wanted: Gone, executor: &Executor, figures: &NodeFigures) -> Gone {
         self.cancel.end(wanted.cause.interruption());
         self.turn.send_modify(Turn::end);
-        let mut seat = self.seat.lock().await;
-        let home = match seat.take() {
+        let mut slot = self.slot.lock().await;
+        let home = match slot.take() {
             Ok(home) => home,
             Err(gone) => return gone,
         };
         let recording = home.session.recording_watch();
-        *seat = Seat::Gone(wanted.clone());
-        drop(seat);
+        *slot = Slot::Gone(wanted.clone());
+        drop(slot);
         match finish(home, wanted.cause.interruption(), executor).await {
             Ok(stats) => {
                 self.told.update((&stats).into(), figures);
@@ -409,12 +409,12 @@ impl Lent<'_> {
     /// Puts the session back, so that others may step it.
     pub(crate) fn give_back(mut self, mut home: Box<Home>, figures: &NodeFigures) {
         self.owned.tell_if_stale(&mut home, figures);
-        *self.seat = Seat::Home(home);
+        *self.slot = Slot::Home(home);
     }
 
     /// Notes that the session does not come back, and returns why it is gone.
     pub(crate) fn lose(mut self, error: JobError) -> Gone {
-        self.seat.lose(error)
+        self.slot.lose(error)
     }
 }
 
@@ -657,7 +657,7 @@ async fn finish(
     finished.map_err(|error| panicked(error.to_string()))
 }
 
-impl Seat {
+impl Slot {
     /// Returns the session, if it is there.
     fn home(&mut self) -> Result<&mut Box<Home>, Gone> {
         match self {

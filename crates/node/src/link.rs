@@ -92,12 +92,12 @@ pub(crate) struct Link {
     renewal: watch::Sender<RenewalState>,
     /// The connection once the coordinator knows the node; everything else that is sent over it waits for that.
     joined: watch::Sender<Option<Connection>>,
-    asking: JoinSet<Told>,
+    asking: JoinSet<CallResult>,
     answering: JoinSet<()>,
 }
 
 /// The result of a request to the coordinator.
-enum Told {
+enum CallResult {
     Dialled(Result<Connection, DialError>),
     Registered(usize, Result<Registered, CallError>),
     Beat { connection: usize, told: Beat, taken: Result<HeartbeatTaken, CallError> },
@@ -207,7 +207,7 @@ impl Link {
                 // Task: call of the link.
                 self.asking.spawn(async move {
                     let answer = connection.call(&Request::Register(register), ANSWER_DEADLINE).await;
-                    Told::Registered(connection.id(), answer)
+                    CallResult::Registered(connection.id(), answer)
                 });
             }
             LinkAction::Beat { number } => self.beat(number),
@@ -225,7 +225,7 @@ impl Link {
         let (dialer, coordinator) = (Arc::clone(&self.dialer), self.coordinator.clone());
         // Task: call of the link.
         self.asking.spawn(async move {
-            Told::Dialled(dialer.dial(&coordinator, &Expected::COORDINATOR, None).await)
+            CallResult::Dialled(dialer.dial(&coordinator, &Expected::COORDINATOR, None).await)
         });
     }
 
@@ -241,7 +241,7 @@ impl Link {
         if renewal.handle(now, RenewalEvent::Tick) == Some(RenewalAction::Ask) {
             let by = by.clone();
             // Task: call of the link.
-            self.asking.spawn(async move { Told::Renewed(by.renew(connection).await) });
+            self.asking.spawn(async move { CallResult::Renewed(by.renew(connection).await) });
         }
     }
 
@@ -287,7 +287,7 @@ impl Link {
         self.asking.spawn(async move {
             let told = Beat { ends: heartbeat.ended.clone(), since: heartbeat.changes.since, more };
             let taken = connection.call(&Request::Heartbeat(heartbeat), ANSWER_DEADLINE).await;
-            Told::Beat { connection: connection.id(), told, taken }
+            CallResult::Beat { connection: connection.id(), told, taken }
         });
     }
 
@@ -325,10 +325,10 @@ impl Link {
         }
     }
 
-    fn told(&mut self, told: Told) -> Option<LinkEvent> {
+    fn told(&mut self, told: CallResult) -> Option<LinkEvent> {
         let current = self.connection.as_ref().map(|(connection, _)| connection.id());
         match told {
-            Told::Dialled(Ok(connection)) => {
+            CallResult::Dialled(Ok(connection)) => {
                 let figures = Arc::clone(&self.hosting.figures);
                 let requests = connection.requests();
                 let requests =
@@ -336,24 +336,28 @@ impl Link {
                 self.connection = Some((connection, requests));
                 Some(LinkEvent::Connected)
             }
-            Told::Dialled(Err(error)) => {
+            CallResult::Dialled(Err(error)) => {
                 self.away(&crate::owned::with_causes(&error));
                 Some(match error {
                     DialError::PortClosed { .. } => LinkEvent::PortClosed,
                     _ => LinkEvent::Lost,
                 })
             }
-            Told::Renewed(given) => self.renewed(given),
+            CallResult::Renewed(given) => self.renewed(given),
             // Of a connection that was given up meanwhile.
-            Told::Registered(of, _) | Told::Beat { connection: of, .. } if current != Some(of) => None,
-            Told::Registered(_, Ok(registered)) => {
+            CallResult::Registered(of, _) | CallResult::Beat { connection: of, .. }
+                if current != Some(of) =>
+            {
+                None
+            }
+            CallResult::Registered(_, Ok(registered)) => {
                 self.state.send_replace(LinkState::Joined { term: registered.term });
                 self.joined.send_replace(self.connection.as_ref().map(|(connection, _)| connection.clone()));
                 self.reports.begin(registered.known);
                 self.hosting.joined(registered.term);
                 Some(LinkEvent::Registered { heartbeat: Duration::from_millis(registered.heartbeat_ms) })
             }
-            Told::Beat { told, taken: Ok(taken), .. } => {
+            CallResult::Beat { told, taken: Ok(taken), .. } => {
                 self.reports.acknowledge(told.since, taken.known);
                 self.hosting.acknowledge(&told.ends);
                 self.close(taken.close);
@@ -364,7 +368,7 @@ impl Link {
                 }
                 Some(LinkEvent::Taken { number: taken.number, more: told.more })
             }
-            Told::Registered(_, Err(error)) | Told::Beat { taken: Err(error), .. } => {
+            CallResult::Registered(_, Err(error)) | CallResult::Beat { taken: Err(error), .. } => {
                 self.away(&error.to_string());
                 Some(self.lost())
             }

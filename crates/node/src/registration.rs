@@ -19,14 +19,14 @@ use rollhouse_core::split_mix64;
 /// A node's standing with the coordinator. `now` is any clock that only goes forward.
 #[derive(Debug)]
 pub struct Registration {
-    state: State,
+    state: LinkStage,
     failures: u32,
     seed: u64,
     draws: u64,
 }
 
 #[derive(Debug)]
-enum State {
+enum LinkStage {
     Away { retry_at: Duration },
     Dialling,
     Registering,
@@ -90,44 +90,44 @@ pub enum LinkAction {
 impl Registration {
     /// Makes a registration that is not connected and dials at once. `seed` decides the jitter.
     pub const fn new(seed: u64) -> Self {
-        Self { state: State::Away { retry_at: Duration::ZERO }, failures: 0, seed, draws: 0 }
+        Self { state: LinkStage::Away { retry_at: Duration::ZERO }, failures: 0, seed, draws: 0 }
     }
 
     /// Takes an event in and returns the action to take.
     pub fn handle(&mut self, now: Duration, event: LinkEvent) -> Option<LinkAction> {
         match (&mut self.state, event) {
-            (State::Dialling, LinkEvent::Connected) => {
-                self.state = State::Registering;
+            (LinkStage::Dialling, LinkEvent::Connected) => {
+                self.state = LinkStage::Registering;
                 Some(LinkAction::Register)
             }
-            (State::Registering, LinkEvent::Registered { heartbeat }) => {
+            (LinkStage::Registering, LinkEvent::Registered { heartbeat }) => {
                 self.failures = 0;
                 let every = heartbeat.clamp(LEAST_BEAT, LONGEST_BEAT);
                 let joined = Joined { every, next_at: now, number: 0, unanswered: VecDeque::new() };
-                self.state = State::Joined(joined);
+                self.state = LinkStage::Joined(joined);
                 self.beat(now)
             }
-            (State::Joined(joined), LinkEvent::Taken { number, more }) => {
+            (LinkStage::Joined(joined), LinkEvent::Taken { number, more }) => {
                 joined.unanswered.retain(|(unanswered, _)| *unanswered != number);
                 if more {
                     joined.next_at = now;
                 }
                 self.beat(now)
             }
-            (State::Away { retry_at }, LinkEvent::Tick) if *retry_at <= now => {
-                self.state = State::Dialling;
+            (LinkStage::Away { retry_at }, LinkEvent::Tick) if *retry_at <= now => {
+                self.state = LinkStage::Dialling;
                 Some(LinkAction::Dial)
             }
-            (State::Joined(_), LinkEvent::Tick) => self.beat(now),
-            (State::Registering | State::Joined(_), LinkEvent::Renewed) => {
-                self.state = State::Dialling;
+            (LinkStage::Joined(_), LinkEvent::Tick) => self.beat(now),
+            (LinkStage::Registering | LinkStage::Joined(_), LinkEvent::Renewed) => {
+                self.state = LinkStage::Dialling;
                 Some(LinkAction::Redial)
             }
-            (State::Dialling | State::Registering | State::Joined(_), LinkEvent::Lost) => {
+            (LinkStage::Dialling | LinkStage::Registering | LinkStage::Joined(_), LinkEvent::Lost) => {
                 self.go_away(now, LONGEST_PAUSE);
                 Some(LinkAction::Drop)
             }
-            (State::Dialling | State::Registering | State::Joined(_), LinkEvent::PortClosed) => {
+            (LinkStage::Dialling | LinkStage::Registering | LinkStage::Joined(_), LinkEvent::PortClosed) => {
                 self.go_away(now, LONGEST_CLOSED_PAUSE);
                 Some(LinkAction::Drop)
             }
@@ -138,16 +138,16 @@ impl Registration {
     /// Returns when to send a [`LinkEvent::Tick`] at the latest; `None` if nothing waits for time to pass.
     pub fn wake_at(&self) -> Option<Duration> {
         match &self.state {
-            State::Away { retry_at } => Some(*retry_at),
-            State::Dialling | State::Registering => None,
-            State::Joined(joined) => {
+            LinkStage::Away { retry_at } => Some(*retry_at),
+            LinkStage::Dialling | LinkStage::Registering => None,
+            LinkStage::Joined(joined) => {
                 Some(joined.overdue_at().map_or(joined.next_at, |at| at.min(joined.next_at)))
             }
         }
     }
 
     fn beat(&mut self, now: Duration) -> Option<LinkAction> {
-        let State::Joined(joined) = &mut self.state else { return None };
+        let LinkStage::Joined(joined) = &mut self.state else { return None };
         if joined.overdue_at().is_some_and(|at| at <= now) {
             self.go_away(now, LONGEST_PAUSE);
             return Some(LinkAction::Drop);
@@ -169,7 +169,7 @@ impl Registration {
         self.draws += 1;
         let half = (base / 2).as_nanos() as u64;
         let pause = base - Duration::from_nanos(split_mix64(self.seed ^ self.draws) % half.max(1));
-        self.state = State::Away { retry_at: now + pause };
+        self.state = LinkStage::Away { retry_at: now + pause };
     }
 }
 
@@ -325,7 +325,7 @@ mod tests {
             }
             // Left alone, with everything failing, it dials again within the longest pause and an unanswered beat.
             let end = now + ANSWER_DEADLINE + LONGEST_PAUSE;
-            let mut dialled = matches!(link.state, State::Dialling | State::Registering);
+            let mut dialled = matches!(link.state, LinkStage::Dialling | LinkStage::Registering);
             while let Some(at) = link.wake_at().filter(|&at| at <= end && !dialled) {
                 dialled = link.handle(at.max(now), LinkEvent::Tick) == Some(LinkAction::Dial);
             }

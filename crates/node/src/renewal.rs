@@ -14,7 +14,7 @@ use rollhouse_wire::Validity;
 /// set, the time that is due moves with it.
 #[derive(Debug)]
 pub struct Renewal {
-    state: State,
+    state: Phase,
     validity: Validity,
     failures: u32,
     seed: u64,
@@ -22,7 +22,7 @@ pub struct Renewal {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum Phase {
     Resting { due: Duration },
     Asking,
 }
@@ -48,7 +48,7 @@ pub enum RenewalAction {
 impl Renewal {
     /// Makes the renewal of a certificate with that validity. `seed` decides the jitter.
     pub fn new(seed: u64, validity: Validity) -> Self {
-        let mut renewal = Self { state: State::Asking, validity, failures: 0, seed, draws: 0 };
+        let mut renewal = Self { state: Phase::Asking, validity, failures: 0, seed, draws: 0 };
         renewal.rest(validity);
         renewal
     }
@@ -56,22 +56,22 @@ impl Renewal {
     /// Takes an event in and returns the action to take.
     pub fn handle(&mut self, now: Duration, event: RenewalEvent) -> Option<RenewalAction> {
         match (self.state, event) {
-            (State::Resting { due }, RenewalEvent::Tick) if due <= now => {
-                self.state = State::Asking;
+            (Phase::Resting { due }, RenewalEvent::Tick) if due <= now => {
+                self.state = Phase::Asking;
                 Some(RenewalAction::Ask)
             }
             (_, RenewalEvent::Given(validity)) => {
                 self.failures = 0;
                 self.rest(validity);
                 // One that is due at once, because clocks differ, is no reason to ask without a pause.
-                if let State::Resting { due } = &mut self.state {
+                if let Phase::Resting { due } = &mut self.state {
                     *due = (*due).max(now + LEAST_PAUSE);
                 }
                 None
             }
-            (State::Asking, RenewalEvent::Failed) => {
+            (Phase::Asking, RenewalEvent::Failed) => {
                 let pause = self.pause(now);
-                self.state = State::Resting { due: now + pause };
+                self.state = Phase::Resting { due: now + pause };
                 None
             }
             _ => None,
@@ -82,8 +82,8 @@ impl Renewal {
     /// asked.
     pub const fn wake_at(&self) -> Option<Duration> {
         match self.state {
-            State::Resting { due } => Some(due),
-            State::Asking => None,
+            Phase::Resting { due } => Some(due),
+            Phase::Asking => None,
         }
     }
 
@@ -100,7 +100,7 @@ impl Renewal {
         let (from, until) = (seconds(validity.not_before), seconds(validity.not_after));
         let lifetime = until.saturating_sub(from);
         let due = from + lifetime * 2 / 3 - self.jitter(lifetime / 12);
-        self.state = State::Resting { due };
+        self.state = Phase::Resting { due };
     }
 
     /// Returns the next pause. It grows with each failure, so that an outage is not made worse, but is far shorter than

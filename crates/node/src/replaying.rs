@@ -46,7 +46,7 @@ pub(crate) struct Replaying {
     /// A number that grows with every move, for those that wait for a frame.
     moves: watch::Sender<u64>,
     /// The seeker. The holder of the lock may use it.
-    seat: TurnMutex<Seat>,
+    slot: TurnMutex<SeekerSlot>,
     /// The attachment that may go on; a change wakes those that wait when the session ends.
     turn: watch::Sender<Turn>,
     /// The last answer to the owner.
@@ -59,7 +59,7 @@ pub(crate) struct Replaying {
 }
 
 #[derive(Debug, Default)]
-struct Seat {
+struct SeekerSlot {
     /// The seeker; `None` while a worker has it, and if it did not come back.
     seeker: Option<Box<Seeker<'static>>>,
     /// The newest frame, and when it was made.
@@ -123,7 +123,7 @@ impl Replaying {
             began: Instant::now(),
             player: Mutex::new(player),
             moves: watch::Sender::new(0),
-            seat: TurnMutex::new(Seat { seeker: Some(seeker), shown: None }),
+            slot: TurnMutex::new(SeekerSlot { seeker: Some(seeker), shown: None }),
             turn: watch::Sender::new(Turn::default()),
             owner: TurnMutex::default(),
             presence: Mutex::default(),
@@ -245,25 +245,25 @@ impl Replaying {
 
     /// Returns the frame of the present step, or one after `after` that was made a moment ago.
     async fn show(&self, after: u64, executor: &Executor) -> Result<Shown, Refusal> {
-        let mut seat = self.seat.lock().await;
+        let mut slot = self.slot.lock().await;
         let shows = self.player().look(self.now());
-        let kept = seat.shown.as_ref().filter(|(shown, made)| {
+        let kept = slot.shown.as_ref().filter(|(shown, made)| {
             let serial = shown.frame.serial;
             serial == shows.serial || serial > after && made.elapsed() < FRAME_EVERY
         });
         if let Some((shown, _)) = kept {
             return Ok(shown.clone());
         }
-        let found = self.find(&mut seat, shows.standing.step, executor).await?;
+        let found = self.find(&mut slot, shows.standing.step, executor).await?;
         let shown = Shown { frame: Arc::new(self.frame_of(found, shows.serial)), standing: shows.standing };
-        seat.shown = Some((shown.clone(), Instant::now()));
+        slot.shown = Some((shown.clone(), Instant::now()));
         Ok(shown)
     }
 
     /// Has a worker come to a step.
     async fn find(
         &self,
-        seat: &mut TurnGuard<'_, Seat>,
+        slot: &mut TurnGuard<'_, SeekerSlot>,
         step: u64,
         executor: &Executor,
     ) -> Result<Found, Refusal> {
@@ -276,18 +276,18 @@ impl Replaying {
             let found = find(&mut seeker, step);
             Ok((seeker, found))
         };
-        let submitted = executor.submit_with(seat.seeker.take(), work, Box::new(|| false));
+        let submitted = executor.submit_with(slot.seeker.take(), work, Box::new(|| false));
         let done = match submitted {
             Ok(done) => done.await,
             Err(full) => {
-                seat.seeker = full.given;
+                slot.seeker = full.given;
                 let ms = full.retry_after.as_millis().max(1) as u64;
                 return Err(Refusal::busy("every thread and every place in the queue is taken", ms));
             }
         };
         match done {
             Ok(Ok(Ok((seeker, found)))) => {
-                seat.seeker = Some(seeker);
+                slot.seeker = Some(seeker);
                 found
             }
             Ok(Ok(Err(refusal))) => Err(refusal),
@@ -415,12 +415,12 @@ impl Replaying {
             return Err(Refusal::new(RefusalCode::Unsupported, message));
         }
         // Nobody else looks between the move and the row.
-        let mut seat = self.seat.lock().await;
+        let mut slot = self.slot.lock().await;
         let over = self.stands().step == self.episode.info.length;
         let asked = if kind == FrameKind::Reset || over { Move::Seek(0) } else { Move::Step(1) };
         self.shift(Move::Pause)?;
         let shows = self.shift(asked)?;
-        let found = self.find(&mut seat, shows.standing.step, executor).await?;
+        let found = self.find(&mut slot, shows.standing.step, executor).await?;
         let flag = |flag: bool| vec![u8::from(flag)];
         Ok(Received {
             lanes: vec![0],

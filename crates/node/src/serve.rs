@@ -50,7 +50,7 @@ pub(crate) struct Served {
 
 /// The state of the data thread that others see.
 #[derive(Clone, Default)]
-struct Shown {
+struct DataStatus {
     arrivals: Arc<Mutex<ArrivalCounts>>,
     connections: Arc<Connections>,
     pulse: Pulse,
@@ -88,8 +88,8 @@ impl Serving {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(ServeError::Thread)?;
         let (stop, stopped) = watch::channel(false);
         let (ready, bound) = sync_channel(1);
-        let shown = Shown::default();
-        let Shown { arrivals, connections, pulse, .. } = shown.clone();
+        let shown = DataStatus::default();
+        let DataStatus { arrivals, connections, pulse, .. } = shown.clone();
         let parts = parts.clone();
         let run = move || {
             let mut ready = Some(ready);
@@ -166,7 +166,7 @@ fn authenticate(hello: &Hello, stranger: &Stranger) -> Result<Peer, Refusal> {
 /// Binds and serves until it is told to stop. `ready` tells the starter of the node whether binding succeeded.
 async fn serve(
     served: Served,
-    shown: Shown,
+    shown: DataStatus,
     stopped: watch::Receiver<bool>,
     ready: Option<Ready>,
     parts: Parts,
@@ -205,7 +205,7 @@ async fn serve(
     ended.map_err(PartExit::Panicked)
 }
 
-fn bind(served: &Served, shown: &Shown) -> Result<(Listener, Option<AttachListener>), ServeError> {
+fn bind(served: &Served, shown: &DataStatus) -> Result<(Listener, Option<AttachListener>), ServeError> {
     let listen = shown.address.get().copied().unwrap_or(served.listen);
     let Served { identity, quic, program, attach, .. } = served.clone();
     let listener =
@@ -222,7 +222,7 @@ async fn accept(
     connections: &mut JoinSet<()>,
     hosting: Arc<Hosting>,
     mut stopped: watch::Receiver<bool>,
-    shown: &Shown,
+    shown: &DataStatus,
 ) {
     let mut look = tokio::time::interval(LOOK_EVERY);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

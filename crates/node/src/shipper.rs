@@ -186,13 +186,13 @@ struct Waiting {
 #[derive(Debug, Clone, Copy)]
 struct Leaving {
     bytes: u64,
-    why: Why,
+    why: LeaveCause,
     retry_at: Option<Duration>,
 }
 
 /// Why a segment leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Why {
+enum LeaveCause {
     Shipped,
     Aside,
     Dropped,
@@ -250,7 +250,7 @@ impl Shipper {
             ShipEvent::Answered { number, answer } => self.answered(number, answer, actions),
             ShipEvent::Failed { number, retry_after } => self.failed(now, number, retry_after),
             ShipEvent::TakenAway { number, episodes } => {
-                if self.leaving.remove(&number).is_some_and(|leaving| leaving.why == Why::Dropped) {
+                if self.leaving.remove(&number).is_some_and(|leaving| leaving.why == LeaveCause::Dropped) {
                     self.counts.dropped_episodes += episodes.unwrap_or(0);
                 }
                 if self.left.len() >= REMEMBERED {
@@ -332,16 +332,16 @@ impl Shipper {
             Shipped::Durable | Shipped::Known => {
                 self.counts.shipped.add(segment.bytes);
                 self.counts.known += u64::from(answer == Shipped::Known);
-                self.leave(segment, Why::Shipped, actions);
+                self.leave(segment, LeaveCause::Shipped, actions);
             }
             Shipped::Quarantined => {
                 self.counts.aside.add(segment.bytes);
-                self.leave(segment, Why::Aside, actions);
+                self.leave(segment, LeaveCause::Aside, actions);
             }
         }
     }
 
-    fn leave(&mut self, segment: SealedSegment, why: Why, actions: &mut Vec<ShipAction>) {
+    fn leave(&mut self, segment: SealedSegment, why: LeaveCause, actions: &mut Vec<ShipAction>) {
         self.ahead.insert(segment.number, segment.bytes);
         let oldest = self.waiting.keys().next().copied().unwrap_or(u64::MAX);
         while let Some(left) = self.ahead.first_entry().filter(|left| *left.key() < oldest) {
@@ -375,7 +375,7 @@ impl Shipper {
     }
 
     fn used(&self) -> u64 {
-        let leaving = self.leaving.values().filter(|leaving| leaving.why != Why::Aside);
+        let leaving = self.leaving.values().filter(|leaving| leaving.why != LeaveCause::Aside);
         self.unshipped_bytes() + leaving.map(|leaving| leaving.bytes).sum::<u64>() + self.aside_bytes()
     }
 
@@ -404,7 +404,7 @@ impl Shipper {
                     self.waiting.remove(&segment.number);
                     self.counts.waiting.take(segment.bytes);
                     self.counts.dropped.add(segment.bytes);
-                    self.leave(segment, Why::Dropped, actions);
+                    self.leave(segment, LeaveCause::Dropped, actions);
                 }
             }
         }
@@ -426,7 +426,7 @@ impl Shipper {
     }
 }
 
-impl Why {
+impl LeaveCause {
     const fn action(self, number: u64) -> ShipAction {
         match self {
             Self::Aside => ShipAction::SetAside { number },

@@ -41,7 +41,7 @@ pub(crate) struct NativeLanes {
     rules: Rules,
     shapes: InfoShapes,
     home: Home,
-    state: Mutex<State>,
+    state: Mutex<LanesState>,
 }
 
 /// The options of a vector env.
@@ -56,7 +56,7 @@ pub(crate) struct Rules {
 }
 
 /// What changes.
-struct State {
+struct LanesState {
     /// The lanes; `None` after they were closed.
     inner: Option<Lanes>,
     memory: Py<KeepAlive>,
@@ -381,7 +381,7 @@ impl NativeLanes {
             rules,
             shapes: InfoShapes { obs: of_space(observation)?, channels: channels.collect::<PyResult<_>>()? },
             home: Home::here(),
-            state: Mutex::new(State {
+            state: Mutex::new(LanesState {
                 memory: KeepAlive::new(py, inner.memory())?,
                 in_place: inner.is_in_place(),
                 views: [None, None],
@@ -399,7 +399,7 @@ impl NativeLanes {
     }
 
     #[inline]
-    fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, State>> {
+    fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, LanesState>> {
         if !self.home.is_here() {
             let message = "made in another process, of which this is a forked child; make another one here";
             return Err(exception(py, "ForkedError", message.to_owned()));
@@ -432,7 +432,7 @@ impl NativeLanes {
 
     /// Copies actions of exactly the column's shape and type. Returns false if they are anything else.
     #[inline]
-    fn put_actions(&self, state: &mut State, actions: &Bound<'_, PyAny>) -> PyResult<bool> {
+    fn put_actions(&self, state: &mut LanesState, actions: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = actions.py();
         match self.action.dtype {
             DType::I64 => {
@@ -492,7 +492,7 @@ impl NativeLanes {
     fn received<'py>(
         &self,
         py: Python<'py>,
-        state: &mut State,
+        state: &mut LanesState,
         received: &Received,
         newly_lost: &[usize],
     ) -> PyResult<Bound<'py, PyTuple>> {
@@ -552,7 +552,7 @@ impl NativeLanes {
     }
 }
 
-impl State {
+impl LanesState {
     #[inline]
     fn inner(&mut self, py: Python<'_>) -> PyResult<&mut Lanes> {
         match &mut self.inner {

@@ -35,7 +35,7 @@ struct Open {
 }
 
 /// A request to the replay session.
-enum Asked {
+enum ReplayRequest {
     Seek(u64),
     Step(i64),
     Play(f64),
@@ -72,7 +72,7 @@ impl NativeReplay {
         one_at_a_time(self.open.try_lock())
     }
 
-    fn ask<'py>(&self, py: Python<'py>, asked: Asked) -> PyResult<Option<Bound<'py, PyDict>>> {
+    fn ask<'py>(&self, py: Python<'py>, asked: ReplayRequest) -> PyResult<Option<Bound<'py, PyDict>>> {
         let mut slot = self.lock(py)?;
         let open = slot.as_mut().ok_or_else(|| closed(py))?;
         let (cluster, session) = (&self.cluster, open.replay.session());
@@ -83,11 +83,11 @@ impl NativeReplay {
             }
             open.asked = Instant::now();
             let answered = match asked {
-                Asked::Seek(step) => open.watch.seek(step).map(Some),
-                Asked::Step(by) => open.watch.step(by).map(Some),
-                Asked::Play(speed) => open.watch.play(speed).map(Some),
-                Asked::Pause => open.watch.pause().map(Some),
-                Asked::Look(after, wait) => open.watch.look(0, after, wait),
+                ReplayRequest::Seek(step) => open.watch.seek(step).map(Some),
+                ReplayRequest::Step(by) => open.watch.step(by).map(Some),
+                ReplayRequest::Play(speed) => open.watch.play(speed).map(Some),
+                ReplayRequest::Pause => open.watch.pause().map(Some),
+                ReplayRequest::Look(after, wait) => open.watch.look(0, after, wait),
             };
             answered.map_err(|error| (cause_of(cluster, session, &error), error))
         });
@@ -105,26 +105,26 @@ impl NativeReplay {
 #[pymethods]
 impl NativeReplay {
     fn seek<'py>(&self, py: Python<'py>, step: u64) -> PyResult<Option<Bound<'py, PyDict>>> {
-        self.ask(py, Asked::Seek(step))
+        self.ask(py, ReplayRequest::Seek(step))
     }
 
     fn step<'py>(&self, py: Python<'py>, by: i64) -> PyResult<Option<Bound<'py, PyDict>>> {
-        self.ask(py, Asked::Step(by))
+        self.ask(py, ReplayRequest::Step(by))
     }
 
     fn play<'py>(&self, py: Python<'py>, speed: f64) -> PyResult<Option<Bound<'py, PyDict>>> {
-        self.ask(py, Asked::Play(speed))
+        self.ask(py, ReplayRequest::Play(speed))
     }
 
     fn pause<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        self.ask(py, Asked::Pause)
+        self.ask(py, ReplayRequest::Pause)
     }
 
     /// Returns the newest frame after the one with the serial number `after`; None if none comes within `wait` seconds.
     fn look<'py>(&self, py: Python<'py>, after: u64, wait: f64) -> PyResult<Option<Bound<'py, PyDict>>> {
         let wait =
             Duration::try_from_secs_f64(wait).map_err(|error| PyValueError::new_err(error.to_string()))?;
-        self.ask(py, Asked::Look(after, wait))
+        self.ask(py, ReplayRequest::Look(after, wait))
     }
 
     /// Draws a picture of the last frame here, as an array [height, width, 3].

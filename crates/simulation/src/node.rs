@@ -55,7 +55,7 @@ pub(crate) struct Node {
     registration: Registration,
     /// The connection to the coordinator, and whether the coordinator knows the node on it.
     link: Option<(u64, bool)>,
-    asks: BTreeMap<u64, Asked>,
+    asks: BTreeMap<u64, Pending>,
     table: SessionTable<u64>,
     reports: ReportLog,
     hosted: BTreeMap<u64, Hosted>,
@@ -70,7 +70,7 @@ pub(crate) struct Node {
 }
 
 #[derive(Debug)]
-enum Asked {
+enum Pending {
     Register { deadline: Duration },
     Beat { deadline: Duration, ends: Vec<SessionEnd>, since: u64, more: bool },
 }
@@ -122,7 +122,7 @@ impl Node {
 
     /// Returns when it wants to be woken.
     pub(crate) fn wake_at(&self) -> Duration {
-        let asks = self.asks.values().map(Asked::deadline);
+        let asks = self.asks.values().map(Pending::deadline);
         let making = self.making.iter().map(|making| making.at);
         let at = self.look_at.min(self.spool.wake_at());
         asks.chain(making).chain(self.registration.wake_at()).fold(at, Duration::min)
@@ -202,7 +202,7 @@ impl Node {
             Some(LinkAction::Register) => {
                 let register = Question::Register(Box::new(self.register()));
                 let deadline = ctx.now + ANSWER_DEADLINE;
-                self.ask(register, Asked::Register { deadline }, ctx);
+                self.ask(register, Pending::Register { deadline }, ctx);
             }
             Some(LinkAction::Beat { number }) => {
                 let (mut heartbeat, more) = self.heartbeat(number);
@@ -211,7 +211,7 @@ impl Node {
                     heartbeat.ended.clear();
                 }
                 let (deadline, ends) = (ctx.now + ANSWER_DEADLINE, heartbeat.ended.clone());
-                let asked = Asked::Beat { deadline, ends, since: heartbeat.changes.since, more };
+                let asked = Pending::Beat { deadline, ends, since: heartbeat.changes.since, more };
                 self.ask(Question::Heartbeat(Box::new(heartbeat)), asked, ctx);
             }
             Some(LinkAction::Drop) => self.hang_up(ctx),
@@ -231,7 +231,7 @@ impl Node {
         self.spool.disconnected(ctx);
     }
 
-    fn ask(&mut self, question: Question, asked: Asked, ctx: &mut Context<'_>) {
+    fn ask(&mut self, question: Question, asked: Pending, ctx: &mut Context<'_>) {
         let Some((conn, _)) = self.link else { return };
         let ask = ctx.number();
         self.asks.insert(ask, asked);
@@ -275,7 +275,7 @@ impl Node {
         let Some(asked) = self.asks.remove(&ask) else { return };
         let Response::Reply(reply) = response else { panic!("{response:?} to a node") };
         match (asked, *reply) {
-            (Asked::Register { .. }, rollhouse_coordinator::Reply::Registered(registered)) => {
+            (Pending::Register { .. }, rollhouse_coordinator::Reply::Registered(registered)) => {
                 self.link = Some((conn, true));
                 self.spool.connected(conn, ctx);
                 self.reports.begin(registered.known);
@@ -283,7 +283,10 @@ impl Node {
                 let heartbeat = Duration::from_millis(registered.heartbeat_ms);
                 self.tell(LinkEvent::Registered { heartbeat }, ctx);
             }
-            (Asked::Beat { ends, since, more, .. }, rollhouse_coordinator::Reply::HeartbeatTaken(taken)) => {
+            (
+                Pending::Beat { ends, since, more, .. },
+                rollhouse_coordinator::Reply::HeartbeatTaken(taken),
+            ) => {
                 self.reports.acknowledge(since, taken.known);
                 self.table.acknowledge(&ends);
                 self.close_all(taken.close, ctx);
@@ -524,7 +527,7 @@ impl Node {
     }
 }
 
-impl Asked {
+impl Pending {
     const fn deadline(&self) -> Duration {
         match self {
             Self::Register { deadline } | Self::Beat { deadline, .. } => *deadline,
