@@ -51,7 +51,7 @@ struct SentLanes {
 #[derive(Default)]
 struct Ready {
     rows: Received,
-    /// By number of the session: those of its lanes that were lost in its last answer.
+    /// The lanes that were lost in the last answer of each session, by the session's number.
     losses: Vec<(usize, Vec<LostLane>)>,
     /// The first refusal, and the lanes that did not move.
     refused: Option<(StepError, Vec<u32>)>,

@@ -199,7 +199,8 @@ impl Link {
         }
     }
 
-    /// What the last answer, one about all of `lanes` lanes, says beside its columns; lost lanes apart.
+    /// Returns the notes beside the columns of the last answer, one about all of `lanes` lanes; lost lanes are listed
+    /// apart.
     ///
     /// # Errors
     /// If it is not what a node says.

@@ -42,7 +42,7 @@ struct Shared {
     state: Mutex<Cache>,
 }
 
-/// What is in a folder: names, and lengths of files.
+/// The contents of a folder: names, and lengths of files.
 type Names = BTreeMap<String, Option<u64>>;
 
 /// The bytes of a block, with the turn of its last use.

@@ -100,7 +100,7 @@ impl Answer {
 /// Spare bytes for a longer sidecar: a few more episodes that began.
 const SIDECARS_DIFFER_BY: usize = 256;
 
-/// What an answer says beside its columns.
+/// The part of an answer that stands beside its columns.
 #[derive(Debug)]
 pub(crate) enum Sidecar<'a> {
     Nothing,

@@ -160,7 +160,7 @@ struct MemoryOffer {
     remote: ServingRemote,
 }
 
-/// How the thread came to its end.
+/// The way in which the thread came to its end.
 enum End {
     Home(Box<Home>, StopReason),
     Panicked(String),

@@ -159,7 +159,7 @@ pub enum ClusterNodeError {
     Serve(ServeError),
 }
 
-/// How a node stopped.
+/// The result of stopping a node.
 #[derive(Debug)]
 pub struct StopReport {
     /// Sessions that had not ended within the deadline.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rollhouse_wire::{Connection, LinkFigures};
 
-/// The connections one node serves; kept by the data thread, read by whoever exports figures.
+/// The connections that one node serves. The data thread keeps them; exporters of figures read them.
 #[derive(Debug, Default)]
 pub(crate) struct Connections(Mutex<Known>);
 

@@ -46,7 +46,7 @@ pub(crate) enum JobError {
 pub(crate) struct Full<G> {
     /// The value that the job was given.
     pub(crate) given: G,
-    /// When a place is likely to be free.
+    /// Time after which a place is likely to be free.
     pub(crate) retry_after: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! How a session ended.
+//! The ends of sessions, as values with their causes.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use rollhouse_policy::{ActError, SpaceError};
 
 use crate::Report;
 
-/// How a session ended: a value with its cause.
+/// The end of a session, with its cause.
 #[derive(Debug)]
 pub enum Exit {
     /// It did what it was asked to do.
@@ -44,7 +44,7 @@ pub enum RolloutError {
     LanesFailed {
         /// Number of lanes that failed for good.
         lanes: usize,
-        /// What the session had done by then.
+        /// The results up to then.
         report: Box<Report>,
     },
     /// The stepping thread could not be started.

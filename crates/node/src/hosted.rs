@@ -106,7 +106,7 @@ pub(crate) struct Gone {
 /// Why a request was not answered.
 #[derive(Debug)]
 pub(crate) enum Unanswered {
-    /// What came is no request to this session.
+    /// The bytes that came are no request to this session.
     Fault(RequestFault),
     /// Another attachment has taken over.
     Replaced,

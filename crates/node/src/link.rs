@@ -41,7 +41,7 @@ pub(crate) struct Card {
     pub(crate) program: String,
 }
 
-/// How a node stands with the coordinator.
+/// The standing of a node with its coordinator.
 #[derive(Debug, Clone, Default)]
 pub enum LinkState {
     /// Not connected yet.
@@ -59,7 +59,7 @@ pub enum LinkState {
     },
 }
 
-/// How the renewal of a node's certificate fares.
+/// The state of a node's certificate renewal.
 #[derive(Debug, Clone, Default)]
 pub struct RenewalState {
     /// Number of renewals since the node's start.

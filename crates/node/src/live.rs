@@ -1,7 +1,7 @@
 //! Watched sessions: what their steps leave for watchers.
 //!
 //! ```text
-//! watcher --wants--> Live (one word, one locked list of lanes) <--looks at the word-- whoever steps the session
+//! watcher --wants--> Live (one word, one locked list of lanes) <--looks at the word-- stepping thread
 //!         <--wakes-- newest frame, episode so far              <--puts------------------/
 //! ```
 //!

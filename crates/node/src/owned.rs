@@ -71,7 +71,7 @@ pub struct OwnedSession {
     lost: Vec<u32>,
     /// The code with which the last request was refused, until it has been counted.
     untold: Option<RefusalCode>,
-    /// What the last request began, for owners that keep a log.
+    /// The events that the last request began, for owners that keep a log.
     log: Vec<LogEvent>,
     /// The same events as notes beside the newest frame in memory.
     noted: Notes,

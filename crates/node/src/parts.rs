@@ -32,7 +32,7 @@ pub enum Part {
     Recorder,
 }
 
-/// How a part ended without being asked to.
+/// The way in which a part ended without being asked to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PartExit {
     /// It panicked, with this message.
@@ -54,10 +54,10 @@ pub struct Mishap {
     pub exit: PartExit,
 }
 
-/// How the parts of a node fared.
+/// The state of a node's parts, and how often they ended.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PartsHealth {
-    /// How often each part ended and was or will be made anew, by the word for how it ended.
+    /// Number of times that each part ended and was or will be made anew, by the word for how it ended.
     pub restarts: BTreeMap<(Part, &'static str), u64>,
     /// The last end of a part.
     pub last: Option<Arc<Mishap>>,

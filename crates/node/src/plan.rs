@@ -25,7 +25,7 @@ pub struct SessionPlan {
     pub(crate) pool_lanes: u32,
     /// A number that differs for each placement of a session.
     placement: u64,
-    /// Which parts of its episodes are recorded; `None` for nothing.
+    /// The parts of its episodes that are recorded; `None` for nothing.
     pub(crate) record: Option<RecordMode>,
     /// The policy, the seed and the goal, if the session plays by itself.
     pub(crate) collect: Option<(Builtin, u64, Goal)>,

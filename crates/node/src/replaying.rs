@@ -260,7 +260,7 @@ impl Replaying {
         Ok(shown)
     }
 
-    /// Has a worker come to a step.
+    /// Lets a worker go to a step.
     async fn find(
         &self,
         slot: &mut TurnGuard<'_, SeekerSlot>,

@@ -47,7 +47,7 @@ pub enum Goal {
 pub struct Report {
     /// Steps, episodes, returns and lengths.
     pub stats: Stats,
-    /// How the time of a batch was spent.
+    /// The parts that a batch's time was spent on.
     pub timings: Timings,
     /// Number of threads that stepped.
     pub threads: usize,

@@ -1,4 +1,4 @@
-//! What an owner steps: lanes of its own, or a recorded episode.
+//! The session that an owner steps: lanes of its own, or a recorded episode.
 
 use std::sync::Arc;
 

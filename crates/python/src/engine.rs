@@ -55,7 +55,7 @@ pub(crate) struct Rules {
     pub(crate) statistics: bool,
 }
 
-/// What changes.
+/// The state that changes from call to call.
 struct LanesState {
     /// The lanes; `None` after they were closed.
     inner: Option<Lanes>,

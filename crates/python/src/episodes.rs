@@ -149,7 +149,7 @@ impl EpisodeInfo {
         self.0.info.run.max_episode_steps
     }
 
-    /// How much of it is recorded: `action_log` (recomputed when read), `trace` or `full`.
+    /// The extent of its recording: `action_log` (recomputed when read), `trace` or `full`.
     #[getter]
     fn recorded(&self) -> &'static str {
         self.0.info.recorded().word()

@@ -19,12 +19,12 @@ pub(crate) struct Tape {
     ended: (bool, bool),
 }
 
-/// Where a tape begins.
+/// The point at which a tape begins.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Begin {
-    /// At the reset: the engine's note of the episode's start counts.
+    /// The reset: the engine's note of the episode's start counts.
     Reset,
-    /// At a later step.
+    /// A later step.
     Step(Box<StepBegin>),
 }
 
