@@ -1,4 +1,4 @@
-//! Raises errors of the engine as the exceptions of `rollhouse.errors`.
+//! Converts errors of the engine to the exceptions of `rollhouse.errors`.
 
 use std::error::Error;
 use std::fmt::Write;

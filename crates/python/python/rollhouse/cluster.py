@@ -110,8 +110,8 @@ class Cluster:
 
         Args:
             id, num_envs, seed, autoreset_mode, copy, max_episode_steps, info_layout, valid, render_mode, render_size,
-                statistics: As in ``rollhouse.make_vec``.
-            on_loss: What becomes of lanes whose node is lost. ``"resume"``, the default for deterministic envs: another
+                statistics: The arguments of ``rollhouse.make_vec``.
+            on_loss: The rule for lanes whose node is lost. ``"resume"``, the default for deterministic envs: another
                 node does again what they did, and the step takes longer. ``"report"``: they are marked as lost, and
                 begin new episodes elsewhere. ``"raise"``, the default for others: ``LaneLostError``, and the lanes
                 begin anew at the next reset. A lane whose env fails is reported under ``"resume"`` too.
@@ -123,7 +123,7 @@ class Cluster:
             labels: Labels that a node must have.
             spread: ``"pack"`` for as few nodes as have room, ``"even"`` for all that fit, ``"single"`` for one session on
                 one node, so that a large batch shared in memory needs no gathering.
-            **options: What the env itself takes, the same for all lanes.
+            **options: Options of the env itself, the same for all lanes.
 
         Raises:
             OptionsError, ValueError: The message names the argument, its value and what was wanted.
@@ -174,7 +174,7 @@ class Cluster:
             name: The episode, as ``rollhouse replay ls`` and ``EpisodeInfo.id`` have it.
 
         Raises:
-            ValueError: ``name`` is no episode's name.
+            ValueError: ``name`` is not the name of an episode.
             RefusedError: There is no such episode, a part of it is damaged, no node has its env as it was recorded, or nodes
                 show as many as they take.
             UnreachableError: The coordinator or the node does not answer.
@@ -192,10 +192,10 @@ class Cluster:
             run: Its run, as ``envs.run``, ``rollhouse rollout --detach`` or ``sessions()`` have it.
 
         Returns:
-            What it came to: sessions that are still ``open``, ``ended`` by cause, ``done``, ``failures``, ``shipped``.
+            Its last state: sessions that are still ``open``, ``ended`` by cause, ``done``, ``failures``, ``shipped``.
 
         Raises:
-            ValueError: ``run`` is no run's id.
+            ValueError: ``run`` is not the id of a run.
             RefusedError: No such pool is known, or it is another owner's and the token is no admin's.
             UnreachableError: The coordinator does not answer.
         """
@@ -359,17 +359,17 @@ def connect(
         url: ``rollhouse://HOST:PORT``, or the path of a file that holds it, as ``rollhouse up`` leaves one; may carry ``?token=...&ca=...``, as ``rollhouse up`` prints it, and
             ``&transport=...&attach=...``.
         token: The bearer token; goes before the one in the URL.
-        ca: By what the cluster is known: ``sha256:`` and the fingerprint of its authority's certificate, or the
+        ca: The authority that proves the cluster: ``sha256:`` and the fingerprint of its authority's certificate, or the
             path of a PEM file; goes before the one in the URL.
         certificate: Files of a client certificate and its key, in place of a token.
-        transport: As in ``Cluster.make_vec``, for all that say nothing else.
+        transport: The default of ``transport`` in ``Cluster.make_vec``.
         attach: The folder in which to look for nodes' attach sockets, in place of the one each names: for containers
             that have mounted it elsewhere. A socket in it is believed whoever's process answers, so that nobody
             else may write to it.
         timeout: Seconds that a request, a reset or a step may take.
 
     Raises:
-        ValueError: The URL or ``ca`` is none; the message says why.
+        ValueError: The URL or ``ca`` is malformed; the message says why.
         RefusedError: The coordinator does not admit us; ``code`` says why.
         UnreachableError: It does not answer, or is not the cluster it should be.
     """

@@ -51,7 +51,7 @@ class NativeVectorEnv(VectorEnv):
     Unlike in Gymnasium they stay until others are given, also where autoreset begins an episode.
 
     Attributes:
-        copies: As ``copy`` was given.
+        copies: The argument ``copy``.
     """
 
     copies: bool
@@ -105,7 +105,7 @@ class NativeVectorEnv(VectorEnv):
         """Returns the same env with ``reset``, ``step``, ``send`` and ``recv`` in tensors; needs PyTorch.
 
         Args:
-            device: Where results go; None or ``"cpu"`` for tensors over the engine's own memory.
+            device: The device for results; None or ``"cpu"`` for tensors over the engine's own memory.
         """
         self._check_usable()
         from rollhouse.tensors import TensorView
@@ -346,8 +346,8 @@ def check_option(spec: Mapping[str, Any], name: str, arguments: Iterable[str] = 
     """Raises ``UnknownOptionError`` with the nearest name if the env has no such option.
 
     Args:
-        spec: As ``env_spec`` gives it.
-        name: Of the option.
+        spec: The result of ``env_spec``.
+        name: The name of the option.
         arguments: Names that the caller takes for itself, which may have been meant.
     """
     known = list(spec["options"])

@@ -41,7 +41,7 @@ def vectorize(
         env_fns: Each makes a ``ParallelEnv``; all have the same possible agents and spaces.
         seed: For the first reset, if ``reset`` is given none.
         autoreset_mode: When a lane whose agents are all gone begins its next episode.
-        arguments: Further ones of ``rollhouse.vectorize``: ``workers``, ``on_loss``, ...
+        arguments: Further arguments of ``rollhouse.vectorize``: ``workers``, ``on_loss``, ...
     """
     wrapped = [functools.partial(ParallelEnvAdapter, env_fn) for env_fn in env_fns]
     envs = rollhouse.vectorize(

@@ -48,8 +48,8 @@ def make_vec_env(
         seed: Lane i is seeded with ``seed + i`` at the first reset.
         monitor: Wraps the whole in SB3's ``VecMonitor``, which training needs to log returns.
         wrapper_class: Wraps the env of every lane; only for hosted envs.
-        env_kwargs: What the env is made with.
-        arguments: Further ones of ``rollhouse.make_vec`` (``record=True``, ``threads``, ...), or of
+        env_kwargs: Arguments with which the env is made.
+        arguments: Further arguments of ``rollhouse.make_vec`` (``record=True``, ``threads``, ...), or of
             ``rollhouse.vectorize`` for hosted envs (``workers``, ``on_loss``, ...).
     """
     fixed = {"autoreset_mode", "info_layout"} & arguments.keys()

@@ -30,7 +30,7 @@ class TensorView:
 
     Attributes:
         envs: The vector env; its spaces, modes and ``close`` stay there.
-        device: Where results are.
+        device: The device that results are on.
         pinned: Whether the engine's memory is pinned.
     """
 

@@ -59,7 +59,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
 
     Attributes:
         num_envs: N, the number of lanes.
-        autoreset_mode: How and when the next episode begins; also in ``metadata["autoreset_mode"]``.
+        autoreset_mode: The rule by which the next episode begins; also in ``metadata["autoreset_mode"]``.
         observation_space, action_space: The spaces of the whole batch.
         single_observation_space, single_action_space: The spaces of one lane.
         metadata: A dict of this instance's own.
@@ -69,7 +69,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         valid: The argument of that name.
         on_loss: The argument of that name.
         episode_statistics: The argument ``statistics``.
-        recording: Where this process records what the lanes play, if it does.
+        recording: The place where this process records what the lanes play, if it does.
     """
 
     metadata: dict[str, Any]

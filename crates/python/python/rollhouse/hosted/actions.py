@@ -33,7 +33,7 @@ class Actions:
         """Returns the columns of a batch for all lanes if it is made of exact arrays, else None.
 
         Args:
-            actions: As handed in.
+            actions: The batch that the caller handed in.
             ignored: bool [N], the lanes whose action does not matter.
 
         Raises:

@@ -27,7 +27,7 @@ class Columns:
     Attributes:
         dtypes: The dtype of each column.
         shapes: The shape of one value in each column.
-        others: How many leaves are no columns.
+        others: Number of leaves that are not columns.
         single: Whether the space is one column and nothing else.
     """
 

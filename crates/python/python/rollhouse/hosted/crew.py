@@ -40,7 +40,7 @@ class Crew:
         ranges: Per worker, (first lane, lane after the last).
         asked: Per worker, what it has been told to do and has not answered: (command, lanes), else None.
         up: Per worker, whether its envs are there and have their columns.
-        launched: How many workers have been started; the first ones.
+        launched: Number of workers that have been started, which are the first ones.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Crew:
         lane's env.
 
         Raises:
-            Exception: What an ``env_fn`` raised.
+            Exception: The exception that an ``env_fn`` raised.
             LaneLostError: A worker died or was not ready in time.
         """
         return self._made(range(self.launched))

@@ -558,7 +558,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         Raises:
             NoAsyncCallError: ``call_async`` was not called.
             multiprocessing.TimeoutError: ``timeout`` seconds are over; the call stays pending.
-            Exception: What the env of the first lane that failed raised. No lane is lost by that.
+            Exception: The exception of the first lane whose env failed. No lane is lost by that.
         """
         self._end_call("call")
         workers = range(len(self._crew.ranges))

@@ -23,8 +23,8 @@ def pack(entries: list[Entry], count: int) -> tuple[list[Column], list[Entry], l
     """Takes numbers out of infos.
 
     Args:
-        entries: What lanes said, in their order.
-        count: How many lanes there are.
+        entries: The infos of lanes, in their order.
+        count: Number of lanes.
 
     Returns:
         A column for each key under which there are only numbers of one type, what else was said, and, unless that is nothing, all keys
@@ -80,7 +80,7 @@ def add_columns(
 
     Args:
         infos: Added to.
-        columns: As ``pack`` gave them.
+        columns: The columns that ``pack`` returned.
         first, count: The worker's first lane, and how many it has.
         rows: The row of each lane of the batch; None if each has its own.
         total: Rows.

@@ -84,8 +84,8 @@ def say_valid(infos: dict[str, Any], valid: np.ndarray, show: str, *, are_lost: 
 
     Args:
         infos: Added to.
-        valid: Of each row.
-        show: As ``rollhouse.vector.show_valid`` gives it.
+        valid: Whether each row is a transition.
+        show: The result of ``rollhouse.vector.show_valid``.
         are_lost: Whether lanes are.
     """
     if are_lost or show == "always" or (show == "needed" and not valid.all()):

@@ -22,7 +22,7 @@ class Loss:
     Attributes:
         outcome: ``"crashed"`` or ``"hung"``.
         reason: For people.
-        raised: What its env raised, if that is what happened.
+        raised: The exception that its env raised, if it raised one.
         trace: The traceback in the worker.
     """
 

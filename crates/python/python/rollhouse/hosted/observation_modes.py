@@ -52,7 +52,7 @@ def check_observation_space(lane: int, space: gymnasium.Space, single: gymnasium
     """Raises for a lane whose observation space does not fit the batch's.
 
     Raises:
-        RuntimeError: With Gymnasium's own words.
+        RuntimeError: The spaces do not fit, in Gymnasium's own words.
     """
     if mode == "same":
         if space != single:

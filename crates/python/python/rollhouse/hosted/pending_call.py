@@ -11,7 +11,7 @@ class PendingCall:
     """The call that is pending: at most one of ``step``, ``reset`` and ``call``.
 
     Attributes:
-        name: Which; None if there is none.
+        name: The name of the call; None if none is pending.
     """
 
     __slots__ = ("name",)

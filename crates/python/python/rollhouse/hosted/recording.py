@@ -37,7 +37,7 @@ class HostedRecorder:
     """Records the episodes of N lanes whose observations are columns and whose actions are one column.
 
     Attributes:
-        recording: Where; and, once closed, what.
+        recording: The place of the recording and, once it is closed, its figures.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class HostedRecorder:
         Args:
             stepped: bool [N]: which lanes have an env that did something.
             over: bool [N]: whose episode was over before.
-            finals: By lane, terminal observations that are not in ``observations``.
+            finals: Terminal observations, by lane, that are not in ``observations``.
             frames: Pictures to be recorded.
             fresh: Lanes that were not stepped and began an episode.
         """

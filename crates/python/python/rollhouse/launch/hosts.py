@@ -73,15 +73,15 @@ def local(
     """Starts nodes on this machine, to try what is to run on many.
 
     Args:
-        nodes: How many.
+        nodes: Number of nodes.
         settings: Settings of each, as ``{"node.threads": 1}``; ``config/node.toml`` shows them all.
         data: Folder of the coordinator, where recordings stay.
         join: A connection string with a join token, or a file that holds it: nodes join that cluster, and no coordinator
             is started here.
-        connect: How that cluster is reached from here, for ``make_vec``.
+        connect: The connection string by which that cluster is reached from here, for ``make_vec``.
         program: The ``rollhouse`` command, if it is not this package's.
         timeout: Seconds in which all have joined.
-        name: With what their names begin, in place of ``launch``.
+        name: The beginning of their names, in place of ``launch``.
 
     Raises:
         LaunchError: Something did not start or join; what was started is ended then.
@@ -114,7 +114,7 @@ def ssh(
     """Starts a node on each of these hosts, for as long as the ssh connections live.
 
     Args:
-        hosts: What ``ssh`` takes as a destination, each as often as it is to have nodes.
+        hosts: Destinations for ``ssh``, each as often as it is to have nodes.
         remote_program: The ``rollhouse`` command there; a line of shell words.
         options: More of ssh's command line, as ``("-i", "key")``. Keys and known hosts are ssh's own affair: nothing is
             asked for.
@@ -157,8 +157,8 @@ def slurm(
     end in order. The program has to be at the same place on all machines.
 
     Args:
-        nodes: How many; all machines of the allocation if None.
-        cpus_per_node: As ``--cpus-per-task`` of srun.
+        nodes: Number of nodes; all machines of the allocation if None.
+        cpus_per_node: The value for ``--cpus-per-task`` of srun.
         options: More of srun's command line.
         settings, host, data, join, connect, program, timeout, name: As in ``ssh``.
 

@@ -165,13 +165,13 @@ def kubernetes(
     ``lifetime`` seconds.
 
     Args:
-        nodes: How many.
-        image: With the ``rollhouse`` program as its entry point, as ``deploy/docker`` makes it.
+        nodes: Number of nodes.
+        image: An image with the ``rollhouse`` program as its entry point, as ``deploy/docker`` makes it.
         join: A connection string with a join token for so many nodes, and for their restarts.
-        connect: How the cluster is reached from here, for ``make_vec``.
+        connect: The connection string by which the cluster is reached from here, for ``make_vec``.
         settings: As in ``local``.
         timeout: Seconds in which all pods are ready, which they are when they have joined.
-        name: With what the Job's name and those of the nodes begin, in place of ``launch``.
+        name: The beginning of the Job's name and those of the nodes, in place of ``launch``.
 
     Raises:
         LaunchError: kubectl failed, or pods are not ready in time; the Job is deleted then.

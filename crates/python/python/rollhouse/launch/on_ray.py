@@ -125,9 +125,9 @@ def ray(
     installed on Ray's machines.
 
     Args:
-        nodes: How many.
+        nodes: Number of nodes.
         cpus_per_node, gpus_per_node, resources: What each takes of Ray's resources.
-        strategy: Of the placement group: ``SPREAD``, ``PACK``, ``STRICT_SPREAD`` or ``STRICT_PACK``.
+        strategy: The strategy of the placement group: ``SPREAD``, ``PACK``, ``STRICT_SPREAD`` or ``STRICT_PACK``.
         program: The ``rollhouse`` command, here and there, if it is not the package's.
         settings, host, data, join, connect, timeout, name: As in ``ssh``.
 

@@ -84,7 +84,7 @@ class Episode:
     """Everything recorded of an episode of T steps. The arrays are the caller's own.
 
     Attributes:
-        info: What a listing says of it.
+        info: Its entry in a listing.
         observations: [T + 1, ...], the first one from the reset; a dict of arrays where there are several columns.
         actions: [T, ...]; row t led from observation t to observation t + 1.
         rewards: float64 [T].
@@ -370,7 +370,7 @@ class Replays:
             shuffle: Reads groups of neighbouring episodes in random order and mixes the rows of as many as
                 ``buffer_bytes`` hold, 64 groups at least.
             seed: The same seed gives the same batches in the same order; every pass over the episodes has another.
-            env: Of which env; needed if there are episodes of several.
+            env: The env whose episodes are read; needed if there are episodes of several.
             drop_last: Leaves out the last batch of a pass if it has fewer rows.
             buffer_bytes: Memory for observations that are mixed with each other, about; at least a batch and an
                 episode are held.
@@ -385,7 +385,7 @@ class Replays:
         """Recomputes episodes and compares every state hash, return and outcome with the recording.
 
         Args:
-            episodes: Which ones; None for all that the filters let pass. Without filters every byte of the
+            episodes: The episodes to verify; None for all that the filters let pass. Without filters every byte of the
                 folder is read as well, and damage is listed.
 
         Raises:

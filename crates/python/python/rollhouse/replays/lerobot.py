@@ -47,10 +47,10 @@ def write_dataset(
     action has no frame: LeRobot has no place for it.
 
     Args:
-        recordings: What ``rollhouse.replays.open`` or ``filter`` gives.
-        folder: Where; it is made, and may not be there.
-        env: Of which env; needed if there are episodes of several.
-        task: What the policy was to do, in words; the env's id if it is None.
+        recordings: The result of ``rollhouse.replays.open`` or ``filter``.
+        folder: The folder to write; it is made, and may not be there.
+        env: The env whose episodes are written; needed if there are episodes of several.
+        task: The task of the policy, in words; the env's id if it is None.
         fps: Frames a second that LeRobot takes the episodes to have.
         keep_interrupted: Also writes episodes that were cut from outside, whose last frame is not ``next.done``.
 
