@@ -8,7 +8,7 @@ use rollhouse_wire::{FingerprintError, Trust};
 
 use crate::transport::{Transport, UnknownTransport};
 
-/// Where a coordinator is, and what proves either side's identity.
+/// The address of a coordinator, and the secrets that prove either side's identity.
 ///
 /// Written as `rollhouse://HOST[:PORT][?token=TOKEN][&ca=CA][&transport=auto|shm|quic][&attach=FOLDER]`. The port defaults to [`DEFAULT_PORT`], an IPv6
 /// address stands in brackets, and values may be percent-encoded.
@@ -20,12 +20,12 @@ pub struct Address {
     pub port: u16,
     /// The bearer token, if the string carries one. Never printed.
     pub token: Option<String>,
-    /// By what the cluster is known, if the string says so: `sha256:` and the fingerprint of its authority's
+    /// The authority by which the cluster is verified, if the string names it: `sha256:` and the fingerprint of its
     /// certificate, or the path of a PEM file.
     pub ca: Option<Trust>,
-    /// By what lanes are stepped, if the string says so.
+    /// The transport by which lanes are stepped, if the string names one.
     pub transport: Option<Transport>,
-    /// The folder in which to look for nodes' attach sockets, if the string says so.
+    /// The folder in which to look for nodes' attach sockets, if the string names one.
     pub attach: Option<PathBuf>,
 }
 
@@ -34,7 +34,7 @@ pub const DEFAULT_PORT: u16 = 7600;
 
 const SCHEME: &str = "rollhouse://";
 const FINGERPRINT: &str = "sha256:";
-/// Longer than any host name with a token and a path.
+/// Most bytes of a connection string: more than any host name with a token and a path.
 const MAX_ADDRESS_BYTES: usize = 8 * 1024;
 
 impl FromStr for Address {
@@ -70,7 +70,7 @@ impl FromStr for Address {
     }
 }
 
-/// Prints what [`Address::from_str`] reads back, but for the token.
+/// Prints what [`Address::from_str`] reads back, without the token.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bracket = self.host.contains(':');
@@ -96,10 +96,10 @@ impl fmt::Debug for Address {
     }
 }
 
-/// What `ca` says: `sha256:` and a fingerprint, or the path of a PEM file.
+/// Parses the value of `ca`: `sha256:` and a fingerprint, or the path of a PEM file.
 ///
 /// # Errors
-/// An empty text, or a fingerprint that is none.
+/// An empty text, or a malformed fingerprint.
 pub fn trust_of(ca: &str) -> Result<Trust, AddressError> {
     if ca.is_empty() {
         return Err(AddressError::EmptyCa);
@@ -157,46 +157,46 @@ fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Why text is no connection string. Never contains the token.
+/// Why a text is not a connection string. Never contains the token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
-    /// Longer than any connection string.
+    /// It is longer than any connection string.
     #[error("a connection string of {bytes} bytes, at most {MAX_ADDRESS_BYTES} are taken")]
     TooLong {
-        /// Its bytes.
+        /// Bytes of the text.
         bytes: usize,
     },
     /// It does not begin with `rollhouse://`.
     #[error("a connection string begins with {SCHEME}")]
     Scheme,
-    /// No host, or characters no host has.
+    /// It has no host, or the host has characters that no host has.
     #[error("a connection string has a host, as in {SCHEME}HOST:{DEFAULT_PORT}")]
     Host,
-    /// Not a port from 1 to 65535. It is not shown: who forgets the `?` has the token there.
+    /// The port is not a number from 1 to 65535. It is not shown: the token may stand there if the `?` was forgotten.
     #[error("the port in a connection string is not a number from 1 to 65535")]
     Port,
-    /// A word that is no transport.
+    /// The transport's word is unknown.
     #[error("{0}")]
     Transport(UnknownTransport),
-    /// A key other than `token`, `ca`, `transport` and `attach`.
+    /// A key is none of `token`, `ca`, `transport` and `attach`.
     #[error("unknown key `{0}` in a connection string; known are token, ca, transport, attach")]
     Key(String),
-    /// A key without `=` and a value. It is not shown: it may be the token.
+    /// A key has no `=` and value. It is not shown: it may be the token.
     #[error("what follows the `?` of a connection string is KEY=VALUE, more of them after `&`")]
     NoValue,
-    /// The same key twice.
+    /// A key occurs twice.
     #[error("key `{0}` stands twice in a connection string")]
     Twice(String),
-    /// A value whose percent-encoding is broken.
+    /// A value's percent-encoding is broken.
     #[error("the value of `{key}` is not percent-encoded text")]
     Encoding {
-        /// Its key.
+        /// The value's key.
         key: String,
     },
-    /// A fingerprint that is none.
+    /// A fingerprint is malformed.
     #[error("ca: {0}")]
     Fingerprint(#[source] FingerprintError),
-    /// `ca` without a value.
+    /// `ca` has no value.
     #[error("ca is empty; {FINGERPRINT} and 64 hexadecimal digits, or a PEM file, are wanted")]
     EmptyCa,
 }

@@ -6,20 +6,21 @@ use std::task::{Context, Poll, ready};
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A timer for waits that are nearly always over long before their deadline: kept from one to the next, it is armed
-/// again only when it goes off or is needed sooner. To arm and disarm one for each wait costs more than most steps.
+/// A timer for waits that are nearly always over long before their deadline. It is kept from one wait to the next, and
+/// armed again only when it goes off or is needed sooner: to arm and disarm one for each wait costs more than most
+/// steps.
 #[derive(Debug, Default)]
 pub(crate) struct Alarm {
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
 impl Alarm {
-    /// Waits until then. Cancellation-safe.
+    /// Waits until the deadline. Cancellation-safe.
     pub(crate) async fn until(&mut self, deadline: Instant) {
         poll_fn(|context| self.poll(context, deadline)).await;
     }
 
-    /// What `future` gives; `None` if the deadline comes first.
+    /// Returns the result of `future`; `None` if the deadline comes first.
     pub(crate) async fn within<F: Future>(&mut self, deadline: Instant, future: F) -> Option<F::Output> {
         let mut future = pin!(future);
         poll_fn(|context| match future.as_mut().poll(context) {

@@ -1,5 +1,4 @@
-//! The pool's batch: one set of columns over all lanes, into which every session's answers are written where
-//! they belong.
+//! The pool's batch: one set of columns over all lanes, into which every session's answers are written at their rows.
 
 use std::any::Any;
 use std::ops::Range;
@@ -17,9 +16,9 @@ pub(crate) struct Batch {
     lanes: usize,
 }
 
-/// The next frame, while answers are written into it. Begun by the first answer that comes, so that a request
-/// that every session refuses leaves the newest frame as it is. Shared by the sessions' exchanges, which run on
-/// one thread: the lock is never contended.
+/// The next frame, while answers are written into it. It is begun by the first answer that comes, so that a request
+/// that every session refuses leaves the newest frame as it is. The exchanges of all sessions share it and run on one
+/// thread, so the lock is never contended.
 pub(crate) struct Target<'a> {
     turn: Mutex<Turn<'a>>,
 }
@@ -30,7 +29,7 @@ struct Turn<'a> {
 }
 
 impl Batch {
-    /// Room for `lanes` rows.
+    /// Allocates room for `lanes` rows.
     pub(crate) fn new(spec: &EnvSpec, lanes: usize, same_step: bool) -> Result<Self, ArenaError> {
         let columns = BatchColumns::of(spec, same_step);
         let (arena, mut shares) =
@@ -49,7 +48,7 @@ impl Batch {
         self.arena.actions()
     }
 
-    /// The newest frame.
+    /// Returns the newest frame.
     pub(crate) fn frame(&mut self) -> Frame<'_> {
         self.settle();
         self.arena.frame()
@@ -63,7 +62,7 @@ impl Batch {
         self.arena.addresses()
     }
 
-    /// The next frame. If it was begun, it is the newest one when this is dropped.
+    /// Returns the next frame. If it was begun, it is the newest one when this is dropped.
     pub(crate) fn next(&mut self) -> Target<'_> {
         self.settle();
         let unbegun = Some((&mut self.arena, &mut self.share));
@@ -111,7 +110,7 @@ impl Target<'_> {
         });
     }
 
-    /// Whether flags and booleans of `lanes` are all 0 or 1.
+    /// Returns whether the flags and booleans of `lanes` are all 0 or 1.
     pub(crate) fn flags_are_sound(&self, lanes: &Range<usize>, bools: &[usize]) -> bool {
         self.rows(lanes, |rows| {
             let any = |flags: &[u8]| flags.iter().fold(0, |any, flag| any | flag);
@@ -121,7 +120,7 @@ impl Target<'_> {
         })
     }
 
-    /// The rows of a session that is gone: the last observation, reward 0, truncated if it went in this step.
+    /// Fills the rows of a session that is gone: the last observation, reward 0, truncated if it went in this step.
     pub(crate) fn stand_still(&self, lanes: &Range<usize>, gone_now: bool) {
         self.rows(lanes, |rows| {
             for (column, previous) in rows.obs.iter_mut().zip(rows.previous_obs.columns()) {
@@ -137,7 +136,7 @@ impl Target<'_> {
         });
     }
 
-    /// Of the rows of `lanes`, that of lane `lane`: the last observation, reward 0, truncated.
+    /// Fills the row of lane `lane` among those of `lanes`: the last observation, reward 0, truncated.
     pub(crate) fn cut(&self, lanes: &Range<usize>, lane: usize) {
         self.rows(lanes, |rows| {
             for (column, previous) in rows.obs.iter_mut().zip(rows.previous_obs.columns()) {
@@ -163,7 +162,7 @@ impl Target<'_> {
     }
 }
 
-/// Copies the part of `bytes` that each column has in the frame; what fills columns up is left out.
+/// Copies the part of `bytes` that each column has in the frame, without the padding between columns.
 fn land(rows: &mut BlockRows<'_, '_>, places: &BatchPlaces, at: usize, bytes: &[u8]) {
     let end = at + bytes.len();
     let put = |place: &Range<usize>, column: &mut [u8]| {
@@ -186,7 +185,7 @@ fn land(rows: &mut BlockRows<'_, '_>, places: &BatchPlaces, at: usize, bytes: &[
     columns(&places.final_obs, rows.final_obs);
 }
 
-/// Which of the observation's columns hold booleans.
+/// Returns the indices of the observation's columns that hold booleans.
 pub(crate) fn bool_columns(spec: &EnvSpec) -> Vec<usize> {
     let columns = spec.obs_columns();
     (0..columns.len()).filter(|&column| columns[column].dtype == DType::Bool).collect()

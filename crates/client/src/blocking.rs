@@ -1,4 +1,4 @@
-//! The same calls for callers without a runtime: the calling thread drives the connections itself.
+//! The blocking API, for callers without a runtime: the calling thread drives the connections itself.
 
 use std::any::Any;
 use std::ops::Range;
@@ -22,8 +22,8 @@ use crate::in_memory::Stepped;
 use crate::pool::{AsyncPool, PoolRequest};
 use crate::transport::Transport;
 
-/// Looks whether the caller wants to be let out of a call that waits: called on the calling thread every 50 ms.
-/// True ends the call with `Interrupted`.
+/// Returns whether the caller wants to leave a call that waits. It is called on the calling thread every 50 ms; true
+/// ends the call with `Interrupted`.
 pub type Look = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// A cluster, reached through its coordinator. Clones are handles to the same connections, and can be used by
@@ -65,7 +65,7 @@ impl Cluster {
         Ok(Pool { inner: Some(inner), cluster: self.clone() })
     }
 
-    /// An id for a pool to be opened, as the coordinator takes them from this client.
+    /// Returns an id for a pool to be opened, as the coordinator accepts them from this client.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -73,7 +73,7 @@ impl Cluster {
         self.run(self.inner.new_pool_id())
     }
 
-    /// Asks for a pool whose nodes choose the actions themselves; it has no lanes to step here. Its id is from
+    /// Opens a pool whose nodes choose the actions themselves; it has no lanes to step here. Its id is from
     /// [`Cluster::new_pool_id`].
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl Cluster {
         self.run(self.inner.open_collecting(open))
     }
 
-    /// The cluster at a glance.
+    /// Returns an overview of the cluster.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -90,7 +90,7 @@ impl Cluster {
         self.run(self.inner.status())
     }
 
-    /// The nodes, by name.
+    /// Returns the nodes, by name.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -98,7 +98,7 @@ impl Cluster {
         self.run(self.inner.nodes())
     }
 
-    /// The open sessions, by name.
+    /// Returns the open sessions, by name.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -106,7 +106,7 @@ impl Cluster {
         self.run(self.inner.sessions())
     }
 
-    /// How a pool is doing.
+    /// Returns the state of a pool.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -114,7 +114,7 @@ impl Cluster {
         self.run(self.inner.pool_status(pool))
     }
 
-    /// As [`AsyncCluster::keep_pool`].
+    /// Keeps a self-playing pool open, as [`AsyncCluster::keep_pool`] does.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -122,7 +122,7 @@ impl Cluster {
         self.run(self.inner.keep_pool(pool))
     }
 
-    /// As [`AsyncCluster::close_pool`].
+    /// Ends a pool, as [`AsyncCluster::close_pool`] does.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -130,7 +130,7 @@ impl Cluster {
         self.run(self.inner.close_pool(pool))
     }
 
-    /// Asks a node to take no new sessions and to end when its last has.
+    /// Asks a node to take no new sessions and to end when its last session has ended.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -138,7 +138,7 @@ impl Cluster {
         self.run(self.inner.drain(node))
     }
 
-    /// Takes a request to drain back.
+    /// Withdraws a request to drain.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -146,8 +146,8 @@ impl Cluster {
         self.run(self.inner.undrain(node))
     }
 
-    /// Has the coordinator read a segment of the store again and make anew what it keeps beside it; takes a second
-    /// or so for the largest.
+    /// Has the coordinator read a segment of the store again and rebuild its index files. Takes a second or so for the
+    /// largest segment.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -155,7 +155,7 @@ impl Cluster {
         self.run(self.inner.repair_store(path))
     }
 
-    /// Asks the coordinator anything that has one answer.
+    /// Sends the coordinator any request that has one answer.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -176,7 +176,7 @@ impl Cluster {
         run(&self.driver, self.look.as_ref(), future).map_err(|Interrupted| RequestError::Interrupted)?
     }
 
-    /// The same for what has errors of its own.
+    /// Drives a future that has errors of its own.
     pub(crate) fn drive<T, E: From<RequestError>>(
         &self,
         future: impl Future<Output = Result<T, E>>,
@@ -190,7 +190,7 @@ impl Cluster {
     }
 }
 
-/// A pool: lanes of one env on one or more nodes, stepped as one batch, row i for lane i.
+/// A pool: lanes of one env on one or more nodes, stepped as one batch. Row i belongs to lane i.
 ///
 /// It has the engine's semantics: three autoreset modes, partial resets, lockstep and first-done. A step is one
 /// round trip to each node. What a step returned stays in memory until the second next step or reset.
@@ -200,36 +200,36 @@ impl Cluster {
 /// A node that was restarted says so as soon as it is reached; one that stays silent is waited for: 15 s until its
 /// connection counts as lost, then for as long as a lease, 30 s. Calls wait that long, or up to their timeout.
 ///
-/// Dropped, it asks the coordinator to close it, without waiting for the answer.
+/// When it is dropped, it asks the coordinator to close it, without waiting for the answer.
 #[derive(Debug)]
 pub struct Pool {
-    /// `None` only while it is closed.
+    /// The pool; `None` only while it is closed.
     inner: Option<AsyncPool>,
     cluster: Cluster,
 }
 
 impl Pool {
-    /// The pool's id, which is the run that its episodes are named by.
+    /// Returns the pool's id, which is also the run that its episodes are named by.
     pub fn id(&self) -> RunId {
         self.pool().id()
     }
 
-    /// The env as the nodes have it.
+    /// Returns the env as the nodes have it.
     pub fn spec(&self) -> &EnvSpec {
         self.pool().spec()
     }
 
-    /// Rows of the batch.
+    /// Returns the number of lanes: rows of the batch.
     pub fn lanes(&self) -> usize {
         self.pool().lanes()
     }
 
-    /// Where its sessions run: name of the node, and lanes of the batch.
+    /// Returns the place of each session: the name of its node, and its lanes of the batch.
     pub fn sessions(&self) -> impl Iterator<Item = (&str, Range<usize>)> {
         self.pool().sessions()
     }
 
-    /// How long calls wait for answers. At first the cluster's.
+    /// Returns how long calls wait for answers. At first this is the cluster's timeout.
     pub fn timeout(&self) -> Duration {
         self.pool().timeout()
     }
@@ -239,22 +239,22 @@ impl Pool {
         self.pool_mut().set_timeout(timeout);
     }
 
-    /// By what each of its sessions is stepped: see [`AsyncPool::transports`].
+    /// Returns the transport by which each session is stepped: see [`AsyncPool::transports`].
     pub fn transports(&self) -> impl Iterator<Item = Option<Transport>> {
         self.pool().transports()
     }
 
-    /// Keeps the memory that frames lie in alive: see [`AsyncPool::memory`].
+    /// Returns a handle that keeps the memory of frames alive: see [`AsyncPool::memory`].
     pub fn memory(&self) -> Arc<dyn Any + Send + Sync> {
         self.pool().memory()
     }
 
-    /// Addresses of that memory, for those who pin its pages.
+    /// Returns the addresses of that memory, for callers that pin its pages.
     pub fn addresses(&self) -> Range<usize> {
         self.pool().addresses()
     }
 
-    /// Whether frames and actions lie in the memory of the one session: see [`AsyncPool::is_in_place`].
+    /// Returns whether frames and actions lie in the memory of the one session: see [`AsyncPool::is_in_place`].
     #[inline]
     pub fn is_in_place(&self) -> bool {
         self.pool().is_in_place()
@@ -270,12 +270,12 @@ impl Pool {
         self.frame()
     }
 
-    /// The column of actions, to be filled before [`Pool::step`].
+    /// Returns the column of actions, to be filled before [`Pool::step`].
     pub fn actions(&mut self) -> ColumnMut<'_> {
         self.pool_mut().actions()
     }
 
-    /// The column of actions, if it is the memory that the node reads: see [`AsyncPool::actions_in_place`].
+    /// Returns the column of actions, if it is the memory that the node reads: see [`AsyncPool::actions_in_place`].
     pub fn actions_in_place(&mut self) -> Option<ColumnMut<'_>> {
         self.pool_mut().actions_in_place()
     }
@@ -283,7 +283,7 @@ impl Pool {
     /// Steps every lane once with the actions in [`Pool::actions`].
     ///
     /// # Errors
-    /// See [`StepError`]; nothing has moved, unless it says so.
+    /// See [`StepError`]; nothing has moved, unless the error says so.
     pub fn step(&mut self) -> Result<Frame<'_>, StepError> {
         let Self { inner, cluster } = self;
         let pool = inner.as_mut().expect("only close and drop take it");
@@ -295,7 +295,7 @@ impl Pool {
         self.frame()
     }
 
-    /// The newest frame.
+    /// Returns the newest frame.
     ///
     /// # Errors
     /// See [`AsyncPool::frame`].
@@ -303,7 +303,7 @@ impl Pool {
         self.pool_mut().frame()
     }
 
-    /// Hands in actions for some lanes, row i of `actions` for `lanes[i]`. Returns when they are on their way.
+    /// Sends actions for some lanes, row i of `actions` for `lanes[i]`. Returns when they are on their way.
     ///
     /// # Errors
     /// See [`AsyncPool::send`].
@@ -311,7 +311,7 @@ impl Pool {
         self.step_with(async |pool| pool.send(lanes, actions).await)
     }
 
-    /// Returns when at least `min` lanes that were sent are done, with all that are.
+    /// Waits until at least `min` lanes that were sent are done. Returns all that are done.
     ///
     /// # Errors
     /// See [`AsyncPool::recv`].
@@ -319,12 +319,12 @@ impl Pool {
         self.step_with(async |pool| pool.recv(min, timeout).await)
     }
 
-    /// Lanes that were sent and not received.
+    /// Returns the number of lanes that were sent and not received.
     pub fn outstanding(&self) -> usize {
         self.pool().outstanding()
     }
 
-    /// Asks something of the lanes of one session: see [`AsyncPool::call`].
+    /// Calls a method of the lanes of one session: see [`AsyncPool::call`].
     ///
     /// # Errors
     /// See [`MethodError`].
@@ -335,7 +335,7 @@ impl Pool {
         self.ask_with(async |pool| pool.call::<M>(session, params).await)
     }
 
-    /// An attribute of every lane: see [`AsyncPool::get_attr`].
+    /// Returns an attribute of every lane: see [`AsyncPool::get_attr`].
     ///
     /// # Errors
     /// See [`MethodError`].
@@ -351,7 +351,7 @@ impl Pool {
         self.ask_with(async |pool| pool.set_attr(name, values).await)
     }
 
-    /// Images of those lanes as they are now: see [`AsyncPool::render`].
+    /// Returns images of those lanes as they are now: see [`AsyncPool::render`].
     ///
     /// # Errors
     /// See [`MethodError`].
@@ -363,7 +363,7 @@ impl Pool {
         self.ask_with(async |pool| pool.render(lanes, size).await)
     }
 
-    /// What the lanes of each session have done, and where the time went.
+    /// Returns what the lanes of each session have done, and how the time was spent.
     ///
     /// # Errors
     /// See [`MethodError`].
@@ -371,7 +371,7 @@ impl Pool {
         self.ask_with(async |pool| pool.statistics().await)
     }
 
-    /// What the lanes are, as the first session has them.
+    /// Returns the description of the lanes, as the first session has them.
     ///
     /// # Errors
     /// See [`MethodError`].
@@ -379,22 +379,22 @@ impl Pool {
         self.ask_with(async |pool| pool.schema().await)
     }
 
-    /// Why a lane is lost; `None` if it is not.
+    /// Returns why a lane is lost; `None` if it is not.
     pub fn loss(&self, lane: usize) -> Option<Outcome> {
         self.pool().loss(lane)
     }
 
-    /// Lanes that are lost now.
+    /// Returns the number of lanes that are lost now.
     pub fn lost(&self) -> usize {
         self.pool().lost()
     }
 
-    /// The cluster it belongs to.
+    /// Returns the cluster that the pool belongs to.
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
 
-    /// Ends the pool: its sessions are closed, open episodes end as `cancelled`. How it did.
+    /// Ends the pool and returns its last state: its sessions are closed, open episodes end as `cancelled`.
     ///
     /// # Errors
     /// See [`RequestError`]; its streams are ended in any case, and its sessions with their lease.

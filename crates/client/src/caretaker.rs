@@ -1,11 +1,11 @@
-//! When a runtime that is driven by its callers has to be driven although nobody calls.
+//! Decides when a runtime that is driven by its callers has to be driven although nobody calls.
 
 use std::time::Duration;
 
 /// Decides when the caretaker looks after a runtime.
 ///
-/// Connections live only while somebody drives the runtime: keep-alives are to be sent, packets acknowledged. A
-/// caller inside a call does that. Pure: `now` is any clock that only goes forward.
+/// Connections live only while a thread drives the runtime, which sends keep-alives and acknowledges packets. A caller
+/// inside a call does that. Pure: `now` is any clock that only goes forward.
 ///
 /// ```text
 /// longest silence = IDLE + DRIVE < keep-alive 5 s < idle timeout 15 s < lease 30 s
@@ -15,40 +15,40 @@ pub(crate) struct Caretaker {
     looked_after: Duration,
 }
 
-/// What the caretaker does next.
+/// The caretaker's next action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Care {
     /// Drive the runtime for [`DRIVE`].
     Drive,
-    /// Look again after so long.
+    /// Look again after this time.
     Sleep(Duration),
 }
 
-/// What the caretaker sees.
+/// The state of the runtime that the caretaker sees.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sight {
     /// Calls that are inside the runtime now.
     pub(crate) inside: usize,
-    /// When the last call left it.
+    /// The time at which the last call left the runtime.
     pub(crate) left: Duration,
 }
 
-/// How long the caretaker drives: enough to read what has come and to write what is due.
+/// Time for which the caretaker drives: enough to read what has come and to write what is due.
 pub(crate) const DRIVE: Duration = Duration::from_millis(1);
 
-/// After a call the peer still waits for acknowledgements, for at most 25 ms in QUIC's default; then it would
-/// send again. The first look comes about then.
+/// Pause before the first look. After a call the peer still waits for acknowledgements, for at most 25 ms in QUIC's
+/// default; then it would send again. The first look comes about then.
 const SOON: Duration = Duration::from_millis(20);
 
-/// Without calls only keep-alives are due.
+/// Pause between looks without calls: only keep-alives are due then.
 const IDLE: Duration = Duration::from_millis(1000);
 
-/// Who has called in this time is likely to call again: the caretaker looks every [`SOON`], so that it is there
+/// Time after a call in which another call is likely: the caretaker looks every [`SOON`] meanwhile, so that it is there
 /// when a call has ended. A first call after a longer silence is noticed up to [`IDLE`] later.
 const RECENT: Duration = Duration::from_millis(2000);
 
 impl Caretaker {
-    /// What to do at `now`.
+    /// Returns the action to take at `now`.
     pub(crate) fn next(&mut self, now: Duration, sight: Sight) -> Care {
         if sight.inside > 0 {
             self.looked_after = now;

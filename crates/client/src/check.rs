@@ -1,11 +1,11 @@
-//! What is checked here before it is used: actions before anything is sent, because with several nodes a refusal of one
-//! would come after others have stepped; and what nodes say of lanes.
+//! Checks data before it is used: actions before anything is sent, because with several nodes a refusal by one would
+//! come after others have stepped; and what nodes say of lanes.
 
 use rollhouse_core::{ColumnRef, Space};
 use rollhouse_engine::BadAction;
 use rollhouse_wire::{LostLane, Notes};
 
-/// Whether every row is an action. Floats out of bounds are: they go to the env, as in Gymnasium.
+/// Returns whether every row is an action. Floats out of bounds are actions: they go to the env, as in Gymnasium.
 pub(crate) fn all_good(space: &Space, actions: ColumnRef<'_>) -> bool {
     match (space, actions) {
         (Space::Discrete(space), ColumnRef::I64(values)) => {
@@ -19,7 +19,8 @@ pub(crate) fn all_good(space: &Space, actions: ColumnRef<'_>) -> bool {
     }
 }
 
-/// The first row for which `counts` holds that is no action. The lane in the result is the row's number.
+/// Returns the first row that is no action, among those for which `counts` holds. The lane in the result is the row's
+/// number.
 #[cold]
 pub(crate) fn first_bad(
     space: &Space,
@@ -45,9 +46,9 @@ pub(crate) fn first_bad(
     })
 }
 
-/// Whether what an answer says is about lanes that the session has.
+/// Checks that an answer only speaks of lanes that the session has.
 pub(crate) fn check_notes(notes: &Notes, losses: &[LostLane], lanes: usize) -> Result<(), String> {
-    let malformed = || "notes that are no whole number of records".to_owned();
+    let malformed = || "notes that are not a whole number of records".to_owned();
     let began = notes.began().ok_or_else(malformed)?.map(|began| began.lane).max();
     let hashed = notes.hashes().ok_or_else(malformed)?.map(|(lane, _)| lane).max();
     let lost = losses.iter().map(|loss| loss.lane).max();

@@ -19,33 +19,34 @@ use crate::network::Network;
 use crate::pool::{AsyncPool, PoolRequest};
 use crate::transport::{AttachPlaces, Transport};
 
-/// With what to connect, beside the connection string.
+/// Options of connecting, beside the connection string.
 #[derive(Debug, Clone)]
 pub struct ConnectOptions {
-    /// The bearer token; goes before the one in the connection string.
+    /// The bearer token. It takes precedence over the one in the connection string.
     pub token: Option<String>,
-    /// By what the cluster is known; goes before `ca` in the connection string. One of both is needed.
+    /// The authority by which the cluster is verified. It takes precedence over `ca` in the connection string; one of
+    /// both is needed.
     pub ca: Option<Trust>,
     /// A client certificate, in place of a token.
     pub certificate: Option<CertificateFiles>,
-    /// Of the QUIC endpoint.
+    /// Settings of the QUIC endpoint.
     pub settings: Settings,
-    /// By what lanes are stepped, unless a pool says otherwise; goes before `transport` in the connection string.
-    /// `None` for that, or [`Transport::Auto`].
+    /// The transport by which lanes are stepped, unless a pool has its own. It takes precedence over `transport` in the
+    /// connection string. `None` stands for that one, or [`Transport::Auto`].
     pub transport: Option<Transport>,
-    /// The folder in which to look for nodes' attach sockets, in place of the one that each names: for containers
-    /// that have mounted it elsewhere. A socket in it is believed whoever's process answers there, so that nobody
-    /// else may write to it. Goes before `attach` in the connection string.
+    /// The folder in which to look for nodes' attach sockets, in place of the one that each node names: for containers
+    /// that have mounted it elsewhere. A socket in it is believed whichever user's process answers there, so nobody
+    /// else may be able to write to it. It takes precedence over `attach` in the connection string.
     pub attach: Option<PathBuf>,
-    /// How long connecting dials again a coordinator that does not answer or has no room for another connection.
-    /// Default [`DEFAULT_TIMEOUT`].
+    /// Time for which connecting goes on dialling a coordinator that does not answer or has no room for another
+    /// connection. Default [`DEFAULT_TIMEOUT`].
     pub connect_timeout: Duration,
-    /// How long a request may take, waits for a busy cluster included; also the first timeout of pools. Default
+    /// Time that a request may take, waits for a busy cluster included; also the first timeout of pools. Default
     /// [`DEFAULT_TIMEOUT`].
     pub timeout: Duration,
 }
 
-/// How long calls wait when they are not told otherwise.
+/// Default time that calls wait.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl Default for ConnectOptions {
@@ -65,8 +66,8 @@ impl Default for ConnectOptions {
 
 /// A cluster, reached through its coordinator. Clones are handles to the same connections.
 ///
-/// All methods have to be awaited inside the tokio runtime in which it was connected; its connections live for as
-/// long as that runtime is driven. Futures can be dropped at any point: what was asked may have been done then.
+/// All methods have to be awaited inside the tokio runtime in which it was connected; its connections live for as long
+/// as that runtime is driven. Futures can be dropped at any point: the request may have been carried out then.
 #[derive(Clone)]
 pub struct AsyncCluster {
     shared: Arc<Shared>,
@@ -76,7 +77,7 @@ struct Shared {
     network: Network,
     transport: Transport,
     timeout: Duration,
-    /// How long a coordinator that is not there is waited for.
+    /// Time to wait for a coordinator that is not there.
     patience: Duration,
 }
 
@@ -143,7 +144,7 @@ impl AsyncCluster {
         made
     }
 
-    /// An id for a pool to be opened, as the coordinator takes them from this client.
+    /// Returns an id for a pool to be opened, as the coordinator accepts them from this client.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -152,7 +153,7 @@ impl AsyncCluster {
         Ok(new_pool_id(coordinator.known_as()))
     }
 
-    /// Asks for a pool whose nodes choose the actions themselves; it has no lanes to step here. Its id is from
+    /// Opens a pool whose nodes choose the actions themselves; it has no lanes to step here. Its id is from
     /// [`AsyncCluster::new_pool_id`].
     ///
     /// # Errors
@@ -161,7 +162,7 @@ impl AsyncCluster {
         self.request(&Request::OpenPool(open)).await
     }
 
-    /// The cluster at a glance.
+    /// Returns an overview of the cluster.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -169,7 +170,7 @@ impl AsyncCluster {
         self.request(&Request::Status).await
     }
 
-    /// The nodes, by name.
+    /// Returns the nodes, by name.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -177,7 +178,7 @@ impl AsyncCluster {
         self.request(&Request::Nodes).await
     }
 
-    /// The open sessions, by name.
+    /// Returns the open sessions, by name.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -185,7 +186,7 @@ impl AsyncCluster {
         self.request(&Request::Sessions).await
     }
 
-    /// How a pool is doing.
+    /// Returns the state of a pool.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -193,8 +194,9 @@ impl AsyncCluster {
         self.request(&Request::PoolStatus(PoolStatusRequest { pool, keep: false })).await
     }
 
-    /// How a pool that plays by itself is doing, and that it is still wanted: asked so once, it ends when it is not asked so
-    /// again within its lease, 30 s. Of other pools and those of others it only tells how they are doing.
+    /// Returns the state of a pool that plays by itself, and says that it is still wanted. After the first such call
+    /// the pool ends when there is no other within its lease, 30 s. For other pools, and for those of other users, it
+    /// only returns the state.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -202,8 +204,8 @@ impl AsyncCluster {
         self.request(&Request::PoolStatus(PoolStatusRequest { pool, keep: true })).await
     }
 
-    /// Ends a pool, whoever steps its lanes: its sessions are closed, open episodes end as `cancelled`. The owner of a pool
-    /// and admins may.
+    /// Ends a pool, with any kind of stepping: its sessions are closed, open episodes end as `cancelled`. The owner of
+    /// a pool and admins may do so.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -211,7 +213,7 @@ impl AsyncCluster {
         self.request(&Request::ClosePool(ClosePool { pool })).await
     }
 
-    /// Asks a node to take no new sessions and to end when its last has.
+    /// Asks a node to take no new sessions and to end when its last session has ended.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -220,7 +222,7 @@ impl AsyncCluster {
         Ok(())
     }
 
-    /// Takes a request to drain back: the node takes new sessions again, unless it has ended or is stopping.
+    /// Withdraws a request to drain: the node takes new sessions again, unless it has ended or is stopping.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -229,9 +231,9 @@ impl AsyncCluster {
         Ok(())
     }
 
-    /// Asks the coordinator, which is dialled anew if the connection was lost; asks again while it is busy. Every
-    /// request here does the same whether it is done once or twice. All attempts are one call with one [`CallId`], which
-    /// stands in what the logs of the coordinator and of nodes say of it.
+    /// Sends the coordinator any request that has one answer. The coordinator is dialled anew if the connection was
+    /// lost, and asked again while it is busy. Every request here does the same whether it is done once or twice. All
+    /// attempts are one call with one [`CallId`], which stands in the logs of the coordinator and of nodes.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -258,8 +260,8 @@ impl AsyncCluster {
         }
     }
 
-    /// The connection to the coordinator, dialled if there is none. One whose port is closed may be about to start: it
-    /// is waited for as long as one that is silent.
+    /// Returns the connection to the coordinator, dialling if there is none. A coordinator whose port is closed may be
+    /// about to start: it is waited for as long as a silent one.
     ///
     /// # Errors
     /// See [`DialError`].
@@ -275,7 +277,7 @@ impl AsyncCluster {
         }
     }
 
-    /// How long a request may take.
+    /// Returns how long a request may take.
     pub fn timeout(&self) -> Duration {
         self.shared.timeout
     }
@@ -299,8 +301,8 @@ impl std::fmt::Debug for AsyncCluster {
     }
 }
 
-/// After how long to ask a coordinator again what failed for the `attempt`-th time (from 0); `None` when that makes no
-/// sense, or when there is less time `left` than that. Pure; the jitter comes from `left`.
+/// Returns the pause after which to repeat a request to the coordinator that failed for the `attempt`-th time (from 0);
+/// `None` when repeating makes no sense, or when less time than that is `left`. Pure; the jitter comes from `left`.
 pub fn ask_again(error: &CallError, attempt: u32, left: Duration) -> Option<Duration> {
     let wait = match error {
         CallError::Lost(_) if attempt < MAX_LOST => FIRST_WAIT,
@@ -313,33 +315,34 @@ pub fn ask_again(error: &CallError, attempt: u32, left: Duration) -> Option<Dura
     (wait < left).then_some(wait)
 }
 
-/// After how long to dial again a coordinator that could not be reached for the `attempt`-th time (from 0); `None` when
-/// that makes no sense, or when there is less time `left` than that. Pure; the jitter comes from `left`.
+/// Returns the pause after which to dial a coordinator again that could not be reached for the `attempt`-th time (from
+/// 0); `None` when dialling makes no sense, or when less time than that is `left`. Pure; the jitter comes from `left`.
 fn dial_again(error: &DialError, attempt: u32, left: Duration) -> Option<Duration> {
     let wait = with_jitter(FIRST_WAIT.saturating_mul(1 << attempt.min(8)).min(LONGEST_WAIT), left);
     (error.is_transient() && wait < left).then_some(wait)
 }
 
-/// Up to half as much again. The last digits of the clock are as good as random; callers are not to come back together.
+/// Adds up to half of `base` at random, so that callers do not come back together. The last digits of the clock are as
+/// good as random.
 fn with_jitter(base: Duration, left: Duration) -> Duration {
     let half = (base.as_nanos() as u64 / 2).max(1);
     base + Duration::from_nanos(split_mix64(left.as_nanos() as u64) % half)
 }
 
-/// The pool or run whose id reads so, as it is printed: 32 hexadecimal digits, with hyphens or without.
+/// Parses the id of a pool or run as it is printed: 32 hexadecimal digits, with hyphens or without.
 pub fn run_named(text: &str) -> Option<RunId> {
     let digits: String = text.chars().filter(|c| *c != '-').collect();
     let is_id = digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     is_id.then(|| u128::from_str_radix(&digits, 16).ok()).flatten().map(RunId::from_u128)
 }
 
-/// When a coordinator whose port is closed is dialled again.
+/// Pause before a coordinator whose port is closed is dialled again.
 const CLOSED_WAIT: Duration = Duration::from_millis(100);
 const FIRST_WAIT: Duration = Duration::from_millis(20);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
-/// A coordinator that loses connections again and again is given up after so many.
+/// Number of lost connections after which a request is given up.
 const MAX_LOST: u32 = 3;
-/// How long the end of a pool that could not be made is waited for. The coordinator goes on with it.
+/// Time to wait for the end of a pool that could not be made. The coordinator goes on with it.
 const CLOSED_WITHIN: Duration = Duration::from_millis(300);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Commands: what can be asked of lanes between two steps.
+//! Commands: what a client can ask of lanes between two steps.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -27,11 +27,11 @@ use crate::pool::AsyncPool;
 use crate::pool_session::PoolSession;
 
 impl AsyncPool {
-    /// Asks something of the lanes of one session, between two steps; lanes in params and answer count from the
+    /// Calls a method of the lanes of one session, between two steps. Lanes in params and answer count from the
     /// session's first. Sessions are numbered as [`AsyncPool::sessions`] lists them.
     ///
-    /// When the connection is lost, what may be done twice is asked again. Dropped midway it may or may not have been
-    /// done.
+    /// When the connection is lost, a method that may be done twice is asked again. If the future is dropped midway,
+    /// the method may or may not have been done.
     ///
     /// # Errors
     /// See [`MethodError`].
@@ -54,7 +54,7 @@ impl AsyncPool {
         answers.swap_remove(session).pop().ok_or(MethodError::NoSuchSession { session, sessions: 0 })
     }
 
-    /// An attribute of every lane: an option's name, a constant's, `state`, `generator` or `max_episode_steps`.
+    /// Returns an attribute of every lane: an option's name, a constant's, `state`, `generator` or `max_episode_steps`.
     ///
     /// # Errors
     /// See [`MethodError`].
@@ -72,8 +72,8 @@ impl AsyncPool {
         }
     }
 
-    /// Sets an attribute of every lane: one value for all, or one per lane. An option counts from the next step on, a
-    /// state is where the lane goes on.
+    /// Sets an attribute of every lane: one value for all, or one per lane. An option counts from the next step on; a
+    /// lane whose state is set goes on from there.
     ///
     /// # Errors
     /// See [`MethodError`]; lanes of other sessions, and lanes before the one that is named, may have changed.
@@ -94,8 +94,9 @@ impl AsyncPool {
 
     /// Images of those lanes as they are now, in their order, of `size` (columns and rows) or of the env's own. One
     /// whose bytes do not pack into [`MAX_COMMAND_BYTES`](rollhouse_wire::limits::MAX_COMMAND_BYTES) is refused by its node.
-    ///
-    /// # Errors
+    /// Returns images of those lanes as they are now, in their order, of `size` (columns and rows) or of the env's own
+    /// size. A node refuses an image whose bytes do not pack into
+    /// [`MAX_COMMAND_BYTES`](rollhouse_wire::limits::MAX_COMMAND_BYTES).
     /// See [`MethodError`].
     pub async fn render(
         &mut self,
@@ -115,10 +116,10 @@ impl AsyncPool {
         let unpacked = images.into_iter().flatten().map(RenderAnswer::image);
         unpacked
             .collect::<Result<_, _>>()
-            .map_err(|error| MethodError::Answer { what: format!("an image that is none: {error}") })
+            .map_err(|error| MethodError::Answer { what: format!("an image is malformed: {error}") })
     }
 
-    /// What the lanes of each session have done, and where the time went.
+    /// Returns what the lanes of each session have done, and how the time was spent.
     ///
     /// # Errors
     /// See [`MethodError`].
@@ -128,7 +129,7 @@ impl AsyncPool {
         Ok(self.call_all::<Statistics, _>(asked).await?.into_iter().flatten().collect())
     }
 
-    /// What the lanes are, as the first session has them.
+    /// Returns the description of the lanes, as the first session has them.
     ///
     /// # Errors
     /// See [`MethodError`].
@@ -157,7 +158,8 @@ impl AsyncPool {
         self.call_all::<SetOptions, _>(asked).await.map(drop).map_err(StepError::from)
     }
 
-    /// Of each session its lanes in parts whose attributes fit an envelope, and the rows of the batch they are.
+    /// Splits the lanes of each session into parts whose attributes fit an envelope, with the rows of the batch that
+    /// they are.
     fn parts(
         &self,
     ) -> impl Iterator<Item = impl Iterator<Item = (LaneRange, Range<usize>)> + use<>> + use<'_> {
@@ -178,7 +180,7 @@ impl AsyncPool {
         }
     }
 
-    /// Asks of every session what `asked` has for it, in its order, and of all sessions together.
+    /// Asks each session what `asked` has for it, in its order, and all sessions together.
     async fn call_all<M: Method, P: Serialize + Send + Sync>(
         &mut self,
         asked: Vec<Vec<P>>,
@@ -229,18 +231,18 @@ impl AsyncPool {
     }
 }
 
-/// Asks commands of one session.
+/// Sends commands to one session and reads the answers.
 #[derive(Debug, Default)]
 pub(crate) struct Commander {
     stream: Option<CommandStream>,
-    /// Id of the next command.
+    /// The id of the next command.
     next: u64,
 }
 
 #[derive(Debug)]
 struct CommandStream {
     connection: Connection,
-    /// Which placement of the session it is of.
+    /// The incarnation of the session to which `stream` belongs.
     incarnation: Incarnation,
     reader: EnvelopeReader,
     writer: EnvelopeWriter,
@@ -249,19 +251,19 @@ struct CommandStream {
 /// Why a command has no answer.
 enum Trouble {
     Refused(Refusal),
-    /// The stream is no more; whether anything was written that has no answer.
+    /// The stream is lost, with whether anything was written that has no answer.
     Lost {
         written: bool,
     },
-    /// The node does not keep to the protocol.
+    /// The node breaks the protocol.
     Malformed(String),
     /// A command is too long.
     TooLong(EnvelopeFault),
 }
 
 impl Commander {
-    /// Asks all of `asked`, in their order: through the session's memory if it is attached by it, else over a stream of
-    /// its own. It is part of the call `of`. Dropped midway, the next call begins on a new stream.
+    /// Sends all of `asked`, in their order: through the session's memory if it is attached by it, else over a stream
+    /// of its own. They are part of the call `of`. If this is dropped midway, the next call begins on a new stream.
     async fn ask<M: Method, P: Serialize>(
         &mut self,
         network: &Network,
@@ -302,7 +304,7 @@ impl Commander {
         }
     }
 
-    /// Sends what of `asked` has no answer yet over the session's command stream, and reads the answers to it.
+    /// Sends those of `asked` that have no answer yet over the session's command stream, and reads their answers.
     async fn exchange<M: Method, P: Serialize>(
         &mut self,
         network: &Network,
@@ -321,7 +323,7 @@ impl Commander {
         done
     }
 
-    /// The same through the rings of shared memory. Answers that an earlier call did not wait for are skipped.
+    /// Does the same through the rings of shared memory. Answers that an earlier call did not wait for are skipped.
     async fn exchange_in_memory<M: Method, P: Serialize>(
         &mut self,
         link: &mut MemoryLink,
@@ -362,7 +364,7 @@ impl Commander {
         Ok(())
     }
 
-    /// The session's command stream, taken out: what happens midway leaves none.
+    /// Takes the session's command stream out: a call that ends midway leaves none.
     async fn stream(
         &mut self,
         network: &Network,
@@ -388,7 +390,7 @@ impl Commander {
 }
 
 impl CommandStream {
-    /// Sends what of `asked` has no answer yet, and reads the answers to it.
+    /// Sends those of `asked` that have no answer yet, and reads their answers.
     async fn exchange<M: Method, P: Serialize>(
         &mut self,
         next: &mut u64,
@@ -436,15 +438,15 @@ fn read<T: DeserializeOwned>(answer: Envelope) -> Result<T, Trouble> {
     }
 }
 
-/// Why lanes cannot be asked that a call left halfway to another node.
+/// Message for lanes that a call left halfway to another node.
 const HALF_RESUMED: &str = "they are being resumed elsewhere, which the next step or reset carries on with";
 
-/// Lanes of one envelope of attributes: states of up to 28 doubles fit.
+/// Most lanes in one envelope of attributes: states of up to 28 doubles fit.
 const PART_LANES: usize = 512;
 
-/// How long to let others have their turn before the ring of answers is looked at again.
+/// Pause for other tasks before the ring of answers is looked at again.
 const RING_PAUSE: Duration = Duration::from_millis(1);
 
-/// How long to wait before what got lost is asked again.
+/// Pause before a lost command is sent again.
 const FIRST_WAIT: Duration = Duration::from_millis(20);
 const LONGEST_WAIT: Duration = Duration::from_secs(1);

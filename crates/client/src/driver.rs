@@ -17,8 +17,8 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::caretaker::{Care, Caretaker, DRIVE, Sight};
 
-/// A single-threaded runtime, driven by whoever calls [`Driver::run`]. Several threads may call at a time: one of
-/// them drives, the others are woken by it.
+/// A single-threaded runtime that the callers of [`Driver::run`] drive. Several threads may call at a time: one of them
+/// drives, and it wakes the others.
 pub(crate) struct Driver {
     shared: Arc<Shared>,
     caretaker: Option<JoinHandle<()>>,
@@ -28,20 +28,20 @@ struct Shared {
     runtime: Runtime,
     started: Instant,
     eagerness: Eagerness,
-    /// Calls that are inside.
+    /// Number of calls that are inside.
     inside: AtomicUsize,
-    /// When the last call left, nanoseconds since `started`.
+    /// Time at which the last call left, in nanoseconds since `started`.
     left: AtomicU64,
     stopped: Mutex<bool>,
     stop: Condvar,
 }
 
-/// The caller wanted to be let out before the future was done, which is dropped then.
+/// The caller wanted to leave before the future was done; the future is dropped then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Interrupted;
 
 impl Driver {
-    /// A runtime, and its caretaker's thread.
+    /// Makes a runtime, and its caretaker's thread.
     pub(crate) fn new() -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let shared = Arc::new(Shared {
@@ -61,7 +61,7 @@ impl Driver {
         Ok(Self { shared, caretaker: Some(caretaker) })
     }
 
-    /// Drives the runtime until `future` is done, awake for a moment first if that is worth it.
+    /// Drives the runtime until `future` is done. Polls without sleeping for a moment first, if that is worth it.
     pub(crate) fn run<F: Future>(&self, future: F) -> F::Output {
         let _inside = self.shared.enter();
         let mut future = pin!(future);
@@ -73,7 +73,7 @@ impl Driver {
         })
     }
 
-    /// Has the runtime do something that nobody waits for. What is due at once is done before this returns.
+    /// Starts a future that nobody waits for. Whatever it can do at once is done before this returns.
     pub(crate) fn begin(&self, future: impl Future<Output = ()> + Send + 'static) {
         // Task: closing of a pool.
         self.shared.runtime.spawn(future);
@@ -88,7 +88,7 @@ impl Driver {
         });
     }
 
-    /// As [`Driver::run`], and calls `look` on this thread every [`LOOK`] meanwhile.
+    /// Drives the runtime as [`Driver::run`] does, and calls `look` on this thread every [`LOOK`] meanwhile.
     ///
     /// # Errors
     /// When `look` returns true.
@@ -114,10 +114,10 @@ impl Driver {
     }
 }
 
-/// Enough for a task to write and for the connection's to send it.
+/// Turns of the runtime that are enough for a task to write and for the connection's task to send it.
 const TURNS: usize = 8;
 
-/// How often a waiting call lets its caller look for signals.
+/// Interval at which a waiting call lets its caller look for signals.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
 impl Shared {
@@ -149,7 +149,7 @@ impl Shared {
     }
 }
 
-/// Counts a call while it is inside.
+/// Counts a call as inside until this is dropped.
 struct Inside<'a>(&'a Shared);
 
 impl Drop for Inside<'_> {

@@ -1,4 +1,4 @@
-//! What can go wrong, by operation.
+//! The errors of the client, one type for each operation.
 
 use std::fmt;
 use std::io;
@@ -14,10 +14,10 @@ use crate::address::AddressError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The connection string is none.
+    /// The connection string is malformed.
     #[error("{0}")]
     Address(AddressError),
-    /// Nothing says by what the cluster is known.
+    /// No authority was named by which the cluster could be verified.
     #[error(
         "ca is missing: sha256: and the fingerprint of the cluster's authority, or its PEM file, is wanted"
     )]
@@ -25,68 +25,68 @@ pub enum ConnectError {
     /// A certificate or key cannot be used.
     #[error("a certificate or key cannot be used")]
     Identity(#[source] IdentityFileError),
-    /// The coordinator cannot be reached, or did not admit us.
+    /// The coordinator cannot be reached, or did not admit the client.
     #[error("the coordinator cannot be reached")]
     Dial(#[source] DialError),
-    /// No runtime or thread can be made.
+    /// A runtime or thread could not be made.
     #[error("no runtime can be made")]
     Runtime(#[source] io::Error),
-    /// The caller wanted to be let out.
+    /// The caller wanted to leave the call.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// Why the coordinator did not give what was asked for.
+/// Why the coordinator did not carry out a request.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RequestError {
-    /// It cannot be reached any more. Asking again dials again.
+    /// The coordinator cannot be reached any more. The next request dials again.
     Dial(DialError),
-    /// It did not answer, or refused.
+    /// The coordinator did not answer, or refused.
     Call {
-        /// Under which id the logs of the coordinator and of nodes tell of it.
+        /// The id of the call in the logs of the coordinator and of nodes.
         call: CallId,
-        /// What it came to.
+        /// The last attempt's error.
         error: CallError,
     },
-    /// The caller wanted to be let out.
+    /// The caller wanted to leave the call.
     Interrupted,
 }
 
-/// Why there is no pool. If one was opened, it was asked to be closed.
+/// Why no pool could be opened. A pool that was opened halfway is closed again.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The coordinator did not give it.
+    /// The coordinator did not open one.
     #[error(transparent)]
     Request(RequestError),
-    /// What the coordinator gave are not the lanes that were asked for.
+    /// The lanes that the coordinator granted are not those that were asked for.
     #[error("the coordinator gave other lanes than were asked for: {what}")]
     Grants {
-        /// What is wrong with them.
+        /// The difference.
         what: String,
     },
     /// The batch cannot be laid out.
     #[error("the batch cannot be laid out")]
     Arena(#[source] ArenaError),
-    /// A session cannot be stepped through shared memory, which was asked for.
+    /// A session cannot be stepped through shared memory, although the caller demands it.
     #[error("transport=shm: node {node}: {refusal}", refusal = .refusal.message)]
     NoMemory {
-        /// Its node.
+        /// The session's node.
         node: String,
-        /// Why.
+        /// The node's refusal.
         refusal: Refusal,
     },
-    /// Lanes of that env cannot be resumed on another node, which was asked for.
+    /// Lanes of that env cannot be resumed on another node, although the caller demands it.
     #[error("on_loss: lanes of `{env}` cannot be resumed, it is not deterministic")]
     CannotResume {
-        /// The env.
+        /// The env's id.
         env: String,
     },
     /// A session's batch is larger than a frame may be.
     #[error("a batch of {lanes} lanes is larger than a frame may be")]
     TooLarge {
-        /// Its lanes.
+        /// The session's number of lanes.
         lanes: usize,
     },
 }
@@ -95,7 +95,7 @@ pub enum OpenError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StepError {
-    /// The caller's fault, or a limit: what an engine in this process would say. Nothing has moved.
+    /// The caller broke a rule, or met a limit, as with an engine in this process. Nothing has moved.
     #[error("{0}")]
     Rules(rollhouse_engine::StepError),
     /// A node refused. Its lanes have not moved; if those of other nodes have, the pool has to be reset.
@@ -103,7 +103,7 @@ pub enum StepError {
     Refused {
         /// The node's name.
         node: String,
-        /// Why.
+        /// The node's refusal.
         #[source]
         refusal: Refusal,
     },
@@ -113,10 +113,10 @@ pub enum StepError {
     /// Every session of the pool is gone.
     #[error("all lanes of the pool are lost: {reason}")]
     AllLost {
-        /// Why the first of them is.
+        /// Why the first of them is gone.
         reason: String,
     },
-    /// The caller wanted to be let out. The pool has to be reset; in first-done mode the lanes stay outstanding.
+    /// The caller wanted to leave the call. The pool has to be reset; in first-done mode the lanes stay outstanding.
     #[error("interrupted")]
     Interrupted,
 }
@@ -124,21 +124,21 @@ pub enum StepError {
 /// A node that did not answer in time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unanswered {
-    /// How long was waited.
+    /// Time that was waited.
     pub after: Duration,
-    /// Its name.
+    /// The node's name.
     pub node: String,
-    /// Where it was dialled.
+    /// The address at which it was dialled.
     pub address: String,
-    /// What the last attempt to reach it came to, or what it refused last.
+    /// The error of the last attempt to reach it, or its last refusal.
     pub last: Option<String>,
 }
 
-/// Why something that was asked of lanes between two steps has no answer.
+/// Why a command to lanes between two steps has no answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MethodError {
-    /// What an engine in this process would say.
+    /// The lanes refused, as an engine in this process would.
     #[error(transparent)]
     Lanes(#[from] CommandError),
     /// A node refused; in its session nothing has changed, unless it says so.
@@ -146,52 +146,52 @@ pub enum MethodError {
     Refused {
         /// The node's name.
         node: String,
-        /// Why.
+        /// The node's refusal.
         #[source]
         refusal: Refusal,
     },
     /// The pool has no such session.
     #[error("session {session} of a pool of {sessions}")]
     NoSuchSession {
-        /// As given.
+        /// The number that was given.
         session: usize,
-        /// How many it has.
+        /// Number of sessions of the pool.
         sessions: usize,
     },
     /// A session of these lanes is gone.
     #[error("{reason}")]
     Gone {
-        /// Why.
+        /// Why it is gone.
         reason: String,
     },
-    /// The connection was lost before the answer came, and the method is not one to be done twice: it may or may not
-    /// have been done.
+    /// The connection was lost before the answer came, and the method must not be done twice: it may or may not have
+    /// been done.
     #[error("the connection to node {node} was lost; `{method}` may or may not have been done")]
     Lost {
         /// The node's name.
         node: String,
-        /// The method.
+        /// The method's name.
         method: &'static str,
     },
-    /// Params that are longer than an envelope may be.
+    /// The params are longer than an envelope may be.
     #[error(transparent)]
     TooLong(EnvelopeFault),
-    /// An answer that is none.
+    /// The answer is malformed.
     #[error("{what}")]
     Answer {
-        /// What is wrong with it.
+        /// The fault in it.
         what: String,
     },
-    /// Not all answers came in time; what was asked may or may not have been done.
+    /// Not all answers came in time; the command may or may not have been done.
     #[error("{0}")]
     TimedOut(Unanswered),
-    /// The caller wanted to be let out; what was asked may or may not have been done.
+    /// The caller wanted to leave the call; the command may or may not have been done.
     #[error("interrupted")]
     Interrupted,
 }
 
 impl RequestError {
-    /// The code, if the coordinator refused.
+    /// Returns the refusal's code, if the coordinator refused.
     pub const fn refusal(&self) -> Option<RefusalCode> {
         match self {
             Self::Call { error, .. } => error.refusal(),
@@ -200,7 +200,7 @@ impl RequestError {
         }
     }
 
-    /// The call that it was; `None` if nothing was asked.
+    /// Returns the id of the call; `None` if nothing was sent.
     pub const fn call(&self) -> Option<CallId> {
         match self {
             Self::Call { call, .. } => Some(*call),

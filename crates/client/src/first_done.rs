@@ -1,4 +1,4 @@
-//! First-done: lanes are sent in parts and received as they come.
+//! First-done stepping: lanes are sent in parts and received as they come.
 //!
 //! A session has one request under way; further parts of its lanes wait here until it is answered, so that after
 //! a lost connection there is never an answer that its node does not have any more.
@@ -23,16 +23,16 @@ use crate::pool::AsyncPool;
 use crate::pool_session::{Clock, PoolSession, Way};
 use crate::session::{Answered, RequestBody, Trouble};
 
-/// The owner's books of what is under way.
+/// The owner's account of the lanes under way.
 pub(crate) struct FirstDone {
-    /// By lane: sent and not received.
+    /// One flag per lane: whether it was sent and not received.
     outstanding: Vec<bool>,
     outstanding_lanes: usize,
     queues: Vec<SessionQueue>,
     ready: Mutex<Ready>,
 }
 
-/// What one session has to do.
+/// The parts that one session has to step.
 #[derive(Default)]
 struct SessionQueue {
     under_way: Option<SentLanes>,
@@ -41,17 +41,17 @@ struct SessionQueue {
 
 /// Lanes of one session that were sent together.
 struct SentLanes {
-    /// Lanes of the session, ascending.
+    /// Numbers of the lanes in the session, ascending.
     lanes: Vec<u32>,
-    /// Taken when the request is made.
+    /// Their actions; taken when the request is made.
     columns: Option<Bytes>,
 }
 
-/// What has come and was not received.
+/// The rows that have come and were not received.
 #[derive(Default)]
 struct Ready {
     rows: Received,
-    /// By number of the session: which of its lanes were lost in its last answer.
+    /// The lanes that were lost in the last answer of each session, by the session's number.
     losses: Vec<(usize, Vec<LostLane>)>,
     /// The first refusal, and the lanes that did not move.
     refused: Option<(StepError, Vec<u32>)>,
@@ -67,7 +67,7 @@ impl FirstDone {
         }
     }
 
-    /// The first lane that was sent and not received.
+    /// Returns the first lane that was sent and not received.
     pub(crate) fn first_outstanding(&self) -> Option<usize> {
         if self.outstanding_lanes == 0 { None } else { self.outstanding.iter().position(|&sent| sent) }
     }
@@ -81,7 +81,7 @@ impl FirstDone {
 }
 
 impl AsyncPool {
-    /// Hands in actions for some lanes, row i of `actions` for `lanes[i]`. Returns when they are on their way.
+    /// Sends actions for some lanes, row i of `actions` for `lanes[i]`. Returns when they are on their way.
     ///
     /// # Errors
     /// See [`StepError`]; nothing is sent then. [`Busy`](Rules::Busy) when more than [`MAX_SUB_BATCHES`] parts of
@@ -110,12 +110,12 @@ impl AsyncPool {
         Ok(())
     }
 
-    /// Returns when at least `min` lanes that were sent are done, with all that are.
+    /// Waits until at least `min` lanes that were sent are done. Returns all that are done.
     ///
     /// # Errors
-    /// [`NothingOutstanding`](Rules::NothingOutstanding) if fewer than `min` (or none) are outstanding,
-    /// [`TimedOut`](Rules::TimedOut) after `timeout`, the lanes stay outstanding then; [`StepError::Refused`] for
-    /// lanes that did not move, and are not outstanding any more.
+    /// [`NothingOutstanding`](Rules::NothingOutstanding) if fewer than `min` (or none) are outstanding.
+    /// [`TimedOut`](Rules::TimedOut) after `timeout`; the lanes stay outstanding then. [`StepError::Refused`] for lanes
+    /// that did not move, and are not outstanding any more.
     pub async fn recv(&mut self, min: usize, timeout: Duration) -> Result<Received, StepError> {
         let outstanding = self.first_done.as_ref().map_or(0, |books| books.outstanding_lanes);
         if outstanding < min.max(1) {
@@ -138,7 +138,7 @@ impl AsyncPool {
         Ok(rows)
     }
 
-    /// Lanes that were sent and not received.
+    /// Returns the number of lanes that were sent and not received.
     pub fn outstanding(&self) -> usize {
         self.first_done.as_ref().map_or(0, |books| books.outstanding_lanes)
     }
@@ -230,7 +230,7 @@ impl AsyncPool {
         }
     }
 
-    /// What each session is to do: its lanes, ascending, with their actions.
+    /// Splits the lanes by session: for each its lanes, ascending, with their actions.
     fn parts_of(&self, lanes: &[u32], actions: ColumnRef<'_>) -> Vec<Option<SentLanes>> {
         let mut order: Vec<usize> = (0..lanes.len()).collect();
         order.sort_unstable_by_key(|&index| lanes[index]);
@@ -249,7 +249,7 @@ impl AsyncPool {
         parts.collect()
     }
 
-    /// `None` if its frame would be too large, which a part of a session's lanes never is.
+    /// Makes a part of a session's lanes; `None` if its frame would be too large, which it never is.
     fn part(&self, lanes: Vec<u32>, rows: &[usize], actions: ColumnRef<'_>) -> Option<SentLanes> {
         let places = self.kind.layout.actions(lanes.len(), true)?;
         let mut buffer = ColumnBuffer::default();
@@ -268,7 +268,7 @@ impl AsyncPool {
     }
 }
 
-/// What all sessions that work at a time share.
+/// The state that all sessions share which work at one time.
 struct Receiving<'a> {
     way: Way<'a>,
     frame: Frame<'a>,
@@ -279,7 +279,7 @@ struct Receiving<'a> {
 }
 
 impl Receiving<'_> {
-    /// Does all that a session has to do. Cancellation-safe: the next call goes on where this one was dropped.
+    /// Steps all parts that a session has. Cancellation-safe: the next call goes on where this one was dropped.
     async fn serve(&self, index: usize, site: &mut PoolSession, queue: &mut SessionQueue) {
         loop {
             if queue.under_way.is_none() {
@@ -334,7 +334,7 @@ impl Receiving<'_> {
         }
     }
 
-    /// The rows of an answer.
+    /// Returns the rows of an answer.
     fn rows(
         &self,
         header: FrameHeader,
@@ -375,8 +375,7 @@ impl Receiving<'_> {
         }
     }
 
-    /// What is shown of lanes whose session is gone: the observations of the last whole batch, reward 0,
-    /// truncated.
+    /// Returns the rows of lanes whose session is gone: the observations of the last whole batch, reward 0, truncated.
     fn rows_of_gone(&self, lanes: Vec<u32>) -> Received {
         let count = lanes.len();
         let obs = self.layout.obs.iter().enumerate().map(|(column, spec)| {
@@ -408,7 +407,7 @@ impl Receiving<'_> {
     }
 }
 
-/// Adds the rows of another result.
+/// Appends the rows of another result.
 fn append(to: &mut Received, from: Received) {
     if to.lanes.is_empty() {
         *to = from;
@@ -430,8 +429,9 @@ fn append(to: &mut Received, from: Received) {
     to.reset.extend(from.reset);
 }
 
-/// Requests of lanes that were sent are worth trying for as long as somebody may receive them.
+/// Patience of requests of lanes that were sent: they are worth trying for as long as somebody may receive them.
 const PATIENCE: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// A part takes microseconds to milliseconds; who receives what is ready finds room.
+/// Pause after which a sender may try again: a part takes microseconds to milliseconds, and receiving what is ready
+/// makes room.
 const BUSY_RETRY_MS: u64 = 1;

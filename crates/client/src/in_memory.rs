@@ -9,23 +9,23 @@ use crate::link::{MemoryAnswer, MemoryLink, NoAnswer};
 use crate::pool::{AsyncPool, Readiness};
 use crate::pool_session::PoolSession;
 
-/// What came of a step in memory.
+/// The result of a step in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stepped {
     /// The newest frame is there.
     Done,
     /// Not every session is attached by memory: nothing was done.
     NotInMemory,
-    /// Something else than a frame came of it; [`AsyncPool::finish_step`] goes on.
+    /// The result is not yet a frame; [`AsyncPool::finish_step`] goes on.
     CarryOn,
 }
 
 impl AsyncPool {
     /// Steps every lane once, if every session is attached by memory: without a runtime, a socket or a system call
-    /// while the nodes answer quickly. `look` is asked about every 50 ms whether the caller wants to be let out.
+    /// while the nodes answer quickly. About every 50 ms, `look` is asked whether the caller wants to leave.
     ///
     /// # Errors
-    /// As [`AsyncPool::step`].
+    /// The errors of [`AsyncPool::step`].
     #[inline]
     pub(crate) fn step_in_memory(&mut self, look: Option<&Look>) -> Result<Stepped, StepError> {
         let attached = |link: &MemoryLink| link.is_attached() && !link.is_under_way();
@@ -82,7 +82,7 @@ impl AsyncPool {
         Ok(Stepped::Done)
     }
 
-    /// Makes the sessions' frames the pool's.
+    /// Makes the sessions' frames the pool's frame.
     #[inline]
     fn take_frames(&mut self) -> Result<(), StepError> {
         if !self.in_place {
@@ -115,7 +115,7 @@ impl AsyncPool {
         Ok(())
     }
 
-    /// What was posted becomes requests of the sessions, as if each had been asked.
+    /// Makes the posted steps requests of the sessions, as if each had been asked.
     #[cold]
     fn adopt(&mut self) {
         let clock = self.clock();
@@ -123,10 +123,10 @@ impl AsyncPool {
     }
 }
 
-/// How long a call waits.
+/// The patience of a call that waits.
 struct Patience<'a> {
     timeout: Duration,
-    /// From the first wait on that was not short.
+    /// The deadline, once there was a wait that was not short.
     until: Option<Instant>,
     look: Option<&'a Look>,
 }
@@ -134,7 +134,7 @@ struct Patience<'a> {
 /// Why a wait ended without an answer.
 enum Ended {
     Lost,
-    /// The node takes so long that it is time to ask the coordinator about it meanwhile.
+    /// The node takes so long that the coordinator should be asked about it meanwhile.
     Long,
     TimedOut,
     Interrupted,
@@ -174,5 +174,5 @@ impl Patience<'_> {
     }
 }
 
-/// A node that answers within this time is not asked after.
+/// Time to wait for a node before the coordinator is asked about it.
 const LONG: Duration = Duration::from_secs(1);

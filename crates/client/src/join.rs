@@ -1,10 +1,10 @@
-//! Waiting for several futures together.
+//! Waits for several futures together.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::Poll;
 
-/// A future among others.
+/// One of several futures that run together.
 pub(crate) type Part<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// Runs all parts together until all are done, or until `enough` says so after some were polled. They are first

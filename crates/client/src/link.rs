@@ -1,7 +1,7 @@
-//! What lies between a session's owner and its node: a QUIC stream, or shared memory.
+//! The link between a session's owner and its node: a QUIC stream, or shared memory.
 //!
-//! Both kinds take the same requests and give the same answers, which `link/conformance.rs` holds them to. What only
-//! memory can do is a property of a link: [`Link::in_place`].
+//! Both kinds take the same requests and give the same answers, which `link/conformance.rs` checks. [`Link::in_place`]
+//! gives access to what only memory can do.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -32,17 +32,17 @@ mod memory;
 mod rows;
 mod stream;
 
-/// By what a session is attached, or was last.
+/// The link by which a session is attached, or was last.
 pub(crate) enum Link {
     /// A stream of a connection to its node.
     Quic(StreamLink),
-    /// Memory of its node's; kept when it is detached, for the frames in it.
+    /// Memory of its node; kept when the link is detached, for the frames in it.
     Memory(Box<MemoryLink>),
 }
 
-/// How a session may be attached.
+/// The conditions under which a session may be attached.
 pub(crate) struct Terms {
-    /// By what; `Auto` until that was decided by the first attachment.
+    /// The kind of the link; `Auto` until the first attachment has decided it.
     pub(crate) transport: Transport,
     /// Why it is not attached by memory, as of the last attempt.
     pub(crate) refused_memory: Option<Refusal>,
@@ -62,17 +62,17 @@ pub(crate) enum LinkAnswer {
 /// The link is of no use any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LinkLost {
-    /// For whatever reason.
+    /// It ended, for whatever reason.
     Ended,
     /// Nobody listens at the node's port any more.
     PortClosed,
 }
 
-/// Places of the columns of a session's batches.
+/// Offsets of the columns of a session's batches.
 #[derive(Debug, Clone)]
 pub(crate) struct Places {
     pub(crate) plain: BatchPlaces,
-    /// With last observations; `None` unless SAME_STEP.
+    /// Offsets with last observations; `None` unless SAME_STEP.
     pub(crate) with_final: Option<BatchPlaces>,
 }
 
@@ -83,7 +83,7 @@ pub(crate) enum BatchAnswer<'a> {
 }
 
 impl Default for Link {
-    /// One that is not attached.
+    /// Makes a link that is not attached.
     fn default() -> Self {
         Self::Quic(StreamLink::default())
     }
@@ -117,7 +117,7 @@ impl Link {
         }
     }
 
-    /// What it means that a session which is to be stepped by memory is not attached.
+    /// Returns what follows when a session that is to be stepped by memory is not attached.
     fn no_memory(&self, terms: &mut Terms, error: &LinkError) -> SessionEvent {
         let had_memory = matches!(self, Self::Memory(_));
         let mut refusal = error.refusal();
@@ -131,7 +131,7 @@ impl Link {
         SessionEvent::AttachRefused(refusal)
     }
 
-    /// By what it is attached now.
+    /// Returns the transport by which it is attached now.
     pub(crate) fn transport(&self) -> Option<Transport> {
         match self {
             Self::Quic(link) => link.is_attached().then_some(Transport::Quic),
@@ -139,12 +139,12 @@ impl Link {
         }
     }
 
-    /// Whether requests can be posted.
+    /// Returns whether requests can be posted.
     pub(crate) fn is_attached(&self) -> bool {
         self.transport().is_some()
     }
 
-    /// The connection it runs on, if it is one to its node.
+    /// Returns the connection to the node on which the link runs, if it runs on one.
     pub(crate) fn connection(&self) -> Option<&Connection> {
         match self {
             Self::Quic(link) => link.connection(),
@@ -152,8 +152,8 @@ impl Link {
         }
     }
 
-    /// Waits until a request can be posted under that number; true if it was not posted on this attachment yet. What
-    /// is under way and nobody waits for may have to be waited for. Cancellation-safe.
+    /// Waits until a request can be posted under that number. Returns true if it was not posted on this attachment yet.
+    /// A request under way that nobody waits for may have to be answered first. Cancellation-safe.
     pub(crate) async fn is_free(&mut self, number: u32) -> Result<bool, LinkLost> {
         match self {
             Self::Quic(link) => link.is_free(number),
@@ -169,8 +169,8 @@ impl Link {
         }
     }
 
-    /// Waits for the answer to the request with that number, which was posted, and is of that kind. Answers to earlier
-    /// ones are skipped. Cancellation-safe.
+    /// Waits for the answer to the posted request with that number, which is of that kind. Answers to earlier ones are
+    /// skipped. Cancellation-safe.
     pub(crate) async fn answer(&mut self, number: u32, kind: FrameKind) -> Result<LinkAnswer, LinkLost> {
         match self {
             Self::Quic(link) => link.answer(number).await,
@@ -178,10 +178,10 @@ impl Link {
         }
     }
 
-    /// The columns of the last answer, which is to be one about all lanes.
+    /// Returns the columns of the last answer, which is to be one about all lanes.
     ///
     /// # Errors
-    /// If it is not.
+    /// If it is one about some lanes.
     pub(crate) fn batch<'a>(
         &'a self,
         header: FrameHeader,
@@ -199,7 +199,8 @@ impl Link {
         }
     }
 
-    /// What the last answer, one about all of `lanes` lanes, says beside its columns; lost lanes apart.
+    /// Returns the notes beside the columns of the last answer, one about all of `lanes` lanes; lost lanes are listed
+    /// apart.
     ///
     /// # Errors
     /// If it is not what a node says.
@@ -215,7 +216,7 @@ impl Link {
         }
     }
 
-    /// The memory, if it is stepped by that: frames and actions lie in it, and need not be copied.
+    /// Returns the memory, if the session is stepped by that: frames and actions lie in it, and need not be copied.
     #[inline]
     pub(crate) fn in_place(&self) -> Option<&MemoryLink> {
         match self {
@@ -224,7 +225,7 @@ impl Link {
         }
     }
 
-    /// The same, to post in it.
+    /// Returns the memory as [`Link::in_place`] does, to post in it.
     #[inline]
     pub(crate) fn in_place_mut(&mut self) -> Option<&mut MemoryLink> {
         match self {
@@ -241,7 +242,7 @@ impl Link {
         }
     }
 
-    /// Lets the node go because it does not keep to the protocol.
+    /// Lets the node go because it breaks the protocol.
     pub(crate) fn distrust(&mut self, what: &str) {
         match self {
             Self::Quic(link) => link.distrust(what),
@@ -251,7 +252,7 @@ impl Link {
 }
 
 impl BatchAnswer<'_> {
-    /// Puts the columns where the session's `lanes` have theirs.
+    /// Copies the columns into the target, at the session's `lanes`.
     pub(crate) fn land(&self, target: &Target<'_>, lanes: &Range<usize>) {
         match self {
             Self::Frame(frame) => target.land_frame(lanes, frame),
@@ -259,7 +260,7 @@ impl BatchAnswer<'_> {
         }
     }
 
-    /// Its flags.
+    /// Returns the flags of the last answer.
     #[inline]
     pub(crate) fn flags(&self) -> LaneFlags<'_> {
         match self {

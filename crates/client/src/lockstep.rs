@@ -1,4 +1,4 @@
-//! Reset and step: one request per session, all written before any answer is waited for, one batch.
+//! Reset and step in lockstep: one request per session, all written before any answer is waited for, one batch.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ use crate::pool::{AsyncPool, Readiness};
 use crate::pool_session::{Clock, PoolSession, Way};
 use crate::session::{RequestBody, Trouble};
 
-/// What came of a session's request.
+/// The result of a session's request: the lanes that are lost, or why there is no answer.
 type Taken = Result<Vec<LostLane>, Trouble>;
 
 impl AsyncPool {
@@ -74,7 +74,7 @@ impl AsyncPool {
     /// Steps every lane once with the actions in [`AsyncPool::actions`].
     ///
     /// # Errors
-    /// See [`StepError`]; nothing has moved, unless it says so.
+    /// See [`StepError`]; nothing has moved, unless the error says so.
     pub async fn step(&mut self) -> Result<Frame<'_>, StepError> {
         self.refuse_order()?;
         self.refuse_batch()?;
@@ -100,7 +100,7 @@ impl AsyncPool {
         Ok(self.newest())
     }
 
-    /// Carries on with a step that was begun in memory and whose requests the sessions have adopted.
+    /// Finishes a step that was begun in memory and whose requests the sessions have adopted.
     pub(crate) async fn finish_step(&mut self) -> Result<(), StepError> {
         let (clock, lost_before) = (self.clock(), self.lanes_lost());
         match self.answers(clock, Readiness::Ready).await {
@@ -135,7 +135,7 @@ impl AsyncPool {
         (0..self.lost.len()).filter(|&lane| self.lost[lane].is_some()).collect()
     }
 
-    /// Refuses a step that does not come in its turn.
+    /// Refuses a step that comes out of its turn.
     #[inline]
     pub(crate) fn refuse_order(&self) -> Result<(), StepError> {
         self.check_ready()?;
@@ -151,7 +151,7 @@ impl AsyncPool {
         Ok(())
     }
 
-    /// Refuses actions that are none.
+    /// Refuses a batch with values that are not actions.
     pub(crate) fn refuse_batch(&mut self) -> Result<(), StepError> {
         let Self { sessions, batch, in_place, kind, .. } = self;
         let link =
@@ -167,8 +167,8 @@ impl AsyncPool {
         }
     }
 
-    /// Waits for the answers of all sessions that were asked, and makes them the next frame; the pool is ready
-    /// then. If all that happened is that a node refused, it is as `ready` as it was before.
+    /// Waits for the answers of all sessions that were asked, and makes them the next frame; the pool is ready then. If
+    /// nothing happened but that a node refused, the pool is as `ready` as it was before.
     async fn answers(&mut self, clock: Clock, ready: Readiness) -> Result<(), StepError> {
         if self.in_place
             && let Some(done) = self.answer_in_place(clock, ready).await
@@ -211,8 +211,8 @@ impl AsyncPool {
         self.judge(taken, ready, news)
     }
 
-    /// As [`AsyncPool::answers`] of the one session whose memory the frames lie in. `None` if the session is gone:
-    /// frames are the pool's own from then on, and what is asked for goes on as that of any other session.
+    /// Does the same as [`AsyncPool::answers`] for the one session whose memory the frames lie in. `None` if the
+    /// session is gone: frames are the pool's own from then on, and the request goes on as that of any other session.
     async fn answer_in_place(&mut self, clock: Clock, ready: Readiness) -> Option<Result<(), StepError>> {
         let Self { sessions, cluster, alarm, .. } = self;
         let (way, site) = (Way { network: cluster.network(), clock }, sessions.first_mut()?);
@@ -227,7 +227,7 @@ impl AsyncPool {
         Some(self.judge(vec![Some(taken)], ready, false))
     }
 
-    /// Notes what came of each session's request.
+    /// Judges the results of all sessions' requests together, and notes what they mean for the pool.
     fn judge(&mut self, taken: Vec<Option<Taken>>, ready: Readiness, news: bool) -> Result<(), StepError> {
         let (mut moved, mut error) = (false, None);
         for (index, taken) in taken.into_iter().enumerate() {
@@ -276,10 +276,10 @@ impl AsyncPool {
     }
 }
 
-/// The part of a reset that is about `lanes`.
+/// Encodes the part of a reset that is about `lanes`.
 ///
 /// # Errors
-/// Options that do not fit a sidecar.
+/// If its options do not fit a sidecar.
 fn reset_of(reset: &Reset, lanes: &Range<usize>) -> Result<RequestBody, StepError> {
     let options = reset.options.iter().map(|(name, values)| {
         let part = if values.len() == 1 { values } else { &values[lanes.clone()] };
@@ -294,7 +294,7 @@ fn reset_of(reset: &Reset, lanes: &Range<usize>) -> Result<RequestBody, StepErro
     Ok(RequestBody { kind: FrameKind::Reset, columns: Bytes::new(), sidecar })
 }
 
-/// `None` if it is too long, which only options can make it.
+/// Encodes the lanes of a reset; `None` if they are too long, which only options can make them.
 fn sidecar(part: &ResetLanes) -> Option<Bytes> {
     /// A seed takes 9 bytes and a flag 1; what is around them less than 64.
     const LARGEST: usize = MAX_LANES * 10 + 64;
@@ -304,12 +304,12 @@ fn sidecar(part: &ResetLanes) -> Option<Bytes> {
     Some(Bytes::from(bytes).slice(size_of::<u32>()..))
 }
 
-/// A column's bytes, filled up as frames have it.
+/// Returns a column's bytes, filled up as frames have it.
 pub(crate) fn column(rows: ColumnRef<'_>) -> Bytes {
     filled(column_bytes(rows))
 }
 
-/// Bytes of a column, filled up as frames have it.
+/// Returns the bytes of a column, filled up as frames have it.
 pub(crate) fn filled(bytes: &[u8]) -> Bytes {
     let filled = bytes.len().next_multiple_of(8);
     let mut out = BytesMut::with_capacity(filled);

@@ -1,9 +1,10 @@
-//! What a session's lanes did, kept by their owner: enough to have another node do it again.
+//! The log of what a session's lanes did, kept by their owner: enough to have another node do it again.
 //!
-//! A row for each answered step: which lanes took their action, and the actions; those of all lanes if all of them were
-//! stepped at once, because to leave some out would cost more. An episode is the rows from its beginning on in which its
-//! lane took part. Rows are forgotten when no episode that is kept needs them; a steady step costs the copy of its
-//! actions, and one that is posted in memory costs it while the node steps ([`SessionLog::post`]).
+//! It has a row for each answered step: which lanes took their action, and the actions. If all lanes were stepped at
+//! once the row has the actions of all, because to leave some out would cost more. An episode is the rows from its
+//! beginning on in which its lane took part. Rows are forgotten when no episode that is kept needs them. A steady step
+//! costs the copy of its actions, and one that is posted in memory costs it while the node steps
+//! ([`SessionLog::post`]).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -22,15 +23,15 @@ mod rows;
 /// Bytes of the log of one lane, on average over a session's lanes: a million steps of CartPole.
 pub(crate) const LANE_LOG_BYTES: usize = 1 << 20;
 
-/// How long an episode that ended is kept, so that another node can record it as well: a node that died may not have
-/// written what ended in its last second, and has not shipped what ended in the last few.
+/// Time for which an episode that ended is kept, so that another node can record it as well. A node that died may not
+/// have written what ended in its last second, and has not shipped what ended in the last few.
 const KEEP_ENDED: Duration = Duration::from_secs(10);
 
 /// Bytes of a session's log beyond which episodes that ended are forgotten sooner: through shared memory thousands of
 /// lanes play hundreds of megabytes a second.
 const ENDED_LOG_BYTES: usize = 256 << 20;
 
-/// How often rows that nobody needs are looked for.
+/// Rows between two searches for rows that nobody needs.
 const TRIM_EVERY: usize = 64;
 
 /// The log of one session. `now` is any clock that only goes forward.
@@ -47,26 +48,27 @@ pub(crate) struct SessionLog {
     /// Whether steps are kept, or the numbers of episodes only.
     keeps_steps: bool,
     lanes: Vec<LaneLog>,
-    /// One bit per lane that took its action, in whole words, and the actions: of all lanes, or of those that took part.
+    /// The rows: one bit per lane that took its action, in whole words, then the actions of all lanes, or of those that
+    /// took part.
     rows: Rows,
     /// The column of actions that was posted last, if they are kept in another form.
     posted: Vec<u8>,
-    /// When the last row was added.
+    /// The time at which the last row was added.
     now: Duration,
     since_trim: usize,
 }
 
 #[derive(Debug, Default)]
 struct LaneLog {
-    /// Oldest first; only the last may be open.
+    /// The lane's episodes, oldest first; only the last may be open.
     episodes: VecDeque<LoggedEpisode>,
     /// Number of the lane's next episode.
     next: u64,
-    /// Where the last one started.
+    /// The start of the lane's last episode.
     start: Start,
     /// Whether the lane has an episode, but not in this log.
     cut: bool,
-    /// Whether it has begun any.
+    /// Whether the lane has begun any episode.
     begun: bool,
 }
 
@@ -75,36 +77,36 @@ struct LoggedEpisode {
     number: u64,
     start: Start,
     from_row: u64,
-    /// The row after its last one, and when that was; `None` while it is open.
+    /// The row after its last one, and when that was added; `None` while it is open.
     ended: Option<(u64, Duration)>,
-    /// The row before which its state had that hash.
+    /// A hash of its state, with the number of the row before which the state had it.
     hash: Option<(u64, u32)>,
 }
 
-/// What is kept.
+/// How much a log keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Keep {
     /// The numbers of episodes: lanes begin anew elsewhere.
     Numbers,
-    /// Open episodes.
+    /// Open episodes as well.
     Steps,
-    /// And those that have just ended, to be recorded again.
+    /// Open episodes, and those that have just ended, to be recorded again.
     StepsAndEnded,
 }
 
-/// What an answer to a step showed, one flag per lane.
+/// The flags in an answer to a step, one per lane.
 #[derive(Debug, Clone, Copy)]
 pub struct LaneFlags<'a> {
     /// Lanes whose episode the env has ended.
     pub terminated: &'a [u8],
     /// Lanes whose episode was ended otherwise.
     pub truncated: &'a [u8],
-    /// Lanes that began an episode instead.
+    /// Lanes that began an episode instead of stepping.
     pub reset: &'a [u8],
 }
 
 impl SessionLog {
-    /// Of `lanes` lanes of an env with these actions.
+    /// Makes the log of `lanes` lanes of an env with these actions.
     pub(crate) fn new(lanes: usize, action: &ColumnSpec, space: &Space, keep: Keep) -> Self {
         let narrow = match space {
             Space::Discrete(space) if space.n <= 256 => Some(space.start),
@@ -127,14 +129,16 @@ impl SessionLog {
         }
     }
 
-    /// All lanes were stepped with `actions`, a column of theirs as bytes; `lost` are those whose env has failed.
+    /// Notes that all lanes were stepped with `actions`, a column of theirs as bytes; `lost` are those whose env has
+    /// failed.
     pub(crate) fn stepped(&mut self, now: Duration, actions: &[u8], flags: LaneFlags<'_>, lost: &[u32]) {
         self.post(|column| column.copy_from_slice(&actions[..column.len()]));
         self.stepped_as_posted(now, flags, lost);
     }
 
-    /// All lanes are asked for a step with the actions that `copy` puts into a column, as bytes: the next row, if it is
-    /// [done](Self::stepped_as_posted). What is due once in a while is done now, when nobody waits for it.
+    /// Notes that all lanes are asked for a step with the actions that `copy` puts into a column, as bytes. They become
+    /// the next row if the step is [done](Self::stepped_as_posted). Work that is due once in a while is done now, when
+    /// nobody waits for it.
     #[inline]
     pub(crate) fn post(&mut self, copy: impl FnOnce(&mut [u8])) {
         if !self.keeps_steps {
@@ -150,7 +154,7 @@ impl SessionLog {
         kept.iter_mut().zip(actions).for_each(|(kept, action)| *kept = narrowed(*action, start));
     }
 
-    /// The actions that were posted last, as bytes of their column; none if no steps are kept.
+    /// Returns the actions that were posted last, as bytes of their column; empty if no steps are kept.
     pub(crate) fn posted(&self) -> &[u8] {
         if self.narrow.is_some() {
             return &self.posted;
@@ -158,7 +162,7 @@ impl SessionLog {
         self.rows.drafted(self.row_bytes()).get(self.mask_bytes()..).unwrap_or_default()
     }
 
-    /// All lanes were stepped with the actions that were [posted](Self::post) last.
+    /// Notes that all lanes were stepped with the actions that were [posted](Self::post) last.
     #[inline]
     pub(crate) fn stepped_as_posted(&mut self, now: Duration, flags: LaneFlags<'_>, lost: &[u32]) {
         if !self.keeps_steps {
@@ -181,7 +185,7 @@ impl SessionLog {
         self.after_row(now, lost);
     }
 
-    /// Those lanes, ascending, were stepped with one of `actions` each; flags are theirs too.
+    /// Notes that those lanes, ascending, were stepped with one of `actions` each; the flags are theirs too.
     pub(crate) fn stepped_some(
         &mut self,
         now: Duration,
@@ -221,7 +225,7 @@ impl SessionLog {
         self.after_row(now, lost);
     }
 
-    /// An episode began in a lane that the session has, after the last row.
+    /// Notes that an episode began in a lane that the session has, after the last row.
     pub(crate) fn began(&mut self, now: Duration, began: &Began) {
         let row = self.rows.end();
         let lane = &mut self.lanes[began.lane as usize];
@@ -241,7 +245,7 @@ impl SessionLog {
         });
     }
 
-    /// The state of a lane that the session has had that hash after the last row.
+    /// Notes that the state of a lane that the session has had that hash after the last row.
     pub(crate) fn stood(&mut self, lane: u32, hash: u32) {
         let row = self.rows.end();
         if let Some(episode) = self.lanes[lane as usize].open() {
@@ -249,12 +253,12 @@ impl SessionLog {
         }
     }
 
-    /// Whether all lanes have begun an episode.
+    /// Returns whether all lanes have begun an episode.
     pub(crate) fn has_begun(&self) -> bool {
         self.lanes.iter().all(|lane| lane.begun)
     }
 
-    /// Everything that was played is lost: all lanes have to begin anew.
+    /// Notes that everything that was played is lost: all lanes have to begin anew.
     pub(crate) fn give_up(&mut self) {
         for lane in &mut self.lanes {
             lane.episodes.clear();
@@ -262,8 +266,8 @@ impl SessionLog {
         }
     }
 
-    /// What another node has to do, so that the lanes stand there where they stand; and which lanes will not, but stand
-    /// still in the next batch (if they are to be `held`) and begin an episode then.
+    /// Returns what another node has to do, so that the lanes stand there where they stand here. Also returns the lanes
+    /// that will not, but stand still in the next batch (if they are to be `held`) and begin an episode then.
     pub(crate) fn past(&self, held: bool) -> (PastReader, Vec<u32>) {
         let mut cut = Vec::new();
         let lanes = (0u32..).zip(&self.lanes).map(|(number, lane)| {
@@ -288,7 +292,7 @@ impl SessionLog {
         mask_bytes(self.lanes.len())
     }
 
-    /// Bytes of a row of all lanes.
+    /// Returns the bytes of a row of all lanes.
     #[inline]
     const fn row_bytes(&self) -> usize {
         self.mask_bytes() + self.lanes.len() * self.width
@@ -330,8 +334,8 @@ impl SessionLog {
         }
     }
 
-    /// Forgets the first episodes of each lane that are to be, of which it is asked whether they are the last as well;
-    /// and rows that nobody needs.
+    /// Forgets the first episodes of each lane for which `is_to_be` returns true, and rows that nobody needs. Its
+    /// second argument tells whether the episode is also the lane's last.
     fn forget(&mut self, is_to_be: impl Fn(&LoggedEpisode, bool) -> bool) {
         let mut needed = self.rows.end();
         for lane in &mut self.lanes {
@@ -359,7 +363,7 @@ impl SessionLog {
         events.push_back(Event::Played { from, to: end });
     }
 
-    /// The lane's action in a row, if it took part.
+    /// Returns the lane's action in a row, if it took part.
     fn action<'a>(&self, lane: usize, row: &'a [u8]) -> Option<&'a [u8]> {
         let (masks, actions) = row.split_at(self.mask_bytes());
         let (masks, _) = masks.as_chunks();
@@ -379,12 +383,12 @@ impl SessionLog {
 }
 
 impl LaneLog {
-    /// Where the next episode starts if nobody knows where the generator stood.
+    /// Returns the start of the next episode if nobody knows where the generator stood.
     const fn fresh_start(&self, lane: u32) -> Start {
         Start::seeded(per_episode_seed(self.start.seed, lane, self.next))
     }
 
-    /// Its episode has ended before that row, if it is in one.
+    /// Notes that the lane's episode has ended before that row, if the lane is in one.
     #[inline]
     fn end(&mut self, now: Duration, row: u64) {
         if let Some(episode) = self.open() {
@@ -405,16 +409,16 @@ impl LoggedEpisode {
     }
 }
 
-/// Of a row, bits that say which lanes took part.
+/// Returns the bytes of the bits in a row that tell which lanes took part.
 #[inline]
 const fn mask_bytes(lanes: usize) -> usize {
     lanes.div_ceil(BLOCK_LANES) * MASK_BYTES
 }
 
-/// A bit for each lane of a block.
+/// Bytes of one bit for each lane of a block.
 const MASK_BYTES: usize = BLOCK_LANES / 8;
 
-/// An action of a small discrete space as one byte: below 256 over the start, as it was checked to be one.
+/// Returns an action of a small discrete space as one byte: below 256 over the start, as it was checked to be one.
 const fn narrowed(action: [u8; 8], start: i64) -> u8 {
     i64::from_le_bytes(action).wrapping_sub(start) as u8
 }

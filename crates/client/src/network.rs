@@ -17,31 +17,31 @@ pub(crate) struct Network {
     dialer: Dialer,
     host_port: String,
     token: Option<String>,
-    /// `None` after it was lost.
+    /// The connection; `None` after it was lost.
     coordinator: AsyncMutex<Option<Connection>>,
     attach: AttachPlaces,
     nodes: Mutex<HashMap<String, Arc<Node>>>,
     began: Instant,
-    /// When nodes' certificates were last looked at, since it began.
+    /// Milliseconds from the beginning at which nodes' certificates were last looked at.
     looked_ms: AtomicU64,
 }
 
-/// A node as far as it was needed.
+/// A node with what is known of its connection.
 #[derive(Default)]
 struct Node {
-    /// Held while it is dialled, so that all who need the node wait for one attempt.
+    /// The connection; locked while the node is dialled, so that all who need the node wait for one attempt.
     link: AsyncMutex<Link>,
 }
 
 #[derive(Default)]
 struct Link {
     connection: Option<Connection>,
-    /// The last attempt that failed, and why.
+    /// The time and the error of the last attempt that failed.
     failed: Option<(Instant, Arc<DialError>)>,
 }
 
 impl Network {
-    /// `host_port` is the coordinator's; `token` is shown to it.
+    /// Makes the network of a coordinator at `host_port`, to which `token` is shown.
     pub(crate) fn new(
         dialer: Dialer,
         host_port: String,
@@ -53,17 +53,17 @@ impl Network {
         Self { dialer, host_port, token, coordinator, attach, nodes, began, looked_ms }
     }
 
-    /// Where attach sockets are looked for.
+    /// Returns where attach sockets are looked for.
     pub(crate) const fn attach(&self) -> &AttachPlaces {
         &self.attach
     }
 
-    /// Where the coordinator is dialled.
+    /// Returns the address at which the coordinator is dialled.
     pub(crate) fn host_port(&self) -> &str {
         &self.host_port
     }
 
-    /// The connection to the coordinator, dialled if there is none. Cancellation-safe.
+    /// Returns the connection to the coordinator, dialling if there is none. Cancellation-safe.
     pub(crate) async fn coordinator(&self) -> Result<Connection, DialError> {
         let mut slot = self.coordinator.lock().await;
         if let Some(connection) = slot.as_ref().filter(|connection| is_good(connection)) {
@@ -78,13 +78,13 @@ impl Network {
         &self.dialer
     }
 
-    /// The connection to the node of a grant, dialled if there is none. An attempt that somebody else began
-    /// meanwhile and that failed counts for all who waited for it. Cancellation-safe.
+    /// Returns the connection to the node of a grant, dialling if there is none. If another caller's attempt, begun
+    /// meanwhile, fails, it has failed for all that waited for it. Cancellation-safe.
     pub(crate) async fn node(&self, grant: &Grant) -> Result<Connection, Arc<DialError>> {
         self.node_at(&grant.node, &grant.address).await
     }
 
-    /// The same for the node of that name at that address.
+    /// Returns the connection to the node of that name at that address, as [`Network::node`] does.
     pub(crate) async fn node_at(&self, name: &str, address: &str) -> Result<Connection, Arc<DialError>> {
         let asked = Instant::now();
         let node = {
@@ -141,7 +141,8 @@ impl Network {
     }
 }
 
-/// Whether a connection is there and its peer still to be believed; one whose peer is not is closed.
+/// Returns whether a connection is there and its peer's certificate still valid. If the certificate is not, the
+/// connection is closed.
 fn is_good(connection: &Connection) -> bool {
     if connection.lost().is_some() {
         return false;
@@ -150,5 +151,5 @@ fn is_good(connection: &Connection) -> bool {
     checked.inspect_err(|why| connection.close(CloseCode::Refused, &why.to_string())).is_ok()
 }
 
-/// How soon it is noticed that a node is no longer to be believed.
+/// Interval at which nodes' certificates are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

@@ -1,4 +1,4 @@
-//! How an owner numbers the requests of a session.
+//! The numbers that an owner gives the requests of a session.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use rollhouse_wire::FrameHeader;
 
 use crate::retry::{Patience, Retry, RetryAction};
 
-/// The numbers of one session's requests, and what of them is not known to be answered. Pure.
+/// Numbers one session's requests, and keeps which of them are not known to be answered. Pure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Numbering {
-    /// Of the last request that was written.
+    /// Number of the last request that was written.
     last: u32,
-    /// It was written, on this stream or an earlier one, and has no answer that was taken.
+    /// Whether the last request was written, on this stream or an earlier one, and no answer to it was taken.
     open: bool,
-    /// Requests before it whose answers nobody took.
+    /// Number of requests before it whose answers nobody took.
     abandoned: u32,
 }
 
 impl Numbering {
-    /// A new request at `now`; the answer to the one before will not be taken if it has not been yet. What
-    /// `patience` says of abandoned requests does not matter.
+    /// Begins a new request at `now`; the answer to the one before will not be taken if it has not been yet. The count
+    /// of abandoned requests in `patience` is replaced.
     pub(crate) fn begin(
         &mut self,
         now: Duration,
@@ -30,19 +30,19 @@ impl Numbering {
         Retry::new(now, self.last, attached, Patience { abandoned: self.abandoned, ..patience })
     }
 
-    /// The number of the next request.
+    /// Returns the number of the next request.
     pub(crate) const fn next(&self) -> u32 {
         FrameHeader::next_number(self.last)
     }
 
-    /// The request was written under that number. Whether it arrives is not known before there is an answer, also
-    /// when its stream is lost.
+    /// Notes that the request was written under that number. Whether it arrives is not known before there is an answer,
+    /// also when its stream is lost.
     pub(crate) const fn written(&mut self, number: u32) {
         self.last = number;
         self.open = true;
     }
 
-    /// The answer was taken, or a refusal, which is one: the node stands at that request.
+    /// Notes that the answer was taken, or a refusal, which is one: the node stands at that request.
     pub(crate) const fn answered(&mut self) {
         self.open = false;
         self.abandoned = 0;

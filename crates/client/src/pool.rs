@@ -28,26 +28,27 @@ use crate::pool_session::{Clock, PoolSession};
 use crate::session::{OnLoss, Recipe, Session};
 use crate::transport::Transport;
 
-/// What a trainer asks for.
+/// A trainer's request for a pool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolRequest {
-    /// Lanes, 1 to [`MAX_LANES`]: all of them or a refusal.
+    /// Number of lanes, 1 to [`MAX_LANES`]: all of them or a refusal.
     pub lanes: u32,
-    /// How they behave. `collect` must be absent: the lanes of a collecting pool are not stepped from here.
+    /// The env and the behaviour of the lanes. `collect` must be absent: the lanes of a collecting pool are not stepped
+    /// from here.
     pub settings: LaneSettings,
     /// Labels a node must have, each with this value.
     pub labels: BTreeMap<String, String>,
-    /// How lanes are laid over nodes.
+    /// The rule by which lanes are spread over nodes.
     pub spread: Spread,
-    /// By what they are stepped; `None` is the connection's.
+    /// The transport by which they are stepped; `None` for the connection's.
     pub transport: Option<Transport>,
-    /// What becomes of lanes whose node is lost; `None` is [`OnLoss::Resume`] where the env allows it, else
+    /// The rule for lanes whose node is lost; `None` is [`OnLoss::Resume`] where the env allows it, else
     /// [`OnLoss::Report`].
     pub on_loss: Option<OnLoss>,
 }
 
 impl PoolRequest {
-    /// `lanes` lanes of that env with its defaults, every episode recorded, on as few nodes as have room.
+    /// Asks for `lanes` lanes of that env with its defaults, every episode recorded, on as few nodes as have room.
     pub fn new(env: impl Into<String>, lanes: u32) -> Self {
         let settings = LaneSettings {
             env: env.into(),
@@ -63,7 +64,7 @@ impl PoolRequest {
         Self { lanes, settings, labels, spread, transport: None, on_loss: None }
     }
 
-    /// As the coordinator is asked for it.
+    /// Returns the request as it is sent to the coordinator.
     pub(crate) fn open(&self, pool: RunId) -> OpenPool {
         let Self { lanes, settings, labels, spread, .. } = self.clone();
         OpenPool { pool, lanes, settings, labels, spread }
@@ -75,43 +76,44 @@ impl PoolRequest {
 /// Futures of its methods can be dropped at any point. A reset or step that was dropped midway leaves lanes whose
 /// state is not known: the pool has to be reset. In first-done mode lanes stay outstanding.
 ///
-/// Dropped without [`AsyncPool::close`], its streams end, and its sessions with them when their lease is over.
+/// When it is dropped without [`AsyncPool::close`], its streams end, and its sessions with them when their lease is
+/// over.
 pub struct AsyncPool {
     pub(crate) cluster: AsyncCluster,
     pub(crate) kind: LaneKind,
     pub(crate) recipe: Arc<Recipe>,
     pub(crate) sessions: Vec<PoolSession>,
-    /// One per session, once anything was asked of any.
+    /// One commander per session, once anything was asked of any.
     pub(crate) commanders: Vec<Commander>,
     pub(crate) batch: Batch,
-    /// Frames and actions are those in the memory of the one session there is; the batch is not used.
+    /// Whether frames and actions are those in the memory of the one session; the batch is not used then.
     pub(crate) in_place: bool,
-    /// 1 where the lane's episode is over and autoreset has not begun the next one.
+    /// One flag per lane: 1 where its episode is over and autoreset has not begun the next one.
     pub(crate) over: Vec<u8>,
-    /// By code of the outcome; empty while no lane is lost.
+    /// The outcome of each lane that is lost; empty while none is.
     pub(crate) lost: Vec<Option<Outcome>>,
     pub(crate) readiness: Readiness,
     pub(crate) first_done: Option<FirstDone>,
     pub(crate) timeout: Duration,
     pub(crate) start: Instant,
-    /// For the deadlines of calls.
+    /// The timer for the deadlines of calls.
     pub(crate) alarm: Alarm,
 }
 
-/// What its lanes are, and how they behave.
+/// The env of the pool's lanes, and how they behave.
 pub(crate) struct LaneKind {
     pub(crate) spec: EnvSpec,
     pub(crate) autoreset: AutoresetMode,
     pub(crate) seeds: SeedSchedule,
     pub(crate) layout: FrameLayout,
-    /// Which columns of the observation hold booleans.
+    /// Indices of the observation's columns that hold booleans.
     pub(crate) bools: Vec<usize>,
 }
 
-/// Whether lanes can be stepped.
+/// Whether the pool's lanes can be stepped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Readiness {
-    /// No reset yet, or something ended midway.
+    /// There was no reset yet, or a call ended midway.
     NeedsReset,
     Ready,
 }
@@ -181,8 +183,8 @@ impl AsyncPool {
         })
     }
 
-    /// Attaches to all sessions, each once: what fails is tried again by the first reset. Keeps the lease of a
-    /// pool that is opened long before it is used.
+    /// Attaches to all sessions, each once; a session that fails is tried again by the first reset. Keeps the lease of
+    /// a pool that is opened long before it is used.
     pub(crate) async fn attach(&mut self) {
         let (network, start) = (self.cluster.network(), self.start);
         let parts = self.sessions.iter_mut();
@@ -192,7 +194,7 @@ impl AsyncPool {
             matches!(self.sessions.as_slice(), [site] if site.link.transport() == Some(Transport::Shm));
     }
 
-    /// The error of a pool that is to be stepped through memory and has a session that cannot be.
+    /// Returns the error of a pool that is to be stepped through memory and has a session that cannot be.
     pub(crate) fn refused_memory(&self) -> Option<OpenError> {
         let without = |site: &&PoolSession| site.link.transport() != Some(Transport::Shm);
         let site = self.sessions.iter().find(without)?;
@@ -201,33 +203,33 @@ impl AsyncPool {
         Some(OpenError::NoMemory { node: site.session.grant().node.clone(), refusal })
     }
 
-    /// By what each of its sessions is stepped, in the order of [`AsyncPool::sessions`]; `None` while one is not
-    /// attached.
+    /// Returns the transport by which each session is stepped, in the order of [`AsyncPool::sessions`]; `None` for one
+    /// that is not attached.
     pub fn transports(&self) -> impl Iterator<Item = Option<Transport>> {
         self.sessions.iter().map(|site| site.link.transport())
     }
 
-    /// The pool's id, which is the run that its episodes are named by.
+    /// Returns the pool's id, which is also the run that its episodes are named by.
     pub fn id(&self) -> RunId {
         self.recipe.open.pool
     }
 
-    /// The env as the nodes have it.
+    /// Returns the env as the nodes have it.
     pub fn spec(&self) -> &EnvSpec {
         &self.kind.spec
     }
 
-    /// Rows of the batch.
+    /// Returns the number of lanes: rows of the batch.
     pub fn lanes(&self) -> usize {
         self.batch.lanes()
     }
 
-    /// Where its sessions run: name of the node, and lanes of the batch.
+    /// Returns the place of each session: the name of its node, and its lanes of the batch.
     pub fn sessions(&self) -> impl Iterator<Item = (&str, Range<usize>)> {
         self.sessions.iter().map(|site| (site.session.grant().node.as_str(), site.lanes().clone()))
     }
 
-    /// How long calls wait for answers. At first the cluster's.
+    /// Returns how long calls wait for answers. At first this is the cluster's timeout.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
@@ -237,8 +239,8 @@ impl AsyncPool {
         self.timeout = timeout;
     }
 
-    /// Keeps the memory that frames lie in alive, for those who hold addresses of it. It never moves; whoever
-    /// reads through such an address sees what a frame of the same parity shows, and unspecified numbers while
+    /// Returns a handle that keeps the memory of frames alive, for callers that hold addresses of it. The memory never
+    /// moves. A read through such an address sees what a frame of the same parity shows, and unspecified numbers while
     /// one is being written.
     pub fn memory(&self) -> Arc<dyn Any + Send + Sync> {
         match self.link() {
@@ -247,7 +249,7 @@ impl AsyncPool {
         }
     }
 
-    /// Addresses of that memory, for those who pin its pages: what frames lie in.
+    /// Returns the addresses of the memory that frames lie in, for callers that pin its pages.
     pub fn addresses(&self) -> Range<usize> {
         match self.link() {
             Some(link) => {
@@ -258,7 +260,7 @@ impl AsyncPool {
         }
     }
 
-    /// The column of actions, to be filled before [`AsyncPool::step`]. In a pool of one session that is stepped
+    /// Returns the column of actions, to be filled before [`AsyncPool::step`]. In a pool of one session that is stepped
     /// through memory it is the memory that the node reads.
     #[inline]
     pub fn actions(&mut self) -> ColumnMut<'_> {
@@ -269,9 +271,10 @@ impl AsyncPool {
         link.and_then(|link| link.actions_mut()).unwrap_or_else(|| batch.actions_mut())
     }
 
-    /// The column of actions, if it is the memory that the node reads: in a pool of one session that is stepped through
-    /// memory. It stays where it is for as long as [`AsyncPool::is_in_place`]. Whoever writes to it during a step, through
-    /// an address that was kept, decides which action is taken, and the node refuses what is none.
+    /// Returns the column of actions, if it is the memory that the node reads: in a pool of one session that is stepped
+    /// through memory. It stays where it is for as long as [`AsyncPool::is_in_place`]. If it is written to during a
+    /// step, through an address that was kept, that decides which action is taken, and the node refuses values that are
+    /// no actions.
     pub fn actions_in_place(&mut self) -> Option<ColumnMut<'_>> {
         if !self.in_place {
             return None;
@@ -279,14 +282,14 @@ impl AsyncPool {
         self.sessions.first_mut()?.link.in_place_mut()?.actions_mut()
     }
 
-    /// Whether frames and actions lie in the memory of the one session. They do from the first attachment on, until the
-    /// session's node is lost or going away: from then on they are the pool's own.
+    /// Returns whether frames and actions lie in the memory of the one session. They do from the first attachment on,
+    /// until the session's node is lost or going away: from then on they are the pool's own.
     #[inline]
     pub const fn is_in_place(&self) -> bool {
         self.in_place
     }
 
-    /// Frames and actions are the pool's own from now on, and begin as they stand in the memory of the one session.
+    /// Makes frames and actions the pool's own from now on. They begin as they stand in the memory of the one session.
     pub(crate) fn leave_memory(&mut self) {
         if !self.in_place {
             return;
@@ -321,13 +324,13 @@ impl AsyncPool {
         }
     }
 
-    /// The memory that frames lie in, if it is that of the one session.
+    /// Returns the memory that frames lie in, if it is that of the one session.
     #[inline]
     pub(crate) fn link(&self) -> Option<&MemoryLink> {
         if self.in_place { self.sessions.first().and_then(|site| site.link.in_place()) } else { None }
     }
 
-    /// The newest frame, wherever it lies.
+    /// Returns the newest frame, wherever it lies.
     #[inline]
     pub(crate) fn newest(&mut self) -> Frame<'_> {
         let Self { sessions, batch, in_place, .. } = self;
@@ -335,28 +338,27 @@ impl AsyncPool {
         link.and_then(|link| link.frame()).unwrap_or_else(|| batch.frame())
     }
 
-    /// The newest frame. Its slices stay readable until the next call; the values in memory stay until the
+    /// Returns the newest frame. Its slices stay readable until the next call; the values in memory stay until the
     /// second next reset or step.
     ///
     /// # Errors
-    /// [`NotReset`](rollhouse_engine::StepError::NotReset) before the first reset, and after something ended
-    /// midway.
+    /// [`NotReset`](rollhouse_engine::StepError::NotReset) before the first reset, and after a call that ended midway.
     pub fn frame(&mut self) -> Result<Frame<'_>, StepError> {
         self.check_ready()?;
         Ok(self.newest())
     }
 
-    /// Why a lane is lost: its env failed and is not back yet, or its node went away; `None` if it is not lost.
+    /// Returns why a lane is lost: its env failed and is not back yet, or its node went away; `None` if it is not lost.
     pub fn loss(&self, lane: usize) -> Option<Outcome> {
         self.lost.get(lane).copied().flatten()
     }
 
-    /// Lanes that are lost now.
+    /// Returns the number of lanes that are lost now.
     pub fn lost(&self) -> usize {
         self.lost.iter().flatten().count()
     }
 
-    /// What is known of its connections: one line per node, for people.
+    /// Returns each session's node and the figures of the connection to it, for people.
     pub fn connections(&self) -> impl Iterator<Item = (&str, Option<LinkFigures>)> {
         self.sessions.iter().map(|site| {
             let figures = site.link.connection().map(Connection::figures);
@@ -364,7 +366,7 @@ impl AsyncPool {
         })
     }
 
-    /// Ends the pool: its sessions are closed, open episodes end as `cancelled`. How it did.
+    /// Ends the pool and returns its last state: its sessions are closed, open episodes end as `cancelled`.
     ///
     /// # Errors
     /// See [`RequestError`]; its streams are ended in any case, and its sessions with their lease.
@@ -389,7 +391,7 @@ impl AsyncPool {
         Clock { start: self.start, deadline: Instant::now() + self.timeout }
     }
 
-    /// Whether a lane's next action is ignored: it is reset or stands still.
+    /// Returns whether a lane's next action is ignored: it is reset or stands still.
     pub(crate) fn ignores_action(&self, lane: usize) -> bool {
         self.over[lane] != 0 || self.loss(lane).is_some()
     }
@@ -422,7 +424,7 @@ impl AsyncPool {
         }
     }
 
-    /// The error of a pool all of whose sessions are gone.
+    /// Returns the error of a pool all of whose sessions are gone.
     pub(crate) fn all_lost(&self) -> Option<StepError> {
         let gone = |site: &PoolSession| site.session.gone().map(|gone| gone.reason.clone());
         let reasons: Option<Vec<String>> = self.sessions.iter().map(gone).collect();
@@ -431,7 +433,7 @@ impl AsyncPool {
     }
 }
 
-/// Whether lanes of that env can be resumed.
+/// Returns whether lanes of that env can be resumed.
 fn can_resume(spec: &EnvSpec) -> bool {
     spec.determinism == rollhouse_core::Determinism::Deterministic
 }
@@ -447,7 +449,7 @@ impl std::fmt::Debug for AsyncPool {
     }
 }
 
-/// The lanes of all grants, which follow each other without gaps.
+/// Returns the number of lanes of all grants, and checks that they follow each other without gaps.
 fn check_grants(grants: &[Grant], wanted: u32) -> Result<usize, String> {
     if grants.is_empty() || grants.len() > MAX_POOL_SESSIONS {
         return Err(format!("{} sessions, 1 to {MAX_POOL_SESSIONS} are taken", grants.len()));

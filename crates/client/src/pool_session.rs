@@ -23,8 +23,8 @@ use crate::session::{
 use crate::silence::INQUIRY_DEADLINE;
 use crate::transport::Transport;
 
-/// A session of a pool with what it is attached by. Requests are made one at a time; [`PoolSession::answer`] can be
-/// dropped at any point and called again.
+/// A session of a pool with its link. Requests are made one at a time; [`PoolSession::answer`] can be dropped at any
+/// point and called again.
 pub(crate) struct PoolSession {
     pub(crate) session: Session,
     pub(crate) link: Link,
@@ -33,18 +33,18 @@ pub(crate) struct PoolSession {
     pool: RunId,
     /// Its lanes in the pool.
     lanes: Range<usize>,
-    /// When to look whether the node is silent.
+    /// The timer of the next look whether the node is silent.
     alarm: Alarm,
 }
 
-/// What a request of a session needs.
+/// The surroundings that a request of a session needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Way<'a> {
     pub(crate) network: &'a Network,
     pub(crate) clock: Clock,
 }
 
-/// When requests have to be answered, and on which clock.
+/// The clock of requests and the deadline of the call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     /// Zero of the clock that sessions decide by.
@@ -70,12 +70,12 @@ impl PoolSession {
         Self { session, link: Link::default(), terms, places, pool, lanes, alarm: Alarm::default() }
     }
 
-    /// Its lanes in the pool.
+    /// Returns its lanes in the pool.
     pub(crate) const fn lanes(&self) -> &Range<usize> {
         &self.lanes
     }
 
-    /// Attaches if it is not; at the next request it is tried again. Cancellation-safe.
+    /// Attaches if it is not attached. If that fails it is tried again at the next request. Cancellation-safe.
     pub(crate) async fn attach_early(&mut self, network: &Network, start: Instant) {
         if !self.link.is_attached() && self.session.gone().is_none() {
             let event = self.link.attach(&mut self.terms, network, self.pool, self.session.grant()).await;
@@ -98,16 +98,16 @@ impl PoolSession {
         }
     }
 
-    /// Carries out the request that was made: its answer's header once the whole answer is in the link. On another node,
-    /// if the session's is lost and lanes are to be resumed. Cancellation-safe: the next call goes on where this one was
-    /// dropped.
+    /// Carries out the request that was made, on another node if the session's is lost and lanes are to be resumed.
+    /// Returns its answer's header once the whole answer is in the link. Cancellation-safe: the next call goes on where
+    /// this one was dropped.
     pub(crate) async fn answer(&mut self, way: &Way<'_>) -> Result<FrameHeader, Trouble> {
         let action = self.session.awaited(way.clock.until());
         // A request that has an answer has its header.
         self.carry_out(action, way).await?.ok_or(Trouble::Gone)
     }
 
-    /// The same while it is where it is; `None` if it is not there any more.
+    /// Carries the request out while the session is where it is; `None` if it is not there any more.
     pub(crate) async fn answer_here(&mut self, way: &Way<'_>) -> Option<Result<FrameHeader, Trouble>> {
         let (mut action, mut header) = (self.session.awaited(way.clock.until()), None);
         loop {
@@ -120,7 +120,8 @@ impl PoolSession {
         }
     }
 
-    /// What comes before a request: it leaves a node that goes away, or its lanes begin anew; whether they have.
+    /// Prepares for a request: the session leaves a node that goes away, or its lanes begin anew. Returns whether they
+    /// have.
     pub(crate) async fn settle(&mut self, way: &Way<'_>, reset: bool) -> bool {
         let was_gone = self.session.gone().is_some();
         let action = self.session.on(way.clock.now(), SessionEvent::Settle { reset });
@@ -146,7 +147,7 @@ impl PoolSession {
         }
     }
 
-    /// Does one thing, and says what is next; an answer's header is put down. Cancellation-safe.
+    /// Carries out one action, and returns the next; an answer's header is kept. Cancellation-safe.
     async fn act(
         &mut self,
         action: SessionAction,
@@ -191,13 +192,13 @@ impl PoolSession {
         action
     }
 
-    /// Gives the session up because its node does not keep to the protocol.
+    /// Gives the session up because its node breaks the protocol.
     pub(crate) fn distrust(&mut self, now: Duration, what: String) -> Trouble {
         self.take_in(now, SessionEvent::Distrusted(what));
         Trouble::Gone
     }
 
-    /// Asks for another place, once.
+    /// Asks the coordinator for another place, once.
     async fn place(&mut self, way: &Way<'_>) -> SessionEvent {
         self.session.keep_posted(self.link.in_place().and_then(|link| link.posted()));
         let request = Request::ReplaceSession(self.session.place_request());
@@ -217,7 +218,8 @@ impl PoolSession {
         }
     }
 
-    /// Carries the session's request out and puts its answer's columns into the target; which lanes are lost.
+    /// Carries the session's request out and copies its answer's columns into the target. Returns the lanes that are
+    /// lost.
     pub(crate) async fn take_batch(
         &mut self,
         way: &Way<'_>,
@@ -250,7 +252,7 @@ impl PoolSession {
         Ok(losses)
     }
 
-    /// Keeps what the newest frame in the session's memory says; which lanes are lost.
+    /// Keeps the notes of the newest frame in the session's memory. Returns the lanes that are lost.
     #[inline]
     pub(crate) fn note_frame(&mut self, now: Duration) -> Vec<LostLane> {
         let Self { session, link, .. } = self;
@@ -265,7 +267,7 @@ impl PoolSession {
     }
 }
 
-/// Posts the session's request, once, and waits for its answer, whose header is put down.
+/// Posts the session's request, once, and waits for its answer, whose header is kept.
 async fn send(
     session: &mut Session,
     link: &mut Link,
@@ -328,7 +330,7 @@ async fn ask_when_silent(
     }
 }
 
-/// What the coordinator says of the session's pool; `None` if it does not in time.
+/// Asks the coordinator for the state of the session's pool; `None` if it does not answer in time.
 async fn ask(network: &Network, inquiry: &Inquiry) -> Option<PoolStatus> {
     let request = Request::PoolStatus(inquiry.question());
     let asked = async {

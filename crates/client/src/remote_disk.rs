@@ -10,27 +10,27 @@ use parking_lot::{Mutex, MutexGuard};
 use rollhouse_replay::{Disk, DiskFile, Locking, STORE_LOCK};
 use rollhouse_wire::StoreListing;
 
-/// How a store is reached. Both methods block until the coordinator has answered.
+/// Reads the store of a coordinator. Both methods block until the coordinator has answered.
 pub trait StoreReader: Send + Sync + fmt::Debug {
-    /// A part of what is in a folder, as [`StoreList`](rollhouse_wire::StoreList) asks for it.
+    /// Returns a part of a folder's listing, as [`StoreList`](rollhouse_wire::StoreList) asks for it.
     ///
     /// # Errors
-    /// Of kind `NotFound` if there is no such folder, else as the connection fails.
+    /// An error of kind `NotFound` if there is no such folder, else that of the connection.
     fn list(&self, path: &str, after: &str) -> io::Result<StoreListing>;
 
-    /// A part of a file, as [`StoreRead`](rollhouse_wire::StoreRead) asks for it, and the file's length.
+    /// Returns a part of a file, as [`StoreRead`](rollhouse_wire::StoreRead) asks for it, and the file's length.
     ///
     /// # Errors
-    /// Of kind `NotFound` if there is no such file, else as the connection fails.
+    /// An error of kind `NotFound` if there is no such file, else that of the connection.
     fn read(&self, path: &str, offset: u64, bytes: u32) -> io::Result<(Vec<u8>, u64)>;
 }
 
 /// A coordinator's store, for `Library::open(disk, Path::new(""))`. Clones share what was read.
 ///
-/// Files are read in blocks of [`BLOCK_BYTES`], of which the latest used are kept, [`CACHE_BYTES`] of them. Files
-/// of a store do not change while they are there, so nothing that was read gets old; a folder is listed once, so
-/// that a reader sees the store as it was when he first looked. All methods may block for the network; those that
-/// would change something fail.
+/// Files are read in blocks of [`BLOCK_BYTES`], of which the latest used are kept, [`CACHE_BYTES`] of them. Files of a
+/// store do not change while they are there, so nothing that was read gets old. A folder is listed once, so that a
+/// reader sees the store as it was at its first look. All methods may block for the network; those that would change
+/// something fail.
 #[derive(Debug, Clone)]
 pub struct RemoteDisk {
     shared: Arc<Shared>,
@@ -39,21 +39,21 @@ pub struct RemoteDisk {
 #[derive(Debug)]
 struct Shared {
     reader: Box<dyn StoreReader>,
-    /// Held while something is fetched: what two ask for at a time is fetched once.
-    state: Mutex<State>,
+    /// The cache; locked while something is fetched, so that two readers of the same block fetch it once.
+    state: Mutex<Cache>,
 }
 
-/// What is in a folder: names, and lengths of files.
+/// The contents of a folder: names, and lengths of files.
 type Names = BTreeMap<String, Option<u64>>;
 
-/// The turn of its last use, and its bytes.
+/// The bytes of a block, with the turn of its last use.
 type Block = (u64, Arc<[u8]>);
 
 #[derive(Debug, Default)]
-struct State {
-    /// By path: names and lengths; `None` if there is no such folder.
+struct Cache {
+    /// The listing of each folder by its path; `None` if there is no such folder.
     folders: BTreeMap<String, Option<Arc<Names>>>,
-    /// By file and number of the block.
+    /// The blocks, by file and number.
     blocks: BTreeMap<(Arc<str>, u64), Block>,
     /// Lengths of files that are not listed with one.
     lengths: BTreeMap<Arc<str>, u64>,
@@ -62,13 +62,13 @@ struct State {
 }
 
 impl RemoteDisk {
-    /// The store that `reader` reaches. Fetches nothing yet.
+    /// Makes the disk of the store that `reader` reaches. Fetches nothing yet.
     pub fn new(reader: impl StoreReader + 'static) -> Self {
         Self { shared: Arc::new(Shared { reader: Box::new(reader), state: Mutex::default() }) }
     }
 
-    /// Forgets which files there are, for whoever opens the store once more to see what has come. What was read of files
-    /// is kept.
+    /// Forgets which files there are, for callers that open the store once more to see what has come. File contents
+    /// that were read are kept.
     pub fn look_again(&self) {
         let mut state = self.shared.lock();
         state.folders.clear();
@@ -78,11 +78,11 @@ impl RemoteDisk {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Cache> {
         self.state.lock()
     }
 
-    /// The names in a folder, with lengths; `None` if there is no such folder.
+    /// Returns the names in a folder, with lengths; `None` if there is no such folder.
     fn folder(&self, path: &Path) -> io::Result<Option<Arc<Names>>> {
         let Some(path) = remote_path(path) else { return Ok(None) };
         if let Some(known) = self.lock().folders.get(&path) {
@@ -132,7 +132,7 @@ impl Shared {
         }
     }
 
-    /// A file's length as its folder's listing has it.
+    /// Returns a file's length as its folder's listing has it.
     fn listed_len(&self, path: &Path) -> io::Result<Option<u64>> {
         let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
             return Ok(None);
@@ -140,7 +140,7 @@ impl Shared {
         Ok(self.folder(dir)?.and_then(|names| names.get(name).copied().flatten()))
     }
 
-    /// The length of a file that is not listed with one: its first block comes with it.
+    /// Returns the length of a file that is not listed with one, by fetching its first block.
     fn fetched_len(&self, file: &Arc<str>) -> io::Result<u64> {
         let mut state = self.lock();
         if let Some(&known) = state.lengths.get(file) {
@@ -155,7 +155,8 @@ impl Shared {
         Ok(len)
     }
 
-    /// The block of a file with that number, fetched together with those after it, up to `end`, that are not there.
+    /// Returns the block of a file with that number, fetching it together with those after it, up to `end`, that are
+    /// not there.
     fn block(&self, file: &Arc<str>, number: u64, end: u64) -> io::Result<Arc<[u8]>> {
         let mut state = self.lock();
         if let Some(known) = state.touch(file, number) {
@@ -177,7 +178,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl Cache {
     fn touch(&mut self, file: &Arc<str>, number: u64) -> Option<Arc<[u8]>> {
         self.turn += 1;
         let (used, block) = self.blocks.get_mut(&(file.clone(), number))?;
@@ -199,7 +200,7 @@ impl State {
     }
 }
 
-/// A path as the store names it; `None` if it cannot be one of a store.
+/// Returns a path as the store names it; `None` if the store cannot have such a path.
 fn remote_path(path: &Path) -> Option<String> {
     let mut parts = Vec::new();
     for part in path.components() {
@@ -260,7 +261,8 @@ impl Disk for RemoteDisk {
         Err(read_only())
     }
 
-    /// The coordinator that answers holds its store's lock, which stands in the listing; no other is ever held.
+    /// Returns whether a lock is held. The coordinator that answers holds its store's lock, which stands in the
+    /// listing; no other is ever held.
     fn is_locked(&self, path: &Path) -> io::Result<bool> {
         if path.file_name() != Some(STORE_LOCK.as_ref()) {
             return Ok(false);
@@ -325,18 +327,18 @@ fn read_only() -> io::Error {
     )
 }
 
-/// Bytes that are fetched at least.
+/// Least bytes that are fetched.
 pub const BLOCK_BYTES: usize = 1 << 20;
-/// Bytes of blocks that are kept.
+/// Most bytes of blocks that are kept.
 pub const CACHE_BYTES: usize = 64 << 20;
-/// Blocks that are fetched at a time.
+/// Most blocks that are fetched at a time.
 const MOST_BLOCKS: u64 = (rollhouse_wire::limits::MAX_STORE_READ_BYTES / BLOCK_BYTES) as u64;
-/// What a block costs beside its bytes, so that many small files are bounded too.
+/// Bytes that a block counts beside its own, so that many small files are bounded too.
 const BLOCK_OVERHEAD: usize = 256;
-/// Folders whose listing is kept: two in each that readers take, and some.
+/// Most folders whose listing is kept: two in each that readers take, and some.
 const MAX_FOLDERS: usize = 16_384;
-/// Lengths of files that are kept.
+/// Most lengths of files that are kept.
 const MAX_LENGTHS: usize = 65_536;
-/// Names of one folder.
+/// Most names of one folder.
 const MAX_NAMES: usize = 4 << 20;
 const _: () = assert!(MOST_BLOCKS >= 1);

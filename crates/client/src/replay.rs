@@ -15,15 +15,15 @@ use crate::error::RequestError;
 use crate::watch::{AsyncWatch, Watch, WatchError, unlike};
 
 /// A recorded episode that was opened as a session. It is kept on its node for as long as this lives, whether or not it
-/// is watched; dropped without [`AsyncReplay::close`], it ends with its lease.
+/// is watched. If this is dropped without [`AsyncReplay::close`], it ends with its lease.
 pub struct AsyncReplay {
     cluster: AsyncCluster,
     session: SessionId,
-    /// The stream of its owner, on which nothing is asked.
+    /// The stream of its owner, on which nothing is sent.
     _held: (FrameReader, FrameWriter),
 }
 
-/// As [`AsyncReplay`], for callers without a runtime: calls block.
+/// A recorded episode as [`AsyncReplay`], for callers without a runtime: calls block.
 pub struct Replay {
     inner: AsyncReplay,
     cluster: Cluster,
@@ -72,7 +72,7 @@ impl AsyncCluster {
         Ok((reader, writer))
     }
 
-    /// Why a session is no more, as far as the coordinator knows.
+    /// Returns why a session has ended, as far as the coordinator knows.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -84,12 +84,12 @@ impl AsyncCluster {
 }
 
 impl AsyncReplay {
-    /// As which session it is watched.
+    /// Returns the session as which it is watched.
     pub const fn session(&self) -> SessionId {
         self.session
     }
 
-    /// Ends it, for all who watch it.
+    /// Ends it, for all that watch it.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -98,37 +98,37 @@ impl AsyncReplay {
     }
 }
 
-/// Moving a recorded episode, for all who watch it. Each gives the frame of the step it stands at then. Not
-/// cancellation-safe: afterwards the watch is of no use.
+/// Moves a recorded episode, for all that watch it. Each method returns the frame of the step at which it stands then.
+/// Not cancellation-safe: afterwards the watch is of no use.
 impl AsyncWatch {
     /// Goes to a step; 0 is the reset.
     ///
     /// # Errors
-    /// See [`WatchError`]; `BadRequest` beyond the episode's end, `Unsupported` of a session that is stepped.
+    /// See [`WatchError`]; `BadRequest` beyond the episode's end, `Unsupported` for a session that is stepped.
     pub async fn seek(&mut self, step: u64) -> Result<LaneFrame, WatchError> {
         self.go(SeekParams::METHOD, &SeekParams { step }).await
     }
 
-    /// Has it go on by itself at that speed, 1 being 30 steps a second; from the reset on if it stands at the end.
+    /// Lets it play at that speed, 1 being 30 steps a second; from the reset on if it stands at the end.
     ///
     /// # Errors
-    /// As [`AsyncWatch::seek`]; `BadRequest` if no such speed is taken.
+    /// The errors of [`AsyncWatch::seek`]; `BadRequest` if the speed is out of bounds.
     pub async fn play(&mut self, speed: f64) -> Result<LaneFrame, WatchError> {
         self.go(PlayParams::METHOD, &PlayParams { speed }).await
     }
 
-    /// Has it stand still.
+    /// Stops playing.
     ///
     /// # Errors
-    /// As [`AsyncWatch::seek`].
+    /// The errors of [`AsyncWatch::seek`].
     pub async fn pause(&mut self) -> Result<LaneFrame, WatchError> {
         self.go(PauseParams::METHOD, &PauseParams {}).await
     }
 
-    /// Has it stand still so many steps on, or back, no further than the episode goes.
+    /// Stops playing and goes so many steps on, or back if negative, no further than the episode goes.
     ///
     /// # Errors
-    /// As [`AsyncWatch::seek`].
+    /// The errors of [`AsyncWatch::seek`].
     pub async fn step(&mut self, by: i64) -> Result<LaneFrame, WatchError> {
         self.go(StepParams::METHOD, &StepParams { by }).await
     }
@@ -141,7 +141,7 @@ impl AsyncWatch {
 }
 
 impl Cluster {
-    /// As [`AsyncCluster::open_replay`]. Blocks until the episode is on its node.
+    /// Opens an episode as [`AsyncCluster::open_replay`] does. Blocks until the episode is on its node.
     ///
     /// # Errors
     /// See [`WatchError`].
@@ -150,7 +150,7 @@ impl Cluster {
         Ok(Replay { inner, cluster: self.clone() })
     }
 
-    /// As [`AsyncCluster::cause_of_end`]. Blocks for a round trip.
+    /// Returns why a session has ended, as [`AsyncCluster::cause_of_end`] does. Blocks for a round trip.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -160,12 +160,12 @@ impl Cluster {
 }
 
 impl Replay {
-    /// As which session it is watched.
+    /// Returns the session as which it is watched.
     pub const fn session(&self) -> SessionId {
         self.inner.session
     }
 
-    /// Ends it, for all who watch it. Blocks until its node has said so.
+    /// Ends it, for all that watch it. Blocks until its node has said so.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -176,7 +176,7 @@ impl Replay {
 }
 
 impl Watch {
-    /// As [`AsyncWatch::seek`]. Blocks for a round trip and what it takes to come to the step.
+    /// Goes to a step, as [`AsyncWatch::seek`] does. Blocks for a round trip and the time of reaching the step.
     ///
     /// # Errors
     /// See [`WatchError`].
@@ -184,7 +184,7 @@ impl Watch {
         self.cluster.drive(self.inner.seek(step))
     }
 
-    /// As [`AsyncWatch::play`]. Blocks as [`Watch::seek`].
+    /// Plays, as [`AsyncWatch::play`] does. Blocks as [`Watch::seek`].
     ///
     /// # Errors
     /// See [`WatchError`].
@@ -192,7 +192,7 @@ impl Watch {
         self.cluster.drive(self.inner.play(speed))
     }
 
-    /// As [`AsyncWatch::pause`]. Blocks as [`Watch::seek`].
+    /// Stops playing, as [`AsyncWatch::pause`] does. Blocks as [`Watch::seek`].
     ///
     /// # Errors
     /// See [`WatchError`].
@@ -200,7 +200,7 @@ impl Watch {
         self.cluster.drive(self.inner.pause())
     }
 
-    /// As [`AsyncWatch::step`]. Blocks as [`Watch::seek`].
+    /// Goes some steps on or back, as [`AsyncWatch::step`] does. Blocks as [`Watch::seek`].
     ///
     /// # Errors
     /// See [`WatchError`].
@@ -221,5 +221,5 @@ impl fmt::Debug for Replay {
     }
 }
 
-/// Bytes of columns of an answer on a stream on which nothing is asked.
+/// Most bytes of an answer's columns on a stream on which nothing is sent.
 const MOST_UNASKED: usize = 0;

@@ -1,4 +1,4 @@
-//! When a request of a session is written again, when its stream is attached again, and when it is given up.
+//! Decides when a request of a session is written again, when its stream is attached again, and when it is given up.
 
 use std::time::Duration;
 
@@ -17,62 +17,64 @@ use rollhouse_wire::{FrameHeader, RefusalCode};
 /// any of these ── PortClosed(resumes) ──▶ GiveUp(NodeLost)
 /// ```
 ///
-/// Writing a request again is safe: a node answers a number it has answered with the same bytes and steps
-/// nothing. A refusal is an answer, so what was refused is asked again under the next number. Pure: `now` is any clock that only goes forward; the jitter comes from the seed.
+/// Writing a request again is safe: a node answers a number it has answered with the same bytes and steps nothing. A
+/// refusal is an answer, so a refused request is made again under the next number. Pure: `now` is any clock that only
+/// goes forward; the jitter comes from the seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Retry {
     number: u32,
-    /// Requests before this one whose answers nobody took.
+    /// Number of requests before this one whose answers nobody took.
     abandoned: u32,
     deadline: Duration,
     lease: Duration,
     seed: u64,
-    /// Waits since the last progress.
+    /// Number of waits since the last progress.
     waits: u32,
-    /// Since when the node is not heard of.
+    /// The time since which the node is not heard of.
     silent_since: Option<Duration>,
-    state: State,
+    state: RetryState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum RetryState {
     Sent,
     Attaching,
     Waiting { attach: bool, until: Duration },
     Over,
 }
 
-/// How long a request is worth trying, and what came before it.
+/// The limits of trying a request, and what came before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Patience {
-    /// The caller's, on the clock of `now`.
+    /// The caller's deadline, on the clock of `now`.
     pub(crate) deadline: Duration,
-    /// How long a node keeps a session without hearing of its owner: nobody waits longer for a silent one.
+    /// Time for which a node keeps a session without hearing of its owner: a silent node is not waited for longer.
     pub(crate) lease: Duration,
-    /// Requests before this one whose answers nobody took: a new stream may find the node before any of them.
+    /// Number of requests before this one whose answers nobody took: a new stream may find the node before any of them.
     pub(crate) abandoned: u32,
-    /// Decides the jitter.
+    /// The seed of the jitter.
     pub(crate) seed: u64,
 }
 
 impl Patience {
-    /// For what lanes did elsewhere: no caller's deadline ends it. A node that was told a part of it can neither be told
-    /// that again nor the next one without it, so the next call goes on with what the last one has left.
+    /// Returns the patience of telling a node what lanes did elsewhere: no caller's deadline ends it. A node that was
+    /// told a part can neither be told that again nor the next part without it, so the next call goes on where the last
+    /// one stopped.
     pub(crate) const fn until_told(lease: Duration, seed: u64) -> Self {
         Self { deadline: Duration::MAX, lease, abandoned: 0, seed }
     }
 }
 
-/// What happened to a request.
+/// An event in the life of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RetryEvent {
     /// Its answer came.
     Answered,
     /// The node refused it; nothing has moved.
     Refused {
-        /// Why.
+        /// The refusal's code.
         code: RefusalCode,
-        /// When the node expects to take it.
+        /// Time after which the node expects to take it.
         retry_after: Option<Duration>,
     },
     /// The stream or its connection ended.
@@ -84,15 +86,15 @@ pub(crate) enum RetryEvent {
     },
     /// The node is there but does not take the stream.
     AttachRefused {
-        /// Why.
+        /// The refusal's code.
         code: RefusalCode,
-        /// When the node expects to take it.
+        /// Time after which the node expects to take it.
         retry_after: Option<Duration>,
     },
     /// The node did not answer.
     Unreachable,
-    /// Nobody listens at the node's port any more, its host says. Taken for the node's loss at once if lanes are
-    /// resumed elsewhere, which costs nothing but time if the host was wrong; else as if the node had not answered.
+    /// Nobody listens at the node's port any more, its host says. If lanes are resumed elsewhere, the node counts as
+    /// lost at once, which costs nothing but time if the host was wrong; else as if it had not answered.
     PortClosed {
         /// Whether lanes are resumed elsewhere.
         resumes: bool,
@@ -101,21 +103,21 @@ pub(crate) enum RetryEvent {
     Woken,
 }
 
-/// What to do.
+/// The next action for a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RetryAction {
     /// Write the request under that number and wait for its answer.
     Send {
-        /// Counts as [`FrameHeader::next_number`] does.
+        /// The number of the request, which counts as [`FrameHeader::next_number`] does.
         number: u32,
     },
     /// Connect if need be, and attach.
     Attach,
-    /// Do nothing until then, and say [`RetryEvent::Woken`].
+    /// Do nothing until then, and report [`RetryEvent::Woken`].
     WaitUntil(Duration),
     /// The request is answered.
     Finish,
-    /// Stop.
+    /// Stop, for this reason.
     GiveUp(GiveUp),
 }
 
@@ -131,10 +133,10 @@ pub(crate) enum GiveUp {
 }
 
 impl Retry {
-    /// The request after the one with number `last`, made at `now`: the first action is to send it on an
-    /// attached stream, else to attach.
+    /// Begins the request after the one with number `last`, at `now`. The first action is to send it on an attached
+    /// stream, else to attach.
     pub(crate) fn new(now: Duration, last: u32, attached: bool, patience: Patience) -> (Self, RetryAction) {
-        let state = if attached { State::Sent } else { State::Attaching };
+        let state = if attached { RetryState::Sent } else { RetryState::Attaching };
         let silent_since = (!attached).then_some(now);
         let Patience { abandoned, deadline, lease, seed } = patience;
         let number = FrameHeader::next_number(last);
@@ -142,57 +144,57 @@ impl Retry {
         (retry, if attached { RetryAction::Send { number } } else { RetryAction::Attach })
     }
 
-    /// Takes an event in and says what to do. Events that do not belong to the state change nothing and repeat
-    /// the state's action.
+    /// Takes an event in and returns the action to take. Events that do not belong to the state change nothing and
+    /// repeat the state's action.
     pub(crate) fn on(&mut self, now: Duration, event: RetryEvent) -> RetryAction {
         use RetryEvent as E;
         match (self.state, event) {
-            (State::Over, _) => RetryAction::Finish,
+            (RetryState::Over, _) => RetryAction::Finish,
             (_, E::PortClosed { resumes: true }) => self.give_up(GiveUp::NodeLost),
-            (State::Sent, E::Answered) => {
-                self.state = State::Over;
+            (RetryState::Sent, E::Answered) => {
+                self.state = RetryState::Over;
                 RetryAction::Finish
             }
-            (State::Sent, E::Refused { code, retry_after }) if code.is_transient() => {
+            (RetryState::Sent, E::Refused { code, retry_after }) if code.is_transient() => {
                 self.number = FrameHeader::next_number(self.number);
                 self.abandoned = 0;
                 self.wait(now, false, FIRST_BUSY_WAIT, LONGEST_BUSY_WAIT, retry_after)
             }
-            (State::Sent, E::Refused { code, .. }) => self.give_up(GiveUp::Refused(code)),
-            (State::Sent, E::Lost | E::PortClosed { .. }) => {
+            (RetryState::Sent, E::Refused { code, .. }) => self.give_up(GiveUp::Refused(code)),
+            (RetryState::Sent, E::Lost | E::PortClosed { .. }) => {
                 self.silent_since.get_or_insert(now);
                 self.attach(now)
             }
-            (State::Attaching, E::Attached { last }) => {
+            (RetryState::Attaching, E::Attached { last }) => {
                 self.silent_since = None;
                 self.attached(now, last)
             }
-            (State::Attaching, E::AttachRefused { code, retry_after }) => {
+            (RetryState::Attaching, E::AttachRefused { code, retry_after }) => {
                 self.attach_refused(now, code, retry_after)
             }
-            (State::Attaching, E::Unreachable | E::Lost | E::PortClosed { .. }) => {
+            (RetryState::Attaching, E::Unreachable | E::Lost | E::PortClosed { .. }) => {
                 let silent = now.saturating_sub(self.silent_since.unwrap_or(now));
                 if silent >= self.lease {
                     return self.give_up(GiveUp::NodeLost);
                 }
                 self.wait(now, true, FIRST_DIAL_WAIT, LONGEST_DIAL_WAIT, None)
             }
-            (State::Waiting { attach, until }, E::Woken) if now >= until => {
+            (RetryState::Waiting { attach, until }, E::Woken) if now >= until => {
                 if attach {
                     self.attach(now)
                 } else {
                     self.send(now)
                 }
             }
-            (State::Waiting { until, .. }, E::Lost) => {
+            (RetryState::Waiting { until, .. }, E::Lost) => {
                 // The stream ended while a busy node was given time.
                 self.silent_since.get_or_insert(now);
-                self.state = State::Waiting { attach: true, until };
+                self.state = RetryState::Waiting { attach: true, until };
                 RetryAction::WaitUntil(until)
             }
-            (State::Waiting { until, .. }, _) => RetryAction::WaitUntil(until),
-            (State::Sent, _) => RetryAction::Send { number: self.number },
-            (State::Attaching, _) => RetryAction::Attach,
+            (RetryState::Waiting { until, .. }, _) => RetryAction::WaitUntil(until),
+            (RetryState::Sent, _) => RetryAction::Send { number: self.number },
+            (RetryState::Attaching, _) => RetryAction::Attach,
         }
     }
 
@@ -228,7 +230,7 @@ impl Retry {
         if now >= self.deadline {
             return self.give_up(GiveUp::TimedOut);
         }
-        self.state = State::Sent;
+        self.state = RetryState::Sent;
         RetryAction::Send { number: self.number }
     }
 
@@ -236,7 +238,7 @@ impl Retry {
         if now >= self.deadline {
             return self.give_up(GiveUp::TimedOut);
         }
-        self.state = State::Attaching;
+        self.state = RetryState::Attaching;
         RetryAction::Attach
     }
 
@@ -259,17 +261,17 @@ impl Retry {
         let half = (base / 2).as_nanos().max(1) as u64;
         let jitter = split_mix64(self.seed ^ (u64::from(self.number) << 32) ^ u64::from(self.waits)) % half;
         let until = (now + base + Duration::from_nanos(jitter)).min(self.deadline);
-        self.state = State::Waiting { attach, until };
+        self.state = RetryState::Waiting { attach, until };
         RetryAction::WaitUntil(until)
     }
 
     fn give_up(&mut self, why: GiveUp) -> RetryAction {
-        self.state = State::Over;
+        self.state = RetryState::Over;
         RetryAction::GiveUp(why)
     }
 }
 
-/// How many requests lie between the one with number `last` and the one with `number`, the latter counted.
+/// Returns how many requests lie between the one with number `last` and the one with `number`, the latter counted.
 const fn steps_from(last: u32, number: u32) -> u32 {
     // Numbers go round without 0.
     if number >= last { number - last } else { number + (u32::MAX - last) }

@@ -1,4 +1,4 @@
-//! One session of a pool, as its owner decides about it: requests, retries, and its lanes' going on elsewhere.
+//! One session of a pool, as its owner decides about it: requests, retries, and resuming its lanes elsewhere.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ mod elsewhere;
 mod event;
 mod keeping;
 
-/// A session of a pool, as its owner decides about it.
+/// Decides what the owner of one session of a pool does next.
 ///
 /// ```text
 ///               request                   answered, refused, timed out
@@ -35,42 +35,42 @@ mod keeping;
 ///                         Gone ── settle, once that was reported ──▶ Placing: the lanes begin anew
 /// ```
 ///
-/// Beside that it is attached to its node or not, which a request brings about by itself; what becomes of one request
-/// is `Retry`'s to say. Pure: `now` is any clock that only goes forward, and nothing is done here. Whoever carries
+/// Beside that it is attached to its node or not, which a request brings about by itself; `Retry` decides what becomes
+/// of one request. Pure: `now` is any clock that only goes forward, and nothing is done here. The caller that carries
 /// actions out may stop at any point and go on with [`Session::awaited`], or with another request.
 #[derive(Debug)]
 pub struct Session {
     recipe: Arc<Recipe>,
     grant: Grant,
     lease: Duration,
-    /// Decides the jitter of its retries.
+    /// The seed of the jitter of its retries.
     seed: u64,
     attachment: Attachment,
     numbering: Numbering,
     state: State,
     /// The request that is under way or was last answered; `None` if nobody waits for one.
     request: Option<RequestBody>,
-    /// When nobody waits for the request any more.
+    /// The time after which nobody waits for the request any more.
     deadline: Duration,
-    /// `None` if its node says nothing that a log could be kept of.
+    /// The log; `None` if the node's answers do not say what a log needs.
     log: Option<SessionLog>,
     /// Lanes whose past is lost, until a batch has shown it.
     cut: Vec<u32>,
-    /// The node is going away.
+    /// Whether the node is going away.
     leaving: bool,
-    /// Its placement took the place of an earlier one.
+    /// Whether its placement took the place of an earlier one.
     replaces: bool,
-    /// Another place that nobody waits for is not asked for before.
+    /// The time before which no other place is asked for unless a caller waits for it.
     not_before: Duration,
-    /// What the last attempt to reach its node came to, or what that refused last, since it last answered.
+    /// The error of the last attempt to reach its node, or the node's last refusal, since it last answered.
     trouble: Option<String>,
 }
 
-/// How a session stands to its node.
+/// The attachment of a session to its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attachment {
     Detached,
-    /// The node takes requests; whether its answers say what a log needs.
+    /// The node takes requests. `logs` says whether its answers say what a log needs.
     Attached {
         logs: bool,
     },
@@ -80,7 +80,7 @@ enum Attachment {
 enum State {
     /// Nothing is under way.
     Resting,
-    /// A request is.
+    /// A request is under way.
     Requesting(Exchange),
     /// Its node is going away: another place is asked for.
     Leaving,
@@ -97,14 +97,14 @@ enum State {
 struct Exchange {
     retry: Retry,
     next: RetryAction,
-    /// What the node said last, if it refused.
+    /// The node's last refusal, if it refused.
     refusal: Option<Refusal>,
-    /// Nobody listened at the node's port any more when that was tried last.
+    /// Whether nobody listened at the node's port any more at the last attempt.
     port_closed: bool,
 }
 
 impl Session {
-    /// The session of that grant, of a pool that was opened by that recipe. Jitter comes from `seed`.
+    /// Makes the session of that grant, of a pool that was opened by that recipe. Jitter comes from `seed`.
     pub fn new(recipe: Arc<Recipe>, spec: &EnvSpec, grant: Grant, seed: u64) -> Self {
         let keep = match (recipe.on_loss, recipe.open.settings.record) {
             (OnLoss::Report, _) => Keep::Numbers,
@@ -132,8 +132,8 @@ impl Session {
         }
     }
 
-    /// Takes an event in and says what to do. Events that do not belong to the state change nothing and repeat the
-    /// state's action.
+    /// Takes an event in and returns the action to take. Events that do not belong to the state change nothing and
+    /// repeat the state's action.
     pub fn on(&mut self, now: Duration, event: SessionEvent) -> SessionAction {
         use SessionEvent as E;
         match event {
@@ -157,7 +157,7 @@ impl Session {
         }
     }
 
-    /// What is to be done for a caller who waits until `deadline`, after whoever carried actions out had stopped.
+    /// Returns the action for a caller that waits until `deadline`, after the carrying out of actions had stopped.
     pub fn awaited(&mut self, deadline: Duration) -> SessionAction {
         self.deadline = deadline;
         match &mut self.state {
@@ -171,7 +171,7 @@ impl Session {
         self.action()
     }
 
-    /// What is to be done now.
+    /// Returns the action to take now.
     fn action(&self) -> SessionAction {
         match &self.state {
             State::Requesting(exchange) | State::Resuming { part: Some((_, exchange)), .. } => {
@@ -216,7 +216,7 @@ impl Session {
         self.seed ^ self.grant.index as u64
     }
 
-    /// Takes in what happened on the way to its node and back.
+    /// Takes in an event of the way to its node and back.
     fn on_link(&mut self, now: Duration, event: SessionEvent) -> SessionAction {
         use SessionEvent as E;
         let resumes = self.resumes();
@@ -261,7 +261,7 @@ impl Session {
         self.exchanged(now, event, refused)
     }
 
-    /// Takes in what happened to the request under way.
+    /// Takes in an event of the request under way.
     fn exchanged(&mut self, now: Duration, event: RetryEvent, refusal: Option<Refusal>) -> SessionAction {
         let (State::Requesting(exchange) | State::Resuming { part: Some((_, exchange)), .. }) =
             &mut self.state
@@ -330,7 +330,7 @@ impl Session {
         }
     }
 
-    /// Why its node has it no more.
+    /// Returns why its node does not have it any more, in words.
     fn reason(&self, cause: Option<EndCause>, refusal: Option<Refusal>, port_closed: bool) -> String {
         let (id, node) =
             (SessionId { pool: self.recipe.open.pool, index: self.grant.index }, &self.grant.node);
@@ -348,7 +348,7 @@ impl Session {
 
     // What those who carry actions out have to know.
 
-    /// What is to be sent, but for its number, when an action is [`SessionAction::Send`].
+    /// Returns the request to send, without its number, when an action is [`SessionAction::Send`].
     pub const fn body(&self) -> Option<&RequestBody> {
         match &self.state {
             State::Resuming { part: Some((body, _)), .. } => Some(body),
@@ -356,12 +356,12 @@ impl Session {
         }
     }
 
-    /// The request was written under that number. Whether it arrives is not known before there is an answer.
+    /// Notes that the request was written under that number. Whether it arrives is not known before there is an answer.
     pub const fn written(&mut self, number: u32) {
         self.numbering.written(number);
     }
 
-    /// A step was answered that was neither asked for nor written here.
+    /// Counts a step that was answered and was neither requested nor written here.
     #[inline]
     pub const fn count_request(&mut self) {
         let number = self.numbering.next();
@@ -369,7 +369,7 @@ impl Session {
         self.numbering.answered();
     }
 
-    /// By what its node is watched while an action is carried out for a request, from the action's beginning on.
+    /// Returns the inquiry about its node while an action is carried out for a request, from the action's beginning on.
     pub fn inquiry(&self) -> Inquiry {
         let Grant { index, incarnation, .. } = self.grant;
         // The cause is what is asked for.
@@ -377,7 +377,7 @@ impl Session {
         Inquiry::new(self.recipe.open.pool, session)
     }
 
-    /// Takes over a step that was posted in memory, as a request that was written; its number.
+    /// Takes over a step that was posted in memory, as a request that was written. Returns its number.
     pub(crate) fn adopt(&mut self, now: Duration, body: RequestBody, deadline: Duration) -> u32 {
         self.requested(now, body, deadline);
         let number = self.numbering.next();
@@ -385,22 +385,22 @@ impl Session {
         number
     }
 
-    /// Whether a request is under way.
+    /// Returns whether a request is under way.
     pub const fn is_busy(&self) -> bool {
         matches!(self.state, State::Requesting(_) | State::Resuming { part: Some(_), .. })
     }
 
-    /// Whether the node that has just got the lanes has not been told all that they did.
+    /// Returns whether the node that has just got the lanes has not been told all that they did.
     pub const fn is_resuming(&self) -> bool {
         matches!(self.state, State::Resuming { .. })
     }
 
-    /// Where it runs.
+    /// Returns the grant of its present place.
     pub const fn grant(&self) -> &Grant {
         &self.grant
     }
 
-    /// Why it is gone; `None` while it is not.
+    /// Returns why it is gone; `None` while it is not.
     pub const fn gone(&self) -> Option<&Gone> {
         match &self.state {
             State::Gone(gone) | State::Placing { gone, .. } => Some(gone),
@@ -408,7 +408,7 @@ impl Session {
         }
     }
 
-    /// Notes that a batch has reported its lanes as lost; whether that was the first time.
+    /// Notes that a batch has reported its lanes as lost. Returns whether that was the first time.
     pub fn report_gone(&mut self) -> bool {
         match &mut self.state {
             State::Gone(gone) | State::Placing { gone, .. } => !std::mem::replace(&mut gone.reported, true),
@@ -416,34 +416,35 @@ impl Session {
         }
     }
 
-    /// Whether its lanes are lost, and are not being brought back just now.
+    /// Returns whether its lanes are lost, and are not being brought back just now.
     pub fn is_out(&self) -> bool {
         self.gone().is_some_and(|gone| gone.reported || !self.resumes_after(gone))
     }
 
-    /// Whether its lanes go on where they stood if its node is lost.
+    /// Returns whether its lanes go on where they stood if its node is lost.
     fn resumes(&self) -> bool {
         self.recipe.on_loss == OnLoss::Resume && self.log.is_some()
     }
 
-    /// The same when it is gone: what hung or crashed by itself would do so again.
+    /// Returns whether its lanes go on where they stood after this loss: a session that hung or crashed by itself would
+    /// do so again.
     fn resumes_after(&self, gone: &Gone) -> bool {
         self.resumes() && !matches!(gone.cause, Some(EndCause::Hung | EndCause::Failed))
     }
 
-    /// Whether its node has said that it goes away.
+    /// Returns whether its node has said that it goes away.
     #[inline]
     pub const fn is_leaving(&self) -> bool {
         self.leaving
     }
 
-    /// Whether it is to leave its node now, which is going away.
+    /// Returns whether it is to leave its node now, which is going away.
     pub fn can_leave(&self, now: Duration) -> bool {
         let rests = matches!(self.state, State::Resting | State::Leaving);
         self.leaving && rests && self.resumes() && self.not_before <= now
     }
 
-    /// That its node has not answered for so long, and what is known of why.
+    /// Returns the error that its node has not answered for so long, with what is known of the reason.
     pub(crate) fn unanswered(&self, after: Duration) -> Unanswered {
         let Grant { node, address, .. } = &self.grant;
         Unanswered { after, node: node.clone(), address: address.clone(), last: self.trouble.clone() }

@@ -1,4 +1,4 @@
-//! What comes before a request: sessions leave nodes that go away, and lanes that were reported as lost begin anew.
+//! Settles sessions before a request: they leave nodes that go away, and lanes that were reported as lost begin anew.
 
 use std::time::Duration;
 
@@ -52,5 +52,5 @@ impl AsyncPool {
     }
 }
 
-/// How long a call is held up for lanes that others do not need.
+/// Time for which a call is held up for lanes that the others do not need.
 const SETTLE_WITHIN: Duration = Duration::from_secs(1);

@@ -1,8 +1,8 @@
-//! When the coordinator is asked about a session whose node does not answer.
+//! Decides when the coordinator is asked about a session whose node does not answer.
 
 use std::time::Duration;
 
-/// How long a node has been silent, from one look to the next.
+/// Counts how long a node has been silent, from one look to the next.
 ///
 /// ```text
 /// connected:      look every second; heard of since the last look ──▶ silent for nothing
@@ -11,11 +11,11 @@ use std::time::Duration;
 /// ```
 ///
 /// A coordinator takes a silent node for lost after 5 s. A node that is heard of here is believed in whatever the
-/// coordinator says: it may be cut off from that one only, or be inside a long step. So a lost node holds up its
-/// owner for about 7 s, and not until the connection is given up (15 s) and a lease has passed (30 s).
+/// coordinator says: it may be cut off from the coordinator alone, or be inside a long step. So a lost node holds up
+/// its owner for about 7 s, and not until the connection is given up (15 s) and a lease has passed (30 s).
 ///
-/// Pure: `now` is any clock that only goes forward. Silence is counted by looks, so that a trainer that was stopped
-/// for a while does not take that for its node's.
+/// Pure: `now` is any clock that only goes forward. Silence is counted by looks, so that a trainer that was stopped for
+/// a while does not take that for its node's silence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Silence {
     heard: Option<u64>,
@@ -32,13 +32,13 @@ impl Silence {
         Self { heard, silent: Duration::ZERO, pause, look_at: now + pause }
     }
 
-    /// When to call [`Silence::look`].
+    /// Returns when to call [`Silence::look`].
     pub(crate) const fn look_at(&self) -> Duration {
         self.look_at
     }
 
-    /// Looks whether the node was heard of since the last look; true if the coordinator is to be asked. The time
-    /// that asking takes is no silence: say with [`Silence::asked`] when it is over.
+    /// Looks whether the node was heard of since the last look. Returns true if the coordinator is to be asked. The
+    /// time that asking takes is no silence: report with [`Silence::asked`] when it is over.
     pub(crate) fn look(&mut self, now: Duration, heard: Option<u64>) -> bool {
         self.silent += self.pause;
         self.pause = LOOK_EVERY;
@@ -50,19 +50,20 @@ impl Silence {
         heard.is_none() || self.silent >= SILENT_AFTER
     }
 
-    /// The coordinator did not say that the session is gone: looks again a second after `now`.
+    /// Notes that the coordinator did not say that the session is gone: the next look is a second after `now`.
     pub(crate) fn asked(&mut self, now: Duration) {
         self.look_at = now + self.pause;
     }
 }
 
-/// Longer than a keep-alive and its acknowledgement take: a node that is there is heard of in that time.
+/// Silence after which the coordinator is asked. It is longer than a keep-alive and its acknowledgement take: a node
+/// that is there is heard of in that time.
 pub(crate) const SILENT_AFTER: Duration = Duration::from_secs(6);
-/// How often it is looked, and the coordinator asked.
+/// Interval of the looks, and of the questions to the coordinator.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How soon it is asked at first when there is no connection to the node.
+/// Time until the first question when there is no connection to the node.
 const FIRST_LOOK: Duration = Duration::from_millis(200);
-/// How long the coordinator may take to answer.
+/// Time that the coordinator may take to answer.
 pub const INQUIRY_DEADLINE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A cluster's store, read through its coordinator.
+//! Reads a cluster's store through its coordinator.
 
 use std::io;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::cluster::{AsyncCluster, ask_again};
 use crate::error::RequestError;
 use crate::remote_disk::StoreReader;
 
-/// Blocks as every call of a [`Cluster`] does.
+/// Reads the store; blocks as every call of a [`Cluster`] does.
 impl StoreReader for Cluster {
     fn list(&self, path: &str, after: &str) -> io::Result<StoreListing> {
         let list = StoreList { path: path.to_owned(), after: after.to_owned() };
@@ -32,8 +32,8 @@ impl StoreReader for Cluster {
 }
 
 impl Cluster {
-    /// A page of the episodes of the store that a query asks for; the coordinator looks for them. Blocks until it has
-    /// answered.
+    /// Returns a page of the episodes of the store that a query selects; the coordinator searches for them. Blocks
+    /// until it has answered.
     ///
     /// # Errors
     /// See [`RequestError`]. A coordinator that is older than this request refuses it as unsupported.
@@ -41,8 +41,8 @@ impl Cluster {
         self.request(&Request::StoreQuery(query.clone()))
     }
 
-    /// Says something of an episode of the store, or takes it back; what is said of it then. Durable on return. Blocks until
-    /// the coordinator has answered.
+    /// Sets or removes a part of an episode's label, and returns the label as it is then. Durable on return. Blocks
+    /// until the coordinator has answered.
     ///
     /// # Errors
     /// See [`RequestError`]. It takes role admin. A coordinator that is older than this request refuses it as unsupported.
@@ -62,8 +62,8 @@ impl Cluster {
         Ok(label_of(&labelled))
     }
 
-    /// What is said of the episodes of the store; nothing of a coordinator that is older than such requests. Blocks until
-    /// the coordinator has answered, for each thousand of them or so.
+    /// Returns the labels of the episodes of the store; none from a coordinator that is older than such requests.
+    /// Blocks until the coordinator has answered, for each thousand of them or so.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -88,18 +88,18 @@ impl Cluster {
         Ok(Labels::of_elsewhere(said))
     }
 
-    /// What the store holds, added up by the coordinator. Blocks until it has answered.
+    /// Returns the totals of the store, added up by the coordinator. Blocks until it has answered.
     ///
     /// # Errors
-    /// As [`Cluster::query_store`].
+    /// The errors of [`Cluster::query_store`].
     pub fn store_stats(&self) -> Result<StoreStats, RequestError> {
         self.request(&Request::StoreStats)
     }
 }
 
 impl AsyncCluster {
-    /// Has the coordinator read a segment of the store again and make anew what it keeps beside it; takes a second
-    /// or so for the largest.
+    /// Has the coordinator read a segment of the store again and rebuild its index files. Takes a second or so for the
+    /// largest segment.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -107,8 +107,8 @@ impl AsyncCluster {
         self.request(&Request::StoreRepair(StoreRepair { path: path.into() })).await
     }
 
-    /// A part of a file of the store, and the length of the whole file. Asks again while the coordinator is busy
-    /// and when the connection was lost, up to the timeout.
+    /// Returns a part of a file of the store, and the length of the whole file. Asks again while the coordinator is
+    /// busy and when the connection was lost, up to the timeout.
     ///
     /// # Errors
     /// See [`RequestError`].
@@ -165,7 +165,7 @@ async fn fetch(
     Ok((data, file_bytes))
 }
 
-/// What a coordinator says of an episode; tags and notes that are none are left out.
+/// Returns an episode's label from a coordinator's answer; malformed tags and notes are left out.
 fn label_of(labelled: &StoreLabelled) -> Label {
     Label {
         pinned: labelled.pinned,

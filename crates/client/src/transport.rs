@@ -1,4 +1,4 @@
-//! By what lanes are stepped, and where memory is asked for.
+//! The transports by which lanes are stepped, and the places at which memory is asked for.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use rollhouse_wire::Grant;
 
-/// By what a pool's sessions are stepped.
+/// The transport by which a pool's sessions are stepped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Transport {
     /// Shared memory where a session's node answers at its attach socket on this machine, QUIC otherwise. Decided
@@ -20,7 +20,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// The word in connection strings.
+    /// Returns the word for it in connection strings.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -49,15 +49,15 @@ impl fmt::Display for Transport {
     }
 }
 
-/// No word for a transport.
+/// The error for a word that names no transport.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("transport `{0}` is none of auto, shm, quic")]
 pub struct UnknownTransport(String);
 
-/// Where attach sockets are looked for.
+/// The places where attach sockets are looked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AttachPlaces {
-    /// Where a container has mounted the folder that the nodes' sockets lie in.
+    /// The folder in which a container has mounted the nodes' sockets.
     folder: Option<PathBuf>,
 }
 
@@ -66,7 +66,7 @@ impl AttachPlaces {
         Self { folder }
     }
 
-    /// Path of the socket of a grant's node, if it has one.
+    /// Returns the path of the socket of a grant's node, if it has one.
     pub(crate) fn socket(&self, grant: &Grant) -> Option<PathBuf> {
         let advertised = Path::new(grant.attach.as_ref()?);
         match &self.folder {
@@ -76,8 +76,8 @@ impl AttachPlaces {
         }
     }
 
-    /// Whether a socket is believed whoever's process answers there: in a container the node's user may have another
-    /// number, and the folder was named by the caller.
+    /// Returns whether a socket is believed whichever user's process answers there: in a container the node's user may
+    /// have another number, and the folder was named by the caller.
     pub(crate) const fn anybody(&self) -> bool {
         self.folder.is_some()
     }

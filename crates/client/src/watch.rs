@@ -1,4 +1,4 @@
-//! Watching sessions, whoever steps them.
+//! Watches sessions, with any kind of owner.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::error::RequestError;
 
 /// A session that is watched: its lanes are looked at and never moved. Looking costs the session next to nothing.
 ///
-/// One thing is asked at a time. A watch that is not asked for anything for 15 s is ended by its node.
+/// A watcher asks for one thing at a time. A watch that is not asked for anything for 15 s is ended by its node.
 pub struct AsyncWatch {
     grant: WatchGrant,
     opened: WatchOpened,
@@ -29,11 +29,11 @@ pub struct AsyncWatch {
     reader: EnvelopeReader,
     writer: EnvelopeWriter,
     asked: u64,
-    /// Where it stood with the last answer, if it is a recorded episode.
+    /// The position with the last answer, if it is a recorded episode.
     pub(crate) standing: Option<ReplayStanding>,
 }
 
-/// As [`AsyncWatch`], for callers without a runtime: calls block.
+/// A watched session as [`AsyncWatch`], for callers without a runtime: calls block.
 pub struct Watch {
     pub(crate) inner: AsyncWatch,
     pub(crate) cluster: Cluster,
@@ -42,19 +42,19 @@ pub struct Watch {
 /// Why a session cannot be watched, or not any more.
 #[derive(Debug)]
 pub enum WatchError {
-    /// The coordinator did not say where.
+    /// The coordinator did not say where the session is.
     Request(RequestError),
     /// The node cannot be reached.
     Node(Arc<DialError>),
-    /// The node did not let us in.
+    /// The node did not let the watcher in.
     Open(CallError),
-    /// The node refused what was asked for; the watch goes on.
+    /// The node refused the request; the watch goes on.
     Refused(Refusal),
     /// The watch is over: the session has ended, or the connection was lost.
     Over(StreamLost),
-    /// The node said something that makes no sense.
+    /// The node's answer makes no sense.
     Answer {
-        /// What.
+        /// The fault in it.
         what: String,
     },
 }
@@ -82,33 +82,34 @@ impl AsyncCluster {
 }
 
 impl AsyncWatch {
-    /// Which session.
+    /// Returns the session that is watched.
     pub const fn session(&self) -> SessionId {
         self.grant.session
     }
 
-    /// The node it runs on.
+    /// Returns the name of the node on which the session runs.
     pub fn node(&self) -> &str {
         &self.grant.node
     }
 
-    /// What it is.
+    /// Returns the node's description of the session.
     pub const fn opened(&self) -> &WatchOpened {
         &self.opened
     }
 
-    /// The recorded episode that it shows, if it is one: it can be sought and played then.
+    /// Returns the recorded episode that the session shows, if it shows one: it can be sought and played then.
     pub const fn replay(&self) -> Option<&ReplayOf> {
         self.opened.settings.replay.as_ref()
     }
 
-    /// Where a recorded episode stood with the last answer; `None` of lanes that are stepped, and before the first.
+    /// Returns the position of a recorded episode with the last answer; `None` for lanes that are stepped, and before
+    /// the first.
     pub const fn standing(&self) -> Option<ReplayStanding> {
         self.standing
     }
 
-    /// The newest frame of a lane after the one with that serial number (0 for any); waits at most `wait` for one.
-    /// Not cancellation-safe: afterwards the watch is of no use.
+    /// Returns the newest frame of a lane after the one with the serial number `after` (0 for any). Waits at most
+    /// `wait` for one. Not cancellation-safe: afterwards the watch is of no use.
     ///
     /// # Errors
     /// See [`WatchError`].
@@ -125,7 +126,7 @@ impl AsyncWatch {
         Ok(frame)
     }
 
-    /// A lane's episode as far as it has come: from its reset on, or from where it began to be watched. Not
+    /// Returns a lane's episode as far as it has come: from its reset on, or from where it began to be watched. Not
     /// cancellation-safe.
     ///
     /// # Errors
@@ -164,11 +165,11 @@ impl AsyncWatch {
         }))
     }
 
-    /// A frame as an episode of no steps, which looks as the lane did then; `None` where the env does not show its
-    /// state.
+    /// Returns a frame as an episode of no steps, which looks as the lane did then; `None` where the env does not show
+    /// its state.
     ///
     /// # Errors
-    /// If it is not of this session.
+    /// If the frame is not one of this session.
     pub fn shown(&self, lane: u32, frame: &LaneFrame) -> Result<Option<Episode>, WatchError> {
         let recomputed = frame.hash.zip(frame.position);
         if recomputed.is_none() && self.replay().is_none() {
@@ -209,7 +210,7 @@ impl AsyncWatch {
         Ok(Some(episode))
     }
 
-    /// The episode under its own name: a recorded one has another than the pool that shows it.
+    /// Returns the episode under its own name: a recorded one has another than the pool that shows it.
     fn episode(&self, so_far: SoFar) -> Episode {
         let mut episode = Episode::from(so_far);
         if let Some(name) = self.replay().and_then(|of| of.episode.parse().ok()) {
@@ -255,7 +256,7 @@ impl AsyncWatch {
 }
 
 impl Cluster {
-    /// As [`AsyncCluster::watch`]. Blocks until the node has let us in.
+    /// Watches a session as [`AsyncCluster::watch`] does. Blocks until the node has let the watcher in.
     ///
     /// # Errors
     /// See [`WatchError`].
@@ -266,12 +267,12 @@ impl Cluster {
 }
 
 impl Watch {
-    /// What is asked without waiting.
+    /// Returns the asynchronous watch, for calls that do not wait.
     pub const fn inner(&self) -> &AsyncWatch {
         &self.inner
     }
 
-    /// As [`AsyncWatch::look`]. Blocks for `wait` and a round trip at most.
+    /// Returns a frame as [`AsyncWatch::look`] does. Blocks for `wait` and a round trip at most.
     ///
     /// # Errors
     /// See [`WatchError`].
@@ -279,7 +280,7 @@ impl Watch {
         self.cluster.drive(self.inner.look(lane, after, wait))
     }
 
-    /// As [`AsyncWatch::so_far`]. Blocks for as long as its parts take.
+    /// Returns a lane's episode as [`AsyncWatch::so_far`] does. Blocks for as long as its parts take.
     ///
     /// # Errors
     /// See [`WatchError`].
@@ -288,7 +289,7 @@ impl Watch {
     }
 }
 
-/// What the lanes' episodes would be recorded under.
+/// Returns the header under which the lanes' episodes would be recorded.
 fn header_of(session: SessionId, opened: &WatchOpened) -> Result<RunHeader, WatchError> {
     let WatchOpened { spec, settings, pool_lanes, program, .. } = opened;
     let given: Vec<_> = settings.options.iter().map(|(name, value)| (name.clone(), *value)).collect();

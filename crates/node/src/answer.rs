@@ -1,4 +1,4 @@
-//! Answers of a session as bytes: header, columns and sidecar in one buffer that is used again and again.
+//! A session's answers as bytes: header, columns and sidecar in one buffer that is used again and again.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use rollhouse_core::ColumnRef;
@@ -6,15 +6,15 @@ use rollhouse_engine::{Frame, Received};
 use rollhouse_wire::{FrameHeader, FrameKind, FrameLayout, HEADER_BYTES, Notes, Refusal, column_bytes};
 use serde::Serialize;
 
-/// Writes one answer: columns in the order of a frame, then [`Answer::finish`].
+/// Writes one answer: first its columns in the order of a frame, then, with [`Answer::finish`], its sidecar and header.
 #[derive(Debug)]
 pub(crate) struct Answer {
     out: BytesMut,
 }
 
 impl Answer {
-    /// An answer in the memory of an earlier one, if nobody reads that any more: else in as much, and a bit more, since
-    /// sidecars differ.
+    /// Begins an answer in the memory of an earlier one if nobody reads that any more. Otherwise it allocates as much,
+    /// and a bit more, since sidecars differ in length.
     pub(crate) fn reusing(earlier: Bytes) -> Self {
         let again = |earlier: Bytes| BytesMut::with_capacity(earlier.len() + SIDECARS_DIFFER_BY);
         let mut out = earlier.try_into_mut().unwrap_or_else(again);
@@ -23,7 +23,7 @@ impl Answer {
         Self { out }
     }
 
-    /// The rows of all lanes.
+    /// Appends the rows of all lanes.
     pub(crate) fn batch(&mut self, layout: &FrameLayout, frame: &Frame<'_>, final_obs: bool) {
         let obs = (0..layout.obs.len()).map(|column| frame.obs(column));
         let infos = (0..layout.infos.len()).map(|column| frame.info(column));
@@ -34,7 +34,7 @@ impl Answer {
         }
     }
 
-    /// The rows of some lanes, their count and numbers first.
+    /// Appends the count and the numbers of some lanes, then their rows.
     pub(crate) fn some(&mut self, received: &Received, final_obs: bool) {
         self.out.put_u64_le(received.lanes.len() as u64);
         received.lanes.iter().for_each(|&lane| self.out.put_u32_le(lane));
@@ -45,14 +45,14 @@ impl Answer {
         }
     }
 
-    /// The rows of all lanes, as they are in `received`, without last observations.
+    /// Appends the rows of all lanes, as they are in `received`, without last observations.
     pub(crate) fn all(&mut self, received: &Received) {
         let columns = received.obs.iter().chain(&received.infos).map(|column| column.as_ref());
         let flags = [&received.terminated, &received.truncated, &received.reset].map(Vec::as_slice);
         self.rows(columns, &received.rewards, flags);
     }
 
-    /// Writes sidecar and header; the whole answer.
+    /// Writes sidecar and header, and returns the whole answer.
     pub(crate) fn finish(
         self,
         kind: FrameKind,
@@ -89,17 +89,18 @@ impl Answer {
         self.fill_up();
     }
 
-    /// Columns begin at multiples of 8; the header before them is one too.
+    /// Fills up with zeros to a multiple of 8, at which every column begins; the header's length is such a multiple
+    /// too.
     fn fill_up(&mut self) {
         let bytes = self.out.len().next_multiple_of(8) - self.out.len();
         self.out.put_bytes(0, bytes);
     }
 }
 
-/// Bytes; a few episodes more that began.
+/// Spare bytes for a longer sidecar: a few more episodes that began.
 const SIDECARS_DIFFER_BY: usize = 256;
 
-/// What an answer says beside its columns.
+/// The part of an answer that stands beside its columns.
 #[derive(Debug)]
 pub(crate) enum Sidecar<'a> {
     Nothing,

@@ -12,18 +12,18 @@ use crate::attached;
 use crate::hosting::Hosting;
 use crate::parts::{Part, PartExit, Parts};
 
-/// Where owners of this machine ask for the memory of their sessions.
+/// The settings of the attach socket, at which owners on this machine ask for the memory of their sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttachConfig {
     /// The socket's path; at most [`MAX_ATTACH_PATH_BYTES`](rollhouse_wire::limits::MAX_ATTACH_PATH_BYTES) bytes.
     pub path: PathBuf,
-    /// Users whose processes may attach, beside this process's own and root.
+    /// Users whose processes may attach, beside the user of this process and root.
     pub uids: Vec<u32>,
-    /// Owners attached by memory at a time; each has a thread.
+    /// Owners that may be attached by memory at one time; each has a thread.
     pub sessions: usize,
 }
 
-/// Accepts processes as one of `parts`, from `listener` on, until it is dropped.
+/// Serves the attach socket `listener` as one of `parts` until the future is dropped.
 pub(crate) async fn keep(
     listener: AttachListener,
     config: AttachConfig,
@@ -45,7 +45,7 @@ pub(crate) async fn keep(
     parts.keep(Part::Attach, accept).await;
 }
 
-/// Accepts processes until it is dropped, and with it the tasks that serve them.
+/// Accepts processes until the future is dropped, and with it the tasks that serve them.
 async fn accept(listener: AttachListener, hosting: Arc<Hosting>, sessions: usize) -> Result<(), PartExit> {
     let places = Arc::new(Semaphore::new(sessions));
     let mut serving = JoinSet::new();
@@ -69,7 +69,7 @@ async fn accept(listener: AttachListener, hosting: Arc<Hosting>, sessions: usize
     }
 }
 
-/// Processes that have connected and are not attached yet, or are being refused.
+/// Most processes that have connected and are not attached yet, or are being refused.
 const MAX_ATTACHING: usize = 64;
 
 const RETRY_AFTER: Duration = Duration::from_millis(100);

@@ -1,14 +1,15 @@
-//! An owner of this machine, attached by memory: its handshake, and the thread that steps its session.
+//! An owner on this machine, attached by memory: its handshake, and the thread that steps its session.
 //!
 //! ```text
 //! task on the data thread                      thread rollhouse-shm-N
 //! request, lease ──────── session ───────────▶ makes or finds the memory
 //! answer with descriptors ◀──── ends ───────── waits for requests, steps, answers
 //! socket ended, taken over, ended ── stop ───▶
-//! seat ◀──────────────── session, why ────────
+//! slot ◀──────────────── session, why ────────
 //! ```
 //!
-//! The task holds the session's seat meanwhile, so that whoever takes over or ends the session waits for the thread.
+//! The task holds the lock of the session's slot meanwhile, so a task that takes over or ends the session waits for the
+//! thread.
 //! A thread that stays in one request for longer than the hang deadline is given up with all that it holds.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -72,7 +73,7 @@ async fn refuse(hosting: &Hosting, socket: &mut AttachSocket, refusal: Refusal) 
     socket.refuse(refusal).await;
 }
 
-/// Serves an owner that was let in; why the session is gone, if it was lost meanwhile.
+/// Serves an owner that was let in. Returns why the session is gone, if it was lost meanwhile.
 async fn serve_place(
     hosting: &Arc<Hosting>,
     owned: &Owned,
@@ -101,7 +102,7 @@ async fn serve_place(
     settle(hosting, lent, &thread, socket, end).await
 }
 
-/// Puts the session back, or notes that it is lost.
+/// Gives the session back, or notes that it is lost. Returns why it is gone in that case.
 async fn settle(
     hosting: &Hosting,
     lent: Lent<'_>,
@@ -113,9 +114,9 @@ async fn settle(
         End::Home(home, why) => {
             lent.give_back(home, &hosting.figures);
             match why {
-                Why::Told => {}
-                Why::Refused(refusal) => refuse(hosting, socket, refusal).await,
-                Why::Fault => drop(hosting.figures.malformed.add(1)),
+                StopReason::Stopped => {}
+                StopReason::Refused(refusal) => refuse(hosting, socket, refusal).await,
+                StopReason::Fault => drop(hosting.figures.malformed.add(1)),
             }
             return None;
         }
@@ -130,55 +131,55 @@ async fn settle(
     Some(gone)
 }
 
-/// The thread that steps, as its task sees it. Dropped, the thread is told to stop.
+/// The thread that steps, as its task sees it. When this is dropped, the thread is told to stop.
 struct Thread {
-    desk: Arc<Desk>,
-    handed: oneshot::Receiver<Handed>,
-    back: oneshot::Receiver<Result<(Box<Home>, Why), String>>,
-    /// Once the owner has got its descriptors.
+    shared: Arc<StepperShared>,
+    handed: oneshot::Receiver<MemoryOffer>,
+    back: oneshot::Receiver<Result<(Box<Home>, StopReason), String>>,
+    /// The node's end of the memory, once the owner has got its descriptors.
     remote: Option<ServingRemote>,
 }
 
-/// What task and thread share.
-struct Desk {
+/// The state that the task and the thread share.
+struct StepperShared {
     stop: AtomicBool,
     /// The session's token.
     cancel: Cancel,
     /// Odd while the thread is in a request.
     beats: AtomicU64,
-    /// Until the thread takes it.
+    /// The session, until the thread takes it.
     home: Mutex<Option<Box<Home>>>,
     told: Arc<Told>,
     figures: Arc<NodeFigures>,
 }
 
-/// What the owner is to get.
-struct Handed {
+/// The memory that the owner is given.
+struct MemoryOffer {
     attached: MemoryAttached,
     outputs: OwnedFd,
     inputs: OwnedFd,
     remote: ServingRemote,
 }
 
-/// How it went.
+/// The way in which the thread came to its end.
 enum End {
-    Home(Box<Home>, Why),
+    Home(Box<Home>, StopReason),
     Panicked(String),
     Hung(Duration),
 }
 
 /// Why a thread gave the session back.
-enum Why {
-    /// It was told to.
-    Told,
+enum StopReason {
+    /// The task told it to stop.
+    Stopped,
     /// There is no memory for it.
     Refused(Refusal),
-    /// The owner does not keep to the layout's rules.
+    /// The owner breaks the layout's rules.
     Fault,
 }
 
 impl Thread {
-    /// Starts it with the session, which comes back if there is no thread.
+    /// Starts the thread with the session `home`, which comes back if no thread can be started.
     fn start(
         hosting: &Hosting,
         owned: &Owned,
@@ -187,7 +188,7 @@ impl Thread {
     ) -> Result<Self, (Box<Home>, std::io::Error)> {
         let (hand, handed) = oneshot::channel();
         let (give_back, back) = oneshot::channel();
-        let desk = Arc::new(Desk {
+        let shared = Arc::new(StepperShared {
             stop: AtomicBool::new(false),
             cancel: owned.cancel().clone(),
             beats: AtomicU64::new(1),
@@ -195,7 +196,7 @@ impl Thread {
             told: Arc::clone(owned.told()),
             figures: Arc::clone(&hosting.figures),
         });
-        let own = Arc::clone(&desk);
+        let own = Arc::clone(&shared);
         let run = move || {
             let Some(mut home) = own.take_home() else { return };
             let served = catch_unwind(AssertUnwindSafe(|| {
@@ -208,15 +209,15 @@ impl Thread {
         let name = format!("rollhouse-shm-{number}");
         // Task: shared memory.
         match std::thread::Builder::new().name(name).spawn(run) {
-            Ok(_) => Ok(Self { desk, handed, back, remote: None }),
-            Err(error) => match desk.take_home() {
+            Ok(_) => Ok(Self { shared, handed, back, remote: None }),
+            Err(error) => match shared.take_home() {
                 Some(home) => Err((home, error)),
                 None => unreachable!("a thread that was not started has taken nothing"),
             },
         }
     }
 
-    /// Hands the memory over, and waits for the end: of the owner, its turn, or the thread itself.
+    /// Hands the memory over, and waits until the owner, its turn or the thread itself ends.
     async fn watch(
         &mut self,
         hosting: &Hosting,
@@ -224,7 +225,7 @@ impl Thread {
         number: u64,
         socket: &mut AttachSocket,
     ) -> End {
-        let waits = self.desk.waits();
+        let waits = self.shared.waits();
         let mut watch = HangWatch::new(hosting.hang_deadline());
         let began = Instant::now();
         let mut turns = owned.turns();
@@ -263,7 +264,7 @@ impl Thread {
                     if !watched {
                         self.stop();
                     }
-                    let beats = self.desk.beats.load(Ordering::Relaxed);
+                    let beats = self.shared.beats.load(Ordering::Relaxed);
                     let at_rest = beats.is_multiple_of(2) || waits();
                     let now = began.elapsed();
                     if let Verdict::Hung(still) = watch.look(now, beats, at_rest) {
@@ -276,8 +277,8 @@ impl Thread {
         }
     }
 
-    async fn hand_over(&mut self, handed: Handed, socket: &mut AttachSocket) -> std::io::Result<()> {
-        let Handed { attached, outputs, inputs, remote } = handed;
+    async fn hand_over(&mut self, handed: MemoryOffer, socket: &mut AttachSocket) -> std::io::Result<()> {
+        let MemoryOffer { attached, outputs, inputs, remote } = handed;
         self.remote = Some(remote);
         failpoint("node.attach.made");
         socket.accept(attached, [outputs.as_fd(), inputs.as_fd()]).await?;
@@ -286,7 +287,7 @@ impl Thread {
     }
 
     fn stop(&self) {
-        self.desk.stop.store(true, Ordering::Relaxed);
+        self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(remote) = &self.remote {
             remote.rouse();
         }
@@ -306,12 +307,12 @@ impl Drop for Thread {
     }
 }
 
-impl Desk {
+impl StepperShared {
     fn take_home(&self) -> Option<Box<Home>> {
         self.home.lock().take()
     }
 
-    /// Whether the session waits for something of ours.
+    /// Returns the test of whether the session waits for something of the node's own, such as its recorder.
     fn waits(&self) -> Waits {
         match &mut *self.home.lock() {
             Some(home) => waits_for_recorder(home.session()),
@@ -319,16 +320,16 @@ impl Desk {
         }
     }
 
-    /// What the thread does.
-    fn serve(&self, home: &mut Home, hand: oneshot::Sender<Handed>) -> Why {
+    /// Steps the session on the thread until it is told to stop, the owner breaks a rule, or there is no memory.
+    fn serve(&self, home: &mut Home, hand: oneshot::Sender<MemoryOffer>) -> StopReason {
         let last = home.session().last();
         let mut end = match home.session().attach_memory() {
             Ok(end) => end,
-            Err(refusal) => return Why::Refused(refusal),
+            Err(refusal) => return StopReason::Refused(refusal),
         };
         let descriptors = (end.outputs_fd().try_clone_to_owned(), end.inputs_fd().try_clone_to_owned());
         let (Ok(outputs), Ok(inputs)) = descriptors else {
-            return Why::Refused(Refusal::busy("the node has no descriptors left", ROOM_RETRY_MS));
+            return StopReason::Refused(Refusal::busy("the node has no descriptors left", ROOM_RETRY_MS));
         };
         let attached = MemoryAttached {
             lanes: home.session().lanes() as u32,
@@ -337,8 +338,8 @@ impl Desk {
             logs: home.session().keeps_log(),
             refused: home.session().last_refusal().cloned(),
         };
-        if hand.send(Handed { attached, outputs, inputs, remote: end.remote() }).is_err() {
-            return Why::Told;
+        if hand.send(MemoryOffer { attached, outputs, inputs, remote: end.remote() }).is_err() {
+            return StopReason::Stopped;
         }
         let mut beats = 1;
         let goes_on = || !self.stop.load(Ordering::Relaxed);
@@ -352,32 +353,32 @@ impl Desk {
                     home.idle(&self.told, &self.figures);
                     continue;
                 }
-                Err(ServeError::Gone) => return Why::Told,
-                Err(ServeError::Peer(_)) => return Why::Fault,
+                Err(ServeError::Gone) => return StopReason::Stopped,
+                Err(ServeError::Peer(_)) => return StopReason::Fault,
             };
             beats += 1;
             self.beats.store(beats, Ordering::Relaxed);
             // Who waits asks only before it sleeps, and a trainer may always have a request waiting.
             if self.cancel.is_cancelled() || !goes_on() {
-                return Why::Told;
+                return StopReason::Stopped;
             }
             failpoint("node.attach.request");
             if home.serve(&mut end, request, &self.told, &self.figures, goes_on).is_err() {
-                return if goes_on() { Why::Fault } else { Why::Told };
+                return if goes_on() { StopReason::Fault } else { StopReason::Stopped };
             }
             failpoint("node.attach.answer");
         }
     }
 }
 
-/// Waits until this attachment may not go on; whether because the session has ended. Cancellation-safe.
+/// Waits until this attachment may not go on. Returns whether that is because the session has ended. Cancellation-safe.
 async fn turned_away(turns: &mut watch::Receiver<Turn>, number: u64) -> bool {
     // The sender lives as long as the session, which the attachment holds.
     let turn = turns.wait_for(|turn| turn.admit(number).is_err()).await;
     turn.map_or(true, |turn| turn.admit(number) == Err(TurnOver::Ended))
 }
 
-/// Room comes when another owner detaches.
+/// Pause after which a refused owner may try again: room comes when another owner detaches.
 const ROOM_RETRY_MS: u64 = 1_000;
 
 #[cfg(test)]
@@ -395,7 +396,7 @@ mod tests {
     /// alone. Fix: it is asked before each request.
     #[test]
     fn a_thread_that_is_told_to_stop_serves_nothing_more_though_a_request_waits() {
-        let desk = Desk {
+        let shared = StepperShared {
             stop: AtomicBool::new(false),
             cancel: Cancel::default(),
             beats: AtomicU64::new(1),
@@ -406,8 +407,8 @@ mod tests {
         let mut home = Home::new(cartpole(2, AutoresetMode::NextStep), Arc::default());
         let (hand, handed) = oneshot::channel();
         std::thread::scope(|scope| {
-            let thread = scope.spawn(|| desk.serve(&mut home, hand));
-            let Handed { attached, outputs, inputs, .. } = handed.blocking_recv().unwrap();
+            let thread = scope.spawn(|| shared.serve(&mut home, hand));
+            let MemoryOffer { attached, outputs, inputs, .. } = handed.blocking_recv().unwrap();
             let autoreset = AutoresetMode::NextStep;
             let columns = Engine::columns(&Registry::builtin().get("CartPole-v1").unwrap(), autoreset);
             let ident = ArenaIdent { term: 1, counter: 1, autoreset: autoreset.code() };
@@ -415,9 +416,9 @@ mod tests {
             let mut trainer = AttachedArena::open(outputs, inputs, &expected).unwrap();
             trainer.post_reset(&[], &[]);
             assert_eq!(trainer.wait(None, || !thread.is_finished()), Ok(Answer::Frame));
-            desk.stop.store(true, Ordering::Relaxed);
+            shared.stop.store(true, Ordering::Relaxed);
             trainer.post_step();
-            assert!(matches!(thread.join().unwrap(), Why::Told));
+            assert!(matches!(thread.join().unwrap(), StopReason::Stopped));
             assert_eq!(trainer.try_answer(), Ok(None));
         });
     }

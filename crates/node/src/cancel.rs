@@ -1,11 +1,11 @@
-//! A session's one token: whatever ends the session raises it.
+//! A session's one token, which is raised to end the session.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use rollhouse_core::{Interruption, Outcome};
 
-/// A flag that whoever holds a clone may raise, once and with the cause. It is never lowered.
+/// A flag that every holder of a clone may raise, once and with the cause. It is never lowered.
 ///
 /// Every session has one from the moment it is opened. Its goal, its owner, its lease, its coordinator and its node end
 /// it by raising it ([`SessionTable::begin_end`](crate::SessionTable::begin_end)); whatever was queued for the session,
@@ -14,12 +14,12 @@ use rollhouse_core::{Interruption, Outcome};
 #[derive(Debug, Clone, Default)]
 pub struct Cancel {
     raised: Arc<AtomicBool>,
-    /// Code of the outcome of episodes that are open then; 0 until somebody has said.
+    /// Code of the outcome with which open episodes end; 0 until somebody has asked for the end with a cause.
     cause: Arc<AtomicU8>,
 }
 
 impl Cancel {
-    /// Shares a flag that something else raises, such as a signal handler.
+    /// Wraps a flag that something else raises, such as a signal handler.
     pub fn shared(flag: Arc<AtomicBool>) -> Self {
         Self { raised: flag, cause: Arc::default() }
     }
@@ -29,7 +29,7 @@ impl Cancel {
         self.end(Interruption::Cancelled);
     }
 
-    /// Asks for the end; open episodes end as `cause` says, or as somebody did who asked before. Does not wait for it.
+    /// Asks for the end; open episodes end as `cause` says, or as an earlier request said. Does not wait for it.
     pub fn end(&self, cause: Interruption) {
         let code = Outcome::Interrupted(cause).code();
         // Whoever was first keeps his word.
@@ -38,12 +38,12 @@ impl Cancel {
         self.raised.store(true, Ordering::Release);
     }
 
-    /// What is raised, for those who look at it and ask for no reason.
+    /// Returns the flag that is raised, for those that need no reason.
     pub(crate) fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.raised)
     }
 
-    /// How open episodes end.
+    /// Returns how open episodes end.
     pub(crate) fn interruption(&self) -> Interruption {
         // Acquire: pairs with the release in `end`.
         let raised = self.raised.load(Ordering::Acquire);
@@ -53,7 +53,7 @@ impl Cancel {
         }
     }
 
-    /// Whether the end was asked for.
+    /// Returns whether the end was asked for.
     #[inline]
     pub fn is_cancelled(&self) -> bool {
         // Relaxed: the flag publishes nothing but itself.

@@ -1,4 +1,4 @@
-//! A node of a cluster: its parts started, and stopped in order.
+//! A node of a cluster: it starts its parts and stops them in order.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,53 +35,54 @@ use crate::{
     ShipperConfig, Shipping, ShippingConfig, StartError,
 };
 
-/// What a node of a cluster is started with.
+/// The settings that a node of a cluster is started with.
 #[derive(Debug, Clone)]
 pub struct ClusterNodeConfig {
-    /// Its certificate, which names it, and whom it believes.
+    /// The node's certificate, which names it, and the authorities it believes.
     pub identity: Arc<Identity>,
-    /// Where its certificate is kept that it was given by a join token, and has renewed; `None` if somebody else renews it.
+    /// The folder of a certificate that was given for a join token and is renewed; `None` if somebody else renews it.
     pub renew: Option<JoinedFolder>,
     /// Host and port of the coordinator.
     pub coordinator: String,
-    /// Where owners dial in (UDP); port 0 for any.
+    /// The UDP address at which owners dial in; port 0 for any free port.
     pub listen: SocketAddr,
-    /// What owners are told to dial; `None` for `listen`, or if that is all addresses, for the one from which the
-    /// coordinator is reached.
+    /// The address that owners are told to dial. `None` stands for `listen`; if that listens on all addresses, for the
+    /// address from which the coordinator is reached.
     pub advertise: Option<String>,
-    /// Lanes it takes.
+    /// Most lanes that the node takes.
     pub capacity: u32,
-    /// Threads that step; those of sessions that play by themselves come on top, one each.
+    /// Threads that step. Sessions that play by themselves have one more each.
     pub threads: NonZeroUsize,
-    /// Batches that may wait for a thread.
+    /// Most batches that may wait for a thread.
     pub queue: usize,
-    /// For placement; at most [`MAX_LABELS`].
+    /// Labels by which placement chooses nodes; at most [`MAX_LABELS`].
     pub labels: BTreeMap<String, String>,
-    /// How long a session is kept for an owner that is not heard of.
+    /// Time for which a session is kept for an owner that is not heard of.
     pub lease: Duration,
-    /// How long one step may take before its session is given up as hung.
+    /// Time that one step may take before its session is given up as hung.
     pub hang_deadline: Duration,
-    /// How long a watcher may ask for nothing, or leave an answer untaken, before it is sent away.
+    /// Time for which a watcher may ask for nothing, or leave an answer untaken, before it is sent away.
     pub watch_patience: Duration,
     /// Folder of the spool; `None` records nothing.
     pub spool: Option<PathBuf>,
-    /// How the spool is written. What an outage of its disk does follows from `shipping.shipper.when_full`.
+    /// Settings of the spool's recorder. What it does during an outage of its disk follows from
+    /// `shipping.shipper.when_full`.
     pub recorder: RecorderConfig,
-    /// How what was recorded gets to the store.
+    /// Settings of shipping recordings to the store.
     pub shipping: ShippingConfig,
-    /// What is asked of QUIC.
+    /// Settings of the QUIC socket.
     pub quic: Settings,
-    /// Where owners of this machine attach by memory; `None` for nowhere.
+    /// Settings of the attach socket, for owners on this machine; `None` for no socket.
     pub attach: Option<AttachConfig>,
-    /// The envs it has.
+    /// The envs that the node can make.
     pub registry: Arc<Registry>,
     /// Name and version of the program.
     pub program: String,
 }
 
 impl ClusterNodeConfig {
-    /// A node on any loopback port with one thread per core, 4,096 lanes for each, a queue of 1,024 batches, a
-    /// lease of 30 s, 15 s of patience with watchers, the built-in envs and no spool.
+    /// Returns the settings of a node on any loopback port with one thread per core, 4,096 lanes for each, a queue of
+    /// 1,024 batches, a lease of 30 s, 15 s of patience with watchers, the built-in envs and no spool.
     pub fn new(identity: Arc<Identity>, coordinator: impl Into<String>, program: impl Into<String>) -> Self {
         let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         Self {
@@ -119,7 +120,7 @@ impl ClusterNodeConfig {
     }
 }
 
-/// A node of a cluster, in this process. Dropping it ends sessions without ceremony; see [`ClusterNode::stop`].
+/// A node of a cluster, in this process. Dropping it ends sessions without waiting for them; see [`ClusterNode::stop`].
 #[derive(Debug)]
 pub struct ClusterNode {
     name: String,
@@ -143,7 +144,7 @@ pub struct ClusterNode {
 pub enum ClusterNodeError {
     /// The certificate is missing or is not a node's.
     Identity {
-        /// The role it is for, if there is one.
+        /// The role that the certificate is for, if it has one.
         role: Option<Role>,
     },
     /// More labels than [`MAX_LABELS`].
@@ -158,16 +159,16 @@ pub enum ClusterNodeError {
     Serve(ServeError),
 }
 
-/// How a node stopped.
+/// The result of stopping a node.
 #[derive(Debug)]
 pub struct StopReport {
     /// Sessions that had not ended within the deadline.
     pub left: usize,
-    /// Whether the coordinator was told.
+    /// Whether the coordinator was told that the node is gone.
     pub told: bool,
-    /// What was recorded, or what of it is lost; `None` without a spool.
+    /// The recorder's final counts, or why some of the recording is lost; `None` without a spool.
     pub recorded: Option<Result<Recorded, RecordError>>,
-    /// Whether all of it is in the store. What is not is shipped when the node starts again.
+    /// Whether everything recorded is in the store. The rest is shipped when the node starts again.
     pub shipped: bool,
 }
 
@@ -281,37 +282,37 @@ impl ClusterNode {
         })
     }
 
-    /// Its name.
+    /// Returns the node's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its certificate, and whom it believes.
+    /// Returns the node's certificate and the authorities it believes.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Where it listens.
+    /// Returns the UDP address on which the node listens.
     pub fn address(&self) -> SocketAddr {
         self.serving.effective().address
     }
 
-    /// What came of the settings of its QUIC socket.
+    /// Returns the settings of the QUIC socket that took effect.
     pub fn effective(&self) -> Effective {
         self.serving.effective()
     }
 
-    /// How it stands with the coordinator.
+    /// Returns how the node stands with the coordinator.
     pub fn link(&self) -> LinkState {
         self.state.borrow().clone()
     }
 
-    /// Whether it has its certificate renewed.
+    /// Returns whether the node renews its own certificate.
     pub const fn renews(&self) -> bool {
         self.renews
     }
 
-    /// How its certificate's renewal fares.
+    /// Returns how often the certificate was renewed, and why the last renewal failed.
     pub fn renewal(&self) -> RenewalState {
         self.renewal.borrow().clone()
     }
@@ -330,30 +331,30 @@ impl ClusterNode {
         heard.recv_timeout(timeout).is_ok()
     }
 
-    /// What it counts.
+    /// Returns the node's counters.
     pub fn figures(&self) -> &Arc<NodeFigures> {
         &self.hosting.figures
     }
 
-    /// How strangers fared, as of the last second.
+    /// Returns how connections by strangers fared, as of the last second.
     pub fn arrivals(&self) -> ArrivalCounts {
         self.serving.arrivals()
     }
 
-    /// How its connections are.
+    /// Returns the counters of the node's connections.
     pub fn connections(&self) -> ConnectionFigures {
         let coordinator = self.joined.borrow().as_ref().map(Connection::figures);
         ConnectionFigures { coordinator, ..self.serving.connections() }
     }
 
-    /// How long ago its control thread or its data thread, whichever is longer, was last seen to turn, which both mark
-    /// each second.
+    /// Returns how long ago the control thread or the data thread, whichever is longer, last marked that it turns. Both
+    /// do so each second.
     pub fn silent(&self) -> Duration {
         self.pulse.silent().max(self.serving.silent())
     }
 
-    /// How its parts fared: those that ended are made anew, and what has failed for good calls for the node to be
-    /// stopped.
+    /// Returns how the node's parts fared. Parts that ended are made anew; after a part has failed for good, the node
+    /// is to be stopped.
     pub fn health(&self) -> PartsHealth {
         let health = self.node.health();
         let recorder = self.recorder.as_ref().filter(|_| health.failed.is_none());
@@ -369,37 +370,37 @@ impl ClusterNode {
         health
     }
 
-    /// How busy it is.
+    /// Returns how busy the node is.
     pub fn load(&self) -> NodeLoad {
         self.hosting.load()
     }
 
-    /// Sessions here, whatever their stage.
+    /// Returns the number of sessions here, whatever their stage.
     pub fn sessions(&self) -> usize {
         self.hosting.sessions()
     }
 
-    /// Sessions that an owner steps now, by how.
+    /// Returns the number of sessions that an owner steps now, by transport.
     pub fn attached(&self) -> BTreeMap<Transport, u64> {
         self.hosting.attached()
     }
 
-    /// What the spool's recorder has written; `None` without a spool.
+    /// Returns what the spool's recorder has written; `None` without a spool.
     pub fn recorder(&self) -> Option<Status> {
         self.recorder.as_ref().map(|recorder| recorder.status())
     }
 
-    /// How shipping stands; `None` without a spool.
+    /// Returns how shipping stands; `None` without a spool.
     pub fn shipping(&self) -> Option<ShipFigures> {
         self.shipping.as_ref().map(|shipping| shipping.figures())
     }
 
-    /// What keeps it from taking sessions, as the coordinator is told; `None` if nothing does.
+    /// Returns what keeps the node from taking sessions, as the coordinator is told; `None` if nothing does.
     pub fn unfit(&self) -> Option<Unfit> {
         self.hosting.unfit()
     }
 
-    /// Whether it takes no new sessions.
+    /// Returns whether the node takes no new sessions.
     pub fn is_draining(&self) -> bool {
         self.hosting.is_draining()
     }
@@ -409,7 +410,7 @@ impl ClusterNode {
         self.hosting.drain();
     }
 
-    /// Whether it takes no new sessions and the last has ended.
+    /// Returns whether the node takes no new sessions and the last one has ended.
     pub fn is_drained(&self) -> bool {
         self.hosting.is_draining() && self.hosting.sessions() == 0
     }
@@ -444,7 +445,7 @@ impl ClusterNode {
         StopReport { left: sessions, told, recorded, shipped }
     }
 
-    /// Waits at most `deadline` until everything that is sealed is in the store; false if something is not.
+    /// Waits at most `deadline` until everything that is sealed is in the store. Returns false if something is not.
     fn ship_all(&self, deadline: Duration) -> bool {
         let Some(shipping) = self.shipping.clone() else { return true };
         if self.joined.borrow().is_none() {
@@ -461,7 +462,7 @@ impl ClusterNode {
     }
 }
 
-/// Keeps the link going on the control thread until `stopped` says that it is to end.
+/// Keeps the link going on the control thread until `stopped` brings the request to end.
 pub(crate) fn keep_link(node: &Node, link: LinkParts, stopped: mpsc::Receiver<SyncSender<()>>) {
     let stopped = Arc::new(Mutex::new(stopped));
     // Task: link.
@@ -486,7 +487,7 @@ fn keep_shipping(node: &Node, shipping: Arc<Shipping>, links: watch::Receiver<Op
     }));
 }
 
-/// Bytes that have left the spool and those that will, as the heartbeats tell them.
+/// Returns what adds to each heartbeat the bytes that have left the spool and those that will.
 fn spool_load(shipping: Option<Arc<Shipping>>) -> SpoolLoad {
     Arc::new(move |load: &mut NodeLoad| {
         if let Some(shipping) = &shipping {
@@ -553,7 +554,7 @@ impl std::error::Error for ClusterNodeError {
     }
 }
 
-/// A segment that a store does not take would stay in the spool for ever.
+/// Refuses segments larger than a store takes: they would stay in the spool for ever.
 fn check_segments(config: &RecorderConfig) -> Result<(), OpenError> {
     let given = config.segment_bytes;
     if given <= MAX_SHIP_BYTES {
@@ -563,27 +564,28 @@ fn check_segments(config: &RecorderConfig) -> Result<(), OpenError> {
     Err(OpenError::Config { setting: "segment_bytes", given, least, most })
 }
 
-/// So many CartPoles are stepped in under 50 us by one core.
+/// Lanes of capacity for each stepping thread: one core steps so many CartPoles in under 50 us.
 const LANES_PER_THREAD: usize = 4_096;
 
-/// Batches that may wait for a thread, unless configured otherwise.
+/// Most batches that may wait for a thread, unless configured otherwise.
 const WORK_QUEUE: usize = 1_024;
 
-/// Longer than the 15 s after which a silent connection counts as lost, so that an owner can dial again within it.
+/// Default lease: longer than the 15 s after which a silent connection counts as lost, so that an owner can dial again.
 const LEASE: Duration = Duration::from_secs(30);
 
-/// Hours of recordings for a coordinator that is away.
+/// Default size of the spool: hours of recordings for a coordinator that is away.
 const SPOOL_BYTES: u64 = 10_000_000_000;
 
-/// How late an episode shows in the store.
+/// Default age at which a segment is sealed, and so the time after which an episode shows in the store.
 const SEAL_AFTER: Duration = Duration::from_secs(5);
 
 /// How long a node that stops waits for owners to move their sessions. An owner that steps does so with its next step,
 /// in well under a second; one that does not step is not waited for longer.
 pub const MOVE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A lane that is watched costs its steps a little: who asks for nothing is not to cost it for long.
+/// Default patience with watchers: a watched lane costs its steps a little, so an idle watcher may not cost it for
+/// long.
 const WATCH_PATIENCE: Duration = Duration::from_secs(15);
 
-/// Even a node out of time says good-bye: its coordinator places sessions elsewhere the sooner.
+/// Time for the good-bye even when the deadline is over: the coordinator then places sessions elsewhere sooner.
 const LEAST_GOOD_BYE: Duration = Duration::from_millis(500);

@@ -1,4 +1,4 @@
-//! The command stream of a session: envelopes of its owner in, answers out, one after the other.
+//! The command stream of a session: its owner's envelopes come in, answers go out, one after the other.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,8 +13,8 @@ use crate::hosted::{Gone, Owned};
 use crate::hosting::Hosting;
 use crate::turn::Turn;
 
-/// Answers an `OpenCommands` and does what comes on the stream until its owner ends it or the session ends. What is no
-/// envelope ends the connection with the reason.
+/// Answers an `OpenCommands` and does what comes on the stream until its owner ends it or the session ends. Bytes that
+/// are no envelope end the connection with the reason.
 ///
 /// Commands are read one by one: those that wait do so in the stream's receive window.
 pub(crate) async fn serve(

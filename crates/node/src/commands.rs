@@ -1,9 +1,9 @@
-//! Commands of a session: an envelope in, an envelope out.
+//! Runs commands of a session: an envelope comes in, an envelope goes out.
 
 use rollhouse_engine::{CommandError, CommandFault, CommandLanes, Dispatch, METHODS, Method, dispatch};
 use rollhouse_wire::{Envelope, Refusal, RefusalCode};
 
-/// Does what a command asks of the lanes. Takes as long as the lanes' envs do.
+/// Runs a command on the lanes. Takes as long as the lanes' envs do.
 pub(crate) fn run(mut lanes: CommandLanes<'_>, command: Envelope) -> Envelope {
     let method = command.method.clone();
     match dispatch(&method, Run { lanes: &mut lanes, command: &command }) {
@@ -15,7 +15,7 @@ pub(crate) fn run(mut lanes: CommandLanes<'_>, command: Envelope) -> Envelope {
     }
 }
 
-/// A command to be done with a method's types.
+/// A command that is about to run with its method's types.
 struct Run<'a, 'b> {
     lanes: &'a mut CommandLanes<'b>,
     command: &'a Envelope,

@@ -1,4 +1,4 @@
-//! The connections of owners: how they are, and what those that are no more have done.
+//! The connections of owners: their present figures, and the totals of closed ones.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use rollhouse_wire::{Connection, LinkFigures};
 
-/// The connections one node serves; kept by the data thread, read by whoever exports figures.
+/// The connections that one node serves. The data thread keeps them; exporters of figures read them.
 #[derive(Debug, Default)]
 pub(crate) struct Connections(Mutex<Known>);
 
@@ -16,18 +16,18 @@ struct Known {
     gone: Option<LinkFigures>,
 }
 
-/// How a node's connections are.
+/// Figures of a node's connections.
 #[derive(Debug, Clone, Default)]
 pub struct ConnectionFigures {
-    /// Those of owners that are open.
+    /// The open connections of owners.
     pub owners: Vec<LinkFigures>,
-    /// What those of owners that are no more have done, added up: only its counters mean something.
+    /// The totals of owners' connections that are closed. Only the counters mean something.
     pub gone: Option<LinkFigures>,
-    /// The one to the coordinator, once it knows the node.
+    /// The connection to the coordinator, once that knows the node.
     pub coordinator: Option<LinkFigures>,
 }
 
-/// See [`Connections::opened`].
+/// A connection that counts as open until this is dropped; made by [`Connections::opened`].
 #[derive(Debug)]
 pub(crate) struct Open {
     connections: Arc<Connections>,
@@ -41,13 +41,13 @@ impl Drop for Open {
 }
 
 impl Connections {
-    /// A connection is open for as long as what is returned lives.
+    /// Counts a connection as open until the returned value is dropped.
     pub(crate) fn opened(self: &Arc<Self>, connection: &Connection) -> Open {
         self.known().open.insert(connection.id(), connection.clone());
         Open { connections: Arc::clone(self), connection: connection.clone() }
     }
 
-    /// A connection is no more.
+    /// Moves the figures of a connection that is closed to the totals.
     fn closed(&self, connection: &Connection) {
         let mut known = self.known();
         known.open.remove(&connection.id());
@@ -66,7 +66,7 @@ impl Connections {
         });
     }
 
-    /// How they are now.
+    /// Returns the figures of all connections now.
     pub(crate) fn figures(&self) -> ConnectionFigures {
         let known = self.known();
         let owners = known.open.values().map(Connection::figures).collect();

@@ -1,23 +1,23 @@
-//! One session of a node's table: how far it is, who holds it, and what is reported of it.
+//! One session of a node's table: its stage, its owner, and what is reported of it.
 
 use rollhouse_wire::{OpenSession, SessionCounts, SessionReport};
 
 use crate::Cancel;
 use crate::lease::Lease;
 
-/// A session; `H` is what it is reached by.
+/// A session in the table; `H` is the handle by which it is reached.
 #[derive(Debug)]
 pub(crate) struct Entry<H> {
     pub(crate) open: OpenSession,
-    /// Raised by whatever ends it.
+    /// The session's token, raised to end it.
     pub(crate) cancel: Cancel,
     pub(crate) lease: Lease,
-    /// By what its owner is attached, or was last.
+    /// The transport by which the owner is attached, or was last.
     pub(crate) transport: Transport,
     pub(crate) stage: Stage<H>,
 }
 
-/// How far a session is.
+/// The stage that a session has come to.
 #[derive(Debug)]
 pub(crate) enum Stage<H> {
     Opening,
@@ -25,20 +25,20 @@ pub(crate) enum Stage<H> {
     Ending(H),
 }
 
-/// By what an owner steps its session.
+/// The way in which an owner steps its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Transport {
     /// A stream.
     Quic,
-    /// Memory both have mapped.
+    /// Memory that both have mapped.
     SharedMemory,
 }
 
 impl Transport {
-    /// Every one.
+    /// Every transport.
     pub const ALL: [Self; 2] = [Self::Quic, Self::SharedMemory];
 
-    /// The word in reports and metrics.
+    /// Returns the word for it in reports and metrics.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Quic => "quic",
@@ -48,7 +48,7 @@ impl Transport {
 }
 
 impl<H> Entry<H> {
-    /// Whether an owner steps it.
+    /// Returns whether an owner steps the session.
     pub(crate) const fn owned(&self) -> bool {
         self.open.settings.collect.is_none()
     }

@@ -1,4 +1,4 @@
-//! Recorded episodes as a node gets them: from its coordinator's store, as files of one episode.
+//! Fetches recorded episodes for a node from its coordinator's store, as files of one episode each.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use rollhouse_wire::{
 };
 use tokio::time::timeout;
 
-/// Fetches the file of an episode. Cancellation-safe: the coordinator stops sending.
+/// Fetches the file of an episode. When it is dropped, the coordinator stops sending.
 ///
 /// # Errors
-/// What the coordinator refuses it with, or `Busy` if it does not come: another node may have more luck.
+/// The coordinator's refusal, or `Busy` if the file does not come in time: another node may have more luck.
 pub(crate) async fn fetch(coordinator: &Connection, of: &ReplayOf) -> Result<Vec<u8>, Refusal> {
     let episode = of.episode.clone();
     let fetched = timeout(FETCH_DEADLINE, fetch_now(coordinator, FetchEpisode { episode })).await;
@@ -38,7 +38,7 @@ async fn fetch_now(coordinator: &Connection, fetch: FetchEpisode) -> Result<Vec<
     Ok(file)
 }
 
-/// Reads such a file, and checks that it is the episode that was asked for. Blocks.
+/// Reads a fetched file, and checks that it is the episode that was asked for. Blocks.
 ///
 /// # Errors
 /// If it is damaged, another episode, recorded with other dynamics than were said, or too large.

@@ -1,8 +1,9 @@
 //! The threads that step sessions whose batches are long or may hang.
 //!
-//! One bounded queue, taken from in order: a session has at most one job in it, so sessions share the threads
-//! fairly. A thread that stays in one job for longer than the deadline is given up: whoever waits for the job is
-//! told, another thread takes its place, and should it ever return, it lets go of what it holds and ends.
+//! There is one bounded queue, and jobs leave it in order. A session has at most one job in it, so sessions share the
+//! threads fairly. A thread that stays in one job for longer than the deadline is given up: the caller that waits for
+//! the job is told, another thread takes its place, and should the first ever return, it lets go of what it holds and
+//! ends.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,11 +16,11 @@ use tokio::sync::oneshot;
 
 use crate::{HANG_SLACK, HangWatch, NodeFigures, Verdict};
 
-/// Whether a job waits for something of ours, such as a disk that cannot follow: that is no hang.
+/// Returns whether a job waits for something of the node's own, such as a disk that cannot follow: that is no hang.
 pub(crate) type Waits = Box<dyn Fn() -> bool + Send>;
 
-/// Hands jobs to worker threads. Dropping it lets the threads end after what they are in; what is queued is
-/// dropped, and whoever waits for it is told.
+/// Hands jobs to worker threads. When it is dropped, the threads end after the job they are in. Queued jobs are
+/// dropped, and the callers that wait for them are told.
 #[derive(Debug)]
 pub(crate) struct Executor {
     shared: Arc<Shared>,
@@ -28,7 +29,7 @@ pub(crate) struct Executor {
     watches: Mutex<Vec<Watched>>,
 }
 
-/// What a job gives back; nothing at all comes when the executor is gone.
+/// Brings a job's result; the channel closes without one when the executor is gone.
 pub(crate) type JobResult<R> = oneshot::Receiver<Result<R, JobError>>;
 
 /// Why a job gave nothing back.
@@ -36,56 +37,56 @@ pub(crate) type JobResult<R> = oneshot::Receiver<Result<R, JobError>>;
 pub(crate) enum JobError {
     /// It made no progress for this long; its thread is abandoned with all that it holds.
     Hung(Duration),
-    /// It panicked outside an env, which the engine contains; the panic's message.
+    /// It panicked outside an env (the engine contains panics inside); with the panic's message.
     Panicked(String),
 }
 
 /// The queue is full; the job was not taken.
 #[derive(Debug)]
 pub(crate) struct Full<G> {
-    /// What the job was given.
+    /// The value that the job was given.
     pub(crate) given: G,
-    /// When a place is likely to be free.
+    /// Time after which a place is likely to be free.
     pub(crate) retry_after: Duration,
 }
 
 #[derive(Debug)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     filled: Condvar,
     limit: usize,
     figures: Arc<NodeFigures>,
 }
 
-struct State {
+struct QueueState {
     jobs: VecDeque<Job>,
     stopped: bool,
     workers: usize,
-    /// How long a job took lately.
+    /// Time that a job took lately.
     pace: Duration,
 }
 
 struct Job {
-    /// Does it and tells whoever asked.
+    /// Does the job and tells the caller.
     run: Box<dyn FnOnce() + Send>,
     hold: Hold,
     queued: Instant,
 }
 
-/// What a watch has to know of a job.
+/// The part of a job that its watch needs.
 struct Hold {
     waits: Waits,
-    /// Tells whoever asked that it hangs; false if he has been told something already.
+    /// Tells the caller that the job hangs; false if the caller has been told something already.
     give_up: Box<dyn FnOnce(JobError) -> bool + Send>,
 }
 
-/// What a worker shows of the job it is in.
+/// The job that a worker is in, for the watch.
 struct Current {
-    /// Counts its jobs.
+    /// Number of the worker's job, counted from its start.
     number: u64,
     /// `None` while it waits for one.
     job: Option<Hold>,
-    /// Given up: it is to end.
+    /// Whether the worker was given up and is to end.
     abandoned: bool,
 }
 
@@ -107,7 +108,7 @@ impl Executor {
         hang_deadline: Duration,
         figures: Arc<NodeFigures>,
     ) -> io::Result<Self> {
-        let state = State { jobs: VecDeque::new(), stopped: false, workers: 0, pace: Duration::ZERO };
+        let state = QueueState { jobs: VecDeque::new(), stopped: false, workers: 0, pace: Duration::ZERO };
         let shared = Arc::new(Shared { state: Mutex::new(state), filled: Condvar::new(), limit, figures });
         let executor = Self { shared, hang_deadline, began: Instant::now(), watches: Mutex::new(Vec::new()) };
         for _ in 0..workers {
@@ -116,10 +117,10 @@ impl Executor {
         Ok(executor)
     }
 
-    /// Queues a job on what it is given. Nobody has to wait for its result.
+    /// Queues a job that owns `given`. Nobody has to wait for its result.
     ///
     /// # Errors
-    /// If as many jobs wait as may; what was given comes back then.
+    /// If the queue is full; the value that was given comes back then.
     pub(crate) fn submit_with<G, R, F>(
         &self,
         given: G,
@@ -154,7 +155,7 @@ impl Executor {
     /// Queues a job that needs nothing.
     ///
     /// # Errors
-    /// If as many jobs wait as may.
+    /// If the queue is full.
     pub(crate) fn submit<R, F>(&self, work: F, waits: Waits) -> Result<JobResult<R>, Full<()>>
     where
         R: Send + 'static,
@@ -163,12 +164,12 @@ impl Executor {
         self.submit_with((), |()| work(), waits)
     }
 
-    /// Jobs that wait for a thread.
+    /// Returns the number of jobs that wait for a thread.
     pub(crate) fn queued(&self) -> usize {
         self.shared.lock().jobs.len()
     }
 
-    /// Gives up threads that hang, and starts others for them. To be called again after the time it answers with.
+    /// Gives up threads that hang, and starts others for them. It is to be called again after the time that it returns.
     pub(crate) fn look(&self) -> Duration {
         let now = self.began.elapsed();
         let (mut given_up, mut again_at) = (0, now + HANG_SLACK);
@@ -224,11 +225,11 @@ impl Drop for Executor {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The next job, or `None` when the executor is gone.
+    /// Waits for the next job; `None` when the executor is gone.
     fn next(&self) -> Option<Job> {
         let mut state = self.lock();
         loop {
@@ -243,7 +244,7 @@ impl Shared {
     }
 }
 
-/// A worker's thread: does jobs until the executor is gone or it is given up itself.
+/// Runs a worker's thread: does jobs until the executor is gone or the worker itself is given up.
 fn work(shared: &Shared, slot: &Mutex<Current>) {
     while let Some(Job { run, hold, queued }) = shared.next() {
         let lock = || slot.lock().unwrap_or_else(PoisonError::into_inner);
@@ -267,7 +268,7 @@ fn work(shared: &Shared, slot: &Mutex<Current>) {
     }
 }
 
-/// Tells one thing to whoever asked, from whichever side is first.
+/// Tells the caller one result, from whichever of two sides is first.
 struct Once<R>(Arc<Mutex<Option<Teller<R>>>>);
 
 type Teller<R> = oneshot::Sender<Result<R, JobError>>;
@@ -279,7 +280,7 @@ impl<R> Clone for Once<R> {
 }
 
 impl<R> Once<R> {
-    /// False if the other side was first.
+    /// Tells the result. Returns false if the other side was first.
     fn tell(&self, result: Result<R, JobError>) -> bool {
         let done = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         // Whoever asked may have gone; what the job gave back is dropped then.
@@ -287,9 +288,9 @@ impl<R> Once<R> {
     }
 }
 
-impl std::fmt::Debug for State {
+impl std::fmt::Debug for QueueState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("State")
+        f.debug_struct("QueueState")
             .field("jobs", &self.jobs.len())
             .field("pace", &self.pace)
             .finish_non_exhaustive()
@@ -311,14 +312,14 @@ impl std::fmt::Display for JobError {
     }
 }
 
-/// Threads that may be given up before no others are started for them: each may hold a session's memory for
-/// as long as the node lives.
+/// Threads that may be given up before no others are started for them: each may hold a session's memory for as long as
+/// the node lives.
 pub(crate) const MAX_ABANDONED: u64 = 64;
 
-/// A client that asks sooner finds the queue full again.
+/// Shortest pause proposed to a client: one that asks sooner finds the queue full again.
 const LEAST_RETRY: Duration = Duration::from_millis(1);
 
-/// A queue that moves so slowly is not worth guessing at.
+/// Longest pause proposed to a client: the pace of a slower queue is not worth guessing.
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

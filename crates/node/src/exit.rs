@@ -1,4 +1,4 @@
-//! How a session ended.
+//! The ends of sessions, as values with their causes.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use rollhouse_policy::{ActError, SpaceError};
 
 use crate::Report;
 
-/// How a session ended: a value with its cause.
+/// The end of a session, with its cause.
 #[derive(Debug)]
 pub enum Exit {
-    /// It did what it was asked to.
+    /// It did what it was asked to do.
     Finished(Box<Report>),
-    /// It was asked to end; what it had done by then.
+    /// It was asked to end; with what it had done by then.
     Cancelled(Box<Report>),
-    /// It could not go on.
+    /// It could not go on, for this reason.
     Failed(RolloutError),
-    /// Its thread panicked outside an env, which the engine contains; the panic's message.
+    /// Its thread panicked outside an env (the engine contains panics inside); with the panic's message.
     Panicked(String),
     /// It made no progress for this long. Its thread and its engine are abandoned.
     Hung(Duration),
@@ -42,9 +42,9 @@ pub enum RolloutError {
     /// Lanes failed too often to be restarted, and no other lane had anything left to do.
     #[error("{lanes} lanes failed too often to be restarted and have not played what they should")]
     LanesFailed {
-        /// How many.
+        /// Number of lanes that failed for good.
         lanes: usize,
-        /// What was done by then.
+        /// The results up to then.
         report: Box<Report>,
     },
     /// The stepping thread could not be started.

@@ -1,4 +1,4 @@
-//! What a node counts, for those who export it.
+//! A node's counters, for those who export them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ pub struct NodeFigures {
     pub episodes: [Counter; Outcome::ALL.len()],
     /// Lanes that were started again after a failure.
     pub lane_restarts: Counter,
-    /// Tallies of sessions that told something new. Not shown: a node says again only what may have changed.
+    /// Reports of sessions that brought something new. Not exported: a node reports again only what may have changed.
     pub(crate) tallies: Counter,
-    /// What was done for owners, by env.
+    /// Steps and requests for owners, by env.
     pub envs: Envs,
-    /// Times of requests of the coordinator, and of owners that attach.
+    /// Durations of requests by the coordinator, and by owners that attach.
     pub calls: CallTimes,
-    /// How long requests waited for a worker thread; those stepped on the data thread wait for none.
+    /// Time that requests waited for a worker thread; requests stepped on the data thread wait for none.
     pub queue_wait: Histogram,
     /// Requests that were refused because the work queue was full.
     pub busy: Counter,
@@ -34,11 +34,11 @@ pub struct NodeFigures {
     pub sessions_opened: Counter,
     /// Sessions that ended, by cause, in the order of [`NodeFigures::END_CAUSES`].
     pub sessions_ended: [Counter; NodeFigures::END_CAUSES.len()],
-    /// Owners that attached, and attached again.
+    /// Owners that attached, also again.
     pub attached: Counter,
     /// Requests of owners and of the coordinator that were refused.
     pub refusals: Refusals,
-    /// Streams that ended because what came on them was no request.
+    /// Streams that ended because something that came on them was no request.
     pub malformed: Counter,
     /// Recorded episodes that are shown as sessions, as of the last second.
     pub replays: Gauge,
@@ -46,29 +46,29 @@ pub struct NodeFigures {
     pub watchers: Gauge,
     /// Frames that were shown to watchers.
     pub frames_shown: Counter,
-    /// Frames that a watcher never saw, as a newer one had taken their place.
+    /// Frames that a watcher never saw, because a newer one had taken their place.
     pub frames_missed: Counter,
-    /// Watchers that were sent away as they did not ask, or did not take what they had asked for.
+    /// Watchers that were sent away because they did not ask, or did not take what they had asked for.
     pub watchers_dropped: Counter,
     /// Connections to the coordinator that were lost.
     pub coordinator_lost: Counter,
 }
 
-/// What is counted by env: of the first [`Envs::MOST`] that sessions were opened of, the others together as
-/// [`Envs::OTHERS`].
+/// Figures by env. The first [`Envs::MOST`] envs that sessions are opened of have their own; all others together count
+/// as [`Envs::OTHERS`].
 #[derive(Debug, Default)]
 pub struct Envs(Mutex<BTreeMap<String, Arc<EnvFigures>>>);
 
-/// What was done for the owners of one env's sessions. Sessions that play by themselves count in none of it.
+/// Figures of what was done for the owners of one env's sessions. Sessions that play by themselves count in none of it.
 #[derive(Debug, Default)]
 pub struct EnvFigures {
     /// Env steps.
     pub steps: Counter,
-    /// Requests that were answered, by what was asked.
+    /// Requests that were answered, by kind.
     pub requests: RequestFigures,
 }
 
-/// Times of requests, the env's part and the encoding of the answer included.
+/// Durations of requests, the env's part and the encoding of the answer included.
 #[derive(Debug, Default)]
 pub struct RequestFigures {
     /// Resets.
@@ -79,7 +79,8 @@ pub struct RequestFigures {
     pub send: Histogram,
 }
 
-/// Counts of refusals by word (a refusal's code, or the reason for which a connection was closed) and by whom they met.
+/// Counts of refusals by word (a refusal's code, or the reason for which a connection was closed) and by the role
+/// refused.
 #[derive(Debug, Default)]
 pub struct Refusals(Mutex<RefusalCounts>);
 
@@ -93,7 +94,7 @@ pub struct Counter(AtomicU64);
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicU64);
 
-/// Durations in buckets.
+/// Counts of durations in buckets.
 #[derive(Debug, Default)]
 pub struct Histogram {
     buckets: [AtomicU64; Histogram::BOUNDS.len() + 1],
@@ -101,7 +102,7 @@ pub struct Histogram {
 }
 
 impl NodeFigures {
-    /// Why sessions end here.
+    /// The causes for which sessions end on a node.
     pub const END_CAUSES: [rollhouse_wire::EndCause; 6] = {
         use rollhouse_wire::EndCause as E;
         [E::Finished, E::Closed, E::LeaseEnded, E::Drained, E::Hung, E::Failed]
@@ -114,7 +115,7 @@ impl NodeFigures {
         }
     }
 
-    /// Finished episodes.
+    /// Returns the number of finished episodes.
     pub fn finished(&self) -> u64 {
         let finished = Outcome::ALL.iter().zip(&self.episodes).filter(|(outcome, _)| outcome.is_finished());
         finished.map(|(_, count)| count.get()).sum()
@@ -122,17 +123,17 @@ impl NodeFigures {
 }
 
 impl Envs {
-    /// Envs that are counted apart.
+    /// Most envs that are counted apart.
     pub const MOST: usize = 64;
-    /// As what the others are counted.
+    /// The name under which all other envs are counted.
     pub const OTHERS: &'static str = "others";
 
-    /// Each that was met, with its figures.
+    /// Returns each env that was met, with its figures.
     pub fn all(&self) -> Vec<(String, Arc<EnvFigures>)> {
         self.lock().iter().map(|(env, figures)| (env.clone(), Arc::clone(figures))).collect()
     }
 
-    /// The figures of that env.
+    /// Returns the figures of an env.
     pub(crate) fn of(&self, env: &str) -> Arc<EnvFigures> {
         let mut envs = self.lock();
         let full = envs.len() >= Self::MOST && !envs.contains_key(env);
@@ -140,14 +141,14 @@ impl Envs {
         Arc::clone(envs.entry(name.to_owned()).or_default())
     }
 
-    /// Held for moments only.
+    /// Locks the table, for moments only.
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<EnvFigures>>> {
         self.0.lock()
     }
 }
 
 impl Refusals {
-    /// Each word and role that was met, with its count.
+    /// Returns each word and role that was met, with its count.
     pub fn counts(&self) -> RefusalCounts {
         self.lock().clone()
     }
@@ -156,63 +157,63 @@ impl Refusals {
         *self.lock().entry((word, whom)).or_default() += 1;
     }
 
-    /// Owners of sessions need not say who they are.
+    /// Counts a refusal of a session's owner, who need not say who it is.
     pub(crate) fn add_owner(&self, word: &'static str) {
         self.add(word, Role::Anonymous);
     }
 
-    /// Held for moments only.
+    /// Locks the counts, for moments only.
     fn lock(&self) -> MutexGuard<'_, RefusalCounts> {
         self.0.lock()
     }
 }
 
 impl Counter {
-    /// The number now.
+    /// Returns the number now.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Adds, and gives the new number.
+    /// Adds `more`, and returns the new number.
     pub(crate) fn add(&self, more: u64) -> u64 {
         self.0.fetch_add(more, Ordering::Relaxed) + more
     }
 }
 
 impl Gauge {
-    /// The number now.
+    /// Returns the number now.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// There are so many now.
+    /// Sets the number.
     pub(crate) fn set(&self, now: u64) {
         self.0.store(now, Ordering::Relaxed);
     }
 
-    /// One more, unless there are `most` already.
+    /// Adds one, unless there are `most` already. Returns whether it did.
     pub(crate) fn enter(&self, most: u64) -> bool {
         let more = |now: u64| (now < most).then_some(now + 1);
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    /// One less.
+    /// Takes one away.
     pub(crate) fn leave(&self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Histogram {
-    /// Upper bounds of the buckets in seconds; one more bucket takes what is longer.
+    /// Upper bounds of the buckets in seconds; one more bucket takes longer durations.
     pub const BOUNDS: [f64; 13] =
         [1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 1e-2, 5e-2, 0.25, 1.0, 10.0];
 
-    /// How many durations each bucket has, not added up.
+    /// Returns the number of durations in each bucket, not added up.
     pub fn counts(&self) -> [u64; Self::BOUNDS.len() + 1] {
         std::array::from_fn(|index| self.buckets[index].load(Ordering::Relaxed))
     }
 
-    /// The sum of all durations.
+    /// Returns the sum of all durations.
     pub fn sum(&self) -> Duration {
         Duration::from_nanos(self.sum_ns.load(Ordering::Relaxed))
     }

@@ -1,4 +1,4 @@
-//! Whether a node is fit for new sessions: what it knows of its own disk, recorder and certificate.
+//! Judges whether a node is fit for new sessions, by its own disk, recorder and certificate.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,7 +9,7 @@ use rollhouse_wire::{Identity, Takes, Unfit, Validity};
 
 use crate::Shipping;
 
-/// What a node's fitness is judged by; without any of it the node is always fit.
+/// The parts by which a node's fitness is judged; without any of them the node is always fit.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Fitness {
     pub(crate) identity: Option<Arc<Identity>>,
@@ -18,22 +18,22 @@ pub(crate) struct Fitness {
     pub(crate) when_full: Option<WhenFull>,
 }
 
-/// How a node's parts are at one time.
+/// The condition of a node's parts at one time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Condition {
-    /// When its certificate holds, and the time, both in seconds since 1970.
+    /// The certificate's validity, and the present time in seconds since 1970.
     certificate: Option<(Validity, i64)>,
-    /// Why the recorder's disk takes nothing.
+    /// Why the recorder's disk takes nothing, if so.
     failing: Option<String>,
-    /// Stepping waits for the disk then, instead of going on unrecorded.
+    /// Whether stepping waits for the disk then, instead of going on unrecorded.
     waits: bool,
-    /// The spool is full.
+    /// Whether the spool is full.
     held: bool,
 }
 
 impl Fitness {
-    /// What keeps the node from taking sessions now. Looks at the metadata of the certificate's files once a second at
-    /// most, as every handshake does.
+    /// Returns what keeps the node from taking sessions now. Looks at the metadata of the certificate's files at most
+    /// once a second, as every handshake does.
     pub(crate) fn look(&self) -> Option<Unfit> {
         let validity = self.identity.as_ref().and_then(|identity| identity.validity());
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);

@@ -47,20 +47,21 @@ pub(crate) struct Owned {
     pub(crate) id: SessionId,
     pub(crate) incarnation: Incarnation,
     pub(crate) lanes: u32,
-    /// Bytes of the largest request's columns.
+    /// Bytes of the columns of the largest request.
     pub(crate) max_columns: usize,
-    /// Whether its owner keeps a log, and so can move it.
+    /// Whether the owner keeps a log, and so can move the session.
     movable: AtomicBool,
-    /// Raised by whatever ends the session.
+    /// The session's token, raised to end it.
     cancel: Cancel,
-    /// Which attachment may go on; wakes those that wait when the session ends.
+    /// The attachment that may go on; a change wakes those that wait when the session ends.
     turn: watch::Sender<Turn>,
-    /// Whoever holds it steps the session, or ends it.
-    seat: Mutex<Seat>,
-    /// The session is lent to a thread, which holds the seat for as long as its owner is attached by memory.
+    /// The session itself. The holder of the lock steps the session, or ends it.
+    slot: Mutex<Slot>,
+    /// Whether the session is lent to a thread. That thread's task holds the lock for as long as the owner is attached
+    /// by memory.
     lent: AtomicBool,
-    /// It was asked for something since nothing was left to tell of it and to hand over. Set and cleared by whoever
-    /// holds the seat.
+    /// Whether the session was asked for something since everything was reported and handed over. Set and cleared by
+    /// the holder of the lock.
     stirred: AtomicBool,
     told: Arc<Told>,
     live: Arc<Live>,
@@ -76,9 +77,9 @@ pub(crate) struct Collecting {
 }
 
 #[derive(Debug)]
-enum Seat {
+enum Slot {
     Home(Box<Home>),
-    /// A thread has it; if it does not come back, it is gone.
+    /// A thread has the session; if it does not come back, it is gone.
     Away(RecordingWatch),
     Gone(Gone),
 }
@@ -86,12 +87,12 @@ enum Seat {
 #[derive(Debug)]
 pub(crate) struct Home {
     session: OwnedSession,
-    /// Where its requests are timed.
+    /// The figures of the env, which time the session's requests.
     env: Arc<EnvFigures>,
     costs: Costs,
-    /// When the tally was last taken, if anything was stepped since.
+    /// Time at which the counts were last reported, if anything was stepped since.
     stale_since: Option<Instant>,
-    /// When it was last asked for something, if what was recorded since has not been handed over.
+    /// Time of the last request, if its recording has not been handed over yet.
     unflushed_since: Option<Instant>,
 }
 
@@ -105,30 +106,30 @@ pub(crate) struct Gone {
 /// Why a request was not answered.
 #[derive(Debug)]
 pub(crate) enum Unanswered {
-    /// It is no request to this session.
+    /// The bytes that came are no request to this session.
     Fault(RequestFault),
     /// Another attachment has taken over.
     Replaced,
-    /// The session ends: what was asked for is not done any more.
+    /// The session ends: the request is not done any more.
     Ended,
-    /// The session is gone; whoever finds it so by a hang or a panic ends it.
+    /// The session is gone; the caller that finds it so, by a hang or a panic, ends it.
     Gone(Gone),
 }
 
-/// A session that is away from its seat, which is kept for it.
+/// A session that a thread has taken, and the lock that is held until it is back.
 ///
-/// Dropped without a word, the session is gone.
+/// If it is dropped without being given back, the session is gone.
 #[derive(Debug)]
 pub(crate) struct Lent<'a> {
     owned: &'a Owned,
-    seat: MutexGuard<'a, Seat>,
+    slot: MutexGuard<'a, Slot>,
 }
 
-/// What was stepped on a worker, with what it was given.
+/// The result of a job on a worker, with the session that it was given.
 struct Worked {
     home: Box<Home>,
     request: FrameRequest,
-    /// `None` if the session had ended before its turn came.
+    /// The answer; `None` if the session had ended before its turn came.
     answer: Option<Result<Bytes, RequestFault>>,
 }
 
@@ -150,7 +151,7 @@ impl Owned {
             cancel,
             movable: AtomicBool::new(false),
             turn: watch::Sender::new(Turn::default()),
-            seat: Mutex::new(Seat::Home(Box::new(home))),
+            slot: Mutex::new(Slot::Home(Box::new(home))),
             lent: AtomicBool::new(false),
             stirred: AtomicBool::new(false),
             told: Arc::new(Told::of_owner(env)),
@@ -158,40 +159,40 @@ impl Owned {
         }
     }
 
-    /// Its token.
+    /// Returns the session's token.
     pub(crate) const fn cancel(&self) -> &Cancel {
         &self.cancel
     }
 
-    /// Where it tells what it has done.
+    /// Returns the place where the session reports what it has done.
     pub(crate) const fn told(&self) -> &Arc<Told> {
         &self.told
     }
 
-    /// Sends earlier attachments away, waits until what they asked for is done, and gives the number of the last
-    /// request that was answered. Whether answers say what a log needs, if the owner wants them to, comes with it.
+    /// Sends earlier attachments away and waits until their requests are done. Returns the number of the last request
+    /// that was answered, and whether answers say what a log needs; they do so only if the owner wants it (`log`).
     pub(crate) async fn take_over(&self, attachment: u64, log: bool) -> Result<(u32, bool), Gone> {
         self.turn.send_modify(|turn| turn.take_over(attachment));
-        let mut seat = self.seat.lock().await;
-        let home = seat.home()?;
+        let mut slot = self.slot.lock().await;
+        let home = slot.home()?;
         let logs = log && home.session.keep_log();
         self.movable.store(logs, Ordering::Relaxed);
         Ok((home.session.last(), logs))
     }
 
-    /// Whether its owner keeps a log, and so can move it.
+    /// Returns whether the owner keeps a log, and so can move the session.
     pub(crate) fn is_movable(&self) -> bool {
         self.movable.load(Ordering::Relaxed)
     }
 
-    /// To learn of later attachments and of the end.
+    /// Returns a receiver that learns of later attachments and of the end.
     pub(crate) fn turns(&self) -> watch::Receiver<Turn> {
         self.turn.subscribe()
     }
 
-    /// Answers one request: steps on this thread what is short, and has a worker do what is long or may hang. Once the
-    /// session's token is raised nothing moves, wherever the request waits.
-    /// Not cancellation-safe: dropped while a worker has the session, the session is lost.
+    /// Answers one request: steps a short one on this thread, and has a worker do one that is long or may hang. Once
+    /// the session's token is raised nothing moves, wherever the request waits. Not cancellation-safe: if it is dropped
+    /// while a worker has the session, the session is lost.
     pub(crate) async fn answer(
         &self,
         attachment: u64,
@@ -200,12 +201,12 @@ impl Owned {
         executor: &Executor,
         figures: &Arc<NodeFigures>,
     ) -> Result<Bytes, Unanswered> {
-        let mut seat = self.seat.lock().await;
+        let mut slot = self.slot.lock().await;
         // Whoever ends it takes the session away as well, and that tells why.
         if self.turn.borrow().admit(attachment) == Err(TurnOver::Replaced) {
             return Err(Unanswered::Replaced);
         }
-        let home = seat.home().map_err(Unanswered::Gone)?;
+        let home = slot.home().map_err(Unanswered::Gone)?;
         if self.cancel.is_cancelled() {
             return Err(Unanswered::Ended);
         }
@@ -221,36 +222,36 @@ impl Owned {
                     self.tell_if_stale(home, figures);
                     answer.map_err(Unanswered::Fault)
                 }
-                Err(panic) => Err(Unanswered::Gone(seat.lose(JobError::Panicked(panic_message(&*panic))))),
+                Err(panic) => Err(Unanswered::Gone(slot.lose(JobError::Panicked(panic_message(&*panic))))),
             };
         }
-        self.answer_on_worker(seat, header, request, executor, figures).await
+        self.answer_on_worker(slot, header, request, executor, figures).await
     }
 
     /// Lends the session to a thread that steps it for as long as this attachment may go on.
     pub(crate) async fn lend(&self, attachment: u64) -> Result<(Lent<'_>, Box<Home>), Unanswered> {
-        let mut seat = self.seat.lock().await;
+        let mut slot = self.slot.lock().await;
         if self.turn.borrow().admit(attachment) == Err(TurnOver::Replaced) {
             return Err(Unanswered::Replaced);
         }
         if self.cancel.is_cancelled() {
             return Err(Unanswered::Ended);
         }
-        let home = seat.take().map_err(Unanswered::Gone)?;
+        let home = slot.take().map_err(Unanswered::Gone)?;
         self.lent.store(true, Ordering::Relaxed);
         self.stirred.store(true, Ordering::Relaxed);
-        Ok((Lent { owned: self, seat }, home))
+        Ok((Lent { owned: self, slot }, home))
     }
 
     async fn answer_on_worker(
         &self,
-        mut seat: MutexGuard<'_, Seat>,
+        mut slot: MutexGuard<'_, Slot>,
         header: FrameHeader,
         request: &mut FrameRequest,
         executor: &Executor,
         figures: &Arc<NodeFigures>,
     ) -> Result<Bytes, Unanswered> {
-        let mut home = seat.take().map_err(Unanswered::Gone)?;
+        let mut home = slot.take().map_err(Unanswered::Gone)?;
         let waits = waits_for_recorder(&home.session);
         let parts = (home, std::mem::take(request));
         let (own, cancel) = (Arc::clone(figures), self.cancel.clone());
@@ -266,7 +267,7 @@ impl Owned {
                 let refusal = busy(retry_after);
                 figures.refusals.add_owner(refusal.code.word());
                 let answer = given.session.refuse(header.number, &refusal);
-                *seat = Seat::Home(given);
+                *slot = Slot::Home(given);
                 return Ok(answer);
             }
         };
@@ -275,19 +276,19 @@ impl Owned {
                 home = worked.home;
                 *request = worked.request;
                 self.tell_if_stale(&mut home, figures);
-                *seat = Seat::Home(home);
+                *slot = Slot::Home(home);
                 worked.answer.map_or(Err(Unanswered::Ended), |answer| answer.map_err(Unanswered::Fault))
             }
-            Ok(Err(error)) => Err(Unanswered::Gone(seat.lose(error))),
+            Ok(Err(error)) => Err(Unanswered::Gone(slot.lose(error))),
             // The executor went away with the job.
-            Err(_) => Err(Unanswered::Gone(seat.lose(JobError::Panicked(GOING_AWAY.to_owned())))),
+            Err(_) => Err(Unanswered::Gone(slot.lose(JobError::Panicked(GOING_AWAY.to_owned())))),
         }
     }
 
-    /// Does one command, between two requests of frames: on this thread what is short, with a worker what is long or
-    /// may hang. Whichever attachment steps the session, commands come in between. An error without a reason: the
-    /// session ends, and the command was not done. Not cancellation-safe: dropped while a worker has the session, the
-    /// session is lost.
+    /// Runs one command, between two requests of frames: a short one on this thread, with a worker one that is long or
+    /// may hang. Commands come in between whichever attachment steps the session. An error without a reason means that
+    /// the session ends and the command was not done. Not cancellation-safe: if it is dropped while a worker has the
+    /// session, the session is lost.
     pub(crate) async fn command(
         &self,
         command: Envelope,
@@ -299,8 +300,8 @@ impl Owned {
             let refusal = Refusal::busy(message, LENT_RETRY_MS);
             return Ok(Envelope { payload: Vec::new(), ..command }.answered::<()>(Err(refusal)));
         }
-        let mut seat = self.seat.lock().await;
-        let home = seat.home().map_err(Some)?;
+        let mut slot = self.slot.lock().await;
+        let home = slot.home().map_err(Some)?;
         if self.cancel.is_cancelled() {
             return Err(None);
         }
@@ -308,10 +309,10 @@ impl Owned {
             let span = command.span();
             let done = catch_unwind(AssertUnwindSafe(|| span.in_scope(|| home.session.command(command))));
             self.tell_if_stale(home, figures);
-            return done.map_err(|panic| Some(seat.lose(JobError::Panicked(panic_message(&*panic)))));
+            return done.map_err(|panic| Some(slot.lose(JobError::Panicked(panic_message(&*panic)))));
         }
         let waits = waits_for_recorder(&home.session);
-        let home = seat.take().map_err(Some)?;
+        let home = slot.take().map_err(Some)?;
         let (cancel, span) = (self.cancel.clone(), command.span());
         let work = move |(mut home, command): (Box<Home>, Envelope)| {
             let _within = span.enter();
@@ -323,7 +324,7 @@ impl Owned {
             Ok(done) => done.await,
             Err(Full { given: (home, _), retry_after }) => {
                 figures.busy.add(1);
-                *seat = Seat::Home(home);
+                *slot = Slot::Home(home);
                 let refusal = busy(retry_after);
                 figures.refusals.add_owner(refusal.code.word());
                 return Ok(asked.answered::<()>(Err(refusal)));
@@ -331,28 +332,28 @@ impl Owned {
         };
         match done {
             Ok(Ok((home, answer))) => {
-                *seat = Seat::Home(home);
+                *slot = Slot::Home(home);
                 answer.ok_or(None)
             }
-            Ok(Err(error)) => Err(Some(seat.lose(error))),
+            Ok(Err(error)) => Err(Some(slot.lose(error))),
             // The executor went away with the job.
-            Err(_) => Err(Some(seat.lose(JobError::Panicked(GOING_AWAY.to_owned())))),
+            Err(_) => Err(Some(slot.lose(JobError::Panicked(GOING_AWAY.to_owned())))),
         }
     }
 
-    /// Tells what was done if it has not been told for a while.
+    /// Reports what was done if that has not been reported for a while.
     fn tell_if_stale(&self, home: &mut Home, figures: &NodeFigures) {
         if home.stale_since.is_some_and(|since| since.elapsed() >= TELL_EVERY) {
             home.tell(&self.told, figures);
         }
     }
 
-    /// Looks after a session that nobody steps just now (one that is being stepped does so by itself): tells what was
-    /// done if it has not been told for a while, and hands over what was recorded if nothing has been asked for a
+    /// Looks after a session that nobody steps just now (one that is being stepped does so by itself). Reports what was
+    /// done if that has not been reported for a while, and hands over what was recorded if nothing has been asked for a
     /// while, so that episodes that have ended reach the store although their trainer is busy elsewhere.
     pub(crate) fn tell_if_idle(&self, figures: &NodeFigures) {
-        if let Ok(mut seat) = self.seat.try_lock()
-            && let Seat::Home(home) = &mut *seat
+        if let Ok(mut slot) = self.slot.try_lock()
+            && let Slot::Home(home) = &mut *slot
         {
             self.tell_if_stale(home, figures);
             home.flush_if_idle();
@@ -361,33 +362,33 @@ impl Owned {
         }
     }
 
-    /// Shows those who watch what they want of a session that nobody steps just now; whoever steps one does so by
-    /// himself.
+    /// Shows watchers what they want of a session that nobody steps just now; a thread that steps a session does so
+    /// itself.
     fn attend_watchers(&self) {
-        if let Ok(mut seat) = self.seat.try_lock()
-            && let Seat::Home(home) = &mut *seat
+        if let Ok(mut slot) = self.slot.try_lock()
+            && let Slot::Home(home) = &mut *slot
             && home.session.is_prompt()
         {
             let shown = catch_unwind(AssertUnwindSafe(|| home.session.attend_watchers()));
             if let Err(panic) = shown {
-                seat.lose(JobError::Panicked(panic_message(&*panic)));
+                slot.lose(JobError::Panicked(panic_message(&*panic)));
             }
         }
     }
 
-    /// Ends it: sends its owner away, waits for what is being stepped, ends open episodes and hands everything to
-    /// the recorder. Gives the cause in the end, which is another one if the session was lost meanwhile.
+    /// Ends the session: sends its owner away, waits for the step under way, ends open episodes and hands everything to
+    /// the recorder. Returns the final cause, which is another one than `wanted` if the session was lost meanwhile.
     pub(crate) async fn end(&self, wanted: Gone, executor: &Executor, figures: &NodeFigures) -> Gone {
         self.cancel.end(wanted.cause.interruption());
         self.turn.send_modify(Turn::end);
-        let mut seat = self.seat.lock().await;
-        let home = match seat.take() {
+        let mut slot = self.slot.lock().await;
+        let home = match slot.take() {
             Ok(home) => home,
             Err(gone) => return gone,
         };
         let recording = home.session.recording_watch();
-        *seat = Seat::Gone(wanted.clone());
-        drop(seat);
+        *slot = Slot::Gone(wanted.clone());
+        drop(slot);
         match finish(home, wanted.cause.interruption(), executor).await {
             Ok(stats) => {
                 self.told.update((&stats).into(), figures);
@@ -405,15 +406,15 @@ impl Drop for Lent<'_> {
 }
 
 impl Lent<'_> {
-    /// The session is back, and may be stepped by others.
+    /// Puts the session back, so that others may step it.
     pub(crate) fn give_back(mut self, mut home: Box<Home>, figures: &NodeFigures) {
         self.owned.tell_if_stale(&mut home, figures);
-        *self.seat = Seat::Home(home);
+        *self.slot = Slot::Home(home);
     }
 
-    /// The session does not come back.
+    /// Notes that the session does not come back, and returns why it is gone.
     pub(crate) fn lose(mut self, error: JobError) -> Gone {
-        self.seat.lose(error)
+        self.slot.lose(error)
     }
 }
 
@@ -422,12 +423,12 @@ impl Home {
         Self { session, env, costs: Costs::default(), stale_since: None, unflushed_since: None }
     }
 
-    /// The session.
+    /// Returns the session.
     pub(crate) const fn session(&mut self) -> &mut OwnedSession {
         &mut self.session
     }
 
-    /// Does what an owner asks for by memory, as [`OwnedSession::serve`]. What it has done is told to `told` now and then.
+    /// Serves a request by memory, as [`OwnedSession::serve`]. Reports to `told` now and then what was done.
     #[inline]
     pub(crate) fn serve(
         &mut self,
@@ -456,7 +457,7 @@ impl Home {
         served
     }
 
-    /// When it is idle for long enough to be looked after, unless it is asked for something before.
+    /// Returns the time from which the session counts as idle and is looked after, unless a request comes before.
     pub(crate) fn idle_at(&self) -> Option<Instant> {
         if self.session.live().is_watched() {
             return Some(Instant::now() + WATCHED_LOOK);
@@ -465,8 +466,8 @@ impl Home {
         Some(self.unflushed_since.map_or_else(|| Instant::now() + IDLE_LOOK, |since| since + FLUSH_AFTER))
     }
 
-    /// Looks after a session that was asked for nothing for a while: shows those who watch what they want, tells what
-    /// was done and hands over what was recorded.
+    /// Looks after a session that was asked for nothing for a while: shows watchers what they want, reports what was
+    /// done and hands over what was recorded.
     pub(crate) fn idle(&mut self, told: &Told, figures: &NodeFigures) {
         self.session.attend_watchers();
         if self.unflushed_since.is_none_or(|since| since.elapsed() < FLUSH_AFTER) {
@@ -480,7 +481,7 @@ impl Home {
         }
     }
 
-    /// Tells what was done, if anything was since it was last told.
+    /// Reports what was done, if there was anything since the last report.
     #[cold]
     pub(crate) fn tell(&mut self, told: &Told, figures: &NodeFigures) {
         if self.stale_since.take().is_some()
@@ -515,8 +516,8 @@ impl Home {
     }
 }
 
-/// What the last requests cost. Time is the clock's: on a busy machine a thread may lose its core in the middle of
-/// the cheapest batch, which says nothing of the next one. So it is the middle one of several that counts.
+/// The costs of the last requests. They are measured by the clock: on a busy machine a thread may lose its core in the
+/// middle of the cheapest batch, which says nothing of the next one. So the median of several counts.
 #[derive(Debug)]
 struct Costs {
     last: [Duration; COSTS],
@@ -536,7 +537,7 @@ impl Costs {
         self.next = (self.next + 1) % COSTS;
     }
 
-    /// Whether most were cheap enough for the data thread.
+    /// Returns whether most were cheap enough for the data thread.
     fn are_prompt(&self) -> bool {
         self.last.iter().filter(|&&cost| cost < PROMPT_COST).count() > COSTS / 2
     }
@@ -554,7 +555,7 @@ impl Home {
 }
 
 impl Hosted {
-    /// Where those are met who watch its lanes while they are stepped; `None` where none are.
+    /// Returns the place where the thread that steps and the watchers meet; `None` if no lanes can be watched.
     pub(crate) fn live(&self) -> Option<&Arc<Live>> {
         match self {
             Self::Owned(owned) => Some(&owned.live),
@@ -563,14 +564,14 @@ impl Hosted {
         }
     }
 
-    /// Sees to it that those who watch are shown something although nobody steps the session just now.
+    /// Sees to it that watchers are shown something although nobody steps the session just now.
     pub(crate) fn attend_watchers(&self) {
         if let Self::Owned(owned) = self {
             owned.attend_watchers();
         }
     }
 
-    /// Waits until it has ended, or is about to. Cancellation-safe.
+    /// Waits until the session has ended, or is about to. Cancellation-safe.
     pub(crate) async fn over(&self) {
         match self {
             Self::Owned(owned) => {
@@ -591,7 +592,7 @@ impl Hosted {
         }
     }
 
-    /// What it has done, as far as it was told.
+    /// Returns what the session has done, as far as it was reported.
     pub(crate) fn counts(&self) -> SessionCounts {
         match self {
             Self::Owned(owned) => owned.told.tally().counts(),
@@ -601,7 +602,7 @@ impl Hosted {
         }
     }
 
-    /// The recorded episode that it shows, if it does.
+    /// Returns the recorded episode that the session shows, if it does.
     pub(crate) fn replay(&self) -> Option<&Arc<Replaying>> {
         match self {
             Self::Owned(_) | Self::Collecting(_) => None,
@@ -609,7 +610,7 @@ impl Hosted {
         }
     }
 
-    /// Whether [`Hosted::tell`] may have something to do.
+    /// Returns whether [`Hosted::tell`] may have something to do.
     pub(crate) fn is_stirred(&self) -> bool {
         match self {
             Self::Owned(owned) => owned.stirred.load(Ordering::Relaxed),
@@ -618,7 +619,7 @@ impl Hosted {
         }
     }
 
-    /// Tells what was done since it was last told.
+    /// Reports what was done since the last report.
     pub(crate) fn tell(&self, figures: &NodeFigures) {
         match self {
             Self::Owned(owned) => owned.tell_if_idle(figures),
@@ -628,7 +629,7 @@ impl Hosted {
     }
 }
 
-/// Ends open episodes and tells what was done: here if that is short, else on a worker, waiting for a place.
+/// Ends open episodes and reports what was done: here if that is short, else on a worker, waiting for a place.
 async fn finish(
     home: Box<Home>,
     cause: Interruption,
@@ -656,8 +657,8 @@ async fn finish(
     finished.map_err(|error| panicked(error.to_string()))
 }
 
-impl Seat {
-    /// The session, if it is there.
+impl Slot {
+    /// Returns the session, if it is there.
     fn home(&mut self) -> Result<&mut Box<Home>, Gone> {
         match self {
             Self::Home(home) => Ok(home),
@@ -684,7 +685,8 @@ impl Seat {
     }
 }
 
-/// How a session is gone that a thread had. Of one that hangs the open episodes end so, as nobody else ends them.
+/// Returns why a session is gone that a thread had. If the thread hangs, the recording is cut short here, as nobody
+/// else ends its open episodes.
 fn gone_by(error: &JobError, recording: &RecordingWatch) -> Gone {
     if matches!(error, JobError::Hung(_)) {
         recording.cut_short(Interruption::Hung);
@@ -704,41 +706,41 @@ const fn cause_of(error: &JobError) -> EndCause {
     }
 }
 
-/// Stepping waits for the recorder when the disk cannot follow: that is no hang.
+/// Returns whether stepping waits for the recorder because the disk cannot follow: that is no hang.
 pub(crate) fn waits_for_recorder(session: &OwnedSession) -> Waits {
     let recording = session.recording_watch();
     Box::new(move || recording.is_behind())
 }
 
-/// How soon a session in memory that is watched and not stepped shows what is wanted of it.
+/// Interval at which a session in memory that is watched and not stepped shows what is wanted of it.
 const WATCHED_LOOK: Duration = Duration::from_millis(50);
 
-/// How soon one that is not stepped learns that it is watched.
+/// Interval at which a session in memory that is not stepped learns that it is watched.
 const IDLE_LOOK: Duration = Duration::from_millis(500);
 
-/// Batches that cost less are stepped on the data thread: a hand-over to another thread and back costs as much.
+/// Longest cost of batches that are stepped on the data thread: a hand-over to another thread and back costs as much.
 const PROMPT_COST: Duration = Duration::from_micros(50);
 
-/// Requests whose costs are looked at; odd, so that one is in the middle.
+/// Number of requests whose costs are kept; odd, so that one is in the middle.
 const COSTS: usize = 5;
 
-/// Lanes whose open episodes are ended on the thread that asks: a few hundred microseconds at most.
+/// Most lanes whose open episodes are ended on the calling thread: this takes a few hundred microseconds at most.
 const PROMPT_LANES: usize = 1_024;
 
-/// How fresh the reported counts of a session are that is being stepped.
+/// Greatest age of the reported counts of a session that is being stepped.
 const TELL_EVERY: Duration = Duration::from_millis(500);
 
-/// A session that was asked for nothing for so long hands over what it has recorded. A chunk is closed early then,
-/// which costs a reader some bytes; a trainer that steps more often never does.
+/// Time without a request after which a session hands over what it has recorded. A chunk is closed early then, which
+/// costs a reader some bytes; a trainer that steps more often never pays this.
 const FLUSH_AFTER: Duration = Duration::from_secs(1);
 
-/// An owner that has gone is noticed sooner.
+/// Pause after which a caller that found the session lent may try again; an owner that has gone is noticed sooner.
 const LENT_RETRY_MS: u64 = 50;
 
-/// What ends with the executor.
+/// Message for callers whose job ended with the executor.
 const GOING_AWAY: &str = "the node is going away";
 
-/// Seen only by those who come after a task was ended by force while another thread had the session.
+/// Message for callers that come after a task was ended by force while another thread had the session.
 const LOST_ON_THE_WAY: &str = "the session was lost while another thread had it";
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The sessions of the cluster on this node: opened, attached to, ended. Shared by the control thread, which
-//! talks to the coordinator, and the data thread, which talks to owners.
+//! The sessions of the cluster on this node: opened, attached to, ended. The control thread, which talks to the
+//! coordinator, and the data thread, which talks to owners, share them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,13 +32,13 @@ use crate::stepped::Stepped;
 use crate::table::SessionTable;
 use crate::{BeginError, Cancel, Exit, NodeFigures};
 
-/// What the sessions of a node share.
+/// The state that the sessions of a node share.
 #[derive(Debug)]
 pub(crate) struct Hosting {
     table: Mutex<SessionTable<Hosted>>,
     pub(crate) executor: Executor,
     pub(crate) figures: Arc<NodeFigures>,
-    /// The spool's; `None` if nothing is recorded here.
+    /// The spool's recorder; `None` if nothing is recorded here.
     recorder: Option<Arc<Recorder>>,
     rollouts: Rollouts,
     registry: Arc<Registry>,
@@ -46,29 +46,29 @@ pub(crate) struct Hosting {
     fitness: Fitness,
     /// Whether the node is stopping, and takes no new sessions for good.
     stopping: AtomicBool,
-    /// Whether the node is going away; told to owners with their answers.
+    /// Whether the node is going away, which owners are told with their answers.
     leaving: Arc<AtomicBool>,
-    /// Of the data thread, between two requests.
+    /// How eagerly the data thread polls between two requests.
     pub(crate) eagerness: Eagerness,
     began: Instant,
 }
 
-/// By what it is seen that reports may have changed: changes of the table, and of what sessions have done.
+/// The version of the reports: changes of the table, and of what sessions have done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct ReportsVersion(Option<(u64, u64)>);
 
-/// What sessions are opened with.
+/// The settings that sessions are opened with.
 #[derive(Debug, Clone)]
 pub(crate) struct HostingSettings {
     pub(crate) capacity: u32,
     pub(crate) lease: Duration,
     pub(crate) hang_deadline: Duration,
     pub(crate) program: String,
-    /// How long a watcher may be silent, or leave an answer untaken.
+    /// Time for which a watcher may be silent, or leave an answer untaken.
     pub(crate) watch_patience: Duration,
 }
 
-/// An owner's place at a session. Dropped, however its task ends, the session's lease runs.
+/// An owner's place at a session. When it is dropped, however its task ends, the session's lease begins to run.
 #[derive(Debug)]
 pub(crate) struct Place {
     hosting: Arc<Hosting>,
@@ -81,7 +81,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Of which session.
+    /// Returns the session that the place belongs to.
     pub(crate) fn session(&self) -> SessionId {
         self.session.placed().0
     }
@@ -113,10 +113,11 @@ impl Hosting {
         }
     }
 
-    /// Makes a session, ending an earlier placement of it first. Asking again for one that is open says so.
+    /// Makes a session, ending an earlier placement of it first. A repeated request for an open session is answered as
+    /// such.
     ///
     /// # Errors
-    /// Why not; nothing is left of it then.
+    /// The reason for the refusal; nothing is left of the session then.
     pub(crate) async fn open(
         self: &Arc<Self>,
         open: &OpenSession,
@@ -154,7 +155,7 @@ impl Hosting {
         Ok(opened)
     }
 
-    /// What a session is to be, checked as far as that goes before anything is made.
+    /// Returns what kind of session is asked for, checked as far as possible before anything is made.
     fn wanted(&self, open: &OpenSession) -> Result<Wanted, Refusal> {
         match &open.settings.replay {
             None => {
@@ -171,14 +172,14 @@ impl Hosting {
         }
     }
 
-    /// What is answered once a session is open.
+    /// Returns the answer for a session that is open.
     fn opened(&self, hosted: &Hosted, open: &OpenSession) -> Result<SessionOpened, Refusal> {
         let (spec, lease) = (self.spec_of(hosted, open)?, self.settings.lease);
         let replay = hosted.replay().is_some();
         Ok(SessionOpened { spec, lease_ms: lease.as_millis() as u64, replay })
     }
 
-    /// The env of a session: of a recorded episode as it was recorded.
+    /// Returns the env of a session; for a recorded episode, the env as it was recorded.
     fn spec_of(&self, hosted: &Hosted, open: &OpenSession) -> Result<EnvSpec, Refusal> {
         if let Some(replay) = hosted.replay() {
             return Ok(replay.spec().clone());
@@ -188,7 +189,7 @@ impl Hosting {
         Ok(entry.spec().clone())
     }
 
-    /// Refuses what the node is not fit for: the coordinator places it elsewhere.
+    /// Refuses sessions that the node is not fit for: the coordinator places them elsewhere.
     async fn check_fitness(&self, wanted: &Wanted) -> Result<(), Refusal> {
         let records = matches!(wanted, Wanted::Lanes(plan) if plan.record.is_some());
         if let Some(recorder) = self.recorder.clone().filter(|_| records) {
@@ -240,7 +241,7 @@ impl Hosting {
         Ok(Hosted::Owned(Arc::new(owned)))
     }
 
-    /// Fetches a recorded episode and has a worker make what shows it.
+    /// Fetches a recorded episode and has a worker make the session that shows it.
     async fn make_replay(
         self: &Arc<Self>,
         of: ReplayOf,
@@ -294,10 +295,10 @@ impl Hosting {
         });
     }
 
-    /// Lets an owner in; whoever was attached before is sent away.
+    /// Lets an owner in, and sends away the one that was attached before.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for the refusal.
     pub(crate) async fn attach(self: &Arc<Self>, attach: &Attach, by: Transport) -> Result<Place, Refusal> {
         let attachment = self.table().attach(attach, by)?;
         let session = match attachment.session {
@@ -322,7 +323,7 @@ impl Hosting {
         }
     }
 
-    /// Counts and logs what was answered to an owner who asked for a session: that session, or why not.
+    /// Counts and logs the answer to an owner that asked for a session: that session, or the refusal.
     pub(crate) fn answers_owner(
         &self,
         request: &'static str,
@@ -337,7 +338,7 @@ impl Hosting {
         }
     }
 
-    /// Counts and logs that an owner was refused what he asked for.
+    /// Counts and logs that an owner was refused.
     pub(crate) fn refuses_owner(&self, refusal: &Refusal) {
         let code = refusal.code.word();
         self.figures.refusals.add_owner(code);
@@ -348,15 +349,15 @@ impl Hosting {
         }
     }
 
-    /// Sessions that an owner steps now, by how.
+    /// Returns the number of sessions that an owner steps now, by transport.
     pub(crate) fn attached(&self) -> BTreeMap<Transport, u64> {
         self.table().attached()
     }
 
-    /// The session an owner may give commands to. Neither changes who is attached nor keeps the lease.
+    /// Returns the session that an owner may give commands to. Neither changes who is attached nor keeps the lease.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for the refusal.
     pub(crate) fn session_of(&self, open: &OpenCommands) -> Result<Arc<Owned>, Refusal> {
         let OpenCommands { pool, index, incarnation, secret } = *open;
         match self.table().shown(&Attach { pool, index, incarnation, secret, log: false })? {
@@ -365,25 +366,25 @@ impl Hosting {
                 Err(Refusal::new(RefusalCode::BadRequest, "the session plays by itself"))
             }
             Hosted::Replay(_) => {
-                let message = "a recorded episode takes no commands: who watches it moves it";
+                let message = "a recorded episode takes no commands: its watchers move it";
                 Err(Refusal::new(RefusalCode::Unsupported, message))
             }
         }
     }
 
-    /// By what key a placement of a session is watched, as the coordinator asks.
+    /// Returns the key by which a placement of a session is watched, as the coordinator asks.
     ///
     /// # Errors
-    /// If it is not here.
+    /// If the placement is not here.
     pub(crate) fn admit_watcher(&self, admit: &AdmitWatcher) -> Result<WatcherAdmitted, Refusal> {
         let key = self.table().watch_key(admit.session, admit.incarnation)?;
         Ok(WatcherAdmitted { key })
     }
 
-    /// The session that somebody may watch, and what it is.
+    /// Returns the session that a watcher may watch, and its description.
     ///
     /// # Errors
-    /// Why he may not.
+    /// The reason for the refusal.
     pub(crate) fn watched(&self, open: &OpenWatch) -> Result<(Hosted, WatchOpened), Refusal> {
         let table = self.table();
         let (hosted, open) = table.watched(open)?;
@@ -398,8 +399,8 @@ impl Hosting {
         Ok((hosted, opened))
     }
 
-    /// Ends a session and waits until it has; the end is told to the coordinator as well, also if this is dropped or
-    /// panics before. `None` if there is nothing to end.
+    /// Ends a session and waits until it has ended. The coordinator is told of the end even if this future is dropped
+    /// or panics before. `None` if there is nothing to end.
     pub(crate) async fn end(
         &self,
         id: SessionId,
@@ -437,7 +438,7 @@ impl Hosting {
         Some(end)
     }
 
-    /// What the coordinator asks: ends a session as closed and answers with its end, also if it ended before.
+    /// Ends a session as closed, as the coordinator asks. Answers with its end, also if it ended before.
     pub(crate) async fn close(&self, close: &CloseSession) -> Result<SessionEnd, Refusal> {
         let CloseSession { session, incarnation } = *close;
         let gone = Gone { cause: EndCause::Closed, detail: String::new() };
@@ -447,7 +448,8 @@ impl Hosting {
         self.table().answer_close(session, incarnation)
     }
 
-    /// What has to be looked after about once a second: leases that are over, and counts that have not been told.
+    /// Ends sessions whose leases are over, and reports counts that have not been reported. To be called about once a
+    /// second.
     pub(crate) fn look(self: &Arc<Self>) {
         let now = self.now();
         let (mut overdue, stirred, replays) = {
@@ -489,12 +491,12 @@ impl Hosting {
         }
     }
 
-    /// How long a watcher may be silent, or leave an answer untaken.
+    /// Returns the time for which a watcher may be silent, or leave an answer untaken.
     pub(crate) const fn watch_patience(&self) -> Duration {
         self.settings.watch_patience
     }
 
-    /// How long one step may take before its session is given up as hung.
+    /// Returns the time that one step may take before its session is given up as hung.
     pub(crate) const fn hang_deadline(&self) -> Duration {
         self.settings.hang_deadline
     }
@@ -505,7 +507,7 @@ impl Hosting {
         self.leaving.store(true, Ordering::Relaxed);
     }
 
-    /// As [`Hosting::drain`], for good.
+    /// Takes no new sessions for good; otherwise as [`Hosting::drain`].
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
         self.drain();
@@ -519,18 +521,18 @@ impl Hosting {
         }
     }
 
-    /// What keeps the node from taking sessions.
+    /// Returns what keeps the node from taking sessions.
     pub(crate) fn unfit(&self) -> Option<Unfit> {
         self.fitness.look()
     }
 
-    /// Whether it takes no new sessions.
+    /// Returns whether the node takes no new sessions.
     pub(crate) fn is_draining(&self) -> bool {
         self.table().is_draining()
     }
 
-    /// Waits until no session is here that its owner can move, which it does when it is stepped next; to be called
-    /// when the node is leaving, with a deadline. Cancellation-safe.
+    /// Waits until no session is here that its owner can move, which owners do with their next step. To be called with
+    /// a deadline when the node is leaving. Cancellation-safe.
     pub(crate) async fn moved_away(&self) {
         let movable = |hosted: &Hosted| matches!(hosted, Hosted::Owned(owned) if owned.is_movable());
         while self.table().attended().iter().any(movable) {
@@ -557,13 +559,13 @@ impl Hosting {
         }
     }
 
-    /// Sessions here, whatever their stage.
+    /// Returns the number of sessions here, whatever their stage.
     pub(crate) fn sessions(&self) -> usize {
         self.table().len()
     }
 
-    /// What is reported of the open sessions; `None` if that is what it was at that version. The version that it has now
-    /// is noted.
+    /// Returns the reports of the open sessions, or `None` if nothing has changed since `version`. Sets `version` to
+    /// the present one.
     pub(crate) fn reports_since(&self, version: &mut ReportsVersion) -> Option<Vec<SessionReport>> {
         // Before the reports: what changes meanwhile is looked at again.
         let now = ReportsVersion(Some((self.table().version(), self.figures.tallies.get())));
@@ -574,27 +576,27 @@ impl Hosting {
         })
     }
 
-    /// The greatest term of a session that is here, 0 without any.
+    /// Returns the greatest term of a session that is here, 0 without any.
     pub(crate) fn newest_term(&self) -> u64 {
         self.table().newest_term()
     }
 
-    /// Ends that have not been acknowledged, as many as one message takes, and whether those are all.
+    /// Returns ends that have not been acknowledged, as many as one message takes, and whether those are all.
     pub(crate) fn ends(&self) -> (Vec<SessionEnd>, bool) {
         self.table().ends()
     }
 
-    /// The coordinator of that term knows the node: what it has not heard is to be told.
+    /// Notes that the coordinator of that term knows the node, so that it is told what it has not heard.
     pub(crate) fn joined(&self, term: u64) {
         self.table().joined(term);
     }
 
-    /// The coordinator has taken those ends in.
+    /// Notes that the coordinator has taken those ends in.
     pub(crate) fn acknowledge(&self, ends: &[SessionEnd]) {
         self.table().acknowledge(ends);
     }
 
-    /// How busy the node is, its spool apart.
+    /// Returns how busy the node is, without its spool.
     pub(crate) fn load(&self) -> NodeLoad {
         NodeLoad {
             lanes: self.table().lanes(),
@@ -617,7 +619,7 @@ impl Hosting {
         }
     }
 
-    /// Held for moments only, never while anything is waited for.
+    /// Locks the table, for moments only and never while anything is waited for.
     fn table(&self) -> MutexGuard<'_, SessionTable<Hosted>> {
         self.table.lock()
     }
@@ -636,7 +638,7 @@ impl Drop for Place {
     }
 }
 
-/// What a session is to be.
+/// A kind of session that is to be made.
 enum Wanted {
     Lanes(Arc<SessionPlan>),
     Replay(ReplayOf),
@@ -689,7 +691,7 @@ async fn exit_of(collecting: &Collecting) -> Option<Arc<Exit>> {
     exit.wait_for(Option::is_some).await.ok().and_then(|exit| exit.clone())
 }
 
-/// Why a session that played by itself is gone; `asked` is why it was asked to end, if it was.
+/// Returns why a session that played by itself is gone; `asked` is the cause for which it was asked to end, if it was.
 fn gone_by(exit: Option<&Exit>, asked: EndCause) -> Gone {
     let (cause, detail) = match exit {
         Some(Exit::Finished(_)) => (EndCause::Finished, String::new()),
@@ -702,16 +704,16 @@ fn gone_by(exit: Option<&Exit>, asked: EndCause) -> Gone {
     Gone { cause, detail }
 }
 
-/// How long the recorder's disk is waited for before a session is opened all the same.
+/// Time to wait for the recorder's disk before a session is opened all the same.
 const DISK_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Whoever mends the node takes longer; others have room meanwhile.
+/// Pause after which the coordinator may try again: mending a node takes longer, but others have room meanwhile.
 const UNFIT_RETRY_MS: u64 = 1_000;
 
-/// Room comes when another session ends.
+/// Pause after which the coordinator may try again: room comes when another session ends.
 const ROOM_RETRY_MS: u64 = 1_000;
 
-/// How often a leaving node looks whether its sessions have moved, and whether others have ended them.
+/// Interval at which a leaving node looks whether its sessions have moved, and whether others have ended them.
 const LEAVING_LOOK: Duration = Duration::from_millis(20);
 
 #[cfg(test)]

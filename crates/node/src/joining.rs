@@ -1,4 +1,4 @@
-//! How a machine becomes a node: with a join token it is given its first certificate, and its link renews that.
+//! Makes a machine a node: a join token gets it its first certificate, and the node's link renews that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,24 +8,24 @@ use rollhouse_wire::{
     Identity, IdentityFileError, JoinedError, JoinedFolder, KeyRequest, Request, Settings, Trust, Validity,
 };
 
-/// A machine that wants to be a node.
+/// A machine that is to become a node.
 #[derive(Debug, Clone)]
 pub struct Joining {
     /// Host and port of the coordinator.
     pub coordinator: String,
-    /// By what the coordinator is known.
+    /// The authority by which the coordinator is verified.
     pub trust: Trust,
-    /// The name under which the node is to go.
+    /// The name that the node is to have.
     pub node: String,
-    /// Where what it is given is kept.
+    /// The folder in which the certificate is kept.
     pub folder: JoinedFolder,
-    /// What is asked of QUIC.
+    /// Settings of the QUIC socket.
     pub quic: Settings,
     /// Name and version of the program.
     pub program: String,
 }
 
-/// Why a machine is not a node yet, or a node has no newer certificate.
+/// Why a machine is not a node yet, or why a node has no newer certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     /// The coordinator cannot be verified, because the files by which it is known cannot be read.
@@ -40,10 +40,10 @@ pub enum JoinError {
     /// No key can be made.
     #[error(transparent)]
     Key(AuthorityError),
-    /// What was given is of no use or cannot be kept.
+    /// The certificate that was given is of no use or cannot be kept.
     #[error(transparent)]
     Keep(JoinedError),
-    /// The machine has no thread for what blocks.
+    /// The machine has no thread for work that blocks.
     #[error("the system refuses a thread")]
     Thread,
 }
@@ -54,7 +54,7 @@ impl Joining {
     /// moment; needs a tokio runtime with time and I/O.
     ///
     /// # Errors
-    /// See [`JoinError`]; it is joined or as before then.
+    /// See [`JoinError`]; nothing has changed then.
     pub async fn join(&self, token: &str, request: &KeyRequest) -> Result<Validity, JoinError> {
         let identity = Identity::load(self.trust.clone(), None).map_err(JoinError::Trust)?;
         let dialer = Dialer::new(identity, self.quic, self.program.clone());
@@ -71,7 +71,7 @@ impl Joining {
 }
 
 impl JoinError {
-    /// Whether trying again may help without anybody changing anything.
+    /// Returns whether trying again may help without anybody changing anything.
     pub const fn is_transient(&self) -> bool {
         match self {
             Self::Dial(error) => error.is_transient(),
@@ -86,7 +86,7 @@ impl JoinError {
     }
 }
 
-/// By what a node has its certificate renewed.
+/// The means by which a node renews its certificate.
 #[derive(Debug, Clone)]
 pub(crate) struct Renewing {
     pub(crate) identity: Arc<Identity>,
@@ -95,8 +95,8 @@ pub(crate) struct Renewing {
 }
 
 impl Renewing {
-    /// Has a new key certified over the node's own connection, and puts it in the place of the one before; who dials or
-    /// is dialled from now on is shown the new certificate.
+    /// Has a new key certified over the node's own connection, and replaces the earlier one. From then on, both who is
+    /// dialled and who dials in is shown the new certificate.
     pub(crate) async fn renew(self, connection: Connection) -> Result<Validity, JoinError> {
         let request = KeyRequest::make().map_err(JoinError::Key)?;
         let enrolled = enroll(&connection, &self.node, &request).await?;
@@ -114,7 +114,7 @@ async fn enroll(connection: &Connection, node: &str, request: &KeyRequest) -> Re
     connection.call(&asked, DEADLINE).await.map_err(JoinError::Call)
 }
 
-/// How long the coordinator may take to sign: its disk syncs the token's use.
+/// Time that the coordinator may take to sign: its disk syncs the token's use.
 const DEADLINE: Duration = Duration::from_secs(15);
-/// How long the coordinator is given to hear that the connection is over.
+/// Time for the coordinator to hear that the connection is over.
 const LINGER: Duration = Duration::from_millis(500);

@@ -1,4 +1,4 @@
-//! How long a session is kept for an owner that is not heard of.
+//! A session's lease: the time for which it is kept for an owner that is not heard of.
 
 use std::time::Duration;
 
@@ -10,48 +10,48 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lease {
     length: Duration,
-    /// Attachments so far: tells a stream that ended from the one that took over.
+    /// Number of attachments so far: it tells a stream that ended from the one that took over.
     attachments: u64,
-    /// Since when nobody is attached.
+    /// Time since which nobody is attached.
     alone_since: Option<Duration>,
 }
 
 impl Lease {
-    /// Of a session that is opened at `now` and waits for its owner.
+    /// Makes the lease of a session that is opened at `now` and waits for its owner.
     pub(crate) const fn new(now: Duration, length: Duration) -> Self {
         Self { length, attachments: 0, alone_since: Some(now) }
     }
 
-    /// An owner attached; the number of the attachment, which ends the one before.
+    /// Notes that an owner attached. Returns the number of the attachment, which ends the one before.
     pub(crate) const fn attached(&mut self) -> u64 {
         self.attachments += 1;
         self.alone_since = None;
         self.attachments
     }
 
-    /// The stream of that attachment ended. Nothing happens if a later one has taken over.
+    /// Notes that the stream of that attachment ended. Nothing happens if a later one has taken over.
     pub(crate) fn detached(&mut self, now: Duration, attachment: u64) {
         if attachment == self.attachments {
             self.alone_since = Some(now);
         }
     }
 
-    /// How long it lasts.
+    /// Returns the length of the lease.
     pub(crate) const fn length(&self) -> Duration {
         self.length
     }
 
-    /// Whether an owner is attached.
+    /// Returns whether an owner is attached.
     pub(crate) const fn is_held(&self) -> bool {
         self.alone_since.is_none()
     }
 
-    /// Whether an owner ever attached.
+    /// Returns whether an owner ever attached.
     pub(crate) const fn was_held(&self) -> bool {
         self.attachments > 0
     }
 
-    /// Whether nobody was attached for its whole length.
+    /// Returns whether nobody was attached for the lease's whole length.
     pub(crate) fn is_over(&self, now: Duration) -> bool {
         self.alone_since.is_some_and(|since| now.saturating_sub(since) >= self.length)
     }

@@ -1,4 +1,4 @@
-//! What a machine that hosts sessions does: it starts, serves, watches and ends them.
+//! Hosts sessions on one machine: it starts, serves, watches and ends them.
 //!
 //! A [`Node`] plays rollouts in this process. A [`ClusterNode`] is a node of a cluster: it joins a coordinator,
 //! opens the sessions that one asks for, lets their owners step them over QUIC, and ships what was recorded.

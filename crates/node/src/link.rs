@@ -24,12 +24,12 @@ use crate::joining::{JoinError, Renewing};
 use crate::registration::{ANSWER_DEADLINE, LinkAction, LinkEvent, Registration};
 use crate::renewal::{Renewal, RenewalAction, RenewalEvent};
 
-/// What a node says of itself whenever it registers.
+/// The description that a node gives of itself whenever it registers.
 #[derive(Debug, Clone)]
 pub(crate) struct Card {
     pub(crate) node: String,
     pub(crate) boot: u64,
-    /// Where owners reach it; `None` for the address from which the coordinator is reached.
+    /// The address at which owners reach it; `None` for the address from which the coordinator is reached.
     pub(crate) advertise: Option<String>,
     /// Path of the attach socket, if there is one.
     pub(crate) attach: Option<String>,
@@ -41,37 +41,37 @@ pub(crate) struct Card {
     pub(crate) program: String,
 }
 
-/// How a node stands with the coordinator.
+/// The standing of a node with its coordinator.
 #[derive(Debug, Clone, Default)]
 pub enum LinkState {
     /// Not connected yet.
     #[default]
     Dialling,
-    /// The coordinator of that term knows it.
+    /// The coordinator of that term knows the node.
     Joined {
-        /// The term.
+        /// The coordinator's term.
         term: u64,
     },
-    /// There is no connection, for that reason; it is dialled again and again.
+    /// There is no connection, for that reason; the coordinator is dialled again and again.
     Away {
-        /// In words.
+        /// The reason in words.
         reason: Arc<str>,
     },
 }
 
-/// How a node fares that renews its certificate.
+/// The state of a node's certificate renewal.
 #[derive(Debug, Clone, Default)]
 pub struct RenewalState {
-    /// How often it was given another since its start.
+    /// Number of renewals since the node's start.
     pub renewed: u64,
-    /// Why it was not given another when it asked last.
+    /// Why the last renewal failed, if it did.
     pub failed: Option<Arc<str>>,
 }
 
-/// Adds what the spool knows to what is reported of a node's load.
+/// Adds the spool's figures to a report of a node's load.
 pub(crate) type SpoolLoad = Arc<dyn Fn(&mut rollhouse_wire::NodeLoad) + Send + Sync>;
 
-/// Keeps the connection. One task on the control thread.
+/// Keeps the connection to the coordinator, as one task on the control thread.
 pub(crate) struct Link {
     hosting: Arc<Hosting>,
     dialer: Arc<Dialer>,
@@ -79,41 +79,41 @@ pub(crate) struct Link {
     card: Card,
     spool_load: SpoolLoad,
     registration: Registration,
-    /// What the coordinator has to be told of the sessions.
+    /// The reports of sessions that the coordinator has to be told.
     reports: ReportLog,
-    /// As of which version they are in it.
+    /// The version of the reports that the log has.
     reported: ReportsVersion,
     last_beat: u64,
     began: Instant,
     connection: Option<(Connection, Requests)>,
     state: watch::Sender<LinkState>,
-    /// When to ask for the next certificate, and by what; `None` if somebody else sees to that.
+    /// The schedule and the means of the certificate's renewal; `None` if somebody else sees to that.
     renewing: Option<(Renewal, Renewing)>,
     renewal: watch::Sender<RenewalState>,
-    /// The connection once the coordinator knows the node: what else is sent over it waits for that.
+    /// The connection once the coordinator knows the node; everything else that is sent over it waits for that.
     joined: watch::Sender<Option<Connection>>,
-    asking: JoinSet<Told>,
+    asking: JoinSet<CallResult>,
     answering: JoinSet<()>,
 }
 
-/// What came of something that was asked of the coordinator.
-enum Told {
+/// The result of a request to the coordinator.
+enum CallResult {
     Dialled(Result<Connection, DialError>),
     Registered(usize, Result<Registered, CallError>),
     Beat { connection: usize, told: Beat, taken: Result<HeartbeatTaken, CallError> },
     Renewed(Result<Validity, JoinError>),
 }
 
-/// What a heartbeat told.
+/// The content of a heartbeat, kept until it is answered.
 struct Beat {
     ends: Vec<SessionEnd>,
-    /// The version its changes start from.
+    /// The version from which its changes start.
     since: u64,
-    /// Whether there was more than it could tell.
+    /// Whether there was more than fits one heartbeat.
     more: bool,
 }
 
-/// What keeps a link is told.
+/// The parts that a link is made of.
 #[derive(Clone)]
 pub(crate) struct LinkParts {
     pub(crate) hosting: Arc<Hosting>,
@@ -153,8 +153,8 @@ impl Link {
         }
     }
 
-    /// Keeps the connection until `stop` comes; then tells the ends that have not been told, says good-bye, and
-    /// answers that it has. The sender's end going away is a stop without good-bye.
+    /// Keeps the connection until `stop` comes; then tells the ends that have not been told, says good-bye, and answers
+    /// that it has. If the sender's end goes away, that is a stop without good-bye.
     pub(crate) async fn run(mut self, stop: &mut mpsc::Receiver<SyncSender<()>>) {
         loop {
             self.look_at_certificate();
@@ -207,7 +207,7 @@ impl Link {
                 // Task: call of the link.
                 self.asking.spawn(async move {
                     let answer = connection.call(&Request::Register(register), ANSWER_DEADLINE).await;
-                    Told::Registered(connection.id(), answer)
+                    CallResult::Registered(connection.id(), answer)
                 });
             }
             LinkAction::Beat { number } => self.beat(number),
@@ -225,11 +225,11 @@ impl Link {
         let (dialer, coordinator) = (Arc::clone(&self.dialer), self.coordinator.clone());
         // Task: call of the link.
         self.asking.spawn(async move {
-            Told::Dialled(dialer.dial(&coordinator, &Expected::COORDINATOR, None).await)
+            CallResult::Dialled(dialer.dial(&coordinator, &Expected::COORDINATOR, None).await)
         });
     }
 
-    /// Asks for the next certificate if it is time to, and takes notice of one that somebody has put there.
+    /// Asks for the next certificate when that is due, and notices a certificate that somebody has put there.
     fn look_at_certificate(&mut self) {
         let Some((renewal, by)) = &mut self.renewing else { return };
         let now = since_1970();
@@ -241,11 +241,11 @@ impl Link {
         if renewal.handle(now, RenewalEvent::Tick) == Some(RenewalAction::Ask) {
             let by = by.clone();
             // Task: call of the link.
-            self.asking.spawn(async move { Told::Renewed(by.renew(connection).await) });
+            self.asking.spawn(async move { CallResult::Renewed(by.renew(connection).await) });
         }
     }
 
-    /// When the next certificate is to be asked for, if there is somebody to ask.
+    /// Returns the time at which the next certificate is due, if the node renews it itself.
     fn renewal_due(&self) -> Option<Instant> {
         let due = self.renewing.as_ref()?.0.wake_at()?;
         self.joined.borrow().as_ref()?;
@@ -287,11 +287,11 @@ impl Link {
         self.asking.spawn(async move {
             let told = Beat { ends: heartbeat.ended.clone(), since: heartbeat.changes.since, more };
             let taken = connection.call(&Request::Heartbeat(heartbeat), ANSWER_DEADLINE).await;
-            Told::Beat { connection: connection.id(), told, taken }
+            CallResult::Beat { connection: connection.id(), told, taken }
         });
     }
 
-    /// The next heartbeat, and whether there is more to say than it can.
+    /// Makes the next heartbeat. Returns it, and whether there is more to say than fits.
     fn heartbeat(&mut self, number: u64) -> (Heartbeat, bool) {
         let mut load = self.hosting.load();
         (self.spool_load)(&mut load);
@@ -325,10 +325,10 @@ impl Link {
         }
     }
 
-    fn told(&mut self, told: Told) -> Option<LinkEvent> {
+    fn told(&mut self, told: CallResult) -> Option<LinkEvent> {
         let current = self.connection.as_ref().map(|(connection, _)| connection.id());
         match told {
-            Told::Dialled(Ok(connection)) => {
+            CallResult::Dialled(Ok(connection)) => {
                 let figures = Arc::clone(&self.hosting.figures);
                 let requests = connection.requests();
                 let requests =
@@ -336,24 +336,28 @@ impl Link {
                 self.connection = Some((connection, requests));
                 Some(LinkEvent::Connected)
             }
-            Told::Dialled(Err(error)) => {
+            CallResult::Dialled(Err(error)) => {
                 self.away(&crate::owned::with_causes(&error));
                 Some(match error {
                     DialError::PortClosed { .. } => LinkEvent::PortClosed,
                     _ => LinkEvent::Lost,
                 })
             }
-            Told::Renewed(given) => self.renewed(given),
+            CallResult::Renewed(given) => self.renewed(given),
             // Of a connection that was given up meanwhile.
-            Told::Registered(of, _) | Told::Beat { connection: of, .. } if current != Some(of) => None,
-            Told::Registered(_, Ok(registered)) => {
+            CallResult::Registered(of, _) | CallResult::Beat { connection: of, .. }
+                if current != Some(of) =>
+            {
+                None
+            }
+            CallResult::Registered(_, Ok(registered)) => {
                 self.state.send_replace(LinkState::Joined { term: registered.term });
                 self.joined.send_replace(self.connection.as_ref().map(|(connection, _)| connection.clone()));
                 self.reports.begin(registered.known);
                 self.hosting.joined(registered.term);
                 Some(LinkEvent::Registered { heartbeat: Duration::from_millis(registered.heartbeat_ms) })
             }
-            Told::Beat { told, taken: Ok(taken), .. } => {
+            CallResult::Beat { told, taken: Ok(taken), .. } => {
                 self.reports.acknowledge(told.since, taken.known);
                 self.hosting.acknowledge(&told.ends);
                 self.close(taken.close);
@@ -364,14 +368,14 @@ impl Link {
                 }
                 Some(LinkEvent::Taken { number: taken.number, more: told.more })
             }
-            Told::Registered(_, Err(error)) | Told::Beat { taken: Err(error), .. } => {
+            CallResult::Registered(_, Err(error)) | CallResult::Beat { taken: Err(error), .. } => {
                 self.away(&error.to_string());
                 Some(self.lost())
             }
         }
     }
 
-    /// How the connection was lost.
+    /// Returns how the connection was lost.
     fn lost(&self) -> LinkEvent {
         match self.connection.as_ref().and_then(|(connection, _)| connection.lost()) {
             Some(ConnectionLost::PortClosed) => LinkEvent::PortClosed,
@@ -379,7 +383,7 @@ impl Link {
         }
     }
 
-    /// Ends sessions the coordinator wants ended; their ends are told with the next beats.
+    /// Ends sessions that the coordinator wants ended; their ends are told with the next beats.
     fn close(&mut self, sessions: Vec<CloseSession>) {
         for CloseSession { session, incarnation } in sessions {
             let hosting = Arc::clone(&self.hosting);
@@ -391,7 +395,7 @@ impl Link {
         }
     }
 
-    /// Does what the coordinator asks; as many at a time as the connection lets be unanswered.
+    /// Does what the coordinator asks. At most as many requests run at a time as the connection lets be unanswered.
     fn answer(&mut self, request: Request, responder: Responder) {
         let hosting = Arc::clone(&self.hosting);
         let coordinator = self.connection.as_ref().map(|(connection, _)| connection.clone());
@@ -454,7 +458,7 @@ fn counted<T>(figures: &NodeFigures, answer: Result<T, Refusal>) -> Result<T, Re
     })
 }
 
-/// The next request of the coordinator; waits for ever while there is no connection. Cancellation-safe.
+/// Waits for the coordinator's next request, for ever while there is no connection. Cancellation-safe.
 async fn next_request(
     connection: &mut Option<(Connection, Requests)>,
 ) -> Result<(Request, Responder), String> {
@@ -475,8 +479,8 @@ async fn sleep_until(at: Option<Instant>) {
     }
 }
 
-/// Where a node that listens on `listen` is reached by those who are near the coordinator: on that address, or if
-/// it listens on all, on the one from which the coordinator is reached.
+/// Returns the address at which a node that listens on `listen` is reached from near the coordinator: that address, or
+/// if it listens on all, the one from which the coordinator is reached.
 fn reached_at(listen: SocketAddr, coordinator: SocketAddr) -> SocketAddr {
     if !listen.ip().is_unspecified() {
         return listen;
@@ -503,5 +507,5 @@ impl fmt::Display for LinkState {
     }
 }
 
-/// How long a coordinator is given to hear that the node goes away.
+/// Time for a coordinator to hear that the node goes away.
 const GOOD_BYE: Duration = Duration::from_secs(1);

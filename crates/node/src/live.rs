@@ -1,14 +1,14 @@
-//! Sessions that are watched: what their steps leave for those who look.
+//! Watched sessions: what their steps leave for watchers.
 //!
 //! ```text
-//! watcher --wants--> Live (one word, one locked list of lanes) <--looks at the word-- whoever steps the session
+//! watcher --wants--> Live (one word, one locked list of lanes) <--looks at the word-- stepping thread
 //!         <--wakes-- newest frame, episode so far              <--puts------------------/
 //! ```
 //!
-//! Whoever steps a session looks at one word after each step, and does no more while nobody watches. Watched, it keeps
-//! a [`Tape`] of each lane that is looked at, and shows a frame when one is wanted: the next that is wanted takes its
-//! place, whether or not somebody has seen it. A watcher asks for one frame after the other, so that one who is slow
-//! sees fewer of them and one who hangs costs nothing but his place.
+//! The thread that steps a session looks at one word after each step, and does no more while nobody watches. While
+//! somebody does, it keeps a [`Tape`] of each watched lane and shows a frame when one is wanted. The next frame that is
+//! wanted takes its place, whether or not somebody has seen it. A watcher asks for one frame after the other, so that a
+//! slow watcher sees fewer of them and one that hangs costs nothing but its place.
 
 mod camera;
 mod newest;
@@ -28,13 +28,13 @@ pub(crate) use camera::Camera;
 use newest::Newest;
 pub(crate) use tape::{Begin, Snapshot};
 
-/// Where the thread that steps a session and those who watch it meet.
+/// The place where the thread that steps a session and its watchers meet.
 #[derive(Debug)]
 pub(crate) struct Live {
-    /// Of [`WATCHED`], [`CHANGED`] and [`WANTED`]; 0 while nobody watches.
+    /// A set of the bits [`WATCHED`], [`CHANGED`] and [`WANTED`]; 0 while nobody watches.
     calls: AtomicU32,
     lanes: Mutex<BTreeMap<u32, Wanted>>,
-    /// Grows with everything that is shown.
+    /// A number that grows with everything that is shown.
     shown: watch::Sender<u64>,
 }
 
@@ -46,7 +46,7 @@ struct Wanted {
     wants_snapshot: bool,
     frame: Newest<LaneFrame>,
     snapshot: Newest<Snapshot>,
-    /// When the newest frame was asked for.
+    /// Time at which the newest frame was asked for.
     asked: Option<Instant>,
 }
 
@@ -57,7 +57,7 @@ pub(crate) struct Following {
     lane: u32,
 }
 
-/// What a lane is to show.
+/// A wish for something that a lane is to show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Wish {
     pub(crate) lane: u32,
@@ -72,7 +72,7 @@ impl Default for Live {
 }
 
 impl Live {
-    /// Whether somebody watches. One relaxed load: what is behind it is read under its lock.
+    /// Returns whether somebody watches. One relaxed load: the data behind it are read under their lock.
     #[inline]
     pub(crate) fn is_watched(&self) -> bool {
         self.calls.load(Ordering::Relaxed) != 0
@@ -94,15 +94,15 @@ impl Live {
         Ok(Following { live: Arc::clone(self), lane })
     }
 
-    /// The session is made anew: whoever steps it has to be told which lanes are watched.
+    /// Notes that the session was made anew: its new stepper has to be told which lanes are watched.
     pub(crate) fn begin_again(&self) {
         if self.is_watched() {
             self.calls.fetch_or(CHANGED, Ordering::Relaxed);
         }
     }
 
-    /// The lanes that are watched, if they are others than when this was asked last: none once the last watcher has gone,
-    /// after which nothing is asked of those who step.
+    /// Returns the lanes that are watched, if they have changed since the last call. After the last watcher has gone
+    /// this is the empty list once, and afterwards nothing is asked of the stepping thread.
     fn take_changed(&self) -> Option<Vec<u32>> {
         if self.calls.load(Ordering::Relaxed) & CHANGED == 0 {
             return None;
@@ -116,7 +116,7 @@ impl Live {
         Some(lanes.keys().copied().collect())
     }
 
-    /// What is wanted, if anything is.
+    /// Returns the wishes that are open.
     fn take_wishes(&self) -> Vec<Wish> {
         if self.calls.load(Ordering::Relaxed) & WANTED == 0 {
             return Vec::new();
@@ -133,7 +133,7 @@ impl Live {
             .collect()
     }
 
-    /// What could not be shown yet is wanted still.
+    /// Puts back wishes that could not be fulfilled yet.
     fn put_back(&self, wishes: &[Wish]) {
         let mut lanes = self.lock();
         for wish in wishes {
@@ -159,21 +159,21 @@ impl Live {
         self.shown.send_modify(|shown| *shown += 1);
     }
 
-    /// Held for moments only.
+    /// Locks the lanes, for moments only.
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Wanted>> {
         self.lanes.lock()
     }
 }
 
 impl Following {
-    /// Which lane.
+    /// Returns the number of the lane.
     pub(crate) const fn lane(&self) -> u32 {
         self.lane
     }
 
-    /// The newest frame after the one with that serial number, and how many between the two were never seen. Waits for
-    /// one until `until`; `nudge` is called once one is wanted, for sessions that nobody steps just now.
-    /// Cancellation-safe.
+    /// Returns the newest frame after the one with the serial number `seen`, and how many between the two were never
+    /// seen. Waits for one until `until`; `nudge` is called once one is wanted, for sessions that nobody steps just
+    /// now. Cancellation-safe.
     pub(crate) async fn frame(
         &self,
         after: u64,
@@ -193,7 +193,7 @@ impl Following {
         self.wait(until, find, want, nudge).await
     }
 
-    /// The lane's episode as it stands now. As [`Following::frame`].
+    /// Returns the lane's episode as it stands now. Waits as [`Following::frame`] does.
     pub(crate) async fn snapshot(&self, until: Instant, nudge: impl Fn()) -> Option<Arc<Snapshot>> {
         let serial = || self.live.lock().get(&self.lane).map_or(0, |wanted| wanted.snapshot.serial());
         let before = serial();
@@ -205,7 +205,7 @@ impl Following {
         self.live.lock().get(&self.lane)?.frame.after(after)
     }
 
-    /// Waits until there is what `find` looks for.
+    /// Waits until `find` finds something.
     async fn wait<T>(
         &self,
         until: Instant,
@@ -248,23 +248,23 @@ impl Drop for Following {
     }
 }
 
-/// When the next frame of a lane may be wanted of those who step, of which one was wanted at `asked`.
+/// Returns the time at which the next frame of a lane may be wanted, after one that was wanted at `asked`.
 fn due(asked: Option<Instant>, now: Instant) -> Instant {
     asked.map_or(now, |asked| now.max(asked + FRAME_EVERY))
 }
 
-/// Somebody watches.
+/// Bit: somebody watches.
 const WATCHED: u32 = 1;
-/// Other lanes are watched than before.
+/// Bit: other lanes are watched than before.
 const CHANGED: u32 = 2;
-/// A frame or an episode is wanted.
+/// Bit: a frame or an episode is wanted.
 const WANTED: u32 = 4;
 
-/// Lanes of one session that may be watched at a time: each costs every step a few nanoseconds.
+/// Most lanes of one session that may be watched at a time: each costs every step a few nanoseconds.
 pub(crate) const MAX_WATCHED_LANES: usize = 16;
-/// How long a frame of a lane is new: nobody sees more than 30 in a second.
+/// Time for which a frame of a lane counts as new: nobody sees more than 30 in a second.
 const FRAME_EVERY: Duration = Duration::from_millis(33);
-/// Places come when watchers go.
+/// Pause after which a refused watcher may try again: places come when watchers go.
 const PLACE_RETRY_MS: u64 = 1_000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The node: the control thread, and the actor that owns the table of sessions.
+//! The node of one process: the control thread, and the actor that owns the table of sessions.
 //!
 //! ```text
 //! (asked) -> watched -> over                      the session ended: its exit goes to who asked for it
@@ -96,9 +96,9 @@ impl Node {
         Ok(Self { actor, parts, system, thread: Some(thread) })
     }
 
-    /// Begins a session that steps `rollout`, recorded if there is a `recording` of its own run. Returns when
-    /// the request is queued; how it ends, failures of its start included, is told by the handle. Raising
-    /// `cancel` ends it early.
+    /// Begins a session that steps `rollout`, recorded if there is a `recording` of its own run. Returns when the
+    /// request is queued. How it ends, failures of its start included, is told by the handle. Raising `cancel` ends it
+    /// early.
     ///
     /// # Errors
     /// See [`BeginError`]; nothing has begun then.
@@ -118,17 +118,17 @@ impl Node {
         Ok(RolloutHandle { progress, exit })
     }
 
-    /// For those who begin sessions without blocking.
+    /// Returns the way to begin sessions without blocking.
     pub(crate) fn rollouts(&self) -> Rollouts {
         Rollouts { actor: self.actor.clone() }
     }
 
-    /// How its parts fared.
+    /// Returns how the node's parts fared.
     pub fn health(&self) -> PartsHealth {
         self.parts.health().borrow().clone()
     }
 
-    /// Where more of its parts are kept going.
+    /// Returns the place where more of the node's parts are kept going.
     pub(crate) const fn parts(&self) -> &Parts {
         &self.parts
     }
@@ -144,12 +144,13 @@ impl Node {
 /// Begins rollouts from anywhere.
 #[derive(Debug, Clone)]
 pub(crate) struct Rollouts {
-    /// The newest.
+    /// The address of the node actor that was made last.
     actor: watch::Receiver<Option<Addr<NodeActor>>>,
 }
 
 impl Rollouts {
-    /// As [`Node::rollout`], without blocking; `told` is called with how it ends, on the control thread.
+    /// Begins a rollout as [`Node::rollout`], without blocking; `told` is called with how it ends, on the control
+    /// thread.
     pub(crate) async fn begin(
         &self,
         rollout: Rollout,
@@ -180,7 +181,7 @@ impl Rollouts {
     }
 }
 
-/// Takes one thing, once, without blocking.
+/// Takes one value, once, without blocking.
 pub(crate) type Told<T> = Box<dyn FnOnce(T) + Send>;
 
 impl Drop for Node {
@@ -194,7 +195,7 @@ impl Drop for Node {
 }
 
 impl RolloutHandle {
-    /// What the session shows of itself.
+    /// Returns the counters that the session shows while it runs.
     pub fn progress(&self) -> &Progress {
         &self.progress
     }
@@ -215,9 +216,9 @@ pub(crate) struct NodeActor {
     sessions: BTreeMap<SessionId, Session>,
     begun: u64,
     began: Instant,
-    /// Where it shows itself once it has begun.
+    /// The place where the actor shows its address once it has begun.
     shown: watch::Sender<Option<Addr<Self>>>,
-    /// Goes with the actor, however that ends.
+    /// Is dropped with the actor, however that ends.
     _alive: oneshot::Sender<()>,
 }
 
@@ -238,7 +239,7 @@ struct BeginRollout {
     told: Told<Arc<Exit>>,
 }
 
-/// A session's actor has ended: with its session, or else by a panic.
+/// The notice that a session's actor has ended, with its session or by a panic.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub(crate) struct SessionDown {
@@ -247,7 +248,7 @@ pub(crate) struct SessionDown {
 }
 
 impl NodeActor {
-    /// Starts one, shows it, and waits for it to be gone: it never ends by itself.
+    /// Starts an actor, shows its address, and waits for it to be gone: it never ends by itself.
     async fn live(shown: watch::Sender<Option<Addr<Self>>>) -> Result<(), PartExit> {
         let (alive, gone) = oneshot::channel();
         let sessions = BTreeMap::new();
@@ -258,14 +259,14 @@ impl NodeActor {
         Err(PartExit::Gone)
     }
 
-    /// Ends a session's entry and tells who asked for it.
+    /// Ends a session's entry and tells the one that asked for it.
     fn over(&mut self, id: SessionId, exit: Arc<Exit>) {
         if let Some(session) = self.sessions.remove(&id) {
             (session.told)(exit);
         }
     }
 
-    /// An actor went down without its session having ended.
+    /// Handles an actor that went down without its session having ended.
     fn panicked(&mut self, id: SessionId, ctx: &mut Context<Self>) {
         let now = self.began.elapsed();
         let Some(session) = self.sessions.get_mut(&id) else { return };
@@ -311,7 +312,7 @@ impl Actor for NodeActor {
         self.shown.send_replace(Some(ctx.address()));
     }
 
-    /// Also runs while a panic unwinds the actor: its sessions end, as nobody would watch them.
+    /// Ends all sessions, as nobody would watch them. Also runs while a panic unwinds the actor.
     fn stopped(&mut self, _: &mut Self::Context) {
         for session in self.sessions.values() {
             session.stepping.cancel.cancel();
@@ -350,13 +351,13 @@ impl Handler<SessionDown> for NodeActor {
     }
 }
 
-/// Rollouts one node hosts at a time. Each has a thread of its own.
+/// Most rollouts that one node hosts at a time. Each has a thread of its own.
 pub const MAX_ROLLOUTS: usize = 64;
 
-/// A notice from each session, and as many requests.
+/// Capacity of the actor's mailbox: a notice from each session, and as many requests.
 const MAILBOX: usize = 2 * MAX_ROLLOUTS;
 
-/// Only for notices that were lost.
+/// Interval at which the actor looks for notices that were lost.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

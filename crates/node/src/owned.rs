@@ -53,14 +53,15 @@ pub struct OwnedSession {
     plan: Arc<SessionPlan>,
     engine: Engine,
     layout: FrameLayout,
-    /// Where to begin the recording at the first reset; `None` when nothing is recorded, and afterwards.
+    /// The recorder with which the recording begins at the first reset; `None` when nothing is recorded, and
+    /// afterwards.
     recorder: Option<Arc<Recorder>>,
     recording: Recording,
     /// Whether anything has moved: then the lanes stay in the memory they are in.
     begun: bool,
     /// Shared memory that the lanes lie in, once an owner has attached by it.
     memory: Option<SharedArena>,
-    /// Attachments by memory so far.
+    /// Number of attachments by memory so far.
     generation: u64,
     last: u32,
     answer: Kept,
@@ -68,24 +69,23 @@ pub struct OwnedSession {
     refused: Option<Refusal>,
     /// Lanes that were lost in the last answer, ascending.
     lost: Vec<u32>,
-    /// With what the last request was refused, until somebody has counted it.
+    /// The code with which the last request was refused, until it has been counted.
     untold: Option<RefusalCode>,
-    /// What the last request began, for owners that keep a log.
+    /// The events that the last request began, for owners that keep a log.
     log: Vec<LogEvent>,
-    /// The same as notes beside the newest frame in memory.
+    /// The same events as notes beside the newest frame in memory.
     noted: Notes,
-    /// Why it can be stepped no more: its lanes could not be put where they stood elsewhere.
+    /// Why the session can be stepped no more: its lanes could not be put where they stood elsewhere.
     astray: Option<Refusal>,
     /// Whether the node is going away.
     leaving: Arc<AtomicBool>,
-    /// Where those are met who watch it.
+    /// The place where the stepping thread and the watchers meet.
     live: Arc<Live>,
     camera: Camera,
 }
 
 impl OwnedSession {
-    /// Makes the lanes; recorded by `recorder` from the first reset on. May take as long as the env's
-    /// maker does.
+    /// Makes the lanes; `recorder` records them from the first reset on. May take as long as the env's maker does.
     ///
     /// # Errors
     /// If the env's maker refuses.
@@ -117,57 +117,57 @@ impl OwnedSession {
         })
     }
 
-    /// The same, and its owner is told with every answer once the node is `leaving`.
+    /// Returns the session so changed that its owner is told with every answer once the node is `leaving`.
     #[must_use]
     pub fn telling(self, leaving: Arc<AtomicBool>) -> Self {
         Self { leaving, ..self }
     }
 
-    /// The same, and whoever steps it waits for its recorder no longer once it is asked to end by `cancel`.
+    /// Returns the session so changed that its steps no longer wait for its recorder once `cancel` asks for the end.
     #[must_use]
     pub(crate) fn until(self, cancel: &Cancel) -> Self {
         Self { recording: Recording::until(cancel.flag()), ..self }
     }
 
-    /// Where those are met who watch it.
+    /// Returns the place where the stepping thread and the watchers meet.
     pub(crate) const fn live(&self) -> &Arc<Live> {
         &self.live
     }
 
-    /// Shows those who watch what they want, with lanes as they stand.
+    /// Shows watchers what they want, with lanes as they stand.
     pub(crate) fn attend_watchers(&mut self) {
         if self.live.is_watched() {
             self.camera.attend(&mut self.engine, &self.live);
         }
     }
 
-    /// Lanes of the session.
+    /// Returns the number of lanes of the session.
     pub fn lanes(&self) -> usize {
         self.engine.lanes()
     }
 
-    /// Number of the last request that was answered; 0 if none was.
+    /// Returns the number of the last request that was answered; 0 if none was.
     pub const fn last(&self) -> u32 {
         self.last
     }
 
-    /// Whether stepping it now takes a bounded time: the env never waits, and neither does the recorder.
+    /// Returns whether a step takes a bounded time now: the env never waits, and neither does the recorder.
     pub(crate) fn is_prompt(&self) -> bool {
         self.plan.entry.is_bounded() && !self.recording.run().is_some_and(|run| run.is_behind())
     }
 
-    /// What it is recorded by, once there is something to record.
+    /// Returns the recording of the session, once there is something to record.
     pub const fn recording(&self) -> Option<&Arc<RunRecorder>> {
         self.recording.run()
     }
 
-    /// The same for those who wait while another thread steps it.
+    /// Returns a view of the recording for those that wait while another thread steps the session.
     pub(crate) fn recording_watch(&self) -> RecordingWatch {
         self.recording.watch()
     }
 
-    /// Does what a request that [`OwnedSession::check`] let pass asks for, and answers it. Takes as long as the
-    /// env does.
+    /// Does what a request asks for that [`OwnedSession::check`] let pass, and answers it. Takes as long as the env
+    /// does.
     ///
     /// # Errors
     /// What is wrong with its contents; nothing has moved.
@@ -199,13 +199,13 @@ impl OwnedSession {
         })
     }
 
-    /// With what the last request was refused, if it was; told once.
+    /// Returns the code with which the last request was refused, if it was; only once.
     pub(crate) const fn take_refused(&mut self) -> Option<RefusalCode> {
         self.untold.take()
     }
 
-    /// The refusal of a request that cannot be recorded now, if its session waits for the disk. Stepped all the
-    /// same, it would stop in the middle of a step once the recorder's buffers are used up.
+    /// Returns the refusal of a request that cannot be recorded now, if its session waits for the disk. If it were
+    /// stepped all the same, it would stop in the middle of a step once the recorder's buffers are used up.
     fn waits_for_disk(&self) -> Option<Refusal> {
         let outage = match (self.recording.run(), &self.recorder) {
             (Some(run), _) => run.outage(),
@@ -223,7 +223,7 @@ impl OwnedSession {
         self.engine.flush()
     }
 
-    /// Does a command, between two requests. Takes as long as the env does.
+    /// Runs a command, between two requests. Takes as long as the env does.
     pub(crate) fn command(&mut self, command: Envelope) -> Envelope {
         let answer = self.carry_out(command);
         let Envelope { method, error, .. } = &answer;
@@ -269,7 +269,7 @@ impl OwnedSession {
         commands::run(CommandLanes::recorded_by(engine, &mut record), command)
     }
 
-    /// What it has done so far.
+    /// Returns what the session has done so far.
     ///
     /// # Errors
     /// If the engine hangs or has lost its threads.
@@ -277,7 +277,7 @@ impl OwnedSession {
         self.engine.stats()
     }
 
-    /// Ends open episodes with that outcome, hands everything to the recorder and tells what was done.
+    /// Ends open episodes with that outcome, hands everything to the recorder and returns what was done.
     ///
     /// # Errors
     /// As [`OwnedSession::stats`].
@@ -311,14 +311,14 @@ impl OwnedSession {
         Ok(())
     }
 
-    /// Shows those who watch that lanes were changed otherwise than by a step.
+    /// Shows watchers that lanes were changed otherwise than by a step.
     fn show_change(&mut self) {
         if self.live.is_watched() {
             self.camera.after_change(&mut self.engine, &self.live);
         }
     }
 
-    /// Shows those who watch that all lanes were stepped.
+    /// Shows watchers that all lanes were stepped.
     #[inline]
     fn show_step(&mut self) {
         if self.live.is_watched() {
@@ -353,8 +353,8 @@ impl OwnedSession {
         Ok(received.map(|received| self.rows_answer(number, &received)))
     }
 
-    /// The engine has one thread: what was sent is done when it returns. Rows of lanes that were lost by it are
-    /// marked as truncated.
+    /// Sends the lanes' actions and receives them. The engine has one thread: the steps are done when `send` returns.
+    /// Rows of lanes that were lost by it are marked as truncated.
     fn send_and_receive(&mut self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<Received, Refusal> {
         let sent = self.engine.send(lanes, actions);
         let received = sent.and_then(|()| self.engine.recv(lanes.len(), Duration::ZERO));
@@ -371,10 +371,10 @@ impl OwnedSession {
     }
 }
 
-/// A disk that takes nothing is tried again by the recorder within seconds.
+/// Pause after which an owner may try again: the recorder tries a disk that takes nothing again within seconds.
 const DISK_RETRY_MS: u64 = 500;
 
-/// How the engine's refusals are told to owners.
+/// Returns an engine's refusal as owners are told it.
 fn refusal_of(error: &StepError) -> Refusal {
     match error {
         StepError::Busy { retry_after_ms } => Refusal::busy(error.to_string(), *retry_after_ms),
@@ -385,7 +385,7 @@ fn refusal_of(error: &StepError) -> Refusal {
     }
 }
 
-/// An error with what caused it, in one sentence.
+/// Returns an error with its causes, in one sentence.
 pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

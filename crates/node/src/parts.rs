@@ -1,4 +1,4 @@
-//! The parts of a node that have to go on for as long as it lives, and are made anew when they do not.
+//! Keeps going the parts that a node needs for as long as it lives: a part that ends is made anew.
 //!
 //! ```text
 //! running --panicked, gone--> backing off --> running
@@ -18,46 +18,46 @@ use tokio::sync::watch;
 /// A part that is kept going.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Part {
-    /// What keeps the table of rollouts.
+    /// The actor that keeps the table of rollouts.
     Rollouts,
-    /// What keeps the connection to the coordinator.
+    /// The task that keeps the connection to the coordinator.
     Link,
-    /// What ships recordings.
+    /// The task that ships recordings.
     Shipping,
-    /// What serves owners.
+    /// The thread that serves owners.
     Data,
-    /// What lets owners of this machine in.
+    /// The task that lets owners on this machine in.
     Attach,
-    /// What writes recordings.
+    /// The thread that writes recordings.
     Recorder,
 }
 
-/// How a part ended that nobody had asked to end.
+/// The way in which a part ended without being asked to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PartExit {
-    /// It panicked; the panic's message.
+    /// It panicked, with this message.
     Panicked(String),
-    /// It is gone without a word.
+    /// It is gone without a message.
     Gone,
-    /// It could not begin again, for that reason.
+    /// It could not begin again, for this reason.
     Failed(String),
     /// Somebody has removed its folder.
     Removed(PathBuf),
 }
 
-/// One end of a part.
+/// The end of a part that was not asked to end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mishap {
-    /// Which part.
+    /// The part that ended.
     pub part: Part,
-    /// How it ended.
+    /// The way in which it ended.
     pub exit: PartExit,
 }
 
-/// How the parts of a node fared.
+/// The state of a node's parts, and how often they ended.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PartsHealth {
-    /// How often which part ended, and was or will be made anew, by the word of how it ended.
+    /// Number of times that each part ended and was or will be made anew, by the word for how it ended.
     pub restarts: BTreeMap<(Part, &'static str), u64>,
     /// The last end of a part.
     pub last: Option<Arc<Mishap>>,
@@ -66,14 +66,14 @@ pub struct PartsHealth {
 }
 
 impl PartsHealth {
-    /// How often any part ended, and was or will be made anew.
+    /// Returns how often any part ended and was or will be made anew.
     pub fn all_restarts(&self) -> u64 {
         self.restarts.values().sum()
     }
 }
 
 impl Part {
-    /// The word in metrics.
+    /// Returns the word for it in metrics.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Rollouts => "node_actor",
@@ -87,14 +87,14 @@ impl Part {
 }
 
 impl Mishap {
-    /// Whether rollhouse itself is to blame.
+    /// Returns whether rollhouse itself is to blame.
     pub const fn is_bug(&self) -> bool {
         !matches!(self.exit, PartExit::Removed(_))
     }
 }
 
 impl PartExit {
-    /// The word in metrics.
+    /// Returns the word for it in metrics.
     pub const fn word(&self) -> &'static str {
         match self {
             Self::Panicked(_) => "panicked",
@@ -105,7 +105,7 @@ impl PartExit {
     }
 }
 
-/// Keeps parts going. Clones keep the same books.
+/// Keeps parts going. Clones share one account of how parts fared.
 #[derive(Debug, Clone)]
 pub(crate) struct Parts {
     began: Instant,
@@ -117,13 +117,13 @@ impl Parts {
         Self { began: Instant::now(), health: watch::Sender::default() }
     }
 
-    /// How they fared.
+    /// Returns a receiver of how the parts fared.
     pub(crate) fn health(&self) -> watch::Receiver<PartsHealth> {
         self.health.subscribe()
     }
 
-    /// Runs the part that `make` makes until it says that it is done, which it only does when it was asked to end.
-    /// Whenever it ends otherwise it is made anew after a back-off, and left as failed when it ends too often.
+    /// Runs the part that `make` makes until it says that it is done, which it only does when it was asked to end. A
+    /// part that ends otherwise is made anew after a back-off, and left as failed when it ends too often.
     ///
     /// Needs a tokio runtime with timers.
     pub(crate) async fn keep<F>(self, part: Part, make: impl FnMut() -> F)
@@ -133,7 +133,7 @@ impl Parts {
         self.keep_pausing(part, make, tokio::time::sleep).await;
     }
 
-    /// The same by another clock: `pause` waits.
+    /// Does the same as [`Parts::keep`] with another clock: `pause` waits.
     async fn keep_pausing<F, P>(
         self,
         part: Part,
@@ -168,7 +168,7 @@ impl Parts {
         });
     }
 
-    /// A part does not work any more and cannot be made anew. The first is kept.
+    /// Notes a part that does not work any more and cannot be made anew. Only the first is kept.
     pub(crate) fn failed(&self, mishap: Mishap) {
         self.health.send_modify(|health| {
             let mishap = Arc::new(mishap);

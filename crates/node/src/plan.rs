@@ -1,4 +1,4 @@
-//! What a session is to be, checked.
+//! The plan of a session that is to be opened, checked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use rollhouse_wire::{
 
 use crate::Rollout;
 
-/// A session as the coordinator asked for it, with everything found and checked that this node has to have.
+/// A session as the coordinator asked for it, with its env found and everything checked that this node needs.
 #[derive(Debug)]
 pub struct SessionPlan {
     pub(crate) entry: Arc<EnvEntry>,
@@ -22,20 +22,20 @@ pub struct SessionPlan {
     pub(crate) pool: RunId,
     pub(crate) incarnation: Incarnation,
     pub(crate) pool_lanes: u32,
-    /// Another number for each placement of a session.
+    /// A number that differs for each placement of a session.
     placement: u64,
-    /// What is kept of its episodes; `None` for nothing.
+    /// The parts of its episodes that are recorded; `None` for nothing.
     pub(crate) record: Option<RecordMode>,
-    /// If it plays by itself: who acts, the seed, and until when.
+    /// The policy, the seed and the goal, if the session plays by itself.
     pub(crate) collect: Option<(Builtin, u64, Goal)>,
     program: String,
 }
 
 impl SessionPlan {
-    /// Finds the env, checks options and bounds.
+    /// Makes the plan: finds the env, and checks options and bounds.
     ///
     /// # Errors
-    /// What is not there or out of bounds, by name.
+    /// The part that is missing or out of bounds, by name.
     pub fn of(open: &OpenSession, registry: &Registry, program: &str) -> Result<Self, Refusal> {
         let bad = |message: String| Refusal::new(RefusalCode::BadRequest, message);
         let settings = &open.settings;
@@ -70,7 +70,7 @@ impl SessionPlan {
     /// Begins the recording of the session's lanes. May wait for the recorder's writer.
     ///
     /// # Errors
-    /// Why it cannot be recorded.
+    /// The reason for which it cannot be recorded.
     pub(crate) fn record_on(&self, recorder: &Recorder) -> Result<RunRecorder, Refusal> {
         let Some(header) = self.run_header() else {
             return Err(Refusal::new(RefusalCode::Internal, "the session is not to be recorded"));
@@ -88,7 +88,7 @@ impl SessionPlan {
         })
     }
 
-    /// What a recorder has to know of the pool: the same on every node. `None` if nothing is recorded.
+    /// Returns the header that a recorder needs of the pool, the same on every node. `None` if nothing is recorded.
     fn run_header(&self) -> Option<RunHeader> {
         let spec = self.entry.spec().clone();
         let policy = self.collect.as_ref().map_or("external", |(policy, ..)| policy.name());
@@ -111,7 +111,7 @@ impl SessionPlan {
         })
     }
 
-    /// The rollout of a session that plays by itself.
+    /// Returns the rollout of a session that plays by itself.
     pub(crate) fn rollout(&self, hang_deadline: Duration) -> Option<Rollout> {
         let (policy, seed, goal) = self.collect?;
         Some(Rollout {
@@ -173,19 +173,19 @@ fn collect_of(collect: &Collect) -> Result<(Builtin, u64, Goal), Refusal> {
     Ok((policy, collect.seed, goal))
 }
 
-/// A run's id is a UUIDv7: its upper 48 bits are the wall clock when it was drawn, in milliseconds since 1970.
+/// Returns when a run's id was drawn, in milliseconds since 1970: the upper 48 bits of a UUIDv7.
 const fn run_began_ms(run: RunId) -> u64 {
     (run.as_u128() >> 80) as u64
 }
 
-/// Runs end with their sessions, which takes seconds at least.
+/// Pause after which a coordinator may try again: runs end with their sessions, which takes seconds at least.
 const RUNS_RETRY_MS: u64 = 1_000;
 
-/// Lanes of one session: the notes of an answer in which all of them are lost still fit its sidecar.
+/// Most lanes of one session: the notes of an answer in which all of them are lost still fit its sidecar.
 pub const MAX_SESSION_LANES: u32 = 32_768;
 
 const _: () =
     assert!(MAX_SESSION_LANES as usize * LOST_LANE_BYTES <= rollhouse_wire::limits::MAX_SIDECAR_BYTES);
 
-/// A lost lane in a sidecar: a map of two names with a number each.
+/// Bytes of a lost lane in a sidecar: a map of two names with a number each.
 const LOST_LANE_BYTES: usize = 24;

@@ -1,4 +1,4 @@
-//! Where a replay stands: the same step for all who watch it.
+//! The position of a replay: the same step for all that watch it.
 //!
 //! ```text
 //! loading --loaded--> paused --play--> replaying --the last step--> over
@@ -6,14 +6,14 @@
 //!                       | <--step, seek back------------------------/
 //! ```
 //!
-//! Pure, and moved by nobody: while it replays, the step follows from the time at which somebody looks.
+//! Pure: nothing drives it. While it replays, the step follows from the time of each look.
 
 use std::time::Duration;
 
 use rollhouse_core::{LaneEvent, LaneState};
 use rollhouse_wire::{FASTEST_REPLAY, REPLAY_STEPS_PER_SECOND, ReplayStanding, SLOWEST_REPLAY};
 
-/// The place in a recorded episode. `now` is any clock that only goes forward.
+/// The position in a recorded episode. `now` is any clock that only goes forward.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Player {
     length: u64,
@@ -22,67 +22,67 @@ pub struct Player {
     at: u64,
     since: Duration,
     speed: f64,
-    /// The serial number that what it showed at `since` had.
+    /// The serial number of what it showed at `since`.
     serial: u64,
 }
 
-/// What it is to do.
+/// A change of the position or of the speed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Move {
-    /// Go to a step, and go on from there if it replays.
+    /// Go to a step, and go on from there if the replay plays.
     Seek(u64),
-    /// Stand still so many steps on or back, no further than the episode goes.
+    /// Stand still so many steps on (or back, if negative), no further than the episode goes.
     Step(i64),
-    /// Go on by itself at that speed; from the reset on if it stands at the end.
+    /// Go on at that multiple of the usual speed; from the reset on if it stands at the end.
     Play(f64),
     /// Stand still.
     Pause,
 }
 
-/// What it shows at a moment.
+/// The replay as it is shown at a moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Shows {
-    /// Where it stands.
+    /// The step and the state of the replay.
     pub standing: ReplayStanding,
-    /// Grows with every step that is passed and every move.
+    /// A number that grows with every step that is passed and every move.
     pub serial: u64,
 }
 
-/// Why it does not move.
+/// Why the replay does not move.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub enum MoveError {
     /// The episode is shorter.
     #[error("step = {step}; the episode has {length}")]
     NoSuchStep {
-        /// As asked.
+        /// The step that was asked for.
         step: u64,
         /// Steps of the episode.
         length: u64,
     },
-    /// No such speed is taken.
+    /// The speed is out of bounds.
     #[error("speed = {speed}; {SLOWEST_REPLAY} to {FASTEST_REPLAY} are taken")]
     Speed {
-        /// As asked.
+        /// The speed that was asked for.
         speed: f64,
     },
 }
 
 impl Player {
-    /// Stands at the reset of an episode of so many steps, which is not there yet.
+    /// Makes a player that stands at the reset of an episode of `length` steps, which is not loaded yet.
     pub const fn new(length: u64) -> Self {
         Self { length, state: LaneState::Loading, at: 0, since: Duration::ZERO, speed: 1.0, serial: 1 }
     }
 
-    /// The episode is there.
+    /// Notes that the episode is loaded.
     pub fn loaded(&mut self) {
         self.turn(LaneEvent::RecordingLoaded);
         self.end_at_last();
     }
 
-    /// Moves it; what it shows then.
+    /// Makes a move. Returns what is shown then.
     ///
     /// # Errors
-    /// See [`MoveError`]; it has not moved then.
+    /// See [`MoveError`]; nothing has moved then.
     pub fn on(&mut self, now: Duration, asked: Move) -> Result<Shows, MoveError> {
         let Shows { standing, serial } = self.look(now);
         let here = standing.step;
@@ -114,7 +114,7 @@ impl Player {
         Ok(self.look(now))
     }
 
-    /// What it shows now. An episode that has come to its last step is over from then on.
+    /// Returns what is shown now. An episode that has come to its last step is over from then on.
     pub fn look(&mut self, now: Duration) -> Shows {
         if self.state == LaneState::Replaying {
             let passed = self.passed(now).min(self.length - self.at);
@@ -128,7 +128,7 @@ impl Player {
         self.shows(0)
     }
 
-    /// When it shows the next step by itself; `None` if it stands still.
+    /// Returns the time at which the next step is shown by itself; `None` if the replay stands still.
     pub fn next_at(&self, now: Duration) -> Option<Duration> {
         let period = self.period();
         (self.state == LaneState::Replaying)
@@ -141,13 +141,14 @@ impl Player {
         Shows { standing, serial: serial + passed }
     }
 
-    /// Steps since it was moved last, if it replays.
+    /// Returns the steps since the last move, if the replay plays.
     fn passed(&self, now: Duration) -> u64 {
         let nanos = u64::try_from(now.saturating_sub(self.since).as_nanos()).unwrap_or(u64::MAX);
         nanos / self.period()
     }
 
-    /// Nanoseconds of a step: whole ones, so that the next step is due when it is shown, and not a moment later.
+    /// Returns the nanoseconds of a step: whole ones, so that the next step is due when it is shown, and not a moment
+    /// later.
     fn period(&self) -> u64 {
         // Speeds are within their bounds: half a millisecond at least.
         (1e9 / (REPLAY_STEPS_PER_SECOND * self.speed)) as u64
@@ -159,7 +160,8 @@ impl Player {
         }
     }
 
-    /// What the table does not have is no change: a replay that plays is told to play.
+    /// Follows an event of the lane's life. An event that the table does not have changes nothing, such as play while
+    /// playing.
     fn turn(&mut self, event: LaneEvent) {
         self.state = self.state.on(event).unwrap_or(self.state);
     }

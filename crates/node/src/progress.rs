@@ -1,4 +1,4 @@
-//! What a session shows of itself while it runs.
+//! Counters that a session shows while it runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use rollhouse_engine::Stats;
 use crate::Tally;
 use crate::live::Live;
 
-/// Counters that the stepping thread writes and anyone reads without stopping it.
+/// Counters that the stepping thread writes and every thread reads without stopping it.
 ///
 /// Each is exact by itself; two of them may be a few batches apart.
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ pub struct Progress {
     return_sum: AtomicU64,
     outcomes: [AtomicU64; Outcome::ALL.len()],
     restarts: AtomicU64,
-    /// Where those are met who watch it.
+    /// The place where the stepping thread and the watchers meet.
     live: Arc<Live>,
 }
 
@@ -38,12 +38,12 @@ pub struct ProgressSnapshot {
 }
 
 impl Progress {
-    /// Where those are met who watch it.
+    /// Returns the place where the stepping thread and the watchers meet.
     pub(crate) const fn live(&self) -> &Arc<Live> {
         &self.live
     }
 
-    /// The counters now.
+    /// Returns the counters now.
     pub fn snapshot(&self) -> ProgressSnapshot {
         let episodes = self.episodes.load(Ordering::Relaxed);
         let sum = f64::from_bits(self.return_sum.load(Ordering::Relaxed));
@@ -55,7 +55,7 @@ impl Progress {
         }
     }
 
-    /// What was done, as far as it has been published.
+    /// Returns what was done, as far as it has been published.
     pub(crate) fn tally(&self) -> Tally {
         Tally {
             steps: self.steps.load(Ordering::Relaxed),
@@ -65,14 +65,14 @@ impl Progress {
         }
     }
 
-    /// A sign of life.
+    /// Counts a sign of life.
     #[inline]
     pub(crate) fn beat(&self) {
         // One writer: a load and a store are an increment.
         self.beats.store(self.beats.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Publishes what a reader wants to see.
+    /// Publishes the engine's statistics for readers.
     pub(crate) fn publish(&self, stats: &Stats) {
         self.steps.store(stats.steps, Ordering::Relaxed);
         self.return_sum.store(stats.returns.sum().to_bits(), Ordering::Relaxed);

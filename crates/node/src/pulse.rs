@@ -1,4 +1,4 @@
-//! Whether a thread still turns, seen from others.
+//! Shows other threads whether a thread still turns.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,12 +24,12 @@ impl Pulse {
         }
     }
 
-    /// How long ago it was last marked.
+    /// Returns how long ago the last mark was made.
     pub(crate) fn silent(&self) -> Duration {
         self.began.elapsed().saturating_sub(Duration::from_millis(self.last_ms.load(Ordering::Relaxed)))
     }
 
-    /// The thread turns.
+    /// Marks that the thread turns.
     pub(crate) fn mark(&self) {
         // 584 million years of milliseconds.
         self.last_ms.store(self.began.elapsed().as_millis() as u64, Ordering::Relaxed);

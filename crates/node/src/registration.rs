@@ -1,4 +1,4 @@
-//! When a node dials the coordinator, registers and says that it lives: pure decisions.
+//! Decides when a node dials the coordinator, registers and says that it lives. Pure.
 //!
 //! ```text
 //! away --time--> dialling --connected--> registering --registered--> joined --a beat a second--> joined
@@ -7,7 +7,7 @@
 //!           dialling <--another certificate---'--------------------------'
 //! ```
 //!
-//! One whose host says that nobody listens there is dialled again sooner: to be told so costs next to nothing.
+//! If the host says that nobody listens at the port, the node dials again sooner: such an answer costs next to nothing.
 //!
 //! A coordinator that is away ends nothing: sessions go on, and the node comes back when it does.
 
@@ -19,14 +19,14 @@ use rollhouse_core::split_mix64;
 /// A node's standing with the coordinator. `now` is any clock that only goes forward.
 #[derive(Debug)]
 pub struct Registration {
-    state: State,
+    state: LinkStage,
     failures: u32,
     seed: u64,
     draws: u64,
 }
 
 #[derive(Debug)]
-enum State {
+enum LinkStage {
     Away { retry_at: Duration },
     Dialling,
     Registering,
@@ -38,38 +38,38 @@ struct Joined {
     every: Duration,
     next_at: Duration,
     number: u64,
-    /// Beats without an answer, and when they were sent.
+    /// The numbers of beats without an answer, and when they were sent.
     unanswered: VecDeque<(u64, Duration)>,
 }
 
-/// What has happened.
+/// An event that the registration is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkEvent {
     /// There is a connection.
     Connected,
-    /// The coordinator knows the node, and wants to hear of it that often.
+    /// The coordinator knows the node, and wants a heartbeat at this interval.
     Registered {
-        /// How often.
+        /// Time between two heartbeats.
         heartbeat: Duration,
     },
     /// The beat of that number was answered.
     Taken {
-        /// Of this connection.
+        /// The number of the beat on this connection.
         number: u64,
-        /// It may have been too short for all there was to say.
+        /// Whether the beat may have been too short for all there was to say.
         more: bool,
     },
-    /// It could not be dialled, refused the node or a beat, or the connection was lost.
+    /// The coordinator could not be dialled, or refused the node or a beat, or the connection was lost.
     Lost,
     /// The node has another certificate, by which it wants to be known.
     Renewed,
-    /// As [`LinkEvent::Lost`]: nobody listens at its port, its host says.
+    /// The connection failed as in [`LinkEvent::Lost`], and the host said that nobody listens at the port.
     PortClosed,
     /// Time has passed.
     Tick,
 }
 
-/// What is to be done.
+/// An action that the registration asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkAction {
     /// Connect to the coordinator.
@@ -78,7 +78,7 @@ pub enum LinkAction {
     Register,
     /// Send a heartbeat.
     Beat {
-        /// Counts from 1 on each connection.
+        /// The number of the beat, which counts from 1 on each connection.
         number: u64,
     },
     /// Give the connection up.
@@ -88,46 +88,46 @@ pub enum LinkAction {
 }
 
 impl Registration {
-    /// Not connected; dials at once. `seed` decides the jitter.
+    /// Makes a registration that is not connected and dials at once. `seed` decides the jitter.
     pub const fn new(seed: u64) -> Self {
-        Self { state: State::Away { retry_at: Duration::ZERO }, failures: 0, seed, draws: 0 }
+        Self { state: LinkStage::Away { retry_at: Duration::ZERO }, failures: 0, seed, draws: 0 }
     }
 
-    /// Takes an event in and says what is to be done.
+    /// Takes an event in and returns the action to take.
     pub fn handle(&mut self, now: Duration, event: LinkEvent) -> Option<LinkAction> {
         match (&mut self.state, event) {
-            (State::Dialling, LinkEvent::Connected) => {
-                self.state = State::Registering;
+            (LinkStage::Dialling, LinkEvent::Connected) => {
+                self.state = LinkStage::Registering;
                 Some(LinkAction::Register)
             }
-            (State::Registering, LinkEvent::Registered { heartbeat }) => {
+            (LinkStage::Registering, LinkEvent::Registered { heartbeat }) => {
                 self.failures = 0;
                 let every = heartbeat.clamp(LEAST_BEAT, LONGEST_BEAT);
                 let joined = Joined { every, next_at: now, number: 0, unanswered: VecDeque::new() };
-                self.state = State::Joined(joined);
+                self.state = LinkStage::Joined(joined);
                 self.beat(now)
             }
-            (State::Joined(joined), LinkEvent::Taken { number, more }) => {
+            (LinkStage::Joined(joined), LinkEvent::Taken { number, more }) => {
                 joined.unanswered.retain(|(unanswered, _)| *unanswered != number);
                 if more {
                     joined.next_at = now;
                 }
                 self.beat(now)
             }
-            (State::Away { retry_at }, LinkEvent::Tick) if *retry_at <= now => {
-                self.state = State::Dialling;
+            (LinkStage::Away { retry_at }, LinkEvent::Tick) if *retry_at <= now => {
+                self.state = LinkStage::Dialling;
                 Some(LinkAction::Dial)
             }
-            (State::Joined(_), LinkEvent::Tick) => self.beat(now),
-            (State::Registering | State::Joined(_), LinkEvent::Renewed) => {
-                self.state = State::Dialling;
+            (LinkStage::Joined(_), LinkEvent::Tick) => self.beat(now),
+            (LinkStage::Registering | LinkStage::Joined(_), LinkEvent::Renewed) => {
+                self.state = LinkStage::Dialling;
                 Some(LinkAction::Redial)
             }
-            (State::Dialling | State::Registering | State::Joined(_), LinkEvent::Lost) => {
+            (LinkStage::Dialling | LinkStage::Registering | LinkStage::Joined(_), LinkEvent::Lost) => {
                 self.go_away(now, LONGEST_PAUSE);
                 Some(LinkAction::Drop)
             }
-            (State::Dialling | State::Registering | State::Joined(_), LinkEvent::PortClosed) => {
+            (LinkStage::Dialling | LinkStage::Registering | LinkStage::Joined(_), LinkEvent::PortClosed) => {
                 self.go_away(now, LONGEST_CLOSED_PAUSE);
                 Some(LinkAction::Drop)
             }
@@ -135,19 +135,19 @@ impl Registration {
         }
     }
 
-    /// When to send a [`LinkEvent::Tick`] at the latest; `None` if nothing waits for time to pass.
+    /// Returns when to send a [`LinkEvent::Tick`] at the latest; `None` if nothing waits for time to pass.
     pub fn wake_at(&self) -> Option<Duration> {
         match &self.state {
-            State::Away { retry_at } => Some(*retry_at),
-            State::Dialling | State::Registering => None,
-            State::Joined(joined) => {
+            LinkStage::Away { retry_at } => Some(*retry_at),
+            LinkStage::Dialling | LinkStage::Registering => None,
+            LinkStage::Joined(joined) => {
                 Some(joined.overdue_at().map_or(joined.next_at, |at| at.min(joined.next_at)))
             }
         }
     }
 
     fn beat(&mut self, now: Duration) -> Option<LinkAction> {
-        let State::Joined(joined) = &mut self.state else { return None };
+        let LinkStage::Joined(joined) = &mut self.state else { return None };
         if joined.overdue_at().is_some_and(|at| at <= now) {
             self.go_away(now, LONGEST_PAUSE);
             return Some(LinkAction::Drop);
@@ -169,32 +169,32 @@ impl Registration {
         self.draws += 1;
         let half = (base / 2).as_nanos() as u64;
         let pause = base - Duration::from_nanos(split_mix64(self.seed ^ self.draws) % half.max(1));
-        self.state = State::Away { retry_at: now + pause };
+        self.state = LinkStage::Away { retry_at: now + pause };
     }
 }
 
 impl Joined {
-    /// When the oldest unanswered beat has waited for too long.
+    /// Returns the time at which the oldest unanswered beat has waited for too long.
     fn overdue_at(&self) -> Option<Duration> {
         self.unanswered.front().map(|(_, sent)| *sent + ANSWER_DEADLINE)
     }
 }
 
-/// How long a beat may go without an answer before the connection is taken for dead: as long as the coordinator
-/// believes in a silent node.
+/// Time after which a connection with an unanswered beat is taken for dead. The coordinator believes in a silent node
+/// for as long.
 pub const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
 
-/// A coordinator that asks for more is not obeyed.
+/// Shortest interval of heartbeats: a coordinator that asks for a shorter one is not obeyed.
 const LEAST_BEAT: Duration = Duration::from_millis(50);
 
-/// Twice within the time after which the coordinator calls a node suspect.
+/// Longest interval of heartbeats: twice within the time after which the coordinator calls a node suspect.
 const LONGEST_BEAT: Duration = Duration::from_millis(1_500);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// A coordinator that comes back finds its nodes within this time.
+/// Longest pause between attempts: a coordinator that comes back finds its nodes within this time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
-/// One that is started again finds them within this time.
+/// Longest pause while the port is closed: a coordinator that is started again finds its nodes within this time.
 const LONGEST_CLOSED_PAUSE: Duration = Duration::from_millis(400);
 
 #[cfg(test)]
@@ -325,7 +325,7 @@ mod tests {
             }
             // Left alone, with everything failing, it dials again within the longest pause and an unanswered beat.
             let end = now + ANSWER_DEADLINE + LONGEST_PAUSE;
-            let mut dialled = matches!(link.state, State::Dialling | State::Registering);
+            let mut dialled = matches!(link.state, LinkStage::Dialling | LinkStage::Registering);
             while let Some(at) = link.wake_at().filter(|&at| at <= end && !dialled) {
                 dialled = link.handle(at.max(now), LinkEvent::Tick) == Some(LinkAction::Dial);
             }

@@ -1,4 +1,4 @@
-//! When a node asks for its next certificate: pure decisions.
+//! Decides when a node asks for its next certificate. Pure.
 //!
 //! ```text
 //! resting --two thirds of its time are over, and there is a coordinator--> asking --given--> resting
@@ -10,11 +10,11 @@ use std::time::Duration;
 use rollhouse_core::split_mix64;
 use rollhouse_wire::Validity;
 
-/// How a node stands with its certificate. `now` is the time since 1970, as certificates have it; a clock that is set
-/// moves what is due.
+/// The standing of a node with its certificate. `now` is the time since 1970, as certificates have it; if the clock is
+/// set, the time that is due moves with it.
 #[derive(Debug)]
 pub struct Renewal {
-    state: State,
+    state: Phase,
     validity: Validity,
     failures: u32,
     seed: u64,
@@ -22,23 +22,23 @@ pub struct Renewal {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum Phase {
     Resting { due: Duration },
     Asking,
 }
 
-/// What has happened.
+/// An event that the renewal is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RenewalEvent {
     /// Time has passed, and there is a coordinator to ask.
     Tick,
     /// There is another certificate, which was asked for or put there by somebody.
     Given(Validity),
-    /// It was refused, or there was no answer.
+    /// The coordinator refused, or did not answer.
     Failed,
 }
 
-/// What is to be done.
+/// An action that the renewal asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RenewalAction {
     /// Ask the coordinator for a certificate for a new key.
@@ -46,63 +46,65 @@ pub enum RenewalAction {
 }
 
 impl Renewal {
-    /// Of a certificate that holds so. `seed` decides the jitter.
+    /// Makes the renewal of a certificate with that validity. `seed` decides the jitter.
     pub fn new(seed: u64, validity: Validity) -> Self {
-        let mut renewal = Self { state: State::Asking, validity, failures: 0, seed, draws: 0 };
+        let mut renewal = Self { state: Phase::Asking, validity, failures: 0, seed, draws: 0 };
         renewal.rest(validity);
         renewal
     }
 
-    /// Takes an event in and says what is to be done.
+    /// Takes an event in and returns the action to take.
     pub fn handle(&mut self, now: Duration, event: RenewalEvent) -> Option<RenewalAction> {
         match (self.state, event) {
-            (State::Resting { due }, RenewalEvent::Tick) if due <= now => {
-                self.state = State::Asking;
+            (Phase::Resting { due }, RenewalEvent::Tick) if due <= now => {
+                self.state = Phase::Asking;
                 Some(RenewalAction::Ask)
             }
             (_, RenewalEvent::Given(validity)) => {
                 self.failures = 0;
                 self.rest(validity);
                 // One that is due at once, because clocks differ, is no reason to ask without a pause.
-                if let State::Resting { due } = &mut self.state {
+                if let Phase::Resting { due } = &mut self.state {
                     *due = (*due).max(now + LEAST_PAUSE);
                 }
                 None
             }
-            (State::Asking, RenewalEvent::Failed) => {
+            (Phase::Asking, RenewalEvent::Failed) => {
                 let pause = self.pause(now);
-                self.state = State::Resting { due: now + pause };
+                self.state = Phase::Resting { due: now + pause };
                 None
             }
             _ => None,
         }
     }
 
-    /// When to send a [`RenewalEvent::Tick`] at the latest, if there is a coordinator then; `None` while it is asked.
+    /// Returns when to send a [`RenewalEvent::Tick`] at the latest, if there is a coordinator then; `None` while it is
+    /// asked.
     pub const fn wake_at(&self) -> Option<Duration> {
         match self.state {
-            State::Resting { due } => Some(due),
-            State::Asking => None,
+            Phase::Resting { due } => Some(due),
+            Phase::Asking => None,
         }
     }
 
-    /// The certificate in force holds so, as far as is known here.
+    /// Returns the validity of the certificate in force, as far as is known here.
     pub const fn validity(&self) -> Validity {
         self.validity
     }
 
-    /// Due after two thirds of its time, less up to a twelfth of it, so that nodes that joined together do not come
-    /// together.
+    /// Rests until two thirds of the validity are over, less up to a twelfth of it, so that nodes that joined together
+    /// do not ask together.
     fn rest(&mut self, validity: Validity) {
         self.validity = validity;
         let seconds = |at: i64| Duration::from_secs(u64::try_from(at).unwrap_or(0));
         let (from, until) = (seconds(validity.not_before), seconds(validity.not_after));
         let lifetime = until.saturating_sub(from);
         let due = from + lifetime * 2 / 3 - self.jitter(lifetime / 12);
-        self.state = State::Resting { due };
+        self.state = Phase::Resting { due };
     }
 
-    /// Longer with each failure, so that an outage is not made worse, but many times before the end.
+    /// Returns the next pause. It grows with each failure, so that an outage is not made worse, but is far shorter than
+    /// the time that is left.
     fn pause(&mut self, now: Duration) -> Duration {
         let seconds = Duration::from_secs(u64::try_from(self.validity.not_after).unwrap_or(0));
         let left = seconds.saturating_sub(now);
@@ -112,7 +114,7 @@ impl Renewal {
         (pause - self.jitter(pause / 2)).max(LEAST_PAUSE / 2)
     }
 
-    /// Something below that.
+    /// Returns a random duration below `most`.
     fn jitter(&mut self, most: Duration) -> Duration {
         self.draws += 1;
         let most = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX).max(1);
@@ -120,9 +122,9 @@ impl Renewal {
     }
 }
 
-/// A certificate of the shortest life is tried for several times.
+/// Shortest pause: a certificate of the shortest life is tried for several times.
 const LEAST_PAUSE: Duration = Duration::from_secs(1);
-/// A coordinator that is back is asked within this time.
+/// Longest pause: a coordinator that is back is asked within this time.
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! A session that shows a recorded episode: its place, and what is recomputed there.
+//! A session that shows a recorded episode: its position, and the frame that is recomputed there.
 //!
 //! ```text
 //! watchers --look, seek, play, pause, step--> Player (where it stands) --the step--> Seeker, with a worker --frame-->
 //! owner ----reset, step, send---------------> the same                                                    --rows--->
 //! ```
 //!
-//! Nothing runs while nobody looks. A seeker whose worker panicked, or whose asker went away in the middle, is made
-//! anew for the next who asks; one that hangs ends the session.
+//! Nothing runs while nobody looks. A seeker whose worker panicked, or whose caller went away in the middle, is made
+//! anew for the next caller; one that hangs ends the session.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -42,32 +42,32 @@ pub(crate) struct Replaying {
     episode: Arc<Episode>,
     layout: FrameLayout,
     began: Instant,
-    /// Held for moments only.
+    /// The position, locked for moments only.
     player: Mutex<Player>,
-    /// Grows with every move, for those who wait for a frame.
+    /// A number that grows with every move, for those that wait for a frame.
     moves: watch::Sender<u64>,
-    /// Whoever holds it has the seeker.
-    seat: TurnMutex<Seat>,
-    /// Which attachment may go on; wakes those that wait when the session ends.
+    /// The seeker. The holder of the lock may use it.
+    slot: TurnMutex<SeekerSlot>,
+    /// The attachment that may go on; a change wakes those that wait when the session ends.
     turn: watch::Sender<Turn>,
-    /// What its owner was answered last.
+    /// The last answer to the owner.
     owner: TurnMutex<Answered>,
     presence: Mutex<Presence>,
-    /// Index of the state that was told last, in [`LaneState::ALL`].
+    /// Index of the state that was reported last, in [`LaneState::ALL`].
     told: AtomicU8,
-    /// Why it cannot go on.
+    /// Why the session cannot go on, if so.
     gone: Mutex<Option<Gone>>,
 }
 
 #[derive(Debug, Default)]
-struct Seat {
-    /// `None` while a worker has it, and if it did not come back.
+struct SeekerSlot {
+    /// The seeker; `None` while a worker has it, and if it did not come back.
     seeker: Option<Box<Seeker<'static>>>,
     /// The newest frame, and when it was made.
     shown: Option<(Shown, Instant)>,
 }
 
-/// A frame with where the replay stood then.
+/// A frame, and the position of the replay at that time.
 #[derive(Debug, Clone)]
 pub(crate) struct Shown {
     pub(crate) frame: Arc<LaneFrame>,
@@ -80,11 +80,11 @@ struct Answered {
     answer: Bytes,
 }
 
-/// Who watches it.
+/// The watchers of a replay.
 #[derive(Debug, Default)]
 struct Presence {
     watchers: usize,
-    /// When the last one went.
+    /// The time at which the last watcher went.
     left: Option<Instant>,
 }
 
@@ -92,7 +92,7 @@ struct Presence {
 #[derive(Debug)]
 pub(crate) struct Presently(Arc<Replaying>);
 
-/// What a worker has found at a step.
+/// The row that a worker has found at a step.
 struct Found {
     played: PlayedStep,
     infos: Vec<ColumnData>,
@@ -101,10 +101,11 @@ struct Found {
 }
 
 impl Replaying {
-    /// Shows an episode from its reset on. Blocks for as long as making its env and one reset take.
+    /// Makes a session that shows an episode from its reset on. Blocks for as long as making its env and one reset
+    /// take.
     ///
     /// # Errors
-    /// If it has to be recomputed, and cannot be: the message has both dynamics hashes if those differ.
+    /// If the episode has to be recomputed, and cannot be: the message has both dynamics hashes if those differ.
     pub(crate) fn make(
         placed: (SessionId, Incarnation),
         registry: Arc<Registry>,
@@ -123,7 +124,7 @@ impl Replaying {
             began: Instant::now(),
             player: Mutex::new(player),
             moves: watch::Sender::new(0),
-            seat: TurnMutex::new(Seat { seeker: Some(seeker), shown: None }),
+            slot: TurnMutex::new(SeekerSlot { seeker: Some(seeker), shown: None }),
             turn: watch::Sender::new(Turn::default()),
             owner: TurnMutex::default(),
             presence: Mutex::default(),
@@ -132,47 +133,47 @@ impl Replaying {
         })
     }
 
-    /// The env as it was recorded.
+    /// Returns the env as it was recorded.
     pub(crate) fn spec(&self) -> &EnvSpec {
         &self.episode.info.run.spec
     }
 
-    /// What a listing says of it.
+    /// Returns the entry of the replay in a listing.
     pub(crate) fn report(&self) -> ReplayReport {
         let state = self.player().look(self.now()).standing.state;
         ReplayReport { episode: self.episode.info.name.to_string(), state }
     }
 
-    /// Whether its state is another one than when this was asked last.
+    /// Returns whether its state has changed since the last call.
     pub(crate) fn has_turned(&self) -> bool {
         let state = self.player().look(self.now()).standing.state;
         let index = LaneState::ALL.iter().position(|&of| of == state).unwrap_or_default() as u8;
         self.told.swap(index, Ordering::Relaxed) != index
     }
 
-    /// Why it cannot go on, if it cannot: whoever looks after the node's sessions ends it.
+    /// Returns why it cannot go on, if it cannot: the node ends such a session at its next look.
     pub(crate) fn gone(&self) -> Option<Gone> {
         lock(&self.gone).clone()
     }
 
-    /// Comes to watch it.
+    /// Adds a watcher, until the returned place is dropped.
     pub(crate) fn enter(self: &Arc<Self>) -> Presently {
         lock(&self.presence).watchers += 1;
         Presently(Arc::clone(self))
     }
 
-    /// Whether anybody watches it, or did until less than `lease` ago.
+    /// Returns whether anybody watches it, or did until less than `lease` ago.
     pub(crate) fn is_watched(&self, lease: Duration) -> bool {
         let presence = lock(&self.presence);
         presence.watchers > 0 || presence.left.is_some_and(|left| left.elapsed() < lease)
     }
 
-    /// To learn of later attachments and of the end.
+    /// Returns a receiver that learns of later attachments and of the end.
     pub(crate) fn turns(&self) -> watch::Receiver<Turn> {
         self.turn.subscribe()
     }
 
-    /// Sends earlier attachments away; the number of the last request that was answered.
+    /// Sends earlier attachments away, and returns the number of the last request that was answered.
     pub(crate) async fn take_over(&self, attachment: u64) -> u32 {
         self.turn.send_modify(|turn| turn.take_over(attachment));
         self.owner.lock().await.last
@@ -183,13 +184,13 @@ impl Replaying {
         self.turn.send_modify(Turn::end);
     }
 
-    /// Bytes of the largest request's columns.
+    /// Returns the bytes of the largest request's columns.
     pub(crate) fn max_columns(&self) -> usize {
         self.layout.actions(LANES, true).map_or(0, |places| places.bytes).max(MAX_PAST_BYTES)
     }
 
-    /// The newest frame after the one with that serial number. Waits for one until `until`. Not cancellation-safe in
-    /// that the seeker has to be made anew if this is dropped while a worker has it.
+    /// Returns the newest frame after the one with the serial number `after`. Waits for one until `until`. Not
+    /// cancellation-safe: the seeker has to be made anew if this is dropped while a worker has it.
     ///
     /// # Errors
     /// If there is no place for the work, or the env does not come to the step as it did.
@@ -223,15 +224,15 @@ impl Replaying {
         }
     }
 
-    /// Where it stands now.
+    /// Returns the position now.
     pub(crate) fn stands(&self) -> ReplayStanding {
         self.player().look(self.now()).standing
     }
 
-    /// Moves it, and shows where it stands then.
+    /// Moves it, and returns the frame that it shows then.
     ///
     /// # Errors
-    /// As [`Replaying::look`], and if it does not move so.
+    /// The errors of [`Replaying::look`], and a move that it cannot make.
     pub(crate) async fn go(&self, asked: Move, executor: &Executor) -> Result<Shown, Refusal> {
         self.shift(asked)?;
         self.show(u64::MAX, executor).await
@@ -243,27 +244,27 @@ impl Replaying {
         shows.map_err(|error: MoveError| Refusal::new(RefusalCode::BadRequest, error.to_string()))
     }
 
-    /// The frame of the step at which it stands, or one after `after` that was made a moment ago.
+    /// Returns the frame of the present step, or one after `after` that was made a moment ago.
     async fn show(&self, after: u64, executor: &Executor) -> Result<Shown, Refusal> {
-        let mut seat = self.seat.lock().await;
+        let mut slot = self.slot.lock().await;
         let shows = self.player().look(self.now());
-        let kept = seat.shown.as_ref().filter(|(shown, made)| {
+        let kept = slot.shown.as_ref().filter(|(shown, made)| {
             let serial = shown.frame.serial;
             serial == shows.serial || serial > after && made.elapsed() < FRAME_EVERY
         });
         if let Some((shown, _)) = kept {
             return Ok(shown.clone());
         }
-        let found = self.find(&mut seat, shows.standing.step, executor).await?;
+        let found = self.find(&mut slot, shows.standing.step, executor).await?;
         let shown = Shown { frame: Arc::new(self.frame_of(found, shows.serial)), standing: shows.standing };
-        seat.shown = Some((shown.clone(), Instant::now()));
+        slot.shown = Some((shown.clone(), Instant::now()));
         Ok(shown)
     }
 
-    /// Has a worker come to a step.
+    /// Lets a worker go to a step.
     async fn find(
         &self,
-        seat: &mut TurnGuard<'_, Seat>,
+        slot: &mut TurnGuard<'_, SeekerSlot>,
         step: u64,
         executor: &Executor,
     ) -> Result<Found, Refusal> {
@@ -276,18 +277,18 @@ impl Replaying {
             let found = find(&mut seeker, step);
             Ok((seeker, found))
         };
-        let submitted = executor.submit_with(seat.seeker.take(), work, Box::new(|| false));
+        let submitted = executor.submit_with(slot.seeker.take(), work, Box::new(|| false));
         let done = match submitted {
             Ok(done) => done.await,
             Err(full) => {
-                seat.seeker = full.given;
+                slot.seeker = full.given;
                 let ms = full.retry_after.as_millis().max(1) as u64;
                 return Err(Refusal::busy("every thread and every place in the queue is taken", ms));
             }
         };
         match done {
             Ok(Ok(Ok((seeker, found)))) => {
-                seat.seeker = Some(seeker);
+                slot.seeker = Some(seeker);
                 found
             }
             Ok(Ok(Err(refusal))) => Err(refusal),
@@ -328,10 +329,11 @@ impl Replaying {
         }
     }
 
-    /// The recorded episode up to where it stands, with as many of its actions, from `from` on, as fit an answer.
+    /// Returns the recorded episode up to step `upto`, with as many of its actions, from `from` on, as fit an
+    /// answer.
     ///
     /// # Errors
-    /// If fewer are asked for.
+    /// If there are fewer actions than `from`.
     pub(crate) fn so_far(&self, upto: u64, from: u64) -> Result<SoFar, Refusal> {
         let (info, whole) = (&self.episode.info, upto == self.episode.info.length);
         if from > upto {
@@ -355,7 +357,7 @@ impl Replaying {
         })
     }
 
-    /// Answers one request of an owner with the recorded row that it comes to. What actions it brings makes no
+    /// Answers one request of an owner with the recorded row at which it arrives. The actions in the request make no
     /// difference.
     pub(crate) async fn answer(
         &self,
@@ -407,19 +409,19 @@ impl Replaying {
         if fits { Ok(()) } else { Err(fault) }
     }
 
-    /// The row that a request comes to.
+    /// Returns the row at which a request arrives.
     async fn row_for(&self, kind: FrameKind, executor: &Executor) -> Result<Received, Refusal> {
         if kind == FrameKind::Resume {
             let message = "a recorded episode is not resumed: it is sought";
             return Err(Refusal::new(RefusalCode::Unsupported, message));
         }
         // Nobody else looks between the move and the row.
-        let mut seat = self.seat.lock().await;
+        let mut slot = self.slot.lock().await;
         let over = self.stands().step == self.episode.info.length;
         let asked = if kind == FrameKind::Reset || over { Move::Seek(0) } else { Move::Step(1) };
         self.shift(Move::Pause)?;
         let shows = self.shift(asked)?;
-        let found = self.find(&mut seat, shows.standing.step, executor).await?;
+        let found = self.find(&mut slot, shows.standing.step, executor).await?;
         let flag = |flag: bool| vec![u8::from(flag)];
         Ok(Received {
             lanes: vec![0],
@@ -458,7 +460,7 @@ fn make_seeker(registry: &Arc<Registry>, episode: &Arc<Episode>) -> Result<Box<S
     })
 }
 
-/// Comes to a step, and refuses what is not as it was recorded.
+/// Seeks a step, and refuses one that does not come out as it was recorded.
 fn find(seeker: &mut Seeker<'static>, step: u64) -> Result<Found, Refusal> {
     let internal = |message: String| Refusal::new(RefusalCode::Internal, message);
     let played = seeker.seek(step).map_err(|error| internal(crate::owned::with_causes(&error)))?;
@@ -478,9 +480,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock()
 }
 
-/// Lanes of a replay.
+/// Number of lanes of a replay.
 pub(crate) const LANES: usize = 1;
-/// Replays on one node, each with an episode in memory.
+/// Most replays on one node, each with an episode in memory.
 pub(crate) const MAX_REPLAYS: usize = 16;
-/// How long a frame is new, however many watch: nobody is shown more than 30 in a second that nobody has asked for.
+/// Time for which a frame counts as new, however many watch: without a request for it nobody is shown more than 30 a
+/// second.
 const FRAME_EVERY: Duration = Duration::from_millis(33);

@@ -12,48 +12,48 @@ use rollhouse_replay::{PolicyInfo, RecordMode, RunHeader, RunRecorder};
 use crate::live::Camera;
 use crate::{Cancel, Progress, RolloutError};
 
-/// What to step, how, and for how long.
+/// A rollout that is to be done: what to step, how, and until when.
 #[derive(Debug, Clone)]
 pub struct Rollout {
-    /// The env.
+    /// The env to step.
     pub env: Arc<EnvEntry>,
-    /// Lanes, threads, options and the rest of how lanes are stepped. Its schedule decides what episodes
-    /// start from; [`Rollout::new`] seeds each episode from the run's seed.
+    /// The lanes, threads, options and so on of the engine. Its schedule decides what episodes start from;
+    /// [`Rollout::new`] seeds each episode from the run's seed.
     pub engine: EngineConfig,
     /// Lanes of the whole run: more than the engine's when other engines play its other lanes.
     pub run_lanes: usize,
-    /// Decides random actions, and the episodes' seeds under `per_episode`.
+    /// The seed of random actions, and of the episodes under `per_episode`.
     pub seed: u64,
-    /// Who chooses actions.
+    /// The policy that chooses actions.
     pub policy: Builtin,
-    /// When it is done.
+    /// The goal at which the rollout ends.
     pub goal: Goal,
-    /// How long the session may make no progress before it counts as hung.
+    /// Time that the session may make no progress before it counts as hung.
     pub hang_deadline: Duration,
 }
 
-/// What a rollout has done.
+/// The result of a rollout.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Report {
     /// Steps, episodes, returns and lengths.
     pub stats: Stats,
-    /// Where the time of a batch went.
+    /// The parts that a batch's time was spent on.
     pub timings: Timings,
-    /// Threads that stepped.
+    /// Number of threads that stepped.
     pub threads: usize,
-    /// From before the first reset to after the last step; without making the lanes.
+    /// Time from before the first reset to after the last step; making the lanes does not count.
     pub took: Duration,
 }
 
 impl Rollout {
-    /// A rollout of a whole run in which every episode is seeded from `seed`, its lane and its number, watched with
-    /// [`HANG_DEADLINE`].
+    /// Describes a rollout of a whole run in which every episode is seeded from `seed`, its lane and its number. Its
+    /// hang deadline is [`HANG_DEADLINE`].
     pub fn new(env: Arc<EnvEntry>, engine: EngineConfig, seed: u64, policy: Builtin, goal: Goal) -> Self {
         let engine = EngineConfig { schedule: SeedSchedule::PerEpisode { run_seed: seed }, ..engine };
         Self { env, run_lanes: engine.lanes, engine, seed, policy, goal, hang_deadline: HANG_DEADLINE }
     }
 
-    /// What a recorder has to know of it.
+    /// Returns the header of its run, for a recorder.
     pub fn header(&self, run: RunId, mode: RecordMode, program: String, started_ms: u64) -> RunHeader {
         let spec = self.env.spec().clone();
         let options = match self.engine.options.as_slice() {
@@ -119,7 +119,7 @@ impl Rollout {
         }
     }
 
-    /// Everything between the first reset and the last step.
+    /// Does everything between the first reset and the last step.
     fn steps(
         &self,
         engine: &mut Engine,
@@ -162,7 +162,7 @@ impl Rollout {
 
 /// Why stepping ended before the goal.
 enum Ended {
-    /// So many lanes have failed for good and no other lane plays.
+    /// This many lanes have failed for good, and no other lane plays.
     Lanes(usize),
     Error(RolloutError),
 }
@@ -181,8 +181,8 @@ fn act(engine: &mut Engine, first_lane: u32, policy: &mut dyn Policy, batch: u64
     policy.act(request).map_err(|error| Ended::Error(RolloutError::Act(error)))
 }
 
-/// Called when lanes are lost. If no other lane plays, pauses for a moment, since stepping nothing would only
-/// burn a core until a restart is due, or ends when none is.
+/// Is called when lanes are lost. If no other lane plays, it pauses for a moment, since stepping nothing would only
+/// burn a core until a restart is due; when none is due, it ends the stepping.
 #[cold]
 fn wait_for_restarts(engine: &mut Engine) -> Result<(), Ended> {
     let playing = engine.playing();
@@ -198,7 +198,7 @@ fn wait_for_restarts(engine: &mut Engine) -> Result<(), Ended> {
     Ok(())
 }
 
-/// Ends open episodes, hands everything to the recorder and takes the figures.
+/// Ends open episodes, hands everything to the recorder and collects the statistics.
 fn close(
     mut engine: Engine,
     progress: &Progress,
@@ -222,15 +222,15 @@ fn publish(engine: &mut Engine, progress: &Progress) -> Result<(), StepError> {
     Ok(())
 }
 
-/// How long a session may make no progress. Longer than any batch of an env that is alive; an engine with more
-/// than one thread notices a thread that hangs after its own `step_deadline`, which may be shorter.
+/// Default time that a session may make no progress. It is longer than any batch of an env that is alive. An engine
+/// with more than one thread notices a thread that hangs after its own `step_deadline`, which may be shorter.
 pub const HANG_DEADLINE: Duration = Duration::from_secs(60);
 
 /// Batches between two looks at the clock: reading it for each would cost a small batch a tenth of its time.
 const LOOK_EVERY: u64 = 16;
 
-/// How fresh what a progress bar shows has to be.
+/// Greatest age of what a progress bar shows.
 const PUBLISH_EVERY: Duration = Duration::from_millis(50);
 
-/// A fraction of the shortest back-off of a lane.
+/// Pause of a session without a playing lane: a fraction of the shortest back-off of a lane.
 const RESTART_PAUSE: Duration = Duration::from_millis(20);

@@ -38,7 +38,7 @@ pub(crate) struct Serving {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What is served, and where.
+/// The settings and the shared state of the data thread.
 #[derive(Clone)]
 pub(crate) struct Served {
     pub(crate) listen: SocketAddr,
@@ -49,17 +49,17 @@ pub(crate) struct Served {
     pub(crate) attach: Option<AttachConfig>,
 }
 
-/// What the data thread shows.
+/// The state of the data thread that others see.
 #[derive(Clone, Default)]
-struct Shown {
+struct DataStatus {
     arrivals: Arc<Mutex<ArrivalCounts>>,
     connections: Arc<Connections>,
     pulse: Pulse,
-    /// Once it is bound: a port that was drawn is kept.
+    /// The bound address, once there is one: a port that was drawn is kept.
     address: Arc<OnceLock<SocketAddr>>,
 }
 
-/// Tells the starter what has been bound.
+/// Tells the starter the settings that took effect, or why nothing could be bound.
 type Ready = SyncSender<Result<Effective, ServeError>>;
 
 /// Why owners cannot be served.
@@ -71,7 +71,7 @@ pub enum ServeError {
     /// The address could not be taken, or the identity is of no use.
     #[error(transparent)]
     Bind(BindError),
-    /// There is no attach socket.
+    /// The attach socket could not be made.
     #[error(transparent)]
     Attach(AttachBindError),
     /// The thread ended before it served.
@@ -80,7 +80,7 @@ pub enum ServeError {
 }
 
 impl Serving {
-    /// Binds the address and serves owners from a thread of its own. Should serving panic, it is made anew on the same
+    /// Binds the address and serves owners from a thread of its own. If serving panics, it is made anew on the same
     /// address, as one of `parts`: sessions stay as they are, and their owners dial again.
     ///
     /// # Errors
@@ -89,8 +89,8 @@ impl Serving {
         let runtime = Builder::new_current_thread().enable_all().build().map_err(ServeError::Thread)?;
         let (stop, stopped) = watch::channel(false);
         let (ready, bound) = sync_channel(1);
-        let shown = Shown::default();
-        let Shown { arrivals, connections, pulse, .. } = shown.clone();
+        let shown = DataStatus::default();
+        let DataStatus { arrivals, connections, pulse, .. } = shown.clone();
         let parts = parts.clone();
         let run = move || {
             let mut ready = Some(ready);
@@ -118,22 +118,22 @@ impl Serving {
         Ok(Self { effective, arrivals, connections, pulse, stop, thread: Some(thread) })
     }
 
-    /// How long ago the thread was last seen to turn, which marks each second.
+    /// Returns how long ago the thread last marked that it turns, which it does each second.
     pub(crate) fn silent(&self) -> Duration {
         self.pulse.silent()
     }
 
-    /// Where it listens, and what came of its settings.
+    /// Returns the address on which it listens, and the settings that took effect.
     pub(crate) const fn effective(&self) -> Effective {
         self.effective
     }
 
-    /// How the connections of owners are.
+    /// Returns the figures of the owners' connections.
     pub(crate) fn connections(&self) -> ConnectionFigures {
         self.connections.figures()
     }
 
-    /// How strangers fared, as of the last second.
+    /// Returns how connections by strangers fared, as of the last second.
     pub(crate) fn arrivals(&self) -> ArrivalCounts {
         self.arrivals.lock().clone()
     }
@@ -149,7 +149,7 @@ impl Drop for Serving {
     }
 }
 
-/// Anyone may connect to a node: what counts is each session's secret.
+/// Lets anyone connect to the node: what counts is each session's secret.
 fn authenticate(hello: &Hello, stranger: &Stranger) -> Result<Peer, Refusal> {
     if hello.token.is_some() {
         let message = "a node takes no tokens; the coordinator does";
@@ -164,10 +164,10 @@ fn authenticate(hello: &Hello, stranger: &Stranger) -> Result<Peer, Refusal> {
     })
 }
 
-/// Binds and serves until it is told to stop. Whoever starts the node is told what came of it by `ready`.
+/// Binds and serves until it is told to stop. `ready` tells the starter of the node whether binding succeeded.
 async fn serve(
     served: Served,
-    shown: Shown,
+    shown: DataStatus,
     stopped: watch::Receiver<bool>,
     ready: Option<Ready>,
     parts: Parts,
@@ -206,7 +206,7 @@ async fn serve(
     ended.map_err(PartExit::Panicked)
 }
 
-fn bind(served: &Served, shown: &Shown) -> Result<(Listener, Option<AttachListener>), ServeError> {
+fn bind(served: &Served, shown: &DataStatus) -> Result<(Listener, Option<AttachListener>), ServeError> {
     let listen = shown.address.get().copied().unwrap_or(served.listen);
     let Served { identity, quic, program, attach, .. } = served.clone();
     let listener =
@@ -223,7 +223,7 @@ async fn accept(
     connections: &mut JoinSet<()>,
     hosting: Arc<Hosting>,
     mut stopped: watch::Receiver<bool>,
-    shown: &Shown,
+    shown: &DataStatus,
 ) {
     let mut look = tokio::time::interval(LOOK_EVERY);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -260,7 +260,7 @@ async fn accept(
     }
 }
 
-/// Serves what one peer asks. Its sessions' streams end with it.
+/// Serves the requests of one peer. Its sessions' streams end with it.
 async fn serve_connection(connection: &Connection, hosting: Arc<Hosting>) {
     let figures = Arc::clone(&hosting.figures);
     let mut requests =
@@ -307,11 +307,11 @@ async fn serve_connection(connection: &Connection, hosting: Arc<Hosting>) {
     while streams.join_next().await.is_some() {}
 }
 
-/// How long somebody may stay connected without ever having been let in to a session: memory is kept for him.
+/// Time for which a peer may stay connected without ever having been let in to a session: it takes memory meanwhile.
 const STRANGER_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How fresh reported counts are, and how late the end of a lease is noticed.
+/// Greatest age of reported counts, and the longest delay until the end of a lease is noticed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How long peers are given to hear that the node goes away.
+/// Time for peers to hear that the node goes away.
 const LINGER: Duration = Duration::from_secs(1);

@@ -1,12 +1,12 @@
-//! A session: its stepping thread, and the actor that starts and watches it.
+//! A session's stepping thread, and the actor that starts and watches it.
 //!
 //! ```text
 //! waiting --actor starts it--> stepping --exit value--> over
 //!                              stepping --no progress for the deadline--> abandoned
 //! ```
 //!
-//! The thread belongs to the session, not to the actor: an actor that panics leaves it stepping, and the one
-//! made in its place takes up watching where it is.
+//! The thread belongs to the session, not to the actor: if an actor panics, the thread goes on stepping, and the next
+//! actor takes up watching where it is.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
@@ -25,7 +25,7 @@ use crate::{Cancel, Exit, HangWatch, Progress, Rollout, RolloutError, Verdict};
 /// Number of a session on its node.
 pub(crate) type SessionId = u64;
 
-/// What the actors of one session share with its stepping thread.
+/// The state that the actors of one session share with its stepping thread.
 #[derive(Debug)]
 pub(crate) struct Stepping {
     pub(crate) id: SessionId,
@@ -34,11 +34,11 @@ pub(crate) struct Stepping {
     hang_deadline: Duration,
     exit: watch::Receiver<Option<Arc<Exit>>>,
     job: Mutex<Option<Job>>,
-    /// Weak: the thread alone decides when the run's recorder is released.
+    /// The recording. Weak: the thread alone decides when the run's recorder is released.
     recording: Weak<RunRecorder>,
 }
 
-/// What the thread is started with; taken by the first actor.
+/// The parts that the thread is started with; taken by the first actor.
 #[derive(Debug)]
 struct Job {
     rollout: Rollout,
@@ -153,7 +153,7 @@ impl Actor for SessionActor {
         self.look_again(ctx);
     }
 
-    /// Also runs while a panic unwinds the actor.
+    /// Tells the node that the actor has ended. Also runs while a panic unwinds the actor.
     fn stopped(&mut self, _: &mut Self::Context) {
         let down = SessionDown { id: self.stepping.id, ended: self.ended.take() };
         // A full mailbox loses the notice; the node's own look finds the closed address.

@@ -1,4 +1,4 @@
-//! What is shipped to the store when, what leaves the spool, and what happens when it is full.
+//! Decides which segment is shipped to the store when, which one leaves the spool, and what happens when that is full.
 //!
 //! ```text
 //! spooled -> waiting -> in flight -> shipped -> taken away      when the store has answered that it has it
@@ -15,156 +15,159 @@ use rollhouse_core::{WhenFull, split_mix64};
 use rollhouse_replay::SealedSegment;
 use rollhouse_wire::Shipped;
 
-/// Decides about shipping: events in, actions out. Without clock, files and sockets; whoever feeds it does what
-/// the actions say. Segments go out in the order of their numbers.
+/// Decides about shipping: events come in, actions go out. It has no clock, files or sockets; the caller does what the
+/// actions say. Segments go out in the order of their numbers.
 #[derive(Debug)]
 pub struct Shipper {
     config: ShipperConfig,
     connected: bool,
-    /// Sealed and not known to be in the store, by number.
+    /// Sealed segments that are not known to be in the store, by number.
     waiting: BTreeMap<u64, Waiting>,
-    /// Shipped or dropped, and not taken away yet: bytes, and when to try again after it failed.
+    /// Segments that were shipped or dropped and are not taken away yet: their bytes, and when to try again after a
+    /// failure.
     leaving: BTreeMap<u64, Leaving>,
     /// Bytes of the segment that is being written.
     open_bytes: u64,
-    /// Bytes of segments that the store had set aside before, and that lie here.
+    /// Bytes of segments here that the store had set aside before.
     found_aside: u64,
     held: bool,
-    /// Attempts since one succeeded, and until when none is made.
+    /// Attempts since one succeeded, and the time until which no attempt is made.
     failures: u32,
     resume_at: Duration,
     draws: u64,
     counts: ShipCounts,
-    /// The last that were taken away.
+    /// Numbers of the last segments that were taken away.
     left: VecDeque<u64>,
-    /// Bytes of segments that have left before an older one.
+    /// Bytes of segments that have left before an older one, by number.
     ahead: BTreeMap<u64, u64>,
 }
 
-/// How a node ships.
+/// Settings by which a node ships.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShipperConfig {
-    /// Bytes the spool may have on disk, those that the store has set aside too. Exceeded by less than two segments: by the one being written, and by
-    /// those that are in flight.
+    /// Bytes that the spool may have on disk, those included that the store has set aside. It may be exceeded by less
+    /// than two segments: by the one that is being written, and by those that are in flight.
     pub spool_bytes: u64,
-    /// What happens when they are used up.
+    /// The rule for a spool in which these bytes are used up.
     pub when_full: WhenFull,
-    /// Decides the jitter of retries.
+    /// The seed of the jitter of retries.
     pub seed: u64,
 }
 
-/// What the shipper is told.
+/// An event that the shipper is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShipEvent {
     /// There is a connection to the coordinator.
     Connected,
-    /// There is none any more; nothing in flight on it will be answered.
+    /// There is no connection any more; nothing in flight on it will be answered.
     Disconnected,
-    /// Whoever did what was asked for is new: nothing is under way, and there is no connection yet.
+    /// The task that does the actions is new: nothing is under way, and there is no connection yet.
     Restarted,
     /// The spool has this sealed segment. Telling again what is known changes nothing.
     Spooled(SealedSegment),
-    /// The segment being written has so many bytes.
+    /// The segment that is being written has grown.
     Open {
-        /// Its bytes.
+        /// Its bytes now.
         bytes: u64,
     },
     /// The store has answered.
     Answered {
-        /// Which segment it is about.
+        /// The number of the segment.
         number: u64,
-        /// What became of it.
+        /// The answer.
         answer: Shipped,
     },
     /// An attempt failed while the connection is still there.
     Failed {
-        /// Of which segment.
+        /// The number of the segment.
         number: u64,
-        /// How long the store asked to wait, if it did.
+        /// Time that the store asked to wait, if it did.
         retry_after: Option<Duration>,
     },
-    /// Segments that the store had set aside before the first event have so many bytes here.
+    /// There are segments here that the store had set aside before the first event.
     FoundAside {
-        /// Their bytes.
+        /// Bytes of all of them.
         bytes: u64,
     },
     /// A segment is no longer in the spool, or lies where what is set aside does.
     TakenAway {
-        /// Which one.
+        /// The number of the segment.
         number: u64,
         /// Episodes that were in it, as far as they could be counted.
         episodes: Option<u64>,
     },
     /// A segment could not be removed or moved.
     Stuck {
-        /// Which one.
+        /// The number of the segment.
         number: u64,
     },
     /// Time has passed; see [`Shipper::wake_at`].
     Tick,
 }
 
-/// What is to be done.
+/// An action that the shipper asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShipAction {
     /// Send it, and tell how it went.
     Ship(SealedSegment),
     /// Remove it from the spool, and tell that it is gone.
     TakeAway {
-        /// Which one.
+        /// The number of the segment.
         number: u64,
         /// Whether it was never shipped: its episodes are lost, and to be counted before it is removed.
         dropped: bool,
     },
-    /// Move it to where what is set aside lies, and tell that it is gone: the store has it, but may drop it, and nobody
-    /// reads it there as what it was recorded for.
+    /// Move the segment to the place of what is set aside, and tell that it is gone. The store has it, but may drop it,
+    /// and nobody reads it there as what it was recorded for.
     SetAside {
-        /// Which one.
+        /// The number of the segment.
         number: u64,
     },
-    /// Have the recorder take nothing, or take what waits.
+    /// Have the recorder take nothing (true), or take what waits (false).
     Hold(bool),
 }
 
-/// What has become of the segments. At any time `offered = shipped + aside + dropped + waiting`, in
-/// segments and bytes.
+/// Counts of what has become of the segments. At any time `offered = shipped + aside + dropped + waiting`, in segments
+/// and bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ShipCounts {
-    /// All that were spooled.
+    /// All segments that were spooled.
     pub offered: Amount,
-    /// In the store.
+    /// Segments that are in the store.
     pub shipped: Amount,
-    /// Set aside by the store, and kept here: they are damaged, or it has others under their numbers.
+    /// Segments that the store has set aside and that are kept here: they are damaged, or it has others under their
+    /// numbers.
     pub aside: Amount,
-    /// Not shipped because the spool was full.
+    /// Segments that were not shipped because the spool was full.
     pub dropped: Amount,
-    /// Not decided yet.
+    /// Segments of which nothing is decided yet.
     pub waiting: Amount,
-    /// Of the shipped, those the store had already.
+    /// Number of those shipped segments that the store had already.
     pub known: u64,
-    /// Attempts that failed.
+    /// Number of attempts that failed.
     pub failed: u64,
     /// Episodes in the dropped segments.
     pub dropped_episodes: u64,
-    /// Bytes of the offered that had left before, and came back because they could not be removed.
+    /// Bytes of offered segments that had left before, and came back because they could not be removed.
     pub offered_again: u64,
-    /// Bytes that have left, up to the oldest segment that waits: all that was recorded before so many has left.
+    /// Bytes that have left, up to the oldest segment that waits: of the recording, so many bytes from the beginning on
+    /// have left.
     pub left_bytes: u64,
 }
 
-/// So many segments.
+/// A number of segments, and their size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Amount {
-    /// Their number.
+    /// Number of segments.
     pub segments: u64,
-    /// Their bytes.
+    /// Bytes of the segments.
     pub bytes: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     segment: SealedSegment,
-    /// When it was first told of.
+    /// The time at which the segment was first told of.
     since: Duration,
     in_flight: bool,
 }
@@ -172,20 +175,20 @@ struct Waiting {
 #[derive(Debug, Clone, Copy)]
 struct Leaving {
     bytes: u64,
-    why: Why,
+    why: LeaveCause,
     retry_at: Option<Duration>,
 }
 
 /// Why a segment leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Why {
+enum LeaveCause {
     Shipped,
     Aside,
     Dropped,
 }
 
 impl Shipper {
-    /// Nothing spooled, no connection.
+    /// Makes a shipper with nothing spooled and no connection.
     pub const fn new(config: ShipperConfig) -> Self {
         Self {
             config,
@@ -215,7 +218,7 @@ impl Shipper {
         }
     }
 
-    /// Takes an event in at `now`, the time since any fixed start, and adds what is to be done to `actions`.
+    /// Takes an event in at `now`, the time since any fixed start, and appends the actions to take to `actions`.
     pub fn handle(&mut self, now: Duration, event: ShipEvent, actions: &mut Vec<ShipAction>) {
         match event {
             ShipEvent::Connected => {
@@ -236,7 +239,7 @@ impl Shipper {
             ShipEvent::Answered { number, answer } => self.answered(number, answer, actions),
             ShipEvent::Failed { number, retry_after } => self.failed(now, number, retry_after),
             ShipEvent::TakenAway { number, episodes } => {
-                if self.leaving.remove(&number).is_some_and(|leaving| leaving.why == Why::Dropped) {
+                if self.leaving.remove(&number).is_some_and(|leaving| leaving.why == LeaveCause::Dropped) {
                     self.counts.dropped_episodes += episodes.unwrap_or(0);
                 }
                 if self.left.len() >= REMEMBERED {
@@ -256,7 +259,7 @@ impl Shipper {
         self.ship(now, actions);
     }
 
-    /// When to send a [`ShipEvent::Tick`] at the latest; `None` if nothing waits for time to pass.
+    /// Returns when to send a [`ShipEvent::Tick`] at the latest; `None` if nothing waits for time to pass.
     pub fn wake_at(&self) -> Option<Duration> {
         let stuck = self.leaving.values().filter_map(|leaving| leaving.retry_at).min();
         let idle = self.waiting.values().any(|waiting| !waiting.in_flight);
@@ -264,28 +267,28 @@ impl Shipper {
         stuck.into_iter().chain(retry).min()
     }
 
-    /// What has become of the segments.
+    /// Returns the counts of what has become of the segments.
     pub const fn counts(&self) -> ShipCounts {
         self.counts
     }
 
-    /// Bytes that are recorded and not in the store: those of sealed segments and of the one being written.
+    /// Returns the bytes that are recorded and not in the store: those of sealed segments and of the one being written.
     pub const fn unshipped_bytes(&self) -> u64 {
         self.counts.waiting.bytes + self.open_bytes
     }
 
-    /// Since when the oldest sealed segment waits that is not in the store, by the first event that told of it; `None` if
-    /// none does.
+    /// Returns the time since which the oldest sealed segment waits that is not in the store, by the first event that
+    /// told of it; `None` if none waits.
     pub fn oldest_since(&self) -> Option<Duration> {
         self.waiting.values().map(|waiting| waiting.since).min()
     }
 
-    /// Whether everything that was sealed is in the store, set aside or dropped.
+    /// Returns whether everything that was sealed is in the store, set aside or dropped.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Whether the recorder is to take nothing.
+    /// Returns whether the recorder is to take nothing.
     pub const fn is_held(&self) -> bool {
         self.held
     }
@@ -309,7 +312,7 @@ impl Shipper {
         self.counts.waiting.add(segment.bytes);
     }
 
-    /// An answer counts also when it comes for an attempt that was given up: the store has the segment.
+    /// Takes in an answer of the store. It also counts when its attempt was given up: the store has the segment.
     fn answered(&mut self, number: u64, answer: Shipped, actions: &mut Vec<ShipAction>) {
         let Some(Waiting { segment, .. }) = self.waiting.remove(&number) else { return };
         self.failures = 0;
@@ -318,16 +321,16 @@ impl Shipper {
             Shipped::Durable | Shipped::Known => {
                 self.counts.shipped.add(segment.bytes);
                 self.counts.known += u64::from(answer == Shipped::Known);
-                self.leave(segment, Why::Shipped, actions);
+                self.leave(segment, LeaveCause::Shipped, actions);
             }
             Shipped::Quarantined => {
                 self.counts.aside.add(segment.bytes);
-                self.leave(segment, Why::Aside, actions);
+                self.leave(segment, LeaveCause::Aside, actions);
             }
         }
     }
 
-    fn leave(&mut self, segment: SealedSegment, why: Why, actions: &mut Vec<ShipAction>) {
+    fn leave(&mut self, segment: SealedSegment, why: LeaveCause, actions: &mut Vec<ShipAction>) {
         self.ahead.insert(segment.number, segment.bytes);
         let oldest = self.waiting.keys().next().copied().unwrap_or(u64::MAX);
         while let Some(left) = self.ahead.first_entry().filter(|left| *left.key() < oldest) {
@@ -361,11 +364,11 @@ impl Shipper {
     }
 
     fn used(&self) -> u64 {
-        let leaving = self.leaving.values().filter(|leaving| leaving.why != Why::Aside);
+        let leaving = self.leaving.values().filter(|leaving| leaving.why != LeaveCause::Aside);
         self.unshipped_bytes() + leaving.map(|leaving| leaving.bytes).sum::<u64>() + self.aside_bytes()
     }
 
-    /// Bytes of all segments that the store has set aside.
+    /// Returns the bytes of all segments that the store has set aside.
     const fn aside_bytes(&self) -> u64 {
         self.found_aside + self.counts.aside.bytes
     }
@@ -390,7 +393,7 @@ impl Shipper {
                     self.waiting.remove(&segment.number);
                     self.counts.waiting.take(segment.bytes);
                     self.counts.dropped.add(segment.bytes);
-                    self.leave(segment, Why::Dropped, actions);
+                    self.leave(segment, LeaveCause::Dropped, actions);
                 }
             }
         }
@@ -412,7 +415,7 @@ impl Shipper {
     }
 }
 
-impl Why {
+impl LeaveCause {
     const fn action(self, number: u64) -> ShipAction {
         match self {
             Self::Aside => ShipAction::SetAside { number },
@@ -445,12 +448,13 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// So many bytes a second; without bound if there is none.
+    /// Makes a pace of so many bytes a second, or one without bound for `None`.
     pub const fn new(per_second: Option<NonZeroU64>) -> Self {
         Self { per_second, free_at: Duration::ZERO }
     }
 
-    /// How long to wait at `now` before the next piece of `bytes` bytes is sent, which is taken to be sent then.
+    /// Returns how long to wait at `now` before the next piece of `bytes` bytes is sent. The piece is taken to be sent
+    /// then.
     pub fn wait(&mut self, now: Duration, bytes: u64) -> Duration {
         let Some(per_second) = self.per_second else { return Duration::ZERO };
         let send_at = self.free_at.max(now);
@@ -460,9 +464,9 @@ impl Pace {
     }
 }
 
-/// Segments that are sent at a time: one travels while the store makes the other durable.
+/// Most segments that are sent at a time: one travels while the store makes the other durable.
 const IN_FLIGHT: usize = 2;
-/// Segments whose leaving is remembered: only the newest is kept for a while after it was taken away.
+/// Number of segments that are remembered after they left: only the newest is kept for a while after it was taken away.
 const REMEMBERED: usize = 16;
 /// Pause after the first of several failures, doubled by each.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);

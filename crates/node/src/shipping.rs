@@ -1,4 +1,4 @@
-//! Shipping what a recorder seals: the task around [`Shipper`].
+//! Ships what a recorder seals: the task around [`Shipper`].
 
 use std::io;
 use std::num::NonZeroU64;
@@ -22,7 +22,7 @@ pub struct Shipping {
     spool: Spool,
     name: String,
     config: ShippingConfig,
-    /// What decides; it outlives the task, should that panic.
+    /// The deciding value; it outlives the task if that panics.
     shipper: Mutex<Shipper>,
     started: Instant,
     figures: watch::Sender<ShipFigures>,
@@ -33,34 +33,34 @@ pub struct Shipping {
     found_aside: u64,
 }
 
-/// How a node ships.
+/// Settings of shipping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShippingConfig {
-    /// What its decisions depend on.
+    /// Settings of the decisions.
     pub shipper: ShipperConfig,
-    /// Bytes a second that are sent at most; `None` is no bound.
+    /// Most bytes a second that are sent; `None` for no bound.
     pub bytes_per_second: Option<NonZeroU64>,
 }
 
-/// How shipping stands.
+/// Figures of shipping.
 #[derive(Debug, Clone, Default)]
 pub struct ShipFigures {
-    /// What has become of the segments.
+    /// Counts of what has become of the segments.
     pub counts: ShipCounts,
     /// Bytes that are recorded and neither in the store nor dropped.
     pub unshipped_bytes: u64,
-    /// How long the oldest sealed segment has been waiting to be shipped, at most since the start of the node; nothing if
-    /// none waits.
+    /// Time for which the oldest sealed segment has been waiting to be shipped, at most since the start of the node;
+    /// zero if none waits.
     pub oldest: Duration,
     /// Whether the spool is full and stepping waits.
     pub held: bool,
-    /// The last attempt or removal that failed, in one sentence.
+    /// The last attempt or removal that failed, in one sentence with its cause.
     pub last_failure: Option<Arc<str>>,
 }
 
-/// How an attempt ended.
+/// The result of an attempt: the connection's number, the segment's number, and how it went.
 type Attempt = (u64, u64, Result<Shipped, AttemptError>);
-/// How removing a segment ended: its number, episodes that were lost with it.
+/// The result of a removal: the segment's number, the episodes that were lost with it, and how it went.
 type Removal = (u64, Option<u64>, Result<(), RemovalError>);
 
 /// Why a segment did not get to the store.
@@ -68,9 +68,9 @@ type Removal = (u64, Option<u64>, Result<(), RemovalError>);
 enum AttemptError {
     Read(io::Error),
     Call(CallError),
-    /// The store took nothing for so long.
+    /// The store took nothing for this long.
     Stalled(Duration),
-    /// What sends it panicked; the panic's message.
+    /// The sending task panicked, with this message.
     Panicked(String),
 }
 
@@ -78,13 +78,13 @@ enum AttemptError {
 #[derive(Debug)]
 enum RemovalError {
     Disk(DiskError),
-    /// What removes it panicked; the panic's message.
+    /// The removing task panicked, with this message.
     Panicked(String),
 }
 
 impl Shipping {
-    /// For the segments of `recorder`, whose configuration must leave it to others to remove them. Blocks for the
-    /// disk: the spool's name is read or drawn.
+    /// Makes the shipping of the segments of `recorder`, whose configuration must leave it to others to remove them.
+    /// Blocks for the disk: the spool's name is read or drawn.
     ///
     /// # Errors
     /// If a file operation fails.
@@ -99,19 +99,19 @@ impl Shipping {
         Ok(Self { recorder, spool, name, config, shipper, started, figures, look, found_bytes, found_aside })
     }
 
-    /// How it stands.
+    /// Returns the figures now.
     pub fn figures(&self) -> ShipFigures {
         self.figures.borrow().clone()
     }
 
-    /// Bytes that were in the spool at the start, and all that were written since: those of the segment being written
-    /// too. Once as many have left the spool, everything that is written now has.
+    /// Returns the bytes that were in the spool at the start and all that were written since, those of the segment
+    /// being written included. Once as many bytes have left the spool, everything that is written now has left it.
     pub fn recorded_bytes(&self) -> u64 {
         let recorded = self.recorder.status().recorded;
         self.found_bytes + recorded.bytes - recorded.torn_bytes
     }
 
-    /// Whether every segment that is sealed now is in the store, set aside or dropped.
+    /// Returns whether every segment that is sealed now is in the store, set aside or dropped.
     pub fn is_drained(&self) -> bool {
         self.spool.sealed().is_empty()
     }
@@ -121,8 +121,8 @@ impl Shipping {
         self.look.notify_one();
     }
 
-    /// Waits until every segment that is sealed now or meanwhile is in the store, set aside or dropped. Cancellation-safe;
-    /// waits for ever while [`Shipping::run`] does not run or there is no connection.
+    /// Waits until every segment that is sealed now or meanwhile is in the store, set aside or dropped. Waits for ever
+    /// while [`Shipping::run`] does not run or there is no connection. Cancellation-safe.
     pub async fn drained(&self) {
         let mut changes = self.figures.subscribe();
         while !self.is_drained() {
@@ -132,9 +132,9 @@ impl Shipping {
         }
     }
 
-    /// The task: ships over the connection that `links` has, until it is dropped or `links` is closed. Dropped, it
+    /// Ships over the connection that `links` has, until this is dropped or `links` is closed. When it is dropped, it
     /// gives up what is in flight, which stays in the spool, and lets a held recorder go on. Run again, it goes on with
-    /// what it knows; one at a time.
+    /// what it knows. Only one may run at a time.
     ///
     /// Must run on a tokio runtime with timers. Files are read on its blocking threads.
     pub async fn run(&self, links: watch::Receiver<Option<Connection>>) {
@@ -151,7 +151,7 @@ impl Shipping {
         task.run(links).await;
     }
 
-    /// Held for moments only, by the task.
+    /// Locks the shipper, for moments only and by the task alone.
     fn shipper(&self) -> MutexGuard<'_, Shipper> {
         self.shipper.lock()
     }
@@ -161,7 +161,7 @@ struct Task<'a> {
     shipping: &'a Shipping,
     pace: Arc<Mutex<Pace>>,
     link: Option<Connection>,
-    /// Counts connections, so that what an old one brings is told from what the present one does.
+    /// The present connection's number, which tells the results of an old one apart.
     generation: u64,
     attempts: JoinSet<Attempt>,
     removals: JoinSet<Removal>,
@@ -308,7 +308,7 @@ impl Task<'_> {
             ShipAction::Hold(held) => self.shipping.recorder.hold(held),
         }
     }
-    /// Runs what takes a segment out of the spool where it may block.
+    /// Runs `remove`, which takes a segment out of the spool, on a thread that may block.
     fn remove(&mut self, number: u64, remove: impl FnOnce() -> Removal + Send + 'static) {
         // Task: file operation.
         self.removals.spawn_blocking(move || {
@@ -382,7 +382,7 @@ async fn in_time<T>(work: impl Future<Output = Result<T, AttemptError>>) -> Resu
     tokio::time::timeout(STALL, work).await.unwrap_or(Err(AttemptError::Stalled(STALL)))
 }
 
-/// Length and CRC-32C of a file.
+/// Returns the length and the CRC-32C of a file.
 fn measure(file: &dyn DiskFile) -> io::Result<(u64, u32)> {
     let len = file.len()?;
     let (mut at, mut crc) = (0, crc32c::crc32c(&[]));
@@ -394,7 +394,7 @@ fn measure(file: &dyn DiskFile) -> io::Result<(u64, u32)> {
     Ok((len, crc))
 }
 
-/// The bytes from `at` on, at least one, as many as are sent at a time or there are before `end`.
+/// Reads bytes from `at` on, at least one and at most [`PIECE_BYTES`], but none from `end` on.
 fn read_piece(file: &dyn DiskFile, at: u64, end: u64) -> io::Result<Vec<u8>> {
     let mut piece = vec![0; usize::try_from(end - at).map_or(PIECE_BYTES, |rest| rest.min(PIECE_BYTES))];
     loop {
@@ -443,7 +443,7 @@ impl std::fmt::Display for RemovalError {
     }
 }
 
-/// Lets the recorder go on when nobody makes room any more.
+/// Lets the recorder go on when it is dropped, since nobody makes room any more.
 struct Released<'a>(&'a Recorder);
 
 impl Drop for Released<'_> {
@@ -452,11 +452,11 @@ impl Drop for Released<'_> {
     }
 }
 
-/// How often the spool is looked at for sealed segments.
+/// Interval at which the spool is searched for sealed segments.
 pub const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// Bytes that are read and sent at a time.
+/// Most bytes that are read and sent at a time.
 const PIECE_BYTES: usize = 256 << 10;
-/// How long a piece or an answer may take: as long as a disk may to make a segment durable.
+/// Time that a piece or an answer may take: as long as a disk may take to make a segment durable.
 const STALL: Duration = Duration::from_secs(60);
-/// How long is waited for the reason why a stream ended.
+/// Time to wait for the reason why a stream ended.
 const EARLY_ANSWER: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! What an owner steps: lanes of his own, or a recorded episode.
+//! The session that an owner steps: lanes of its own, or a recorded episode.
 
 use std::sync::Arc;
 
@@ -15,14 +15,14 @@ use crate::turn::Turn;
 /// A session as the stream of its owner reaches it.
 #[derive(Debug)]
 pub(crate) enum Stepped {
-    /// His lanes.
+    /// The owner's lanes.
     Owned(Arc<Owned>),
-    /// A recorded episode, whose rows answer him.
+    /// A recorded episode, whose rows answer the owner.
     Replay(Arc<Replaying>),
 }
 
 impl Stepped {
-    /// Which placement it is.
+    /// Returns the session's id and incarnation.
     pub(crate) fn placed(&self) -> (SessionId, Incarnation) {
         match self {
             Self::Owned(owned) => (owned.id, owned.incarnation),
@@ -30,7 +30,7 @@ impl Stepped {
         }
     }
 
-    /// Its lanes.
+    /// Returns the number of its lanes.
     pub(crate) fn lanes(&self) -> u32 {
         match self {
             Self::Owned(owned) => owned.lanes,
@@ -38,7 +38,7 @@ impl Stepped {
         }
     }
 
-    /// Bytes of the largest request's columns.
+    /// Returns the bytes of the largest request's columns.
     pub(crate) fn max_columns(&self) -> usize {
         match self {
             Self::Owned(owned) => owned.max_columns,
@@ -46,7 +46,7 @@ impl Stepped {
         }
     }
 
-    /// As [`Owned::take_over`]. Of a recorded episode nobody needs a log.
+    /// Takes over as [`Owned::take_over`] does. Nobody needs a log of a recorded episode.
     pub(crate) async fn take_over(&self, attachment: u64, log: bool) -> Result<(u32, bool), Gone> {
         match self {
             Self::Owned(owned) => owned.take_over(attachment, log).await,
@@ -54,7 +54,7 @@ impl Stepped {
         }
     }
 
-    /// To learn of later attachments and of the end.
+    /// Returns a receiver that learns of later attachments and of the end.
     pub(crate) fn turns(&self) -> watch::Receiver<Turn> {
         match self {
             Self::Owned(owned) => owned.turns(),

@@ -1,4 +1,4 @@
-//! A session's stream: frames of its owner in, answers out.
+//! A session's stream: its owner's frames come in, answers go out.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::hosting::{Hosting, Place};
 use crate::owned::{FrameRequest, RequestFault};
 use crate::turn::{Turn, TurnOver};
 
-/// Answers an `Attach` and serves the stream until its owner ends it, another takes over, or the session ends.
-/// What is no request ends the connection with the reason.
+/// Answers an `Attach` and serves the stream until its owner ends it, another takes over, or the session ends. Bytes
+/// that are no request end the connection with the reason.
 pub(crate) async fn serve(
     hosting: Arc<Hosting>,
     connection: Connection,
@@ -66,15 +66,15 @@ struct Stream<'a> {
 
 /// Why a stream ended.
 enum End {
-    /// By its owner.
+    /// The owner ended it.
     ByOwner,
     /// Another attachment has taken over.
     Replaced,
     /// The session has ended.
     SessionEnded,
-    /// The session was lost under this very stream.
+    /// The session was lost while this stream waited for it.
     Gone(Gone),
-    /// What came is no request.
+    /// The bytes that came are no request.
     Fault(CloseCode, String),
 }
 
@@ -137,7 +137,7 @@ impl Stream<'_> {
         }
     }
 
-    /// Tells the owner how the stream ended, if it was not his doing.
+    /// Tells the owner how the stream ended, unless the owner ended it.
     fn tell(&mut self, connection: &Connection, end: &End) {
         let code = match end {
             End::ByOwner => {

@@ -1,11 +1,11 @@
-//! Which sessions of the cluster are here: admission, fences, leases, and ends that are to be told.
+//! The table of the cluster's sessions on this node: admission, fences, leases, and ends that are to be told.
 //!
 //! ```text
 //! (asked) --> opening --made--> open --asked, lease over, drained, failed--> ending --> (ended, to be told)
 //!             opening --cannot be made--> (gone: the answer said so)
 //! ```
 //!
-//! Pure: every call is given the time; whoever calls does what follows.
+//! Pure: every call is given the time, and the caller does what follows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,32 +22,32 @@ use crate::node::MAX_ROLLOUTS;
 use crate::over::{MAX_ENDS, Over};
 use crate::replaying::MAX_REPLAYS;
 
-/// The table; `H` is what a session is reached by.
+/// The sessions of a node; `H` is the handle by which a session is reached.
 #[derive(Debug)]
 pub struct SessionTable<H> {
     capacity: u32,
     lease: Duration,
     lanes: u32,
     draining: bool,
-    /// The greatest term that asked for something.
+    /// The greatest term of a coordinator that asked for something.
     term: u64,
     entries: BTreeMap<SessionId, Entry<H>>,
-    /// Grows whenever something of an entry may have changed.
+    /// A number that grows whenever something of an entry may have changed.
     version: u64,
     over: Over,
 }
 
-/// What an attaching owner gets.
+/// The result of an owner's attaching.
 #[derive(Debug)]
 pub struct Attachment<H> {
-    /// By what the session is reached.
+    /// The handle by which the session is reached.
     pub session: H,
-    /// Tells this attachment from those before and after it.
+    /// The number that tells this attachment from those before and after it.
     pub number: u64,
 }
 
 impl<H: Clone> SessionTable<H> {
-    /// No sessions; takes `capacity` lanes and keeps sessions for `lease` without their owner.
+    /// Makes a table without sessions, which takes `capacity` lanes and keeps sessions for `lease` without their owner.
     pub const fn new(capacity: u32, lease: Duration) -> Self {
         Self {
             capacity,
@@ -61,7 +61,7 @@ impl<H: Clone> SessionTable<H> {
         }
     }
 
-    /// Takes a session in. Its token if it is to be made now, `None` if that very placement is open already.
+    /// Takes a session in. Returns its token if it is to be made now, `None` if that very placement is open already.
     ///
     /// # Errors
     /// An older placement than known, no room, or the node is going away. `Busy` too while an earlier
@@ -139,13 +139,14 @@ impl<H: Clone> SessionTable<H> {
         Err(Refusal::busy(message, ROOM_RETRY_MS))
     }
 
-    /// An earlier placement of the session, which has to be ended before this one is opened.
+    /// Returns an earlier placement of the session, which has to be ended before this one is opened.
     pub fn superseded(&self, open: &OpenSession) -> Option<Incarnation> {
         let known = self.entries.get(&open.session)?.open.incarnation;
         (known < open.incarnation).then_some(known)
     }
 
-    /// The session was made. False if it has been closed meanwhile: then nothing is known of it any more.
+    /// Notes that the session was made. Returns false if it has been closed meanwhile: then nothing is known of it any
+    /// more.
     pub fn opened(&mut self, now: Duration, id: SessionId, incarnation: Incarnation, session: H) -> bool {
         match self.entry(id, incarnation) {
             Some(entry) if matches!(entry.stage, Stage::Opening) => {
@@ -157,14 +158,14 @@ impl<H: Clone> SessionTable<H> {
         }
     }
 
-    /// The session could not be made; who asked is told by the answer.
+    /// Notes that the session could not be made; the answer tells the coordinator.
     pub fn not_made(&mut self, id: SessionId, incarnation: Incarnation) {
         if self.entry(id, incarnation).is_some_and(|entry| matches!(entry.stage, Stage::Opening)) {
             self.remove(id);
         }
     }
 
-    /// An owner attaches; whoever was attached before is to be sent away.
+    /// Attaches an owner; the owner that was attached before is to be sent away.
     ///
     /// # Errors
     /// No such session, another placement, a wrong secret, or one that plays by itself.
@@ -175,15 +176,15 @@ impl<H: Clone> SessionTable<H> {
         Ok(Attachment { session, number: entry.lease.attached() })
     }
 
-    /// The session of an owner who shows what an attachment has to show.
+    /// Returns the session of an owner that shows what an attachment has to show.
     ///
     /// # Errors
-    /// As [`SessionTable::attach`].
+    /// The errors of [`SessionTable::attach`].
     pub(crate) fn shown(&mut self, attach: &Attach) -> Result<H, Refusal> {
         self.authorised(attach).map(|(session, _)| session)
     }
 
-    /// By what key that placement of an open session is watched.
+    /// Returns the key by which that placement of an open session is watched.
     ///
     /// # Errors
     /// If it is not here, or another placement of it is.
@@ -197,10 +198,11 @@ impl<H: Clone> SessionTable<H> {
         Ok(entry.open.secret.watch_key())
     }
 
-    /// The open session that whoever shows its key may watch, and what it was opened with.
+    /// Returns the open session that may be watched by a peer that shows its key, and the request that it was opened
+    /// with.
     ///
     /// # Errors
-    /// As [`SessionTable::watch_key`], and for another key.
+    /// The errors of [`SessionTable::watch_key`], and another key.
     pub fn watched(&self, open: &OpenWatch) -> Result<(H, &OpenSession), Refusal> {
         let id = SessionId { pool: open.pool, index: open.index };
         let gone = || Refusal::new(RefusalCode::NotFound, format!("no session {id} here"));
@@ -216,7 +218,7 @@ impl<H: Clone> SessionTable<H> {
         }
     }
 
-    /// The open session of an owner who shows its secret.
+    /// Returns the open session of an owner that shows its secret.
     fn authorised(&mut self, attach: &Attach) -> Result<(H, &mut Entry<H>), Refusal> {
         let id = SessionId { pool: attach.pool, index: attach.index };
         let Some(entry) = self.entries.get_mut(&id) else {
@@ -244,14 +246,14 @@ impl<H: Clone> SessionTable<H> {
         }
     }
 
-    /// A stream ended.
+    /// Notes that the stream of an attachment ended.
     pub fn detached(&mut self, now: Duration, id: SessionId, incarnation: Incarnation, attachment: u64) {
         if let Some(entry) = self.entry(id, incarnation) {
             entry.lease.detached(now, attachment);
         }
     }
 
-    /// Sessions whose owner was not heard of for the time of the lease.
+    /// Returns the sessions whose owner was not heard of for the time of the lease.
     pub fn overdue(&self, now: Duration) -> Vec<(SessionId, Incarnation)> {
         let overdue = self.entries.iter().filter(|(_, entry)| {
             entry.owned() && matches!(entry.stage, Stage::Open(_)) && entry.lease.is_over(now)
@@ -259,9 +261,9 @@ impl<H: Clone> SessionTable<H> {
         overdue.map(|(&id, entry)| (id, entry.open.incarnation)).collect()
     }
 
-    /// Begins to end a session, whatever for: raises its token, after which nothing that was queued for it runs. The
-    /// one who is given it ends it and says so with [`SessionTable::ended`]. `None` if there is nothing to do: it is
-    /// being made (and will be let go then), ended by someone else, or is not here.
+    /// Begins to end a session, whatever the cause: raises its token, after which nothing that was queued for it runs.
+    /// The caller that gets the session ends it and then calls [`SessionTable::ended`]. Returns `None` if there is
+    /// nothing to do: the session is being made (and will be let go then), is ended by another caller, or is not here.
     pub fn begin_end(&mut self, id: SessionId, incarnation: Incarnation, cause: EndCause) -> Option<H> {
         let entry = self.entry(id, incarnation)?;
         entry.cancel.end(cause.interruption());
@@ -280,12 +282,12 @@ impl<H: Clone> SessionTable<H> {
         }
     }
 
-    /// Whether the session waits for an owner who never attached.
+    /// Returns whether the session waits for an owner that never attached.
     pub fn is_unreached(&self, id: SessionId) -> bool {
         self.entries.get(&id).is_some_and(|entry| entry.owned() && !entry.lease.was_held())
     }
 
-    /// A session has ended: it is told until somebody acknowledges it.
+    /// Notes that a session has ended; the end is told until it is acknowledged.
     pub fn ended(&mut self, mut end: SessionEnd) {
         let mut secret = None;
         if let Some(entry) = self.entry(end.session, end.incarnation) {
@@ -299,12 +301,12 @@ impl<H: Clone> SessionTable<H> {
         self.over.ended(end);
     }
 
-    /// The end of that placement, if it has not been acknowledged yet.
+    /// Returns the end of that placement, if it has not been acknowledged yet.
     pub fn end_of(&self, id: SessionId, incarnation: Incarnation) -> Option<&SessionEnd> {
         self.over.end_of(id, incarnation)
     }
 
-    /// The answer to being asked to close that placement, when there is nothing to end.
+    /// Returns the answer to a request to close that placement, when there is nothing to end.
     ///
     /// # Errors
     /// `Busy` while it is being ended, `NotFound` if it is not here and its end is told or forgotten.
@@ -319,23 +321,23 @@ impl<H: Clone> SessionTable<H> {
         Err(Refusal::new(RefusalCode::NotFound, message))
     }
 
-    /// Ends that are to be told, oldest first, at most as many as one message takes, and whether those are all.
+    /// Returns ends that are to be told, oldest first, at most as many as one message takes, and whether those are all.
     pub fn ends(&self) -> (Vec<SessionEnd>, bool) {
         self.over.ends()
     }
 
-    /// The coordinator has taken those ends in.
+    /// Notes that the coordinator has taken those ends in.
     pub fn acknowledge(&mut self, told: &[SessionEnd]) {
         self.over.acknowledge(told);
     }
 
-    /// The coordinator of that term knows the node. A newer one than before knows nothing of what ended under the
-    /// others: it is told again.
+    /// Notes that the coordinator of that term knows the node. A newer one than before knows nothing of what ended
+    /// under the others: it is told again.
     pub fn joined(&mut self, term: u64) {
         self.over.joined(term);
     }
 
-    /// The greatest term of a session that is here, 0 without any.
+    /// Returns the greatest term of a session that is here, 0 without any.
     pub fn newest_term(&self) -> u64 {
         self.entries.values().map(|entry| entry.open.incarnation.term).max().unwrap_or(0)
     }
@@ -350,17 +352,17 @@ impl<H: Clone> SessionTable<H> {
         self.draining = false;
     }
 
-    /// Whether it takes no new sessions.
+    /// Returns whether the node takes no new sessions.
     pub const fn is_draining(&self) -> bool {
         self.draining
     }
 
-    /// Every session here, whatever its stage.
+    /// Returns every session here, whatever its stage.
     pub fn all(&self) -> Vec<(SessionId, Incarnation)> {
         self.entries.iter().map(|(&id, entry)| (id, entry.open.incarnation)).collect()
     }
 
-    /// What every open session is reached by whose owner is attached.
+    /// Returns the handles of all open sessions whose owner is attached.
     pub(crate) fn attended(&self) -> Vec<H> {
         let attended = self.entries.values().filter(|entry| entry.lease.is_held());
         let open = attended.filter_map(|entry| match &entry.stage {
@@ -370,7 +372,7 @@ impl<H: Clone> SessionTable<H> {
         open.collect()
     }
 
-    /// What those open sessions are reached by.
+    /// Returns the handles of the open sessions that `which` chooses.
     pub fn open_sessions(&self, which: impl Fn(&H) -> bool) -> Vec<H> {
         let open = |entry: &Entry<H>| match &entry.stage {
             Stage::Open(session) => which(session).then(|| session.clone()),
@@ -379,22 +381,22 @@ impl<H: Clone> SessionTable<H> {
         self.entries.values().filter_map(open).collect()
     }
 
-    /// Lanes of all sessions here.
+    /// Returns the number of lanes of all sessions here.
     pub const fn lanes(&self) -> u32 {
         self.lanes
     }
 
-    /// Whether there is no session here.
+    /// Returns whether there is no session here.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Sessions here.
+    /// Returns the number of sessions here.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Sessions that an owner steps now, by how.
+    /// Returns the number of sessions that an owner steps now, by transport.
     pub fn attached(&self) -> BTreeMap<Transport, u64> {
         let mut attached = BTreeMap::new();
         for entry in self.entries.values().filter(|entry| entry.owned() && entry.lease.is_held()) {
@@ -403,17 +405,17 @@ impl<H: Clone> SessionTable<H> {
         attached
     }
 
-    /// Grows whenever what is reported may have changed, but for what sessions have done.
+    /// Returns a number that grows whenever the reports may have changed, apart from what sessions have done.
     pub const fn version(&self) -> u64 {
         self.version
     }
 
-    /// Something is to be reported that only its owner knows of.
+    /// Notes that there is a change to report of which the table itself does not know.
     pub(crate) const fn touch(&mut self) {
         self.version += 1;
     }
 
-    /// What that placement is reached by, if it is open.
+    /// Returns the handle of that placement, if it is open.
     pub(crate) fn placed(&self, id: SessionId, incarnation: Incarnation) -> Option<H> {
         match self.entries.get(&id).filter(|entry| entry.open.incarnation == incarnation)?.stage {
             Stage::Open(ref session) => Some(session.clone()),
@@ -421,8 +423,8 @@ impl<H: Clone> SessionTable<H> {
         }
     }
 
-    /// What is reported of every session that is open; `done` tells what one has done, `replay` which recorded episode
-    /// it shows.
+    /// Returns the report of every session that is open; `done` tells what a session has done, `replay` which recorded
+    /// episode it shows.
     pub fn reports(
         &self,
         done: impl Fn(&H) -> SessionCounts,
@@ -437,7 +439,7 @@ impl<H: Clone> SessionTable<H> {
         self.entries.values().filter_map(report).collect()
     }
 
-    /// Refuses what an older coordinator asks for, and placements that were here before.
+    /// Refuses requests of an older coordinator, and placements that were here before.
     fn fence(&self, id: SessionId, incarnation: Incarnation) -> Result<(), Refusal> {
         if incarnation.term < self.term {
             let message = format!("term {} is over, {} has begun", incarnation.term, self.term);
@@ -475,22 +477,22 @@ fn stale(id: SessionId, asked: Incarnation, known: Incarnation) -> Refusal {
     )
 }
 
-/// Sessions one node takes: as many as it can record at a time.
+/// Most sessions that one node takes: as many as it can record at a time.
 pub const MAX_SESSIONS: usize = rollhouse_replay::limits::MAX_OPEN_RUNS;
 
-/// Sessions that play by themselves that one owner may have on a node, each of which takes a thread: half of what `others`
-/// leave, so that whoever comes finds a place until many have taken some.
+/// Returns the number of self-playing sessions that one owner may have on a node, each of which takes a thread. It is
+/// half of what `others` leave, so that a newcomer finds a place until many have taken some.
 const fn owner_rollouts(others: usize) -> usize {
     MAX_ROLLOUTS.saturating_sub(others).div_ceil(2)
 }
 
-/// Opening and ending take milliseconds.
+/// Pause after which a request may be repeated: opening and ending take milliseconds.
 const UNDER_WAY_RETRY_MS: u64 = 20;
 
-/// Ending takes milliseconds, unless a step hangs.
+/// Pause after which a request may be repeated: ending takes milliseconds, unless a step hangs.
 const ENDING_RETRY_MS: u64 = 50;
 
-/// Room comes when another session ends.
+/// Pause after which a request may be repeated: room comes when another session ends.
 const ROOM_RETRY_MS: u64 = 1_000;
 
 #[cfg(test)]

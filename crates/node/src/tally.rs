@@ -1,4 +1,4 @@
-//! What a session has done, as far as it has been told.
+//! The counts of what a session has done, as far as they have been reported.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ pub(crate) struct Tally {
     pub(crate) outcomes: [u64; Outcome::ALL.len()],
     /// Sum of the returns of finished episodes.
     pub(crate) return_sum: f64,
-    /// Lanes that were started again.
+    /// Number of lanes that were started again.
     pub(crate) restarts: u64,
 }
 
 impl Tally {
-    /// As it is reported.
+    /// Returns the counts as they are reported.
     pub(crate) fn counts(&self) -> SessionCounts {
         let finished = |finished: bool| {
             let of = Outcome::ALL.iter().zip(self.outcomes).filter(|(o, _)| o.is_finished() == finished);
@@ -48,21 +48,21 @@ impl From<&Stats> for Tally {
     }
 }
 
-/// The newest tally of a session; what is new in it is added to the node's figures.
+/// The newest tally of a session. What an update adds to it is added to the node's figures.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     tally: Mutex<Tally>,
-    /// Of its env; `None` of a session that plays by itself.
+    /// The figures of the session's env; `None` for a session that plays by itself.
     env: Option<Arc<EnvFigures>>,
 }
 
 impl Told {
-    /// Of a session that an owner steps.
+    /// Makes the tally of a session that an owner steps.
     pub(crate) fn of_owner(env: Arc<EnvFigures>) -> Self {
         Self { tally: Mutex::default(), env: Some(env) }
     }
 
-    /// The newest tally.
+    /// Returns the newest tally.
     pub(crate) fn tally(&self) -> Tally {
         *self.lock()
     }
@@ -71,7 +71,7 @@ impl Told {
         self.tally.lock()
     }
 
-    /// Takes a newer tally in.
+    /// Replaces the tally by a newer one, and adds the difference to the figures.
     pub(crate) fn update(&self, new: Tally, figures: &NodeFigures) {
         let mut old = self.lock();
         let steps = new.steps.saturating_sub(old.steps);

@@ -1,6 +1,6 @@
-//! Whose turn it is at a session: that of the last who attached, until the session ends.
+//! The turn at a session: it belongs to the last owner that attached, until the session ends.
 
-/// Which attachment may step a session now. Pure.
+/// The number of the attachment that may step a session now. Pure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Turn {
     attachment: u64,
@@ -17,26 +17,26 @@ pub enum TurnOver {
 }
 
 impl Turn {
-    /// An owner attached under that number; whoever was attached before is sent away. An attachment that was
-    /// overtaken by a later one changes nothing.
+    /// Notes that an owner attached under that number; the one that was attached before is sent away. An attachment
+    /// that was overtaken by a later one changes nothing.
     pub fn take_over(&mut self, attachment: u64) {
         self.attachment = self.attachment.max(attachment);
     }
 
-    /// The session ends: nobody may go on.
+    /// Notes that the session ends: nobody may go on.
     pub const fn end(&mut self) {
         self.ended = true;
     }
 
-    /// Whether the session has ended.
+    /// Returns whether the session has ended.
     pub const fn has_ended(&self) -> bool {
         self.ended
     }
 
-    /// Whether that attachment may go on.
+    /// Checks whether that attachment may go on.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why not.
     pub const fn admit(&self, attachment: u64) -> Result<(), TurnOver> {
         if self.ended {
             Err(TurnOver::Ended)

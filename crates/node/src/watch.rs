@@ -1,12 +1,12 @@
-//! Telling a session that hangs from one that works.
+//! Tells a session that hangs from one that works.
 
 use std::time::Duration;
 
-/// Decides whether something still makes progress. Pure: `now` is any clock that only goes forward.
+/// Decides whether a session still makes progress. Pure: `now` is any clock that only goes forward.
 ///
-/// Alive means *made progress*: the count moved since the last look, or the session waits for something of
-/// ours, such as a disk that cannot follow. Looked at when it asks for it, it finds a hang within its deadline and
-/// [`HANG_SLACK`].
+/// Alive means *made progress*: the count moved since the last look, or the session waits for something of the node's
+/// own, such as a disk that cannot follow. If its owner looks whenever [`HangWatch::look_at`] says, a hang is found
+/// within the deadline and [`HANG_SLACK`].
 #[derive(Debug, Clone)]
 pub struct HangWatch {
     deadline: Duration,
@@ -19,22 +19,23 @@ struct Seen {
     at: Duration,
 }
 
-/// What a look found.
+/// The result of a look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// It makes progress, or has not been still for long enough.
+    /// The session makes progress, or has not been still for long enough.
     Alive,
-    /// It has made no progress for this long, which is at least the deadline.
+    /// The session has made no progress for this long, which is at least the deadline.
     Hung(Duration),
 }
 
 impl HangWatch {
-    /// A watch that calls what stands still for `deadline` hung.
+    /// Makes a watch that calls a session hung once it stands still for `deadline`.
     pub const fn new(deadline: Duration) -> Self {
         Self { deadline, last: None }
     }
 
-    /// Looks at the count of signs of life at `now`; `waits` says that it waits for something of ours.
+    /// Looks at the count of signs of life at `now`; `waits` says that the session waits for something of the node's
+    /// own.
     pub fn look(&mut self, now: Duration, beats: u64, waits: bool) -> Verdict {
         match self.last {
             Some(seen) if seen.beats == beats && !waits => {
@@ -48,7 +49,7 @@ impl HangWatch {
         }
     }
 
-    /// When to look next: when the deadline is over if nothing moves until then, and soon enough to see it if
+    /// Returns when to look next: when the deadline is over if nothing moves until then, and soon enough to see it if
     /// something does.
     pub fn look_at(&self, now: Duration) -> Duration {
         let period = (self.deadline / 8).clamp(LEAST_PERIOD, HANG_SLACK);
@@ -57,8 +58,8 @@ impl HangWatch {
     }
 }
 
-/// A hang is found so much later than its deadline at most, and an eighth of the deadline if that is less: nobody knows
-/// more exactly when the last sign of life was. Looking costs an atomic load.
+/// Most by which a hang is found later than its deadline; an eighth of the deadline if that is less. The last sign of
+/// life is not known more exactly. Looking costs an atomic load.
 pub const HANG_SLACK: Duration = Duration::from_millis(500);
 
 const LEAST_PERIOD: Duration = Duration::from_millis(1);

@@ -1,9 +1,9 @@
-//! A stream on which a session is watched: envelopes in, frames and episodes out.
+//! A stream on which a session is watched: envelopes come in, frames and episodes go out.
 //!
-//! What is watched is a [`Source`]: a session whose lanes are stepped, or one that shows a recorded episode and can be
-//! moved by those who watch it. A watcher asks for one thing after the other, so that what waits for him is never more
-//! than one answer. He is sent away when he has not asked, or not taken an answer, for the node's patience: a lane that
-//! is watched costs its steps a little.
+//! The watched session is a [`Source`]: a session whose lanes are stepped, or one that shows a recorded episode and can
+//! be moved by its watchers. A watcher asks for one thing after the other, so that never more than one answer waits for
+//! it. It is sent away when it has not asked, or not taken an answer, for the node's patience: a lane that is watched
+//! costs its steps a little.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,8 +23,8 @@ use crate::live::{Begin, Following, Snapshot};
 use crate::player::Move;
 use crate::replaying::{Presently, Replaying, Shown};
 
-/// Answers an `OpenWatch` and shows what is asked for until the watcher or the session ends. What is no envelope ends
-/// the connection with the reason.
+/// Answers an `OpenWatch` and shows what is asked for until the watcher or the session ends. Bytes that are no envelope
+/// end the connection with the reason.
 pub(crate) async fn serve(
     hosting: Arc<Hosting>,
     connection: Connection,
@@ -55,7 +55,7 @@ pub(crate) async fn serve(
     watcher.run(&connection, reader, writer).await;
 }
 
-/// A watcher's place at the node.
+/// A watcher's place among the watchers of the node.
 struct Place(Arc<NodeFigures>);
 
 impl Place {
@@ -74,7 +74,7 @@ impl Drop for Place {
     }
 }
 
-/// One who watches a session.
+/// A peer that watches a session.
 struct Watcher {
     hosting: Arc<Hosting>,
     hosted: Hosted,
@@ -83,19 +83,19 @@ struct Watcher {
     patience: Duration,
 }
 
-/// What he watches.
+/// The session that is watched.
 enum Source {
-    /// Lanes that somebody steps.
+    /// A session whose lanes an owner or a policy steps.
     Live {
-        /// The lane he looks at.
+        /// The watcher's place at the lane that it looks at.
         following: Option<Following>,
-        /// The episode of which he asks for parts.
+        /// The lane and the episode of which the watcher asks for parts.
         kept: Option<(u32, Arc<Snapshot>)>,
     },
     /// A recorded episode.
     Replay {
         replay: Arc<Replaying>,
-        /// The step up to which he asks for parts of the episode.
+        /// The step up to which the watcher asks for parts of the episode.
         upto: u64,
         _present: Presently,
     },
@@ -114,7 +114,7 @@ impl Source {
 enum End {
     ByWatcher,
     Session,
-    /// He did not ask, or did not take what he had asked for.
+    /// It did not ask, or did not take what it had asked for.
     Hangs,
     Fault(CloseCode, String),
 }
@@ -188,7 +188,7 @@ impl Watcher {
     async fn look(&mut self, params: LookParams) -> Result<LookAnswer, Refusal> {
         let LookParams { lane, after, wait_ms } = params;
         if wait_ms > MAX_LOOK_MS {
-            let message = format!("wait_ms = {wait_ms}; at most {MAX_LOOK_MS} are waited");
+            let message = format!("wait_ms = {wait_ms}; at most {MAX_LOOK_MS} are allowed");
             return Err(Refusal::new(RefusalCode::BadRequest, message));
         }
         self.check_lane(lane)?;
@@ -242,7 +242,7 @@ impl Watcher {
         part
     }
 
-    /// How a recorded episode is to move, by the method that asks for it.
+    /// Returns the move of a recorded episode that an envelope's method asks for.
     fn asked_move(&self, asked: &Envelope) -> Result<(Arc<Replaying>, Move), Refusal> {
         let unsupported = |message: String| Refusal::new(RefusalCode::Unsupported, message);
         let method = asked.method.as_str();
@@ -250,7 +250,7 @@ impl Watcher {
         if !moves.contains(&method) {
             let known = [LookParams::METHOD, SoFarParams::METHOD].into_iter().chain(moves);
             let known: Vec<_> = known.collect();
-            let message = format!("no method `{method}` of who watches; there are {}", known.join(", "));
+            let message = format!("a watch has no method `{method}`; there are {}", known.join(", "));
             return Err(unsupported(message));
         }
         let Source::Replay { replay, .. } = &self.source else {
@@ -293,7 +293,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// His place at that lane; he leaves the one before.
+    /// Returns the watcher's place at that lane; it leaves the one before.
     fn follow(&mut self, lane: u32) -> Result<&Following, Refusal> {
         let (Source::Live { following, .. }, Some(live)) = (&mut self.source, self.hosted.live()) else {
             return Err(Refusal::new(RefusalCode::Internal, "nobody steps a recorded episode"));
@@ -317,7 +317,7 @@ fn params<T: for<'a> serde::Deserialize<'a>>(asked: &Envelope) -> Result<T, Refu
     })
 }
 
-/// The episode with as many of its actions, from `from` on, as fit an answer.
+/// Returns the episode with as many of its actions, from `from` on, as fit an answer.
 fn part_of(snapshot: &Snapshot, from: u64) -> Result<SoFar, Refusal> {
     let Snapshot { tape, start, hash } = snapshot;
     let (first, at) = match tape.begin() {
@@ -356,12 +356,12 @@ fn part_of(snapshot: &Snapshot, from: u64) -> Result<SoFar, Refusal> {
     })
 }
 
-/// Watchers of one node.
+/// Most watchers of one node.
 const MAX_WATCHERS: u64 = 1_024;
-/// Microseconds that each watcher adds to the time between two of his frames: together they see 500 a second at most.
+/// Microseconds that each watcher adds to the time between two of its frames: together they see 500 a second at most.
 const ANSWER_PACE_US: u64 = 2_000;
-/// How long the episode of a lane is waited for: until its session is stepped next.
+/// Time to wait for the episode of a lane: until its session is stepped next.
 const SNAPSHOT_WAIT: Duration = Duration::from_secs(2);
 const SNAPSHOT_RETRY_MS: u64 = 500;
-/// Places come when watchers go.
+/// Pause after which a refused watcher may try again: places come when watchers go.
 const PLACE_RETRY_MS: u64 = 1_000;

@@ -212,7 +212,7 @@ fn what_is_no_request_ends_its_connection_with_the_reason_and_others_go_on() {
         (
             header(FrameKind::Batch, 2, 0),
             CloseCode::Malformed,
-            "a frame of kind 17 with these flags is no request",
+            "a frame of kind 17 with these flags is not a request",
         ),
         (
             header(FrameKind::Send, 2, 24),

@@ -36,7 +36,7 @@ impl KeepAlive {
     }
 }
 
-/// What the rows of a column look like to NumPy.
+/// The shape and the type of a column's rows for NumPy.
 #[derive(Debug, Clone)]
 pub(crate) struct RowShape {
     pub(crate) dtype: DType,
@@ -44,11 +44,11 @@ pub(crate) struct RowShape {
     pub(crate) shape: ArrayVec<usize, { MAX_AXES - 1 }>,
 }
 
-/// Axes of a batch; NumPy itself has at most 32 in its older versions.
+/// Most axes of a batch; older versions of NumPy have at most 32.
 const MAX_AXES: usize = 16;
 
 impl RowShape {
-    /// None if a row has too many axes.
+    /// Describes the rows; `None` if a row has too many axes.
     pub(crate) fn new(dtype: DType, shape: &[usize]) -> Option<Self> {
         Some(Self { dtype, shape: shape.try_into().ok()? })
     }
@@ -61,12 +61,12 @@ impl RowShape {
         self.shape.iter().product()
     }
 
-    /// The extents of `rows` rows, or of a single value.
+    /// Returns the extents of `rows` rows, or of a single value.
     pub(crate) fn dims(&self, rows: Option<usize>) -> ArrayVec<npy_intp, MAX_AXES> {
         rows.iter().chain(&self.shape).map(|&extent| extent as npy_intp).collect()
     }
 
-    /// A read-only view of `column`, whose memory `base` keeps.
+    /// Makes a read-only view of `column`, whose memory `base` keeps.
     ///
     /// # Safety
     /// `column` lies in the memory that `base` holds, and has `rows` rows of this shape and type.
@@ -80,7 +80,7 @@ impl RowShape {
         unsafe { self.view_as(NPY_ARRAY_CARRAY_RO, address(column), rows, base) }
     }
 
-    /// A view of `column` that Python may write to.
+    /// Makes a view of `column` that Python may write to.
     ///
     /// # Safety
     /// As [`RowShape::view`]; and no Rust reference into the column lives while Python runs.
@@ -116,7 +116,7 @@ impl RowShape {
         }
     }
 
-    /// A fresh array with the rows of `column`.
+    /// Makes a fresh array with the rows of `column`.
     pub(crate) fn copy<'py>(
         &self,
         py: Python<'py>,
@@ -126,7 +126,7 @@ impl RowShape {
         self.copy_into(py, column, &mut self.dims(Some(rows)))
     }
 
-    /// A fresh array with one row of the shape of a single value, from `column` of one row.
+    /// Makes a fresh array with one row of the shape of a single value, from `column` of one row.
     pub(crate) fn copy_row<'py>(
         &self,
         py: Python<'py>,
@@ -159,7 +159,7 @@ impl RowShape {
     }
 }
 
-/// A fresh array with the rows of `column` where `mask` says so, and zeros elsewhere.
+/// Makes a fresh array with the rows of `column` where `mask` says so, and zeros elsewhere.
 pub(crate) fn copy_masked<'py>(
     py: Python<'py>,
     shape: &RowShape,
@@ -179,7 +179,7 @@ pub(crate) fn copy_masked<'py>(
     Ok(array)
 }
 
-/// A bool array that Python cannot change, for [`fill_flags`].
+/// Makes a bool array that Python cannot change, for [`fill_flags`].
 pub(crate) fn constant_flags(py: Python<'_>, rows: usize) -> PyResult<Bound<'_, PyAny>> {
     let array = new_flags(py, rows)?;
     fill_flags(&array, rows, |flags| flags.fill(0));
@@ -188,14 +188,14 @@ pub(crate) fn constant_flags(py: Python<'_>, rows: usize) -> PyResult<Bound<'_, 
     Ok(array)
 }
 
-/// A fresh bool array for [`fill_flags`], which is to write every row.
+/// Makes a fresh bool array for [`fill_flags`], which is to write every row.
 #[inline]
 fn new_flags(py: Python<'_>, rows: usize) -> PyResult<Bound<'_, PyAny>> {
     // SAFETY: memory of its own.
     unsafe { new_array(py, DType::Bool, &mut [rows as npy_intp], ptr::null(), 0) }
 }
 
-/// A fresh bool array whose rows `fill` writes: 0 or 1, every one.
+/// Makes a fresh bool array whose rows `fill` writes: 0 or 1, every one.
 #[inline]
 pub(crate) fn flags(py: Python<'_>, rows: usize, fill: impl FnOnce(&mut [u8])) -> PyResult<Bound<'_, PyAny>> {
     let array = new_flags(py, rows)?;
@@ -203,7 +203,7 @@ pub(crate) fn flags(py: Python<'_>, rows: usize, fill: impl FnOnce(&mut [u8])) -
     Ok(array)
 }
 
-/// A fresh bool array with the rows of `mask`.
+/// Makes a fresh bool array with the rows of `mask`.
 pub(crate) fn mask<'py>(py: Python<'py>, mask: &[bool]) -> PyResult<Bound<'py, PyAny>> {
     flags(py, mask.len(), |flags| flags.iter_mut().zip(mask).for_each(|(flag, &set)| *flag = u8::from(set)))
 }
@@ -220,7 +220,7 @@ pub(crate) fn fill_flags(array: &Bound<'_, PyAny>, rows: usize, fill: impl FnOnc
     fill(bytes);
 }
 
-/// An object array with None in every row but those of `values`.
+/// Makes an object array with None in every row but those of `values`.
 pub(crate) fn objects<'py>(
     py: Python<'py>,
     rows: usize,
@@ -235,7 +235,7 @@ pub(crate) fn objects<'py>(
     Ok(array)
 }
 
-/// A fresh object array of None.
+/// Makes a fresh object array of None.
 pub(crate) fn no_objects(py: Python<'_>, rows: usize) -> PyResult<Bound<'_, PyAny>> {
     let mut dims = [rows as npy_intp];
     // SAFETY: `PyArray_Empty` takes over the reference to the descriptor and fills object arrays with None.
@@ -245,13 +245,13 @@ pub(crate) fn no_objects(py: Python<'_>, rows: usize) -> PyResult<Bound<'_, PyAn
     }
 }
 
-/// The references of an object array.
+/// Returns a pointer to the references of an object array.
 pub(crate) fn objects_of(array: &Bound<'_, PyAny>) -> *mut *mut ffi::PyObject {
     // SAFETY: only called with object arrays made here.
     unsafe { (*array.as_ptr().cast::<npyffi::PyArrayObject>()).fields.data.cast() }
 }
 
-/// Puts a value into a row, which the caller has checked, of an object array that nobody else knows of.
+/// Puts a value into a row, which the caller has checked, of an object array that nobody else has a reference to.
 pub(crate) fn set_object(array: &Bound<'_, PyAny>, row: usize, value: Bound<'_, PyAny>) {
     // SAFETY: a C-contiguous array of references with such a row; the old one is given up and the new one handed over.
     unsafe {
@@ -286,7 +286,7 @@ pub(crate) unsafe fn new_array<'py>(
     }
 }
 
-/// NumPy's descriptor of an element type.
+/// Returns NumPy's descriptor of an element type.
 pub(crate) fn descr(py: Python<'_>, dtype: DType) -> Bound<'_, PyArrayDescr> {
     match dtype {
         DType::Bool => bool::get_dtype(py),

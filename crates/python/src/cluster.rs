@@ -1,4 +1,4 @@
-//! A cluster as a Python object: what `rollhouse.Cluster` is made of.
+//! A cluster as a Python object, behind `rollhouse.Cluster`.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -28,16 +28,17 @@ use crate::replay_session::NativeReplay;
 use crate::replays::Recordings;
 
 thread_local! {
-    /// What a signal's handler raised while a call of this thread waited for the cluster.
+    /// The exception that a signal's handler raised while a call of this thread waited for the cluster.
     static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
-/// Takes what a signal's handler raised while a call of this thread waited.
+/// Takes the exception that a signal's handler raised while a call of this thread waited.
 pub(crate) fn take_raised() -> Option<PyErr> {
     RAISED.take()
 }
 
-/// Whether a signal's handler raised something; called without the interpreter lock, on the thread that waits.
+/// Returns whether a signal's handler raised an exception; called without the interpreter lock, on the thread that
+/// waits.
 fn look() -> bool {
     Python::attach(|py| match py.check_signals() {
         Ok(()) => false,
@@ -48,19 +49,19 @@ fn look() -> bool {
     })
 }
 
-/// A connection to a cluster's coordinator, and what is asked of it.
+/// A connection to a cluster's coordinator, with the requests to it.
 ///
-/// Any number of threads. In a forked child every method raises.
+/// Any number of threads may use it. In a forked child every method raises.
 #[pyclass(frozen, module = "rollhouse._native")]
 pub(crate) struct NativeCluster {
     home: Home,
-    /// `None` after it was closed.
+    /// The cluster; `None` after it was closed.
     cluster: Mutex<Option<Cluster>>,
 }
 
 #[pymethods]
 impl NativeCluster {
-    /// Connects and is admitted. `timeout` in seconds: of every later request.
+    /// Connects and is admitted. `timeout` is that of every later request, in seconds.
     #[new]
     #[pyo3(signature = (url, *, token, ca, certificate, transport, attach, timeout))]
     #[expect(clippy::too_many_arguments, reason = "keywords, of one caller")]
@@ -93,28 +94,28 @@ impl NativeCluster {
         Ok(Self { home: Home::here(), cluster: Mutex::new(Some(cluster)) })
     }
 
-    /// The cluster at a glance, as JSON.
+    /// Returns an overview of the cluster, as JSON.
     fn status(&self, py: Python<'_>) -> PyResult<String> {
         self.ask(py, Cluster::status)
     }
 
-    /// The nodes, as JSON.
+    /// Returns the nodes, as JSON.
     fn nodes(&self, py: Python<'_>) -> PyResult<String> {
         self.ask(py, Cluster::nodes)
     }
 
-    /// The open sessions, as JSON.
+    /// Returns the open sessions, as JSON.
     fn sessions(&self, py: Python<'_>) -> PyResult<String> {
         self.ask(py, Cluster::sessions)
     }
 
-    /// The recordings of the cluster's store, read through the coordinator.
+    /// Returns the recordings of the cluster's store, read through the coordinator.
     fn recordings(&self, py: Python<'_>) -> PyResult<Recordings> {
         let disk = RemoteDisk::new(self.cluster(py)?);
         Recordings::on(py, Arc::new(disk), PathBuf::new())
     }
 
-    /// Opens a recorded episode as a session. It, the session's name, and the env's spec.
+    /// Opens a recorded episode as a session. Returns it, the session's name, and the env's spec.
     fn open_replay<'py>(
         &self,
         py: Python<'py>,
@@ -123,17 +124,17 @@ impl NativeCluster {
         NativeReplay::of(py, self.cluster(py)?, name)
     }
 
-    /// Ends a pool. What it came to, as JSON.
+    /// Ends a pool. Returns its last state, as JSON.
     fn close_pool(&self, py: Python<'_>, run: &str) -> PyResult<String> {
         let pool = run_named(run).ok_or_else(|| {
             PyValueError::new_err(format!(
-                "run={run:?} is no run's id: 32 hexadecimal digits are, with hyphens or without"
+                "run={run:?} is not the id of a run: 32 hexadecimal digits, with hyphens or without"
             ))
         })?;
         self.ask(py, |cluster| cluster.close_pool(pool))
     }
 
-    /// Asks for lanes. The pool's run, the env's spec, and the lanes.
+    /// Asks for lanes. Returns the pool's run, the env's spec, and the lanes.
     #[pyo3(signature = (id, *, lanes, autoreset, max_episode_steps, options, record, labels, spread, transport, copy, show_valid, on_loss, statistics, convert))]
     #[expect(clippy::too_many_arguments, reason = "keywords, of one caller")]
     fn make<'py>(
@@ -210,7 +211,7 @@ impl NativeCluster {
     }
 }
 
-/// A pool as Python takes it: its run, the env's spec, and the lanes.
+/// A pool for Python: its run, the env's spec, and the lanes.
 type Made<'py> = (String, Bound<'py, PyDict>, NativeLanes);
 
 fn transport_of(word: &str) -> PyResult<Transport> {
@@ -251,7 +252,7 @@ impl Drop for NativeCluster {
     }
 }
 
-/// Options of an env, not checked: the nodes do that.
+/// Converts the options of an env without checking them: the nodes do that.
 fn options_of(py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<BTreeMap<String, OptionValue>> {
     let pairs = options.iter().map(|(name, value)| {
         let name: String = name.extract()?;

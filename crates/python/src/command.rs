@@ -1,11 +1,11 @@
-//! The `rollhouse` command, for whoever has installed the package.
+//! The `rollhouse` command, for users who have installed the package.
 
 use std::ffi::OsString;
 
 use pyo3::prelude::*;
 
-/// Runs the command of that line, whose first word is the program's name, and gives its exit code. The process belongs
-/// to it from then on.
+/// Runs the command `line`, whose first word is the program's name, and returns its exit code. The process belongs to
+/// the command from then on.
 #[pyfunction]
 pub(crate) fn run_command(py: Python<'_>, line: Vec<OsString>) -> u8 {
     py.detach(|| rollhouse_cli::run(line))

@@ -1,4 +1,4 @@
-//! What Python asks of lanes between two steps.
+//! The commands of Python to lanes between two steps.
 
 use numpy::{PyArray1, PyArrayMethods};
 use pyo3::exceptions::PyValueError;
@@ -38,7 +38,7 @@ impl Lanes {
         }
     }
 
-    /// An image of every lane, of that size or of the env's own.
+    /// Returns an image of every lane, of that size or of the env's own.
     pub(crate) fn render(&mut self, size: Option<ImageSize>) -> Result<Vec<Image>, MethodError> {
         match self {
             Self::Engine(engine) => {
@@ -53,7 +53,7 @@ impl Lanes {
         }
     }
 
-    /// One per session; the engine of this process counts as one.
+    /// Returns one set of statistics per session; the engine of this process counts as one.
     pub(crate) fn statistics(&mut self) -> Result<Vec<StatisticsAnswer>, MethodError> {
         match self {
             Self::Engine(engine) => Ok(vec![Statistics::run(&mut CommandLanes::of(engine), Nothing {})?]),
@@ -76,7 +76,7 @@ fn all_of(lanes: usize) -> LaneRange {
     LaneRange { first: 0, count: lanes as u32 }
 }
 
-/// An attribute's values as Python has them: bool, int, float, or a float64 array.
+/// Converts an attribute's values for Python: bool, int, float, or a float64 array.
 pub(crate) fn attribute_list<'py>(
     py: Python<'py>,
     values: Vec<AttributeValue>,
@@ -91,7 +91,7 @@ pub(crate) fn attribute_list<'py>(
     Ok(list)
 }
 
-/// An attribute's value from Python: anything that is a bool, an int, a float or a sequence of floats.
+/// Converts an attribute's value from Python: a bool, an int, a float or a sequence of floats.
 pub(crate) fn attribute_value(
     py: Python<'_>,
     name: &str,
@@ -103,7 +103,7 @@ pub(crate) fn attribute_value(
     }
 }
 
-/// Options of a reset: by name a list of one value, or one per lane.
+/// Converts the options of a reset: by name a list of one value, or one per lane.
 pub(crate) fn lane_options(py: Python<'_>, options: &Bound<'_, PyDict>) -> PyResult<LaneOptions> {
     let read = |(name, values): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
         let name: String = name.extract()?;
@@ -114,7 +114,7 @@ pub(crate) fn lane_options(py: Python<'_>, options: &Bound<'_, PyDict>) -> PyRes
     options.iter().map(read).collect()
 }
 
-/// An image as a uint8 array `[height, width, 3]`.
+/// Converts an image to a uint8 array `[height, width, 3]`.
 pub(crate) fn image<'py>(py: Python<'py>, image: Image) -> PyResult<Bound<'py, PyAny>> {
     let shape = [image.height(), image.width(), 3];
     let array = PyArray1::from_vec(py, image.into_pixels()).reshape(shape);

@@ -1,17 +1,17 @@
-//! When to release the interpreter lock.
+//! Decides when to release the interpreter lock.
 
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 
-/// How long a batch takes, as far as that decides whether other Python threads may run meanwhile.
+/// Measures how long a batch takes, to decide whether other Python threads may run meanwhile.
 ///
 /// Releasing and taking the lock costs about 40 ns, a good part of a small batch and nothing to a large one. The
 /// first batches are timed; from then on the lock is released if even the fastest of them took longer than
 /// [`WORTH_RELEASING`]. Results do not depend on it.
 #[derive(Debug)]
 pub(crate) struct Cost {
-    /// Waits for other threads: always worth it.
+    /// Whether a batch waits for other threads: then releasing the lock is always worth it.
     waits: bool,
     timed: u8,
     fastest: Duration,
@@ -22,7 +22,7 @@ impl Cost {
         Self { waits, timed: 0, fastest: Duration::MAX }
     }
 
-    /// Steps a batch. `blocks`: it may have to wait for the disk.
+    /// Steps a batch. `blocks` says that it may have to wait for the disk.
     #[inline]
     pub(crate) fn run<E: Send>(
         &mut self,
@@ -59,5 +59,5 @@ impl Cost {
 
 const TIMED_BATCHES: u8 = 16;
 
-/// Batches that take longer release the lock.
+/// Duration of a batch above which the lock is released.
 const WORTH_RELEASING: Duration = Duration::from_micros(1);

@@ -1,9 +1,10 @@
-//! What infos say of a step in which episodes ended: their last observations, as SAME_STEP tells them, and what they came
-//! to, as `statistics` does.
+//! The infos of a step in which episodes ended: their last observations, as SAME_STEP tells them, and their returns and
+//! lengths, as `statistics` does.
 //!
-//! A batch of short episodes has such a step almost every time, and making an array, or a dict and its keys, costs as much
-//! as stepping dozens of lanes. So what was handed out earlier, the dict of infos included, is filled anew once nobody
-//! holds it any more, which its reference count tells: whoever keeps something keeps what it says.
+//! A batch of short episodes has such a step almost every time, and making an array, or a dict and its keys, costs as
+//! much as stepping dozens of lanes. So the objects that were handed out earlier, the dict of infos included, are
+//! filled anew once nobody holds them any more, which their reference counts tell. An object that is held keeps its
+//! contents.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -18,14 +19,14 @@ use crate::statistics::EpisodeStatistics;
 pub(crate) struct Ended<'a> {
     pub(crate) terminated: &'a [u8],
     pub(crate) truncated: &'a [u8],
-    /// The last observations of the episodes that ended, and the shape of one; of SAME_STEP only.
+    /// The last observations of the episodes that ended, and the shape of one; only in SAME_STEP.
     pub(crate) last: Option<(ColumnRef<'a>, &'a RowShape)>,
-    /// What has taken note of the step, if its figures are to be told, and the lane of each row; no lanes mean all in
-    /// order.
+    /// The statistics that have taken note of the step, if they are to be told, and the lane of each row; no lanes mean
+    /// all in order.
     pub(crate) statistics: Option<(&'a mut EpisodeStatistics, Option<&'a [u32]>)>,
 }
 
-/// What is handed out in turns, so that one step's may still be held while the next one's is made.
+/// The objects that are handed out in turns, so that one step's may still be held while the next one's are made.
 #[derive(Default)]
 pub(crate) struct Endings {
     turns: [Turn; 2],
@@ -34,22 +35,22 @@ pub(crate) struct Endings {
     rows: Vec<usize>,
 }
 
-/// What was told of a step; nothing of it unless it was asked for.
+/// The objects that were handed out for a step; without a part that was not asked for.
 #[derive(Default)]
 struct Turn {
-    /// Holds all that follows.
+    /// The dict of infos, which holds all that follows.
     infos: SpareDict,
-    /// What it says of `valid`, if it has that too.
+    /// The mask that it has as `valid`, if it has one.
     valid: Option<Py<PyAny>>,
     over: Spare,
     last: SpareRows,
     final_info: SpareDict,
-    /// Holds `figures`.
+    /// The dict of an episode, which holds `figures`.
     episode: SpareDict,
     figures: Figures,
 }
 
-/// What the episodes came to: returns, lengths and seconds.
+/// The figures of the episodes that ended: returns, lengths and seconds.
 #[derive(Default)]
 struct Figures {
     returns: Spare,
@@ -57,7 +58,7 @@ struct Figures {
     times: Spare,
 }
 
-/// The parts of infos, of which nobody but their [`Turn`] knows.
+/// The parts of infos, to which nobody but their [`Turn`] has a reference.
 struct Parts<'py> {
     over: Bound<'py, PyAny>,
     finals: Option<(Bound<'py, PyAny>, Bound<'py, PyDict>)>,
@@ -65,7 +66,8 @@ struct Parts<'py> {
 }
 
 impl Endings {
-    /// A dict with what there is to say of the step, and `valid` with its mask if that is given; more may be added.
+    /// Returns a dict with what there is to say of the step, and with its mask as `valid` if that is given. More may be
+    /// added to it.
     pub(crate) fn infos<'py>(
         &mut self,
         py: Python<'py>,
@@ -102,7 +104,7 @@ impl Endings {
         Ok(infos)
     }
 
-    /// The same, into a dict that has other infos.
+    /// Adds the same to a dict that has other infos.
     pub(crate) fn add_to(&mut self, infos: &Bound<'_, PyDict>, ended: Ended<'_>) -> PyResult<()> {
         self.newest ^= 1;
         let turn = &mut self.turns[self.newest];
@@ -112,7 +114,7 @@ impl Endings {
 }
 
 impl Turn {
-    /// The dict of infos, if nobody holds anything of it any more and nothing was changed in it.
+    /// Returns the dict of infos, if nobody holds anything of it any more and nothing was changed in it.
     fn whole<'py>(&self, py: Python<'py>, ended: &Ended<'_>) -> Option<Bound<'py, PyDict>> {
         let infos = self.infos.held(py, 0)?;
         let rows = ended.terminated.len();
@@ -124,7 +126,7 @@ impl Turn {
         whole.then_some(infos)
     }
 
-    /// The parts of infos, of which those that nobody holds any more are those of an earlier step.
+    /// Returns the parts of infos. Parts of an earlier step that nobody holds any more are used again.
     fn make<'py>(&mut self, py: Python<'py>, ended: &Ended<'_>) -> PyResult<Parts<'py>> {
         // It holds the others.
         self.infos.forget();
@@ -164,7 +166,7 @@ impl Turn {
         Ok(episode)
     }
 
-    /// Writes what there is to say into what was made.
+    /// Writes what there is to say into the parts.
     fn fill(&mut self, py: Python<'_>, ended: Ended<'_>, over_rows: &mut Vec<usize>) -> PyResult<()> {
         let rows = ended.terminated.len();
         self.over.write_flags(py, rows, |flags| {
@@ -183,7 +185,7 @@ impl Turn {
 }
 
 impl Figures {
-    /// Whether nobody but the episode's dict holds them.
+    /// Returns whether nobody but the episode's dict holds them.
     fn are_free(&self, rows: usize) -> bool {
         [&self.returns, &self.lengths, &self.times].iter().all(|figure| figure.is_free(rows, 1))
     }
@@ -228,7 +230,7 @@ impl Parts<'_> {
     }
 }
 
-/// Says which rows are transitions; `every_row` is the mask of an info that all have.
+/// Adds to infos which rows are transitions; `every_row` is the mask of an info that all rows have.
 pub(crate) fn say_valid(
     infos: &Bound<'_, PyDict>,
     valid: Bound<'_, PyAny>,
@@ -239,7 +241,7 @@ pub(crate) fn say_valid(
     infos.set_item(intern!(py, "_valid"), every_row)
 }
 
-/// Writes the rows whose flag, 0 or 1, is set; of those that are not, eight are looked at together.
+/// Writes the rows whose flag, 0 or 1, is set. Eight flags are looked at together, to skip those that are not set.
 pub(crate) fn set_rows(flags: &[u8], rows: &mut Vec<usize>) {
     rows.clear();
     let (eights, rest) = flags.as_chunks::<8>();

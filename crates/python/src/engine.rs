@@ -1,4 +1,4 @@
-//! Lanes as a Python object: what `EmbeddedVectorEnv` and `ClusterVectorEnv` are made of.
+//! Lanes as a Python object, behind `EmbeddedVectorEnv` and `ClusterVectorEnv`.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -30,7 +30,8 @@ use crate::views::{Arrays, Views};
 
 /// Lanes, the arrays over their memory, and the rules that Python's side relies on.
 ///
-/// One thread at a time; a second one gets an error instead of waiting. In a forked child every method raises.
+/// One thread at a time may use it; a second one gets an error instead of waiting. In a forked child every method
+/// raises.
 #[pyclass(frozen, module = "rollhouse._native")]
 pub(crate) struct NativeLanes {
     lanes: usize,
@@ -40,26 +41,26 @@ pub(crate) struct NativeLanes {
     rules: Rules,
     shapes: InfoShapes,
     home: Home,
-    state: Mutex<State>,
+    state: Mutex<LanesState>,
 }
 
-/// What a vector env was asked to be like.
+/// The options of a vector env.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
     pub(crate) same_step: bool,
     pub(crate) copy: bool,
     pub(crate) show_valid: ShowValid,
     pub(crate) raise_on_loss: bool,
-    /// Whether infos tell what ended episodes came to.
+    /// Whether infos tell the returns, lengths and times of episodes that ended.
     pub(crate) statistics: bool,
 }
 
-/// What changes.
-struct State {
-    /// `None` after it was closed.
+/// The state that changes from call to call.
+struct LanesState {
+    /// The lanes; `None` after they were closed.
     inner: Option<Lanes>,
     memory: Py<KeepAlive>,
-    /// Whether that memory is a node's.
+    /// Whether the frames lie in a node's memory.
     in_place: bool,
     /// Views of the two slots, made when a slot is first shown.
     views: [Option<Views>; 2],
@@ -67,7 +68,7 @@ struct State {
     every_row: Py<PyAny>,
     /// Lanes that were sent and not received.
     outstanding: usize,
-    /// Lanes that are lost as far as Python was told, and how; empty when none is.
+    /// Whether each lane is lost, as far as Python was told; empty when none is.
     lost: Vec<bool>,
     losses: Vec<Option<&'static str>>,
     endings: Endings,
@@ -124,34 +125,34 @@ impl NativeLanes {
         Self::of(py, spec, Lanes::Engine(Box::new(engine)), lanes, rules, convert, recording)
     }
 
-    /// Threads that step, the caller's included.
+    /// Returns the number of threads that step, the caller's included.
     #[getter]
     fn threads(&self, py: Python<'_>) -> PyResult<usize> {
         Ok(self.lock(py)?.inner(py)?.threads())
     }
 
-    /// Where this env records and as which run, or None.
+    /// Returns the folder into which this env records and its run, or None.
     #[getter]
     fn recording(&self, py: Python<'_>) -> PyResult<Option<(PathBuf, String)>> {
         let state = self.lock(py)?;
         Ok(state.recording.as_ref().map(|recording| (recording.path().into(), recording.id.to_string())))
     }
 
-    /// Start and end of the engine's memory, for pinning it.
+    /// Returns start and end of the engine's memory, for pinning it.
     #[getter]
     fn addresses(&self, py: Python<'_>) -> PyResult<(usize, usize)> {
         let addresses = self.lock(py)?.inner(py)?.addresses();
         Ok((addresses.start, addresses.end))
     }
 
-    /// Where the lanes of a cluster are now: of each session the node, its first lane, the lane after its last, and by
-    /// what it is stepped. Of other lanes nothing.
+    /// Returns where the lanes of a cluster are now: for each session the node, its first lane, the lane after its
+    /// last, and the transport by which it is stepped. The list is empty for other lanes.
     #[getter]
     fn placements(&self, py: Python<'_>) -> PyResult<Vec<Placement>> {
         Ok(self.lock(py)?.inner(py)?.placements())
     }
 
-    /// The column of actions in memory that the node reads, or None if actions are copied on their way.
+    /// Returns the column of actions in memory that the node reads, or None if actions are copied on their way.
     #[getter]
     fn actions<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let mut state = self.lock(py)?;
@@ -164,7 +165,7 @@ impl NativeLanes {
         unsafe { self.action.view_mut(column, self.lanes, base.bind(py)) }.map(Some)
     }
 
-    /// Begins episodes; `(observations, infos)`.
+    /// Begins episodes. Returns `(observations, infos)`.
     fn reset<'py>(
         &self,
         py: Python<'py>,
@@ -186,17 +187,17 @@ impl NativeLanes {
         state.reset_result(py, self)
     }
 
-    /// Steps every lane once; `(observations, rewards, terminations, truncations, infos)`.
+    /// Steps every lane once. Returns `(observations, rewards, terminations, truncations, infos)`.
     fn step<'py>(&self, py: Python<'py>, actions: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
         self.step_as(py, actions, self.rules.copy)
     }
 
-    /// As `step`, with views whether or not the env makes copies.
+    /// Steps as `step` does, with views whether or not the env makes copies.
     fn step_views<'py>(&self, py: Python<'py>, actions: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyTuple>> {
         self.step_as(py, actions, false)
     }
 
-    /// Hands in actions of some lanes.
+    /// Sends actions for some lanes.
     fn send<'py>(&self, py: Python<'py>, actions: &Bound<'py, PyAny>, lanes: Vec<u32>) -> PyResult<()> {
         let converted = self.convert.bind(py).call1((actions, lanes.len()))?;
         let mut state = self.lock(py)?;
@@ -212,7 +213,7 @@ impl NativeLanes {
         Ok(())
     }
 
-    /// Waits for lanes that were sent. `timeout` in seconds.
+    /// Waits for lanes that were sent. `timeout` is in seconds.
     fn recv<'py>(
         &self,
         py: Python<'py>,
@@ -250,7 +251,7 @@ impl NativeLanes {
         self.received(py, &mut state, &received, &newly_lost)
     }
 
-    /// An attribute of every lane; see `rollhouse_engine`'s methods.
+    /// Returns an attribute of every lane; see `rollhouse_engine`'s methods.
     fn get_attr<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyList>> {
         let mut state = self.lock(py)?;
         state.refuse_outstanding(py)?;
@@ -269,7 +270,8 @@ impl NativeLanes {
         py.detach(|| inner.set_attr(name, values)).map_err(|error| of_method(py, &error))
     }
 
-    /// An image of every lane, uint8 `[height, width, 3]` each; `size` is (width, height), the env's own without.
+    /// Returns an image of every lane, uint8 `[height, width, 3]` each. `size` is (width, height); None stands for the
+    /// env's own.
     #[pyo3(signature = (size=None))]
     fn render<'py>(&self, py: Python<'py>, size: Option<(usize, usize)>) -> PyResult<Bound<'py, PyList>> {
         let size = size.map(|size| image_size(py, size)).transpose()?;
@@ -284,7 +286,7 @@ impl NativeLanes {
         Ok(list)
     }
 
-    /// What the lanes have done: one JSON object per session.
+    /// Returns what the lanes have done: one JSON object per session.
     fn statistics(&self, py: Python<'_>) -> PyResult<String> {
         let mut state = self.lock(py)?;
         state.refuse_outstanding(py)?;
@@ -293,7 +295,7 @@ impl NativeLanes {
         serde_json::to_string(&statistics).map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
-    /// Whether the lanes draw themselves.
+    /// Returns whether the lanes can draw themselves.
     fn renders(&self, py: Python<'_>) -> PyResult<bool> {
         let mut state = self.lock(py)?;
         let inner = state.inner(py)?;
@@ -301,7 +303,7 @@ impl NativeLanes {
         Ok(schema.renders)
     }
 
-    /// The names that `get_attr` knows, and of each whether `set_attr` takes it.
+    /// Returns the names that `get_attr` knows, each with whether `set_attr` takes it.
     fn attributes(&self, py: Python<'_>) -> PyResult<Vec<(String, bool)>> {
         let mut state = self.lock(py)?;
         let inner = state.inner(py)?;
@@ -309,14 +311,14 @@ impl NativeLanes {
         Ok(schema.attributes.into_iter().map(|one| (one.name, one.writable)).collect())
     }
 
-    /// Lanes that were sent and not received.
+    /// Returns the number of lanes that were sent and not received.
     #[getter]
     fn outstanding(&self, py: Python<'_>) -> PyResult<usize> {
         Ok(self.lock(py)?.outstanding)
     }
 
-    /// Ends open episodes as cancelled and returns when what was recorded is durable: its figures, or None
-    /// if nothing was to be recorded. Closing again does nothing.
+    /// Ends open episodes as cancelled and waits until the recording is durable. Returns its figures, or None if
+    /// nothing was to be recorded. Closing again does nothing.
     fn close<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let mut state = self.lock(py)?;
         let (inner, recording) = (state.inner.take(), state.recording.take());
@@ -340,14 +342,14 @@ impl NativeLanes {
     }
 }
 
-/// What came of closing.
+/// The result of closing.
 enum Closed {
     Engine(Result<(), Refused>),
     Pool(Result<(), RequestError>),
 }
 
 impl NativeLanes {
-    /// Arrays over the memory of `lanes`, which are those of `spec`.
+    /// Makes the arrays over the memory of `lanes`, which are those of `spec`.
     pub(crate) fn of(
         py: Python<'_>,
         spec: &EnvSpec,
@@ -379,7 +381,7 @@ impl NativeLanes {
             rules,
             shapes: InfoShapes { obs: of_space(observation)?, channels: channels.collect::<PyResult<_>>()? },
             home: Home::here(),
-            state: Mutex::new(State {
+            state: Mutex::new(LanesState {
                 memory: KeepAlive::new(py, inner.memory())?,
                 in_place: inner.is_in_place(),
                 views: [None, None],
@@ -397,7 +399,7 @@ impl NativeLanes {
     }
 
     #[inline]
-    fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, State>> {
+    fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, LanesState>> {
         if !self.home.is_here() {
             let message = "made in another process, of which this is a forked child; make another one here";
             return Err(exception(py, "ForkedError", message.to_owned()));
@@ -428,9 +430,9 @@ impl NativeLanes {
         state.result(py, self, copy, &newly_lost)
     }
 
-    /// Copies actions of exactly the column's shape and type; false if they are anything else.
+    /// Copies actions of exactly the column's shape and type. Returns false if they are anything else.
     #[inline]
-    fn put_actions(&self, state: &mut State, actions: &Bound<'_, PyAny>) -> PyResult<bool> {
+    fn put_actions(&self, state: &mut LanesState, actions: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = actions.py();
         match self.action.dtype {
             DType::I64 => {
@@ -468,7 +470,7 @@ impl NativeLanes {
         Ok(true)
     }
 
-    /// The rows of a whole batch.
+    /// Returns the rows of a whole batch.
     fn rows_of<'a>(
         &self,
         frame: Frame<'a>,
@@ -486,11 +488,11 @@ impl NativeLanes {
         }
     }
 
-    /// What `recv` returns.
+    /// Returns the result of `recv`.
     fn received<'py>(
         &self,
         py: Python<'py>,
-        state: &mut State,
+        state: &mut LanesState,
         received: &Received,
         newly_lost: &[usize],
     ) -> PyResult<Bound<'py, PyTuple>> {
@@ -550,7 +552,7 @@ impl NativeLanes {
     }
 }
 
-impl State {
+impl LanesState {
     #[inline]
     fn inner(&mut self, py: Python<'_>) -> PyResult<&mut Lanes> {
         match &mut self.inner {
@@ -575,7 +577,8 @@ impl State {
         self.cost.run(py, behind, || inner.step()).map_err(|error| of_step(py, &error))
     }
 
-    /// Finds out which lanes are lost. Those lost since the last look, or an exception if that is wanted.
+    /// Finds out which lanes are lost. Returns those lost since the last look, or raises an exception if that is
+    /// wanted.
     #[inline]
     fn look_for_losses(&mut self, py: Python<'_>, owner: &NativeLanes) -> PyResult<Vec<usize>> {
         let Some(inner) = &self.inner else { return Ok(Vec::new()) };
@@ -604,7 +607,7 @@ impl State {
         Ok(new)
     }
 
-    /// Makes views anew if frames lie in other memory than before. Who holds an array of the earlier one keeps it alive.
+    /// Makes views anew if frames lie in other memory than before. An array of the earlier memory keeps that alive.
     #[inline]
     fn look_where(&mut self, py: Python<'_>) -> PyResult<()> {
         let Some(inner) = &self.inner else { return Ok(()) };
@@ -616,7 +619,7 @@ impl State {
         Ok(())
     }
 
-    /// What `step` returns.
+    /// Returns the result of `step`.
     #[inline]
     fn result<'py>(
         &mut self,
@@ -666,7 +669,7 @@ impl State {
         (arrays.obs, arrays.rewards, arrays.terminated, arrays.truncated, infos).into_pyobject(py)
     }
 
-    /// What `reset` returns.
+    /// Returns the result of `reset`.
     fn reset_result<'py>(&mut self, py: Python<'py>, owner: &NativeLanes) -> PyResult<Bound<'py, PyTuple>> {
         self.look_where(py)?;
         let Some(inner) = &mut self.inner else { return Err(closed(py)) };
@@ -686,7 +689,7 @@ impl State {
     }
 }
 
-/// The views of the slot that `frame` lies in.
+/// Returns the views of the slot that `frame` lies in.
 #[inline]
 fn views_of<'a>(
     views: &'a mut [Option<Views>; 2],
@@ -701,7 +704,7 @@ fn views_of<'a>(
     }
 }
 
-/// Shared by the infos of all steps, so Python cannot change it.
+/// Makes the mask of an info that every row has. All steps' infos share it, so Python cannot change it.
 fn every_row(py: Python<'_>, lanes: usize) -> PyResult<Py<PyAny>> {
     let every_row = constant_flags(py, lanes)?;
     fill_flags(&every_row, lanes, |flags| flags.fill(1));
@@ -713,7 +716,7 @@ fn closed(py: Python<'_>) -> PyErr {
 }
 
 impl Drop for NativeLanes {
-    /// Gives up what was not closed; of a recording, what was played until now is written.
+    /// Gives up lanes that were not closed. What was played until now is written, if they are recorded.
     fn drop(&mut self) {
         let state = self.state.get_mut();
         if !self.home.is_here() {

@@ -1,4 +1,4 @@
-//! The built-in envs, told to Python.
+//! Descriptions of the built-in envs for Python.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -9,13 +9,13 @@ use rollhouse_env::{ImageSize, Registry};
 
 use crate::failure::exception;
 
-/// The ids of the built-in envs that are shown to users, sorted.
+/// Returns the ids of the built-in envs that are shown to users, sorted.
 #[pyfunction]
 pub(crate) fn env_ids() -> Vec<String> {
     Registry::builtin().shown_ids()
 }
 
-/// What the env `id` says of itself, as plain Python values.
+/// Returns the spec of the env `id`, as plain Python values.
 #[pyfunction]
 pub(crate) fn env_spec<'py>(py: Python<'py>, id: &str) -> PyResult<Bound<'py, PyDict>> {
     let entry =
@@ -38,12 +38,12 @@ pub(crate) fn check_render_size(py: Python<'_>, width: usize, height: usize) -> 
     image_size(py, (width, height)).map(drop)
 }
 
-/// A size of an image, width first.
+/// Converts the size of an image, width first.
 pub(crate) fn image_size(py: Python<'_>, (width, height): (usize, usize)) -> PyResult<ImageSize> {
     ImageSize::new(width, height).map_err(|error| exception(py, "OptionsError", error.to_string()))
 }
 
-/// An env's spec as plain Python values.
+/// Converts an env's spec to plain Python values.
 pub(crate) fn spec_dict<'py>(py: Python<'py>, spec: &EnvSpec) -> PyResult<Bound<'py, PyDict>> {
     let EnvSpec {
         id,
@@ -81,7 +81,8 @@ pub(crate) fn spec_dict<'py>(py: Python<'py>, spec: &EnvSpec) -> PyResult<Bound<
     Ok(dict)
 }
 
-/// `{"kind": "dict", "spaces": [(name, space), ...]}`, `{"kind": "tuple", "spaces": [space, ...]}`, or a plain one.
+/// Converts a space to `{"kind": "dict", "spaces": [(name, space), ...]}`, `{"kind": "tuple", "spaces": [space, ...]}`,
+/// or a plain one.
 pub(crate) fn observation<'py>(py: Python<'py>, space: &ObservationSpace) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     match space {
@@ -100,7 +101,7 @@ pub(crate) fn observation<'py>(py: Python<'py>, space: &ObservationSpace) -> PyR
     Ok(dict)
 }
 
-/// `{"kind": "box", "low", "high", "shape", "dtype"}` or `{"kind": "discrete", "n", "start"}`.
+/// Converts a space to `{"kind": "box", "low", "high", "shape", "dtype"}` or `{"kind": "discrete", "n", "start"}`.
 pub(crate) fn space<'py>(py: Python<'py>, space: &Space) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     match space {
@@ -128,7 +129,7 @@ pub(crate) fn plain(py: Python<'_>, value: OptionValue) -> PyResult<Bound<'_, Py
     })
 }
 
-/// Options as Python gives them, checked against the env's schema.
+/// Converts options from Python, checked against the env's schema.
 pub(crate) fn checked_options(
     py: Python<'_>,
     spec: &EnvSpec,

@@ -1,4 +1,4 @@
-//! Episodes for `rollhouse.replays`: what a listing says of one, and reading them as NumPy arrays.
+//! Episodes for `rollhouse.replays`: their entries in a listing, and reading them as NumPy arrays.
 //!
 //! The interpreter lock is released while files are read and while episodes are recomputed.
 
@@ -16,8 +16,8 @@ use rollhouse_replay::{Episode, LibraryEpisode, ReadError, RecordKind, Steps};
 use crate::envs;
 use crate::replays::{Failure, registry};
 
-/// What a listing says of an episode. The fields are those of `rollhouse replay ls --json` and `replay show
-/// --json`; `return` is called `return_`.
+/// The entry of an episode in a listing. The fields are those of `rollhouse replay ls --json` and `replay show --json`;
+/// `return` is called `return_`.
 #[pyclass(frozen, module = "rollhouse._native")]
 pub(crate) struct EpisodeInfo(pub(crate) LibraryEpisode);
 
@@ -41,7 +41,7 @@ impl EpisodeInfo {
         self.0.info.seed()
     }
 
-    /// Steps.
+    /// Number of steps.
     #[getter]
     fn length(&self) -> u64 {
         self.0.info.length
@@ -78,7 +78,7 @@ impl EpisodeInfo {
         self.0.info.outcome.is_finished()
     }
 
-    /// When it began, to 100 ms: an aware `datetime` in UTC.
+    /// The time at which it began, to 100 ms: an aware `datetime` in UTC.
     #[getter]
     fn started<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let datetime = py.import("datetime")?;
@@ -87,7 +87,7 @@ impl EpisodeInfo {
         datetime.getattr("datetime")?.call_method1("fromtimestamp", (seconds, utc))
     }
 
-    /// Name of what chose its actions.
+    /// Name of the policy that chose its actions.
     #[getter]
     fn policy(&self) -> &str {
         &self.0.info.policy().name
@@ -123,13 +123,13 @@ impl EpisodeInfo {
         self.0.info.name.lane
     }
 
-    /// Counts its lane's episodes from 0.
+    /// The number of the episode in its lane, counted from 0.
     #[getter]
     fn number(&self) -> u64 {
         self.0.info.name.number
     }
 
-    /// Options its lane was made with.
+    /// The options that its lane was made with.
     #[getter]
     fn options<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
@@ -149,13 +149,13 @@ impl EpisodeInfo {
         self.0.info.run.max_episode_steps
     }
 
-    /// How much of it is kept: `action_log` (recomputed when read), `trace` or `full`.
+    /// The extent of its recording: `action_log` (recomputed when read), `trace` or `full`.
     #[getter]
     fn recorded(&self) -> &'static str {
         self.0.info.recorded().word()
     }
 
-    /// Of every how many-th step a picture was recorded; None if of none.
+    /// Steps between two recorded pictures; None if none was recorded.
     #[getter]
     fn record_frames(&self) -> Option<u64> {
         Some(self.0.info.run.frames_every).filter(|&every| every > 0)
@@ -220,7 +220,7 @@ impl EpisodeInfo {
     }
 }
 
-/// The steps of an episode, lived through again where they are not recorded.
+/// Returns the steps of an episode, recomputed where they are not recorded.
 fn steps_of(episode: &mut Episode) -> Result<Steps, Failure> {
     match episode.steps.take() {
         Some(steps) => Ok(steps),
@@ -232,7 +232,7 @@ fn steps_of(episode: &mut Episode) -> Result<Steps, Failure> {
     }
 }
 
-/// The episodes in the order in which reading them costs least.
+/// Returns the episodes in the order in which reading them costs least.
 #[pyfunction]
 pub(crate) fn in_reading_order(mut infos: Vec<Py<EpisodeInfo>>) -> Vec<Py<EpisodeInfo>> {
     infos.sort_by(|a, b| a.get().0.compare_places(&b.get().0));
@@ -243,14 +243,14 @@ pub(crate) fn in_reading_order(mut infos: Vec<Py<EpisodeInfo>>) -> Vec<Py<Episod
 #[derive(Debug)]
 struct Rows {
     lengths: Vec<i64>,
-    /// Length + 1 rows of each.
+    /// Observations: length + 1 rows of each episode.
     obs: Vec<ColumnData>,
     actions: ColumnData,
     rewards: Vec<f64>,
     infos: Vec<ColumnData>,
 }
 
-/// Lengths, observations, actions, rewards, infos.
+/// The lengths, observations, actions, rewards and infos of episodes.
 type Columns<'py> =
     (Bound<'py, PyAny>, Bound<'py, PyDict>, Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyDict>);
 
@@ -344,7 +344,7 @@ fn empty(like: &ColumnData) -> ColumnData {
     }
 }
 
-/// Columns of one spec have one type: `read_episodes` compares the specs.
+/// Appends the rows of `from`. Columns of one spec have one type: `read_episodes` compares the specs.
 fn append(to: &mut ColumnData, from: &ColumnData) {
     match (to, from) {
         (ColumnData::U8(to), ColumnData::U8(from)) => to.extend_from_slice(from),
@@ -356,7 +356,7 @@ fn append(to: &mut ColumnData, from: &ColumnData) {
     }
 }
 
-/// A column as a NumPy array over the same memory.
+/// Makes a NumPy array over the memory of a column.
 fn array<'py>(py: Python<'py>, spec: &ColumnSpec, column: ColumnData) -> PyResult<Bound<'py, PyAny>> {
     let rows = column.len() / spec.elements().max(1);
     let shape: Vec<usize> = std::iter::once(rows).chain(spec.shape.iter().copied()).collect();
@@ -372,7 +372,7 @@ fn array<'py>(py: Python<'py>, spec: &ColumnSpec, column: ColumnData) -> PyResul
     })
 }
 
-/// Gymnasium's space for one that is described.
+/// Makes Gymnasium's space from a described one.
 fn make_space(described: Bound<'_, PyDict>) -> PyResult<Bound<'_, PyAny>> {
     described.py().import("rollhouse.embedded")?.getattr("make_space")?.call1((described,))
 }

@@ -1,4 +1,4 @@
-//! Errors of the engine as the exceptions of `rollhouse.errors`.
+//! Converts errors of the engine to the exceptions of `rollhouse.errors`.
 
 use std::error::Error;
 use std::fmt::Write;
@@ -13,7 +13,7 @@ use rollhouse_client::{
 use rollhouse_engine::{CommandError, ConfigError, StepError};
 use rollhouse_wire::{DialError, RefusalCode};
 
-/// An exception of the class `name` of `rollhouse.errors`.
+/// Makes an exception of the class `name` of `rollhouse.errors`.
 pub(crate) fn exception(py: Python<'_>, name: &str, message: String) -> PyErr {
     let class = py.import("rollhouse.errors").and_then(|errors| errors.getattr(name));
     match class.and_then(|class| class.call1((message,))) {
@@ -22,14 +22,15 @@ pub(crate) fn exception(py: Python<'_>, name: &str, message: String) -> PyErr {
     }
 }
 
-/// What is behind a lock of an object that one thread at a time may use; an error if another one does.
+/// Returns the contents of a lock of an object that one thread at a time may use, or an error if another thread is
+/// using it.
 pub(crate) fn one_at_a_time<T>(tried: Option<MutexGuard<'_, T>>) -> PyResult<MutexGuard<'_, T>> {
     tried.ok_or_else(|| {
         PyRuntimeError::new_err("another thread is inside this vector env; use one thread at a time")
     })
 }
 
-/// What refused a step, reset, send or receive.
+/// Converts the error of a step, reset, send or receive.
 #[cold]
 pub(crate) fn of_step(py: Python<'_>, error: &PoolError) -> PyErr {
     match error {
@@ -42,7 +43,7 @@ pub(crate) fn of_step(py: Python<'_>, error: &PoolError) -> PyErr {
     }
 }
 
-/// What refused something that was asked of lanes between two steps.
+/// Converts the error of a command to lanes between two steps.
 #[cold]
 pub(crate) fn of_method(py: Python<'_>, error: &MethodError) -> PyErr {
     match error {
@@ -59,7 +60,7 @@ pub(crate) fn of_method(py: Python<'_>, error: &MethodError) -> PyErr {
     }
 }
 
-/// Why there is no connection to a cluster.
+/// Converts the error of connecting to a cluster.
 pub(crate) fn of_connect(py: Python<'_>, error: &ConnectError) -> PyErr {
     match error {
         ConnectError::Address(error) => PyValueError::new_err(format!("url: {error}")),
@@ -70,7 +71,7 @@ pub(crate) fn of_connect(py: Python<'_>, error: &ConnectError) -> PyErr {
     }
 }
 
-/// Why the coordinator did not give what was asked for.
+/// Converts the error of a request to the coordinator.
 pub(crate) fn of_request(py: Python<'_>, error: &RequestError) -> PyErr {
     match (error, error.refusal()) {
         (_, Some(code)) => refused(py, code, chain(error)),
@@ -79,7 +80,7 @@ pub(crate) fn of_request(py: Python<'_>, error: &RequestError) -> PyErr {
     }
 }
 
-/// Why a session is not watched.
+/// Converts the error of watching a session.
 pub(crate) fn of_watch(py: Python<'_>, error: &WatchError) -> PyErr {
     match error {
         WatchError::Request(error) => of_request(py, error),
@@ -92,7 +93,7 @@ pub(crate) fn of_watch(py: Python<'_>, error: &WatchError) -> PyErr {
     }
 }
 
-/// Why there is no pool.
+/// Converts the error of opening a pool.
 pub(crate) fn of_open(py: Python<'_>, error: &OpenError) -> PyErr {
     match error {
         OpenError::Request(error) => of_request(py, error),
@@ -102,7 +103,7 @@ pub(crate) fn of_open(py: Python<'_>, error: &OpenError) -> PyErr {
     }
 }
 
-/// No lane is left.
+/// Makes the exception for a pool without any lane left.
 fn all_lost(py: Python<'_>, message: String) -> PyErr {
     let class = py.import("rollhouse.errors").and_then(|errors| errors.getattr("LaneLostError"));
     match class.and_then(|class| class.call1((message, PyTuple::empty(py), "node_lost"))) {
@@ -111,7 +112,7 @@ fn all_lost(py: Python<'_>, message: String) -> PyErr {
     }
 }
 
-/// A refusal of a coordinator or node.
+/// Converts a refusal of a coordinator or node.
 fn refused(py: Python<'_>, code: RefusalCode, message: String) -> PyErr {
     let class = py.import("rollhouse.errors").and_then(|errors| errors.getattr("RefusedError"));
     match class.and_then(|class| class.call1((message, code.word()))) {
@@ -120,12 +121,12 @@ fn refused(py: Python<'_>, code: RefusalCode, message: String) -> PyErr {
     }
 }
 
-/// What a signal's handler raised while a call waited.
+/// Returns the exception that a signal's handler raised while a call waited.
 fn interrupted() -> PyErr {
     crate::cluster::take_raised().unwrap_or_else(|| pyo3::exceptions::PyKeyboardInterrupt::new_err(()))
 }
 
-/// What the engine's rules refused.
+/// Converts an error of the engine's rules.
 fn of_rules(py: Python<'_>, error: &StepError) -> PyErr {
     let message = error.to_string();
     let name = match error {
@@ -146,7 +147,7 @@ fn of_rules(py: Python<'_>, error: &StepError) -> PyErr {
     exception(py, name, message)
 }
 
-/// Why an engine could not be made.
+/// Converts the error of making an engine.
 pub(crate) fn of_config(py: Python<'_>, error: &ConfigError) -> PyErr {
     match error {
         ConfigError::Lanes(_) => PyValueError::new_err(format!("num_envs: {error}")),
@@ -156,7 +157,7 @@ pub(crate) fn of_config(py: Python<'_>, error: &ConfigError) -> PyErr {
     }
 }
 
-/// An error with its causes, but for those whose words it has already.
+/// Returns an error with its causes, without those whose words it has already.
 pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

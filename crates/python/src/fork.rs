@@ -1,14 +1,14 @@
-//! Noticing that the process is a forked child: threads do not survive a fork, so nothing made before it may be
-//! used after it.
+//! Notices that the process is a forked child: threads do not survive a fork, so nothing made before it may be used
+//! after it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use pyo3::prelude::*;
 
-/// How often this process is a child forked from one that had loaded this module.
+/// Number of forks between the process that loaded this module and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// Has Python count forks. Called once, when the module is loaded.
+/// Has Python count forks. It is called once, when the module is loaded.
 pub(crate) fn count_forks(py: Python<'_>) -> PyResult<()> {
     let os = py.import("os")?;
     // Not there on systems that do not fork.
@@ -25,7 +25,7 @@ fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Remembers in which process something was made.
+/// Remembers the process in which something was made.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Home(u32);
 

@@ -1,4 +1,4 @@
-//! Pictures of Python envs, as they are recorded beside the steps.
+//! Pictures of Python envs, which are recorded beside the steps.
 
 use numpy::{PyArray1, PyArray3, PyArrayMethods, PyReadonlyArray3, PyUntypedArrayMethods};
 use pyo3::exceptions::PyValueError;
@@ -11,7 +11,7 @@ use crate::episodes::EpisodeInfo;
 use crate::failure::{chain, exception};
 use crate::replays::Failure;
 
-/// Packs an image, uint8 [height, width, 3], as it is recorded: a PNG. Releases the interpreter lock.
+/// Packs an image, uint8 [height, width, 3], into the PNG that is recorded. Releases the interpreter lock.
 #[pyfunction]
 pub(crate) fn pack_frame<'py>(
     py: Python<'py>,
@@ -30,7 +30,7 @@ pub(crate) fn pack_frame<'py>(
     Ok(PyBytes::new(py, frame.bytes()))
 }
 
-/// The image in a recorded picture, uint8 [height, width, 3]. Releases the interpreter lock.
+/// Returns the image in a recorded picture, uint8 [height, width, 3]. Releases the interpreter lock.
 #[pyfunction]
 pub(crate) fn unpack_frame<'py>(py: Python<'py>, packed: &[u8]) -> PyResult<Bound<'py, PyArray3<u8>>> {
     let unpacked = py.detach(|| Frame::of_bytes(packed)?.unpack());
@@ -39,8 +39,8 @@ pub(crate) fn unpack_frame<'py>(py: Python<'py>, packed: &[u8]) -> PyResult<Boun
     PyArray1::from_vec(py, image.into_pixels()).reshape(shape)
 }
 
-/// The recorded pictures of an episode: each with its step, packed. None of an env that is recomputed, or if none were asked
-/// for.
+/// Returns the recorded pictures of an episode: each with its step, packed. The list is empty for an env that is
+/// recomputed, or if no pictures were asked for.
 #[pyfunction]
 pub(crate) fn read_frames<'py>(
     py: Python<'py>,

@@ -18,20 +18,21 @@ use rollhouse_host::{
 
 use crate::failure::{chain, exception, one_at_a_time};
 
-/// Worker processes; see the crate `rollhouse-host`. One thread at a time; a second one gets an error instead of waiting.
+/// Worker processes; see the crate `rollhouse-host`. One thread at a time may use them; a second one gets an error
+/// instead of waiting.
 #[pyclass(frozen, module = "rollhouse._native")]
 pub(crate) struct Host {
-    /// `None` once it has been ended: memory and descriptors are given back then.
+    /// The host; `None` once it has been ended: memory and descriptors are given back then.
     inner: Mutex<Option<rollhouse_host::Host>>,
 }
 
-/// A host that a thread is inside of.
+/// A host that a thread uses at present.
 struct Inside<'a>(MutexGuard<'a, Option<rollhouse_host::Host>>);
 
 #[pymethods]
 impl Host {
-    /// `program` is the executable and its arguments; one hello per worker, of which the first `launch_at_start`
-    /// are launched at once; times in seconds, None for ever.
+    /// Makes a host. `program` is the executable and its arguments. There is one hello per worker, of which the first
+    /// `launch_at_start` are launched at once. Times are in seconds, None for ever.
     #[new]
     fn new(
         program: Vec<OsString>,
@@ -53,12 +54,12 @@ impl Host {
         Ok(Self { inner: Mutex::new(Some(inner)) })
     }
 
-    /// Launches the workers that have not been yet.
+    /// Launches the workers that were not launched yet.
     fn launch_all(&self) -> PyResult<()> {
         self.enter()?.host()?.launch_all().map_err(of_host)
     }
 
-    /// Creates the shared memory: (descriptor, byte where the caller's part begins, length in bytes). The
+    /// Creates the shared memory. Returns (descriptor, byte where the caller's part begins, length in bytes). The
     /// descriptor stays the host's.
     fn share(&self, bytes: usize) -> PyResult<(i32, usize, usize)> {
         let mut inside = self.enter()?;
@@ -74,9 +75,9 @@ impl Host {
         inside.worker(worker)?.post(worker, code, payload, duration(timeout)).map_err(of_host)
     }
 
-    /// Gives every worker a command without a payload, waits until all have answered, and returns None if each
-    /// answered without a payload and nothing else happened; else the events. False, and nothing has been
-    /// posted, if some worker is not idle.
+    /// Gives every worker a command without a payload and waits until all have answered. Returns None if each answered
+    /// without a payload and nothing else happened; else the events. Returns False, and posts nothing, if some worker
+    /// is not idle.
     fn exchange(&self, py: Python<'_>, code: u64, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         let mut inside = self.enter()?;
         let inner = inside.host()?;
@@ -102,7 +103,7 @@ impl Host {
         Ok(PyList::new(py, events)?.into_any().unbind())
     }
 
-    /// Waits for "replies" (no command is unanswered), an "event", or until all workers are "back" or given up;
+    /// Waits for "replies" (no command is unanswered), an "event", or until all workers are "back" or given up. Returns
     /// whether that was in time. Signal handlers run meanwhile.
     fn wait(&self, py: Python<'_>, until: &str, timeout: Option<f64>) -> PyResult<bool> {
         let until = match until {
@@ -114,8 +115,9 @@ impl Host {
         self.enter()?.wait(py, until, duration(timeout))
     }
 
-    /// What has happened since the last call: tuples that begin with "ready", "replied" or "lost" and the worker.
-    /// Then follow: the answer; code and payload; cause, seconds until the restart or None, and detail.
+    /// Returns the events since the last call: tuples that begin with "ready", "replied" or "lost" and the worker. Then
+    /// follow: for "ready" the answer; for "replied" code and payload; for "lost" cause, seconds until the restart or
+    /// None, and detail.
     fn events<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let mut events = Vec::new();
         let mut inside = self.enter()?;
@@ -126,7 +128,7 @@ impl Host {
         PyList::new(py, events)
     }
 
-    /// "dormant", "queued", "launching", "idle", "busy", "backoff" or "failed".
+    /// Returns "dormant", "queued", "launching", "idle", "busy", "backoff" or "failed".
     fn state(&self, worker: usize) -> PyResult<&'static str> {
         Ok(match self.enter()?.worker(worker)?.state(worker) {
             WorkerState::Dormant => "dormant",
@@ -139,7 +141,7 @@ impl Host {
         })
     }
 
-    /// The process ids of the workers that have a process.
+    /// Returns the process ids of the workers that have a process.
     fn process_ids(&self) -> PyResult<Vec<u32>> {
         let mut inside = self.enter()?;
         let inner = inside.host()?;
@@ -168,7 +170,7 @@ impl Inside<'_> {
         self.0.as_mut().ok_or_else(|| of_host(HostError::Ended))
     }
 
-    /// The host, if it has such a worker.
+    /// Returns the host, if it has such a worker.
     fn worker(&mut self, worker: usize) -> PyResult<&mut rollhouse_host::Host> {
         let host = self.host()?;
         if worker < host.workers() {
@@ -201,26 +203,27 @@ pub(crate) struct WorkerLink {
 
 #[pymethods]
 impl WorkerLink {
-    /// Takes standard input for the connection to the host, whose process id this is.
+    /// Makes standard input the connection to the host, which has the process id `host`.
     #[new]
     fn new(py: Python<'_>, host: u32) -> PyResult<Self> {
         let inner = py.detach(|| Link::open(host)).map_err(of_link)?;
         Ok(Self { inner })
     }
 
-    /// The first message.
+    /// Returns the first message.
     fn hello<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, self.inner.hello())
     }
 
-    /// Answers it and waits for the shared memory: (descriptor, byte where the caller's part begins, length).
+    /// Answers the first message and waits for the shared memory. Returns (descriptor, byte where the caller's part
+    /// begins, length).
     fn ready(&mut self, py: Python<'_>, answer: &[u8]) -> PyResult<(i32, usize, usize)> {
         let inner = &mut self.inner;
         py.detach(|| inner.ready(answer)).map_err(of_link)?;
         self.inner.memory().map(place).ok_or_else(|| PyRuntimeError::new_err("there is no shared memory"))
     }
 
-    /// Waits for the next command: (code, payload).
+    /// Waits for the next command. Returns (code, payload).
     fn receive<'py>(&mut self, py: Python<'py>) -> PyResult<(u64, Bound<'py, PyBytes>)> {
         loop {
             let inner = &mut self.inner;
@@ -234,13 +237,13 @@ impl WorkerLink {
         }
     }
 
-    /// Answers it.
+    /// Answers the command.
     fn reply(&mut self, code: u64, payload: &[u8]) -> PyResult<()> {
         self.inner.reply(code, payload).map_err(of_link)
     }
 }
 
-/// When something that fails again and again is tried again; see `rollhouse_core::BackOff`.
+/// Decides when something that fails again and again is tried again; see `rollhouse_core::BackOff`.
 #[pyclass(module = "rollhouse._native")]
 pub(crate) struct BackOff {
     inner: rollhouse_core::BackOff,
@@ -253,8 +256,8 @@ impl BackOff {
         Self { inner: rollhouse_core::BackOff::new(seed) }
     }
 
-    /// Notes a failure at `now` (seconds of a clock that only goes forward); the seconds until the next try, None
-    /// if there have been too many.
+    /// Notes a failure at `now` (seconds of a clock that only goes forward). Returns the seconds until the next try,
+    /// None if there have been too many failures.
     fn failed(&mut self, now: f64) -> Option<f64> {
         match self.inner.failed(duration(Some(now)).unwrap_or_default()) {
             RestartDecision::RetryAfter(wait) => Some(wait.as_secs_f64()),
@@ -263,7 +266,7 @@ impl BackOff {
     }
 }
 
-/// Seconds; what is not a duration (negative, NaN) is none at all, what is too long is for ever.
+/// Converts seconds. A number that is not a duration (negative, NaN) becomes zero; one that is too long means for ever.
 fn duration(seconds: Option<f64>) -> Option<Duration> {
     let seconds = seconds?;
     if seconds > LONGEST_SECONDS {
@@ -315,8 +318,8 @@ fn of_link(error: LinkError) -> PyErr {
     PyOSError::new_err(chain(&error))
 }
 
-/// Between two looks whether Ctrl-C was pressed.
+/// Time between two looks whether Ctrl-C was pressed.
 const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(50);
 
-/// Longer than any process lives; keeps sums of times in range.
+/// Longest duration: longer than any process lives, and short enough to keep sums of times in range.
 const LONGEST_SECONDS: f64 = 1e9;

@@ -1,4 +1,4 @@
-//! Recording lanes that Python envs play: in full, since nothing here can live through them again.
+//! Records lanes that Python envs play: in full, since nothing here can recompute them.
 
 use std::path::PathBuf;
 
@@ -38,11 +38,11 @@ struct Open {
 
 #[pymethods]
 impl HostedRecording {
-    /// A plain space is (kind, dtype, shape, low, high): "box" with all bounds, or "discrete" with low = [start],
-    /// high = [n]. An observation may also be ("dict", [(name, space), ...]) or ("tuple", [space, ...]).
+    /// Begins a recording. A plain space is (kind, dtype, shape, low, high): "box" with all bounds, or "discrete" with
+    /// low = [start], high = [n]. An observation may also be ("dict", [(name, space), ...]) or ("tuple", [space, ...]).
     #[new]
     #[allow(clippy::too_many_arguments, reason = "what a run is")]
-    /// Of every `frames_every`-th step there are pictures, of none if it is 0.
+    /// Pictures are recorded of every `frames_every`-th step, of none if it is 0.
     #[pyo3(signature = (data, id, lanes, autoreset, max_episode_steps, observation, action, frames_every))]
     fn new(
         py: Python<'_>,
@@ -104,13 +104,13 @@ impl HostedRecording {
         Ok(Self { open: Some(open), path, run })
     }
 
-    /// The folder it records into, and the run's UUID.
+    /// Returns the folder into which it records, and the run's UUID.
     #[getter]
     fn place(&self) -> (PathBuf, String) {
         (self.path.clone(), self.run.clone())
     }
 
-    /// Episodes begin in lanes; `seeds` has the seeds of those resets that were given one. Each lane's rows of
+    /// Begins episodes in lanes; `seeds` has the seeds of those resets that were given one. Each lane's rows of
     /// `observations`, one array per column, are its first observation.
     fn begin(
         &mut self,
@@ -130,14 +130,14 @@ impl HostedRecording {
         Ok(())
     }
 
-    /// Pictures of what resets gave, packed, by lane: after their episodes began.
+    /// Records packed pictures of first observations, by lane; called after the lanes' episodes began.
     fn first_frames(&mut self, frames: Vec<(usize, Vec<u8>)>) -> PyResult<()> {
         let open = self.open()?;
         frames.into_iter().try_for_each(|(lane, packed)| open.frame(lane, true, packed))
     }
 
-    /// Lanes were stepped: arrays of N rows; observations, one array per column, are those after the step, terminal
-    /// ones included. `frames` has pictures of them after it, packed, by lane.
+    /// Records a step of lanes, as arrays of N rows. Observations, one array per column, are those after the step,
+    /// terminal ones included. `frames` has packed pictures of them, by lane.
     #[allow(clippy::too_many_arguments, reason = "the columns of a step")]
     fn step(
         &mut self,
@@ -193,7 +193,7 @@ impl HostedRecording {
         Ok(())
     }
 
-    /// The episode of a lane was interrupted: "crashed" or "hung".
+    /// Notes that the episode of a lane was interrupted: "crashed" or "hung".
     fn interrupt(&mut self, lane: usize, outcome: &str) -> PyResult<()> {
         let open = self.open()?;
         let (block, first) = open.block(lane)?;
@@ -203,7 +203,7 @@ impl HostedRecording {
         Ok(())
     }
 
-    /// Ends open episodes as cancelled and waits until all is durable: what was recorded.
+    /// Ends open episodes as cancelled and waits until all is durable. Returns what was recorded.
     fn close<'py>(&mut self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let Some(mut open) = self.open.take() else { return Ok(None) };
         for lane in 0..open.returns.len() {
@@ -241,7 +241,7 @@ impl Open {
         arrays.iter().zip(&self.observation).map(of).collect()
     }
 
-    /// A picture of a lane as it is now.
+    /// Records a picture of a lane as it is now.
     fn frame(&mut self, lane: usize, is_first: bool, packed: Vec<u8>) -> PyResult<()> {
         let (block, first) = self.block(lane)?;
         let frame = Frame::of_bytes(packed).map_err(|error| PyValueError::new_err(error.to_string()))?;
@@ -249,7 +249,7 @@ impl Open {
         Ok(())
     }
 
-    /// The block of a lane, and its first lane.
+    /// Returns the block of a lane, and its first lane.
     fn block(&self, lane: usize) -> PyResult<(usize, usize)> {
         if lane >= self.returns.len() {
             return Err(PyValueError::new_err(format!("lane {lane} of {} lanes", self.returns.len())));
@@ -258,7 +258,7 @@ impl Open {
     }
 }
 
-/// The rows of lanes `first .. first + count` of each column.
+/// Returns the rows of lanes `first .. first + count` of each column.
 fn rows_of<'a>(
     columns: &'a [Column<'_>],
     first: usize,
@@ -267,10 +267,10 @@ fn rows_of<'a>(
     columns.iter().map(|column| column.rows(first, count)).collect()
 }
 
-/// (kind, dtype, shape, low, high)
+/// A plain space: (kind, dtype, shape, low, high).
 type PlainSpace = (String, String, Vec<usize>, Vec<f64>, Vec<f64>);
 
-/// A plain space, or several `depth` levels down.
+/// Reads a plain space, or several that lie at most `depth` levels down.
 fn observation_space(given: &Bound<'_, PyAny>, depth: usize) -> PyResult<ObservationSpace> {
     if depth > MAX_SPACE_DEPTH {
         let message = format!("observation spaces nested more than {MAX_SPACE_DEPTH} deep are not recorded");
@@ -322,7 +322,7 @@ enum Array<'py> {
 }
 
 impl<'py> Column<'py> {
-    /// Booleans come as bytes.
+    /// Takes an array. Booleans come as bytes.
     fn of(
         array: &Bound<'py, PyUntypedArray>,
         (wanted, elements): (DType, usize),
@@ -366,5 +366,5 @@ fn end(outcome: Outcome, total_reward: f64) -> End {
     End { outcome, total_reward, hash: 0, result: GameResult::None, score: None }
 }
 
-/// Of an episode whose reset was given no seed: no number repeats it.
+/// The start of an episode whose reset was given no seed: no number repeats it.
 const UNKNOWN_START: Start = Start { seed: 0, words: u64::MAX, half: None };

@@ -9,7 +9,7 @@ use rollhouse_core::ColumnRef;
 use crate::arrays::{RowShape, copy_masked, mask, objects};
 use crate::statistics::any;
 
-/// What infos are made from: some rows of one step.
+/// Some rows of one step, from which infos are made.
 pub(crate) struct Rows<'a> {
     pub(crate) count: usize,
     pub(crate) infos: Vec<ColumnRef<'a>>,
@@ -18,23 +18,23 @@ pub(crate) struct Rows<'a> {
     pub(crate) reset: &'a [u8],
     /// Rows whose env has failed and is not back; empty when there is none.
     pub(crate) lost: &'a [bool],
-    /// How they were lost.
+    /// The word for how each of them was lost.
     pub(crate) losses: &'a [Option<&'static str>],
 }
 
-/// In which infos of steps `valid` is, which says of each row whether it is a transition.
+/// The steps whose infos have `valid`, which tells for each row whether it is a transition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ShowValid {
-    /// In all.
+    /// All steps.
     Always,
-    /// In those of steps with a row that is none.
+    /// Steps with a row that is not a transition.
     Needed,
-    /// In those of steps with a lost lane: rows that NEXT_STEP reset are told by what came before.
+    /// Steps with a lost lane: rows that NEXT_STEP resets follow from the step before.
     Lost,
 }
 
 impl ShowValid {
-    /// That of the word `VectorEnv` has for it.
+    /// Parses the word that `VectorEnv` has for it.
     pub(crate) fn of(word: &str) -> PyResult<Self> {
         match word {
             "always" => Ok(Self::Always),
@@ -44,7 +44,7 @@ impl ShowValid {
         }
     }
 
-    /// Whether it is in the infos of a step with rows of which these were reset.
+    /// Returns whether it is in the infos of a step, `reset` being the rows that were reset.
     #[inline]
     pub(crate) fn is_in(self, reset: &[u8], any_lost: bool) -> bool {
         match self {
@@ -55,7 +55,7 @@ impl ShowValid {
     }
 }
 
-/// The columns that infos have, beside what every env has.
+/// The columns of an env's own infos, beside those that every env has.
 #[derive(Debug)]
 pub(crate) struct InfoShapes {
     pub(crate) obs: RowShape,
@@ -71,18 +71,18 @@ impl Rows<'_> {
         self.lost.get(row).copied().unwrap_or(false)
     }
 
-    /// Whether a row is a transition.
+    /// Returns whether a row is a transition.
     pub(crate) fn is_valid(&self, row: usize) -> bool {
         self.reset[row] == 0 && !self.is_lost(row)
     }
 
-    /// Whether an episode ended in one of them.
+    /// Returns whether an episode ended in one of the rows.
     pub(crate) fn has_ended(&self) -> bool {
         any(self.terminated) || any(self.truncated)
     }
 
-    /// Adds what the env has to say, which of most envs is nothing, and which lanes are lost. What it had to say in an
-    /// episode's last step goes into `final_info` if that is there, as in SAME_STEP.
+    /// Adds the env's own infos, which most envs do not have, and which lanes are lost. The infos of an episode's last
+    /// step go into `final_info` if that is there, as in SAME_STEP.
     pub(crate) fn add_to(&self, infos: &Bound<'_, PyDict>, shapes: &InfoShapes) -> PyResult<()> {
         if !self.infos.is_empty() {
             let nested = infos.get_item(intern!(infos.py(), "final_info"))?;

@@ -1,4 +1,4 @@
-//! What steps the lanes of a vector env: an engine in this process, or a pool of a cluster.
+//! The two steppers of a vector env's lanes: an engine in this process, or a pool of a cluster.
 
 use std::any::Any;
 use std::ops::Range;
@@ -9,18 +9,18 @@ use rollhouse_client::{Pool, StepError, Transport};
 use rollhouse_core::{ColumnMut, ColumnRef};
 use rollhouse_engine::{Engine, Frame, Received, Reset};
 
-/// Either of both. They have the same rules; what only a pool can meet is an error of its own.
+/// An engine or a pool. Both have the same rules; errors that only a pool can meet are its own.
 #[derive(Debug)]
 pub(crate) enum Lanes {
     Engine(Box<Engine>),
     Pool(Box<Pool>),
 }
 
-/// Of a session: its node, first lane, lane after the last, and by what it is stepped.
+/// The place of a session: its node, first lane, lane after the last, and the transport by which it is stepped.
 pub(crate) type Placement = (String, usize, usize, &'static str);
 
 impl Lanes {
-    /// Threads of this process that step.
+    /// Returns the number of threads of this process that step.
     pub(crate) fn threads(&self) -> usize {
         match self {
             Self::Engine(engine) => engine.threads(),
@@ -28,7 +28,7 @@ impl Lanes {
         }
     }
 
-    /// Whether stepping waits for others.
+    /// Returns whether stepping waits for other threads or processes.
     pub(crate) fn waits(&self) -> bool {
         match self {
             Self::Engine(engine) => engine.threads() > 1,
@@ -36,7 +36,7 @@ impl Lanes {
         }
     }
 
-    /// Where the lanes of a cluster are now.
+    /// Returns where the lanes of a cluster are now.
     pub(crate) fn placements(&self) -> Vec<Placement> {
         let Self::Pool(pool) = self else { return Vec::new() };
         // A session that is not attached yet is stepped over QUIC, or tries memory again.
@@ -54,8 +54,8 @@ impl Lanes {
         }
     }
 
-    /// Whether they are stepped in memory of a node's, which they leave if that is lost: memory and addresses are others
-    /// then.
+    /// Returns whether they are stepped in a node's memory. If they leave it because the node is lost, memory and
+    /// addresses change.
     #[inline]
     pub(crate) fn is_in_place(&self) -> bool {
         match self {
@@ -86,7 +86,7 @@ impl Lanes {
         }
     }
 
-    /// The column of actions, if it is memory that the node reads.
+    /// Returns the column of actions, if it is memory that the node reads.
     pub(crate) fn actions_in_place(&mut self) -> Option<ColumnMut<'_>> {
         match self {
             // Between its look at an action and the step others could change it.
@@ -125,8 +125,8 @@ impl Lanes {
         }
     }
 
-    /// Lanes that were sent and not received, where that is not what the sender has counted: lanes that a node
-    /// refused are not outstanding any more. `None` if the count holds.
+    /// Returns the number of lanes that were sent and not received, where that is not what the sender has counted:
+    /// lanes that a node refused are not outstanding any more. `None` if the count holds.
     pub(crate) fn outstanding(&self) -> Option<usize> {
         match self {
             Self::Engine(_) => None,
@@ -134,7 +134,7 @@ impl Lanes {
         }
     }
 
-    /// Lanes whose env has failed, or whose node went away, and that are not back.
+    /// Returns the number of lanes whose env has failed, or whose node went away, and that are not back.
     #[inline]
     pub(crate) fn lost(&self) -> usize {
         match self {
@@ -143,7 +143,7 @@ impl Lanes {
         }
     }
 
-    /// The word for how a lane was lost; `None` if it is not.
+    /// Returns the word for how a lane was lost; `None` if it is not.
     pub(crate) fn loss(&self, lane: usize) -> Option<&'static str> {
         match self {
             Self::Engine(engine) => engine.is_lost(lane).then_some("crashed"),

@@ -1,4 +1,4 @@
-//! Recording what the lanes of Python's vector envs play.
+//! Records what the lanes of Python's vector envs play.
 //!
 //! A data folder has one writer at a time, and a training job often has several processes: each process writes
 //! to a folder of its own inside the data folder, which all vector envs of the process share.
@@ -65,9 +65,9 @@ impl Recording {
         )
     }
 
-    /// Begins a run in this process's folder inside `data`, which is made if it is not there. `options`: one for
-    /// all lanes or one per lane, none for the defaults; `max_episode_steps`: the limit that applies; `frames_every`: of every
-    /// how many-th step there will be a picture, 0 if of none.
+    /// Begins a run in this process's folder inside `data`, which is made if it is not there. `options` has one entry
+    /// for all lanes or one per lane, none for the defaults. `max_episode_steps` is the limit that applies. There will
+    /// be a picture of every `frames_every`-th step, none if it is 0.
     #[allow(clippy::too_many_arguments, reason = "what a run is")]
     pub(crate) fn begin_run(
         py: Python<'_>,
@@ -120,7 +120,7 @@ impl Recording {
         &self.folder.path
     }
 
-    /// Returns when everything that was handed over is durable. Blocks for the disk.
+    /// Waits until everything that was handed over is durable. Blocks for the disk.
     pub(crate) fn finish(self) -> Result<Recorded, RecordError> {
         drop(self.run);
         match Arc::try_unwrap(self.folder) {
@@ -131,7 +131,7 @@ impl Recording {
     }
 }
 
-/// What was recorded, as a dict of plain numbers.
+/// Converts what was recorded to a dict of plain numbers.
 pub(crate) fn figures<'py>(py: Python<'py>, recorded: &Recorded) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("episodes", recorded.episodes)?;
@@ -143,7 +143,7 @@ pub(crate) fn figures<'py>(py: Python<'py>, recorded: &Recorded) -> PyResult<Bou
     Ok(dict)
 }
 
-/// The folder of this process inside `data`, shared by those that record there now.
+/// Returns the folder of this process inside `data`, shared by all envs that record there now.
 fn folder(data: &Path) -> Result<Arc<Folder>, String> {
     let data = std::path::absolute(data).map_err(|error| error.to_string())?;
     let mut folders = FOLDERS.lock();
@@ -162,10 +162,10 @@ fn folder(data: &Path) -> Result<Arc<Folder>, String> {
     Ok(folder)
 }
 
-/// The wall clock, milliseconds since 1970.
+/// Returns the wall clock in milliseconds since 1970.
 pub(crate) fn wall_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// What recordings say they were made by.
+/// The program's name and version in recordings.
 const PROGRAM: &str = concat!("rollhouse-python ", env!("CARGO_PKG_VERSION"));

@@ -1,4 +1,4 @@
-//! A recorded episode that a node shows, as a Python object: what `rollhouse.ReplaySession` is made of.
+//! A recorded episode that a node shows, as a Python object, behind `rollhouse.ReplaySession`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,35 +18,35 @@ use crate::envs::{image_size, spec_dict};
 use crate::failure::{exception, of_request, of_watch, one_at_a_time};
 use crate::fork::Home;
 
-/// A replay session of a cluster. One thread at a time; in a forked child every method raises.
+/// A replay session of a cluster. One thread at a time may use it; in a forked child every method raises.
 #[pyclass(frozen, module = "rollhouse._native")]
 pub(crate) struct NativeReplay {
     home: Home,
     cluster: Cluster,
-    /// `None` after it was closed.
+    /// The session; `None` after it was closed.
     open: Mutex<Option<Open>>,
 }
 
 struct Open {
     replay: Replay,
     watch: Watch,
-    /// When the node was asked last: it sends watchers away that ask for nothing.
+    /// The time of the last request to the node: it sends away watchers that ask for nothing.
     asked: Instant,
     shown: Option<LaneFrame>,
 }
 
-/// What is asked of it.
-enum Asked {
+/// A request to the replay session.
+enum ReplayRequest {
     Seek(u64),
     Step(i64),
     Play(f64),
     Pause,
-    /// The newest frame after that serial number, waited for so long.
+    /// Return the newest frame after that serial number, waiting at most so long.
     Look(u64, Duration),
 }
 
 impl NativeReplay {
-    /// Opens the episode of that name. The object, the session's name, and the env's spec.
+    /// Opens the episode of that name. Returns the object, the session's name, and the env's spec.
     pub(crate) fn of<'py>(
         py: Python<'py>,
         cluster: Cluster,
@@ -73,7 +73,7 @@ impl NativeReplay {
         one_at_a_time(self.open.try_lock())
     }
 
-    fn ask<'py>(&self, py: Python<'py>, asked: Asked) -> PyResult<Option<Bound<'py, PyDict>>> {
+    fn ask<'py>(&self, py: Python<'py>, asked: ReplayRequest) -> PyResult<Option<Bound<'py, PyDict>>> {
         let mut slot = self.lock(py)?;
         let open = slot.as_mut().ok_or_else(|| closed(py))?;
         let (cluster, session) = (&self.cluster, open.replay.session());
@@ -84,11 +84,11 @@ impl NativeReplay {
             }
             open.asked = Instant::now();
             let answered = match asked {
-                Asked::Seek(step) => open.watch.seek(step).map(Some),
-                Asked::Step(by) => open.watch.step(by).map(Some),
-                Asked::Play(speed) => open.watch.play(speed).map(Some),
-                Asked::Pause => open.watch.pause().map(Some),
-                Asked::Look(after, wait) => open.watch.look(0, after, wait),
+                ReplayRequest::Seek(step) => open.watch.seek(step).map(Some),
+                ReplayRequest::Step(by) => open.watch.step(by).map(Some),
+                ReplayRequest::Play(speed) => open.watch.play(speed).map(Some),
+                ReplayRequest::Pause => open.watch.pause().map(Some),
+                ReplayRequest::Look(after, wait) => open.watch.look(0, after, wait),
             };
             answered.map_err(|error| (cause_of(cluster, session, &error), error))
         });
@@ -106,29 +106,29 @@ impl NativeReplay {
 #[pymethods]
 impl NativeReplay {
     fn seek<'py>(&self, py: Python<'py>, step: u64) -> PyResult<Option<Bound<'py, PyDict>>> {
-        self.ask(py, Asked::Seek(step))
+        self.ask(py, ReplayRequest::Seek(step))
     }
 
     fn step<'py>(&self, py: Python<'py>, by: i64) -> PyResult<Option<Bound<'py, PyDict>>> {
-        self.ask(py, Asked::Step(by))
+        self.ask(py, ReplayRequest::Step(by))
     }
 
     fn play<'py>(&self, py: Python<'py>, speed: f64) -> PyResult<Option<Bound<'py, PyDict>>> {
-        self.ask(py, Asked::Play(speed))
+        self.ask(py, ReplayRequest::Play(speed))
     }
 
     fn pause<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        self.ask(py, Asked::Pause)
+        self.ask(py, ReplayRequest::Pause)
     }
 
-    /// The newest frame after the one with that serial number; None if none comes within `wait` seconds.
+    /// Returns the newest frame after the one with the serial number `after`; None if none comes within `wait` seconds.
     fn look<'py>(&self, py: Python<'py>, after: u64, wait: f64) -> PyResult<Option<Bound<'py, PyDict>>> {
         let wait =
             Duration::try_from_secs_f64(wait).map_err(|error| PyValueError::new_err(error.to_string()))?;
-        self.ask(py, Asked::Look(after, wait))
+        self.ask(py, ReplayRequest::Look(after, wait))
     }
 
-    /// A picture of the frame that was given last, as an array [height, width, 3]. Drawn here.
+    /// Draws a picture of the last frame here, as an array [height, width, 3].
     fn render<'py>(&self, py: Python<'py>, size: Option<(usize, usize)>) -> PyResult<Bound<'py, PyAny>> {
         let size = size.map(|size| image_size(py, size)).transpose()?;
         let slot = self.lock(py)?;
@@ -146,7 +146,7 @@ impl NativeReplay {
         image(py, drawn)
     }
 
-    /// Ends it, for all who watch it. Again does nothing.
+    /// Ends the session, for all that watch it. Closing again does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let Some(Open { replay, watch, .. }) = self.lock(py)?.take() else { return Ok(()) };
         let closed = py.detach(|| {
@@ -175,7 +175,7 @@ fn frame_dict<'py>(py: Python<'py>, frame: &LaneFrame, watch: &Watch) -> PyResul
     Ok(dict)
 }
 
-/// Why the session is no more, if that is what an error comes of and the coordinator knows.
+/// Returns why the session is gone, if an error comes of that and the coordinator knows.
 fn cause_of(cluster: &Cluster, session: SessionId, error: &WatchError) -> Option<EndCause> {
     let is_over = matches!(error, WatchError::Over(_) | WatchError::Node(_))
         || matches!(error, WatchError::Request(error) if error.refusal() == Some(RefusalCode::NotFound));
@@ -196,5 +196,5 @@ impl Drop for NativeReplay {
     }
 }
 
-/// After so long without a question a node may have sent its watcher away: it is watched anew.
+/// Time without a request after which the session is watched anew, as the node may have sent its watcher away.
 const WATCH_AGAIN: Duration = Duration::from_secs(10);

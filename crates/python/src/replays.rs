@@ -32,13 +32,13 @@ impl Recordings {
         Self::on(py, Arc::new(RealDisk), path)
     }
 
-    /// Whether a process was writing to any of the folders.
+    /// Returns whether a process was writing to any of the folders.
     #[getter]
     fn is_writing(&self) -> bool {
         self.library.is_writing()
     }
 
-    /// The folders, the one that was opened first.
+    /// Returns the folders, beginning with the one that was opened.
     #[getter]
     fn folders(&self) -> Vec<PathBuf> {
         self.library.folders().iter().map(|folder| folder.dir().to_path_buf()).collect()
@@ -48,7 +48,7 @@ impl Recordings {
         py.detach(|| self.library.count()).map_err(|error| Failure::from(error).into_py(py))
     }
 
-    /// The episodes of a query in its order. Word and sort are those of `rollhouse replay ls`.
+    /// Returns the episodes that a query selects, in its order. The words of `sort` are those of `rollhouse replay ls`.
     #[pyo3(signature = (env, outcome, min_return, all_outcomes, sort, limit))]
     #[expect(clippy::too_many_arguments, reason = "keywords, of one caller")]
     fn list(
@@ -77,7 +77,7 @@ impl Recordings {
         Ok(listed.into_iter().map(EpisodeInfo).collect())
     }
 
-    /// The episode of that name.
+    /// Returns the episode of that name.
     fn find(&self, py: Python<'_>, name: &str) -> PyResult<EpisodeInfo> {
         let name =
             name.parse().map_err(|error| PyValueError::new_err(format!("episode {name:?}: {error}")))?;
@@ -85,8 +85,8 @@ impl Recordings {
         found.map(EpisodeInfo).map_err(|error| Failure::from(error).into_py(py))
     }
 
-    /// Lives through episodes again and compares: (how many, their steps, those that are not as recorded or
-    /// could not be recomputed, damaged stretches). All episodes, every byte read, if `infos` is `None`.
+    /// Recomputes episodes and compares. Returns (how many, their steps, those that are not as recorded or could not be
+    /// recomputed, damaged stretches). If `infos` is `None`, it takes all episodes and reads every byte.
     fn verify(&self, py: Python<'_>, infos: Option<Vec<Py<EpisodeInfo>>>) -> PyResult<Verified> {
         let infos = infos.as_deref();
         let verified = py.detach(|| match infos {
@@ -127,12 +127,12 @@ fn verify_each(infos: &[Py<EpisodeInfo>]) -> Result<Verified, Failure> {
     Ok(tally)
 }
 
-/// What verifying found.
+/// The result of verifying.
 #[derive(Debug, Default)]
 struct Verified {
     episodes: u64,
     steps: u64,
-    /// Those that differ, and those that could not be recomputed.
+    /// The episodes that differ, and those that could not be recomputed.
     noted: Vec<Verification>,
     damage: Vec<String>,
 }
@@ -179,7 +179,7 @@ fn divergence_of<'py>(py: Python<'py>, divergence: &Divergence) -> PyResult<Dive
     Ok((*from, *to, field.clone(), value(recorded)?, value(replayed)?))
 }
 
-/// The envs that action logs are recomputed with.
+/// Returns the envs with which action logs are recomputed.
 pub(crate) fn registry() -> &'static Registry {
     static BUILTIN: OnceLock<Registry> = OnceLock::new();
     BUILTIN.get_or_init(Registry::builtin)
@@ -206,7 +206,7 @@ impl From<RecomputeError> for Failure {
 }
 
 impl Failure {
-    /// The class of `rollhouse.errors` that says it.
+    /// Returns the class of `rollhouse.errors` that is raised for it.
     const fn class(&self) -> &'static str {
         match self {
             Self::Read(ReadError::NoFolder(_)) => "RecordingsNotFoundError",

@@ -1,7 +1,7 @@
-//! Arrays and dicts that are handed out again once nobody holds them any more, which their reference count tells.
+//! Arrays and dicts that are handed out again once nobody holds them any more, which their reference counts tell.
 //!
-//! Each is used only if it is still what it was made as: whoever held it may have changed its shape, type or flags, or
-//! put something else into it.
+//! Each is used again only if it is still as it was made: a holder may have changed its shape, type or flags, or put
+//! something else into it.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -16,23 +16,24 @@ use rollhouse_core::{ColumnRef, DType};
 
 use crate::arrays::{RowShape, address, new_array, no_objects, objects_of, set_object};
 
-/// An array of numbers or flags.
+/// An array of numbers or flags, to be handed out again.
 #[derive(Default)]
 pub(crate) struct Spare(Option<Made>);
 
-/// An object array, None but where it has rows of a column, each an array of its own.
+/// An object array whose rows are None or arrays of their own, to be handed out again.
 #[derive(Default)]
 pub(crate) struct SpareRows {
     objects: Option<Made>,
-    /// As many as the step had that had most of them so far.
+    /// The row arrays: as many as any step has needed so far.
     rows: Vec<Spare>,
 }
 
-/// A dict, and the keys and values that it had when it was kept. The values live as long as whoever keeps it holds them.
+/// A dict, and the keys and values that it had when it was kept. The dict holds the values, so they live while it is
+/// kept.
 #[derive(Default)]
 pub(crate) struct SpareDict(Option<(Py<PyDict>, ArrayVec<Item, MAX_KEYS>)>);
 
-/// Addresses of a key and its value.
+/// The addresses of a key and its value.
 type Item = (usize, usize);
 
 /// An array that was made here.
@@ -44,7 +45,7 @@ struct Made {
     elements: usize,
 }
 
-/// A number that arrays are made of.
+/// A type of number that arrays are made of.
 pub(crate) trait Number: Copy + Default {
     const DTYPE: DType;
 }
@@ -58,8 +59,8 @@ impl Number for i64 {
 }
 
 impl Spare {
-    /// A C-contiguous array of `rows` rows (or of a single value), of which nobody but `self` knows and which holds
-    /// whatever it held before.
+    /// Returns a C-contiguous array of `rows` rows (or of a single value), to which nobody but `self` has a reference.
+    /// It holds whatever it held before.
     pub(crate) fn take<'py>(
         &mut self,
         py: Python<'py>,
@@ -90,15 +91,15 @@ impl Spare {
         Ok(array)
     }
 
-    /// Whether it has `rows` values and all that know of it are `self` and as many `others`.
+    /// Returns whether it has `rows` values, and nobody but `self` and as many `others` has a reference to it.
     pub(crate) fn is_free(&self, rows: usize, others: usize) -> bool {
         self.0.as_ref().is_some_and(|made| made.is_free(others + 1, &[rows as npy_intp]))
     }
 
-    /// Has `fill` write the flags of the array that [`Spare::take`] gave last, 0 or 1 each.
+    /// Has `fill` write the flags of the array that [`Spare::take`] returned last, 0 or 1 each.
     ///
     /// # Panics
-    /// If it gave none of `rows` flags.
+    /// If that array does not have `rows` flags.
     pub(crate) fn write_flags(&mut self, _py: Python<'_>, rows: usize, fill: impl FnOnce(&mut [u8])) {
         let data = self.data(DType::Bool, rows).cast();
         // SAFETY: an array of so many bytes; nobody else reads or writes it while the interpreter lock is held here.
@@ -106,10 +107,11 @@ impl Spare {
         fill(unsafe { std::slice::from_raw_parts_mut(data, rows) });
     }
 
-    /// The same of numbers; what `fill` does not write is 0.
+    /// Has `fill` write the numbers of the array that [`Spare::take`] returned last. Numbers that `fill` does not write
+    /// are 0.
     ///
     /// # Panics
-    /// If it gave none of `rows` such numbers.
+    /// If that array does not have `rows` such numbers.
     pub(crate) fn write_numbers<T: Number>(
         &mut self,
         _py: Python<'_>,
@@ -124,7 +126,7 @@ impl Spare {
         });
     }
 
-    /// Where the array's elements are.
+    /// Returns a pointer to the array's elements.
     fn data(&self, dtype: DType, elements: usize) -> *mut c_void {
         let made = self.0.as_ref().filter(|made| (made.dtype, made.elements) == (dtype, elements));
         let made = made.expect("only what was taken is filled");
@@ -133,7 +135,7 @@ impl Spare {
 }
 
 impl SpareRows {
-    /// An array of `rows` objects, of which nobody but `self` knows.
+    /// Returns an array of `rows` objects, to which nobody but `self` has a reference.
     pub(crate) fn take<'py>(&mut self, py: Python<'py>, rows: usize) -> PyResult<Bound<'py, PyAny>> {
         if let Some(made) = self.objects.as_ref().filter(|made| made.is_free(1, &[rows as npy_intp])) {
             return Ok(made.array.bind(py).clone());
@@ -143,12 +145,13 @@ impl SpareRows {
         Ok(array)
     }
 
-    /// Whether it has `rows` objects and all that know of it are `self` and as many `others`.
+    /// Returns whether it has `rows` objects, and nobody but `self` and as many `others` has a reference to it.
     pub(crate) fn is_free(&self, rows: usize, others: usize) -> bool {
         self.objects.as_ref().is_some_and(|made| made.is_free(others + 1, &[rows as npy_intp]))
     }
 
-    /// Puts copies of some rows of `column` into the array that [`SpareRows::take`] gave last, and None into all others.
+    /// Puts copies of some rows of `column` into the array that [`SpareRows::take`] returned last, and None into all
+    /// others.
     ///
     /// # Panics
     /// If there is no such row.
@@ -210,23 +213,24 @@ fn clear(objects: &Bound<'_, PyAny>, elements: usize) {
     set_none(rest, groups.len() * GROUP);
 }
 
-/// Rows that are looked at together.
+/// Number of rows that are looked at together.
 const GROUP: usize = 8;
 
 impl SpareDict {
-    /// Keeps a dict, with what is in it now. One with too much in it is not kept.
+    /// Keeps a dict, with its present contents. A dict with more than [`MAX_KEYS`] keys is not kept.
     pub(crate) fn keep(&mut self, dict: &Bound<'_, PyDict>) {
         let mut items = ArrayVec::new();
         let whole = items_of(dict).all(|item| items.try_push(item).is_ok());
         self.0 = whole.then(|| (dict.clone().unbind(), items));
     }
 
-    /// Lets go of it.
+    /// Drops the dict.
     pub(crate) fn forget(&mut self) {
         self.0 = None;
     }
 
-    /// The dict, if all that know of it are `self` and as many `others`, and nothing was changed in it.
+    /// Returns the dict, if nobody but `self` and as many `others` has a reference to it, and nothing was changed in
+    /// it.
     pub(crate) fn held<'py>(&self, py: Python<'py>, others: usize) -> Option<Bound<'py, PyDict>> {
         let (dict, items) = self.0.as_ref()?;
         // SAFETY: an object that is held here; the interpreter lock is held.
@@ -239,7 +243,7 @@ impl SpareDict {
     }
 }
 
-/// The keys and values of a dict in order, which must not change meanwhile.
+/// Returns the keys and values of a dict in order. It must not change meanwhile.
 fn items_of<'a>(dict: &'a Bound<'_, PyDict>) -> impl Iterator<Item = Item> + 'a {
     let (mut at, mut key, mut value) = (0, ptr::null_mut(), ptr::null_mut());
     std::iter::from_fn(move || {
@@ -256,7 +260,8 @@ impl Made {
         Self { array: array.clone().unbind(), descr, dtype, elements }
     }
 
-    /// Whether so many know of it, this one included and nobody weakly, and it is what it was made as.
+    /// Returns whether exactly `holders` references to it exist, this one included and none weak, and it is as it was
+    /// made.
     #[inline]
     fn is_free(&self, holders: usize, dims: &[npy_intp]) -> bool {
         // SAFETY: an array; NumPy keeps `nd` extents.
@@ -274,13 +279,13 @@ impl Made {
     }
 }
 
-/// Where an array's elements are.
+/// Returns a pointer to an array's elements.
 fn data_of(array: &Py<PyAny>) -> *mut c_void {
     // SAFETY: only called with arrays made here.
     unsafe { (*array.as_ptr().cast::<npyffi::PyArrayObject>()).fields.data.cast() }
 }
 
-/// In memory of its own, in order, aligned, to be written.
+/// The flags of an array with memory of its own, in order, aligned and writable.
 const OWN: c_int = NPY_ARRAY_CARRAY | npyffi::NPY_ARRAY_OWNDATA;
-/// Keys of a dict that is handed out again.
+/// Most keys of a dict that is handed out again.
 const MAX_KEYS: usize = 8;

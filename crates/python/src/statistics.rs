@@ -1,4 +1,4 @@
-//! Return, length and time of episodes, as Gymnasium's `RecordEpisodeStatistics` tells them in `infos["episode"]`.
+//! Return, length and time of episodes, which Gymnasium's `RecordEpisodeStatistics` tells in `infos["episode"]`.
 
 use std::time::Instant;
 
@@ -9,32 +9,32 @@ use pyo3::types::PyDict;
 
 use crate::endings::{Ended, Endings, set_rows};
 
-/// What the open episode of every lane has come to.
+/// The return, length and time of the open episode of every lane.
 ///
-/// A step adds its rewards and looks for flags, which costs tens of nanoseconds; what else there is to do is done for
-/// lanes whose episode ends or begins.
+/// A step adds its rewards and looks for flags, which costs tens of nanoseconds. Everything else is done for lanes
+/// whose episode ends or begins.
 pub(crate) struct EpisodeStatistics {
     returns: Vec<f64>,
-    /// The count of steps at which the lane's episode has none.
+    /// For each lane, the count of steps at the beginning of its episode.
     began: Vec<u64>,
-    /// Seconds since `clock` at which it began.
+    /// For each lane, the seconds since `clock` at which its episode began.
     since: Vec<f64>,
     steps: u64,
     clock: Instant,
-    /// Seconds since `clock`, in the last step in which an episode began or ended.
+    /// Seconds since `clock` at the last step in which an episode began or ended.
     now: f64,
-    /// Rows that are looked at in a step.
+    /// Scratch memory for the rows that a step looks at.
     rows: Vec<usize>,
 }
 
-/// The statistics of lanes in worker processes, whose steps Python takes in.
+/// The statistics of lanes in worker processes, whose steps Python hands in.
 #[pyclass(name = "EpisodeStatistics", module = "rollhouse._native")]
 pub(crate) struct HostedStatistics {
     statistics: EpisodeStatistics,
     endings: Endings,
 }
 
-/// Rows of a step.
+/// The rows of a step.
 #[derive(Clone, Copy)]
 pub(crate) struct Ends<'a> {
     /// The lane of each row; `None` for all lanes in order.
@@ -42,7 +42,7 @@ pub(crate) struct Ends<'a> {
     pub(crate) rewards: &'a [f64],
     /// 1 where the row began an episode instead of stepping.
     pub(crate) reset: &'a [u8],
-    /// Whether an episode ended in one of them.
+    /// Whether an episode ended in one of the rows.
     pub(crate) ended: bool,
 }
 
@@ -53,7 +53,7 @@ impl HostedStatistics {
         Self { statistics: EpisodeStatistics::of(lanes), endings: Endings::default() }
     }
 
-    /// Lanes begin an episode.
+    /// Begins an episode in each of the lanes.
     fn begin(&mut self, lanes: Vec<u32>) -> PyResult<()> {
         let mut mask = vec![false; self.statistics.lanes()];
         for lane in self.checked(&lanes)? {
@@ -63,7 +63,7 @@ impl HostedStatistics {
         Ok(())
     }
 
-    /// Takes note of a step of some lanes, and adds `episode` to `infos` if one ended in it; one row per lane.
+    /// Takes note of a step of some lanes, one row per lane. Adds `episode` to `infos` if an episode ended in it.
     fn step(
         &mut self,
         infos: &Bound<'_, PyDict>,
@@ -123,7 +123,7 @@ impl EpisodeStatistics {
         self.returns.len()
     }
 
-    /// Lanes begin an episode: those of which `mask` says so, all of them if it is empty.
+    /// Begins an episode in the lanes of which `mask` says so, in all of them if it is empty.
     pub(crate) fn begin(&mut self, mask: &[bool]) {
         self.now = self.clock.elapsed().as_secs_f64();
         for lane in (0..self.lanes()).filter(|&lane| mask.get(lane).copied().unwrap_or(true)) {
@@ -131,7 +131,7 @@ impl EpisodeStatistics {
         }
     }
 
-    /// A lane begins an episode, in the step that was taken note of last.
+    /// Begins an episode of a lane, in the step that was taken note of last.
     pub(crate) fn begin_lane(&mut self, lane: usize) {
         (self.returns[lane], self.began[lane], self.since[lane]) = (0.0, self.steps, self.now);
     }
@@ -163,23 +163,23 @@ impl EpisodeStatistics {
         }
     }
 
-    /// The sum of the rewards of a lane's episode.
+    /// Returns the sum of the rewards of a lane's episode.
     pub(crate) fn episode_return(&self, lane: usize) -> f64 {
         self.returns[lane]
     }
 
-    /// Its steps.
+    /// Returns the number of steps of a lane's episode.
     pub(crate) fn episode_length(&self, lane: usize) -> i64 {
         self.steps.wrapping_sub(self.began[lane]) as i64
     }
 
-    /// The time from its beginning to the step that was taken note of last, to a microsecond.
+    /// Returns the time from its beginning to the step that was taken note of last, to a microsecond.
     pub(crate) fn episode_seconds(&self, lane: usize) -> f64 {
         ((self.now - self.since[lane]) * 1e6).round() / 1e6
     }
 }
 
-/// Whether a flag is set.
+/// Returns whether a flag is set.
 #[inline]
 pub(crate) fn any(flags: &[u8]) -> bool {
     flags.iter().fold(0, |any, flag| any | flag) != 0

@@ -1,4 +1,4 @@
-//! What a step returns: views of one slot of the engine's memory, or copies of it.
+//! The arrays that a step returns: views of one slot of the engine's memory, or copies of it.
 
 use pyo3::prelude::*;
 use rollhouse_core::{ColumnRef, DType};
@@ -6,13 +6,13 @@ use rollhouse_engine::Frame;
 
 use crate::arrays::{KeepAlive, RowShape, constant_flags, fill_flags, flags};
 
-/// Views of one slot, made once. They show the frame that was written to it last.
+/// The views of one slot, made once. They show the frame that was written to it last.
 pub(crate) struct Views {
     obs: Py<PyAny>,
     rewards: Py<PyAny>,
     terminated: Py<PyAny>,
     truncated: Py<PyAny>,
-    /// Memory of its own: which rows are transitions. Brought up to date by [`Views::show`].
+    /// The mask of the rows that are transitions, in memory of its own. [`Views::show`] brings it up to date.
     valid: Py<PyAny>,
 }
 
@@ -22,12 +22,12 @@ pub(crate) struct Arrays<'py> {
     pub(crate) rewards: Bound<'py, PyAny>,
     pub(crate) terminated: Bound<'py, PyAny>,
     pub(crate) truncated: Bound<'py, PyAny>,
-    /// `None` unless asked for.
+    /// The mask of transitions; `None` unless asked for.
     pub(crate) valid: Option<Bound<'py, PyAny>>,
 }
 
 impl Views {
-    /// Views of the slot that `frame` lies in, whose memory `base` holds.
+    /// Makes the views of the slot that `frame` lies in, whose memory `base` holds.
     pub(crate) fn new(base: &Bound<'_, KeepAlive>, frame: Frame<'_>, obs: &RowShape) -> PyResult<Self> {
         let (py, lanes) = (base.py(), frame.lanes());
         let (double, flag) = (RowShape::scalar(DType::F64), RowShape::scalar(DType::Bool));
@@ -43,7 +43,7 @@ impl Views {
         })
     }
 
-    /// The views themselves, of `frame`, which lies in this slot.
+    /// Returns the views of `frame`, which lies in this slot.
     #[inline]
     pub(crate) fn show<'py>(
         &self,
@@ -66,14 +66,14 @@ impl Views {
         }
     }
 
-    /// The view of the observations.
+    /// Returns the view of the observations.
     pub(crate) fn obs<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
         self.obs.bind(py).clone()
     }
 }
 
 impl<'py> Arrays<'py> {
-    /// Fresh arrays.
+    /// Makes fresh arrays with copies.
     pub(crate) fn copied(
         py: Python<'py>,
         frame: Frame<'_>,

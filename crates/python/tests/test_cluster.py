@@ -182,7 +182,7 @@ def test_a_pool_is_closed_by_its_run(cluster: rollhouse.Cluster) -> None:
     with pytest.raises(errors.RefusedError) as refused:
         cluster.close_pool("0" * 32)
     assert refused.value.code == "not_found"
-    with pytest.raises(ValueError, match="no run's id"):
+    with pytest.raises(ValueError, match="not the id of a run"):
         cluster.close_pool("k3f9q2tz")
     envs.close()
 

@@ -1,4 +1,4 @@
-//! How a trainer asks the coordinator about a silent node; when, and what the answer means, is the client library's to say.
+//! Asks the coordinator about a silent node for a trainer; the client library decides when, and what the answer means.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::message::{Question, Response};
 use crate::trainer::Line;
 
-/// What watches over an action that was begun at that time.
+/// Watches over an action from the time at which it was begun.
 #[derive(Debug)]
 pub(crate) struct Asking {
     inquiry: Inquiry,
@@ -27,7 +27,7 @@ impl Asking {
         self.call.as_ref().map_or(self.begun + self.inquiry.look_at(), |call| call.deadline)
     }
 
-    /// Looks, if it is time, and asks what is to be asked.
+    /// Looks, if it is time, and asks the coordinator if the look calls for it.
     pub(crate) fn go_on(&mut self, heard: Option<u64>, coordinator: &mut Line, ctx: &mut Context<'_>) {
         let since = ctx.now - self.begun;
         if self.call.is_none() && self.inquiry.look_at() <= since && self.inquiry.look(since, heard) {
@@ -40,14 +40,14 @@ impl Asking {
         }
     }
 
-    /// The connection to the coordinator is no more, or it takes too long.
+    /// Notes that the connection to the coordinator is lost, or that its answer takes too long.
     pub(crate) fn unanswered(&mut self, now: Duration) {
         if self.call.take().is_some() {
             self.inquiry.answered(now - self.begun, None);
         }
     }
 
-    /// The coordinator has answered under that number: why the session is gone, if it is.
+    /// Takes in the coordinator's answer with that number. Returns why the session is gone, if it is.
     pub(crate) fn answered(&mut self, ask: u64, response: &Response, now: Duration) -> Option<EndCause> {
         self.call.take_if(|call| call.is_answered_by(ask))?;
         let status = if let Response::Pool(status) = response { Some(&**status) } else { None };

@@ -1,6 +1,6 @@
 //! Faults of our own, planted to see that the world finds them.
 
-/// What is wrong with this world's program. Each is one that has been made by others, or nearly by us.
+/// A fault in this world's program. Each is one that others have made, or that we nearly made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bug {
     /// The store acknowledges what it has not made durable.
@@ -9,9 +9,9 @@ pub enum Bug {
     StoreForgetsToSyncNames,
     /// The recorder seals and counts as durable what it has not synced.
     SpoolAcknowledgesBeforeSync,
-    /// A node removes a segment once it was sent, whatever the store says.
+    /// A node removes a segment once it was sent, whatever the store answers.
     RemovesWhatWasSent,
-    /// A node steps what comes on a stream that another has replaced.
+    /// A node steps requests on a stream that another has replaced.
     StepsReplacedStreams,
     /// A node takes every request for a new one, also one that it has answered.
     StepsRepeatedRequests,
@@ -21,24 +21,24 @@ pub enum Bug {
     ReusesTerm,
     /// A node keeps sessions whose lease is over.
     LeasesNeverEnd,
-    /// A node does not tell which sessions have ended.
+    /// A node does not report which sessions have ended.
     ForgetsEnds,
     /// The coordinator knows no quotas.
     IgnoresQuotas,
-    /// A node puts sessions down as done that were never opened: their lanes are gone.
+    /// A node counts sessions as done that were never opened: their lanes are gone.
     LosesLanes,
     /// A trainer takes the answers of earlier requests.
     TakesAnyAnswer,
     /// Lanes that go on elsewhere are not told what they did.
     ForgetsPast,
-    /// The coordinator takes who asks for the owner of what he asks for.
+    /// The coordinator takes every caller for the owner of the pool that it names.
     MistakesOwners,
     /// When a token is revoked, the pools of all owners are closed.
     RevokesEverybody,
 }
 
 impl Bug {
-    /// All of them.
+    /// Every fault.
     pub const ALL: [Self; 16] = [
         Self::StoreAcknowledgesBeforeSync,
         Self::StoreForgetsToSyncNames,

@@ -1,4 +1,4 @@
-//! One thing that a trainer asks the coordinator while it steps.
+//! A request of a trainer to the coordinator while it steps.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use crate::message::{Message, Question};
 use crate::network::Site;
 use crate::trainer::Line;
 
-/// A question, from the dialling of the coordinator to its answer.
+/// A request, from the dialling of the coordinator to its answer.
 #[derive(Debug)]
 pub(crate) struct Call {
     question: Question,
-    /// `None` while the coordinator is dialled.
+    /// The number of the request; `None` while the coordinator is dialled.
     ask: Option<u64>,
     pub(crate) deadline: Duration,
 }
@@ -29,7 +29,7 @@ impl Call {
         Self { question, ask: None, deadline }
     }
 
-    /// Asks as soon as there is a connection; false if there is none, or no answer in time.
+    /// Sends the request as soon as there is a connection. Returns false if there is none, or no answer in time.
     pub(crate) fn go_on(&mut self, coordinator: Line, ctx: &mut Context<'_>) -> bool {
         if self.deadline <= ctx.now {
             return false;
@@ -46,7 +46,7 @@ impl Call {
         }
     }
 
-    /// Whether that is the number of its answer.
+    /// Returns whether that is the number of its answer.
     pub(crate) fn is_answered_by(&self, ask: u64) -> bool {
         self.ask == Some(ask)
     }

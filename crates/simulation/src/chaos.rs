@@ -1,4 +1,4 @@
-//! What the world does when something goes wrong.
+//! Carries out faults in the world.
 
 use std::time::Duration;
 
@@ -92,7 +92,7 @@ impl World {
         *self.counted.entry(name).or_default() += 1;
     }
 
-    /// A process ends, and its host as well if it is `silent` from then on.
+    /// Ends a process, and its host as well if it is `silent` from then on.
     fn kill(&mut self, site: Site, away: Duration, silent: bool) {
         let life = self.sites.entry(site).or_default();
         if !life.running {
@@ -136,7 +136,7 @@ impl World {
         self.at(self.now + away, Event::Start(site));
     }
 
-    /// An operator asks the coordinator, if it is there.
+    /// Asks the coordinator, if it is there, to drain a node, as an operator does.
     fn drain(&mut self, node: usize) {
         if let Some(mut coordinator) = self.coordinator.take() {
             self.with_context(Site::Coordinator, |ctx| coordinator.drain(name(node), ctx));
@@ -144,7 +144,7 @@ impl World {
         }
     }
 
-    /// The owner of a trainer and of those that share its token get another.
+    /// Revokes the token of a trainer's owner; the trainer and those that share the token get another.
     fn revoke(&mut self, trainer: usize) {
         let revoked = self.owners[trainer].clone();
         self.ledger.revoked(&revoked);
@@ -156,7 +156,7 @@ impl World {
         }
     }
 
-    /// What the disk did not have is gone; a part of it may be there all the same.
+    /// Takes away what the disk did not have; a part of it may be there all the same.
     fn cut_power(&mut self, site: Site) {
         let disk = self.disks[&site].clone();
         match site {
@@ -175,7 +175,7 @@ impl World {
         self.disks.insert(site, left);
     }
 
-    /// A disk's faults, and what a program does to it that forgets to sync.
+    /// Returns a disk's faults together with those of a program that forgets to sync.
     pub(crate) fn with_bugs(&self, faults: DiskFaults) -> DiskFaults {
         let (pretend_syncs, pretend_dir_syncs) = match self.setup.bug {
             Some(Bug::StoreAcknowledgesBeforeSync) => (Some("/store/"), None),
@@ -201,7 +201,7 @@ impl World {
         }
     }
 
-    /// A process loses its connections; who is at their other ends notices later, and what is under way arrives.
+    /// Takes a process's connections away. Their other ends notice later, and what is under way arrives.
     pub(crate) fn unplug(&mut self, site: Site, late: Duration) {
         let number = self.life(site).number;
         let end = |conn: &Conn| (0..2).find(|&end| conn.ends[end] == (site, number) && conn.open[end]);
@@ -214,7 +214,7 @@ impl World {
         }
     }
 
-    /// What a trainer kept of its lanes, for the case that they have to go on elsewhere, is gone.
+    /// Forgets what a trainer kept of its lanes for the case that they have to go on elsewhere.
     fn forgets(&mut self, index: usize) {
         if let Some((pool, since)) = self.trainers[index].as_ref().and_then(Trainer::keeps) {
             self.ledger.forgets(pool, since);

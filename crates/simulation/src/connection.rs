@@ -12,9 +12,9 @@ use crate::world::{Event, World, site_number};
 #[derive(Debug)]
 pub(crate) struct Conn {
     pub(crate) ends: [(Site, u64); 2],
-    /// Whether each end believes in it.
+    /// Whether each end believes in the connection.
     pub(crate) open: [bool; 2],
-    /// How often each end has received something.
+    /// Number of times that each end has received something.
     pub(crate) heard: [u64; 2],
     pub(crate) welcomed: bool,
 }
@@ -35,12 +35,12 @@ impl World {
         }
     }
 
-    /// Whether somebody forges words of hosts.
+    /// Returns whether answers of hosts are forged.
     fn has_forgers(&self) -> bool {
         self.setup.kinds.network && self.setup.kinds.processes && !self.healed
     }
 
-    /// The coordinator has a node's host asked.
+    /// Asks a node's host about its port, for the coordinator.
     fn ask_port(&mut self, site: Site, asked: PortQuestion) {
         let node = crate::node::index(&asked.node);
         if let Some(at) = self.host_says(site, Site::Node(node)) {
@@ -49,8 +49,8 @@ impl World {
         }
     }
 
-    /// When who asks now is told that nobody listens there; `None` if nothing is said. Now and then the answer is
-    /// forged, of a process that runs.
+    /// Returns when a site that asks now is told that nobody listens there; `None` if it is told nothing. Now and then
+    /// the answer is forged, for a process that runs.
     pub(crate) fn host_says(&mut self, from: Site, to: Site) -> Option<Duration> {
         let life = self.life(to);
         let has_ended = !life.running && !life.silent;
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// Everything that is under way on a connection is later by so much.
+    /// Delays everything that is under way on a connection.
     pub(crate) fn delay(&mut self, conn: u64, by: Duration) {
         let of_it = |event: &Event| matches!(event, Event::Arrives { conn: other, .. } if *other == conn);
         for ((at, number), event) in self.agenda.extract_if(.., |_, event| of_it(event)).collect::<Vec<_>>() {
@@ -127,7 +127,7 @@ impl World {
         }
     }
 
-    /// Neither end hears anything of the other any more.
+    /// Stops a connection: neither end hears anything of the other any more.
     pub(crate) fn lose_conn(&mut self, conn: u64, at: Duration) {
         for second in [false, true] {
             let late = self.random.millis(0, 500);
@@ -144,7 +144,7 @@ impl World {
         self.at(told, Event::ConnLost { conn, second: !second });
     }
 
-    /// One end of a connection learns that it is no more.
+    /// Tells one end of a connection that it is lost.
     pub(crate) fn conn_lost(&mut self, conn: u64, second: bool) {
         self.end_lost(conn, second, Input::Lost(conn));
     }
@@ -165,7 +165,7 @@ impl World {
         }
     }
 
-    /// Each end that believes in the connection lets the other one say that it is there.
+    /// Sends a keep-alive from each end that believes in the connection.
     pub(crate) fn keep_alive(&mut self, conn: u64) {
         let Some(&Conn { ends, open, .. }) = self.conns.get(&conn) else { return };
         for ((site, life), _) in ends.into_iter().zip(open).filter(|(_, open)| *open) {
@@ -230,11 +230,11 @@ impl World {
     }
 }
 
-/// How long who asks a host listens to its answer; as the endpoints have it.
+/// Time for which an asker listens to a host's answer, as in the endpoints.
 const ANSWER_WITHIN: Duration = Duration::from_millis(300);
-/// How soon a peer is doubted that does not answer.
+/// Time after which a peer that does not answer is doubted.
 pub(crate) const DOUBTED_WITHIN: Duration = Duration::from_millis(100);
-/// Questions whose answer is forged, of a thousand.
+/// Answers that are forged, of a thousand questions.
 const FORGED_PER_MILLE: u64 = 5;
-/// By how many milliseconds the copy of a request may be late.
+/// Most milliseconds by which the copy of a request is late.
 const STALEST: u64 = 20_000;

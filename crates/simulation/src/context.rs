@@ -1,4 +1,4 @@
-//! What a process may use while it handles something.
+//! The parts of the world that a process may use while it handles an event.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,24 +12,24 @@ use crate::message::Message;
 use crate::network::Site;
 use crate::random::Random;
 
-/// What happens to a process.
+/// An event for a process.
 #[derive(Debug)]
 pub(crate) enum Input {
-    /// A connection that it dialled is there.
+    /// A connection that it dialled is open.
     Connected(u64),
     /// A connection ended, or could not be made.
     Lost(u64),
-    /// As `Lost`: nobody listens where it was dialled, the host there says.
+    /// A connection could not be made as in `Lost`, and the host there says that nobody listens at the port.
     PortClosed(u64),
     /// The coordinator asked about a node's port, and the host there says that nobody listens.
     NodePortClosed(PortQuestion),
-    /// Something came on a connection.
+    /// A message came on a connection.
     Message { conn: u64, from: Site, message: Message },
     /// Its time has come; see each process's `wake_at`.
     Wake,
 }
 
-/// What a process does to the world.
+/// An effect of a process on the world.
 #[derive(Debug)]
 pub(crate) enum Output {
     Dial { conn: u64, to: Site },
@@ -41,9 +41,9 @@ pub(crate) enum Output {
 /// The rest of the world, as a process has it for one event.
 #[derive(Debug)]
 pub(crate) struct Context<'a> {
-    /// On the process's own clock.
+    /// The time of the process's own clock.
     pub(crate) now: Duration,
-    /// On the world's, for the ledger only.
+    /// The time of the world's clock, for the ledger only.
     pub(crate) world_now: Duration,
     pub(crate) bug: Option<Bug>,
     pub(crate) site: Site,
@@ -56,7 +56,7 @@ pub(crate) struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// A number that was never used.
+    /// Returns a number that was never used.
     pub(crate) fn number(&mut self) -> u64 {
         *self.numbers += 1;
         *self.numbers
@@ -80,12 +80,12 @@ impl Context<'_> {
         self.send_after(conn, message, Duration::ZERO);
     }
 
-    /// Sends it when whatever it has to wait for took so long.
+    /// Sends a message after the time that its preparation took.
     pub(crate) fn send_after(&mut self, conn: u64, message: Message, after: Duration) {
         self.out.push(Output::Send { conn, message, after });
     }
 
-    /// How often anything was received on a connection; `None` if it is no more.
+    /// Returns how often anything was received on a connection; `None` if it is lost.
     pub(crate) fn heard(&self, conn: u64) -> Option<u64> {
         let known = self.conns.get(&conn)?;
         let end = usize::from(known.ends[0].0 != self.site);

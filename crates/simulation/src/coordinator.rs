@@ -1,4 +1,4 @@
-//! The coordinator's process: the real cluster, store and term, and as little as possible around them.
+//! The coordinator's process: the real cluster, store and term, with as little as possible around them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -20,9 +20,9 @@ use crate::hostile;
 use crate::message::{Message, Question, Response};
 use crate::network::Site;
 
-/// Where its data lies on its disk.
+/// The folder of its data on its disk.
 pub(crate) const DATA: &str = "/coordinator";
-/// Lanes an owner may have.
+/// Most lanes of an owner.
 pub(crate) const QUOTA: u32 = 14;
 
 pub(crate) fn store_dir() -> PathBuf {
@@ -41,7 +41,7 @@ pub(crate) struct Coordinator {
     next_tick: Duration,
     /// Pools that it was asked for and not asked to close.
     wanted: BTreeSet<RunId>,
-    /// As whom each trainer opens pools now.
+    /// The owner as which each trainer opens pools now.
     pub(crate) owners: Vec<String>,
     /// Owners whose pools it was told to end.
     ended: BTreeSet<Arc<str>>,
@@ -57,7 +57,7 @@ struct Call {
 }
 
 impl Coordinator {
-    /// Starts on what is on the disk; `None` if the disk does not let it.
+    /// Starts from what is on the disk; `None` if the disk does not let it.
     pub(crate) fn start(
         disk: &FaultyDisk,
         owners: Vec<String>,
@@ -88,7 +88,7 @@ impl Coordinator {
         })
     }
 
-    /// When it wants to be woken.
+    /// Returns when it wants to be woken.
     pub(crate) fn wake_at(&self) -> Duration {
         self.calls.values().map(|call| call.deadline).fold(self.next_tick, Duration::min)
     }
@@ -178,7 +178,7 @@ impl Coordinator {
         self.check_shipped(ctx);
     }
 
-    /// What it says is in the store is there.
+    /// Checks that what it says is in the store is there.
     fn check_shipped(&self, ctx: &mut Context<'_>) {
         for pool in ctx.ledger.recording() {
             let status = self.cluster.pool_status(ctx.now, pool);
@@ -190,15 +190,15 @@ impl Coordinator {
         }
     }
 
-    /// An operator, who has no connection here, wants a node to end in order.
+    /// Asks for a node to be drained, as an operator does who has no connection here.
     pub(crate) fn drain(&mut self, node: String, ctx: &mut Context<'_>) {
         let ticket = Ticket(ctx.number());
         self.tickets.insert(ticket, (0, 0));
         self.tell(Event::Drain { ticket, node }, ctx);
     }
 
-    /// A tenant that means harm asks for something, and is gone. Whatever comes of it, others have what they had; if it
-    /// is refused at once, so has everybody.
+    /// Handles a request of a hostile tenant, which is gone at once. Whatever follows, others keep what they had; if
+    /// the request is refused at once, everybody does.
     pub(crate) fn harm(&mut self, ctx: &mut Context<'_>) {
         let ticket = Ticket(ctx.number());
         self.tickets.insert(ticket, (0, 0));
@@ -227,12 +227,12 @@ impl Coordinator {
         actions.into_iter().for_each(|action| self.act(action, ctx));
     }
 
-    /// Pools that have not ended.
+    /// Returns the number of pools that have not ended.
     fn pools(&self, ctx: &Context<'_>) -> u32 {
         self.cluster.status(ctx.now, "simulated", self.store.status()).pools
     }
 
-    /// As whom somebody asks: for a pool that was asked for before, as who did. Nodes are nobody.
+    /// Returns the owner for a request. A pool that was asked for before keeps the owner it had then; nodes have none.
     fn owner(&self, from: Site, question: &Question, ctx: &mut Context<'_>) -> String {
         let Site::Trainer(trainer) = from else { return String::new() };
         let pool = match question {
@@ -259,7 +259,7 @@ impl Coordinator {
         }
     }
 
-    /// Sessions of owners whose tokens hold.
+    /// Returns the sessions of owners whose tokens are valid.
     fn sessions_of_others(&self, ctx: &Context<'_>) -> Vec<(SessionId, Incarnation)> {
         let sessions = self.cluster.sessions().sessions;
         let kept = sessions.iter().filter(|session| {
@@ -359,7 +359,7 @@ impl Coordinator {
         self.tell(event, ctx);
     }
 
-    /// Takes a segment in as the service does: in pieces, and the answer after its place is durable.
+    /// Takes a segment in as the service does: in pieces, and with the answer after its place is durable.
     fn ship(&mut self, conn: u64, from: Site, ask: u64, ship: &Ship, bytes: &[u8], ctx: &mut Context<'_>) {
         let Site::Node(node) = from else { panic!("{from:?} ships") };
         let name = crate::node::name(node);
@@ -388,7 +388,7 @@ impl Coordinator {
         ctx.send_after(conn, Message::Answer(ask, response), after);
     }
 
-    /// The segments that the store has, by the names of their folders.
+    /// Returns the segments that the store has, by the names of their folders.
     fn numbers_there(&self, folders: Vec<String>) -> BTreeMap<String, BTreeSet<u64>> {
         let numbers = |folder: String| {
             let listed = self.store.list(&format!("{folder}/segments"), "");
@@ -411,8 +411,8 @@ impl Coordinator {
         }
     }
 
-    /// No owner has more lanes than its quota in pools that it was granted here and has a use for: what it closes
-    /// counts no more, and what an earlier coordinator granted stands.
+    /// Checks that no owner has more lanes than its quota in pools that were granted here and are in use. A closed pool
+    /// counts no more, and a grant of an earlier coordinator stands.
     fn check_quotas(&self) {
         let mut lanes: BTreeMap<String, u32> = BTreeMap::new();
         let sessions = self.cluster.sessions().sessions;
@@ -426,7 +426,7 @@ impl Coordinator {
         }
     }
 
-    /// Nothing is placed, asked for or open.
+    /// Checks that nothing is placed, asked for or open.
     pub(crate) fn check_idle(&self) {
         let sessions = self.cluster.sessions().sessions;
         assert!(sessions.is_empty(), "sessions are placed: {sessions:?}");
@@ -441,6 +441,6 @@ fn asker(owner: String, bug: Option<Bug>) -> Asker {
 }
 
 const PIECE_BYTES: usize = 4096;
-/// As the coordinator's actor has them.
+/// Time for a node to open a session, as in the coordinator's actor.
 const OPEN_DEADLINE: Duration = Duration::from_secs(30);
 const CLOSE_DEADLINE: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! What goes wrong, and when: drawn once from the seed.
+//! The faults of a world and their times: drawn once from the seed.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use rollhouse_replay::testing::Faults as DiskFaults;
 use crate::network::{Cut, IDLE, Site};
 use crate::random::Random;
 
-/// Which kinds of faults a world has.
+/// The kinds of faults that a world has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FaultKinds {
     /// Messages come twice; partitions, one-way and full.
@@ -24,14 +24,14 @@ pub struct FaultKinds {
     pub node_killed: bool,
     /// Trainers finish episodes twice, on two nodes and with different contents.
     pub contradictions: bool,
-    /// Clocks on the wall are wrong by years, and go back; the store has little room, so that it matters.
+    /// Wall clocks are wrong by years, and go back; the store has little room, so that it matters.
     pub clocks: bool,
     /// Tokens of owners are revoked; their holders get others.
     pub tokens: bool,
 }
 
 impl FaultKinds {
-    /// Nothing goes wrong but what the links do.
+    /// A world without faults, apart from those of the links.
     pub const NONE: Self = Self {
         network: false,
         processes: false,
@@ -43,7 +43,7 @@ impl FaultKinds {
         clocks: false,
         tokens: false,
     };
-    /// Everything goes wrong, again and again.
+    /// A world in which everything goes wrong, again and again.
     pub const ALL: Self = Self {
         network: true,
         processes: true,
@@ -56,38 +56,38 @@ impl FaultKinds {
     };
 }
 
-/// One thing that goes wrong.
+/// A fault.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Fault {
-    /// The process ends at once, its machine goes on, and it is started again after so long.
+    /// The process ends at once. Its machine goes on, and the process is started again after `away`.
     Kill { site: Site, away: Duration },
-    /// The machine loses its power, with it whatever the disk does not have, and comes back after so long.
+    /// The machine loses its power and all that the disk does not have, and comes back after `away`.
     PowerCut { site: Site, away: Duration },
-    /// An operator wants the node to end in order: its sessions move. It ends some time later.
+    /// An operator drains the node: its sessions move, and it ends some time later.
     Drain { node: usize },
-    /// The token of that trainer's owner is revoked: what was opened with it ends, and what is opened later is opened with
+    /// The token of that trainer's owner is revoked: what was opened with it ends, and later pools are opened with
     /// another.
     Revoke { trainer: usize },
-    /// The process does nothing for so long.
+    /// The process does nothing for `time`.
     Pause { site: Site, time: Duration },
-    /// The process loses its connections, at its own end only; what is under way on them is later by so much. A trainer
-    /// does when it has just written a request.
+    /// The process loses its connections, at its own end only; what is under way on them is late by `late`. A trainer
+    /// loses them when it has just written a request.
     Unplug { site: Site, late: Duration },
-    /// The process's clock goes forward by so much.
+    /// The process's clock goes forward by `by`.
     Jump { site: Site, by: Duration },
-    /// The clock on the wall of a node shows another time from now on: ahead by so many milliseconds, or behind.
+    /// The wall clock of a node shows another time from now on: ahead by `ahead_ms`, or behind if that is negative.
     Wall { node: usize, ahead_ms: i64 },
     /// A trainer has its lanes go on elsewhere without saying what they did, and plays their episodes once more.
     Forge { trainer: usize },
-    /// The disk behaves so until the fault is over.
+    /// The disk has these faults until it works again.
     Disk { site: Site, faults: DiskFaults, full: bool },
     /// The disk works again.
     DiskWorks { site: Site },
-    /// Connections that cross the cut do not live through it. The cut itself is the network's.
+    /// Connections that cross the cut do not survive it. The cut itself is the network's.
     CutBegins { index: usize },
 }
 
-/// Everything that goes wrong in `time`, in order; and the cuts.
+/// Returns everything that goes wrong in `time`, in order; and the cuts.
 pub(crate) fn plan(
     random: &mut Random,
     kinds: FaultKinds,
@@ -174,7 +174,7 @@ pub(crate) fn plan(
 
 const YEAR_MS: i64 = 365 * 86_400_000;
 
-/// What a disk does; whether it is full, as which its capacity depends on what is on it then.
+/// Draws the faults of a disk, and whether it is full: its capacity then depends on what is on it.
 fn disk_faults(random: &mut Random) -> (DiskFaults, bool) {
     let none = DiskFaults::default();
     match random.within(0, 4) {

@@ -1,4 +1,4 @@
-//! A session on a node: the real one, whose turn it is, and what became of its lanes.
+//! A session on a node: the real one, the turn at it, and what became of its lanes.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -23,7 +23,7 @@ pub(crate) struct Hosted {
     pub(crate) incarnation: Incarnation,
     pub(crate) owned: OwnedSession,
     pub(crate) turn: Turn,
-    /// Since when nobody is attached, on the node's clock.
+    /// The time since which nobody is attached, on the node's clock.
     pub(crate) alone_since: Option<Duration>,
     first_lane: u32,
     layout: FrameLayout,
@@ -32,7 +32,7 @@ pub(crate) struct Hosted {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Lane {
-    /// Episodes that ended.
+    /// Number of episodes that ended.
     ended: u64,
     open: bool,
 }
@@ -62,7 +62,7 @@ impl Hosted {
         })
     }
 
-    /// Carries a request out that was checked, and notes what it did to episodes.
+    /// Carries out a request that was checked, and notes what it did to episodes.
     pub(crate) fn carry_out(
         &mut self,
         header: FrameHeader,
@@ -90,7 +90,7 @@ impl Hosted {
         Ok(answer)
     }
 
-    /// Ends it; open episodes end with `cause`.
+    /// Ends the session; open episodes end with `cause`.
     pub(crate) fn finish(mut self, cause: Interruption, ledger: &mut Ledger) {
         self.end_open();
         self.tell(ledger);
@@ -113,7 +113,7 @@ impl Hosted {
         }
     }
 
-    /// Episodes that began elsewhere, and go on here or were over there.
+    /// Notes the episodes that began elsewhere, and go on here or were over there.
     fn note_past(&mut self, past: &[u8]) {
         for record in read_past(past, &self.layout.action).expect("it was carried out") {
             if let PastEvent::Began { number, .. } = record.what {
@@ -122,7 +122,7 @@ impl Hosted {
         }
     }
 
-    /// Of lanes that came from elsewhere the numbers of episodes tell how many there were before.
+    /// Notes from the numbers of episodes how many episodes lanes that came from elsewhere had before.
     fn note_began(&mut self, sidecar: &[u8]) {
         if sidecar.is_empty() {
             return;

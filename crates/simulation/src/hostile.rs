@@ -1,5 +1,4 @@
-//! A tenant that means harm: it asks for pools and places of its own and of others, whatever comes of it, and is gone
-//! before it has an answer.
+//! A hostile tenant: it asks for pools, and for places of its own and of others, and is gone before it has an answer.
 
 use std::sync::LazyLock;
 
@@ -13,19 +12,19 @@ use crate::context::Context;
 use crate::trainer::{ENV, a_pool};
 
 const OWNER: &str = "eve";
-/// Lanes that it may have: others find room beside it.
+/// Most lanes that it may have: others find room beside it.
 const QUOTA: u32 = 2;
 
 static DYNAMICS: LazyLock<u64> =
     LazyLock::new(|| Registry::builtin().get(ENV).expect("a built-in env").spec().dynamics_hash);
 
-/// Sessions that are not its own, as the coordinator has them.
+/// Returns the sessions that are not its own, as the coordinator has them.
 pub(crate) fn of_others(cluster: &Cluster) -> Vec<SessionReport> {
     let reports = cluster.sessions().sessions.into_iter().map(|session| session.report);
     reports.filter(|report| report.owner != OWNER).collect()
 }
 
-/// One thing that it asks, and whether it is of another owner's pool.
+/// Returns one of its requests, and whether that is about another owner's pool.
 pub(crate) fn event(cluster: &Cluster, ticket: Ticket, ctx: &mut Context<'_>) -> (Event, bool) {
     let others = of_others(cluster);
     let other = (!others.is_empty() && ctx.random.chance(500)).then(|| {
@@ -53,7 +52,7 @@ pub(crate) fn event(cluster: &Cluster, ticket: Ticket, ctx: &mut Context<'_>) ->
     (event, other.is_some())
 }
 
-/// Asks for another place of a session as its owner would, or of one that never was.
+/// Asks for another place of a session as its owner would, or of a session that never was.
 fn replace(open: OpenPool, other: Option<&SessionReport>, ctx: &mut Context<'_>) -> ReplaceSession {
     let (moving, replaces) = (ctx.random.chance(300), ctx.random.chance(300));
     let lanes = other.map_or(open.lanes, |report| report.lanes);

@@ -1,7 +1,7 @@
-//! What really happened, kept beside the cluster; and what must hold of it.
+//! The ledger of what really happened, kept beside the cluster; it checks what must hold.
 //!
 //! Processes tell the ledger what they did. It knows nothing of how they decide, and panics as soon as something
-//! happened that must not.
+//! happened that must not happen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,33 +20,33 @@ pub(crate) struct SegmentId {
     pub(crate) number: u64,
 }
 
-/// What became of a segment that was sealed.
+/// The fate of a segment that was sealed.
 #[derive(Debug)]
 struct Sealed {
     bytes: u64,
     episodes: BTreeMap<EpisodeKey, u64>,
-    /// The store has acknowledged it.
+    /// Whether the store has acknowledged it.
     acknowledged: bool,
-    /// The node has removed it.
+    /// Whether the node has removed it.
     gone: bool,
-    /// The node's spool was full and its policy is to drop.
+    /// Whether it was dropped because the node's spool was full.
     dropped: bool,
-    /// How many had come when the store put it on its place, if that was with its acknowledgement.
+    /// Number of segments that had come when the store put it in its place, if that was with its acknowledgement.
     arrival: Option<u64>,
-    /// The store has dropped it, because others came later.
+    /// Whether the store has dropped it, because others came later.
     evicted: bool,
 }
 
-/// What becomes of a pool whose lanes go on elsewhere.
+/// The account of a pool whose lanes go on elsewhere.
 #[derive(Debug, Default)]
 struct Resumed {
-    /// How often they did.
+    /// Number of times that they did.
     times: u64,
     copies: BTreeMap<EpisodeKey, u64>,
 }
 
 impl Resumed {
-    /// An episode was recorded again.
+    /// Counts an episode that was recorded again. Returns whether it may be.
     fn may_repeat(&mut self, key: EpisodeKey) -> bool {
         let copies = self.copies.entry(key).or_default();
         *copies += 1;
@@ -54,7 +54,7 @@ impl Resumed {
     }
 }
 
-/// What was stepped of one placement of a session.
+/// The requests that were carried out for one placement of a session.
 #[derive(Debug, Default)]
 struct Stepped {
     /// The stream that may step it.
@@ -62,15 +62,15 @@ struct Stepped {
     last: u32,
     /// The last request that the owner wrote to it.
     written: u32,
-    /// Its owner has another place.
+    /// Whether its owner has another place.
     left: bool,
 }
 
-/// What really happened.
+/// Everything that really happened.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     segments: BTreeMap<SegmentId, Sealed>,
-    /// Which segment an episode ended in, and its digest.
+    /// The segment in which each episode ended, and the episode's digest.
     episodes: BTreeMap<EpisodeKey, (SegmentId, u64)>,
     /// Episodes that ended, by run and lane.
     lived: BTreeMap<(u128, u32), u64>,
@@ -91,64 +91,65 @@ pub(crate) struct Ledger {
     seen: BTreeMap<EpisodeKey, Duration>,
     /// Pools whose owner finishes episodes twice.
     forged: BTreeSet<u128>,
-    /// Segments that the store has taken, and the last of them until it was looked for.
+    /// Number of segments that the store has taken. The last of them is in `newest_stored` until it was looked for.
     arrivals: u64,
     newest_stored: Option<SegmentId>,
     /// Folder names of the nodes in the store.
     folders: BTreeMap<usize, String>,
-    /// Requests that were carried out.
+    /// Number of requests that were carried out.
     pub(crate) requests: u64,
-    /// As whom each pool was asked for.
+    /// The owner as which each pool was asked for.
     owners: BTreeMap<RunId, String>,
     /// Owners that are not admitted any more.
     revoked: BTreeSet<String>,
 }
 
 impl Ledger {
-    /// As whom a pool was asked for, if it was; else it is asked for as `owner` now.
+    /// Returns the owner as which a pool was asked for; if it was not, notes `owner`.
     pub(crate) fn owner(&mut self, pool: RunId, owner: &str) -> String {
         self.owners.entry(pool).or_insert_with(|| owner.to_owned()).clone()
     }
 
-    /// The token of an owner was revoked.
+    /// Notes that the token of an owner was revoked.
     pub(crate) fn revoked(&mut self, owner: &str) {
         self.revoked.insert(owner.to_owned());
     }
 
-    /// Whether the token of that owner was revoked.
+    /// Returns whether the token of that owner was revoked.
     pub(crate) fn is_revoked(&self, owner: &str) -> bool {
         self.revoked.contains(owner)
     }
 
-    /// Whether that of any owner was.
+    /// Returns whether the token of any owner was revoked.
     pub(crate) fn is_any_revoked(&self) -> bool {
         !self.revoked.is_empty()
     }
 
-    /// The coordinator has drawn a placement.
+    /// Notes that the coordinator has drawn a placement.
     pub(crate) fn given(&mut self, session: SessionId, incarnation: Incarnation) {
         assert!(self.given.insert((session, incarnation)), "{session} {incarnation} was given twice");
     }
 
-    /// A coordinator has started.
+    /// Notes that a coordinator has started.
     pub(crate) fn term(&mut self, term: u64) {
         assert!(term > self.term, "term {term} is not greater than {}, which was used before", self.term);
         self.term = term;
     }
 
-    /// A node has made a session's lanes.
+    /// Notes that a node has made a session's lanes.
     pub(crate) fn made(&mut self, boot: u64, session: SessionId, incarnation: Incarnation) {
         let again = self.over.contains(&(boot, session, incarnation));
         assert!(!again, "{session} {incarnation} is made again after it was over");
         self.recording.insert(session.pool);
     }
 
-    /// Pools of which no coordinator has said that all they recorded is in the store.
+    /// Returns the pools of which no coordinator has said that all they recorded is in the store.
     pub(crate) fn recording(&self) -> Vec<RunId> {
         self.recording.iter().copied().collect()
     }
 
-    /// The coordinator says that no session of that pool is open, and that all they recorded is in the store.
+    /// Notes that the coordinator says that no session of that pool is open, and that all they recorded is in the
+    /// store.
     pub(crate) fn shipped(&mut self, pool: RunId) {
         self.recording.remove(&pool);
         let missing = self.segments.iter().find(|(_, sealed)| {
@@ -158,18 +159,18 @@ impl Ledger {
         assert!(missing.is_none(), "{pool} is told as shipped, and {:?} is not", missing.map(|(id, _)| id));
     }
 
-    /// A node has ended a session.
+    /// Notes that a node has ended a session.
     pub(crate) fn over(&mut self, boot: u64, session: SessionId, incarnation: Incarnation) {
         self.over.insert((boot, session, incarnation));
     }
 
-    /// A stream attached to a session.
+    /// Notes that a stream attached to a session.
     pub(crate) fn attached(&mut self, session: SessionId, incarnation: Incarnation, stream: u64) {
         self.placements.entry((session, incarnation)).or_default().stream = stream;
     }
 
-    /// A node carried out a request: the next one of its session, from the stream that attached last, and of no
-    /// placement that a newer one has followed.
+    /// Notes that a node carried out a request. It must be the next one of its session, from the stream that attached
+    /// last, and of no placement that a newer one has followed.
     pub(crate) fn stepped(&mut self, session: SessionId, incarnation: Incarnation, stream: u64, number: u32) {
         self.requests += 1;
         let stepped = self.placements.entry((session, incarnation)).or_default();
@@ -187,7 +188,7 @@ impl Ledger {
         *newest = incarnation.max(*newest);
     }
 
-    /// A trainer that asked under a number took an answer.
+    /// Notes that a trainer took the answer to the request with that number.
     pub(crate) fn taken(
         &mut self,
         pool: RunId,
@@ -204,52 +205,52 @@ impl Ledger {
         }
     }
 
-    /// Lanes of that pool go on elsewhere if their node is lost.
+    /// Notes that lanes of that pool go on elsewhere if their node is lost.
     pub(crate) fn resumes(&mut self, pool: RunId) {
         self.resumed.entry(pool.as_u128()).or_default();
     }
 
-    /// The owner of that pool finishes episodes twice from now on.
+    /// Notes that the owner of that pool finishes episodes twice from now on.
     pub(crate) fn forges(&mut self, pool: RunId) {
         self.forged.insert(pool.as_u128());
     }
 
-    /// The owner of a session writes a request to one of its placements.
+    /// Notes that the owner of a session writes a request to one of its placements.
     pub(crate) fn written(&mut self, session: SessionId, incarnation: Incarnation, number: u32) {
         let stepped = self.placements.entry((session, incarnation)).or_default();
         assert!(!stepped.left, "{session} {incarnation}: its owner has another place, and steps it");
         stepped.written = number;
     }
 
-    /// The owner of a session has another place for it.
+    /// Notes that the owner of a session has another place for it.
     pub(crate) fn left(&mut self, session: SessionId, incarnation: Incarnation) {
         self.placements.entry((session, incarnation)).or_default().left = true;
         self.resumed.entry(session.pool.as_u128()).or_default().times += 1;
     }
 
-    /// The owner of that pool is no more, or has no more use for it: nobody can say again what ended since then.
+    /// Notes that the owner of that pool is gone, or needs it no more: nobody can repeat what ended since then.
     pub(crate) fn forgets(&mut self, pool: RunId, since: Duration) {
         self.seen.retain(|key, at| key.run != pool.as_u128() || *at < since);
     }
 
-    /// The owner of a lane that goes on elsewhere saw an episode end.
+    /// Notes that the owner of a lane that goes on elsewhere saw an episode end.
     pub(crate) fn seen(&mut self, pool: RunId, lane: u32, number: u64, at: Duration) {
         let key = EpisodeKey { run: pool.as_u128(), lane, number };
         assert!(self.seen.insert(key, at).is_none(), "{key:?} ended twice for its owner");
     }
 
-    /// So many episodes of a lane have ended so far.
+    /// Notes how many episodes of a lane have ended so far.
     pub(crate) fn lived(&mut self, run: RunId, lane: u32, episodes: u64) {
         let lived = self.lived.entry((run.as_u128(), lane)).or_default();
         *lived = (*lived).max(episodes);
     }
 
-    /// A node's folder in the store.
+    /// Notes the name of a node's folder in the store.
     pub(crate) fn folder(&mut self, node: usize, folder: &str) {
         self.folders.insert(node, folder.to_owned());
     }
 
-    /// A node has sealed a segment: from now on its episodes may not be lost. True if it is new.
+    /// Notes that a node has sealed a segment: from now on its episodes may not be lost. Returns true if it is new.
     pub(crate) fn sealed(&mut self, id: SegmentId, disk: &FaultyDisk, dir: &Path) -> bool {
         if self.segments.contains_key(&id) {
             return false;
@@ -289,8 +290,9 @@ impl Ledger {
         true
     }
 
-    /// The store has acknowledged a segment. It keeps one aside only if it has it already: a power cut can bring one back
-    /// that was removed, without the bytes that a failed sync had left nowhere but in memory.
+    /// Notes that the store has acknowledged a segment. The store keeps one aside only if it has it already: a power
+    /// cut can bring back a segment that was removed, without the bytes that a failed sync had left nowhere but in
+    /// memory.
     pub(crate) fn acknowledged(&mut self, folder: &str, number: u64, shipped: Shipped) {
         let Some((&node, _)) = self.folders.iter().find(|(_, name)| *name == folder) else {
             panic!("{folder} is no node's");
@@ -310,12 +312,13 @@ impl Ledger {
         }
     }
 
-    /// The folders that nodes have in the store.
+    /// Returns the folders that nodes have in the store.
     pub(crate) fn store_folders(&self) -> Vec<String> {
         self.folders.values().cloned().collect()
     }
 
-    /// What the store has after it has taken a segment: that one in any case, and of the others those that came last.
+    /// Checks what the store has after it has taken a segment: that one in any case, and of the others those that came
+    /// last.
     pub(crate) fn check_there(&mut self, there: BTreeMap<String, BTreeSet<u64>>) {
         let is_there = |id: &SegmentId| {
             let numbers = self.folders.get(&id.node).and_then(|folder| there.get(folder));
@@ -340,20 +343,20 @@ impl Ledger {
         }
     }
 
-    /// A node removes a segment that it did not decide to drop.
+    /// Notes that a node removes a segment that it did not decide to drop.
     pub(crate) fn removed(&mut self, id: SegmentId) {
         let sealed = self.segments.get_mut(&id).expect("only what was sealed is removed");
         sealed.gone = true;
         assert!(sealed.acknowledged, "{id:?} was removed and the store never had it");
     }
 
-    /// A node drops a segment because its spool is full.
+    /// Notes that a node drops a segment because its spool is full.
     pub(crate) fn dropped(&mut self, id: SegmentId) {
         let sealed = self.segments.get_mut(&id).expect("only what was sealed is dropped");
         (sealed.gone, sealed.dropped) = (true, true);
     }
 
-    /// What a power cut leaves of a node's disk has everything that was sealed and not removed.
+    /// Checks that what a power cut leaves of a node's disk has everything that was sealed and not removed.
     pub(crate) fn check_spool(&self, node: usize, image: &FaultyDisk, dir: &Path) {
         let from = SegmentId { node, number: 0 };
         for (id, sealed) in self.segments.range(from..).take_while(|(id, _)| id.node == node) {
@@ -363,7 +366,7 @@ impl Ledger {
         }
     }
 
-    /// What a power cut leaves of the store's disk has everything that was acknowledged.
+    /// Checks that what a power cut leaves of the store's disk has everything that was acknowledged.
     pub(crate) fn check_store(&self, image: &FaultyDisk, store: &Path) {
         for (id, sealed) in self.segments.iter().filter(|(_, sealed)| sealed.acknowledged && !sealed.evicted)
         {
@@ -371,8 +374,8 @@ impl Ledger {
         }
     }
 
-    /// Everything that was sealed is in the store, once, and nothing else is listed as finished.
-    /// Nor is anything missing that the owner of lanes saw end that go on elsewhere, unless disks were `lossy`.
+    /// Checks that everything that was sealed is in the store, once, and that nothing else is listed as finished. Nor
+    /// may anything be missing that the owner of lanes that go on elsewhere saw end, unless disks were `lossy`.
     pub(crate) fn check_end(&self, disk: &FaultyDisk, store: &Path, lossy: bool) {
         let mut kept: BTreeSet<EpisodeKey> = BTreeSet::new();
         for (id, sealed) in &self.segments {
@@ -410,8 +413,8 @@ impl Ledger {
         }
     }
 
-    /// Nothing is set aside but what an owner finished twice himself; of that, one version is left. The finished
-    /// episodes that the store has.
+    /// Checks that nothing is set aside but what an owner finished twice itself, of which one version is left. Returns
+    /// the finished episodes that the store has.
     fn check_aside(&self, disk: &FaultyDisk, store: &Path) -> BTreeSet<EpisodeKey> {
         let mut versions: BTreeMap<EpisodeKey, u64> = BTreeMap::new();
         for (id, _) in self.segments.iter().filter(|(_, sealed)| sealed.acknowledged && !sealed.evicted) {
@@ -431,7 +434,7 @@ impl Ledger {
         versions.into_keys().collect()
     }
 
-    /// Episodes that were sealed.
+    /// Returns the number of episodes that were sealed.
     pub(crate) fn episodes(&self) -> usize {
         self.episodes.len()
     }

@@ -1,5 +1,5 @@
-//! A whole cluster in one thread and in virtual time, so that its worst minutes can be lived through in milliseconds,
-//! again and again, and exactly again.
+//! Runs a whole cluster in one thread and in virtual time. Its worst minutes pass in milliseconds, and can be repeated
+//! exactly.
 //!
 //! A [`World`] joins the very values that decide in a real cluster: the coordinator's `Cluster`, `Store` and
 //! `DataFolder`; a node's `Registration`, `SessionTable`, `Turn`, `OwnedSession`, `Shipper` and recorder; a trainer's
@@ -7,13 +7,16 @@
 //! between them and those values here takes the place of the tasks and threads of the real processes, and decides
 //! nothing.
 //!
-//! After every event the invariants hold, or the world panics: what was sealed is on the node's disk until the store has
-//! it, and in the store after that, once; a request is carried out once, by the owner that attached last, and for no
-//! placement that its owner has left; answers are the numbers that the same lanes give here, wherever they went on; what
-//! an owner saw end is in the store; lanes are counted once and belong to somebody; leases end; quotas hold; what a
-//! tenant that means harm asks changes nothing of what others have, and nothing at all if it is refused;
-//! who is revoked gets no place, and takes none from others;
-//! segments offered are shipped, dropped or waiting.
+//! After every event the invariants hold, or the world panics:
+//!
+//! - what was sealed is on the node's disk until the store has it, and in the store after that, once;
+//! - a request is carried out once, by the owner that attached last, and for no placement that its owner has left;
+//! - answers are the numbers that the same lanes give here, wherever they went on;
+//! - what an owner saw end is in the store;
+//! - lanes are counted once and belong to somebody, leases end, and quotas hold;
+//! - the requests of a hostile tenant change nothing of what others have, and nothing at all if they are refused;
+//! - an owner whose token is revoked gets no place, and takes none from others;
+//! - segments offered are shipped, dropped or waiting.
 //!
 //! One seed is one course of events: the same seed gives the same trace. [`Bug`] plants faults in the program to see
 //! that they are found.

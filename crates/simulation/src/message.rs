@@ -1,4 +1,4 @@
-//! What travels.
+//! The messages between sites.
 
 use std::sync::Arc;
 
@@ -11,26 +11,26 @@ use rollhouse_wire::{
     Register, ReplaceSession, SessionEnd, SessionOpened, Ship, Shipped,
 };
 
-/// One thing that one site sends to another on a connection.
+/// A message that one site sends to another on a connection.
 #[derive(Debug, Clone)]
 pub(crate) enum Message {
     /// Begins the connection.
     Hello,
     /// The connection is there.
     Welcome,
-    /// Asks under a number of the asker's.
+    /// A request, under a number that the asker chose.
     Ask(u64, Question),
-    /// Answers that number.
+    /// The answer to the request with that number.
     Answer(u64, Response),
     /// A request on a session's stream.
     Frame { stream: u64, header: FrameHeader, request: Arc<FrameRequest> },
-    /// Its answer.
+    /// The answer to a frame.
     Answered { stream: u64, answer: Bytes },
     /// The node ends a stream.
     StreamEnd { stream: u64 },
-    /// Is anybody there? Asked and answered by connections, not by processes.
+    /// A keep-alive; sent and answered by connections, not by processes.
     Ping,
-    /// Yes.
+    /// The answer to a keep-alive.
     Pong,
 }
 
@@ -60,7 +60,8 @@ pub(crate) enum Response {
 }
 
 impl Message {
-    /// Messages of one channel arrive in the order in which they were sent; 0 is none.
+    /// Returns the message's channel. Messages of one channel arrive in the order in which they were sent; 0 is no
+    /// channel.
     pub(crate) const fn channel(&self) -> u64 {
         match self {
             Self::Frame { stream, .. }
@@ -71,12 +72,12 @@ impl Message {
         }
     }
 
-    /// Whether it may come twice and must do no harm then: whoever asks may ask again.
+    /// Returns whether it may come twice and must do no harm then, since an asker may ask again.
     pub(crate) const fn may_repeat(&self) -> bool {
         matches!(self, Self::Ask(_, question) if !matches!(question, Question::Attach { .. }))
     }
 
-    /// Whether it may come again long after it mattered.
+    /// Returns whether it may come again long after it mattered.
     pub(crate) const fn may_be_stale(&self) -> bool {
         matches!(
             self,
@@ -91,7 +92,7 @@ impl Message {
         )
     }
 
-    /// A number for what it is, and one for what it says, for the trace.
+    /// Returns a number for its kind, and one for its contents, for the trace.
     pub(crate) fn digest(&self) -> (u64, u64) {
         let crc = |bytes: &[u8]| u64::from(crc32c::crc32c(bytes));
         match self {
@@ -129,7 +130,7 @@ impl Message {
     }
 }
 
-/// The header of an answer.
+/// Returns the header of an answer.
 pub(crate) fn header_of(answer: &[u8]) -> FrameHeader {
     let header = answer.first_chunk().map(|bytes| FrameHeader::decode(*bytes).expect("a header of ours"));
     header.expect("an answer has a header")

@@ -1,4 +1,4 @@
-//! When what is sent arrives.
+//! Decides when messages arrive.
 //!
 //! Connections are QUIC's: what a link loses is sent again, so loss is delay; a connection on which nothing comes
 //! through for [`IDLE`] is lost at both ends.
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::random::Random;
 
-/// Who takes part.
+/// A party of the simulated cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Site {
     /// The coordinator.
@@ -18,14 +18,15 @@ pub enum Site {
     Trainer(usize),
 }
 
-/// What a link is like.
+/// The qualities of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
     /// Its name.
     pub name: &'static str,
-    /// There and back, without jitter.
+    /// Time there and back, without jitter.
     pub round_trip: Duration,
-    /// By how much a packet may be later than others, one way: more than the gap between two reorders them.
+    /// Most by which a packet is later than others, one way: if it is more than the gap between two packets, they are
+    /// reordered.
     pub jitter: Duration,
     /// Packets that are lost, of a thousand.
     pub loss_per_mille: u64,
@@ -85,24 +86,24 @@ pub const LINKS: [Link; 8] = [
     },
 ];
 
-/// For a while nothing gets from some sites to others.
+/// A partition: for a while nothing gets from some sites to others.
 #[derive(Debug, Clone)]
 pub(crate) struct Cut {
     pub(crate) from: Duration,
     pub(crate) until: Duration,
     pub(crate) one: Vec<Site>,
-    /// Nothing from `one` to all others; and nothing back either, unless it is one-way.
+    /// Whether only messages from `one` to the others are lost; else those back are lost as well.
     pub(crate) one_way: bool,
 }
 
 impl Cut {
-    /// Whether it keeps what leaves `from` at `at` from `to`.
+    /// Returns whether it stops what leaves `from` at `at` for `to`.
     fn stops(&self, from: Site, to: Site, at: Duration) -> bool {
         let (inside, target) = (self.one.contains(&from), self.one.contains(&to));
         self.from <= at && at < self.until && inside != target && (inside || !self.one_way)
     }
 
-    /// Whether a connection between the two cannot live through it.
+    /// Returns whether a connection between the two cannot survive it.
     pub(crate) fn breaks(&self, a: Site, b: Site) -> bool {
         self.one.contains(&a) != self.one.contains(&b) && self.until - self.from >= IDLE
     }
@@ -121,7 +122,7 @@ impl Network {
         Self { link, random, cuts }
     }
 
-    /// When something that is sent at `now` arrives; `None` if its connection is given up before.
+    /// Returns when a message that is sent at `now` arrives; `None` if its connection is given up before.
     pub(crate) fn arrival(&mut self, from: Site, to: Site, now: Duration) -> Option<Duration> {
         let Link { round_trip, jitter, loss_per_mille, .. } = self.link;
         let mut leaves = now;
@@ -139,12 +140,13 @@ impl Network {
     }
 }
 
-/// As long as a silent connection is believed in.
+/// Time for which a silent connection is believed in.
 pub(crate) const IDLE: Duration = Duration::from_secs(15);
-/// How often each end looks whether the other is there.
+/// Interval at which each end looks whether the other is there.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(5);
-/// How long a handshake may take.
+/// Longest duration of a handshake.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(10);
 const LEAST_RESEND: Duration = Duration::from_millis(25);
-/// Heartbeats and frames keep telling what did not arrive, so that pauses do not double for ever.
+/// Longest pause before a packet is sent again: heartbeats and frames keep telling what did not arrive, so pauses do
+/// not double for ever.
 const LONGEST_RESEND: Duration = Duration::from_millis(1500);

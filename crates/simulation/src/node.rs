@@ -28,7 +28,7 @@ use crate::message::{Message, Question, Response};
 use crate::network::Site;
 use crate::spool::Spool;
 
-/// Lanes of each node.
+/// Most lanes of each node.
 pub(crate) const CAPACITY: u32 = 12;
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
@@ -36,12 +36,12 @@ pub(crate) fn name(node: usize) -> String {
     format!("node-{node}")
 }
 
-/// The node of that name.
+/// Returns the index of the node of that name.
 pub(crate) fn index(name: &str) -> usize {
     name.strip_prefix("node-").and_then(|index| index.parse().ok()).expect("a node's name")
 }
 
-/// Where its spool lies on its disk.
+/// Returns the folder of its spool on its disk.
 pub(crate) fn spool_dir() -> PathBuf {
     Path::new("/spool").to_path_buf()
 }
@@ -55,7 +55,7 @@ pub(crate) struct Node {
     registration: Registration,
     /// The connection to the coordinator, and whether the coordinator knows the node on it.
     link: Option<(u64, bool)>,
-    asks: BTreeMap<u64, Asked>,
+    asks: BTreeMap<u64, Pending>,
     table: SessionTable<u64>,
     reports: ReportLog,
     hosted: BTreeMap<u64, Hosted>,
@@ -64,13 +64,13 @@ pub(crate) struct Node {
     /// Requests that wait for the recorder.
     waiting: Vec<(u64, FrameHeader, Arc<FrameRequest>)>,
     spool: Spool,
-    /// Owners are told that they had better move.
+    /// Whether owners are told that they had better move.
     leaving: Arc<AtomicBool>,
     look_at: Duration,
 }
 
 #[derive(Debug)]
-enum Asked {
+enum Pending {
     Register { deadline: Duration },
     Beat { deadline: Duration, ends: Vec<SessionEnd>, since: u64, more: bool },
 }
@@ -91,7 +91,7 @@ struct Making {
 }
 
 impl Node {
-    /// Starts on what is on the disk; `None` if the disk does not let it.
+    /// Starts from what is on the disk; `None` if the disk does not let it.
     pub(crate) fn start(
         index: usize,
         boot: u64,
@@ -120,9 +120,9 @@ impl Node {
         })
     }
 
-    /// When it wants to be woken.
+    /// Returns when it wants to be woken.
     pub(crate) fn wake_at(&self) -> Duration {
-        let asks = self.asks.values().map(Asked::deadline);
+        let asks = self.asks.values().map(Pending::deadline);
         let making = self.making.iter().map(|making| making.at);
         let at = self.look_at.min(self.spool.wake_at());
         asks.chain(making).chain(self.registration.wake_at()).fold(at, Duration::min)
@@ -150,7 +150,7 @@ impl Node {
         self.check();
     }
 
-    /// What must hold after every event.
+    /// Checks what must hold after every event.
     fn check(&self) {
         let making: u32 = self.making.iter().map(|making| making.open.lanes).sum();
         let held: u32 = self.hosted.values().map(Hosted::lanes).sum();
@@ -202,7 +202,7 @@ impl Node {
             Some(LinkAction::Register) => {
                 let register = Question::Register(Box::new(self.register()));
                 let deadline = ctx.now + ANSWER_DEADLINE;
-                self.ask(register, Asked::Register { deadline }, ctx);
+                self.ask(register, Pending::Register { deadline }, ctx);
             }
             Some(LinkAction::Beat { number }) => {
                 let (mut heartbeat, more) = self.heartbeat(number);
@@ -211,7 +211,7 @@ impl Node {
                     heartbeat.ended.clear();
                 }
                 let (deadline, ends) = (ctx.now + ANSWER_DEADLINE, heartbeat.ended.clone());
-                let asked = Asked::Beat { deadline, ends, since: heartbeat.changes.since, more };
+                let asked = Pending::Beat { deadline, ends, since: heartbeat.changes.since, more };
                 self.ask(Question::Heartbeat(Box::new(heartbeat)), asked, ctx);
             }
             Some(LinkAction::Drop) => self.hang_up(ctx),
@@ -231,7 +231,7 @@ impl Node {
         self.spool.disconnected(ctx);
     }
 
-    fn ask(&mut self, question: Question, asked: Asked, ctx: &mut Context<'_>) {
+    fn ask(&mut self, question: Question, asked: Pending, ctx: &mut Context<'_>) {
         let Some((conn, _)) = self.link else { return };
         let ask = ctx.number();
         self.asks.insert(ask, asked);
@@ -254,7 +254,7 @@ impl Node {
         }
     }
 
-    /// The next heartbeat, and whether there is more to say than it can.
+    /// Returns the next heartbeat, and whether there is more to say than fits.
     fn heartbeat(&mut self, number: u64) -> (Heartbeat, bool) {
         let mut load = NodeLoad { lanes: self.table.lanes(), ..NodeLoad::default() };
         self.spool.load(&mut load);
@@ -275,7 +275,7 @@ impl Node {
         let Some(asked) = self.asks.remove(&ask) else { return };
         let Response::Reply(reply) = response else { panic!("{response:?} to a node") };
         match (asked, *reply) {
-            (Asked::Register { .. }, rollhouse_coordinator::Reply::Registered(registered)) => {
+            (Pending::Register { .. }, rollhouse_coordinator::Reply::Registered(registered)) => {
                 self.link = Some((conn, true));
                 self.spool.connected(conn, ctx);
                 self.reports.begin(registered.known);
@@ -283,7 +283,10 @@ impl Node {
                 let heartbeat = Duration::from_millis(registered.heartbeat_ms);
                 self.tell(LinkEvent::Registered { heartbeat }, ctx);
             }
-            (Asked::Beat { ends, since, more, .. }, rollhouse_coordinator::Reply::HeartbeatTaken(taken)) => {
+            (
+                Pending::Beat { ends, since, more, .. },
+                rollhouse_coordinator::Reply::HeartbeatTaken(taken),
+            ) => {
                 self.reports.acknowledge(since, taken.known);
                 self.table.acknowledge(&ends);
                 self.close_all(taken.close, ctx);
@@ -377,7 +380,7 @@ impl Node {
         ctx.send(conn, Message::Answer(ask, Response::Opened(Box::new(opened))));
     }
 
-    /// Ends a session; its end is told until it is heard.
+    /// Ends a session; its end is told until it is acknowledged.
     fn end(
         &mut self,
         session: SessionId,
@@ -502,14 +505,14 @@ impl Node {
         ctx.send(conn, Message::Answered { stream, answer });
     }
 
-    /// Sessions, ends that were not heard, and segments that were not shipped.
+    /// Checks that no sessions, unacknowledged ends or unshipped segments are left.
     pub(crate) fn check_idle(&self) {
         assert_eq!(self.table.lanes(), 0, "lanes are held for nobody");
         assert!(self.table.ends().0.is_empty(), "ends were never heard");
         self.spool.check_idle();
     }
 
-    /// The clock on its wall is ahead by so many milliseconds.
+    /// Sets its wall clock ahead by so many milliseconds.
     pub(crate) fn set_wall(&mut self, ahead_ms: i64) {
         self.spool.set_wall(ahead_ms);
     }
@@ -518,13 +521,13 @@ impl Node {
         self.link.is_some_and(|(_, joined)| joined)
     }
 
-    /// Seals what it has, as one that is stopped in order does.
+    /// Seals what it has recorded, as a node that is stopped in order does.
     pub(crate) fn seal(&mut self, ctx: &mut Context<'_>) {
         self.spool.seal(ctx);
     }
 }
 
-impl Asked {
+impl Pending {
     const fn deadline(&self) -> Duration {
         match self {
             Self::Register { deadline } | Self::Beat { deadline, .. } => *deadline,
@@ -532,12 +535,12 @@ impl Asked {
     }
 }
 
-/// An answer under another number.
+/// Returns an answer under another number.
 fn numbered(answer: &Bytes, number: u32) -> Bytes {
     let mut bytes = answer.to_vec();
     bytes[4..8].copy_from_slice(&number.to_le_bytes());
     bytes.into()
 }
 
-/// As the node's data thread looks after its sessions.
+/// Interval at which the node looks after its sessions, as its data thread does.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

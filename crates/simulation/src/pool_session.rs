@@ -1,5 +1,5 @@
-//! One session of a pool, as its owner has it: what the client library's own [`Session`] decides is carried out here,
-//! and the same lanes are stepped here to compare.
+//! One session of a pool, as its owner has it. It carries out what the client library's own [`Session`] decides, and
+//! steps the same lanes here to compare.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -33,32 +33,32 @@ pub(crate) struct PoolSession {
     pub(crate) node: usize,
     made_of: MadeOf,
     session: Session,
-    /// What the session wants done next.
+    /// The action that the session wants done next.
     next: SessionAction,
     caller: Caller,
     under_way: UnderWay,
     inquiry: Option<Asking>,
     stream: Option<Stream>,
-    /// How the last request ended, if not with an answer.
+    /// Why the last request has no answer, if it has none.
     trouble: Option<Trouble>,
     /// The same lanes, stepped here.
     reference: Reference,
     steps: u64,
-    /// When its last answer was taken, on the world's clock.
+    /// The time at which its last answer was taken, on the world's clock.
     answered_at: Duration,
     /// Number of the open or last episode of each lane, as the owner was told.
     episodes: Vec<Option<u64>>,
-    /// Its lanes were lost once, and not resumed.
+    /// Whether its lanes were lost once, and not resumed.
     was_lost: bool,
-    /// Its owner means harm: lanes that go on elsewhere begin anew there, under the same numbers.
+    /// Whether its owner is hostile: lanes that go on elsewhere begin anew there, under the same numbers.
     forges: bool,
 }
 
-/// Whether the caller waits, and for what.
+/// What the caller waits for, if anything.
 #[derive(Debug)]
 enum Caller {
     Rests,
-    /// What comes before the request may take until then.
+    /// The session prepares for a request, at most until the deadline.
     Settles {
         until: Duration,
         body: RequestBody,
@@ -70,12 +70,12 @@ enum Caller {
     },
 }
 
-/// What is done for the session just now, but for an answer that is waited for.
+/// The work that is under way for the session, apart from a request that waits for its answer.
 #[derive(Debug)]
 enum UnderWay {
     Nothing,
     Dialling,
-    /// Asked to attach by that number, until then.
+    /// The request to attach was sent under that number; it is given up at the deadline.
     Attaching {
         ask: u64,
         stream: u64,
@@ -86,7 +86,7 @@ enum UnderWay {
     Placing(Call),
 }
 
-/// The stream that it is attached by.
+/// The stream by which it is attached.
 #[derive(Debug)]
 struct Stream {
     id: u64,
@@ -123,7 +123,7 @@ impl PoolSession {
         self.made_of.recipe.on_loss == OnLoss::Resume
     }
 
-    /// From now on it is an owner's that means harm; false if its lanes cannot go on elsewhere.
+    /// Makes its owner hostile from now on. Returns false if its lanes cannot go on elsewhere.
     pub(crate) fn forge(&mut self) -> bool {
         if !self.resumes() || self.was_lost {
             return false;
@@ -134,14 +134,14 @@ impl PoolSession {
         true
     }
 
-    /// Makes a request, after what comes before one.
+    /// Prepares for a request, and then makes it.
     pub(crate) fn ask(&mut self, reset: bool, deadline: Duration, ctx: &Context<'_>) {
         let body = if reset { body_of(FrameKind::Reset, Bytes::new()) } else { self.step() };
         self.caller = Caller::Settles { until: ctx.now + SETTLE_WITHIN, body, deadline };
         self.happened(SessionEvent::Settle { reset }, ctx);
     }
 
-    /// Makes the request, if the session takes any: of one whose lanes are lost nothing is asked.
+    /// Makes the request, if the session takes any: a session whose lanes are lost is asked nothing.
     fn request(&mut self, ctx: &Context<'_>) {
         let Caller::Settles { body, deadline, .. } = std::mem::replace(&mut self.caller, Caller::Rests)
         else {
@@ -153,7 +153,7 @@ impl PoolSession {
         }
     }
 
-    /// Actions that depend on lane and step.
+    /// Returns a step with actions that depend on lane and step.
     fn step(&mut self) -> RequestBody {
         self.steps += 1;
         let Grant { lanes, first_lane, .. } = *self.session.grant();
@@ -165,7 +165,7 @@ impl PoolSession {
         body_of(FrameKind::Step, Bytes::from(columns))
     }
 
-    /// Does what is due.
+    /// Does everything that is due.
     pub(crate) fn carry_on(
         &mut self,
         nodes: &mut BTreeMap<usize, Line>,
@@ -176,7 +176,7 @@ impl PoolSession {
         while self.go_on(nodes, coordinator, ctx) {}
     }
 
-    /// Does what is to be done next; false if something has to be waited for.
+    /// Does the session's next action. Returns false if something has to be waited for.
     fn go_on(
         &mut self,
         nodes: &mut BTreeMap<usize, Line>,
@@ -217,7 +217,7 @@ impl PoolSession {
         true
     }
 
-    /// The session has an event, and wants something else done from now on.
+    /// Gives the session an event, and notes the action that it wants next.
     fn happened(&mut self, event: SessionEvent, ctx: &Context<'_>) {
         self.next = self.session.on(ctx.now, event);
         self.under_way = UnderWay::Nothing;
@@ -225,7 +225,7 @@ impl PoolSession {
         self.inquiry = self.session.is_busy().then(asking);
     }
 
-    /// What was asked for is done.
+    /// Ends the caller's wait: the request is done.
     fn done(&mut self, ctx: &mut Context<'_>) {
         let SessionAction::Done(result) = &self.next else { return };
         let result = result.clone();
@@ -247,7 +247,7 @@ impl PoolSession {
         self.stop_with(trouble);
     }
 
-    /// The caller is told that there is no answer.
+    /// Tells the caller that there is no answer.
     fn stop_with(&mut self, why: Trouble) {
         self.trouble = Some(why);
         self.caller = Caller::Rests;
@@ -269,7 +269,7 @@ impl PoolSession {
         self.under_way = UnderWay::Placing(Call::new(question, deadline, coordinator, ctx));
     }
 
-    /// The coordinator has answered under that number.
+    /// Takes in the coordinator's answer with that number.
     fn place_answered(&mut self, ask: u64, response: &Response, ctx: &mut Context<'_>) {
         let UnderWay::Placing(call) = &self.under_way else { return };
         if !call.is_answered_by(ask) {
@@ -363,7 +363,7 @@ impl PoolSession {
         self.happened(event, ctx);
     }
 
-    /// Writes the request, once on each stream, and takes its answer if that is here; false if it is not.
+    /// Writes the request, once on each stream, and takes its answer. Returns false if the answer is not here yet.
     fn send(&mut self, number: u32, ctx: &mut Context<'_>) -> bool {
         let id = self.id();
         let Some(stream) = &mut self.stream else {
@@ -424,7 +424,7 @@ impl PoolSession {
         }
     }
 
-    /// Keeps what an answer of all lanes says.
+    /// Keeps an answer of all lanes.
     fn note(&mut self, columns: &[u8], sidecar: &[u8], ctx: &mut Context<'_>) {
         let mut notes: Notes = match sidecar {
             [] => Notes::default(),
@@ -457,7 +457,8 @@ impl PoolSession {
         }
     }
 
-    /// Its connection is no more, or was not made; perhaps for nobody listens at the node's port any more.
+    /// Notes that its connection is lost or could not be made, perhaps because nobody listens at the node's port any
+    /// more.
     pub(crate) fn lost(&mut self, port_closed: bool, ctx: &mut Context<'_>) {
         self.stream = None;
         let dialled = matches!(self.under_way, UnderWay::Dialling | UnderWay::Attaching { .. });
@@ -485,7 +486,7 @@ impl PoolSession {
         }
     }
 
-    /// A call that is dropped takes the stream with it on which it was being attached.
+    /// Drops a call, and with it the stream on which it was being attached.
     fn drop_what_is_under_way(&mut self, ctx: &mut Context<'_>) {
         if let UnderWay::Attaching { stream, conn, .. } = self.under_way {
             ctx.send(conn, Message::StreamEnd { stream });
@@ -496,7 +497,7 @@ impl PoolSession {
 
     // The coordinator.
 
-    /// Asks the coordinator what has become of a node that is silent, if it is time.
+    /// Asks the coordinator about a node that is silent, if it is time.
     fn inquire(&mut self, coordinator: &mut Line, ctx: &mut Context<'_>) {
         if matches!(self.caller, Caller::Rests) {
             return;
@@ -516,7 +517,7 @@ impl PoolSession {
         }
     }
 
-    /// The coordinator has answered under that number.
+    /// Takes in the coordinator's answer with that number.
     pub(crate) fn told(&mut self, ask: u64, response: &Response, ctx: &mut Context<'_>) {
         self.place_answered(ask, response, ctx);
         let asking = self.inquiry.as_mut();
@@ -545,7 +546,7 @@ impl PoolSession {
         settled.into_iter().chain(own).chain(asking).min()
     }
 
-    /// The caller's deadline has come: whatever is under way is not waited for.
+    /// Ends the wait at the caller's deadline: whatever is under way is not waited for.
     pub(crate) fn time_out(&mut self, ctx: &mut Context<'_>) {
         if let Caller::Waits { kind, .. } = self.caller {
             ctx.count(if kind == FrameKind::Reset { "reset timed out" } else { "step timed out" });
@@ -570,7 +571,7 @@ impl PoolSession {
         matches!(self.caller, Caller::Rests)
     }
 
-    /// Whether its lanes are lost, and not being brought back.
+    /// Returns whether its lanes are lost, and not being brought back.
     pub(crate) fn is_gone(&self) -> bool {
         self.session.is_out()
     }
@@ -588,6 +589,6 @@ const fn no_place_yet() -> SessionEvent {
     SessionEvent::NoPlace(NoPlace::Busy(COORDINATOR_AWAY))
 }
 
-/// As the client library's.
+/// Time for a node to answer a request to attach, as in the client library.
 const ATTACH_DEADLINE: Duration = Duration::from_secs(10);
 const SETTLE_WITHIN: Duration = Duration::from_secs(1);

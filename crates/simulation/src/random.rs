@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rollhouse_core::split_mix64;
 
-/// Random numbers of one seed.
+/// A generator of random numbers from one seed.
 #[derive(Debug, Clone)]
 pub(crate) struct Random {
     seed: u64,
@@ -21,12 +21,12 @@ impl Random {
         split_mix64(self.seed ^ split_mix64(self.drawn))
     }
 
-    /// From `least` to `most`, both included.
+    /// Draws a number from `least` to `most`, both included.
     pub(crate) const fn within(&mut self, least: u64, most: u64) -> u64 {
         least + self.bits() % (most - least + 1)
     }
 
-    /// True so many times in a thousand.
+    /// Draws true so many times in a thousand.
     pub(crate) const fn chance(&mut self, per_mille: u64) -> bool {
         self.bits() % 1000 < per_mille
     }
@@ -35,7 +35,7 @@ impl Random {
         (self.bits() % of as u64) as usize
     }
 
-    /// Milliseconds from `least` to `most`, in steps of a microsecond.
+    /// Draws milliseconds from `least` to `most`, in steps of a microsecond.
     pub(crate) const fn millis(&mut self, least: u64, most: u64) -> Duration {
         Duration::from_micros(self.within(least * 1000, most * 1000))
     }

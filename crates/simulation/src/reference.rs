@@ -1,4 +1,4 @@
-//! What a session is made of, and the same lanes stepped here to compare.
+//! The same lanes as a session's, stepped here to compare.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use rollhouse_wire::{
     BatchPlaces, FrameHeader, FrameKind, FrameLayout, Grant, HEADER_BYTES, OpenPool, OpenSession, SessionId,
 };
 
-/// What a session is made of, once more if its owner forgets what it did.
+/// The parts that a session is made of, kept to make it again if its owner forgets what it did.
 #[derive(Debug)]
 pub(crate) struct MadeOf {
     pub(crate) recipe: Arc<Recipe>,
@@ -41,12 +41,12 @@ impl Reference {
         Self(Some(Box::new(OwnedSession::make(plan, None).expect("the node has made it"))))
     }
 
-    /// From now on nothing is compared.
+    /// Ends the comparing for good.
     pub(crate) fn forget(&mut self) {
         self.0 = None;
     }
 
-    /// The answer to a request is what these lanes give when each is carried out once, in order.
+    /// Checks that the answer to a request is what these lanes give when each request is carried out once, in order.
     pub(crate) fn compare(&mut self, id: SessionId, kind: FrameKind, request: &FrameRequest, columns: &[u8]) {
         let Some(lanes) = &mut self.0 else { return };
         let header = FrameHeader {

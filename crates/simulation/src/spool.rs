@@ -28,7 +28,7 @@ pub(crate) struct Spool {
     attempts: BTreeMap<u64, Attempt>,
     /// Segments that are about to be removed, and whether they are dropped.
     removals: Vec<(u64, bool)>,
-    /// Segments that are about to be moved to where what the store has set aside lies.
+    /// Segments that are about to be moved to the place of what the store has set aside.
     asides: Vec<u64>,
     turn_at: Duration,
     found_bytes: u64,
@@ -106,7 +106,7 @@ impl Spool {
         load.spool_dropped = counts.dropped_episodes;
     }
 
-    /// Lets the writer do what it has to.
+    /// Lets the writer do its work.
     pub(crate) fn write(&mut self, ctx: &mut Context<'_>) {
         self.driven.turn(ctx.now);
         self.note_sealed(ctx);
@@ -122,7 +122,7 @@ impl Spool {
         self.note_sealed(ctx);
     }
 
-    /// One look of the shipping task and one of the writer, and what is due.
+    /// Does one look of the shipping task and one of the writer, and everything that is due.
     pub(crate) fn turn(&mut self, conn: Option<u64>, ctx: &mut Context<'_>) {
         self.conn = conn;
         self.turn_at = ctx.now + LOOK_EVERY;
@@ -162,7 +162,7 @@ impl Spool {
         self.tell(ShipEvent::Disconnected, ctx);
     }
 
-    /// Whether it was an answer to a segment that was shipped.
+    /// Takes in an answer. Returns whether it was one to a segment that was shipped.
     pub(crate) fn answered(&mut self, ask: u64, response: &Response, ctx: &mut Context<'_>) -> bool {
         match response {
             Response::Shipped(answer) => {
@@ -255,8 +255,8 @@ impl Spool {
     }
 }
 
-/// So small that a coordinator that is away for a minute fills it.
+/// Size of the spool: so small that a coordinator that is away for a minute fills it.
 const SPOOL_BYTES: u64 = 60_000;
-/// As the shipping task looks.
+/// Interval at which the spool is looked at, as by the shipping task.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 const STALL: Duration = Duration::from_secs(60);

@@ -1,5 +1,5 @@
-//! A trainer's process: asks for a pool, steps its lanes, closes it, and begins anew. What it does about what fails is
-//! decided by the client library's own rules.
+//! A trainer's process: it asks for a pool, steps its lanes, closes it, and begins anew. The client library's own rules
+//! decide what it does about failures.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,7 +20,7 @@ use crate::message::{Message, Question, Response};
 use crate::network::Site;
 use crate::pool_session::PoolSession;
 
-/// What trainers step: short episodes of plain numbers.
+/// The env that trainers step: short episodes of plain numbers.
 pub(crate) const ENV: &str = "CartPole-v1";
 
 /// One life of a trainer.
@@ -31,17 +31,17 @@ pub(crate) struct Trainer {
     coordinator: Line,
     /// Connections to nodes, by node.
     nodes: BTreeMap<usize, Line>,
-    /// How long it thinks between two steps.
+    /// Pause between two steps.
     think: Duration,
-    /// How long a step may take before it is given up.
+    /// Time after which a step is given up.
     patience: Duration,
-    /// When a batch of all of its lanes that are left was last complete, on the world's clock.
+    /// The time at which a batch of all its lanes that are left was last complete, on the world's clock.
     pub(crate) last_batch: Duration,
-    /// How long the slowest of those took.
+    /// Duration of the slowest of those batches.
     pub(crate) slowest_batch: Duration,
 }
 
-/// A connection of the trainer's.
+/// A connection of a trainer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Line {
     None,
@@ -57,7 +57,7 @@ enum Doing {
     /// A request to the coordinator, for a pool or to close one.
     Requesting(Request),
     Playing(Box<Pool>),
-    /// For good.
+    /// The trainer has stopped for good.
     Done,
 }
 
@@ -80,7 +80,7 @@ enum Asking {
 struct Pool {
     id: RunId,
     sessions: Vec<PoolSession>,
-    /// When the batch under way has to be answered.
+    /// The deadline of the batch under way.
     deadline: Option<Duration>,
     next_at: Duration,
     close_at: Duration,
@@ -111,7 +111,7 @@ impl Trainer {
         }
     }
 
-    /// When it wants to be woken.
+    /// Returns when it wants to be woken.
     pub(crate) fn wake_at(&self) -> Option<Duration> {
         match &self.doing {
             Doing::Resting { until } => Some(*until),
@@ -229,7 +229,7 @@ impl Trainer {
         }
     }
 
-    /// A request failed: it is made again if the client library would.
+    /// Makes a failed request again, if the client library would.
     fn failed(&mut self, error: &CallError, ctx: &mut Context<'_>) {
         let Doing::Requesting(request) = &mut self.doing else { return };
         match ask_again(error, request.attempt, request.deadline.saturating_sub(ctx.now)) {
@@ -370,25 +370,25 @@ impl Trainer {
         }
     }
 
-    /// Its pool, and since when it keeps what ended there, on the world's clock.
+    /// Returns its pool, and the time since which it keeps what ended there, on the world's clock.
     pub(crate) fn keeps(&self) -> Option<(RunId, Duration)> {
         let Doing::Playing(pool) = &self.doing else { return None };
         let last = pool.sessions.iter().map(PoolSession::answered_at).min()?;
         Some((pool.id, last.saturating_sub(KEPT_FOR)))
     }
 
-    /// It wants nothing more.
+    /// Returns whether it wants nothing more.
     pub(crate) const fn is_done(&self) -> bool {
         matches!(self.doing, Doing::Done)
     }
 
-    /// Whether it steps lanes, or waits for an answer to a step.
+    /// Returns whether it steps lanes, or waits for an answer to a step.
     pub(crate) fn is_playing(&self) -> bool {
         matches!(&self.doing, Doing::Playing(pool) if !pool.sessions.iter().all(PoolSession::is_gone))
     }
 }
 
-/// A pool as trainers ask for it.
+/// Returns a request for a pool, as trainers make it.
 pub(crate) fn a_pool(ctx: &mut Context<'_>) -> OpenPool {
     let id = u128::from(ctx.random.bits()) << 64 | u128::from(ctx.random.bits());
     let spread = if ctx.random.chance(500) { Spread::Even } else { Spread::Pack };
@@ -410,7 +410,7 @@ pub(crate) fn a_pool(ctx: &mut Context<'_>) -> OpenPool {
     }
 }
 
-/// What a trainer that does nothing wrong may be told; its token may be revoked all the same.
+/// Checks that a refusal is one that an honest trainer may get; its token may be revoked all the same.
 fn check_refusal(refusal: &Refusal) {
     let may = matches!(
         refusal.code,
@@ -424,10 +424,10 @@ fn check_refusal(refusal: &Refusal) {
     assert!(may, "{refusal} to a trainer");
 }
 
-/// As the client library keeps episodes that ended, to have them played again elsewhere.
+/// Time for which episodes that ended are kept to have them played again elsewhere, as in the client library.
 pub(crate) const KEPT_FOR: Duration = Duration::from_secs(10);
 
-/// The lanes of a session in its pool.
+/// Returns the lanes of a session in its pool.
 pub(crate) fn lanes_of(grant: &rollhouse_wire::Grant) -> Range<u32> {
     grant.first_lane..grant.first_lane + grant.lanes
 }

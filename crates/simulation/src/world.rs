@@ -1,4 +1,4 @@
-//! The world: virtual time, processes and what connects them.
+//! The world: virtual time, processes and the network between them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,38 +22,38 @@ use crate::node::{Node, spool_dir};
 use crate::random::Random;
 use crate::trainer::Trainer;
 
-/// What a world is made of.
+/// The settings of a world.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup {
-    /// Decides everything that is left to chance.
+    /// The seed of everything that is left to chance.
     pub seed: u64,
-    /// How long things go wrong.
+    /// Time during which things go wrong.
     pub time: Duration,
-    /// What goes wrong.
+    /// The kinds of faults.
     pub kinds: FaultKinds,
-    /// What all links are like; `None` draws one.
+    /// The qualities of all links; `None` draws them.
     pub link: Option<Link>,
-    /// What is wrong with the program, on purpose.
+    /// A planted fault of the program, if there is one.
     pub bug: Option<Bug>,
-    /// Whether each event is told on the standard error.
+    /// Whether each event is printed on standard error.
     pub tell: bool,
 }
 
-/// What a world came to.
+/// The result of a world.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// Hash over every event, in order.
+    /// A hash over every event, in order.
     pub trace: u64,
-    /// How often something happened, by name.
+    /// Number of occurrences of several things, by name.
     pub counted: BTreeMap<&'static str, u64>,
-    /// Episodes that were recorded.
+    /// Number of episodes that were recorded.
     pub episodes: usize,
-    /// From the end of the last fault until every trainer that steps had stepped a whole batch, and every node was
+    /// Time from the end of the last fault until every trainer that steps had stepped a whole batch, and every node was
     /// joined.
     pub recovered_in: Duration,
-    /// The longest that a trainer waited for a batch.
+    /// The longest time that a trainer waited for a batch.
     pub slowest_batch: Duration,
-    /// Events.
+    /// Number of events.
     pub events: u64,
 }
 
@@ -62,30 +62,30 @@ pub struct Outcome {
 pub struct World {
     pub(crate) setup: Setup,
     pub(crate) now: Duration,
-    /// Numbers events; breaks ties.
+    /// The number of the last event; it breaks ties.
     events: u64,
     pub(crate) agenda: BTreeMap<(Duration, u64), Event>,
     pub(crate) random: Random,
     pub(crate) network: Network,
     pub(crate) sites: BTreeMap<Site, Life>,
     pub(crate) conns: BTreeMap<u64, Conn>,
-    /// The earliest that the next message of a channel may arrive, by connection, channel and direction.
+    /// The earliest time at which the next message of a channel may arrive, by connection, channel and direction.
     pub(crate) ordered: BTreeMap<(u64, u64, bool), Duration>,
     registry: Arc<Registry>,
-    /// As whom each trainer opens pools now.
+    /// The owner as which each trainer opens pools now.
     pub(crate) owners: Vec<String>,
     pub(crate) coordinator: Option<Coordinator>,
     pub(crate) nodes: Vec<Option<Node>>,
     pub(crate) trainers: Vec<Option<Trainer>>,
     pub(crate) disks: BTreeMap<Site, FaultyDisk>,
     pub(crate) ledger: Ledger,
-    /// By how many milliseconds the clocks on the walls of nodes are ahead.
+    /// Milliseconds by which the wall clocks of nodes are ahead.
     pub(crate) walls: [i64; NODES],
     numbers: u64,
     faults: Vec<Fault>,
-    /// Trainers that lose their connections when they write their next request, which is late by so much.
+    /// Trainers that lose their connections when they write their next request, and by how much that request is late.
     pub(crate) loose: BTreeMap<usize, Duration>,
-    /// Nothing goes wrong any more, and trainers end what they have.
+    /// Whether nothing goes wrong any more, and trainers end what they have.
     pub(crate) healed: bool,
     calm: bool,
     trace: u64,
@@ -139,19 +139,19 @@ pub(crate) enum Event {
 pub(crate) struct Life {
     pub(crate) number: u64,
     pub(crate) running: bool,
-    /// It has ended together with its host, which says nothing.
+    /// Whether it has ended together with its host, which answers nothing.
     pub(crate) silent: bool,
-    /// When its clock was zero.
+    /// The world's time at which its clock was zero.
     began: Duration,
-    /// By how much its clock has gone forward besides.
+    /// Time by which its clock has jumped forward.
     pub(crate) jumped: Duration,
     pub(crate) paused_until: Duration,
-    /// When it wants to be woken, on the world's clock.
+    /// The time at which it wants to be woken, on the world's clock.
     pub(crate) wakes: Option<Duration>,
 }
 
 impl World {
-    /// A cluster of three nodes and three trainers, about to start.
+    /// Makes a cluster of three nodes and three trainers, about to start.
     pub fn new(setup: Setup) -> Self {
         let mut random = Random::new(setup.seed);
         let link = setup.link.unwrap_or_else(|| LINKS[random.index(LINKS.len())]);
@@ -204,7 +204,7 @@ impl World {
         world
     }
 
-    /// Lives through all of it: while things go wrong, after that, and until everything is given back.
+    /// Runs the whole life of the world: while things go wrong, after that, and until everything is given back.
     ///
     /// # Panics
     /// If anything happens that must not.
@@ -353,7 +353,7 @@ impl World {
         }
     }
 
-    /// Runs something of a process, and does what it asks for.
+    /// Runs a part of a process, and does what it asks for.
     pub(crate) fn with_context<T>(&mut self, site: Site, run: impl FnOnce(&mut Context<'_>) -> T) -> T {
         let local = self.now - self.sites[&site].began + self.sites[&site].jumped;
         let mut ctx = Context {
@@ -427,13 +427,13 @@ impl World {
         }
     }
 
-    /// Nothing goes wrong any more but what the links do.
+    /// Ends all faults, apart from those of the links.
     fn heal(&mut self) {
         self.healed = true;
         self.disks.values().for_each(|disk| disk.set_faults(self.with_bugs(DiskFaults::default())));
     }
 
-    /// Every node is joined, and every trainer that has lanes has stepped them since.
+    /// Returns whether every node is joined, and every trainer that has lanes has stepped them since.
     fn has_recovered(&self, since: Duration) -> bool {
         let joined = |node: &Option<Node>| node.as_ref().is_some_and(Node::is_joined);
         let steps = |trainer: &Option<Trainer>| {
@@ -474,18 +474,18 @@ pub(crate) const fn site_number(site: Site) -> u64 {
 }
 
 const NODES: usize = 3;
-/// How often, of a thousand times that the coordinator wakes, a tenant that means harm asks it for something.
+/// Requests of a hostile tenant, of a thousand times that the coordinator wakes.
 const HARM_PER_MILLE: u64 = 200;
-/// Of a store that has to drop what came first.
+/// Bytes of a store that has to drop what came first.
 const SMALL_BUDGET: u64 = 40_000;
 const TRAINERS: usize = 3;
-/// Everything has recovered so long after the last fault, whatever it was: connections to processes that were killed
-/// are believed in for [`IDLE`], what is asked on them for some seconds more, and a lease gives up the rest.
+/// Time after the last fault within which everything has recovered, whatever it was. Connections to processes that were
+/// killed are believed in for [`IDLE`], requests on them for some seconds more, and a lease gives up the rest.
 const RECOVERY: Duration = Duration::from_secs(60);
-/// Pools are closed, and what was forgotten ends with its lease.
+/// Time in which pools are closed, and forgotten sessions end with their lease.
 const WINDING_UP: Duration = Duration::from_secs(80);
-/// The longest pause of a shipper, and an attempt.
+/// Time for the longest pause of a shipper, and an attempt.
 const SHIPPING: Duration = Duration::from_secs(70);
-/// Bytes of one event that are told.
+/// Most bytes of one event that are printed.
 const MOST_TOLD: usize = 400;
 const SHORTEST_SLEEP: Duration = Duration::from_micros(100);

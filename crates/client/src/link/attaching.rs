@@ -1,4 +1,4 @@
-//! How a session is attached by memory.
+//! Attaches a session by memory.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -17,7 +17,7 @@ use super::stream::ATTACH_DEADLINE;
 use crate::network::Network;
 use crate::session::SessionEvent;
 
-/// What a session's memory has to be like.
+/// The shape that a session's memory must have.
 #[derive(Debug)]
 pub(crate) struct Shape {
     columns: BatchColumns,
@@ -30,15 +30,15 @@ pub(crate) struct Shape {
 pub(crate) enum LinkError {
     /// The socket does not lead to it.
     Call(AttachCallError),
-    /// What came is not the session's memory.
+    /// The file that came is not the session's memory.
     Attach(AttachError),
     /// The node has no attach socket.
     NoSocket,
-    /// It is memory of another session.
+    /// It is the memory of another session, which has this many lanes.
     Lanes(u32),
     /// The node took too long.
     TimedOut,
-    /// What goes beside the newest frame is nothing that a node says.
+    /// The notes beside the newest frame are malformed.
     Notes(String),
 }
 
@@ -49,8 +49,8 @@ impl Shape {
     }
 }
 
-/// Asks at the node's socket for the memory of a session of that pool, which `earlier` has lost if it is one: then it
-/// stays where it is. Cancellation-safe.
+/// Asks at the node's socket for the memory of a session of that pool. If `earlier` is memory that has lost its node,
+/// the memory stays where it is. Cancellation-safe.
 pub(super) async fn attach(
     earlier: &mut Link,
     shape: &Shape,
@@ -69,7 +69,7 @@ pub(super) async fn attach(
     Ok(SessionEvent::Attached { last, logs })
 }
 
-/// Asks at that socket, as part of the call `of`, and maps what comes. What the node says of the session.
+/// Asks at that socket, as part of the call `of`, and maps what comes. Returns what the node says of the session.
 async fn map(
     earlier: &mut Link,
     socket: &Path,
@@ -152,7 +152,7 @@ impl fmt::Display for LinkError {
 }
 
 impl LinkError {
-    /// What a request that needs the attachment is told.
+    /// Returns the refusal for a request that needs the attachment.
     pub(crate) fn refusal(&self) -> Refusal {
         match self {
             Self::Call(AttachCallError::Refused(refusal)) => refusal.clone(),
@@ -160,12 +160,12 @@ impl LinkError {
         }
     }
 
-    /// Whether the node's socket was reached, which refused.
+    /// Returns whether the node's socket was reached, and the node refused.
     pub(crate) const fn is_refusal(&self) -> bool {
         matches!(self, Self::Call(AttachCallError::Refused(_)))
     }
 
-    /// Whether no process has the session's memory any more, if one had it before.
+    /// Returns whether no process has the session's memory any more, if one had it before.
     pub(crate) fn is_dead(&self) -> bool {
         use std::io::ErrorKind::{ConnectionRefused, NotFound};
         match self {

@@ -1,4 +1,4 @@
-//! What holds of a link of either kind.
+//! The rules that hold for a link of either kind.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ impl Attached {
         self.link().answer(number, body.kind).await.unwrap()
     }
 
-    /// As [`Attached::ask`] of all lanes, which are stepped: flags, rewards and what goes beside them.
+    /// Asks as [`Attached::ask`] for a step of all lanes. Returns flags, rewards and the number of notes beside them.
     async fn batch(&mut self, number: u32, body: &RequestBody) -> (Vec<u8>, Vec<f64>, usize) {
         let LinkAnswer::Done(header) = self.ask(number, body).await else { panic!("{number} is refused") };
         let site = &mut self.pool.sessions[0];

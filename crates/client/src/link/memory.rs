@@ -13,38 +13,38 @@ use super::{LinkAnswer, LinkLost};
 use crate::check::check_notes;
 use crate::session::RequestBody;
 
-/// A session's memory, and the socket that says whether its node is there.
+/// A session's memory, and the socket that tells whether its node is there.
 pub(crate) struct MemoryLink {
     pub(super) arena: AttachedArena,
-    /// `None` once the node is gone or serves another owner; frames can be read still.
+    /// The socket; `None` once the node is gone or serves another owner; frames can be read still.
     pub(super) socket: Option<OwnerSocket>,
     pub(super) layout: FrameLayout,
-    /// Requests are posted and not answered.
+    /// The kind of the requests that are posted and not answered.
     pub(super) under_way: Option<Posted>,
-    /// Lanes of the request under way whose rows are there.
+    /// Lanes of the request under way whose rows have come.
     pub(super) ready: Vec<u32>,
     /// The answer to the last request, which may be of an earlier attachment.
     pub(super) last: MemoryAnswer,
     /// Number of the last request that the session had answered when it was attached, until another is posted.
     pub(super) answered_before: Option<u32>,
-    /// Number of the last request that was posted under one.
+    /// Number of the last request that was posted with a number.
     pub(super) number: Option<u32>,
-    /// The actions of the last step that was posted, as bytes of their column, if they were kept here: what a log keeps,
-    /// and what another node is asked to do if this one never answers.
+    /// The actions of the last step that was posted, as bytes of their column, if they were kept here. The log keeps
+    /// them, and another node is asked to take them if this one never answers.
     pub(super) posted: Vec<u8>,
-    /// What goes beside the newest frame; about lanes that there are.
+    /// The notes beside the newest frame; they are only about lanes that there are.
     pub(super) notes: Notes,
 }
 
-/// What was posted.
+/// The kind of request that was posted.
 pub(super) enum Posted {
     /// A step or a reset.
     Batch,
-    /// A step of so many lanes.
+    /// A step of this many lanes.
     Lanes(usize),
 }
 
-/// What came of a request.
+/// The answer to a request.
 #[derive(Debug, Clone)]
 pub(crate) enum MemoryAnswer {
     /// The newest frame.
@@ -58,25 +58,25 @@ pub(crate) enum MemoryAnswer {
 /// Why waiting ended without an answer.
 #[derive(Debug)]
 pub(crate) enum NoAnswer {
-    /// The attachment is over: the node is gone, serves another owner, or does not keep to the layout's rules.
+    /// The attachment is over: the node is gone, serves another owner, or breaks the layout's rules.
     Lost,
-    /// The caller wanted to stop waiting; what was asked is still under way.
+    /// The caller wanted to stop waiting; the request is still under way.
     Stopped,
 }
 
 impl MemoryLink {
-    /// Whether requests can be posted.
+    /// Returns whether requests can be posted.
     pub(crate) const fn is_attached(&self) -> bool {
         self.socket.is_some()
     }
 
-    /// Whether a request is posted and not answered: frames and actions are the node's then.
+    /// Returns whether a request is posted and not answered: frames and actions are the node's then.
     pub(crate) const fn is_under_way(&self) -> bool {
         self.under_way.is_some()
     }
 
-    /// The answer to the last request, of an earlier attachment if nothing was posted in this one. `kind` is what was
-    /// asked.
+    /// Returns the answer to the last request, of an earlier attachment if nothing was posted in this one. `kind` is
+    /// the request's kind.
     pub(crate) fn last(&self, kind: FrameKind) -> MemoryAnswer {
         match self.last.clone() {
             MemoryAnswer::Batch if kind == FrameKind::Send => MemoryAnswer::Rows,
@@ -84,7 +84,7 @@ impl MemoryLink {
         }
     }
 
-    /// The actions of the last step, as bytes of their column, if it was [posted](Self::post) with them kept.
+    /// Returns the actions of the last step, as bytes of their column, if it was [posted](Self::post) with them kept.
     #[inline]
     pub(crate) fn posted(&self) -> Option<&[u8]> {
         Some(&self.posted[..]).filter(|posted| !posted.is_empty())
@@ -96,16 +96,16 @@ impl MemoryLink {
         self.arena.copy_actions(actions);
     }
 
-    /// What goes beside the newest frame, but for lanes that are lost.
+    /// Returns the notes beside the newest frame, without those of lost lanes.
     #[inline]
     pub(crate) const fn notes(&self) -> &Notes {
         &self.notes
     }
 
-    /// What goes beside the rows of those lanes, as of the last answer to them.
+    /// Returns the notes beside the rows of those lanes, as of the last answer to them.
     ///
     /// # Errors
-    /// If it is about other lanes.
+    /// If they are about other lanes.
     pub(crate) fn notes_of(&self, lanes: &[u32]) -> Result<Notes, String> {
         let mut notes = Notes { lost: self.lost(), leaving: self.arena.is_leaving(), ..Notes::default() };
         for &lane in lanes {
@@ -124,7 +124,7 @@ impl MemoryLink {
         Ok(notes)
     }
 
-    /// Reads what goes beside the newest frame.
+    /// Reads the notes beside the newest frame.
     #[inline]
     pub(super) fn read_notes(&mut self) -> Result<(), String> {
         let Notes { began, hashes, leaving, .. } = &mut self.notes;
@@ -136,7 +136,8 @@ impl MemoryLink {
         check_notes(&self.notes, &[], self.arena.lanes())
     }
 
-    /// The request under way will not be answered any more: the newest frame and the actions can be read.
+    /// Gives up the request under way, which will not be answered any more: the newest frame and the actions can be
+    /// read.
     pub(crate) fn forget_request(&mut self) {
         self.arena.forget_request();
         self.under_way = None;
@@ -147,13 +148,13 @@ impl MemoryLink {
         self.socket = None;
     }
 
-    /// The memory.
+    /// Returns the memory.
     #[inline]
     pub(crate) const fn arena(&self) -> &AttachedArena {
         &self.arena
     }
 
-    /// The newest frame, unless a request is under way.
+    /// Returns the newest frame, unless a request is under way.
     #[inline]
     pub(crate) fn frame(&self) -> Option<Frame<'_>> {
         match self.under_way {
@@ -162,24 +163,24 @@ impl MemoryLink {
         }
     }
 
-    /// The column of actions, unless a request is under way.
+    /// Returns the column of actions, unless a request is under way.
     #[inline]
     pub(crate) fn actions_mut(&mut self) -> Option<ColumnMut<'_>> {
         self.under_way.is_none().then(|| self.arena.actions_mut())
     }
 
-    /// Whether a lane is lost.
+    /// Returns whether a lane is lost.
     #[inline]
     pub(crate) fn has_lost(&self) -> bool {
         self.arena.has_lost()
     }
 
-    /// Lanes that are lost.
+    /// Returns the lanes that are lost.
     pub(crate) fn lost(&self) -> Vec<LostLane> {
         self.arena.lost().into_iter().map(|(lane, outcome)| LostLane { lane, outcome }).collect()
     }
 
-    /// Puts a command into the ring of commands; false if there is no room now.
+    /// Puts a command into the ring of commands. Returns false if there is no room now.
     pub(crate) fn try_command(&mut self, command: &[u8]) -> Result<bool, NoAnswer> {
         let Some(open) = &self.socket else { return Err(NoAnswer::Lost) };
         let sent = self.arena.send_command(command, Some(Instant::now()), || open.is_open());
@@ -190,7 +191,7 @@ impl MemoryLink {
         }
     }
 
-    /// Copies the next answer to a command over `answer`; false if none is there now.
+    /// Copies the next answer to a command over `answer`. Returns false if none is there now.
     pub(crate) fn try_command_answer(&mut self, answer: &mut Vec<u8>) -> Result<bool, NoAnswer> {
         let Some(open) = &self.socket else { return Err(NoAnswer::Lost) };
         match self.arena.next_answer(answer, Some(Instant::now() + COMMAND_PATIENCE), || open.is_open()) {
@@ -205,7 +206,7 @@ impl MemoryLink {
         NoAnswer::Lost
     }
 
-    /// Asks for a step with the actions that stand in the column, of which the caller keeps a copy.
+    /// Posts a step with the actions that stand in the column, of which the caller keeps a copy.
     #[inline]
     pub(crate) fn post_step(&mut self) {
         self.arena.post_step();
@@ -214,7 +215,7 @@ impl MemoryLink {
         failpoint("client.attach.posted");
     }
 
-    /// Asks for anything. Columns that are empty stand in the memory already; actions of a step are kept here.
+    /// Posts any request. Columns that are empty stand in the memory already; actions of a step are kept here.
     ///
     /// # Panics
     /// If a request is under way.
@@ -269,7 +270,7 @@ impl MemoryLink {
         self.under_way = Some(Posted::Lanes(lanes.len()));
     }
 
-    /// As [`Link::is_free`].
+    /// Waits until a request can be posted, as [`Link::is_free`] does.
     pub(super) async fn is_free(&mut self, number: u32) -> Result<bool, LinkLost> {
         if !self.is_attached() {
             return Err(LinkLost::Ended);
@@ -286,7 +287,7 @@ impl MemoryLink {
         Ok(true)
     }
 
-    /// As [`Link::post`]: what was answered in an attachment before this one is not done again.
+    /// Posts as [`Link::post`] does: a request that an earlier attachment has answered is not done again.
     pub(super) fn post_numbered(&mut self, number: u32, body: &RequestBody) {
         self.number = Some(number);
         if self.answered_before.take() != Some(number) {
@@ -294,12 +295,12 @@ impl MemoryLink {
         }
     }
 
-    /// The step that was [posted](Self::post_step) was a request with that number.
+    /// Gives the step that was [posted](Self::post_step) that number, as a request.
     pub(crate) const fn adopt(&mut self, number: u32) {
         self.number = Some(number);
     }
 
-    /// As [`Link::answer`].
+    /// Waits for an answer, as [`Link::answer`] does.
     pub(super) async fn answer_numbered(
         &mut self,
         number: u32,
@@ -319,7 +320,7 @@ impl MemoryLink {
         })
     }
 
-    /// Waits on this thread for what is under way: spins, gives way, and then sleeps. `stop` is asked before every
+    /// Waits on this thread for the request under way: spins, gives way, and then sleeps. `stop` is asked before every
     /// slice of sleep, of at most 250 ms.
     #[inline]
     pub(crate) fn wait(
@@ -364,8 +365,8 @@ impl MemoryLink {
         }
     }
 
-    /// As [`MemoryLink::wait`] without ever sleeping on this thread for long. Cancellation-safe: what is under way
-    /// stays so.
+    /// Waits as [`MemoryLink::wait`] does, without ever sleeping on this thread for long. Cancellation-safe: the
+    /// request stays under way.
     pub(crate) async fn answer(&mut self) -> Result<MemoryAnswer, NoAnswer> {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -397,13 +398,13 @@ impl MemoryLink {
     }
 }
 
-/// What a node noted of a refusal.
+/// Decodes a refusal that a node noted.
 fn refusal_of(note: &[u8]) -> Refusal {
     control::decode(note)
         .unwrap_or_else(|_| Refusal::new(RefusalCode::Unknown, "the node's reason cannot be read"))
 }
 
-/// How long to wait for the answer to a command without letting others of the thread have their turn.
+/// Time to wait for the answer to a command without letting other tasks of the thread have their turn.
 const COMMAND_PATIENCE: Duration = Duration::from_micros(200);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(1);

@@ -1,4 +1,4 @@
-//! The rows of an answer about some lanes, whichever link it came by.
+//! Reads the rows of an answer about some lanes, from either kind of link.
 
 use std::ops::Range;
 
@@ -10,10 +10,10 @@ use rollhouse_wire::{BatchPlaces, ColumnBuffer, FrameHeader, FrameKind, FrameLay
 use super::{Link, MemoryLink, StreamLink};
 use crate::check::check_notes;
 
-/// Which rows an answer is to have.
+/// The rows that an answer must have.
 pub(crate) struct RowsOf<'a> {
     pub(crate) layout: &'a FrameLayout,
-    /// Which columns of the observation hold booleans.
+    /// Indices of the observation's columns that hold booleans.
     pub(crate) bools: &'a [usize],
     pub(crate) same_step: bool,
     /// Lanes of the session, ascending.
@@ -23,10 +23,10 @@ pub(crate) struct RowsOf<'a> {
 }
 
 impl Link {
-    /// The rows of the last answer, and what it says beside them.
+    /// Returns the rows of the last answer, and its notes beside them.
     ///
     /// # Errors
-    /// If it has others, or is not what a node says.
+    /// If it has other rows, or is malformed.
     pub(crate) fn rows(&self, header: FrameHeader, of: &RowsOf<'_>) -> Result<(Received, Notes), String> {
         let (rows, notes) = match self {
             Self::Quic(link) => of.rows_of_stream(header, link)?,
@@ -63,7 +63,7 @@ impl RowsOf<'_> {
         Ok((rows, link.notes_of(self.lanes)?))
     }
 
-    /// The rows of lanes that were received through memory.
+    /// Returns the rows of lanes that were received through memory.
     fn rows_in(&self, arena: &AttachedArena, lanes: &[u32], first: u32) -> Received {
         let received = || lanes.iter().map(|&lane| arena.lane_row(lane));
         let pick = |spec: &rollhouse_core::ColumnSpec, of: &dyn for<'a> Fn(LaneRow<'a>) -> ColumnRef<'a>| {
@@ -123,7 +123,7 @@ impl RowsOf<'_> {
     }
 }
 
-/// The rows, if all flags and booleans in them are 0 or 1.
+/// Returns the rows, if all flags and booleans in them are 0 or 1.
 fn sound(rows: Received, bools: &[usize]) -> Result<Received, String> {
     let flags = rows.terminated.iter().chain(&rows.truncated).chain(&rows.reset);
     let of_obs = bools.iter().filter_map(|&column| match &rows.obs[column] {

@@ -18,7 +18,7 @@ pub(crate) struct StreamLink {
     stream: Option<Box<Stream>>,
 }
 
-/// A stream to the node. Dropped, the node learns that its owner does not listen any more.
+/// A stream to the node. When it is dropped, the node learns that its owner does not listen any more.
 struct Stream {
     connection: Connection,
     reader: FrameReader,
@@ -30,7 +30,7 @@ struct Stream {
 /// Attaches a session of that pool by a new stream. Cancellation-safe.
 ///
 /// # Errors
-/// What happened instead.
+/// The event that happened instead.
 pub(super) async fn attach(
     network: &Network,
     pool: RunId,
@@ -109,7 +109,7 @@ impl StreamLink {
         }
     }
 
-    /// The stream is of no use any more; with what the node did wrong, if it did.
+    /// Notes that the stream is of no use any more, with the node's breach of the protocol, if there was one.
     fn fail(&mut self, fault: Option<String>) -> LinkLost {
         let Some(stream) = self.stream.take() else { return LinkLost::Ended };
         if let Some(what) = fault {
@@ -121,7 +121,7 @@ impl StreamLink {
         }
     }
 
-    /// The columns of the last answer.
+    /// Returns the columns of the last answer.
     pub(crate) fn columns(&self) -> Option<&ColumnBuffer> {
         self.stream.as_ref().map(|stream| stream.reader.columns())
     }
@@ -145,10 +145,10 @@ impl StreamLink {
         Ok((places, columns))
     }
 
-    /// What the last answer says beside its columns.
+    /// Returns the notes that the last answer has beside its columns.
     ///
     /// # Errors
-    /// If it is not what a node says.
+    /// If they are malformed.
     pub(crate) fn notes(&self) -> Result<Notes, String> {
         match self.stream.as_ref().map_or(&[][..], |stream| stream.reader.sidecar()) {
             [] => Ok(Notes::default()),
@@ -171,11 +171,11 @@ impl StreamLink {
 }
 
 impl Stream {
-    /// Hands over what was put, and reads until the answer with that number is here. Answers to earlier requests
-    /// are skipped: nobody waits for them any more.
+    /// Sends the requests that were put, and reads until the answer with that number is here. Answers to earlier
+    /// requests are skipped: nobody waits for them any more.
     ///
     /// # Errors
-    /// The stream is no more; with what the node did wrong, if it did.
+    /// The stream is lost, with the node's breach of the protocol, if there was one.
     async fn exchange(&mut self, number: u32) -> Result<FrameHeader, Option<String>> {
         // A stream that cannot be written to may still hold the answer to what was written.
         let _flushed = self.writer.flush().await;
@@ -190,6 +190,6 @@ impl Stream {
     }
 }
 
-/// How long a node may take to answer `Attach`: longer than a step may be expected to take, as it answers when
-/// the session is at rest.
+/// Time that a node may take to answer `Attach`. It is longer than a step may be expected to take, as the node answers
+/// when the session is at rest.
 pub(super) const ATTACH_DEADLINE: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! A log as another node is told it.
+//! Tells a log to another node.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,8 @@ use rollhouse_wire::{PastEvent, column_bytes, put_past, put_played};
 
 use super::SessionLog;
 
-/// Gives a past in parts that fit a frame, the lanes side by side. The log it is of must not change meanwhile.
+/// Gives a past in parts that fit a frame, the lanes side by side. The log that it comes from must not change
+/// meanwhile.
 #[derive(Debug)]
 pub(crate) struct PastReader {
     lanes: Vec<VecDeque<Event>>,
@@ -17,7 +18,7 @@ pub(crate) struct PastReader {
     at: usize,
 }
 
-/// One of the things that happened in a lane; rows are numbers of the log's.
+/// An event in a lane; its rows are numbers of the log's rows.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Event {
     Began { number: u64, start: Start },
@@ -27,12 +28,12 @@ pub(super) enum Event {
 }
 
 impl PastReader {
-    /// Of what happened in each lane.
+    /// Makes the reader of those events of each lane.
     pub(super) const fn new(lanes: Vec<VecDeque<Event>>) -> Self {
         Self { lanes, at: 0 }
     }
 
-    /// The columns of the next resume frame; `None` when all is told.
+    /// Returns the columns of the next resume frame; `None` when all is told.
     pub(crate) fn next(&mut self, log: &SessionLog) -> Option<Bytes> {
         let left = self.lanes.iter().filter(|events| !events.is_empty()).count();
         if left == 0 {
@@ -52,7 +53,7 @@ impl PastReader {
         Some(Bytes::from(out))
     }
 
-    /// Puts what happened next in a lane, while it ends before `until`.
+    /// Appends the next events of a lane, while they end before `until`.
     fn put(&mut self, log: &SessionLog, lane: usize, until: usize, out: &mut Vec<u8>) {
         while let Some(event) = self.lanes[lane].pop_front() {
             if out.len() + RECORD_BYTES > until {
@@ -82,7 +83,8 @@ impl PastReader {
 }
 
 impl SessionLog {
-    /// Puts the lane's actions of those rows as far as they take no more than `room` bytes; where they end.
+    /// Appends the lane's actions of those rows as far as they take no more than `room` bytes. Returns the row at which
+    /// they end.
     fn put_actions(&self, lane: usize, rows: std::ops::Range<u64>, room: usize, out: &mut Vec<u8>) -> u64 {
         let most = room / self.action.row_bytes().max(1);
         let mut raw = Vec::new();
@@ -104,7 +106,7 @@ impl SessionLog {
         at
     }
 
-    /// Kept actions as a column.
+    /// Returns kept actions as a column.
     fn column(&self, raw: &[u8]) -> ColumnData {
         match self.narrow {
             Some(start) => ColumnData::I64(raw.iter().map(|&byte| start + i64::from(byte)).collect()),
@@ -119,8 +121,8 @@ impl SessionLog {
     }
 }
 
-/// The largest record but for its actions.
+/// Most bytes of a record without its actions.
 const RECORD_BYTES: usize = 40;
-/// A record of actions but for these.
+/// Bytes of a record of actions without these.
 const HEAD_BYTES: usize = 16;
 const _: () = assert!(RECORD_BYTES + HEAD_BYTES < MAX_PAST_BYTES / 64);

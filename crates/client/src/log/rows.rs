@@ -7,15 +7,15 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Rows, numbered from 0 on; those before some number are forgotten.
+/// A queue of rows, numbered from 0 on; those before some number are forgotten.
 #[derive(Debug)]
 pub(super) struct Rows {
     chunk_bytes: usize,
-    /// Oldest first; each has rows that are kept.
+    /// The chunks with rows that are kept, oldest first.
     full: VecDeque<Chunk>,
     filling: Chunk,
     spare: Vec<Chunk>,
-    /// Bytes of these beyond which they go back to the system.
+    /// Bytes of spare chunks beyond which they go back to the system.
     spare_limit: usize,
     /// Number of the first row that is kept.
     first: u64,
@@ -27,14 +27,14 @@ pub(super) struct Rows {
 struct Chunk {
     /// Number of its first row, which may be forgotten.
     first: u64,
-    /// Where each of its rows ends.
+    /// The offset at which each of its rows ends.
     ends: Vec<usize>,
-    /// As far as it was ever filled; never more than it began with room for, so that nothing moves.
+    /// Its bytes, as far as it was ever filled; never more than it began with room for, so that nothing moves.
     bytes: Vec<u8>,
 }
 
 impl Rows {
-    /// For rows of at most so many bytes. Takes no memory yet.
+    /// Makes a queue for rows of at most so many bytes. Takes no memory yet.
     pub(super) fn new(row_bytes: usize) -> Self {
         let rows = (CHUNK_BYTES / row_bytes.max(1)).clamp(1, CHUNK_ROWS);
         Self {
@@ -48,22 +48,22 @@ impl Rows {
         }
     }
 
-    /// Number of the row that comes next.
+    /// Returns the number of the row that comes next.
     #[inline]
     pub(super) fn end(&self) -> u64 {
         self.filling.end()
     }
 
-    /// Bytes that it keeps: rows, and where they end.
+    /// Returns the bytes that it keeps: rows, and the offsets of their ends.
     pub(super) fn size(&self) -> usize {
         self.bytes + (self.end() - self.first) as usize * END_BYTES
     }
 
-    /// Room for a row of so many bytes, the next one if it is [added](Self::add). What was written there stays until
-    /// then; at first it is anything.
+    /// Returns room for a row of so many bytes, which is the next row once it is [added](Self::add). What was written
+    /// there stays until then; at first it is unspecified.
     ///
     /// # Panics
-    /// If they are more than rows of this store have at most.
+    /// If that is more than the most that a row of this queue has.
     #[inline]
     pub(super) fn draft(&mut self, bytes: usize) -> &mut [u8] {
         if self.filling.bytes.capacity() - self.filling.filled() < bytes {
@@ -73,7 +73,7 @@ impl Rows {
         self.filling.room(bytes)
     }
 
-    /// What was drafted last, as so many bytes; none if nothing was.
+    /// Returns the last draft, as so many bytes; empty if there is none.
     pub(super) fn drafted(&self, bytes: usize) -> &[u8] {
         self.filling.bytes[self.filling.filled()..].get(..bytes).unwrap_or_default()
     }
@@ -81,7 +81,7 @@ impl Rows {
     /// Keeps the first bytes of the draft as a row.
     ///
     /// # Panics
-    /// If they are more than were drafted.
+    /// If that is more than was drafted.
     #[inline]
     pub(super) fn add(&mut self, bytes: usize) {
         let end = self.filling.filled() + bytes;
@@ -90,13 +90,13 @@ impl Rows {
         self.bytes += bytes;
     }
 
-    /// A row that is kept.
+    /// Returns a row that is kept.
     #[cfg(test)]
     fn get(&self, row: u64) -> Option<&[u8]> {
         self.range(row..row + 1).next()
     }
 
-    /// Those of these rows that are kept, in order.
+    /// Returns those of these rows that are kept, in order.
     pub(super) fn range(&self, rows: Range<u64>) -> impl Iterator<Item = &[u8]> {
         let rows = rows.start.max(self.first)..rows.end.min(self.end());
         let from = self.full.partition_point(|chunk| chunk.end() <= rows.start);
@@ -105,7 +105,7 @@ impl Rows {
         chunks.take_while(move |chunk| chunk.first < end).flat_map(move |chunk| chunk.range(start..end))
     }
 
-    /// The first number such that the kept rows before it have at least so many bytes, counted as by
+    /// Returns the first number such that the kept rows before it have at least so many bytes, counted as by
     /// [`Rows::size`]; the end if they have fewer.
     pub(super) fn holding(&self, bytes: usize) -> u64 {
         let mut before = 0;
@@ -126,7 +126,7 @@ impl Rows {
         self.end()
     }
 
-    /// Forgets the rows before that one, which is at most the next; what is drafted stays.
+    /// Forgets the rows before that one, which is at most the next; the draft stays.
     pub(super) fn forget_before(&mut self, row: u64) {
         while let Some(chunk) = self.full.front() {
             self.bytes -= chunk.bytes_of(self.first..row);
@@ -171,7 +171,7 @@ impl Chunk {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// The next bytes, so many that there is memory for.
+    /// Returns the next bytes, so many that there is memory for.
     #[inline]
     fn room(&mut self, bytes: usize) -> &mut [u8] {
         let at = self.filled();
@@ -181,13 +181,13 @@ impl Chunk {
         &mut self.bytes[at..at + bytes]
     }
 
-    /// The row after its last one.
+    /// Returns the number of the row after its last one.
     #[inline]
     fn end(&self) -> u64 {
         self.first + self.ends.len() as u64
     }
 
-    /// Where a row begins, or its last one ends.
+    /// Returns the offset at which a row begins, or the last one ends.
     fn start_of(&self, row: u64) -> usize {
         match row.min(self.end()).checked_sub(self.first + 1) {
             Some(before) => self.ends[before as usize],
@@ -195,29 +195,29 @@ impl Chunk {
         }
     }
 
-    /// Bytes of those of these rows that it has.
+    /// Returns the bytes of those of these rows that it has.
     fn bytes_of(&self, rows: Range<u64>) -> usize {
         self.start_of(rows.end).saturating_sub(self.start_of(rows.start))
     }
 
-    /// Those of these rows that it has.
+    /// Returns those of these rows that it has.
     fn range(&self, rows: Range<u64>) -> impl Iterator<Item = &[u8]> {
         let rows = rows.start.max(self.first)..rows.end.min(self.end());
         rows.map(|row| &self.bytes[self.start_of(row)..self.start_of(row + 1)])
     }
 }
 
-/// Bytes of a chunk, but for rows that are longer: where much is kept, rows are seldom more than a tenth of it.
+/// Bytes of a chunk, unless rows are longer: where much is kept, rows are seldom more than a tenth of it.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Rows of a chunk, if all of them have as many bytes as one can have: a session of few lanes is to take little memory.
+/// Most rows for which a chunk has room, if all have the greatest length: a session of few lanes is to take little
+/// memory.
 const CHUNK_ROWS: usize = 256;
 
-/// Bytes of chunks that are not filled at the time and are kept all the same: as many as episodes may have that end
-/// together. What is more goes back to the system.
+/// Bytes of empty chunks that are kept: as many as episodes may have that end together. Any more go back to the system.
 const SPARE_BYTES: usize = super::ENDED_LOG_BYTES;
 
-/// What a row takes beside its bytes.
+/// Bytes that a row takes beside its own.
 const END_BYTES: usize = size_of::<usize>();
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! How a session's lanes go on without their node: on another, where they stood or anew.
+//! Lets a session's lanes go on without their node: on another, where they stood or anew.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::numbering::Numbering;
 use crate::retry::Patience;
 
 impl Session {
-    /// Goes on without its node: elsewhere, if its lanes are to be resumed and somebody waits for that.
+    /// Goes on without its node: elsewhere, if its lanes are to be resumed and a caller waits for that.
     pub(super) fn go_on(&mut self, now: Duration, gone: Gone) -> SessionAction {
         self.attachment = Attachment::Detached;
         if self.request.is_none() { self.not_begun(now, Some(gone)) } else { self.lost(gone) }
@@ -36,7 +36,8 @@ impl Session {
         SessionAction::Done(Err(Trouble::Gone))
     }
 
-    /// What comes before a request: a node that goes away is left, and lanes that were reported as lost begin anew.
+    /// Prepares for a request: the session leaves a node that goes away, and lanes that were reported as lost begin
+    /// anew.
     pub(super) fn settle(&mut self, now: Duration, reset: bool) -> SessionAction {
         match &mut self.state {
             State::Resting | State::Leaving => {
@@ -143,7 +144,7 @@ impl Session {
         action
     }
 
-    /// The lanes did something else on the new node, or it will not have them: they begin anew, on yet another.
+    /// Gives up lanes that did something else on the new node, or that it refuses: they begin anew, on yet another.
     pub(super) fn refused_past(&mut self, now: Duration, refusal: Refusal) -> SessionAction {
         let reason = format!("node {} does not resume its lanes: {refusal}", self.grant.node);
         let gone = Gone::new(reason, Interruption::NodeLost, None);
@@ -164,7 +165,7 @@ impl Session {
         }
     }
 
-    /// Lanes that were to begin anew do not: they stay lost.
+    /// Notes that lanes that were to begin anew do not: they stay lost.
     fn not_begun(&mut self, now: Duration, gone: Option<Gone>) -> SessionAction {
         let anew = || Gone::new("its lanes could not be begun anew".to_owned(), Interruption::NodeLost, None);
         self.cut.clear();
@@ -174,7 +175,7 @@ impl Session {
         SessionAction::Done(Err(Trouble::Gone))
     }
 
-    /// What the coordinator is asked when an action is [`SessionAction::Place`].
+    /// Returns the request to the coordinator when an action is [`SessionAction::Place`].
     pub fn place_request(&self) -> ReplaceSession {
         let Grant { index, incarnation, ref node, first_lane, lanes, .. } = self.grant;
         ReplaceSession {
@@ -191,5 +192,5 @@ impl Session {
     }
 }
 
-/// When a place is asked for again that nobody waits for.
+/// Pause before a place is asked for again that nobody waits for.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! What happens to a session, and what its owner does about it.
+//! The events of a session, and the actions of its owner.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use rollhouse_wire::{
     CallError, DialError, EndCause, FrameKind, OpenPool, Refusal, RefusalCode, SessionReplaced,
 };
 
-/// Something that happens to a session.
+/// An event in the life of a session.
 #[derive(Debug)]
 pub enum SessionEvent {
     /// Its owner makes a request, in place of one that is still under way, and waits for its answer until then.
     Requested {
-        /// What is asked.
+        /// The request, without its number.
         body: RequestBody,
-        /// Until when.
+        /// The time until which the owner waits.
         deadline: Duration,
     },
     /// A request is about to be made: there is a moment to leave a node that goes away, or to begin lanes anew.
@@ -30,56 +30,56 @@ pub enum SessionEvent {
         /// Whether answers say what a log needs.
         logs: bool,
     },
-    /// The node is there but does not have it attached.
+    /// The node is there but does not attach the session.
     AttachRefused(Refusal),
     /// The node did not answer, perhaps with what was seen instead.
     Unreachable(Option<String>),
     /// Nobody listens at the node's port any more, its host says; perhaps with what was seen instead.
     PortClosed(Option<String>),
-    /// What it was attached by has ended.
+    /// The stream or the memory by which it was attached has ended.
     Lost,
-    /// The answer to what was sent came.
+    /// The answer to the request came.
     Answered,
-    /// The node refused what was sent; nothing has moved.
+    /// The node refused the request; nothing has moved.
     Refused(Refusal),
-    /// The node does not keep to the protocol, as is said here.
+    /// The node broke the protocol, as is said here.
     Distrusted(String),
     /// The time of a wait has come.
     Woken,
-    /// The coordinator says that it is not there any more, and why; its node is silent.
+    /// The coordinator says that the session is not there any more, and why; its node is silent.
     ReportedGone(EndCause),
     /// The coordinator has another place for it.
     Placed(Box<SessionReplaced>),
-    /// The coordinator has none.
+    /// The coordinator has no other place.
     NoPlace(NoPlace),
 }
 
-/// What is to be done for a session.
+/// An action to carry out for a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SessionAction {
     /// Attach it at its node.
     Attach,
-    /// Send [what is asked](super::Session::body), once on each attachment, and wait for the answer.
+    /// Send [the request](super::Session::body), once on each attachment, and wait for the answer.
     Send {
-        /// Under that number.
+        /// The number of the request.
         number: u32,
     },
-    /// Wake it then.
+    /// Wake it at this time.
     WaitUntil(Duration),
     /// Ask the coordinator for [another place](super::Session::place_request).
     Place,
-    /// Nothing: what was asked for is done, or there is no answer.
+    /// Do nothing: the request is done, or there is no answer.
     Done(Result<(), Trouble>),
 }
 
-/// What is asked, but for its number.
+/// A request without its number.
 #[derive(Debug, Clone)]
 pub struct RequestBody {
-    /// Of which kind it is.
+    /// The kind of its frame.
     pub kind: FrameKind,
-    /// Columns as a frame has them.
+    /// Its columns, as a frame has them.
     pub columns: Bytes,
-    /// What goes beside them.
+    /// Its sidecar, encoded.
     pub sidecar: Bytes,
 }
 
@@ -88,7 +88,7 @@ pub struct RequestBody {
 pub enum Trouble {
     /// The session is gone; see [`Session::gone`](super::Session::gone).
     Gone,
-    /// The node will not do it; nothing has moved in this session.
+    /// The node refuses for good; nothing has moved in this session.
     Refused(Refusal),
     /// The deadline came first.
     TimedOut,
@@ -97,11 +97,11 @@ pub enum Trouble {
 /// Why a session is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gone {
-    /// One sentence.
+    /// The reason in one sentence.
     pub reason: String,
-    /// How the episodes end that were open in its lanes.
+    /// The outcome of the episodes that were open in its lanes.
     pub outcome: Interruption,
-    /// Why it has ended, as its node or the coordinator says.
+    /// The cause of the end, as its node or the coordinator says.
     pub cause: Option<EndCause>,
     /// Whether a batch has reported its lanes as lost.
     pub reported: bool,
@@ -113,40 +113,41 @@ impl Gone {
     }
 }
 
-/// What becomes of lanes whose node is lost.
+/// The rule for lanes whose node is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnLoss {
     /// They are rebuilt on another node, where they stood: the call takes longer, and shows what it would have shown.
-    /// Only of envs that are deterministic, and not of a session that hung or failed by itself, which it would do again.
+    /// This needs an env that is deterministic, and is not done for a session that hung or failed by itself, which it
+    /// would do again.
     Resume,
     /// They are shown as lost, with `truncated` set, and begin new episodes elsewhere.
     Report,
 }
 
-/// How sessions of a pool are opened elsewhere.
+/// The data with which sessions of a pool are opened elsewhere.
 #[derive(Debug)]
 pub struct Recipe {
-    /// As the pool was asked for.
+    /// The request by which the pool was opened.
     pub open: OpenPool,
     /// The env's dynamics hash.
     pub dynamics: u64,
-    /// What becomes of lanes whose node is lost.
+    /// The rule for lanes whose node is lost.
     pub on_loss: OnLoss,
-    /// How long a node keeps a session without hearing of its owner.
+    /// Time for which a node keeps a session without hearing of its owner.
     pub lease: Duration,
 }
 
 /// Why there is no other place now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NoPlace {
-    /// There may be one after so long.
+    /// There may be one after this time.
     Busy(Duration),
     /// There will be none, for this reason.
     Never(String),
 }
 
 impl NoPlace {
-    /// The coordinator was not reached.
+    /// Returns the reason for a coordinator that was not reached.
     pub fn of_dial(error: &DialError) -> Self {
         match error {
             // Nobody is admitted by being patient.
@@ -155,7 +156,7 @@ impl NoPlace {
         }
     }
 
-    /// The coordinator did not answer with a place.
+    /// Returns the reason for a coordinator that did not answer with a place.
     pub fn of_call(error: CallError) -> Self {
         let CallError::Refused(refusal) = error else { return Self::Busy(COORDINATOR_AWAY) };
         match refusal.code {
@@ -168,9 +169,9 @@ impl NoPlace {
     }
 }
 
-/// How long the coordinator may take to find a place: opening a session takes as long as the env's maker.
+/// Time that the coordinator may take to find a place: opening a session takes as long as the env's maker.
 pub const PLACE_WITHIN: Duration = Duration::from_secs(10);
-/// When a coordinator that does not answer is asked again.
+/// Pause before a coordinator that does not answer is asked again.
 pub const COORDINATOR_AWAY: Duration = Duration::from_millis(300);
-/// A coordinator that wants to be left alone for longer is asked all the same.
+/// Longest pause: a coordinator that wants to be left alone for longer is asked all the same.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);

@@ -1,4 +1,4 @@
-//! What a session's owner keeps of its answers, so that its lanes can go on elsewhere.
+//! Keeps of a session's answers what its lanes need to go on elsewhere.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use super::{Attachment, Session};
 use crate::lockstep::filled;
 use crate::log::{LaneFlags, SessionLog};
 
-/// What an answer says that the log is kept of.
+/// The parts of an answer that the log is kept from.
 #[derive(Debug)]
 pub struct Answered<'a> {
-    /// When it came.
+    /// The time at which it came.
     pub now: Duration,
-    /// Its flags.
+    /// The flags of its lanes.
     pub flags: LaneFlags<'a>,
-    /// What it says beside its columns.
+    /// Its notes beside its columns.
     pub notes: &'a Notes,
 }
 
 impl Session {
-    /// Keeps what an answer to a request of all lanes says. Lanes whose past was lost are lost in it. `posted` are the
-    /// actions of a step that was posted in memory as a request; those of another request are known from it, and those
-    /// of a step without one were kept when it was posted.
+    /// Keeps an answer to a request of all lanes. Lanes whose past was lost are lost in it. `posted` are the actions of
+    /// a step that was posted in memory as a request; those of another request are known from it, and those of a step
+    /// without one were kept when it was posted.
     pub fn note_batch(&mut self, answered: &Answered<'_>, posted: Option<&[u8]>, losses: &mut Vec<LostLane>) {
         let Self { log, request, cut, .. } = self;
         // A step that was posted in memory at once is not written down.
@@ -49,7 +49,7 @@ impl Session {
         self.note_log(answered);
     }
 
-    /// Keeps what an answer about some lanes says, which were stepped with one of `actions` each.
+    /// Keeps an answer about some lanes, which were stepped with one of `actions` each.
     pub(crate) fn note_rows(&mut self, answered: &Answered<'_>, lanes: &[u32], actions: &[u8]) {
         let mut lost: Vec<u32> = answered.notes.lost.iter().map(|loss| loss.lane).collect();
         lost.extend(&self.cut);
@@ -82,8 +82,8 @@ impl Session {
         }
     }
 
-    /// The actions of a step stood in memory only, those there or in the log: they have to be sent where the session
-    /// goes.
+    /// Keeps in the request the actions of a step that stood in memory only (`in_memory`, or else those in the log):
+    /// they have to be sent where the session goes.
     pub(crate) fn keep_posted(&mut self, in_memory: Option<&[u8]>) {
         if let Some(request) = &mut self.request
             && request.kind == FrameKind::Step
@@ -94,17 +94,18 @@ impl Session {
         }
     }
 
-    /// What the lanes do can no more be told from their starts and actions: lost, they stay so.
+    /// Forgets the log: the lanes' doings no longer follow from their starts and actions, so if they are lost they stay
+    /// so.
     pub(crate) fn forget(&mut self) {
         self.log = None;
     }
 
-    /// The columns of the request that was answered last.
+    /// Returns the columns of the request that was answered last.
     pub(crate) fn asked_columns(&self) -> Bytes {
         self.request.as_ref().map(|request| request.columns.clone()).unwrap_or_default()
     }
 
-    /// Takes which of those lanes have lost their past, and were not shown as lost yet.
+    /// Takes those of the lanes that have lost their past and were not shown as lost yet.
     pub(crate) fn take_cut(&mut self, lanes: &[u32]) -> Vec<u32> {
         let (shown, left) = self.cut.drain(..).partition(|lane| lanes.contains(lane));
         self.cut = left;

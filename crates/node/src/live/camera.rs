@@ -1,4 +1,4 @@
-//! The stepping side of a session that is watched.
+//! The stepping side of a watched session.
 
 use rollhouse_core::{AutoresetMode, ColumnData, ColumnRef};
 use rollhouse_engine::{Engine, Received};
@@ -7,13 +7,13 @@ use rollhouse_wire::{LaneFrame, column_bytes};
 use super::tape::{Row, StepBegin, Tape};
 use super::{Begin, Live, Snapshot, Wish};
 
-/// Keeps tapes of the lanes that are watched, and shows what is wanted of them. Belongs to whoever steps the session.
+/// Keeps tapes of the watched lanes, and shows what is wanted of them. Belongs to the thread that steps the session.
 #[derive(Debug, Default)]
 pub(crate) struct Camera {
     lanes: Vec<Filmed>,
-    /// Steps and resets since somebody watches.
+    /// Number of steps and resets since somebody watches.
     moves: u64,
-    /// The moves before which steps do nothing for what could not be shown.
+    /// The value of `moves` before which steps do nothing for wishes that could not be fulfilled.
     hold: u64,
 }
 
@@ -21,19 +21,19 @@ pub(crate) struct Camera {
 #[derive(Debug)]
 struct Filmed {
     lane: usize,
-    /// `None` until an episode of it is known.
+    /// The lane's tape; `None` until an episode of it is known.
     tape: Option<Tape>,
-    /// Its row of each observation column, back to back, if its last step was one of some lanes only.
+    /// The lane's row of each observation column, back to back, if its last step was one of some lanes only.
     sent_obs: Option<Vec<u8>>,
-    /// The moves at which it was shown last.
+    /// The value of `moves` at which the lane was shown last.
     shown: Option<u64>,
-    /// The moves before which no tape of it is begun, as none could be.
+    /// The value of `moves` before which no tape of the lane is begun, as none could be.
     hold: u64,
 }
 
 impl Camera {
-    /// After a step of all lanes. Takes as long as a look at each lane that is watched, and where one is wanted the
-    /// making of a frame.
+    /// Films a step of all lanes. Takes as long as a look at each watched lane, and where one is wanted the making of a
+    /// frame.
     #[inline(never)]
     pub(crate) fn after_step(&mut self, engine: &mut Engine, live: &Live) {
         self.moves += 1;
@@ -61,7 +61,7 @@ impl Camera {
         self.after_move(engine, live);
     }
 
-    /// After lanes were sent together and came back; row i of `actions` is for `lanes[i]`.
+    /// Films lanes that were sent together and came back; row i of `actions` is for `lanes[i]`.
     pub(crate) fn after_send(
         &mut self,
         engine: &mut Engine,
@@ -95,7 +95,8 @@ impl Camera {
         self.after_move(engine, live);
     }
 
-    /// After something else than a step: a reset, or a command that changes lanes. What the tapes know is of no use.
+    /// Begins anew after something else than a step: a reset, or a command that changes lanes. The tapes are of no use
+    /// then.
     pub(crate) fn after_change(&mut self, engine: &mut Engine, live: &Live) {
         self.moves += 1;
         for filmed in &mut self.lanes {
@@ -104,13 +105,13 @@ impl Camera {
         self.attend(engine, live);
     }
 
-    /// Does what those who watch want now, with lanes as they stand.
+    /// Does what watchers want now, with lanes as they stand.
     pub(crate) fn attend(&mut self, engine: &mut Engine, live: &Live) {
         self.hold = 0;
         self.after_move(engine, live);
     }
 
-    /// The same, after a step: what could not be shown is not tried again with each of them.
+    /// Does what watchers want after a step. Wishes that could not be fulfilled are not tried again with each step.
     fn after_move(&mut self, engine: &mut Engine, live: &Live) {
         if let Some(lanes) = live.take_changed() {
             self.turn_to(engine, &lanes);
@@ -153,7 +154,7 @@ impl Camera {
         }
     }
 
-    /// Shows what is wanted; whether all of it could be.
+    /// Shows what is wanted. Returns whether all of it could be shown.
     #[cold]
     fn fulfil(&mut self, engine: &mut Engine, live: &Live, wishes: &[Wish]) -> bool {
         let mut open = Vec::new();
@@ -187,11 +188,11 @@ impl Camera {
     }
 }
 
-/// Steps between two attempts at what could not be done: a lane that has failed or played its quota has no episode.
+/// Steps between two attempts at a failed wish: a lane that has failed or played its quota has no episode.
 const HOLD_MOVES: u64 = 64;
 
-/// A tape of the episode that is under way in a lane, from where it stands; `None` if none is, or its state is not to
-/// be had.
+/// Begins a tape of the episode under way in a lane, from where it stands; `None` if there is no episode, or no copy of
+/// its state.
 #[cold]
 fn tape_of(engine: &mut Engine, filmed: &Filmed) -> Option<Tape> {
     let glance = engine.glance(filmed.lane).ok().filter(|glance| glance.open)?;
@@ -241,7 +242,7 @@ fn snapshot_of(engine: &mut Engine, filmed: &Filmed) -> Option<Snapshot> {
     Some(Snapshot { tape, start: glance.start, hash: glance.hash })
 }
 
-/// The lane's row of each observation column.
+/// Returns the lane's row of each observation column.
 fn obs_of(engine: &mut Engine, filmed: &Filmed) -> Option<Vec<u8>> {
     if let Some(sent) = &filmed.sent_obs {
         return Some(sent.clone());

@@ -1,8 +1,8 @@
-//! A place for one thing, of which the newest wins.
+//! A place for one value, in which the newest replaces the one before.
 
 use std::sync::Arc;
 
-/// The newest of the things that were put here, with how many there were.
+/// The newest of the values that were put here, with their count.
 #[derive(Debug)]
 pub(super) struct Newest<T> {
     serial: u64,
@@ -16,19 +16,19 @@ impl<T> Default for Newest<T> {
 }
 
 impl<T> Newest<T> {
-    /// Puts one in the place of the one before; `make` is given its serial number, which is 1 for the first.
+    /// Puts a value in the place of the one before; `make` is given its serial number, which is 1 for the first.
     pub(super) fn put(&mut self, make: impl FnOnce(u64) -> T) {
         self.serial += 1;
         self.value = Some(Arc::new(make(self.serial)));
     }
 
-    /// The serial number of the newest; 0 if there is none.
+    /// Returns the serial number of the newest value; 0 if there is none.
     pub(super) const fn serial(&self) -> u64 {
         self.serial
     }
 
-    /// The newest, if it came after the one with that serial number, and how many came between the two. Who has seen
-    /// none (0) has missed none.
+    /// Returns the newest value, if it came after the one with the serial number `seen`, and how many came between the
+    /// two. A reader that has seen none (0) has missed none.
     pub(super) fn after(&self, seen: u64) -> Option<(Arc<T>, u64)> {
         let value = self.value.as_ref().filter(|_| self.serial > seen)?;
         let missed = if seen == 0 { 0 } else { self.serial - seen - 1 };

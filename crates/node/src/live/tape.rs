@@ -2,7 +2,7 @@
 
 use rollhouse_core::{ColumnData, ColumnRef, Start};
 
-/// What is known of the episode of a lane that is watched: where it begins, and the actions since. Pure.
+/// The episode of a watched lane: where the tape begins, and the actions since. Pure.
 ///
 /// ```text
 /// begun at its reset, or at a later step --step--> one action longer --over--> stays until the next begins
@@ -19,12 +19,12 @@ pub(crate) struct Tape {
     ended: (bool, bool),
 }
 
-/// Where a tape begins.
+/// The point at which a tape begins.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Begin {
-    /// At the reset: what the engine notes of its start counts.
+    /// The reset: the engine's note of the episode's start counts.
     Reset,
-    /// At a later step.
+    /// A later step.
     Step(Box<StepBegin>),
 }
 
@@ -40,10 +40,10 @@ pub(crate) struct StepBegin {
     pub(crate) obs: Vec<u8>,
 }
 
-/// What a step gave a lane.
+/// The result of a step for one lane.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Row<'a> {
-    /// It began an episode instead of stepping.
+    /// Whether the lane began an episode instead of stepping.
     pub(crate) reset: bool,
     pub(crate) terminated: bool,
     pub(crate) truncated: bool,
@@ -55,14 +55,14 @@ pub(crate) struct Row<'a> {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Snapshot {
     pub(crate) tape: Tape,
-    /// Where its episode started, if it is known from there.
+    /// The start of its episode, if it is known from there.
     pub(crate) start: Start,
-    /// The hash of the state it has come to.
+    /// The hash of the state that it has come to.
     pub(crate) hash: Option<u32>,
 }
 
 impl Tape {
-    /// Of an episode that has that number, and begins or is at the step that `begin` says; actions are of that form.
+    /// Begins a tape of the episode `number` where `begin` says; actions are of the form of `form`.
     pub(crate) fn new(number: u64, begin: Begin, form: &ColumnData) -> Self {
         let mut actions = form.clone();
         actions.clear();
@@ -73,7 +73,7 @@ impl Tape {
         Self { number, begin, actions, steps, total_reward, reward: 0.0, ended: (false, false) }
     }
 
-    /// Takes a step in. With SAME_STEP an episode that is over is followed by the next one at once.
+    /// Adds a step. With SAME_STEP an episode that is over is followed by the next one at once.
     #[inline]
     pub(crate) fn step(&mut self, row: Row<'_>, same_step: bool) {
         let over = row.terminated || row.truncated;
@@ -89,7 +89,7 @@ impl Tape {
         (self.reward, self.ended) = (row.reward, (row.terminated, row.truncated));
     }
 
-    /// The next episode of the lane begins, at its reset.
+    /// Begins the next episode of the lane, at its reset.
     #[cold]
     fn restart(&mut self) {
         self.number += 1;
@@ -98,7 +98,7 @@ impl Tape {
         (self.steps, self.total_reward) = (0, 0.0);
     }
 
-    /// Whether there are as many actions as are kept: it is to be begun anew, at the step it has come to.
+    /// Returns whether the tape has as many actions as it may keep: it is to be begun anew at the step it has come to.
     #[inline]
     pub(crate) fn is_full(&self) -> bool {
         self.actions.len() >= MAX_TAPE_ELEMENTS
@@ -112,12 +112,12 @@ impl Tape {
         &self.begin
     }
 
-    /// Actions from its beginning on.
+    /// Returns the actions from the tape's beginning on.
     pub(crate) const fn actions(&self) -> &ColumnData {
         &self.actions
     }
 
-    /// Steps of the episode, those before the tape begins included.
+    /// Returns the steps of the episode, those before the tape begins included.
     pub(crate) const fn steps(&self) -> u64 {
         self.steps
     }
@@ -126,18 +126,18 @@ impl Tape {
         self.total_reward
     }
 
-    /// What the last step gave.
+    /// Returns the reward of the last step.
     pub(crate) const fn reward(&self) -> f64 {
         self.reward
     }
 
-    /// Whether the last step terminated and truncated the episode.
+    /// Returns whether the last step terminated and whether it truncated the episode.
     pub(crate) const fn ended(&self) -> (bool, bool) {
         self.ended
     }
 }
 
-/// Numbers of the actions that are kept of a lane: 1 MiB of the widest.
+/// Most numbers of actions that are kept of a lane: 1 MiB of the widest type.
 pub(crate) const MAX_TAPE_ELEMENTS: usize = 1 << 17;
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::answer::{Answer, Sidecar};
 /// The last answer.
 #[derive(Debug)]
 pub(super) enum Kept {
-    /// As it was sent.
+    /// It is kept as it was sent.
     Bytes(Bytes),
     /// It is in memory: the newest frame, or a refusal.
     InMemory,
@@ -22,7 +22,7 @@ pub(super) enum Kept {
 }
 
 impl OwnedSession {
-    /// The answer again, if the request with that number was answered last.
+    /// Returns the answer again, if the request with that number was answered last.
     pub fn repeated(&mut self, number: u32) -> Option<Bytes> {
         if number != self.last {
             return None;
@@ -62,7 +62,7 @@ impl OwnedSession {
         answer
     }
 
-    /// In the memory of the last answer, if nobody reads that any more.
+    /// Begins an answer in the memory of the last one, if nobody reads that any more.
     pub(super) fn new_answer(&mut self) -> Answer {
         match std::mem::replace(&mut self.answer, Kept::InMemory) {
             Kept::Bytes(bytes) => Answer::reusing(bytes),
@@ -70,7 +70,7 @@ impl OwnedSession {
         }
     }
 
-    /// The newest frame as an answer.
+    /// Makes the newest frame into an answer.
     pub(super) fn frame_answer(&mut self, number: u32) -> Result<Bytes, Refusal> {
         self.look_for_losses_of_frame()?;
         let mut answer = self.new_answer();
@@ -93,7 +93,7 @@ impl OwnedSession {
         answer.finish(FrameKind::Rows, final_obs, number, &sidecar)
     }
 
-    /// Finds out which lanes are lost; those that were not at the last look.
+    /// Finds out which lanes are lost. Returns those that were not at the last look.
     pub(super) fn look_for_losses(&mut self) -> Vec<u32> {
         if self.engine.lost() == 0 {
             self.lost.clear();
@@ -105,7 +105,8 @@ impl OwnedSession {
         self.lost.iter().copied().filter(|lane| before.binary_search(lane).is_err()).collect()
     }
 
-    /// As [`OwnedSession::look_for_losses`], and marks the newest frame's rows of newly lost lanes as truncated.
+    /// Does the same as [`OwnedSession::look_for_losses`], and marks the newest frame's rows of newly lost lanes as
+    /// truncated.
     #[inline]
     pub(super) fn look_for_losses_of_frame(&mut self) -> Result<(), Refusal> {
         let new = self.look_for_losses();
@@ -115,7 +116,7 @@ impl OwnedSession {
         self.engine.mark_truncated(&new).map_err(|error| refusal_of(&error))
     }
 
-    /// What an answer says beside its rows; `None` if that is nothing.
+    /// Returns the notes that go beside an answer's rows; `None` if there is nothing to note.
     fn notes(&mut self) -> Option<Notes> {
         let outcome = LOST.code();
         let lost = self.lost.iter().map(|&lane| LostLane { lane, outcome }).collect();
@@ -125,5 +126,5 @@ impl OwnedSession {
     }
 }
 
-/// How the episodes of lost lanes ended.
+/// The outcome with which episodes of lost lanes end.
 pub(super) const LOST: Outcome = Outcome::Interrupted(Interruption::Crashed);

@@ -1,4 +1,4 @@
-//! The same session, stepped through memory that its owner has mapped as well.
+//! Steps a session through memory that its owner has mapped as well.
 //!
 //! The engine writes observations, rewards and flags where the owner reads them; the owner's actions are copied first
 //! and then checked, like everything it writes.
@@ -19,14 +19,14 @@ use crate::live::Camera;
 
 use super::{Kept, LOST, OwnedSession, refusal_of, with_causes};
 
-/// Why an attachment by memory is over: its owner does not keep to the rules.
+/// Why an attachment by memory is over: its owner breaks the rules.
 #[derive(Debug)]
 pub(crate) enum MemoryFault {
-    /// Those of the layout.
+    /// The owner breaks the rules of the layout.
     Peer,
-    /// What stands in the ring of commands is no command.
+    /// The ring of commands has bytes that are no command.
     Envelope,
-    /// It takes no answers out of their ring.
+    /// The owner takes no answers out of their ring.
     Unread,
 }
 
@@ -36,14 +36,14 @@ impl From<PeerError> for MemoryFault {
     }
 }
 
-/// How long an owner may leave answers to commands in a full ring.
+/// Time for which an owner may leave answers to commands in a full ring.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(1);
 
 const _: () = assert!(MAX_COMMAND_BYTES <= DEFAULT_RING_BYTES / 4, "a ring takes every envelope");
 
 impl OwnedSession {
-    /// An end for a new attachment by memory. The lanes are made anew in shared memory at the first: nothing has
-    /// moved then. May take as long as the env's maker does.
+    /// Makes the node's end for a new attachment by memory. At the first attachment the lanes are made anew in shared
+    /// memory, since nothing has moved yet. May take as long as the env's maker does.
     ///
     /// # Errors
     /// If the lanes have moved in memory of this process alone, or there is no memory left.
@@ -64,7 +64,7 @@ impl OwnedSession {
         Ok(end)
     }
 
-    /// What the last answer refused, if it did.
+    /// Returns the refusal in the last answer, if there was one.
     pub(crate) fn last_refusal(&self) -> Option<&Refusal> {
         self.refused.as_ref()
     }
@@ -90,12 +90,12 @@ impl OwnedSession {
         Ok(())
     }
 
-    /// Does what its owner asks for by memory, and answers it: of commands one, so that whoever serves looks between two
-    /// whether to go on. Takes as long as the env does, and up to [`ANSWER_DEADLINE`] where answers to commands are not
-    /// taken, unless `alive` says meanwhile that the attachment is over.
+    /// Does what the owner asks for by memory, and answers it. Of commands it does one, so that the caller looks
+    /// between two whether to go on. Takes as long as the env does, and up to [`ANSWER_DEADLINE`] where answers to
+    /// commands are not taken, unless `alive` says meanwhile that the attachment is over.
     ///
     /// # Errors
-    /// If the owner does not keep to the layout's rules: the attachment is over then.
+    /// If the owner breaks the layout's rules: the attachment is over then.
     #[inline]
     pub(crate) fn serve(
         &mut self,
@@ -127,7 +127,7 @@ impl OwnedSession {
         }
     }
 
-    /// Does the command that waits.
+    /// Runs the command that waits.
     fn serve_command(
         &mut self,
         end: &mut ServingEnd,
@@ -190,7 +190,7 @@ impl OwnedSession {
         }
     }
 
-    /// What goes beside the newest frame, in memory that is used again and again.
+    /// Collects the notes that go beside the newest frame, in memory that is used again and again.
     #[inline]
     fn take_frame_notes(&mut self) {
         let mut notes = std::mem::take(&mut self.noted);
@@ -270,7 +270,7 @@ fn land_column(lanes: &[u32], to: &mut ColumnMut<'_>, from: &ColumnData) {
     }
 }
 
-/// A refusal as the owner's client reads it, cut to what memory has room for.
+/// Encodes a refusal as the owner's client reads it, cut to what memory has room for.
 fn note(refusal: &Refusal) -> Vec<u8> {
     let mut refusal = refusal.clone();
     refusal.message.truncate(refusal.message.floor_char_boundary(MOST_NOTED));
@@ -286,7 +286,7 @@ fn no_memory(error: &std::io::Error) -> Refusal {
     Refusal::new(RefusalCode::Internal, format!("no shared memory for the session: {error}"))
 }
 
-/// Bytes of a refusal's sentence; the names and numbers around it take less than the rest.
+/// Most bytes of a refusal's sentence; the names and numbers around it take less than the rest.
 const MOST_NOTED: usize = MAX_NOTE_BYTES - 256;
 
 #[cfg(test)]

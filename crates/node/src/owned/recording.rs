@@ -1,4 +1,4 @@
-//! What records a session: begun at its first reset, and seen by those who wait for whoever steps it.
+//! The recording of a session: it begins at the first reset, and threads that do not step the session can see it.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock, Weak};
@@ -16,16 +16,16 @@ use crate::plan::SessionPlan;
 pub(super) struct Recording {
     run: Option<Arc<RunRecorder>>,
     watch: RecordingWatch,
-    /// Is raised by whatever ends the session.
+    /// The flag that is raised to end the session.
     ending: Arc<AtomicBool>,
 }
 
-/// The recording of a session that another thread may have. Does not keep the run open.
+/// A view of the recording of a session that another thread may have. Does not keep the run open.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RecordingWatch(Arc<OnceLock<Weak<RunRecorder>>>);
 
 impl Recording {
-    /// Of a session that ends when `ending` is raised.
+    /// Makes the recording of a session that ends when `ending` is raised.
     pub(super) fn until(ending: Arc<AtomicBool>) -> Self {
         Self { ending, ..Self::default() }
     }
@@ -38,7 +38,7 @@ impl Recording {
         self.watch.clone()
     }
 
-    /// Begins it, if there is to be one and there is none yet.
+    /// Begins the recording, if there is to be one and there is none yet.
     pub(super) fn begin(
         &mut self,
         plan: &SessionPlan,
@@ -58,12 +58,12 @@ impl Recording {
 }
 
 impl RecordingWatch {
-    /// Whether stepping waits for the recorder, or will: that is no hang.
+    /// Returns whether stepping waits for the recorder, or will: that is no hang.
     pub(crate) fn is_behind(&self) -> bool {
         self.run().is_some_and(|run| run.is_behind())
     }
 
-    /// Whoever steps the session is given up: its open episodes end so, as far as they were handed over.
+    /// Ends the open episodes of a session whose stepping thread is given up, as far as they were handed over.
     pub(crate) fn cut_short(&self, interruption: Interruption) {
         if let Some(run) = self.run() {
             run.cut_short(interruption);

@@ -1,4 +1,4 @@
-//! What an owner asks for, and what is no request to its session.
+//! Requests of an owner, and how bytes fail to be a request to its session.
 
 use std::fmt;
 
@@ -7,19 +7,19 @@ use rollhouse_wire::{ColumnBuffer, FrameHeader, FrameKind, FrameLayout, PastErro
 
 use super::OwnedSession;
 
-/// What an owner sent: the columns and sidecar that the header announces.
+/// The columns and the sidecar that a request's header announces.
 #[derive(Debug, Default)]
 pub struct FrameRequest {
-    /// Its columns.
+    /// The request's columns.
     pub columns: ColumnBuffer,
-    /// Its sidecar.
+    /// The request's sidecar, encoded.
     pub sidecar: Vec<u8>,
 }
 
 /// Why a session's stream cannot go on: what came is no request to this session. Nothing has moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestFault {
-    /// Neither the last request nor the next.
+    /// Its number is neither the last request's nor the next.
     OutOfOrder {
         /// The number that came.
         given: u32,
@@ -32,14 +32,14 @@ pub enum RequestFault {
     Columns {
         /// Bytes that came.
         given: u32,
-        /// Bytes that such a request has.
+        /// Bytes that such a request has in this session.
         wanted: usize,
     },
     /// More lanes than the session has, or as many as do not fit the bytes.
     Lanes {
         /// The count that came.
         given: u32,
-        /// The session's.
+        /// Number of lanes of the session.
         lanes: usize,
     },
     /// A sidecar where none belongs.
@@ -51,16 +51,16 @@ pub enum RequestFault {
 }
 
 impl OwnedSession {
-    /// Whether a request with that header may follow; to be asked before anything is allocated for it.
+    /// Checks whether a request with that header may follow. To be called before anything is allocated for it.
     ///
     /// # Errors
-    /// What is wrong with it; nothing has moved.
+    /// The rule that it breaks; nothing has moved.
     pub fn check(&self, header: FrameHeader) -> Result<(), RequestFault> {
         check_header(header, self.last, self.lanes(), &self.layout)
     }
 }
 
-/// Whether a request with that header may follow the request `last` to a session of so many lanes.
+/// Checks whether a request with that header may follow the request `last` to a session of `lanes` lanes.
 pub(crate) fn check_header(
     header: FrameHeader,
     last: u32,
@@ -101,7 +101,7 @@ impl fmt::Display for RequestFault {
                 write!(f, "request {given} is out of order: {last} was answered last, {next} is next")
             }
             Self::NoRequest(kind) => {
-                write!(f, "a frame of kind {} with these flags is no request", *kind as u8)
+                write!(f, "a frame of kind {} with these flags is not a request", *kind as u8)
             }
             Self::Columns { given, wanted } => {
                 write!(f, "a request with {given} bytes of columns, this session's have {wanted}")

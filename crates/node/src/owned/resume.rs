@@ -1,4 +1,4 @@
-//! What an owner needs for its log, and lanes that go on where they stood on another node.
+//! Notes for an owner's log, and lanes that go on here where they stood on another node.
 
 use bytes::Bytes;
 use rollhouse_arena::LaneNote;
@@ -12,19 +12,19 @@ use super::{OwnedSession, RequestFault, refusal_of};
 use crate::answer::Sidecar;
 
 impl OwnedSession {
-    /// An owner asks for what its log needs; whether it gets that.
+    /// Has answers say what an owner's log needs. Returns whether they do.
     pub fn keep_log(&mut self) -> bool {
         let fits = self.lanes() <= MAX_LOGGED_LANES;
         // Refused once lanes were reset: what they began is not known any more.
         self.engine.keeps_log() || fits && self.engine.keep_log().is_ok()
     }
 
-    /// Whether it says with its answers what a log needs.
+    /// Returns whether answers say what a log needs.
     pub(crate) const fn keeps_log(&self) -> bool {
         self.engine.keeps_log()
     }
 
-    /// Adds what the last request began.
+    /// Adds what the last request began to the notes.
     pub(super) fn put_log(&mut self, notes: &mut Notes) {
         self.log.clear();
         self.engine.take_log(&mut self.log);
@@ -38,7 +38,7 @@ impl OwnedSession {
         }
     }
 
-    /// What goes beside rows of those lanes: what the last request began in each.
+    /// Returns the notes beside rows of those lanes: what the last request began in each.
     pub(super) fn lane_notes(&mut self, lanes: &[u32]) -> Vec<LaneNote> {
         let mut notes = vec![LaneNote::default(); lanes.len()];
         self.log.clear();
@@ -59,7 +59,7 @@ impl OwnedSession {
         notes
     }
 
-    /// Has lanes do what they did elsewhere.
+    /// Has lanes repeat what they did elsewhere.
     pub(super) fn resume(
         &mut self,
         number: u32,
@@ -86,7 +86,7 @@ impl OwnedSession {
         Ok(Ok(answer.finish(FrameKind::Resumed, false, number, &Sidecar::Nothing)))
     }
 
-    /// What everything is refused with once lanes could not be put where they stood.
+    /// Returns the refusal of every request once lanes could not be put where they stood.
     pub(super) fn went_astray(&self) -> Refusal {
         let why = self.astray.as_ref().map_or("", |refusal| &refusal.message);
         Refusal::new(RefusalCode::Internal, format!("the lanes could not be resumed: {why}"))

@@ -48,23 +48,23 @@ class AsyncVectorEnv:
     async def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """As ``VectorEnv.reset``."""
+        """Resets the lanes as ``VectorEnv.reset`` does."""
         return await self._caller.call(self.envs.reset, seed=seed, options=options)
 
     async def step(self, actions: Any) -> Step:
-        """As ``VectorEnv.step``."""
+        """Steps the lanes as ``VectorEnv.step`` does."""
         return await self._caller.call(self.envs.step, actions)
 
     async def send(self, actions: Any, env_ids: Any = None) -> None:
-        """As ``VectorEnv.send``."""
+        """Sends actions as ``VectorEnv.send`` does."""
         await self._caller.call(self.envs.send, actions, env_ids)
 
     async def recv(self, min_envs: int | None = None, timeout: float | None = DEFAULT_TIMEOUT) -> Step:
-        """As ``VectorEnv.recv``."""
+        """Receives results as ``VectorEnv.recv`` does."""
         return await self._caller.call(self.envs.recv, min_envs, timeout)
 
     async def close(self) -> None:
-        """Ends the lanes. Doing it again does nothing."""
+        """Ends the lanes. Closing again does nothing."""
         if not self.envs.closed:
             await self._caller.call(self.envs.close)
             self._caller.end()
@@ -88,7 +88,7 @@ class AsyncCluster:
         self._caller = caller
 
     async def make_vec(self, id: str, num_envs: int = 1, **arguments: Any) -> AsyncVectorEnv:
-        """As ``Cluster.make_vec``."""
+        """Makes a vector env as ``Cluster.make_vec`` does."""
         caller = _Caller("rollhouse-pool")
         try:
             envs = await caller.call(self.cluster.make_vec, id, num_envs, **arguments)
@@ -98,23 +98,23 @@ class AsyncCluster:
         return AsyncVectorEnv(envs, caller)
 
     async def status(self) -> dict[str, Any]:
-        """As ``Cluster.status``."""
+        """Returns the state of the cluster as ``Cluster.status`` does."""
         return await self._caller.call(self.cluster.status)
 
     async def nodes(self) -> list[dict[str, Any]]:
-        """As ``Cluster.nodes``."""
+        """Returns the nodes as ``Cluster.nodes`` does."""
         return await self._caller.call(self.cluster.nodes)
 
     async def sessions(self) -> list[dict[str, Any]]:
-        """As ``Cluster.sessions``."""
+        """Returns the sessions as ``Cluster.sessions`` does."""
         return await self._caller.call(self.cluster.sessions)
 
     async def close_pool(self, run: str) -> dict[str, Any]:
-        """As ``Cluster.close_pool``."""
+        """Ends a pool as ``Cluster.close_pool`` does."""
         return await self._caller.call(self.cluster.close_pool, run)
 
     async def close(self) -> None:
-        """As ``Cluster.close``."""
+        """Closes the connections as ``Cluster.close`` does."""
         await self._caller.call(self.cluster.close)
         self._caller.end()
 
@@ -133,7 +133,7 @@ async def connect_async(
     certificate: tuple[str | os.PathLike[str], str | os.PathLike[str]] | None = None,
     timeout: float = DEFAULT_TIMEOUT,
 ) -> AsyncCluster:
-    """As ``rollhouse.connect``."""
+    """Connects to a cluster as ``rollhouse.connect`` does, without blocking the event loop."""
     caller = _Caller("rollhouse-cluster")
     try:
         cluster = await caller.call(connect, url, token, ca, certificate=certificate, timeout=timeout)

@@ -37,12 +37,12 @@ Transport = Literal["auto", "shm", "quic"]
 
 @dataclass(frozen=True)
 class Placement:
-    """Where some lanes of a vector env run.
+    """The place where some lanes of a vector env run.
 
     Attributes:
         node: The node's name.
         lanes: Those lanes.
-        transport: ``"shm"`` or ``"quic"``: by what they are stepped.
+        transport: The way in which they are stepped, ``"shm"`` or ``"quic"``.
     """
 
     node: str
@@ -54,8 +54,8 @@ class Cluster:
     """A connection to a cluster's coordinator. Any thread may use it; calls block, Ctrl-C ends them.
 
     Attributes:
-        url: As given, without the token.
-        transport: As given.
+        url: The connection string, without the token.
+        transport: The argument of that name of ``connect``.
     """
 
     def __init__(
@@ -110,8 +110,8 @@ class Cluster:
 
         Args:
             id, num_envs, seed, autoreset_mode, copy, max_episode_steps, info_layout, valid, render_mode, render_size,
-                statistics: As in ``rollhouse.make_vec``.
-            on_loss: What becomes of lanes whose node is lost. ``"resume"``, the default for deterministic envs: another
+                statistics: The arguments of ``rollhouse.make_vec``.
+            on_loss: The rule for lanes whose node is lost. ``"resume"``, the default for deterministic envs: another
                 node does again what they did, and the step takes longer. ``"report"``: they are marked as lost, and
                 begin new episodes elsewhere. ``"raise"``, the default for others: ``LaneLostError``, and the lanes
                 begin anew at the next reset. A lane whose env fails is reported under ``"resume"`` too.
@@ -123,7 +123,7 @@ class Cluster:
             labels: Labels that a node must have.
             spread: ``"pack"`` for as few nodes as have room, ``"even"`` for all that fit, ``"single"`` for one session on
                 one node, so that a large batch shared in memory needs no gathering.
-            **options: What the env itself takes, the same for all lanes.
+            **options: Options of the env itself, the same for all lanes.
 
         Raises:
             OptionsError, ValueError: The message names the argument, its value and what was wanted.
@@ -156,15 +156,15 @@ class Cluster:
         )
 
     def status(self) -> dict[str, Any]:
-        """The cluster at a glance, as ``rollhouse status --json`` has it."""
+        """Returns an overview of the cluster, as ``rollhouse status --json`` prints it."""
         return json.loads(self._native.status())
 
     def nodes(self) -> list[dict[str, Any]]:
-        """The nodes, by name."""
+        """Returns the nodes, by name."""
         return json.loads(self._native.nodes())["nodes"]
 
     def sessions(self) -> list[dict[str, Any]]:
-        """The open sessions, by name."""
+        """Returns the open sessions, by name."""
         return json.loads(self._native.sessions())["sessions"]
 
     def open_replay(self, name: str) -> ReplaySession:
@@ -174,7 +174,7 @@ class Cluster:
             name: The episode, as ``rollhouse replay ls`` and ``EpisodeInfo.id`` have it.
 
         Raises:
-            ValueError: ``name`` is no episode's name.
+            ValueError: ``name`` is not the name of an episode.
             RefusedError: There is no such episode, a part of it is damaged, no node has its env as it was recorded, or nodes
                 show as many as they take.
             UnreachableError: The coordinator or the node does not answer.
@@ -186,23 +186,23 @@ class Cluster:
         return native, name, session, spec
 
     def close_pool(self, run: str) -> dict[str, Any]:
-        """Ends a pool, whoever steps its lanes: a rollout that goes on by itself, or what a process left behind.
+        """Ends a pool, with any kind of stepping: a rollout that goes on by itself, or one that a process left behind.
 
         Args:
             run: Its run, as ``envs.run``, ``rollhouse rollout --detach`` or ``sessions()`` have it.
 
         Returns:
-            What it came to: sessions that are still ``open``, ``ended`` by cause, ``done``, ``failures``, ``shipped``.
+            Its last state: sessions that are still ``open``, ``ended`` by cause, ``done``, ``failures``, ``shipped``.
 
         Raises:
-            ValueError: ``run`` is no run's id.
+            ValueError: ``run`` is not the id of a run.
             RefusedError: No such pool is known, or it is another owner's and the token is no admin's.
             UnreachableError: The coordinator does not answer.
         """
         return json.loads(self._native.close_pool(run))
 
     def close(self) -> None:
-        """Closes the connections; vector envs of this cluster are of no use afterwards. Twice does nothing."""
+        """Closes the connections; vector envs of this cluster are of no use afterwards. Closing again does nothing."""
         self._native.close()
 
     def __enter__(self) -> Cluster:
@@ -314,7 +314,9 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
 
     @property
     def placements(self) -> tuple[Placement, ...]:
-        """Where its lanes run now. They move when their node goes away, with the next call that steps or resets."""
+        """The places where its lanes run now. They move when their node goes away, with the next call that steps or
+        resets.
+        """
         self._check_usable()
         placed = self._native.placements
         return tuple(Placement(node, range(start, end), transport) for node, start, end, transport in placed)
@@ -335,7 +337,7 @@ _OPEN: weakref.WeakSet[ClusterVectorEnv] = weakref.WeakSet()
 
 @atexit.register
 def _close_open() -> None:
-    """Gives lanes back that were not closed; else the nodes would keep them for the time of a lease."""
+    """Gives back lanes that were not closed; otherwise the nodes would keep them for the time of a lease."""
     for env in list(_OPEN):
         with contextlib.suppress(Exception):
             env.close()
@@ -357,17 +359,17 @@ def connect(
         url: ``rollhouse://HOST:PORT``, or the path of a file that holds it, as ``rollhouse up`` leaves one; may carry ``?token=...&ca=...``, as ``rollhouse up`` prints it, and
             ``&transport=...&attach=...``.
         token: The bearer token; goes before the one in the URL.
-        ca: By what the cluster is known: ``sha256:`` and the fingerprint of its authority's certificate, or the
+        ca: The authority that proves the cluster: ``sha256:`` and the fingerprint of its authority's certificate, or the
             path of a PEM file; goes before the one in the URL.
         certificate: Files of a client certificate and its key, in place of a token.
-        transport: As in ``Cluster.make_vec``, for all that say nothing else.
+        transport: The default of ``transport`` in ``Cluster.make_vec``.
         attach: The folder in which to look for nodes' attach sockets, in place of the one each names: for containers
             that have mounted it elsewhere. A socket in it is believed whoever's process answers, so that nobody
             else may write to it.
         timeout: Seconds that a request, a reset or a step may take.
 
     Raises:
-        ValueError: The URL or ``ca`` is none; the message says why.
+        ValueError: The URL or ``ca`` is malformed; the message says why.
         RefusedError: The coordinator does not admit us; ``code`` says why.
         UnreachableError: It does not answer, or is not the cluster it should be.
     """
@@ -377,7 +379,7 @@ def connect(
 
 
 def _address(url: str | os.PathLike[str]) -> str:
-    """The connection string that ``url`` is or that the file of that name holds."""
+    """Returns the connection string that ``url`` is, or that the file of that name holds."""
     text = os.fspath(url)
     if "://" in text or not Path(text).is_file():
         return text
@@ -390,7 +392,7 @@ def _check_transport(transport: str | None) -> None:
 
 
 def _checked(id: str, options: Mapping[str, Any], num_envs: int) -> dict[str, Any]:
-    """Options, checked here if the env is known here, so that mistakes are told as everywhere else."""
+    """Checks options here if the env is known here, so that mistakes are reported as everywhere else."""
     try:
         spec = _native.env_spec(id)
     except UnknownEnvError:

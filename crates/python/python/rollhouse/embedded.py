@@ -34,12 +34,12 @@ DEFAULT_DATA = "./rollhouse-data"
 
 @dataclass(frozen=True)
 class Recording:
-    """Where a vector env records.
+    """The place where a vector env records.
 
     Attributes:
         path: The folder of this process inside the data folder; ``rollhouse replay ls --data PATH`` lists it.
         run: The run's UUID.
-        figures: What was recorded, once the env is closed: ``episodes``, ``bytes``, ``lost_episodes``,
+        figures: Counts of what was recorded, once the env is closed: ``episodes``, ``bytes``, ``lost_episodes``,
             ``lost_frames``, ``dropped_segments``, ``stalled_seconds``; of all envs of this process that recorded there.
     """
 
@@ -135,7 +135,7 @@ class EmbeddedVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
 
     @property
     def threads(self) -> int:
-        """Threads that step, the caller's included; small batches use fewer than they may."""
+        """Number of threads that step, the caller's included; small batches use fewer than they may."""
         return self._native.threads
 
     def _close(self, **kwargs: Any) -> None:
@@ -166,7 +166,7 @@ def make_vec(
         id: A built-in env (``rollhouse.env_ids()``), with or without ``rollhouse/`` before it, or
             ``gymnasium:ID`` for N of Gymnasium's env ``ID`` in worker processes.
         num_envs: N, the number of lanes, 1 to 65,536.
-        seed: What the first ``reset`` seeds the lanes with if it is given no seed: an int s (lane i gets
+        seed: The seed of the first ``reset`` if that is given none: an int s (lane i gets
             s + i) or one per lane. None draws seeds.
         autoreset_mode: ``gymnasium.vector.AutoresetMode`` or its value.
         threads: The most threads that step, the caller's included; None for one per core. Results do not

@@ -1,4 +1,4 @@
-"""What can go wrong, as exceptions.
+"""The exceptions of this package.
 
 Every class here is also one of those that Gymnasium (or Python) raises in the same place, so that code written
 for Gymnasium's own vector envs catches them.
@@ -10,15 +10,15 @@ import gymnasium.error
 
 
 class InvalidActionError(gymnasium.error.InvalidAction, ValueError):
-    """An action that its space does not contain: out of range, NaN or infinite, or the wrong number of them."""
+    """An action is not in its space: out of range, NaN or infinite, or there are too many or too few of them."""
 
 
 class ActionTypeError(gymnasium.error.InvalidAction, TypeError):
-    """Actions of a type or dtype that cannot be taken for the action space."""
+    """Actions have a type or dtype that the action space does not accept."""
 
 
 class ResetNeededError(gymnasium.error.ResetNeeded, RuntimeError):
-    """A step before the first reset, or in DISABLED mode over a lane whose episode is over."""
+    """A step came before the first reset, or in DISABLED mode over a lane whose episode is over."""
 
 
 class ClosedError(gymnasium.error.ClosedEnvironmentError):
@@ -30,14 +30,14 @@ class ForkedError(gymnasium.error.Error, RuntimeError):
 
 
 class OptionsError(gymnasium.error.Error, ValueError):
-    """An option that the env does not take (``UnknownOptionError``), or a value that it does not accept."""
+    """The env does not know an option (``UnknownOptionError``), or does not accept its value."""
 
 
 class UnknownOptionError(OptionsError, TypeError):
-    """A keyword that the env does not know; a ``TypeError`` as that of any other function.
+    """The env does not know a keyword; a ``TypeError`` as that of any other function.
 
     Attributes:
-        keyword: Which.
+        keyword: The keyword.
     """
 
     def __init__(self, message: str, keyword: str = ""):
@@ -46,11 +46,11 @@ class UnknownOptionError(OptionsError, TypeError):
 
 
 class SeedError(gymnasium.error.Error, ValueError):
-    """A seed that is negative or has more than 64 bits."""
+    """A seed is negative or has more than 64 bits."""
 
 
 class UnsupportedError(gymnasium.error.Error, NotImplementedError):
-    """Something that this kind of vector env does not have."""
+    """This kind of vector env does not have what was asked for."""
 
 
 class OutstandingError(gymnasium.error.AlreadyPendingCallError, RuntimeError):
@@ -65,7 +65,7 @@ class OutstandingError(gymnasium.error.AlreadyPendingCallError, RuntimeError):
 
 
 class NothingOutstandingError(gymnasium.error.NoAsyncCallError, RuntimeError):
-    """``recv`` for more lanes than have been sent.
+    """``recv`` was called for more lanes than have been sent.
 
     Attributes:
         name: The call that is missing, ``"send"``.
@@ -84,7 +84,7 @@ class LaneLostError(gymnasium.error.Error, RuntimeError):
 
     Attributes:
         lanes: Indices of the lanes that were lost.
-        outcome: How: ``"crashed"``, ``"hung"``, ``"node_lost"``, ...
+        outcome: How they were lost: ``"crashed"``, ``"hung"``, ``"node_lost"``, ...
     """
 
     def __init__(self, message: str, lanes: tuple[int, ...] = (), outcome: str = "crashed"):
@@ -98,7 +98,9 @@ class HungError(gymnasium.error.Error, TimeoutError):
 
 
 class ClusterError(gymnasium.error.Error, RuntimeError):
-    """Something about a cluster; the base of what only ``rollhouse.connect`` and its vector envs raise."""
+    """A cluster failed or refused; the base of the exceptions that only ``rollhouse.connect`` and its vector envs
+    raise.
+    """
 
 
 class UnreachableError(ClusterError, ConnectionError):
@@ -106,10 +108,10 @@ class UnreachableError(ClusterError, ConnectionError):
 
 
 class RefusedError(ClusterError):
-    """A coordinator or node refused.
+    """A coordinator or node refused a request.
 
     Attributes:
-        code: Why, in one word: ``"unauthenticated"``, ``"forbidden"``, ``"quota"``, ``"busy"``, ``"not_found"``, ...
+        code: The reason in one word: ``"unauthenticated"``, ``"forbidden"``, ``"quota"``, ``"busy"``, ``"not_found"``, ...
     """
 
     def __init__(self, message: str, code: str = "unknown"):
@@ -122,7 +124,7 @@ class RecordingError(gymnasium.error.Error, OSError):
 
 
 class ReplayError(Exception):
-    """Recordings could not be read; the base of everything that ``rollhouse.replays`` raises of its own."""
+    """Recordings could not be read; the base of all exceptions that ``rollhouse.replays`` defines."""
 
 
 class RecordingsNotFoundError(ReplayError, FileNotFoundError):
@@ -149,8 +151,9 @@ class ReplayDiskError(ReplayError, OSError):
 
 
 class RecomputeError(ReplayError):
-    """An action log does not give the recorded episode again: its env is not there, has other dynamics now,
-    or ends up in another state than was recorded."""
+    """Recomputing an action log does not give the recorded episode: its env is not there, has other dynamics now, or
+    ends up in another state than was recorded.
+    """
 
 
 class UnknownEnvError(gymnasium.error.NameNotFound, ValueError):

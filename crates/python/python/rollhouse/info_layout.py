@@ -15,7 +15,7 @@ def infos_of_029(infos: dict[str, Any], num_envs: int) -> dict[str, Any]:
     batch. Everything else stays as it is.
 
     Args:
-        infos: As ``VectorEnv.step`` gives them; not changed.
+        infos: The infos that ``VectorEnv.step`` returned; not changed.
         num_envs: N.
     """
     if "final_obs" not in infos and "final_info" not in infos:

@@ -1,4 +1,4 @@
-"""Vector envs of built-in envs, wherever their lanes run: what they share."""
+"""The common part of vector envs of built-in envs, wherever their lanes run."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class NativeVectorEnv(VectorEnv):
     Unlike in Gymnasium they stay until others are given, also where autoreset begins an episode.
 
     Attributes:
-        copies: As ``copy`` was given.
+        copies: The argument ``copy``.
     """
 
     copies: bool
@@ -77,11 +77,11 @@ class NativeVectorEnv(VectorEnv):
 
     @property
     def transport(self) -> str:
-        """How this process and the lanes talk: ``"embedded"``, ``"shm"``, ``"quic"`` or ``"mixed"``."""
+        """The way in which this process and the lanes talk: ``"embedded"``, ``"shm"``, ``"quic"`` or ``"mixed"``."""
         raise NotImplementedError
 
     def step(self, actions: Any) -> Step:
-        """As ``VectorEnv.step``; fastest with a C-contiguous array of the action space's own dtype."""
+        """Steps as ``VectorEnv.step`` does; fastest with a C-contiguous array of the action space's own dtype."""
         # All checks are made behind this call: the overhead of a small batch is counted in nanoseconds.
         return self._native_step(actions)
 
@@ -102,10 +102,10 @@ class NativeVectorEnv(VectorEnv):
         return column
 
     def torch(self, device: Any = None) -> TensorView:
-        """The same env with ``reset``, ``step``, ``send`` and ``recv`` in tensors; needs PyTorch.
+        """Returns the same env with ``reset``, ``step``, ``send`` and ``recv`` in tensors; needs PyTorch.
 
         Args:
-            device: Where results go; None or ``"cpu"`` for tensors over the engine's own memory.
+            device: The device for results; None or ``"cpu"`` for tensors over the engine's own memory.
         """
         self._check_usable()
         from rollhouse.tensors import TensorView
@@ -136,7 +136,7 @@ class NativeVectorEnv(VectorEnv):
         return self._native.reset(seeds, [] if mask is None else mask.tolist(), given)
 
     def _draw_seeds(self) -> list[int]:
-        """What the first reset seeds lanes with that are given no seed; drawn once."""
+        """Returns the seeds for lanes if the first reset is given none; they are drawn once."""
         drawn = [int.from_bytes(os.urandom(6), "little") if seed is None else seed for seed in self._first_seeds]
         self._first_seeds = [*drawn]
         return drawn
@@ -171,7 +171,7 @@ class NativeVectorEnv(VectorEnv):
         return self._in_029(step) if self.info_layout == "0.29" else step
 
     def _reset_options(self, options: dict[str, Any]) -> dict[str, list[Any]]:
-        """By name a list of one value for all lanes, or of one per lane."""
+        """Returns for each option a list of one value for all lanes, or of one per lane."""
         given = {}
         for name, value in options.items():
             check_option(self._env_spec, name)
@@ -184,7 +184,7 @@ class NativeVectorEnv(VectorEnv):
         return given
 
     def statistics(self) -> dict[str, Any]:
-        """What the lanes have done and where the time of their batches went, by session.
+        """Returns what the lanes have done and how the time of their batches was spent, by session.
 
         Returns:
             ``steps``, ``episodes`` (finished), and ``sessions``: per node (one for lanes of this process) a dict of
@@ -241,7 +241,7 @@ class NativeVectorEnv(VectorEnv):
             raise AttributeError(f"lanes of {self._env_spec['id']} have no attribute {name!r}; they have {known}")
 
     def _lane_attributes(self) -> frozenset[str]:
-        """The names that lanes can be asked for; they are asked once, on a cluster by a round trip."""
+        """Returns the names of the lanes' attributes. They are asked for once, on a cluster by a round trip."""
         if self._attributes is None:
             known = (name for name, _ in self._native.attributes())
             # The former is `np_random`, the latter is of the env.
@@ -269,7 +269,7 @@ class NativeVectorEnv(VectorEnv):
 def _generator_at(
     seed_low: int, seed_high: int, words_low: int, words_high: int, is_left: int, half: int
 ) -> np.random.Generator:
-    """NumPy's generator of that seed, so many 64-bit words further on, with half a word left over or none."""
+    """Returns NumPy's generator of that seed, so many 64-bit words further on, with half a word left over or none."""
     bits = np.random.PCG64(seed_high << 32 | seed_low)
     bits.advance(words_high << 32 | words_low)
     if is_left:
@@ -280,7 +280,7 @@ def _generator_at(
 
 
 def make_space(space: Mapping[str, Any]) -> gymnasium.Space:
-    """The Gymnasium space that ``env_spec`` describes."""
+    """Makes the Gymnasium space that ``env_spec`` describes."""
     if space["kind"] == "dict":
         return gymnasium.spaces.Dict([(name, make_space(part)) for name, part in space["spaces"]])
     if space["kind"] == "tuple":
@@ -295,7 +295,7 @@ def make_space(space: Mapping[str, Any]) -> gymnasium.Space:
 
 
 def action_converter(space: gymnasium.Space) -> Callable[[Any, int], np.ndarray]:
-    """A function of (actions, rows) that gives them as a C-contiguous array of the engine's own type.
+    """Returns a function of (actions, rows) that gives them as a C-contiguous array of the engine's own type.
 
     It raises ``InvalidActionError`` for a wrong number of them and ``ActionTypeError`` for a wrong type. Which
     values the space contains the engine checks.
@@ -332,7 +332,7 @@ def lane_options_of(
     num_envs: int,
     arguments: Iterable[str] = (),
 ) -> list[dict[str, Any]]:
-    """One dict of options for all lanes, or one per lane. ``arguments``: as ``check_option`` has them."""
+    """Returns one dict of options for all lanes, or one per lane. ``arguments`` are those of ``check_option``."""
     if lane_options is not None and len(lane_options) != num_envs:
         raise ValueError(f"lane_options has {len(lane_options)} dicts, must have one per lane ({num_envs})")
     lanes = [dict(shared)] if lane_options is None else [{**shared, **one} for one in lane_options]
@@ -346,8 +346,8 @@ def check_option(spec: Mapping[str, Any], name: str, arguments: Iterable[str] = 
     """Raises ``UnknownOptionError`` with the nearest name if the env has no such option.
 
     Args:
-        spec: As ``env_spec`` gives it.
-        name: Of the option.
+        spec: The result of ``env_spec``.
+        name: The name of the option.
         arguments: Names that the caller takes for itself, which may have been meant.
     """
     known = list(spec["options"])
@@ -359,7 +359,7 @@ def check_option(spec: Mapping[str, Any], name: str, arguments: Iterable[str] = 
 
 
 def check_render_mode(id: str, render_mode: str | None, renders: bool) -> None:
-    """Raises unless the env can be rendered that way."""
+    """Raises unless the env can be rendered in that mode."""
     if render_mode is None:
         return
     if not renders:
@@ -373,7 +373,7 @@ def check_render_mode(id: str, render_mode: str | None, renders: bool) -> None:
 
 
 def render_size_of(render_mode: str | None, size: Sequence[int] | None) -> tuple[int, int] | None:
-    """The size of images as asked for, checked."""
+    """Checks the size of images that was asked for, and returns it."""
     if size is None:
         return None
     if render_mode is None:
@@ -386,7 +386,7 @@ def render_size_of(render_mode: str | None, size: Sequence[int] | None) -> tuple
 
 
 def render_metadata(id: str, renders: bool) -> dict[str, Any]:
-    """What an env's ``metadata`` says of drawing it."""
+    """Returns the part of an env's ``metadata`` about rendering it."""
     if not renders:
         return {"render_modes": []}
     known = _native.env_spec(id) if id in _native.env_ids() else {}

@@ -41,7 +41,7 @@ def vectorize(
         env_fns: Each makes a ``ParallelEnv``; all have the same possible agents and spaces.
         seed: For the first reset, if ``reset`` is given none.
         autoreset_mode: When a lane whose agents are all gone begins its next episode.
-        arguments: Further ones of ``rollhouse.vectorize``: ``workers``, ``on_loss``, ...
+        arguments: Further arguments of ``rollhouse.vectorize``: ``workers``, ``on_loss``, ...
     """
     wrapped = [functools.partial(ParallelEnvAdapter, env_fn) for env_fn in env_fns]
     envs = rollhouse.vectorize(
@@ -51,7 +51,7 @@ def vectorize(
 
 
 class ParallelEnvAdapter(gymnasium.Env):
-    """One parallel env as a Gymnasium env whose observation holds what every agent gets in a step.
+    """A parallel env as a Gymnasium env, whose observation holds the observations of all agents in a step.
 
     It is over when no agent is left: terminated if an agent's own end was the last, truncated if a limit was.
     """
@@ -204,7 +204,7 @@ class ParallelVectorEnv:
         )
 
     def render(self) -> tuple[Any, ...] | None:
-        """The rendered frames of all lanes, or None when the envs have no render mode."""
+        """Returns the rendered frames of all lanes, or None when the envs have no render mode."""
         return self.envs.render()
 
     def close(self) -> None:
@@ -212,12 +212,12 @@ class ParallelVectorEnv:
         self.envs.close()
 
     def _by_agent(self, columns: np.ndarray) -> dict[str, np.ndarray]:
-        """Columns [N, agents] as a dict from agent to contiguous [N]."""
+        """Splits columns [N, agents] into a dict from agent to contiguous [N]."""
         rows = np.ascontiguousarray(columns.T)
         return dict(zip(self.possible_agents, rows, strict=True))
 
     def _filled(self, actions: dict[str, Any]) -> dict[str, Any]:
-        """The actions, with one that its space contains wherever an agent takes no part."""
+        """Returns the actions, with one that its space contains wherever an agent takes no part."""
         if not isinstance(actions, dict):
             raise ActionTypeError(
                 f"actions: {type(actions).__name__} given, must be a dict from agent to a batch"
@@ -238,24 +238,24 @@ class ParallelVectorEnv:
         return filled
 
     def observation_space(self, agent: str) -> gymnasium.Space:
-        """The space of the agent's observations in all lanes; always the same object."""
+        """Returns the space of the agent's observations in all lanes; always the same object."""
         return self.envs.observation_space["observations"][agent]
 
     def action_space(self, agent: str) -> gymnasium.Space:
-        """The space of the agent's actions in all lanes; always the same object."""
+        """Returns the space of the agent's actions in all lanes; always the same object."""
         return self.envs.action_space[agent]
 
     def single_observation_space(self, agent: str) -> gymnasium.Space:
-        """The space of the agent's observations in one lane."""
+        """Returns the space of the agent's observations in one lane."""
         return self.envs.single_observation_space["observations"][agent]
 
     def single_action_space(self, agent: str) -> gymnasium.Space:
-        """The space of the agent's actions in one lane."""
+        """Returns the space of the agent's actions in one lane."""
         return self.envs.single_action_space[agent]
 
 
 def _zero(space: gymnasium.Space) -> Any:
-    """A value of the space's form, all zeros."""
+    """Returns a value of the space's form, all zeros."""
     if isinstance(space, spaces.Dict):
         return {key: _zero(part) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
@@ -266,7 +266,7 @@ def _zero(space: gymnasium.Space) -> Any:
 
 
 def _member(space: gymnasium.Space) -> Any:
-    """Some value that the space contains, the same each time where it is made of numbers."""
+    """Returns some value that the space contains, the same each time where it is made of numbers."""
     if isinstance(space, spaces.Dict):
         return {key: _member(part) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
@@ -279,13 +279,13 @@ def _member(space: gymnasium.Space) -> Any:
 
 
 def _repeated(space: gymnasium.Space, item: Any, count: int) -> Any:
-    """A batch of so many times the same."""
+    """Returns a batch of so many copies of a value."""
     batch: Any = gymnasium.vector.utils.create_empty_array(space, count)
     return gymnasium.vector.utils.concatenate(space, [item] * count, batch)
 
 
 def _choose(rows: np.ndarray, batch: Any, idle: Any) -> Any:
-    """The rows of a batch, and ``idle`` in the others."""
+    """Returns the chosen rows of a batch, and ``idle`` in the others."""
     if isinstance(batch, dict):
         return {key: _choose(rows, part, idle[key]) for key, part in batch.items()}
     if isinstance(batch, tuple) and isinstance(idle, tuple):

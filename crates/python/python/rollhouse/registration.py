@@ -1,4 +1,4 @@
-"""The built-in envs in Gymnasium's registry."""
+"""Registers the built-in envs with Gymnasium."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def register() -> None:
 
 
 def make_registered(env_id: str, num_envs: int = 1, **arguments: Any) -> VectorEnv:
-    """As ``rollhouse.make_vec``, for ``gymnasium.make_vec``."""
+    """Makes a vector env as ``rollhouse.make_vec`` does, for ``gymnasium.make_vec``."""
     return make_vec(env_id, num_envs, **arguments)

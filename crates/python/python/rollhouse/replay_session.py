@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ReplaySession:
-    """A recorded episode as a session with one lane: it stands at one step, the same for all who watch it.
+    """A recorded episode as a session with one lane: it stands at one step, the same for all that watch it.
 
     ``Cluster.open_replay`` makes it, paused at the reset, which is step 0. It is kept on its node until it is closed, or
     this process ends; ``rollhouse watch`` shows it to others meanwhile, who may move it too. One thread at a time.
@@ -38,14 +38,14 @@ class ReplaySession:
         self.refresh()
 
     def refresh(self) -> ReplaySession:
-        """Takes in where it stands now, after it has played or others have moved it. Moves nothing."""
+        """Asks where it stands now, after it has played or others have moved it. Moves nothing."""
         frame = self._native.look(0, 0.0)
         if frame is not None:
             self._frame = frame
         return self
 
     def seek(self, step: int) -> Any:
-        """Goes to a step, which may lie behind. The observation there.
+        """Goes to a step, which may lie behind. Returns the observation there.
 
         Raises:
             ValueError: The episode is shorter.
@@ -54,21 +54,23 @@ class ReplaySession:
         return self._moved(self._native.seek(_not_negative("step", step)))
 
     def reset(self) -> tuple[Any, dict[str, Any]]:
-        """Goes to the reset, as an env has it: observation and info."""
+        """Goes to the reset. Returns observation and info, as an env does."""
         return self.seek(0), {}
 
     def step(self, action: Any = None) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Goes one step on, as an env has it: what was recorded, whatever ``action`` is. At the last step it stays."""
+        """Goes one step on. Returns what was recorded, as an env does, whatever ``action`` is. At the last step it
+        stays.
+        """
         del action
         self._moved(self._native.step(1))
         return self.observation, self.reward, self.terminated, self.truncated, {}
 
     def back(self, steps: int = 1) -> Any:
-        """Goes so many steps back, to the reset at most. The observation there."""
+        """Goes so many steps back, to the reset at most. Returns the observation there."""
         return self._moved(self._native.step(-_not_negative("steps", steps)))
 
     def play(self, speed: float = 1.0) -> None:
-        """Has it go on by itself, 30 steps a second at speed 1; from the reset on if it stands at the end.
+        """Plays 30 steps a second at speed 1; from the reset on if it stands at the end.
 
         Raises:
             ValueError: ``speed`` is not from 1/16 to 64.
@@ -76,12 +78,13 @@ class ReplaySession:
         self._moved(self._native.play(float(speed)))
 
     def pause(self) -> Any:
-        """Has it stand still. The observation where it does."""
+        """Stops playing. Returns the observation of the step at which it stands then."""
         return self._moved(self._native.pause())
 
     def frames(self, timeout: float = 10.0) -> Iterator[ReplaySession]:
-        """Itself, each time that it has moved on, until it stands at its last step, or still for ``timeout`` seconds (10 at
-        most). Of steps that follow fast the newest are seen."""
+        """Yields itself each time that it has moved on, until it stands at its last step, or still for ``timeout``
+        seconds (10 at most). If steps follow each other fast, some are left out.
+        """
         yield self
         while self.state != "over":
             frame = self._native.look(self._frame["serial"], float(timeout))
@@ -91,7 +94,7 @@ class ReplaySession:
             yield self
 
     def render(self, size: Sequence[int] | None = None) -> np.ndarray:
-        """A picture of the step it stood at last, RGB, drawn here in the env's own size or ``size`` (width, height).
+        """Draws a picture of the last known step, RGB, in the env's own size or ``size`` (width, height).
 
         Raises:
             ClusterError: The env draws none, or is not in this program.
@@ -100,38 +103,38 @@ class ReplaySession:
 
     @property
     def observation(self) -> Any:
-        """The observation of the step it stood at last."""
+        """The observation of the last known step."""
         return _value(self.observation_space, memoryview(self._frame["obs"]))[0]
 
     @property
     def action(self) -> Any:
-        """The action that led to it; None at the reset."""
+        """The action that led to that step; None at the reset."""
         taken = memoryview(self._frame["action"])
         return _value(self.action_space, taken)[0] if len(taken) else None
 
     @property
     def reward(self) -> float:
-        """What that action gave; 0 at the reset."""
+        """The reward of that action; 0 at the reset."""
         return self._frame["reward"]
 
     @property
     def total_reward(self) -> float:
-        """The sum of rewards until there."""
+        """The sum of rewards up to that step."""
         return self._frame["total_reward"]
 
     @property
     def terminated(self) -> bool:
-        """Whether the episode came to a terminal state there."""
+        """Whether the episode came to a terminal state at that step."""
         return self._frame["terminated"]
 
     @property
     def truncated(self) -> bool:
-        """Whether a limit cut it there."""
+        """Whether a limit cut it at that step."""
         return self._frame["truncated"]
 
     @property
     def position(self) -> int:
-        """The step it stood at last; 0 is the reset."""
+        """The number of the last known step; 0 is the reset."""
         return self._frame["step"]
 
     @property
@@ -141,14 +144,14 @@ class ReplaySession:
 
     @property
     def speed(self) -> float:
-        """How fast it plays when it does."""
+        """The speed at which it plays when it does."""
         return self._frame["speed"]
 
     def __len__(self) -> int:
         return self._frame["length"]
 
     def close(self) -> None:
-        """Ends the session, for all who watch it. Again does nothing."""
+        """Ends the session, for all that watch it. Closing again does nothing."""
         self._native.close()
 
     def _moved(self, frame: dict[str, Any]) -> Any:
@@ -172,7 +175,7 @@ def _not_negative(name: str, value: int) -> int:
 
 
 def _value(space: gymnasium.Space, data: memoryview) -> tuple[Any, memoryview]:
-    """A value of the space from the beginning of its columns' bytes, and the bytes behind it."""
+    """Reads a value of the space from the beginning of its columns' bytes. Returns it and the bytes behind it."""
     if isinstance(space, gymnasium.spaces.Dict):
         parts = {}
         for key, child in space.spaces.items():

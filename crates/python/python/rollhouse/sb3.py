@@ -39,7 +39,7 @@ def make_vec_env(
     env_kwargs: Mapping[str, Any] | None = None,
     **arguments: Any,
 ) -> VecEnv:
-    """A Stable-Baselines3 ``VecEnv`` of ``n_envs`` lanes.
+    """Makes a Stable-Baselines3 ``VecEnv`` of ``n_envs`` lanes.
 
     Args:
         env_id: A built-in env, such as ``"CartPole-v1"``. ``"gymnasium:ID"`` for any other of Gymnasium's and a
@@ -48,8 +48,8 @@ def make_vec_env(
         seed: Lane i is seeded with ``seed + i`` at the first reset.
         monitor: Wraps the whole in SB3's ``VecMonitor``, which training needs to log returns.
         wrapper_class: Wraps the env of every lane; only for hosted envs.
-        env_kwargs: What the env is made with.
-        arguments: Further ones of ``rollhouse.make_vec`` (``record=True``, ``threads``, ...), or of
+        env_kwargs: Arguments with which the env is made.
+        arguments: Further arguments of ``rollhouse.make_vec`` (``record=True``, ``threads``, ...), or of
             ``rollhouse.vectorize`` for hosted envs (``workers``, ``on_loss``, ...).
     """
     fixed = {"autoreset_mode", "info_layout"} & arguments.keys()
@@ -129,7 +129,7 @@ class Sb3VecEnv(VecEnv):
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
 
     def reset(self) -> Any:
-        """Resets all lanes, with the seeds and options that were set since the last reset; gives observations."""
+        """Resets all lanes, with the seeds and options that were set since the last reset, and returns observations."""
         seeds = self._seeds if any(seed is not None for seed in self._seeds) else None
         observations, infos = self.envs.reset(seed=seeds, options=self._options[0] or None)
         self.reset_infos = self._lane_infos(infos, range(self.num_envs))
@@ -153,7 +153,7 @@ class Sb3VecEnv(VecEnv):
         self._actions = actions
 
     def step_wait(self) -> tuple[Any, np.ndarray, np.ndarray, list[dict[str, Any]]]:
-        """Steps all lanes: observations, rewards, dones, infos."""
+        """Steps all lanes. Returns observations, rewards, dones, infos."""
         observations, rewards, terminations, truncations, infos = self.envs.step(self._actions)
         dones = terminations | truncations
         ended = np.flatnonzero(dones)
@@ -178,7 +178,7 @@ class Sb3VecEnv(VecEnv):
         self.envs.close()
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """The attribute of the lanes' envs."""
+        """Returns the attribute of the lanes' envs."""
         if attr_name == "render_mode":
             values: Sequence[Any] = [self.envs.render_mode] * self.num_envs
         else:
@@ -207,7 +207,7 @@ class Sb3VecEnv(VecEnv):
         return [values[lane] for lane in self._get_indices(indices)]
 
     def env_is_wrapped(self, wrapper_class: type[gymnasium.Wrapper], indices: Any = None) -> list[bool]:
-        """Whether the lanes' envs are wrapped so; those of built-in envs never are."""
+        """Returns whether the lanes' envs have that wrapper; those of built-in envs never have one."""
         if self._tells_lanes_apart():
             wrapped: Sequence[bool] = self.envs.call("sb3_is_wrapped", wrapper_class)
         else:
@@ -215,7 +215,7 @@ class Sb3VecEnv(VecEnv):
         return [wrapped[lane] for lane in self._get_indices(indices)]
 
     def _tells_lanes_apart(self) -> bool:
-        """Whether the lanes are those of ``make_vec_env`` in workers."""
+        """Returns whether the lanes are those of ``make_vec_env`` in workers."""
         if self._has_lanes is None:
             try:
                 self._has_lanes = self.envs.get_attr("sb3_lane") == tuple(range(self.num_envs))
@@ -231,7 +231,7 @@ class Sb3VecEnv(VecEnv):
             raise ValueError(f"indices={indices!r}: lanes of this kind can only be asked all together")
 
     def get_images(self) -> Sequence[np.ndarray | None]:
-        """The rendered frame of every lane."""
+        """Returns the rendered frame of every lane."""
         frames = self.envs.render()
         return [None] * self.num_envs if frames is None else list(frames)
 

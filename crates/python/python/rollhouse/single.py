@@ -1,4 +1,5 @@
-"""One lane as a ``gymnasium.Env``, for what takes single envs; ``make_vec`` is what this package is for."""
+"""One lane as a ``gymnasium.Env``, for libraries that take single envs; ``make_vec`` is the main use of this package.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ class SingleEnv(gymnasium.Env):
         return obs[0], float(rewards[0]), bool(terminations[0]), bool(truncations[0]), single
 
     def render(self) -> np.ndarray | None:  # type: ignore[override]
-        """The lane as an image, or None when ``render_mode`` is None."""
+        """Returns the lane as an image, or None when ``render_mode`` is None."""
         images = self._envs.render()
         return None if images is None else images[0]
 

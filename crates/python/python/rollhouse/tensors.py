@@ -30,7 +30,7 @@ class TensorView:
 
     Attributes:
         envs: The vector env; its spaces, modes and ``close`` stay there.
-        device: Where results are.
+        device: The device that results are on.
         pinned: Whether the engine's memory is pinned.
     """
 
@@ -51,7 +51,7 @@ class TensorView:
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[torch.Tensor, dict[str, Any]]:
-        """As ``VectorEnv.reset``; ``options["reset_mask"]`` may be a bool tensor."""
+        """Resets as ``VectorEnv.reset`` does; ``options["reset_mask"]`` may be a bool tensor."""
         if options is not None and isinstance(options.get("reset_mask"), torch.Tensor):
             options = {**options, "reset_mask": options["reset_mask"].cpu().numpy()}
         while self._copies:
@@ -60,19 +60,19 @@ class TensorView:
         return (self._tensor(obs) if self._on_cpu else self._fresh(obs)), infos
 
     def step(self, actions: torch.Tensor) -> TensorStep:
-        """As ``VectorEnv.step``; fastest with a contiguous int64 (Discrete) or float32 (Box) tensor."""
+        """Steps as ``VectorEnv.step`` does; fastest with a contiguous int64 (Discrete) or float32 (Box) tensor."""
         self._await_copies()
         native = self._native.step if self._on_cpu else self._native.step_views
         return self._tensors(native(_array(actions)))
 
     def send(self, actions: torch.Tensor, env_ids: Any = None) -> None:
-        """As ``VectorEnv.send``."""
+        """Sends actions as ``VectorEnv.send`` does."""
         if isinstance(env_ids, torch.Tensor):
             env_ids = env_ids.cpu().numpy()
         self.envs.send(_array(actions), env_ids)
 
     def recv(self, min_envs: int | None = None, timeout: float | None = 60.0) -> TensorStep:
-        """As ``VectorEnv.recv``; in infos ``env_id`` is a tensor too."""
+        """Receives results as ``VectorEnv.recv`` does; in infos ``env_id`` is a tensor too."""
         *arrays, infos = self.envs.recv(min_envs, timeout)
         infos["env_id"] = self._fresh(infos["env_id"])
         if "valid" in infos:
@@ -90,7 +90,7 @@ class TensorView:
         return result
 
     def _tensor(self, array: np.ndarray) -> torch.Tensor:
-        """A tensor of an array that the engine gave."""
+        """Makes a tensor from an array that the engine returned."""
         if not self._remembers:
             return self._fresh(array)
         known = self._known.get(id(array))
@@ -114,7 +114,9 @@ class TensorView:
             self._copies.append(event)
 
     def _await_copies(self) -> None:
-        """The next step writes to the slot of the last but one: what was copied from it must have arrived."""
+        """Waits for copies: the next step writes to the slot of the last but one, so copies from that must have
+        arrived.
+        """
         if len(self._copies) > 1:
             self._copies.pop(0).synchronize()
 
@@ -132,7 +134,7 @@ def _shared(array: np.ndarray) -> torch.Tensor:
 
 
 def _pin(view: TensorView, addresses: tuple[int, int]) -> bool:
-    """Pins the engine's memory until the view is gone; False, with a warning, if the driver refuses."""
+    """Pins the engine's memory until the view is gone. Returns False, with a warning, if the driver refuses."""
     start, end = addresses
     cudart: Any = torch.cuda.cudart()
     error = cudart.cudaHostRegister(start, end - start, 0)

@@ -53,7 +53,9 @@ class VectorEnv(BaseVectorEnv):
         return object.__getattribute__(self, name)
 
     def reset(self, env_id: Any = None, **kwargs: Any) -> tuple[Any, np.ndarray]:
-        """Begins an episode in the lanes of ``env_id``, or in all; their observations and one dict of infos for each."""
+        """Begins an episode in the lanes of ``env_id``, or in all. Returns their observations and one dict of infos for
+        each.
+        """
         lanes = self._lanes(env_id)
         seed, self._seed = kwargs.pop("seed", self._seed), None
         options = dict(kwargs.pop("options", None) or {})
@@ -67,7 +69,9 @@ class VectorEnv(BaseVectorEnv):
         return _rows(observations, lanes), _dicts(infos, lanes, lanes)
 
     def step(self, action: Any, id: Any = None) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Steps the lanes of ``id``, or all: observations, rewards, terminations, truncations, one dict of infos for each."""
+        """Steps the lanes of ``id``, or all. Returns observations, rewards, terminations, truncations, one dict of
+        infos for each.
+        """
         lanes = self._lanes(id)
         actions = np.asarray(action)
         if len(lanes) == self.env_num and (lanes == np.arange(self.env_num)).all():
@@ -87,12 +91,12 @@ class VectorEnv(BaseVectorEnv):
         return [None if seed is None else [seed + i if isinstance(seed, int) else seed[i]] for i in range(len(self))]
 
     def render(self, **kwargs: Any) -> list[Any]:
-        """The rendered frame of every lane."""
+        """Returns the rendered frame of every lane."""
         frames = self.envs.render()
         return [None] * self.env_num if frames is None else list(frames)
 
     def get_env_attr(self, key: str, id: Any = None) -> list[Any]:
-        """The attribute of the lanes' envs."""
+        """Returns the attribute of the lanes' envs."""
         values = self.envs.get_attr(key)
         return [values[lane] for lane in self._lanes(id)]
 
@@ -125,6 +129,6 @@ def _rows(batch: Any, rows: np.ndarray) -> Any:
 
 
 def _dicts(infos: dict[str, Any], rows: np.ndarray, lanes: np.ndarray) -> np.ndarray:
-    """One dict for each row, with the lane it is of."""
+    """Returns one dict for each row, with the lane that it belongs to."""
     dicts = [{**lane_info(infos, row), "env_id": lane} for row, lane in zip(rows.tolist(), lanes.tolist(), strict=True)]
     return np.array(dicts, dtype=object)

@@ -59,17 +59,17 @@ class VectorEnv(gymnasium.vector.VectorEnv):
 
     Attributes:
         num_envs: N, the number of lanes.
-        autoreset_mode: How and when the next episode begins; also in ``metadata["autoreset_mode"]``.
+        autoreset_mode: The rule by which the next episode begins; also in ``metadata["autoreset_mode"]``.
         observation_space, action_space: The spaces of the whole batch.
         single_observation_space, single_action_space: The spaces of one lane.
         metadata: A dict of this instance's own.
         spec: Gymnasium's ``EnvSpec`` when it was made through Gymnasium, else None or what it was set to.
         render_mode: None unless the lanes render.
-        info_layout: As given.
-        valid: As given.
-        on_loss: As given.
-        episode_statistics: As ``statistics`` was given.
-        recording: Where this process records what the lanes play, if it does.
+        info_layout: The argument of that name.
+        valid: The argument of that name.
+        on_loss: The argument of that name.
+        episode_statistics: The argument ``statistics``.
+        recording: The place where this process records what the lanes play, if it does.
     """
 
     metadata: dict[str, Any]
@@ -124,7 +124,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
 
     @classmethod
     def check_layout(cls, info_layout: str, valid: str) -> None:
-        """Raises ``ValueError`` unless infos can be laid out so."""
+        """Raises ``ValueError`` unless infos can have that layout."""
         if info_layout not in cls.info_layouts:
             raise ValueError(f"info_layout={info_layout!r} is not one of {', '.join(cls.info_layouts)}")
         if valid not in cls.valids:
@@ -181,7 +181,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         return self._step(actions)
 
     def send(self, actions: Any, env_ids: Any = None) -> None:
-        """Hands in actions for some lanes and returns without waiting for them.
+        """Sends actions for some lanes and returns without waiting for them.
 
         Args:
             actions: One row per lane of ``env_ids``.
@@ -195,7 +195,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self._send(actions, env_ids)
 
     def recv(self, min_envs: int | None = None, timeout: float | None = DEFAULT_TIMEOUT) -> Step:
-        """Returns when at least ``min_envs`` lanes that were sent are done, with all that are.
+        """Waits until at least ``min_envs`` lanes that were sent are done, and returns all that are done.
 
         Args:
             min_envs: 1 to the number of outstanding lanes; None for all of them.
@@ -216,7 +216,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         return self._recv(None if min_envs is None else int(min_envs), timeout)
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Calls the method ``name`` of every lane's env, or reads its attribute ``name``; N results.
+        """Calls the method ``name`` of every lane's env, or reads its attribute ``name``. Returns N results.
 
         Raises:
             AttributeError: The envs have nothing of that name.
@@ -225,7 +225,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         return self._call(name, args, kwargs)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """The attribute ``name`` of every lane's env; N values."""
+        """Returns the attribute ``name`` of every lane's env: N values."""
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
@@ -249,7 +249,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self._set_attr(name, list(values))
 
     def render(self) -> tuple[Any, ...] | None:
-        """The rendered frames of all lanes, or None when ``render_mode`` is None."""
+        """Returns the rendered frames of all lanes, or None when ``render_mode`` is None."""
         self._check_usable()
         return None if self.render_mode is None else self._call("render", (), {})
 
@@ -265,7 +265,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             self.close_extras(**kwargs)
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Called once by ``close``, as in Gymnasium."""
+        """Ends the lanes; ``close`` calls it once, as in Gymnasium."""
         self._close(**kwargs)
 
     @property  # type: ignore[misc]
@@ -339,7 +339,8 @@ class VectorEnv(gymnasium.vector.VectorEnv):
     def _split_options(
         self, options: dict[str, Any] | None
     ) -> tuple[np.ndarray | None, dict[str, Any] | None]:
-        """The reset mask and the rest; the caller's dict stays as it is, so that wrappers find the mask in it."""
+        """Returns the reset mask and the rest. The caller's dict stays as it is, so that wrappers find the mask in it.
+        """
         if options is None:
             return None, None
         if not isinstance(options, dict):
@@ -372,14 +373,16 @@ class VectorEnv(gymnasium.vector.VectorEnv):
 
 
 def show_valid(info_layout: str, valid: str) -> Literal["always", "needed", "lost"]:
-    """In which infos ``valid`` is: of all steps, of those with a row that is no transition, or with a lost lane."""
+    """Returns in which infos ``valid`` is: in all, in those of steps with a row that is not a transition, or with a
+    lost lane.
+    """
     if valid == "always":
         return "always"
     return "needed" if info_layout == "default" else "lost"
 
 
 def parse_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
-    """The mode of that name or value.
+    """Returns the mode of that name or value.
 
     Raises:
         ValueError: There is none.

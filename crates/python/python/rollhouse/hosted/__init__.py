@@ -49,7 +49,7 @@ def vectorize(
         workers: Processes to spread the lanes over; None for one per core, at most one per lane.
         autoreset_mode: ``gymnasium.vector.AutoresetMode`` or its value.
         copy: False for observations that are views of the shared memory.
-        seed: What the first ``reset`` seeds the lanes with if it is given no seed.
+        seed: The seed of the first ``reset`` if that is given none.
         on_loss: ``"raise"`` (also None) or ``"report"``: what to do when an env is lost; see ``HostedVectorEnv``.
         observation_mode: ``"same"``, ``"different"`` (spaces that differ in their bounds only), or a tuple
             (batched space, single space).
@@ -67,7 +67,7 @@ def vectorize(
         TypeError: A function cannot be pickled; the message names its index.
         RuntimeError: The envs' spaces do not fit together.
         LaneLostError: A worker died or was not ready in time.
-        Exception: What a function raised.
+        Exception: The exception that a function raised.
     """
     return HostedVectorEnv(
         env_fns,
@@ -98,7 +98,7 @@ def make_vec(
     max_episode_steps: int | None = None,
     **options: Any,
 ) -> HostedVectorEnv:
-    """N of Gymnasium's env ``gymnasium:ID``; what ``rollhouse.make_vec`` calls.
+    """Makes N of Gymnasium's env ``gymnasium:ID``; ``rollhouse.make_vec`` calls this.
 
     ``options`` are those of ``vectorize`` and, under other names, arguments of the env: what ``gymnasium.make``
     takes.

@@ -1,4 +1,4 @@
-"""Batches of actions, as they are handed in, checked and turned into one action per lane."""
+"""Checks batches of actions, and turns them into one action per lane."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Actions:
         self.bounds = _bounds(single)
 
     def match(self, actions: Any, ignored: np.ndarray | None) -> list[np.ndarray] | None:
-        """The columns of a batch for all lanes if it is made of exact arrays, else None.
+        """Returns the columns of a batch for all lanes if it is made of exact arrays, else None.
 
         Args:
-            actions: As handed in.
+            actions: The batch that the caller handed in.
             ignored: bool [N], the lanes whose action does not matter.
 
         Raises:
@@ -47,7 +47,7 @@ class Actions:
     def take(
         self, actions: Any, lanes: list[int], ignored: np.ndarray | None
     ) -> tuple[list[np.ndarray] | None, list[Any]]:
-        """The columns of a batch for some lanes, or, with None, one action per lane.
+        """Returns the columns of a batch for some lanes, or, with None, one action per lane.
 
         Raises:
             InvalidActionError: The wrong number of actions, or a value that is out of range or not finite.
@@ -110,7 +110,9 @@ class Actions:
 
 
 def _bounds(space: gymnasium.Space) -> list[Bounds | None]:
-    """Per column of the space, the least and the greatest integer of an element; None for a column of a Box."""
+    """Returns the least and the greatest integer of an element for each column of the space; None for a column of a
+    Box.
+    """
     if isinstance(space, spaces.Tuple):
         return [bounds for child in space.spaces for bounds in _bounds(child)]
     if isinstance(space, spaces.Dict):
@@ -127,13 +129,13 @@ def _bounds(space: gymnasium.Space) -> list[Bounds | None]:
 
 
 def _iterate(space: gymnasium.Space, actions: Any, count: int) -> list[Any]:
-    """One action per lane, as ``SyncVectorEnv`` hands them to its envs."""
+    """Iterates over a batch, one action per lane, as ``SyncVectorEnv`` hands them to its envs."""
     try:
         items = list(iterate(space, actions))
     except (TypeError, KeyError, gymnasium.error.CustomSpaceError) as error:
-        raise ActionTypeError(f"actions={actions!r} are no batch of {space}: {error}") from error
+        raise ActionTypeError(f"actions={actions!r} are not a batch of {space}: {error}") from error
     except (ValueError, IndexError) as error:
-        raise InvalidActionError(f"actions={actions!r} are no batch of {space}: {error}") from error
+        raise InvalidActionError(f"actions={actions!r} are not a batch of {space}: {error}") from error
     if len(items) != count:
         raise InvalidActionError(f"actions: {len(items)} were given for {count} lanes")
     return items

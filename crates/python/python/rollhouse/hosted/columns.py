@@ -1,4 +1,4 @@
-"""Where the values of a space lie in memory that processes share.
+"""The layout of a space's values in memory that processes share.
 
 A space is a tree. Its leaves of fixed shape (Box, Discrete, MultiDiscrete, MultiBinary) are columns: arrays [N, ...]
 in the mapping. Every other leaf (Text, Graph, Sequence, OneOf, spaces of your own) travels serialised. Both the
@@ -27,7 +27,7 @@ class Columns:
     Attributes:
         dtypes: The dtype of each column.
         shapes: The shape of one value in each column.
-        others: How many leaves are no columns.
+        others: Number of leaves that are not columns.
         single: Whether the space is one column and nothing else.
     """
 
@@ -54,7 +54,7 @@ class Columns:
         return "other", self.others - 1
 
     def nbytes(self) -> int:
-        """Bytes of all columns, with what lies between them."""
+        """Bytes of all columns, with the padding between them."""
         return sum(self._sizes())
 
     def _sizes(self) -> list[int]:
@@ -65,7 +65,7 @@ class Columns:
         return sizes
 
     def arrays(self, memory: mmap.mmap, offset: int) -> list[np.ndarray]:
-        """The columns as arrays [N, ...] over the memory from byte ``offset``; each keeps the mapping alive."""
+        """Returns the columns as arrays [N, ...] over the memory from byte ``offset``; each keeps the mapping alive."""
         arrays = []
         for dtype, shape, size in zip(self.dtypes, self.shapes, self._sizes(), strict=True):
             shape = (self.rows, *shape)
@@ -97,7 +97,7 @@ class Columns:
                 self._write(child, row, others, value[key])
 
     def batch(self, arrays: Sequence[np.ndarray], others: Sequence[Sequence[Any]]) -> Any:
-        """A batch in Gymnasium's structure: ``arrays`` for the columns, per other leaf a tuple of all values.
+        """Makes a batch in Gymnasium's structure: ``arrays`` for the columns, per other leaf a tuple of all values.
 
         Args:
             arrays: One per column, k rows each.
@@ -116,8 +116,9 @@ class Columns:
         return {key: self._batch(child, arrays, others) for key, child in children}
 
     def match(self, batch: Any) -> list[np.ndarray] | None:
-        """The arrays of a batch that is made of columns only, each of exactly the column's dtype and shape, in
-        the order of the columns; None of any other batch."""
+        """Returns the arrays of a batch that is made of columns only, each of exactly the column's dtype and shape, in
+        the order of the columns; None for any other batch.
+        """
         arrays: list[np.ndarray] = []
         return arrays if self._match(self._tree, batch, arrays) else None
 
@@ -144,7 +145,7 @@ class Columns:
 
 
 def write_array(row: np.ndarray, value: Any) -> None:
-    """Writes a value of exactly the row's shape; as ``np.stack(..., out=...)`` does, without unsafe casts.
+    """Writes a value of exactly the row's shape, as ``np.stack(..., out=...)`` does, without unsafe casts.
 
     Raises:
         ValueError: Another shape.
@@ -157,7 +158,7 @@ def write_array(row: np.ndarray, value: Any) -> None:
 
 
 def rows_of(arrays: Sequence[np.ndarray], rows: int) -> list[list[np.ndarray]]:
-    """Per row, one writable array per column (of no dimensions where a value is a scalar)."""
+    """Returns for each row one writable array per column (of no dimensions where a value is a scalar)."""
     return [[array[row : row + 1].reshape(array.shape[1:]) for array in arrays] for row in range(rows)]
 
 

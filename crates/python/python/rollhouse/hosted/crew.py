@@ -1,4 +1,4 @@
-"""The worker processes of a ``HostedVectorEnv``: started, greeted, told and asked."""
+"""The worker processes of a ``HostedVectorEnv``, and the commands to them."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ _BOOT = (
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Returns the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Crew:
-    """Workers and which lanes each of them has: ranges of nearly equal length, in order.
+    """The workers, and the lanes that each of them has: ranges of nearly equal length, in order.
 
     Attributes:
         ranges: Per worker, (first lane, lane after the last).
         asked: Per worker, what it has been told to do and has not answered: (command, lanes), else None.
         up: Per worker, whether its envs are there and have their columns.
-        launched: How many workers have been started; the first ones.
+        launched: Number of workers that have been started, which are the first ones.
     """
 
     def __init__(
@@ -53,9 +53,10 @@ class Crew:
         alike: bool,
         frames_every: int = 0,
     ):
-        """``alike``: all lanes have the spaces of the first, so that its worker can speak for the others, which
-        are started when they are needed. ``frames_every``: of every how many-th step workers say what lanes look like,
-        0 of none."""
+        """Starts workers. ``alike``: all lanes have the spaces of the first, so that its worker can speak for the
+        others, which are started when they are needed. ``frames_every``: steps between two pictures that workers take
+        of lanes, 0 for none.
+        """
         lanes = len(env_fns)
         self.ranges = [(lanes * w // workers, lanes * (w + 1) // workers) for w in range(workers)]
         self.worker_of = [w for w, (first, end) in enumerate(self.ranges) for _ in range(first, end)]
@@ -80,10 +81,11 @@ class Crew:
         self.spaces: tuple[gymnasium.Space, gymnasium.Space, int] | None = None
 
     def describe(self) -> list[tuple[Any, ...]]:
-        """Waits until the workers that are launched at once have made their envs; what those are, per lane.
+        """Waits until the workers that are launched at once have made their envs. Returns the description of each
+        lane's env.
 
         Raises:
-            Exception: What an ``env_fn`` raised.
+            Exception: The exception that an ``env_fn`` raised.
             LaneLostError: A worker died or was not ready in time.
         """
         return self._made(range(self.launched))
@@ -117,7 +119,7 @@ class Crew:
         return [lane for index in workers for lane in answers[index]]
 
     def loss(self, index: int, cause: str, detail: str, lanes: tuple[int, ...]) -> LaneLostError:
-        """What to raise when a worker was lost."""
+        """Makes the exception for a lost worker."""
         what = {
             "died": f"died: {detail}",
             "hung": "did not answer within its deadline and was killed",

@@ -212,7 +212,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
 
     @property
     def recording(self) -> Recording | None:  # type: ignore[override]
-        """Where it records, if it does; once closed, with figures."""
+        """The place where it records, if it does; once closed, with figures."""
         return None if self._recorder is None else self._recorder.recording
 
     @property
@@ -232,7 +232,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
     # Stepping
 
     def step(self, actions: Any) -> Step:
-        """As ``VectorEnv.step``; fastest with arrays of exactly the action space's dtype and shape."""
+        """Steps as ``VectorEnv.step`` does; fastest with arrays of exactly the action space's dtype and shape."""
         if self._is_quiet():
             arrays = self._actions.match(actions, self._resetting_next())
             if arrays is not None:
@@ -264,7 +264,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         return self._whole(self.step_wait)
 
     def _whole(self, wait: Callable[[], Any]) -> Any:
-        """What ``wait`` gives; a call that it was interrupted in is pending no more."""
+        """Returns the result of ``wait``; after an interruption the call is no longer pending."""
         try:
             return wait()
         except BaseException:
@@ -272,15 +272,16 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             raise
 
     def _abandon(self) -> None:
-        """Gives up the call that is pending, if one is: as a rule Ctrl-C was pressed. What comes of it is not wanted: the
-        next reset waits until it is over, and ``close`` does not."""
+        """Gives up the call that is pending, if one is: as a rule Ctrl-C was pressed. Its result is dropped: the next
+        reset waits until it is over, and ``close`` does not.
+        """
         if self._pending.name is not None:
             self._abandoned = True
             self._reset_done = self._reset_done and self._pending.name == "call"
             self._pending.name = None
 
     def _is_quiet(self) -> bool:
-        """Whether all lanes can be stepped at once, with nothing to look after."""
+        """Returns whether all lanes can be stepped at once, with nothing to look after."""
         return (
             not self.closed
             and self._pending.name is None
@@ -292,7 +293,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         )
 
     def _deliver_all(self, slot: int, said: Said) -> Step:
-        """The whole batch, every lane of which was stepped into ``slot``."""
+        """Returns the result of a whole batch, every lane of which was stepped into ``slot``."""
         mapping = self._mapping
         self._rows.all_written(slot)
         rewards, terminations, truncations = (
@@ -319,14 +320,14 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         return self._rows.frame(self.copy), rewards, terminations, truncations, infos
 
     def _warn_unpainted(self, said: Said) -> None:
-        """Says once that an env gave no picture that was to be recorded."""
+        """Warns once that an env gave no picture that was to be recorded."""
         if said.unpainted is not None and not self._warned_unpainted:
             self._warned_unpainted = True
             message = f"record_frames: a picture is missing in the recording, and others may be: {said.unpainted}"
             gymnasium.logger.warn(message)
 
     def step_async(self, actions: Any) -> None:
-        """Hands in actions for all lanes; ``step_wait`` gives what came of them.
+        """Begins a step with actions for all lanes; ``step_wait`` returns its result.
 
         Raises:
             AlreadyPendingCallError: Another call is pending.
@@ -339,7 +340,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         self._lanes.pump()
 
     def step_wait(self, timeout: float | None = None) -> Step:
-        """What came of ``step_async``; blocks until all lanes are done.
+        """Returns the result of ``step_async``; blocks until all lanes are done.
 
         Args:
             timeout: Seconds to wait at most. The call stays pending when they are over. None for as long as it
@@ -356,7 +357,8 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         return self._deliver(list(range(self.num_envs)), lambda: self._rows.join(self.copy))
 
     def _deliver(self, lanes: list[int], gather: Callable[[], Any]) -> Step:
-        """The rows of lanes that are done, in this order; raises for lanes that were lost if it is to.
+        """Returns the rows of lanes that are done, in this order. Raises for lanes that were lost, if ``on_loss`` says
+        so.
 
         ``gather`` gives their observations.
         """
@@ -409,7 +411,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         self._lanes.queue(lanes, items if arrays is None else None)
 
     def _resetting_next(self) -> np.ndarray | None:
-        """The lanes that the next step resets, whatever their action is."""
+        """Returns the lanes that the next step resets, whatever their action is."""
         return self._over if self.autoreset_mode is AutoresetMode.NEXT_STEP else None
 
     # First-done
@@ -456,7 +458,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
     def reset_async(
         self, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> None:
-        """Begins what ``reset`` does; ``reset_wait`` gives what came of it. Waits for lost envs that are to be reset.
+        """Begins what ``reset`` does; ``reset_wait`` returns its result. Waits for lost envs that are to be reset.
 
         Raises:
             AlreadyPendingCallError: Another call is pending.
@@ -487,7 +489,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         self._pending.name = "reset"
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
-        """What came of ``reset_async``; blocks until all lanes have been reset.
+        """Returns the result of ``reset_async``; blocks until all lanes have been reset.
 
         Raises:
             NoAsyncCallError: ``reset_async`` was not called.
@@ -529,7 +531,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         return self._whole(self.call_wait)
 
     def call_async(self, name: str, /, *args: Any, **kwargs: Any) -> None:
-        """Begins what ``call`` does; ``call_wait`` gives the results.
+        """Begins what ``call`` does; ``call_wait`` returns the results.
 
         Raises:
             AlreadyPendingCallError: Another call is pending.
@@ -551,12 +553,12 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         self._pending.name = "call"
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
-        """The results of ``call_async``, one per lane; blocks until all envs have answered.
+        """Returns the results of ``call_async``, one per lane; blocks until all envs have answered.
 
         Raises:
             NoAsyncCallError: ``call_async`` was not called.
             multiprocessing.TimeoutError: ``timeout`` seconds are over; the call stays pending.
-            Exception: What the env of the first lane that failed raised. No lane is lost by that.
+            Exception: The exception of the first lane whose env failed. No lane is lost by that.
         """
         self._end_call("call")
         workers = range(len(self._crew.ranges))
@@ -577,7 +579,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         self._whole(self.call_wait)
 
     def render(self) -> tuple[Any, ...] | None:
-        """The rendered frames of all lanes, as their envs' ``render`` returns them."""
+        """Returns the rendered frames of all lanes, as their envs' ``render`` returns them."""
         return self.call("render")
 
     @property  # type: ignore[misc]
@@ -623,7 +625,9 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         self._pending.check(name)
 
     def _close(self, timeout: float | None = None, terminate: bool = False, **kwargs: Any) -> None:
-        """``timeout``: seconds for a pending call and for the envs to close; ``terminate``: kill them at once."""
+        """Closes the lanes. ``timeout``: seconds for a pending call and for the envs to close; ``terminate``: kill them
+        at once.
+        """
         if self._pending.name is not None:
             gymnasium.logger.warn(
                 f"Calling `close` while waiting for a pending call to `{self._pending.name}` to complete."

@@ -1,4 +1,6 @@
-"""The infos of lanes as columns of numbers, on their way from a worker: one array per key instead of one object per value."""
+"""Packs infos of lanes for their way from a worker: as columns of numbers, one array per key instead of one object per
+value.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ def pack(entries: list[Entry], count: int) -> tuple[list[Column], list[Entry], l
     """Takes numbers out of infos.
 
     Args:
-        entries: What lanes said, in their order.
-        count: How many lanes there are.
+        entries: The infos of lanes, in their order.
+        count: Number of lanes.
 
     Returns:
         A column for each key under which there are only numbers of one type, what else was said, and, unless that is nothing, all keys
@@ -78,7 +80,7 @@ def add_columns(
 
     Args:
         infos: Added to.
-        columns: As ``pack`` gave them.
+        columns: The columns that ``pack`` returned.
         first, count: The worker's first lane, and how many it has.
         rows: The row of each lane of the batch; None if each has its own.
         total: Rows.
@@ -96,7 +98,7 @@ def add_columns(
 
 
 def unpack(columns: Iterable[Column], count: int) -> dict[int, dict[str, Any]]:
-    """What ``pack`` took out, by lane of the worker."""
+    """Returns the numbers that ``pack`` took out, by lane of the worker."""
     infos: dict[int, dict[str, Any]] = {}
     for key, dtype, lanes, values in columns:
         which = range(count) if lanes is None else np.frombuffer(lanes, dtype=np.int32).tolist()

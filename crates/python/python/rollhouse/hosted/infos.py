@@ -1,4 +1,4 @@
-"""The infos of hosted lanes, from what each env said."""
+"""Makes the infos of hosted lanes from what each env returned."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 from rollhouse.hosted.info_columns import Column, add_columns, unpack
 
 class Said(dict[int, tuple[Any, dict[str, Any]]]):
-    """What lanes said. By lane: its terminal observation and info if its episode ended and the next began, and its info.
+    """The infos of some lanes. By lane: its terminal observation and info if its episode ended and the next began, and
+    its info.
 
     Attributes:
         packed: Numbers, which are not by lane: of a worker its first lane, how many it has, its columns, and its keys.
@@ -26,7 +27,7 @@ class Said(dict[int, tuple[Any, dict[str, Any]]]):
         self.unpainted: str | None = None
 
     def add(self, first: int, count: int, said: dict[str, Any]) -> None:
-        """Adds what a worker said."""
+        """Adds the infos from a worker."""
         for local, final, info in said.get("infos", ()):
             self[first + local] = (final, info)
         if "columns" in said:
@@ -35,7 +36,7 @@ class Said(dict[int, tuple[Any, dict[str, Any]]]):
         self.unpainted = self.unpainted or said.get("unpainted")
 
     def unpack(self) -> None:
-        """Puts numbers to the lanes that they are of."""
+        """Adds the packed numbers to the infos of their lanes."""
         for first, count, columns, _ in self.packed:
             for local, numbers in unpack(columns, count).items():
                 final, info = self.get(first + local, (None, {}))
@@ -44,7 +45,7 @@ class Said(dict[int, tuple[Any, dict[str, Any]]]):
 
 
 def batch_infos(envs: gymnasium.vector.VectorEnv, lanes: list[int], said: Said) -> dict[str, Any]:
-    """Infos of some lanes, a row each, in the layout of the installed Gymnasium."""
+    """Makes the infos of some lanes, a row each, in the layout of the installed Gymnasium."""
     infos: dict[str, Any] = {}
     if said.packed:
         objects = {key for _, info in said.values() for key in info}
@@ -79,12 +80,12 @@ def batch_infos(envs: gymnasium.vector.VectorEnv, lanes: list[int], said: Said) 
 
 
 def say_valid(infos: dict[str, Any], valid: np.ndarray, show: str, *, are_lost: bool = False) -> None:
-    """Adds which rows are transitions, ``valid``, bool [k], where it is to be said.
+    """Adds ``valid``, bool [k], which tells the rows that are transitions, where it is wanted.
 
     Args:
         infos: Added to.
-        valid: Of each row.
-        show: As ``rollhouse.vector.show_valid`` gives it.
+        valid: Whether each row is a transition.
+        show: The result of ``rollhouse.vector.show_valid``.
         are_lost: Whether lanes are.
     """
     if are_lost or show == "always" or (show == "needed" and not valid.all()):

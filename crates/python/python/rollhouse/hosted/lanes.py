@@ -1,4 +1,4 @@
-"""What the lanes of a ``HostedVectorEnv`` are doing: what they were told, what came of it, who has to be told next."""
+"""The state of a ``HostedVectorEnv``'s lanes: the commands to them, and their results."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class HostedLanes:
             self.outstanding.update(range(first, end))
 
     def queue(self, lanes: list[int], items: Sequence[Any] | None) -> None:
-        """Lanes are to be stepped, with the actions that lie in the mapping or with ``items``, one per lane."""
+        """Queues a step of lanes, with the actions that lie in the mapping or with ``items``, one per lane."""
         if items is not None:
             self._items.update(zip(lanes, items, strict=True))
         for lane in lanes:
@@ -56,7 +56,7 @@ class HostedLanes:
         self.outstanding.update(lanes)
 
     def pump(self) -> None:
-        """Gives every idle worker what is queued for it; lanes without an env are done at once."""
+        """Gives every idle worker its queued commands; lanes without an env are done at once."""
         for index, queued in enumerate(self._queued):
             if queued and (not self._crew.up[index] or self._crew.asked[index] is None):
                 self._queued[index] = []
@@ -87,8 +87,9 @@ class HostedLanes:
         anew: dict[int, bool],
         timeout: float | None,
     ) -> None:
-        """Tells lanes to reset. Those that are away and not in ``anew`` are done at once; its values say whether an
-        env has to be made first."""
+        """Tells lanes to reset. Lanes that are away and not in ``anew`` are done at once; the values of ``anew`` say
+        whether an env has to be made first.
+        """
         for index, (first, end) in enumerate(self._crew.ranges):
             own = [lane for lane in lanes if first <= lane < end]
             here = [lane for lane in own if lane not in self._losses.away or lane in anew]
@@ -113,7 +114,9 @@ class HostedLanes:
     # Taking
 
     def plain(self, events: Iterable[tuple[Any, ...]]) -> Said | None:
-        """What was said, if workers that were told to step all lanes have all done that and said nothing but infos."""
+        """Returns the infos, if workers that were told to step all lanes have all done so and returned nothing but
+        infos.
+        """
         all_said = Said()
         for kind, index, *rest in events:
             said = pickle.loads(rest[1]) if kind == "replied" and rest[1] else {} if kind == "replied" else {"lost": {}}
@@ -124,7 +127,7 @@ class HostedLanes:
         return all_said
 
     def take(self, lanes: list[int]) -> tuple[list[str], Said]:
-        """How it went with lanes that are done, and what they said; they are outstanding no more."""
+        """Returns the results of lanes that are done, with their infos; the lanes are no longer outstanding."""
         how = [self.done.pop(lane) for lane in lanes]
         # All that are done are taken together.
         said, self._said = self._said, Said()
@@ -132,12 +135,12 @@ class HostedLanes:
         return how, said
 
     def settle(self) -> None:
-        """Waits until no worker has anything to do, and takes what nobody wants."""
+        """Waits until no worker has anything to do, and drops results that nobody wants."""
         self.drop()
         self.work_until(lambda: all(asked is None for asked in self._crew.asked), None)
 
     def drop(self) -> None:
-        """Waits until all outstanding lanes are done, and takes what nobody wants."""
+        """Waits until all outstanding lanes are done, and drops results that nobody wants."""
         self.work_until(lambda: self.outstanding <= self.done.keys(), None)
         for lane in self.outstanding:
             self.done.pop(lane)
@@ -147,7 +150,7 @@ class HostedLanes:
     # Work
 
     def work_until(self, done: Callable[[], bool], timeout: float | None) -> bool:
-        """Looks after the workers until ``done``; whether that was within ``timeout`` seconds. Blocks."""
+        """Looks after the workers until ``done``. Returns whether that was within ``timeout`` seconds. Blocks."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not done():
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -183,7 +186,7 @@ class HostedLanes:
         return self._losses.begin(can, time.monotonic())
 
     def absorb(self, events: Iterable[tuple[Any, ...]]) -> None:
-        """Takes note of what happened to workers."""
+        """Takes note of the events of workers."""
         for kind, index, *rest in events:
             asked, self._crew.asked[index] = self._crew.asked[index], None
             if kind == "ready":

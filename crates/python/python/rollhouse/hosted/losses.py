@@ -1,4 +1,4 @@
-"""Which lanes of a ``HostedVectorEnv`` have no env, why, and when they get one again.
+"""The lanes of a ``HostedVectorEnv`` that have no env: why, and when they get one again.
 
     playing --> away --> playing
                  |  its worker died or hung: the host restarts that; then the lane is fresh
@@ -17,12 +17,12 @@ from rollhouse.errors import LaneLostError
 
 @dataclass(frozen=True)
 class Loss:
-    """Why a lane was lost.
+    """The reason for which a lane was lost.
 
     Attributes:
         outcome: ``"crashed"`` or ``"hung"``.
         reason: For people.
-        raised: What its env raised, if that is what happened.
+        raised: The exception that its env raised, if it raised one.
         trace: The traceback in the worker.
     """
 
@@ -55,7 +55,7 @@ class Losses:
     # What happens
 
     def worker_lost(self, lanes: Iterable[int], error: LaneLostError, wait: float | None) -> None:
-        """All lanes of a worker are lost; it is started again after ``wait`` seconds, or never."""
+        """Notes that all lanes of a worker are lost; it is started again after ``wait`` seconds, or never."""
         for lane in lanes:
             self._leave(lane, Loss(error.outcome, str(error)))
             self._fresh.discard(lane)
@@ -65,13 +65,13 @@ class Losses:
                 self._failed.add(lane)
 
     def worker_back(self, lanes: Iterable[int]) -> None:
-        """A worker has made the envs of its lanes again."""
+        """Notes that a worker has made the envs of its lanes again."""
         for lane in self.away.intersection(lanes):
             self._down.discard(lane)
             self._fresh.add(lane)
 
     def lane_lost(self, lane: int, error: BaseException, trace: str, now: float) -> None:
-        """A lane's env raised, or could not be made or reset."""
+        """Notes that a lane's env raised, or could not be made or reset."""
         self._leave(lane, Loss("crashed", f"its env raised {type(error).__name__}: {error}", error, trace))
         self._fresh.discard(lane)
         wait = self._back_offs.setdefault(lane, BackOff(lane)).failed(now)
@@ -90,7 +90,7 @@ class Losses:
     # Coming back
 
     def begin(self, lanes: Iterable[int], now: float, tell_first: bool = True) -> dict[int, bool]:
-        """Those of the lanes that can begin an episode now, and whether their env has to be made anew for it.
+        """Returns those of the lanes that can begin an episode now, and whether their env has to be made anew for it.
 
         With ``tell_first`` not those whose loss has not been told.
         """
@@ -107,7 +107,7 @@ class Losses:
         return can
 
     def has_begun(self, lane: int) -> bool:
-        """Notes that a lane was stepped or reset; whether that was the beginning after a loss."""
+        """Notes that a lane was stepped or reset. Returns whether that was the beginning after a loss."""
         if lane not in self._beginning:
             return False
         self._beginning.discard(lane)
@@ -117,28 +117,28 @@ class Losses:
         return True
 
     def latest_due(self, lanes: Iterable[int]) -> float | None:
-        """When the last of the lanes that wait for a new env gets it; None if none waits."""
+        """Returns when the last of the lanes that wait for a new env gets it; None if none waits."""
         return max((due for lane in lanes if (due := self._due.get(lane)) is not None), default=None)
 
     # Telling
 
     def is_untold(self, lane: int) -> bool:
-        """Whether a lane was lost and nobody has been told."""
+        """Returns whether a lane was lost and the caller has not been told yet."""
         return lane in self._untold
 
     def take_told(self, lanes: Iterable[int]) -> dict[int, Loss]:
-        """Why those of the lanes were lost of which nobody has been told; now somebody is."""
+        """Returns the losses among the lanes of which the caller has not been told yet, and counts them as told."""
         told = {lane: self._why[lane] for lane in lanes if lane in self._untold}
         self._untold.difference_update(told)
         return told
 
     def all_failed(self) -> bool:
-        """Whether every lane is away for good."""
+        """Returns whether every lane is away for good."""
         return len(self._failed) == self.lanes
 
     @staticmethod
     def error(lost: dict[int, Loss]) -> BaseException:
-        """What to raise for losses: what an env raised if one did, with the rest as its cause."""
+        """Makes the exception for losses: the one that an env raised if one did, with the rest as its cause."""
         outcome = next(iter(lost.values())).outcome
         reasons = {loss.reason: loss for loss in lost.values()}
         text = "; ".join(
@@ -154,7 +154,7 @@ class Losses:
         return raised
 
     def absence(self, lanes: Iterable[int]) -> LaneLostError:
-        """What to raise when lanes are needed that are away."""
+        """Makes the exception for lanes that are needed and are away."""
         lanes = tuple(lanes)
         first = lanes[0]
         loss = self._why[first]

@@ -1,4 +1,4 @@
-"""How the observation spaces of single envs become the space of a batch."""
+"""Combines the observation spaces of single envs into the space of a batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gymnasium.vector.utils import batch_differing_spaces, batch_space
 
 
 def check_observation_mode(mode: Any) -> None:
-    """Refuses what is no observation mode.
+    """Raises unless the observation mode is a valid one.
 
     Raises:
         ValueError, TypeError: With Gymnasium's own words.
@@ -29,7 +29,7 @@ def check_observation_mode(mode: Any) -> None:
 def batch_observation_spaces(
     spaces: list[gymnasium.Space], mode: Any
 ) -> tuple[gymnasium.Space, gymnasium.Space]:
-    """The single and the batched space.
+    """Returns the single and the batched space.
 
     Raises:
         RuntimeError: The lanes' spaces do not fit together.
@@ -49,10 +49,10 @@ def batch_observation_spaces(
 
 
 def check_observation_space(lane: int, space: gymnasium.Space, single: gymnasium.Space, mode: Any) -> None:
-    """Refuses a lane whose observation space does not fit the batch's.
+    """Raises for a lane whose observation space does not fit the batch's.
 
     Raises:
-        RuntimeError: With Gymnasium's own words.
+        RuntimeError: The spaces do not fit, in Gymnasium's own words.
     """
     if mode == "same":
         if space != single:
@@ -69,7 +69,7 @@ def check_observation_space(lane: int, space: gymnasium.Space, single: gymnasium
 
 
 def check_action_space(lane: int, space: gymnasium.Space, single: gymnasium.Space) -> None:
-    """Refuses a lane whose action space is not the batch's.
+    """Raises for a lane whose action space is not the batch's.
 
     Raises:
         RuntimeError: It names the lane.

@@ -8,10 +8,10 @@ from gymnasium.error import AlreadyPendingCallError, NoAsyncCallError
 
 
 class PendingCall:
-    """At most one of ``step``, ``reset`` and ``call``.
+    """The call that is pending: at most one of ``step``, ``reset`` and ``call``.
 
     Attributes:
-        name: Which; None if there is none.
+        name: The name of the call; None if none is pending.
     """
 
     __slots__ = ("name",)
@@ -20,7 +20,7 @@ class PendingCall:
         self.name: str | None = None
 
     def check_none(self, caller: str) -> None:
-        """Raises unless ``caller`` may begin something.
+        """Raises unless ``caller`` may begin a call.
 
         Raises:
             AlreadyPendingCallError: A call is pending.
@@ -40,7 +40,7 @@ class PendingCall:
             raise NoAsyncCallError(f"Calling `{name}_wait` without any prior call to `{name}_async`.", name)
 
     def timed_out(self, timeout: float | None) -> Exception:
-        """What to raise when the call is not done within ``timeout`` seconds; it stays pending."""
+        """Makes the exception for a call that is not done within ``timeout`` seconds; it stays pending."""
         return multiprocessing.TimeoutError(
             f"The call to `{self.name}_wait` has timed out after {timeout} second(s)."
         )

@@ -1,4 +1,4 @@
-"""What hosted lanes play, as replays: every step in full, since a Python env cannot be lived through again."""
+"""Records what hosted lanes play: every step in full, since a Python env cannot be recomputed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class HostedRecorder:
     """Records the episodes of N lanes whose observations are columns and whose actions are one column.
 
     Attributes:
-        recording: Where; and, once closed, what.
+        recording: The place of the recording and, once it is closed, its figures.
     """
 
     def __init__(
@@ -76,8 +76,9 @@ class HostedRecorder:
         observations: Sequence[np.ndarray],
         frames: Sequence[Picture] = (),
     ) -> None:
-        """Episodes begin; row i of the columns ``observations``, [N, ...] each, is lane i's first observation. Of
-        ``frames`` those of resets are taken."""
+        """Begins episodes; row i of the columns ``observations``, [N, ...] each, is lane i's first observation. Of
+        ``frames`` those of resets are taken.
+        """
         if lanes:
             self._native.begin(list(lanes), list(seeds), self._as_recorded(observations))
         if frames:
@@ -96,12 +97,12 @@ class HostedRecorder:
         frames: Sequence[Picture] = (),
         fresh: Sequence[int] = (),
     ) -> None:
-        """Lanes were stepped: arrays of N rows, ``observations`` one per column.
+        """Records a step of lanes: arrays of N rows, ``observations`` one per column.
 
         Args:
             stepped: bool [N]: which lanes have an env that did something.
             over: bool [N]: whose episode was over before.
-            finals: By lane, terminal observations that are not in ``observations``.
+            finals: Terminal observations, by lane, that are not in ``observations``.
             frames: Pictures to be recorded.
             fresh: Lanes that were not stepped and began an episode.
         """
@@ -132,7 +133,8 @@ class HostedRecorder:
         terminations: np.ndarray,
         truncations: np.ndarray,
     ) -> None:
-        """Lanes of any fate are done: as ``step``, with rows of these lanes except in ``over`` and ``actions``.
+        """Records lanes that are done in any way: as ``step``, with rows of these lanes except in ``over`` and
+        ``actions``.
 
         ``how`` it went is as ``HostedLanes.done`` has it.
         """
@@ -144,7 +146,7 @@ class HostedRecorder:
         self.step(stepped, over, finals, actions, seen, *ends, said.frames, fresh)
 
     def lose(self, lost: Mapping[int, Any]) -> None:
-        """The episodes of lanes were interrupted."""
+        """Records that the episodes of lanes were interrupted."""
         for lane, loss in lost.items():
             self._native.interrupt(lane, loss.outcome)
 
@@ -152,13 +154,13 @@ class HostedRecorder:
         return [_as(column, dtype) for column, dtype in zip(observations, self._dtypes, strict=True)]
 
     def _spread(self, lanes: list[int], rows: np.ndarray) -> np.ndarray:
-        """Rows of some lanes as N rows; those of the others are zero."""
+        """Spreads rows of some lanes over N rows; those of the others are zero."""
         spread = np.zeros((self._lanes, *rows.shape[1:]), rows.dtype)
         spread[lanes] = rows
         return spread
 
     def close(self) -> None:
-        """Ends open episodes as cancelled; returns when everything is durable.
+        """Ends open episodes as cancelled, and waits until everything is durable.
 
         Raises:
             RecordingError: The disk refused.
@@ -175,7 +177,7 @@ def _as(column: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def _leaves(space: gymnasium.Space) -> list[gymnasium.Space]:
-    """The spaces of the columns, in their order."""
+    """Returns the spaces of the columns, in their order."""
     if isinstance(space, spaces.Dict):
         return [leaf for child in space.spaces.values() for leaf in _leaves(child)]
     if isinstance(space, spaces.Tuple):
@@ -184,7 +186,7 @@ def _leaves(space: gymnasium.Space) -> list[gymnasium.Space]:
 
 
 def _described(name: str, space: gymnasium.Space) -> tuple[Any, ...]:
-    """A space of any number of columns as the native half takes it.
+    """Describes a space of any number of columns as the native half takes it.
 
     Raises:
         ValueError: It cannot be recorded.
@@ -197,7 +199,7 @@ def _described(name: str, space: gymnasium.Space) -> tuple[Any, ...]:
 
 
 def _dtype(name: str, space: gymnasium.Space) -> str:
-    """The dtype that a column is recorded with.
+    """Returns the dtype that a column is recorded with.
 
     Raises:
         ValueError: Recordings have none for it.
@@ -213,7 +215,7 @@ def _dtype(name: str, space: gymnasium.Space) -> str:
 
 
 def _plain(name: str, space: gymnasium.Space) -> tuple[str, str, list[int], list[float], list[float]]:
-    """A space of one column as the native half takes it.
+    """Describes a space of one column as the native half takes it.
 
     Raises:
         ValueError: It cannot be recorded.

@@ -1,4 +1,4 @@
-"""Where the observations of hosted lanes lie between steps."""
+"""The places of hosted lanes' observations between steps."""
 
 from __future__ import annotations
 
@@ -28,36 +28,37 @@ class Rows:
 
     @property
     def next_slot(self) -> int:
-        """Where the next observations of all lanes go, if all last ones lie in the current slot."""
+        """Returns the slot for the next observations of all lanes, if all last ones lie in the current slot."""
         return 1 - self._slot
 
     def next_slot_of(self, lane: int) -> int:
-        """Where a lane's next observation goes."""
+        """Returns the slot for a lane's next observation."""
         return 1 - self._slot_of[lane]
 
     def written(self, lane: int) -> None:
-        """A lane's next observation is there."""
+        """Notes that a lane's next observation is there."""
         self._slot_of[lane] = 1 - self._slot_of[lane]
 
     def all_written(self, slot: int) -> None:
-        """The next observations of all lanes are there, in ``slot``."""
+        """Notes that the next observations of all lanes are there, in ``slot``."""
         self._slot = slot
         self._slot_of = [slot] * len(self._slot_of)
 
     def current(self) -> list[np.ndarray]:
-        """The columns of the current slot: views [N, ...]. They have the last observations of all lanes after
-        ``all_written`` and ``join``."""
+        """Returns the columns of the current slot: views [N, ...]. They have the last observations of all lanes after
+        ``all_written`` and ``join``.
+        """
         return self._mapping.observations[self._slot]
 
     def frame(self, copy: bool) -> Any:
-        """The current slot as a batch of the observation space; without ``copy``, views of it."""
+        """Returns the current slot as a batch of the observation space; without ``copy``, views of it."""
         arrays = self.current()
         if copy:
             arrays = [array.copy() for array in arrays]
         return self._columns.batch(arrays, self.others)
 
     def join(self, copy: bool) -> Any:
-        """Brings the last observations of all lanes together in the next slot, and gives that as ``frame`` does."""
+        """Brings the last observations of all lanes together in the next slot, and returns that as ``frame`` does."""
         target = 1 - self._slot
         stale = [lane for lane, slot in enumerate(self._slot_of) if slot != target]
         if stale:
@@ -69,11 +70,11 @@ class Rows:
         return self.frame(copy)
 
     def gather(self, lanes: list[int]) -> Any:
-        """Copies of the last observations of some lanes, as a batch of as many rows."""
+        """Copies the last observations of some lanes, as a batch of as many rows."""
         return self._columns.batch(self.gather_columns(lanes), [self.others[lane] for lane in lanes])
 
     def gather_columns(self, lanes: list[int]) -> list[np.ndarray]:
-        """The columns of the last observations of some lanes: fresh arrays [k, ...]."""
+        """Copies the columns of the last observations of some lanes: fresh arrays [k, ...]."""
         arrays = []
         slots = np.array([self._slot_of[lane] for lane in lanes])[:, None]
         for zero, one in zip(*self._mapping.observations, strict=True):
@@ -82,5 +83,5 @@ class Rows:
         return arrays
 
     def release(self) -> None:
-        """Lets go of the mapping; nothing else can be called after that."""
+        """Releases the mapping; nothing else can be called after that."""
         del self._mapping

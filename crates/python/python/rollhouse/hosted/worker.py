@@ -67,7 +67,7 @@ def main(host: int) -> None:
 
 
 def dump(value: Any) -> bytes:
-    """Pickles, by value where a reference would not do."""
+    """Pickles an object, by value where a reference would not do."""
     try:
         return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
     except Exception:
@@ -77,7 +77,7 @@ def dump(value: Any) -> bytes:
 
 
 def failure(error: BaseException) -> tuple[BaseException, str]:
-    """An exception as it can travel: itself if it survives pickling, else its words; and its traceback."""
+    """Makes an exception fit to travel: itself if it survives pickling, else its words; and its traceback."""
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     try:
         pickle.loads(dump(error))
@@ -103,7 +103,7 @@ class Worker:
         self.mapping: Mapping | None = None
 
     def describe(self) -> list[tuple[Any, ...]]:
-        """Per lane: spaces, metadata, render mode, id and time limit."""
+        """Returns for each lane: spaces, metadata, render mode, id and time limit."""
         lanes: list[tuple[Any, ...]] = []
         for env in self.envs:
             spec = env.spec
@@ -141,7 +141,7 @@ class Worker:
     # Stepping
 
     def step(self, slot: int) -> dict[str, Any] | None:
-        """Steps every lane by the actions in memory; what there is to say, if anything."""
+        """Steps every lane by the actions in memory. Returns the infos and failures, if there are any."""
         step_lanes = self.step_same if self.mode is AutoresetMode.SAME_STEP else self.step_next
         return step_lanes(range(self.count), self.taken(None), self.rows[slot])
 
@@ -168,7 +168,9 @@ class Worker:
         return said
 
     def taken(self, lanes: list[int] | None) -> Iterator[Any]:
-        """The actions in memory, of all or some lanes, as ``iterate`` gives them. Copied: envs may keep them."""
+        """Iterates over the actions in memory, of all or some lanes, as ``iterate`` does. They are copies: envs may
+        keep them.
+        """
         if lanes is None:
             arrays = [array.copy() for array in self.actions]
         else:
@@ -178,7 +180,7 @@ class Worker:
         return iterate(self.batched_action_space, self.action_columns.batch(arrays, ()))
 
     def step_next(self, lanes: Iterable[int], actions: Iterable[Any], rows: list[Any]) -> dict[str, Any] | None:
-        """NEXT_STEP and DISABLED: a lane whose episode is over is reset instead of stepped."""
+        """Steps a lane in NEXT_STEP or DISABLED mode: a lane whose episode is over is reset instead."""
         envs, over, rewards = self.envs, self.over, self.rewards
         # Written twice as fast as arrays, and any truth value will do for both.
         terminations, truncations = memoryview(self.terminations), memoryview(self.truncations)
@@ -215,7 +217,7 @@ class Worker:
         return said or None
 
     def step_same(self, lanes: Iterable[int], actions: Iterable[Any], rows: list[Any]) -> dict[str, Any] | None:
-        """SAME_STEP: a lane whose episode ends is reset in the same step."""
+        """Steps a lane in SAME_STEP mode: a lane whose episode ends is reset in the same step."""
         infos: list[tuple[int, tuple[Any, Info] | None, Info]] = []
         said: dict[str, Any] = {}
         for lane, action in zip(lanes, actions):  # noqa: B905 - the parent has counted
@@ -243,7 +245,7 @@ class Worker:
         return said or None
 
     def write(self, lane: int, row: Any, observation: Any, said: dict[str, Any]) -> None:
-        """Writes an observation to its row, and says what cannot be written there."""
+        """Writes an observation to its row, and keeps for the answer the parts that cannot be written there."""
         if self.columns.single:
             write_array(row, observation)
         elif self.columns.others:
@@ -288,8 +290,9 @@ class Worker:
             self.lose(lane, error, said)
 
     def picture(self, lane: int, began: bool, over: bool, said: dict[str, Any]) -> None:
-        """Says what the lane looks like now, if that is to be recorded: at the reset (``began``), at every
-        ``frames_every``-th step and at the last. An env that gives no such picture goes on without."""
+        """Takes a picture of the lane as it looks now, if that is to be recorded: at the reset (``began``), at every
+        ``frames_every``-th step and at the last. An env that gives no such picture goes on without.
+        """
         self.ages[lane] = 0 if began else self.ages[lane] + 1
         if not (began or over or self.ages[lane] % self.frames_every == 0):
             return
@@ -301,7 +304,7 @@ class Worker:
             said.setdefault("frames", []).append((lane, began, packed))
 
     def reset(self, entries: list[tuple[int, int, Any, bool]], options: Any) -> dict[str, Any]:
-        """Resets lanes: (lane, slot, seed, whether to make its env anew) of each."""
+        """Resets lanes. Each entry is (lane, slot, seed, whether to make its env anew)."""
         said: dict[str, Any] = {}
         for lane, slot, seed, anew in entries:
             self.begin(lane, self.rows[slot][lane], seed, options, anew, said)
@@ -310,7 +313,7 @@ class Worker:
     # Everything else
 
     def dump(self, said: dict[str, Any]) -> bytes:
-        """Pickles what there is to say, numbers as columns. A lane that said what cannot be pickled is lost."""
+        """Pickles the answer, numbers as columns. A lane whose info cannot be pickled is lost."""
         infos = said.get("infos")
         if infos:
             said["columns"], said["infos"], said["keys"] = pack(infos, self.count)
@@ -331,7 +334,7 @@ class Worker:
             return dump(said)
 
     def dump_results(self, results: list[tuple[bool, Any]]) -> bytes:
-        """Pickles results, of which those that cannot be pickled become failures."""
+        """Pickles results; those that cannot be pickled become failures."""
         try:
             return dump(results)
         except Exception:
@@ -343,7 +346,7 @@ class Worker:
             return dump(results)
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[bool, Any]]:
-        """Per lane: whether it worked, and the result or the failure."""
+        """Calls a method of every env. Returns for each lane: whether it worked, and the result or the failure."""
         results: list[tuple[bool, Any]] = []
         for env in self.envs:
             try:
@@ -354,7 +357,7 @@ class Worker:
         return results
 
     def set_attr(self, name: str, values: list[Any]) -> list[tuple[bool, Any]]:
-        """Per lane: whether it worked, and None or the failure."""
+        """Sets an attribute of every env. Returns for each lane: whether it worked, and None or the failure."""
         results: list[tuple[bool, Any]] = []
         for env, value in zip(self.envs, values, strict=True):
             try:
@@ -365,7 +368,7 @@ class Worker:
         return results
 
     def close(self) -> None:
-        """Closes the envs; one that fails to does not keep the others from it."""
+        """Closes the envs; an env that fails to close does not keep the others from it."""
         for env in self.envs:
             try:
                 if env is not None:

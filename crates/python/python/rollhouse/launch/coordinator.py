@@ -1,4 +1,4 @@
-"""A coordinator of the launcher's own, or one that runs elsewhere."""
+"""The coordinator of a launch: one that the launcher starts, or one that runs elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ START_PATIENCE = 60.0
 
 
 def own_program() -> list[str]:
-    """The ``rollhouse`` command of this package."""
+    """Returns the command line of this package's ``rollhouse``."""
     return [sys.executable, "-m", "rollhouse"]
 
 
@@ -51,7 +51,7 @@ class Coordinator:
         return self._process
 
     def join_string(self, nodes: int, prefix: str) -> str:
-        """What so many nodes join by whose names begin so."""
+        """Returns the string by which so many nodes join whose names begin so."""
         if self.join_given is not None:
             held = Path(self.join_given)
             if "://" not in self.join_given and held.is_file():

@@ -1,4 +1,4 @@
-"""What goes wrong while nodes are brought up."""
+"""The error of bringing nodes up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes as processes: here, on hosts behind ssh, and as the step of a Slurm allocation."""
+"""Starts nodes as processes: here, on hosts behind ssh, and as the step of a Slurm allocation."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Processes:
 
     @property
     def processes(self) -> list[Tied]:
-        """Those that were started here."""
+        """The processes that were started here."""
         return list(self._running)
 
 
@@ -70,18 +70,18 @@ def local(
     timeout: float = JOIN_PATIENCE,
     name: str | None = None,
 ) -> LaunchedCluster:
-    """Nodes on this machine: to try what runs on many.
+    """Starts nodes on this machine, to try what is to run on many.
 
     Args:
-        nodes: How many.
+        nodes: Number of nodes.
         settings: Settings of each, as ``{"node.threads": 1}``; ``config/node.toml`` shows them all.
         data: Folder of the coordinator, where recordings stay.
         join: A connection string with a join token, or a file that holds it: nodes join that cluster, and no coordinator
             is started here.
-        connect: How that cluster is reached from here, for ``make_vec``.
+        connect: The connection string by which that cluster is reached from here, for ``make_vec``.
         program: The ``rollhouse`` command, if it is not this package's.
         timeout: Seconds in which all have joined.
-        name: With what their names begin, in place of ``launch``.
+        name: The beginning of their names, in place of ``launch``.
 
     Raises:
         LaunchError: Something did not start or join; what was started is ended then.
@@ -111,10 +111,10 @@ def ssh(
     timeout: float = JOIN_PATIENCE,
     name: str | None = None,
 ) -> LaunchedCluster:
-    """A node on each of these hosts, for as long as the ssh connections live.
+    """Starts a node on each of these hosts, for as long as the ssh connections live.
 
     Args:
-        hosts: What ``ssh`` takes as a destination, each as often as it is to have nodes.
+        hosts: Destinations for ``ssh``, each as often as it is to have nodes.
         remote_program: The ``rollhouse`` command there; a line of shell words.
         options: More of ssh's command line, as ``("-i", "key")``. Keys and known hosts are ssh's own affair: nothing is
             asked for.
@@ -128,7 +128,7 @@ def ssh(
     commands = {}
     for number, destination in enumerate(hosts):
         if destination.startswith("-"):
-            raise ValueError(f"{destination!r} is no host")
+            raise ValueError(f"{destination!r} is not a host")
         node = [*shlex.split(remote_program), "node", "--name", f"{PREFIX}{number}"]
         line = ["ssh", "-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"]
         line += [*options, "--", destination, quoted(tied(node), environment)]
@@ -151,14 +151,14 @@ def slurm(
     timeout: float = JOIN_PATIENCE,
     name: str | None = None,
 ) -> LaunchedCluster:
-    """Nodes as one step of the Slurm allocation that this process runs in, a machine each.
+    """Starts nodes as one step of the Slurm allocation that this process runs in, a machine each.
 
     Before the allocation's time is over Slurm tells the step by SIGTERM (``--signal`` of sbatch says when), and the nodes
     end in order. The program has to be at the same place on all machines.
 
     Args:
-        nodes: How many; all machines of the allocation if None.
-        cpus_per_node: As ``--cpus-per-task`` of srun.
+        nodes: Number of nodes; all machines of the allocation if None.
+        cpus_per_node: The value for ``--cpus-per-task`` of srun.
         options: More of srun's command line.
         settings, host, data, join, connect, program, timeout, name: As in ``ssh``.
 

@@ -1,4 +1,4 @@
-"""Nodes as the pods of a Kubernetes Job, which owns them."""
+"""Starts nodes as the pods of a Kubernetes Job, which owns them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def manifest(
     settings: Mapping[str, object] | None = None,
     lifetime: float = 86_400,
 ) -> dict[str, Any]:
-    """A Secret with what the nodes join by, and a Job of that many nodes, as one Kubernetes List.
+    """Returns a Secret with the string by which the nodes join, and a Job of that many nodes, as one Kubernetes List.
 
     A pod that ends by itself is started again under its own name, as the same node if it still had its folder and as one
     that joins anew else: the token of ``join`` has to let it in as often. Kubernetes takes pods away by SIGTERM, which is the
@@ -158,20 +158,20 @@ def kubernetes(
     timeout: float = JOIN_PATIENCE,
     name: str | None = None,
 ) -> LaunchedCluster:
-    """Nodes as the pods of a Job, applied by kubectl; the Job is deleted when the cluster is closed.
+    """Starts nodes as the pods of a Job, applied by kubectl; the Job is deleted when the cluster is closed.
 
     Pods dial the coordinator and are dialled at their own addresses, so that it and the trainers have to be where pods are
     reached; ``deploy/k8s`` has a coordinator for that. A launcher that is killed leaves the Job, which Kubernetes ends after
     ``lifetime`` seconds.
 
     Args:
-        nodes: How many.
-        image: With the ``rollhouse`` program as its entry point, as ``deploy/docker`` makes it.
+        nodes: Number of nodes.
+        image: An image with the ``rollhouse`` program as its entry point, as ``deploy/docker`` makes it.
         join: A connection string with a join token for so many nodes, and for their restarts.
-        connect: How the cluster is reached from here, for ``make_vec``.
+        connect: The connection string by which the cluster is reached from here, for ``make_vec``.
         settings: As in ``local``.
         timeout: Seconds in which all pods are ready, which they are when they have joined.
-        name: With what the Job's name and those of the nodes begin, in place of ``launch``.
+        name: The beginning of the Job's name and those of the nodes, in place of ``launch``.
 
     Raises:
         LaunchError: kubectl failed, or pods are not ready in time; the Job is deleted then.

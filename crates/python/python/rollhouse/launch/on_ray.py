@@ -1,4 +1,4 @@
-"""Nodes as actors of a Ray cluster, with their resources and placement groups."""
+"""Starts nodes as actors of a Ray cluster, with its resources and placement groups."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class NodeProcess:
         self._process = Tied(name, line, environment, first=join)
 
     def wait(self, patience: float) -> tuple[bool, str]:
-        """Whether it has joined, and its last lines."""
+        """Returns whether it has joined, and its last lines."""
         return self._process.hear(JOINED, 1, patience) is not None, self._process.said()
 
     def stop(self) -> tuple[int | None, str]:
-        """Ends it in order: its exit code, and its last lines."""
+        """Ends it in order. Returns its exit code and its last lines."""
         self._process.ask_to_end()
         return self._process.wait(), self._process.said()
 
@@ -117,16 +117,17 @@ def ray(
     timeout: float = JOIN_PATIENCE,
     name: str | None = None,
 ) -> LaunchedCluster:
-    """Nodes as actors of the Ray cluster that this process is connected to (``ray.init``), or of one that is started here.
+    """Starts nodes as actors of the Ray cluster that this process is connected to (``ray.init``), or of one that is
+    started here.
 
     Each node has a bundle of a placement group, and as many threads as CPUs there. It ends with its actor: when this process
     ends, when Ray kills the actor or the machine is taken away; its lanes go on elsewhere then. ``rollhouse`` has to be
     installed on Ray's machines.
 
     Args:
-        nodes: How many.
+        nodes: Number of nodes.
         cpus_per_node, gpus_per_node, resources: What each takes of Ray's resources.
-        strategy: Of the placement group: ``SPREAD``, ``PACK``, ``STRICT_SPREAD`` or ``STRICT_PACK``.
+        strategy: The strategy of the placement group: ``SPREAD``, ``PACK``, ``STRICT_SPREAD`` or ``STRICT_PACK``.
         program: The ``rollhouse`` command, here and there, if it is not the package's.
         settings, host, data, join, connect, timeout, name: As in ``ssh``.
 

@@ -1,4 +1,4 @@
-"""Processes that end when whoever started them does: on this machine, behind ssh, or in a job's step.
+"""Processes that end when the process that started them does: on this machine, behind ssh, or in a job's step.
 
 Each runs under a few lines of shell that read their stdin, which the launcher holds open. A line ``end`` or the end of
 stdin, which comes however the launcher goes, has the process stopped in order by SIGTERM.
@@ -58,12 +58,14 @@ exit "$code"
 
 
 def tied(command: Sequence[str], grace: int = 0) -> list[str]:
-    """The command line that runs ``command`` for as long as its stdin is held open, and ``grace`` seconds longer."""
+    """Returns the command line that runs ``command`` for as long as its stdin is held open, and ``grace`` seconds
+    longer.
+    """
     return ["sh", "-c", SCRIPT, "rollhouse-tied", str(grace), *command]
 
 
 def quoted(command: Sequence[str], environment: Mapping[str, str]) -> str:
-    """The same as one line for another machine's shell, with variables."""
+    """Returns the same as one line for another machine's shell, with variables."""
     return shlex.join(["env", *(f"{name}={value}" for name, value in environment.items()), *command])
 
 
@@ -93,11 +95,13 @@ class Tied:
 
     @property
     def pid(self) -> int:
-        """The id of the process here, which for another machine's is that of what reaches it."""
+        """The process id here; for a process on another machine, that of the process here that reaches it."""
         return self._process.pid
 
     def hear(self, words: str, times: int, patience: float) -> list[str] | None:
-        """What follows ``words`` in the first lines that have them; None if the process ends, or time is over, first."""
+        """Returns the text after ``words`` in the first lines that have them; None if the process ends, or time is
+        over, first.
+        """
         found: list[str] = []
 
         def enough() -> bool:
@@ -110,16 +114,16 @@ class Tied:
         return found if len(found) >= times else None
 
     def said(self) -> str:
-        """Its last lines."""
+        """Returns its last lines."""
         with self._heard:
             return "\n".join(self._said)
 
     def poll(self) -> int | None:
-        """Its exit code, if it has ended."""
+        """Returns its exit code, if it has ended."""
         return self._process.poll()
 
     def ask_to_end(self) -> None:
-        """Has it ended in order; does not wait."""
+        """Asks it to end in order; does not wait."""
         self._tell("end\n")
         try:
             assert self._process.stdin is not None
@@ -128,7 +132,7 @@ class Tied:
             pass
 
     def wait(self, patience: float = PATIENCE) -> int | None:
-        """Its exit code when it has ended; it is killed if that takes too long, and None then."""
+        """Returns its exit code when it has ended; it is killed if that takes too long, and None is returned then."""
         try:
             return self._process.wait(patience)
         except subprocess.TimeoutExpired:

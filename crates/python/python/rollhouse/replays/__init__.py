@@ -84,7 +84,7 @@ class Episode:
     """Everything recorded of an episode of T steps. The arrays are the caller's own.
 
     Attributes:
-        info: What a listing says of it.
+        info: Its entry in a listing.
         observations: [T + 1, ...], the first one from the reset; a dict of arrays where there are several columns.
         actions: [T, ...]; row t led from observation t to observation t + 1.
         rewards: float64 [T].
@@ -108,7 +108,7 @@ class Episode:
 
     @property
     def outcome(self) -> str:
-        """How it ended, as in ``EpisodeInfo.outcome``."""
+        """The way in which it ended, as in ``EpisodeInfo.outcome``."""
         return self.info.outcome
 
     @property
@@ -126,7 +126,7 @@ class Episode:
 
 
 class Divergence(NamedTuple):
-    """Where a recording and its repetition part."""
+    """The place where a recording and its repetition differ."""
 
     first_step: int
     """The first step that may differ; 0 is the reset."""
@@ -139,7 +139,7 @@ class Divergence(NamedTuple):
 
 
 class Verification(NamedTuple):
-    """What verifying one episode found."""
+    """The result of verifying one episode."""
 
     id: str
     ok: bool
@@ -151,7 +151,7 @@ class Verification(NamedTuple):
 
 
 class VerificationReport(NamedTuple):
-    """What verifying found."""
+    """The result of verifying."""
 
     ok: bool
     """Whether every episode is as recorded and no byte is damaged."""
@@ -188,7 +188,7 @@ _Infos = list[EpisodeInfo]
 
 
 class Replays:
-    """Episodes of a folder or a cluster's store, as they were when it was opened; or of them those that pass filters.
+    """Episodes of a folder or a cluster's store, as they were when it was opened, or those of them that pass filters.
 
     All methods may block for the disk or the coordinator. They release the interpreter lock meanwhile, and may be called
     from several threads. May be pickled, unless a ``Cluster`` was given: the other side opens the folder again, or
@@ -208,7 +208,7 @@ class Replays:
 
     @property
     def path(self) -> str:
-        """The folder, as it was given; of a cluster its address, without token."""
+        """The folder, as it was given; for a cluster its address, without token."""
         return self._shown
 
     @property
@@ -217,7 +217,7 @@ class Replays:
         return self._recordings.is_writing
 
     def refresh(self) -> Replays:
-        """The same folder and filters as they are now; this one stays as it is."""
+        """Returns the same folder and filters as they are now; this one stays as it is."""
         return Replays(self._path, self._filters)
 
     def list(
@@ -230,7 +230,7 @@ class Replays:
         sort: str = "name",
         limit: int | None = None,
     ) -> _Infos:
-        """The episodes that fit, in order.
+        """Returns the episodes that fit, in order.
 
         Args:
             env: Only of this env id.
@@ -269,7 +269,7 @@ class Replays:
         outcome: str | None = None,
         min_return: float | None = None,
     ) -> Replays:
-        """Those of these episodes that fit, and for which ``where(info)`` holds; nothing is read yet."""
+        """Returns those of these episodes that fit, and for which ``where(info)`` holds; nothing is read yet."""
         view = object.__new__(Replays)
         view._path, view._shown, view._recordings = self._path, self._shown, self._recordings
         view._filters = (*self._filters, _Filter(env, outcome, min_return, where))
@@ -290,7 +290,7 @@ class Replays:
             return False
 
     def find(self, name: str) -> EpisodeInfo:
-        """What a listing says of the episode of that name, like ``k3f9q2tz-17-203``.
+        """Returns the entry of the episode of that name, like ``k3f9q2tz-17-203``.
 
         Raises:
             EpisodeNotFoundError: There is none here.
@@ -303,8 +303,8 @@ class Replays:
         return info
 
     def read(self, episode: str | EpisodeInfo) -> Episode:
-        """An episode by name or from a listing. Action logs are lived through again, and every recorded state
-        hash is compared, so that what comes out is what was recorded.
+        """Reads an episode by name or by its entry in a listing. Action logs are recomputed, and every recorded state
+        hash is compared, so that the result is what was recorded.
 
         Raises:
             EpisodeNotFoundError, AmbiguousEpisodeError: For a name.
@@ -317,7 +317,8 @@ class Replays:
     __getitem__ = read
 
     def frames(self, episode: str | EpisodeInfo) -> Iterator[tuple[int, np.ndarray]]:
-        """The pictures that were recorded beside an episode's steps, in their order: (step, uint8 [height, width, 3]).
+        """Yields the pictures that were recorded beside an episode's steps, in their order: (step, uint8 [height,
+        width, 3]).
 
         There are some where ``record_frames`` was asked for when it was recorded (``EpisodeInfo.record_frames``), of the
         reset, every so many-th step and the last; a damaged one is missing. Of one that has more than 256 MiB of them,
@@ -332,7 +333,7 @@ class Replays:
             yield step, unpack_frame(packed)
 
     def read_many(self, episodes: Iterable[str | EpisodeInfo] | None = None) -> Iterator[Episode]:
-        """Gives episodes one by one; all of them, in the order of their names, if ``episodes`` is None.
+        """Yields episodes one by one; all of them, in the order of their names, if ``episodes`` is None.
 
         Reads some of one env together, which is faster by far: their arrays are parts of larger ones, and about
         64 MiB of observations are held at a time.
@@ -361,7 +362,7 @@ class Replays:
         drop_last: bool = False,
         buffer_bytes: int = DEFAULT_BUFFER_BYTES,
     ) -> Batches:
-        """Steps or sequences for training; see ``Batches`` for what it yields.
+        """Returns steps or sequences for training; see ``Batches`` for what it yields.
 
         Args:
             batch_size: Rows of a batch, B.
@@ -369,7 +370,7 @@ class Replays:
             shuffle: Reads groups of neighbouring episodes in random order and mixes the rows of as many as
                 ``buffer_bytes`` hold, 64 groups at least.
             seed: The same seed gives the same batches in the same order; every pass over the episodes has another.
-            env: Of which env; needed if there are episodes of several.
+            env: The env whose episodes are read; needed if there are episodes of several.
             drop_last: Leaves out the last batch of a pass if it has fewer rows.
             buffer_bytes: Memory for observations that are mixed with each other, about; at least a batch and an
                 episode are held.
@@ -381,10 +382,10 @@ class Replays:
         return Batches(replays, batch_size, sequence_length, shuffle, seed, drop_last, buffer_bytes)
 
     def verify(self, episodes: Iterable[str | EpisodeInfo] | None = None) -> VerificationReport:
-        """Lives through episodes again and compares every state hash, return and outcome with the recording.
+        """Recomputes episodes and compares every state hash, return and outcome with the recording.
 
         Args:
-            episodes: Which ones; None for all that the filters let pass. Without filters every byte of the
+            episodes: The episodes to verify; None for all that the filters let pass. Without filters every byte of the
                 folder is read as well, and damage is listed.
 
         Raises:
@@ -437,7 +438,7 @@ def _episode(info: EpisodeInfo) -> Episode:
 
 
 def _episodes(window: list[EpisodeInfo]) -> Iterator[Episode]:
-    """Reads episodes together; one by one if one of them cannot be read, so that those before it are."""
+    """Reads episodes together, or one by one if one of them cannot be read, so that those before it are."""
     try:
         episodes = _split(window)
     except (ReplayError, TypeError):

@@ -97,7 +97,7 @@ class Batches:
             yield left
 
     def to_torch(self) -> Any:
-        """A ``torch.utils.data.IterableDataset`` of these batches as tensors.
+        """Returns a ``torch.utils.data.IterableDataset`` of these batches as tensors.
 
         Give it to a ``DataLoader`` with ``batch_size=None``: it batches already.
 
@@ -114,7 +114,7 @@ class Batches:
         return self._infos
 
     def _groups(self) -> list[list[EpisodeInfo]]:
-        """Episodes that are read together: single ones, or neighbours on the disk when the order is random.
+        """Groups episodes that are read together: single ones, or neighbours on the disk when the order is random.
 
         Neighbours share what has to be decoded. A group is a small part of the buffer in which rows are mixed.
         """
@@ -131,7 +131,7 @@ class Batches:
         return groups
 
     def _blocks(self, infos: list[EpisodeInfo]) -> Iterator[list[EpisodeInfo]]:
-        """Runs of episodes that fill the buffer."""
+        """Yields runs of episodes that fill the buffer."""
         block, steps = [], 0
         for info in infos:
             block.append(info)
@@ -148,14 +148,14 @@ class Batches:
 
 
 def steps_in(memory: int, info: EpisodeInfo) -> int:
-    """How many steps of an episode's env have observations of so many bytes; at least 1."""
+    """Returns how many steps of an episode's env have observations of so many bytes; at least 1."""
     space = info.observation_space
     row_bytes = np.dtype(space.dtype).itemsize * int(np.prod(space.shape or ()))
     return max(1, memory // max(1, row_bytes))
 
 
 def only_env(infos: list[EpisodeInfo]) -> EpisodeInfo:
-    """The first of episodes that must all be of one env."""
+    """Returns the first of episodes that must all be of one env."""
     envs = sorted({info.env for info in infos})
     if not envs:
         raise ValueError("there is no such episode with a step in it")
@@ -165,14 +165,17 @@ def only_env(infos: list[EpisodeInfo]) -> EpisodeInfo:
 
 
 def _torch_worker() -> tuple[int, int, int] | None:
-    """In a worker process of a DataLoader: which one of how many, and a number that all share in a pass."""
+    """Returns, in a worker process of a DataLoader, its number, the number of workers, and a number that all share in a
+    pass.
+    """
     data = sys.modules.get("torch.utils.data")
     info = data.get_worker_info() if data is not None else None
     return None if info is None else (info.id, info.num_workers, info.seed - info.id)
 
 
 def _read(block: list[EpisodeInfo]) -> tuple[np.ndarray, _Rows]:
-    """Lengths, and the columns of the episodes one after another; observations have one row more per episode."""
+    """Returns lengths, and the columns of the episodes one after another; observations have one row more per episode.
+    """
     lengths, observations, actions, rewards, _ = read_episodes(block)
     ends = np.cumsum(lengths) - 1
     terminations, truncations = np.zeros(len(rewards), np.bool_), np.zeros(len(rewards), np.bool_)

@@ -47,10 +47,10 @@ def write_dataset(
     action has no frame: LeRobot has no place for it.
 
     Args:
-        recordings: What ``rollhouse.replays.open`` or ``filter`` gives.
-        folder: Where; it is made, and may not be there.
-        env: Of which env; needed if there are episodes of several.
-        task: What the policy was to do, in words; the env's id if it is None.
+        recordings: The result of ``rollhouse.replays.open`` or ``filter``.
+        folder: The folder to write; it is made, and may not be there.
+        env: The env whose episodes are written; needed if there are episodes of several.
+        task: The task of the policy, in words; the env's id if it is None.
         fps: Frames a second that LeRobot takes the episodes to have.
         keep_interrupted: Also writes episodes that were cut from outside, whose last frame is not ``next.done``.
 
@@ -148,7 +148,7 @@ class _Writer:
         self._frames += steps
 
     def _writable(self, table: Any) -> tuple[int, int]:
-        """Has a file open that has room; gives its place."""
+        """Opens a file that has room, and returns its place."""
         import pyarrow.parquet as pq  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
         if self._file is None or self._path.stat().st_size >= FILE_BYTES:
@@ -230,7 +230,7 @@ def _is_image(column: np.ndarray) -> bool:
 
 
 def _feature(name: str, column: np.ndarray) -> dict[str, Any]:
-    """What ``info.json`` says of a column of T rows."""
+    """Returns the entry of ``info.json`` for a column of T rows."""
     shape = list(column.shape[1:]) or [1]
     if name.startswith("observation.images.") and _is_image(column):
         return {"dtype": "image", "shape": shape, "names": ["height", "width", "channels"]}
@@ -238,7 +238,7 @@ def _feature(name: str, column: np.ndarray) -> dict[str, Any]:
 
 
 def _array(column: np.ndarray) -> Any:
-    """Rows as numbers, or as lists of a fixed size, as deep as they have axes."""
+    """Converts rows to numbers, or to lists of a fixed size, as deep as they have axes."""
     import pyarrow as pa
 
     array = pa.array(np.ascontiguousarray(column).reshape(-1))
@@ -254,7 +254,7 @@ def _array(column: np.ndarray) -> Any:
 
 
 def _images(column: np.ndarray) -> Any:
-    """Rows as PNGs, in the form in which Hugging Face's datasets hold images."""
+    """Encodes rows as PNGs, in the form in which Hugging Face's datasets hold images."""
     import pyarrow as pa
 
     try:
@@ -270,7 +270,7 @@ def _images(column: np.ndarray) -> Any:
 
 
 class _Stats:
-    """Least, greatest, mean and deviation of each element; of images, of each colour between 0 and 1."""
+    """The least, greatest, mean and deviation of each element; for images, of each colour between 0 and 1."""
 
     def __init__(self, is_image: bool):
         self._is_image = is_image

@@ -34,9 +34,9 @@ def write_dataset(
     outcome, run, lane, number, policy and options.
 
     Args:
-        recordings: What ``rollhouse.replays.open`` or ``filter`` gives.
+        recordings: The result of ``rollhouse.replays.open`` or ``filter``.
         dataset_id: Minari's id, such as ``cartpole/random-v0``.
-        env: Of which env; needed if there are episodes of several.
+        env: The env whose episodes are written; needed if there are episodes of several.
         keep_interrupted: Also writes episodes that were cut from outside, with both flags False in their last
             row. Otherwise they are left out: Minari has no word for them.
         recover_env: Gymnasium's id or ``EnvSpec`` with which Minari may make the env again.
@@ -110,7 +110,7 @@ def _columns(episode: Episode, space: gymnasium.Space) -> dict[str, Any]:
 
 
 def _nested(space: gymnasium.Space, columns: Any, path: str = "") -> Any:
-    """Columns by path in the structure of their space."""
+    """Puts columns by path into the structure of their space."""
     if isinstance(columns, np.ndarray):
         return columns
     if isinstance(space, gymnasium.spaces.Dict):
