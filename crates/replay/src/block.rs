@@ -33,7 +33,7 @@ pub struct BlockRecorder {
     open: u64,
     /// Rule that says which lanes step in the next row.
     rule: Rule,
-    /// Lanes whose last start stands in `last_starts`.
+    /// Lanes whose last start is in `last_starts`.
     told: u64,
     row_bytes: u32,
     /// Estimated bytes of an end, with those of the begin that by rule follows it.

@@ -17,7 +17,7 @@ pub trait Disk: Send + Sync + fmt::Debug {
     /// Makes a folder and its parents; no error if it exists.
     ///
     /// # Errors
-    /// As the operating system reports them; so for every operation here.
+    /// Gives the operating system's error, as every operation here does.
     fn create_dir(&self, path: &Path) -> io::Result<()>;
 
     /// Makes a new file to append to; an existing one is an error.
@@ -71,7 +71,7 @@ pub trait DiskFile: Send + Sync + fmt::Debug {
     /// Appends `bytes` and returns how many were written: maybe not all, but at least one of a non-empty slice.
     ///
     /// # Errors
-    /// As the operating system reports them; so for every operation here.
+    /// Gives the operating system's error, as every operation here does.
     fn append(&self, bytes: &[u8]) -> io::Result<usize>;
 
     /// Appends all of `bytes`; after an error, a part of them may have been appended.

@@ -66,7 +66,7 @@ pub(crate) struct Doorbell {
     driven_ms: AtomicU64,
     /// Whether `outage` holds something; read before each step.
     out: AtomicBool,
-    /// The failure of the disk because of which the writer takes nothing.
+    /// The disk's failure, while the writer takes nothing because of it.
     outage: Mutex<Option<DiskError>>,
 }
 
@@ -355,7 +355,7 @@ impl Doorbell {
         }
     }
 
-    /// Returns the failure of the disk because of which the writer takes nothing, if there is one.
+    /// Returns the disk's failure, if the writer takes nothing because of one.
     pub(crate) fn outage(&self) -> Option<DiskError> {
         if !self.out.load(Ordering::Relaxed) {
             return None;

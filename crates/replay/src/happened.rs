@@ -48,7 +48,7 @@ pub(crate) struct Happened {
     pub(crate) windows_at_end: u64,
     /// Lanes with anything of a kept episode.
     pub(crate) present: u64,
-    /// Lanes with a kept episode of which something, be it a first observation, came before the buffer.
+    /// Lanes with a kept episode that began, or had its first observation, before the buffer.
     pub(crate) under_way: u64,
 }
 

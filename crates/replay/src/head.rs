@@ -83,7 +83,7 @@ impl Head {
     }
 
     /// Moves to a keyframe; there is no observation until a step has been taken. Returns false if the env did not come
-    /// into the very state that was kept.
+    /// into exactly the state that was kept.
     pub(crate) fn resume(&mut self, episode: &Episode, keyframe: &Keyframe) -> Result<bool, SimulateError> {
         // Only a lane that was reset may be stepped, and one in a terminal state has to be.
         self.begin(episode)?;

@@ -30,7 +30,7 @@ pub struct RunHeader {
     pub program: String,
     /// Wall clock at the start of the run, milliseconds since 1970.
     pub started_ms: u64,
-    /// Episode of which every episode of the run is a fork; `None` if they are no forks.
+    /// Episode from which every episode of the run was forked; `None` if they are no forks.
     pub parent: Option<Parent>,
 }
 

@@ -43,7 +43,7 @@ pub struct RunInfo {
     pub program: String,
     /// Wall clock at the start of the run, milliseconds since 1970.
     pub started_ms: u64,
-    /// Episode of which every episode of the run is a fork; `None` if they are no forks.
+    /// Episode from which every episode of the run was forked; `None` if they are no forks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
     /// Number of steps from one picture of an episode to the next, as a rule; 0 if there are no pictures.

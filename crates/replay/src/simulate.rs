@@ -170,8 +170,8 @@ impl Simulator {
         true
     }
 
-    /// Puts the only lane into the state of a keyframe; returns false if it does not come into the very state that was
-    /// kept. The lane has been reset before.
+    /// Puts the only lane into the state of a keyframe; returns false if it does not come into exactly the state that
+    /// was kept. The lane has been reset before.
     pub(crate) fn resume(&mut self, keyframe: &Keyframe) -> bool {
         let env = &mut self.env;
         let set = catch_unwind(AssertUnwindSafe(|| {

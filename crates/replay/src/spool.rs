@@ -86,7 +86,7 @@ impl Spool {
     /// Opens a segment to read it.
     ///
     /// # Errors
-    /// As the operating system reports them.
+    /// Gives the operating system's error.
     pub fn open(&self, number: u64) -> io::Result<Box<dyn DiskFile>> {
         self.disk.open(&self.path(number))
     }

@@ -49,7 +49,7 @@ pub trait Game {
     fn close(&mut self);
 }
 
-/// The error because of which a game cannot go on.
+/// An error after which a game cannot go on.
 pub type GameError = Box<dyn Error + Send + Sync>;
 
 /// An error that ended [`play_by_hand`].
