@@ -92,11 +92,11 @@ impl AsyncPool {
         self.call_all::<SetAttributes, _>(asked).await.map(drop)
     }
 
-    /// Images of those lanes as they are now, in their order, of `size` (columns and rows) or of the env's own. One
-    /// whose bytes do not pack into [`MAX_COMMAND_BYTES`](rollhouse_wire::limits::MAX_COMMAND_BYTES) is refused by its node.
     /// Returns images of those lanes as they are now, in their order, of `size` (columns and rows) or of the env's own
     /// size. A node refuses an image whose bytes do not pack into
     /// [`MAX_COMMAND_BYTES`](rollhouse_wire::limits::MAX_COMMAND_BYTES).
+    ///
+    /// # Errors
     /// See [`MethodError`].
     pub async fn render(
         &mut self,

@@ -98,8 +98,8 @@ impl Cluster {
 }
 
 impl AsyncCluster {
-    /// Has the coordinator read a segment of the store again and rebuild its index files. Takes a second or so for the
-    /// largest segment.
+    /// Has the coordinator read a segment of the store again and make anew what it keeps beside it. Takes a second or
+    /// so for the largest segment.
     ///
     /// # Errors
     /// See [`RequestError`].

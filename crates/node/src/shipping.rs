@@ -58,7 +58,7 @@ pub struct ShipFigures {
     pub last_failure: Option<Arc<str>>,
 }
 
-/// The result of an attempt: the connection's number, the segment's number, and how it went.
+/// The result of an attempt: the segment's number, the connection's number, and how it went.
 type Attempt = (u64, u64, Result<Shipped, AttemptError>);
 /// The result of a removal: the segment's number, the episodes that were lost with it, and how it went.
 type Removal = (u64, Option<u64>, Result<(), RemovalError>);
