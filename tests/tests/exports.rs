@@ -147,7 +147,7 @@ fn pictures_go_to_files_that_say_what_they_are() {
     }
     let beyond = run(data.path(), &line("--format png --at 5000"));
     assert_eq!(beyond.code, Some(1), "{}", beyond.stderr);
-    assert!(beyond.stderr.contains("step 5000 asked for"), "{}", beyond.stderr);
+    assert!(beyond.stderr.contains("step 5000 was asked for"), "{}", beyond.stderr);
     assert_eq!(names(&into).len(), 5);
     for bad in ["--size 0x3", "--size 9", "--every 0", "--fps 51"] {
         assert_eq!(run(data.path(), &line(bad)).code, Some(2), "{bad}");

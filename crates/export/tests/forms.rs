@@ -186,7 +186,7 @@ fn a_png_is_the_step_that_was_asked_for_bit_by_bit() {
     }
     let beyond = Settings { at: Some(1000), ..Settings::new(Format::Png) };
     let error = write(&beyond, &REGISTRY, &episode, &mut Vec::new(), &mut |_| true).unwrap_err();
-    assert!(error.to_string().contains("step 1000 asked for"), "{error}");
+    assert!(error.to_string().contains("step 1000 was asked for"), "{error}");
 }
 
 #[test]

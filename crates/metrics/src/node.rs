@@ -160,6 +160,7 @@ impl NodeSample {
         ATTACHED,
         ATTACHED_SESSIONS,
         MALFORMED,
+        REPLAYS,
         WATCHERS,
         WATCHERS_DROPPED,
         WATCHED_FRAMES,

@@ -105,7 +105,8 @@ fn the_timeline_of_a_whole_pass_ends_with_the_return() {
 fn the_return_at_each_step_of_a_long_full_recording_is_that_of_a_straight_pass() {
     let one = Play { lanes: 1, max_steps: 2_000, ..Play::new("test/Noise-v0", 2_001) };
     let episode = recorded(&one).remove(0);
-    assert!(episode.info.length > 1_000 && episode.steps.is_some());
+    // Several of the points at which a seeker keeps the running return.
+    assert!(episode.info.length > 512 && episode.steps.is_some(), "{} steps", episode.info.length);
     let straight = straight(&REGISTRY, &episode);
     // Only what was recorded is there: the env is another one.
     let mut foreign = Episode::clone(&episode);

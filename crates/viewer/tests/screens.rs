@@ -245,8 +245,12 @@ fn an_element_is_shown_at_the_same_step_the_same_whichever_way_it_was_come_to() 
 }
 
 fn library() -> Library {
+    library_of(&[("CartPole-v1", 1), ("Pendulum-v1", 2), ("Acrobot-v1", 3)])
+}
+
+fn library_of(runs: &[(&str, u64)]) -> Library {
     let (disk, dir) = (FaultyDisk::new(), Path::new("/data"));
-    for (env, seed) in [("CartPole-v1", 1), ("Pendulum-v1", 2), ("Acrobot-v1", 3)] {
+    for &(env, seed) in runs {
         play(Arc::new(disk.clone()), dir, &Play { lanes: 7, seed, ..Play::new(env, 300) });
     }
     Library::open(Arc::new(disk), dir).unwrap()
@@ -319,7 +323,8 @@ fn a_list_is_narrowed_by_what_is_typed_and_says_where_nothing_is_like_it() {
 
 #[test]
 fn a_list_marks_what_is_pinned_and_has_what_is_said_of_the_chosen_episode_below_it() {
-    let library = library();
+    // Runs of this test's recordings share their short id; one alone has names that stand for one episode each.
+    let library = library_of(&[("CartPole-v1", 1)]);
     let name = browser(&library, 20).chosen().unwrap().info.name;
     for change in [
         LabelChange::Pin(true),

@@ -230,10 +230,10 @@ impl Request {
         "watch",
         "admit_watcher",
         "open_watch",
-        "open_replay",
-        "fetch_episode",
         "store_label",
         "store_labels",
+        "open_replay",
+        "fetch_episode",
     ];
 
     /// Returns the word in messages and metrics, which is also its `type` on the wire.

@@ -263,7 +263,7 @@ mod tests {
         for (text, wanted) in cases {
             assert_eq!(read(text, &two, 0).unwrap_err(), wanted);
         }
-        assert!(read("left", &two, 0).unwrap_err().contains("no JSON value"));
+        assert!(read("left", &two, 0).unwrap_err().contains("not a JSON value"));
         let float = Space::f32_box(&[-1.0], &[1.0]);
         assert!(read("1e39", &float, 0).unwrap_err().contains("is not a number of type float32"));
         let long = format!("\"{}\"", "x".repeat(MAX_LINE as usize));
