@@ -335,6 +335,27 @@ fn whatever_is_pressed_on_a_terminal_of_whatever_size_it_is_as_before_in_the_end
     }
 }
 
+/// Symptom: the viewer took no key any more and used a whole core, after much was typed while it was busy.
+/// Cause: what reads the terminal took 1,024 bytes at a time and waited for news of the rest, which never came.
+/// Fix: it asks whether there is anything left to read.
+#[test]
+fn more_keys_than_are_read_at_a_time_are_all_taken() {
+    let (data, name) = recorded();
+    for line in [format!("replay play {name}"), "replay play".to_owned()] {
+        let mut viewer = Viewer::start(data.path(), &line);
+        viewer.wait_for("\x1b[?1000h");
+        let Viewer { mut child, written, mut shown, .. } = viewer;
+        let reader = shown.try_clone().expect("it is open");
+        let reading = std::thread::spawn(move || read_all(reader));
+        let typed = "\x1b[B\x1b[A".repeat(400) + "\x03";
+        shown.write_all(typed.as_bytes()).expect("the terminal is there");
+        let status = child.wait().expect("it was started");
+        drop((written, shown));
+        let text = reading.join().expect("it reads");
+        assert_eq!(status.code(), Some(0), "{text:?}");
+    }
+}
+
 #[test]
 fn without_a_terminal_the_viewer_names_what_shows_an_episode_as_text() {
     let (data, name) = recorded();
