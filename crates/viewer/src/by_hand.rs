@@ -15,7 +15,7 @@ use crate::hand_screen::draw_hand_for;
 use crate::keys::Event;
 use crate::look::Look;
 use crate::screen::LEAST;
-use crate::screen_guard::{Pictures, ScreenGuard, wait_for_input};
+use crate::screen_guard::{Pictures, READ_WAIT, ScreenGuard, wait_for_input};
 use crate::viewer::{IDLE, Signal, key_of};
 
 /// A game: one lane of an env, which the implementation steps and records.
@@ -104,7 +104,7 @@ fn go_on(
         wait_for_input(if has_changed { step.min(rest) } else { step.min(IDLE) })
             .map_err(HandError::Terminal)?;
         // Everything that is waiting is taken before time goes on.
-        while event::poll(Duration::ZERO).map_err(HandError::Terminal)? {
+        while event::poll(READ_WAIT).map_err(HandError::Terminal)? {
             has_changed = true;
             let TerminalEvent::Key(key) = event::read().map_err(HandError::Terminal)? else { continue };
             let deed = key_of(&key).and_then(|key| hand.on(Event::Key(key)));

@@ -122,6 +122,9 @@ impl ScreenGuard {
     }
 }
 
+/// Time for which what was typed is read on. With none at all crossterm reads nothing.
+pub(crate) const READ_WAIT: Duration = Duration::from_millis(1);
+
 /// Waits until something may have been typed, for at most `wait`.
 ///
 /// # Errors

@@ -33,7 +33,7 @@ use crate::numbers::plain;
 use crate::pair::{Pair, draw_pair};
 use crate::player::{Ask, Player};
 use crate::screen;
-use crate::screen_guard::{self, Pictures, ScreenGuard, wait_for_input};
+use crate::screen_guard::{self, Pictures, READ_WAIT, ScreenGuard, wait_for_input};
 
 /// The settings with which episodes are shown.
 pub struct Viewing<'a> {
@@ -252,7 +252,7 @@ impl<'a> Viewer<'a, '_> {
                 })?;
             }
             wait_for_input(IDLE)?;
-            while event::poll(Duration::ZERO)? {
+            while event::poll(READ_WAIT)? {
                 has_changed = true;
                 let input = input_of(&event::read()?);
                 if !matches!(input, Some(Input::Key(Key::Char(_) | Key::Backspace))) {
@@ -301,7 +301,7 @@ impl<'a> Viewer<'a, '_> {
             let moves = shown.leader().is_playing() || has_changed;
             wait_for_input(if moves { FRAME.saturating_sub(last.elapsed()) } else { IDLE })?;
             // Everything that is waiting is taken before it is drawn again.
-            while event::poll(Duration::ZERO)? {
+            while event::poll(READ_WAIT)? {
                 has_changed = true;
                 let event = match input_of(&event::read()?) {
                     Some(Input::Key(key)) => Some(Event::Key(key)),

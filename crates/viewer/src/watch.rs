@@ -10,7 +10,7 @@ use crate::keys::{Event, Key};
 use crate::live::{Live, LiveAsk, LiveSource};
 use crate::live_screen::draw_live_for;
 use crate::look::Look;
-use crate::screen_guard::{Pictures, ScreenGuard, wait_for_input};
+use crate::screen_guard::{Pictures, READ_WAIT, ScreenGuard, wait_for_input};
 use crate::viewer::{FRAME, Input, PASS_SLICE, PASS_STEPS, Signal, ViewError, input_of};
 
 /// Shows lanes while they are played, until the person or a signal ends it. Blocks, and takes the terminal on stdout for
@@ -65,7 +65,7 @@ fn run(
             }
             wait_for_input(FRAME.saturating_sub(last.elapsed()))?;
         }
-        while event::poll(Duration::ZERO)? {
+        while event::poll(READ_WAIT)? {
             let event = match input_of(&event::read()?) {
                 Some(Input::Key(key)) => Event::Key(key),
                 Some(Input::Wheel { back: true }) => Event::Key(Key::Left),

@@ -248,7 +248,7 @@ fn library() -> Library {
     library_of(&[("CartPole-v1", 1), ("Pendulum-v1", 2), ("Acrobot-v1", 3)])
 }
 
-fn library_of(runs: &[(&str, u64)]) -> Library {
+fn library_of(runs: &[(&'static str, u64)]) -> Library {
     let (disk, dir) = (FaultyDisk::new(), Path::new("/data"));
     for &(env, seed) in runs {
         play(Arc::new(disk.clone()), dir, &Play { lanes: 7, seed, ..Play::new(env, 300) });

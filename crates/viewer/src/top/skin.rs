@@ -9,7 +9,7 @@ use crossterm::event;
 
 use crate::keys::Key;
 use crate::look::Look;
-use crate::screen_guard::{Pictures, ScreenGuard, wait_for_input};
+use crate::screen_guard::{Pictures, READ_WAIT, ScreenGuard, wait_for_input};
 use crate::top::screen::rows_of;
 use crate::top::{Sample, Top, TopAsk, draw_top};
 use crate::viewer::{Input, Signal, input_of};
@@ -96,7 +96,7 @@ fn show(
             })?;
         }
         wait_for_input(IDLE)?;
-        while event::poll(Duration::ZERO)? {
+        while event::poll(READ_WAIT)? {
             has_changed = true;
             let key = match input_of(&event::read()?) {
                 Some(Input::Key(key)) => key,
