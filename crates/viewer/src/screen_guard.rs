@@ -3,7 +3,7 @@
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::mem::ManuallyDrop;
 use std::panic::{self, PanicHookInfo};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossterm::cursor::{Hide, Show};
@@ -130,8 +130,10 @@ pub(crate) const READ_WAIT: Duration = Duration::from_millis(1);
 /// # Errors
 /// If the terminal is gone: crossterm, which reads what is typed, would wait for it for ever.
 pub(crate) fn wait_for_input(wait: Duration) -> io::Result<()> {
+    // Asked once: a terminal that was closed says that it is none.
+    static IS_TERMINAL: OnceLock<bool> = OnceLock::new();
     let terminal = io::stdin();
-    if !terminal.is_terminal() {
+    if !IS_TERMINAL.get_or_init(|| terminal.is_terminal()) {
         // Then it reads from another file; that it waits is enough.
         return event::poll(wait).map(|_| ());
     }
