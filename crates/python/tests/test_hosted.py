@@ -235,8 +235,8 @@ def test_bad_actions_are_refused_before_anything_moves(counters: Any) -> None:
         ([0, 0, -1], InvalidActionError, "lane 2"),
         (np.zeros(2, np.int64), InvalidActionError, "2 were given for 3 lanes"),
         (np.zeros(3), ActionTypeError, "float64"),
-        (0, ActionTypeError, "no batch"),
-        (None, ActionTypeError, "no batch"),
+        (0, ActionTypeError, "not a batch"),
+        (None, ActionTypeError, "not a batch"),
     ]
     for actions, error, message in cases:
         with pytest.raises(error, match=message):

@@ -26,7 +26,7 @@ def recorded(cluster: rollhouse.Cluster, env: str, steps: int) -> replays.Episod
     envs.close()
     while True:
         store = replays.open(cluster)
-        found = [info for info in store.list(sort="-length", limit=64) if info.run == run and info.finished]
+        found = [info for info in store.list(env=env, sort="-length") if info.run == run and info.finished]
         if found:
             return store.read(found[0])
 
