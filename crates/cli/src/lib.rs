@@ -2,7 +2,8 @@
 //!
 //! It parses arguments, calls the crates that do the work, and prints: data on stdout, messages on stderr. It is a
 //! library, so that the Python package has the command too; the binary only calls [`run`]. Start reading at
-//! `args::Cli`, then at the file of a command. Not a goal: deciding anything a library should decide.
+//! `args::Cli`, then at the file of a command. `rollhouse-bench` shares its public modules. Not a goal: deciding
+//! anything a library should decide.
 #![forbid(unsafe_code)]
 
 pub mod args;

@@ -262,7 +262,7 @@ impl LiveSource for Source {
     }
 }
 
-/// Why an episode is not opened; where there is none of the name, with the nearest ones.
+/// Returns the failure to open an episode; where there is none of the name, it names the nearest ones.
 fn not_opened(cluster: &Cluster, name: EpisodeName, error: &WatchError) -> Failure {
     let is_unknown =
         matches!(error, WatchError::Request(error) if error.refusal() == Some(RefusalCode::NotFound));

@@ -496,7 +496,7 @@ impl Cluster {
     }
 }
 
-/// Why an episode cannot be shown that no node recomputes: the hash it was recorded with, and those there are.
+/// Returns the refusal of an episode that no node recomputes: it names the hash of the recording, and those of the nodes.
 fn other_dynamics(of: &ReplayOf, env: &str, present: &[&Member]) -> Refusal {
     let mut now: Vec<u64> = present.iter().filter_map(|member| member.envs.get(env).copied()).collect();
     now.sort_unstable();

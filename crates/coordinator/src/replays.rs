@@ -13,7 +13,7 @@ use crate::serve::{Service, asker};
 use crate::store::{WRITE_STALL, blocking};
 
 impl Service {
-    /// What the cluster is asked for by an [`OpenReplay`]: a pool of one lane that shows the episode.
+    /// Turns an [`OpenReplay`] into a request to the cluster: a pool of one lane that shows the episode.
     ///
     /// # Errors
     /// If the store has no such episode, or cannot tell.
@@ -63,7 +63,7 @@ impl Service {
     }
 }
 
-/// Episodes that are sent to nodes at a time.
+/// Most episodes that are sent to nodes at a time.
 pub(crate) const MAX_EPISODES: usize = 2;
 /// Bytes of an episode for which a node has [`WRITE_STALL`].
 const PIECE_BYTES: usize = 256 << 10;

@@ -1,10 +1,10 @@
-//! How the next episode begins.
+//! The rule by which the next episode of a lane begins.
 
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// How and when the next episode of a lane begins, with Gymnasium's names and meaning.
+/// The rule by which the next episode of a lane begins, with Gymnasium's names and meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AutoresetMode {

@@ -1,8 +1,8 @@
-//! When a rollout is done.
+//! The goal of a rollout.
 
 use serde::{Deserialize, Serialize};
 
-/// When a rollout is done.
+/// The condition at which a rollout ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Goal {

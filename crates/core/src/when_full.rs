@@ -1,6 +1,6 @@
-//! What a recorder does that has no room.
+//! The behaviour of a recorder that has no room.
 
-/// What a node does when its spool is full, or its disk takes nothing.
+/// The behaviour of a node whose spool is full, or whose disk takes nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WhenFull {
     /// Stepping waits until there is room, and nothing is lost. While the disk takes nothing, requests of recorded

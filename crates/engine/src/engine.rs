@@ -71,14 +71,14 @@ pub struct Engine {
     log: Log,
 }
 
-/// What the lanes of an engine have done so far.
+/// The stage of an engine's lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// Nothing: they have to be reset.
+    /// The lanes have done nothing, and have to be reset.
     New,
-    /// What they did elsewhere, and nothing of their own.
+    /// The lanes have done what they did elsewhere, and nothing of their own.
     Replaying,
-    /// They were reset or stepped.
+    /// The lanes were reset or stepped.
     Playing,
 }
 

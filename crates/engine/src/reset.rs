@@ -1,4 +1,4 @@
-//! What a reset asks for.
+//! The arguments of a reset.
 
 use crate::options::LaneOptions;
 

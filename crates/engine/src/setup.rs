@@ -62,7 +62,7 @@ pub(crate) fn split(lanes: usize, threads: usize) -> Vec<Range<usize>> {
     (0..threads).map(|thread| bound(thread)..bound(thread + 1)).collect()
 }
 
-/// What the crews of an engine are made of.
+/// The parts of which an engine's crews are made.
 pub(crate) struct Setup<'a> {
     pub(crate) entry: &'a Arc<EnvEntry>,
     pub(crate) config: &'a EngineConfig,

@@ -1,5 +1,5 @@
 //! Those who step a run end although the writer takes nothing.
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::unwrap_used, reason = "test code")]
 
 mod model;
 

@@ -41,7 +41,7 @@ pub(crate) struct PoolSession {
     stream: Option<Stream>,
     /// Why the last request has no answer, if it has none.
     trouble: Option<Trouble>,
-    /// The same lanes, stepped here.
+    /// An engine with the session's lanes, stepped here to compare.
     reference: Reference,
     steps: u64,
     /// The time at which its last answer was taken, on the world's clock.
@@ -54,7 +54,7 @@ pub(crate) struct PoolSession {
     forges: bool,
 }
 
-/// What the caller waits for, if anything.
+/// The result that the caller waits for.
 #[derive(Debug)]
 enum Caller {
     Rests,

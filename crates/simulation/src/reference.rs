@@ -1,4 +1,4 @@
-//! The same lanes as a session's, stepped here to compare.
+//! An engine with the lanes of a session, stepped here to compare.
 
 use std::sync::Arc;
 

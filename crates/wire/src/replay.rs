@@ -40,7 +40,7 @@ pub struct EpisodeBytes {
     pub bytes: u64,
 }
 
-/// What a listing says of a session that shows a recorded episode.
+/// The entry in listings of a session that shows a recorded episode.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplayReport {
     /// The episode's name, as it is printed.
@@ -49,7 +49,7 @@ pub struct ReplayReport {
     pub state: LaneState,
 }
 
-/// Where a replay stands, the same for all who watch it.
+/// The position of a replay, which is the same for all watchers.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct ReplayStanding {
     /// `Paused`, `Replaying` or `Over`.
@@ -58,21 +58,21 @@ pub struct ReplayStanding {
     pub step: u64,
     /// Steps of the episode.
     pub length: u64,
-    /// How fast it goes on when it plays; at 1 it passes [`REPLAY_STEPS_PER_SECOND`].
+    /// Its speed when it plays; at 1 it passes [`REPLAY_STEPS_PER_SECOND`].
     pub speed: f64,
 }
 
 /// Asks a replay to go to a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeekParams {
-    /// Which one; 0 is the reset.
+    /// The step to go to; 0 is the reset.
     pub step: u64,
 }
 
 /// Asks a replay to go on by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PlayParams {
-    /// How fast, from [`SLOWEST_REPLAY`] to [`FASTEST_REPLAY`].
+    /// The speed, from [`SLOWEST_REPLAY`] to [`FASTEST_REPLAY`].
     #[serde(default = "normal_speed")]
     pub speed: f64,
 }
@@ -84,7 +84,7 @@ pub struct PauseParams {}
 /// Asks a replay to stand still some steps on or back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StepParams {
-    /// How many; below 0 is back. It goes no further than the episode.
+    /// The number of steps; a negative number goes back. The replay goes no further than the episode.
     #[serde(default = "one_step")]
     pub by: i64,
 }

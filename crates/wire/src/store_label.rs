@@ -1,9 +1,9 @@
-//! What people say of the episodes of a store: pins, tags and notes.
+//! Labels of the episodes of a store: pins, tags and notes.
 
 use rollhouse_core::RunId;
 use serde::{Deserialize, Serialize};
 
-/// Says something of an episode of the store, or takes it back.
+/// Asks the coordinator to change the label of an episode of its store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreLabel {
     /// Its run.
@@ -13,7 +13,7 @@ pub struct StoreLabel {
     pub lane: u32,
     /// Its number in the lane.
     pub number: u64,
-    /// What is said.
+    /// The change.
     pub change: StoreLabelChange,
 }
 
@@ -43,7 +43,7 @@ pub enum StoreLabelChange {
     },
 }
 
-/// Asks what is said of the episodes of the store, a part of it at a time.
+/// Asks the coordinator for the labels of its store's episodes, a page at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct StoreLabels {
     /// Only of episodes behind this one; all if there is none.
@@ -63,7 +63,7 @@ pub struct StoreLabelPlace {
     pub number: u64,
 }
 
-/// What is said of an episode; the answer to a [`StoreLabel`] says it as it is then.
+/// The label of an episode. The answer to a [`StoreLabel`] is the label after the change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreLabelled {
     /// Its run.

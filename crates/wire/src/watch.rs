@@ -100,7 +100,7 @@ impl LookParams {
 pub struct LookAnswer {
     /// The newest frame; `None` if the lane has not moved since.
     pub frame: Option<LaneFrame>,
-    /// Where it stands, if it is a recorded episode.
+    /// The position, if the session is a replay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<ReplayStanding>,
 }

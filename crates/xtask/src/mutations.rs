@@ -6,14 +6,14 @@ use std::process::{Command, Stdio};
 
 use crate::plan::{Outcome, cargo};
 
-/// Where they are listed.
+/// The list of faults.
 pub(crate) const LIST: &str = "crates/simulation/mutations.txt";
 
 /// One fault.
 struct Mutation<'a> {
     name: &'a str,
     file: &'a str,
-    /// What it breaks.
+    /// The rule that it breaks.
     breaks: &'a str,
     old: &'a str,
     new: &'a str,
@@ -51,7 +51,7 @@ pub(crate) fn run(root: &Path) -> Outcome {
     }
 }
 
-/// What of the list is not true of the tree: a fault whose text is not in its file, or not once.
+/// Returns the faults whose text is not in its file exactly once.
 pub(crate) fn stale(root: &Path) -> Vec<String> {
     let read =
         |path: PathBuf| fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()));

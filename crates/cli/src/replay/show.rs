@@ -44,7 +44,7 @@ struct EpisodeDetails<'a> {
     autoreset: &'a str,
     policy_version: u64,
     recorded: RecordKind,
-    /// Of every how many-th step a picture was recorded, if of any.
+    /// The spacing in steps of recorded pictures, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     frames_every: Option<u64>,
     result: GameResult,

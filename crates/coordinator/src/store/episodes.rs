@@ -1,4 +1,4 @@
-//! Single episodes of the store: what a replay of one is opened with, and the file that its node is given.
+//! Single episodes of the store: the settings that open a replay of one, and the file that its node is given.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use rollhouse_wire::{LaneSettings, RecordRule, ReplayOf};
 use super::{Store, StoreError};
 
 impl Store {
-    /// How a session is opened that shows the episode of that name. Reads nothing of the episode's steps.
+    /// Returns the settings of a session that shows the episode of that name. Reads none of the episode's steps.
     ///
     /// # Errors
     /// If there is no such episode, it is too large to be shown, or a file operation fails.
@@ -37,7 +37,7 @@ impl Store {
         })
     }
 
-    /// The episode of that name as a file of its own.
+    /// Returns the episode of that name as a file of its own.
     ///
     /// # Errors
     /// If there is no such episode, a part of it is damaged or gone, it is too large, or a file operation fails.

@@ -1,8 +1,7 @@
-//! What people say of the store's episodes, kept in the file `labels` of each folder as in any other.
+//! Labels of the store's episodes (pins, tags and notes), kept in the file `labels` of each folder.
 //!
-//! Readers of a folder and this store keep the same file, so that whoever takes the store's folder away has the labels
-//! with it. Segments in which a pinned episode lies are not dropped. One change is made at a time; that the store's lock
-//! is held is all that it takes.
+//! Folders outside of stores have the same file, so that the labels go along when a folder of the store is copied.
+//! Segments in which a pinned episode lies are not dropped. Changes are made one at a time, under the store's lock.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -18,15 +17,15 @@ use rollhouse_wire::{StoreLabel, StoreLabelChange, StoreLabelPage, StoreLabelled
 use super::shelf::Shelf;
 use super::{Store, StoreError};
 
-/// What is said in each folder in which anything is.
+/// The labels of each folder that has any.
 #[derive(Debug, Default)]
 pub(super) struct Labelling {
     folders: BTreeMap<Arc<str>, Labels>,
 }
 
 impl Labelling {
-    /// Reads the labels of all folders of the stock, and holds what is pinned. Of a folder whose labels are damaged all
-    /// is held: what was pinned is not known.
+    /// Reads the labels of all folders, and holds the segments with pinned episodes. In a folder whose labels are damaged
+    /// all segments are held, because nobody knows what was pinned.
     pub(super) fn load(disk: &dyn Disk, dir: &Path, shelf: &mut Shelf) -> Result<Self, LabelError> {
         let mut folders = BTreeMap::new();
         let names: Vec<Arc<str>> = shelf.folders().map(Arc::from).collect();
@@ -49,7 +48,7 @@ impl Labelling {
 }
 
 impl Store {
-    /// Says something of an episode, in every folder that has it; gives what is said of it then. Durable on return.
+    /// Changes the label of an episode, in every folder that has it, and returns the new label. Durable on return.
     ///
     /// # Errors
     /// If there is no such episode, what is said is out of bounds, or a file operation fails.
@@ -73,7 +72,7 @@ impl Store {
         Ok(labelled_of(&key, &labelled.map_err(failed)?))
     }
 
-    /// A page of what is said of episodes. Does not block for the disk.
+    /// Returns a page of labels. Does not block for the disk.
     pub fn labels(&self, asked: StoreLabels) -> StoreLabelPage {
         let after = asked.after.map(|after| EpisodeKey {
             run: after.run.as_u128(),
@@ -101,7 +100,7 @@ impl Store {
         page
     }
 
-    /// Takes in what a folder's labels say now, and holds what is pinned.
+    /// Reads the labels of a folder again, and holds the segments with pinned episodes.
     fn read_labels(&self, labelling: &mut Labelling, name: &str) -> Result<(), StoreError> {
         let labels = Labels::load(&*self.inner.disk, &self.inner.dir.join(name)).map_err(failed)?;
         let name: Arc<str> = name.into();
@@ -114,7 +113,7 @@ impl Store {
         Ok(())
     }
 
-    /// A folder is gone, with all that was said of what it had.
+    /// Forgets the labels of a folder that is gone.
     pub(super) fn forget_labels(&self, name: &str) {
         let path = labels_path(&self.inner.dir.join(name));
         let _none = self.inner.disk.remove(&path);
@@ -163,7 +162,7 @@ fn failed(error: LabelError) -> StoreError {
     }
 }
 
-/// What an episode takes of a page beside its texts, and a text beside its bytes.
+/// Bytes of a label in a page beside its texts, and of a text beside its characters.
 const LABEL_BYTES: usize = 96;
 const TEXT_BYTES: usize = 8;
 /// Characters of a bad tag or note that an error repeats.

@@ -144,7 +144,7 @@ impl Service {
         }
     }
 
-    /// Says something of an episode of the store, and answers what is said of it then.
+    /// Changes the label of an episode of the store, and answers with the new label.
     pub(crate) async fn store_label(
         &self,
         label: StoreLabel,

@@ -1,4 +1,4 @@
-//! Which lanes of a block wait, stand still, or have done their part.
+//! The lanes of a block that wait, stand still, or have played their quota.
 
 use rollhouse_core::limits::BLOCK_LANES;
 

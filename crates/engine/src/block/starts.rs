@@ -1,4 +1,4 @@
-//! Where the next episodes of a block's lanes start.
+//! The starts of the next episodes of a block's lanes.
 
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{SeedSchedule, Start};

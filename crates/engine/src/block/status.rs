@@ -1,4 +1,4 @@
-//! What a block shows to the owner's thread.
+//! The status of a block, as the owner's thread sees it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

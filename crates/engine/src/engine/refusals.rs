@@ -1,4 +1,4 @@
-//! What an engine refuses before anything moves.
+//! The checks with which an engine refuses a call before anything moves.
 
 use rollhouse_core::limits::BLOCK_LANES;
 
