@@ -14,7 +14,6 @@ use rollhouse_engine::{BadAction, MAX_SUB_BATCHES, Received, StepError as Rules}
 use rollhouse_wire::{ColumnBuffer, FrameHeader, FrameKind, FrameLayout, LostLane, Notes};
 use tokio::time::Instant;
 
-use crate::check::{all_good, first_bad};
 use crate::error::StepError;
 use crate::join::{Part, run_together};
 use crate::link::RowsOf;
@@ -220,11 +219,11 @@ impl AsyncPool {
     }
 
     fn refuse_actions(&self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), StepError> {
-        let space = &self.kind.spec.action_space;
-        if all_good(space, actions) {
+        let check = &self.kind.check;
+        if check.all_good(actions) {
             return Ok(());
         }
-        match first_bad(space, actions, |row| !self.ignores_action(lanes[row] as usize)) {
+        match check.first_bad(actions, |row| !self.ignores_action(lanes[row] as usize)) {
             Some(bad) => Err(Rules::Action(BadAction { lane: lanes[bad.lane] as usize, ..bad }).into()),
             None => Ok(()),
         }

@@ -10,7 +10,6 @@ use rollhouse_engine::{OptionsError, Reset, StepError as Rules};
 use rollhouse_wire::limits::{MAX_CONTROL_BYTES, MAX_SIDECAR_BYTES};
 use rollhouse_wire::{FrameKind, LostLane, RecordRule, ResetLanes, column_bytes, control};
 
-use crate::check::{all_good, first_bad};
 use crate::error::StepError;
 use crate::join::{Part, run_together};
 use crate::pool::{AsyncPool, Readiness};
@@ -157,11 +156,11 @@ impl AsyncPool {
         let link =
             if *in_place { sessions.first_mut().and_then(|site| site.link.in_place_mut()) } else { None };
         let mut column = link.and_then(|link| link.actions_mut()).unwrap_or_else(|| batch.actions_mut());
-        if all_good(&kind.spec.action_space, column.reborrow().as_ref()) {
+        if kind.check.all_good(column.reborrow().as_ref()) {
             return Ok(());
         }
         let actions = ColumnData::from(column.as_ref());
-        match first_bad(&self.kind.spec.action_space, actions.as_ref(), |lane| !self.ignores_action(lane)) {
+        match self.kind.check.first_bad(actions.as_ref(), |lane| !self.ignores_action(lane)) {
             Some(bad) => Err(Rules::Action(bad).into()),
             None => Ok(()),
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rollhouse_arena::Frame;
 use rollhouse_core::limits::MAX_LANES;
 use rollhouse_core::{AutoresetMode, ColumnMut, EnvSpec, Interruption, Outcome, RunId, SeedSchedule};
+use rollhouse_engine::ActionCheck;
 use rollhouse_wire::limits::MAX_POOL_SESSIONS;
 use rollhouse_wire::{
     Connection, FrameLayout, Grant, LaneSettings, LinkFigures, LostLane, OpenPool, PoolOpened, PoolStatus,
@@ -106,6 +107,8 @@ pub(crate) struct LaneKind {
     pub(crate) autoreset: AutoresetMode,
     pub(crate) seeds: SeedSchedule,
     pub(crate) layout: FrameLayout,
+    /// The check of actions before any are sent: a refusal by one node would come after others have stepped.
+    pub(crate) check: ActionCheck,
     /// Indices of the observation's columns that hold booleans.
     pub(crate) bools: Vec<usize>,
 }
@@ -162,6 +165,7 @@ impl AsyncPool {
             autoreset: request.settings.autoreset,
             seeds: request.settings.seeds,
             layout,
+            check: ActionCheck::of(&opened.spec.action_space),
             bools: bool_columns(&opened.spec),
             spec: opened.spec,
         };

@@ -1,13 +1,14 @@
-//! Checks actions before anything moves.
+//! The check of actions before anything moves: an engine's, and that of a client before it sends them.
 
 use rollhouse_core::{ColumnRef, Space};
 use rollhouse_env::{Kernel, Target};
 
 use crate::error::BadAction;
 
-/// Conditions on an action, prepared for checking whole columns.
+/// The conditions on an action, prepared for checking whole columns. Floats out of bounds are actions: they go to the
+/// env, as in Gymnasium.
 #[derive(Debug, Clone)]
-pub(crate) struct ActionCheck {
+pub struct ActionCheck {
     rule: Rule,
     target: Target,
 }
@@ -19,6 +20,11 @@ enum Rule {
 }
 
 impl ActionCheck {
+    /// Returns the check of the actions of `space`, on the widest instruction set that this machine has.
+    pub fn of(space: &Space) -> Self {
+        Self::new(space, Target::best())
+    }
+
     pub(crate) fn new(space: &Space, target: Target) -> Self {
         let rule = match space {
             Space::Discrete(space) => Rule::Discrete { n: space.n, start: space.start },
@@ -35,19 +41,15 @@ impl ActionCheck {
         }
     }
 
-    /// Returns whether every row is an action. Floats out of bounds are actions: they go to the env, as in Gymnasium.
+    /// Returns whether every row is an action.
     #[inline]
-    pub(crate) fn all_good(&self, actions: ColumnRef<'_>) -> bool {
+    pub fn all_good(&self, actions: ColumnRef<'_>) -> bool {
         self.target.run(AllGood { rule: self.rule, actions })
     }
 
     /// Returns the first row that is no action among those for which `counts` holds.
     #[cold]
-    pub(crate) fn first_bad(
-        &self,
-        actions: ColumnRef<'_>,
-        counts: impl Fn(usize) -> bool,
-    ) -> Option<BadAction> {
+    pub fn first_bad(&self, actions: ColumnRef<'_>, counts: impl Fn(usize) -> bool) -> Option<BadAction> {
         let elements = self.elements();
         let lanes = actions.len() / elements.max(1);
         (0..lanes).filter(|&lane| counts(lane)).find_map(|lane| {
@@ -84,7 +86,8 @@ impl Kernel for AllGood<'_> {
         match (self.rule, self.actions) {
             (Rule::Discrete { n, start: 0 }, ColumnRef::I64(values)) if n <= i64::MAX as u64 => {
                 // The sign bit of either term is set exactly if the value is below 0 or above n - 1.
-                let last = (n - 1) as i64;
+                // A space without elements has no action.
+                let last = n.wrapping_sub(1) as i64;
                 values.iter().fold(0, |bad, &a| bad | a | last.wrapping_sub(a)) >= 0
             }
             (Rule::Discrete { n, start }, ColumnRef::I64(values)) => {
@@ -123,6 +126,17 @@ mod tests {
             prop_assert_eq!(check.all_good(ColumnRef::I64(&[start, value, start])), good);
             let bad = check.first_bad(ColumnRef::I64(&[start, value, start]), |_| true);
             prop_assert_eq!(bad.map(|b| b.lane), (!good).then_some(1));
+        }
+    }
+
+    #[test]
+    fn the_extremes_of_an_integer_are_refused_and_a_space_of_none_has_no_action() {
+        for action in [i64::MIN, -1, 2, i64::MAX] {
+            assert!(!check_of(&Space::discrete(2)).all_good(ColumnRef::I64(&[action])), "{action}");
+        }
+        for action in [i64::MIN, -1, 0, 1, i64::MAX] {
+            let none = Space::Discrete(DiscreteSpace { n: 0, start: 0 });
+            assert!(!check_of(&none).all_good(ColumnRef::I64(&[action])), "{action}");
         }
     }
 

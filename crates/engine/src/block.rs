@@ -176,7 +176,7 @@ impl Block {
         let moves = Moves { actions, stepped, reset };
         match self.step_env(columns, moves, laps) {
             Some(done) => self.account(columns, moves, done, turn, laps),
-            None => show_rest(columns),
+            None => show_rest(columns, 0),
         }
         self.show();
         if self.restarts.lost() != 0 {
@@ -292,8 +292,7 @@ impl Block {
             keep_observations(columns, !lanes, range.len());
             self.take_starts(lanes);
             self.reset_env(lanes, columns);
-            show_rest(columns);
-            spread(lanes & !self.restarts.lost(), columns.reset);
+            show_rest(columns, lanes & !self.restarts.lost());
         });
         self.show();
     }
@@ -378,13 +377,13 @@ struct Done {
     lost: u64,
 }
 
-/// Clears rewards and flags of all rows: nothing moved in this step.
+/// Clears rewards and flags of all rows, but for the reset flags of the lanes that have `begun`: no lane was stepped.
 #[cold]
-fn show_rest(columns: &mut BlockRows<'_, '_>) {
+fn show_rest(columns: &mut BlockRows<'_, '_>, begun: u64) {
     columns.rewards.fill(0.0);
     spread(0, columns.terminated);
     spread(0, columns.truncated);
-    spread(0, columns.reset);
+    spread(begun, columns.reset);
 }
 
 #[inline]

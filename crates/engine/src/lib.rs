@@ -46,6 +46,7 @@ mod setup;
 mod stats;
 mod timings;
 
+pub use actions::ActionCheck;
 pub use command::{
     BeginRecording, CommandError, CommandFault, CommandLanes, Dispatch, Effect, METHODS, Method, dispatch,
 };

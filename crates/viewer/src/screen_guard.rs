@@ -122,8 +122,9 @@ impl ScreenGuard {
     }
 }
 
-/// Time for which what was typed is read on. With none at all crossterm reads nothing.
-pub(crate) const READ_WAIT: Duration = Duration::from_millis(1);
+/// Time for which what was typed is read on: with none at all crossterm reads nothing. It is short beside the time
+/// between two looks, since an episode is not passed on meanwhile.
+pub(crate) const READ_WAIT: Duration = Duration::from_micros(100);
 
 /// Waits until something may have been typed, for at most `wait`.
 ///

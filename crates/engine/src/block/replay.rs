@@ -73,7 +73,7 @@ impl Block {
             }
         }
         self.stats = Stats::default();
-        rows.with_block(&range, show_rest);
+        rows.with_block(&range, |columns| show_rest(columns, 0));
         self.show();
         Ok(())
     }
