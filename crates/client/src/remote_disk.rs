@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rollhouse_replay::{Disk, DiskFile, Locking, STORE_LOCK};
 use rollhouse_wire::StoreListing;
 
@@ -70,7 +70,7 @@ impl RemoteDisk {
     /// Forgets which files there are, for callers that open the store once more to see what has come. File contents
     /// that were read are kept.
     pub fn look_again(&self) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         state.folders.clear();
         // Those of files that do change: what a listing has no length of.
         state.lengths.clear();
@@ -78,14 +78,10 @@ impl RemoteDisk {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Cache> {
-        self.state.lock()
-    }
-
     /// Returns the names in a folder, with lengths; `None` if there is no such folder.
     fn folder(&self, path: &Path) -> io::Result<Option<Arc<Names>>> {
         let Some(path) = remote_path(path) else { return Ok(None) };
-        if let Some(known) = self.lock().folders.get(&path) {
+        if let Some(known) = self.state.lock().folders.get(&path) {
             return Ok(known.clone());
         }
         // Its own folder says whether it is there: readers look for more folders than a store has.
@@ -96,7 +92,7 @@ impl Shared {
                 return Ok(None);
             }
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some(known) = state.folders.get(&path) {
             return Ok(known.clone());
         }
@@ -142,7 +138,7 @@ impl Shared {
 
     /// Returns the length of a file that is not listed with one, by fetching its first block.
     fn fetched_len(&self, file: &Arc<str>) -> io::Result<u64> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some(&known) = state.lengths.get(file) {
             return Ok(known);
         }
@@ -158,7 +154,7 @@ impl Shared {
     /// Returns the block of a file with that number, fetching it together with those after it, up to `end`, that are
     /// not there.
     fn block(&self, file: &Arc<str>, number: u64, end: u64) -> io::Result<Arc<[u8]>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some(known) = state.touch(file, number) {
             return Ok(known);
         }

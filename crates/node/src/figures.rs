@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rollhouse_core::Outcome;
 use rollhouse_wire::{CallTimes, Role};
 
@@ -130,41 +130,31 @@ impl Envs {
 
     /// Returns each env that was met, with its figures.
     pub fn all(&self) -> Vec<(String, Arc<EnvFigures>)> {
-        self.lock().iter().map(|(env, figures)| (env.clone(), Arc::clone(figures))).collect()
+        self.0.lock().iter().map(|(env, figures)| (env.clone(), Arc::clone(figures))).collect()
     }
 
     /// Returns the figures of an env.
     pub(crate) fn of(&self, env: &str) -> Arc<EnvFigures> {
-        let mut envs = self.lock();
+        let mut envs = self.0.lock();
         let full = envs.len() >= Self::MOST && !envs.contains_key(env);
         let name = if full { Self::OTHERS } else { env };
         Arc::clone(envs.entry(name.to_owned()).or_default())
-    }
-
-    /// Locks the table, for moments only.
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<EnvFigures>>> {
-        self.0.lock()
     }
 }
 
 impl Refusals {
     /// Returns each word and role that was met, with its count.
     pub fn counts(&self) -> RefusalCounts {
-        self.lock().clone()
+        self.0.lock().clone()
     }
 
     pub(crate) fn add(&self, word: &'static str, whom: Role) {
-        *self.lock().entry((word, whom)).or_default() += 1;
+        *self.0.lock().entry((word, whom)).or_default() += 1;
     }
 
     /// Counts a refusal of a session's owner, who need not say who it is.
     pub(crate) fn add_owner(&self, word: &'static str) {
         self.add(word, Role::Anonymous);
-    }
-
-    /// Locks the counts, for moments only.
-    fn lock(&self) -> MutexGuard<'_, RefusalCounts> {
-        self.0.lock()
     }
 }
 

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rollhouse_wire::{LaneFrame, Refusal};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -83,7 +83,7 @@ impl Live {
     /// # Errors
     /// If as many lanes are followed as may be.
     pub(crate) fn follow(self: &Arc<Self>, lane: u32) -> Result<Following, Refusal> {
-        let mut lanes = self.lock();
+        let mut lanes = self.lanes.lock();
         if lanes.len() >= MAX_WATCHED_LANES && !lanes.contains_key(&lane) {
             let message =
                 format!("{MAX_WATCHED_LANES} lanes of the session are watched, which is as many as may be");
@@ -107,7 +107,7 @@ impl Live {
         if self.calls.load(Ordering::Relaxed) & CHANGED == 0 {
             return None;
         }
-        let lanes = self.lock();
+        let lanes = self.lanes.lock();
         if lanes.is_empty() {
             self.calls.store(0, Ordering::Relaxed);
         } else {
@@ -121,7 +121,7 @@ impl Live {
         if self.calls.load(Ordering::Relaxed) & WANTED == 0 {
             return Vec::new();
         }
-        let mut lanes = self.lock();
+        let mut lanes = self.lanes.lock();
         self.calls.fetch_and(!WANTED, Ordering::Relaxed);
         let wishes = lanes.iter_mut().filter(|(_, wanted)| wanted.wants_frame || wanted.wants_snapshot);
         wishes
@@ -135,7 +135,7 @@ impl Live {
 
     /// Puts back wishes that could not be fulfilled yet.
     fn put_back(&self, wishes: &[Wish]) {
-        let mut lanes = self.lock();
+        let mut lanes = self.lanes.lock();
         for wish in wishes {
             if let Some(wanted) = lanes.get_mut(&wish.lane) {
                 wanted.wants_frame |= wish.frame;
@@ -146,7 +146,7 @@ impl Live {
     }
 
     fn show(&self, lane: u32, frame: Option<LaneFrame>, snapshot: Option<Snapshot>) {
-        let mut lanes = self.lock();
+        let mut lanes = self.lanes.lock();
         // Who wanted it may have gone.
         let Some(wanted) = lanes.get_mut(&lane) else { return };
         if let Some(frame) = frame {
@@ -157,11 +157,6 @@ impl Live {
         }
         drop(lanes);
         self.shown.send_modify(|shown| *shown += 1);
-    }
-
-    /// Locks the lanes, for moments only.
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Wanted>> {
-        self.lanes.lock()
     }
 }
 
@@ -181,7 +176,7 @@ impl Following {
         nudge: impl Fn(),
     ) -> Option<(Arc<LaneFrame>, u64)> {
         // A frame that somebody else asked for a moment ago is new enough.
-        let asked = self.live.lock().get(&self.lane).and_then(|wanted| wanted.asked);
+        let asked = self.live.lanes.lock().get(&self.lane).and_then(|wanted| wanted.asked);
         if self.seen(after).is_none() {
             tokio::time::sleep_until(due(asked, Instant::now()).min(until)).await;
         }
@@ -195,14 +190,15 @@ impl Following {
 
     /// Returns the lane's episode as it stands now. Waits as [`Following::frame`] does.
     pub(crate) async fn snapshot(&self, until: Instant, nudge: impl Fn()) -> Option<Arc<Snapshot>> {
-        let serial = || self.live.lock().get(&self.lane).map_or(0, |wanted| wanted.snapshot.serial());
+        let serial = || self.live.lanes.lock().get(&self.lane).map_or(0, |wanted| wanted.snapshot.serial());
         let before = serial();
-        let find = || self.live.lock().get(&self.lane)?.snapshot.after(before).map(|(snapshot, _)| snapshot);
+        let find =
+            || self.live.lanes.lock().get(&self.lane)?.snapshot.after(before).map(|(snapshot, _)| snapshot);
         self.wait(until, find, |wanted| wanted.wants_snapshot = true, nudge).await
     }
 
     fn seen(&self, after: u64) -> Option<(Arc<LaneFrame>, u64)> {
-        self.live.lock().get(&self.lane)?.frame.after(after)
+        self.live.lanes.lock().get(&self.lane)?.frame.after(after)
     }
 
     /// Waits until `find` finds something.
@@ -217,7 +213,7 @@ impl Following {
         if let Some(found) = find() {
             return Some(found);
         }
-        if let Some(wanted) = self.live.lock().get_mut(&self.lane) {
+        if let Some(wanted) = self.live.lanes.lock().get_mut(&self.lane) {
             want(wanted);
         }
         self.live.calls.fetch_or(WANTED, Ordering::Relaxed);
@@ -234,7 +230,7 @@ impl Following {
 
 impl Drop for Following {
     fn drop(&mut self) {
-        let mut lanes = self.live.lock();
+        let mut lanes = self.live.lanes.lock();
         let last = lanes.get_mut(&self.lane).is_some_and(|wanted| {
             wanted.watchers -= 1;
             wanted.watchers == 0

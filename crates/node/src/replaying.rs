@@ -153,18 +153,18 @@ impl Replaying {
 
     /// Returns why it cannot go on, if it cannot: the node ends such a session at its next look.
     pub(crate) fn gone(&self) -> Option<Gone> {
-        lock(&self.gone).clone()
+        self.gone.lock().clone()
     }
 
     /// Adds a watcher, until the returned place is dropped.
     pub(crate) fn enter(self: &Arc<Self>) -> Presently {
-        lock(&self.presence).watchers += 1;
+        self.presence.lock().watchers += 1;
         Presently(Arc::clone(self))
     }
 
     /// Returns whether anybody watches it, or did until less than `lease` ago.
     pub(crate) fn is_watched(&self, lease: Duration) -> bool {
-        let presence = lock(&self.presence);
+        let presence = self.presence.lock();
         presence.watchers > 0 || presence.left.is_some_and(|left| left.elapsed() < lease)
     }
 
@@ -295,7 +295,7 @@ impl Replaying {
             Ok(Err(error)) => {
                 let detail = format!("the replay: {error}");
                 if matches!(error, JobError::Hung(_)) {
-                    *lock(&self.gone) = Some(Gone { cause: EndCause::Hung, detail: detail.clone() });
+                    *self.gone.lock() = Some(Gone { cause: EndCause::Hung, detail: detail.clone() });
                 }
                 Err(Refusal::new(RefusalCode::Internal, detail))
             }
@@ -436,7 +436,7 @@ impl Replaying {
     }
 
     fn player(&self) -> MutexGuard<'_, Player> {
-        lock(&self.player)
+        self.player.lock()
     }
 
     fn now(&self) -> Duration {
@@ -446,7 +446,7 @@ impl Replaying {
 
 impl Drop for Presently {
     fn drop(&mut self) {
-        let mut presence = lock(&self.0.presence);
+        let mut presence = self.0.presence.lock();
         presence.watchers -= 1;
         presence.left = Some(Instant::now());
     }
@@ -474,10 +474,6 @@ fn find(seeker: &mut Seeker<'static>, step: u64) -> Result<Found, Refusal> {
     }
     let (hash, position) = seeker.standing().unzip();
     Ok(Found { played, infos: seeker.infos(), hash, position })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
 }
 
 /// Number of lanes of a replay.

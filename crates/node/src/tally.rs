@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rollhouse_core::Outcome;
 use rollhouse_engine::Stats;
 use rollhouse_wire::SessionCounts;
@@ -64,16 +64,12 @@ impl Told {
 
     /// Returns the newest tally.
     pub(crate) fn tally(&self) -> Tally {
-        *self.lock()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Tally> {
-        self.tally.lock()
+        *self.tally.lock()
     }
 
     /// Replaces the tally by a newer one, and adds the difference to the figures.
     pub(crate) fn update(&self, new: Tally, figures: &NodeFigures) {
-        let mut old = self.lock();
+        let mut old = self.tally.lock();
         let steps = new.steps.saturating_sub(old.steps);
         figures.steps.add(steps);
         if let Some(env) = &self.env {

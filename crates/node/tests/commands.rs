@@ -3,40 +3,17 @@
 
 mod cluster;
 
-use cluster::{Authority, Coordinator, Owner, attach_of, session};
+use cluster::{Authority, Cluster, Owner, attach_of, session};
 use rollhouse_core::SeedSchedule;
 use rollhouse_engine::{
     AttributeValue, CommandLanes, Engine, EngineConfig, GetAttributes, GetParams, LaneRange, Method, Nothing,
     Render, RenderAnswer, RenderParams, Reset, Schema, SchemaAnswer, SetAttributes, SetParams,
 };
 use rollhouse_env::Registry;
-use rollhouse_node::{ClusterNode, ClusterNodeConfig};
 use rollhouse_wire::{
     ByteSender, CallError, CloseCode, ConnectionLost, Envelope, EnvelopeReader, EnvelopeWriter, OpenCommands,
     OpenSession, RecordRule, Refusal, RefusalCode, Secret,
 };
-
-struct Cluster {
-    authority: Authority,
-    coordinator: Coordinator,
-    node: ClusterNode,
-}
-
-impl Cluster {
-    fn start(change: impl FnOnce(&mut ClusterNodeConfig)) -> Self {
-        let authority = Authority::new();
-        let coordinator = Coordinator::start(&authority);
-        let mut config = authority.node("n1", &coordinator);
-        change(&mut config);
-        let node = ClusterNode::start(config).unwrap();
-        coordinator.registered();
-        Self { authority, coordinator, node }
-    }
-
-    fn owner(&self) -> Owner {
-        Owner::dial(&self.authority, &self.node)
-    }
-}
 
 fn commands_of(open: &OpenSession) -> OpenCommands {
     let attach = attach_of(open);

@@ -6,10 +6,10 @@ mod cluster;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{Answered, Authority, Coordinator, Heard, Owner, session};
+use cluster::{Answered, Cluster, Heard, Owner, session};
 use rollhouse_core::LaneState;
 use rollhouse_env::{EnvEntry, MakeError, Registry};
-use rollhouse_node::{ClusterNode, ClusterNodeConfig};
+use rollhouse_node::ClusterNodeConfig;
 use rollhouse_replay::{Episode, Library, Query, RealDisk, write_portable};
 use rollhouse_wire::{
     CallError, CloseCode, ConnectionLost, EndCause, Envelope, EnvelopeFault, EnvelopeReader, EnvelopeWriter,
@@ -18,25 +18,16 @@ use rollhouse_wire::{
 };
 use serde::Serialize;
 
-struct Cluster {
-    authority: Authority,
-    coordinator: Coordinator,
-    node: ClusterNode,
+/// A cluster whose node records, and ships soon.
+fn recording(change: impl FnOnce(&mut ClusterNodeConfig)) -> Cluster {
+    Cluster::start_in(|authority, config| {
+        config.spool = Some(authority.path().join("spool"));
+        config.recorder.seal_after = Some(Duration::from_millis(50));
+        change(config);
+    })
 }
 
 impl Cluster {
-    fn start(change: impl FnOnce(&mut ClusterNodeConfig)) -> Self {
-        let authority = Authority::new();
-        let coordinator = Coordinator::start(&authority);
-        let mut config = authority.node("n1", &coordinator);
-        config.spool = Some(authority.path().join("spool"));
-        config.recorder.seal_after = Some(Duration::from_millis(50));
-        change(&mut config);
-        let node = ClusterNode::start(config).unwrap();
-        coordinator.registered();
-        Self { authority, coordinator, node }
-    }
-
     /// Plays an episode of CartPole to its end, has it shipped, and puts a file of it where nodes fetch it from. The
     /// episode, and what its owner was answered, from the reset on.
     fn recorded(&self) -> (Episode, Vec<Answered>) {
@@ -156,7 +147,7 @@ fn rows(answer: &Answered) -> (FrameKind, &[u8]) {
 
 #[test]
 fn an_owner_that_attaches_is_answered_with_the_rows_that_were_recorded() {
-    let cluster = Cluster::start(|_| {});
+    let cluster = recording(|_| {});
     let (episode, live) = cluster.recorded();
     let open = replay_of(1, &episode);
     let opened = cluster.coordinator.open(&open).unwrap();
@@ -200,9 +191,9 @@ fn an_owner_that_attaches_is_answered_with_the_rows_that_were_recorded() {
 
 #[test]
 fn a_replay_is_kept_while_it_is_watched_and_ends_with_its_lease_afterwards() {
-    let cluster = Cluster::start(|config| config.lease = Duration::ZERO);
+    let cluster = recording(|config| config.lease = Duration::ZERO);
     // Its own sessions end with that lease too: what is recorded is put there by another node.
-    let other = Cluster::start(|_| {});
+    let other = recording(|_| {});
     let (episode, _) = other.recorded();
     std::fs::create_dir_all(cluster.authority.store()).unwrap();
     cluster.put(&episode);
@@ -242,7 +233,7 @@ fn a_replay_is_kept_while_it_is_watched_and_ends_with_its_lease_afterwards() {
 
 #[test]
 fn a_node_takes_so_many_replays_and_ends_them_when_it_drains() {
-    let cluster = Cluster::start(|_| {});
+    let cluster = recording(|_| {});
     let (episode, _) = cluster.recorded();
     for pool in 0..16 {
         cluster.coordinator.open(&replay_of(pool, &episode)).unwrap();
@@ -260,7 +251,7 @@ fn a_node_takes_so_many_replays_and_ends_them_when_it_drains() {
 
 #[test]
 fn what_is_not_the_episode_that_was_asked_for_is_refused_by_the_node() {
-    let cluster = Cluster::start(|_| {});
+    let cluster = recording(|_| {});
     let (episode, _) = cluster.recorded();
     let refusal = |open: &OpenSession| cluster.coordinator.open(open).unwrap_err();
     let changed = |change: &dyn Fn(&mut ReplayOf)| {
@@ -293,7 +284,7 @@ fn what_is_not_the_episode_that_was_asked_for_is_refused_by_the_node() {
 
 #[test]
 fn an_episode_of_other_dynamics_is_refused_with_both_hashes() {
-    let cluster = Cluster::start(|_| {});
+    let cluster = recording(|_| {});
     let (episode, _) = cluster.recorded();
     let mut spec = episode.info.run.spec.clone();
     let recorded = spec.dynamics_hash;
@@ -304,7 +295,7 @@ fn an_episode_of_other_dynamics_is_refused_with_both_hashes() {
             Err::<NeverMade, _>(MakeError::Missing { lane: 0, name: "it" })
         }))
         .unwrap();
-    let other = Cluster::start(|config| config.registry = Arc::new(registry));
+    let other = recording(|config| config.registry = Arc::new(registry));
     std::fs::create_dir_all(other.authority.store()).unwrap();
     other.put(&episode);
     let refused = other.coordinator.open(&replay_of(1, &episode)).unwrap_err();
@@ -337,7 +328,7 @@ impl rollhouse_env::Env for NeverMade {
 
 #[test]
 fn a_watcher_that_hangs_is_sent_away_and_another_goes_on() {
-    let cluster = Cluster::start(|config| config.watch_patience = Duration::from_millis(300));
+    let cluster = recording(|config| config.watch_patience = Duration::from_millis(300));
     let (episode, _) = cluster.recorded();
     let open = replay_of(1, &episode);
     cluster.coordinator.open(&open).unwrap();
@@ -364,7 +355,7 @@ fn a_watcher_that_hangs_is_sent_away_and_another_goes_on() {
 
 #[test]
 fn keys_that_are_forged_and_placements_that_are_over_are_not_watched() {
-    let cluster = Cluster::start(|_| {});
+    let cluster = recording(|_| {});
     let (open, other) = (session(1, "CartPole-v1", 1), session(2, "CartPole-v1", 1));
     for open in [&open, &other] {
         cluster.coordinator.open(open).unwrap();
@@ -395,7 +386,7 @@ fn keys_that_are_forged_and_placements_that_are_over_are_not_watched() {
 
 #[test]
 fn what_is_asked_of_a_watch_stream_and_makes_no_sense_is_refused_and_the_stream_goes_on() {
-    let cluster = Cluster::start(|_| {});
+    let cluster = recording(|_| {});
     let (episode, _) = cluster.recorded();
     let (stepped, replay) = (session(1, "CartPole-v1", 1), replay_of(2, &episode));
     for open in [&stepped, &replay] {
@@ -425,7 +416,7 @@ fn what_is_asked_of_a_watch_stream_and_makes_no_sense_is_refused_and_the_stream_
 
 #[test]
 fn what_is_no_envelope_ends_the_connection_of_a_watcher_with_the_reason() {
-    let cluster = Cluster::start(|_| {});
+    let cluster = recording(|_| {});
     let open = session(1, "CartPole-v1", 1);
     cluster.coordinator.open(&open).unwrap();
     let length = |bytes: u32| bytes.to_le_bytes().to_vec();

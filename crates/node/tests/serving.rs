@@ -9,13 +9,13 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{Answered, Authority, Coordinator, Heard, Owner, Stepper, session};
+use cluster::{Answered, Authority, Cluster, Coordinator, Heard, Owner, Stepper, session};
 use rollhouse_core::{
     AutoresetMode, ColumnRef, Goal, Interruption, OptionValue, Outcome, RunId, SeedSchedule, random_bits,
 };
 use rollhouse_engine::{Engine, EngineConfig, Reset};
 use rollhouse_env::Registry;
-use rollhouse_node::{ClusterNode, ClusterNodeConfig, Histogram, Transport};
+use rollhouse_node::{ClusterNode, Histogram, Transport};
 use rollhouse_replay::{Library, Query, RealDisk, Verification};
 use rollhouse_wire::limits::MAX_SHIP_BYTES;
 use rollhouse_wire::{
@@ -23,29 +23,6 @@ use rollhouse_wire::{
     FrameKind, OpenSession, RecordRule, RefusalCode, Request, Role, Secret, SessionId, StreamLost,
     column_bytes,
 };
-
-/// A coordinator with one node that has joined it.
-struct Cluster {
-    authority: Authority,
-    coordinator: Coordinator,
-    node: ClusterNode,
-}
-
-impl Cluster {
-    fn start(change: impl FnOnce(&mut ClusterNodeConfig)) -> Self {
-        let authority = Authority::new();
-        let coordinator = Coordinator::start(&authority);
-        let mut config = authority.node("n1", &coordinator);
-        change(&mut config);
-        let node = ClusterNode::start(config).unwrap();
-        coordinator.registered();
-        Self { authority, coordinator, node }
-    }
-
-    fn owner(&self) -> Owner {
-        Owner::dial(&self.authority, &self.node)
-    }
-}
 
 fn action(lane: u32, number: u32) -> i64 {
     (random_bits(5, lane, u64::from(number)) & 1) as i64

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rollhouse_core::{RunId, split_mix64};
 
 use crate::disk::{Disk, DiskFile};
@@ -76,7 +76,7 @@ impl Spool {
 
     /// Returns the sealed segments that were not taken away, oldest first. Does not block.
     pub fn sealed(&self) -> Vec<SealedSegment> {
-        let shelf = self.lock();
+        let shelf = self.shelf.lock();
         let there = shelf.segments.iter().filter(|(number, s)| s.sealed && shelf.taken != Some(**number));
         let segment =
             |(&number, s): (&u64, &Shelved)| SealedSegment { number, bytes: s.bytes, episodes: s.episodes };
@@ -96,7 +96,7 @@ impl Spool {
     /// # Errors
     /// If it cannot be read.
     pub fn episodes(&self, number: u64) -> io::Result<u64> {
-        let known = self.lock().segments.get(&number).and_then(|segment| segment.episodes);
+        let known = self.shelf.lock().segments.get(&number).and_then(|segment| segment.episodes);
         match known {
             Some(episodes) => Ok(episodes),
             None => Ok(scan(number, &*self.open(number)?)?.episodes),
@@ -110,7 +110,7 @@ impl Spool {
     /// If a file cannot be removed; then the segment is listed again.
     pub fn take_away(&self, number: u64) -> Result<(), DiskError> {
         let gone: Vec<(u64, Shelved)> = {
-            let mut shelf = self.lock();
+            let mut shelf = self.shelf.lock();
             let newest = shelf.segments.iter().rev().find(|(_, s)| s.sealed).map(|(&number, _)| number);
             let waiting = shelf.taken.take();
             if newest == Some(number) {
@@ -127,7 +127,7 @@ impl Spool {
             let path = self.path(number);
             match self.disk.remove(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    self.lock().segments.insert(number, segment);
+                    self.shelf.lock().segments.insert(number, segment);
                     result = Err(DiskError::new("remove", &path, error));
                 }
                 _ => {}
@@ -153,7 +153,7 @@ impl Spool {
         self.disk.rename(&path, &dir.join(segment_name(number))).map_err(failed("rename", &path))?;
         self.disk.sync_dir(&dir).map_err(failed("sync", &dir))?;
         // The name in the old folder may come back after a power cut: it is shipped, and set aside, again.
-        self.lock().segments.remove(&number);
+        self.shelf.lock().segments.remove(&number);
         Ok(())
     }
 
@@ -176,44 +176,40 @@ impl Spool {
         segments_dir(&self.dir).join(segment_name(number))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shelf> {
-        self.shelf.lock()
-    }
-
     pub(crate) fn add(&self, segment: SealedSegment) {
         let SealedSegment { number, bytes, episodes } = segment;
-        self.lock().segments.insert(number, Shelved { bytes, episodes, sealed: true });
+        self.shelf.lock().segments.insert(number, Shelved { bytes, episodes, sealed: true });
     }
 
     pub(crate) fn add_unsealed(&self, number: u64, bytes: u64) {
-        self.lock().segments.insert(number, Shelved { bytes, episodes: None, sealed: false });
+        self.shelf.lock().segments.insert(number, Shelved { bytes, episodes: None, sealed: false });
     }
 
     /// Returns the segments that were latched after a failed operation, oldest first, and their bytes.
     pub(crate) fn unsealed(&self) -> Vec<(u64, u64)> {
-        let shelf = self.lock();
+        let shelf = self.shelf.lock();
         let unsealed = shelf.segments.iter().filter(|(_, segment)| !segment.sealed);
         unsealed.map(|(&number, segment)| (number, segment.bytes)).collect()
     }
 
     /// Takes a segment that is gone off the list.
     pub(crate) fn forget(&self, number: u64) {
-        self.lock().segments.remove(&number);
+        self.shelf.lock().segments.remove(&number);
     }
 
     /// Returns the sizes of all segments except the one that is being written.
     pub(crate) fn sizes(&self) -> BTreeMap<u64, u64> {
-        self.lock().segments.iter().map(|(&number, segment)| (number, segment.bytes)).collect()
+        self.shelf.lock().segments.iter().map(|(&number, segment)| (number, segment.bytes)).collect()
     }
 
     /// Returns the bytes of all segments except the one that is being written.
     pub(crate) fn bytes(&self) -> u64 {
-        self.lock().segments.values().map(|segment| segment.bytes).sum()
+        self.shelf.lock().segments.values().map(|segment| segment.bytes).sum()
     }
 
     /// Takes the oldest segment that is in none of these ranges off the list; returns its number and bytes.
     pub(crate) fn take_oldest(&self, but: &[RangeInclusive<u64>]) -> Option<(u64, u64)> {
-        let mut shelf = self.lock();
+        let mut shelf = self.shelf.lock();
         let is_free = |number: &u64| !but.iter().any(|range| range.contains(number));
         let number = shelf.segments.keys().copied().find(is_free)?;
         shelf.segments.remove(&number).map(|segment| (number, segment.bytes))

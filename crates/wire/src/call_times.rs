@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::CallId;
 
@@ -42,7 +42,7 @@ impl CallTimes {
     /// Does not block.
     pub fn note(&self, request: &'static str, call: Option<CallId>, took: Duration, at: SystemTime) {
         let bucket = Self::BOUNDS.partition_point(|&bound| bound < took.as_secs_f64());
-        let mut times = self.lock();
+        let mut times = self.0.lock();
         let times = times.entry(request).or_default();
         times.counts[bucket] += 1;
         times.sum = times.sum.saturating_add(took);
@@ -53,12 +53,7 @@ impl CallTimes {
 
     /// Returns the times of each kind of request that was answered.
     pub fn histograms(&self) -> BTreeMap<&'static str, CallHistogram> {
-        self.lock().clone()
-    }
-
-    /// Locks the histograms; held for moments only.
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<&'static str, CallHistogram>> {
-        self.0.lock()
+        self.0.lock().clone()
     }
 }
 

@@ -1,9 +1,8 @@
 //! Counts the project's lines of Rust without tests, comments and blanks.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use crate::source::{Kind, Source};
 
@@ -72,13 +71,14 @@ fn lines_of(text: &str) -> usize {
 }
 
 fn git(root: &Path, arguments: &[&str]) -> Result<String, String> {
-    let started = Command::new("git").args(arguments).current_dir(root).stdout(Stdio::piped()).spawn();
-    let mut child = started.map_err(|error| format!("git: {error}"))?;
-    let mut said = String::new();
-    let read = child.stdout.take().map(|mut out| out.read_to_string(&mut said)).transpose();
-    let status = child.wait().map_err(|error| format!("git: {error}"))?;
-    read.map_err(|error| format!("git: {error}"))?;
-    status.success().then_some(said).ok_or_else(|| format!("git {}: {status}", arguments.join(" ")))
+    let output = Command::new("git").args(arguments).current_dir(root).output();
+    let output = output.map_err(|error| format!("cannot start git: {error}"))?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    output
+        .status
+        .success()
+        .then_some(said)
+        .ok_or_else(|| format!("git {}: {}", arguments.join(" "), output.status))
 }
 
 #[cfg(test)]

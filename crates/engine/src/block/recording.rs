@@ -69,7 +69,7 @@ impl Block {
         if self.logs {
             let hash =
                 |lane| LogEvent::Hash { lane: (self.rows.start + lane) as u32, hash: self.hashes[lane] };
-            self.log(Lanes(due & !over).map(hash));
+            self.status.log(Lanes(due & !over).map(hash));
         }
     }
 
@@ -145,7 +145,7 @@ impl Block {
             self.record_begins(lanes & !recorded, obs);
         }
         if self.logs && lanes != 0 {
-            self.log(Lanes(lanes).map(|lane| {
+            self.status.log(Lanes(lanes).map(|lane| {
                 let number = self.episodes.next_number(lane).wrapping_sub(1);
                 LogEvent::Began { lane: (self.rows.start + lane) as u32, number, start: self.starts.of[lane] }
             }));
@@ -169,9 +169,5 @@ impl Block {
                 self.starts.untouched |= whole.fold(0, |mask, lane| mask | 1 << lane);
             }
         }
-    }
-
-    fn log(&self, events: impl Iterator<Item = LogEvent>) {
-        self.status.log(events);
     }
 }

@@ -320,10 +320,10 @@ mod tests {
         let (live, mut camera) = (Arc::new(Live::default()), Camera::default());
         let following = live.follow(2).unwrap();
         let want = || {
-            live.lock().get_mut(&2).unwrap().wants_frame = true;
+            live.lanes.lock().get_mut(&2).unwrap().wants_frame = true;
             live.calls.fetch_or(super::super::WANTED, std::sync::atomic::Ordering::Relaxed);
         };
-        let newest = || live.lock()[&2].frame.serial();
+        let newest = || live.lanes.lock()[&2].frame.serial();
         (0..100).for_each(|at| {
             step(&mut engine, at % 2);
             camera.after_step(&mut engine, &live);

@@ -35,6 +35,34 @@ pub const BEAT_MS: u64 = 50;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
+/// A coordinator with one node that has joined it.
+pub struct Cluster {
+    pub authority: Authority,
+    pub coordinator: Coordinator,
+    pub node: ClusterNode,
+}
+
+impl Cluster {
+    pub fn start(change: impl FnOnce(&mut ClusterNodeConfig)) -> Self {
+        Self::start_in(|_, config| change(config))
+    }
+
+    /// The same with what `change` wants of the authority's folder.
+    pub fn start_in(change: impl FnOnce(&Authority, &mut ClusterNodeConfig)) -> Self {
+        let authority = Authority::new();
+        let coordinator = Coordinator::start(&authority);
+        let mut config = authority.node("n1", &coordinator);
+        change(&authority, &mut config);
+        let node = ClusterNode::start(config).unwrap();
+        coordinator.registered();
+        Self { authority, coordinator, node }
+    }
+
+    pub fn owner(&self) -> Owner {
+        Owner::dial(&self.authority, &self.node)
+    }
+}
+
 /// A folder with an authority; gone when dropped.
 pub struct Authority {
     folder: PathBuf,
