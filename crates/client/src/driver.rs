@@ -7,11 +7,12 @@
 use std::future::Future;
 use std::io;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use rollhouse_wire::Eagerness;
 use tokio::runtime::{Builder, Runtime};
 
@@ -138,9 +139,9 @@ impl Shared {
             match caretaker.next(self.now(), sight) {
                 Care::Drive => self.runtime.block_on(async { tokio::time::sleep(DRIVE).await }),
                 Care::Sleep(time) => {
-                    let stopped = self.stopped.lock().unwrap_or_else(PoisonError::into_inner);
-                    let waited = self.stop.wait_timeout_while(stopped, time, |stopped| !*stopped);
-                    if *waited.unwrap_or_else(PoisonError::into_inner).0 {
+                    let mut stopped = self.stopped.lock();
+                    self.stop.wait_while_for(&mut stopped, |stopped| !*stopped, time);
+                    if *stopped {
                         return;
                     }
                 }
@@ -161,7 +162,7 @@ impl Drop for Inside<'_> {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        *self.shared.stopped.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.shared.stopped.lock() = true;
         self.shared.stop.notify_all();
         if let Some(caretaker) = self.caretaker.take() {
             // It panics never; if it did, there is nothing left to take care of.

@@ -8,9 +8,10 @@
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use rollhouse_core::panic_message;
 use tokio::sync::oneshot;
 
@@ -132,7 +133,7 @@ impl Executor {
         R: Send + 'static,
         F: FnOnce(G) -> R + Send + 'static,
     {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         if state.stopped || state.jobs.len() >= self.shared.limit {
             let turns = (state.jobs.len() / state.workers.max(1)).max(1) as u32;
             let retry_after = (state.pace * turns).clamp(LEAST_RETRY, LONGEST_RETRY);
@@ -166,16 +167,16 @@ impl Executor {
 
     /// Returns the number of jobs that wait for a thread.
     pub(crate) fn queued(&self) -> usize {
-        self.shared.lock().jobs.len()
+        self.shared.state.lock().jobs.len()
     }
 
     /// Gives up threads that hang, and starts others for them. It is to be called again after the time that it returns.
     pub(crate) fn look(&self) -> Duration {
         let now = self.began.elapsed();
         let (mut given_up, mut again_at) = (0, now + HANG_SLACK);
-        let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watches = self.watches.lock();
         watches.retain_mut(|watched| {
-            let mut current = watched.slot.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut current = watched.slot.lock();
             let waits = current.job.as_ref().is_none_or(|hold| (hold.waits)());
             let Verdict::Hung(still) = watched.watch.look(now, current.number, waits) else {
                 again_at = again_at.min(watched.watch.look_at(now));
@@ -194,8 +195,8 @@ impl Executor {
             }
         }
         if given_up > 0 {
-            let workers = self.watches.lock().unwrap_or_else(PoisonError::into_inner).len();
-            self.shared.lock().workers = workers;
+            let workers = self.watches.lock().len();
+            self.shared.state.lock().workers = workers;
         }
         again_at.saturating_sub(now)
     }
@@ -206,16 +207,16 @@ impl Executor {
         let (shared, own) = (Arc::clone(&self.shared), Arc::clone(&slot));
         // Task: worker.
         std::thread::Builder::new().name("rollhouse-worker".to_owned()).spawn(move || work(&shared, &own))?;
-        let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watches = self.watches.lock();
         watches.push(Watched { slot, watch: HangWatch::new(self.hang_deadline) });
-        self.shared.lock().workers = watches.len();
+        self.shared.state.lock().workers = watches.len();
         Ok(())
     }
 }
 
 impl Drop for Executor {
     fn drop(&mut self) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.state.lock();
         state.stopped = true;
         let jobs = std::mem::take(&mut state.jobs);
         drop(state);
@@ -225,20 +226,16 @@ impl Drop for Executor {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits for the next job; `None` when the executor is gone.
     fn next(&self) -> Option<Job> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if state.stopped {
                 return None;
             }
             match state.jobs.pop_front() {
                 Some(job) => return Some(job),
-                None => state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner),
+                None => self.filled.wait(&mut state),
             }
         }
     }
@@ -247,9 +244,8 @@ impl Shared {
 /// Runs a worker's thread: does jobs until the executor is gone or the worker itself is given up.
 fn work(shared: &Shared, slot: &Mutex<Current>) {
     while let Some(Job { run, hold, queued }) = shared.next() {
-        let lock = || slot.lock().unwrap_or_else(PoisonError::into_inner);
         {
-            let mut current = lock();
+            let mut current = slot.lock();
             current.number += 1;
             current.job = Some(hold);
         }
@@ -257,10 +253,10 @@ fn work(shared: &Shared, slot: &Mutex<Current>) {
         shared.figures.queue_wait.observe(began.saturating_duration_since(queued));
         run();
         let took = began.elapsed();
-        let mut state = shared.lock();
+        let mut state = shared.state.lock();
         state.pace = (state.pace * 7 + took) / 8;
         drop(state);
-        let mut current = lock();
+        let mut current = slot.lock();
         current.job = None;
         if current.abandoned {
             return;
@@ -282,7 +278,7 @@ impl<R> Clone for Once<R> {
 impl<R> Once<R> {
     /// Tells the result. Returns false if the other side was first.
     fn tell(&self, result: Result<R, JobError>) -> bool {
-        let done = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let done = self.0.lock().take();
         // Whoever asked may have gone; what the job gave back is dropped then.
         done.map(|done| drop(done.send(result))).is_some()
     }

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::clock::Clock;
 use crate::disk::{Disk, DiskFile, Locking};
@@ -131,7 +133,7 @@ impl FaultyDisk {
         for (path, file) in &state.files {
             let durable = if file.durable_name { Some(&file.bytes) } else { file.replaced.as_ref() };
             let Some(bytes) = durable else { continue };
-            let bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner);
+            let bytes = bytes.lock();
             let kept = bytes.synced
                 + tail(path, bytes.data.len() - bytes.synced).min(bytes.data.len() - bytes.synced);
             let mut data = bytes.data[..kept].to_vec();
@@ -164,7 +166,7 @@ impl FaultyDisk {
     }
 
     fn lock_state(&self) -> MutexGuard<'_, DiskState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Counts an operation that changes something at `path`; fails if it is its turn.
@@ -308,7 +310,7 @@ impl Disk for FaultyDisk {
 
 impl MemoryFile {
     fn lock(&self) -> MutexGuard<'_, Bytes> {
-        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.bytes.lock()
     }
 }
 
@@ -359,9 +361,8 @@ impl DiskFile for Handle {
     fn sync_data(&self) -> io::Result<()> {
         let faults = self.disk.operate(&self.path)?;
         if faults.stall_syncs {
-            let state = self.disk.lock_state();
-            // Poisoned or not, the faults have changed.
-            let _changed = self.disk.changed.wait_while(state, |state| state.faults.stall_syncs);
+            let mut state = self.disk.lock_state();
+            self.disk.changed.wait_while(&mut state, |state| state.faults.stall_syncs);
         }
         if pretends(faults.pretend_syncs, &self.path) {
             return Ok(());

@@ -10,9 +10,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
 use rollhouse_archive::{Checked, SegmentId, Shelf as Target};
 use rollhouse_core::panic_message;
 use rollhouse_replay::{
@@ -159,7 +160,7 @@ impl Archive {
         }
         shelf.archive(archiving);
         let lines = self.lines(shelf);
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = self.log.lock();
         log.rewrite(&*self.disk, lines).map_err(OpenError::Disk)
     }
 
@@ -180,14 +181,14 @@ impl Archive {
 
     /// Writes the file anew.
     fn write(&self, store: &Store) -> Result<(), DiskError> {
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = self.log.lock();
         let lines = self.lines(&store.shelf());
         log.rewrite(&*self.disk, lines)
     }
 
     /// Notes that the archive has a segment. Durable on return.
     fn note(&self, store: &Store, segment: &ArchivedSegment) -> Result<(), DiskError> {
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = self.log.lock();
         let there = store.shelf().len();
         if log.is_unsure() || log.count() > 2 * there + SPARE_LINES {
             let lines = self.lines(&store.shelf());
@@ -198,13 +199,13 @@ impl Archive {
 
     /// Wakes the thread, because a segment came.
     pub(crate) fn wake(&self) {
-        self.wakes.lock().unwrap_or_else(PoisonError::into_inner).news = true;
+        self.wakes.lock().news = true;
         self.woken.notify_all();
     }
 
     /// Ends the thread and all waits for the archive.
     pub(crate) fn stop(&self) {
-        self.wakes.lock().unwrap_or_else(PoisonError::into_inner).stop = true;
+        self.wakes.lock().stop = true;
         self.woken.notify_all();
         self.fetched.stop();
     }
@@ -212,13 +213,13 @@ impl Archive {
     /// Waits for news, at most that long, and returns whether to go on.
     fn wait(&self, most: Option<Duration>) -> bool {
         let until = most.map(|most| Instant::now() + most);
-        let mut wakes = self.wakes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wakes = self.wakes.lock();
         while !wakes.news && !wakes.stop {
-            wakes = match until.map(|until| until.saturating_duration_since(Instant::now())) {
-                Some(Duration::ZERO) => break,
-                Some(left) => self.woken.wait_timeout(wakes, left).unwrap_or_else(PoisonError::into_inner).0,
-                None => self.woken.wait(wakes).unwrap_or_else(PoisonError::into_inner),
-            };
+            match until {
+                Some(until) if self.woken.wait_until(&mut wakes, until).timed_out() => break,
+                Some(_) => {}
+                None => self.woken.wait(&mut wakes),
+            }
         }
         // A pause is not cut short by what comes.
         wakes.news = false;

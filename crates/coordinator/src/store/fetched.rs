@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::{Condvar, Mutex};
 use rollhouse_archive::{Checked, Flaw, SegmentId, Shelf, TargetError, TargetFault};
 use rollhouse_core::panic_message;
 use rollhouse_replay::{Disk, DiskFile};
@@ -74,7 +75,7 @@ impl Fetched {
 
     /// Returns a segment's file, which is fetched if it is not here. Blocks for the archive.
     pub(crate) fn get(self: &Arc<Self>, id: &SegmentId) -> io::Result<Arc<dyn DiskFile>> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let slot = loop {
             if state.stopped {
                 return Err(stopped());
@@ -85,23 +86,23 @@ impl Fetched {
             match state.under_way.get(id) {
                 Some(slot) => break slot.clone(),
                 None if state.under_way.len() < MAX_FETCHES => break self.begin(&mut state, id)?,
-                None => state = self.wait(state),
+                None => self.changed.wait(&mut state),
             }
         };
         while slot.get().is_none() && !state.stopped {
-            state = self.wait(state);
+            self.changed.wait(&mut state);
         }
         slot.get().cloned().unwrap_or_else(|| Err(ArchiveError::stopped())).map_err(io::Error::from)
     }
 
     /// Ends all waits for a segment. Fetches that are under way end by themselves.
     pub(crate) fn stop(&self) {
-        self.lock().stopped = true;
+        self.state.lock().stopped = true;
         self.changed.notify_all();
     }
 
     pub(crate) fn counts(&self) -> FetchCounts {
-        self.lock().counts
+        self.state.lock().counts
     }
 
     fn kept(&self, state: &mut FetchedState, id: &SegmentId) -> Option<Arc<dyn DiskFile>> {
@@ -124,7 +125,7 @@ impl Fetched {
         std::thread::Builder::new().name("rollhouse-fetch".to_owned()).spawn(move || {
             let fetched = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| here.fetch(&id_of)));
             let fetched = fetched.unwrap_or_else(|panic| Err(ArchiveError::failed(panic_message(&*panic))));
-            let mut state = here.lock();
+            let mut state = here.state.lock();
             state.under_way.remove(&id_of);
             state.counts.failed += u64::from(fetched.is_err());
             // Set by this thread alone.
@@ -157,7 +158,7 @@ impl Fetched {
             let what = format!("segment {id} was fetched from the archive and cannot be kept here: {error}");
             ArchiveError { what, is_away: true }
         })?;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.turn += 1;
         state.bytes += bytes;
         let used = state.turn;
@@ -168,7 +169,7 @@ impl Fetched {
     }
 
     fn make_room(&self, bytes: u64) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while state.bytes + bytes > self.limit {
             let oldest = state.files.iter().min_by_key(|(_, kept)| kept.used).map(|(id, _)| id.clone());
             let Some((id, kept)) = oldest.and_then(|id| state.files.remove_entry(&id)) else { return };
@@ -180,14 +181,6 @@ impl Fetched {
 
     fn path(&self, id: &SegmentId) -> PathBuf {
         self.dir.join(format!("{}.{:010}-{:08x}.seg", id.folder, id.number, id.crc))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, FetchedState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn wait<'a>(&self, state: MutexGuard<'a, FetchedState>) -> MutexGuard<'a, FetchedState> {
-        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 }
 
