@@ -1,36 +1,32 @@
 //! The sessions of the cluster on this node: opened, attached to, ended. The control thread, which talks to the
 //! coordinator, and the data thread, which talks to owners, share them.
 
+mod opening;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::{Mutex, MutexGuard};
-use rollhouse_core::EnvSpec;
 use rollhouse_env::Registry;
 use rollhouse_replay::Recorder;
-use rollhouse_wire::limits::MAX_PAST_BYTES;
 use rollhouse_wire::{
-    AdmitWatcher, Attach, CallId, CloseSession, Connection, Eagerness, EndCause, FrameLayout, Incarnation,
-    NodeLoad, OpenCommands, OpenSession, OpenWatch, Refusal, RefusalCode, ReplayOf, SessionEnd, SessionId,
-    SessionOpened, SessionReport, Takes, Unfit, WatchOpened, WatcherAdmitted,
+    AdmitWatcher, Attach, CallId, CloseSession, Eagerness, EndCause, Incarnation, NodeLoad, OpenCommands,
+    OpenWatch, Refusal, RefusalCode, SessionEnd, SessionId, SessionReport, Unfit, WatchOpened,
+    WatcherAdmitted,
 };
-use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::entry::Transport;
-use crate::episodes;
-use crate::executor::{Executor, Full, JobError};
+use crate::executor::Executor;
 use crate::fitness::Fitness;
 use crate::hosted::{Collecting, Gone, Hosted, Owned};
 use crate::node::Rollouts;
-use crate::owned::OwnedSession;
-use crate::plan::SessionPlan;
 use crate::replaying::Replaying;
 use crate::stepped::Stepped;
 use crate::table::SessionTable;
-use crate::{BeginError, Cancel, Exit, NodeFigures};
+use crate::{Exit, NodeFigures};
 
 /// The state that the sessions of a node share.
 #[derive(Debug)]
@@ -111,188 +107,6 @@ impl Hosting {
             eagerness: Eagerness::default(),
             began: Instant::now(),
         }
-    }
-
-    /// Makes a session, ending an earlier placement of it first. A repeated request for an open session is answered as
-    /// such.
-    ///
-    /// # Errors
-    /// The reason for the refusal; nothing is left of the session then.
-    pub(crate) async fn open(
-        self: &Arc<Self>,
-        open: &OpenSession,
-        coordinator: Option<&Connection>,
-    ) -> Result<SessionOpened, Refusal> {
-        let wanted = self.wanted(open)?;
-        self.check_fitness(&wanted).await?;
-        let superseded = self.table().superseded(open);
-        if let Some(earlier) = superseded {
-            let cause = Gone { cause: EndCause::Closed, detail: "placed anew".to_owned() };
-            self.end(open.session, earlier, cause).await;
-        }
-        let now = self.now();
-        let Some(cancel) = self.table().open(now, open)? else {
-            let hosted = self.table().placed(open.session, open.incarnation);
-            return hosted.ok_or_else(closed_meanwhile).and_then(|hosted| self.opened(&hosted, open));
-        };
-        let making = Making { hosting: self, open };
-        let hosted = match wanted {
-            Wanted::Lanes(plan) => self.make(plan, open, cancel).await?,
-            Wanted::Replay(of) => self.make_replay(of, open, coordinator).await?,
-        };
-        let opened = self.opened(&hosted, open)?;
-        let now = self.now();
-        let kept = self.table().opened(now, open.session, open.incarnation, hosted.clone());
-        std::mem::forget(making);
-        if !kept {
-            self.let_go(hosted).await;
-            return Err(closed_meanwhile());
-        }
-        self.figures.sessions_opened.add(1);
-        if let Hosted::Collecting(collecting) = hosted {
-            self.await_exit(open.session, open.incarnation, collecting);
-        }
-        Ok(opened)
-    }
-
-    /// Returns what kind of session is asked for, checked as far as possible before anything is made.
-    fn wanted(&self, open: &OpenSession) -> Result<Wanted, Refusal> {
-        match &open.settings.replay {
-            None => {
-                let plan = SessionPlan::of(open, &self.registry, &self.settings.program)?;
-                Ok(Wanted::Lanes(Arc::new(plan)))
-            }
-            Some(of) if (open.first_lane, open.lanes, open.pool_lanes) == (0, 1, 1) => {
-                Ok(Wanted::Replay(of.clone()))
-            }
-            Some(_) => {
-                let message = format!("lanes = {}; a recorded episode has 1", open.lanes);
-                Err(Refusal::new(RefusalCode::BadRequest, message))
-            }
-        }
-    }
-
-    /// Returns the answer for a session that is open.
-    fn opened(&self, hosted: &Hosted, open: &OpenSession) -> Result<SessionOpened, Refusal> {
-        let (spec, lease) = (self.spec_of(hosted, open)?, self.settings.lease);
-        let replay = hosted.replay().is_some();
-        Ok(SessionOpened { spec, lease_ms: lease.as_millis() as u64, replay })
-    }
-
-    /// Returns the env of a session; for a recorded episode, the env as it was recorded.
-    fn spec_of(&self, hosted: &Hosted, open: &OpenSession) -> Result<EnvSpec, Refusal> {
-        if let Some(replay) = hosted.replay() {
-            return Ok(replay.spec().clone());
-        }
-        let entry = self.registry.get(&open.settings.env);
-        let entry = entry.map_err(|error| Refusal::new(RefusalCode::NotFound, error.to_string()))?;
-        Ok(entry.spec().clone())
-    }
-
-    /// Refuses sessions that the node is not fit for: the coordinator places them elsewhere.
-    async fn check_fitness(&self, wanted: &Wanted) -> Result<(), Refusal> {
-        let records = matches!(wanted, Wanted::Lanes(plan) if plan.record.is_some());
-        if let Some(recorder) = self.recorder.clone().filter(|_| records) {
-            // What comes of it shows below; a disk that is slow is waited for by those who step.
-            // Task: write-out.
-            let tried = tokio::task::spawn_blocking(move || recorder.try_disk());
-            let _tried = tokio::time::timeout(DISK_PATIENCE, tried).await;
-        }
-        match self.unfit() {
-            Some(Unfit { takes: Takes::Nothing, why }) => Err(Refusal::busy(why, UNFIT_RETRY_MS)),
-            Some(Unfit { takes: Takes::Unrecorded, why }) if records => {
-                Err(Refusal::busy(why, UNFIT_RETRY_MS))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    async fn make(
-        self: &Arc<Self>,
-        plan: Arc<SessionPlan>,
-        open: &OpenSession,
-        cancel: Cancel,
-    ) -> Result<Hosted, Refusal> {
-        if plan.collect.is_some() {
-            return self.begin_collecting(&plan, cancel).await.map(Hosted::Collecting);
-        }
-        let layout = FrameLayout::of(plan.entry.spec());
-        let places = layout.actions(plan.engine.lanes, true);
-        let max_columns = places.map_or(0, |places| places.bytes).max(MAX_PAST_BYTES);
-        let recorder = self.recorder.clone();
-        let leaving = Arc::clone(&self.leaving);
-        let token = cancel.clone();
-        let make = move || {
-            if token.is_cancelled() {
-                return Err(closed_meanwhile());
-            }
-            OwnedSession::make(plan, recorder).map(|session| session.telling(leaving).until(&token))
-        };
-        let made = self.executor.submit(make, Box::new(|| false));
-        let made = made.map_err(no_thread)?;
-        let internal = |message: String| Refusal::new(RefusalCode::Internal, message);
-        let session = match made.await {
-            Ok(made) => made.map_err(|error: JobError| internal(format!("the lanes: {error}")))??,
-            Err(_) => return Err(Refusal::new(RefusalCode::Draining, "the node is going away")),
-        };
-        let placed = (open.session, open.incarnation);
-        let env = self.figures.envs.of(&open.settings.env);
-        let owned = Owned::new(placed, cancel, max_columns, session, env);
-        Ok(Hosted::Owned(Arc::new(owned)))
-    }
-
-    /// Fetches a recorded episode and has a worker make the session that shows it.
-    async fn make_replay(
-        self: &Arc<Self>,
-        of: ReplayOf,
-        open: &OpenSession,
-        coordinator: Option<&Connection>,
-    ) -> Result<Hosted, Refusal> {
-        let internal = |message: String| Refusal::new(RefusalCode::Internal, message);
-        let Some(coordinator) = coordinator else {
-            return Err(internal("there is no coordinator to fetch the episode from".to_owned()));
-        };
-        let file = episodes::fetch(coordinator, &of).await?;
-        let (placed, registry) = ((open.session, open.incarnation), Arc::clone(&self.registry));
-        let make = move || Replaying::make(placed, registry, episodes::read(file, &of)?);
-        let made = self.executor.submit(make, Box::new(|| false)).map_err(no_thread)?;
-        match made.await {
-            Ok(made) => {
-                let made = made.map_err(|error: JobError| internal(format!("the episode: {error}")))?;
-                Ok(Hosted::Replay(Arc::new(made?)))
-            }
-            Err(_) => Err(Refusal::new(RefusalCode::Draining, "the node is going away")),
-        }
-    }
-
-    async fn begin_collecting(
-        self: &Arc<Self>,
-        plan: &SessionPlan,
-        cancel: Cancel,
-    ) -> Result<Arc<Collecting>, Refusal> {
-        let Some(rollout) = plan.rollout(self.settings.hang_deadline) else {
-            return Err(Refusal::new(RefusalCode::Internal, "the session does not play by itself"));
-        };
-        let recorder = self.recorder.as_ref().filter(|_| plan.record.is_some());
-        let recording = recorder.map(|recorder| plan.record_on(recorder)).transpose()?.map(Arc::new);
-        let (exited, exit) = watch::channel(None);
-        let told = Box::new(move |exit| drop(exited.send_replace(Some(exit))));
-        let begun = self.rollouts.begin(rollout, recording, cancel.clone(), told).await;
-        let progress = begun.map_err(|error| match error {
-            BeginError::Busy => Refusal::busy(error.to_string(), ROOM_RETRY_MS),
-            BeginError::Stopped => Refusal::new(RefusalCode::Draining, error.to_string()),
-        })?;
-        Ok(Arc::new(Collecting { progress, cancel, exit, told: Default::default() }))
-    }
-
-    /// Ends a session that plays by itself when it is done.
-    fn await_exit(self: &Arc<Self>, id: SessionId, incarnation: Incarnation, collecting: Arc<Collecting>) {
-        let hosting = Arc::clone(self);
-        // Task: collecting session.
-        tokio::spawn(async move {
-            let exit = exit_of(&collecting).await;
-            hosting.end(id, incarnation, gone_by(exit.as_deref(), EndCause::Closed)).await;
-        });
     }
 
     /// Lets an owner in, and sends away the one that was attached before.
@@ -638,33 +452,6 @@ impl Drop for Place {
     }
 }
 
-/// A kind of session that is to be made.
-enum Wanted {
-    Lanes(Arc<SessionPlan>),
-    Replay(ReplayOf),
-}
-
-fn no_thread(full: Full<()>) -> Refusal {
-    let ms = full.retry_after.as_millis().max(1) as u64;
-    Refusal::busy("every thread and every place in the queue is taken", ms)
-}
-
-fn closed_meanwhile() -> Refusal {
-    Refusal::new(RefusalCode::Stale, "the session was closed while it was opened")
-}
-
-/// Takes a session that is being made out of the table again, unless it is forgotten.
-struct Making<'a> {
-    hosting: &'a Hosting,
-    open: &'a OpenSession,
-}
-
-impl Drop for Making<'_> {
-    fn drop(&mut self) {
-        self.hosting.table().not_made(self.open.session, self.open.incarnation);
-    }
-}
-
 /// Tells the end of a session whose ending was cut short, unless it is forgotten.
 struct Ending<'a> {
     hosting: &'a Hosting,
@@ -704,15 +491,6 @@ fn gone_by(exit: Option<&Exit>, asked: EndCause) -> Gone {
     Gone { cause, detail }
 }
 
-/// Time to wait for the recorder's disk before a session is opened all the same.
-const DISK_PATIENCE: Duration = Duration::from_secs(2);
-
-/// Pause after which the coordinator may try again: mending a node takes longer, but others have room meanwhile.
-const UNFIT_RETRY_MS: u64 = 1_000;
-
-/// Pause after which the coordinator may try again: room comes when another session ends.
-const ROOM_RETRY_MS: u64 = 1_000;
-
 /// Interval at which a leaving node looks whether its sessions have moved, and whether others have ended them.
 const LEAVING_LOOK: Duration = Duration::from_millis(20);
 
@@ -725,7 +503,7 @@ mod tests {
 
     use rollhouse_core::RunId;
     use rollhouse_env::{EnvEntry, MakeError};
-    use rollhouse_wire::{LaneSettings, RecordRule, Secret};
+    use rollhouse_wire::{LaneSettings, OpenSession, RecordRule, Secret};
 
     use crate::Node;
 
