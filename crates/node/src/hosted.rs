@@ -16,7 +16,7 @@ use tokio::sync::{Mutex, MutexGuard, watch};
 use crate::executor::{Executor, Full, JobError, Waits};
 use crate::live::Live;
 use crate::owned::{FrameRequest, MemoryFault, OwnedSession, RecordingWatch, RequestFault};
-use crate::replaying::Replaying;
+use crate::replay_session::ReplaySession;
 use crate::tally::Told;
 use crate::turn::{Turn, TurnOver};
 use crate::{Cancel, EnvFigures, Exit, NodeFigures, Progress};
@@ -29,7 +29,7 @@ pub(crate) enum Hosted {
     /// Plays by itself.
     Collecting(Arc<Collecting>),
     /// Shows a recorded episode.
-    Replay(Arc<Replaying>),
+    Replay(Arc<ReplaySession>),
 }
 
 /// A session stepped by its owner.
@@ -603,7 +603,7 @@ impl Hosted {
     }
 
     /// Returns the recorded episode that the session shows, if it does.
-    pub(crate) fn replay(&self) -> Option<&Arc<Replaying>> {
+    pub(crate) fn replay(&self) -> Option<&Arc<ReplaySession>> {
         match self {
             Self::Owned(_) | Self::Collecting(_) => None,
             Self::Replay(replay) => Some(replay),

@@ -23,7 +23,7 @@ use crate::executor::Executor;
 use crate::fitness::Fitness;
 use crate::hosted::{Collecting, Gone, Hosted, Owned};
 use crate::node::Rollouts;
-use crate::replaying::Replaying;
+use crate::replay_session::ReplaySession;
 use crate::stepped::Stepped;
 use crate::table::SessionTable;
 use crate::{Exit, NodeFigures};
@@ -294,7 +294,7 @@ impl Hosting {
 
     /// Ends a replay that cannot go on, or whose node drains: nothing is lost with it. Otherwise sees to it that its
     /// state is reported.
-    fn look_at_replay(self: &Arc<Self>, replay: &Arc<Replaying>) {
+    fn look_at_replay(self: &Arc<Self>, replay: &Arc<ReplaySession>) {
         let drained = || Gone { cause: EndCause::Drained, detail: "the node drains".to_owned() };
         if let Some(gone) = replay.gone().or_else(|| self.is_draining().then(drained)) {
             let (hosting, replay) = (Arc::clone(self), Arc::clone(replay));

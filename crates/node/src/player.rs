@@ -41,7 +41,7 @@ pub enum Move {
 
 /// The replay as it is shown at a moment.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Shows {
+pub struct PlayerView {
     /// The step and the state of the replay.
     pub standing: ReplayStanding,
     /// A number that grows with every step that is passed and every move.
@@ -83,8 +83,8 @@ impl Player {
     ///
     /// # Errors
     /// See [`MoveError`]; nothing has moved then.
-    pub fn on(&mut self, now: Duration, asked: Move) -> Result<Shows, MoveError> {
-        let Shows { standing, serial } = self.look(now);
+    pub fn on(&mut self, now: Duration, asked: Move) -> Result<PlayerView, MoveError> {
+        let PlayerView { standing, serial } = self.look(now);
         let here = standing.step;
         let (to, event) = match asked {
             Move::Seek(step) if step > self.length => {
@@ -115,7 +115,7 @@ impl Player {
     }
 
     /// Returns what is shown now. An episode that has come to its last step is over from then on.
-    pub fn look(&mut self, now: Duration) -> Shows {
+    pub fn look(&mut self, now: Duration) -> PlayerView {
         if self.state == LaneState::Replaying {
             let passed = self.passed(now).min(self.length - self.at);
             if self.at + passed == self.length {
@@ -135,10 +135,10 @@ impl Player {
             .then(|| self.since + Duration::from_nanos(period.saturating_mul(self.passed(now) + 1)))
     }
 
-    fn shows(&self, passed: u64) -> Shows {
+    fn shows(&self, passed: u64) -> PlayerView {
         let Self { length, state, at, speed, serial, .. } = *self;
         let standing = ReplayStanding { state, step: at + passed, length, speed };
-        Shows { standing, serial: serial + passed }
+        PlayerView { standing, serial: serial + passed }
     }
 
     /// Returns the steps since the last move, if the replay plays.
@@ -182,7 +182,7 @@ mod tests {
         Duration::from_secs_f64(seconds)
     }
 
-    fn stands(shows: Shows) -> (LaneState, u64) {
+    fn stands(shows: PlayerView) -> (LaneState, u64) {
         (shows.standing.state, shows.standing.step)
     }
 

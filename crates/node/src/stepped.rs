@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use crate::hosted::{Gone, Owned, Unanswered};
 use crate::hosting::Hosting;
 use crate::owned::FrameRequest;
-use crate::replaying::{LANES, Replaying};
+use crate::replay_session::{LANES, ReplaySession};
 use crate::turn::Turn;
 
 /// A session as the stream of its owner reaches it.
@@ -18,7 +18,7 @@ pub(crate) enum Stepped {
     /// The owner's lanes.
     Owned(Arc<Owned>),
     /// A recorded episode, whose rows answer the owner.
-    Replay(Arc<Replaying>),
+    Replay(Arc<ReplaySession>),
 }
 
 impl Stepped {

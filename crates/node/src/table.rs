@@ -20,7 +20,7 @@ use crate::entry::{Entry, Stage, Transport};
 use crate::lease::Lease;
 use crate::node::MAX_ROLLOUTS;
 use crate::over::{MAX_ENDS, Over};
-use crate::replaying::MAX_REPLAYS;
+use crate::replay_session::MAX_REPLAYS;
 
 /// The sessions of a node; `H` is the handle by which a session is reached.
 #[derive(Debug)]

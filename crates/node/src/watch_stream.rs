@@ -21,7 +21,7 @@ use crate::hosted::Hosted;
 use crate::hosting::Hosting;
 use crate::live::{Begin, Following, Snapshot};
 use crate::player::Move;
-use crate::replaying::{Presently, Replaying, Shown};
+use crate::replay_session::{ReplaySession, Shown, WatcherPlace};
 
 /// Answers an `OpenWatch` and shows what is asked for until the watcher or the session ends. Bytes that are no envelope
 /// end the connection with the reason.
@@ -94,10 +94,10 @@ enum Source {
     },
     /// A recorded episode.
     Replay {
-        replay: Arc<Replaying>,
+        replay: Arc<ReplaySession>,
         /// The step up to which the watcher asks for parts of the episode.
         upto: u64,
-        _present: Presently,
+        _present: WatcherPlace,
     },
 }
 
@@ -243,7 +243,7 @@ impl Watcher {
     }
 
     /// Returns the move of a recorded episode that an envelope's method asks for.
-    fn asked_move(&self, asked: &Envelope) -> Result<(Arc<Replaying>, Move), Refusal> {
+    fn asked_move(&self, asked: &Envelope) -> Result<(Arc<ReplaySession>, Move), Refusal> {
         let unsupported = |message: String| Refusal::new(RefusalCode::Unsupported, message);
         let method = asked.method.as_str();
         let moves = [SeekParams::METHOD, PlayParams::METHOD, PauseParams::METHOD, StepParams::METHOD];
@@ -268,7 +268,7 @@ impl Watcher {
         Ok((Arc::clone(replay), asked))
     }
 
-    async fn go(&self, replay: &Replaying, asked: Move) -> Result<LookAnswer, Refusal> {
+    async fn go(&self, replay: &ReplaySession, asked: Move) -> Result<LookAnswer, Refusal> {
         let Shown { frame, standing } = replay.go(asked, &self.hosting.executor).await?;
         self.hosting.figures.frames_shown.add(1);
         Ok(LookAnswer { frame: Some((*frame).clone()), replay: Some(standing) })

@@ -17,7 +17,7 @@ use crate::executor::{Full, JobError};
 use crate::hosted::{Collecting, Gone, Hosted, Owned};
 use crate::owned::OwnedSession;
 use crate::plan::SessionPlan;
-use crate::replaying::Replaying;
+use crate::replay_session::ReplaySession;
 use crate::{BeginError, Cancel};
 
 impl Hosting {
@@ -162,7 +162,7 @@ impl Hosting {
         };
         let file = episodes::fetch(coordinator, &of).await?;
         let (placed, registry) = ((open.session, open.incarnation), Arc::clone(&self.registry));
-        let make = move || Replaying::make(placed, registry, episodes::read(file, &of)?);
+        let make = move || ReplaySession::make(placed, registry, episodes::read(file, &of)?);
         let made = self.executor.submit(make, Box::new(|| false)).map_err(no_thread)?;
         match made.await {
             Ok(made) => {

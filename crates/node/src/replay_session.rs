@@ -30,12 +30,12 @@ use crate::answer::{Answer, Sidecar};
 use crate::executor::{Executor, JobError};
 use crate::hosted::{Gone, Unanswered};
 use crate::owned::{FrameRequest, RequestFault, check_header};
-use crate::player::{Move, MoveError, Player, Shows};
+use crate::player::{Move, MoveError, Player, PlayerView};
 use crate::turn::{Turn, TurnOver};
 
 /// One replay session.
 #[derive(Debug)]
-pub(crate) struct Replaying {
+pub(crate) struct ReplaySession {
     pub(crate) id: SessionId,
     pub(crate) incarnation: Incarnation,
     registry: Arc<Registry>,
@@ -90,7 +90,7 @@ struct Presence {
 
 /// A watcher's place; given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Presently(Arc<Replaying>);
+pub(crate) struct WatcherPlace(Arc<ReplaySession>);
 
 /// The row that a worker has found at a step.
 struct Found {
@@ -100,7 +100,7 @@ struct Found {
     position: Option<rollhouse_core::Start>,
 }
 
-impl Replaying {
+impl ReplaySession {
     /// Makes a session that shows an episode from its reset on. Blocks for as long as making its env and one reset
     /// take.
     ///
@@ -157,9 +157,9 @@ impl Replaying {
     }
 
     /// Adds a watcher, until the returned place is dropped.
-    pub(crate) fn enter(self: &Arc<Self>) -> Presently {
+    pub(crate) fn enter(self: &Arc<Self>) -> WatcherPlace {
         self.presence.lock().watchers += 1;
-        Presently(Arc::clone(self))
+        WatcherPlace(Arc::clone(self))
     }
 
     /// Returns whether anybody watches it, or did until less than `lease` ago.
@@ -232,13 +232,13 @@ impl Replaying {
     /// Moves it, and returns the frame that it shows then.
     ///
     /// # Errors
-    /// The errors of [`Replaying::look`], and a move that it cannot make.
+    /// The errors of [`ReplaySession::look`], and a move that it cannot make.
     pub(crate) async fn go(&self, asked: Move, executor: &Executor) -> Result<Shown, Refusal> {
         self.shift(asked)?;
         self.show(u64::MAX, executor).await
     }
 
-    fn shift(&self, asked: Move) -> Result<Shows, Refusal> {
+    fn shift(&self, asked: Move) -> Result<PlayerView, Refusal> {
         let shows = self.player().on(self.now(), asked);
         self.moves.send_modify(|moves| *moves += 1);
         shows.map_err(|error: MoveError| Refusal::new(RefusalCode::BadRequest, error.to_string()))
@@ -444,7 +444,7 @@ impl Replaying {
     }
 }
 
-impl Drop for Presently {
+impl Drop for WatcherPlace {
     fn drop(&mut self) {
         let mut presence = self.0.presence.lock();
         presence.watchers -= 1;
