@@ -120,7 +120,7 @@ DRAWN = {"render_mode": "rgb_array"}
         ("CartPole-v1", {**DRAWN, "render_size": (64, 0)}, ValueError, "render_size=0 must be at least 1"),
         ("CartPole-v1", {**DRAWN, "render_size": (64, 2.5)}, TypeError, "render_size=2.5 must be an integer"),
         ("CartPole-v1", {**DRAWN, "render_size": (4097, 1)}, ValueError, "an image cannot have 4097 x 1 pixels"),
-        ("CartPole-v1", {**DRAWN, "render_size": (4096, 4096)}, ValueError, "all have at most 8388608"),
+        ("CartPole-v1", {**DRAWN, "render_size": (4096, 4096)}, ValueError, "the whole at most 8388608"),
         ("MountainCar-v1", {}, gymnasium.error.NameNotFound, "nearest are MountainCar-v0"),
         ("LunarLander-v3", {}, gymnasium.error.NameNotFound, "'gymnasium:LunarLander-v3' runs it in worker processes"),
         ("CartPole-v1", {"zzz": True}, ValueError, "unknown option 'zzz'; CartPole-v1 takes sutton_barto_reward"),
