@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::folder::wall_ms;
+use crate::stored::folder::wall_ms;
 
 /// A clock that only goes forward, as a duration since its own zero.
 #[derive(Debug, Clone, Copy)]

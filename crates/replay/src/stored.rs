@@ -1,0 +1,10 @@
+//! This folder knows the files of recordings: their names, locks and indexes, and what a crash left in them.
+
+pub(crate) mod aside;
+pub(crate) mod catalogue;
+pub(crate) mod folder;
+pub(crate) mod index;
+pub(crate) mod lines;
+pub(crate) mod part;
+pub(crate) mod rows;
+pub(crate) mod summary;
