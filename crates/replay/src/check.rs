@@ -3,4 +3,6 @@
 pub(crate) mod difference;
 pub(crate) mod relive;
 pub(crate) mod repair;
+pub(crate) mod verification;
 pub(crate) mod verify;
+pub(crate) mod verify_library;

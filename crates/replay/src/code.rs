@@ -1,6 +1,7 @@
 //! This folder holds what is recorded, as values and as the bytes of records. Nothing in it knows a file.
 
 pub(crate) mod buffer;
+pub(crate) mod buffer_pass;
 pub(crate) mod chunk;
 pub(crate) mod codec;
 pub(crate) mod coding;
@@ -10,8 +11,8 @@ pub(crate) mod events;
 pub(crate) mod extent;
 pub(crate) mod frame;
 pub(crate) mod frame_chunk;
-pub(crate) mod happened;
 pub(crate) mod lanes;
+pub(crate) mod layout;
 pub(crate) mod planes;
 pub(crate) mod record;
 pub(crate) mod run;

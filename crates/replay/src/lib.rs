@@ -13,6 +13,9 @@
 //!
 //! Not a goal: stepping envs for their own sake (the engine does), and moving recordings between machines.
 //!
+//! Its folders, from the lowest up, each of which imports from those before it only: `code` (values and their bytes),
+//! `stored` (files), `read`, `play`, `write`, `check` and `change`.
+//!
 //! Start reading at [`BlockRecorder`] and [`Replays`]; every byte on disk is described in
 //! `docs/replay-format.md`.
 #![forbid(unsafe_code)]
@@ -22,6 +25,7 @@ mod check;
 mod clock;
 mod code;
 mod disk;
+mod disk_error;
 pub mod limits;
 mod plain;
 mod play;
@@ -37,16 +41,19 @@ pub use change::prune::{
 };
 pub use check::difference::{CompareError, Comparison, Difference, FieldDifference};
 pub use check::repair::{FolderRepair, RepairError, repair, repair_all};
-pub use check::verify::Verification;
+pub use check::verification::Verification;
 pub use code::episode::{Episode, EpisodeInfo, StepFrom, Steps};
+pub use code::events::Finish;
 pub use code::frame::{Frame, FrameError, Frames};
 pub use code::run::{PolicyInfo, RecordKind, RecordMode, RunHeader};
 pub use code::run_record::RunInfo;
-pub use disk::{Disk, DiskFile, Locking, RealDisk};
+pub use disk::{Disk, DiskFile, Locking, RealDisk, read_all};
+pub use disk_error::DiskError;
 pub use plain::plain;
 pub use play::divergence::{Divergence, Value};
+pub use play::head::PlayedStep;
 pub use play::keyframes::SeekBounds;
-pub use play::playback::{Playback, PlayedStep};
+pub use play::playback::Playback;
 pub use play::recompute::RecomputeError;
 pub use play::seeker::Seeker;
 pub use play::simulate::SimulateError;
@@ -54,12 +61,12 @@ pub use play::timeline::{Bucket, Timeline};
 pub use play::unroll::{Unrolled, Unroller};
 pub use read::archived::{ARCHIVED, Archived, ArchivedSegment};
 pub use read::label::{BadLabel, Label, LabelChange, Note, Tag};
-pub use read::labels::{LabelError, Labels, labels_path};
+pub use read::label_file::{LabelError, Labels, labels_path};
 pub use read::library::{Library, LibraryEpisode, QUARANTINE};
 pub use read::news::News;
-pub use read::order::Rank;
+pub use read::order::{Rank, Sort, SortKey, UnknownSort};
 pub use read::overview::{EnvOverview, EpisodeGroup};
-pub use read::query::{Query, Sort, SortKey, UnknownSort};
+pub use read::query::Query;
 pub use read::read_error::ReadError;
 pub use read::replays::Replays;
 pub use read::sealed::SealedHere;
@@ -67,18 +74,20 @@ pub use read::so_far::SoFar;
 pub use read::stats::FolderStats;
 pub use stored::aside::{AsideEpisode, SetAside, aside_path};
 pub use stored::catalogue::{Catalogue, SegmentPlace, forget_gathered, gather};
-pub use stored::folder::{RepairReport, STORE_LOCK, WriterLock, lock_store};
-pub use stored::index::{Damage, DamageCause, read_all};
+pub use stored::index::SealedSegment;
 pub use stored::lines::{Lines, LinesRead};
+pub use stored::lock::{OpenError, STORE_LOCK, WriterLock, lock_store};
+pub use stored::names::{segment_name, segment_number};
 pub use stored::part::part_of_run;
+pub use stored::recover::RepairReport;
 pub use stored::rows::rows_path;
+pub use stored::scan::{Damage, DamageCause};
 pub use stored::summary::{
     BlockRange, EpisodeKey, FinishedEpisode, SegmentSummary, segment_path, summary_path,
 };
-pub use write::block::{BlockRecorder, End, Finish, Row};
-pub use write::record_error::{BeginError, DiskError, OpenError, RecordError};
-pub use write::recorder::{Backlog, OnOutage, Recorded, Recorder, RecorderConfig, RunRecorder, Status};
-pub use write::segment::{segment_name, segment_number};
-pub use write::spool::{
-    SealedSegment, Spool, is_spool_name, kept_name_of_folder, name_of_folder, name_of_part,
-};
+pub use write::block::{BlockRecorder, End, Row};
+pub use write::record_error::{BeginError, RecordError};
+pub use write::recorded::{Recorded, Status};
+pub use write::recorder::{Backlog, Recorder, RunRecorder};
+pub use write::recorder_config::{OnOutage, RecorderConfig};
+pub use write::spool::{Spool, is_spool_name, kept_name_of_folder, name_of_folder, name_of_part};

@@ -2,9 +2,13 @@
 
 pub(crate) mod aside;
 pub(crate) mod catalogue;
-pub(crate) mod folder;
+pub(crate) mod followed;
 pub(crate) mod index;
 pub(crate) mod lines;
+pub(crate) mod lock;
+pub(crate) mod names;
 pub(crate) mod part;
+pub(crate) mod recover;
 pub(crate) mod rows;
+pub(crate) mod scan;
 pub(crate) mod summary;

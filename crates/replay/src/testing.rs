@@ -12,8 +12,9 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::clock::Clock;
 use crate::disk::{Disk, DiskFile, Locking};
-use crate::write::record_error::OpenError;
-use crate::write::recorder::{Recorder, RecorderConfig};
+use crate::stored::lock::OpenError;
+use crate::write::recorder::Recorder;
+use crate::write::recorder_config::RecorderConfig;
 use crate::write::writer::{Command, Round, Writer};
 
 /// A disk in memory whose operations fail as told. Clones share the files.

@@ -6,16 +6,17 @@ use std::sync::Arc;
 use rollhouse_core::EpisodeName;
 
 use crate::change::portable::Portable;
+use crate::clock::wall_ms;
 use crate::disk::Disk;
-use crate::read::labels::is_of_store;
+use crate::disk_error::DiskError;
+use crate::read::label_file::is_of_store;
 use crate::read::library::Library;
 use crate::read::read_error::ReadError;
 use crate::stored::catalogue;
-use crate::stored::folder::{
-    WriterLock, lock_folder, put_segment, recover, segment_numbers, segments_dir, wall_ms,
-};
-use crate::stored::index::scan_bytes_with_rows;
-use crate::write::record_error::{DiskError, OpenError};
+use crate::stored::lock::{OpenError, WriterLock, lock_folder};
+use crate::stored::names::{segment_numbers, segments_dir};
+use crate::stored::recover::{put_segment, recover};
+use crate::stored::scan::scan_bytes_with_rows;
 
 /// An importer into a folder, whose only writer it is. Each episode that it adds becomes a segment.
 #[derive(Debug)]

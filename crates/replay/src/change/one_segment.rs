@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::disk::{Disk, DiskFile, Locking};
-use crate::stored::folder::segments_dir;
+use crate::stored::names::{segment_name, segments_dir};
 use crate::stored::summary::segment_path;
-use crate::write::segment::segment_name;
 
 /// A disk with one folder, whose path is empty, and one segment in it.
 #[derive(Debug)]

@@ -12,18 +12,20 @@ use rollhouse_core::msgpack::DecodeError;
 use rollhouse_core::{ColumnData, ColumnRef, ColumnSpec, split_mix64};
 
 use crate::change::one_segment::OneSegment;
-use crate::code::buffer::{Buffer, EndEvent, Layout, UNKNOWN_RETURN};
+use crate::code::buffer::Buffer;
 use crate::code::coding::stepped::skips_after_end;
 use crate::code::encode::Encoder;
 use crate::code::episode::{Episode, EpisodeInfo};
+use crate::code::events::{EndEvent, UNKNOWN_RETURN};
 use crate::code::lanes::BlockState;
+use crate::code::layout::Layout;
 use crate::code::record::{HEADER_BYTES, Header, Kind};
 use crate::code::run_record::RunInfo;
 use crate::limits::MAX_SEGMENT_BYTES;
 use crate::read::query::Query;
 use crate::read::read_error::ReadError;
 use crate::read::replays::Replays;
-use crate::stored::index::{Found, Records};
+use crate::stored::scan::{Found, Records};
 use crate::write::block::{BlockRecorder, End, Row, has_state};
 use crate::write::handover::RunShared;
 

@@ -15,7 +15,7 @@ use crate::code::episode::{Episode, EpisodeInfo};
 use crate::code::record::{HEADER_BYTES, Header, Kind};
 use crate::limits::MAX_SEGMENT_BYTES;
 use crate::read::replays::Replays;
-use crate::stored::index::{Found, Records};
+use crate::stored::scan::{Found, Records};
 use crate::stored::summary::EpisodeKey;
 
 /// A segment in memory into which episodes are recorded again.

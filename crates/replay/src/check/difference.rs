@@ -6,7 +6,8 @@ use serde::Serialize;
 
 use crate::code::episode::Episode;
 use crate::play::divergence::Value;
-use crate::play::playback::{Playback, PlayedStep};
+use crate::play::head::PlayedStep;
+use crate::play::playback::Playback;
 use crate::play::simulate::SimulateError;
 
 /// The first step at which two episodes are not the same.

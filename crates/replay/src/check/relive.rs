@@ -13,17 +13,17 @@ use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnMut, EpisodeName, Lanes, Outcome};
 use rollhouse_env::{Ended, Kernel, Registry, Target};
 
-use crate::check::verify::{Unready, Verification, ready};
-use crate::code::buffer::{ActionCoding, CODE_HASH};
+use crate::check::verification::{Unready, Verification, ready};
 use crate::code::chunk::{Columns, Decoder, Part};
 use crate::code::codec::Malformed;
-use crate::code::episode::start_of;
+use crate::code::episode::{known_return, start_of};
+use crate::code::events::CODE_HASH;
+use crate::code::layout::ActionCoding;
 use crate::code::record::Header;
 use crate::code::run::RecordKind;
 use crate::code::run_record::RunInfo;
 use crate::play::divergence::{Divergence, Ending, Replayed, panicked, went_on};
 use crate::play::simulate::Simulator;
-use crate::read::replays::known_return;
 
 /// The blocks of all runs, as far as they have been stepped again.
 pub(crate) struct Relive<'a> {

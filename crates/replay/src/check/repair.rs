@@ -3,14 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::clock::wall_ms;
 use crate::disk::Disk;
 use crate::read::library::{holds_recordings, subfolders};
 use crate::read::read_error::ReadError;
 use crate::read::replays::{Replays, names_in};
 use crate::stored::catalogue;
-use crate::stored::folder::{RepairReport, lock_folder, recover, wall_ms};
-use crate::stored::index::scan_with_rows;
-use crate::write::record_error::OpenError;
+use crate::stored::lock::{OpenError, lock_folder};
+use crate::stored::recover::{RepairReport, recover};
+use crate::stored::scan::scan_with_rows;
 
 /// An error: a folder could not be repaired.
 #[derive(Debug, thiserror::Error)]

@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnSpec, EnvSpec, EpisodeName, Lanes, Options};
+use rollhouse_core::{ColumnData, ColumnSpec, Lanes};
 use rollhouse_env::{Ended, Registry};
 
 use crate::check::relive::{Chunk, Relive};
+use crate::check::verification::{Unready, Verification, ready};
 use crate::code::episode::{Episode, EpisodeInfo};
 use crate::code::run::RecordKind;
 use crate::code::run_record::RunInfo;
@@ -16,22 +17,6 @@ use crate::play::simulate::Simulator;
 use crate::read::load::{Assembled, Assembler, Loader};
 use crate::read::read_error::ReadError;
 use crate::read::replays::{Replays, info_of};
-use rollhouse_core::ColumnData;
-
-/// The result of verifying one episode.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Verification {
-    /// The episode.
-    pub name: EpisodeName,
-    /// Whether nothing differs and nothing is missing.
-    pub ok: bool,
-    /// Steps that were checked.
-    pub steps: u64,
-    /// First difference; `None` if there is none.
-    pub first_divergence: Option<Divergence>,
-    /// Note on what could not be checked, and why; `None` if all was.
-    pub note: Option<String>,
-}
 
 impl Replays {
     /// Verifies every episode that a listing has, front to back; calls `visit` for each, in no particular order.
@@ -83,7 +68,7 @@ impl Replays {
                     // A chunk that does not decode further is damage that opening the folder lists.
                     if Relive::suits(&chunk) {
                         let unmet = relive.chunk(&chunk, &mut visit).unwrap_or_default();
-                        let steps = crate::read::replays::steps_of(decoder);
+                        let steps = decoder.steps();
                         let info =
                             |at: usize| info_of(run, &decoder.parts[at], number, offset, header, steps);
                         let infos = unmet.into_iter().map(info);
@@ -156,14 +141,6 @@ struct Group {
     // Boxed, because they are moved from queue to lane, and are large.
     queue: VecDeque<Box<Episode>>,
     steps: u64,
-}
-
-/// The reason why episodes are not simulated.
-pub(crate) enum Unready {
-    /// The env's dynamics have this hash now.
-    Dynamics(u64),
-    /// The env cannot be made: the message says why.
-    Failed(String),
 }
 
 /// An episode in a lane of the simulator, with data that is only read when something may have happened.
@@ -497,35 +474,6 @@ impl Slot {
         let length = self.episode.info.length;
         let limit = limit.filter(|&limit| limit > self.step).unwrap_or(u64::MAX);
         self.next_due.min(length).min(limit)
-    }
-}
-
-/// Makes a simulator for episodes of `run` with these options, if the env has not changed.
-pub(crate) fn ready(
-    registry: &Registry,
-    run: &RunInfo,
-    options: &Options,
-    lanes: usize,
-) -> Result<Box<Simulator>, Unready> {
-    let simulator = Simulator::new(registry, &run.spec, options, lanes);
-    let simulator = simulator.map_err(|error| Unready::Failed(error.to_string()))?;
-    match registry.get(&run.spec.id).map(|entry| entry.spec().dynamics_hash) {
-        Ok(now) if now != run.spec.dynamics_hash => Err(Unready::Dynamics(now)),
-        _ => Ok(Box::new(simulator)),
-    }
-}
-
-impl Unready {
-    /// Returns the verification of an episode of `spec` that was not simulated.
-    pub(crate) fn verification(&self, name: EpisodeName, spec: &EnvSpec) -> Verification {
-        let (first_divergence, note) = match self {
-            Self::Dynamics(now) => {
-                let (recorded, now) = (Value::Hash(spec.dynamics_hash), Value::Hash(*now));
-                (Some(differs(0, 0, "dynamics", recorded, now)), None)
-            }
-            Self::Failed(why) => (None, Some(why.clone())),
-        };
-        Verification { name, ok: false, steps: 0, first_divergence, note }
     }
 }
 

@@ -1,105 +1,13 @@
 //! The buffer that a stepping thread appends to: the raw form of one chunk.
 
-use rollhouse_core::{ColumnRef, EnvSpec, GameResult, Outcome, Space, Start};
+use rollhouse_core::{ColumnRef, Start};
 use rollhouse_env::fetch_to_write;
 
 use crate::code::coding::stepped::Rule;
 use crate::code::events::EventWords;
 use crate::code::frame_chunk::FrameBuffer;
-use crate::code::run::RecordKind;
-use crate::limits::{CHUNK_ROWS, CHUNK_TARGET_BYTES, MAX_PAYLOAD_BYTES};
-
-/// Sizes that follow from a run's spec and decide how its buffers are made and closed.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Layout {
-    /// Coding of the actions.
-    pub(crate) actions: ActionCoding,
-    /// Kind of the recording: how much of each step the run keeps.
-    pub(crate) recorded: RecordKind,
-    /// Whether the start of every episode is noted: not when it follows from run seed, lane and number.
-    pub(crate) starts: bool,
-    /// Bytes of one lane's observation over all columns.
-    pub(crate) obs_bytes: usize,
-    /// Bytes of one lane's infos over all columns.
-    pub(crate) info_bytes: usize,
-    /// Row bytes of each observation column.
-    pub(crate) obs_columns: Vec<usize>,
-    /// Row bytes of each info column.
-    pub(crate) info_columns: Vec<usize>,
-}
-
-/// The form in which a buffer keeps actions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ActionCoding {
-    /// Integers `start .. start + n` as this many bit planes.
-    Planes {
-        /// The smallest action.
-        start: i64,
-        /// ceil(log2 n).
-        planes: u32,
-    },
-    /// Little-endian elements, this many bytes a lane.
-    Raw {
-        /// Bytes of one lane's action.
-        bytes: usize,
-    },
-}
-
-impl ActionCoding {
-    /// Chooses the coding for actions of `space`.
-    pub(crate) fn of(space: &Space) -> Self {
-        match space {
-            Space::Discrete(space) => {
-                Self::Planes { start: space.start, planes: 64 - space.n.saturating_sub(1).leading_zeros() }
-            }
-            Space::Box(space) => Self::Raw { bytes: space.row_bytes() },
-        }
-    }
-
-    /// Returns the number of bit planes per row.
-    pub(crate) const fn planes(self) -> usize {
-        match self {
-            Self::Planes { planes, .. } => planes as usize,
-            Self::Raw { .. } => 0,
-        }
-    }
-}
-
-impl Layout {
-    /// Computes the sizes for a run of `spec`.
-    pub(crate) fn new(spec: &EnvSpec, recorded: RecordKind, starts: bool) -> Self {
-        let obs_columns: Vec<_> = spec.obs_columns().iter().map(|c| c.row_bytes()).collect();
-        let info_columns: Vec<_> = spec.info_channels.iter().map(|c| c.row_bytes()).collect();
-        Self {
-            actions: ActionCoding::of(&spec.action_space),
-            recorded,
-            starts: starts || recorded.has_observations(),
-            obs_bytes: obs_columns.iter().sum(),
-            info_bytes: info_columns.iter().sum(),
-            obs_columns,
-            info_columns,
-        }
-    }
-
-    /// Returns the bytes on disk of one row of `lanes` lanes, without ends and hashes.
-    pub(crate) fn row_bytes(&self, lanes: usize) -> usize {
-        let actions = match self.actions {
-            ActionCoding::Planes { planes, .. } => planes as usize * lanes.div_ceil(8),
-            ActionCoding::Raw { bytes } => bytes * lanes,
-        };
-        actions + if self.recorded.has_observations() { self.step_bytes() * lanes } else { 0 }
-    }
-
-    /// Returns the bytes that a trace or full recording keeps of one lane-step beside the action.
-    pub(crate) const fn step_bytes(&self) -> usize {
-        self.obs_bytes + size_of::<f64>() + self.info_bytes
-    }
-
-    /// Returns whether one row with a reset of every lane fits a chunk.
-    pub(crate) fn fits(&self, lanes: usize) -> bool {
-        self.row_bytes(lanes) + 2 * self.obs_bytes * lanes < MAX_PAYLOAD_BYTES / 2
-    }
-}
+use crate::code::layout::{ActionCoding, Layout};
+use crate::limits::{CHUNK_ROWS, CHUNK_TARGET_BYTES};
 
 /// One chunk as the stepping thread leaves it. Positions count rows: an event with `pos` p happened after the
 /// first p rows.
@@ -138,49 +46,6 @@ pub(crate) struct Buffer {
 }
 
 const _: () = assert!(std::mem::offset_of!(Buffer, rule) == 64);
-
-/// An episode ended.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct EndEvent {
-    pub(crate) total_reward: f64,
-    pub(crate) hash: u32,
-    pub(crate) pos: u16,
-    pub(crate) lane: u8,
-    /// Bits 0-3 the outcome's code, 4-5 the result, 6 whether the hash means something, 7 whether there is a
-    /// score.
-    pub(crate) code: u8,
-}
-
-/// A lane's age reached a multiple of the hash window.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct WindowEvent {
-    pub(crate) hash: u32,
-    pub(crate) pos: u16,
-    pub(crate) lane: u8,
-}
-
-/// Episodes began, one in each of `lanes`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct BeginEvents {
-    pub(crate) lanes: u64,
-    /// 64-bit words drawn since each lane's last begin, whose seed it shares; no half is buffered. Means nothing if
-    /// `full`.
-    pub(crate) drawn: u32,
-    pub(crate) pos: u16,
-    /// Whether their starts are the next of the full ones instead.
-    pub(crate) full: bool,
-}
-
-/// The return of an episode that was cut off from those who stepped it: a NaN that no sum of rewards gives.
-pub(crate) const UNKNOWN_RETURN: f64 = f64::from_bits(0x7FF8_756E_6B6E_6F77);
-
-/// Bit of an end's code: the hash means something.
-pub(crate) const CODE_HASH: u8 = 1 << 6;
-/// Bit of an end's code: the episode has a score.
-pub(crate) const CODE_SCORE: u8 = 1 << 7;
-/// Lowest bit of the result in an end's code.
-pub(crate) const CODE_RESULT_SHIFT: u32 = 4;
-const _: () = assert!(Outcome::ALL.len() <= 16 && CHUNK_ROWS < u16::MAX as usize);
 
 /// Estimated bytes on disk of an end, a window hash, a begin and of a row that is not as the rules say.
 pub(crate) const END_ESTIMATE: u32 = 6;
@@ -285,25 +150,5 @@ pub(crate) fn append_le(out: &mut Vec<u8>, column: ColumnRef<'_>) {
         ColumnRef::I64(values) => copy!(values),
         ColumnRef::F32(values) => copy!(values),
         ColumnRef::F64(values) => copy!(values),
-    }
-}
-
-/// Returns the number of a game result in files.
-pub(crate) const fn result_code(result: GameResult) -> u8 {
-    match result {
-        GameResult::None => 0,
-        GameResult::Win => 1,
-        GameResult::Lose => 2,
-        GameResult::Draw => 3,
-    }
-}
-
-/// Returns the game result for a number in a file.
-pub(crate) const fn result_of(code: u8) -> GameResult {
-    match code & 3 {
-        1 => GameResult::Win,
-        2 => GameResult::Lose,
-        3 => GameResult::Draw,
-        _ => GameResult::None,
     }
 }

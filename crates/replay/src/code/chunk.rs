@@ -1,15 +1,18 @@
 //! A chunk's payload: its columns and how they are read. Layout: docs/replay-format.md.
 
 use rollhouse_core::limits::HASH_WINDOW_STEPS;
-use rollhouse_core::{LANE_BIT, Outcome, Start, lane_bits};
+use rollhouse_core::{LANE_BIT, Outcome, SeedSchedule, Start, lane_bits};
 use rollhouse_env::{Kernel, Target};
 
-use crate::code::buffer::{ActionCoding, CODE_HASH, CODE_RESULT_SHIFT, CODE_SCORE, EndEvent, Layout};
 use crate::code::codec::{Cursor, Malformed, scatter_bits, unzigzag};
 use crate::code::coding::{begins, column, ends, stepped, windows};
+use crate::code::events::{CODE_HASH, CODE_RESULT_SHIFT, CODE_SCORE, EndEvent};
+use crate::code::extent::{EndFacts, LISTED_CODE};
 use crate::code::lanes::{BlockState, read_table};
+use crate::code::layout::{ActionCoding, Layout};
 use crate::code::record::Header;
 use crate::code::run::Sampling;
+use crate::code::run_record::RunInfo;
 use crate::code::walk::{Events, Piece, Visit, walk};
 use crate::limits::{CHUNK_ROWS, MAX_CHUNK_COLUMNS, MAX_CHUNK_EVENTS};
 
@@ -532,3 +535,44 @@ fn read_exception(
 }
 
 const MAX_KEY: u64 = (CHUNK_ROWS as u64 + 1) << 6;
+
+impl Decoder {
+    /// Makes a decoder for chunks of a run.
+    pub(crate) fn of_run(run: &RunInfo) -> Self {
+        let starts = run.schedule() == SeedSchedule::Continue;
+        Self::new(Layout::new(&run.spec, run.recorded, starts), run.sampling())
+    }
+
+    /// Returns the number of lane-steps of the decoded chunk.
+    pub(crate) fn steps(&self) -> u64 {
+        self.stepped.iter().map(|row| u64::from(row.count_ones())).sum()
+    }
+
+    /// Returns the lanes with a kept episode that began in an earlier chunk.
+    pub(crate) fn under_way(&self, columns: &Columns<'_>) -> u64 {
+        let observes = self.layout().recorded.has_observations();
+        let is_under_way = |part: &&Part| {
+            let piece = &part.piece;
+            // Where observations are recorded, the first one may be all that stands in an earlier chunk.
+            let observed = || self.first_obs(columns, piece.lane, piece.number).is_some();
+            part.kept && piece.from_row == 0 && (piece.from_age > 0 || observes && !observed())
+        };
+        self.parts.iter().filter(is_under_way).fold(0, |lanes, part| lanes | 1 << part.piece.lane)
+    }
+
+    /// Returns the kept episodes that ended in the decoded chunk.
+    pub(crate) fn end_facts(&self, first_lane: u32) -> impl Iterator<Item = EndFacts> {
+        self.parts.iter().filter_map(move |part| {
+            part.end.map(|end| EndFacts {
+                lane: first_lane + part.piece.lane as u32,
+                number: part.piece.number,
+                code: end.code & LISTED_CODE,
+                length: part.piece.age,
+                total_reward: end.total_reward,
+                started_ms: part.piece.started_ms,
+                start: part.piece.start,
+                score: part.score,
+            })
+        })
+    }
+}

@@ -98,7 +98,7 @@ pub(crate) mod stepped {
 pub(crate) mod ends {
     use rollhouse_core::Outcome;
 
-    use crate::code::buffer::{CODE_HASH, CODE_RESULT_SHIFT, CODE_SCORE, EndEvent};
+    use crate::code::events::{CODE_HASH, CODE_RESULT_SHIFT, CODE_SCORE, EndEvent};
 
     /// Head of the column: one flags byte stands for all ends.
     pub(crate) const UNIFORM: u8 = 1;

@@ -5,12 +5,14 @@ use std::borrow::Cow;
 use rollhouse_core::limits::HASH_WINDOW_STEPS;
 use rollhouse_core::{Lanes, lane_bits};
 
-use crate::code::buffer::{ActionCoding, Buffer, CODE_RESULT_SHIFT, Layout};
+use crate::code::buffer::Buffer;
+use crate::code::buffer_pass::{Ended, Happened};
 use crate::code::codec::{Malformed, gather_bits, put_varint, zigzag};
 use crate::code::coding::{begins, column, ends, stepped, windows};
+use crate::code::events::CODE_RESULT_SHIFT;
 use crate::code::extent::EndFacts;
-use crate::code::happened::{Ended, Happened};
 use crate::code::lanes::{BlockState, last_starts, put_table};
+use crate::code::layout::{ActionCoding, Layout};
 use crate::code::run::Sampling;
 use crate::code::walk::key;
 
@@ -393,9 +395,10 @@ mod tests {
 
     use super::*;
     use crate::code::chunk::Decoder;
+    use crate::code::events::Finish;
     use crate::code::record::{Header, Kind};
     use crate::code::run::{RecordKind, RecordMode};
-    use crate::write::block::{BlockRecorder, Finish, Row};
+    use crate::write::block::{BlockRecorder, Row};
     use crate::write::handover::{Doorbell, RunShared};
 
     const TERMINATED: Finish =

@@ -8,6 +8,7 @@ use rollhouse_core::{
     per_episode_seed,
 };
 
+use crate::code::events::UNKNOWN_RETURN;
 use crate::code::frame::Frames;
 use crate::code::run::{PolicyInfo, RecordKind};
 use crate::code::run_record::RunInfo;
@@ -189,4 +190,14 @@ pub(crate) fn start_of(run: &RunInfo, lane: u32, number: u64, recorded: Start) -
         SeedSchedule::Continue => recorded,
         SeedSchedule::PerEpisode { run_seed } => Start::seeded(per_episode_seed(run_seed, lane, number)),
     }
+}
+
+/// Returns an episode's share of a chunk's bytes.
+pub(crate) fn share_of(chunk_bytes: u64, steps: u64, chunk_steps: u64) -> u64 {
+    (chunk_bytes as f64 * steps as f64 / chunk_steps.max(1) as f64).ceil() as u64
+}
+
+/// Returns the return of an episode, as far as it is known: nobody knows the return of an episode that was cut short.
+pub(crate) fn known_return(total_reward: f64) -> Option<f64> {
+    Some(total_reward).filter(|total| total.to_bits() != UNKNOWN_RETURN.to_bits())
 }

@@ -14,12 +14,10 @@
 //! Some events have words that follow: a long end its return and its score, begins their lanes, a row the lanes that
 //! stepped and the lanes that began. None of this reaches a disk.
 
-use rollhouse_core::Outcome;
+use rollhouse_core::{GameResult, Outcome};
 use rollhouse_env::fetch_to_write;
 
-use crate::code::buffer::{BeginEvents, CODE_HASH, EndEvent, WindowEvent};
 use crate::limits::CHUNK_ROWS;
-use crate::write::block::Finish;
 
 /// Words of events, in the order in which they happened.
 #[derive(Debug, Default)]
@@ -42,6 +40,53 @@ pub(crate) enum Kind {
     Begins,
     /// Other lanes than the rules say stepped or began in the row after the event's position: those that follow.
     Row,
+}
+
+/// An episode ended.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct EndEvent {
+    pub(crate) total_reward: f64,
+    pub(crate) hash: u32,
+    pub(crate) pos: u16,
+    pub(crate) lane: u8,
+    /// Bits 0-3 the outcome's code, 4-5 the result, 6 whether the hash means something, 7 whether there is a
+    /// score.
+    pub(crate) code: u8,
+}
+
+/// A lane's age reached a multiple of the hash window.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct WindowEvent {
+    pub(crate) hash: u32,
+    pub(crate) pos: u16,
+    pub(crate) lane: u8,
+}
+
+/// Episodes began, one in each of `lanes`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct BeginEvents {
+    pub(crate) lanes: u64,
+    /// 64-bit words drawn since each lane's last begin, whose seed it shares; no half is buffered. Means nothing if
+    /// `full`.
+    pub(crate) drawn: u32,
+    pub(crate) pos: u16,
+    /// Whether their starts are the next of the full ones instead.
+    pub(crate) full: bool,
+}
+
+/// The end of an episode that its env or a limit ended, without result and score.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Finish {
+    /// Whether the env ended the episode.
+    pub terminated: bool,
+    /// Whether a limit ended the episode.
+    pub truncated: bool,
+    /// Number of rows in which the lane stepped since the episode began.
+    pub length: u64,
+    /// Sum of the episode's rewards, added in the order in which they came.
+    pub total_reward: f64,
+    /// Hash of the last state.
+    pub hash: u32,
 }
 
 impl EventWords {
@@ -221,12 +266,41 @@ const fn place(pos: usize, lane: usize) -> u64 {
     (pos as u64) << POS_SHIFT | (lane as u64) << LANE_SHIFT
 }
 
+/// The return of an episode that was cut off from those who stepped it: a NaN that no sum of rewards gives.
+pub(crate) const UNKNOWN_RETURN: f64 = f64::from_bits(0x7FF8_756E_6B6E_6F77);
+/// Bit of an end's code: the hash means something.
+pub(crate) const CODE_HASH: u8 = 1 << 6;
+/// Bit of an end's code: the episode has a score.
+pub(crate) const CODE_SCORE: u8 = 1 << 7;
+/// Lowest bit of the result in an end's code.
+pub(crate) const CODE_RESULT_SHIFT: u32 = 4;
+const _: () = assert!(Outcome::ALL.len() <= 16 && CHUNK_ROWS < u16::MAX as usize);
+
+/// Returns the number of a game result in files.
+pub(crate) const fn result_code(result: GameResult) -> u8 {
+    match result {
+        GameResult::None => 0,
+        GameResult::Win => 1,
+        GameResult::Lose => 2,
+        GameResult::Draw => 3,
+    }
+}
+
+/// Returns the game result for a number in a file.
+pub(crate) const fn result_of(code: u8) -> GameResult {
+    match code & 3 {
+        1 => GameResult::Win,
+        2 => GameResult::Lose,
+        3 => GameResult::Draw,
+        _ => GameResult::None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::code::buffer::CODE_SCORE;
     use crate::code::walk::key;
 
     proptest! {

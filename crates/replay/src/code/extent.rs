@@ -3,15 +3,14 @@
 use rollhouse_core::{Outcome, Start};
 use serde::{Deserialize, Serialize};
 
-use crate::code::buffer::CODE_RESULT_SHIFT;
-use crate::stored::rows::RowsPlace;
+use crate::code::events::CODE_RESULT_SHIFT;
 
 /// The end of an episode as the catalogue is told of it: all that a listing shows of the episode.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct EndFacts {
     pub(crate) lane: u32,
     pub(crate) number: u64,
-    /// Outcome and result, as an [`EndEvent`](crate::code::buffer::EndEvent) has them.
+    /// Outcome and result, as an [`EndEvent`](crate::code::events::EndEvent) has them.
     pub(crate) code: u8,
     pub(crate) length: u64,
     pub(crate) total_reward: f64,
@@ -84,6 +83,14 @@ pub(crate) struct Extent {
     pub(crate) odd: bool,
     /// Place of the extent's rows, if they are kept.
     pub(crate) rows: Option<RowsPlace>,
+}
+
+/// The place of an extent's rows in the file of their segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RowsPlace {
+    pub(crate) at: u64,
+    pub(crate) bytes: u32,
+    pub(crate) crc: u32,
 }
 
 impl Extent {

@@ -6,7 +6,6 @@ use rollhouse_env::{BatchEnv, Ended};
 
 use crate::code::episode::Episode;
 use crate::play::keyframes::Keyframe;
-use crate::play::playback::PlayedStep;
 use crate::play::returns::ReturnAt;
 use crate::play::simulate::{SimulateError, Simulator};
 
@@ -22,6 +21,27 @@ pub(crate) struct Head {
     at: Option<u64>,
     reward: f64,
     total_reward: f64,
+}
+
+/// One step of an episode.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PlayedStep {
+    /// Number of the step; 0 is the reset.
+    pub t: u64,
+    /// The action of this step: one row of the action column; `None` for step 0.
+    pub action: Option<ColumnData>,
+    /// Reward of this step; `None` for step 0.
+    pub reward: Option<f64>,
+    /// Sum of the rewards up to this step.
+    pub total_reward: f64,
+    /// Observation after the action: one row of each column.
+    pub obs: Vec<ColumnData>,
+    /// Whether the env reached a terminal state in this step.
+    pub terminated: bool,
+    /// Whether a limit ended the episode at this step.
+    pub truncated: bool,
+    /// Exact state; `None` where the env does not show it.
+    pub state: Option<Vec<f64>>,
 }
 
 /// A step that was just taken, as `each` of [`Head::advance`] sees it.

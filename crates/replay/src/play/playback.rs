@@ -5,7 +5,7 @@ use rollhouse_env::Registry;
 
 use crate::code::episode::Episode;
 use crate::code::run::RecordKind;
-use crate::play::head::Head;
+use crate::play::head::{Head, PlayedStep};
 use crate::play::simulate::{SimulateError, Simulator};
 
 /// An episode that is played forward. Step 0 is what the reset gave; step t is what the t-th action gave.
@@ -14,27 +14,6 @@ use crate::play::simulate::{SimulateError, Simulator};
 pub struct Playback<'a> {
     episode: &'a Episode,
     head: Head,
-}
-
-/// One step of an episode.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PlayedStep {
-    /// Number of the step; 0 is the reset.
-    pub t: u64,
-    /// The action of this step: one row of the action column; `None` for step 0.
-    pub action: Option<ColumnData>,
-    /// Reward of this step; `None` for step 0.
-    pub reward: Option<f64>,
-    /// Sum of the rewards up to this step.
-    pub total_reward: f64,
-    /// Observation after the action: one row of each column.
-    pub obs: Vec<ColumnData>,
-    /// Whether the env reached a terminal state in this step.
-    pub terminated: bool,
-    /// Whether a limit ended the episode at this step.
-    pub truncated: bool,
-    /// Exact state; `None` where the env does not show it.
-    pub state: Option<Vec<f64>>,
 }
 
 impl<'a> Playback<'a> {

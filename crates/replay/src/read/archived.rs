@@ -12,10 +12,10 @@
 use std::path::Path;
 
 use crate::disk::Disk;
+use crate::disk_error::DiskError;
 use crate::read::read_error::ReadError;
 use crate::read::replays::Replays;
 use crate::stored::lines::Lines;
-use crate::write::record_error::DiskError;
 
 /// A segment that an archive has.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -8,7 +8,8 @@ use rollhouse_core::EpisodeName;
 use crate::code::episode::EpisodeInfo;
 use crate::code::extent::Extent;
 use crate::read::read_error::ReadError;
-use crate::read::replays::{Replays, Segment, infos};
+use crate::read::replays::{Replays, infos};
+use crate::read::segment::Segment;
 use crate::stored::rows::RowChunk;
 
 impl Replays {

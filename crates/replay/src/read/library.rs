@@ -8,9 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use rollhouse_core::EpisodeName;
-use rollhouse_env::Registry;
 
-use crate::check::verify::Verification;
 use crate::code::episode::{Episode, EpisodeInfo, Standing};
 use crate::code::run_record::KnownRuns;
 use crate::disk::Disk;
@@ -24,15 +22,16 @@ use crate::read::select::select;
 use crate::read::stats::FolderStats;
 use crate::stored::aside::asides_dir;
 use crate::stored::catalogue::Catalogue;
-use crate::stored::folder::{STORE_LOCK, segments_dir};
-use crate::stored::index::Damage;
+use crate::stored::lock::STORE_LOCK;
+use crate::stored::names::segments_dir;
+use crate::stored::scan::Damage;
 
 /// The recordings of a folder and of those directly in it, as they were when opened. Takes no lock, like
 /// [`Replays`]. All methods may block for the disk.
 #[derive(Debug)]
 pub struct Library {
     /// The folder that was opened, then the folders in it by name.
-    folders: Vec<Arc<Replays>>,
+    pub(crate) folders: Vec<Arc<Replays>>,
     /// Lanes of runs that several folders have recorded.
     shared: Arc<SharedLanes>,
     /// The episodes of shared lanes; read once they are asked for.
@@ -283,34 +282,6 @@ impl Library {
     pub fn damage(&self) -> impl Iterator<Item = (&Replays, &Damage)> {
         self.folders.iter().flat_map(|folder| folder.damage().map(|damage| (&**folder, damage)))
     }
-
-    /// Verifies every episode, folder by folder; calls `visit` for each. For an episode that was recorded twice it is
-    /// called once: for the copy that a listing gives.
-    ///
-    /// # Errors
-    /// If a file operation fails. What is found goes to `visit`.
-    pub fn verify_all(
-        &self,
-        registry: &Registry,
-        mut visit: impl FnMut(Verification),
-    ) -> Result<(), ReadError> {
-        let copies = self.copies()?;
-        let chosen: BTreeSet<_> = copies.chosen().map(|(_, info)| info.name).collect();
-        for folder in &self.folders {
-            folder.verify_all(registry, |found| {
-                if !chosen.contains(&found.name) {
-                    visit(found);
-                }
-            })?;
-        }
-        for (at, folder) in self.folders.iter().enumerate() {
-            let here = copies.chosen().filter(|(of, _)| *of == at).map(|(_, info)| info.clone());
-            let mut here: Vec<EpisodeInfo> = here.collect();
-            here.sort_by(EpisodeInfo::compare_places);
-            folder.verify(&here, registry, &mut visit)?;
-        }
-        Ok(())
-    }
 }
 
 impl LibraryEpisode {
@@ -318,25 +289,6 @@ impl LibraryEpisode {
     pub fn compare_places(&self, other: &Self) -> Ordering {
         let folders = self.folder.dir().cmp(other.folder.dir());
         folders.then_with(|| self.info.compare_places(&other.info))
-    }
-
-    /// Verifies the given episodes, folder by folder; calls `visit` for each, in no particular order. Costs least
-    /// in the order of [`LibraryEpisode::compare_places`].
-    ///
-    /// # Errors
-    /// If a file operation fails. Damage goes to `visit`.
-    pub fn verify(
-        mut episodes: Vec<Self>,
-        registry: &Registry,
-        mut visit: impl FnMut(Verification),
-    ) -> Result<(), ReadError> {
-        episodes.sort_by(|a, b| a.folder.dir().cmp(b.folder.dir()));
-        for of_folder in episodes.chunk_by(|a, b| Arc::ptr_eq(&a.folder, &b.folder)) {
-            let Some(first) = of_folder.first() else { continue };
-            let infos: Vec<EpisodeInfo> = of_folder.iter().map(|episode| episode.info.clone()).collect();
-            first.folder.verify(&infos, registry, &mut visit)?;
-        }
-        Ok(())
     }
 }
 

@@ -6,17 +6,17 @@ use std::sync::Arc;
 
 use rollhouse_core::EnvSpec;
 
-use crate::code::buffer::{ActionCoding, CODE_HASH, Layout};
 use crate::code::chunk::{Columns, Decoder, Part};
 use crate::code::codec::Malformed;
 use crate::code::episode::{Episode, EpisodeInfo, Steps};
+use crate::code::events::CODE_HASH;
 use crate::code::frame::Frames;
 use crate::code::frame_chunk;
+use crate::code::layout::{ActionCoding, Layout};
 use crate::code::record::{Header, Kind};
 use crate::disk::DiskFile;
 use crate::read::read_error::ReadError;
 use crate::read::replays::{Replays, read_record};
-use crate::stored::index::decoder_of;
 use rollhouse_core::ColumnData;
 
 impl Replays {
@@ -178,7 +178,7 @@ impl Chunk {
         if header.kind != Kind::Chunk || header.tag != info.run.tag() {
             return None;
         }
-        let mut decoder = decoder_of(&info.run);
+        let mut decoder = Decoder::of_run(&info.run);
         let columns = decoder.decode(&header, &payload).ok()?;
         let windows = decoder.windows(&columns).ok()?;
         let rows = decoder.kept_rows();

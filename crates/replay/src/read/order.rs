@@ -1,7 +1,57 @@
 //! The order of a listing as plain numbers, so that what is known of an episode, a chunk or an extent can be compared.
 
+use std::cmp::Ordering;
+use std::str::FromStr;
+
 use crate::code::episode::EpisodeInfo;
-use crate::read::query::{Sort, SortKey};
+
+/// An order of episodes. Ties are in the order of names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Sort {
+    /// Property by which episodes are sorted.
+    pub key: SortKey,
+    /// Whether the largest come first.
+    pub descending: bool,
+}
+
+/// The property by which episodes are sorted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SortKey {
+    /// Name: run (older first), lane, number.
+    #[default]
+    Name,
+    /// Return; unknown ones count as the smallest.
+    Return,
+    /// Number of steps.
+    Length,
+    /// Wall clock of the first step.
+    Started,
+}
+
+/// An error: a text is no order of episodes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot sort by `{0}`; known are return, length, started, name, each with - in front")]
+pub struct UnknownSort(String);
+
+impl FromStr for Sort {
+    type Err = UnknownSort;
+
+    /// Reads the word of a key, with `-` in front for the largest first.
+    fn from_str(text: &str) -> Result<Self, UnknownSort> {
+        let (descending, key) = match text.strip_prefix('-') {
+            Some(key) => (true, key),
+            None => (false, text),
+        };
+        let key = match key {
+            "name" | "id" => SortKey::Name,
+            "return" => SortKey::Return,
+            "length" => SortKey::Length,
+            "started" => SortKey::Started,
+            _ => return Err(UnknownSort(text.to_owned())),
+        };
+        Ok(Self { key, descending })
+    }
+}
 
 /// The place of an episode in an order: smaller is earlier. Two different episodes never have the same rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,6 +138,23 @@ impl Sort {
 const fn sortable(value: f64) -> u64 {
     let bits = value.to_bits();
     if bits >> 63 == 1 { !bits } else { bits | 1 << 63 }
+}
+
+impl Sort {
+    /// Returns whether the key tells better episodes from worse ones; episodes have to be whole for that.
+    pub fn is_of_merit(self) -> bool {
+        matches!(self.key, SortKey::Return | SortKey::Length)
+    }
+
+    /// Returns the place of an episode in this order.
+    pub fn rank_of(self, info: &EpisodeInfo) -> Rank {
+        self.rank(&Facts::of(info))
+    }
+
+    /// Compares two episodes in this order, also when they come from different folders.
+    pub fn compare(self, a: &EpisodeInfo, b: &EpisodeInfo) -> Ordering {
+        self.rank_of(a).cmp(&self.rank_of(b))
+    }
 }
 
 #[cfg(test)]

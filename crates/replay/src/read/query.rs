@@ -1,19 +1,13 @@
 //! Queries: which episodes a listing shows, and in which order.
 
-use std::cmp::Ordering;
 use std::collections::BTreeSet;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use rollhouse_core::Outcome;
 
 use crate::code::episode::EpisodeInfo;
 use crate::code::run_record::RunInfo;
-use crate::read::copies::Copies;
-use crate::read::order::{Facts, Rank};
-use crate::read::read_error::ReadError;
-use crate::read::replays::Replays;
-use crate::read::select::select;
+use crate::read::order::{Rank, Sort};
 use crate::stored::summary::EpisodeKey;
 
 /// A query for episodes. The default lists all, in the order of their names.
@@ -41,65 +35,6 @@ pub struct Query {
     pub after: Option<Rank>,
 }
 
-/// An order of episodes. Ties are in the order of names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Sort {
-    /// Property by which episodes are sorted.
-    pub key: SortKey,
-    /// Whether the largest come first.
-    pub descending: bool,
-}
-
-/// The property by which episodes are sorted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum SortKey {
-    /// Name: run (older first), lane, number.
-    #[default]
-    Name,
-    /// Return; unknown ones count as the smallest.
-    Return,
-    /// Number of steps.
-    Length,
-    /// Wall clock of the first step.
-    Started,
-}
-
-/// An error: a text is no order of episodes.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("cannot sort by `{0}`; known are return, length, started, name, each with - in front")]
-pub struct UnknownSort(String);
-
-impl FromStr for Sort {
-    type Err = UnknownSort;
-
-    /// Reads the word of a key, with `-` in front for the largest first.
-    fn from_str(text: &str) -> Result<Self, UnknownSort> {
-        let (descending, key) = match text.strip_prefix('-') {
-            Some(key) => (true, key),
-            None => (false, text),
-        };
-        let key = match key {
-            "name" | "id" => SortKey::Name,
-            "return" => SortKey::Return,
-            "length" => SortKey::Length,
-            "started" => SortKey::Started,
-            _ => return Err(UnknownSort(text.to_owned())),
-        };
-        Ok(Self { key, descending })
-    }
-}
-
-impl Replays {
-    /// Lists the episodes that a query asks for. Extents that cannot contribute are not read, and no more episodes are
-    /// held in memory than the query's limit.
-    ///
-    /// # Errors
-    /// If a file operation fails.
-    pub fn list(&self, query: &Query) -> Result<Vec<EpisodeInfo>, ReadError> {
-        Ok(select(&[self], query, &Copies::default())?.into_iter().map(|(_, info)| info).collect())
-    }
-}
-
 impl Query {
     pub(crate) fn matches(&self, info: &EpisodeInfo) -> bool {
         self.is_of_run(&info.run)
@@ -124,22 +59,5 @@ impl Query {
             Some(wanted) => wanted.word() == outcome.word(),
             None => outcome.is_finished() || self.all_outcomes || !self.sort.is_of_merit(),
         }
-    }
-}
-
-impl Sort {
-    /// Returns whether the key tells better episodes from worse ones; episodes have to be whole for that.
-    pub fn is_of_merit(self) -> bool {
-        matches!(self.key, SortKey::Return | SortKey::Length)
-    }
-
-    /// Returns the place of an episode in this order.
-    pub fn rank_of(self, info: &EpisodeInfo) -> Rank {
-        self.rank(&Facts::of(info))
-    }
-
-    /// Compares two episodes in this order, also when they come from different folders.
-    pub fn compare(self, a: &EpisodeInfo, b: &EpisodeInfo) -> Ordering {
-        self.rank_of(a).cmp(&self.rank_of(b))
     }
 }

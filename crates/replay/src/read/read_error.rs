@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rollhouse_core::EpisodeName;
 
-use crate::write::record_error::DiskError;
+use crate::disk_error::DiskError;
 
 /// An error: a folder could not be read.
 #[derive(Debug)]

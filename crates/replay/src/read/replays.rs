@@ -7,25 +7,25 @@ use std::sync::{Arc, OnceLock};
 
 use rollhouse_core::{EpisodeName, GameResult, Interruption, Outcome, RunId};
 
-use crate::code::buffer::{CODE_RESULT_SHIFT, UNKNOWN_RETURN, result_of};
 use crate::code::chunk::{Columns, Decoder, Part};
-use crate::code::episode::{EpisodeInfo, Place, start_of};
+use crate::code::episode::{EpisodeInfo, Place, known_return, share_of, start_of};
+use crate::code::events::{CODE_RESULT_SHIFT, result_of};
 use crate::code::extent::{EndFacts, Extent};
 use crate::code::record::{HEADER_BYTES, Header, Kind};
 use crate::code::run_record::{KnownRuns, RunInfo};
-use crate::disk::{Disk, DiskFile};
+use crate::disk::{Disk, DiskFile, read_range};
 use crate::limits::MAX_PAYLOAD_BYTES;
-use crate::read::heads::Headless;
+use crate::read::headless::Headless;
 use crate::read::read_error::ReadError;
+use crate::read::segment::Segment;
 use crate::stored::aside::{SetAside, aside_path, asides_dir};
 use crate::stored::catalogue::Catalogue;
-use crate::stored::folder::{is_written, segment_numbers, segments_dir};
-use crate::stored::index::{
-    Damage, DamageCause, Found, Records, Scan, SegmentIndex, decoder_of, read_range, scan,
-};
+use crate::stored::index::SegmentIndex;
+use crate::stored::lock::is_written;
+use crate::stored::names::{segment_name, segment_numbers, segments_dir};
 use crate::stored::rows::{self, RowChunk};
+use crate::stored::scan::{Damage, DamageCause, Found, Records, Scan, scan};
 use crate::stored::summary::{EpisodeKey, summaries_dir};
-use crate::write::segment::segment_name;
 
 /// The recordings of a folder as they were when it was opened. Takes no lock: a writer may go on, and what it adds is
 /// seen when the folder is opened again. All methods may block for the disk.
@@ -59,24 +59,6 @@ enum Shows {
     Kept,
     /// List only those that are set aside.
     SetAside,
-}
-
-/// A segment as a reader knows it.
-#[derive(Debug)]
-pub(crate) struct Segment {
-    pub(crate) index: SegmentIndex,
-    pub(crate) runs: BTreeMap<u32, Arc<RunInfo>>,
-    /// Episodes that ended in the segment and are left out, because others of their names came first.
-    pub(crate) aside: SetAside,
-    damage: Vec<Damage>,
-    pub(crate) torn_bytes: u64,
-}
-
-impl Segment {
-    /// Returns whether no damage of the segment is known.
-    pub(crate) fn is_intact(&self) -> bool {
-        self.damage.is_empty()
-    }
 }
 
 impl Replays {
@@ -158,7 +140,10 @@ impl Replays {
                 replays.segments.insert(number, Arc::new(segment));
             }
         }
-        replays.headless = Headless::of(&replays)?;
+        let each_end = |segment: &_, extent: &_, visit: &mut dyn FnMut(_, _, _, _)| {
+            replays.each_end(segment, extent, visit)
+        };
+        replays.headless = Headless::of(&replays.segments, &each_end)?;
         Ok(replays)
     }
 
@@ -319,7 +304,7 @@ impl Replays {
         &self,
         segment: &Segment,
         extent: &Extent,
-        visit: &mut impl FnMut(u32, u32, u64, EndFacts),
+        visit: &mut dyn FnMut(u32, u32, u64, EndFacts),
     ) -> Result<(), ReadError> {
         let packed = self.rows(segment, extent);
         if let Some(Ok(chunks)) = packed.as_deref().map(RowChunk::all) {
@@ -379,7 +364,7 @@ impl Replays {
             let Found::Record(offset, header, payload) = found else { continue };
             let run = segment.runs.get(&header.run).filter(|run| run.tag() == header.tag);
             let (Kind::Chunk, Some(run)) = (header.kind, run) else { continue };
-            let decoder = decoders.entry(header.run).or_insert_with(|| decoder_of(run));
+            let decoder = decoders.entry(header.run).or_insert_with(|| Decoder::of_run(run));
             if let Ok(columns) = decoder.decode(&header, payload) {
                 visit(run, decoder, offset, &header, &columns);
             }
@@ -451,14 +436,14 @@ impl Replays {
                 continue;
             }
             let file = self.file(number)?;
-            let mut decoder = decoder_of(&info);
+            let mut decoder = Decoder::of_run(&info);
             let Some((header, payload)) = read_record(&*file, u64::from(offset)) else { continue };
             if decoder.decode(&header, &payload).is_ok() {
                 let open = decoder.parts.iter().filter(|part| part.kept && part.end.is_none());
                 let open = open.filter(|part| part.piece.age > 0 && is_rest(part, &header));
                 let headless = self.headless.open(run, info.placement, first_lane);
                 for part in open {
-                    let steps = steps_of(&decoder);
+                    let steps = decoder.steps();
                     let episode = info_of(&info, part, number, u64::from(offset), &header, steps);
                     visit(episode, headless >> part.piece.lane & 1 == 1);
                 }
@@ -513,14 +498,9 @@ pub(crate) fn infos(
     offset: u64,
     header: &Header,
 ) -> impl Iterator<Item = EpisodeInfo> {
-    let steps = steps_of(decoder);
+    let steps = decoder.steps();
     let ended = decoder.parts.iter().filter(|part| part.end.is_some());
     ended.map(move |part| info_of(run, part, segment, offset, header, steps))
-}
-
-/// Returns the number of lane-steps of a decoded chunk.
-pub(crate) fn steps_of(decoder: &Decoder) -> u64 {
-    decoder.stepped.iter().map(|row| u64::from(row.count_ones())).sum()
 }
 
 const fn is_rest(part: &Part, header: &Header) -> bool {
@@ -552,16 +532,6 @@ pub(crate) fn info_of(
         bytes: share_of(header.record_len(), part.piece.age, chunk_steps),
         place: Place { segment, offset },
     }
-}
-
-/// Returns an episode's share of a chunk's bytes.
-pub(crate) fn share_of(chunk_bytes: u64, steps: u64, chunk_steps: u64) -> u64 {
-    (chunk_bytes as f64 * steps as f64 / chunk_steps.max(1) as f64).ceil() as u64
-}
-
-/// Returns the return of an episode, as far as it is known: nobody knows the return of an episode that was cut short.
-pub(crate) fn known_return(total_reward: f64) -> Option<f64> {
-    Some(total_reward).filter(|total| total.to_bits() != UNKNOWN_RETURN.to_bits())
 }
 
 /// Reads the record at `offset`; `None` if it is not intact.

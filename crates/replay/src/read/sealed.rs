@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use rollhouse_core::RunId;
 
+use crate::disk::read_all;
 use crate::read::read_error::ReadError;
 use crate::read::replays::Replays;
 use crate::stored::aside::SetAside;
-use crate::stored::index::read_all;
 
 /// A sealed segment of a folder, as the folder was when it was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,17 +9,29 @@ use std::collections::BinaryHeap;
 
 use rollhouse_core::Outcome;
 
-use crate::code::buffer::UNKNOWN_RETURN;
 use crate::code::episode::EpisodeInfo;
+use crate::code::events::UNKNOWN_RETURN;
 use crate::code::extent::Extent;
 use crate::code::run_record::RunInfo;
 use crate::read::copies::Copies;
-use crate::read::order::{Facts, Rank};
-use crate::read::query::{Query, SortKey};
+use crate::read::order::{Facts, Rank, SortKey};
+use crate::read::query::Query;
 use crate::read::read_error::ReadError;
-use crate::read::replays::{Replays, Segment};
+use crate::read::replays::Replays;
+use crate::read::segment::Segment;
 use crate::stored::rows::{self, RowChunk};
 use crate::stored::summary::EpisodeKey;
+
+impl Replays {
+    /// Lists the episodes that a query asks for. Extents that cannot contribute are not read, and no more episodes are
+    /// held in memory than the query's limit.
+    ///
+    /// # Errors
+    /// If a file operation fails.
+    pub fn list(&self, query: &Query) -> Result<Vec<EpisodeInfo>, ReadError> {
+        Ok(select(&[self], query, &Copies::default())?.into_iter().map(|(_, info)| info).collect())
+    }
+}
 
 /// Selects the episodes of several folders that a query asks for, each with the place of its folder among `folders`. Of
 /// episodes that several folders have, the copy that counts is selected.

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use rollhouse_core::Outcome;
 
 use crate::read::read_error::ReadError;
-use crate::read::replays::{Replays, Segment};
+use crate::read::replays::Replays;
+use crate::read::segment::Segment;
 
 /// The statistics of a folder, or of several together.
 #[derive(Debug, Clone, Default, PartialEq)]

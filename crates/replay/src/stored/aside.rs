@@ -7,9 +7,8 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::disk::Disk;
+use crate::disk::{Disk, read_all};
 use crate::limits::MAX_ASIDE_BYTES;
-use crate::stored::index::read_all;
 use crate::stored::summary::EpisodeKey;
 
 /// The set of episodes of one segment that are set aside. It is empty for nearly every segment.

@@ -9,9 +9,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::disk::{Disk, DiskFile};
-use crate::stored::index::read_range;
-use crate::write::record_error::DiskError;
+use crate::disk::{Disk, DiskFile, read_range};
+use crate::disk_error::DiskError;
 
 /// A file of such lines, while it is written to.
 #[derive(Debug)]

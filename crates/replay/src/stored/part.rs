@@ -11,7 +11,7 @@ use rollhouse_core::RunId;
 use crate::code::record::{HEADER_BYTES, Header, Kind};
 use crate::code::run_record::RunInfo;
 use crate::stored::aside::{AsideEpisode, SetAside};
-use crate::stored::index::{Found, Records};
+use crate::stored::scan::{Found, Records};
 
 /// Cuts the records of `run` out of the bytes of a sealed segment, and that run's episodes out of the set of those that
 /// are set aside. The part has the segment's number and a seal of its own; a segment that has nothing else comes back

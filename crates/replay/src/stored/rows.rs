@@ -18,25 +18,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rollhouse_core::{EpisodeName, GameResult, Interruption, Outcome, Start};
-use serde::{Deserialize, Serialize};
 
-use crate::code::buffer::{CODE_RESULT_SHIFT, result_code, result_of};
 use crate::code::codec::{Cursor, Malformed};
-use crate::code::episode::{EpisodeInfo, Place, start_of};
-use crate::code::extent::{EndFacts, Extent};
+use crate::code::episode::{EpisodeInfo, Place, known_return, share_of, start_of};
+use crate::code::events::{CODE_RESULT_SHIFT, result_code, result_of};
+use crate::code::extent::{EndFacts, Extent, RowsPlace};
 use crate::code::run_record::RunInfo;
-use crate::disk::Disk;
+use crate::disk::{Disk, read_range};
 use crate::limits::MAX_ROWS_BYTES;
-use crate::read::replays::{known_return, share_of};
-use crate::stored::index::read_range;
-
-/// The place of an extent's rows in the file of their segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct RowsPlace {
-    at: u64,
-    bytes: u32,
-    crc: u32,
-}
 
 /// The place of a chunk in its segment, with the numbers that give an episode's share of its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,18 +17,18 @@ use rollhouse_core::{EpisodeName, msgpack};
 use rollhouse_core::{Outcome, RunId, split_mix64};
 use serde::{Deserialize, Serialize};
 
-use crate::code::buffer::EndEvent;
-use crate::code::chunk::Part;
+use crate::code::chunk::{Decoder, Part};
 use crate::code::codec::Cursor;
 use crate::code::episode::{EpisodeInfo, start_of};
+use crate::code::events::EndEvent;
 use crate::code::record::{Header, Kind};
 use crate::code::run_record::{KnownRuns, RunInfo};
-use crate::disk::{Disk, DiskFile};
+use crate::disk::{Disk, DiskFile, read_all};
 use crate::limits::MAX_SUMMARY_BYTES;
-use crate::stored::folder::segments_dir;
-use crate::stored::index::{Found, Records, SegmentIndex, decoder_of, read_all, scan_bytes_with_rows};
+use crate::stored::index::SegmentIndex;
+use crate::stored::names::{segment_name, segments_dir};
 use crate::stored::rows;
-use crate::write::segment::segment_name;
+use crate::stored::scan::{Found, Records, scan_bytes_with_rows};
 
 /// A summary of the contents of one segment.
 #[derive(Debug, Clone, PartialEq)]
@@ -370,7 +370,7 @@ impl SegmentSummary {
     pub fn finished(&self, file: &dyn DiskFile) -> io::Result<Vec<FinishedEpisode>> {
         let bytes = read_all(file)?;
         let mut decoders: BTreeMap<u32, _> =
-            self.runs.iter().map(|(at, run)| (*at, (run, decoder_of(run)))).collect();
+            self.runs.iter().map(|(at, run)| (*at, (run, Decoder::of_run(run)))).collect();
         let mut episodes = Vec::new();
         for found in Records::new(&bytes, 0) {
             let Found::Record(offset, header, payload) = found else { continue };

@@ -6,13 +6,14 @@ use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnRef, GameResult, Interruption, Lanes, Outcome, Start, lane_bits};
 use rollhouse_env::Target;
 
-use crate::code::buffer::{
-    ActionCoding, BEGIN_ESTIMATE, BeginEvents, Buffer, CODE_HASH, CODE_RESULT_SHIFT, CODE_SCORE,
-    END_ESTIMATE, EndEvent, ROW_ESTIMATE, WINDOW_ESTIMATE, append_le, result_code,
-};
+use crate::code::buffer::{BEGIN_ESTIMATE, Buffer, END_ESTIMATE, ROW_ESTIMATE, WINDOW_ESTIMATE, append_le};
 use crate::code::coding::stepped::Rule;
+use crate::code::events::{
+    BeginEvents, CODE_HASH, CODE_RESULT_SHIFT, CODE_SCORE, EndEvent, Finish, result_code,
+};
 use crate::code::frame::Frame;
 use crate::code::frame_chunk::FramePlace;
+use crate::code::layout::ActionCoding;
 use crate::code::planes::{LowestBits, PlaneBits, SHIFTS};
 use crate::limits::{CHUNK_AGE_MS, CHUNK_FRAMES_TARGET_BYTES, CHUNK_ROWS, CHUNK_TARGET_BYTES};
 use crate::write::handover::RunShared;
@@ -98,21 +99,6 @@ pub struct End {
     pub result: GameResult,
     /// The env's own score, if it has one.
     pub score: Option<f64>,
-}
-
-/// The end of an episode that its env or a limit ended, without result and score.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Finish {
-    /// Whether the env ended the episode.
-    pub terminated: bool,
-    /// Whether a limit ended the episode.
-    pub truncated: bool,
-    /// Number of rows in which the lane stepped since the episode began.
-    pub length: u64,
-    /// Sum of the episode's rewards, added in the order in which they came.
-    pub total_reward: f64,
-    /// Hash of the last state.
-    pub hash: u32,
 }
 
 impl BlockRecorder {
@@ -538,9 +524,9 @@ mod tests {
 
     use rollhouse_core::RunId;
 
-    use crate::code::buffer::Layout;
     use crate::code::encode::Encoder;
     use crate::code::lanes::BlockState;
+    use crate::code::layout::Layout;
     use crate::code::run::{RecordKind, RecordMode, Sampling};
     use crate::write::handover::Doorbell;
 

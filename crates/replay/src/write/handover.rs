@@ -10,9 +10,10 @@ use parking_lot::Mutex;
 use rollhouse_core::Outcome;
 
 use crate::clock::driven_wall_ms;
-use crate::code::buffer::{Buffer, Layout};
+use crate::code::buffer::Buffer;
+use crate::code::layout::Layout;
+use crate::disk_error::DiskError;
 use crate::limits::{ALL_SPARE_BYTES, SPARE_BUFFERS, SPARE_BYTES, WAITING_FRAMES_BYTES};
-use crate::write::record_error::DiskError;
 
 /// The state that the stepping threads of one run share with the writer.
 ///

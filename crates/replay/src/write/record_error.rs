@@ -1,56 +1,13 @@
 //! The errors of recording.
 
 use std::fmt;
-use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rollhouse_core::msgpack::DecodeError;
 
+use crate::disk_error::DiskError;
 use crate::limits::MAX_OPEN_RUNS;
-use crate::write::recorder::Recorded;
-
-/// A file operation that failed.
-#[derive(Debug, Clone)]
-pub struct DiskError {
-    /// The operation that failed, e.g. `append`.
-    pub operation: &'static str,
-    /// The file or folder on which it failed.
-    pub path: PathBuf,
-    /// The operating system's error.
-    pub source: Arc<io::Error>,
-}
-
-/// An error: a folder could not be opened for recording.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// Another writer has it.
-    #[error("{dir} is being recorded into by {holder}", dir = .dir.display())]
-    Locked {
-        /// The folder.
-        dir: PathBuf,
-        /// Note that the holder wrote about itself: process, host and start.
-        holder: String,
-    },
-    /// A file operation failed.
-    #[error(transparent)]
-    Disk(DiskError),
-    /// The configuration is out of bounds.
-    #[error("{setting} = {given} is not between {least} and {most}")]
-    Config {
-        /// The setting.
-        setting: &'static str,
-        /// The value that was given.
-        given: u64,
-        /// The smallest it may be.
-        least: u64,
-        /// The largest it may be.
-        most: u64,
-    },
-    /// The writer thread could not be started.
-    #[error("the writer thread could not be started")]
-    Thread(#[source] io::Error),
-}
+use crate::write::recorded::Recorded;
 
 /// An error: a run could not begin.
 #[derive(Debug, Clone)]
@@ -92,35 +49,6 @@ pub enum RecordError {
         /// Counts of what it had written.
         recorded: Box<Recorded>,
     },
-}
-
-impl DiskError {
-    /// Makes the error that `operation`, e.g. `append`, failed on the file at `path`.
-    pub fn new(operation: &'static str, path: &Path, error: io::Error) -> Self {
-        Self { operation, path: path.into(), source: Arc::new(error) }
-    }
-
-    /// Returns whether the disk was full, or a quota or limit of file sizes was reached.
-    pub fn is_full(&self) -> bool {
-        let kind = self.source.kind();
-        matches!(
-            kind,
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
-        )
-    }
-}
-
-impl fmt::Display for DiskError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = if self.is_full() { "no space left on the disk: " } else { "" };
-        write!(f, "{what}{} of {} failed", self.operation, self.path.display())
-    }
-}
-
-impl std::error::Error for DiskError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&*self.source)
-    }
 }
 
 impl fmt::Display for BeginError {

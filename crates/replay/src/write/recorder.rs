@@ -6,23 +6,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{Interruption, Outcome, RunId, SeedSchedule};
 
 use crate::clock::Clock;
-use crate::code::buffer::Layout;
 use crate::code::coding::stepped::skips_after_end;
+use crate::code::layout::Layout;
 use crate::code::run::{RecordKind, RecordMode, RunHeader};
 use crate::code::run_record::RunInfo;
 use crate::disk::Disk;
-use crate::limits::{BUDGET_BYTES, EXTENT_BYTES, MAX_OPEN_RUNS, MAX_SEGMENT_BYTES, SEGMENT_BYTES};
-use crate::stored::folder::RepairReport;
+use crate::disk_error::DiskError;
+use crate::limits::{EXTENT_BYTES, MAX_OPEN_RUNS, MAX_SEGMENT_BYTES};
+use crate::stored::lock::OpenError;
 use crate::write::block::BlockRecorder;
 use crate::write::handover::{Doorbell, RunShared};
-use crate::write::record_error::{BeginError, DiskError, OpenError, RecordError};
+use crate::write::record_error::{BeginError, RecordError};
+use crate::write::recorded::{Recorded, Status};
+use crate::write::recorder_config::RecorderConfig;
 use crate::write::segments::RunPlace;
 use crate::write::spool::Spool;
 use crate::write::writer::{Command, Shared, Writer};
@@ -50,98 +52,6 @@ pub struct RunRecorder {
 /// A handle that tells whether stepping threads wait for a run's writer; see [`RunRecorder::backlog`].
 #[derive(Debug, Clone)]
 pub struct Backlog(Arc<RunShared>);
-
-/// The configuration of a [`Recorder`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RecorderConfig {
-    /// Bytes at which a segment is sealed and the next one opened; between [`EXTENT_BYTES`] / 16 and
-    /// [`MAX_SEGMENT_BYTES`]. Default [`SEGMENT_BYTES`]: large enough that a run's header does not count,
-    /// small enough that the budget drops little at a time.
-    pub segment_bytes: u64,
-    /// Bytes of all segments at which the oldest unpinned ones are dropped, whole and counted. Default
-    /// [`BUDGET_BYTES`]. Set it to `u64::MAX` where somebody else takes segments away, see [`Recorder::spool`].
-    pub budget_bytes: u64,
-    /// Time after its first chunk at which a segment is sealed whatever its size, at the latest; it is 200 ms when no
-    /// run is open. Default: never, as small segments cost readers more. Nodes set it, because only sealed segments are
-    /// shipped.
-    pub seal_after: Option<Duration>,
-    /// Time between two moments at which everything written is made durable without being asked. Default 1 s: at most
-    /// this much of a run is lost with the machine's power.
-    pub commit_every: Duration,
-    /// Choice of what happens to stepping while the disk takes nothing: it is full, read-only or broken. Default
-    /// [`OnOutage::Lose`].
-    pub on_outage: OnOutage,
-}
-
-/// A choice of what happens to stepping while the disk takes nothing. Either way what was durable stays, what was not
-/// when the disk failed (at most [`RecorderConfig::commit_every`]) is counted as lost, and recording goes on by itself
-/// within about four seconds of the disk taking something again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum OnOutage {
-    /// Stepping goes on; what is stepped meanwhile is counted as lost.
-    #[default]
-    Lose,
-    /// Stepping waits: see [`RunRecorder::outage`]. Nothing that is stepped meanwhile is lost.
-    Wait,
-}
-
-impl Default for RecorderConfig {
-    fn default() -> Self {
-        Self {
-            segment_bytes: SEGMENT_BYTES,
-            budget_bytes: BUDGET_BYTES,
-            seal_after: None,
-            commit_every: Duration::from_secs(1),
-            on_outage: OnOutage::Lose,
-        }
-    }
-}
-
-/// Counts of what a recorder has written so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Recorded {
-    /// Episodes that were written from their beginning to their end.
-    pub episodes: u64,
-    /// Bytes written to segments.
-    pub bytes: u64,
-    /// Bytes among those that a failed disk did not keep.
-    pub torn_bytes: u64,
-    /// Segments that were opened.
-    pub segments: u64,
-    /// Episodes that lack a chunk which could not be written: the one with the end, or one before it.
-    pub lost_episodes: u64,
-    /// Chunks that could not be written.
-    pub lost_chunks: u64,
-    /// Pictures that were left out, because more came than the disk could follow.
-    pub lost_frames: u64,
-    /// Old segments that were removed to stay within the budget.
-    pub dropped_segments: u64,
-    /// Bytes of the segments that were removed.
-    pub dropped_bytes: u64,
-    /// Time for which stepping threads waited because the disk could not follow, added up over threads.
-    pub stalled: Duration,
-    /// Time for which the writer thread was busy.
-    pub busy: Duration,
-}
-
-/// The status of a recorder: what it has written, and what is wrong with its disk if anything.
-#[derive(Debug, Clone, Default)]
-pub struct Status {
-    /// Counts of what was written so far.
-    pub recorded: Recorded,
-    /// Episodes among those that survive a power cut.
-    pub durable_episodes: u64,
-    /// Bytes of segments that are not sealed: of the one being written, and of the one before while it is sealed.
-    pub open_bytes: u64,
-    /// The last failed operation. Set while and after the recorder could not write.
-    pub error: Option<DiskError>,
-    /// Whether the disk takes nothing just now, for the reason in `error`.
-    pub failing: bool,
-    /// Whether somebody has removed the folder: then nothing is recorded any more.
-    pub removed: bool,
-    /// Report on what opening the folder had to repair.
-    pub repaired: RepairReport,
-}
 
 impl Recorder {
     /// Takes the folder's writer lock, repairs what an earlier crash left and starts the writer thread. The

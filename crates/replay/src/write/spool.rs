@@ -9,11 +9,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rollhouse_core::{RunId, split_mix64};
 
-use crate::disk::{Disk, DiskFile};
-use crate::stored::folder::segments_dir;
-use crate::stored::index::{read_range, scan};
-use crate::write::record_error::DiskError;
-use crate::write::segment::{segment_name, segment_number};
+use crate::disk::{Disk, DiskFile, read_range};
+use crate::disk_error::DiskError;
+use crate::stored::index::SealedSegment;
+use crate::stored::names::{segment_name, segment_number, segments_dir};
+use crate::stored::scan::scan;
 
 /// The sealed segments of a folder that is recorded into. Clones share them. A spool outlives its recorder, but learns
 /// of newly sealed segments only while the recorder lives.
@@ -25,17 +25,6 @@ pub struct Spool {
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     shelf: Arc<Mutex<Shelf>>,
-}
-
-/// A segment that nothing more is written to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SealedSegment {
-    /// Number of the segment in the folder.
-    pub number: u64,
-    /// Length of the segment in bytes.
-    pub bytes: u64,
-    /// Number of episodes that ended in it; `None` for segments that an earlier recorder wrote.
-    pub episodes: Option<u64>,
 }
 
 #[derive(Debug, Default)]

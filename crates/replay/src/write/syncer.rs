@@ -6,10 +6,10 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_cha
 use std::thread::JoinHandle;
 
 use crate::disk::{Disk, DiskFile};
+use crate::disk_error::DiskError;
 use crate::stored::catalogue;
 use crate::stored::index::SegmentIndex;
-use crate::write::record_error::DiskError;
-use crate::write::segment::{SegmentWriter, make_file};
+use crate::write::segment_writer::{SegmentWriter, make_file};
 
 /// A thread that does slow jobs, in the order in which it is asked. Dropping it waits for the jobs under way and ends
 /// the thread.
@@ -174,7 +174,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::stored::folder::is_sealed;
+    use crate::stored::recover::is_sealed;
     use crate::testing::{Faults, FaultyDisk};
 
     /// A failed sync makes the system count the pages as written: the next sync would succeed without them.
@@ -207,8 +207,8 @@ mod tests {
     fn an_append_that_fails_after_a_failed_sync_saves_nothing_of_what_that_was_to_write() {
         use crate::clock::Clock;
         use crate::code::extent::ChunkEnds;
-        use crate::write::recorder::RecorderConfig;
-        use crate::write::segment::ChunkPlace;
+        use crate::write::recorder_config::RecorderConfig;
+        use crate::write::segment_writer::ChunkPlace;
         use crate::write::segments::{RunPlace, Segments};
         use crate::write::spool::Spool;
 

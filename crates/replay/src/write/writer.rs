@@ -10,17 +10,19 @@ use parking_lot::Mutex;
 use rollhouse_core::{Lanes, Outcome};
 
 use crate::clock::Clock;
-use crate::code::buffer::{Buffer, EndEvent, UNKNOWN_RETURN};
+use crate::code::buffer::Buffer;
 use crate::code::encode::Encoder;
+use crate::code::events::{EndEvent, UNKNOWN_RETURN};
 use crate::code::extent::ChunkEnds;
 use crate::code::lanes::BlockState;
 use crate::code::run::{RunHeader, Sampling};
 use crate::disk::Disk;
 use crate::limits::CHUNK_FRAMES_TARGET_BYTES;
+use crate::stored::lock::OpenError;
 use crate::write::handover::{Doorbell, RunShared};
-use crate::write::record_error::OpenError;
-use crate::write::recorder::{RecorderConfig, Status};
-use crate::write::segment::ChunkPlace;
+use crate::write::recorded::Status;
+use crate::write::recorder_config::RecorderConfig;
+use crate::write::segment_writer::ChunkPlace;
 use crate::write::segments::{RunPlace, Segments};
 use crate::write::spool::Spool;
 

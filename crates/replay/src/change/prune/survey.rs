@@ -7,7 +7,8 @@ use crate::change::prune::deciding::{Contents, goes};
 use crate::change::prune::{FolderPrune, Judge, PruneError, Verdict};
 use crate::code::episode::EpisodeInfo;
 use crate::code::extent::Extent;
-use crate::read::replays::{Replays, Segment};
+use crate::read::replays::Replays;
+use crate::read::segment::Segment;
 use crate::stored::summary::EpisodeKey;
 
 /// A folder that was looked through.

@@ -4,10 +4,9 @@ use std::io;
 use std::path::Path;
 
 use super::Segments;
-use crate::read::labels::{LabelError, Labels, try_lock_labels};
-use crate::stored::folder::segments_dir;
-use crate::write::record_error::DiskError;
-use crate::write::segment::segment_name;
+use crate::disk_error::DiskError;
+use crate::read::label_file::{LabelError, Labels, try_lock_labels};
+use crate::stored::names::{segment_name, segments_dir};
 
 impl Segments {
     /// Drops the oldest segments in which nothing pinned lies while all together exceed the budget.

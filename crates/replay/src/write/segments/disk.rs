@@ -4,10 +4,11 @@ use std::io;
 use std::time::Duration;
 
 use super::Segments;
-use crate::stored::folder::{is_removed, recover_segment, segments_dir};
-use crate::write::record_error::DiskError;
-use crate::write::recorder::OnOutage;
-use crate::write::segment::segment_name;
+use crate::disk_error::DiskError;
+use crate::stored::lock::is_removed;
+use crate::stored::names::{segment_name, segments_dir};
+use crate::stored::recover::recover_segment;
+use crate::write::recorder_config::OnOutage;
 
 impl Segments {
     /// Latches the current segment after an error.

@@ -5,70 +5,17 @@
 //! listed. Only a look at the other segments shows whether the chunk before a segment's first one is there.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
-use crate::code::extent::EndFacts;
+use crate::code::extent::{EndFacts, Extent};
 use crate::read::read_error::ReadError;
-use crate::read::replays::{Replays, Segment};
+use crate::read::segment::Segment;
+use crate::stored::followed::Entering;
 
-/// A block that is in the middle of episodes at a chunk whose predecessor is not in the same segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Entering {
-    /// Index of the run in the segment.
-    run: u32,
-    first_lane: u32,
-    /// Offset of the chunk in the segment.
-    offset: u32,
-    /// Rows of the block before the chunk.
-    rows: u64,
-    /// Lanes with an episode under way.
-    lanes: u64,
-    /// Whether the segment has earlier chunks of the block, so that the one between is certainly gone.
-    after_gap: bool,
-}
-
-impl Entering {
-    /// Returns the run's index in the segment, and the lanes with an episode under way.
-    pub(crate) fn lanes(&self) -> (u32, impl Iterator<Item = u32>) {
-        let (first, mask) = (self.first_lane, self.lanes);
-        (
-            self.run,
-            (0..64).filter(move |lane| mask >> lane & 1 == 1).map(move |lane| first.saturating_add(lane)),
-        )
-    }
-}
-
-/// The blocks of a segment, followed from chunk to chunk.
-#[derive(Debug, Default)]
-pub(crate) struct Heads {
-    /// Rows of each block so far, by run and first lane.
-    blocks: BTreeMap<(u32, u32), u64>,
-    pub(crate) entering: Vec<Entering>,
-}
-
-impl Heads {
-    /// Takes the next chunk of the block with that run and first lane. The block had `before` rows before the chunk,
-    /// and episodes under way in `lanes` as it begins. Returns the block's rows so far.
-    pub(crate) fn chunk(
-        &mut self,
-        (run, first_lane): (u32, u32),
-        offset: u64,
-        before: u64,
-        rows: u32,
-        lanes: u64,
-    ) -> u64 {
-        let so_far = before + u64::from(rows);
-        let known = self.blocks.insert((run, first_lane), so_far);
-        // A gap ends also what was under way before it and is not any more.
-        if known != Some(before) && (lanes != 0 || known.is_some()) {
-            // Offsets within a segment are 32 bits wide.
-            let (offset, after_gap) = (offset as u32, known.is_some());
-            self.entering.push(Entering { run, first_lane, offset, rows: before, lanes, after_gap });
-        }
-        so_far
-    }
-}
+/// Visits the ends in an extent of a segment, each with its run's index there, its block's first lane and its chunk's
+/// offset.
+pub(crate) type EachEnd<'a> =
+    dyn Fn(&Segment, &Extent, &mut dyn FnMut(u32, u32, u64, EndFacts)) -> Result<(), ReadError> + 'a;
 
 /// Run, placement and first lane of a block.
 type BlockKey = (u128, u64, u32);
@@ -85,8 +32,10 @@ pub(crate) struct Headless {
 impl Headless {
     /// Finds them in all segments of the folder together. Reads the rows of only those segments in which such episodes
     /// ended.
-    pub(crate) fn of(replays: &Replays) -> Result<Self, ReadError> {
-        let segments = &replays.segments;
+    pub(crate) fn of(
+        segments: &BTreeMap<u64, Arc<Segment>>,
+        each_end: &EachEnd<'_>,
+    ) -> Result<Self, ReadError> {
         let mut ended: BTreeMap<u64, BTreeMap<_, _>> = BTreeMap::new();
         // Rows of each block so far, and its lanes that are in the middle of an episode without a beginning.
         let mut blocks: BTreeMap<BlockKey, (u64, u64)> = BTreeMap::new();
@@ -102,7 +51,7 @@ impl Headless {
                 waiting.push(Waiting { entering, key, lost });
             }
             if waiting.iter().any(|block| block.lost != 0) {
-                for (run, end) in first_ends(replays, segment, &mut waiting)? {
+                for (run, end) in first_ends(segment, each_end, &mut waiting)? {
                     ended.entry(number).or_default().insert((run, end.lane, end.number), end);
                 }
                 // The last of a block stands for it; what an earlier one still waits for cannot have ended.
@@ -155,8 +104,8 @@ struct Waiting<'a> {
 /// Returns the ends of the episodes that were under way when their blocks entered a segment, each with its run's index
 /// there. Takes their lanes out of `waiting`.
 fn first_ends(
-    replays: &Replays,
     segment: &Segment,
+    each_end: &EachEnd<'_>,
     waiting: &mut [Waiting<'_>],
 ) -> Result<Vec<(u32, EndFacts)>, ReadError> {
     let mut found = Vec::new();
@@ -164,7 +113,7 @@ fn first_ends(
         if waiting.iter().all(|block| block.lost == 0) {
             break;
         }
-        replays.each_end(segment, extent, &mut |run, first_lane, offset, end| {
+        each_end(segment, extent, &mut |run, first_lane, offset, end| {
             let of_block = waiting.iter_mut().filter(|block| {
                 let Entering { run: of, first_lane: first, offset: from, .. } = *block.entering;
                 (of, first) == (run, first_lane) && u64::from(from) <= offset

@@ -15,16 +15,15 @@ use rollhouse_core::{EpisodeName, msgpack};
 use serde::{Deserialize, Serialize};
 
 use crate::code::episode::EpisodeInfo;
-use crate::disk::{Disk, Locking};
+use crate::disk::{Disk, Locking, read_all};
+use crate::disk_error::DiskError;
 use crate::limits::{MAX_LABELLED, MAX_LABELS_BYTES, MAX_TAGS};
 use crate::read::label::{Label, LabelChange};
 use crate::read::library::Library;
 use crate::read::read_error::ReadError;
 use crate::read::replays::Replays;
-use crate::stored::folder::STORE_LOCK;
-use crate::stored::index::read_all;
+use crate::stored::lock::STORE_LOCK;
 use crate::stored::summary::EpisodeKey;
-use crate::write::record_error::DiskError;
 
 /// Labels by episode. Episodes without a label are not in it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

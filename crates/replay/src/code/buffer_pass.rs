@@ -3,11 +3,11 @@
 use rollhouse_core::limits::{BLOCK_LANES, HASH_WINDOW_STEPS};
 use rollhouse_core::{Lanes, Start, lane_bits};
 
-use crate::code::buffer::{Buffer, CODE_SCORE, EndEvent};
+use crate::code::buffer::Buffer;
 use crate::code::codec::Malformed;
 use crate::code::coding::stepped::Rule;
 use crate::code::coding::{ends, windows};
-use crate::code::events::{Head, Kind};
+use crate::code::events::{CODE_SCORE, EndEvent, Head, Kind};
 use crate::code::extent::{EndFacts, LISTED_CODE};
 use crate::code::lanes::{BlockState, last_starts};
 use crate::code::run::Sampling;

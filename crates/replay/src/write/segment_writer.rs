@@ -10,14 +10,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::code::extent::{ChunkEnds, Extent};
+use crate::code::extent::ChunkEnds;
 use crate::code::record::{HEADER_BYTES, Header, Kind};
 use crate::disk::{Disk, DiskFile};
-use crate::limits::EXTENT_BYTES;
-use crate::read::heads::Heads;
-use crate::stored::index::{RunEntry, SegmentIndex, Tail};
+use crate::disk_error::DiskError;
+use crate::stored::followed::FollowedBlocks;
+use crate::stored::index::{LastChunk, RunEntry, SegmentIndex, Tails, tails_of};
+use crate::stored::names::segment_name;
 use crate::stored::rows::{ChunkBytes, RowsWriter};
-use crate::write::record_error::DiskError;
 
 /// A segment that is being written. After an error it cannot be used any more.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(crate) struct SegmentWriter {
     marked: u64,
     /// Last chunk of each block.
     tails: Tails,
-    heads: Heads,
+    heads: FollowedBlocks,
     /// Writer of the rows; `None` if nobody lists the folder.
     rows: Option<RowsWriter>,
     run_payloads: Vec<RunPayload>,
@@ -89,7 +89,7 @@ impl SegmentWriter {
             durable: 0,
             marked: 0,
             tails: BTreeMap::new(),
-            heads: Heads::default(),
+            heads: FollowedBlocks::default(),
             rows: lists.then(RowsWriter::default),
             run_payloads: Vec::new(),
             index: SegmentIndex::new(number, session),
@@ -284,58 +284,12 @@ impl SegmentWriter {
     }
 }
 
-impl SegmentIndex {
-    /// Adds a chunk that lies from `from` to `to`.
-    pub(crate) fn add_chunk(&mut self, from: u64, to: u64, run: u32, ms: u64, ends: &ChunkEnds) {
-        if self.extents.last().is_none_or(|extent| from - extent.from >= EXTENT_BYTES) {
-            self.extents.push(Extent::new(from));
-        }
-        if let Some(extent) = self.extents.last_mut() {
-            extent.to = to;
-            extent.add_chunk(run, ms);
-            extent.add_ends(ends);
-        }
-    }
-}
-
 /// Makes the file of a segment; its name is durable on return.
 pub(crate) fn make_file(disk: &dyn Disk, path: &Path) -> Result<Arc<dyn DiskFile>, DiskError> {
     let file = disk.create(path).map_err(|e| DiskError::new("create", path, e))?;
     let dir = path.parent().unwrap_or(path);
     disk.sync_dir(dir).map_err(|e| DiskError::new("sync", dir, e))?;
     Ok(file.into())
-}
-
-/// Returns the blocks' last chunks in the form that an index has.
-pub(crate) fn tails_of(tails: &Tails) -> Vec<Tail> {
-    let tail = |(&(run, first_lane), last): (&_, &LastChunk)| {
-        let LastChunk { offset, lanes, rows } = *last;
-        Tail { run, first_lane, offset, lanes, rows }
-    };
-    tails.iter().map(tail).collect()
-}
-
-/// The last chunk of each block, by run and first lane.
-pub(crate) type Tails = BTreeMap<(u32, u32), LastChunk>;
-
-/// The last chunk of a block.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct LastChunk {
-    pub(crate) offset: u32,
-    pub(crate) lanes: u16,
-    /// Rows of the block up to the end of the chunk.
-    pub(crate) rows: u64,
-}
-
-/// Returns the file name of a segment.
-pub fn segment_name(number: u64) -> String {
-    format!("{number:010}.seg")
-}
-
-/// Returns the number in a segment's file name; `None` if no segment has that name.
-pub fn segment_number(name: &str) -> Option<u64> {
-    let digits = name.strip_suffix(".seg").filter(|digits| digits.len() == 10)?;
-    digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
 }
 
 /// Bytes given to the operating system in one write.

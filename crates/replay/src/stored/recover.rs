@@ -1,21 +1,14 @@
-//! A folder of recordings: its lock, its segments, and what an earlier crash left in them.
+//! Recovering a folder: its segments are put and sealed, and what an earlier crash left in them is cut off.
 
 use std::io;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::path::Path;
 
 use crate::code::record::{HEADER_BYTES, Header, Kind};
-use crate::disk::{Disk, Locking};
-use crate::stored::index::{Damage, read_all, read_range, scan_bytes};
-use crate::write::record_error::{DiskError, OpenError};
-use crate::write::segment::{segment_name, segment_number};
-use crate::write::spool::SealedSegment;
-
-/// The lock of a folder's writer, held as long as this value lives.
-#[derive(Debug)]
-pub struct WriterLock {
-    _held: Box<dyn Send + Sync + std::fmt::Debug>,
-}
+use crate::disk::{Disk, read_all, read_range};
+use crate::disk_error::DiskError;
+use crate::stored::index::SealedSegment;
+use crate::stored::names::{segment_name, segment_number, segments_dir};
+use crate::stored::scan::{Damage, scan_bytes};
 
 /// A report on what opening a folder for writing had to repair.
 #[derive(Debug, Clone, Default)]
@@ -30,101 +23,6 @@ pub struct RepairReport {
     pub damage: Vec<Damage>,
     /// Episodes that are not listed because their beginning is gone; counted by a repair on request only.
     pub incomplete: u64,
-}
-
-/// Returns the folder in which the segments of the folder `dir` lie.
-pub(crate) fn segments_dir(dir: &Path) -> PathBuf {
-    dir.join("segments")
-}
-
-/// Returns the path of the folder's lock file.
-pub(crate) fn lock_path(dir: &Path) -> PathBuf {
-    dir.join("writer.lock")
-}
-
-/// Returns the path of the lock of the store that a folder may be part of; the holder of that lock is the only writer
-/// of every folder in the store.
-fn store_lock_path(dir: &Path) -> Option<PathBuf> {
-    Some(dir.parent()?.join(STORE_LOCK))
-}
-
-/// Returns whether a folder that was locked is gone, or is another one now, because somebody has removed it.
-pub(crate) fn is_removed(disk: &dyn Disk, dir: &Path) -> bool {
-    let missing = |error: io::Error| error.kind() == io::ErrorKind::NotFound;
-    let lock = disk.open(&lock_path(dir)).err().is_some_and(missing);
-    lock || disk.list(&segments_dir(dir)).err().is_some_and(missing)
-}
-
-/// Returns whether a writer has the folder, or the store it is part of.
-pub(crate) fn is_written(disk: &dyn Disk, dir: &Path) -> Result<bool, DiskError> {
-    let locks = [Some(lock_path(dir)), store_lock_path(dir)];
-    for path in locks.into_iter().flatten() {
-        if disk.is_locked(&path).map_err(|e| DiskError::new("look at", &path, e))? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// Makes the folder if it is not there and takes its lock.
-pub(crate) fn lock_folder(disk: &dyn Disk, dir: &Path, now_ms: u64) -> Result<WriterLock, OpenError> {
-    let segments = segments_dir(dir);
-    let failed = |operation, path: &Path| {
-        let path = path.to_path_buf();
-        move |error: io::Error| OpenError::Disk(DiskError::new(operation, &path, error))
-    };
-    disk.create_dir(&segments).map_err(failed("create", &segments))?;
-    if let Some(store) = store_lock_path(dir)
-        && disk.is_locked(&store).map_err(failed("look at", &store))?
-    {
-        let holder = format!("the coordinator whose store it is part of, which holds {}", store.display());
-        return Err(OpenError::Locked { dir: dir.into(), holder });
-    }
-    take_lock(disk, dir, lock_path(dir), now_ms)
-}
-
-/// Makes the folder of a store if it is not there and takes its lock; the holder is the only writer of every folder in
-/// the store.
-///
-/// # Errors
-/// If somebody else holds it, or a file operation fails.
-pub fn lock_store(disk: &dyn Disk, dir: &Path) -> Result<WriterLock, OpenError> {
-    let failed = |error| OpenError::Disk(DiskError::new("create", dir, error));
-    disk.create_dir(dir).map_err(failed)?;
-    take_lock(disk, dir, dir.join(STORE_LOCK), wall_ms())
-}
-
-/// Takes the lock at `path`. Readers take it for an instant to see whether a writer lives, so a refusal is believed
-/// only after several attempts.
-fn take_lock(disk: &dyn Disk, dir: &Path, path: PathBuf, now_ms: u64) -> Result<WriterLock, OpenError> {
-    let note = format!("process {} on {}, since {now_ms} ms after 1970", std::process::id(), host());
-    let mut attempt = 0;
-    loop {
-        let locked = disk.lock(&path, &note);
-        match locked.map_err(|error| OpenError::Disk(DiskError::new("lock", &path, error)))? {
-            Locking::Taken(held) => return Ok(WriterLock { _held: held }),
-            Locking::Held(holder) if attempt + 1 == LOCK_ATTEMPTS => {
-                let holder = if holder.is_empty() { "another process".to_owned() } else { holder };
-                return Err(OpenError::Locked { dir: dir.into(), holder });
-            }
-            Locking::Held(_) => {
-                attempt += 1;
-                std::thread::park_timeout(LOCK_PAUSE);
-            }
-        }
-    }
-}
-
-/// Returns the numbers of a folder's segments, ascending; none if it has no segments folder.
-pub(crate) fn segment_numbers(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<u64>> {
-    let names = match disk.list(&segments_dir(dir)) {
-        Ok(names) => names,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
-    let mut numbers: Vec<u64> = names.iter().filter_map(|name| segment_number(name)).collect();
-    numbers.sort_unstable();
-    Ok(numbers)
 }
 
 /// Returns whether a segment ends with a seal.
@@ -257,22 +155,5 @@ fn is_copy(name: &str) -> bool {
     number.is_some_and(|number| segment_number(&format!("{number}.seg")).is_some())
 }
 
-/// Returns the wall clock in milliseconds since 1970.
-pub(crate) fn wall_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn host() -> String {
-    let kernel = std::fs::read_to_string("/proc/sys/kernel/hostname");
-    let name = kernel.ok().or_else(|| std::env::var("HOSTNAME").ok()).unwrap_or_default();
-    let name = name.trim();
-    if name.is_empty() { "this host".into() } else { format!("host {name}") }
-}
-
-/// Name of a store's lock: the store's folder has the recordings of many folders directly in it.
-pub const STORE_LOCK: &str = "store.lock";
 /// Extension of the file that a recovered segment is written to before it takes the segment's name.
 const COPY_EXTENSION: &str = "new";
-const LOCK_ATTEMPTS: u32 = 5;
-const LOCK_PAUSE: Duration = Duration::from_millis(10);
