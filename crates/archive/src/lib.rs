@@ -22,10 +22,12 @@ mod objects;
 mod outgoing;
 mod shelf;
 mod target;
+mod target_options;
 
 pub use error::{Flaw, TargetError, TargetFault};
 pub use label::{Checked, Label, SegmentId};
 pub use manifest::Manifest;
 pub use outgoing::{Carried, LOCAL, Outgoing, OutgoingError, Selection};
 pub use shelf::{Kept, Shelf};
-pub use target::{Target, TargetOptions};
+pub use target::Target;
+pub use target_options::TargetOptions;

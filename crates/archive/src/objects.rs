@@ -19,7 +19,7 @@ use crate::error::{TargetError, TargetFault};
 use crate::folder::too_large;
 use crate::label::LABELS;
 use crate::limits::{CONNECT_TIMEOUT, MAX_RETRIES, READ_TIMEOUT, REQUEST_TIMEOUT, RETRY_TIMEOUT};
-use crate::target::TargetOptions;
+use crate::target_options::TargetOptions;
 
 pub(crate) struct Objects {
     storage: AmazonS3,

@@ -6,6 +6,7 @@ use crate::error::{TargetError, TargetFault};
 use crate::folder::Folder;
 #[cfg(feature = "s3")]
 use crate::objects::Objects;
+use crate::target_options::TargetOptions;
 
 /// A folder, or a bucket of object storage together with a prefix of all names in it. Objects are put whole or not at
 /// all and are never changed in place. All methods may block for the disk or the network, and must not be called on a
@@ -21,15 +22,6 @@ enum Place {
     Folder(Folder),
     #[cfg(feature = "s3")]
     Objects(Box<Objects>),
-}
-
-/// Settings for reaching object storage, in addition to its name and the usual variables of the environment.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TargetOptions {
-    /// Its URL, unless it is Amazon's; takes precedence over `AWS_ENDPOINT_URL`.
-    pub endpoint: Option<String>,
-    /// Whether it may be reached without TLS; `AWS_ALLOW_HTTP` set to `true` allows it too.
-    pub allow_http: bool,
 }
 
 impl Target {

@@ -17,9 +17,9 @@ use rollhouse_policy::{Act, Builtin};
 use rollhouse_replay::{RealDisk, RecordMode, Recorded, Recorder, RecorderConfig};
 use serde::Serialize;
 
-use crate::SEED;
 use crate::args::EngineArgs;
 use crate::scratch::Scratch;
+use crate::seed::SEED;
 use crate::spread::Spread;
 
 /// Steps two engines in turn, one of which is recorded.

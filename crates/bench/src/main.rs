@@ -12,6 +12,7 @@ mod engine;
 mod itself;
 mod quic;
 mod scratch;
+mod seed;
 mod shm;
 mod spread;
 
@@ -47,6 +48,3 @@ fn run(bench: &Bench, out: &mut Output) -> Result<Status, Failure> {
         Bench::ChaosTrainer(args) => chaos::train(args),
     }
 }
-
-/// The seed of all benches: any will do, but all step the same episodes.
-pub(crate) const SEED: u64 = 1;

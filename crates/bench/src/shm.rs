@@ -259,7 +259,7 @@ impl Steps for Engine {
     }
 
     fn reset(&mut self) -> Result<ColumnData, Failure> {
-        Engine::reset(self, &Reset::seeded(crate::SEED, self.lanes())).map_err(failed)?;
+        Engine::reset(self, &Reset::seeded(crate::seed::SEED, self.lanes())).map_err(failed)?;
         let mut actions = self.actions().map_err(failed)?;
         fill(actions.reborrow(), 0);
         Ok(ColumnData::from(actions.as_ref()))
@@ -277,7 +277,7 @@ impl Steps for Pool {
 
     fn reset(&mut self) -> Result<ColumnData, Failure> {
         let lanes = self.lanes();
-        Pool::reset(self, &Reset::seeded(crate::SEED, lanes)).map_err(failed)?;
+        Pool::reset(self, &Reset::seeded(crate::seed::SEED, lanes)).map_err(failed)?;
         let mut actions = self.actions();
         fill(actions.reborrow(), 0);
         Ok(ColumnData::from(actions.as_ref()))

@@ -215,7 +215,7 @@ impl DataArgs {
 /// Returns the folder of recordings if none is named.
 fn usual_folder() -> PathBuf {
     let folder = std::env::var_os("ROLLHOUSE_DATA").filter(|value| !value.is_empty());
-    folder.map_or_else(|| crate::rollout::DEFAULT_DATA.into(), PathBuf::from)
+    folder.map_or_else(|| crate::args::DEFAULT_DATA.into(), PathBuf::from)
 }
 
 #[derive(Debug, Args)]
@@ -440,6 +440,9 @@ fn finite(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().ok().filter(|n| n.is_finite());
     number.ok_or_else(|| "a number is wanted".to_owned())
 }
+
+/// The folder of recordings if no other is named.
+pub(crate) const DEFAULT_DATA: &str = "./rollhouse-data";
 
 #[cfg(test)]
 mod tests {

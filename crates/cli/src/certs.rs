@@ -1,8 +1,8 @@
 //! `rollhouse certs`: the authority of a cluster and its certificates.
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -18,6 +18,7 @@ use crate::args::{
 use crate::failure::{Failure, Status};
 use crate::human::{When, counted, rfc3339};
 use crate::output::{Output, say};
+use crate::private_folder::{cannot_write, private_folder};
 use crate::table::{Align, Table};
 use crate::token::existing;
 
@@ -237,28 +238,6 @@ fn place(authority: &CertificateAuthority, issued: &Issued, folder: &Path) -> Re
     issued.write(&folder.join("cert.pem"), &folder.join("key.pem")).map_err(authority_failure)
 }
 
-/// Makes a folder that only its owner can open, and the folders above it. New folders belong to the owner of the one
-/// above: root makes folders for services that run as other users.
-pub fn private_folder(folder: &Path) -> Result<(), Failure> {
-    let missing: Vec<&Path> =
-        folder.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.exists()).collect();
-    let make = |path: &Path| {
-        DirBuilder::new().mode(0o700).create(path)?;
-        let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let (above, made) = (fs::metadata(above)?, fs::metadata(path)?);
-        if (above.uid(), above.gid()) == (made.uid(), made.gid()) || made.uid() != ROOT {
-            return Ok(());
-        }
-        chown(path, Some(above.uid()), Some(above.gid()))
-    };
-    let made = missing.into_iter().rev().try_for_each(|path| match make(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        other => other,
-    });
-    made.map_err(|error| cannot_write(folder, &error))?;
-    if folder.is_dir() { Ok(()) } else { Err(cannot_write(folder, &io::ErrorKind::NotADirectory.into())) }
-}
-
 /// Writes a file that only its owner can read, whole or not at all.
 pub fn write_private(path: &Path, contents: &str) -> Result<(), Failure> {
     let mut beside = path.as_os_str().to_owned();
@@ -273,13 +252,6 @@ pub fn write_private(path: &Path, contents: &str) -> Result<(), Failure> {
         fs::rename(beside, path)
     };
     write().map_err(|error| cannot_write(path, &error))
-}
-
-/// The id of the user whose folders are given away.
-const ROOT: u32 = 0;
-
-fn cannot_write(path: &Path, error: &io::Error) -> Failure {
-    Failure::new(Status::Failed, format_args!("{} cannot be written: {error}", path.display()))
 }
 
 /// Makes the failure of a command whose authority cannot do what it was asked to.

@@ -18,11 +18,11 @@ use rollhouse_wire::{Identity, Settings, Validity};
 use tracing::{error, info, warn};
 
 use crate::args::CoordinatorArgs;
-use crate::certs::private_folder;
 use crate::credentials::CredentialsWatch;
 use crate::failure::{Failure, Status};
 use crate::human::counted;
 use crate::logging::{self, Logging};
+use crate::private_folder::private_folder;
 use crate::service::{self, PROGRAM, STOP_DEADLINE, listen_for_metrics, serve_metrics, until_ended};
 use crate::settings::{self, Live};
 use crate::{signals, token};

@@ -14,9 +14,9 @@ use rollhouse_wire::{
 };
 use tracing::{info, warn};
 
-use crate::certs::private_folder;
 use crate::connect;
 use crate::failure::{Failure, Status};
+use crate::private_folder::private_folder;
 use crate::service::{self, PROGRAM};
 use crate::signals::ServiceSignals;
 

@@ -22,15 +22,14 @@ use rollhouse_wire::{Effective, Role, Settings, Takes, Unfit};
 use tracing::{error, info, warn};
 
 use crate::args::NodeArgs;
-use crate::certs::private_folder;
 use crate::credentials::CredentialsWatch;
 use crate::failure::{Failure, Status};
 use crate::human::counted;
-use crate::joining;
 use crate::logging::{self, Logging};
+use crate::private_folder::private_folder;
 use crate::service::{self, PROGRAM, STOP_DEADLINE, listen_for_metrics, serve_metrics, until_ended};
 use crate::settings::{self, Live};
-use crate::signals;
+use crate::{joining, signals};
 
 pub(crate) fn run(args: &NodeArgs) -> Result<Status, Failure> {
     let flags = [

@@ -23,16 +23,15 @@ mod watch;
 use std::path::Path;
 
 use rollhouse_core::{EpisodeName, Parent};
-use rollhouse_replay::{EpisodeInfo, EpisodeKey, Labels, ReadError};
+use rollhouse_replay::{EpisodeInfo, EpisodeKey, LabelError, Labels, ReadError};
 use rollhouse_wire::StoreEpisode;
 use serde::Serialize;
 
-use crate::args::ReplayWhat;
+use crate::args::{DEFAULT_DATA, ReplayWhat};
 use crate::envs::dynamics;
 use crate::failure::{Failure, Status};
 use crate::human::{When, rfc3339};
 use crate::output::Output;
-use crate::rollout::DEFAULT_DATA;
 use label::ShownLabel;
 
 pub(crate) fn run(what: ReplayWhat, out: &mut Output) -> Result<Status, Failure> {
@@ -190,5 +189,17 @@ impl<'a> Listed<'a> {
             parent: episode.parent.map(ListedParent::from),
             label: ShownLabel::of(labels.of(&key)),
         }
+    }
+}
+
+pub(crate) fn label_failure(error: LabelError) -> Failure {
+    match error {
+        LabelError::Read(error) => read_failure(error),
+        LabelError::TooManyTags { .. } | LabelError::Full(_) => Failure::of(Status::Usage, &error),
+        LabelError::Store(_) | LabelError::Locked(_) => Failure::of(Status::Refused, &error),
+        LabelError::Damaged { .. } => Failure::of(Status::Found, &error).hint(
+            "while it is, nothing of the folder is dropped or pruned; without the file nothing is pinned",
+        ),
+        LabelError::Disk(_) => Failure::of(Status::Failed, &error),
     }
 }

@@ -18,7 +18,7 @@ use rollhouse_node::{Cancel, Exit, Node, Report, Rollout, RolloutError};
 use rollhouse_replay::{RecordError, RecordMode, Recorded, Recorder};
 use serde::Serialize;
 
-use crate::args::{Place, RolloutArgs};
+use crate::args::{DEFAULT_DATA, Place, RolloutArgs};
 use crate::failure::{Failure, Status};
 use crate::human::{Bytes, Count, Real, Si, Time, counted};
 use crate::output::{Output, say};
@@ -319,9 +319,6 @@ fn print(
     let data = if dir == Path::new(DEFAULT_DATA) { String::new() } else { format!(" --data {shown}") };
     writeln!(out, "\nThe best of them: rollhouse replay ls --sort -return --limit 5{data}")
 }
-
-/// The folder of recordings if no other is named.
-pub(crate) const DEFAULT_DATA: &str = "./rollhouse-data";
 
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 

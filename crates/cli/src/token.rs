@@ -11,10 +11,10 @@ use rollhouse_wire::{
 use serde::Serialize;
 
 use crate::args::{TokenCreateArgs, TokenLsArgs, TokenRevokeArgs, TokenWhat};
-use crate::certs::private_folder;
 use crate::failure::{Failure, Status};
 use crate::human::{Count, When, rfc3339};
 use crate::output::{Output, say};
+use crate::private_folder::private_folder;
 use crate::table::{Align, Table};
 
 pub(crate) fn run(what: &TokenWhat, out: &mut Output) -> Result<Status, Failure> {

@@ -21,17 +21,18 @@ use rollhouse_node::{ClusterNode, ClusterNodeConfig};
 use rollhouse_wire::{CertificateAuthority, Identity, NewToken, NodeIssuer, Role, TokenStore};
 
 use crate::args::UpArgs;
-use crate::certs::{authority_failure, private_folder, write_identity, write_private};
+use crate::certs::{authority_failure, write_identity, write_private};
 use crate::connect::CONNECTION;
-use crate::coordinator::{Again, CoordinatorWatch};
+use crate::coordinator::{self, Again, CoordinatorWatch};
 use crate::failure::{Failure, Status};
 use crate::human::{Count, counted};
 use crate::logging::Logging;
-use crate::node::NodeWatch;
+use crate::node::{self, NodeWatch};
 use crate::output::{Output, say};
+use crate::private_folder::private_folder;
 use crate::service::{self, PROGRAM, listen_for_metrics, serve_metrics, until_ended};
 use crate::settings::{self, Live};
-use crate::{coordinator, node, signals, token};
+use crate::{signals, token};
 
 pub(crate) fn run(args: &UpArgs, out: &mut Output) -> Result<Status, Failure> {
     let flags = [("--data", "local.data", &args.data)];

@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::load::Config;
 use crate::log::Log;
+use crate::setting::Setting;
 use crate::shared::{Enrolment, Network, Store, Tls};
 use crate::traces::Traces;
-use crate::{Config, Setting};
 
 /// Configuration of a coordinator. `config/coordinator.toml` shows every key at its default.
 #[derive(Debug, Clone, PartialEq, Eq)]

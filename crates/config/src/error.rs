@@ -4,8 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use crate::Origin;
-use crate::file::MAX_FILE_BYTES;
+use crate::load::Origin;
 
 /// Reason for which a configuration is refused. Each names what has to be changed, and where it stands.
 #[derive(Debug)]
@@ -110,3 +109,6 @@ impl std::error::Error for ConfigError {
         }
     }
 }
+
+/// Maximum number of bytes in a configuration file; ours have about 5,000.
+pub const MAX_FILE_BYTES: u64 = 1 << 20;

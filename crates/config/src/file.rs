@@ -7,11 +7,8 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::error::ConfigError;
+use crate::error::{ConfigError, MAX_FILE_BYTES};
 use crate::setting::Given;
-
-/// Maximum number of bytes in a configuration file; ours have about 5,000.
-pub const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Key of a file with its value.
 #[derive(Debug)]

@@ -23,8 +23,7 @@ mod shared;
 mod traces;
 
 pub use coordinator::CoordinatorConfig;
-pub use error::ConfigError;
-pub use file::MAX_FILE_BYTES;
+pub use error::{ConfigError, MAX_FILE_BYTES};
 pub use load::{Config, Effective, Loaded, Origin, Role, Sources, load, variable};
 pub use local::LocalConfig;
 pub use log::{Log, LogFormat, LogLevel, LogLevels};

@@ -5,10 +5,12 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::coordinator::CoordinatorConfig;
 use crate::error::ConfigError;
 use crate::file::{entries, read};
+use crate::local::LocalConfig;
+use crate::node::NodeConfig;
 use crate::setting::{Given, Setting, SettingValue};
-use crate::{CoordinatorConfig, LocalConfig, NodeConfig};
 
 /// A typed configuration, whose default has the value of every key that nobody sets.
 pub trait Config: Default {

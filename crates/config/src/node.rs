@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::load::Config;
 use crate::log::Log;
-use crate::setting::{Concealed, HostPort};
+use crate::setting::{Concealed, HostPort, Setting};
 use crate::shared::{AttachSettings, Network, Spool, Tls, Worker};
 use crate::traces::Traces;
-use crate::{Config, Setting};
 
 /// Configuration of a node. `config/node.toml` shows every key at its default.
 #[derive(Debug, Clone, PartialEq, Eq)]

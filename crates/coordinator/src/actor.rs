@@ -16,12 +16,15 @@ use rollhouse_wire::{
 use tokio::sync::oneshot;
 use tracing::warn;
 
+use crate::cluster::Cluster;
+use crate::event::{Action, Asker, CallFailure, Event, LinkId, Reply, Ticket};
 use crate::figures::Published;
 use crate::limits::{PUBLISH_EVERY, TICK};
 use crate::owners::Owners;
+use crate::roster::Roster;
 use crate::standings::Standings;
+use crate::store::Store;
 use crate::views::{AWAY_RETRY_MS, WatchPlace};
-use crate::{Action, Asker, CallFailure, Cluster, Event, LinkId, Reply, Roster, Store, Ticket};
 
 /// The actor that owns the cluster. Its handlers are short; calls to nodes are futures of their own.
 pub(crate) struct CoordinatorActor {

@@ -5,7 +5,7 @@ use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_LANES, MAX_OPTIONS};
 use rollhouse_wire::limits::{MAX_LABELS, MAX_NAME_BYTES};
 use rollhouse_wire::{OpenPool, RecordRule, Refusal, RefusalCode};
 
-use crate::Asker;
+use crate::event::Asker;
 use crate::limits::{MAX_OWNER_POOLS, MAX_OWNER_SESSIONS, RETRY_AFTER};
 use crate::membership::{length, out_of_bounds};
 use crate::pool::Holding;

@@ -16,7 +16,7 @@ use tracing::{info, warn};
 use crate::actor::{Look, ViewReply, ViewRequest};
 use crate::enrolments::Enrolments;
 use crate::figures::CertificateFor;
-use crate::serve::{Service, going_away, no_room};
+use crate::service::{Service, going_away, no_room};
 
 /// The settings with which a coordinator lets nodes in.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,13 +6,12 @@ use std::time::Duration;
 use rollhouse_core::RunId;
 use rollhouse_wire::{EndCause, Refusal, RefusalCode, SessionEnd};
 
-use crate::cluster::Over;
-use crate::event::Actions;
+use crate::cluster::{Cluster, Over};
+use crate::event::{Actions, Asker, CallFailure, Reply, Ticket};
 use crate::limits::{CLOSE_PATIENCE, MAX_WAITERS, RETRY_AFTER};
 use crate::opening::stale;
 use crate::placements::Key;
 use crate::pool::{Pool, SessionState, Stage};
-use crate::{Asker, CallFailure, Cluster, Reply, Ticket};
 
 impl Cluster {
     /// Closes a pool. The answer waits until the nodes have said that the sessions are over, or for [`CLOSE_PATIENCE`];

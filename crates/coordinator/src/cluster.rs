@@ -14,15 +14,15 @@ use rollhouse_wire::{
     Registered, Secret, SessionCounts, SessionReport,
 };
 
-use crate::event::Actions;
+use crate::event::{Action, Actions, Event, LinkId, PortQuestion, Reply, Ticket};
 use crate::limits::{HEARTBEAT, MAX_CLOSES, MAX_POOLS, SETTLE, TICK};
-use crate::membership::{Beat, Change, Member, Membership, length};
+use crate::member::Member;
+use crate::membership::{Beat, Change, Membership, length};
 use crate::placements::{Key, Placements};
 use crate::pool::{Pool, Pools, Session, SessionState, Stage};
-use crate::roster::Awaited;
+use crate::roster::{Awaited, Roster};
 use crate::shipping::Shipping;
 use crate::waiting::Waiting;
-use crate::{Action, Event, LinkId, PortQuestion, Reply, Roster, Ticket};
 
 /// Draws secrets. They must come from a cryptographic generator wherever strangers can reach a node.
 pub type SecretSource = Box<dyn FnMut() -> Secret + Send>;

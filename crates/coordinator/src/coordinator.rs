@@ -23,13 +23,15 @@ use tracing::{dispatcher, error};
 
 use crate::actor::{CoordinatorActor, Leave};
 use crate::certifier::{EnrolmentConfig, NodeCertifier};
+use crate::cluster::{Cluster, SecretSource};
 use crate::data::{DataError, DataFolder, learns_terms};
 use crate::figures::{CoordinatorFigures, Published};
 use crate::limits::MAX_UNACKNOWLEDGED_BYTES;
 use crate::owners::Owners;
-use crate::serve::{Ended, Service, accept};
-use crate::store::Archiver;
-use crate::{ArchiveConfig, Cluster, Roster, SecretSource, Store, StoreConfig};
+use crate::roster::Roster;
+use crate::serve::{Ended, accept};
+use crate::service::Service;
+use crate::store::{ArchiveConfig, Archiver, Store, StoreConfig};
 
 /// The settings with which a coordinator is started.
 #[derive(Clone)]

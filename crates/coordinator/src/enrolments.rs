@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rollhouse_wire::Refusal;
 
-use crate::Cluster;
+use crate::cluster::Cluster;
 use crate::limits::{
     ENROL_BURST, ENROL_EVERY, MAX_ENROLLED_NAMES, MAX_ENROLLERS, NAME_KEPT_FOR, RETRY_AFTER,
 };

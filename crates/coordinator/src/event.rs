@@ -9,7 +9,7 @@ use rollhouse_wire::{
     Refusal, Register, Registered, ReplaceSession, SessionEnd, SessionId, SessionOpened, SessionReplaced,
 };
 
-use crate::Roster;
+use crate::roster::Roster;
 
 /// The id of one connection of a node. Never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

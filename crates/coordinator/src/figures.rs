@@ -11,7 +11,7 @@ use rollhouse_wire::{
 
 use crate::data::learned_term;
 use crate::limits::TICK;
-use crate::{ArchiveFigures, Store, StoreCounts};
+use crate::store::{ArchiveFigures, Store, StoreCounts};
 
 /// A coordinator's figures.
 #[derive(Debug, Clone)]

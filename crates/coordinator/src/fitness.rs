@@ -5,21 +5,13 @@
 //! that about at will, so it counts for that owner alone, and puts the node behind others instead of leaving it out.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_wire::{EndCause, OpenPool, RecordRule, SessionEnd, Takes, Unfit};
 
-use crate::Cluster;
-use crate::limits::{MAX_FAILURE_BYTES, MAX_UNFIT_TOLD, MAX_UNREACHED_OWNERS, UNREACHED_FOR};
-use crate::membership::Member;
-
-/// Owners that could not reach a node, with the time at which that was noticed last.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Unreached {
-    owners: BTreeMap<Arc<str>, Duration>,
-}
+use crate::cluster::Cluster;
+use crate::limits::{MAX_FAILURE_BYTES, MAX_UNFIT_TOLD};
+use crate::member::Member;
 
 /// The order in which nodes are considered for lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,26 +22,6 @@ pub(crate) enum Fitness {
     Last,
     /// It takes lanes as any other node does.
     Fit,
-}
-
-impl Unreached {
-    /// Notes that a session of that owner ended without the owner having attached.
-    fn note(&mut self, now: Duration, owner: &Arc<str>) {
-        if self.owners.len() >= MAX_UNREACHED_OWNERS && !self.owners.contains_key(owner) {
-            let oldest = self.owners.iter().min_by_key(|(_, at)| **at).map(|(owner, _)| Arc::clone(owner));
-            oldest.map(|oldest| self.owners.remove(&oldest));
-        }
-        self.owners.insert(Arc::clone(owner), now);
-    }
-
-    /// Notes that the owner has reached the node.
-    pub(crate) fn clear(&mut self, owner: &str) {
-        self.owners.remove(owner);
-    }
-
-    fn is_by(&self, now: Duration, owner: &str) -> bool {
-        self.owners.get(owner).is_some_and(|&at| now.saturating_sub(at) < UNREACHED_FOR)
-    }
 }
 
 impl Member {
@@ -116,14 +88,16 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::{MAX_UNREACHED_OWNERS, UNREACHED_FOR};
     use rollhouse_core::{AutoresetMode, SeedSchedule};
     use rollhouse_core::{Determinism, EnvSpec, RunId, Space};
     use rollhouse_wire::{
         Changes, Heartbeat, LaneSettings, NodeLoad, NodeState, OpenSession, Refusal, Register, Secret,
         SessionCounts, SessionOpened, Spread,
     };
+    use std::collections::BTreeMap;
 
-    use crate::{Action, Asker, Event, LinkId, Reply, Ticket};
+    use crate::event::{Action, Asker, Event, LinkId, Reply, Ticket};
 
     /// A cluster whose nodes are as good as their word, and open whatever they are asked for.
     struct Stage {

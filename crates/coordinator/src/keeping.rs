@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use rollhouse_core::RunId;
 
-use crate::event::Actions;
+use crate::cluster::Cluster;
+use crate::event::{Actions, Asker};
 use crate::limits::ROLLOUT_LEASE;
 use crate::pool::Stage;
-use crate::{Asker, Cluster};
 
 impl Cluster {
     /// Renews the lease of a pool, if the asker is its owner.

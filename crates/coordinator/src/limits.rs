@@ -24,7 +24,7 @@ pub const FORGET_AFTER: Duration = Duration::from_secs(3600);
 /// Time after a restart in which nodes may come back, unless all that were known before have come back or ended. Until
 /// then "no room" means "not yet", and no env is unknown.
 pub const SETTLE: Duration = LOST_AFTER;
-/// Interval at which [`Event::Tick`](crate::Event::Tick) is expected. Losses are noticed at most this much later.
+/// Interval at which [`Event::Tick`](crate::event::Event::Tick) is expected. Losses are noticed at most this much later.
 pub const TICK: Duration = Duration::from_millis(250);
 /// Interval at which the figures for metrics and health are made again: this looks at each session.
 pub(crate) const PUBLISH_EVERY: Duration = Duration::from_secs(1);

@@ -9,67 +9,20 @@
 //! A node is known by the name in its certificate. Its boot number tells a restarted node, whose sessions are gone,
 //! from one that was cut off and still has them.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_core::limits::MAX_ENV_ID_BYTES;
 use rollhouse_wire::limits::{MAX_ATTACH_PATH_BYTES, MAX_LABELS, MAX_NAME_BYTES};
-use rollhouse_wire::{
-    Heartbeat, LaneSettings, NodeLoad, NodeState, NodeStatus, NotTaken, Refusal, RefusalCode, Register,
-    ReportView, Unfit,
-};
+use rollhouse_wire::{Heartbeat, NotTaken, Refusal, RefusalCode, Register};
 
-use crate::fitness::Unreached;
+use crate::event::{LinkId, PortQuestion};
 use crate::limits::{
     ASK_PORT_EVERY, DOUBT_AFTER, FORGET_AFTER, LOST_AFTER, MAX_ADDRESS_BYTES, MAX_ENVS, MAX_NODE_LANES,
-    MAX_NODE_SESSIONS, MAX_NODES, MISLED_FOR, RETRY_AFTER, SUSPECT_AFTER,
+    MAX_NODE_SESSIONS, MAX_NODES, RETRY_AFTER, SUSPECT_AFTER,
 };
-use crate::{LinkId, PortQuestion};
-
-/// A node, as the coordinator knows it.
-#[derive(Debug)]
-pub(crate) struct Member {
-    pub(crate) name: Arc<str>,
-    pub(crate) address: String,
-    /// Path of its attach socket, if it has one.
-    pub(crate) attach: Option<String>,
-    pub(crate) capacity: u32,
-    pub(crate) envs: BTreeMap<String, u64>,
-    pub(crate) load: NodeLoad,
-    pub(crate) draining: bool,
-    /// Whether to tell it that it need not drain any more.
-    pub(crate) undrain: bool,
-    /// The trouble that keeps it from taking sessions, as it reports it.
-    pub(crate) unfit: Option<Unfit>,
-    pub(crate) unreached: Unreached,
-    /// The sessions that it has reported and that are not over.
-    pub(crate) view: ReportView,
-    /// Whether it has reported all of its sessions: until then its free room is not known.
-    complete: bool,
-    /// Lanes of its reported sessions that nobody wants.
-    pub(crate) stray_lanes: u32,
-    /// The number of removed placements at which it had no such sessions. Only a placement that is removed after that,
-    /// or a new report of the node, can make one.
-    pub(crate) strayless: Option<u64>,
-    link: Option<LinkId>,
-    boot: u64,
-    threads: u32,
-    labels: BTreeMap<String, String>,
-    program: String,
-    heard: Duration,
-    /// Number of the last heartbeat on its link.
-    last_heartbeat: u64,
-    lost: bool,
-    /// The time at which its host was last asked whether its port is closed.
-    port_asked: Option<Duration>,
-    /// Whether it is lost because its host says that its port is closed.
-    closed: bool,
-    /// The time at which its host last said so although the process lives: the node does not listen at the address that
-    /// it advertises.
-    misled: Option<Duration>,
-}
+use crate::member::Member;
 
 /// The nodes, by name and by connection.
 #[derive(Debug, Default)]
@@ -107,119 +60,6 @@ pub(crate) struct Beat<'a> {
 pub(crate) enum Change {
     Lost(Arc<str>),
     Forgotten(Arc<str>),
-}
-
-impl Member {
-    pub(crate) fn state(&self, now: Duration) -> NodeState {
-        if self.lost {
-            NodeState::Lost
-        } else if self.draining {
-            NodeState::Draining
-        } else if self.silence(now) >= SUSPECT_AFTER {
-            NodeState::Suspect
-        } else {
-            NodeState::Alive
-        }
-    }
-
-    /// Returns the connection through which it takes new sessions, if it does.
-    pub(crate) fn takes_sessions(&self, now: Duration) -> Option<LinkId> {
-        self.link.filter(|_| self.complete && self.state(now) == NodeState::Alive)
-    }
-
-    /// Returns whether it has reported all of its sessions.
-    pub(crate) const fn is_complete(&self) -> bool {
-        self.complete
-    }
-
-    pub(crate) const fn link(&self) -> Option<LinkId> {
-        self.link
-    }
-
-    pub(crate) const fn is_lost(&self) -> bool {
-        self.lost
-    }
-
-    /// Takes in whether it says that it drains: an earlier coordinator, or the node itself, may have begun that. A node
-    /// that is told to go on drains until it says that it does not.
-    const fn take_draining(&mut self, draining: bool) {
-        if draining {
-            self.draining = true;
-        } else if self.undrain {
-            (self.draining, self.undrain) = (false, false);
-        }
-    }
-
-    pub(crate) fn has_labels(&self, wanted: &BTreeMap<String, String>) -> bool {
-        wanted.iter().all(|(label, value)| self.labels.get(label) == Some(value))
-    }
-
-    /// The dynamics hash with which it hosts such lanes; `None` if it cannot. What is recomputed of a recorded episode
-    /// takes the env as it was recorded, what was recorded in full takes none.
-    pub(crate) fn dynamics_for(&self, settings: &LaneSettings) -> Option<u64> {
-        let now = self.envs.get(&settings.env).copied();
-        match &settings.replay {
-            None => now,
-            Some(of) if of.full => Some(of.dynamics),
-            Some(of) => now.filter(|now| *now == of.dynamics),
-        }
-    }
-
-    pub(crate) fn status(&self, now: Duration, sessions: u32) -> NodeStatus {
-        NodeStatus {
-            node: self.name.to_string(),
-            state: self.state(now),
-            address: self.address.clone(),
-            capacity: self.capacity,
-            threads: self.threads,
-            labels: self.labels.clone(),
-            sessions,
-            silent_ms: u64::try_from(self.silence(now).as_millis()).unwrap_or(u64::MAX),
-            load: self.load,
-            program: self.program.clone(),
-            unfit: self.unfit_now(now).map(Cow::into_owned),
-        }
-    }
-
-    /// Returns whether its host said a short time ago that nobody listens at its port, although it lives.
-    pub(crate) fn is_misled(&self, now: Duration) -> bool {
-        self.misled.is_some_and(|at| now.saturating_sub(at) <= MISLED_FOR)
-    }
-
-    fn silence(&self, now: Duration) -> Duration {
-        now.saturating_sub(self.heard)
-    }
-
-    fn new(now: Duration, link: LinkId, register: &Register) -> Self {
-        Self {
-            name: register.node.as_str().into(),
-            address: register.address.clone(),
-            attach: register.attach.clone(),
-            capacity: register.capacity,
-            envs: register.envs.clone(),
-            load: NodeLoad::default(),
-            draining: false,
-            undrain: false,
-            unfit: None,
-            unreached: Unreached::default(),
-            view: ReportView::default(),
-            // One without sessions has no term to tell.
-            complete: register.term == 0,
-            stray_lanes: 0,
-            strayless: None,
-            link: Some(link),
-            boot: register.boot,
-            threads: register.threads,
-            labels: register.labels.clone(),
-            program: register.program.clone(),
-            heard: now,
-            last_heartbeat: 0,
-            lost: false,
-            port_asked: None,
-            closed: false,
-            misled: None,
-        }
-    }
 }
 
 impl Membership {
@@ -489,6 +329,7 @@ pub(crate) fn out_of_bounds(field: &str, value: u64, least: usize, most: usize) 
 mod tests {
     use super::*;
     use rollhouse_wire::Takes;
+    use rollhouse_wire::{NodeLoad, NodeState};
 
     fn register(boot: u64) -> Register {
         Register {

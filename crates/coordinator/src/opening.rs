@@ -12,14 +12,15 @@ use rollhouse_wire::{
 };
 
 use crate::admission::{More, check, check_share};
-use crate::event::Actions;
+use crate::cluster::Cluster;
+use crate::event::{Action, Actions, Asker, CallFailure, Reply, Ticket};
 use crate::fitness::Fitness;
 use crate::layout::{Room, Share, place};
 use crate::limits::{MAX_ATTEMPTS, MAX_POOLS, MAX_WAITERS, RETRY_AFTER};
-use crate::membership::{Member, out_of_bounds};
+use crate::member::Member;
+use crate::membership::out_of_bounds;
 use crate::placements::Key;
 use crate::pool::{Pool, Session, SessionState, Stage};
-use crate::{Action, Asker, CallFailure, Cluster, Reply, Ticket};
 
 impl Cluster {
     /// Opens a pool, or repeats the earlier answer.

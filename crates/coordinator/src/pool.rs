@@ -18,15 +18,15 @@ use rollhouse_wire::{
     ReplayReport, Secret, SessionCounts, SessionId, SessionReport,
 };
 
-use crate::Ticket;
+use crate::event::Ticket;
 use crate::limits::{
     ENDED_POOL_WEIGHT, MAX_CLOSED_UNSEEN, MAX_ENDED_WEIGHT, MAX_FAILURE_BYTES, MAX_FAILURES,
     MAX_SESSIONS_WITH_ATTACH,
 };
-use crate::membership::Member;
+use crate::member::Member;
 use crate::placements::Key;
+use crate::recipe::{Recipe, Replacing};
 use crate::remembered::Remembered;
-use crate::replacing::{Recipe, Replacing};
 
 /// A pool of lanes for which a trainer asked.
 #[derive(Debug)]

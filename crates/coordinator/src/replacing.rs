@@ -16,47 +16,19 @@ use std::time::Duration;
 use rollhouse_core::RunId;
 use rollhouse_wire::limits::MAX_NAME_BYTES;
 use rollhouse_wire::{
-    EndCause, Incarnation, OpenPool, Refusal, RefusalCode, ReplaceSession, SessionCounts, SessionId,
-    SessionOpened, SessionReplaced,
+    EndCause, Refusal, RefusalCode, ReplaceSession, SessionCounts, SessionId, SessionOpened, SessionReplaced,
 };
 
 use crate::admission::{More, check, check_share};
-use crate::cluster::Over;
-use crate::event::Actions;
+use crate::cluster::{Cluster, Over};
+use crate::event::{Actions, Asker, CallFailure, Reply, Ticket};
 use crate::layout::Share;
 use crate::limits::{MAX_ATTEMPTS, MAX_WAITERS, RETRY_AFTER};
 use crate::membership::length;
 use crate::opening::{Wanted, stale};
 use crate::placements::Key;
 use crate::pool::{Pool, Session, SessionState, Stage};
-use crate::{Asker, CallFailure, Cluster, Reply, Ticket};
-
-/// The way to open a pool's sessions, as its owner has said it.
-#[derive(Debug)]
-pub(crate) struct Recipe {
-    pub(crate) open: OpenPool,
-    pub(crate) dynamics: u64,
-}
-
-/// A session that is being opened in another place.
-#[derive(Debug)]
-pub(crate) struct Replacing {
-    /// Requests that wait for it.
-    waiters: Vec<Ticket>,
-    /// The session in its earlier place, if it goes on there until the new one is open.
-    previous: Option<Box<Session>>,
-    /// The earlier placement, if only its owner has named it: an earlier coordinator placed it there.
-    earlier: Option<Box<EarlierPlacement>>,
-}
-
-/// An earlier placement, as its owner describes it.
-#[derive(Debug)]
-struct EarlierPlacement {
-    node: String,
-    incarnation: Incarnation,
-    /// Whether it took the place of a placement before it.
-    replaces: bool,
-}
+use crate::recipe::{EarlierPlacement, Recipe, Replacing};
 
 /// The way in which a request is answered.
 enum Answer {

@@ -9,7 +9,7 @@ use rollhouse_wire::{
 use tokio::time::timeout;
 
 use crate::actor::ClusterRequest;
-use crate::serve::{Service, asker};
+use crate::service::{Service, asker};
 use crate::store::{WRITE_STALL, blocking};
 
 impl Service {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use rollhouse_core::RunId;
 
-use crate::event::Actions;
+use crate::cluster::Cluster;
+use crate::event::{Actions, LinkId};
 use crate::pool::Stage;
-use crate::{Cluster, LinkId};
 
 impl Cluster {
     /// Returns the owners of pools that are open or being opened.

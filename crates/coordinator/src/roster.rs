@@ -10,7 +10,7 @@ use rollhouse_replay::Disk;
 use rollhouse_wire::control;
 use serde::{Deserialize, Serialize};
 
-use crate::PortQuestion;
+use crate::event::PortQuestion;
 use crate::limits::{ASK_PORT_EVERY, MAX_PORTS_ASKED};
 
 /// The names of nodes and the addresses at which owners reach them.

@@ -7,12 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use actix::Addr;
-use actix::dev::{SendError, ToEnvelope};
-use actix::prelude::*;
 use rollhouse_core::contained;
 use rollhouse_wire::{
-    Arrival, CloseCode, Connection, ConnectionLost, Done, Listener, PeerCertificate, Refusal, RefusalCode,
-    ReplaceSession, Request, Responder, Role, StreamLost, TokenStore, is_pool_of,
+    Arrival, CloseCode, Connection, ConnectionLost, Done, Listener, Refusal, RefusalCode, ReplaceSession,
+    Request, Responder, Role, StreamLost, TokenStore, is_pool_of,
 };
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
@@ -20,35 +18,12 @@ use tracing::{Instrument, info, warn};
 
 use crate::actor::{Ask, ClusterRequest, CoordinatorActor, LinkDown, LinkEnd, Look, ViewReply, ViewRequest};
 use crate::certifier::NodeCertifier;
+use crate::event::{LinkId, Reply};
 use crate::figures::Published;
+use crate::owners;
 use crate::replays::MAX_EPISODES;
-use crate::store::{Reader, Reads};
-use crate::{Asker, LinkId, Reply, Store, owners};
-
-/// The parts that answering needs; shared by all connections.
-pub(crate) struct Service {
-    pub(crate) actor: Addr<CoordinatorActor>,
-    pub(crate) store: Store,
-    pub(crate) tokens: Arc<TokenStore>,
-    pub(crate) published: Arc<Published>,
-    /// Gives certificates to nodes.
-    pub(crate) office: NodeCertifier,
-    /// Turns at reading the store's disk.
-    pub(crate) reads: Reads,
-    /// Permits for questions about the store's episodes that are answered at a time.
-    pub(crate) queries: Semaphore,
-    /// Episodes that are sent to nodes at a time.
-    pub(crate) episodes: Semaphore,
-    /// Permits for requests that wait for the archive at a time.
-    pub(crate) fetches: Semaphore,
-    /// Permits for segments that are read again at a time.
-    pub(crate) repairs: Semaphore,
-    /// Whether new pools and new segments are refused.
-    pub(crate) stopping: AtomicBool,
-    links: AtomicU64,
-    /// Number of segments that are being received.
-    receiving: watch::Sender<usize>,
-}
+use crate::service::{Service, asker, going_away, no_room};
+use crate::store::{Reader, Reads, Store};
 
 /// The reason why serving ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -412,32 +387,6 @@ async fn look(service: &Service, what: ViewRequest, responder: Responder) -> Res
     }
 }
 
-/// Returns the asker of a connection, and the certificate by which it is known.
-pub(crate) fn asker(connection: &Connection) -> (Asker, Option<PeerCertificate>) {
-    let peer = connection.peer();
-    let asker = Asker { owner: peer.owner(), max_lanes: peer.max_lanes, admin: peer.role == Role::Admin };
-    (asker, connection.certificate().cloned())
-}
-
-pub(crate) fn going_away() -> Refusal {
-    Refusal::new(RefusalCode::Draining, "the coordinator is going away")
-}
-
-pub(crate) fn no_room<M>(error: &SendError<M>) -> Refusal
-where
-    M: Message,
-    CoordinatorActor: Handler<M>,
-    <CoordinatorActor as Actor>::Context: ToEnvelope<CoordinatorActor, M>,
-    M::Result: Send,
-{
-    match error {
-        SendError::Full(_) => {
-            Refusal::busy("the coordinator has as many requests as it takes", BUSY_RETRY_MS)
-        }
-        SendError::Closed(_) => going_away(),
-    }
-}
-
 /// Number of questions about the store's episodes that are answered at a time; each has a part of a segment in memory.
 const MAX_QUERIES: usize = 2;
 /// Number of requests that wait for the archive at a time, each on a thread for blocking work: several may want the
@@ -446,5 +395,3 @@ const MAX_FETCHES: usize = 16;
 /// Interval at which counts of strangers are brought up to date, and at which it is checked whether peers are still
 /// believed and whether the actor has panicked.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// Milliseconds after which to ask again: about as long as a full mailbox takes.
-const BUSY_RETRY_MS: u64 = 100;

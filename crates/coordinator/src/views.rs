@@ -10,10 +10,11 @@ use rollhouse_wire::{
     SessionList, SessionStatus, StoreStatus,
 };
 
-use crate::membership::Member;
+use crate::cluster::Cluster;
+use crate::event::LinkId;
+use crate::member::Member;
 use crate::pool::{Pool, Running, Session, SessionState};
 use crate::standings::Standing;
-use crate::{Cluster, LinkId};
 
 impl Cluster {
     /// Returns the status of the cluster. `program` is the coordinator's program, and `store` the contents of the

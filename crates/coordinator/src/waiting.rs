@@ -10,7 +10,7 @@ use std::time::Duration;
 use rollhouse_core::RunId;
 use rollhouse_wire::{Refusal, RefusalCode};
 
-use crate::Cluster;
+use crate::cluster::Cluster;
 use crate::limits::{MAX_WAITING, WAITS_FOR};
 
 /// A pool that is to be opened, or one of its sessions (by index) that is to have another place.

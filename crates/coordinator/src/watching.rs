@@ -8,7 +8,7 @@ use rollhouse_wire::{
 use tokio::sync::oneshot;
 
 use crate::actor::{Look, ViewReply, ViewRequest};
-use crate::serve::{Service, going_away, no_room};
+use crate::service::{Service, going_away, no_room};
 
 impl Service {
     /// Answers with the place at which a session can be watched, and the key. The session's node gives the key, so that

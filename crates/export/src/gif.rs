@@ -12,7 +12,7 @@ use crate::error::ExportError;
 use crate::film::{Change, Film, SAME};
 use crate::pictures::{Pictures, fps_of, steps_of};
 use crate::settings::Settings;
-use crate::write::{Watch, tell_at_once};
+use crate::watch::{Watch, tell_at_once};
 
 pub(crate) fn write(
     settings: &Settings,

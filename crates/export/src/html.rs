@@ -18,7 +18,7 @@ use crate::error::ExportError;
 use crate::film::Film;
 use crate::pictures::{Pictures, fps_of, steps_of};
 use crate::settings::Settings;
-use crate::write::{Watch, tell_at_once};
+use crate::watch::{Watch, tell_at_once};
 use group::{Columns, Group};
 use page::{Page, write_begin, write_end};
 

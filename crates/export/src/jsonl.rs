@@ -8,7 +8,7 @@ use rollhouse_replay::{Episode, Playback, PlayedStep};
 use serde::{Serialize, Serializer};
 
 use crate::error::ExportError;
-use crate::write::{Watch, tell};
+use crate::watch::{Watch, tell};
 
 pub(crate) fn write(
     registry: &Registry,

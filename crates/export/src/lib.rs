@@ -25,6 +25,7 @@ mod parquet;
 mod pictures;
 mod png;
 mod settings;
+mod watch;
 mod write;
 mod zip;
 
@@ -33,4 +34,5 @@ pub use format::Format;
 #[cfg(feature = "parquet")]
 pub use parquet::{LeftOut, ParquetFile};
 pub use settings::{MAX_FPS, Settings};
-pub use write::{Watch, write};
+pub use watch::Watch;
+pub use write::write;

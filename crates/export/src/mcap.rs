@@ -21,7 +21,7 @@ use crate::names::{MAX_NAMED_ELEMENTS, column_name, element_names};
 use crate::pictures::Pictures;
 use crate::png;
 use crate::settings::{Settings, USUAL_FPS};
-use crate::write::{Watch, tell, tell_at_once};
+use crate::watch::{Watch, tell, tell_at_once};
 
 pub(crate) fn write(
     settings: &Settings,

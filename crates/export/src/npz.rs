@@ -11,7 +11,7 @@ use rollhouse_replay::{Episode, Playback, PlayedStep};
 use serde::Serialize;
 
 use crate::error::ExportError;
-use crate::write::{Watch, tell};
+use crate::watch::{Watch, tell};
 use crate::zip::{Entry, Zip};
 
 pub(crate) fn write(

@@ -22,7 +22,7 @@ use rollhouse_replay::{Episode, Playback, RecomputeError, Unrolled, Unroller};
 use serde::Serialize;
 
 use crate::error::ExportError;
-use crate::write::{Watch, tell_at_once};
+use crate::watch::{Watch, tell_at_once};
 use columns::{Columns, Rows, Span};
 
 /// A Parquet file that is being written. The observations and actions of all its episodes have the same columns.

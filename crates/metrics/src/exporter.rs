@@ -7,8 +7,9 @@ use parking_lot::Mutex;
 use prometheus::core::{Collector, Desc};
 use prometheus::{Registry, TextEncoder, proto};
 
+use crate::exemplar::Exemplars;
 use crate::family::{Family, Page};
-use crate::open_metrics::{self, Exemplars};
+use crate::open_metrics;
 
 /// Source of figures. It is asked once for each scrape, on the thread of the server: it must not block.
 pub trait Figures: Send + Sync {

@@ -2,7 +2,7 @@
 
 use prometheus::proto;
 
-use crate::open_metrics::Exemplars;
+use crate::exemplar::{Exemplar, Exemplars};
 
 /// Metric with its name, and a series for each combination of its labels' values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,17 +40,6 @@ pub struct Histogram {
     pub sum: f64,
     /// Observation in each bucket about which more is known: as many as counts, or none. They are shown in OpenMetrics.
     pub exemplars: Vec<Option<Exemplar>>,
-}
-
-/// Observation about which logs and traces know more.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Exemplar {
-    /// Id by which logs and traces name the observation; at most 100 characters.
-    pub trace_id: String,
-    /// Value of the observation, in the metric's unit.
-    pub value: f64,
-    /// Time of the observation, in seconds since 1970.
-    pub at: f64,
 }
 
 /// Figures of one moment.

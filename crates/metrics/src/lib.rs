@@ -18,6 +18,7 @@
 
 mod archive;
 mod coordinator;
+mod exemplar;
 mod exporter;
 mod family;
 mod head;
@@ -29,8 +30,9 @@ mod transport;
 
 pub use archive::ArchiveSample;
 pub use coordinator::CoordinatorSample;
+pub use exemplar::Exemplar;
 pub use exporter::{Exporter, ExporterError, Figures};
-pub use family::{Exemplar, Family, Histogram, Kind, Page};
+pub use family::{Family, Histogram, Kind, Page};
 pub use node::{EnvSample, NodeSample, RecorderSample, SpoolSample, WatcherSample};
 pub use process::{ProcessFigures, ProcessSample};
 pub use server::{Health, MetricsListener, MetricsServer, ServeError};

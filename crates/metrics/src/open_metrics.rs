@@ -1,14 +1,10 @@
 //! Prints OpenMetrics, version 1.0, as text.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use prometheus::proto::{LabelPair, Metric, MetricFamily, MetricType};
 
-use crate::family::Exemplar;
-
-/// Exemplars of histograms, by name and values of labels: one place for each bucket, in the order of their bounds.
-pub(crate) type Exemplars = BTreeMap<(String, Vec<String>), Vec<Option<Exemplar>>>;
+use crate::exemplar::{Exemplar, Exemplars};
 
 /// Content type of the text that [`print`] returns.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -119,7 +115,7 @@ const UNITS: [&str; 2] = ["seconds", "bytes"];
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Family, Histogram, Kind, Page};
+    use crate::family::{Family, Histogram, Kind, Page};
 
     const TIMES: Family = Family {
         name: "bake_seconds",

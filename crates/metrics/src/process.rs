@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::Figures;
+use crate::exporter::Figures;
 use crate::family::{Family, Kind, Page};
 
 /// Figures of this process at one moment.

@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-use crate::Exporter;
+use crate::exporter::Exporter;
 use crate::head::{RequestHead, RequestKind, parse};
 use crate::open_metrics;
 
@@ -242,7 +242,8 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ExporterError, Family, Figures, Kind, Page};
+    use crate::exporter::{ExporterError, Figures};
+    use crate::family::{Family, Kind, Page};
     use std::io::{Read, Write};
 
     struct Sick;

@@ -5,7 +5,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rollhouse_wire::{ArrivalCounts, CallHistogram, CallTimes, Effective, LinkFigures, Role, TimedCall};
 
-use crate::family::{Exemplar, Family, Histogram, Kind, Page};
+use crate::exemplar::Exemplar;
+use crate::family::{Family, Histogram, Kind, Page};
 
 /// Figures of a QUIC endpoint: totals since its start, and its present connections.
 #[derive(Debug, Clone, Default)]

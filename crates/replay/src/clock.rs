@@ -1,8 +1,6 @@
 //! The clock of a writer: the machine's, or one that the caller drives.
 
-use std::time::{Duration, Instant};
-
-use crate::folder::wall_ms;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A clock that only goes forward, as a duration since its own zero.
 #[derive(Debug, Clone, Copy)]
@@ -42,3 +40,9 @@ pub(crate) const fn driven_wall_ms(now: Duration, ahead_ms: i64) -> u64 {
 }
 
 const DRIVEN_ZERO_MS: u64 = 1_700_000_000_000;
+
+/// Returns the wall clock in milliseconds since 1970.
+pub(crate) fn wall_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}

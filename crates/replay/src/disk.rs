@@ -7,6 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use crate::limits::MAX_SEGMENT_BYTES;
+
 /// The file operations that recording and reading need. Every one may block.
 ///
 /// [`RealDisk`] assumes of the disk, and [`FaultyDisk`](crate::testing::FaultyDisk) imitates, that after
@@ -234,3 +236,28 @@ impl DiskFile for File {
 
 /// Bytes of a lock file that are read to say who holds it.
 const MAX_NOTE_BYTES: u64 = 512;
+
+/// Reads a file from front to end, as far as it goes.
+pub fn read_all(file: &dyn DiskFile) -> io::Result<Vec<u8>> {
+    let len = file.len()?;
+    if len > 2 * MAX_SEGMENT_BYTES {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "segment larger than any writer makes"));
+    }
+    read_range(file, 0, len)
+}
+
+/// Reads from `from` up to `to` or the file's end.
+pub(crate) fn read_range(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(to.saturating_sub(from)).unwrap_or(0)];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match file.read_at(&mut bytes[filled..], from + filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}

@@ -12,9 +12,10 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::clock::Clock;
 use crate::disk::{Disk, DiskFile, Locking};
-use crate::record_error::OpenError;
-use crate::recorder::{Recorder, RecorderConfig};
-use crate::writer::{Command, Round, Writer};
+use crate::stored::lock::OpenError;
+use crate::write::recorder::Recorder;
+use crate::write::recorder_config::RecorderConfig;
+use crate::write::writer::{Command, Round, Writer};
 
 /// A disk in memory whose operations fail as told. Clones share the files.
 #[derive(Debug, Clone, Default)]

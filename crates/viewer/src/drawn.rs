@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use rollhouse_env::{Image, ImageSize, RenderError};
 
-use crate::by_hand::Game;
+use crate::game::Game;
 use crate::hand::Hand;
 use crate::player::Player;
 

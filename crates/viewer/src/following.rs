@@ -1,12 +1,11 @@
 //! Following an episode that is still being recorded.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rollhouse_replay::{EpisodeInfo, Library, LibraryEpisode, ReadError};
 
 use crate::numbers::plain;
 use crate::player::Player;
-use crate::viewer::LOOK_EVERY;
 
 /// A library that is read again and again while an episode in it grows.
 pub(crate) struct Following<'a> {
@@ -74,3 +73,6 @@ impl<'a> Following<'a> {
         Ok(found)
     }
 }
+
+/// Time between two reads of an episode that is being recorded, and of what could not be read.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);

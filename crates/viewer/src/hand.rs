@@ -8,9 +8,10 @@ use rollhouse_env::ImageSize;
 use rollhouse_replay::PlayedStep;
 
 use crate::controls::{Controls, Pressed};
+use crate::element::{Element, elements_of};
 use crate::keys::{Event, Key};
 use crate::numbers::{count, plain};
-use crate::player::{Actions, Element, FASTEST, SLOWEST, elements_of};
+use crate::player::{Actions, FASTEST, SLOWEST};
 
 /// The current state of a game.
 #[derive(Debug, Clone)]

@@ -7,9 +7,9 @@ use ratatui_core::layout::Rect;
 use ratatui_core::style::{Modifier, Style};
 use rollhouse_env::Image;
 
-use crate::by_hand::Game;
 use crate::controls::{Choice, Controls, Slider, Sliders};
 use crate::drawn::Played;
+use crate::game::Game;
 use crate::graphics::Graphics;
 use crate::hand::Hand;
 use crate::look::Look;

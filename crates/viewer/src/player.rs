@@ -10,6 +10,7 @@ use rollhouse_replay::{
     Divergence, Episode, EpisodeInfo, PlayedStep, RecomputeError, SeekBounds, Seeker, SimulateError, Timeline,
 };
 
+use crate::element::{Element, elements_of};
 use crate::keys::{Event, Key};
 use crate::marks::{Mark, MarkKind, marks_of};
 use crate::numbers::{count, plain, real};
@@ -63,14 +64,6 @@ pub(crate) struct LiveStep {
     pub(crate) action: Option<ColumnData>,
     pub(crate) reward: f64,
     pub(crate) ended: (bool, bool),
-}
-
-/// An element of an observation that is shown in a line.
-#[derive(Debug)]
-pub(crate) struct Element {
-    pub(crate) name: String,
-    pub(crate) column: usize,
-    pub(crate) index: usize,
 }
 
 /// A prompt: the purpose of what is typed.
@@ -591,25 +584,6 @@ impl Actions {
     }
 }
 
-impl Element {
-    pub(crate) fn value(&self, step: &PlayedStep) -> f64 {
-        step.obs.get(self.column).map_or(f64::NAN, |column| column.number(self.index))
-    }
-}
-
-/// Returns the elements that are shown: the first ones of columns that are no images.
-pub(crate) fn elements_of(columns: &[ColumnSpec]) -> Vec<Element> {
-    let columns = columns.iter().enumerate().filter(|(_, spec)| spec.shape.len() < 2);
-    let all = columns.flat_map(|(column, spec)| {
-        (0..spec.elements()).map(move |index| {
-            let path = if spec.path.is_empty() || spec.names.is_empty() { "" } else { &spec.path };
-            let dot = if path.is_empty() { "" } else { "." };
-            Element { name: plain(&format!("{path}{dot}{}", spec.element_name(index))), column, index }
-        })
-    });
-    all.take(MAX_ELEMENTS).collect()
-}
-
 /// Returns the step that is meant by a number, or by a percentage of the episode.
 fn place_of(typed: &str, length: u64) -> Option<u64> {
     match typed.strip_suffix('%') {
@@ -634,8 +608,6 @@ pub const SLOWEST: i32 = -4;
 pub const FASTEST: i32 = 6;
 /// Steps that sparklines show.
 const HISTORY: u64 = 64;
-/// Most elements of an observation that can be shown.
-const MAX_ELEMENTS: usize = 256;
 /// Most elements of an action that are shown.
 const MAX_ACTION: usize = 8;
 /// Most characters that can be typed.

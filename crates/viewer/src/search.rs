@@ -4,8 +4,8 @@ use std::fmt;
 
 use rollhouse_replay::PlayedStep;
 
+use crate::element::Element;
 use crate::numbers::plain;
-use crate::player::Element;
 
 /// A condition that a step must meet.
 #[derive(Debug, Clone, PartialEq)]

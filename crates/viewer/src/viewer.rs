@@ -24,7 +24,7 @@ use signal_hook::iterator::{Handle, Signals};
 use signal_hook::low_level::emulate_default_handler;
 
 use crate::browser::{Browser, Choice};
-use crate::following::Following;
+use crate::following::{Following, LOOK_EVERY};
 use crate::graphics::Graphics;
 use crate::keys::{Event, Key};
 use crate::list_screen::{draw_list, row_at, rows_of};
@@ -463,8 +463,6 @@ impl Drop for Signal {
 
 /// Time after a signal at which the process ends at the latest.
 const GRACE: Duration = Duration::from_secs(1);
-/// Time between two reads of an episode that is being recorded, and of what could not be read.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Time between two frames of moving things.
 pub(crate) const FRAME: Duration = Duration::from_micros(16_667);
 /// Longest wait for a key where nothing moves: a signal is noticed after it at the latest.

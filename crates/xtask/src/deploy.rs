@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::plan::{Outcome, shown};
+use crate::outcome::{Outcome, shown};
 use crate::python::{self, Environment, Stop};
 
 /// The folder of the tests of `deploy/`.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::plan::{Outcome, cargo, shown};
+use crate::outcome::{Outcome, cargo, shown};
 
 /// Makes the golden data anew with the real Gymnasium in a virtual environment under `target/` and compares
 /// it with what is committed. NumPy's sines differ in the last bit between CPUs; data that is not the same byte

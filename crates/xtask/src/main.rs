@@ -10,6 +10,7 @@ mod heavy;
 mod lines;
 mod mutations;
 mod named_tests;
+mod outcome;
 mod plan;
 mod python;
 mod source;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::plan::{Outcome, cargo};
+use crate::outcome::{Outcome, cargo};
 
 /// The list of faults.
 pub(crate) const LIST: &str = "crates/simulation/mutations.txt";

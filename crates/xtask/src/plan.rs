@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::outcome::{Outcome, cargo, shown};
 use crate::{deploy, heavy, mutations, python, style, tests_step};
 
 /// Steps in the order in which they run. The first that fails ends the plan.
@@ -18,16 +19,6 @@ pub(crate) struct Plan {
 struct Step {
     name: &'static str,
     run: fn(&Path) -> Outcome,
-}
-
-/// The end of a step.
-pub(crate) enum Outcome {
-    /// It passed; the text is what it found, in a few words.
-    Passed(String),
-    /// It could not run here; the text is the reason.
-    Skipped(String),
-    /// It failed; the text is what is wrong.
-    Failed(String),
 }
 
 impl Plan {
@@ -127,28 +118,6 @@ impl Plan {
     }
 }
 
-/// Runs a command and shows its output; any ending but success is a failure that names the command.
-pub(crate) fn shown(command: &mut Command) -> Result<(), String> {
-    match command.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{}: {status}", line(command))),
-        Err(error) => Err(format!("cannot start {}: {error}", line(command))),
-    }
-}
-
-/// Returns a command as one would type it.
-pub(crate) fn line(command: &Command) -> String {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    words.map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
-}
-
-/// Returns cargo at the workspace's root, with these arguments.
-pub(crate) fn cargo(root: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(arguments).current_dir(root);
-    command
-}
-
 fn passes(mut command: Command, found: &str) -> Outcome {
     match shown(&mut command) {
         Ok(()) => Outcome::Passed(found.to_owned()),
@@ -210,16 +179,6 @@ const DEPENDENCIES: Step = Step { name: "dependencies", run: heavy::dependencies
 
 /// Factor by which the long tests repeat more of everything that is drawn at random.
 const SOAK_FACTOR: u32 = 10;
-
-impl fmt::Display for Outcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Passed(found) => write!(f, "ok       {found}"),
-            Self::Skipped(why) => write!(f, "skipped  {why}"),
-            Self::Failed(what) => write!(f, "FAILED   {what}"),
-        }
-    }
-}
 
 /// A duration as people write it: `7.3 s`, `4 min 12 s`.
 struct Seconds(Duration);

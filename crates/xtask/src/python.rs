@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::plan::{Outcome, cargo, line, shown};
+use crate::outcome::{Outcome, cargo, line, shown};
 use crate::watch::{Ended, PATIENCE, watch};
 
 /// The oldest and the newest Gymnasium that the package promises to work with.

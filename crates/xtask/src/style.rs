@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::plan::Outcome;
+use crate::outcome::Outcome;
 use crate::source::{Kind, Source};
 use crate::{mutations, named_tests, tasks, words};
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::plan::{Outcome, cargo, line, shown};
+use crate::outcome::{Outcome, cargo, line, shown};
 use crate::watch::{Ended, PATIENCE, watch};
 
 /// Runs every test of the workspace. `soak` multiplies the repetitions of process tests that draw at random.

@@ -12,7 +12,7 @@ use rollhouse_engine::{Engine, EngineConfig, Frame, Reset};
 use rollhouse_env::Registry;
 
 use super::{ENV, LANES, failed};
-use crate::SEED;
+use crate::seed::SEED;
 
 /// The trainer's progress, which other threads read while it steps.
 #[derive(Debug, Default)]

@@ -19,8 +19,8 @@ use rollhouse_engine::Reset;
 use rollhouse_wire::{RefusalCode, Spread};
 
 use super::{ENV, PATIENCE, connect, failed};
-use crate::SEED;
 use crate::args::ChaosTrainerArgs;
+use crate::seed::SEED;
 
 /// Number of lanes of each trainer, which is also all that its token may have.
 pub(super) const TRAINER_LANES: u32 = 16;

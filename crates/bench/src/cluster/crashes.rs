@@ -10,7 +10,7 @@ use rollhouse_engine::Reset;
 use rollhouse_policy::{Act, Builtin};
 
 use super::failed;
-use crate::SEED;
+use crate::seed::SEED;
 
 /// The results for lanes that crash, as their trainer sees them.
 pub(super) struct Crashed {

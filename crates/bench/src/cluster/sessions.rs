@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use super::footprint::Footprint;
 use super::{ENV, failed};
-use crate::SEED;
+use crate::seed::SEED;
 
 /// The result of sessions that were played side by side.
 pub(super) struct Played {

@@ -7,7 +7,7 @@ use rollhouse_env::Registry;
 use rollhouse_wire::{FrameHeader, FrameKind, Responder, column_bytes};
 
 use super::{ENV, LANES, MAX_COLUMNS, TAKEN};
-use crate::SEED;
+use crate::seed::SEED;
 
 /// Makes the columns of a request: each lane takes the other action of its neighbours.
 pub(super) fn request(bytes: usize) -> Vec<u8> {

@@ -19,7 +19,7 @@ use serde::Serialize;
 use tokio::runtime::Runtime;
 
 use super::{ENV, LANES, MAX_COLUMNS, SIZED, SIZED_AWAKE, Samples, TAKEN, attach, failed, median};
-use crate::SEED;
+use crate::seed::SEED;
 use crate::spread::Spread;
 
 /// A pool of lanes, stepped as a trainer does.

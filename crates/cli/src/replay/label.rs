@@ -3,13 +3,12 @@
 use std::io::{self, Write};
 
 use rollhouse_core::EpisodeName;
-use rollhouse_replay::{Label, LabelChange, LabelError, plain};
+use rollhouse_replay::{Label, LabelChange, plain};
 use serde::Serialize;
 
 use crate::args::{DataArgs, NoteArgs, PinArgs, TagArgs};
 use crate::failure::{Failure, Status};
 use crate::output::Output;
-use crate::replay::read_failure;
 use crate::replay::source::Source;
 
 pub(super) fn pin(args: &PinArgs, pinned: bool, out: &mut Output) -> Result<Status, Failure> {
@@ -45,18 +44,6 @@ fn change(
         }
     }
     Ok(Status::Done)
-}
-
-pub(super) fn label_failure(error: LabelError) -> Failure {
-    match error {
-        LabelError::Read(error) => read_failure(error),
-        LabelError::TooManyTags { .. } | LabelError::Full(_) => Failure::of(Status::Usage, &error),
-        LabelError::Store(_) | LabelError::Locked(_) => Failure::of(Status::Refused, &error),
-        LabelError::Damaged { .. } => Failure::of(Status::Found, &error).hint(
-            "while it is, nothing of the folder is dropped or pruned; without the file nothing is pinned",
-        ),
-        LabelError::Disk(_) => Failure::of(Status::Failed, &error),
-    }
 }
 
 /// The labels of an episode; the field names are part of the interface.

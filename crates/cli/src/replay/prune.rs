@@ -14,10 +14,9 @@ use crate::args::{Place, PruneArgs};
 use crate::failure::{Failure, Status};
 use crate::human::{Bytes, Count, counted};
 use crate::output::{Output, say};
-use crate::replay::label::label_failure;
 use crate::replay::ls::with_tag;
-use crate::replay::read_failure;
 use crate::replay::source::Source;
+use crate::replay::{label_failure, read_failure};
 
 pub(super) fn run(args: &PruneArgs, out: &mut Output) -> Result<Status, Failure> {
     let Place::Folder(data) = args.data.place() else {

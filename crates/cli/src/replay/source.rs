@@ -10,9 +10,8 @@ use rollhouse_replay::{Disk, EpisodeKey, Label, LabelChange, Labels, Library, Re
 use crate::args::{DataArgs, Place};
 use crate::connect::{connect, request_failure};
 use crate::failure::Failure;
-use crate::replay::label::label_failure;
 use crate::replay::nearest::find_or_nearest;
-use crate::replay::read_failure;
+use crate::replay::{label_failure, read_failure};
 
 /// A folder on this machine, or the store of a cluster.
 pub(crate) struct Source {

@@ -1,15 +1,14 @@
 //! Receives segments: their bytes as they come, and then their place in the store.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rollhouse_core::RunId;
 use rollhouse_replay::limits::{MAX_SEGMENT_BYTES, MAX_STORE_FOLDERS};
 use rollhouse_replay::{
-    AsideEpisode, BlockRange, Disk, DiskFile, EpisodeKey, FinishedEpisode, QUARANTINE, SegmentSummary,
-    SetAside, aside_path, segment_path,
+    AsideEpisode, BlockRange, DiskFile, EpisodeKey, FinishedEpisode, QUARANTINE, SegmentSummary, SetAside,
+    aside_path, segment_path,
 };
 use rollhouse_wire::limits::MAX_SHIP_BYTES;
 use rollhouse_wire::{Ship, Shipped};
@@ -18,7 +17,7 @@ use super::archive_plan::Standing;
 use super::arrivals::{Arrival, Arrivals};
 use super::fetched::ArchiveError;
 use super::shelf::Held;
-use super::stock::{look_at, quarantine_dir};
+use super::stock::{finished_in, look_at, quarantine_dir};
 use super::{INCOMING, Inner, Placing, Store, StoreError, folder_of};
 
 /// The first answer to an announced segment.
@@ -349,23 +348,6 @@ fn repeats(summary: &SegmentSummary) -> bool {
         reach = Some((block.run, end));
         overlaps
     })
-}
-
-/// Returns the episodes that finished in a segment of the folder `dir` and are not set aside; none if there is no such
-/// segment.
-pub(super) fn finished_in(disk: &dyn Disk, dir: &Path, number: u64) -> io::Result<Vec<FinishedEpisode>> {
-    let file = match disk.open(&segment_path(dir, number)) {
-        Ok(file) => file,
-        // Dropped to keep the budget.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(error),
-    };
-    let known = SegmentSummary::load(disk, dir, number);
-    let summary = known.map_or_else(|| SegmentSummary::read(number, &*file), Ok)?;
-    let aside = SetAside::load(disk, dir, number)?;
-    let mut finished = summary.finished(&*file)?;
-    finished.retain(|episode| !aside.has(episode.offset, episode.key));
-    Ok(finished)
 }
 
 /// Number of segments that are received at a time.

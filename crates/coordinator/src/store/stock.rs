@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rollhouse_replay::{
-    Catalogue, Disk, DiskFile, EpisodeKey, OpenError, QUARANTINE, SegmentSummary, SetAside, aside_path,
-    rows_path, segment_number, segment_path, summary_path,
+    Catalogue, Disk, DiskFile, EpisodeKey, FinishedEpisode, OpenError, QUARANTINE, SegmentSummary, SetAside,
+    aside_path, rows_path, segment_number, segment_path, summary_path,
 };
 
 use super::arrivals::{Arrival, Arrivals, sorted};
 use super::away::AwayDisk;
-use super::receiving::finished_in;
 use super::shelf::{Held, Quarantined, Shelf, by_run};
 use super::{INCOMING, is_name, opening};
 
@@ -226,4 +225,21 @@ pub(super) fn quarantined_name(name: &str) -> Option<Arrival> {
 
 fn is_no_folder(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Returns the episodes that finished in a segment of the folder `dir` and are not set aside; none if there is no such
+/// segment.
+pub(super) fn finished_in(disk: &dyn Disk, dir: &Path, number: u64) -> io::Result<Vec<FinishedEpisode>> {
+    let file = match disk.open(&segment_path(dir, number)) {
+        Ok(file) => file,
+        // Dropped to keep the budget.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let known = SegmentSummary::load(disk, dir, number);
+    let summary = known.map_or_else(|| SegmentSummary::read(number, &*file), Ok)?;
+    let aside = SetAside::load(disk, dir, number)?;
+    let mut finished = summary.finished(&*file)?;
+    finished.retain(|episode| !aside.has(episode.offset, episode.key));
+    Ok(finished)
 }

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::reads::Reader;
 use super::{Receive, Receiving, StoreError};
-use crate::serve::Service;
+use crate::service::Service;
 
 impl Service {
     /// Receives a segment and answers with the result.

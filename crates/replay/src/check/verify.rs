@@ -1,0 +1,544 @@
+//! Verifying recordings: their episodes are stepped again and compared.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::{ColumnData, ColumnSpec, LaneSet};
+use rollhouse_env::{Ended, Registry};
+
+use crate::check::relive::{Chunk, Relive};
+use crate::check::verification::{Unready, Verification, ready};
+use crate::code::episode::{Episode, EpisodeInfo};
+use crate::code::run::RecordKind;
+use crate::code::run_record::RunInfo;
+use crate::play::divergence::{Divergence, Ending, Replayed, Value, differs, has_return, panicked, went_on};
+use crate::play::simulate::Simulator;
+use crate::read::load::{Assembled, Assembler, Loader};
+use crate::read::read_error::ReadError;
+use crate::read::replays::{Replays, info_of};
+
+impl Replays {
+    /// Verifies every episode that a listing has, front to back; calls `visit` for each, in no particular order.
+    ///
+    /// # Errors
+    /// If a file operation fails. What is found goes to `visit`.
+    pub fn verify_all(
+        &self,
+        registry: &Registry,
+        mut visit: impl FnMut(Verification),
+    ) -> Result<(), ReadError> {
+        let aside = self.names_set_aside();
+        if aside.is_empty() {
+            return self.verify_chunks(registry, &mut visit);
+        }
+        let mut others = |found: Verification| {
+            if !aside.contains(&found.name) {
+                visit(found);
+            }
+        };
+        self.verify_chunks(registry, &mut others)?;
+        // Of such a name there may be one that is set aside and one that is not: the latter are taken one by one.
+        let mut infos = Vec::new();
+        self.for_each(|info| infos.extend(aside.contains(&info.name).then_some(info)))?;
+        self.verify(&infos, registry, visit)
+    }
+
+    /// Verifies every episode that has its chunks in this folder, set aside or not.
+    fn verify_chunks(
+        &self,
+        registry: &Registry,
+        visit: &mut impl FnMut(Verification),
+    ) -> Result<(), ReadError> {
+        let mut verifier = Verifier::new(registry);
+        let mut relive = Relive::new(registry);
+        let mut assembler = Assembler::default();
+        let mut apart = Vec::new();
+        for segment in self.segments.values() {
+            for extent in &segment.index.extents {
+                let number = segment.index.number;
+                self.each_chunk(segment, extent, &mut |run, decoder, offset, header, columns| {
+                    let chunk = Chunk { run, header, decoder, columns };
+                    // Of an episode whose beginning is gone only the end is here.
+                    let mut visit = |found: Verification| {
+                        if !self.headless.has(number, header.run, found.name.lane, found.name.number) {
+                            visit(found);
+                        }
+                    };
+                    // A chunk that does not decode further is damage that opening the folder lists.
+                    if Relive::suits(&chunk) {
+                        let unmet = relive.chunk(&chunk, &mut visit).unwrap_or_default();
+                        let steps = decoder.steps();
+                        let info =
+                            |at: usize| info_of(run, &decoder.parts[at], number, offset, header, steps);
+                        let infos = unmet.into_iter().map(info);
+                        return apart.extend(infos.filter(|info| !self.is_headless(header, info)));
+                    }
+                    let infos = crate::read::replays::infos(run, decoder, number, offset, header);
+                    let id = run.run().as_u128();
+                    let done = assembler.add(id, header, decoder, columns, infos, &run.spec);
+                    for episode in done.unwrap_or_default() {
+                        match episode {
+                            Assembled::Whole(episode) => verifier.add(episode, &mut visit),
+                            Assembled::Incomplete(info) => visit(incomplete(&info, info.length)),
+                        }
+                    }
+                })?;
+                self.verify_with(&mut verifier, &std::mem::take(&mut apart), visit)?;
+            }
+        }
+        self.verify_with(&mut verifier, &self.broken_off()?, visit)?;
+        verifier.finish(visit);
+        Ok(())
+    }
+
+    /// Verifies the given episodes; calls `visit` for each, in no particular order.
+    ///
+    /// # Errors
+    /// If a file operation fails. Damage goes to `visit`.
+    pub fn verify(
+        &self,
+        infos: &[EpisodeInfo],
+        registry: &Registry,
+        mut visit: impl FnMut(Verification),
+    ) -> Result<(), ReadError> {
+        let mut verifier = Verifier::new(registry);
+        self.verify_with(&mut verifier, infos, &mut visit)?;
+        verifier.finish(&mut visit);
+        Ok(())
+    }
+
+    fn verify_with(
+        &self,
+        verifier: &mut Verifier<'_>,
+        infos: &[EpisodeInfo],
+        visit: &mut impl FnMut(Verification),
+    ) -> Result<(), ReadError> {
+        let mut loader = Loader::new(self);
+        for info in infos {
+            match loader.load(info) {
+                Ok(episode) => verifier.add(Box::new(episode), visit),
+                Err(ReadError::Incomplete { missing_steps, .. }) => visit(incomplete(info, missing_steps)),
+                Err(ReadError::Malformed { .. }) => visit(incomplete(info, info.length)),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A verifier with episodes that wait to be simulated, grouped by the simulator that they need.
+struct Verifier<'a> {
+    registry: &'a Registry,
+    groups: Vec<Group>,
+}
+
+/// Episodes of one run with one set of options.
+struct Group {
+    run: Arc<RunInfo>,
+    options: usize,
+    simulator: Result<Box<Simulator>, Unready>,
+    // Boxed, because they are moved from queue to lane, and are large.
+    queue: VecDeque<Box<Episode>>,
+    steps: u64,
+}
+
+/// An episode in a lane of the simulator, with data that is only read when something may have happened.
+struct Slot {
+    /// Steps taken up to the last look, and their return.
+    step: u64,
+    total_reward: f64,
+    /// Age of the episode at the next recorded hash.
+    next_due: u64,
+    next_window: usize,
+    /// The last step at which a hash agreed.
+    agreed: u64,
+    episode: Box<Episode>,
+}
+
+impl<'a> Verifier<'a> {
+    const fn new(registry: &'a Registry) -> Self {
+        Self { registry, groups: Vec::new() }
+    }
+
+    fn add(&mut self, episode: Box<Episode>, visit: &mut impl FnMut(Verification)) {
+        let run = &episode.info.run;
+        if run.recorded == RecordKind::Full {
+            return visit(check_full(&episode));
+        }
+        let options = run.options_index(episode.info.name.lane);
+        let found =
+            self.groups.iter().position(|group| group.options == options && Arc::ptr_eq(&group.run, run));
+        let at = found.unwrap_or_else(|| {
+            if self.groups.len() >= MAX_GROUPS {
+                self.groups.remove(0).run_queue(visit);
+            }
+            self.groups.push(Group::new(self.registry, run.clone(), options, &episode.info));
+            self.groups.len() - 1
+        });
+        let group = &mut self.groups[at];
+        group.steps = group.steps.saturating_add(episode.info.length);
+        group.queue.push_back(episode);
+        if group.steps >= QUEUE_STEPS || group.queue.len() >= QUEUE_EPISODES {
+            group.run_queue(visit);
+        }
+    }
+
+    fn finish(mut self, visit: &mut impl FnMut(Verification)) {
+        self.groups.iter_mut().for_each(|group| group.run_queue(visit));
+    }
+}
+
+impl Group {
+    fn new(registry: &Registry, run: Arc<RunInfo>, options: usize, info: &EpisodeInfo) -> Self {
+        let simulator = ready(registry, &run, &info.options(), BLOCK_LANES);
+        Self { run, options, simulator, queue: VecDeque::new(), steps: 0 }
+    }
+
+    /// Simulates what is queued, 64 episodes at a time.
+    fn run_queue(&mut self, visit: &mut impl FnMut(Verification)) {
+        self.steps = 0;
+        let queue = std::mem::take(&mut self.queue);
+        match &mut self.simulator {
+            Ok(simulator) => Batch::new(&self.run, simulator).run(queue, visit),
+            Err(why) => queue
+                .iter()
+                .for_each(|episode| visit(why.verification(episode.info.name, &episode.info.run.spec))),
+        }
+    }
+}
+
+/// One pass of the simulator over a queue of episodes.
+struct Batch<'a> {
+    simulator: &'a mut Simulator,
+    obs: Vec<ColumnSpec>,
+    infos: Vec<ColumnSpec>,
+    limit: Option<u64>,
+    slots: [Option<Box<Slot>>; BLOCK_LANES],
+    busy: LaneSet,
+    /// Lanes that can still be used.
+    usable: LaneSet,
+    /// Lanes whose episodes hold every observation: they are compared in every step.
+    traced: LaneSet,
+    // What every step of every lane touches, side by side.
+    steps: [u64; BLOCK_LANES],
+    /// Age at which a lane is looked at next: a recorded hash, the end or the time limit.
+    next_look: [u64; BLOCK_LANES],
+    totals: [f64; BLOCK_LANES],
+    /// Discrete actions of the lane's episode; empty for other action spaces.
+    discrete: [Vec<i64>; BLOCK_LANES],
+}
+
+impl<'a> Batch<'a> {
+    fn new(run: &RunInfo, simulator: &'a mut Simulator) -> Self {
+        Self {
+            simulator,
+            obs: run.spec.obs_columns(),
+            infos: run.spec.info_channels.clone(),
+            limit: run.max_episode_steps.map(u64::from).filter(|&limit| limit > 0),
+            slots: [const { None }; BLOCK_LANES],
+            busy: LaneSet::NONE,
+            usable: LaneSet::ALL,
+            traced: LaneSet::NONE,
+            steps: [0; BLOCK_LANES],
+            next_look: [0; BLOCK_LANES],
+            totals: [0.0; BLOCK_LANES],
+            discrete: [const { Vec::new() }; BLOCK_LANES],
+        }
+    }
+
+    fn run(mut self, queue: VecDeque<Box<Episode>>, visit: &mut impl FnMut(Verification)) {
+        let mut queue = queue.into_iter();
+        loop {
+            self.fill(&mut queue, visit);
+            if self.busy.is_empty() {
+                break;
+            }
+            self.step(visit);
+        }
+        // Only if every lane was lost is anything left.
+        queue.for_each(|episode| visit(failed(&episode, 0, "panic", Value::Nothing, Value::Nothing)));
+    }
+
+    /// Puts waiting episodes into free lanes.
+    fn fill(&mut self, queue: &mut impl Iterator<Item = Box<Episode>>, visit: &mut impl FnMut(Verification)) {
+        let free = self.usable & !self.busy;
+        if free.is_empty() {
+            return;
+        }
+        let mut begun = LaneSet::NONE;
+        for lane in free {
+            let Some(episode) = queue.next() else { break };
+            self.simulator.restore(lane, episode.info.start);
+            self.take(lane, episode);
+            begun.insert(lane);
+        }
+        if begun.is_empty() {
+            return;
+        }
+        self.busy |= begun;
+        match self.simulator.reset(begun) {
+            Some(lost) => self.lose(lost & begun, visit),
+            None => return self.lose_all(visit),
+        }
+        for lane in begun & self.busy {
+            let Some(slot) = &self.slots[lane] else { continue };
+            let empty = slot.episode.info.length == 0;
+            if let Some(divergence) = self.first_obs_differs(lane, slot) {
+                self.close(lane, Some(divergence), visit);
+            } else if empty {
+                self.close(lane, None, visit);
+            }
+        }
+    }
+
+    /// Puts an episode into a free lane.
+    fn take(&mut self, lane: usize, mut episode: Box<Episode>) {
+        (self.steps[lane], self.totals[lane]) = (0, 0.0);
+        self.traced.remove(lane);
+        self.traced.insert_if(lane, episode.steps.is_some());
+        if let ColumnData::I64(actions) = &mut episode.actions {
+            self.discrete[lane] = std::mem::take(actions);
+        }
+        let slot = Box::new(Slot::new(episode));
+        self.next_look[lane] = slot.next_look(self.limit);
+        self.slots[lane] = Some(slot);
+    }
+
+    fn step(&mut self, visit: &mut impl FnMut(Verification)) {
+        let mut looks = self.advance();
+        let stepped = self.busy;
+        let Some(ended) = self.simulator.step(stepped) else { return self.lose_all(visit) };
+        self.lose(ended.lost & stepped, visit);
+        for (total, reward) in self.totals.iter_mut().zip(&self.simulator.rewards) {
+            *total += reward;
+        }
+        looks |= ended.terminated | ended.truncated | self.traced;
+        looks &= self.busy;
+        let (due, last) = self.due_and_last(looks);
+        if !(due | last).is_empty() {
+            self.simulator.hash(due | last);
+        }
+        for lane in looks {
+            let Some(mut slot) = self.slots[lane].take() else { continue };
+            (slot.step, slot.total_reward) = (self.steps[lane], self.totals[lane]);
+            let is_last = last.has(lane);
+            let hash = (due | last).has(lane).then(|| self.simulator.hashes[lane]);
+            let divergence = self.differs(lane, &mut slot, ended, hash, is_last);
+            self.next_look[lane] = slot.next_look(self.limit);
+            self.slots[lane] = Some(slot);
+            if divergence.is_some() || is_last {
+                self.close(lane, divergence, visit);
+            }
+        }
+    }
+
+    /// Hands the simulator every busy lane's next action; returns the lanes that have to be looked at.
+    fn advance(&mut self) -> LaneSet {
+        let elements = self.simulator.action_elements;
+        let mut looks = LaneSet::NONE;
+        for lane in self.busy {
+            let step = self.steps[lane];
+            if let ColumnData::I64(actions) = &mut self.simulator.actions {
+                // Decoding has checked that there are as many actions as steps.
+                actions[lane] = self.discrete[lane].get(step as usize).copied().unwrap_or_default();
+            } else if let Some(slot) = &self.slots[lane] {
+                self.simulator.actions.copy_row(lane, &slot.episode.actions, step as usize, elements);
+            }
+            self.steps[lane] = step + 1;
+            looks.insert_if(lane, step + 1 == self.next_look[lane]);
+        }
+        looks
+    }
+
+    /// Returns those of the lanes `looks` that are at a recorded hash, and those that are at their last step.
+    fn due_and_last(&self, looks: LaneSet) -> (LaneSet, LaneSet) {
+        let (mut due, mut last) = (LaneSet::NONE, LaneSet::NONE);
+        for lane in looks {
+            let Some(slot) = &self.slots[lane] else { continue };
+            due.insert_if(lane, self.steps[lane] == slot.next_due);
+            last.insert_if(lane, self.steps[lane] == slot.episode.info.length);
+        }
+        (due, last)
+    }
+
+    /// Returns the first difference of the step just taken.
+    fn differs(
+        &self,
+        lane: usize,
+        slot: &mut Slot,
+        ended: Ended,
+        hash: Option<u32>,
+        is_last: bool,
+    ) -> Option<Divergence> {
+        let t = slot.step;
+        if slot.episode.steps.is_some()
+            && let Some(divergence) = self.step_differs(lane, slot)
+        {
+            return Some(divergence);
+        }
+        let replayed = Replayed {
+            terminated: ended.terminated.has(lane),
+            truncated: ended.truncated.has(lane) || self.limit.is_some_and(|limit| t >= limit),
+            hash: hash.unwrap_or_default(),
+            total_reward: slot.total_reward,
+        };
+        if let Some(&(age, recorded)) = slot.episode.windows.get(slot.next_window)
+            && age == t
+        {
+            slot.next_window += 1;
+            slot.next_due = slot.episode.windows.get(slot.next_window).map_or(u64::MAX, |&(age, _)| age);
+            if let Some(divergence) = replayed.state_differs(slot.agreed, t, recorded) {
+                return Some(divergence);
+            }
+            slot.agreed = t;
+        }
+        if !is_last {
+            return went_on(slot.agreed, t, &replayed);
+        }
+        let ending = Ending {
+            length: t,
+            outcome: slot.episode.info.outcome,
+            hash: slot.episode.end_hash,
+            total_reward: slot.episode.info.total_reward,
+        };
+        ending.differs(slot.agreed, &replayed)
+    }
+
+    fn first_obs_differs(&self, lane: usize, slot: &Slot) -> Option<Divergence> {
+        let steps = slot.episode.steps.as_ref()?;
+        let columns = self.obs.iter().zip(&steps.first_obs).zip(&self.simulator.obs);
+        columns
+            .into_iter()
+            .find_map(|((spec, recorded), replayed)| row_differs(0, spec, (recorded, 0), (replayed, lane)))
+    }
+
+    /// Returns the first difference in reward, observation and infos of the step just taken, for trace recordings.
+    fn step_differs(&self, lane: usize, slot: &Slot) -> Option<Divergence> {
+        let steps = slot.episode.steps.as_ref()?;
+        let (t, row) = (slot.step, slot.step as usize - 1);
+        let columns = self.obs.iter().zip(&steps.obs).zip(&self.simulator.obs);
+        let infos = self.infos.iter().zip(&steps.infos).zip(&self.simulator.infos);
+        for ((spec, recorded), replayed) in columns.chain(infos) {
+            if let Some(divergence) = row_differs(t, spec, (recorded, row), (replayed, lane)) {
+                return Some(divergence);
+            }
+        }
+        let (recorded, replayed) = (steps.rewards.get(row).copied()?, self.simulator.rewards[lane]);
+        (recorded.to_bits() != replayed.to_bits())
+            .then(|| differs(t, t, "reward", Value::Number(recorded), Value::Number(replayed)))
+    }
+
+    fn close(&mut self, lane: usize, divergence: Option<Divergence>, visit: &mut impl FnMut(Verification)) {
+        self.busy.remove(lane);
+        let Some(slot) = self.slots[lane].take() else { return };
+        visit(Verification {
+            name: slot.episode.info.name,
+            ok: divergence.is_none(),
+            steps: self.steps[lane],
+            first_divergence: divergence,
+            note: None,
+        });
+    }
+
+    fn lose(&mut self, lanes: LaneSet, visit: &mut impl FnMut(Verification)) {
+        if lanes.is_empty() {
+            return;
+        }
+        for lane in lanes {
+            let step = self.steps[lane];
+            self.close(lane, Some(panicked(step)), visit);
+        }
+        self.usable &= !lanes | self.simulator.revive(lanes);
+    }
+
+    fn lose_all(&mut self, visit: &mut impl FnMut(Verification)) {
+        self.usable = LaneSet::NONE;
+        let busy = self.busy;
+        for lane in busy {
+            let step = self.steps[lane];
+            let panicked = Value::Text("the env panicked in a lane of this block".into());
+            self.close(lane, Some(differs(step, step, "panic", Value::Nothing, panicked)), visit);
+        }
+    }
+}
+
+impl Slot {
+    fn new(episode: Box<Episode>) -> Self {
+        let next_due = episode.windows.first().map_or(u64::MAX, |&(age, _)| age);
+        Self { step: 0, next_due, total_reward: 0.0, next_window: 0, agreed: 0, episode }
+    }
+
+    /// Returns the next age at which something may differ: a recorded hash, the end, or the time limit, which an
+    /// episode of another program may have passed.
+    fn next_look(&self, limit: Option<u64>) -> u64 {
+        let length = self.episode.info.length;
+        let limit = limit.filter(|&limit| limit > self.step).unwrap_or(u64::MAX);
+        self.next_due.min(length).min(limit)
+    }
+}
+
+fn row_differs(
+    t: u64,
+    spec: &ColumnSpec,
+    recorded: (&ColumnData, usize),
+    replayed: (&ColumnData, usize),
+) -> Option<Divergence> {
+    let elements = spec.elements();
+    let at = recorded.0.first_difference(recorded.1, replayed.0, replayed.1, elements)?;
+    let number = |side: (&ColumnData, usize)| Value::Number(side.0.number(side.1 * elements + at));
+    Some(differs(t, t, &spec.element_name(at), number(recorded), number(replayed)))
+}
+
+fn failed(episode: &Episode, step: u64, field: &str, recorded: Value, replayed: Value) -> Verification {
+    Verification {
+        name: episode.info.name,
+        ok: false,
+        steps: 0,
+        first_divergence: Some(differs(step, step, field, recorded, replayed)),
+        note: None,
+    }
+}
+
+fn incomplete(info: &EpisodeInfo, missing_steps: u64) -> Verification {
+    let missing = Value::Text(format!("the first {missing_steps} steps cannot be read"));
+    Verification {
+        name: info.name,
+        ok: false,
+        steps: 0,
+        first_divergence: Some(differs(1, missing_steps.max(1), "recording", missing, Value::Nothing)),
+        note: None,
+    }
+}
+
+/// Checks an episode of an env that is not deterministic and cannot be stepped again: only whether it is complete.
+fn check_full(episode: &Episode) -> Verification {
+    let length = episode.info.length;
+    let whole = episode.steps.as_ref().is_some_and(|steps| {
+        steps.rewards.len() as u64 == length && steps.first_obs.iter().all(|column| !column.is_empty())
+    });
+    let sum = episode.steps.iter().flat_map(|steps| &steps.rewards).fold(0.0, |sum, reward| sum + reward);
+    let recorded = episode.info.total_reward.filter(|_| has_return(episode.info.outcome, episode.end_hash));
+    let divergence = if !whole {
+        let missing = Value::Text("steps are missing".into());
+        Some(differs(0, length, "recording", missing, Value::Nothing))
+    } else {
+        recorded
+            .filter(|recorded: &f64| recorded.to_bits() != f64::to_bits(sum))
+            .map(|recorded| differs(1, length.max(1), "return", Value::Number(recorded), Value::Number(sum)))
+    };
+    Verification {
+        name: episode.info.name,
+        ok: divergence.is_none(),
+        steps: length,
+        first_divergence: divergence,
+        note: Some("not recomputed: the env is not deterministic; complete and with intact checksums".into()),
+    }
+}
+
+/// Simulators that are kept at a time.
+const MAX_GROUPS: usize = 32;
+/// Steps of a group that are collected before they are simulated together.
+const QUEUE_STEPS: u64 = 1 << 19;
+/// Episodes of a group that are collected before they are simulated together.
+const QUEUE_EPISODES: usize = 8192;

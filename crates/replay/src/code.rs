@@ -1,0 +1,20 @@
+//! This folder holds what is recorded, as values and as the bytes of records. Nothing in it knows a file.
+
+pub(crate) mod buffer;
+pub(crate) mod buffer_pass;
+pub(crate) mod chunk;
+pub(crate) mod codec;
+pub(crate) mod coding;
+pub(crate) mod encode;
+pub(crate) mod episode;
+pub(crate) mod events;
+pub(crate) mod extent;
+pub(crate) mod frame;
+pub(crate) mod frame_chunk;
+pub(crate) mod lanes;
+pub(crate) mod layout;
+pub(crate) mod planes;
+pub(crate) mod record;
+pub(crate) mod run;
+pub(crate) mod run_record;
+pub(crate) mod walk;

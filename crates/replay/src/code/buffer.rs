@@ -1,0 +1,154 @@
+//! The buffer that a stepping thread appends to: the raw form of one chunk.
+
+use rollhouse_core::{ColumnRef, Start};
+use rollhouse_env::fetch_to_write;
+
+use crate::code::coding::stepped::Rule;
+use crate::code::events::EventWords;
+use crate::code::frame_chunk::FrameBuffer;
+use crate::code::layout::{ActionCoding, Layout};
+use crate::limits::{CHUNK_ROWS, CHUNK_TARGET_BYTES};
+
+/// One chunk as the stepping thread leaves it. Positions count rows: an event with `pos` p happened after the
+/// first p rows.
+///
+/// The fields that each row touches fill one cache line.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub(crate) struct Buffer {
+    pub(crate) events: EventWords,
+    /// Plane-minor: `planes` words per row.
+    pub(crate) planes: Vec<u64>,
+    pub(crate) rows: u32,
+    /// Estimated bytes on disk.
+    pub(crate) estimate: u32,
+    /// Wall clock of the first row.
+    pub(crate) opened_ms: u64,
+    /// Rule that says which lanes step in the first row, unless an event says otherwise.
+    pub(crate) rule: Rule,
+    /// Words that every begin draws which is noted by a row or by the rule.
+    pub(crate) drawn: u32,
+    /// Whether an episode begins in the row in which a lane rests because one ended, unless an event says otherwise.
+    pub(crate) begins_by_rule: bool,
+    pub(crate) first_lane: u32,
+    pub(crate) lanes: usize,
+    /// Bytes of each row: raw actions, then in traces and full recordings each observation column, the rewards and each
+    /// info column; every lane of the block.
+    pub(crate) raw: Vec<u8>,
+    /// Starts of the begins whose start is written in full, in the order of the begins, then of the lanes.
+    pub(crate) full_starts: Vec<Start>,
+    /// First observations, one per begin: that lane's row of each observation column.
+    pub(crate) first_obs: Vec<u8>,
+    /// Lanes, before the first row, whose next episode does not have the number that follows; each with that number.
+    pub(crate) numbers: Vec<(u8, u64)>,
+    /// Pictures of lanes.
+    pub(crate) frames: FrameBuffer,
+}
+
+const _: () = assert!(std::mem::offset_of!(Buffer, rule) == 64);
+
+/// Estimated bytes on disk of an end, a window hash, a begin and of a row that is not as the rules say.
+pub(crate) const END_ESTIMATE: u32 = 6;
+pub(crate) const WINDOW_ESTIMATE: u32 = 4;
+pub(crate) const BEGIN_ESTIMATE: u32 = 2;
+pub(crate) const ROW_ESTIMATE: u32 = 2;
+
+impl Buffer {
+    /// Makes an empty buffer, whose vectors hold a whole chunk of any block of up to `lanes` lanes without growing.
+    /// Memory that a chunk does not touch stays untouched.
+    pub(crate) fn new(layout: &Layout, lanes: usize) -> Self {
+        let has_observations = layout.recorded.has_observations();
+        let rows = if has_observations {
+            (CHUNK_TARGET_BYTES / layout.step_bytes() + 2 * lanes).min(CHUNK_ROWS)
+        } else {
+            CHUNK_ROWS
+        };
+        let raw = match layout.actions {
+            ActionCoding::Planes { .. } if !has_observations => 0,
+            _ => CHUNK_TARGET_BYTES + 2 * layout.row_bytes(lanes),
+        };
+        // A row is taken while the estimate is under the target. No event has more words than estimated bytes.
+        let events = CHUNK_TARGET_BYTES + 8 * lanes;
+        let begins = if layout.starts { CHUNK_TARGET_BYTES / BEGIN_ESTIMATE as usize + 2 * lanes } else { 0 };
+        Self {
+            events: EventWords::with_capacity(events),
+            planes: Vec::with_capacity((rows + 1) * layout.actions.planes()),
+            raw: Vec::with_capacity(raw),
+            full_starts: Vec::with_capacity(begins),
+            first_obs: Vec::with_capacity(if has_observations {
+                CHUNK_TARGET_BYTES + 2 * layout.obs_bytes * lanes
+            } else {
+                0
+            }),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the bytes of memory that the buffer holds.
+    pub(crate) fn bytes(&self) -> usize {
+        self.events.bytes()
+            + self.planes.capacity() * size_of::<u64>()
+            + self.raw.capacity()
+            + self.full_starts.capacity() * size_of::<Start>()
+            + self.first_obs.capacity()
+    }
+
+    /// Has the processor fetch the memory that the next rows fill. The writer read that memory last, on another core,
+    /// and with thousands of lanes waiting for it cost as much as all else that recording does.
+    #[inline]
+    pub(crate) fn fetch_ahead(&self) {
+        self.events.fetch_ahead();
+        fetch_to_write(self.planes.as_ptr().wrapping_add(self.planes.len() + PLANES_FETCHED_AHEAD));
+    }
+
+    /// Has the processor fetch the memory that the first rows fill, in a buffer that the writer has emptied.
+    pub(crate) fn fetch_first(&self) {
+        self.events.fetch_first();
+        fetch_to_write(self.planes.as_ptr());
+        fetch_to_write(self.planes.as_ptr().wrapping_add(PLANES_FETCHED_AHEAD));
+    }
+
+    /// Returns whether the buffer has nothing to write.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.rows == 0 && self.events.is_empty()
+    }
+
+    /// Empties the buffer for the next chunk and keeps its memory.
+    pub(crate) fn clear(&mut self) {
+        self.events.clear();
+        self.planes.clear();
+        self.raw.clear();
+        self.full_starts.clear();
+        self.first_obs.clear();
+        self.numbers.clear();
+        if self.frames.bytes() > 0 {
+            self.frames = FrameBuffer::default();
+        }
+        self.rows = 0;
+        self.estimate = 0;
+    }
+}
+
+/// Words of bit planes that are fetched ahead: a cache line.
+const PLANES_FETCHED_AHEAD: usize = 8;
+
+/// Appends the elements as little-endian bytes.
+#[inline]
+pub(crate) fn append_le(out: &mut Vec<u8>, column: ColumnRef<'_>) {
+    macro_rules! copy {
+        ($values:expr) => {{
+            let start = out.len();
+            out.resize(start + size_of_val($values), 0);
+            for (to, value) in out[start..].as_chunks_mut().0.iter_mut().zip($values) {
+                *to = value.to_le_bytes();
+            }
+        }};
+    }
+    match column {
+        ColumnRef::U8(values) => out.extend_from_slice(values),
+        ColumnRef::I32(values) => copy!(values),
+        ColumnRef::I64(values) => copy!(values),
+        ColumnRef::F32(values) => copy!(values),
+        ColumnRef::F64(values) => copy!(values),
+    }
+}

@@ -1,0 +1,203 @@
+//! One recorded episode: what a listing says of it, and all of it.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use rollhouse_core::{
+    ColumnSpec, EpisodeName, GameResult, Options, Outcome, Parent, RunId, SeedSchedule, Start,
+    per_episode_seed,
+};
+
+use crate::code::events::UNKNOWN_RETURN;
+use crate::code::frame::Frames;
+use crate::code::run::{PolicyInfo, RecordKind};
+use crate::code::run_record::RunInfo;
+use rollhouse_core::ColumnData;
+
+/// An episode as listings show it: name, run, length, return and outcome, without its steps.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EpisodeInfo {
+    /// Name of the episode: run, lane and number in one. It is unique in a folder, but for runs with the same short id.
+    pub name: EpisodeName,
+    /// The run that the episode belongs to.
+    pub run: Arc<RunInfo>,
+    /// State of the lane's random generator at the start of the episode.
+    pub start: Start,
+    /// Number of steps.
+    pub length: u64,
+    /// Sum of rewards; `None` for an episode whose end was never recorded.
+    pub total_reward: Option<f64>,
+    /// Outcome of the episode; `crashed` also if its recording breaks off.
+    pub outcome: Outcome,
+    /// Result of a game, if the env knows who won.
+    pub result: GameResult,
+    /// The env's own score, if it has one.
+    pub score: Option<f64>,
+    /// Wall clock of the first step, to 100 ms, in milliseconds since 1970.
+    pub started_ms: u64,
+    /// The episode's share of the bytes on disk, estimated from the chunk in which it ended.
+    pub bytes: u64,
+    pub(crate) place: Place,
+}
+
+/// The rank of a copy of an episode: whether it finished, whether it has an end, its length. The greatest counts.
+pub(crate) type Standing = (bool, bool, u64);
+
+/// The place of the last part of an episode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) segment: u64,
+    pub(crate) offset: u64,
+}
+
+impl EpisodeInfo {
+    /// Returns the env's id.
+    pub fn env(&self) -> &str {
+        &self.run.spec.id
+    }
+
+    /// Returns the full id of the episode's run.
+    pub fn run_id(&self) -> RunId {
+        self.run.run()
+    }
+
+    /// Returns the number with which reset(seed) alone gives the episode's first state, if there is one.
+    pub const fn seed(&self) -> Option<u64> {
+        self.start.plain_seed()
+    }
+
+    /// Returns the policy that chose the episode's actions.
+    pub fn policy(&self) -> &PolicyInfo {
+        &self.run.policy
+    }
+
+    /// Returns the hash of the env's dynamics when the episode was recorded.
+    pub fn dynamics(&self) -> u64 {
+        self.run.spec.dynamics_hash
+    }
+
+    /// Returns the episode that this one was forked from, and at which step; `None` if it is no fork.
+    pub fn parent(&self) -> Option<Parent> {
+        self.run.parent
+    }
+
+    /// Returns how much of each step is kept.
+    pub fn recorded(&self) -> RecordKind {
+        self.run.recorded
+    }
+
+    /// Compares the places of two episodes of a folder on the disk: reading them in this order costs least.
+    pub fn compare_places(&self, other: &Self) -> Ordering {
+        let place = |info: &Self| (info.place.segment, info.place.offset);
+        place(self).cmp(&place(other))
+    }
+
+    /// Returns the rank of this recording among several of one episode. One that finished goes before one that was cut
+    /// from outside, which may have gone on elsewhere; then one with an end before one that breaks off; then the
+    /// longest.
+    pub(crate) const fn standing(&self) -> Standing {
+        let finished = self.outcome.is_finished();
+        (finished, self.total_reward.is_some(), if finished { 0 } else { self.length })
+    }
+
+    /// Returns the bytes of memory that the episode's steps take once it is loaded.
+    pub fn bytes_in_memory(&self) -> u64 {
+        let spec = &self.run.spec;
+        let mut row = spec.action_column().row_bytes();
+        if self.recorded().has_observations() {
+            let columns = spec.obs_columns();
+            row += columns.iter().chain(&spec.info_channels).map(ColumnSpec::row_bytes).sum::<usize>();
+            row += size_of::<f64>();
+        }
+        self.length.saturating_mul(row as u64)
+    }
+
+    /// Returns the options of the episode's lane.
+    pub fn options(&self) -> Options {
+        self.run.options(self.name.lane)
+    }
+}
+
+/// An episode with everything that is recorded of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Episode {
+    /// The episode as listings show it.
+    pub info: EpisodeInfo,
+    /// Actions, one row per step.
+    pub actions: ColumnData,
+    /// Hashes of the state by age: (steps taken, hash), ascending.
+    pub windows: Vec<(u64, u32)>,
+    /// Hash of the last state; `None` if it was not recorded.
+    pub end_hash: Option<u32>,
+    /// Observations, rewards and infos; `None` except in traces and full recordings.
+    pub steps: Option<Steps>,
+    /// The step that stands for step 0, if nothing before it is known: for episodes that are watched while they are
+    /// played. `None` in recordings, where step 0 is the reset.
+    pub from: Option<Box<StepFrom>>,
+}
+
+/// A step in the middle of an episode, with all that a lane needs to go on from it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StepFrom {
+    /// Number of steps before this one.
+    pub step: u64,
+    /// Sum of the rewards of the steps before this one.
+    pub total_reward: f64,
+    /// State of the lane's random generator.
+    pub position: Start,
+    /// Exact state of the env.
+    pub state: Vec<f64>,
+    /// Hash of the state.
+    pub hash: u32,
+    /// Observation at this step: one row of each column.
+    pub obs: Vec<ColumnData>,
+}
+
+impl Episode {
+    /// Returns whether both have the same start, actions and end, whenever and wherever they were recorded.
+    pub(crate) fn has_contents_of(&self, other: &Self) -> bool {
+        let facts = |info: &EpisodeInfo| {
+            let (reward, score) = (info.total_reward.map(f64::to_bits), info.score.map(f64::to_bits));
+            (info.run_id(), info.start, info.length, reward, info.outcome, info.result, score)
+        };
+        facts(&self.info) == facts(&other.info)
+            && self.info.options() == other.info.options()
+            && self.actions == other.actions
+            && self.windows == other.windows
+            && self.end_hash == other.end_hash
+            && self.steps == other.steps
+    }
+}
+
+/// Observations, rewards, infos and pictures of an episode.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Steps {
+    /// Observation that the reset gave: one row of each column.
+    pub first_obs: Vec<ColumnData>,
+    /// Observations: for each column, one row per step.
+    pub obs: Vec<ColumnData>,
+    /// Rewards, one per step.
+    pub rewards: Vec<f64>,
+    /// Infos: for each column, one row per step.
+    pub infos: Vec<ColumnData>,
+    /// Pictures of some steps, recorded beside the rest.
+    pub frames: Frames,
+}
+
+/// Returns the start of an episode's randomness, given the one that its chunk records.
+pub(crate) fn start_of(run: &RunInfo, lane: u32, number: u64, recorded: Start) -> Start {
+    match run.schedule() {
+        SeedSchedule::Continue => recorded,
+        SeedSchedule::PerEpisode { run_seed } => Start::seeded(per_episode_seed(run_seed, lane, number)),
+    }
+}
+
+/// Returns an episode's share of a chunk's bytes.
+pub(crate) fn share_of(chunk_bytes: u64, steps: u64, chunk_steps: u64) -> u64 {
+    (chunk_bytes as f64 * steps as f64 / chunk_steps.max(1) as f64).ceil() as u64
+}
+
+/// Returns the return of an episode, as far as it is known: nobody knows the return of an episode that was cut short.
+pub(crate) fn known_return(total_reward: f64) -> Option<f64> {
+    Some(total_reward).filter(|total| total.to_bits() != UNKNOWN_RETURN.to_bits())
+}

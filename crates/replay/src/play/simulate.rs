@@ -1,0 +1,246 @@
+//! Stepping an env again with recorded actions.
+
+use std::fmt;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::{ColumnMut, EnvSpec, LaneSet, Options, Start};
+use rollhouse_env::{
+    BatchEnv, BlockStep, Ended, Image, ImageSize, MakeError, Registry, RenderError, UnknownEnv,
+};
+
+use crate::code::episode::StepFrom;
+use crate::play::keyframes::Keyframe;
+use rollhouse_core::ColumnData;
+
+/// A block of lanes of one env with one set of options, and the columns it works on.
+pub(crate) struct Simulator {
+    env: Box<dyn BatchEnv>,
+    lanes: usize,
+    pub(crate) actions: ColumnData,
+    pub(crate) action_elements: usize,
+    pub(crate) obs: Vec<ColumnData>,
+    pub(crate) infos: Vec<ColumnData>,
+    pub(crate) rewards: Vec<f64>,
+    pub(crate) hashes: [u32; BLOCK_LANES],
+}
+
+/// An error: an episode cannot be simulated again.
+#[derive(Debug, thiserror::Error)]
+pub enum SimulateError {
+    /// This program has no env of that id.
+    #[error("{0}")]
+    Unknown(UnknownEnv),
+    /// The env of that id has changed: its action or observation columns differ.
+    #[error("{env} has other actions or observations than when it was recorded")]
+    Changed {
+        /// Id of the env.
+        env: String,
+    },
+    /// The env's dynamics have changed.
+    #[error("the env's dynamics have changed since: {recorded:016x} then, {now:016x} now")]
+    Dynamics {
+        /// Hash of the dynamics that were recorded.
+        recorded: u64,
+        /// Hash of the dynamics in this program.
+        now: u64,
+    },
+    /// The env could not be made with the recorded options.
+    #[error("the env cannot be made with the recorded options")]
+    Make(#[source] MakeError),
+    /// The env panicked.
+    #[error("the env panicked after {steps} steps")]
+    Panicked {
+        /// Steps that it had taken before.
+        steps: u64,
+    },
+    /// The recording ends before the step that was asked for.
+    #[error("step {step} was asked for, but the episode has {length} steps")]
+    NoSuchStep {
+        /// The step that was asked for.
+        step: u64,
+        /// Steps of the episode.
+        length: u64,
+    },
+    /// The env cannot be put into a state that it was in.
+    #[error("{env} cannot be put into the state that it was in")]
+    State {
+        /// Id of the env.
+        env: String,
+    },
+    /// The env is not deterministic, and the recording lacks what cannot be recomputed.
+    #[error("the env is not deterministic and its observations are not recorded")]
+    NotRecorded,
+}
+
+impl Simulator {
+    /// Makes a simulator for episodes of an env that was recorded as `spec`.
+    pub(crate) fn new(
+        registry: &Registry,
+        spec: &EnvSpec,
+        options: &Options,
+        lanes: usize,
+    ) -> Result<Self, SimulateError> {
+        let entry = registry.get(&spec.id).map_err(SimulateError::Unknown)?;
+        let now = entry.spec();
+        if now.action_column() != spec.action_column()
+            || now.obs_columns() != spec.obs_columns()
+            || now.info_channels != spec.info_channels
+        {
+            return Err(SimulateError::Changed { env: spec.id.clone() });
+        }
+        let options = vec![options.clone(); lanes];
+        let made = catch_unwind(AssertUnwindSafe(|| entry.make_block(&options)));
+        let env = made.map_err(|_| SimulateError::Panicked { steps: 0 })?.map_err(SimulateError::Make)?;
+        let rows =
+            |column: &rollhouse_core::ColumnSpec| ColumnData::zeros(column.dtype, column.elements() * lanes);
+        Ok(Self {
+            env,
+            lanes,
+            actions: rows(&spec.action_column()),
+            action_elements: spec.action_column().elements(),
+            obs: spec.obs_columns().iter().map(rows).collect(),
+            infos: spec.info_channels.iter().map(rows).collect(),
+            rewards: vec![0.0; lanes],
+            hashes: [0; BLOCK_LANES],
+        })
+    }
+
+    /// Begins an episode from `start` in a lane; the reset itself happens with [`Simulator::reset`].
+    pub(crate) fn restore(&mut self, lane: usize, start: Start) {
+        self.env.restore(lane, start);
+    }
+
+    /// Resets lanes; returns those that failed. `None` if the whole block is lost.
+    pub(crate) fn reset(&mut self, lanes: LaneSet) -> Option<LaneSet> {
+        let mut obs: [_; MAX_COLUMNS] = std::array::from_fn(|_| None);
+        let count = self.obs.len();
+        for (to, from) in obs.iter_mut().zip(&mut self.obs) {
+            *to = Some(from.as_mut());
+        }
+        let mut obs: Vec<_> = obs.into_iter().flatten().take(count).collect();
+        let env = &mut self.env;
+        catch_unwind(AssertUnwindSafe(|| env.reset(lanes, &mut obs))).ok()
+    }
+
+    /// Steps all lanes of `lanes` once. `None` if the whole block is lost.
+    pub(crate) fn step(&mut self, lanes: LaneSet) -> Option<Ended> {
+        let mut obs: Vec<_> = self.obs.iter_mut().map(ColumnData::as_mut).collect();
+        let mut infos: Vec<_> = self.infos.iter_mut().map(ColumnData::as_mut).collect();
+        let step = BlockStep {
+            skip: LaneSet::first(self.lanes) & !lanes,
+            reset: LaneSet::NONE,
+            actions: self.actions.as_ref(),
+            obs: &mut obs,
+            infos: &mut infos,
+            rewards: &mut self.rewards,
+        };
+        let env = &mut self.env;
+        catch_unwind(AssertUnwindSafe(|| env.step(step))).ok()
+    }
+
+    /// Steps the only lane with the actions in `rows`, one after another, and shows each row with its results; returns
+    /// false if the env panicked on the way. Allocates nothing for a step.
+    pub(crate) fn run(
+        &mut self,
+        actions: &ColumnData,
+        rows: Range<usize>,
+        mut each: impl FnMut(usize, f64, &dyn BatchEnv, Ended, &[ColumnMut<'_>]),
+    ) -> bool {
+        let mut obs: Vec<_> = self.obs.iter_mut().map(ColumnData::as_mut).collect();
+        let mut infos: Vec<_> = self.infos.iter_mut().map(ColumnData::as_mut).collect();
+        let rewards = &mut self.rewards;
+        for row in rows {
+            let Some(action) = actions.row(row, self.action_elements) else { return false };
+            let env = &mut self.env;
+            let step = BlockStep {
+                skip: LaneSet::NONE,
+                reset: LaneSet::NONE,
+                actions: action,
+                obs: &mut obs,
+                infos: &mut infos,
+                rewards: &mut *rewards,
+            };
+            match catch_unwind(AssertUnwindSafe(|| env.step(step))) {
+                Ok(ended) if !ended.lost.has(0) => each(row, rewards[0], &**env, ended, &obs),
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// Puts the only lane into the state of a keyframe; returns false if it does not come into exactly the state that
+    /// was kept. The lane has been reset before.
+    pub(crate) fn resume(&mut self, keyframe: &Keyframe) -> bool {
+        let env = &mut self.env;
+        let set = catch_unwind(AssertUnwindSafe(|| {
+            let set = env.set_state(0, &keyframe.state).is_ok();
+            env.restore(0, keyframe.position);
+            set && env.state_hash(0) == keyframe.hash && env.position(0) == keyframe.position
+        }));
+        set.unwrap_or(false)
+    }
+
+    /// Puts the only lane into the state of the step from which an episode is known, with its observation; returns
+    /// false in the same case as [`Simulator::resume`].
+    pub(crate) fn go_on_from(&mut self, from: &StepFrom) -> bool {
+        let keyframe = Keyframe {
+            at: from.step,
+            total_reward: from.total_reward,
+            position: from.position,
+            hash: from.hash,
+            state: from.state.clone().into_boxed_slice(),
+        };
+        let fits = |(ours, theirs): (&ColumnData, &ColumnData)| {
+            ours.as_ref().dtype() == theirs.as_ref().dtype() && ours.len() == theirs.len()
+        };
+        if self.obs.len() != from.obs.len() || !self.obs.iter().zip(&from.obs).all(fits) {
+            return false;
+        }
+        self.obs.clone_from(&from.obs);
+        self.resume(&keyframe)
+    }
+
+    /// Renders a picture of the lane.
+    pub(crate) fn render(&self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
+        let env = &self.env;
+        catch_unwind(AssertUnwindSafe(|| env.render(lane, size))).unwrap_or(Err(RenderError::Lost))
+    }
+
+    /// Describes the lane in one line of text.
+    pub(crate) fn text(&self, lane: usize, columns: usize) -> Result<String, RenderError> {
+        let env = &self.env;
+        catch_unwind(AssertUnwindSafe(|| env.text(lane, columns))).unwrap_or(Err(RenderError::Lost))
+    }
+
+    /// Computes the hashes of the states of `lanes`.
+    pub(crate) fn hash(&mut self, lanes: LaneSet) {
+        self.env.state_hashes(lanes, &mut self.hashes);
+    }
+
+    /// Makes lost lanes usable again; returns those that are.
+    pub(crate) fn revive(&mut self, lanes: LaneSet) -> LaneSet {
+        let env = &mut self.env;
+        catch_unwind(AssertUnwindSafe(|| env.revive(lanes))).unwrap_or_default()
+    }
+
+    /// Returns the hash of the only lane's state, and the state of its random generator; `None` if the env panics.
+    pub(crate) fn standing(&self) -> Option<(u32, Start)> {
+        let env = &self.env;
+        catch_unwind(AssertUnwindSafe(|| (env.state_hash(0), env.position(0)))).ok()
+    }
+
+    /// Returns the lane's exact state, if the env shows it.
+    pub(crate) fn state(&self, lane: usize) -> Option<Vec<f64>> {
+        self.env.state(lane).ok()
+    }
+}
+
+const MAX_COLUMNS: usize = rollhouse_core::limits::MAX_OBS_COLUMNS;
+
+impl fmt::Debug for Simulator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Simulator").field("lanes", &self.lanes).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,380 @@
+//! Reading whole episodes.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use rollhouse_core::EnvSpec;
+
+use crate::code::chunk::{Columns, Decoder, Part};
+use crate::code::codec::Malformed;
+use crate::code::episode::{Episode, EpisodeInfo, Steps};
+use crate::code::events::CODE_HASH;
+use crate::code::frame::Frames;
+use crate::code::frame_chunk;
+use crate::code::layout::{ActionCoding, Layout};
+use crate::code::record::{Header, Kind};
+use crate::disk::DiskFile;
+use crate::read::read_error::ReadError;
+use crate::read::replays::{Replays, read_record};
+use rollhouse_core::ColumnData;
+
+impl Replays {
+    /// Loads everything that is recorded of an episode. Reads only the chunks in which the episode lies.
+    ///
+    /// # Errors
+    /// If part of it is damaged or was dropped, or a file operation fails.
+    pub fn load(&self, info: &EpisodeInfo) -> Result<Episode, ReadError> {
+        Loader::new(self).load(info)
+    }
+
+    /// Loads everything that is recorded of many episodes, in their order; each may fail by itself. Costs least in the
+    /// order of [`EpisodeInfo::compare_places`].
+    pub fn load_many<'a>(
+        &'a self,
+        infos: impl IntoIterator<Item = &'a EpisodeInfo> + 'a,
+    ) -> impl Iterator<Item = Result<Episode, ReadError>> + 'a {
+        let mut loader = Loader::new(self);
+        infos.into_iter().map(move |info| loader.load(info))
+    }
+
+    /// Returns the segments in which an episode lies, from the first to the last; some between them may have nothing of
+    /// it.
+    pub(crate) fn span(&self, info: &EpisodeInfo) -> Result<RangeInclusive<u64>, ReadError> {
+        let chain = Loader::new(self).chain(info)?;
+        let first = chain.last().map_or(info.place.segment, |(chunk, _)| chunk.place.0);
+        Ok(first..=info.place.segment)
+    }
+
+    /// Finds the last chunk of a block in the segments before `segment`.
+    fn tail_before(&self, segment: u64, info: &EpisodeInfo, first_lane: u32) -> Option<(u64, u64)> {
+        self.segments.range(..segment).rev().find_map(|(&number, segment)| {
+            let tail = segment.index.tails.iter().find(|tail| {
+                tail.first_lane == first_lane
+                    && segment.runs.get(&tail.run).is_some_and(|run| run.run() == info.run_id())
+            })?;
+            Some((number, u64::from(tail.offset)))
+        })
+    }
+}
+
+/// A reader of episodes that keeps the chunks it decoded last: an episode costs little after its neighbours.
+#[derive(Debug)]
+pub(crate) struct Loader<'a> {
+    replays: &'a Replays,
+    /// Decoded chunks, in the order in which they were last used.
+    chunks: Vec<Arc<Chunk>>,
+}
+
+/// A decoded chunk, with the parts of episodes in it.
+#[derive(Debug)]
+struct Chunk {
+    place: (u64, u64),
+    header: Header,
+    payload: Vec<u8>,
+    /// Payload of the pictures after the chunk.
+    frames: Option<Vec<u8>>,
+    decoder: Decoder,
+    windows: Vec<Vec<(u64, u32)>>,
+    rows: (Vec<u64>, Vec<usize>),
+}
+
+impl<'a> Loader<'a> {
+    pub(crate) const fn new(replays: &'a Replays) -> Self {
+        Self { replays, chunks: Vec::new() }
+    }
+
+    pub(crate) fn load(&mut self, info: &EpisodeInfo) -> Result<Episode, ReadError> {
+        let mut chain = self.chain(info)?;
+        let mut draft = Draft::new(&info.run.spec, info.run.recorded.has_observations());
+        let malformed = |what: Malformed| ReadError::Malformed { name: info.name, what: what.to_string() };
+        while let Some((chunk, at)) = chain.pop() {
+            let columns = Columns::find(&chunk.payload, chunk.decoder.layout()).map_err(malformed)?;
+            let part = &chunk.decoder.parts[at];
+            draft.take(&chunk.decoder, &columns, part, &chunk.windows[at], &chunk.rows).map_err(malformed)?;
+            if let (Some(frames), Some(steps)) = (&chunk.frames, &mut draft.steps) {
+                // Damaged ones are missing, and nothing else is.
+                let _pictures = frame_chunk::take(frames, &chunk.decoder, part, &mut steps.frames);
+            }
+        }
+        Ok(draft.finish(info.clone()))
+    }
+
+    /// Returns the chunks in which an episode lies, last first, each with the place of the episode's part.
+    fn chain(&mut self, info: &EpisodeInfo) -> Result<Vec<(Arc<Chunk>, usize)>, ReadError> {
+        let (mut segment, mut offset) = (info.place.segment, info.place.offset);
+        let mut chain: Vec<(Arc<Chunk>, usize)> = Vec::new();
+        let mut missing = info.length;
+        loop {
+            let incomplete = || ReadError::Incomplete { name: info.name, missing_steps: missing };
+            let chunk = self.chunk(info, segment, offset)?.ok_or_else(incomplete)?;
+            let header = &chunk.header;
+            let same_block = chain.last().is_none_or(|(next, _)| {
+                next.header.first_lane == header.first_lane
+                    && header.position.checked_add(u64::from(header.rows)) == Some(next.header.position)
+            });
+            let lane = info.name.lane.checked_sub(header.first_lane).map(|lane| lane as usize);
+            if header.tag != info.run.tag() || !same_block {
+                return Err(incomplete());
+            }
+            let mut parts = chunk.decoder.parts.iter();
+            let number = info.name.number;
+            let here = parts.position(|part| Some(part.piece.lane) == lane && part.piece.number == number);
+            let at =
+                here.filter(|&at| chunk.decoder.parts[at].piece.age == missing).ok_or_else(incomplete)?;
+            let piece = chunk.decoder.parts[at].piece;
+            missing = piece.from_age;
+            // The first observation may stand at the very end of the chunk before the first step.
+            let begun = !info.recorded().has_observations() || {
+                let columns = Columns::find(&chunk.payload, chunk.decoder.layout());
+                columns.is_ok_and(|columns| {
+                    chunk.decoder.first_obs(&columns, piece.lane, piece.number).is_some()
+                })
+            };
+            let (prev, first_lane) = (header.prev, header.first_lane);
+            chain.push((chunk, at));
+            if missing == 0 && begun {
+                return Ok(chain);
+            }
+            if prev != 0 {
+                offset = u64::from(prev);
+            } else {
+                let tail = self.replays.tail_before(segment, info, first_lane);
+                (segment, offset) =
+                    tail.ok_or(ReadError::Incomplete { name: info.name, missing_steps: missing })?;
+            }
+        }
+    }
+
+    /// Returns the chunk at a place; `None` if no intact chunk of the episode's run is there.
+    fn chunk(
+        &mut self,
+        info: &EpisodeInfo,
+        segment: u64,
+        offset: u64,
+    ) -> Result<Option<Arc<Chunk>>, ReadError> {
+        let place = (segment, offset);
+        if let Some(known) = self.chunks.iter().position(|chunk| chunk.place == place) {
+            let chunk = self.chunks.remove(known);
+            self.chunks.push(chunk.clone());
+            return Ok(Some(chunk));
+        }
+        let file = self.replays.file(segment)?;
+        let Some(chunk) = Chunk::read(info, &*file, place) else { return Ok(None) };
+        let chunk = Arc::new(chunk);
+        if chunk.bytes() <= KEPT_CHUNK_BYTES {
+            if self.chunks.len() >= KEPT_CHUNKS {
+                self.chunks.remove(0);
+            }
+            self.chunks.push(chunk.clone());
+        }
+        Ok(Some(chunk))
+    }
+}
+
+impl Chunk {
+    fn read(info: &EpisodeInfo, file: &dyn DiskFile, place: (u64, u64)) -> Option<Self> {
+        let (header, payload) = read_record(file, place.1)?;
+        if header.kind != Kind::Chunk || header.tag != info.run.tag() {
+            return None;
+        }
+        let mut decoder = Decoder::of_run(&info.run);
+        let columns = decoder.decode(&header, &payload).ok()?;
+        let windows = decoder.windows(&columns).ok()?;
+        let rows = decoder.kept_rows();
+        let frames = if info.run.frames_every > 0 { frames_of(file, place.1, &header) } else { None };
+        Some(Self { place, header, payload, frames, decoder, windows, rows })
+    }
+
+    fn bytes(&self) -> usize {
+        self.payload.len() + self.frames.as_ref().map_or(0, Vec::len)
+    }
+}
+
+/// Reads the payload of the record of pictures after a chunk; `None` if there is no such record, or it is damaged.
+fn frames_of(file: &dyn DiskFile, offset: u64, chunk: &Header) -> Option<Vec<u8>> {
+    let (header, payload) = read_record(file, offset + chunk.record_len())?;
+    let is_of_chunk =
+        header.kind == Kind::Frames && header.tag == chunk.tag && u64::from(header.prev) == offset;
+    is_of_chunk.then_some(payload)
+}
+
+/// Chunks that a loader keeps: one of each block of 4,096 lanes.
+const KEPT_CHUNKS: usize = 64;
+/// Bytes of a chunk that a loader keeps; rows of traces may be larger than a whole chunk ought to be.
+const KEPT_CHUNK_BYTES: usize = 1 << 20;
+
+/// An episode that is being put together from its parts.
+#[derive(Debug)]
+pub(crate) struct Draft {
+    actions: ColumnData,
+    windows: Vec<(u64, u32)>,
+    end_hash: Option<u32>,
+    steps: Option<Steps>,
+    scratch: Vec<u8>,
+}
+
+impl Draft {
+    pub(crate) fn new(spec: &EnvSpec, full: bool) -> Self {
+        let empty = |dtype| ColumnData::zeros(dtype, 0);
+        let obs = || spec.obs_columns().iter().map(|c| empty(c.dtype)).collect::<Vec<_>>();
+        let steps = full.then(|| Steps {
+            first_obs: obs(),
+            obs: obs(),
+            rewards: Vec::new(),
+            infos: spec.info_channels.iter().map(|c| empty(c.dtype)).collect(),
+            frames: Frames::default(),
+        });
+        Self {
+            actions: empty(spec.action_space.dtype()),
+            windows: Vec::new(),
+            end_hash: None,
+            steps,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Adds the part of the episode that a chunk has. Parts must come in order.
+    pub(crate) fn take(
+        &mut self,
+        decoder: &Decoder,
+        columns: &Columns<'_>,
+        part: &Part,
+        windows: &[(u64, u32)],
+        rows: &(Vec<u64>, Vec<usize>),
+    ) -> Result<(), Malformed> {
+        self.windows.extend_from_slice(windows);
+        self.end_hash = part.end.filter(|end| end.code & CODE_HASH != 0).map(|end| end.hash);
+        let layout = decoder.layout();
+        match (layout.actions, &mut self.actions) {
+            (ActionCoding::Planes { .. }, ColumnData::I64(actions)) => {
+                // Ages are counted over rows, of which a chunk has at most 4096.
+                actions.reserve((part.piece.age - part.piece.from_age) as usize);
+                decoder.discrete_actions(columns, part, actions)?;
+            }
+            (ActionCoding::Raw { bytes }, actions) => {
+                self.scratch.clear();
+                Decoder::raw_rows(columns.actions(), bytes, part, rows, &mut self.scratch)?;
+                append_le(actions, &self.scratch)?;
+            }
+            (ActionCoding::Planes { .. }, _) => return Err(Malformed("action type")),
+        }
+        self.take_steps(decoder, columns, part, rows, layout)
+    }
+
+    fn take_steps(
+        &mut self,
+        decoder: &Decoder,
+        columns: &Columns<'_>,
+        part: &Part,
+        rows: &(Vec<u64>, Vec<usize>),
+        layout: &Layout,
+    ) -> Result<(), Malformed> {
+        let Some(steps) = &mut self.steps else { return Ok(()) };
+        if let Some(first) = decoder.first_obs(columns, part.piece.lane, part.piece.number) {
+            let mut rest = first;
+            for (column, &bytes) in steps.first_obs.iter_mut().zip(&layout.obs_columns) {
+                let row = rest.split_off(..bytes).ok_or(Malformed("first observation"))?;
+                column.clear();
+                append_le(column, row)?;
+            }
+        }
+        let widths = layout.obs_columns.iter().chain(&layout.info_columns);
+        let targets = steps.obs.iter_mut().chain(&mut steps.infos);
+        for ((column, &bytes), target) in columns.steps().iter().zip(widths).zip(targets) {
+            self.scratch.clear();
+            Decoder::raw_rows(column, bytes, part, rows, &mut self.scratch)?;
+            append_le(target, &self.scratch)?;
+        }
+        self.scratch.clear();
+        Decoder::raw_rows(columns.rewards(), size_of::<f64>(), part, rows, &mut self.scratch)?;
+        let rewards = self.scratch.as_chunks().0.iter();
+        steps.rewards.extend(rewards.map(|bytes| f64::from_le_bytes(*bytes)));
+        Ok(())
+    }
+
+    pub(crate) fn finish(self, info: EpisodeInfo) -> Episode {
+        let Self { actions, windows, end_hash, steps, .. } = self;
+        Episode { info, actions, windows, end_hash, steps, from: None }
+    }
+}
+
+/// An assembler of episodes that reads every chunk once, front to back.
+#[derive(Debug, Default)]
+pub(crate) struct Assembler {
+    /// The episode under way in each lane of each run.
+    open: BTreeMap<(u128, u32), Underway>,
+}
+
+#[derive(Debug)]
+struct Underway {
+    number: u64,
+    age: u64,
+    draft: Draft,
+}
+
+/// An episode whose end the assembler has reached.
+#[derive(Debug)]
+pub(crate) enum Assembled {
+    /// The whole episode.
+    Whole(Box<Episode>),
+    /// Its first steps are missing.
+    Incomplete(Box<EpisodeInfo>),
+}
+
+impl Assembler {
+    /// Adds a decoded chunk; returns the episodes that ended in it, one for each of `infos`, which must be those of
+    /// this chunk in order.
+    pub(crate) fn add(
+        &mut self,
+        run: u128,
+        header: &Header,
+        decoder: &Decoder,
+        columns: &Columns<'_>,
+        mut infos: impl Iterator<Item = EpisodeInfo>,
+        spec: &EnvSpec,
+    ) -> Result<Vec<Assembled>, Malformed> {
+        let full = decoder.layout().recorded.has_observations();
+        let windows = decoder.windows(columns)?;
+        let rows = if full || decoder.layout().actions.planes() == 0 {
+            decoder.kept_rows()
+        } else {
+            (Vec::new(), Vec::new())
+        };
+        let mut done = Vec::new();
+        for (part, windows) in decoder.parts.iter().zip(&windows).filter(|(part, _)| part.kept) {
+            let piece = &part.piece;
+            let key = (run, header.first_lane + piece.lane as u32);
+            // What begins after another part of its lane cannot have been under way before.
+            let began_here = piece.from_age == 0 && piece.from_row > 0;
+            let known = if began_here { None } else { self.open.remove(&key) };
+            let known = known.filter(|u| u.number == piece.number && u.age == piece.from_age);
+            let draft = match known {
+                Some(underway) => Some(underway.draft),
+                None if piece.from_age == 0 => Some(Draft::new(spec, full)),
+                None => None,
+            };
+            let draft = match draft {
+                Some(mut draft) => {
+                    draft.take(decoder, columns, part, windows, &rows)?;
+                    Some(draft)
+                }
+                None => None,
+            };
+            if part.end.is_some() {
+                let Some(info) = infos.next() else { return Err(Malformed("ends")) };
+                done.push(match draft {
+                    Some(draft) => Assembled::Whole(Box::new(draft.finish(info))),
+                    None => Assembled::Incomplete(Box::new(info)),
+                });
+            } else if let Some(draft) = draft.filter(|_| piece.age > 0 || full) {
+                self.open.insert(key, Underway { number: piece.number, age: piece.age, draft });
+            }
+        }
+        Ok(done)
+    }
+}
+
+fn append_le(column: &mut ColumnData, bytes: &[u8]) -> Result<(), Malformed> {
+    if column.extend_le(bytes) { Ok(()) } else { Err(Malformed("column length")) }
+}

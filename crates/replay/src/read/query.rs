@@ -1,0 +1,63 @@
+//! Queries: which episodes a listing shows, and in which order.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use rollhouse_core::Outcome;
+
+use crate::code::episode::EpisodeInfo;
+use crate::code::run_record::RunInfo;
+use crate::read::order::{Rank, Sort};
+use crate::stored::summary::EpisodeKey;
+
+/// A query for episodes. The default lists all, in the order of their names.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Query {
+    /// List only episodes of the env with this id.
+    pub env: Option<String>,
+    /// List only episodes whose outcome has the same word.
+    pub outcome: Option<Outcome>,
+    /// Whether an order of merit, by return or length, lists interrupted episodes too; merit says nothing about a part
+    /// of an episode. Other orders list them anyway, and so does an `outcome` that asks for them.
+    pub all_outcomes: bool,
+    /// List only episodes with at least this return. Episodes whose return is not known are then left out.
+    pub min_return: Option<f64>,
+    /// List only episodes of runs with this short id, as episode names have it.
+    pub run: Option<u64>,
+    /// List only these episodes.
+    pub only: Option<Arc<BTreeSet<EpisodeKey>>>,
+    /// Order of the list.
+    pub sort: Sort,
+    /// Most episodes that are listed: the first in that order.
+    pub limit: Option<usize>,
+    /// List only episodes after this place in that order. To go on after a limit, give the [`Sort::rank_of`] of the
+    /// last episode.
+    pub after: Option<Rank>,
+}
+
+impl Query {
+    pub(crate) fn matches(&self, info: &EpisodeInfo) -> bool {
+        self.is_of_run(&info.run)
+            && self.is_of_outcome(info.outcome)
+            && self.is_among(|| EpisodeKey::of(info))
+            && self.min_return.is_none_or(|least| info.total_reward.is_some_and(|total| total >= least))
+    }
+
+    /// Returns whether the query may ask for episodes of a run.
+    pub(crate) fn is_of_run(&self, run: &RunInfo) -> bool {
+        self.env.as_ref().is_none_or(|wanted| *wanted == run.spec.id)
+            && self.run.is_none_or(|wanted| wanted == run.run().short())
+    }
+
+    /// Returns whether an episode is one of those that the query names, or the query names none.
+    pub(crate) fn is_among(&self, key: impl FnOnce() -> EpisodeKey) -> bool {
+        self.only.as_ref().is_none_or(|only| only.contains(&key()))
+    }
+
+    pub(crate) fn is_of_outcome(&self, outcome: Outcome) -> bool {
+        match self.outcome {
+            Some(wanted) => wanted.word() == outcome.word(),
+            None => outcome.is_finished() || self.all_outcomes || !self.sort.is_of_merit(),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Episodes that are not over: the facts about one while it is played.
+
+use std::sync::Arc;
+
+use rollhouse_core::{ColumnData, EpisodeName, GameResult, Interruption, Outcome, Start};
+
+use crate::code::episode::{Episode, EpisodeInfo, Place, StepFrom};
+use crate::code::run::RunHeader;
+use crate::code::run_record::RunInfo;
+
+/// An episode as far as it has come. As an [`Episode`], any of its steps can be sought as in one that was recorded; its
+/// outcome is `cancelled` until it is over.
+#[derive(Debug, Clone)]
+pub struct SoFar {
+    /// Run that the episode belongs to.
+    pub run: RunHeader,
+    /// Lane of the episode in the run.
+    pub lane: u32,
+    /// Number of the episode in the lane.
+    pub number: u64,
+    /// State of the lane's random generator at the start of the episode.
+    pub start: Start,
+    /// The step from which the episode is known; `None` if it is known from its reset on.
+    pub from: Option<StepFrom>,
+    /// Actions since then, one row per step.
+    pub actions: ColumnData,
+    /// Hash of the state that it has reached; `None` if it is not known.
+    pub hash: Option<u32>,
+    /// Whether its last step terminated it, and whether it truncated it.
+    pub ended: (bool, bool),
+    /// Sum of all its rewards.
+    pub total_reward: f64,
+}
+
+impl From<SoFar> for Episode {
+    fn from(so_far: SoFar) -> Self {
+        let SoFar { run, lane, number, start, from, actions, hash, ended, total_reward } = so_far;
+        let elements = run.spec.action_column().elements().max(1);
+        let (terminated, truncated) = ended;
+        // From a later step on limits come earlier than they did.
+        let over = from.is_none() && (terminated || truncated);
+        let outcome = match over {
+            true => Outcome::Finished { terminated, truncated },
+            false => Outcome::Interrupted(Interruption::Cancelled),
+        };
+        let info = EpisodeInfo {
+            name: EpisodeName { run: run.run.short(), lane, number },
+            run: Arc::new(RunInfo::new(&run)),
+            start: from.as_ref().map_or(start, |from| from.position),
+            length: (actions.len() / elements) as u64,
+            total_reward: over.then_some(total_reward),
+            outcome,
+            result: GameResult::default(),
+            score: None,
+            started_ms: run.started_ms,
+            bytes: 0,
+            place: Place { segment: 0, offset: 0 },
+        };
+        Self { info, actions, windows: Vec::new(), end_hash: hash, steps: None, from: from.map(Box::new) }
+    }
+}
