@@ -18,9 +18,9 @@ use tokio::task::JoinSet;
 use tracing::{Instrument, info, warn};
 
 use crate::NodeFigures;
-use crate::hosted::Gone;
 use crate::hosting::{Hosting, ReportsVersion};
 use crate::joining::{JoinError, Renewing};
+use crate::owned_handle::Gone;
 use crate::registration::{ANSWER_DEADLINE, LinkAction, LinkEvent, Registration};
 use crate::renewal::{Renewal, RenewalAction, RenewalEvent};
 

@@ -28,8 +28,8 @@ use tokio::time::Instant;
 
 use crate::answer::{Answer, Sidecar};
 use crate::executor::{Executor, JobError};
-use crate::hosted::{Gone, Unanswered};
 use crate::owned::{FrameRequest, RequestFault, check_header};
+use crate::owned_handle::{Gone, Unanswered};
 use crate::player::{Move, MoveError, Player, PlayerView};
 use crate::turn::{Turn, TurnOver};
 

@@ -11,9 +11,9 @@ use tokio::sync::watch;
 use tracing::Instrument;
 
 use crate::entry::Transport;
-use crate::hosted::{Gone, Unanswered};
 use crate::hosting::{Hosting, Place};
 use crate::owned::{FrameRequest, RequestFault};
+use crate::owned_handle::{Gone, Unanswered};
 use crate::turn::{Turn, TurnOver};
 
 /// Answers an `Attach` and serves the stream until its owner ends it, another takes over, or the session ends. Bytes

@@ -1,49 +1,35 @@
-//! A session of the cluster as the node's threads reach it.
+//! A session that its owner steps, as the node's threads reach it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
-use rollhouse_arena::{Request as MemoryRequest, ServingEnd};
 use rollhouse_core::{Interruption, panic_message};
-use rollhouse_wire::{
-    EndCause, Envelope, FrameHeader, FrameKind, Incarnation, Refusal, SessionCounts, SessionId,
-};
+use rollhouse_wire::{EndCause, Envelope, FrameHeader, Incarnation, Refusal, SessionId};
 use tokio::sync::{Mutex, MutexGuard, watch};
 
-use crate::executor::{Executor, Full, JobError, Waits};
+use crate::executor::{Executor, Full, JobError};
 use crate::live::Live;
-use crate::owned::{FrameRequest, MemoryFault, OwnedSession, RecordingWatch, RequestFault};
-use crate::replay_session::ReplaySession;
-use crate::tally::Told;
+use crate::measured::{MeasuredSession, waits_for_recorder};
+use crate::owned::{FrameRequest, OwnedSession, RecordingWatch, RequestFault};
+use crate::tally::ReportedTally;
 use crate::turn::{Turn, TurnOver};
-use crate::{Cancel, EnvFigures, Exit, NodeFigures, Progress};
-
-/// One session.
-#[derive(Debug, Clone)]
-pub(crate) enum Hosted {
-    /// Stepped by its owner.
-    Owned(Arc<Owned>),
-    /// Plays by itself.
-    Collecting(Arc<Collecting>),
-    /// Shows a recorded episode.
-    Replay(Arc<ReplaySession>),
-}
+use crate::{Cancel, EnvFigures, NodeFigures};
 
 /// A session stepped by its owner.
 ///
 /// ```text
-/// home --short batch--> stepped on the data thread --> home
-/// home --long batch---> with a worker --> home
+/// here --short batch--> stepped on the data thread --> here
+/// here --long batch---> with a worker --> here
 ///                       with a worker --hangs, panics--> gone
-/// home --attached by memory--> with a thread of its own --detached--> home
+/// here --attached by memory--> with a thread of its own --detached--> here
 ///                              with a thread of its own --hangs, panics--> gone
-/// home --ended--> gone
+/// here --ended--> gone
 /// ```
 #[derive(Debug)]
-pub(crate) struct Owned {
+pub(crate) struct OwnedHandle {
     pub(crate) id: SessionId,
     pub(crate) incarnation: Incarnation,
     pub(crate) lanes: u32,
@@ -57,43 +43,22 @@ pub(crate) struct Owned {
     turn: watch::Sender<Turn>,
     /// The session itself. The holder of the lock steps the session, or ends it.
     slot: Mutex<Slot>,
-    /// Whether the session is lent to a thread. That thread's task holds the lock for as long as the owner is attached
+    /// Whether the session is taken to a thread. That thread's task holds the lock for as long as the owner is attached
     /// by memory.
-    lent: AtomicBool,
+    taken: AtomicBool,
     /// Whether the session was asked for something since everything was reported and handed over. Set and cleared by
     /// the holder of the lock.
     stirred: AtomicBool,
-    told: Arc<Told>,
+    told: Arc<ReportedTally>,
     live: Arc<Live>,
-}
-
-/// A session that plays by itself.
-#[derive(Debug)]
-pub(crate) struct Collecting {
-    pub(crate) progress: Arc<Progress>,
-    pub(crate) cancel: Cancel,
-    pub(crate) exit: watch::Receiver<Option<Arc<Exit>>>,
-    pub(crate) told: Told,
 }
 
 #[derive(Debug)]
 enum Slot {
-    Home(Box<Home>),
+    Here(Box<MeasuredSession>),
     /// A thread has the session; if it does not come back, it is gone.
     Away(RecordingWatch),
     Gone(Gone),
-}
-
-#[derive(Debug)]
-pub(crate) struct Home {
-    session: OwnedSession,
-    /// The figures of the env, which time the session's requests.
-    env: Arc<EnvFigures>,
-    costs: Costs,
-    /// Time at which the counts were last reported, if anything was stepped since.
-    stale_since: Option<Instant>,
-    /// Time of the last request, if its recording has not been handed over yet.
-    unflushed_since: Option<Instant>,
 }
 
 /// Why a session can be stepped no more.
@@ -120,20 +85,20 @@ pub(crate) enum Unanswered {
 ///
 /// If it is dropped without being given back, the session is gone.
 #[derive(Debug)]
-pub(crate) struct Lent<'a> {
-    owned: &'a Owned,
+pub(crate) struct TakenSession<'a> {
+    owned: &'a OwnedHandle,
     slot: MutexGuard<'a, Slot>,
 }
 
 /// The result of a job on a worker, with the session that it was given.
 struct Worked {
-    home: Box<Home>,
+    measured: Box<MeasuredSession>,
     request: FrameRequest,
     /// The answer; `None` if the session had ended before its turn came.
     answer: Option<Result<Bytes, RequestFault>>,
 }
 
-impl Owned {
+impl OwnedHandle {
     pub(crate) fn new(
         (id, incarnation): (SessionId, Incarnation),
         cancel: Cancel,
@@ -142,7 +107,7 @@ impl Owned {
         env: Arc<EnvFigures>,
     ) -> Self {
         let (lanes, live) = (session.lanes() as u32, Arc::clone(session.live()));
-        let home = Home::new(session, Arc::clone(&env));
+        let measured = MeasuredSession::new(session, Arc::clone(&env));
         Self {
             id,
             incarnation,
@@ -151,10 +116,10 @@ impl Owned {
             cancel,
             movable: AtomicBool::new(false),
             turn: watch::Sender::new(Turn::default()),
-            slot: Mutex::new(Slot::Home(Box::new(home))),
-            lent: AtomicBool::new(false),
+            slot: Mutex::new(Slot::Here(Box::new(measured))),
+            taken: AtomicBool::new(false),
             stirred: AtomicBool::new(false),
-            told: Arc::new(Told::of_owner(env)),
+            told: Arc::new(ReportedTally::of_owner(env)),
             live,
         }
     }
@@ -165,7 +130,7 @@ impl Owned {
     }
 
     /// Returns the place where the session reports what it has done.
-    pub(crate) const fn told(&self) -> &Arc<Told> {
+    pub(crate) const fn told(&self) -> &Arc<ReportedTally> {
         &self.told
     }
 
@@ -174,10 +139,20 @@ impl Owned {
     pub(crate) async fn take_over(&self, attachment: u64, log: bool) -> Result<(u32, bool), Gone> {
         self.turn.send_modify(|turn| turn.take_over(attachment));
         let mut slot = self.slot.lock().await;
-        let home = slot.home()?;
-        let logs = log && home.session.keep_log();
+        let measured = slot.here()?;
+        let logs = log && measured.session.keep_log();
         self.movable.store(logs, Ordering::Relaxed);
-        Ok((home.session.last(), logs))
+        Ok((measured.session.last(), logs))
+    }
+
+    /// Returns the place where the thread that steps and the watchers meet.
+    pub(crate) const fn live(&self) -> &Arc<Live> {
+        &self.live
+    }
+
+    /// Returns whether the session was asked for something since everything was reported and handed over.
+    pub(crate) fn is_stirred(&self) -> bool {
+        self.stirred.load(Ordering::Relaxed)
     }
 
     /// Returns whether the owner keeps a log, and so can move the session.
@@ -206,20 +181,20 @@ impl Owned {
         if self.turn.borrow().admit(attachment) == Err(TurnOver::Replaced) {
             return Err(Unanswered::Replaced);
         }
-        let home = slot.home().map_err(Unanswered::Gone)?;
+        let measured = slot.here().map_err(Unanswered::Gone)?;
         if self.cancel.is_cancelled() {
             return Err(Unanswered::Ended);
         }
-        home.session.check(header).map_err(Unanswered::Fault)?;
-        if let Some(answer) = home.session.repeated(header.number) {
+        measured.session.check(header).map_err(Unanswered::Fault)?;
+        if let Some(answer) = measured.session.repeated(header.number) {
             return Ok(answer);
         }
         self.stirred.store(true, Ordering::Relaxed);
-        if home.session.is_prompt() && home.costs.are_prompt() {
-            let handled = catch_unwind(AssertUnwindSafe(|| home.handle(header, request, figures)));
+        if measured.is_prompt() {
+            let handled = catch_unwind(AssertUnwindSafe(|| measured.handle(header, request, figures)));
             return match handled {
                 Ok(answer) => {
-                    self.tell_if_stale(home, figures);
+                    self.tell_if_stale(measured, figures);
                     answer.map_err(Unanswered::Fault)
                 }
                 Err(panic) => Err(Unanswered::Gone(slot.lose(JobError::Panicked(panic_message(&*panic))))),
@@ -229,7 +204,10 @@ impl Owned {
     }
 
     /// Lends the session to a thread that steps it for as long as this attachment may go on.
-    pub(crate) async fn lend(&self, attachment: u64) -> Result<(Lent<'_>, Box<Home>), Unanswered> {
+    pub(crate) async fn take_out(
+        &self,
+        attachment: u64,
+    ) -> Result<(TakenSession<'_>, Box<MeasuredSession>), Unanswered> {
         let mut slot = self.slot.lock().await;
         if self.turn.borrow().admit(attachment) == Err(TurnOver::Replaced) {
             return Err(Unanswered::Replaced);
@@ -237,10 +215,10 @@ impl Owned {
         if self.cancel.is_cancelled() {
             return Err(Unanswered::Ended);
         }
-        let home = slot.take().map_err(Unanswered::Gone)?;
-        self.lent.store(true, Ordering::Relaxed);
+        let measured = slot.take().map_err(Unanswered::Gone)?;
+        self.taken.store(true, Ordering::Relaxed);
         self.stirred.store(true, Ordering::Relaxed);
-        Ok((Lent { owned: self, slot }, home))
+        Ok((TakenSession { owned: self, slot }, measured))
     }
 
     async fn answer_on_worker(
@@ -251,13 +229,13 @@ impl Owned {
         executor: &Executor,
         figures: &Arc<NodeFigures>,
     ) -> Result<Bytes, Unanswered> {
-        let mut home = slot.take().map_err(Unanswered::Gone)?;
-        let waits = waits_for_recorder(&home.session);
-        let parts = (home, std::mem::take(request));
+        let mut measured = slot.take().map_err(Unanswered::Gone)?;
+        let waits = waits_for_recorder(&measured.session);
+        let parts = (measured, std::mem::take(request));
         let (own, cancel) = (Arc::clone(figures), self.cancel.clone());
-        let work = move |(mut home, request): (Box<Home>, FrameRequest)| {
-            let answer = (!cancel.is_cancelled()).then(|| home.handle(header, &request, &own));
-            Worked { home, request, answer }
+        let work = move |(mut measured, request): (Box<MeasuredSession>, FrameRequest)| {
+            let answer = (!cancel.is_cancelled()).then(|| measured.handle(header, &request, &own));
+            Worked { measured, request, answer }
         };
         let worked = match executor.submit_with(parts, work, waits) {
             Ok(worked) => worked.await,
@@ -267,16 +245,16 @@ impl Owned {
                 let refusal = busy(retry_after);
                 figures.refusals.add_owner(refusal.code.word());
                 let answer = given.session.refuse(header.number, &refusal);
-                *slot = Slot::Home(given);
+                *slot = Slot::Here(given);
                 return Ok(answer);
             }
         };
         match worked {
             Ok(Ok(worked)) => {
-                home = worked.home;
+                measured = worked.measured;
                 *request = worked.request;
-                self.tell_if_stale(&mut home, figures);
-                *slot = Slot::Home(home);
+                self.tell_if_stale(&mut measured, figures);
+                *slot = Slot::Here(measured);
                 worked.answer.map_or(Err(Unanswered::Ended), |answer| answer.map_err(Unanswered::Fault))
             }
             Ok(Err(error)) => Err(Unanswered::Gone(slot.lose(error))),
@@ -295,44 +273,44 @@ impl Owned {
         executor: &Executor,
         figures: &NodeFigures,
     ) -> Result<Envelope, Option<Gone>> {
-        if self.lent.load(Ordering::Relaxed) {
+        if self.taken.load(Ordering::Relaxed) {
             let message = "the session's owner is attached by memory, and commands go through it";
-            let refusal = Refusal::busy(message, LENT_RETRY_MS);
+            let refusal = Refusal::busy(message, TAKEN_RETRY_MS);
             return Ok(Envelope { payload: Vec::new(), ..command }.answered::<()>(Err(refusal)));
         }
         let mut slot = self.slot.lock().await;
-        let home = slot.home().map_err(Some)?;
+        let measured = slot.here().map_err(Some)?;
         if self.cancel.is_cancelled() {
             return Err(None);
         }
-        if home.session.is_prompt() && home.session.lanes() <= PROMPT_LANES {
+        if measured.session.is_prompt() && measured.session.lanes() <= PROMPT_LANES {
             let span = command.span();
-            let done = catch_unwind(AssertUnwindSafe(|| span.in_scope(|| home.session.command(command))));
-            self.tell_if_stale(home, figures);
+            let done = catch_unwind(AssertUnwindSafe(|| span.in_scope(|| measured.session.command(command))));
+            self.tell_if_stale(measured, figures);
             return done.map_err(|panic| Some(slot.lose(JobError::Panicked(panic_message(&*panic)))));
         }
-        let waits = waits_for_recorder(&home.session);
-        let home = slot.take().map_err(Some)?;
+        let waits = waits_for_recorder(&measured.session);
+        let measured = slot.take().map_err(Some)?;
         let (cancel, span) = (self.cancel.clone(), command.span());
-        let work = move |(mut home, command): (Box<Home>, Envelope)| {
+        let work = move |(mut measured, command): (Box<MeasuredSession>, Envelope)| {
             let _within = span.enter();
-            let answer = (!cancel.is_cancelled()).then(|| home.session.command(command));
-            (home, answer)
+            let answer = (!cancel.is_cancelled()).then(|| measured.session.command(command));
+            (measured, answer)
         };
         let asked = Envelope { payload: Vec::new(), ..command.clone() };
-        let done = match executor.submit_with((home, command), work, waits) {
+        let done = match executor.submit_with((measured, command), work, waits) {
             Ok(done) => done.await,
-            Err(Full { given: (home, _), retry_after }) => {
+            Err(Full { given: (measured, _), retry_after }) => {
                 figures.busy.add(1);
-                *slot = Slot::Home(home);
+                *slot = Slot::Here(measured);
                 let refusal = busy(retry_after);
                 figures.refusals.add_owner(refusal.code.word());
                 return Ok(asked.answered::<()>(Err(refusal)));
             }
         };
         match done {
-            Ok(Ok((home, answer))) => {
-                *slot = Slot::Home(home);
+            Ok(Ok((measured, answer))) => {
+                *slot = Slot::Here(measured);
                 answer.ok_or(None)
             }
             Ok(Err(error)) => Err(Some(slot.lose(error))),
@@ -342,9 +320,9 @@ impl Owned {
     }
 
     /// Reports what was done if that has not been reported for a while.
-    fn tell_if_stale(&self, home: &mut Home, figures: &NodeFigures) {
-        if home.stale_since.is_some_and(|since| since.elapsed() >= TELL_EVERY) {
-            home.tell(&self.told, figures);
+    fn tell_if_stale(&self, measured: &mut MeasuredSession, figures: &NodeFigures) {
+        if measured.is_stale() {
+            measured.tell(&self.told, figures);
         }
     }
 
@@ -353,23 +331,22 @@ impl Owned {
     /// while, so that episodes that have ended reach the store although their trainer is busy elsewhere.
     pub(crate) fn tell_if_idle(&self, figures: &NodeFigures) {
         if let Ok(mut slot) = self.slot.try_lock()
-            && let Slot::Home(home) = &mut *slot
+            && let Slot::Here(measured) = &mut *slot
         {
-            self.tell_if_stale(home, figures);
-            home.flush_if_idle();
-            let at_rest = home.stale_since.is_none() && home.unflushed_since.is_none();
-            self.stirred.store(!at_rest, Ordering::Relaxed);
+            self.tell_if_stale(measured, figures);
+            measured.flush_if_idle();
+            self.stirred.store(!measured.is_at_rest(), Ordering::Relaxed);
         }
     }
 
     /// Shows watchers what they want of a session that nobody steps just now; a thread that steps a session does so
     /// itself.
-    fn attend_watchers(&self) {
+    pub(crate) fn attend_watchers(&self) {
         if let Ok(mut slot) = self.slot.try_lock()
-            && let Slot::Home(home) = &mut *slot
-            && home.session.is_prompt()
+            && let Slot::Here(measured) = &mut *slot
+            && measured.session.is_prompt()
         {
-            let shown = catch_unwind(AssertUnwindSafe(|| home.session.attend_watchers()));
+            let shown = catch_unwind(AssertUnwindSafe(|| measured.session.attend_watchers()));
             if let Err(panic) = shown {
                 slot.lose(JobError::Panicked(panic_message(&*panic)));
             }
@@ -382,14 +359,14 @@ impl Owned {
         self.cancel.end(wanted.cause.interruption());
         self.turn.send_modify(Turn::end);
         let mut slot = self.slot.lock().await;
-        let home = match slot.take() {
-            Ok(home) => home,
+        let measured = match slot.take() {
+            Ok(measured) => measured,
             Err(gone) => return gone,
         };
-        let recording = home.session.recording_watch();
+        let recording = measured.session.recording_watch();
         *slot = Slot::Gone(wanted.clone());
         drop(slot);
-        match finish(home, wanted.cause.interruption(), executor).await {
+        match finish(measured, wanted.cause.interruption(), executor).await {
             Ok(stats) => {
                 self.told.update((&stats).into(), figures);
                 wanted
@@ -399,17 +376,17 @@ impl Owned {
     }
 }
 
-impl Drop for Lent<'_> {
+impl Drop for TakenSession<'_> {
     fn drop(&mut self) {
-        self.owned.lent.store(false, Ordering::Relaxed);
+        self.owned.taken.store(false, Ordering::Relaxed);
     }
 }
 
-impl Lent<'_> {
+impl TakenSession<'_> {
     /// Puts the session back, so that others may step it.
-    pub(crate) fn give_back(mut self, mut home: Box<Home>, figures: &NodeFigures) {
-        self.owned.tell_if_stale(&mut home, figures);
-        *self.slot = Slot::Home(home);
+    pub(crate) fn give_back(mut self, mut measured: Box<MeasuredSession>, figures: &NodeFigures) {
+        self.owned.tell_if_stale(&mut measured, figures);
+        *self.slot = Slot::Here(measured);
     }
 
     /// Notes that the session does not come back, and returns why it is gone.
@@ -418,236 +395,25 @@ impl Lent<'_> {
     }
 }
 
-impl Home {
-    pub(crate) fn new(session: OwnedSession, env: Arc<EnvFigures>) -> Self {
-        Self { session, env, costs: Costs::default(), stale_since: None, unflushed_since: None }
-    }
-
-    /// Returns the session.
-    pub(crate) const fn session(&mut self) -> &mut OwnedSession {
-        &mut self.session
-    }
-
-    /// Serves a request by memory, as [`OwnedSession::serve`]. Reports to `told` now and then what was done.
-    #[inline]
-    pub(crate) fn serve(
-        &mut self,
-        end: &mut ServingEnd,
-        request: MemoryRequest,
-        told: &Told,
-        figures: &NodeFigures,
-        alive: impl FnMut() -> bool,
-    ) -> Result<(), MemoryFault> {
-        let began = Instant::now();
-        let served = self.session.serve(end, request, alive);
-        let took = began.elapsed();
-        match request {
-            MemoryRequest::Step => self.env.requests.step.observe(took),
-            MemoryRequest::Reset => self.env.requests.reset.observe(took),
-            MemoryRequest::Lanes => self.env.requests.send.observe(took),
-            MemoryRequest::Command => return served,
-        }
-        self.unflushed_since = Some(began);
-        if let Some(code) = self.session.take_refused() {
-            figures.refusals.add_owner(code.word());
-        }
-        if began.duration_since(*self.stale_since.get_or_insert(began)) >= TELL_EVERY {
-            self.tell(told, figures);
-        }
-        served
-    }
-
-    /// Returns the time from which the session counts as idle and is looked after, unless a request comes before.
-    pub(crate) fn idle_at(&self) -> Option<Instant> {
-        if self.session.live().is_watched() {
-            return Some(Instant::now() + WATCHED_LOOK);
-        }
-        // Somebody may come to watch it.
-        Some(self.unflushed_since.map_or_else(|| Instant::now() + IDLE_LOOK, |since| since + FLUSH_AFTER))
-    }
-
-    /// Looks after a session that was asked for nothing for a while: shows watchers what they want, reports what was
-    /// done and hands over what was recorded.
-    pub(crate) fn idle(&mut self, told: &Told, figures: &NodeFigures) {
-        self.session.attend_watchers();
-        if self.unflushed_since.is_none_or(|since| since.elapsed() < FLUSH_AFTER) {
-            return;
-        }
-        self.tell(told, figures);
-        self.flush_if_idle();
-        if self.unflushed_since.is_some() {
-            // It could not be: not before a while has passed again.
-            self.unflushed_since = Some(Instant::now());
-        }
-    }
-
-    /// Reports what was done, if there was anything since the last report.
-    #[cold]
-    pub(crate) fn tell(&mut self, told: &Told, figures: &NodeFigures) {
-        if self.stale_since.take().is_some()
-            // An engine of one thread never hangs; one that panicked is gone.
-            && let Ok(stats) = self.session.stats()
-        {
-            told.update((&stats).into(), figures);
-        }
-    }
-
-    fn handle(
-        &mut self,
-        header: FrameHeader,
-        request: &FrameRequest,
-        figures: &NodeFigures,
-    ) -> Result<Bytes, RequestFault> {
-        let began = Instant::now();
-        let answer = self.session.handle(header, request);
-        let took = began.elapsed();
-        self.costs.note(took);
-        self.stale_since.get_or_insert(began);
-        self.unflushed_since = Some(began);
-        if let Some(code) = self.session.take_refused() {
-            figures.refusals.add_owner(code.word());
-        }
-        match header.kind {
-            FrameKind::Reset => self.env.requests.reset.observe(took),
-            FrameKind::Send => self.env.requests.send.observe(took),
-            _ => self.env.requests.step.observe(took),
-        }
-        answer
-    }
-}
-
-/// The costs of the last requests. They are measured by the clock: on a busy machine a thread may lose its core in the
-/// middle of the cheapest batch, which says nothing of the next one. So the median of several counts.
-#[derive(Debug)]
-struct Costs {
-    last: [Duration; COSTS],
-    next: usize,
-}
-
-impl Default for Costs {
-    fn default() -> Self {
-        // Nobody knows yet: at first a worker does it.
-        Self { last: [PROMPT_COST; COSTS], next: 0 }
-    }
-}
-
-impl Costs {
-    fn note(&mut self, cost: Duration) {
-        self.last[self.next] = cost;
-        self.next = (self.next + 1) % COSTS;
-    }
-
-    /// Returns whether most were cheap enough for the data thread.
-    fn are_prompt(&self) -> bool {
-        self.last.iter().filter(|&&cost| cost < PROMPT_COST).count() > COSTS / 2
-    }
-}
-
-impl Home {
-    fn flush_if_idle(&mut self) {
-        let idle = self.unflushed_since.is_some_and(|since| since.elapsed() >= FLUSH_AFTER);
-        if idle && !self.session.recording().is_some_and(|run| run.is_behind()) {
-            // Refused while lanes are outstanding: they are about to be stepped, and then it is idle later.
-            let flushed = self.session.flush().is_ok();
-            self.unflushed_since = self.unflushed_since.filter(|_| !flushed);
-        }
-    }
-}
-
-impl Hosted {
-    /// Returns the place where the thread that steps and the watchers meet; `None` if no lanes can be watched.
-    pub(crate) fn live(&self) -> Option<&Arc<Live>> {
-        match self {
-            Self::Owned(owned) => Some(&owned.live),
-            Self::Collecting(collecting) => Some(collecting.progress.live()),
-            Self::Replay(_) => None,
-        }
-    }
-
-    /// Sees to it that watchers are shown something although nobody steps the session just now.
-    pub(crate) fn attend_watchers(&self) {
-        if let Self::Owned(owned) = self {
-            owned.attend_watchers();
-        }
-    }
-
-    /// Waits until the session has ended, or is about to. Cancellation-safe.
-    pub(crate) async fn over(&self) {
-        match self {
-            Self::Owned(owned) => {
-                // The sender lives as long as the session, which this holds.
-                let mut turns = owned.turns();
-                drop(turns.wait_for(Turn::has_ended).await);
-            }
-            Self::Collecting(collecting) => {
-                // The sender is gone only with the session.
-                let mut exit = collecting.exit.clone();
-                drop(exit.wait_for(Option::is_some).await);
-            }
-            Self::Replay(replay) => {
-                // As of an owned one.
-                let mut turns = replay.turns();
-                drop(turns.wait_for(Turn::has_ended).await);
-            }
-        }
-    }
-
-    /// Returns what the session has done, as far as it was reported.
-    pub(crate) fn counts(&self) -> SessionCounts {
-        match self {
-            Self::Owned(owned) => owned.told.tally().counts(),
-            Self::Collecting(collecting) => collecting.told.tally().counts(),
-            // Nothing is played in it.
-            Self::Replay(_) => SessionCounts::default(),
-        }
-    }
-
-    /// Returns the recorded episode that the session shows, if it does.
-    pub(crate) fn replay(&self) -> Option<&Arc<ReplaySession>> {
-        match self {
-            Self::Owned(_) | Self::Collecting(_) => None,
-            Self::Replay(replay) => Some(replay),
-        }
-    }
-
-    /// Returns whether [`Hosted::tell`] may have something to do.
-    pub(crate) fn is_stirred(&self) -> bool {
-        match self {
-            Self::Owned(owned) => owned.stirred.load(Ordering::Relaxed),
-            Self::Collecting(_) => true,
-            Self::Replay(_) => false,
-        }
-    }
-
-    /// Reports what was done since the last report.
-    pub(crate) fn tell(&self, figures: &NodeFigures) {
-        match self {
-            Self::Owned(owned) => owned.tell_if_idle(figures),
-            Self::Collecting(collecting) => collecting.told.update(collecting.progress.tally(), figures),
-            Self::Replay(_) => {}
-        }
-    }
-}
-
 /// Ends open episodes and reports what was done: here if that is short, else on a worker, waiting for a place.
 async fn finish(
-    home: Box<Home>,
+    measured: Box<MeasuredSession>,
     cause: Interruption,
     executor: &Executor,
 ) -> Result<rollhouse_engine::Stats, JobError> {
-    let finish = move |home: Box<Home>| home.session.finish(cause);
+    let finish = move |measured: Box<MeasuredSession>| measured.session.finish(cause);
     let panicked = |error: String| JobError::Panicked(error);
-    let finished = if home.session.is_prompt() && home.session.lanes() <= PROMPT_LANES {
-        let finished = catch_unwind(AssertUnwindSafe(|| finish(home)));
+    let finished = if measured.session.is_prompt() && measured.session.lanes() <= PROMPT_LANES {
+        let finished = catch_unwind(AssertUnwindSafe(|| finish(measured)));
         finished.map_err(|panic| panicked(panic_message(&*panic)))?
     } else {
-        let mut home = home;
+        let mut measured = measured;
         let result = loop {
-            let waits = waits_for_recorder(&home.session);
-            match executor.submit_with(home, finish, waits) {
+            let waits = waits_for_recorder(&measured.session);
+            match executor.submit_with(measured, finish, waits) {
                 Ok(result) => break result,
                 Err(full) => {
-                    home = full.given;
+                    measured = full.given;
                     tokio::time::sleep(full.retry_after).await;
                 }
             }
@@ -659,20 +425,20 @@ async fn finish(
 
 impl Slot {
     /// Returns the session, if it is there.
-    fn home(&mut self) -> Result<&mut Box<Home>, Gone> {
+    fn here(&mut self) -> Result<&mut Box<MeasuredSession>, Gone> {
         match self {
-            Self::Home(home) => Ok(home),
+            Self::Here(measured) => Ok(measured),
             Self::Away(_) => Err(Gone { cause: EndCause::Failed, detail: LOST_ON_THE_WAY.to_owned() }),
             Self::Gone(gone) => Err(gone.clone()),
         }
     }
 
     /// Takes the session away for a thread.
-    fn take(&mut self) -> Result<Box<Home>, Gone> {
-        let away = Self::Away(self.home()?.session.recording_watch());
+    fn take(&mut self) -> Result<Box<MeasuredSession>, Gone> {
+        let away = Self::Away(self.here()?.session.recording_watch());
         match std::mem::replace(self, away) {
-            Self::Home(home) => Ok(home),
-            Self::Away(_) | Self::Gone(_) => unreachable!("it was home just now"),
+            Self::Here(measured) => Ok(measured),
+            Self::Away(_) | Self::Gone(_) => unreachable!("it was measured just now"),
         }
     }
 
@@ -706,36 +472,11 @@ const fn cause_of(error: &JobError) -> EndCause {
     }
 }
 
-/// Returns whether stepping waits for the recorder because the disk cannot follow: that is no hang.
-pub(crate) fn waits_for_recorder(session: &OwnedSession) -> Waits {
-    let recording = session.recording_watch();
-    Box::new(move || recording.is_behind())
-}
-
-/// Interval at which a session in memory that is watched and not stepped shows what is wanted of it.
-const WATCHED_LOOK: Duration = Duration::from_millis(50);
-
-/// Interval at which a session in memory that is not stepped learns that it is watched.
-const IDLE_LOOK: Duration = Duration::from_millis(500);
-
-/// Longest cost of batches that are stepped on the data thread: a hand-over to another thread and back costs as much.
-const PROMPT_COST: Duration = Duration::from_micros(50);
-
-/// Number of requests whose costs are kept; odd, so that one is in the middle.
-const COSTS: usize = 5;
-
 /// Most lanes whose open episodes are ended on the calling thread: this takes a few hundred microseconds at most.
 const PROMPT_LANES: usize = 1_024;
 
-/// Greatest age of the reported counts of a session that is being stepped.
-const TELL_EVERY: Duration = Duration::from_millis(500);
-
-/// Time without a request after which a session hands over what it has recorded. A chunk is closed early then, which
-/// costs a reader some bytes; a trainer that steps more often never pays this.
-const FLUSH_AFTER: Duration = Duration::from_secs(1);
-
-/// Pause after which a caller that found the session lent may try again; an owner that has gone is noticed sooner.
-const LENT_RETRY_MS: u64 = 50;
+/// Pause after which a caller that found the session taken may try again; an owner that has gone is noticed sooner.
+const TAKEN_RETRY_MS: u64 = 50;
 
 /// Message for callers whose job ended with the executor.
 const GOING_AWAY: &str = "the node is going away";
@@ -751,12 +492,12 @@ mod tests {
 
     use rollhouse_core::RunId;
     use rollhouse_env::Registry;
-    use rollhouse_wire::{ColumnBuffer, LaneSettings, OpenSession, RecordRule, Secret};
+    use rollhouse_wire::{ColumnBuffer, FrameKind, LaneSettings, OpenSession, RecordRule, Secret};
 
     use crate::SessionPlan;
 
     /// A session of an env that may wait, so that workers step it.
-    fn owned() -> Owned {
+    fn owned() -> OwnedHandle {
         let open = OpenSession {
             session: SessionId { pool: RunId::from_u128(1), index: 0 },
             incarnation: Incarnation { term: 1, counter: 1 },
@@ -779,7 +520,7 @@ mod tests {
         };
         let plan = SessionPlan::of(&open, &Registry::builtin(), "test 1").unwrap();
         let session = OwnedSession::make(Arc::new(plan), None).unwrap();
-        Owned::new((open.session, open.incarnation), Cancel::default(), 64, session, Arc::default())
+        OwnedHandle::new((open.session, open.incarnation), Cancel::default(), 64, session, Arc::default())
     }
 
     /// Holds the only worker until it is let go.
@@ -847,23 +588,5 @@ mod tests {
             let open = rollhouse_core::Outcome::Interrupted(cause.interruption()).code();
             assert_eq!((tally.steps, tally.outcomes[usize::from(open)]), (0, 1), "{cause:?}");
         }
-    }
-
-    #[test]
-    fn two_dear_requests_among_five_keep_a_session_prompt_and_three_do_not() {
-        let (cheap, dear) = (PROMPT_COST / 10, PROMPT_COST * 100);
-        let mut costs = Costs::default();
-        assert!(!costs.are_prompt(), "nobody knows yet");
-        (0..3).for_each(|_| costs.note(cheap));
-        assert!(costs.are_prompt());
-        (0..2).for_each(|_| costs.note(cheap));
-        (0..2).for_each(|_| costs.note(dear));
-        assert!(costs.are_prompt());
-        costs.note(dear);
-        assert!(!costs.are_prompt());
-        (0..2).for_each(|_| costs.note(cheap));
-        assert!(!costs.are_prompt(), "two cheap ones are not most");
-        costs.note(cheap);
-        assert!(costs.are_prompt());
     }
 }
