@@ -9,8 +9,9 @@ use rollhouse_wire::{
 };
 use tracing::{Instrument, Span, error_span};
 
+use crate::Gone;
 use crate::hosting::Hosting;
-use crate::owned_handle::{Gone, OwnedHandle};
+use crate::owned_handle::OwnedHandle;
 use crate::turn::Turn;
 
 /// Answers an `OpenCommands` and does what comes on the stream until its owner ends it or the session ends. Bytes that

@@ -18,16 +18,16 @@ use rollhouse_wire::{
 };
 use tracing::{info, warn};
 
-use crate::entry::Transport;
 use crate::executor::Executor;
 use crate::fitness::Fitness;
 use crate::node::Rollouts;
-use crate::owned_handle::{Gone, OwnedHandle};
+use crate::owned_handle::OwnedHandle;
 use crate::replay_session::ReplaySession;
 use crate::session_handle::{Collecting, SessionHandle};
 use crate::stepped::Stepped;
-use crate::table::SessionTable;
-use crate::{Exit, NodeFigures};
+use crate::table::{Overdue, SessionTable};
+use crate::transport::Transport;
+use crate::{Exit, Gone, NodeFigures};
 
 /// The state that the sessions of a node share.
 #[derive(Debug)]
@@ -115,7 +115,8 @@ impl Hosting {
     /// # Errors
     /// The reason for the refusal.
     pub(crate) async fn attach(self: &Arc<Self>, attach: &Attach, by: Transport) -> Result<Place, Refusal> {
-        let attachment = self.table().attach(attach, by)?;
+        let now = self.now();
+        let attachment = self.table().attach(now, attach, by)?;
         let session = match attachment.session {
             SessionHandle::Owned(owned) => Stepped::Owned(owned),
             SessionHandle::Replay(replay) => Stepped::Replay(replay),
@@ -217,44 +218,28 @@ impl Hosting {
     /// Ends a session and waits until it has ended. The coordinator is told of the end even if this future is dropped
     /// or panics before. `None` if there is nothing to end.
     pub(crate) async fn end(
-        &self,
+        self: &Arc<Self>,
         id: SessionId,
         incarnation: Incarnation,
         wanted: Gone,
     ) -> Option<SessionEnd> {
-        let handle = self.table().begin_end(id, incarnation, wanted.cause)?;
-        let ending = Ending { hosting: self, handle: &handle, id, incarnation, cause: wanted.cause };
-        let gone = match &handle {
-            SessionHandle::Owned(owned) => owned.end(wanted, &self.executor, &self.figures).await,
-            SessionHandle::Collecting(collecting) => {
-                let exit = exit_of(collecting).await;
-                collecting.told.update(collecting.progress.tally(), &self.figures);
-                gone_by(exit.as_deref(), wanted.cause)
-            }
-            SessionHandle::Replay(replay) => {
-                replay.end();
-                wanted
-            }
-        };
-        if let Some(recorder) = self.recorder.clone() {
-            // All it recorded is among the spool's bytes before its end is told. What cannot be written is counted
-            // as lost by the recorder.
-            // Task: write-out.
-            let _written = tokio::task::spawn_blocking(move || recorder.write_out()).await;
-        }
-        std::mem::forget(ending);
-        self.figures.session_ended(gone.cause);
-        let Gone { cause, detail } = gone;
-        let why = if detail.is_empty() { String::new() } else { format!(": {detail}") };
-        info!(cause = cause.word(), "session {id} has ended: {}{why}", cause.word());
-        let (done, report, unreached) = (handle.counts(), None, self.table().is_unreached(id));
-        let end = SessionEnd { session: id, incarnation, cause, detail, done, report, unreached };
-        self.table().ended(end.clone());
-        Some(end)
+        let now = self.now();
+        let handle = self.table().begin_end(now, id, incarnation, wanted.cause)?;
+        Some(self.ending((id, incarnation), handle, wanted.cause).run(wanted).await)
+    }
+
+    /// Takes over the ending of a session that has begun to end.
+    fn ending(
+        self: &Arc<Self>,
+        (id, incarnation): (SessionId, Incarnation),
+        handle: SessionHandle,
+        cause: EndCause,
+    ) -> Ending {
+        Ending { hosting: Arc::clone(self), handle, id, incarnation, cause: Some(cause) }
     }
 
     /// Ends a session as closed, as the coordinator asks. Answers with its end, also if it ended before.
-    pub(crate) async fn close(&self, close: &CloseSession) -> Result<SessionEnd, Refusal> {
+    pub(crate) async fn close(self: &Arc<Self>, close: &CloseSession) -> Result<SessionEnd, Refusal> {
         let CloseSession { session, incarnation } = *close;
         let gone = Gone { cause: EndCause::Closed, detail: String::new() };
         if let Some(end) = self.end(session, incarnation, gone).await {
@@ -266,31 +251,28 @@ impl Hosting {
     /// Ends sessions whose leases are over, and reports counts that have not been reported. To be called about once a
     /// second.
     pub(crate) fn look(self: &Arc<Self>) {
-        let now = self.now();
-        let (mut overdue, stirred, replays) = {
-            let table = self.table();
+        let (now, lease) = (self.now(), self.settings.lease);
+        let (overdue, stirred, replays) = {
+            let mut table = self.table();
+            let is_watched =
+                |handle: &SessionHandle| handle.replay().is_some_and(|replay| replay.is_watched(lease));
+            let overdue = table.look(now, is_watched);
             let replays = table.open_sessions(|handle| handle.replay().is_some());
-            (table.overdue(now), table.open_sessions(SessionHandle::is_stirred), replays)
+            (overdue, table.open_sessions(SessionHandle::is_stirred), replays)
         };
+        for Overdue { session, incarnation, place } in overdue {
+            let cause = EndCause::LeaseEnded;
+            let ending = self.ending((session, incarnation), place, cause);
+            let detail = format!("nobody was attached for {} s", lease.as_secs());
+            // Task: session that ends.
+            tokio::spawn(ending.run(Gone { cause, detail }));
+        }
         for handle in stirred {
             handle.tell(&self.figures);
         }
-        let mut shown = 0;
-        for replay in replays.iter().filter_map(SessionHandle::replay) {
-            shown += 1;
-            let placed = (replay.id, replay.incarnation);
-            overdue.retain(|over| *over != placed || !replay.is_watched(self.settings.lease));
-            self.look_at_replay(replay);
-        }
-        self.figures.replays.set(shown);
-        for (id, incarnation) in overdue {
-            let hosting = Arc::clone(self);
-            // Task: session that ends.
-            tokio::spawn(async move {
-                let detail = format!("nobody was attached for {} s", hosting.settings.lease.as_secs());
-                hosting.end(id, incarnation, Gone { cause: EndCause::LeaseEnded, detail }).await;
-            });
-        }
+        let replays: Vec<_> = replays.iter().filter_map(SessionHandle::replay).collect();
+        replays.iter().for_each(|replay| self.look_at_replay(replay));
+        self.figures.replays.set(replays.len() as u64);
     }
 
     /// Ends a replay that cannot go on, or whose node drains: nothing is lost with it. Otherwise sees to it that its
@@ -454,23 +436,63 @@ impl Drop for Place {
     }
 }
 
-/// Tells the end of a session whose ending was cut short, unless it is forgotten.
-struct Ending<'a> {
-    hosting: &'a Hosting,
-    handle: &'a SessionHandle,
+/// A session that is being ended. If this is dropped before the end, the end is told all the same.
+struct Ending {
+    hosting: Arc<Hosting>,
+    handle: SessionHandle,
     id: SessionId,
     incarnation: Incarnation,
-    cause: EndCause,
+    /// Why the session was to end; `None` once its end was told.
+    cause: Option<EndCause>,
 }
 
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        let Self { hosting, handle, id, incarnation, cause } = *self;
+impl Ending {
+    /// Ends the session and returns its end, which the coordinator is told.
+    async fn run(mut self, wanted: Gone) -> SessionEnd {
+        let Self { hosting, handle, id, .. } = &self;
+        let gone = match handle {
+            SessionHandle::Owned(owned) => owned.end(wanted, &hosting.executor, &hosting.figures).await,
+            SessionHandle::Collecting(collecting) => {
+                let exit = exit_of(collecting).await;
+                collecting.told.update(collecting.progress.tally(), &hosting.figures);
+                gone_by(exit.as_deref(), wanted.cause)
+            }
+            SessionHandle::Replay(replay) => {
+                replay.end();
+                wanted
+            }
+        };
+        if let Some(recorder) = hosting.recorder.clone() {
+            // All it recorded is among the spool's bytes before its end is told. What cannot be written is counted
+            // as lost by the recorder.
+            // Task: write-out.
+            let _written = tokio::task::spawn_blocking(move || recorder.write_out()).await;
+        }
+        let cause = gone.cause;
+        let why = if gone.detail.is_empty() { String::new() } else { format!(": {}", gone.detail) };
+        info!(cause = cause.word(), "session {id} has ended: {}{why}", cause.word());
+        self.cause = None;
+        self.tell(gone)
+    }
+
+    fn tell(&self, Gone { cause, detail }: Gone) -> SessionEnd {
+        let Self { hosting, handle, id, incarnation, .. } = self;
         hosting.figures.session_ended(cause);
-        let (detail, done) = ("its end was cut short".to_owned(), handle.counts());
-        let (report, unreached) = (None, hosting.table().is_unreached(id));
-        let end = SessionEnd { session: id, incarnation, cause, detail, done, report, unreached };
-        hosting.table().ended(end);
+        let (session, incarnation, done) = (*id, *incarnation, handle.counts());
+        let mut table = hosting.table();
+        let unreached = table.is_unreached(session);
+        let end = SessionEnd { session, incarnation, cause, detail, done, report: None, unreached };
+        let now = hosting.now();
+        table.ended(now, end.clone());
+        end
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if let Some(cause) = self.cause.take() {
+            self.tell(Gone { cause, detail: "its end was cut short".to_owned() });
+        }
     }
 }
 

@@ -17,10 +17,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::{Instrument, info, warn};
 
+use crate::Gone;
 use crate::NodeFigures;
 use crate::hosting::{Hosting, ReportsVersion};
 use crate::joining::{JoinError, Renewing};
-use crate::owned_handle::Gone;
 use crate::registration::{ANSWER_DEADLINE, LinkAction, LinkEvent, Registration};
 use crate::renewal::{Renewal, RenewalAction, RenewalEvent};
 

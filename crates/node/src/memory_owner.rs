@@ -26,15 +26,16 @@ use rollhouse_wire::{AttachSocket, EndCause, MemoryAttached, Refusal, RefusalCod
 use tokio::sync::{Semaphore, oneshot, watch};
 use tracing::Instrument;
 
-use crate::entry::Transport;
 use crate::executor::{JobError, Waits};
 use crate::hosting::Hosting;
 use crate::measured::{MeasuredSession, waits_for_recorder};
-use crate::owned_handle::{Gone, OwnedHandle, TakenSession, Unanswered};
+use crate::owned::Unanswered;
+use crate::owned_handle::{OwnedHandle, TakenSession};
 use crate::stepped::Stepped;
 use crate::tally::ReportedTally;
+use crate::transport::Transport;
 use crate::turn::{Turn, TurnOver};
-use crate::{Cancel, HangWatch, NodeFigures, Verdict};
+use crate::{Cancel, Gone, HangWatch, NodeFigures, Verdict};
 
 /// Serves one process that connected to the attach socket, until it goes, another takes over, or the session ends.
 pub(crate) async fn serve(hosting: Arc<Hosting>, mut socket: AttachSocket, places: Arc<Semaphore>) {

@@ -45,7 +45,7 @@ use recording::Recording;
 pub(crate) use memory::MemoryFault;
 pub(crate) use recording::RecordingWatch;
 pub(crate) use request::check_header;
-pub use request::{FrameRequest, RequestFault};
+pub use request::{FrameRequest, RequestFault, Unanswered};
 
 /// Lanes stepped by their owner, and the answer to its last request. Moved to whichever thread steps it.
 #[derive(Debug)]

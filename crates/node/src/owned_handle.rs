@@ -13,10 +13,10 @@ use tokio::sync::{Mutex, MutexGuard, watch};
 use crate::executor::{Executor, Full, JobError};
 use crate::live::Live;
 use crate::measured::{MeasuredSession, waits_for_recorder};
-use crate::owned::{FrameRequest, OwnedSession, RecordingWatch, RequestFault};
+use crate::owned::{FrameRequest, OwnedSession, RecordingWatch, RequestFault, Unanswered};
 use crate::tally::ReportedTally;
 use crate::turn::{Turn, TurnOver};
-use crate::{Cancel, EnvFigures, NodeFigures};
+use crate::{Cancel, EnvFigures, Gone, NodeFigures};
 
 /// A session stepped by its owner.
 ///
@@ -58,26 +58,6 @@ enum Slot {
     Here(Box<MeasuredSession>),
     /// A thread has the session; if it does not come back, it is gone.
     Away(RecordingWatch),
-    Gone(Gone),
-}
-
-/// Why a session can be stepped no more.
-#[derive(Debug, Clone)]
-pub(crate) struct Gone {
-    pub(crate) cause: EndCause,
-    pub(crate) detail: String,
-}
-
-/// Why a request was not answered.
-#[derive(Debug)]
-pub(crate) enum Unanswered {
-    /// The bytes that came are no request to this session.
-    Fault(RequestFault),
-    /// Another attachment has taken over.
-    Replaced,
-    /// The session ends: the request is not done any more.
-    Ended,
-    /// The session is gone; the caller that finds it so, by a hang or a panic, ends it.
     Gone(Gone),
 }
 
@@ -177,16 +157,14 @@ impl OwnedHandle {
         figures: &Arc<NodeFigures>,
     ) -> Result<Bytes, Unanswered> {
         let mut slot = self.slot.lock().await;
-        // Whoever ends it takes the session away as well, and that tells why.
-        if self.turn.borrow().admit(attachment) == Err(TurnOver::Replaced) {
-            return Err(Unanswered::Replaced);
-        }
-        let measured = slot.here().map_err(Unanswered::Gone)?;
-        if self.cancel.is_cancelled() {
-            return Err(Unanswered::Ended);
-        }
-        measured.session.check(header).map_err(Unanswered::Fault)?;
-        if let Some(answer) = measured.session.repeated(header.number) {
+        let turn = *self.turn.borrow();
+        let measured = match slot.here() {
+            Ok(measured) => measured,
+            Err(_) if turn.admit(attachment) == Err(TurnOver::Replaced) => return Err(Unanswered::Replaced),
+            // Whoever ends it takes the session away as well, and that tells why.
+            Err(gone) => return Err(Unanswered::Gone(gone)),
+        };
+        if let Some(answer) = measured.session.admit(turn, attachment, &self.cancel, header)? {
             return Ok(answer);
         }
         self.stirred.store(true, Ordering::Relaxed);

@@ -6,9 +6,10 @@ use bytes::Bytes;
 use rollhouse_wire::{FrameHeader, Incarnation, SessionId};
 use tokio::sync::watch;
 
+use crate::Gone;
 use crate::hosting::Hosting;
-use crate::owned::FrameRequest;
-use crate::owned_handle::{Gone, OwnedHandle, Unanswered};
+use crate::owned::{FrameRequest, Unanswered};
+use crate::owned_handle::OwnedHandle;
 use crate::replay_session::{LANES, ReplaySession};
 use crate::turn::Turn;
 

@@ -1,9 +1,5 @@
-//! The table of the cluster's sessions on this node: admission, fences, leases, and ends that are to be told.
-//!
-//! ```text
-//! (asked) --> opening --made--> open --asked, lease over, drained, failed--> ending --> (ended, to be told)
-//!             opening --cannot be made--> (gone: the answer said so)
-//! ```
+//! The table of the cluster's sessions on this node: admission, fences, and ends that are to be told. What becomes of
+//! each session is decided by its [`NodeSession`].
 //!
 //! Pure: every call is given the time, and the caller does what follows.
 
@@ -16,11 +12,11 @@ use rollhouse_wire::{
 };
 
 use crate::Cancel;
-use crate::entry::{Entry, Stage, Transport};
-use crate::lease::Lease;
 use crate::node::MAX_ROLLOUTS;
+use crate::node_session::{NodeSession, SessionAction, SessionEvent, SessionState};
 use crate::over::{MAX_ENDS, Over};
 use crate::replay_session::MAX_REPLAYS;
+use crate::transport::Transport;
 
 /// The sessions of a node; `H` is the handle by which a session is reached.
 #[derive(Debug)]
@@ -46,6 +42,17 @@ pub struct Attachment<H> {
     pub number: u64,
 }
 
+/// A session whose lease is over.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Overdue<H> {
+    /// Its id.
+    pub session: SessionId,
+    /// Its placement.
+    pub incarnation: Incarnation,
+    /// The handle by which it is reached.
+    pub place: H,
+}
+
 impl<H: Clone> SessionTable<H> {
     /// Makes a table without sessions, which takes `capacity` lanes and keeps sessions for `lease` without their owner.
     pub const fn new(capacity: u32, lease: Duration) -> Self {
@@ -66,11 +73,13 @@ impl<H: Clone> SessionTable<H> {
     /// # Errors
     /// An older placement than known, no room, or the node is going away. `Busy` too while an earlier
     /// placement is still here: it has to be ended first.
-    pub fn open(&mut self, now: Duration, open: &OpenSession) -> Result<Option<Cancel>, Refusal> {
+    pub fn open(&mut self, open: &OpenSession) -> Result<Option<Cancel>, Refusal> {
         self.fence(open.session, open.incarnation)?;
         match self.entries.get(&open.session) {
-            Some(Entry { open: known, stage: Stage::Open(_), .. })
-                if known.incarnation == open.incarnation && known.secret == open.secret =>
+            Some(Entry { open: known, session, .. })
+                if session.place().is_some()
+                    && known.incarnation == open.incarnation
+                    && known.secret == open.secret =>
             {
                 return Ok(None);
             }
@@ -100,10 +109,9 @@ impl<H: Clone> SessionTable<H> {
         self.takes_replay(open)?;
         self.term = self.term.max(open.incarnation.term);
         self.lanes += open.lanes;
-        let lease = Lease::new(now, self.lease);
-        let (cancel, transport) = (Cancel::default(), Transport::Quic);
-        let entry =
-            Entry { open: open.clone(), cancel: cancel.clone(), lease, transport, stage: Stage::Opening };
+        let cancel = Cancel::default();
+        let session = NodeSession::new(self.lease, open.settings.collect.is_none());
+        let entry = Entry { open: open.clone(), cancel: cancel.clone(), session };
         self.entries.insert(open.session, entry);
         Ok(Some(cancel))
     }
@@ -148,19 +156,15 @@ impl<H: Clone> SessionTable<H> {
     /// Notes that the session was made. Returns false if it has been closed meanwhile: then nothing is known of it any
     /// more.
     pub fn opened(&mut self, now: Duration, id: SessionId, incarnation: Incarnation, session: H) -> bool {
-        match self.entry(id, incarnation) {
-            Some(entry) if matches!(entry.stage, Stage::Opening) => {
-                entry.stage = Stage::Open(session);
-                entry.lease = Lease::new(now, entry.lease.length());
-                true
-            }
-            _ => false,
-        }
+        let entry = self.entry(id, incarnation);
+        entry.is_some_and(|entry| entry.session.on(now, SessionEvent::Made(session)).is_none())
     }
 
     /// Notes that the session could not be made; the answer tells the coordinator.
-    pub fn not_made(&mut self, id: SessionId, incarnation: Incarnation) {
-        if self.entry(id, incarnation).is_some_and(|entry| matches!(entry.stage, Stage::Opening)) {
+    pub fn not_made(&mut self, now: Duration, id: SessionId, incarnation: Incarnation) {
+        let Some(entry) = self.entry(id, incarnation) else { return };
+        entry.session.on(now, SessionEvent::NotMade);
+        if matches!(entry.session.state(), SessionState::Gone) {
             self.remove(id);
         }
     }
@@ -169,11 +173,18 @@ impl<H: Clone> SessionTable<H> {
     ///
     /// # Errors
     /// No such session, another placement, a wrong secret, or one that plays by itself.
-    pub fn attach(&mut self, attach: &Attach, transport: Transport) -> Result<Attachment<H>, Refusal> {
+    pub fn attach(
+        &mut self,
+        now: Duration,
+        attach: &Attach,
+        transport: Transport,
+    ) -> Result<Attachment<H>, Refusal> {
         self.version += 1;
-        let (session, entry) = self.authorised(attach)?;
-        entry.transport = transport;
-        Ok(Attachment { session, number: entry.lease.attached() })
+        let (_, entry) = self.authorised(attach)?;
+        match entry.session.on(now, SessionEvent::Attach(transport)) {
+            Some(SessionAction::LetIn { place, number }) => Ok(Attachment { session: place, number }),
+            _ => Err(under_way(entry.open.session, "changing")),
+        }
     }
 
     /// Returns the session of an owner that shows what an attachment has to show.
@@ -189,7 +200,7 @@ impl<H: Clone> SessionTable<H> {
     /// # Errors
     /// If it is not here, or another placement of it is.
     pub fn watch_key(&self, id: SessionId, incarnation: Incarnation) -> Result<Secret, Refusal> {
-        let entry = self.entries.get(&id).filter(|entry| matches!(entry.stage, Stage::Open(_)));
+        let entry = self.entries.get(&id).filter(|entry| entry.session.place().is_some());
         let gone = || Refusal::new(RefusalCode::NotFound, format!("no session {id} here"));
         let entry = entry.ok_or_else(gone)?;
         if entry.open.incarnation != incarnation {
@@ -212,10 +223,7 @@ impl<H: Clone> SessionTable<H> {
             return Err(Refusal::new(RefusalCode::Unauthenticated, message));
         }
         self.watch_key(id, open.incarnation)?;
-        match &entry.stage {
-            Stage::Open(session) => Ok((session.clone(), &entry.open)),
-            Stage::Opening | Stage::Ending(_) => Err(gone()),
-        }
+        entry.session.place().map(|place| (place.clone(), &entry.open)).ok_or_else(gone)
     }
 
     /// Returns the open session of an owner that shows its secret.
@@ -236,65 +244,77 @@ impl<H: Clone> SessionTable<H> {
             let message = format!("session {id} plays by itself");
             return Err(Refusal::new(RefusalCode::BadRequest, message));
         }
-        match &entry.stage {
-            Stage::Open(session) => Ok((session.clone(), entry)),
-            Stage::Opening => Err(Refusal::busy(format!("session {id} is being opened"), UNDER_WAY_RETRY_MS)),
-            // Asked again, the owner learns why.
-            Stage::Ending(_) => {
-                Err(Refusal::busy(format!("session {id} is being ended"), UNDER_WAY_RETRY_MS))
+        match entry.session.state() {
+            SessionState::Detached { place, .. } | SessionState::Attached { place, .. } => {
+                Ok((place.clone(), entry))
             }
+            SessionState::Opening => Err(under_way(id, "opened")),
+            // Asked again, the owner learns why.
+            SessionState::Ending { .. } | SessionState::Gone => Err(under_way(id, "ended")),
         }
     }
 
     /// Notes that the stream of an attachment ended.
     pub fn detached(&mut self, now: Duration, id: SessionId, incarnation: Incarnation, attachment: u64) {
         if let Some(entry) = self.entry(id, incarnation) {
-            entry.lease.detached(now, attachment);
+            entry.session.on(now, SessionEvent::Detached(attachment));
         }
     }
 
-    /// Returns the sessions whose owner was not heard of for the time of the lease.
-    pub fn overdue(&self, now: Duration) -> Vec<(SessionId, Incarnation)> {
-        let overdue = self.entries.iter().filter(|(_, entry)| {
-            entry.owned() && matches!(entry.stage, Stage::Open(_)) && entry.lease.is_over(now)
-        });
-        overdue.map(|(&id, entry)| (id, entry.open.incarnation)).collect()
+    /// Begins to end the sessions whose owner was not heard of for the time of the lease, unless one `is_kept` all the
+    /// same. The caller ends each as after [`SessionTable::begin_end`].
+    pub fn look(&mut self, now: Duration, is_kept: impl Fn(&H) -> bool) -> Vec<Overdue<H>> {
+        let mut overdue = Vec::new();
+        for (&session, entry) in &mut self.entries {
+            if entry.session.place().is_some_and(&is_kept) {
+                continue;
+            }
+            if let Some(SessionAction::End { place, cause }) = entry.session.on(now, SessionEvent::Look) {
+                entry.cancel.end(cause.interruption());
+                overdue.push(Overdue { session, incarnation: entry.open.incarnation, place });
+            }
+        }
+        self.version += overdue.len() as u64;
+        overdue
     }
 
     /// Begins to end a session, whatever the cause: raises its token, after which nothing that was queued for it runs.
     /// The caller that gets the session ends it and then calls [`SessionTable::ended`]. Returns `None` if there is
     /// nothing to do: the session is being made (and will be let go then), is ended by another caller, or is not here.
-    pub fn begin_end(&mut self, id: SessionId, incarnation: Incarnation, cause: EndCause) -> Option<H> {
+    pub fn begin_end(
+        &mut self,
+        now: Duration,
+        id: SessionId,
+        incarnation: Incarnation,
+        cause: EndCause,
+    ) -> Option<H> {
         let entry = self.entry(id, incarnation)?;
+        let action = entry.session.on(now, SessionEvent::End(cause))?;
         entry.cancel.end(cause.interruption());
-        match &entry.stage {
-            Stage::Open(session) => {
-                let session = session.clone();
-                entry.stage = Stage::Ending(session.clone());
-                Some(session)
-            }
-            Stage::Opening => {
+        match action {
+            SessionAction::End { place, .. } => Some(place),
+            _ => {
                 self.remove(id);
                 self.over.fence_off(id, incarnation, None);
                 None
             }
-            Stage::Ending(_) => None,
         }
     }
 
     /// Returns whether the session waits for an owner that never attached.
     pub fn is_unreached(&self, id: SessionId) -> bool {
-        self.entries.get(&id).is_some_and(|entry| entry.owned() && !entry.lease.was_held())
+        self.entries.get(&id).is_some_and(|entry| entry.owned() && !entry.session.was_attached())
     }
 
     /// Notes that a session has ended; the end is told until it is acknowledged.
-    pub fn ended(&mut self, mut end: SessionEnd) {
+    pub fn ended(&mut self, now: Duration, mut end: SessionEnd) {
         let mut secret = None;
         if let Some(entry) = self.entry(end.session, end.incarnation) {
             let attached = entry.owned().then_some(false);
             let report = SessionReport { attached, transport: None, ..entry.report(end.done) };
             end.report = Some(Box::new(report));
             secret = Some(entry.open.secret);
+            entry.session.on(now, SessionEvent::Ended);
             self.remove(end.session);
         }
         self.over.fence_off(end.session, end.incarnation, secret.map(|secret| (end.cause, secret)));
@@ -364,21 +384,14 @@ impl<H: Clone> SessionTable<H> {
 
     /// Returns the handles of all open sessions whose owner is attached.
     pub(crate) fn attended(&self) -> Vec<H> {
-        let attended = self.entries.values().filter(|entry| entry.lease.is_held());
-        let open = attended.filter_map(|entry| match &entry.stage {
-            Stage::Open(session) => Some(session.clone()),
-            Stage::Opening | Stage::Ending(_) => None,
-        });
-        open.collect()
+        let attended = self.entries.values().filter(|entry| entry.session.is_attached());
+        attended.filter_map(|entry| entry.session.place().cloned()).collect()
     }
 
     /// Returns the handles of the open sessions that `which` chooses.
     pub fn open_sessions(&self, which: impl Fn(&H) -> bool) -> Vec<H> {
-        let open = |entry: &Entry<H>| match &entry.stage {
-            Stage::Open(session) => which(session).then(|| session.clone()),
-            Stage::Opening | Stage::Ending(_) => None,
-        };
-        self.entries.values().filter_map(open).collect()
+        let places = self.entries.values().filter_map(|entry| entry.session.place());
+        places.filter(|&place| which(place)).cloned().collect()
     }
 
     /// Returns the number of lanes of all sessions here.
@@ -399,8 +412,8 @@ impl<H: Clone> SessionTable<H> {
     /// Returns the number of sessions that an owner steps now, by transport.
     pub fn attached(&self) -> BTreeMap<Transport, u64> {
         let mut attached = BTreeMap::new();
-        for entry in self.entries.values().filter(|entry| entry.owned() && entry.lease.is_held()) {
-            *attached.entry(entry.transport).or_default() += 1;
+        for entry in self.entries.values().filter(|entry| entry.session.is_attached()) {
+            *attached.entry(entry.session.transport()).or_default() += 1;
         }
         attached
     }
@@ -417,10 +430,8 @@ impl<H: Clone> SessionTable<H> {
 
     /// Returns the handle of that placement, if it is open.
     pub(crate) fn placed(&self, id: SessionId, incarnation: Incarnation) -> Option<H> {
-        match self.entries.get(&id).filter(|entry| entry.open.incarnation == incarnation)?.stage {
-            Stage::Open(ref session) => Some(session.clone()),
-            Stage::Opening | Stage::Ending(_) => None,
-        }
+        let entry = self.entries.get(&id).filter(|entry| entry.open.incarnation == incarnation)?;
+        entry.session.place().cloned()
     }
 
     /// Returns the report of every session that is open; `done` tells what a session has done, `replay` which recorded
@@ -430,11 +441,13 @@ impl<H: Clone> SessionTable<H> {
         done: impl Fn(&H) -> SessionCounts,
         replay: impl Fn(&H) -> Option<ReplayReport>,
     ) -> Vec<SessionReport> {
-        let report = |entry: &Entry<H>| match &entry.stage {
-            Stage::Open(session) | Stage::Ending(session) => {
-                Some(SessionReport { replay: replay(session), ..entry.report(done(session)) })
+        let report = |entry: &Entry<H>| match entry.session.state() {
+            SessionState::Detached { place, .. }
+            | SessionState::Attached { place, .. }
+            | SessionState::Ending { place } => {
+                Some(SessionReport { replay: replay(place), ..entry.report(done(place)) })
             }
-            Stage::Opening => None,
+            SessionState::Opening | SessionState::Gone => None,
         };
         self.entries.values().filter_map(report).collect()
     }
@@ -468,6 +481,46 @@ impl<H: Clone> SessionTable<H> {
     const fn free(&self) -> u32 {
         self.capacity - self.lanes
     }
+}
+
+/// A session in the table; `H` is the handle by which it is reached.
+#[derive(Debug)]
+struct Entry<H> {
+    open: OpenSession,
+    /// The session's token, raised to end it.
+    cancel: Cancel,
+    session: NodeSession<H>,
+}
+
+impl<H> Entry<H> {
+    /// Returns whether an owner steps the session.
+    const fn owned(&self) -> bool {
+        self.open.settings.collect.is_none()
+    }
+
+    fn report(&self, done: SessionCounts) -> SessionReport {
+        let open = &self.open;
+        let attached = self.owned().then(|| self.session.is_attached());
+        SessionReport {
+            session: open.session,
+            incarnation: open.incarnation,
+            owner: open.owner.clone(),
+            env: open.settings.env.clone(),
+            first_lane: open.first_lane,
+            lanes: open.lanes,
+            pool_lanes: open.pool_lanes,
+            replaces: open.replaces,
+            attached,
+            transport: (attached == Some(true)).then(|| self.session.transport().word().to_owned()),
+            done,
+            replay: None,
+        }
+    }
+}
+
+/// Returns the refusal of a request for a session that is being `changed`.
+fn under_way(id: SessionId, changed: &str) -> Refusal {
+    Refusal::busy(format!("session {id} is being {changed}"), UNDER_WAY_RETRY_MS)
 }
 
 fn stale(id: SessionId, asked: Incarnation, known: Incarnation) -> Refusal {

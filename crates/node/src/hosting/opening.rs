@@ -15,11 +15,11 @@ use super::{Hosting, exit_of, gone_by};
 use crate::episodes;
 use crate::executor::{Full, JobError};
 use crate::owned::OwnedSession;
-use crate::owned_handle::{Gone, OwnedHandle};
+use crate::owned_handle::OwnedHandle;
 use crate::plan::SessionPlan;
 use crate::replay_session::ReplaySession;
 use crate::session_handle::{Collecting, SessionHandle};
-use crate::{BeginError, Cancel};
+use crate::{BeginError, Cancel, Gone};
 
 impl Hosting {
     /// Makes a session, ending an earlier placement of it first. A repeated request for an open session is answered as
@@ -39,8 +39,7 @@ impl Hosting {
             let cause = Gone { cause: EndCause::Closed, detail: "placed anew".to_owned() };
             self.end(open.session, earlier, cause).await;
         }
-        let now = self.now();
-        let Some(cancel) = self.table().open(now, open)? else {
+        let Some(cancel) = self.table().open(open)? else {
             let handle = self.table().placed(open.session, open.incarnation);
             return handle.ok_or_else(closed_meanwhile).and_then(|handle| self.opened(&handle, open));
         };
@@ -228,7 +227,8 @@ struct Making<'a> {
 
 impl Drop for Making<'_> {
     fn drop(&mut self) {
-        self.hosting.table().not_made(self.open.session, self.open.incarnation);
+        let now = self.hosting.now();
+        self.hosting.table().not_made(now, self.open.session, self.open.incarnation);
     }
 }
 

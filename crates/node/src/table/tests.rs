@@ -57,7 +57,7 @@ fn made(opened: Result<Option<Cancel>, Refusal>) -> Result<bool, Refusal> {
 
 fn table_with(open: &OpenSession) -> SessionTable<u32> {
     let mut table = SessionTable::new(CAPACITY, LEASE);
-    assert_eq!(made(table.open(at(0), open)), Ok(true));
+    assert_eq!(made(table.open(open)), Ok(true));
     assert!(table.opened(at(0), open.session, open.incarnation, 7));
     table
 }
@@ -70,7 +70,7 @@ fn code(result: Result<impl std::fmt::Debug, Refusal>) -> RefusalCode {
 fn asking_again_for_an_open_placement_says_that_it_is_open() {
     let asked = open(0, 1, 8);
     let mut table = table_with(&asked);
-    assert_eq!(made(table.open(at(1), &asked)), Ok(false));
+    assert_eq!(made(table.open(&asked)), Ok(false));
     assert_eq!(table.lanes(), 8);
 }
 
@@ -78,14 +78,14 @@ fn asking_again_for_an_open_placement_says_that_it_is_open() {
 fn older_placements_older_terms_and_ended_ones_are_stale() {
     let asked = open(0, 5, 8);
     let mut table = table_with(&asked);
-    assert_eq!(code(table.open(at(1), &open(0, 4, 8))), RefusalCode::Stale);
+    assert_eq!(code(table.open(&open(0, 4, 8))), RefusalCode::Stale);
     let mut older_term = open(1, 9, 8);
     older_term.incarnation.term = 0;
-    assert_eq!(code(table.open(at(1), &older_term)), RefusalCode::Stale);
-    assert_eq!(table.begin_end(asked.session, asked.incarnation, EndCause::Closed), Some(7));
-    table.ended(end(&asked));
-    assert_eq!(code(table.open(at(1), &asked)), RefusalCode::Stale);
-    assert_eq!(made(table.open(at(1), &open(0, 6, 8))), Ok(true));
+    assert_eq!(code(table.open(&older_term)), RefusalCode::Stale);
+    assert_eq!(table.begin_end(at(0), asked.session, asked.incarnation, EndCause::Closed), Some(7));
+    table.ended(at(0), end(&asked));
+    assert_eq!(code(table.open(&asked)), RefusalCode::Stale);
+    assert_eq!(made(table.open(&open(0, 6, 8))), Ok(true));
 }
 
 #[test]
@@ -94,22 +94,22 @@ fn a_newer_placement_has_to_wait_for_the_end_of_the_one_that_is_here() {
     let mut table = table_with(&asked);
     let newer = open(0, 2, 8);
     assert_eq!(table.superseded(&newer), Some(asked.incarnation));
-    assert_eq!(code(table.open(at(1), &newer)), RefusalCode::Busy);
-    table.begin_end(asked.session, asked.incarnation, EndCause::Closed);
-    table.ended(end(&asked));
+    assert_eq!(code(table.open(&newer)), RefusalCode::Busy);
+    table.begin_end(at(0), asked.session, asked.incarnation, EndCause::Closed);
+    table.ended(at(0), end(&asked));
     assert_eq!(table.superseded(&newer), None);
-    assert_eq!(made(table.open(at(1), &newer)), Ok(true));
+    assert_eq!(made(table.open(&newer)), Ok(true));
 }
 
 #[test]
 fn a_session_closed_while_it_is_made_is_not_kept() {
     let asked = open(0, 1, 8);
     let mut table: SessionTable<u32> = SessionTable::new(CAPACITY, LEASE);
-    assert_eq!(made(table.open(at(0), &asked)), Ok(true));
-    assert_eq!(table.begin_end(asked.session, asked.incarnation, EndCause::Closed), None);
+    assert_eq!(made(table.open(&asked)), Ok(true));
+    assert_eq!(table.begin_end(at(0), asked.session, asked.incarnation, EndCause::Closed), None);
     assert!(!table.opened(at(0), asked.session, asked.incarnation, 7));
     assert_eq!((table.lanes(), table.len()), (0, 0));
-    assert_eq!(code(table.open(at(0), &asked)), RefusalCode::Stale);
+    assert_eq!(code(table.open(&asked)), RefusalCode::Stale);
 }
 
 #[test]
@@ -125,14 +125,14 @@ fn whatever_ends_a_session_first_raises_its_token_with_the_cause_also_while_it_i
         for is_made in [false, true] {
             let asked = open(0, 1, 8);
             let mut table: SessionTable<u32> = SessionTable::new(CAPACITY, LEASE);
-            let token = table.open(at(0), &asked).unwrap().unwrap();
+            let token = table.open(&asked).unwrap().unwrap();
             if is_made {
                 assert!(table.opened(at(0), asked.session, asked.incarnation, 7));
             }
             assert!(!token.is_cancelled());
-            let ending = table.begin_end(asked.session, asked.incarnation, cause);
+            let ending = table.begin_end(at(0), asked.session, asked.incarnation, cause);
             assert_eq!(ending.is_some(), is_made);
-            table.begin_end(asked.session, asked.incarnation, EndCause::Closed);
+            table.begin_end(at(0), asked.session, asked.incarnation, EndCause::Closed);
             assert_eq!((token.is_cancelled(), token.interruption()), (true, interruption));
         }
     }
@@ -144,11 +144,14 @@ fn only_the_holder_of_the_secret_of_the_current_placement_attaches() {
     let mut table = table_with(&asked);
     let good = attach(&asked);
     let wrong = Attach { secret: Secret::from_bytes([9; 16]), ..good };
-    assert_eq!(code(table.attach(&wrong, Transport::Quic)), RefusalCode::Unauthenticated);
+    assert_eq!(code(table.attach(at(0), &wrong, Transport::Quic)), RefusalCode::Unauthenticated);
     let older = Attach { incarnation: Incarnation { term: 1, counter: 2 }, ..good };
-    assert_eq!(code(table.attach(&older, Transport::Quic)), RefusalCode::Stale);
-    assert_eq!(code(table.attach(&Attach { index: 5, ..good }, Transport::Quic)), RefusalCode::NotFound);
-    assert_eq!(table.attach(&good, Transport::Quic).unwrap().session, 7);
+    assert_eq!(code(table.attach(at(0), &older, Transport::Quic)), RefusalCode::Stale);
+    assert_eq!(
+        code(table.attach(at(0), &Attach { index: 5, ..good }, Transport::Quic)),
+        RefusalCode::NotFound
+    );
+    assert_eq!(table.attach(at(0), &good, Transport::Quic).unwrap().session, 7);
 }
 
 /// Whoever named a session that had ended, with any secret, was told so and why. The secret goes with the end, and who
@@ -157,11 +160,11 @@ fn only_the_holder_of_the_secret_of_the_current_placement_attaches() {
 fn that_a_session_has_ended_and_why_is_told_only_to_who_has_its_secret() {
     let asked = open(0, 3, 8);
     let mut table = table_with(&asked);
-    table.begin_end(asked.session, asked.incarnation, EndCause::LeaseEnded);
-    table.ended(SessionEnd { cause: EndCause::LeaseEnded, ..end(&asked) });
+    table.begin_end(at(0), asked.session, asked.incarnation, EndCause::LeaseEnded);
+    table.ended(at(0), SessionEnd { cause: EndCause::LeaseEnded, ..end(&asked) });
     let owner = attach(&asked);
     let refused = |table: &mut SessionTable<u32>, attach: &Attach| {
-        table.attach(attach, Transport::Quic).map(|attached| attached.session).unwrap_err()
+        table.attach(at(0), attach, Transport::Quic).map(|attached| attached.session).unwrap_err()
     };
     assert_eq!(refused(&mut table, &owner).ended, Some(EndCause::LeaseEnded));
     let stranger = Attach { secret: Secret::from_bytes([9; 16]), ..owner };
@@ -177,8 +180,8 @@ fn a_session_that_plays_by_itself_takes_no_owner_and_needs_none() {
     let goal = Goal::Batches(1);
     asked.settings.collect = Some(Collect { policy: "noop".to_owned(), seed: 0, goal, leased: false });
     let mut table = table_with(&asked);
-    assert_eq!(code(table.attach(&attach(&asked), Transport::Quic)), RefusalCode::BadRequest);
-    assert!(table.overdue(at(1_000)).is_empty());
+    assert_eq!(code(table.attach(at(0), &attach(&asked), Transport::Quic)), RefusalCode::BadRequest);
+    assert!(table.look(at(1_000), |_| false).is_empty());
     assert_eq!(table.reports(|_| SessionCounts::default(), |_| None)[0].attached, None);
 }
 
@@ -197,7 +200,7 @@ fn an_owner_whose_sessions_play_by_themselves_leaves_places_for_those_of_others(
             let mut asked = open(counter, u64::from(counter), 1);
             asked.owner = owner.to_owned();
             asked.settings.collect = Some(collect.clone());
-            match table.open(at(0), &asked) {
+            match table.open(&asked) {
                 Ok(_) => own += 1,
                 Err(refusal) => {
                     assert_eq!(refusal.code, RefusalCode::Busy);
@@ -208,28 +211,29 @@ fn an_owner_whose_sessions_play_by_themselves_leaves_places_for_those_of_others(
         had.push(own);
     }
     assert_eq!(had, [32, 16, 8, 4]);
-    assert!(table.open(at(0), &open(9_999, 9_999, 1)).is_ok(), "lanes that an owner steps take none");
+    assert!(table.open(&open(9_999, 9_999, 1)).is_ok(), "lanes that an owner steps take none");
 }
 
 #[test]
 fn a_session_nobody_attaches_to_is_overdue_after_the_lease_and_not_before() {
     let asked = open(0, 1, 8);
     let mut table = table_with(&asked);
-    assert!(table.overdue(at(29)).is_empty());
-    assert_eq!(table.overdue(at(30)), [(asked.session, asked.incarnation)]);
-    let attachment = table.attach(&attach(&asked), Transport::Quic).unwrap();
-    assert!(table.overdue(at(100)).is_empty());
+    assert!(table.look(at(29), |_| false).is_empty());
+    let overdue = Overdue { session: asked.session, incarnation: asked.incarnation, place: 7 };
+    assert_eq!(table_with(&asked).look(at(30), |_| false), [overdue]);
+    let attachment = table.attach(at(0), &attach(&asked), Transport::Quic).unwrap();
+    assert!(table.look(at(100), |_| false).is_empty());
     table.detached(at(100), asked.session, asked.incarnation, attachment.number);
-    assert!(table.overdue(at(129)).is_empty());
-    assert_eq!(table.overdue(at(130)).len(), 1);
+    assert!(table.look(at(129), |_| false).is_empty());
+    assert_eq!(table.look(at(130), |_| false).len(), 1);
 }
 
 #[test]
 fn ends_are_told_until_they_are_acknowledged() {
     let asked = open(0, 1, 8);
     let mut table = table_with(&asked);
-    table.begin_end(asked.session, asked.incarnation, EndCause::Closed);
-    table.ended(end(&asked));
+    table.begin_end(at(0), asked.session, asked.incarnation, EndCause::Closed);
+    table.ended(at(0), end(&asked));
     let (told, all) = table.ends();
     assert!(all);
     let report = told[0].report.clone();
@@ -243,19 +247,19 @@ fn ends_are_told_until_they_are_acknowledged() {
 fn a_newer_coordinator_is_told_of_all_ends_again_and_of_what_the_sessions_were() {
     let (first, second) = (open(0, 1, 8), open(1, 2, 8));
     let mut table = table_with(&first);
-    assert_eq!(made(table.open(at(0), &second)), Ok(true));
+    assert_eq!(made(table.open(&second)), Ok(true));
     assert!(table.opened(at(0), second.session, second.incarnation, 8));
     table.joined(1);
     let reports = table.reports(|_| SessionCounts::default(), |_| None);
-    table.begin_end(first.session, first.incarnation, EndCause::Closed);
-    table.ended(end(&first));
+    table.begin_end(at(0), first.session, first.incarnation, EndCause::Closed);
+    table.ended(at(0), end(&first));
     let (told, _) = table.ends();
     assert_eq!(told[0].report.as_deref(), Some(&reports[0]));
     table.acknowledge(&told);
     table.joined(1);
     assert_eq!(table.ends(), (Vec::new(), true), "it has heard that");
-    table.begin_end(second.session, second.incarnation, EndCause::Closed);
-    table.ended(end(&second));
+    table.begin_end(at(0), second.session, second.incarnation, EndCause::Closed);
+    table.ended(at(0), end(&second));
     table.joined(2);
     let sessions: Vec<SessionId> = table.ends().0.iter().map(|end| end.session).collect();
     assert_eq!(sessions, [first.session, second.session]);
@@ -266,8 +270,8 @@ fn a_draining_node_refuses_new_sessions_and_confirms_open_ones() {
     let asked = open(0, 1, 8);
     let mut table = table_with(&asked);
     table.drain();
-    assert_eq!(made(table.open(at(1), &asked)), Ok(false));
-    assert_eq!(code(table.open(at(1), &open(1, 2, 8))), RefusalCode::Draining);
+    assert_eq!(made(table.open(&asked)), Ok(false));
+    assert_eq!(code(table.open(&open(1, 2, 8))), RefusalCode::Draining);
 }
 
 proptest! {
@@ -284,7 +288,7 @@ proptest! {
                 (0 | 1, _) => {
                     counter += 1;
                     let asked = open(index, counter, lanes);
-                    if made(table.open(at(counter), &asked)) == Ok(true) {
+                    if made(table.open(&asked)) == Ok(true) {
                         prop_assert!(!open_now.contains(&id));
                         open_now.insert(id);
                         known.insert(id, asked);
@@ -294,10 +298,10 @@ proptest! {
                     table.opened(at(counter), id, asked.incarnation, index);
                 }
                 (3, Some(asked)) => {
-                    table.not_made(id, asked.incarnation);
+                    table.not_made(at(0), id, asked.incarnation);
                 }
-                (4, Some(asked)) if table.begin_end(id, asked.incarnation, EndCause::Closed).is_some() => {
-                    table.ended(end(&asked));
+                (4, Some(asked)) if table.begin_end(at(0), id, asked.incarnation, EndCause::Closed).is_some() => {
+                    table.ended(at(0), end(&asked));
                 }
                 _ => {}
             }
@@ -322,7 +326,7 @@ proptest! {
                 (0, _) => {
                     counter += 1;
                     let asked = open(index, counter, 4);
-                    if made(table.open(at(counter), &asked)) == Ok(true) {
+                    if made(table.open(&asked)) == Ok(true) {
                         known.insert(index, (asked, 0));
                     }
                 }
@@ -331,15 +335,15 @@ proptest! {
                 }
                 (2 | 3, Some((asked, number))) => {
                     let by = if step == 2 { Transport::Quic } else { Transport::SharedMemory };
-                    *number = table.attach(&attach(asked), by).map_or(*number, |attached| attached.number);
+                    *number = table.attach(at(0), &attach(asked), by).map_or(*number, |attached| attached.number);
                 }
                 (4, Some((asked, number))) => {
                     table.detached(at(counter), asked.session, asked.incarnation, *number);
                 }
                 (5, Some((asked, _)))
-                    if table.begin_end(asked.session, asked.incarnation, EndCause::Closed).is_some() =>
+                    if table.begin_end(at(0), asked.session, asked.incarnation, EndCause::Closed).is_some() =>
                 {
-                    table.ended(end(asked));
+                    table.ended(at(0), end(asked));
                 }
                 _ => {}
             }
