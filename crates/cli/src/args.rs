@@ -7,6 +7,7 @@ mod hand;
 mod play;
 mod shelf;
 mod store;
+#[cfg(feature = "viewer")]
 mod watch;
 
 use std::path::PathBuf;
@@ -32,6 +33,7 @@ pub(crate) use hand::{HandArgs, PlayEnvArgs};
 pub(crate) use play::PlayArgs;
 pub(crate) use shelf::{NoteArgs, PinArgs, PruneArgs, TagArgs};
 pub(crate) use store::{StoreArgs, StoreExportArgs, StoreImportArgs, StoreVerifyArgs, StoreWhat, TargetArgs};
+#[cfg(feature = "viewer")]
 pub(crate) use watch::WatchArgs;
 
 /// Steps reinforcement-learning environments and records every episode.
@@ -92,6 +94,7 @@ pub(crate) enum Command {
     /// List the open sessions of a cluster
     Sessions(LookArgs),
     /// Watch lanes of a cluster while they are played
+    #[cfg(feature = "viewer")]
     Watch(WatchArgs),
     /// End a pool of a cluster: a rollout that goes on by itself, or a trainer's lanes
     Close(CloseArgs),

@@ -42,6 +42,7 @@ pub mod token;
 mod top;
 mod traces;
 pub mod up;
+#[cfg(feature = "viewer")]
 mod watch;
 
 use std::ffi::OsString;
@@ -96,6 +97,7 @@ fn execute(command: Command, out: &mut Output) -> Result<Status, Failure> {
         Command::Top(args) => top::run(&args),
         Command::Nodes(args) => look::nodes(&args, out),
         Command::Sessions(args) => look::sessions(&args, out),
+        #[cfg(feature = "viewer")]
         Command::Watch(args) => watch::run(&args, out),
         Command::Close(args) => close::run(&args, out),
         Command::Drain(args) => look::drain(&args, out),

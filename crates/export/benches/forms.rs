@@ -1,6 +1,9 @@
 //! How fast episodes are written out, on one core, into memory that is thrown away.
 //!
-//! `cargo bench -p rollhouse-export --features mcap,parquet --bench forms`
+//! `cargo bench -p rollhouse-export --features mcap,parquet --bench forms [-- table]`
+//!
+//! With `table` only many episodes as one Parquet table are measured. Their rows a second are of the time on the core,
+//! so that what else runs on the machine hardly counts.
 #![allow(missing_docs, clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints what it finds")]
 
 #[path = "../../replay/tests/stage/mod.rs"]
@@ -22,6 +25,17 @@ use stage::{Play, play};
 const REPETITIONS: usize = 7;
 
 fn main() {
+    if std::env::args().all(|argument| argument != "table") {
+        files();
+    }
+    #[cfg(feature = "parquet")]
+    for env in ["CartPole-v1", "Pendulum-v1", "MountainCar-v0"] {
+        table(env);
+    }
+}
+
+/// Measures episodes that become a file each.
+fn files() {
     for env in ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "Echo-v0"] {
         let steps = if env == "Echo-v0" { 10_000 } else { 200_000 };
         let forms = [
@@ -46,10 +60,6 @@ fn main() {
             measure(format, &episode(env, 400));
         }
     }
-    #[cfg(feature = "parquet")]
-    for env in ["CartPole-v1", "Pendulum-v1", "MountainCar-v0"] {
-        table(env);
-    }
 }
 
 /// Measures all episodes of 64 lanes as one table, read from a disk in memory.
@@ -62,17 +72,17 @@ fn table(env: &'static str) {
     let registry = Registry::builtin();
     let (mut times, mut bytes, mut loading) = (Vec::new(), 0, Vec::new());
     for _ in 0..REPETITIONS {
-        let begun = Instant::now();
+        let begun = on_core();
         let episodes: Vec<Episode> = replays.load_many(&infos).map(Result::unwrap).collect();
-        loading.push(begun.elapsed());
+        loading.push(on_core() - begun);
         let mut counted = Counted(0);
-        let begun = Instant::now();
+        let begun = on_core();
         let mut file = ParquetFile::new(&registry, &infos[0].run.spec, &mut counted).unwrap();
         for episode in episodes {
             assert!(file.add(episode, &mut |_| true).unwrap().is_empty());
         }
         assert!(file.finish(&mut |_| true).unwrap().is_empty());
-        times.push(begun.elapsed());
+        times.push(on_core() - begun);
         bytes = counted.0;
     }
     times.sort_unstable();
@@ -88,6 +98,13 @@ fn table(env: &'static str) {
         rate(median + loading[REPETITIONS / 2]),
         bytes,
     );
+}
+
+/// Time that this thread has had a core for.
+#[cfg(feature = "parquet")]
+fn on_core() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
 }
 
 /// An episode of so many steps, or of as many as the env has by itself.

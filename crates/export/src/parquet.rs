@@ -5,6 +5,7 @@
 //! than a row group is recomputed alone and part by part.
 
 mod columns;
+mod runs;
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -242,9 +243,7 @@ fn properties(
     let t = ColumnPath::from(columns::T);
     properties = properties
         .set_column_encoding(t.clone(), Encoding::DELTA_BINARY_PACKED)
-        .set_column_statistics_enabled(t, EnabledStatistics::Chunk)
-        .set_column_statistics_enabled(columns::EPISODE.into(), EnabledStatistics::Chunk)
-        .set_column_dictionary_page_size_limit(columns::EPISODE.into(), ROWS_BYTES);
+        .set_column_statistics_enabled(t, EnabledStatistics::Chunk);
     Ok(properties.build())
 }
 

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use ::parquet::basic::{LogicalType, Repetition, Type as Physical};
 use ::parquet::data_type::{
-    BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FixedLenByteArray, FixedLenByteArrayType,
-    FloatType, Int32Type, Int64Type,
+    BoolType, DataType, DoubleType, FixedLenByteArray, FixedLenByteArrayType, FloatType, Int32Type, Int64Type,
 };
 use ::parquet::errors::Result;
 use ::parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
@@ -14,9 +13,10 @@ use ::parquet::schema::types::{Type, TypePtr};
 use rollhouse_core::{ColumnData, ColumnSpec, DType};
 use rollhouse_replay::Episode;
 
+use super::runs::RunsChunk;
 use crate::names::{MAX_NAMED_ELEMENTS, column_name, element_names};
 
-pub(super) const EPISODE: &str = "episode";
+const EPISODE: &str = "episode";
 pub(super) const T: &str = "t";
 
 /// The columns of a file in their order.
@@ -106,16 +106,19 @@ impl Columns {
         Ok(Arc::new(Type::group_type_builder("step").with_fields(fields).build()?))
     }
 
-    /// Returns the columns that are not lists, each with whether its values often repeat.
+    /// Returns the columns of numbers that are not lists, each with whether its values often repeat.
     pub(super) fn names(&self) -> impl Iterator<Item = (&str, bool)> {
         let is_list = |column: &&Column| matches!(column.what, ColumnContent::List(..));
         self.0.iter().filter(move |column| !is_list(column)).filter_map(|column| {
             let repeats = match column.what {
-                ColumnContent::Episode | ColumnContent::Reward => true,
+                ColumnContent::Reward => true,
                 ColumnContent::Action(element) | ColumnContent::Obs(_, element) => {
                     matches!(element.dtype, DType::U8 | DType::I32 | DType::I64)
                 }
-                ColumnContent::T | ColumnContent::Terminated | ColumnContent::Truncated => return None,
+                ColumnContent::Episode
+                | ColumnContent::T
+                | ColumnContent::Terminated
+                | ColumnContent::Truncated => return None,
                 ColumnContent::List(..) | ColumnContent::Bytes(..) => false,
             };
             let is_bool = match column.what {
@@ -139,8 +142,13 @@ impl Columns {
             return Ok(());
         }
         let (levels, count) = rows.levels();
+        let descriptions = file.schema_descr().columns().to_vec();
         let mut group = file.next_row_group()?;
-        for column in &self.0 {
+        for (column, description) in self.0.iter().zip(descriptions) {
+            if let Some(chunk) = column.runs(rows) {
+                chunk.append(description, &mut group)?;
+                continue;
+            }
             let Some(mut writer) = group.next_column()? else { break };
             column.write(rows, &levels, count, &mut writer)?;
             writer.close()?;
@@ -241,6 +249,26 @@ impl Column {
         }
     }
 
+    /// Returns a column that stays the same over many rows as its runs; `None` of another.
+    fn runs(&self, rows: &Rows<'_>) -> Option<RunsChunk> {
+        let flag = match self.what {
+            ColumnContent::Episode => {
+                let names = rows.spans.iter().map(|span| (span.episode.info.name.to_string(), span.rows));
+                return Some(RunsChunk::of_texts(&names.collect::<Vec<_>>()));
+            }
+            ColumnContent::Terminated => |flags: (bool, bool)| flags.0,
+            ColumnContent::Truncated => |flags: (bool, bool)| flags.1,
+            _ => return None,
+        };
+        let flags = rows.spans.iter().flat_map(|span| {
+            let info = &span.episode.info;
+            let has_end = (span.t + span.rows) as u64 == info.length + 1;
+            let last = usize::from(has_end);
+            [(false, span.rows - last), (has_end && flag(info.outcome.flags()), last)]
+        });
+        Some(RunsChunk::of_flags(flags))
+    }
+
     fn write(
         &self,
         rows: &Rows<'_>,
@@ -248,16 +276,9 @@ impl Column {
         count: usize,
         writer: &mut SerializedColumnWriter<'_>,
     ) -> Result<()> {
-        let is_last = |span: &Span<'_>, row: usize| (span.t + row) as u64 == span.episode.info.length;
         match self.what {
-            ColumnContent::Episode => {
-                let mut names = Vec::with_capacity(rows.count());
-                for span in rows.spans {
-                    let name = ByteArray::from(span.episode.info.name.to_string().into_bytes());
-                    names.resize(names.len() + span.rows, name);
-                }
-                put::<ByteArrayType>(writer, &names)
-            }
+            // What is the same in many rows is written as runs.
+            ColumnContent::Episode | ColumnContent::Terminated | ColumnContent::Truncated => Ok(()),
             ColumnContent::T => put::<Int64Type>(writer, &rows.each(|span, row| (span.t + row) as i64)),
             ColumnContent::Reward => {
                 let mut rewards = Vec::with_capacity(count);
@@ -266,14 +287,6 @@ impl Column {
                     rewards.extend_from_slice(&rows.rewards[span.first + skipped..span.first + span.rows]);
                 }
                 put_some::<DoubleType>(writer, &rewards, levels)
-            }
-            ColumnContent::Terminated | ColumnContent::Truncated => {
-                let is_terminated = matches!(self.what, ColumnContent::Terminated);
-                let flag = |span: &Span<'_>, row| {
-                    let (terminated, truncated) = span.episode.info.outcome.flags();
-                    is_last(span, row) && if is_terminated { terminated } else { truncated }
-                };
-                put::<BoolType>(writer, &rows.each(flag))
             }
             ColumnContent::Action(element) => put_action(rows, element, levels, writer),
             ColumnContent::Obs(column, element) => put_element(rows, &rows.obs[column], element, writer),
