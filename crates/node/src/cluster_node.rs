@@ -21,7 +21,6 @@ use rollhouse_wire::{
 use tokio::sync::mpsc::{self, channel as bounded};
 use tokio::sync::{Mutex, watch};
 
-use crate::entry::Transport;
 use crate::executor::Executor;
 use crate::fitness::Fitness;
 use crate::hosting::{Hosting, HostingSettings};
@@ -30,6 +29,7 @@ use crate::link::{Card, Link, LinkParts, RenewalState, SpoolLoad};
 use crate::parts::{Mishap, Part, PartExit, PartsHealth};
 use crate::pulse::Pulse;
 use crate::serve::{Served, Serving};
+use crate::transport::Transport;
 use crate::{
     AttachConfig, ConnectionFigures, HANG_DEADLINE, LinkState, Node, NodeFigures, ServeError, ShipFigures,
     ShipperConfig, Shipping, ShippingConfig, StartError,

@@ -9,8 +9,9 @@ use rollhouse_wire::{
 };
 use tracing::{Instrument, Span, error_span};
 
-use crate::hosted::{Gone, Owned};
+use crate::Gone;
 use crate::hosting::Hosting;
+use crate::owned_handle::OwnedHandle;
 use crate::turn::Turn;
 
 /// Answers an `OpenCommands` and does what comes on the stream until its owner ends it or the session ends. Bytes that
@@ -73,7 +74,7 @@ enum End {
 
 async fn run(
     hosting: &Hosting,
-    session: &Owned,
+    session: &OwnedHandle,
     reader: &mut EnvelopeReader,
     writer: &mut EnvelopeWriter,
 ) -> End {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rollhouse_engine::{ConfigError, StepError};
 use rollhouse_policy::{ActError, SpaceError};
+use rollhouse_wire::EndCause;
 
 use crate::Report;
 
@@ -22,6 +23,15 @@ pub enum Exit {
     Hung(Duration),
     /// Its actor failed too often to be made anew, so nobody watched it any more and it was asked to end.
     Unwatched,
+}
+
+/// Why a session of the cluster can be stepped no more.
+#[derive(Debug, Clone)]
+pub struct Gone {
+    /// The cause, as the coordinator and the owner are told it.
+    pub cause: EndCause,
+    /// What happened, in words; empty where the cause says all.
+    pub detail: String,
 }
 
 /// Why a rollout could not go on.

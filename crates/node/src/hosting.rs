@@ -18,20 +18,21 @@ use rollhouse_wire::{
 };
 use tracing::{info, warn};
 
-use crate::entry::Transport;
 use crate::executor::Executor;
 use crate::fitness::Fitness;
-use crate::hosted::{Collecting, Gone, Hosted, Owned};
 use crate::node::Rollouts;
+use crate::owned_handle::OwnedHandle;
 use crate::replay_session::ReplaySession;
+use crate::session_handle::{Collecting, SessionHandle};
 use crate::stepped::Stepped;
-use crate::table::SessionTable;
-use crate::{Exit, NodeFigures};
+use crate::table::{Overdue, SessionTable};
+use crate::transport::Transport;
+use crate::{Exit, Gone, NodeFigures};
 
 /// The state that the sessions of a node share.
 #[derive(Debug)]
 pub(crate) struct Hosting {
-    table: Mutex<SessionTable<Hosted>>,
+    table: Mutex<SessionTable<SessionHandle>>,
     pub(crate) executor: Executor,
     pub(crate) figures: Arc<NodeFigures>,
     /// The spool's recorder; `None` if nothing is recorded here.
@@ -114,11 +115,12 @@ impl Hosting {
     /// # Errors
     /// The reason for the refusal.
     pub(crate) async fn attach(self: &Arc<Self>, attach: &Attach, by: Transport) -> Result<Place, Refusal> {
-        let attachment = self.table().attach(attach, by)?;
+        let now = self.now();
+        let attachment = self.table().attach(now, attach, by)?;
         let session = match attachment.session {
-            Hosted::Owned(owned) => Stepped::Owned(owned),
-            Hosted::Replay(replay) => Stepped::Replay(replay),
-            Hosted::Collecting(_) => {
+            SessionHandle::Owned(owned) => Stepped::Owned(owned),
+            SessionHandle::Replay(replay) => Stepped::Replay(replay),
+            SessionHandle::Collecting(_) => {
                 return Err(Refusal::new(RefusalCode::BadRequest, "the session plays by itself"));
             }
         };
@@ -172,14 +174,14 @@ impl Hosting {
     ///
     /// # Errors
     /// The reason for the refusal.
-    pub(crate) fn session_of(&self, open: &OpenCommands) -> Result<Arc<Owned>, Refusal> {
+    pub(crate) fn session_of(&self, open: &OpenCommands) -> Result<Arc<OwnedHandle>, Refusal> {
         let OpenCommands { pool, index, incarnation, secret } = *open;
         match self.table().shown(&Attach { pool, index, incarnation, secret, log: false })? {
-            Hosted::Owned(session) => Ok(session),
-            Hosted::Collecting(_) => {
+            SessionHandle::Owned(session) => Ok(session),
+            SessionHandle::Collecting(_) => {
                 Err(Refusal::new(RefusalCode::BadRequest, "the session plays by itself"))
             }
-            Hosted::Replay(_) => {
+            SessionHandle::Replay(_) => {
                 let message = "a recorded episode takes no commands: its watchers move it";
                 Err(Refusal::new(RefusalCode::Unsupported, message))
             }
@@ -199,61 +201,45 @@ impl Hosting {
     ///
     /// # Errors
     /// The reason for the refusal.
-    pub(crate) fn watched(&self, open: &OpenWatch) -> Result<(Hosted, WatchOpened), Refusal> {
+    pub(crate) fn watched(&self, open: &OpenWatch) -> Result<(SessionHandle, WatchOpened), Refusal> {
         let table = self.table();
-        let (hosted, open) = table.watched(open)?;
+        let (handle, open) = table.watched(open)?;
         let opened = WatchOpened {
-            spec: self.spec_of(&hosted, open)?,
+            spec: self.spec_of(&handle, open)?,
             first_lane: open.first_lane,
             lanes: open.lanes,
             pool_lanes: open.pool_lanes,
             settings: open.settings.clone(),
             program: self.settings.program.clone(),
         };
-        Ok((hosted, opened))
+        Ok((handle, opened))
     }
 
     /// Ends a session and waits until it has ended. The coordinator is told of the end even if this future is dropped
     /// or panics before. `None` if there is nothing to end.
     pub(crate) async fn end(
-        &self,
+        self: &Arc<Self>,
         id: SessionId,
         incarnation: Incarnation,
         wanted: Gone,
     ) -> Option<SessionEnd> {
-        let hosted = self.table().begin_end(id, incarnation, wanted.cause)?;
-        let ending = Ending { hosting: self, hosted: &hosted, id, incarnation, cause: wanted.cause };
-        let gone = match &hosted {
-            Hosted::Owned(owned) => owned.end(wanted, &self.executor, &self.figures).await,
-            Hosted::Collecting(collecting) => {
-                let exit = exit_of(collecting).await;
-                collecting.told.update(collecting.progress.tally(), &self.figures);
-                gone_by(exit.as_deref(), wanted.cause)
-            }
-            Hosted::Replay(replay) => {
-                replay.end();
-                wanted
-            }
-        };
-        if let Some(recorder) = self.recorder.clone() {
-            // All it recorded is among the spool's bytes before its end is told. What cannot be written is counted
-            // as lost by the recorder.
-            // Task: write-out.
-            let _written = tokio::task::spawn_blocking(move || recorder.write_out()).await;
-        }
-        std::mem::forget(ending);
-        self.figures.session_ended(gone.cause);
-        let Gone { cause, detail } = gone;
-        let why = if detail.is_empty() { String::new() } else { format!(": {detail}") };
-        info!(cause = cause.word(), "session {id} has ended: {}{why}", cause.word());
-        let (done, report, unreached) = (hosted.counts(), None, self.table().is_unreached(id));
-        let end = SessionEnd { session: id, incarnation, cause, detail, done, report, unreached };
-        self.table().ended(end.clone());
-        Some(end)
+        let now = self.now();
+        let handle = self.table().begin_end(now, id, incarnation, wanted.cause)?;
+        Some(self.ending((id, incarnation), handle, wanted.cause).run(wanted).await)
+    }
+
+    /// Takes over the ending of a session that has begun to end.
+    fn ending(
+        self: &Arc<Self>,
+        (id, incarnation): (SessionId, Incarnation),
+        handle: SessionHandle,
+        cause: EndCause,
+    ) -> Ending {
+        Ending { hosting: Arc::clone(self), handle, id, incarnation, cause: Some(cause) }
     }
 
     /// Ends a session as closed, as the coordinator asks. Answers with its end, also if it ended before.
-    pub(crate) async fn close(&self, close: &CloseSession) -> Result<SessionEnd, Refusal> {
+    pub(crate) async fn close(self: &Arc<Self>, close: &CloseSession) -> Result<SessionEnd, Refusal> {
         let CloseSession { session, incarnation } = *close;
         let gone = Gone { cause: EndCause::Closed, detail: String::new() };
         if let Some(end) = self.end(session, incarnation, gone).await {
@@ -265,31 +251,28 @@ impl Hosting {
     /// Ends sessions whose leases are over, and reports counts that have not been reported. To be called about once a
     /// second.
     pub(crate) fn look(self: &Arc<Self>) {
-        let now = self.now();
-        let (mut overdue, stirred, replays) = {
-            let table = self.table();
-            let replays = table.open_sessions(|hosted| hosted.replay().is_some());
-            (table.overdue(now), table.open_sessions(Hosted::is_stirred), replays)
+        let (now, lease) = (self.now(), self.settings.lease);
+        let (overdue, stirred, replays) = {
+            let mut table = self.table();
+            let is_watched =
+                |handle: &SessionHandle| handle.replay().is_some_and(|replay| replay.is_watched(lease));
+            let overdue = table.look(now, is_watched);
+            let replays = table.open_sessions(|handle| handle.replay().is_some());
+            (overdue, table.open_sessions(SessionHandle::is_stirred), replays)
         };
-        for hosted in stirred {
-            hosted.tell(&self.figures);
-        }
-        let mut shown = 0;
-        for replay in replays.iter().filter_map(Hosted::replay) {
-            shown += 1;
-            let placed = (replay.id, replay.incarnation);
-            overdue.retain(|over| *over != placed || !replay.is_watched(self.settings.lease));
-            self.look_at_replay(replay);
-        }
-        self.figures.replays.set(shown);
-        for (id, incarnation) in overdue {
-            let hosting = Arc::clone(self);
+        for Overdue { session, incarnation, place } in overdue {
+            let cause = EndCause::LeaseEnded;
+            let ending = self.ending((session, incarnation), place, cause);
+            let detail = format!("nobody was attached for {} s", lease.as_secs());
             // Task: session that ends.
-            tokio::spawn(async move {
-                let detail = format!("nobody was attached for {} s", hosting.settings.lease.as_secs());
-                hosting.end(id, incarnation, Gone { cause: EndCause::LeaseEnded, detail }).await;
-            });
+            tokio::spawn(ending.run(Gone { cause, detail }));
         }
+        for handle in stirred {
+            handle.tell(&self.figures);
+        }
+        let replays: Vec<_> = replays.iter().filter_map(SessionHandle::replay).collect();
+        replays.iter().for_each(|replay| self.look_at_replay(replay));
+        self.figures.replays.set(replays.len() as u64);
     }
 
     /// Ends a replay that cannot go on, or whose node drains: nothing is lost with it. Otherwise sees to it that its
@@ -348,7 +331,8 @@ impl Hosting {
     /// Waits until no session is here that its owner can move, which owners do with their next step. To be called with
     /// a deadline when the node is leaving. Cancellation-safe.
     pub(crate) async fn moved_away(&self) {
-        let movable = |hosted: &Hosted| matches!(hosted, Hosted::Owned(owned) if owned.is_movable());
+        let movable =
+            |handle: &SessionHandle| matches!(handle, SessionHandle::Owned(owned) if owned.is_movable());
         while self.table().attended().iter().any(movable) {
             tokio::time::sleep(LEAVING_LOOK).await;
         }
@@ -385,8 +369,8 @@ impl Hosting {
         let now = ReportsVersion(Some((self.table().version(), self.figures.tallies.get())));
         let changed = std::mem::replace(version, now) != now;
         changed.then(|| {
-            let replay = |hosted: &Hosted| hosted.replay().map(|replay| replay.report());
-            self.table().reports(Hosted::counts, replay)
+            let replay = |handle: &SessionHandle| handle.replay().map(|replay| replay.report());
+            self.table().reports(SessionHandle::counts, replay)
         })
     }
 
@@ -422,19 +406,19 @@ impl Hosting {
     }
 
     /// Ends a session that was made in vain.
-    async fn let_go(&self, hosted: Hosted) {
-        match hosted {
-            Hosted::Owned(owned) => {
+    async fn let_go(&self, handle: SessionHandle) {
+        match handle {
+            SessionHandle::Owned(owned) => {
                 let gone = Gone { cause: EndCause::Closed, detail: String::new() };
                 owned.end(gone, &self.executor, &self.figures).await;
             }
-            Hosted::Collecting(collecting) => collecting.cancel.cancel(),
-            Hosted::Replay(replay) => replay.end(),
+            SessionHandle::Collecting(collecting) => collecting.cancel.cancel(),
+            SessionHandle::Replay(replay) => replay.end(),
         }
     }
 
     /// Locks the table, for moments only and never while anything is waited for.
-    fn table(&self) -> MutexGuard<'_, SessionTable<Hosted>> {
+    fn table(&self) -> MutexGuard<'_, SessionTable<SessionHandle>> {
         self.table.lock()
     }
 
@@ -452,23 +436,63 @@ impl Drop for Place {
     }
 }
 
-/// Tells the end of a session whose ending was cut short, unless it is forgotten.
-struct Ending<'a> {
-    hosting: &'a Hosting,
-    hosted: &'a Hosted,
+/// A session that is being ended. If this is dropped before the end, the end is told all the same.
+struct Ending {
+    hosting: Arc<Hosting>,
+    handle: SessionHandle,
     id: SessionId,
     incarnation: Incarnation,
-    cause: EndCause,
+    /// Why the session was to end; `None` once its end was told.
+    cause: Option<EndCause>,
 }
 
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        let Self { hosting, hosted, id, incarnation, cause } = *self;
+impl Ending {
+    /// Ends the session and returns its end, which the coordinator is told.
+    async fn run(mut self, wanted: Gone) -> SessionEnd {
+        let Self { hosting, handle, id, .. } = &self;
+        let gone = match handle {
+            SessionHandle::Owned(owned) => owned.end(wanted, &hosting.executor, &hosting.figures).await,
+            SessionHandle::Collecting(collecting) => {
+                let exit = exit_of(collecting).await;
+                collecting.told.update(collecting.progress.tally(), &hosting.figures);
+                gone_by(exit.as_deref(), wanted.cause)
+            }
+            SessionHandle::Replay(replay) => {
+                replay.end();
+                wanted
+            }
+        };
+        if let Some(recorder) = hosting.recorder.clone() {
+            // All it recorded is among the spool's bytes before its end is told. What cannot be written is counted
+            // as lost by the recorder.
+            // Task: write-out.
+            let _written = tokio::task::spawn_blocking(move || recorder.write_out()).await;
+        }
+        let cause = gone.cause;
+        let why = if gone.detail.is_empty() { String::new() } else { format!(": {}", gone.detail) };
+        info!(cause = cause.word(), "session {id} has ended: {}{why}", cause.word());
+        self.cause = None;
+        self.tell(gone)
+    }
+
+    fn tell(&self, Gone { cause, detail }: Gone) -> SessionEnd {
+        let Self { hosting, handle, id, incarnation, .. } = self;
         hosting.figures.session_ended(cause);
-        let (detail, done) = ("its end was cut short".to_owned(), hosted.counts());
-        let (report, unreached) = (None, hosting.table().is_unreached(id));
-        let end = SessionEnd { session: id, incarnation, cause, detail, done, report, unreached };
-        hosting.table().ended(end);
+        let (session, incarnation, done) = (*id, *incarnation, handle.counts());
+        let mut table = hosting.table();
+        let unreached = table.is_unreached(session);
+        let end = SessionEnd { session, incarnation, cause, detail, done, report: None, unreached };
+        let now = hosting.now();
+        table.ended(now, end.clone());
+        end
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if let Some(cause) = self.cause.take() {
+            self.tell(Gone { cause, detail: "its end was cut short".to_owned() });
+        }
     }
 }
 
@@ -495,187 +519,4 @@ fn gone_by(exit: Option<&Exit>, asked: EndCause) -> Gone {
 const LEAVING_LOOK: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use rollhouse_core::{AutoresetMode, SeedSchedule};
-    use std::sync::atomic::AtomicU32;
-    use std::sync::mpsc::{SyncSender, sync_channel};
-
-    use rollhouse_core::RunId;
-    use rollhouse_env::{EnvEntry, MakeError};
-    use rollhouse_wire::{LaneSettings, OpenSession, RecordRule, Secret};
-
-    use crate::Node;
-
-    fn open(env: &str) -> OpenSession {
-        OpenSession {
-            session: SessionId { pool: RunId::from_u128(1), index: 0 },
-            incarnation: Incarnation { term: 1, counter: 1 },
-            secret: Secret::from_bytes([0; 16]),
-            owner: "trainer".to_owned(),
-            first_lane: 0,
-            lanes: 1,
-            pool_lanes: 1,
-            replaces: false,
-            settings: LaneSettings {
-                env: env.to_owned(),
-                options: Default::default(),
-                autoreset: AutoresetMode::NextStep,
-                max_episode_steps: None,
-                seeds: SeedSchedule::PerEpisode { run_seed: 3 },
-                record: RecordRule::None,
-                collect: None,
-                replay: None,
-            },
-        }
-    }
-
-    fn hosting(registry: Registry, node: &Node, lease: Duration) -> Arc<Hosting> {
-        let figures: Arc<NodeFigures> = Arc::default();
-        let hang_deadline = Duration::from_secs(60);
-        let executor = Executor::start(1, 8, hang_deadline, Arc::clone(&figures)).unwrap();
-        let settings = HostingSettings {
-            capacity: 8,
-            lease,
-            hang_deadline,
-            program: "test 1".to_owned(),
-            watch_patience: Duration::from_secs(15),
-        };
-        Arc::new(Hosting::new(
-            settings,
-            Arc::new(registry),
-            executor,
-            Fitness::default(),
-            node.rollouts(),
-            figures,
-        ))
-    }
-
-    /// Keeps the one worker busy until something is sent.
-    fn occupy_worker(hosting: &Hosting) -> SyncSender<()> {
-        let (let_go, go) = sync_channel::<()>(1);
-        drop(hosting.executor.submit(move || go.recv().unwrap(), Box::new(|| false)).unwrap());
-        let_go
-    }
-
-    #[test]
-    fn a_session_that_is_closed_while_it_waits_to_be_made_is_never_made() {
-        let (registry, made) = (Registry::builtin(), Arc::new(AtomicU32::new(0)));
-        let mut spec = registry.get("test/Faulty-v0").unwrap().spec().clone();
-        spec.id = "Counted".to_owned();
-        let count = Arc::clone(&made);
-        let entry = EnvEntry::per_lane(spec, move |_| {
-            count.fetch_add(1, Ordering::Relaxed);
-            Err::<Never, _>(MakeError::Missing { lane: 0, name: "everything" })
-        });
-        registry.register(entry).unwrap();
-        let node = Node::start().unwrap();
-        let hosting = hosting(registry, &node, Duration::from_secs(30));
-        let let_go = occupy_worker(&hosting);
-        let open = open("Counted");
-        let close = CloseSession { session: open.session, incarnation: open.incarnation };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let (opened, closed) = runtime.block_on(async {
-            tokio::join!(biased; hosting.open(&open, None), async {
-                let closed = hosting.close(&close).await;
-                let_go.send(()).unwrap();
-                closed
-            })
-        });
-        assert_eq!(opened.unwrap_err().code, RefusalCode::Stale);
-        assert_eq!(closed.unwrap_err().code, RefusalCode::NotFound);
-        assert_eq!(made.load(Ordering::Relaxed), 0);
-        assert_eq!(hosting.sessions(), 0);
-    }
-
-    #[test]
-    fn the_end_of_a_session_is_told_also_when_what_ends_it_is_cut_short() {
-        let node = Node::start().unwrap();
-        let hosting = hosting(Registry::builtin(), &node, Duration::ZERO);
-        let open = open("test/Faulty-v0");
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let let_go = runtime.block_on(async {
-            hosting.open(&open, None).await.unwrap();
-            let let_go = occupy_worker(&hosting);
-            let gone = Gone { cause: EndCause::Closed, detail: String::new() };
-            tokio::select! {
-                biased;
-                _ = hosting.end(open.session, open.incarnation, gone) => panic!("no worker is free to end it"),
-                () = std::future::ready(()) => {}
-            }
-            let_go
-        });
-        let (ends, _) = hosting.ends();
-        assert_eq!((ends[0].session, ends[0].cause, hosting.sessions()), (open.session, EndCause::Closed, 0));
-        let_go.send(()).unwrap();
-    }
-
-    #[test]
-    fn evicting_waits_for_sessions_that_somebody_else_is_ending() {
-        let node = Node::start().unwrap();
-        let hosting = hosting(Registry::builtin(), &node, Duration::from_secs(30));
-        let open = open("test/Faulty-v0");
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        runtime.block_on(async {
-            hosting.open(&open, None).await.unwrap();
-            let let_go = occupy_worker(&hosting);
-            let gone = Gone { cause: EndCause::Closed, detail: String::new() };
-            let evicted = async {
-                hosting.evict_all().await;
-                assert_eq!(hosting.sessions(), 0);
-            };
-            let worker = async {
-                // Time for who would not wait.
-                for _ in 0..100 {
-                    tokio::task::yield_now().await;
-                }
-                let_go.send(()).unwrap();
-            };
-            let ending = hosting.end(open.session, open.incarnation, gone);
-            let (end, (), ()) = tokio::join!(biased; ending, evicted, worker);
-            assert_eq!(end.unwrap().cause, EndCause::Closed);
-        });
-    }
-
-    #[test]
-    fn the_lease_of_a_session_runs_however_the_task_of_its_owner_ends() {
-        let node = Node::start().unwrap();
-        let hosting = hosting(Registry::builtin(), &node, Duration::ZERO);
-        let open = open("CartPole-v1");
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        runtime.block_on(async {
-            hosting.open(&open, None).await.unwrap();
-            let OpenSession { session, incarnation, secret, .. } = open;
-            let attach = Attach { pool: session.pool, index: session.index, incarnation, secret, log: false };
-            let place = hosting.attach(&attach, Transport::Quic).await.unwrap();
-            assert!(hosting.table().overdue(hosting.now()).is_empty());
-            let serving = tokio::spawn(async move {
-                let _place = place;
-                panic!("the task of an owner");
-            });
-            assert!(serving.await.unwrap_err().is_panic());
-        });
-        assert_eq!(hosting.table().overdue(hosting.now()), [(open.session, open.incarnation)]);
-    }
-
-    /// An env that is never made.
-    struct Never;
-
-    impl rollhouse_env::Env for Never {
-        fn reset(&mut self, _: &mut rollhouse_env::Generator, _: &mut [rollhouse_core::ColumnMut<'_>]) {}
-
-        fn step(
-            &mut self,
-            _: &mut rollhouse_env::Generator,
-            _: rollhouse_core::ColumnRef<'_>,
-            _: &mut [rollhouse_core::ColumnMut<'_>],
-            _: &mut [rollhouse_core::ColumnMut<'_>],
-        ) -> rollhouse_env::StepResult {
-            rollhouse_env::StepResult { reward: 0.0, terminated: false, truncated: false }
-        }
-
-        fn state_hash(&self) -> u32 {
-            0
-        }
-    }
-}
+mod tests;

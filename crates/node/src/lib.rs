@@ -13,7 +13,7 @@
 //! An owner on this machine may step through shared memory instead, which takes a thread. A session that plays by
 //! itself steps on a thread of its own that no actor stands in front of; actors start it, watch that it makes progress
 //! and pass on how it ended. What decides is plain values that are given the time, public so that crate simulation can
-//! join them to a cluster in virtual time: [`SessionTable`] with its leases, [`Turn`], [`OwnedSession`],
+//! join them to a cluster in virtual time: [`SessionTable`] and its [`NodeSession`]s, [`Turn`], [`OwnedSession`],
 //! [`Registration`], [`Shipper`], [`HangWatch`] and [`BackOff`](rollhouse_core::BackOff).
 //!
 //! | thread or task | runs on | on cancel | on error |
@@ -51,30 +51,30 @@
 extern crate self as rollhouse_node;
 
 mod answer;
-mod attach;
-mod attached;
+mod attach_socket;
 mod cancel;
 mod cluster_node;
 mod command_stream;
 mod commands;
 mod connections;
-mod entry;
 mod episodes;
 mod executor;
 mod exit;
 mod figures;
 mod fitness;
-mod hosted;
 mod hosting;
 #[cfg(test)]
 mod injected;
 mod joining;
-mod lease;
 mod link;
 mod live;
+mod measured;
+mod memory_owner;
 mod node;
+mod node_session;
 mod over;
 mod owned;
+mod owned_handle;
 mod parts;
 mod plan;
 mod player;
@@ -86,27 +86,29 @@ mod replay_session;
 mod rollout;
 mod serve;
 mod session;
+mod session_handle;
+mod ship_task;
 mod shipper;
-mod shipping;
 mod stepped;
 mod stream;
 mod table;
 mod tally;
+mod transport;
 mod turn;
 mod watch;
 mod watch_stream;
 
-pub use attach::AttachConfig;
+pub use attach_socket::AttachConfig;
 pub use cancel::Cancel;
 pub use cluster_node::{ClusterNode, ClusterNodeConfig, ClusterNodeError, MOVE_PATIENCE, StopReport};
 pub use connections::ConnectionFigures;
-pub use entry::Transport;
-pub use exit::{Exit, RolloutError};
+pub use exit::{Exit, Gone, RolloutError};
 pub use figures::{Counter, EnvFigures, Envs, Gauge, Histogram, NodeFigures, Refusals, RequestFigures};
 pub use joining::{JoinError, Joining};
 pub use link::{LinkState, RenewalState};
 pub use node::{BeginError, MAX_ROLLOUTS, Node, RolloutHandle, StartError};
-pub use owned::{FrameRequest, OwnedSession, RequestFault};
+pub use node_session::{NodeSession, SessionAction, SessionEvent, SessionState};
+pub use owned::{FrameRequest, OwnedSession, RequestFault, Unanswered};
 pub use parts::{Mishap, Part, PartExit, PartsHealth};
 pub use plan::{MAX_SESSION_LANES, SessionPlan};
 pub use player::{Move, MoveError, Player, PlayerView};
@@ -115,9 +117,10 @@ pub use registration::{ANSWER_DEADLINE, LinkAction, LinkEvent, Registration};
 pub use renewal::{Renewal, RenewalAction, RenewalEvent};
 pub use rollout::{HANG_DEADLINE, Report, Rollout};
 pub use serve::ServeError;
+pub use ship_task::{LOOK_EVERY, ShipFigures, Shipping, ShippingConfig};
 pub use shipper::{Amount, Pace, ShipAction, ShipCounts, ShipEvent, Shipper, ShipperConfig};
-pub use shipping::{LOOK_EVERY, ShipFigures, Shipping, ShippingConfig};
-pub use table::{Attachment, MAX_SESSIONS, SessionTable};
+pub use table::{Attachment, MAX_SESSIONS, Overdue, SessionTable};
 pub(crate) use tally::Tally;
+pub use transport::Transport;
 pub use turn::{Turn, TurnOver};
 pub use watch::{HANG_SLACK, HangWatch, Verdict};

@@ -17,8 +17,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::{Instrument, info, warn};
 
+use crate::Gone;
 use crate::NodeFigures;
-use crate::hosted::Gone;
 use crate::hosting::{Hosting, ReportsVersion};
 use crate::joining::{JoinError, Renewing};
 use crate::registration::{ANSWER_DEADLINE, LinkAction, LinkEvent, Registration};

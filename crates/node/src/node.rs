@@ -156,7 +156,7 @@ impl Rollouts {
         rollout: Rollout,
         recording: Option<Arc<RunRecorder>>,
         cancel: Cancel,
-        told: Told<Arc<Exit>>,
+        told: Reply<Arc<Exit>>,
     ) -> Result<Arc<Progress>, BeginError> {
         let (reply, answer) = oneshot::channel();
         let reply = Box::new(move |begun| drop(reply.send(begun)));
@@ -169,8 +169,8 @@ impl Rollouts {
         rollout: Rollout,
         recording: Option<Arc<RunRecorder>>,
         cancel: Cancel,
-        reply: Told<Result<Arc<Progress>, BeginError>>,
-        told: Told<Arc<Exit>>,
+        reply: Reply<Result<Arc<Progress>, BeginError>>,
+        told: Reply<Arc<Exit>>,
     ) -> Result<(), BeginError> {
         let request = BeginRollout { rollout: Box::new(rollout), recording, cancel, reply, told };
         let actor = self.actor.borrow().clone().ok_or(BeginError::Stopped)?;
@@ -182,7 +182,7 @@ impl Rollouts {
 }
 
 /// Takes one value, once, without blocking.
-pub(crate) type Told<T> = Box<dyn FnOnce(T) + Send>;
+pub(crate) type Reply<T> = Box<dyn FnOnce(T) + Send>;
 
 impl Drop for Node {
     fn drop(&mut self) {
@@ -226,7 +226,7 @@ struct Session {
     stepping: Arc<Stepping>,
     actor: Option<Addr<SessionActor>>,
     back_off: BackOff,
-    told: Told<Arc<Exit>>,
+    told: Reply<Arc<Exit>>,
 }
 
 #[derive(Message)]
@@ -235,8 +235,8 @@ struct BeginRollout {
     rollout: Box<Rollout>,
     recording: Option<Arc<RunRecorder>>,
     cancel: Cancel,
-    reply: Told<Result<Arc<Progress>, BeginError>>,
-    told: Told<Arc<Exit>>,
+    reply: Reply<Result<Arc<Progress>, BeginError>>,
+    told: Reply<Arc<Exit>>,
 }
 
 /// The notice that a session's actor has ended, with its session or by a panic.

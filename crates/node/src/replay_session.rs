@@ -26,10 +26,10 @@ use rollhouse_wire::{
 use tokio::sync::{Mutex as TurnMutex, MutexGuard as TurnGuard, watch};
 use tokio::time::Instant;
 
+use crate::Gone;
 use crate::answer::{Answer, Sidecar};
 use crate::executor::{Executor, JobError};
-use crate::hosted::{Gone, Unanswered};
-use crate::owned::{FrameRequest, RequestFault, check_header};
+use crate::owned::{FrameRequest, RequestFault, Unanswered, check_header};
 use crate::player::{Move, MoveError, Player, PlayerView};
 use crate::turn::{Turn, TurnOver};
 

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::ConnectionFigures;
-use crate::attach::{self, AttachConfig};
+use crate::attach_socket::{self, AttachConfig};
 use crate::connections::Connections;
 use crate::hosting::Hosting;
 use crate::parts::{Part, PartExit, Parts};
@@ -190,7 +190,7 @@ async fn serve(
     let mut attaching = JoinSet::new();
     if let (Some(local), Some(config)) = (local, served.attach.clone()) {
         // Task: attach.
-        attaching.spawn(attach::keep(local, config, Arc::clone(&served.hosting), parts));
+        attaching.spawn(attach_socket::keep(local, config, Arc::clone(&served.hosting), parts));
     }
     // Outlives what accepts, so that peers hear why they go.
     let mut connections = JoinSet::new();

@@ -6,9 +6,10 @@ use bytes::Bytes;
 use rollhouse_wire::{FrameHeader, Incarnation, SessionId};
 use tokio::sync::watch;
 
-use crate::hosted::{Gone, Owned, Unanswered};
+use crate::Gone;
 use crate::hosting::Hosting;
-use crate::owned::FrameRequest;
+use crate::owned::{FrameRequest, Unanswered};
+use crate::owned_handle::OwnedHandle;
 use crate::replay_session::{LANES, ReplaySession};
 use crate::turn::Turn;
 
@@ -16,7 +17,7 @@ use crate::turn::Turn;
 #[derive(Debug)]
 pub(crate) enum Stepped {
     /// The owner's lanes.
-    Owned(Arc<Owned>),
+    Owned(Arc<OwnedHandle>),
     /// A recorded episode, whose rows answer the owner.
     Replay(Arc<ReplaySession>),
 }
@@ -46,7 +47,7 @@ impl Stepped {
         }
     }
 
-    /// Takes over as [`Owned::take_over`] does. Nobody needs a log of a recorded episode.
+    /// Takes over as [`OwnedHandle::take_over`] does. Nobody needs a log of a recorded episode.
     pub(crate) async fn take_over(&self, attachment: u64, log: bool) -> Result<(u32, bool), Gone> {
         match self {
             Self::Owned(owned) => owned.take_over(attachment, log).await,
@@ -62,7 +63,7 @@ impl Stepped {
         }
     }
 
-    /// Answers one request. Not cancellation-safe: see [`Owned::answer`].
+    /// Answers one request. Not cancellation-safe: see [`OwnedHandle::answer`].
     pub(crate) async fn answer(
         &self,
         attachment: u64,

@@ -10,10 +10,10 @@ use rollhouse_wire::{CloseCode, Connection, FrameReader, FrameWriter, Request, R
 use tokio::sync::watch;
 use tracing::Instrument;
 
-use crate::entry::Transport;
-use crate::hosted::{Gone, Unanswered};
+use crate::Gone;
 use crate::hosting::{Hosting, Place};
-use crate::owned::{FrameRequest, RequestFault};
+use crate::owned::{FrameRequest, RequestFault, Unanswered};
+use crate::transport::Transport;
 use crate::turn::{Turn, TurnOver};
 
 /// Answers an `Attach` and serves the stream until its owner ends it, another takes over, or the session ends. Bytes

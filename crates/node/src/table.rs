@@ -1,9 +1,5 @@
-//! The table of the cluster's sessions on this node: admission, fences, leases, and ends that are to be told.
-//!
-//! ```text
-//! (asked) --> opening --made--> open --asked, lease over, drained, failed--> ending --> (ended, to be told)
-//!             opening --cannot be made--> (gone: the answer said so)
-//! ```
+//! The table of the cluster's sessions on this node: admission, fences, and ends that are to be told. What becomes of
+//! each session is decided by its [`NodeSession`].
 //!
 //! Pure: every call is given the time, and the caller does what follows.
 
@@ -16,11 +12,11 @@ use rollhouse_wire::{
 };
 
 use crate::Cancel;
-use crate::entry::{Entry, Stage, Transport};
-use crate::lease::Lease;
 use crate::node::MAX_ROLLOUTS;
+use crate::node_session::{NodeSession, SessionAction, SessionEvent, SessionState};
 use crate::over::{MAX_ENDS, Over};
 use crate::replay_session::MAX_REPLAYS;
+use crate::transport::Transport;
 
 /// The sessions of a node; `H` is the handle by which a session is reached.
 #[derive(Debug)]
@@ -46,6 +42,17 @@ pub struct Attachment<H> {
     pub number: u64,
 }
 
+/// A session whose lease is over.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Overdue<H> {
+    /// Its id.
+    pub session: SessionId,
+    /// Its placement.
+    pub incarnation: Incarnation,
+    /// The handle by which it is reached.
+    pub place: H,
+}
+
 impl<H: Clone> SessionTable<H> {
     /// Makes a table without sessions, which takes `capacity` lanes and keeps sessions for `lease` without their owner.
     pub const fn new(capacity: u32, lease: Duration) -> Self {
@@ -66,11 +73,13 @@ impl<H: Clone> SessionTable<H> {
     /// # Errors
     /// An older placement than known, no room, or the node is going away. `Busy` too while an earlier
     /// placement is still here: it has to be ended first.
-    pub fn open(&mut self, now: Duration, open: &OpenSession) -> Result<Option<Cancel>, Refusal> {
+    pub fn open(&mut self, open: &OpenSession) -> Result<Option<Cancel>, Refusal> {
         self.fence(open.session, open.incarnation)?;
         match self.entries.get(&open.session) {
-            Some(Entry { open: known, stage: Stage::Open(_), .. })
-                if known.incarnation == open.incarnation && known.secret == open.secret =>
+            Some(Entry { open: known, session, .. })
+                if session.place().is_some()
+                    && known.incarnation == open.incarnation
+                    && known.secret == open.secret =>
             {
                 return Ok(None);
             }
@@ -100,10 +109,9 @@ impl<H: Clone> SessionTable<H> {
         self.takes_replay(open)?;
         self.term = self.term.max(open.incarnation.term);
         self.lanes += open.lanes;
-        let lease = Lease::new(now, self.lease);
-        let (cancel, transport) = (Cancel::default(), Transport::Quic);
-        let entry =
-            Entry { open: open.clone(), cancel: cancel.clone(), lease, transport, stage: Stage::Opening };
+        let cancel = Cancel::default();
+        let session = NodeSession::new(self.lease, open.settings.collect.is_none());
+        let entry = Entry { open: open.clone(), cancel: cancel.clone(), session };
         self.entries.insert(open.session, entry);
         Ok(Some(cancel))
     }
@@ -148,19 +156,15 @@ impl<H: Clone> SessionTable<H> {
     /// Notes that the session was made. Returns false if it has been closed meanwhile: then nothing is known of it any
     /// more.
     pub fn opened(&mut self, now: Duration, id: SessionId, incarnation: Incarnation, session: H) -> bool {
-        match self.entry(id, incarnation) {
-            Some(entry) if matches!(entry.stage, Stage::Opening) => {
-                entry.stage = Stage::Open(session);
-                entry.lease = Lease::new(now, entry.lease.length());
-                true
-            }
-            _ => false,
-        }
+        let entry = self.entry(id, incarnation);
+        entry.is_some_and(|entry| entry.session.on(now, SessionEvent::Made(session)).is_none())
     }
 
     /// Notes that the session could not be made; the answer tells the coordinator.
-    pub fn not_made(&mut self, id: SessionId, incarnation: Incarnation) {
-        if self.entry(id, incarnation).is_some_and(|entry| matches!(entry.stage, Stage::Opening)) {
+    pub fn not_made(&mut self, now: Duration, id: SessionId, incarnation: Incarnation) {
+        let Some(entry) = self.entry(id, incarnation) else { return };
+        entry.session.on(now, SessionEvent::NotMade);
+        if matches!(entry.session.state(), SessionState::Gone) {
             self.remove(id);
         }
     }
@@ -169,11 +173,18 @@ impl<H: Clone> SessionTable<H> {
     ///
     /// # Errors
     /// No such session, another placement, a wrong secret, or one that plays by itself.
-    pub fn attach(&mut self, attach: &Attach, transport: Transport) -> Result<Attachment<H>, Refusal> {
+    pub fn attach(
+        &mut self,
+        now: Duration,
+        attach: &Attach,
+        transport: Transport,
+    ) -> Result<Attachment<H>, Refusal> {
         self.version += 1;
-        let (session, entry) = self.authorised(attach)?;
-        entry.transport = transport;
-        Ok(Attachment { session, number: entry.lease.attached() })
+        let (_, entry) = self.authorised(attach)?;
+        match entry.session.on(now, SessionEvent::Attach(transport)) {
+            Some(SessionAction::LetIn { place, number }) => Ok(Attachment { session: place, number }),
+            _ => Err(under_way(entry.open.session, "changing")),
+        }
     }
 
     /// Returns the session of an owner that shows what an attachment has to show.
@@ -189,7 +200,7 @@ impl<H: Clone> SessionTable<H> {
     /// # Errors
     /// If it is not here, or another placement of it is.
     pub fn watch_key(&self, id: SessionId, incarnation: Incarnation) -> Result<Secret, Refusal> {
-        let entry = self.entries.get(&id).filter(|entry| matches!(entry.stage, Stage::Open(_)));
+        let entry = self.entries.get(&id).filter(|entry| entry.session.place().is_some());
         let gone = || Refusal::new(RefusalCode::NotFound, format!("no session {id} here"));
         let entry = entry.ok_or_else(gone)?;
         if entry.open.incarnation != incarnation {
@@ -212,10 +223,7 @@ impl<H: Clone> SessionTable<H> {
             return Err(Refusal::new(RefusalCode::Unauthenticated, message));
         }
         self.watch_key(id, open.incarnation)?;
-        match &entry.stage {
-            Stage::Open(session) => Ok((session.clone(), &entry.open)),
-            Stage::Opening | Stage::Ending(_) => Err(gone()),
-        }
+        entry.session.place().map(|place| (place.clone(), &entry.open)).ok_or_else(gone)
     }
 
     /// Returns the open session of an owner that shows its secret.
@@ -236,65 +244,77 @@ impl<H: Clone> SessionTable<H> {
             let message = format!("session {id} plays by itself");
             return Err(Refusal::new(RefusalCode::BadRequest, message));
         }
-        match &entry.stage {
-            Stage::Open(session) => Ok((session.clone(), entry)),
-            Stage::Opening => Err(Refusal::busy(format!("session {id} is being opened"), UNDER_WAY_RETRY_MS)),
-            // Asked again, the owner learns why.
-            Stage::Ending(_) => {
-                Err(Refusal::busy(format!("session {id} is being ended"), UNDER_WAY_RETRY_MS))
+        match entry.session.state() {
+            SessionState::Detached { place, .. } | SessionState::Attached { place, .. } => {
+                Ok((place.clone(), entry))
             }
+            SessionState::Opening => Err(under_way(id, "opened")),
+            // Asked again, the owner learns why.
+            SessionState::Ending { .. } | SessionState::Gone => Err(under_way(id, "ended")),
         }
     }
 
     /// Notes that the stream of an attachment ended.
     pub fn detached(&mut self, now: Duration, id: SessionId, incarnation: Incarnation, attachment: u64) {
         if let Some(entry) = self.entry(id, incarnation) {
-            entry.lease.detached(now, attachment);
+            entry.session.on(now, SessionEvent::Detached(attachment));
         }
     }
 
-    /// Returns the sessions whose owner was not heard of for the time of the lease.
-    pub fn overdue(&self, now: Duration) -> Vec<(SessionId, Incarnation)> {
-        let overdue = self.entries.iter().filter(|(_, entry)| {
-            entry.owned() && matches!(entry.stage, Stage::Open(_)) && entry.lease.is_over(now)
-        });
-        overdue.map(|(&id, entry)| (id, entry.open.incarnation)).collect()
+    /// Begins to end the sessions whose owner was not heard of for the time of the lease, unless one `is_kept` all the
+    /// same. The caller ends each as after [`SessionTable::begin_end`].
+    pub fn look(&mut self, now: Duration, is_kept: impl Fn(&H) -> bool) -> Vec<Overdue<H>> {
+        let mut overdue = Vec::new();
+        for (&session, entry) in &mut self.entries {
+            if entry.session.place().is_some_and(&is_kept) {
+                continue;
+            }
+            if let Some(SessionAction::End { place, cause }) = entry.session.on(now, SessionEvent::Look) {
+                entry.cancel.end(cause.interruption());
+                overdue.push(Overdue { session, incarnation: entry.open.incarnation, place });
+            }
+        }
+        self.version += overdue.len() as u64;
+        overdue
     }
 
     /// Begins to end a session, whatever the cause: raises its token, after which nothing that was queued for it runs.
     /// The caller that gets the session ends it and then calls [`SessionTable::ended`]. Returns `None` if there is
     /// nothing to do: the session is being made (and will be let go then), is ended by another caller, or is not here.
-    pub fn begin_end(&mut self, id: SessionId, incarnation: Incarnation, cause: EndCause) -> Option<H> {
+    pub fn begin_end(
+        &mut self,
+        now: Duration,
+        id: SessionId,
+        incarnation: Incarnation,
+        cause: EndCause,
+    ) -> Option<H> {
         let entry = self.entry(id, incarnation)?;
+        let action = entry.session.on(now, SessionEvent::End(cause))?;
         entry.cancel.end(cause.interruption());
-        match &entry.stage {
-            Stage::Open(session) => {
-                let session = session.clone();
-                entry.stage = Stage::Ending(session.clone());
-                Some(session)
-            }
-            Stage::Opening => {
+        match action {
+            SessionAction::End { place, .. } => Some(place),
+            _ => {
                 self.remove(id);
                 self.over.fence_off(id, incarnation, None);
                 None
             }
-            Stage::Ending(_) => None,
         }
     }
 
     /// Returns whether the session waits for an owner that never attached.
     pub fn is_unreached(&self, id: SessionId) -> bool {
-        self.entries.get(&id).is_some_and(|entry| entry.owned() && !entry.lease.was_held())
+        self.entries.get(&id).is_some_and(|entry| entry.owned() && !entry.session.was_attached())
     }
 
     /// Notes that a session has ended; the end is told until it is acknowledged.
-    pub fn ended(&mut self, mut end: SessionEnd) {
+    pub fn ended(&mut self, now: Duration, mut end: SessionEnd) {
         let mut secret = None;
         if let Some(entry) = self.entry(end.session, end.incarnation) {
             let attached = entry.owned().then_some(false);
             let report = SessionReport { attached, transport: None, ..entry.report(end.done) };
             end.report = Some(Box::new(report));
             secret = Some(entry.open.secret);
+            entry.session.on(now, SessionEvent::Ended);
             self.remove(end.session);
         }
         self.over.fence_off(end.session, end.incarnation, secret.map(|secret| (end.cause, secret)));
@@ -364,21 +384,14 @@ impl<H: Clone> SessionTable<H> {
 
     /// Returns the handles of all open sessions whose owner is attached.
     pub(crate) fn attended(&self) -> Vec<H> {
-        let attended = self.entries.values().filter(|entry| entry.lease.is_held());
-        let open = attended.filter_map(|entry| match &entry.stage {
-            Stage::Open(session) => Some(session.clone()),
-            Stage::Opening | Stage::Ending(_) => None,
-        });
-        open.collect()
+        let attended = self.entries.values().filter(|entry| entry.session.is_attached());
+        attended.filter_map(|entry| entry.session.place().cloned()).collect()
     }
 
     /// Returns the handles of the open sessions that `which` chooses.
     pub fn open_sessions(&self, which: impl Fn(&H) -> bool) -> Vec<H> {
-        let open = |entry: &Entry<H>| match &entry.stage {
-            Stage::Open(session) => which(session).then(|| session.clone()),
-            Stage::Opening | Stage::Ending(_) => None,
-        };
-        self.entries.values().filter_map(open).collect()
+        let places = self.entries.values().filter_map(|entry| entry.session.place());
+        places.filter(|&place| which(place)).cloned().collect()
     }
 
     /// Returns the number of lanes of all sessions here.
@@ -399,8 +412,8 @@ impl<H: Clone> SessionTable<H> {
     /// Returns the number of sessions that an owner steps now, by transport.
     pub fn attached(&self) -> BTreeMap<Transport, u64> {
         let mut attached = BTreeMap::new();
-        for entry in self.entries.values().filter(|entry| entry.owned() && entry.lease.is_held()) {
-            *attached.entry(entry.transport).or_default() += 1;
+        for entry in self.entries.values().filter(|entry| entry.session.is_attached()) {
+            *attached.entry(entry.session.transport()).or_default() += 1;
         }
         attached
     }
@@ -417,10 +430,8 @@ impl<H: Clone> SessionTable<H> {
 
     /// Returns the handle of that placement, if it is open.
     pub(crate) fn placed(&self, id: SessionId, incarnation: Incarnation) -> Option<H> {
-        match self.entries.get(&id).filter(|entry| entry.open.incarnation == incarnation)?.stage {
-            Stage::Open(ref session) => Some(session.clone()),
-            Stage::Opening | Stage::Ending(_) => None,
-        }
+        let entry = self.entries.get(&id).filter(|entry| entry.open.incarnation == incarnation)?;
+        entry.session.place().cloned()
     }
 
     /// Returns the report of every session that is open; `done` tells what a session has done, `replay` which recorded
@@ -430,11 +441,13 @@ impl<H: Clone> SessionTable<H> {
         done: impl Fn(&H) -> SessionCounts,
         replay: impl Fn(&H) -> Option<ReplayReport>,
     ) -> Vec<SessionReport> {
-        let report = |entry: &Entry<H>| match &entry.stage {
-            Stage::Open(session) | Stage::Ending(session) => {
-                Some(SessionReport { replay: replay(session), ..entry.report(done(session)) })
+        let report = |entry: &Entry<H>| match entry.session.state() {
+            SessionState::Detached { place, .. }
+            | SessionState::Attached { place, .. }
+            | SessionState::Ending { place } => {
+                Some(SessionReport { replay: replay(place), ..entry.report(done(place)) })
             }
-            Stage::Opening => None,
+            SessionState::Opening | SessionState::Gone => None,
         };
         self.entries.values().filter_map(report).collect()
     }
@@ -470,6 +483,46 @@ impl<H: Clone> SessionTable<H> {
     }
 }
 
+/// A session in the table; `H` is the handle by which it is reached.
+#[derive(Debug)]
+struct Entry<H> {
+    open: OpenSession,
+    /// The session's token, raised to end it.
+    cancel: Cancel,
+    session: NodeSession<H>,
+}
+
+impl<H> Entry<H> {
+    /// Returns whether an owner steps the session.
+    const fn owned(&self) -> bool {
+        self.open.settings.collect.is_none()
+    }
+
+    fn report(&self, done: SessionCounts) -> SessionReport {
+        let open = &self.open;
+        let attached = self.owned().then(|| self.session.is_attached());
+        SessionReport {
+            session: open.session,
+            incarnation: open.incarnation,
+            owner: open.owner.clone(),
+            env: open.settings.env.clone(),
+            first_lane: open.first_lane,
+            lanes: open.lanes,
+            pool_lanes: open.pool_lanes,
+            replaces: open.replaces,
+            attached,
+            transport: (attached == Some(true)).then(|| self.session.transport().word().to_owned()),
+            done,
+            replay: None,
+        }
+    }
+}
+
+/// Returns the refusal of a request for a session that is being `changed`.
+fn under_way(id: SessionId, changed: &str) -> Refusal {
+    Refusal::busy(format!("session {id} is being {changed}"), UNDER_WAY_RETRY_MS)
+}
+
 fn stale(id: SessionId, asked: Incarnation, known: Incarnation) -> Refusal {
     Refusal::new(
         RefusalCode::Stale,
@@ -496,352 +549,4 @@ const ENDING_RETRY_MS: u64 = 50;
 const ROOM_RETRY_MS: u64 = 1_000;
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::*;
-    use proptest::prelude::*;
-    use rollhouse_core::{AutoresetMode, Goal, SeedSchedule};
-    use rollhouse_core::{Interruption, RunId};
-    use rollhouse_wire::{Collect, LaneSettings, RecordRule, Secret};
-
-    const LEASE: Duration = Duration::from_secs(30);
-    const CAPACITY: u32 = 64;
-
-    fn at(seconds: u64) -> Duration {
-        Duration::from_secs(seconds)
-    }
-
-    fn open(index: u32, counter: u64, lanes: u32) -> OpenSession {
-        OpenSession {
-            session: SessionId { pool: RunId::from_u128(1), index },
-            incarnation: Incarnation { term: 1, counter },
-            secret: Secret::from_bytes([counter as u8; 16]),
-            owner: "trainer".to_owned(),
-            first_lane: 0,
-            lanes,
-            pool_lanes: lanes,
-            replaces: false,
-            settings: LaneSettings {
-                env: "CartPole-v1".to_owned(),
-                options: Default::default(),
-                autoreset: AutoresetMode::NextStep,
-                max_episode_steps: None,
-                seeds: SeedSchedule::Continue,
-                record: RecordRule::None,
-                collect: None,
-                replay: None,
-            },
-        }
-    }
-
-    fn attach(open: &OpenSession) -> Attach {
-        let OpenSession { session, incarnation, secret, .. } = *open;
-        Attach { pool: session.pool, index: session.index, incarnation, secret, log: false }
-    }
-
-    fn end(open: &OpenSession) -> SessionEnd {
-        let OpenSession { session, incarnation, .. } = *open;
-        let (cause, done) = (EndCause::Closed, SessionCounts::default());
-        let detail = String::new();
-        SessionEnd { session, incarnation, cause, detail, done, report: None, unreached: false }
-    }
-
-    /// Whether it is to be made.
-    fn made(opened: Result<Option<Cancel>, Refusal>) -> Result<bool, Refusal> {
-        opened.map(|token| token.is_some())
-    }
-
-    fn table_with(open: &OpenSession) -> SessionTable<u32> {
-        let mut table = SessionTable::new(CAPACITY, LEASE);
-        assert_eq!(made(table.open(at(0), open)), Ok(true));
-        assert!(table.opened(at(0), open.session, open.incarnation, 7));
-        table
-    }
-
-    fn code(result: Result<impl std::fmt::Debug, Refusal>) -> RefusalCode {
-        result.unwrap_err().code
-    }
-
-    #[test]
-    fn asking_again_for_an_open_placement_says_that_it_is_open() {
-        let asked = open(0, 1, 8);
-        let mut table = table_with(&asked);
-        assert_eq!(made(table.open(at(1), &asked)), Ok(false));
-        assert_eq!(table.lanes(), 8);
-    }
-
-    #[test]
-    fn older_placements_older_terms_and_ended_ones_are_stale() {
-        let asked = open(0, 5, 8);
-        let mut table = table_with(&asked);
-        assert_eq!(code(table.open(at(1), &open(0, 4, 8))), RefusalCode::Stale);
-        let mut older_term = open(1, 9, 8);
-        older_term.incarnation.term = 0;
-        assert_eq!(code(table.open(at(1), &older_term)), RefusalCode::Stale);
-        assert_eq!(table.begin_end(asked.session, asked.incarnation, EndCause::Closed), Some(7));
-        table.ended(end(&asked));
-        assert_eq!(code(table.open(at(1), &asked)), RefusalCode::Stale);
-        assert_eq!(made(table.open(at(1), &open(0, 6, 8))), Ok(true));
-    }
-
-    #[test]
-    fn a_newer_placement_has_to_wait_for_the_end_of_the_one_that_is_here() {
-        let asked = open(0, 1, 8);
-        let mut table = table_with(&asked);
-        let newer = open(0, 2, 8);
-        assert_eq!(table.superseded(&newer), Some(asked.incarnation));
-        assert_eq!(code(table.open(at(1), &newer)), RefusalCode::Busy);
-        table.begin_end(asked.session, asked.incarnation, EndCause::Closed);
-        table.ended(end(&asked));
-        assert_eq!(table.superseded(&newer), None);
-        assert_eq!(made(table.open(at(1), &newer)), Ok(true));
-    }
-
-    #[test]
-    fn a_session_closed_while_it_is_made_is_not_kept() {
-        let asked = open(0, 1, 8);
-        let mut table: SessionTable<u32> = SessionTable::new(CAPACITY, LEASE);
-        assert_eq!(made(table.open(at(0), &asked)), Ok(true));
-        assert_eq!(table.begin_end(asked.session, asked.incarnation, EndCause::Closed), None);
-        assert!(!table.opened(at(0), asked.session, asked.incarnation, 7));
-        assert_eq!((table.lanes(), table.len()), (0, 0));
-        assert_eq!(code(table.open(at(0), &asked)), RefusalCode::Stale);
-    }
-
-    #[test]
-    fn whatever_ends_a_session_first_raises_its_token_with_the_cause_also_while_it_is_made() {
-        for (cause, interruption) in [
-            (EndCause::Finished, Interruption::Cancelled),
-            (EndCause::Closed, Interruption::Cancelled),
-            (EndCause::LeaseEnded, Interruption::Disconnected),
-            (EndCause::Drained, Interruption::Evicted),
-            (EndCause::Hung, Interruption::Hung),
-            (EndCause::Failed, Interruption::Crashed),
-        ] {
-            for is_made in [false, true] {
-                let asked = open(0, 1, 8);
-                let mut table: SessionTable<u32> = SessionTable::new(CAPACITY, LEASE);
-                let token = table.open(at(0), &asked).unwrap().unwrap();
-                if is_made {
-                    assert!(table.opened(at(0), asked.session, asked.incarnation, 7));
-                }
-                assert!(!token.is_cancelled());
-                let ending = table.begin_end(asked.session, asked.incarnation, cause);
-                assert_eq!(ending.is_some(), is_made);
-                table.begin_end(asked.session, asked.incarnation, EndCause::Closed);
-                assert_eq!((token.is_cancelled(), token.interruption()), (true, interruption));
-            }
-        }
-    }
-
-    #[test]
-    fn only_the_holder_of_the_secret_of_the_current_placement_attaches() {
-        let asked = open(0, 3, 8);
-        let mut table = table_with(&asked);
-        let good = attach(&asked);
-        let wrong = Attach { secret: Secret::from_bytes([9; 16]), ..good };
-        assert_eq!(code(table.attach(&wrong, Transport::Quic)), RefusalCode::Unauthenticated);
-        let older = Attach { incarnation: Incarnation { term: 1, counter: 2 }, ..good };
-        assert_eq!(code(table.attach(&older, Transport::Quic)), RefusalCode::Stale);
-        assert_eq!(code(table.attach(&Attach { index: 5, ..good }, Transport::Quic)), RefusalCode::NotFound);
-        assert_eq!(table.attach(&good, Transport::Quic).unwrap().session, 7);
-    }
-
-    /// Whoever named a session that had ended, with any secret, was told so and why. The secret goes with the end, and who
-    /// shows another one is answered as if there had never been such a session.
-    #[test]
-    fn that_a_session_has_ended_and_why_is_told_only_to_who_has_its_secret() {
-        let asked = open(0, 3, 8);
-        let mut table = table_with(&asked);
-        table.begin_end(asked.session, asked.incarnation, EndCause::LeaseEnded);
-        table.ended(SessionEnd { cause: EndCause::LeaseEnded, ..end(&asked) });
-        let owner = attach(&asked);
-        let refused = |table: &mut SessionTable<u32>, attach: &Attach| {
-            table.attach(attach, Transport::Quic).map(|attached| attached.session).unwrap_err()
-        };
-        assert_eq!(refused(&mut table, &owner).ended, Some(EndCause::LeaseEnded));
-        let stranger = Attach { secret: Secret::from_bytes([9; 16]), ..owner };
-        let to_stranger = refused(&mut table, &stranger);
-        let unknown = Attach { incarnation: Incarnation { term: 1, counter: 99 }, ..stranger };
-        assert_eq!((to_stranger.code, to_stranger.ended), (RefusalCode::NotFound, None));
-        assert_eq!(to_stranger, refused(&mut table, &unknown));
-    }
-
-    #[test]
-    fn a_session_that_plays_by_itself_takes_no_owner_and_needs_none() {
-        let mut asked = open(0, 1, 8);
-        let goal = Goal::Batches(1);
-        asked.settings.collect = Some(Collect { policy: "noop".to_owned(), seed: 0, goal, leased: false });
-        let mut table = table_with(&asked);
-        assert_eq!(code(table.attach(&attach(&asked), Transport::Quic)), RefusalCode::BadRequest);
-        assert!(table.overdue(at(1_000)).is_empty());
-        assert_eq!(table.reports(|_| SessionCounts::default(), |_| None)[0].attached, None);
-    }
-
-    /// One owner's rollouts took all the threads that a node has for such sessions, and every other owner's were refused.
-    /// An owner may have half of what others leave.
-    #[test]
-    fn an_owner_whose_sessions_play_by_themselves_leaves_places_for_those_of_others() {
-        let mut table: SessionTable<u32> = SessionTable::new(1_000, LEASE);
-        let collect = Collect { policy: "noop".to_owned(), seed: 0, goal: Goal::Batches(1), leased: false };
-        let mut counter = 0;
-        let mut had = Vec::new();
-        for owner in ["eve", "ada", "bob", "cyd"] {
-            let mut own = 0;
-            loop {
-                counter += 1;
-                let mut asked = open(counter, u64::from(counter), 1);
-                asked.owner = owner.to_owned();
-                asked.settings.collect = Some(collect.clone());
-                match table.open(at(0), &asked) {
-                    Ok(_) => own += 1,
-                    Err(refusal) => {
-                        assert_eq!(refusal.code, RefusalCode::Busy);
-                        break;
-                    }
-                }
-            }
-            had.push(own);
-        }
-        assert_eq!(had, [32, 16, 8, 4]);
-        assert!(table.open(at(0), &open(9_999, 9_999, 1)).is_ok(), "lanes that an owner steps take none");
-    }
-
-    #[test]
-    fn a_session_nobody_attaches_to_is_overdue_after_the_lease_and_not_before() {
-        let asked = open(0, 1, 8);
-        let mut table = table_with(&asked);
-        assert!(table.overdue(at(29)).is_empty());
-        assert_eq!(table.overdue(at(30)), [(asked.session, asked.incarnation)]);
-        let attachment = table.attach(&attach(&asked), Transport::Quic).unwrap();
-        assert!(table.overdue(at(100)).is_empty());
-        table.detached(at(100), asked.session, asked.incarnation, attachment.number);
-        assert!(table.overdue(at(129)).is_empty());
-        assert_eq!(table.overdue(at(130)).len(), 1);
-    }
-
-    #[test]
-    fn ends_are_told_until_they_are_acknowledged() {
-        let asked = open(0, 1, 8);
-        let mut table = table_with(&asked);
-        table.begin_end(asked.session, asked.incarnation, EndCause::Closed);
-        table.ended(end(&asked));
-        let (told, all) = table.ends();
-        assert!(all);
-        let report = told[0].report.clone();
-        assert_eq!(told, [SessionEnd { report, ..end(&asked) }]);
-        assert_eq!(table.ends(), (told.clone(), true));
-        table.acknowledge(&told);
-        assert!(table.ends().0.is_empty());
-    }
-
-    #[test]
-    fn a_newer_coordinator_is_told_of_all_ends_again_and_of_what_the_sessions_were() {
-        let (first, second) = (open(0, 1, 8), open(1, 2, 8));
-        let mut table = table_with(&first);
-        assert_eq!(made(table.open(at(0), &second)), Ok(true));
-        assert!(table.opened(at(0), second.session, second.incarnation, 8));
-        table.joined(1);
-        let reports = table.reports(|_| SessionCounts::default(), |_| None);
-        table.begin_end(first.session, first.incarnation, EndCause::Closed);
-        table.ended(end(&first));
-        let (told, _) = table.ends();
-        assert_eq!(told[0].report.as_deref(), Some(&reports[0]));
-        table.acknowledge(&told);
-        table.joined(1);
-        assert_eq!(table.ends(), (Vec::new(), true), "it has heard that");
-        table.begin_end(second.session, second.incarnation, EndCause::Closed);
-        table.ended(end(&second));
-        table.joined(2);
-        let sessions: Vec<SessionId> = table.ends().0.iter().map(|end| end.session).collect();
-        assert_eq!(sessions, [first.session, second.session]);
-    }
-
-    #[test]
-    fn a_draining_node_refuses_new_sessions_and_confirms_open_ones() {
-        let asked = open(0, 1, 8);
-        let mut table = table_with(&asked);
-        table.drain();
-        assert_eq!(made(table.open(at(1), &asked)), Ok(false));
-        assert_eq!(code(table.open(at(1), &open(1, 2, 8))), RefusalCode::Draining);
-    }
-
-    proptest! {
-        #[test]
-        fn lanes_never_exceed_the_capacity_and_all_come_back(
-            steps in prop::collection::vec((0u8..5, 0u32..6, 1u32..40), 1..120)
-        ) {
-            let mut table: SessionTable<u32> = SessionTable::new(CAPACITY, LEASE);
-            let (mut counter, mut known) = (0, BTreeMap::<SessionId, OpenSession>::new());
-            let mut open_now = BTreeSet::new();
-            for (step, index, lanes) in steps {
-                let id = open(index, 0, 1).session;
-                match (step, known.get(&id).cloned()) {
-                    (0 | 1, _) => {
-                        counter += 1;
-                        let asked = open(index, counter, lanes);
-                        if made(table.open(at(counter), &asked)) == Ok(true) {
-                            prop_assert!(!open_now.contains(&id));
-                            open_now.insert(id);
-                            known.insert(id, asked);
-                        }
-                    }
-                    (2, Some(asked)) => {
-                        table.opened(at(counter), id, asked.incarnation, index);
-                    }
-                    (3, Some(asked)) => {
-                        table.not_made(id, asked.incarnation);
-                    }
-                    (4, Some(asked)) if table.begin_end(id, asked.incarnation, EndCause::Closed).is_some() => {
-                        table.ended(end(&asked));
-                    }
-                    _ => {}
-                }
-                let here: BTreeSet<SessionId> = table.all().into_iter().map(|(id, _)| id).collect();
-                let lanes: u32 = here.iter().map(|id| known[id].lanes).sum();
-                prop_assert_eq!(table.lanes(), lanes);
-                prop_assert!(lanes <= CAPACITY);
-                open_now = here;
-            }
-        }
-
-        #[test]
-        fn what_is_reported_changes_only_with_the_version(
-            steps in prop::collection::vec((0u8..6, 0u32..3), 1..60)
-        ) {
-            let mut table: SessionTable<u32> = SessionTable::new(CAPACITY, LEASE);
-            let (mut counter, mut known) = (0, BTreeMap::<u32, (OpenSession, u64)>::new());
-            for (step, index) in steps {
-                let reports = |table: &SessionTable<u32>| table.reports(|_| SessionCounts::default(), |_| None);
-                let before = (table.version(), reports(&table));
-                match (step, known.get_mut(&index)) {
-                    (0, _) => {
-                        counter += 1;
-                        let asked = open(index, counter, 4);
-                        if made(table.open(at(counter), &asked)) == Ok(true) {
-                            known.insert(index, (asked, 0));
-                        }
-                    }
-                    (1, Some((asked, _))) => {
-                        table.opened(at(counter), asked.session, asked.incarnation, index);
-                    }
-                    (2 | 3, Some((asked, number))) => {
-                        let by = if step == 2 { Transport::Quic } else { Transport::SharedMemory };
-                        *number = table.attach(&attach(asked), by).map_or(*number, |attached| attached.number);
-                    }
-                    (4, Some((asked, number))) => {
-                        table.detached(at(counter), asked.session, asked.incarnation, *number);
-                    }
-                    (5, Some((asked, _)))
-                        if table.begin_end(asked.session, asked.incarnation, EndCause::Closed).is_some() =>
-                    {
-                        table.ended(end(asked));
-                    }
-                    _ => {}
-                }
-                prop_assert!(reports(&table) == before.1 || table.version() != before.0);
-            }
-        }
-    }
-}
+mod tests;

@@ -50,13 +50,13 @@ impl From<&Stats> for Tally {
 
 /// The newest tally of a session. What an update adds to it is added to the node's figures.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct ReportedTally {
     tally: Mutex<Tally>,
     /// The figures of the session's env; `None` for a session that plays by itself.
     env: Option<Arc<EnvFigures>>,
 }
 
-impl Told {
+impl ReportedTally {
     /// Makes the tally of a session that an owner steps.
     pub(crate) fn of_owner(env: Arc<EnvFigures>) -> Self {
         Self { tally: Mutex::default(), env: Some(env) }

@@ -17,11 +17,11 @@ use rollhouse_wire::{
 use tokio::time::{sleep_until, timeout};
 
 use crate::NodeFigures;
-use crate::hosted::Hosted;
 use crate::hosting::Hosting;
 use crate::live::{Begin, Following, Snapshot};
 use crate::player::Move;
 use crate::replay_session::{ReplaySession, Shown, WatcherPlace};
+use crate::session_handle::SessionHandle;
 
 /// Answers an `OpenWatch` and shows what is asked for until the watcher or the session ends. Bytes that are no envelope
 /// end the connection with the reason.
@@ -38,7 +38,7 @@ pub(crate) async fn serve(
         let of = place.as_ref().map(|_| session);
         hosting.answers_owner(asked.word(), call, began, of);
     });
-    let (_place, (hosted, opened)) = match place {
+    let (_place, (handle, opened)) = match place {
         Ok(place) => place,
         Err(refusal) => {
             // Whether he still wants to hear it is his affair.
@@ -50,8 +50,8 @@ pub(crate) async fn serve(
     let Ok(Ok((reader, writer))) = timeout(patience, responder.accept_envelopes(opened)).await else {
         return;
     };
-    let source = Source::of(&hosted);
-    let mut watcher = Watcher { hosting, hosted, lanes, source, patience };
+    let source = Source::of(&handle);
+    let mut watcher = Watcher { hosting, handle, lanes, source, patience };
     watcher.run(&connection, reader, writer).await;
 }
 
@@ -77,7 +77,7 @@ impl Drop for Place {
 /// A peer that watches a session.
 struct Watcher {
     hosting: Arc<Hosting>,
-    hosted: Hosted,
+    handle: SessionHandle,
     lanes: u32,
     source: Source,
     patience: Duration,
@@ -102,8 +102,8 @@ enum Source {
 }
 
 impl Source {
-    fn of(hosted: &Hosted) -> Self {
-        match hosted.replay() {
+    fn of(handle: &SessionHandle) -> Self {
+        match handle.replay() {
             Some(replay) => Self::Replay { replay: Arc::clone(replay), upto: 0, _present: replay.enter() },
             None => Self::Live { following: None, kept: None },
         }
@@ -121,11 +121,11 @@ enum End {
 
 impl Watcher {
     async fn run(&mut self, connection: &Connection, mut reader: EnvelopeReader, mut writer: EnvelopeWriter) {
-        let hosted = self.hosted.clone();
+        let handle = self.handle.clone();
         let end = tokio::select! {
             // What ends the session wins over what is asked of it.
             biased;
-            () = hosted.over() => End::Session,
+            () = handle.over() => End::Session,
             end = self.answer_all(&mut reader, &mut writer) => end,
         };
         let code = match end {
@@ -192,7 +192,7 @@ impl Watcher {
             return Err(Refusal::new(RefusalCode::BadRequest, message));
         }
         self.check_lane(lane)?;
-        let (figures, hosted) = (Arc::clone(&self.hosting.figures), self.hosted.clone());
+        let (figures, handle) = (Arc::clone(&self.hosting.figures), self.handle.clone());
         // With many watchers each sees fewer frames, so that together they cost the thread that answers owners little.
         let pace = Duration::from_micros(figures.watchers.get() * ANSWER_PACE_US);
         let now = tokio::time::Instant::now();
@@ -208,7 +208,7 @@ impl Watcher {
         let following = self.follow(lane)?;
         sleep_until(now + pace).await;
         let frame =
-            following.frame(after, until, || hosted.attend_watchers()).await.map(|(frame, missed)| {
+            following.frame(after, until, || handle.attend_watchers()).await.map(|(frame, missed)| {
                 figures.frames_shown.add(1);
                 figures.frames_missed.add(missed);
                 (*frame).clone()
@@ -275,10 +275,10 @@ impl Watcher {
     }
 
     async fn snapshot_of(&mut self, lane: u32) -> Result<Arc<Snapshot>, Refusal> {
-        let hosted = self.hosted.clone();
+        let handle = self.handle.clone();
         let following = self.follow(lane)?;
         let until = tokio::time::Instant::now() + SNAPSHOT_WAIT;
-        let taken = following.snapshot(until, || hosted.attend_watchers()).await;
+        let taken = following.snapshot(until, || handle.attend_watchers()).await;
         taken.ok_or_else(|| {
             let why = "none is under way, or the env does not show its state";
             Refusal::busy(format!("no episode of lane {lane} is known: {why}"), SNAPSHOT_RETRY_MS)
@@ -295,7 +295,7 @@ impl Watcher {
 
     /// Returns the watcher's place at that lane; it leaves the one before.
     fn follow(&mut self, lane: u32) -> Result<&Following, Refusal> {
-        let (Source::Live { following, .. }, Some(live)) = (&mut self.source, self.hosted.live()) else {
+        let (Source::Live { following, .. }, Some(live)) = (&mut self.source, self.handle.live()) else {
             return Err(Refusal::new(RefusalCode::Internal, "nobody steps a recorded episode"));
         };
         let known = match following.take().filter(|following| following.lane() == lane) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rollhouse_core::Interruption;
 use rollhouse_env::Registry;
-use rollhouse_node::{FrameRequest, OwnedSession, RequestFault, SessionPlan, Turn};
+use rollhouse_node::{Cancel, FrameRequest, OwnedSession, RequestFault, SessionPlan, Turn};
 use rollhouse_replay::Recorder;
 use rollhouse_wire::{
     FrameHeader, FrameKind, FrameLayout, HEADER_BYTES, Incarnation, Notes, OpenSession, PastEvent, Refusal,
@@ -23,6 +23,7 @@ pub(crate) struct Hosted {
     pub(crate) incarnation: Incarnation,
     pub(crate) owned: OwnedSession,
     pub(crate) turn: Turn,
+    pub(crate) token: Cancel,
     /// The time since which nobody is attached, on the node's clock.
     pub(crate) alone_since: Option<Duration>,
     first_lane: u32,
@@ -41,20 +42,21 @@ impl Hosted {
     /// Makes the lanes.
     pub(crate) fn make(
         open: &OpenSession,
+        token: Cancel,
         registry: &Registry,
-        recorder: Option<Arc<Recorder>>,
-        leaving: &Arc<AtomicBool>,
-        now: Duration,
+        recorder: Arc<Recorder>,
+        (leaving, now): (&Arc<AtomicBool>, Duration),
     ) -> Result<Self, Refusal> {
         let plan = Arc::new(SessionPlan::of(open, registry, "simulated")?);
         let entry = registry.get(&open.settings.env);
         let layout = FrameLayout::of(entry.expect("the plan has found it").spec());
-        let owned = OwnedSession::make(plan, recorder)?.telling(Arc::clone(leaving));
+        let owned = OwnedSession::make(plan, Some(recorder))?.telling(Arc::clone(leaving));
         Ok(Self {
             session: open.session,
             incarnation: open.incarnation,
             owned,
             turn: Turn::default(),
+            token,
             alone_since: Some(now),
             first_lane: open.first_lane,
             layout,

@@ -2,7 +2,7 @@
 //! exactly.
 //!
 //! A [`World`] joins the very values that decide in a real cluster: the coordinator's `Cluster`, `Store` and
-//! `DataFolder`; a node's `Registration`, `SessionTable`, `Turn`, `OwnedSession`, `Shipper` and recorder; a trainer's
+//! `DataFolder`; a node's `Registration`, `SessionTable`, `NodeSession`s, `Turn`, `OwnedSession`, `Shipper` and recorder; a trainer's
 //! `Session`, `Inquiry` and `ask_again`. Network, disks and clocks are simulated; what stands
 //! between them and those values here takes the place of the tasks and threads of the real processes, and decides
 //! nothing.

@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
-use rollhouse_core::Interruption;
 use rollhouse_env::Registry;
 use rollhouse_node::{
-    ANSWER_DEADLINE, FrameRequest, LinkAction, LinkEvent, Registration, SessionTable, Transport, TurnOver,
+    ANSWER_DEADLINE, Cancel, FrameRequest, LinkAction, LinkEvent, Overdue, Registration, SessionTable,
+    Transport, TurnOver, Unanswered,
 };
 use rollhouse_replay::OnOutage;
 use rollhouse_replay::testing::FaultyDisk;
@@ -21,7 +20,6 @@ use rollhouse_wire::{
     Refusal, RefusalCode, Register, ReportLog, SessionCounts, SessionEnd, SessionId, SessionOpened,
 };
 
-use crate::bug::Bug;
 use crate::context::{Context, Input};
 use crate::hosted::Hosted;
 use crate::message::{Message, Question, Response};
@@ -88,6 +86,8 @@ struct Making {
     conn: u64,
     ask: u64,
     open: Box<OpenSession>,
+    /// The session's token.
+    token: Cancel,
 }
 
 impl Node {
@@ -177,11 +177,11 @@ impl Node {
         made.into_iter().for_each(|making| self.made(making, ctx));
         if ctx.now >= self.look_at {
             self.look_at = ctx.now + LOOK_EVERY;
-            if !ctx.has(Bug::LeasesNeverEnd) {
-                for (session, incarnation) in self.table.overdue(ctx.now) {
-                    ctx.count("lease ended");
-                    self.end(session, incarnation, EndCause::LeaseEnded, ctx);
-                }
+            for Overdue { session, incarnation, place } in self.table.look(ctx.now, |_| false) {
+                ctx.count("lease ended");
+                let held = self.streams.values().any(|stream| stream.hosted == place);
+                assert!(!held, "{session} {incarnation}: its lease ends under its owner");
+                self.finish((session, incarnation), place, EndCause::LeaseEnded, ctx);
             }
             for hosted in self.hosted.values() {
                 let alone = hosted.alone_since.map_or(Duration::ZERO, |since| ctx.now.saturating_sub(since));
@@ -205,11 +205,7 @@ impl Node {
                 self.ask(register, Pending::Register { deadline }, ctx);
             }
             Some(LinkAction::Beat { number }) => {
-                let (mut heartbeat, more) = self.heartbeat(number);
-                if ctx.has(Bug::ForgetsEnds) {
-                    self.table.acknowledge(&heartbeat.ended);
-                    heartbeat.ended.clear();
-                }
+                let (heartbeat, more) = self.heartbeat(number);
                 let (deadline, ends) = (ctx.now + ANSWER_DEADLINE, heartbeat.ended.clone());
                 let asked = Pending::Beat { deadline, ends, since: heartbeat.changes.since, more };
                 self.ask(Question::Heartbeat(Box::new(heartbeat)), asked, ctx);
@@ -341,14 +337,9 @@ impl Node {
         if let Some(earlier) = self.table.superseded(&open) {
             self.end(open.session, earlier, EndCause::Closed, ctx);
         }
-        if ctx.has(Bug::ForgetsFences) && self.table.is_empty() {
-            self.table = SessionTable::new(CAPACITY, LEASE);
-        }
-        if self.table.open(ctx.now, &open)?.is_none() {
-            return Ok(Some(self.opened(&open)));
-        }
+        let Some(token) = self.table.open(&open)? else { return Ok(Some(self.opened(&open))) };
         let at = ctx.now + ctx.random.millis(0, 40);
-        self.making.push(Making { at, conn, ask, open });
+        self.making.push(Making { at, conn, ask, open, token });
         Ok(None)
     }
 
@@ -357,13 +348,13 @@ impl Node {
         SessionOpened { spec: entry.spec().clone(), lease_ms: LEASE.as_millis() as u64, replay: false }
     }
 
-    fn made(&mut self, Making { conn, ask, open, .. }: Making, ctx: &mut Context<'_>) {
+    fn made(&mut self, Making { conn, ask, open, token, .. }: Making, ctx: &mut Context<'_>) {
         let recorder = Arc::clone(self.spool.recorder());
         let (session, incarnation) = (open.session, open.incarnation);
-        let hosted = match Hosted::make(&open, &self.registry, Some(recorder), &self.leaving, ctx.now) {
+        let hosted = match Hosted::make(&open, token, &self.registry, recorder, (&self.leaving, ctx.now)) {
             Ok(hosted) => hosted,
             Err(refusal) => {
-                self.table.not_made(session, incarnation);
+                self.table.not_made(ctx.now, session, incarnation);
                 return ctx.send(conn, Message::Answer(ask, Response::Refused(refusal)));
             }
         };
@@ -388,7 +379,18 @@ impl Node {
         cause: EndCause,
         ctx: &mut Context<'_>,
     ) -> Option<SessionEnd> {
-        let handle = self.table.begin_end(session, incarnation, cause)?;
+        let handle = self.table.begin_end(ctx.now, session, incarnation, cause)?;
+        Some(self.finish((session, incarnation), handle, cause, ctx))
+    }
+
+    /// Ends a session that has begun to end.
+    fn finish(
+        &mut self,
+        (session, incarnation): (SessionId, Incarnation),
+        handle: u64,
+        cause: EndCause,
+        ctx: &mut Context<'_>,
+    ) -> SessionEnd {
         let mut hosted = self.hosted.remove(&handle).expect("what is open is hosted");
         hosted.turn.end();
         let of_it: Vec<u64> =
@@ -397,20 +399,14 @@ impl Node {
             let conn = self.streams.remove(&stream).expect("it was just listed").conn;
             ctx.send(conn, Message::StreamEnd { stream });
         }
-        let interruption = match cause {
-            EndCause::LeaseEnded => Interruption::Disconnected,
-            _ => Interruption::Cancelled,
-        };
-        hosted.finish(interruption, ctx.ledger);
+        hosted.finish(cause.interruption(), ctx.ledger);
         ctx.ledger.over(self.boot, session, incarnation);
         self.spool.write_out(ctx);
         let (detail, done) = (String::new(), SessionCounts::default());
         let (report, unreached) = (None, false);
         let end = SessionEnd { session, incarnation, cause, detail, done, report, unreached };
-        if !(ctx.has(Bug::LosesLanes) && cause == EndCause::LeaseEnded) {
-            self.table.ended(end.clone());
-        }
-        Some(end)
+        self.table.ended(ctx.now, end.clone());
+        end
     }
 
     // Owners.
@@ -422,21 +418,23 @@ impl Node {
         attach: &Attach,
         ctx: &mut Context<'_>,
     ) -> Result<Attached, Refusal> {
-        let attachment = self.table.attach(attach, Transport::Quic)?;
+        let attachment = self.table.attach(ctx.now, attach, Transport::Quic)?;
         let (handle, number) = (attachment.session, attachment.number);
         let hosted = self.hosted.get_mut(&handle).expect("what is open is hosted");
         hosted.turn.take_over(number);
         ctx.ledger.attached(hosted.session, hosted.incarnation, stream);
         let logs = attach.log && hosted.owned.keep_log();
         let attached = Attached { lanes: hosted.lanes(), last: hosted.owned.last(), logs };
-        if !ctx.has(Bug::StepsReplacedStreams) {
-            let replaced = self.streams.iter().filter(|(_, s)| s.hosted == handle).map(|(&id, _)| id);
-            for old in replaced.collect::<Vec<_>>() {
-                ctx.count("stream replaced");
-                let old_conn = self.streams.get(&old).map_or(conn, |stream| stream.conn);
-                self.detach(old, ctx);
-                ctx.send(old_conn, Message::StreamEnd { stream: old });
-            }
+        let turn = hosted.turn;
+        let sent_away =
+            |stream: &Stream| stream.hosted == handle && turn.admit(stream.number) == Err(TurnOver::Replaced);
+        let replaced: Vec<u64> =
+            self.streams.iter().filter(|(_, stream)| sent_away(stream)).map(|(&id, _)| id).collect();
+        for old in replaced {
+            ctx.count("stream replaced");
+            let old_conn = self.streams.get(&old).map_or(conn, |stream| stream.conn);
+            self.detach(old, ctx);
+            ctx.send(old_conn, Message::StreamEnd { stream: old });
         }
         self.streams.insert(stream, Stream { conn, hosted: handle, number });
         if let Some(hosted) = self.hosted.get_mut(&handle) {
@@ -470,35 +468,22 @@ impl Node {
             return self.waiting.push((stream, header, request));
         }
         let hosted = self.hosted.get_mut(&handle).expect("streams end with their session");
-        let admitted = hosted.turn.admit(number);
-        if admitted == Err(TurnOver::Ended) || admitted.is_err() && !ctx.has(Bug::StepsReplacedStreams) {
-            return;
-        }
-        let asked = header.number;
-        let repeated = hosted.owned.check(header).map(|()| hosted.owned.repeated(header.number));
-        let answer = match repeated {
-            Err(fault) => panic!("a trainer of ours sends what is no request: {fault}"),
-            Ok(Some(answer)) if !ctx.has(Bug::StepsRepeatedRequests) => {
+        let answer = match hosted.owned.admit(hosted.turn, number, &hosted.token, header) {
+            Err(Unanswered::Replaced | Unanswered::Ended) => return,
+            Err(other) => panic!("a trainer of ours is not answered: {other:?}"),
+            Ok(Some(answer)) => {
                 ctx.count("request repeated");
                 answer
             }
-            Ok(again) => {
+            Ok(None) => {
                 if hosted.owned.recording().is_some_and(|run| run.is_behind() && run.outage().is_none()) {
                     // A thread would wait for a buffer here.
                     ctx.count("request waited for the recorder");
                     return self.waiting.push((stream, header, request));
                 }
-                let header = match again {
-                    Some(_) => FrameHeader { number: FrameHeader::next_number(header.number), ..header },
-                    None => header,
-                };
-                if again.is_none() {
-                    ctx.ledger.stepped(hosted.session, hosted.incarnation, stream, header.number);
-                }
+                ctx.ledger.stepped(hosted.session, hosted.incarnation, stream, header.number);
                 let answer = hosted.carry_out(header, &request, ctx.ledger);
-                let answer = answer
-                    .unwrap_or_else(|fault| panic!("a trainer of ours sends what is no request: {fault}"));
-                if again.is_some() { numbered(&answer, asked) } else { answer }
+                answer.unwrap_or_else(|fault| panic!("a trainer of ours sends what is no request: {fault}"))
             }
         };
         self.spool.write(ctx);
@@ -533,13 +518,6 @@ impl Pending {
             Self::Register { deadline } | Self::Beat { deadline, .. } => *deadline,
         }
     }
-}
-
-/// Returns an answer under another number.
-fn numbered(answer: &Bytes, number: u32) -> Bytes {
-    let mut bytes = answer.to_vec();
-    bytes[4..8].copy_from_slice(&number.to_le_bytes());
-    bytes.into()
 }
 
 /// Interval at which the node looks after its sessions, as its data thread does.

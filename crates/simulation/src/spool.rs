@@ -10,7 +10,6 @@ use rollhouse_replay::testing::{DrivenRecorder, FaultyDisk};
 use rollhouse_replay::{OnOutage, Recorder, RecorderConfig};
 use rollhouse_wire::{NodeLoad, Ship};
 
-use crate::bug::Bug;
 use crate::context::Context;
 use crate::ledger::SegmentId;
 use crate::message::{Message, Question, Response};
@@ -209,9 +208,6 @@ impl Spool {
         let ask = ctx.number();
         self.attempts.insert(ask, Attempt { number, deadline: ctx.now + STALL });
         ctx.send(conn, Message::Ask(ask, Question::Ship(ship, Arc::new(bytes))));
-        if ctx.has(Bug::RemovesWhatWasSent) {
-            self.take_away(number, false, ctx);
-        }
     }
 
     fn take_away(&mut self, number: u64, dropped: bool, ctx: &mut Context<'_>) {

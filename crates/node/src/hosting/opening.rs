@@ -14,11 +14,12 @@ use tokio::sync::watch;
 use super::{Hosting, exit_of, gone_by};
 use crate::episodes;
 use crate::executor::{Full, JobError};
-use crate::hosted::{Collecting, Gone, Hosted, Owned};
 use crate::owned::OwnedSession;
+use crate::owned_handle::OwnedHandle;
 use crate::plan::SessionPlan;
 use crate::replay_session::ReplaySession;
-use crate::{BeginError, Cancel};
+use crate::session_handle::{Collecting, SessionHandle};
+use crate::{BeginError, Cancel, Gone};
 
 impl Hosting {
     /// Makes a session, ending an earlier placement of it first. A repeated request for an open session is answered as
@@ -38,26 +39,25 @@ impl Hosting {
             let cause = Gone { cause: EndCause::Closed, detail: "placed anew".to_owned() };
             self.end(open.session, earlier, cause).await;
         }
-        let now = self.now();
-        let Some(cancel) = self.table().open(now, open)? else {
-            let hosted = self.table().placed(open.session, open.incarnation);
-            return hosted.ok_or_else(closed_meanwhile).and_then(|hosted| self.opened(&hosted, open));
+        let Some(cancel) = self.table().open(open)? else {
+            let handle = self.table().placed(open.session, open.incarnation);
+            return handle.ok_or_else(closed_meanwhile).and_then(|handle| self.opened(&handle, open));
         };
         let making = Making { hosting: self, open };
-        let hosted = match wanted {
+        let handle = match wanted {
             Wanted::Lanes(plan) => self.make(plan, open, cancel).await?,
             Wanted::Replay(of) => self.make_replay(of, open, coordinator).await?,
         };
-        let opened = self.opened(&hosted, open)?;
+        let opened = self.opened(&handle, open)?;
         let now = self.now();
-        let kept = self.table().opened(now, open.session, open.incarnation, hosted.clone());
+        let kept = self.table().opened(now, open.session, open.incarnation, handle.clone());
         std::mem::forget(making);
         if !kept {
-            self.let_go(hosted).await;
+            self.let_go(handle).await;
             return Err(closed_meanwhile());
         }
         self.figures.sessions_opened.add(1);
-        if let Hosted::Collecting(collecting) = hosted {
+        if let SessionHandle::Collecting(collecting) = handle {
             self.await_exit(open.session, open.incarnation, collecting);
         }
         Ok(opened)
@@ -81,15 +81,15 @@ impl Hosting {
     }
 
     /// Returns the answer for a session that is open.
-    fn opened(&self, hosted: &Hosted, open: &OpenSession) -> Result<SessionOpened, Refusal> {
-        let (spec, lease) = (self.spec_of(hosted, open)?, self.settings.lease);
-        let replay = hosted.replay().is_some();
+    fn opened(&self, handle: &SessionHandle, open: &OpenSession) -> Result<SessionOpened, Refusal> {
+        let (spec, lease) = (self.spec_of(handle, open)?, self.settings.lease);
+        let replay = handle.replay().is_some();
         Ok(SessionOpened { spec, lease_ms: lease.as_millis() as u64, replay })
     }
 
     /// Returns the env of a session; for a recorded episode, the env as it was recorded.
-    pub(super) fn spec_of(&self, hosted: &Hosted, open: &OpenSession) -> Result<EnvSpec, Refusal> {
-        if let Some(replay) = hosted.replay() {
+    pub(super) fn spec_of(&self, handle: &SessionHandle, open: &OpenSession) -> Result<EnvSpec, Refusal> {
+        if let Some(replay) = handle.replay() {
             return Ok(replay.spec().clone());
         }
         let entry = self.registry.get(&open.settings.env);
@@ -120,9 +120,9 @@ impl Hosting {
         plan: Arc<SessionPlan>,
         open: &OpenSession,
         cancel: Cancel,
-    ) -> Result<Hosted, Refusal> {
+    ) -> Result<SessionHandle, Refusal> {
         if plan.collect.is_some() {
-            return self.begin_collecting(&plan, cancel).await.map(Hosted::Collecting);
+            return self.begin_collecting(&plan, cancel).await.map(SessionHandle::Collecting);
         }
         let layout = FrameLayout::of(plan.entry.spec());
         let places = layout.actions(plan.engine.lanes, true);
@@ -145,8 +145,8 @@ impl Hosting {
         };
         let placed = (open.session, open.incarnation);
         let env = self.figures.envs.of(&open.settings.env);
-        let owned = Owned::new(placed, cancel, max_columns, session, env);
-        Ok(Hosted::Owned(Arc::new(owned)))
+        let owned = OwnedHandle::new(placed, cancel, max_columns, session, env);
+        Ok(SessionHandle::Owned(Arc::new(owned)))
     }
 
     /// Fetches a recorded episode and has a worker make the session that shows it.
@@ -155,7 +155,7 @@ impl Hosting {
         of: ReplayOf,
         open: &OpenSession,
         coordinator: Option<&Connection>,
-    ) -> Result<Hosted, Refusal> {
+    ) -> Result<SessionHandle, Refusal> {
         let internal = |message: String| Refusal::new(RefusalCode::Internal, message);
         let Some(coordinator) = coordinator else {
             return Err(internal("there is no coordinator to fetch the episode from".to_owned()));
@@ -167,7 +167,7 @@ impl Hosting {
         match made.await {
             Ok(made) => {
                 let made = made.map_err(|error: JobError| internal(format!("the episode: {error}")))?;
-                Ok(Hosted::Replay(Arc::new(made?)))
+                Ok(SessionHandle::Replay(Arc::new(made?)))
             }
             Err(_) => Err(Refusal::new(RefusalCode::Draining, "the node is going away")),
         }
@@ -227,7 +227,8 @@ struct Making<'a> {
 
 impl Drop for Making<'_> {
     fn drop(&mut self) {
-        self.hosting.table().not_made(self.open.session, self.open.incarnation);
+        let now = self.hosting.now();
+        self.hosting.table().not_made(now, self.open.session, self.open.incarnation);
     }
 }
 

@@ -5,7 +5,11 @@ use std::fmt;
 use rollhouse_wire::limits::MAX_PAST_BYTES;
 use rollhouse_wire::{ColumnBuffer, FrameHeader, FrameKind, FrameLayout, PastError};
 
+use bytes::Bytes;
+
 use super::OwnedSession;
+use crate::turn::{Turn, TurnOver};
+use crate::{Cancel, Gone};
 
 /// The columns and the sidecar that a request's header announces.
 #[derive(Debug, Default)]
@@ -50,7 +54,43 @@ pub enum RequestFault {
     Past(PastError),
 }
 
+/// Why a request was not answered.
+#[derive(Debug)]
+pub enum Unanswered {
+    /// The bytes that came are no request to this session.
+    Fault(RequestFault),
+    /// Another attachment has taken over.
+    Replaced,
+    /// The session ends: the request is not done any more.
+    Ended,
+    /// The session is gone; the caller that finds it so, by a hang or a panic, ends it.
+    Gone(Gone),
+}
+
 impl OwnedSession {
+    /// Decides on a request of the attachment with that number, to be called before anything is allocated for it.
+    /// Returns the kept answer if the request was answered before, and `None` if it is to be carried out with
+    /// [`OwnedSession::handle`].
+    ///
+    /// # Errors
+    /// Why it is not answered: another attachment has taken over, the session's token is raised, or the request may
+    /// not follow.
+    pub fn admit(
+        &mut self,
+        turn: Turn,
+        attachment: u64,
+        token: &Cancel,
+        header: FrameHeader,
+    ) -> Result<Option<Bytes>, Unanswered> {
+        match turn.admit(attachment) {
+            Err(TurnOver::Replaced) => return Err(Unanswered::Replaced),
+            Ok(()) if !token.is_cancelled() => {}
+            Ok(()) | Err(TurnOver::Ended) => return Err(Unanswered::Ended),
+        }
+        self.check(header).map_err(Unanswered::Fault)?;
+        Ok(self.repeated(header.number))
+    }
+
     /// Checks whether a request with that header may follow. To be called before anything is allocated for it.
     ///
     /// # Errors

@@ -26,14 +26,16 @@ use rollhouse_wire::{AttachSocket, EndCause, MemoryAttached, Refusal, RefusalCod
 use tokio::sync::{Semaphore, oneshot, watch};
 use tracing::Instrument;
 
-use crate::entry::Transport;
 use crate::executor::{JobError, Waits};
-use crate::hosted::{Gone, Home, Lent, Owned, Unanswered, waits_for_recorder};
 use crate::hosting::Hosting;
+use crate::measured::{MeasuredSession, waits_for_recorder};
+use crate::owned::Unanswered;
+use crate::owned_handle::{OwnedHandle, TakenSession};
 use crate::stepped::Stepped;
-use crate::tally::Told;
+use crate::tally::ReportedTally;
+use crate::transport::Transport;
 use crate::turn::{Turn, TurnOver};
-use crate::{Cancel, HangWatch, NodeFigures, Verdict};
+use crate::{Cancel, Gone, HangWatch, NodeFigures, Verdict};
 
 /// Serves one process that connected to the attach socket, until it goes, another takes over, or the session ends.
 pub(crate) async fn serve(hosting: Arc<Hosting>, mut socket: AttachSocket, places: Arc<Semaphore>) {
@@ -76,12 +78,12 @@ async fn refuse(hosting: &Hosting, socket: &mut AttachSocket, refusal: Refusal) 
 /// Serves an owner that was let in. Returns why the session is gone, if it was lost meanwhile.
 async fn serve_place(
     hosting: &Arc<Hosting>,
-    owned: &Owned,
+    owned: &OwnedHandle,
     number: u64,
     socket: &mut AttachSocket,
 ) -> Option<Gone> {
-    let (lent, home) = match owned.lend(number).await {
-        Ok(lent) => lent,
+    let (taken, measured) = match owned.take_out(number).await {
+        Ok(taken) => taken,
         Err(Unanswered::Gone(gone)) => {
             let refusal = Refusal::new(RefusalCode::NotFound, gone.detail.clone());
             refuse(hosting, socket, Refusal { ended: Some(gone.cause), ..refusal }).await;
@@ -89,30 +91,30 @@ async fn serve_place(
         }
         Err(Unanswered::Replaced | Unanswered::Ended | Unanswered::Fault(_)) => return None,
     };
-    let mut thread = match Thread::start(hosting, owned, number, home) {
+    let mut thread = match Thread::start(hosting, owned, number, measured) {
         Ok(thread) => thread,
-        Err((home, error)) => {
-            lent.give_back(home, &hosting.figures);
+        Err((measured, error)) => {
+            taken.give_back(measured, &hosting.figures);
             let message = format!("no thread to step the session: {error}");
             refuse(hosting, socket, Refusal::busy(message, ROOM_RETRY_MS)).await;
             return None;
         }
     };
     let end = thread.watch(hosting, owned, number, socket).await;
-    settle(hosting, lent, &thread, socket, end).await
+    settle(hosting, taken, &thread, socket, end).await
 }
 
 /// Gives the session back, or notes that it is lost. Returns why it is gone in that case.
 async fn settle(
     hosting: &Hosting,
-    lent: Lent<'_>,
+    taken: TakenSession<'_>,
     thread: &Thread,
     socket: &mut AttachSocket,
     end: End,
 ) -> Option<Gone> {
     let error = match end {
-        End::Home(home, why) => {
-            lent.give_back(home, &hosting.figures);
+        End::Back(measured, why) => {
+            taken.give_back(measured, &hosting.figures);
             match why {
                 StopReason::Stopped => {}
                 StopReason::Refused(refusal) => refuse(hosting, socket, refusal).await,
@@ -126,7 +128,7 @@ async fn settle(
             JobError::Hung(still)
         }
     };
-    let gone = lent.lose(error);
+    let gone = taken.lose(error);
     thread.close(gone.cause);
     Some(gone)
 }
@@ -135,7 +137,7 @@ async fn settle(
 struct Thread {
     shared: Arc<StepperShared>,
     handed: oneshot::Receiver<MemoryOffer>,
-    back: oneshot::Receiver<Result<(Box<Home>, StopReason), String>>,
+    back: oneshot::Receiver<Result<(Box<MeasuredSession>, StopReason), String>>,
     /// The node's end of the memory, once the owner has got its descriptors.
     remote: Option<ServingRemote>,
 }
@@ -148,8 +150,8 @@ struct StepperShared {
     /// Odd while the thread is in a request.
     beats: AtomicU64,
     /// The session, until the thread takes it.
-    home: Mutex<Option<Box<Home>>>,
-    told: Arc<Told>,
+    measured: Mutex<Option<Box<MeasuredSession>>>,
+    told: Arc<ReportedTally>,
     figures: Arc<NodeFigures>,
 }
 
@@ -163,7 +165,7 @@ struct MemoryOffer {
 
 /// The way in which the thread came to its end.
 enum End {
-    Home(Box<Home>, StopReason),
+    Back(Box<MeasuredSession>, StopReason),
     Panicked(String),
     Hung(Duration),
 }
@@ -179,29 +181,29 @@ enum StopReason {
 }
 
 impl Thread {
-    /// Starts the thread with the session `home`, which comes back if no thread can be started.
+    /// Starts the thread with the session `here`, which comes back if no thread can be started.
     fn start(
         hosting: &Hosting,
-        owned: &Owned,
+        owned: &OwnedHandle,
         number: u64,
-        home: Box<Home>,
-    ) -> Result<Self, (Box<Home>, std::io::Error)> {
+        measured: Box<MeasuredSession>,
+    ) -> Result<Self, (Box<MeasuredSession>, std::io::Error)> {
         let (hand, handed) = oneshot::channel();
         let (give_back, back) = oneshot::channel();
         let shared = Arc::new(StepperShared {
             stop: AtomicBool::new(false),
             cancel: owned.cancel().clone(),
             beats: AtomicU64::new(1),
-            home: Mutex::new(Some(home)),
+            measured: Mutex::new(Some(measured)),
             told: Arc::clone(owned.told()),
             figures: Arc::clone(&hosting.figures),
         });
         let own = Arc::clone(&shared);
         let run = move || {
-            let Some(mut home) = own.take_home() else { return };
+            let Some(mut measured) = own.take_session() else { return };
             let served = catch_unwind(AssertUnwindSafe(|| {
-                let why = own.serve(&mut home, hand);
-                (home, why)
+                let why = own.serve(&mut measured, hand);
+                (measured, why)
             }));
             // Whoever gave the thread up has gone; the session goes with this then.
             drop(give_back.send(served.map_err(|panic| panic_message(&*panic))));
@@ -210,8 +212,8 @@ impl Thread {
         // Task: shared memory.
         match std::thread::Builder::new().name(name).spawn(run) {
             Ok(_) => Ok(Self { shared, handed, back, remote: None }),
-            Err(error) => match shared.take_home() {
-                Some(home) => Err((home, error)),
+            Err(error) => match shared.take_session() {
+                Some(measured) => Err((measured, error)),
                 None => unreachable!("a thread that was not started has taken nothing"),
             },
         }
@@ -221,7 +223,7 @@ impl Thread {
     async fn watch(
         &mut self,
         hosting: &Hosting,
-        owned: &Owned,
+        owned: &OwnedHandle,
         number: u64,
         socket: &mut AttachSocket,
     ) -> End {
@@ -235,7 +237,7 @@ impl Thread {
             tokio::select! {
                 biased;
                 back = &mut self.back => return match back {
-                    Ok(Ok((home, why))) => End::Home(home, why),
+                    Ok(Ok((measured, why))) => End::Back(measured, why),
                     Ok(Err(message)) => End::Panicked(message),
                     Err(_) => End::Panicked("its thread ended without a word".to_owned()),
                 },
@@ -308,22 +310,22 @@ impl Drop for Thread {
 }
 
 impl StepperShared {
-    fn take_home(&self) -> Option<Box<Home>> {
-        self.home.lock().take()
+    fn take_session(&self) -> Option<Box<MeasuredSession>> {
+        self.measured.lock().take()
     }
 
     /// Returns the test of whether the session waits for something of the node's own, such as its recorder.
     fn waits(&self) -> Waits {
-        match &mut *self.home.lock() {
-            Some(home) => waits_for_recorder(home.session()),
+        match &mut *self.measured.lock() {
+            Some(measured) => waits_for_recorder(measured.session()),
             None => Box::new(|| false),
         }
     }
 
     /// Steps the session on the thread until it is told to stop, the owner breaks a rule, or there is no memory.
-    fn serve(&self, home: &mut Home, hand: oneshot::Sender<MemoryOffer>) -> StopReason {
-        let last = home.session().last();
-        let mut end = match home.session().attach_memory() {
+    fn serve(&self, measured: &mut MeasuredSession, hand: oneshot::Sender<MemoryOffer>) -> StopReason {
+        let last = measured.session().last();
+        let mut end = match measured.session().attach_memory() {
             Ok(end) => end,
             Err(refusal) => return StopReason::Refused(refusal),
         };
@@ -332,11 +334,11 @@ impl StepperShared {
             return StopReason::Refused(Refusal::busy("the node has no descriptors left", ROOM_RETRY_MS));
         };
         let attached = MemoryAttached {
-            lanes: home.session().lanes() as u32,
+            lanes: measured.session().lanes() as u32,
             last,
             generation: end.generation(),
-            logs: home.session().keeps_log(),
-            refused: home.session().last_refusal().cloned(),
+            logs: measured.session().keeps_log(),
+            refused: measured.session().last_refusal().cloned(),
         };
         if hand.send(MemoryOffer { attached, outputs, inputs, remote: end.remote() }).is_err() {
             return StopReason::Stopped;
@@ -347,10 +349,10 @@ impl StepperShared {
             // At rest while it waits.
             beats += 1;
             self.beats.store(beats, Ordering::Relaxed);
-            let request = match end.wait(home.idle_at(), goes_on) {
+            let request = match end.wait(measured.idle_at(), goes_on) {
                 Ok(request) => request,
                 Err(ServeError::TimedOut) => {
-                    home.idle(&self.told, &self.figures);
+                    measured.idle(&self.told, &self.figures);
                     continue;
                 }
                 Err(ServeError::Gone) => return StopReason::Stopped,
@@ -363,7 +365,7 @@ impl StepperShared {
                 return StopReason::Stopped;
             }
             failpoint("node.attach.request");
-            if home.serve(&mut end, request, &self.told, &self.figures, goes_on).is_err() {
+            if measured.serve(&mut end, request, &self.told, &self.figures, goes_on).is_err() {
                 return if goes_on() { StopReason::Fault } else { StopReason::Stopped };
             }
             failpoint("node.attach.answer");
@@ -400,14 +402,14 @@ mod tests {
             stop: AtomicBool::new(false),
             cancel: Cancel::default(),
             beats: AtomicU64::new(1),
-            home: Mutex::new(None),
+            measured: Mutex::new(None),
             told: Arc::default(),
             figures: Arc::default(),
         };
-        let mut home = Home::new(cartpole(2, AutoresetMode::NextStep), Arc::default());
+        let mut measured = MeasuredSession::new(cartpole(2, AutoresetMode::NextStep), Arc::default());
         let (hand, handed) = oneshot::channel();
         std::thread::scope(|scope| {
-            let thread = scope.spawn(|| shared.serve(&mut home, hand));
+            let thread = scope.spawn(|| shared.serve(&mut measured, hand));
             let MemoryOffer { attached, outputs, inputs, .. } = handed.blocking_recv().unwrap();
             let autoreset = AutoresetMode::NextStep;
             let columns = Engine::columns(&Registry::builtin().get("CartPole-v1").unwrap(), autoreset);

@@ -8,8 +8,8 @@ use rollhouse_wire::{AttachListener, LocalArrival, RefusalCode, failpoint};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use crate::attached;
 use crate::hosting::Hosting;
+use crate::memory_owner;
 use crate::parts::{Part, PartExit, Parts};
 
 /// The settings of the attach socket, at which owners on this machine ask for the memory of their sessions.
@@ -56,7 +56,7 @@ async fn accept(listener: AttachListener, hosting: Arc<Hosting>, sessions: usize
                 Ok(LocalArrival::Admitted(socket)) => {
                     failpoint("node.attach.accepted");
                     // Task: process at the attach socket.
-                    serving.spawn(attached::serve(Arc::clone(&hosting), socket, Arc::clone(&places)));
+                    serving.spawn(memory_owner::serve(Arc::clone(&hosting), socket, Arc::clone(&places)));
                 }
                 Ok(LocalArrival::TurnedAway { .. }) => {
                     hosting.figures.refusals.add_owner(RefusalCode::Forbidden.word());

@@ -1,0 +1,187 @@
+//! How sessions are opened and ended, also when what does so is cut short.
+
+use super::*;
+use rollhouse_core::{AutoresetMode, SeedSchedule};
+use std::sync::atomic::AtomicU32;
+use std::sync::mpsc::{SyncSender, sync_channel};
+
+use rollhouse_core::RunId;
+use rollhouse_env::{EnvEntry, MakeError};
+use rollhouse_wire::{LaneSettings, OpenSession, RecordRule, Secret};
+
+use crate::Node;
+
+fn open(env: &str) -> OpenSession {
+    OpenSession {
+        session: SessionId { pool: RunId::from_u128(1), index: 0 },
+        incarnation: Incarnation { term: 1, counter: 1 },
+        secret: Secret::from_bytes([0; 16]),
+        owner: "trainer".to_owned(),
+        first_lane: 0,
+        lanes: 1,
+        pool_lanes: 1,
+        replaces: false,
+        settings: LaneSettings {
+            env: env.to_owned(),
+            options: Default::default(),
+            autoreset: AutoresetMode::NextStep,
+            max_episode_steps: None,
+            seeds: SeedSchedule::PerEpisode { run_seed: 3 },
+            record: RecordRule::None,
+            collect: None,
+            replay: None,
+        },
+    }
+}
+
+fn hosting(registry: Registry, node: &Node, lease: Duration) -> Arc<Hosting> {
+    let figures: Arc<NodeFigures> = Arc::default();
+    let hang_deadline = Duration::from_secs(60);
+    let executor = Executor::start(1, 8, hang_deadline, Arc::clone(&figures)).unwrap();
+    let settings = HostingSettings {
+        capacity: 8,
+        lease,
+        hang_deadline,
+        program: "test 1".to_owned(),
+        watch_patience: Duration::from_secs(15),
+    };
+    Arc::new(Hosting::new(
+        settings,
+        Arc::new(registry),
+        executor,
+        Fitness::default(),
+        node.rollouts(),
+        figures,
+    ))
+}
+
+/// Keeps the one worker busy until something is sent.
+fn occupy_worker(hosting: &Hosting) -> SyncSender<()> {
+    let (let_go, go) = sync_channel::<()>(1);
+    drop(hosting.executor.submit(move || go.recv().unwrap(), Box::new(|| false)).unwrap());
+    let_go
+}
+
+#[test]
+fn a_session_that_is_closed_while_it_waits_to_be_made_is_never_made() {
+    let (registry, made) = (Registry::builtin(), Arc::new(AtomicU32::new(0)));
+    let mut spec = registry.get("test/Faulty-v0").unwrap().spec().clone();
+    spec.id = "Counted".to_owned();
+    let count = Arc::clone(&made);
+    let entry = EnvEntry::per_lane(spec, move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        Err::<Never, _>(MakeError::Missing { lane: 0, name: "everything" })
+    });
+    registry.register(entry).unwrap();
+    let node = Node::start().unwrap();
+    let hosting = hosting(registry, &node, Duration::from_secs(30));
+    let let_go = occupy_worker(&hosting);
+    let open = open("Counted");
+    let close = CloseSession { session: open.session, incarnation: open.incarnation };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let (opened, closed) = runtime.block_on(async {
+        tokio::join!(biased; hosting.open(&open, None), async {
+            let closed = hosting.close(&close).await;
+            let_go.send(()).unwrap();
+            closed
+        })
+    });
+    assert_eq!(opened.unwrap_err().code, RefusalCode::Stale);
+    assert_eq!(closed.unwrap_err().code, RefusalCode::NotFound);
+    assert_eq!(made.load(Ordering::Relaxed), 0);
+    assert_eq!(hosting.sessions(), 0);
+}
+
+#[test]
+fn the_end_of_a_session_is_told_also_when_what_ends_it_is_cut_short() {
+    let node = Node::start().unwrap();
+    let hosting = hosting(Registry::builtin(), &node, Duration::ZERO);
+    let open = open("test/Faulty-v0");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let let_go = runtime.block_on(async {
+        hosting.open(&open, None).await.unwrap();
+        let let_go = occupy_worker(&hosting);
+        let gone = Gone { cause: EndCause::Closed, detail: String::new() };
+        tokio::select! {
+            biased;
+            _ = hosting.end(open.session, open.incarnation, gone) => panic!("no worker is free to end it"),
+            () = std::future::ready(()) => {}
+        }
+        let_go
+    });
+    let (ends, _) = hosting.ends();
+    assert_eq!((ends[0].session, ends[0].cause, hosting.sessions()), (open.session, EndCause::Closed, 0));
+    let_go.send(()).unwrap();
+}
+
+#[test]
+fn evicting_waits_for_sessions_that_somebody_else_is_ending() {
+    let node = Node::start().unwrap();
+    let hosting = hosting(Registry::builtin(), &node, Duration::from_secs(30));
+    let open = open("test/Faulty-v0");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        hosting.open(&open, None).await.unwrap();
+        let let_go = occupy_worker(&hosting);
+        let gone = Gone { cause: EndCause::Closed, detail: String::new() };
+        let evicted = async {
+            hosting.evict_all().await;
+            assert_eq!(hosting.sessions(), 0);
+        };
+        let worker = async {
+            // Time for who would not wait.
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            let_go.send(()).unwrap();
+        };
+        let ending = hosting.end(open.session, open.incarnation, gone);
+        let (end, (), ()) = tokio::join!(biased; ending, evicted, worker);
+        assert_eq!(end.unwrap().cause, EndCause::Closed);
+    });
+}
+
+#[test]
+fn the_lease_of_a_session_runs_however_the_task_of_its_owner_ends() {
+    let node = Node::start().unwrap();
+    let hosting = hosting(Registry::builtin(), &node, Duration::ZERO);
+    let open = open("CartPole-v1");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        hosting.open(&open, None).await.unwrap();
+        let OpenSession { session, incarnation, secret, .. } = open;
+        let attach = Attach { pool: session.pool, index: session.index, incarnation, secret, log: false };
+        let place = hosting.attach(&attach, Transport::Quic).await.unwrap();
+        assert!(hosting.table().look(hosting.now(), |_| false).is_empty());
+        // Task: attached session.
+        let serving = tokio::spawn(async move {
+            let _place = place;
+            panic!("the task of an owner");
+        });
+        assert!(serving.await.unwrap_err().is_panic());
+    });
+    let overdue = hosting.table().look(hosting.now(), |_| false);
+    let overdue: Vec<_> = overdue.iter().map(|over| (over.session, over.incarnation)).collect();
+    assert_eq!(overdue, [(open.session, open.incarnation)]);
+}
+
+/// An env that is never made.
+struct Never;
+
+impl rollhouse_env::Env for Never {
+    fn reset(&mut self, _: &mut rollhouse_env::Generator, _: &mut [rollhouse_core::ColumnMut<'_>]) {}
+
+    fn step(
+        &mut self,
+        _: &mut rollhouse_env::Generator,
+        _: rollhouse_core::ColumnRef<'_>,
+        _: &mut [rollhouse_core::ColumnMut<'_>],
+        _: &mut [rollhouse_core::ColumnMut<'_>],
+    ) -> rollhouse_env::StepResult {
+        rollhouse_env::StepResult { reward: 0.0, terminated: false, truncated: false }
+    }
+
+    fn state_hash(&self) -> u32 {
+        0
+    }
+}

@@ -1,0 +1,570 @@
+//! A session that its owner steps, as the node's threads reach it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rollhouse_core::{Interruption, panic_message};
+use rollhouse_wire::{EndCause, Envelope, FrameHeader, Incarnation, Refusal, SessionId};
+use tokio::sync::{Mutex, MutexGuard, watch};
+
+use crate::executor::{Executor, Full, JobError};
+use crate::live::Live;
+use crate::measured::{MeasuredSession, waits_for_recorder};
+use crate::owned::{FrameRequest, OwnedSession, RecordingWatch, RequestFault, Unanswered};
+use crate::tally::ReportedTally;
+use crate::turn::{Turn, TurnOver};
+use crate::{Cancel, EnvFigures, Gone, NodeFigures};
+
+/// A session stepped by its owner.
+///
+/// ```text
+/// here --short batch--> stepped on the data thread --> here
+/// here --long batch---> with a worker --> here
+///                       with a worker --hangs, panics--> gone
+/// here --attached by memory--> with a thread of its own --detached--> here
+///                              with a thread of its own --hangs, panics--> gone
+/// here --ended--> gone
+/// ```
+#[derive(Debug)]
+pub(crate) struct OwnedHandle {
+    pub(crate) id: SessionId,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) lanes: u32,
+    /// Bytes of the columns of the largest request.
+    pub(crate) max_columns: usize,
+    /// Whether the owner keeps a log, and so can move the session.
+    movable: AtomicBool,
+    /// The session's token, raised to end it.
+    cancel: Cancel,
+    /// The attachment that may go on; a change wakes those that wait when the session ends.
+    turn: watch::Sender<Turn>,
+    /// The session itself. The holder of the lock steps the session, or ends it.
+    slot: Mutex<Slot>,
+    /// Whether the session is taken to a thread. That thread's task holds the lock for as long as the owner is attached
+    /// by memory.
+    taken: AtomicBool,
+    /// Whether the session was asked for something since everything was reported and handed over. Set and cleared by
+    /// the holder of the lock.
+    stirred: AtomicBool,
+    told: Arc<ReportedTally>,
+    live: Arc<Live>,
+}
+
+#[derive(Debug)]
+enum Slot {
+    Here(Box<MeasuredSession>),
+    /// A thread has the session; if it does not come back, it is gone.
+    Away(RecordingWatch),
+    Gone(Gone),
+}
+
+/// A session that a thread has taken, and the lock that is held until it is back.
+///
+/// If it is dropped without being given back, the session is gone.
+#[derive(Debug)]
+pub(crate) struct TakenSession<'a> {
+    owned: &'a OwnedHandle,
+    slot: MutexGuard<'a, Slot>,
+}
+
+/// The result of a job on a worker, with the session that it was given.
+struct Worked {
+    measured: Box<MeasuredSession>,
+    request: FrameRequest,
+    /// The answer; `None` if the session had ended before its turn came.
+    answer: Option<Result<Bytes, RequestFault>>,
+}
+
+impl OwnedHandle {
+    pub(crate) fn new(
+        (id, incarnation): (SessionId, Incarnation),
+        cancel: Cancel,
+        max_columns: usize,
+        session: OwnedSession,
+        env: Arc<EnvFigures>,
+    ) -> Self {
+        let (lanes, live) = (session.lanes() as u32, Arc::clone(session.live()));
+        let measured = MeasuredSession::new(session, Arc::clone(&env));
+        Self {
+            id,
+            incarnation,
+            lanes,
+            max_columns,
+            cancel,
+            movable: AtomicBool::new(false),
+            turn: watch::Sender::new(Turn::default()),
+            slot: Mutex::new(Slot::Here(Box::new(measured))),
+            taken: AtomicBool::new(false),
+            stirred: AtomicBool::new(false),
+            told: Arc::new(ReportedTally::of_owner(env)),
+            live,
+        }
+    }
+
+    /// Returns the session's token.
+    pub(crate) const fn cancel(&self) -> &Cancel {
+        &self.cancel
+    }
+
+    /// Returns the place where the session reports what it has done.
+    pub(crate) const fn told(&self) -> &Arc<ReportedTally> {
+        &self.told
+    }
+
+    /// Sends earlier attachments away and waits until their requests are done. Returns the number of the last request
+    /// that was answered, and whether answers say what a log needs; they do so only if the owner wants it (`log`).
+    pub(crate) async fn take_over(&self, attachment: u64, log: bool) -> Result<(u32, bool), Gone> {
+        self.turn.send_modify(|turn| turn.take_over(attachment));
+        let mut slot = self.slot.lock().await;
+        let measured = slot.here()?;
+        let logs = log && measured.session.keep_log();
+        self.movable.store(logs, Ordering::Relaxed);
+        Ok((measured.session.last(), logs))
+    }
+
+    /// Returns the place where the thread that steps and the watchers meet.
+    pub(crate) const fn live(&self) -> &Arc<Live> {
+        &self.live
+    }
+
+    /// Returns whether the session was asked for something since everything was reported and handed over.
+    pub(crate) fn is_stirred(&self) -> bool {
+        self.stirred.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether the owner keeps a log, and so can move the session.
+    pub(crate) fn is_movable(&self) -> bool {
+        self.movable.load(Ordering::Relaxed)
+    }
+
+    /// Returns a receiver that learns of later attachments and of the end.
+    pub(crate) fn turns(&self) -> watch::Receiver<Turn> {
+        self.turn.subscribe()
+    }
+
+    /// Answers one request: steps a short one on this thread, and has a worker do one that is long or may hang. Once
+    /// the session's token is raised nothing moves, wherever the request waits. Not cancellation-safe: if it is dropped
+    /// while a worker has the session, the session is lost.
+    pub(crate) async fn answer(
+        &self,
+        attachment: u64,
+        header: FrameHeader,
+        request: &mut FrameRequest,
+        executor: &Executor,
+        figures: &Arc<NodeFigures>,
+    ) -> Result<Bytes, Unanswered> {
+        let mut slot = self.slot.lock().await;
+        let turn = *self.turn.borrow();
+        let measured = match slot.here() {
+            Ok(measured) => measured,
+            Err(_) if turn.admit(attachment) == Err(TurnOver::Replaced) => return Err(Unanswered::Replaced),
+            // Whoever ends it takes the session away as well, and that tells why.
+            Err(gone) => return Err(Unanswered::Gone(gone)),
+        };
+        if let Some(answer) = measured.session.admit(turn, attachment, &self.cancel, header)? {
+            return Ok(answer);
+        }
+        self.stirred.store(true, Ordering::Relaxed);
+        if measured.is_prompt() {
+            let handled = catch_unwind(AssertUnwindSafe(|| measured.handle(header, request, figures)));
+            return match handled {
+                Ok(answer) => {
+                    self.tell_if_stale(measured, figures);
+                    answer.map_err(Unanswered::Fault)
+                }
+                Err(panic) => Err(Unanswered::Gone(slot.lose(JobError::Panicked(panic_message(&*panic))))),
+            };
+        }
+        self.answer_on_worker(slot, header, request, executor, figures).await
+    }
+
+    /// Lends the session to a thread that steps it for as long as this attachment may go on.
+    pub(crate) async fn take_out(
+        &self,
+        attachment: u64,
+    ) -> Result<(TakenSession<'_>, Box<MeasuredSession>), Unanswered> {
+        let mut slot = self.slot.lock().await;
+        if self.turn.borrow().admit(attachment) == Err(TurnOver::Replaced) {
+            return Err(Unanswered::Replaced);
+        }
+        if self.cancel.is_cancelled() {
+            return Err(Unanswered::Ended);
+        }
+        let measured = slot.take().map_err(Unanswered::Gone)?;
+        self.taken.store(true, Ordering::Relaxed);
+        self.stirred.store(true, Ordering::Relaxed);
+        Ok((TakenSession { owned: self, slot }, measured))
+    }
+
+    async fn answer_on_worker(
+        &self,
+        mut slot: MutexGuard<'_, Slot>,
+        header: FrameHeader,
+        request: &mut FrameRequest,
+        executor: &Executor,
+        figures: &Arc<NodeFigures>,
+    ) -> Result<Bytes, Unanswered> {
+        let mut measured = slot.take().map_err(Unanswered::Gone)?;
+        let waits = waits_for_recorder(&measured.session);
+        let parts = (measured, std::mem::take(request));
+        let (own, cancel) = (Arc::clone(figures), self.cancel.clone());
+        let work = move |(mut measured, request): (Box<MeasuredSession>, FrameRequest)| {
+            let answer = (!cancel.is_cancelled()).then(|| measured.handle(header, &request, &own));
+            Worked { measured, request, answer }
+        };
+        let worked = match executor.submit_with(parts, work, waits) {
+            Ok(worked) => worked.await,
+            Err(Full { given: (mut given, asked), retry_after }) => {
+                figures.busy.add(1);
+                *request = asked;
+                let refusal = busy(retry_after);
+                figures.refusals.add_owner(refusal.code.word());
+                let answer = given.session.refuse(header.number, &refusal);
+                *slot = Slot::Here(given);
+                return Ok(answer);
+            }
+        };
+        match worked {
+            Ok(Ok(worked)) => {
+                measured = worked.measured;
+                *request = worked.request;
+                self.tell_if_stale(&mut measured, figures);
+                *slot = Slot::Here(measured);
+                worked.answer.map_or(Err(Unanswered::Ended), |answer| answer.map_err(Unanswered::Fault))
+            }
+            Ok(Err(error)) => Err(Unanswered::Gone(slot.lose(error))),
+            // The executor went away with the job.
+            Err(_) => Err(Unanswered::Gone(slot.lose(JobError::Panicked(GOING_AWAY.to_owned())))),
+        }
+    }
+
+    /// Runs one command, between two requests of frames: a short one on this thread, with a worker one that is long or
+    /// may hang. Commands come in between whichever attachment steps the session. An error without a reason means that
+    /// the session ends and the command was not done. Not cancellation-safe: if it is dropped while a worker has the
+    /// session, the session is lost.
+    pub(crate) async fn command(
+        &self,
+        command: Envelope,
+        executor: &Executor,
+        figures: &NodeFigures,
+    ) -> Result<Envelope, Option<Gone>> {
+        if self.taken.load(Ordering::Relaxed) {
+            let message = "the session's owner is attached by memory, and commands go through it";
+            let refusal = Refusal::busy(message, TAKEN_RETRY_MS);
+            return Ok(Envelope { payload: Vec::new(), ..command }.answered::<()>(Err(refusal)));
+        }
+        let mut slot = self.slot.lock().await;
+        let measured = slot.here().map_err(Some)?;
+        if self.cancel.is_cancelled() {
+            return Err(None);
+        }
+        if measured.session.is_prompt() && measured.session.lanes() <= PROMPT_LANES {
+            let span = command.span();
+            let done = catch_unwind(AssertUnwindSafe(|| span.in_scope(|| measured.session.command(command))));
+            self.tell_if_stale(measured, figures);
+            return done.map_err(|panic| Some(slot.lose(JobError::Panicked(panic_message(&*panic)))));
+        }
+        let waits = waits_for_recorder(&measured.session);
+        let measured = slot.take().map_err(Some)?;
+        let (cancel, span) = (self.cancel.clone(), command.span());
+        let work = move |(mut measured, command): (Box<MeasuredSession>, Envelope)| {
+            let _within = span.enter();
+            let answer = (!cancel.is_cancelled()).then(|| measured.session.command(command));
+            (measured, answer)
+        };
+        let asked = Envelope { payload: Vec::new(), ..command.clone() };
+        let done = match executor.submit_with((measured, command), work, waits) {
+            Ok(done) => done.await,
+            Err(Full { given: (measured, _), retry_after }) => {
+                figures.busy.add(1);
+                *slot = Slot::Here(measured);
+                let refusal = busy(retry_after);
+                figures.refusals.add_owner(refusal.code.word());
+                return Ok(asked.answered::<()>(Err(refusal)));
+            }
+        };
+        match done {
+            Ok(Ok((measured, answer))) => {
+                *slot = Slot::Here(measured);
+                answer.ok_or(None)
+            }
+            Ok(Err(error)) => Err(Some(slot.lose(error))),
+            // The executor went away with the job.
+            Err(_) => Err(Some(slot.lose(JobError::Panicked(GOING_AWAY.to_owned())))),
+        }
+    }
+
+    /// Reports what was done if that has not been reported for a while.
+    fn tell_if_stale(&self, measured: &mut MeasuredSession, figures: &NodeFigures) {
+        if measured.is_stale() {
+            measured.tell(&self.told, figures);
+        }
+    }
+
+    /// Looks after a session that nobody steps just now (one that is being stepped does so by itself). Reports what was
+    /// done if that has not been reported for a while, and hands over what was recorded if nothing has been asked for a
+    /// while, so that episodes that have ended reach the store although their trainer is busy elsewhere.
+    pub(crate) fn tell_if_idle(&self, figures: &NodeFigures) {
+        if let Ok(mut slot) = self.slot.try_lock()
+            && let Slot::Here(measured) = &mut *slot
+        {
+            self.tell_if_stale(measured, figures);
+            measured.flush_if_idle();
+            self.stirred.store(!measured.is_at_rest(), Ordering::Relaxed);
+        }
+    }
+
+    /// Shows watchers what they want of a session that nobody steps just now; a thread that steps a session does so
+    /// itself.
+    pub(crate) fn attend_watchers(&self) {
+        if let Ok(mut slot) = self.slot.try_lock()
+            && let Slot::Here(measured) = &mut *slot
+            && measured.session.is_prompt()
+        {
+            let shown = catch_unwind(AssertUnwindSafe(|| measured.session.attend_watchers()));
+            if let Err(panic) = shown {
+                slot.lose(JobError::Panicked(panic_message(&*panic)));
+            }
+        }
+    }
+
+    /// Ends the session: sends its owner away, waits for the step under way, ends open episodes and hands everything to
+    /// the recorder. Returns the final cause, which is another one than `wanted` if the session was lost meanwhile.
+    pub(crate) async fn end(&self, wanted: Gone, executor: &Executor, figures: &NodeFigures) -> Gone {
+        self.cancel.end(wanted.cause.interruption());
+        self.turn.send_modify(Turn::end);
+        let mut slot = self.slot.lock().await;
+        let measured = match slot.take() {
+            Ok(measured) => measured,
+            Err(gone) => return gone,
+        };
+        let recording = measured.session.recording_watch();
+        *slot = Slot::Gone(wanted.clone());
+        drop(slot);
+        match finish(measured, wanted.cause.interruption(), executor).await {
+            Ok(stats) => {
+                self.told.update((&stats).into(), figures);
+                wanted
+            }
+            Err(error) => gone_by(&error, &recording),
+        }
+    }
+}
+
+impl Drop for TakenSession<'_> {
+    fn drop(&mut self) {
+        self.owned.taken.store(false, Ordering::Relaxed);
+    }
+}
+
+impl TakenSession<'_> {
+    /// Puts the session back, so that others may step it.
+    pub(crate) fn give_back(mut self, mut measured: Box<MeasuredSession>, figures: &NodeFigures) {
+        self.owned.tell_if_stale(&mut measured, figures);
+        *self.slot = Slot::Here(measured);
+    }
+
+    /// Notes that the session does not come back, and returns why it is gone.
+    pub(crate) fn lose(mut self, error: JobError) -> Gone {
+        self.slot.lose(error)
+    }
+}
+
+/// Ends open episodes and reports what was done: here if that is short, else on a worker, waiting for a place.
+async fn finish(
+    measured: Box<MeasuredSession>,
+    cause: Interruption,
+    executor: &Executor,
+) -> Result<rollhouse_engine::Stats, JobError> {
+    let finish = move |measured: Box<MeasuredSession>| measured.session.finish(cause);
+    let panicked = |error: String| JobError::Panicked(error);
+    let finished = if measured.session.is_prompt() && measured.session.lanes() <= PROMPT_LANES {
+        let finished = catch_unwind(AssertUnwindSafe(|| finish(measured)));
+        finished.map_err(|panic| panicked(panic_message(&*panic)))?
+    } else {
+        let mut measured = measured;
+        let result = loop {
+            let waits = waits_for_recorder(&measured.session);
+            match executor.submit_with(measured, finish, waits) {
+                Ok(result) => break result,
+                Err(full) => {
+                    measured = full.given;
+                    tokio::time::sleep(full.retry_after).await;
+                }
+            }
+        };
+        result.await.map_err(|_| panicked("the node is going away".to_owned()))??
+    };
+    finished.map_err(|error| panicked(error.to_string()))
+}
+
+impl Slot {
+    /// Returns the session, if it is there.
+    fn here(&mut self) -> Result<&mut Box<MeasuredSession>, Gone> {
+        match self {
+            Self::Here(measured) => Ok(measured),
+            Self::Away(_) => Err(Gone { cause: EndCause::Failed, detail: LOST_ON_THE_WAY.to_owned() }),
+            Self::Gone(gone) => Err(gone.clone()),
+        }
+    }
+
+    /// Takes the session away for a thread.
+    fn take(&mut self) -> Result<Box<MeasuredSession>, Gone> {
+        let away = Self::Away(self.here()?.session.recording_watch());
+        match std::mem::replace(self, away) {
+            Self::Here(measured) => Ok(measured),
+            Self::Away(_) | Self::Gone(_) => unreachable!("it was measured just now"),
+        }
+    }
+
+    /// Notes that the session was lost with the thread that had it.
+    fn lose(&mut self, error: JobError) -> Gone {
+        let none = RecordingWatch::default();
+        let gone = gone_by(&error, if let Self::Away(recording) = self { recording } else { &none });
+        *self = Self::Gone(gone.clone());
+        gone
+    }
+}
+
+/// Returns why a session is gone that a thread had. If the thread hangs, the recording is cut short here, as nobody
+/// else ends its open episodes.
+fn gone_by(error: &JobError, recording: &RecordingWatch) -> Gone {
+    if matches!(error, JobError::Hung(_)) {
+        recording.cut_short(Interruption::Hung);
+    }
+    Gone { cause: cause_of(error), detail: error.to_string() }
+}
+
+fn busy(retry_after: Duration) -> Refusal {
+    let ms = retry_after.as_millis().max(1) as u64;
+    Refusal::busy("every thread and every place in the queue is taken", ms)
+}
+
+const fn cause_of(error: &JobError) -> EndCause {
+    match error {
+        JobError::Hung(_) => EndCause::Hung,
+        JobError::Panicked(_) => EndCause::Failed,
+    }
+}
+
+/// Most lanes whose open episodes are ended on the calling thread: this takes a few hundred microseconds at most.
+const PROMPT_LANES: usize = 1_024;
+
+/// Pause after which a caller that found the session taken may try again; an owner that has gone is noticed sooner.
+const TAKEN_RETRY_MS: u64 = 50;
+
+/// Message for callers whose job ended with the executor.
+const GOING_AWAY: &str = "the node is going away";
+
+/// Message for callers that come after a task was ended by force while another thread had the session.
+const LOST_ON_THE_WAY: &str = "the session was lost while another thread had it";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rollhouse_core::{AutoresetMode, SeedSchedule};
+    use std::sync::mpsc::{SyncSender, sync_channel};
+
+    use rollhouse_core::RunId;
+    use rollhouse_env::Registry;
+    use rollhouse_wire::{ColumnBuffer, FrameKind, LaneSettings, OpenSession, RecordRule, Secret};
+
+    use crate::SessionPlan;
+
+    /// A session of an env that may wait, so that workers step it.
+    fn owned() -> OwnedHandle {
+        let open = OpenSession {
+            session: SessionId { pool: RunId::from_u128(1), index: 0 },
+            incarnation: Incarnation { term: 1, counter: 1 },
+            secret: Secret::from_bytes([0; 16]),
+            owner: "trainer".to_owned(),
+            first_lane: 0,
+            lanes: 1,
+            pool_lanes: 1,
+            replaces: false,
+            settings: LaneSettings {
+                env: "test/Faulty-v0".to_owned(),
+                options: Default::default(),
+                autoreset: AutoresetMode::NextStep,
+                max_episode_steps: None,
+                seeds: SeedSchedule::PerEpisode { run_seed: 3 },
+                record: RecordRule::None,
+                collect: None,
+                replay: None,
+            },
+        };
+        let plan = SessionPlan::of(&open, &Registry::builtin(), "test 1").unwrap();
+        let session = OwnedSession::make(Arc::new(plan), None).unwrap();
+        OwnedHandle::new((open.session, open.incarnation), Cancel::default(), 64, session, Arc::default())
+    }
+
+    /// Holds the only worker until it is let go.
+    fn hold(executor: &Executor) -> SyncSender<()> {
+        let (let_go, go) = sync_channel(1);
+        let (began, begun) = sync_channel(1);
+        let work = move || {
+            began.send(()).unwrap();
+            go.recv().unwrap();
+        };
+        drop(executor.submit(work, Box::new(|| false)).unwrap());
+        begun.recv().unwrap();
+        let_go
+    }
+
+    fn header(kind: FrameKind, number: u32, columns: u32) -> FrameHeader {
+        FrameHeader { kind, flags: 0, number, columns, sidecar: 0 }
+    }
+
+    #[test]
+    fn whatever_ends_a_session_no_request_and_no_command_that_was_queued_for_it_runs() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        for cause in [EndCause::Closed, EndCause::LeaseEnded, EndCause::Drained, EndCause::Finished] {
+            let figures: Arc<NodeFigures> = Arc::default();
+            let executor = Executor::start(1, 8, Duration::from_secs(60), Arc::clone(&figures)).unwrap();
+            let owned = owned();
+            let (answered, waited, commanded, gone) = runtime.block_on(async {
+                owned.take_over(1, false).await.unwrap();
+                let mut reset = FrameRequest::default();
+                let asked = header(FrameKind::Reset, 1, 0);
+                owned.answer(1, asked, &mut reset, &executor, &figures).await.unwrap();
+                let let_go = hold(&executor);
+                let step = || {
+                    let mut columns = ColumnBuffer::default();
+                    columns.resize(8);
+                    FrameRequest { columns, sidecar: Vec::new() }
+                };
+                let (mut first, mut second) = (step(), step());
+                let asked = header(FrameKind::Step, 2, 8);
+                let command = Envelope {
+                    id: 1,
+                    method: "get_attributes".to_owned(),
+                    call: None,
+                    payload: Vec::new(),
+                    error: None,
+                };
+                // The first waits for the worker, the others for the session, and the end after them.
+                tokio::join!(
+                    biased;
+                    owned.answer(1, asked, &mut first, &executor, &figures),
+                    owned.answer(1, asked, &mut second, &executor, &figures),
+                    owned.command(command, &executor, &figures),
+                    async {
+                        let end = owned.end(Gone { cause, detail: String::new() }, &executor, &figures);
+                        let let_go = async { let_go.send(()).unwrap() };
+                        tokio::join!(biased; end, let_go).0
+                    },
+                )
+            });
+            assert!(matches!(answered, Err(Unanswered::Ended)), "{cause:?}: {answered:?}");
+            assert!(matches!(waited, Err(Unanswered::Ended)), "{cause:?}: {waited:?}");
+            assert!(matches!(commanded, Err(None)), "{cause:?}: {commanded:?}");
+            assert_eq!(gone.cause, cause);
+            let tally = owned.told.tally();
+            let open = rollhouse_core::Outcome::Interrupted(cause.interruption()).code();
+            assert_eq!((tally.steps, tally.outcomes[usize::from(open)]), (0, 1), "{cause:?}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! A session of the cluster as the node's threads reach it, whatever its kind.
+
+use std::sync::Arc;
+
+use rollhouse_wire::SessionCounts;
+use tokio::sync::watch;
+
+use crate::live::Live;
+use crate::owned_handle::OwnedHandle;
+use crate::replay_session::ReplaySession;
+use crate::tally::ReportedTally;
+use crate::turn::Turn;
+use crate::{Cancel, Exit, NodeFigures, Progress};
+
+/// One session.
+#[derive(Debug, Clone)]
+pub(crate) enum SessionHandle {
+    /// Stepped by its owner.
+    Owned(Arc<OwnedHandle>),
+    /// Plays by itself.
+    Collecting(Arc<Collecting>),
+    /// Shows a recorded episode.
+    Replay(Arc<ReplaySession>),
+}
+
+impl SessionHandle {
+    /// Returns the place where the thread that steps and the watchers meet; `None` if no lanes can be watched.
+    pub(crate) fn live(&self) -> Option<&Arc<Live>> {
+        match self {
+            Self::Owned(owned) => Some(owned.live()),
+            Self::Collecting(collecting) => Some(collecting.progress.live()),
+            Self::Replay(_) => None,
+        }
+    }
+
+    /// Sees to it that watchers are shown something although nobody steps the session just now.
+    pub(crate) fn attend_watchers(&self) {
+        if let Self::Owned(owned) = self {
+            owned.attend_watchers();
+        }
+    }
+
+    /// Waits until the session has ended, or is about to. Cancellation-safe.
+    pub(crate) async fn over(&self) {
+        match self {
+            Self::Owned(owned) => {
+                // The sender lives as long as the session, which this holds.
+                let mut turns = owned.turns();
+                drop(turns.wait_for(Turn::has_ended).await);
+            }
+            Self::Collecting(collecting) => {
+                // The sender is gone only with the session.
+                let mut exit = collecting.exit.clone();
+                drop(exit.wait_for(Option::is_some).await);
+            }
+            Self::Replay(replay) => {
+                // As of an owned one.
+                let mut turns = replay.turns();
+                drop(turns.wait_for(Turn::has_ended).await);
+            }
+        }
+    }
+
+    /// Returns what the session has done, as far as it was reported.
+    pub(crate) fn counts(&self) -> SessionCounts {
+        match self {
+            Self::Owned(owned) => owned.told().tally().counts(),
+            Self::Collecting(collecting) => collecting.told.tally().counts(),
+            // Nothing is played in it.
+            Self::Replay(_) => SessionCounts::default(),
+        }
+    }
+
+    /// Returns the recorded episode that the session shows, if it does.
+    pub(crate) fn replay(&self) -> Option<&Arc<ReplaySession>> {
+        match self {
+            Self::Owned(_) | Self::Collecting(_) => None,
+            Self::Replay(replay) => Some(replay),
+        }
+    }
+
+    /// Returns whether [`SessionHandle::tell`] may have something to do.
+    pub(crate) fn is_stirred(&self) -> bool {
+        match self {
+            Self::Owned(owned) => owned.is_stirred(),
+            Self::Collecting(_) => true,
+            Self::Replay(_) => false,
+        }
+    }
+
+    /// Reports what was done since the last report.
+    pub(crate) fn tell(&self, figures: &NodeFigures) {
+        match self {
+            Self::Owned(owned) => owned.tell_if_idle(figures),
+            Self::Collecting(collecting) => collecting.told.update(collecting.progress.tally(), figures),
+            Self::Replay(_) => {}
+        }
+    }
+}
+
+/// A session that plays by itself.
+#[derive(Debug)]
+pub(crate) struct Collecting {
+    pub(crate) progress: Arc<Progress>,
+    pub(crate) cancel: Cancel,
+    pub(crate) exit: watch::Receiver<Option<Arc<Exit>>>,
+    pub(crate) told: ReportedTally,
+}
