@@ -114,15 +114,13 @@ impl Hosting {
     /// # Errors
     /// The reason for the refusal.
     pub(crate) async fn attach(self: &Arc<Self>, attach: &Attach, by: Transport) -> Result<Place, Refusal> {
-        let attachment = self.table().attach(attach, by)?;
-        let session = match attachment.session {
-            Hosted::Owned(owned) => Stepped::Owned(owned),
-            Hosted::Replay(replay) => Stepped::Replay(replay),
-            Hosted::Collecting(_) => {
-                return Err(Refusal::new(RefusalCode::BadRequest, "the session plays by itself"));
-            }
+        let (session, number) = {
+            let mut table = self.table();
+            // Who is refused takes no turn: an owner that is attached stays.
+            let session = steppable(table.shown(attach)?, by)?;
+            (session, table.attach(attach, by)?.number)
         };
-        let (hosting, number) = (Arc::clone(self), attachment.number);
+        let hosting = Arc::clone(self);
         let mut place = Place { hosting, session, number, last: 0, logs: false };
         match place.session.take_over(number, attach.log).await {
             Ok((last, logs)) => {
@@ -469,6 +467,22 @@ impl Drop for Ending<'_> {
         let (report, unreached) = (None, hosting.table().is_unreached(id));
         let end = SessionEnd { session: id, incarnation, cause, detail, done, report, unreached };
         hosting.table().ended(end);
+    }
+}
+
+/// Returns the session as its owner steps it.
+///
+/// # Errors
+/// If it plays by itself, or is not stepped by that transport.
+fn steppable(session: Hosted, by: Transport) -> Result<Stepped, Refusal> {
+    match session {
+        Hosted::Owned(owned) => Ok(Stepped::Owned(owned)),
+        Hosted::Replay(_) if by == Transport::SharedMemory => {
+            let message = "a recorded episode is not in memory; it is attached to over QUIC";
+            Err(Refusal::new(RefusalCode::Unsupported, message))
+        }
+        Hosted::Replay(replay) => Ok(Stepped::Replay(replay)),
+        Hosted::Collecting(_) => Err(Refusal::new(RefusalCode::BadRequest, "the session plays by itself")),
     }
 }
 
