@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use rollhouse_replay::{EpisodeInfo, Library, LibraryEpisode, ReadError};
 
-use crate::numbers::plain;
+use crate::numbers::said;
 use crate::player::Player;
 use crate::viewer::LOOK_EVERY;
 
@@ -49,8 +49,7 @@ impl<'a> Following<'a> {
             Err(error) => {
                 let first = !std::mem::replace(&mut self.is_away, true);
                 if first {
-                    player
-                        .say(format!("the recording cannot be read for now: {}", plain(&error.to_string())));
+                    player.say(format!("the recording cannot be read for now: {}", said(&error)));
                 }
                 first
             }
