@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnSpec, Lanes, Space, Start, lane_bits, mask_of, per_episode_seed};
+use rollhouse_core::{ColumnSpec, LaneSet, Space, Start, per_episode_seed};
 use rollhouse_wire::Began;
 
 use self::past::Event;
@@ -173,11 +173,12 @@ impl SessionLog {
         let (masks, _) = rows.draft(bytes).as_chunks_mut::<MASK_BYTES>();
         for (first, mask) in (0..lanes.len()).step_by(BLOCK_LANES).zip(masks) {
             let block = first..lanes.len().min(first + BLOCK_LANES);
-            let mask_of = |column: &[u8]| mask_of(&column[block.clone()]);
+            let flagged = |column: &[u8]| LaneSet::of_flags(&column[block.clone()]);
             let failed = lost.iter().filter(|&&lane| block.contains(&(lane as usize)));
-            let failed = failed.fold(0, |mask, &lane| mask | 1 << (lane as usize - first));
-            *mask = (lane_bits(block.len()) & !mask_of(flags.reset) & !failed).to_le_bytes();
-            for lane in Lanes(mask_of(flags.terminated) | mask_of(flags.truncated)) {
+            let failed: LaneSet = failed.map(|&lane| lane as usize - first).collect();
+            let stepped = LaneSet::first(block.len()) & !flagged(flags.reset) & !failed;
+            *mask = stepped.bits().to_le_bytes();
+            for lane in flagged(flags.terminated) | flagged(flags.truncated) {
                 lanes[first + lane].end(now, after);
             }
         }
@@ -368,15 +369,16 @@ impl SessionLog {
         let (masks, actions) = row.split_at(self.mask_bytes());
         let (masks, _) = masks.as_chunks();
         let (word, bit) = (lane / BLOCK_LANES, lane % BLOCK_LANES);
-        let mine = u64::from_le_bytes(masks[word]);
-        if mine >> bit & 1 == 0 {
+        let set = |mask: &[u8; MASK_BYTES]| LaneSet::of_bits(u64::from_le_bytes(*mask));
+        let mine = set(&masks[word]);
+        if !mine.has(bit) {
             return None;
         }
         let rank = if row.len() == self.row_bytes() {
             lane
         } else {
-            let before: u32 = masks[..word].iter().map(|mask| u64::from_le_bytes(*mask).count_ones()).sum();
-            (before + (mine & lane_bits(bit)).count_ones()) as usize
+            masks[..word].iter().map(|mask| set(mask).len()).sum::<usize>()
+                + (mine & LaneSet::first(bit)).len()
         };
         Some(&actions[rank * self.width..(rank + 1) * self.width])
     }

@@ -1,7 +1,7 @@
 //! The words of Rollhouse as types, which every crate shares.
 //!
 //! Answers "what is it called and what are its limits": ids and names, spaces and columns, outcomes,
-//! the lane lifecycle, seeds, masks, state hashes. No I/O, no clock, no threads, no global randomness.
+//! the lane lifecycle, seeds, sets of lanes, state hashes. No I/O, no clock, no threads, no global randomness.
 //!
 //! Not a goal: helpers that merely happen to be used twice. Start reading at [`EnvSpec`], then [`LaneState`].
 #![forbid(unsafe_code)]
@@ -12,9 +12,9 @@ mod column;
 mod column_data;
 mod goal;
 mod hash;
+mod lane_set;
 mod lifecycle;
 pub mod limits;
-mod mask;
 pub mod msgpack;
 mod name;
 mod options;
@@ -33,8 +33,8 @@ pub use column::{ColumnMut, ColumnRef, ColumnSpec, DType, Role};
 pub use column_data::ColumnData;
 pub use goal::Goal;
 pub use hash::StateHasher;
+pub use lane_set::{LANE_BIT, LaneSet, LaneSetIter};
 pub use lifecycle::{BackOff, IllegalTransition, LaneEvent, LaneState, RestartDecision};
-pub use mask::{LANE_BIT, Lanes, lane_bits, mask_of};
 pub use name::{EpisodeName, NameError, RunId};
 pub use options::{OptionError, OptionSpec, OptionValue, Options};
 pub use outcome::{Interruption, Outcome};

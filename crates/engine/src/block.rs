@@ -16,7 +16,7 @@ use std::time::Duration;
 use rollhouse_arena::{BlockRows, ObsRefs, Rows};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{
-    AutoresetMode, ColumnMut, ColumnRef, Interruption, LaneState, Lanes, SeedSchedule, Start, lane_bits,
+    AutoresetMode, ColumnMut, ColumnRef, Interruption, LaneSet, LaneState, SeedSchedule, Start,
     per_episode_seed,
 };
 use rollhouse_env::{BatchEnv, BlockStep, Target};
@@ -41,7 +41,7 @@ pub(crate) struct Block {
     rows: Range<usize>,
     /// Lane of the run in the block's first row.
     first_lane: u32,
-    all: u64,
+    all: LaneSet,
     maker: Maker,
     /// Env of the lanes; `None` while the whole block is lost.
     env: Option<Box<dyn BatchEnv>>,
@@ -57,7 +57,7 @@ pub(crate) struct Block {
     /// True if the log of begun episodes and hashes is kept.
     logs: bool,
     /// Lanes whose starts are noted for observers ([`Engine::watch`](crate::Engine::watch)).
-    watched: u64,
+    watched: LaneSet,
     status: Arc<BlockStatus>,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct BlockParts {
 impl Block {
     pub(crate) fn new(parts: BlockParts) -> Self {
         let mut block = Self {
-            all: lane_bits(parts.rows.len()),
+            all: LaneSet::first(parts.rows.len()),
             rows: parts.rows,
             first_lane: parts.first_lane,
             maker: parts.maker,
@@ -101,7 +101,7 @@ impl Block {
             hashes: Box::new([0; BLOCK_LANES]),
             stats: Stats::default(),
             logs: false,
-            watched: 0,
+            watched: LaneSet::NONE,
             status: parts.status,
         };
         if let Some(recorder) = parts.recorder {
@@ -117,7 +117,7 @@ impl Block {
 
     /// Returns the stage of a lane's life.
     pub(crate) fn lane_state(&self, lane: usize) -> LaneState {
-        let (open, waiting) = (self.episodes.open() >> lane & 1 == 1, self.standing.waiting >> lane & 1 == 1);
+        let (open, waiting) = (self.episodes.open().has(lane), self.standing.waiting.has(lane));
         match self.restarts.state(lane) {
             Some(state) => state,
             None if open => LaneState::Playing,
@@ -146,7 +146,7 @@ impl Block {
         &mut self,
         rows: &mut Rows<'_>,
         actions: ColumnRef<'_>,
-        subset: u64,
+        subset: LaneSet,
         turn: Turn,
         laps: &mut Laps,
     ) {
@@ -160,26 +160,26 @@ impl Block {
         &mut self,
         columns: &mut BlockRows<'_, '_>,
         actions: ColumnRef<'_>,
-        subset: u64,
+        subset: LaneSet,
         turn: Turn,
         laps: &mut Laps,
     ) {
-        if self.restarts.lost() != 0 {
+        if !self.restarts.lost().is_empty() {
             self.restart(turn.since_start);
         }
         let subset = self.standing.let_go(subset);
         let stepped = subset & self.episodes.open();
         let reset = subset & self.standing.waiting & !self.standing.retired;
-        if reset != 0 {
+        if !reset.is_empty() {
             self.take_starts(reset);
         }
         let moves = Moves { actions, stepped, reset };
         match self.step_env(columns, moves, laps) {
             Some(done) => self.account(columns, moves, done, turn, laps),
-            None => show_rest(columns, 0),
+            None => show_rest(columns, LaneSet::NONE),
         }
         self.show();
-        if self.restarts.lost() != 0 {
+        if !self.restarts.lost().is_empty() {
             self.keep_lost_rows(columns);
         }
     }
@@ -201,14 +201,14 @@ impl Block {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let mut ended = env.step(BlockStep {
                 skip: if apart { !stepped } else { !(stepped | reset) },
-                reset: if apart { 0 } else { reset },
+                reset: if apart { LaneSet::NONE } else { reset },
                 actions,
                 obs: columns.obs,
                 infos: columns.infos,
                 rewards: columns.rewards,
             });
             laps.lap(Phase::Step);
-            if apart && reset != 0 {
+            if apart && !reset.is_empty() {
                 ended.lost |= env.reset(reset, columns.obs);
                 laps.lap(Phase::Reset);
             }
@@ -240,7 +240,7 @@ impl Block {
     ) {
         let (stepped, reset) = (moves.stepped & !done.lost, moves.reset & !done.lost);
         done.truncated |= self.episodes.advance(stepped, columns.rewards) & stepped;
-        self.stats.steps += u64::from(stepped.count_ones());
+        self.stats.steps += stepped.len() as u64;
         let over = done.terminated | done.truncated;
         spread(done.terminated, columns.terminated);
         spread(done.truncated, columns.truncated);
@@ -250,22 +250,22 @@ impl Block {
             self.record_row(columns, Moves { stepped, reset, ..moves }, turn);
         }
         let shows = self.recorder.is_some() || self.logs;
-        let due = if shows { self.episodes.window_due(stepped) } else { 0 };
-        if due != 0 {
+        let due = if shows { self.episodes.window_due(stepped) } else { LaneSet::NONE };
+        if !due.is_empty() {
             self.show_hashes(due, over);
         }
         self.end_each(over, done);
         laps.lap(Phase::Record);
         self.standing.waiting = self.standing.waiting & !reset | over;
         self.begin_episodes(reset, self.starts.untouched, columns.obs);
-        if self.autoreset == AutoresetMode::SameStep && over & !self.standing.retired != 0 {
+        if self.autoreset == AutoresetMode::SameStep && !(over & !self.standing.retired).is_empty() {
             self.reset_in_same_step(columns, over & !self.standing.retired);
         }
         laps.lap(Phase::Reset);
     }
 
     /// Keeps the last observations of `lanes` and begins their next episodes in the very step, as SAME_STEP has it.
-    fn reset_in_same_step(&mut self, columns: &mut BlockRows<'_, '_>, lanes: u64) {
+    fn reset_in_same_step(&mut self, columns: &mut BlockRows<'_, '_>, lanes: LaneSet) {
         for (last, obs) in columns.final_obs.iter_mut().zip(&*columns.obs) {
             copy_rows(last, obs.as_ref(), lanes, self.rows.len());
         }
@@ -275,16 +275,21 @@ impl Block {
 
     /// Begins an episode in each of `lanes`, ending any that is open as `cancelled`; other lanes keep their
     /// observation. `seeds` gives the seed for a row of the batch.
-    pub(crate) fn reset(&mut self, rows: &mut Rows<'_>, lanes: u64, seeds: &dyn Fn(usize) -> Option<u64>) {
+    pub(crate) fn reset(
+        &mut self,
+        rows: &mut Rows<'_>,
+        lanes: LaneSet,
+        seeds: &dyn Fn(usize) -> Option<u64>,
+    ) {
         let range = self.rows.clone();
         self.interrupt(lanes, Interruption::Cancelled);
         self.standing.held &= !lanes;
         let lanes = lanes & self.all & !self.standing.retired & !self.restarts.lost();
         if let Some(env) = &mut self.env {
-            for lane in Lanes(lanes) {
+            for lane in lanes {
                 if let Some(seed) = seeds(range.start + lane) {
                     env.seed(lane, seed);
-                    self.starts.seed(1 << lane);
+                    self.starts.seed(LaneSet::one(lane));
                 }
             }
         }
@@ -301,20 +306,21 @@ impl Block {
     /// more.
     pub(crate) fn limit_episodes(&mut self, quota: &dyn Fn(usize) -> u64) {
         let limits = Box::new(std::array::from_fn(|lane| quota(self.rows.start + lane)));
-        self.standing.retired = Lanes(self.all & !self.episodes.open())
+        self.standing.retired = (self.all & !self.episodes.open())
+            .into_iter()
             .filter(|&lane| self.episodes.next_number(lane) >= limits[lane])
-            .fold(0, |mask, lane| mask | 1 << lane);
+            .collect();
         self.standing.quota = Some(limits);
         self.show();
     }
 
     /// Seeds the generators of `lanes` as the schedule says and notes where their next episodes start.
     #[inline]
-    fn take_starts(&mut self, lanes: u64) {
+    fn take_starts(&mut self, lanes: LaneSet) {
         let Some(env) = &mut self.env else { return };
         match self.starts.schedule {
             SeedSchedule::PerEpisode { run_seed } => {
-                for lane in Lanes(lanes) {
+                for lane in lanes {
                     let number = self.episodes.next_number(lane);
                     let seed = per_episode_seed(run_seed, self.first_lane + lane as u32, number);
                     env.seed(lane, seed);
@@ -324,12 +330,12 @@ impl Block {
             }
             SeedSchedule::Continue => {
                 let unseeded = lanes & !self.starts.seeded;
-                for lane in Lanes(unseeded) {
+                for lane in unseeded {
                     env.seed(lane, self.maker.entropy(lane));
                 }
                 self.starts.seed(unseeded);
                 let asked = if self.logs { lanes } else { lanes & (!self.starts.untouched | self.watched) };
-                if asked != 0 && (self.recorder.is_some() || self.logs || self.watched != 0) {
+                if !asked.is_empty() && (self.recorder.is_some() || self.logs || !self.watched.is_empty()) {
                     env.positions(asked, &mut self.starts.of);
                 }
             }
@@ -337,14 +343,14 @@ impl Block {
     }
 
     /// Resets the env in `lanes`, whose starts have been taken, and begins their episodes.
-    fn reset_env(&mut self, lanes: u64, columns: &mut BlockRows<'_, '_>) {
+    fn reset_env(&mut self, lanes: LaneSet, columns: &mut BlockRows<'_, '_>) {
         let Some(env) = &mut self.env else { return };
         let lost = catch_unwind(AssertUnwindSafe(|| env.reset(lanes, columns.obs)));
         match lost {
             Ok(lost) => {
                 self.lose_each(lost & lanes);
                 self.standing.waiting &= !lanes;
-                self.begin_episodes(lanes & !lost, 0, columns.obs);
+                self.begin_episodes(lanes & !lost, LaneSet::NONE, columns.obs);
             }
             Err(_) => {
                 self.env = None;
@@ -365,24 +371,24 @@ impl Block {
 struct Moves<'a> {
     /// Actions, as a column of the block's rows.
     actions: ColumnRef<'a>,
-    stepped: u64,
-    reset: u64,
+    stepped: LaneSet,
+    reset: LaneSet,
 }
 
 /// Lanes whose episodes ended in the step of a block, by the way they ended.
 #[derive(Debug, Clone, Copy)]
 struct Done {
-    terminated: u64,
-    truncated: u64,
-    lost: u64,
+    terminated: LaneSet,
+    truncated: LaneSet,
+    lost: LaneSet,
 }
 
 /// Clears rewards and flags of all rows, but for the reset flags of the lanes that have `begun`: no lane was stepped.
 #[cold]
-fn show_rest(columns: &mut BlockRows<'_, '_>, begun: u64) {
+fn show_rest(columns: &mut BlockRows<'_, '_>, begun: LaneSet) {
     columns.rewards.fill(0.0);
-    spread(0, columns.terminated);
-    spread(0, columns.truncated);
+    spread(LaneSet::NONE, columns.terminated);
+    spread(LaneSet::NONE, columns.truncated);
     spread(begun, columns.reset);
 }
 
@@ -392,17 +398,17 @@ fn refs<'a>(columns: &'a [ColumnMut<'_>]) -> ObsRefs<'a> {
 }
 
 /// Copies the observations of `lanes` from the previous frame.
-fn keep_observations(columns: &mut BlockRows<'_, '_>, lanes: u64, rows: usize) {
+fn keep_observations(columns: &mut BlockRows<'_, '_>, lanes: LaneSet, rows: usize) {
     for (obs, previous) in columns.obs.iter_mut().zip(columns.previous_obs.columns()) {
         copy_rows(obs, previous, lanes, rows);
     }
 }
 
 /// Copies the rows of `lanes` from one column of `rows` rows to another of the same type.
-fn copy_rows(to: &mut ColumnMut<'_>, from: ColumnRef<'_>, lanes: u64, rows: usize) {
-    fn copy<T: Copy>(to: &mut [T], from: &[T], lanes: u64, rows: usize) {
+fn copy_rows(to: &mut ColumnMut<'_>, from: ColumnRef<'_>, lanes: LaneSet, rows: usize) {
+    fn copy<T: Copy>(to: &mut [T], from: &[T], lanes: LaneSet, rows: usize) {
         let elements = from.len() / rows;
-        for lane in Lanes(lanes & lane_bits(rows)) {
+        for lane in lanes & LaneSet::first(rows) {
             let row = lane * elements..(lane + 1) * elements;
             to[row.clone()].copy_from_slice(&from[row]);
         }
@@ -439,11 +445,11 @@ mod tests {
             Start::default()
         }
         fn restore(&mut self, _: usize, _: Start) {}
-        fn reset(&mut self, lanes: u64, obs: &mut [ColumnMut<'_>]) -> u64 {
-            for lane in Lanes(lanes & 3) {
+        fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
+            for lane in lanes & LaneSet::first(2) {
                 obs[0].as_f32_mut().unwrap()[lane] = self.0;
             }
-            0
+            LaneSet::NONE
         }
         fn step(&mut self, step: BlockStep<'_, '_>) -> Ended {
             assert_ne!(step.actions.as_i64().unwrap()[0], 1, "told to panic");
@@ -505,7 +511,7 @@ mod tests {
             });
             let mut rig = Self { arena, share: shares.remove(0), block };
             rig.arena.start();
-            rig.block.reset(&mut rig.share.begin().unwrap(), 3, &|_| Some(1));
+            rig.block.reset(&mut rig.share.begin().unwrap(), LaneSet::first(2), &|_| Some(1));
             rig.arena.wait(None).unwrap();
             rig
         }
@@ -526,7 +532,7 @@ mod tests {
         let mut rig = Rig::new();
         assert_eq!(rig.step(0.0, 0), 0.0);
         rig.step(0.1, 1);
-        assert_eq!(rig.block.restarts.lost(), 3);
+        assert_eq!(rig.block.restarts.lost(), LaneSet::first(2));
         assert_eq!(rig.block.lane_state(0), LaneState::BackOff);
         let crashed = Outcome::Interrupted(Interruption::Crashed).code();
         assert_eq!(rig.block.stats.outcomes[usize::from(crashed)], 2);
@@ -535,7 +541,7 @@ mod tests {
         assert_eq!(rig.arena.frame().rewards(), [0.0, 0.0]);
         assert_eq!(rig.step(1.3, 0), 1.0);
         assert_eq!(rig.arena.frame().reset(), [1, 1]);
-        assert_eq!((rig.block.restarts.lost(), rig.block.stats.restarts), (0, 2));
+        assert_eq!((rig.block.restarts.lost(), rig.block.stats.restarts), (LaneSet::NONE, 2));
         rig.step(1.4, 0);
         assert_eq!(rig.arena.frame().rewards(), [1.0, 1.0]);
     }

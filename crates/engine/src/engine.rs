@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rollhouse_arena::{Arena, BatchColumns, Frame, Placement, Rows, Spin};
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{AutoresetMode, ColumnMut, ColumnSpec, Interruption, LaneState, SeedSchedule};
+use rollhouse_core::{AutoresetMode, ColumnMut, ColumnSpec, Interruption, LaneSet, LaneState, SeedSchedule};
 use rollhouse_env::{EnvEntry, MakeError, Target};
 use rollhouse_replay::{Backlog, RunRecorder};
 
@@ -252,8 +252,8 @@ impl Engine {
         self.on_blocks(true, move |block, rows| {
             let first = block.rows().start;
             let wanted = block.rows().clone().filter(|&row| reset.resets(row));
-            let mask = wanted.fold(0, |mask, row| mask | 1 << (row - first));
-            block.reset(rows, mask, &|row| reset.seeds.get(row).copied().flatten());
+            let lanes = wanted.map(|row| row - first).collect();
+            block.reset(rows, lanes, &|row| reset.seeds.get(row).copied().flatten());
         })?;
         Ok(self.arena.frame())
     }
@@ -336,21 +336,18 @@ impl Engine {
 
     /// Returns the number of lanes that have not played their quota.
     pub fn playing(&self) -> usize {
-        let retired: u32 = self.status.iter().map(|status| status.retired().count_ones()).sum();
-        self.lanes() - retired as usize
+        self.lanes() - self.status.iter().map(|status| status.retired().len()).sum::<usize>()
     }
 
     /// Returns whether the env of lane `lane` has failed and is not back yet. Such a lane's rows show its last
     /// observation.
     pub fn is_lost(&self, lane: usize) -> bool {
-        self.status
-            .get(lane / BLOCK_LANES)
-            .is_some_and(|status| status.lost() >> (lane % BLOCK_LANES) & 1 == 1)
+        self.status.get(lane / BLOCK_LANES).is_some_and(|status| status.lost().has(lane % BLOCK_LANES))
     }
 
     /// Returns the number of lanes whose env has failed and is not back yet.
     pub fn lost(&self) -> usize {
-        self.status.iter().map(|status| status.lost().count_ones() as usize).sum()
+        self.status.iter().map(|status| status.lost().len()).sum()
     }
 
     /// Returns the stage of every lane's life.
@@ -377,7 +374,7 @@ impl Engine {
     /// Only [`StepError::Hung`].
     pub fn interrupt(&mut self, cause: Interruption) -> Result<(), StepError> {
         self.lockstep()?;
-        self.on_blocks(false, move |block, _| block.interrupt(u64::MAX, cause))
+        self.on_blocks(false, move |block, _| block.interrupt(LaneSet::ALL, cause))
     }
 
     /// Marks rows of the newest frame as truncated, for owners whose lanes' episodes were cut from outside.

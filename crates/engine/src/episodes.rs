@@ -7,8 +7,8 @@
 //! (the return) and nothing else. A lane that is left out of a row while its episode is open counts as begun one row
 //! later.
 
+use rollhouse_core::LaneSet;
 use rollhouse_core::limits::{BLOCK_LANES, HASH_WINDOW_STEPS};
-use rollhouse_core::{Lanes, lane_bits};
 use rollhouse_env::{Kernel, Target};
 
 /// State of the episodes of one block.
@@ -17,12 +17,12 @@ pub(crate) struct Episodes {
     target: Target,
     row: u64,
     /// Lanes with an episode under way.
-    open: u64,
+    open: LaneSet,
     lanes: [Lane; BLOCK_LANES],
     /// Lanes whose episode ended in row `ended_in`. Their next one is expected to begin in the row after.
-    ended: u64,
+    ended: LaneSet,
     ended_in: u64,
-    windows: [u64; WINDOW],
+    windows: [LaneSet; WINDOW],
     limit: Option<u64>,
     /// Row before which no lane reaches the limit.
     limit_row: u64,
@@ -53,11 +53,11 @@ impl Episodes {
         Self {
             target,
             row: 0,
-            open: 0,
+            open: LaneSet::NONE,
             lanes: [Lane { began: 0, number: 0 }; BLOCK_LANES],
-            ended: 0,
+            ended: LaneSet::NONE,
             ended_in: 0,
-            windows: [0; WINDOW],
+            windows: [LaneSet::NONE; WINDOW],
             limit,
             limit_row: u64::MAX,
             returns: [0.0; BLOCK_LANES],
@@ -65,13 +65,13 @@ impl Episodes {
     }
 
     /// Returns the lanes with an episode under way.
-    pub(crate) const fn open(&self) -> u64 {
+    pub(crate) const fn open(&self) -> LaneSet {
         self.open
     }
 
     /// Returns the number of the lane's next episode, one more than that of its open or last episode.
     pub(crate) const fn next_number(&self, lane: usize) -> u64 {
-        self.lanes[lane].number.wrapping_add(self.open >> lane & 1)
+        self.lanes[lane].number.wrapping_add(self.open.has(lane) as u64)
     }
 
     /// Returns the number of steps in the lane's open episode.
@@ -86,15 +86,15 @@ impl Episodes {
 
     /// Sets the number of the next episode of a lane that has none open.
     pub(crate) fn number(&mut self, lane: usize, number: u64) {
-        debug_assert_eq!(self.open >> lane & 1, 0, "an open episode has its number");
+        debug_assert!(!self.open.has(lane), "an open episode has its number");
         self.lanes[lane].number = number;
     }
 
     /// Begins an episode in each of `lanes`, which have none open.
     #[inline]
-    pub(crate) fn begin_each(&mut self, lanes: u64) {
-        debug_assert_eq!(self.open & lanes, 0, "an episode is already under way");
-        if lanes == 0 {
+    pub(crate) fn begin_each(&mut self, lanes: LaneSet) {
+        debug_assert!((self.open & lanes).is_empty(), "an episode is already under way");
+        if lanes.is_empty() {
             return;
         }
         let row = self.row;
@@ -103,22 +103,22 @@ impl Episodes {
         if let Some(limit) = self.limit {
             self.limit_row = self.limit_row.min(row + limit);
         }
-        let expected = if self.ended_in + 1 == row { self.ended } else { 0 };
-        for lane in Lanes(lanes & !expected) {
+        let expected = if self.ended_in + 1 == row { self.ended } else { LaneSet::NONE };
+        for lane in lanes & !expected {
             self.lanes[lane].began = row;
         }
     }
 
     /// Ends the lane's open episode.
     pub(crate) fn end(&mut self, lane: usize) -> Finished {
-        self.close(1 << lane);
+        self.close(LaneSet::one(lane));
         self.finish(lane)
     }
 
     /// Notes that the open episodes of `lanes` are over. Each is then to be finished by [`Episodes::finish`].
     #[inline]
-    pub(crate) const fn close(&mut self, lanes: u64) {
-        let earlier = if self.ended_in == self.row { self.ended } else { 0 };
+    pub(crate) fn close(&mut self, lanes: LaneSet) {
+        let earlier = if self.ended_in == self.row { self.ended } else { LaneSet::NONE };
         (self.ended, self.ended_in) = (earlier | lanes, self.row);
         self.open &= !lanes;
     }
@@ -129,7 +129,7 @@ impl Episodes {
         let row = self.row;
         let Lane { began, number } = self.lanes[lane];
         self.lanes[lane] = Lane { began: row + 1, number: number.wrapping_add(1) };
-        self.windows[window_of(began)] &= !(1 << lane);
+        self.windows[window_of(began)].remove(lane);
         let total_reward = std::mem::take(&mut self.returns[lane]);
         Finished { length: row - began, total_reward }
     }
@@ -137,42 +137,42 @@ impl Episodes {
     /// Accounts for one row in which the lanes of `stepped` took a step and earned `rewards` (0 for all others).
     /// Returns the lanes that have reached the time limit.
     #[inline]
-    pub(crate) fn advance(&mut self, stepped: u64, rewards: &[f64]) -> u64 {
+    pub(crate) fn advance(&mut self, stepped: LaneSet, rewards: &[f64]) -> LaneSet {
         self.row += 1;
         self.target.run(AddRewards { returns: &mut self.returns, rewards });
         let idle = self.open & !stepped;
-        if idle != 0 {
+        if !idle.is_empty() {
             self.postpone(idle);
         }
-        if self.row >= self.limit_row { self.at_limit() } else { 0 }
+        if self.row >= self.limit_row { self.at_limit() } else { LaneSet::NONE }
     }
 
     /// Returns the lanes of `stepped` whose age is now a multiple of [`HASH_WINDOW_STEPS`].
     #[inline]
-    pub(crate) const fn window_due(&self, stepped: u64) -> u64 {
+    pub(crate) fn window_due(&self, stepped: LaneSet) -> LaneSet {
         self.windows[window_of(self.row)] & stepped
     }
 
     /// Moves the beginning of episodes that did not take part in a row on by one row.
     #[cold]
-    fn postpone(&mut self, idle: u64) {
-        for lane in Lanes(idle) {
-            self.windows[window_of(self.lanes[lane].began)] &= !(1 << lane);
+    fn postpone(&mut self, idle: LaneSet) {
+        for lane in idle {
+            self.windows[window_of(self.lanes[lane].began)].remove(lane);
             self.lanes[lane].began += 1;
-            self.windows[window_of(self.lanes[lane].began)] |= 1 << lane;
+            self.windows[window_of(self.lanes[lane].began)].insert(lane);
         }
     }
 
     /// Returns the lanes whose age is the limit, and computes the next row in which to check.
     #[cold]
-    fn at_limit(&mut self) -> u64 {
-        let Some(limit) = self.limit else { return 0 };
-        let mut reached = 0;
+    fn at_limit(&mut self) -> LaneSet {
+        let Some(limit) = self.limit else { return LaneSet::NONE };
+        let mut reached = LaneSet::NONE;
         self.limit_row = u64::MAX;
-        for lane in Lanes(self.open) {
+        for lane in self.open {
             let row = self.lanes[lane].began + limit;
             if row <= self.row {
-                reached |= 1 << lane;
+                reached.insert(lane);
             } else {
                 self.limit_row = self.limit_row.min(row);
             }
@@ -201,7 +201,7 @@ const fn window_of(row: u64) -> usize {
     (row % HASH_WINDOW_STEPS) as usize
 }
 
-const _: () = assert!(WINDOW.is_power_of_two() && lane_bits(BLOCK_LANES) == u64::MAX);
+const _: () = assert!(WINDOW.is_power_of_two() && LaneSet::first(BLOCK_LANES).bits() == u64::MAX);
 
 #[cfg(test)]
 mod tests {
@@ -230,28 +230,29 @@ mod tests {
             let mut episodes = Episodes::new(limit, target());
             let mut model = vec![Model::default(); BLOCK_LANES];
             for (begin, step, end) in rows {
+                let [begin, step, end] = [begin, step, end].map(LaneSet::of_bits);
                 let begin = begin & !episodes.open();
                 episodes.begin_each(begin);
-                for lane in Lanes(begin) {
+                for lane in begin {
                     model[lane] = Model { open: true, ..Model::default() };
                 }
                 let stepped = step & episodes.open();
                 let mut rewards = [0.0; BLOCK_LANES];
-                for lane in Lanes(stepped) {
+                for lane in stepped {
                     rewards[lane] = lane as f64 - 3.0;
                     model[lane].age += 1;
                     model[lane].total += rewards[lane];
                 }
                 let limited = episodes.advance(stepped, &rewards);
                 let of_model = |wanted: &dyn Fn(&Model) -> bool| {
-                    (0..BLOCK_LANES).filter(|&l| model[l].open && wanted(&model[l])).fold(0, |mask, l| mask | 1 << l)
+                    (0..BLOCK_LANES).filter(|&l| model[l].open && wanted(&model[l])).collect::<LaneSet>()
                 };
                 prop_assert_eq!(limited, of_model(&|m| limit.is_some_and(|limit| m.age >= limit)));
                 prop_assert_eq!(
                     episodes.window_due(stepped),
                     of_model(&|m| m.age % HASH_WINDOW_STEPS == 0) & stepped
                 );
-                for lane in Lanes((end | limited) & episodes.open()) {
+                for lane in (end | limited) & episodes.open() {
                     let finished = episodes.end(lane);
                     prop_assert_eq!(finished, Finished { length: model[lane].age, total_reward: model[lane].total });
                     model[lane].open = false;
@@ -264,9 +265,9 @@ mod tests {
     fn numbers_count_the_lanes_episodes_from_zero() {
         let mut episodes = Episodes::new(None, target());
         assert_eq!(episodes.next_number(3), 0);
-        episodes.begin_each(1 << 3);
+        episodes.begin_each(LaneSet::one(3));
         episodes.end(3);
-        episodes.begin_each(1 << 3);
+        episodes.begin_each(LaneSet::one(3));
         assert_eq!(episodes.next_number(3), 2);
     }
 }

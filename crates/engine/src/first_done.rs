@@ -10,7 +10,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use rollhouse_arena::{BlockRows, Rows, Spin};
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, ColumnSpec, Lanes};
+use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, ColumnSpec, LaneSet};
 
 use crate::block::{Block, Turn};
 use crate::crew::Crew;
@@ -141,10 +141,10 @@ fn step_some(
 ) {
     let range = block.rows().clone();
     let lanes = &task.lanes[which.clone()];
-    let subset = lanes.iter().fold(0u64, |mask, &lane| mask | 1 << (lane as usize - range.start));
+    let subset = lanes.iter().map(|&lane| lane as usize - range.start).collect();
     let actions = scatter(task.actions.as_ref(), which, task.lanes.len(), lanes, &range);
     block.step_some(rows, actions.as_ref(), subset, task.turn, &mut Laps::start(false));
-    rows.with_block(&range, |rows| result.gather(rows, Lanes(subset), &range));
+    rows.with_block(&range, |rows| result.gather(rows, subset, &range));
 }
 
 /// Returns a column of the block's rows that has the task's rows in their places and zeros elsewhere.
@@ -166,7 +166,7 @@ fn scatter(
 }
 
 impl Received {
-    fn gather(&mut self, rows: &BlockRows<'_, '_>, lanes: Lanes, range: &std::ops::Range<usize>) {
+    fn gather(&mut self, rows: &BlockRows<'_, '_>, lanes: LaneSet, range: &std::ops::Range<usize>) {
         let columns = |buffers: &mut Vec<ColumnData>, columns: &[ColumnMut<'_>]| {
             if buffers.is_empty() {
                 buffers.extend(columns.iter().map(|c| ColumnData::zeros(c.as_ref().dtype(), 0)));

@@ -1,14 +1,16 @@
-//! Converts between mask words and columns of 0 and 1.
+//! Writes sets of lanes as columns of 0 and 1.
 
-/// Writes bit i of `mask` to byte i of `column` as 0 or 1.
+use rollhouse_core::LaneSet;
+
+/// Writes 1 to the bytes of `column` whose lanes are in the set, and 0 to the others.
 #[inline]
-pub(crate) fn spread(mask: u64, column: &mut [u8]) {
-    if mask == 0 {
+pub(crate) fn spread(lanes: LaneSet, column: &mut [u8]) {
+    if lanes.is_empty() {
         column.fill(0);
         return;
     }
     let mut chunks = column.chunks_exact_mut(8);
-    let mut rest = mask;
+    let mut rest = lanes.bits();
     for chunk in &mut chunks {
         chunk.copy_from_slice(&spread_byte(rest).to_le_bytes());
         rest >>= 8;
@@ -34,7 +36,7 @@ mod tests {
     fn every_byte_spreads_to_its_bits() {
         for bits in 0..=u8::MAX {
             let mut column = [9; 8];
-            spread(u64::from(bits), &mut column);
+            spread(LaneSet::of_bits(u64::from(bits)), &mut column);
             for (bit, &byte) in column.iter().enumerate() {
                 assert_eq!(byte, bits >> bit & 1);
             }
@@ -46,7 +48,7 @@ mod tests {
         let mask = 0x8421_0000_0000_f00d;
         for lanes in 0..=64 {
             let mut column = vec![9; lanes];
-            spread(mask, &mut column);
+            spread(LaneSet::of_bits(mask), &mut column);
             assert!(column.iter().enumerate().all(|(bit, &byte)| byte == (mask >> bit & 1) as u8), "{lanes}");
         }
     }

@@ -42,7 +42,7 @@ impl Engine {
         self.on_blocks(false, move |block, _| {
             let rows = block.rows().clone();
             let here = lanes.iter().filter(|lane| rows.contains(lane));
-            block.watch(here.fold(0, |mask, lane| mask | 1 << (lane % BLOCK_LANES)));
+            block.watch(here.map(|lane| lane % BLOCK_LANES).collect());
         })
     }
 

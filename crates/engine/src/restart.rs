@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_core::limits::PER_EPISODE_SEED_BOUND;
-use rollhouse_core::{BackOff, LaneEvent, LaneState, Options, RestartDecision, panic_message, split_mix64};
+use rollhouse_core::{
+    BackOff, LaneEvent, LaneSet, LaneState, Options, RestartDecision, panic_message, split_mix64,
+};
 use rollhouse_env::{BatchEnv, EnvEntry, InstructionSet};
 
 use crate::error::ConfigError;
@@ -22,14 +24,14 @@ pub(crate) struct Maker {
 /// together.
 #[derive(Debug)]
 pub(crate) struct Restarts {
-    lost: u64,
+    lost: LaneSet,
     units: Vec<Unit>,
     seed: u64,
 }
 
 #[derive(Debug)]
 struct Unit {
-    lanes: u64,
+    lanes: LaneSet,
     state: LaneState,
     back_off: BackOff,
     /// Time at which to try again; `None` until the failure has been handled, or when it is for good.
@@ -38,24 +40,24 @@ struct Unit {
 
 impl Restarts {
     pub(crate) const fn new(seed: u64) -> Self {
-        Self { lost: 0, units: Vec::new(), seed }
+        Self { lost: LaneSet::NONE, units: Vec::new(), seed }
     }
 
     /// Returns the lanes that are lost now.
     #[inline]
-    pub(crate) const fn lost(&self) -> u64 {
+    pub(crate) const fn lost(&self) -> LaneSet {
         self.lost
     }
 
     /// Notes that `lanes` failed while they were playing.
-    pub(crate) fn fail(&mut self, lanes: u64) {
-        if lanes == 0 {
+    pub(crate) fn fail(&mut self, lanes: LaneSet) {
+        if lanes.is_empty() {
             return;
         }
         self.lost |= lanes;
         // Units inside the new one are part of it now; its own history goes on.
-        self.units.retain(|unit| unit.lanes == lanes || unit.lanes & lanes == 0);
-        let seed = split_mix64(self.seed ^ lanes);
+        self.units.retain(|unit| unit.lanes == lanes || (unit.lanes & lanes).is_empty());
+        let seed = split_mix64(self.seed ^ lanes.bits());
         let known = self.units.iter().position(|unit| unit.lanes == lanes);
         let index = known.unwrap_or_else(|| {
             let back_off = BackOff::new(seed);
@@ -69,8 +71,8 @@ impl Restarts {
 
     /// Returns the lanes whose back-off is over at `now`; they are launching then. Schedules the restart of those that
     /// have just failed.
-    pub(crate) fn due(&mut self, now: Duration) -> u64 {
-        let mut due = 0;
+    pub(crate) fn due(&mut self, now: Duration) -> LaneSet {
+        let mut due = LaneSet::NONE;
         for unit in self.units.iter_mut().filter(|unit| unit.state == LaneState::BackOff) {
             match unit.retry_at {
                 None => match unit.back_off.failed(now) {
@@ -89,7 +91,7 @@ impl Restarts {
 
     /// Notes which of the lanes in `due`, which were launching, have an env again: those in `back`. The others have
     /// failed once more.
-    pub(crate) fn restarted(&mut self, due: u64, back: u64) {
+    pub(crate) fn restarted(&mut self, due: LaneSet, back: LaneSet) {
         for unit in self.units.iter_mut().filter(|unit| unit.lanes & due == unit.lanes) {
             if unit.lanes & back == unit.lanes {
                 use LaneEvent as E;
@@ -104,8 +106,8 @@ impl Restarts {
 
     /// Returns the state of a lane that is lost; `None` for one that is not.
     pub(crate) fn state(&self, lane: usize) -> Option<LaneState> {
-        let unit = self.units.iter().find(|unit| unit.lanes >> lane & 1 == 1)?;
-        (self.lost >> lane & 1 == 1).then_some(unit.state)
+        let unit = self.units.iter().find(|unit| unit.lanes.has(lane))?;
+        (self.lost.has(lane)).then_some(unit.state)
     }
 }
 
@@ -137,8 +139,8 @@ impl Maker {
     }
 
     /// Replaces the envs of single lanes and returns the lanes that are back.
-    pub(crate) fn revive(&self, env: &mut dyn BatchEnv, lanes: u64) -> u64 {
-        catch_unwind(AssertUnwindSafe(|| env.revive(lanes))).unwrap_or(0)
+    pub(crate) fn revive(&self, env: &mut dyn BatchEnv, lanes: LaneSet) -> LaneSet {
+        catch_unwind(AssertUnwindSafe(|| env.revive(lanes))).unwrap_or_default()
     }
 
     /// Returns a seed from the operating system, for a lane that no one has seeded.
@@ -151,18 +153,18 @@ impl Maker {
 mod tests {
     use super::*;
 
-    const LANES: u64 = 0b110;
+    const LANES: LaneSet = LaneSet::of_bits(0b110);
 
     #[test]
     fn a_failed_unit_waits_is_launched_and_plays_again() {
         let mut restarts = Restarts::new(0);
         restarts.fail(LANES);
         assert_eq!((restarts.lost(), restarts.state(1)), (LANES, Some(LaneState::BackOff)));
-        assert_eq!(restarts.due(Duration::ZERO), 0);
-        assert_eq!(restarts.due(Duration::from_millis(620)), 0);
+        assert_eq!(restarts.due(Duration::ZERO), LaneSet::NONE);
+        assert_eq!(restarts.due(Duration::from_millis(620)), LaneSet::NONE);
         assert_eq!(restarts.due(Duration::from_millis(880)), LANES);
         restarts.restarted(LANES, LANES);
-        assert_eq!((restarts.lost(), restarts.state(1)), (0, None));
+        assert_eq!((restarts.lost(), restarts.state(1)), (LaneSet::NONE, None));
     }
 
     #[test]
@@ -173,25 +175,25 @@ mod tests {
         restarts.fail(LANES);
         for _ in 0..1_000 {
             now += Duration::from_millis(100);
-            if restarts.due(now) != 0 {
+            if !restarts.due(now).is_empty() {
                 launches += 1;
-                restarts.restarted(LANES, 0);
+                restarts.restarted(LANES, LaneSet::NONE);
             }
         }
         assert_eq!(launches, 5);
         assert_eq!(restarts.state(2), Some(LaneState::Failed));
-        assert_eq!(restarts.due(now + Duration::from_secs(10_000)), 0);
+        assert_eq!(restarts.due(now + Duration::from_secs(10_000)), LaneSet::NONE);
     }
 
     #[test]
     fn a_lane_that_is_back_can_fail_again_and_its_neighbour_is_left_alone() {
         let mut restarts = Restarts::new(0);
-        restarts.fail(0b01);
+        restarts.fail(LaneSet::one(0));
         restarts.due(Duration::ZERO);
-        assert_eq!(restarts.due(Duration::from_secs(2)), 0b01);
-        restarts.restarted(0b01, 0b01);
-        restarts.fail(0b10);
-        restarts.fail(0b01);
-        assert_eq!(restarts.lost(), 0b11);
+        assert_eq!(restarts.due(Duration::from_secs(2)), LaneSet::one(0));
+        restarts.restarted(LaneSet::one(0), LaneSet::one(0));
+        restarts.fail(LaneSet::one(1));
+        restarts.fail(LaneSet::one(0));
+        assert_eq!(restarts.lost(), LaneSet::first(2));
     }
 }

@@ -2,7 +2,7 @@
 //! are frames per second.
 
 use divan::{Bencher, counter::ItemsCount};
-use rollhouse_core::{ColumnData, Options};
+use rollhouse_core::{ColumnData, LaneSet, Options};
 use rollhouse_env::{BatchEnv, ImageSize, Registry};
 
 fn main() {
@@ -21,7 +21,7 @@ fn begun(id: &str) -> Box<dyn BatchEnv> {
     let mut block = entry.make_block(&[options]).expect("defaults are valid");
     block.seed(0, 1);
     let mut obs = ColumnData::zeros(spec.obs_columns()[0].dtype, spec.observation_space.elements());
-    block.reset(1, &mut [obs.as_mut()]);
+    block.reset(LaneSet::one(0), &mut [obs.as_mut()]);
     block
 }
 

@@ -2,7 +2,7 @@
 
 use divan::{Bencher, counter::ItemsCount};
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnMut, ColumnRef, Options, Space, random_bits};
+use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Options, Space, random_bits};
 use rollhouse_env::{BatchEnv, BlockStep, InstructionSet, Registry};
 
 fn main() {
@@ -44,7 +44,7 @@ impl Fixture {
         for lane in 0..BLOCK_LANES {
             block.seed(lane, lane as u64);
         }
-        block.reset(u64::MAX, &mut [ColumnMut::F32(&mut obs)]);
+        block.reset(LaneSet::ALL, &mut [ColumnMut::F32(&mut obs)]);
         let n = match &spec.action_space {
             Space::Discrete(space) => space.n,
             Space::Box(_) => 2,
@@ -57,14 +57,14 @@ impl Fixture {
     }
 
     /// One step of every lane; returns which lanes ended.
-    fn step(&mut self, batch: usize, reset: u64) -> u64 {
+    fn step(&mut self, batch: usize, reset: LaneSet) -> LaneSet {
         let range = (batch % BATCHES) * BLOCK_LANES..(batch % BATCHES + 1) * BLOCK_LANES;
         let actions = match self.discrete {
             true => ColumnRef::I64(&self.integers[range]),
             false => ColumnRef::F32(&self.floats[range]),
         };
         let (obs, infos) = (&mut [ColumnMut::F32(&mut self.obs)], &mut []);
-        let step = BlockStep { skip: 0, reset, actions, obs, infos, rewards: &mut self.rewards };
+        let step = BlockStep { skip: LaneSet::NONE, reset, actions, obs, infos, rewards: &mut self.rewards };
         self.block.step(step).terminated
     }
 }
@@ -73,7 +73,7 @@ impl Fixture {
 #[divan::bench(args = cases().iter().map(label).collect::<Vec<_>>(), sample_count = 20, sample_size = 2000)]
 fn step(bencher: Bencher<'_, '_>, case: &str) {
     let mut fixture = Fixture::new(find(case));
-    let (mut batch, mut ended) = (0, 0);
+    let (mut batch, mut ended) = (0, LaneSet::NONE);
     bencher.counter(ItemsCount::new(BLOCK_LANES)).bench_local(|| {
         ended = fixture.step(batch, ended);
         batch += 1;
@@ -86,7 +86,7 @@ fn reset(bencher: Bencher<'_, '_>, case: &str) {
     let mut fixture = Fixture::new(find(case));
     bencher
         .counter(ItemsCount::new(BLOCK_LANES))
-        .bench_local(|| fixture.block.reset(u64::MAX, &mut [ColumnMut::F32(&mut fixture.obs)]));
+        .bench_local(|| fixture.block.reset(LaneSet::ALL, &mut [ColumnMut::F32(&mut fixture.obs)]));
 }
 
 /// State hashes of all lanes of a block.
@@ -96,7 +96,7 @@ fn state_hashes(bencher: Bencher<'_, '_>, case: &str) {
     let mut hashes = [0; BLOCK_LANES];
     bencher
         .counter(ItemsCount::new(BLOCK_LANES))
-        .bench_local(|| fixture.block.state_hashes(divan::black_box(u64::MAX), &mut hashes));
+        .bench_local(|| fixture.block.state_hashes(divan::black_box(LaneSet::ALL), &mut hashes));
 }
 
 /// State hashes of three lanes: about what ends in a step of random CartPole.
@@ -105,7 +105,7 @@ fn state_hashes_of_three_lanes(bencher: Bencher<'_, '_>, case: &str) {
     let fixture = Fixture::new(find(case));
     let mut hashes = [0; BLOCK_LANES];
     bencher.counter(ItemsCount::new(3usize)).bench_local(|| {
-        fixture.block.state_hashes(divan::black_box(1 << 3 | 1 << 17 | 1 << 60), &mut hashes)
+        fixture.block.state_hashes(divan::black_box([3, 17, 60].into_iter().collect()), &mut hashes)
     });
 }
 

@@ -1,20 +1,20 @@
 //! The interface of a block of lanes that are stepped together.
 
-use rollhouse_core::{ColumnMut, ColumnRef, Lanes, Start, lane_bits, limits::BLOCK_LANES};
+use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Start};
 
 use crate::{Image, ImageSize, RenderError};
 
 /// A block of up to [`BLOCK_LANES`] lanes of one env, as structure of arrays.
 ///
-/// Rows of every slice are this block's lanes only, row-major, `lanes()` rows each. Masks have one bit per
-/// lane, lane 0 lowest; bits at and above `lanes()` are ignored. No method allocates or blocks, and results
-/// are bit-identical on every instruction set.
+/// Rows of every slice are this block's lanes only, row-major, `lanes()` rows each. Of a
+/// set of lanes, those from `lanes()` on are ignored. No method allocates or blocks, and results are bit-identical on every instruction set.
 ///
 /// A panic in any method but [`BatchEnv::revive`] loses the whole block: the engine catches it, ends the block's
 /// episodes as `crashed` and never calls the value again.
 ///
 /// ```
-/// use rollhouse_core::{ColumnMut, ColumnRef, Options, lane_bits};
+/// use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Options};
 /// use rollhouse_env::{BlockStep, Registry};
 ///
 /// let entry = Registry::builtin().get("CartPole-v1")?;
@@ -23,16 +23,16 @@ use crate::{Image, ImageSize, RenderError};
 /// (0..2).for_each(|lane| block.seed(lane, 7 + lane as u64));
 ///
 /// let (mut obs, mut rewards) = ([0.0; 2 * 4], [0.0; 2]);
-/// assert_eq!(block.reset(lane_bits(2), &mut [ColumnMut::F32(&mut obs)]), 0);
+/// assert!(block.reset(LaneSet::first(2), &mut [ColumnMut::F32(&mut obs)]).is_empty());
 /// let ended = block.step(BlockStep {
-///     skip: 0,
-///     reset: 0,
+///     skip: LaneSet::NONE,
+///     reset: LaneSet::NONE,
 ///     actions: ColumnRef::I64(&[1, 0]),
 ///     obs: &mut [ColumnMut::F32(&mut obs)],
 ///     infos: &mut [],
 ///     rewards: &mut rewards,
 /// });
-/// assert_eq!((ended.terminated, rewards), (0, [1.0, 1.0]));
+/// assert_eq!((ended.terminated, rewards), (LaneSet::NONE, [1.0, 1.0]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait BatchEnv: Send {
@@ -46,8 +46,8 @@ pub trait BatchEnv: Send {
     fn position(&self, lane: usize) -> Start;
 
     /// Writes the [`BatchEnv::position`] of each lane of `lanes` to that lane's place in `out`.
-    fn positions(&self, lanes: u64, out: &mut [Start; BLOCK_LANES]) {
-        for lane in Lanes(lanes & lane_bits(self.lanes())) {
+    fn positions(&self, lanes: LaneSet, out: &mut [Start; BLOCK_LANES]) {
+        for lane in lanes & LaneSet::first(self.lanes()) {
             out[lane] = self.position(lane);
         }
     }
@@ -64,7 +64,7 @@ pub trait BatchEnv: Send {
     /// Begins a new episode in each lane of `lanes`, drawing from its generator, and writes those lanes'
     /// rows of `obs`. Other rows are left alone. Returns the lanes that failed, with the meaning of
     /// [`Ended::lost`].
-    fn reset(&mut self, lanes: u64, obs: &mut [ColumnMut<'_>]) -> u64;
+    fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet;
 
     /// Steps every lane that is neither in `skip` nor in `reset`, and resets those in `reset`.
     ///
@@ -82,8 +82,8 @@ pub trait BatchEnv: Send {
     fn state_hash(&self, lane: usize) -> u32;
 
     /// Writes the [`BatchEnv::state_hash`] of each lane of `lanes` to that lane's place in `out`.
-    fn state_hashes(&self, lanes: u64, out: &mut [u32; BLOCK_LANES]) {
-        for lane in Lanes(lanes & lane_bits(self.lanes())) {
+    fn state_hashes(&self, lanes: LaneSet, out: &mut [u32; BLOCK_LANES]) {
+        for lane in lanes & LaneSet::first(self.lanes()) {
             out[lane] = self.state_hash(lane);
         }
     }
@@ -95,13 +95,9 @@ pub trait BatchEnv: Send {
     /// Unlike the other methods it may allocate and block, and a panic in it does not lose the block. Blocks that only
     /// fail as a whole keep the default: they never report a lost lane, and after a panic the engine makes a new block
     /// through the registry.
-    ///
-    /// Unlike the other methods it may allocate and block, and a panic in it does not lose the block.
-    /// Blocks that only fail as a whole keep the default: they never report a lost lane, and after a panic
-    /// the engine makes a new block through the registry.
-    fn revive(&mut self, lanes: u64) -> u64 {
+    fn revive(&mut self, lanes: LaneSet) -> LaneSet {
         let _ = lanes;
-        0
+        LaneSet::NONE
     }
 
     /// Returns the exact state of a lane as doubles, in an order that the env documents; for forks and tests.
@@ -146,10 +142,10 @@ pub trait BatchEnv: Send {
 /// Input and output of one step of a block.
 #[derive(Debug)]
 pub struct BlockStep<'a, 'b> {
-    /// Lanes that must not move, as a mask.
-    pub skip: u64,
-    /// Lanes that begin an episode instead of stepping, as a mask; disjoint from `skip`.
-    pub reset: u64,
+    /// Lanes that must not move.
+    pub skip: LaneSet,
+    /// Lanes that begin an episode instead of stepping; disjoint from `skip`.
+    pub reset: LaneSet,
     /// Actions, one for each lane.
     pub actions: ColumnRef<'a>,
     /// Observation columns in the spec's order.
@@ -160,16 +156,16 @@ pub struct BlockStep<'a, 'b> {
     pub rewards: &'a mut [f64],
 }
 
-/// Lanes whose episodes ended in a step, as masks.
+/// Lanes whose episodes ended in a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ended {
     /// Lanes that reached a terminal state.
-    pub terminated: u64,
+    pub terminated: LaneSet,
     /// Lanes that a limit of the env's own cut; the engine adds the time limit.
-    pub truncated: u64,
+    pub truncated: LaneSet,
     /// Lanes that failed in this step, or in the reset that was asked for with it. They cannot be used again until
     /// [`BatchEnv::revive`] has made them anew, and their rows mean nothing. Disjoint from the other two.
-    pub lost: u64,
+    pub lost: LaneSet,
 }
 
 /// Reason for which a lane's state could not be read or put back.

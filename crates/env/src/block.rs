@@ -1,7 +1,7 @@
 //! A block of lanes as structure of arrays, which all built-in envs of classic control share.
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnMut, ColumnRef, Lanes, Start, StateHasher, lane_bits};
+use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Start, StateHasher};
 
 use crate::dispatch::{Kernel, Target};
 use crate::draw::Scene;
@@ -41,7 +41,7 @@ pub(crate) trait Dynamics<const STATE: usize, const OBS: usize>: Scene<[f64; STA
         actions: &[Self::Action],
         obs: &mut [[f32; OBS]],
         rewards: &mut [f64],
-    ) -> u64;
+    ) -> LaneSet;
 }
 
 /// Number of lanes that kernels step at a time: the doubles of an AVX-512 register.
@@ -135,10 +135,10 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> BatchEnv for
         }
     }
 
-    fn reset(&mut self, lanes: u64, obs: &mut [ColumnMut<'_>]) -> u64 {
+    fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
         let rows = obs_rows(obs, self.lanes());
         self.target.run(ResetLanes { table: &mut self.lanes, lanes, rows });
-        0
+        LaneSet::NONE
     }
 
     fn step(&mut self, step: BlockStep<'_, '_>) -> Ended {
@@ -146,27 +146,27 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> BatchEnv for
         let actions = D::Action::rows(step.actions).filter(|rows| rows.len() == lanes);
         let terminated = self.target.run(StepLanes {
             table: &mut self.lanes,
-            skip: step.skip & lane_bits(lanes),
-            reset: step.reset & lane_bits(lanes),
+            skip: step.skip & LaneSet::first(lanes),
+            reset: step.reset & LaneSet::first(lanes),
             actions: actions.expect("the action column has the spec's type and one row per lane"),
             rows: obs_rows(step.obs, lanes),
             rewards: step.rewards,
         });
-        Ended { terminated, truncated: 0, lost: 0 }
+        Ended { terminated, ..Ended::default() }
     }
 
     fn state_hash(&self, lane: usize) -> u32 {
         hash_one(&self.lanes.lane(lane % BLOCK_LANES))
     }
 
-    fn state_hashes(&self, lanes: u64, out: &mut [u32; BLOCK_LANES]) {
-        let mut lanes = Lanes(lanes & lane_bits(self.lanes()));
+    fn state_hashes(&self, lanes: LaneSet, out: &mut [u32; BLOCK_LANES]) {
+        let mut lanes = (lanes & LaneSet::first(self.lanes())).into_iter();
         // Mostly they are few, for which vectors do not pay.
         for lane in lanes.by_ref().take(BLOCK_LANES / 4) {
             out[lane % BLOCK_LANES] = self.state_hash(lane);
         }
-        if lanes.0 != 0 {
-            self.target.run(HashLanes { table: &self.lanes, lanes: lanes.0, out });
+        if !lanes.rest().is_empty() {
+            self.target.run(HashLanes { table: &self.lanes, lanes: lanes.rest(), out });
         }
     }
 
@@ -205,7 +205,7 @@ fn obs_rows<'a, const OBS: usize>(columns: &'a mut [ColumnMut<'_>], lanes: usize
 
 struct ResetLanes<'a, D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> {
     table: &'a mut LaneTable<D, STATE, OBS>,
-    lanes: u64,
+    lanes: LaneSet,
     rows: &'a mut [[f32; OBS]],
 }
 
@@ -215,7 +215,7 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> Kernel for R
     #[inline(always)]
     fn run(self) {
         let Self { table, lanes, rows } = self;
-        for lane in Lanes(lanes & lane_bits(table.generators.len())) {
+        for lane in lanes & LaneSet::first(table.generators.len()) {
             rows[lane] = table.reset(lane);
         }
     }
@@ -223,30 +223,30 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> Kernel for R
 
 struct StepLanes<'a, D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> {
     table: &'a mut LaneTable<D, STATE, OBS>,
-    skip: u64,
-    reset: u64,
+    skip: LaneSet,
+    reset: LaneSet,
     actions: &'a [D::Action],
     rows: &'a mut [[f32; OBS]],
     rewards: &'a mut [f64],
 }
 
 impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> Kernel for StepLanes<'_, D, STATE, OBS> {
-    type Output = u64;
+    type Output = LaneSet;
 
     #[inline(always)]
-    fn run(self) -> u64 {
+    fn run(self) -> LaneSet {
         let Self { table, skip, reset, actions, rows, rewards } = self;
         let still = skip | reset;
-        let mut terminated = 0;
-        if still != lane_bits(actions.len()) {
+        let mut terminated = LaneSet::NONE;
+        if still != LaneSet::first(actions.len()) {
             terminated = table.step_except(skip, actions, rows, rewards) & !still;
         } else {
             table.observe(skip, rows);
         }
-        for lane in Lanes(skip) {
+        for lane in skip {
             rewards[lane] = 0.0;
         }
-        for lane in Lanes(reset) {
+        for lane in reset {
             rewards[lane] = 0.0;
             rows[lane] = table.reset(lane);
         }
@@ -267,16 +267,16 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> LaneTable<D,
     #[inline(always)]
     fn step_except(
         &mut self,
-        skip: u64,
+        skip: LaneSet,
         actions: &[D::Action],
         rows: &mut [[f32; OBS]],
         rewards: &mut [f64],
-    ) -> u64 {
+    ) -> LaneSet {
         let lanes = actions.len();
         let padded = lanes.next_multiple_of(STRIDE);
         // Lanes that do not exist stand still too: their states stay zero.
-        let still = skip | (lane_bits(padded) & !lane_bits(lanes));
-        let before = if still == 0 { None } else { Some(self.state) };
+        let still = skip | (LaneSet::first(padded) & !LaneSet::first(lanes));
+        let before = if still.is_empty() { None } else { Some(self.state) };
         let terminated = if lanes == BLOCK_LANES {
             // With a number of lanes that the compiler knows, its loops have no rest.
             D::step(&self.params, BLOCK_LANES, &mut self.state, actions, rows, rewards)
@@ -291,7 +291,7 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> LaneTable<D,
             terminated
         };
         if let Some(before) = before {
-            for lane in Lanes(still) {
+            for lane in still {
                 self.set_lane(lane, &column(&before, lane));
             }
             self.observe(skip, rows);
@@ -300,8 +300,8 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> LaneTable<D,
     }
 
     #[inline(always)]
-    fn observe(&self, lanes: u64, rows: &mut [[f32; OBS]]) {
-        for lane in Lanes(lanes) {
+    fn observe(&self, lanes: LaneSet, rows: &mut [[f32; OBS]]) {
+        for lane in lanes {
             rows[lane] = D::observe(&self.lane(lane));
         }
     }
@@ -309,7 +309,7 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> LaneTable<D,
 
 struct HashLanes<'a, D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> {
     table: &'a LaneTable<D, STATE, OBS>,
-    lanes: u64,
+    lanes: LaneSet,
     out: &'a mut [u32; BLOCK_LANES],
 }
 
@@ -322,8 +322,7 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> Kernel for H
         let mut hashes = [0; BLOCK_LANES];
         hash_rows(&self.table.state, &mut hashes);
         for (lane, hash) in hashes.iter().enumerate() {
-            let wanted = self.lanes >> lane & 1 == 1;
-            self.out[lane] = if wanted { *hash } else { self.out[lane] };
+            self.out[lane] = if self.lanes.has(lane) { *hash } else { self.out[lane] };
         }
     }
 }

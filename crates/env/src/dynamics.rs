@@ -2,8 +2,8 @@
 
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{
-    BoxSpace, ColumnMut, ColumnSpec, CompositeSpace, DType, Determinism, DiscreteSpace, EnvSpec,
-    ObservationSpace, OptionSpec, OptionValue, Options, Space, lane_bits, random_bits, split_mix64,
+    BoxSpace, ColumnMut, ColumnSpec, CompositeSpace, DType, Determinism, DiscreteSpace, EnvSpec, LaneSet,
+    ObservationSpace, OptionSpec, OptionValue, Options, Space, random_bits, split_mix64,
 };
 
 use crate::{BlockStep, EnvEntry, InstructionSet, MakeError};
@@ -43,25 +43,28 @@ fn fold_run(mut hash: Fold, entry: &EnvEntry, set: InstructionSet) -> Result<Fol
     for lane in 0..LANES {
         block.seed(lane, lane as u64);
     }
-    block.reset(u64::MAX, &mut obs);
+    block.reset(LaneSet::ALL, &mut obs);
     let mut actions = Buffer::new(&spec.action_column());
-    let mut reset = 0;
+    let mut reset = LaneSet::NONE;
     for step in 0..DYNAMICS_STEPS {
         actions.draw_actions(&spec.action_space, step);
         let (obs, infos, rewards) = (&mut obs[..], &mut infos[..], &mut rewards[..]);
-        let ended =
-            block.step(BlockStep { skip: 0, reset, actions: actions.column().as_ref(), obs, infos, rewards });
-        block.state_hashes(lane_bits(LANES), &mut hashes);
+        let ended = block.step(BlockStep {
+            skip: LaneSet::NONE,
+            reset,
+            actions: actions.column().as_ref(),
+            obs,
+            infos,
+            rewards,
+        });
+        block.state_hashes(LaneSet::first(LANES), &mut hashes);
         for lane in 0..LANES {
-            let was_reset = reset >> lane & 1 == 1;
-            lengths[lane] = if was_reset { 0 } else { lengths[lane] + 1 };
+            lengths[lane] = if reset.has(lane) { 0 } else { lengths[lane] + 1 };
             hash = hash.word(u64::from(hashes[lane])).word(rewards[lane].to_bits());
         }
         let timed_out = |lane: &usize| spec.max_episode_steps.is_some_and(|limit| lengths[*lane] >= limit);
-        reset = (0..LANES)
-            .filter(timed_out)
-            .fold(ended.terminated | ended.truncated, |mask, lane| mask | 1 << lane);
-        hash = hash.word(ended.terminated).word(ended.truncated);
+        reset = ended.terminated | ended.truncated | (0..LANES).filter(timed_out).collect();
+        hash = hash.word(ended.terminated.bits()).word(ended.truncated.bits());
     }
     Ok(hash)
 }

@@ -1,7 +1,7 @@
 //! Echo-v0, whose wide observation is made of the actions, for measuring transports.
 
 use rollhouse_core::{
-    ColumnMut, ColumnSpec, DType, Determinism, EnvSpec, Lanes, Role, Space, Start, StateHasher, lane_bits,
+    ColumnMut, ColumnSpec, DType, Determinism, EnvSpec, LaneSet, Role, Space, Start, StateHasher,
 };
 
 use crate::dispatch::{Kernel, Target};
@@ -110,13 +110,13 @@ impl BatchEnv for Echo {
         self.lanes[lane].generator = Generator::at(start);
     }
 
-    fn reset(&mut self, lanes: u64, obs: &mut [ColumnMut<'_>]) -> u64 {
+    fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
         let rows = obs_rows(obs, self.lanes.len());
-        for lane in Lanes(lanes & lane_bits(self.lanes.len())) {
+        for lane in lanes & LaneSet::first(self.lanes.len()) {
             self.lanes[lane].begin();
             self.lanes[lane].observe(&mut rows[lane]);
         }
-        0
+        LaneSet::NONE
     }
 
     fn step(&mut self, step: BlockStep<'_, '_>) -> Ended {
@@ -181,8 +181,8 @@ const MAX_EXACT: f64 = (1u64 << 53) as f64;
 
 struct StepLanes<'a> {
     lanes: &'a mut [Lane],
-    skip: u64,
-    reset: u64,
+    skip: LaneSet,
+    reset: LaneSet,
     actions: &'a [[f32; ACTIONS]],
     rows: &'a mut [[f32; OBS]],
     counts: &'a mut [i64],
@@ -197,9 +197,9 @@ impl Kernel for StepLanes<'_> {
         let Self { lanes, skip, reset, actions, rows, counts, rewards } = self;
         for (index, (lane, row)) in lanes.iter_mut().zip(rows).enumerate() {
             rewards[index] = 0.0;
-            if reset >> index & 1 == 1 {
+            if reset.has(index) {
                 lane.begin();
-            } else if skip >> index & 1 == 0 {
+            } else if !skip.has(index) {
                 lane.steps += 1;
                 lane.action = actions[index];
                 counts[index] = lane.steps as i64;

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rollhouse_core::limits::MAX_OBS_COLUMNS;
-use rollhouse_core::{ColumnMut, Lanes, Options, Start, lane_bits};
+use rollhouse_core::{ColumnMut, LaneSet, Options, Start};
 
 use crate::{
     BatchEnv, BlockStep, Ended, Env, Generator, Image, ImageSize, MakeError, RenderError, StateError,
@@ -82,13 +82,13 @@ impl<E: Env> BatchEnv for PerLane<E> {
         self.lanes[lane].generator = Generator::at(start);
     }
 
-    fn reset(&mut self, lanes: u64, obs: &mut [ColumnMut<'_>]) -> u64 {
+    fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
         let count = self.lanes.len();
-        let mut lost = 0;
-        for lane in Lanes(lanes & lane_bits(count)) {
+        let mut lost = LaneSet::NONE;
+        for lane in lanes & LaneSet::first(count) {
             let mut obs = Rows::of(obs, lane, count);
             let called = self.lanes[lane].call(|env, generator| env.reset(generator, obs.columns()));
-            lost |= u64::from(called.is_none()) << lane;
+            lost.insert_if(lane, called.is_none());
         }
         lost
     }
@@ -97,15 +97,14 @@ impl<E: Env> BatchEnv for PerLane<E> {
         let count = self.lanes.len();
         let mut ended = Ended::default();
         for (lane, slot) in self.lanes.iter_mut().enumerate() {
-            let bit = 1 << lane;
             step.rewards[lane] = 0.0;
-            if step.skip & bit != 0 {
+            if step.skip.has(lane) {
                 continue;
             }
             let mut obs = Rows::of(step.obs, lane, count);
-            if step.reset & bit != 0 {
+            if step.reset.has(lane) {
                 if slot.call(|env, generator| env.reset(generator, obs.columns())).is_none() {
-                    ended.lost |= bit;
+                    ended.lost.insert(lane);
                 }
                 continue;
             }
@@ -115,10 +114,10 @@ impl<E: Env> BatchEnv for PerLane<E> {
             match slot.call(|env, generator| env.step(generator, action, obs.columns(), infos.columns())) {
                 Some(result) => {
                     step.rewards[lane] = result.reward;
-                    ended.terminated |= u64::from(result.terminated) << lane;
-                    ended.truncated |= u64::from(result.truncated) << lane;
+                    ended.terminated.insert_if(lane, result.terminated);
+                    ended.truncated.insert_if(lane, result.truncated);
                 }
-                None => ended.lost |= bit,
+                None => ended.lost.insert(lane),
             }
         }
         ended
@@ -128,9 +127,9 @@ impl<E: Env> BatchEnv for PerLane<E> {
         self.lanes[lane].env.as_ref().map_or(0, Env::state_hash)
     }
 
-    fn revive(&mut self, lanes: u64) -> u64 {
-        let mut revived = 0;
-        for lane in Lanes(lanes & lane_bits(self.lanes.len())) {
+    fn revive(&mut self, lanes: LaneSet) -> LaneSet {
+        let mut revived = LaneSet::NONE;
+        for lane in lanes & LaneSet::first(self.lanes.len()) {
             let slot = &mut self.lanes[lane];
             if slot.env.is_some() {
                 continue;
@@ -138,7 +137,7 @@ impl<E: Env> BatchEnv for PerLane<E> {
             // As in `Lane::call`: a maker that panics leaves nothing behind.
             let made = catch_unwind(AssertUnwindSafe(|| (self.make)(&slot.options)));
             slot.env = made.ok().and_then(Result::ok);
-            revived |= u64::from(slot.env.is_some()) << lane;
+            revived.insert_if(lane, slot.env.is_some());
         }
         revived
     }

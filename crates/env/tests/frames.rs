@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use driver::Driver;
 use proptest::prelude::*;
+use rollhouse_core::LaneSet;
 use rollhouse_env::{Image, ImageSize, InstructionSet, MAX_IMAGE_SIDE, Registry, RenderError};
 
 /// States that are worth a look, each a picture under `golden/frames` in 64 x 64 pixels and in the env's own size.
@@ -52,7 +53,7 @@ fn every_env_that_users_see_draws_itself_in_any_size() {
         assert!(entry.renders() && entry.render_fps().is_some_and(|fps| fps > 0), "{id}");
         let mut driver = Driver::new(&id, 3, InstructionSet::best(), &[]);
         driver.seed_all(5);
-        driver.reset(u64::MAX);
+        driver.reset(LaneSet::ALL);
         for wanted in [own, size(64, 64), size(600, 400), size(400, 600), size(1, 1), size(3, 200)] {
             let image = driver.block.render(2, wanted).unwrap();
             assert_eq!(image.size(), wanted, "{id}");
@@ -63,7 +64,7 @@ fn every_env_that_users_see_draws_itself_in_any_size() {
         }
     }
     let mut driver = Driver::new("test/Noise-v0", 1, InstructionSet::best(), &[]);
-    driver.reset(1);
+    driver.reset(LaneSet::one(0));
     assert_eq!(driver.block.render(0, size(8, 8)), Err(RenderError::Unsupported));
     assert_eq!(driver.block.text(0, 8), Err(RenderError::Unsupported));
     assert!(!driver.entry.renders() && driver.entry.render_size().is_none());
@@ -111,7 +112,7 @@ fn drawing_a_lane_changes_nothing_of_it() {
         let [mut drawn, mut plain] = [(); 2].map(|()| Driver::new(id, 5, InstructionSet::best(), &[]));
         for driver in [&mut drawn, &mut plain] {
             driver.seed_all(9);
-            driver.reset(u64::MAX);
+            driver.reset(LaneSet::ALL);
         }
         for step in 0..30 {
             for lane in 0..5 {
@@ -123,8 +124,8 @@ fn drawing_a_lane_changes_nothing_of_it() {
             }
             assert_eq!(drawn.hashes(), plain.hashes(), "{id} step {step}");
             let actions = plain.actions(1, step);
-            let ended = plain.step(0, 0, &actions);
-            assert_eq!(drawn.step(0, 0, &actions), ended, "{id} step {step}");
+            let ended = plain.step(LaneSet::NONE, LaneSet::NONE, &actions);
+            assert_eq!(drawn.step(LaneSet::NONE, LaneSet::NONE, &actions), ended, "{id} step {step}");
             drawn.reset(ended.terminated);
             plain.reset(ended.terminated);
         }
@@ -136,10 +137,10 @@ fn a_picture_shows_the_state_and_nothing_of_what_led_there() {
     for id in driver::BUILTIN {
         let mut played = Driver::new(id, 3, InstructionSet::Portable, &[]);
         played.seed_all(4);
-        played.reset(u64::MAX);
+        played.reset(LaneSet::ALL);
         for step in 0..7 {
             let actions = played.actions(2, step);
-            let ended = played.step(0, 0, &actions);
+            let ended = played.step(LaneSet::NONE, LaneSet::NONE, &actions);
             played.reset(ended.terminated);
         }
         let put = lane_in(id, &played.block.state(1).unwrap());
@@ -198,7 +199,7 @@ fn a_lane_is_told_in_one_line_of_the_columns_there_are() {
     for id in driver::BUILTIN {
         let mut driver = Driver::new(id, 1, InstructionSet::best(), &[]);
         driver.seed_all(3);
-        driver.reset(1);
+        driver.reset(LaneSet::one(0));
         for columns in [0, 1, 2, 3, 10, 20, 40, 79, 200, usize::MAX] {
             let line = driver.block.text(0, columns).unwrap();
             assert!(line.len() <= columns && line.chars().all(|c| matches!(c, ' '..='~')), "{id}: {line}");

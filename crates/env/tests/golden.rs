@@ -6,7 +6,7 @@ mod driver;
 use std::path::{Path, PathBuf};
 
 use driver::{Actions, CLASSIC, Driver};
-use rollhouse_core::{OptionValue, Space};
+use rollhouse_core::{LaneSet, OptionValue, Space};
 use rollhouse_env::{Generator, InstructionSet, Registry, sin_cos};
 
 /// One step from the same state: relative to max(1, |value|).
@@ -151,7 +151,7 @@ fn seeded_resets_and_the_ones_after_them_give_gymnasiums_states_bit_by_bit() {
             let mut driver = Driver::new(id, 1, InstructionSet::best(), &[]);
             driver.block.seed(0, record[0].parse().unwrap());
             for (index, state) in record[1..].split(|token| token == "/").enumerate() {
-                driver.reset(1);
+                driver.reset(LaneSet::one(0));
                 let ours = driver.block.state(0).unwrap();
                 assert_eq!(bits(&ours), bits(&doubles(state)), "{id}, seed {}, reset {index}", record[0]);
             }
@@ -166,7 +166,7 @@ fn bounds_of_the_first_state_act_as_gymnasiums_reset_options() {
             let colon = record.iter().position(|token| token == ":").unwrap();
             let mut driver = driver_with(id, &record[1..colon]);
             driver.block.seed(0, record[0].parse().unwrap());
-            driver.reset(1);
+            driver.reset(LaneSet::one(0));
             let ours = driver.block.state(0).unwrap();
             assert_eq!(bits(&ours), bits(&doubles(&record[colon + 1..])), "{id} {:?}", &record[1..colon]);
         }
@@ -221,7 +221,7 @@ fn one_step_from_any_state_is_gymnasiums_to_1e_14() {
             let (reward, terminated) = (double(&rest[0]), rest[1] == "1");
 
             driver.block.set_state(0, &state).unwrap();
-            let ended = driver.step(0, 0, &action);
+            let ended = driver.step(LaneSet::NONE, LaneSet::NONE, &action);
             let ours = driver.block.state(0).unwrap();
             for (index, (&ours, &theirs)) in ours.iter().zip(&next).enumerate() {
                 assert!(
@@ -236,7 +236,7 @@ fn one_step_from_any_state_is_gymnasiums_to_1e_14() {
             }
             let our_reward = driver.rewards[0];
             assert!(close(our_reward, reward, STEP_TOLERANCE), "{id} step {number}: {our_reward} {reward}");
-            assert_eq!(ended.terminated, u64::from(terminated), "{id} step {number} from {state:?}");
+            assert_eq!(ended.terminated.has(0), terminated, "{id} step {number} from {state:?}");
             terminations[usize::from(terminated)] += 1;
         }
         println!("{id}: largest difference of a state {worst:e}; {terminations:?} steps went on, ended");
@@ -252,26 +252,26 @@ fn whole_seeded_episodes_run_and_end_as_gymnasiums_across_autoreset() {
     for id in CLASSIC {
         let mut driver = Driver::new(id, 1, InstructionSet::best(), &[]);
         let limit = driver.entry.spec().max_episode_steps.unwrap();
-        let (mut reset, mut steps, mut episodes) = (1, 0, 0);
+        let (mut reset, mut steps, mut episodes) = (true, 0, 0);
         let mut worst: f64 = 0.0;
         for record in golden(&format!("{id}.txt")) {
             match record[0].as_str() {
                 "stream" => {
                     driver.block.seed(0, record[1].parse().unwrap());
-                    reset = 1;
+                    reset = true;
                 }
                 "start" => {
                     // Streams of Acrobot are cut short before its dynamics amplify the last bit.
-                    assert!(reset == 1 || id == "Acrobot-v1", "{id}: our episode {episodes} goes on");
-                    driver.step(0, 1, &driver.actions(0, 0));
+                    assert!(reset || id == "Acrobot-v1", "{id}: our episode {episodes} goes on");
+                    driver.step(LaneSet::NONE, LaneSet::one(0), &driver.actions(0, 0));
                     let ours = driver.block.state(0).unwrap();
                     assert_eq!(bits(&ours), bits(&doubles(&record[1..])), "{id} episode {episodes}");
-                    (reset, steps) = (0, 0);
+                    (reset, steps) = (false, 0);
                     episodes += 1;
                 }
                 "move" => {
-                    assert_eq!(reset, 0, "{id}: our episode {episodes} ended at step {steps}");
-                    let ended = driver.step(0, 0, &action(id, &record[1]));
+                    assert!(!reset, "{id}: our episode {episodes} ended at step {steps}");
+                    let ended = driver.step(LaneSet::NONE, LaneSet::NONE, &action(id, &record[1]));
                     steps += 1;
                     let columns = driver.obs.len();
                     let theirs = record[2..2 + columns].iter().map(|token| single(token));
@@ -285,9 +285,9 @@ fn whole_seeded_episodes_run_and_end_as_gymnasiums_across_autoreset() {
                         close(driver.rewards[0], double(&rest[0]), EPISODE_TOLERANCE),
                         "{id} step {steps}"
                     );
-                    let flags = [ended.terminated == 1, steps == limit];
+                    let flags = [ended.terminated.has(0), steps == limit];
                     assert_eq!(flags, [rest[1] == "1", rest[2] == "1"], "{id} step {steps}");
-                    reset = u64::from(flags[0] || flags[1]);
+                    reset = flags[0] || flags[1];
                 }
                 _ => {}
             }

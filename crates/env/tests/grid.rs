@@ -4,7 +4,7 @@
 mod driver;
 
 use driver::{Actions, Driver, options};
-use rollhouse_core::{ColumnData, DType, OptionValue};
+use rollhouse_core::{ColumnData, DType, LaneSet, OptionValue};
 use rollhouse_env::{InstructionSet, MakeError, Registry, StateError};
 
 const SIDE: usize = 10;
@@ -15,13 +15,13 @@ fn breakout(state: &[f64; 9]) -> Driver {
     let calm = [("sticky_action_probability", OptionValue::Float(0.0))];
     let mut driver = Driver::new("GridBreakout-v0", 1, InstructionSet::best(), &calm);
     driver.seed_all(1);
-    driver.reset(1);
+    driver.reset(LaneSet::one(0));
     driver.block.set_state(0, state).unwrap();
     driver
 }
 
 fn act(driver: &mut Driver, action: i64) -> rollhouse_env::Ended {
-    driver.step(0, 0, &Actions::Integers(vec![action]))
+    driver.step(LaneSet::NONE, LaneSet::NONE, &Actions::Integers(vec![action]))
 }
 
 /// Cells (column, row) that are lit in a channel.
@@ -55,7 +55,7 @@ fn an_observation_is_an_image_of_paddle_ball_trail_and_bricks() {
 #[test]
 fn a_broken_brick_gives_a_reward_and_leaves_the_picture() {
     let mut driver = breakout(&[4.0, 4.0, 1.0, -1.0, 3.0, 5.0, 2.0, ALL_BRICKS, 0.0]);
-    assert_eq!(act(&mut driver, 0).terminated, 0);
+    assert_eq!(act(&mut driver, 0).terminated, LaneSet::NONE);
     assert_eq!(driver.rewards, [1.0]);
     assert_eq!(lit(&driver, 1), [(5, 3)]);
     assert!(!lit(&driver, 3).contains(&(5, 3)));
@@ -67,7 +67,7 @@ fn a_broken_brick_gives_a_reward_and_leaves_the_picture() {
 #[test]
 fn an_episode_ends_with_the_ball_on_the_bottom_row() {
     let mut driver = breakout(&[4.0, 8.0, 1.0, 1.0, 3.0, 7.0, 0.0, ALL_BRICKS, 0.0]);
-    assert_eq!(act(&mut driver, 0).terminated, 1);
+    assert_eq!(act(&mut driver, 0).terminated, LaneSet::one(0));
     assert_eq!(lit(&driver, 1), [(5, 9)]);
 }
 
@@ -77,7 +77,7 @@ fn a_certain_stick_repeats_the_first_move_for_ever() {
     let stuck = options(&entry, &[("sticky_action_probability", OptionValue::Float(1.0))]);
     let mut driver = Driver::with(entry, InstructionSet::best(), &[stuck]);
     driver.seed_all(1);
-    driver.reset(1);
+    driver.reset(LaneSet::one(0));
     let paddle = driver.block.state(0).unwrap()[6];
     for _ in 0..3 {
         act(&mut driver, 2);
@@ -89,12 +89,12 @@ fn a_certain_stick_repeats_the_first_move_for_ever() {
 fn actions_stick_as_often_as_the_option_says() {
     let mut driver = Driver::new("GridBreakout-v0", 64, InstructionSet::best(), &[]);
     driver.seed_all(5);
-    driver.reset(u64::MAX);
+    driver.reset(LaneSet::ALL);
     let (mut stuck, mut steps) = (0u32, 0u32);
     for step in 0..2_000i64 {
         // Left and right by turns: the state says which of them was made.
         let action = 1 + step % 2;
-        let ended = driver.step(0, 0, &Actions::Integers(vec![action; 64]));
+        let ended = driver.step(LaneSet::NONE, LaneSet::NONE, &Actions::Integers(vec![action; 64]));
         if step > 0 {
             let made = (0..64).map(|lane| driver.block.state(lane).unwrap()[8]);
             stuck += made.filter(|&made| made != action as f64).count() as u32;
@@ -151,11 +151,11 @@ fn a_state_no_game_can_be_in_is_refused_and_changes_nothing() {
 fn an_echo_shows_which_actions_were_stepped_and_how_often() {
     let mut driver = Driver::new("Echo-v0", 3, InstructionSet::best(), &[]);
     driver.seed_all(0);
-    driver.reset(u64::MAX);
+    driver.reset(LaneSet::ALL);
     assert!(driver.singles().iter().all(|&value| value == 0.0));
     for step in 1..=5u16 {
         let action = |place: usize| (place as f32 - f32::from(step)) / 256.0;
-        driver.step(0b010, 0, &Actions::Floats((0..36).map(action).collect()));
+        driver.step(LaneSet::one(1), LaneSet::NONE, &Actions::Floats((0..36).map(action).collect()));
         for (index, &value) in driver.obs_row(2).iter().enumerate() {
             assert_eq!(value, action(24 + index % 12) + f32::from(step), "element {index}");
         }

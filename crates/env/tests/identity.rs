@@ -5,27 +5,28 @@ mod driver;
 
 use driver::{BUILTIN, CLASSIC, Driver, options};
 use proptest::prelude::*;
-use rollhouse_core::{OptionValue, Start, lane_bits};
+use rollhouse_core::{LaneSet, OptionValue, Start};
 use rollhouse_env::{Ended, InstructionSet, Registry};
 
-/// Two random masks that share no lane; either may be empty.
-fn masks() -> impl Strategy<Value = (u64, u64)> {
-    let mask = || prop_oneof![3 => Just(0), 2 => any::<u64>(), 2 => (0..64u32).prop_map(|bit| 1 << bit)];
-    (mask(), mask()).prop_map(|(skip, reset)| (skip & !reset, reset))
+/// Two random sets of lanes that share none; either may be empty.
+fn sets() -> impl Strategy<Value = (LaneSet, LaneSet)> {
+    let bits = || prop_oneof![3 => Just(0), 2 => any::<u64>(), 2 => (0..64u32).prop_map(|bit| 1 << bit)];
+    let set = || bits().prop_map(LaneSet::of_bits);
+    (set(), set()).prop_map(|(skip, reset)| (skip & !reset, reset))
 }
 
 /// What a run of one driver left behind after each step.
 type Trace = Vec<(Ended, Vec<(Vec<u64>, Vec<u32>, u64)>, Vec<u32>)>;
 
-/// Steps with masks drawn beforehand; lanes that ended are reset in the next step unless skipped.
-fn run(driver: &mut Driver, seed: u64, plan: &[(u64, u64)]) -> Trace {
+/// Steps with sets drawn beforehand; lanes that ended are reset in the next step unless skipped.
+fn run(driver: &mut Driver, seed: u64, plan: &[(LaneSet, LaneSet)]) -> Trace {
     driver.seed_all(seed);
-    driver.reset(u64::MAX);
+    driver.reset(LaneSet::ALL);
     let lanes = driver.lanes();
-    let mut ended = 0;
+    let mut ended = LaneSet::NONE;
     let steps = plan.iter().enumerate().map(|(step, &(skip, reset))| {
         let actions = driver.actions(seed, step as u64);
-        let reset = (reset | ended) & !skip & lane_bits(lanes);
+        let reset = (reset | ended) & !skip & LaneSet::first(lanes);
         let outcome = driver.step(skip, reset, &actions);
         ended = (ended & skip) | outcome.terminated;
         let rows = (0..lanes).map(|lane| driver.lane_bits(lane)).collect();
@@ -60,7 +61,7 @@ proptest! {
         lanes in prop_oneof![Just(1usize), Just(5), Just(8), Just(63), Just(64)],
         seed in any::<u32>(),
         wild in any::<bool>(),
-        plan in prop::collection::vec(masks(), 200),
+        plan in prop::collection::vec(sets(), 200),
     ) {
         let id = BUILTIN[index];
         let given = if wild { wild_options(id) } else { Vec::new() };
@@ -94,15 +95,16 @@ proptest! {
         among.seed_all(1000);
         alone.block.seed(0, u64::from(seed));
         among.block.seed(place, u64::from(seed));
-        alone.reset(1);
-        among.reset(u64::MAX);
-        let mut ended = 0;
+        alone.reset(LaneSet::one(0));
+        among.reset(LaneSet::ALL);
+        let mut ended = false;
         for step in 0..100 {
-            let (reset_alone, reset_among) = (ended & 1, ended << place);
+            let lane = |lane| if ended { LaneSet::one(lane) } else { LaneSet::NONE };
+            let (reset_alone, reset_among) = (lane(0), lane(place));
             let actions = among.actions(7, step);
-            ended = alone.step(0, reset_alone, &actions.repeated(place, 64, 1)).terminated;
-            let among_ended = among.step(0, reset_among, &actions).terminated;
-            prop_assert_eq!(among_ended >> place & 1, ended);
+            ended = alone.step(LaneSet::NONE, reset_alone, &actions.repeated(place, 64, 1)).terminated.has(0);
+            let among_ended = among.step(LaneSet::NONE, reset_among, &actions).terminated;
+            prop_assert_eq!(among_ended.has(place), ended);
             prop_assert_eq!(among.lane_bits(place), alone.lane_bits(0), "{} step {}", id, step);
             prop_assert_eq!(among.hashes()[place], alone.hashes()[0]);
         }
@@ -113,19 +115,19 @@ proptest! {
         index in 0..BUILTIN.len(),
         lanes in 1..=64usize,
         seed in any::<u32>(),
-        plan in prop::collection::vec(masks(), 30),
+        plan in prop::collection::vec(sets(), 30),
     ) {
         let id = BUILTIN[index];
         let mut at_once = Driver::new(id, lanes, InstructionSet::best(), &[]);
         let mut in_turn = Driver::new(id, lanes, InstructionSet::best(), &[]);
         for driver in [&mut at_once, &mut in_turn] {
             driver.seed_all(u64::from(seed));
-            driver.reset(u64::MAX);
+            driver.reset(LaneSet::ALL);
         }
         for (step, &(skip, reset)) in plan.iter().enumerate() {
             let actions = at_once.actions(3, step as u64);
             let first = at_once.step(skip, reset, &actions);
-            let second = in_turn.step(skip | reset, 0, &actions);
+            let second = in_turn.step(skip | reset, LaneSet::NONE, &actions);
             in_turn.reset(reset);
             prop_assert_eq!(first, second);
             for lane in 0..lanes {
@@ -169,15 +171,15 @@ fn a_skipped_lane_keeps_its_state_and_shows_it_again_with_no_reward() {
     for id in BUILTIN {
         let mut driver = Driver::new(id, 6, InstructionSet::best(), &[]);
         driver.seed_all(5);
-        driver.reset(u64::MAX);
-        driver.step(0, 0, &driver.actions(1, 0));
+        driver.reset(LaneSet::ALL);
+        driver.step(LaneSet::NONE, LaneSet::NONE, &driver.actions(1, 0));
         let before = driver.lane_bits(2);
         driver.spoil_obs();
-        let ended = driver.step(1 << 2, 0, &driver.actions(1, 1));
+        let ended = driver.step(LaneSet::one(2), LaneSet::NONE, &driver.actions(1, 1));
         let (state, obs, reward) = driver.lane_bits(2);
         assert_eq!((&state, &obs), (&before.0, &before.1), "{id}");
         assert_eq!(f64::from_bits(reward), 0.0, "{id}");
-        assert_eq!(ended.terminated & 1 << 2, 0);
+        assert!(!ended.terminated.has(2));
         assert!(driver.all_obs_written(), "{id} left a row unwritten");
     }
 }
@@ -187,14 +189,14 @@ fn a_reset_touches_only_the_lanes_it_names() {
     for id in BUILTIN {
         let mut driver = Driver::new(id, 64, InstructionSet::best(), &[]);
         driver.seed_all(5);
-        driver.reset(u64::MAX);
-        driver.step(0, 0, &driver.actions(1, 0));
+        driver.reset(LaneSet::ALL);
+        driver.step(LaneSet::NONE, LaneSet::NONE, &driver.actions(1, 0));
         let before: Vec<_> = (0..64).map(|lane| driver.lane_bits(lane)).collect();
-        let wanted = 1 << 9 | 1 << 40;
+        let wanted = LaneSet::one(9) | LaneSet::one(40);
         driver.reset(wanted);
         for (lane, before) in before.iter().enumerate() {
             let unchanged = driver.lane_bits(lane).0 == before.0;
-            assert_eq!(unchanged, wanted >> lane & 1 == 0, "{id} lane {lane}");
+            assert_eq!(unchanged, !wanted.has(lane), "{id} lane {lane}");
         }
     }
 }
@@ -204,22 +206,22 @@ fn a_restored_lane_draws_the_same_episode_again() {
     for id in BUILTIN {
         let mut driver = Driver::new(id, 3, InstructionSet::best(), &[]);
         driver.seed_all(77);
-        driver.reset(u64::MAX);
+        driver.reset(LaneSet::ALL);
         let start = driver.block.position(1);
         // An echo has nothing to draw.
         assert_eq!(start == Start::seeded(78), id == "Echo-v0", "{id}");
-        driver.reset(1 << 1);
+        driver.reset(LaneSet::one(1));
         let first = driver.lane_bits(1).0;
         driver.block.restore(1, start);
-        driver.reset(1 << 1);
+        driver.reset(LaneSet::one(1));
         assert_eq!(driver.lane_bits(1).0, first, "{id}");
         let here = driver.block.position(1);
-        driver.reset(1 << 1);
+        driver.reset(LaneSet::one(1));
         let next = driver.lane_bits(1).0;
         // The second time it stands there already.
         driver.block.restore(1, here);
         driver.block.restore(1, here);
-        driver.reset(1 << 1);
+        driver.reset(LaneSet::one(1));
         assert_eq!(driver.lane_bits(1).0, next, "{id}");
     }
 }
@@ -230,16 +232,17 @@ fn a_reset_draws_as_many_words_as_the_block_says_and_a_step_none() {
         let mut driver = Driver::new(id, 64, InstructionSet::best(), &[]);
         let Some(words) = driver.block.words_per_reset() else { continue };
         driver.seed_all(3);
-        for (round, reset) in [u64::MAX, 0, 1 << 5 | 1 << 60, 1 << 5, 0].into_iter().enumerate() {
+        let resets = [u64::MAX, 0, 1 << 5 | 1 << 60, 1 << 5, 0].map(LaneSet::of_bits);
+        for (round, reset) in resets.into_iter().enumerate() {
             let before: Vec<_> = (0..64).map(|lane| driver.block.position(lane)).collect();
             if round == 0 {
                 driver.reset(reset);
             } else {
                 let actions = driver.actions(7, round as u64);
-                driver.step(0, reset, &actions);
+                driver.step(LaneSet::NONE, reset, &actions);
             }
             for (lane, before) in before.into_iter().enumerate() {
-                let drawn = if reset >> lane & 1 == 1 { u64::from(words) } else { 0 };
+                let drawn = if reset.has(lane) { u64::from(words) } else { 0 };
                 let after = Start { words: before.words + drawn, ..before };
                 assert_eq!(driver.block.position(lane), after, "{id} lane {lane} round {round}");
             }
@@ -259,12 +262,12 @@ fn a_state_read_and_put_into_another_lane_goes_on_the_same() {
         let calm = if id == "GridBreakout-v0" { &[(STICKY, OptionValue::Float(0.0))][..] } else { &[] };
         let mut driver = Driver::new(id, 2, InstructionSet::best(), calm);
         driver.seed_all(3);
-        driver.reset(u64::MAX);
+        driver.reset(LaneSet::ALL);
         let state = driver.block.state(0).unwrap();
         driver.block.set_state(1, &state).unwrap();
         assert_eq!(driver.hashes()[0], driver.hashes()[1], "{id}");
         let same = driver.actions(0, 0).repeated(0, 2, 2);
-        driver.step(0, 0, &same);
+        driver.step(LaneSet::NONE, LaneSet::NONE, &same);
         assert_eq!(driver.lane_bits(0), driver.lane_bits(1), "{id}");
         let short = driver.block.set_state(1, &state[1..]);
         assert!(short.is_err(), "{id} took a short state");
@@ -276,14 +279,14 @@ fn hashes_are_written_for_the_lanes_asked_for_alone_and_agree_however_many_are_a
     for id in BUILTIN {
         let mut driver = Driver::new(id, 64, InstructionSet::best(), &[]);
         driver.seed_all(3);
-        driver.reset(u64::MAX);
+        driver.reset(LaneSet::ALL);
         let all = driver.hashes();
-        for lanes in [0, 1, 1 << 63, 0xF0F0, u64::MAX >> 1, u64::MAX / 3] {
+        for lanes in [0, 1, 1 << 63, 0xF0F0, u64::MAX >> 1, u64::MAX / 3].map(LaneSet::of_bits) {
             let mut some = [7; 64];
             driver.block.state_hashes(lanes, &mut some);
             for lane in 0..64 {
-                let expected = if lanes >> lane & 1 == 1 { all[lane] } else { 7 };
-                assert_eq!(some[lane], expected, "{id} lane {lane} of {lanes:#x}");
+                let expected = if lanes.has(lane) { all[lane] } else { 7 };
+                assert_eq!(some[lane], expected, "{id} lane {lane} of {lanes:?}");
             }
         }
     }

@@ -4,7 +4,7 @@
 mod driver;
 
 use driver::{Actions, Driver, options};
-use rollhouse_core::{ColumnMut, Determinism, OptionValue};
+use rollhouse_core::{ColumnMut, Determinism, LaneSet, OptionValue};
 use rollhouse_env::{BlockStep, Ended, InstructionSet, Registry, StateError};
 
 /// Lane 1 of three panics at `panic_at`.
@@ -24,9 +24,9 @@ fn ones() -> Actions {
 #[test]
 fn a_panic_in_a_step_loses_its_lane_alone() {
     let mut driver = faulty(2);
-    assert_eq!(driver.reset(u64::MAX), 0);
-    assert_eq!(driver.step(0, 0, &ones()), Ended::default());
-    assert_eq!(driver.step(0, 0, &ones()).lost, 0b010);
+    assert_eq!(driver.reset(LaneSet::ALL), LaneSet::NONE);
+    assert_eq!(driver.step(LaneSet::NONE, LaneSet::NONE, &ones()), Ended::default());
+    assert_eq!(driver.step(LaneSet::NONE, LaneSet::NONE, &ones()).lost, LaneSet::one(1));
     assert_eq!(driver.rewards[0], 1.0);
     assert_eq!(driver.rewards[2], 1.0);
     assert_eq!(driver.block.state(1), Err(StateError::Lost));
@@ -36,38 +36,50 @@ fn a_panic_in_a_step_loses_its_lane_alone() {
 #[test]
 fn a_panic_in_a_reset_is_reported_by_reset_and_by_step() {
     let mut driver = faulty(0);
-    assert_eq!(driver.reset(u64::MAX), 0b010);
+    assert_eq!(driver.reset(LaneSet::ALL), LaneSet::one(1));
     let mut driver = faulty(0);
-    driver.reset(0b101);
-    assert_eq!(driver.step(0, 0b010, &ones()).lost, 0b010);
+    driver.reset(!LaneSet::one(1));
+    assert_eq!(driver.step(LaneSet::NONE, LaneSet::one(1), &ones()).lost, LaneSet::one(1));
 }
 
 #[test]
 fn a_lost_lane_is_lost_until_it_is_revived_and_then_goes_on_with_its_options_and_generator() {
     let mut driver = faulty(1);
-    driver.reset(u64::MAX);
+    driver.reset(LaneSet::ALL);
     let position = driver.block.position(1);
-    assert_eq!(driver.step(0, 0, &ones()).lost, 0b010);
-    assert_eq!(driver.step(0, 0, &ones()).lost, 0b010, "a lost lane cannot step");
-    assert_eq!(driver.step(0b010, 0, &ones()).lost, 0, "a skipped lane is not called");
-    assert_eq!(driver.block.revive(u64::MAX), 0b010, "only lost lanes are made anew");
+    assert_eq!(driver.step(LaneSet::NONE, LaneSet::NONE, &ones()).lost, LaneSet::one(1));
+    assert_eq!(
+        driver.step(LaneSet::NONE, LaneSet::NONE, &ones()).lost,
+        LaneSet::one(1),
+        "a lost lane cannot step"
+    );
+    assert_eq!(
+        driver.step(LaneSet::one(1), LaneSet::NONE, &ones()).lost,
+        LaneSet::NONE,
+        "a skipped lane is not called"
+    );
+    assert_eq!(driver.block.revive(LaneSet::ALL), LaneSet::one(1), "only lost lanes are made anew");
     assert_eq!(driver.block.position(1), position);
-    assert_eq!(driver.reset(0b010), 0);
-    assert_eq!(driver.step(0, 0, &ones()).lost, 0b010, "it has the option it had");
+    assert_eq!(driver.reset(LaneSet::one(1)), LaneSet::NONE);
+    assert_eq!(
+        driver.step(LaneSet::NONE, LaneSet::NONE, &ones()).lost,
+        LaneSet::one(1),
+        "it has the option it had"
+    );
 }
 
 #[test]
 fn a_lane_that_is_revived_draws_the_episode_a_fresh_one_draws() {
     let mut driver = faulty(3);
-    driver.reset(u64::MAX);
+    driver.reset(LaneSet::ALL);
     for _ in 0..3 {
-        driver.step(0, 0, &ones());
+        driver.step(LaneSet::NONE, LaneSet::NONE, &ones());
     }
-    assert_eq!(driver.block.revive(0b010), 0b010);
+    assert_eq!(driver.block.revive(LaneSet::one(1)), LaneSet::one(1));
     driver.block.seed(1, 1);
-    driver.reset(0b010);
+    driver.reset(LaneSet::one(1));
     driver.block.seed(0, 1);
-    driver.reset(0b001);
+    driver.reset(LaneSet::one(0));
     assert_eq!(driver.lane_bits(0).0, driver.lane_bits(1).0);
 }
 
@@ -76,15 +88,15 @@ fn an_env_of_one_lane_repeats_itself_from_start_and_actions() {
     let run = || {
         let mut driver = Driver::new("test/Faulty-v0", 4, InstructionSet::Portable, &[]);
         driver.seed_all(9);
-        driver.reset(u64::MAX);
-        let mut reset = 0;
+        driver.reset(LaneSet::ALL);
+        let mut reset = LaneSet::NONE;
         let mut hashes = Vec::new();
         for step in 0..200 {
             let actions = driver.actions(2, step);
-            reset = driver.step(0, reset, &actions).terminated;
+            reset = driver.step(LaneSet::NONE, reset, &actions).terminated;
             hashes.push((driver.hashes()[..4].to_vec(), reset));
         }
-        assert!(hashes.iter().any(|(_, ended)| *ended != 0), "no episode ended");
+        assert!(hashes.iter().any(|(_, ended)| !ended.is_empty()), "no episode ended");
         hashes
     };
     assert_eq!(run(), run());
@@ -98,13 +110,20 @@ fn the_noise_env_says_it_is_not_deterministic_and_is_not() {
         let mut block = entry.make_block(&[options(&entry, &[])]).unwrap();
         let (mut obs, mut noise, mut rewards) = ([0f32], [0f32], [0.0]);
         block.seed(0, 1);
-        block.reset(1, &mut [ColumnMut::F32(&mut obs)]);
+        block.reset(LaneSet::one(0), &mut [ColumnMut::F32(&mut obs)]);
         let walk: Vec<f32> = (0..8)
             .map(|_| {
                 let actions = ones();
                 let (obs, infos) = (&mut [ColumnMut::F32(&mut obs)], &mut [ColumnMut::F32(&mut noise)]);
                 let actions = actions.column().slice(0, 1);
-                block.step(BlockStep { skip: 0, reset: 0, actions, obs, infos, rewards: &mut rewards });
+                block.step(BlockStep {
+                    skip: LaneSet::NONE,
+                    reset: LaneSet::NONE,
+                    actions,
+                    obs,
+                    infos,
+                    rewards: &mut rewards,
+                });
                 assert_eq!(rewards[0] as f32, -noise[0].abs());
                 noise[0]
             })

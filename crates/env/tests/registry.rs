@@ -5,7 +5,7 @@ mod driver;
 
 use driver::{CLASSIC, options};
 use rollhouse_core::limits::{BLOCK_LANES, MAX_ENV_ID_BYTES, MAX_OBS_COLUMNS};
-use rollhouse_core::{OptionValue, Options};
+use rollhouse_core::{LaneSet, OptionValue, Options};
 use rollhouse_env::{BatchEnv, EnvEntry, InstructionSet, MakeError, RegisterError, Registry, is_for_tests};
 
 #[test]
@@ -65,8 +65,8 @@ impl BatchEnv for Idle {
         rollhouse_core::Start::default()
     }
     fn restore(&mut self, _: usize, _: rollhouse_core::Start) {}
-    fn reset(&mut self, _: u64, _: &mut [rollhouse_core::ColumnMut<'_>]) -> u64 {
-        0
+    fn reset(&mut self, _: LaneSet, _: &mut [rollhouse_core::ColumnMut<'_>]) -> LaneSet {
+        LaneSet::NONE
     }
     fn step(&mut self, _: rollhouse_env::BlockStep<'_, '_>) -> rollhouse_env::Ended {
         rollhouse_env::Ended::default()
@@ -153,7 +153,7 @@ fn lanes_of_one_block_may_have_different_options() {
     };
     let mut driver = driver::Driver::with(entry.clone(), InstructionSet::best(), &[at(0.0), at(0.125)]);
     driver.seed_all(0);
-    driver.reset(u64::MAX);
+    driver.reset(LaneSet::ALL);
     assert_eq!(driver.obs_row(0), [0.0; 4]);
     assert_eq!(driver.obs_row(1), [0.125; 4]);
 }

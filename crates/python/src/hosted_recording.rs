@@ -12,7 +12,7 @@ use pyo3::types::PyDict;
 use rollhouse_core::limits::{BLOCK_LANES, MAX_ENV_ID_BYTES, MAX_OBS_COLUMNS, MAX_SPACE_DEPTH};
 use rollhouse_core::{
     BoxSpace, ColumnRef, CompositeSpace, DType, Determinism, DiscreteSpace, EnvSpec, GameResult,
-    Interruption, ObservationSpace, Outcome, Space, Start,
+    Interruption, LaneSet, ObservationSpace, Outcome, Space, Start,
 };
 use rollhouse_replay::{BlockRecorder, End, Frame, Row};
 
@@ -166,11 +166,9 @@ impl HostedRecording {
             let first = block * BLOCK_LANES;
             let range = first..lanes.min(first + BLOCK_LANES);
             let count = range.len();
-            let bits =
-                stepped[range.clone()].iter().enumerate().fold(0, |bits, (i, &s)| bits | u64::from(s) << i);
             recorder.row(Row {
-                stepped: bits,
-                begun: 0,
+                stepped: (0..count).filter(|&lane| stepped[first + lane]).collect(),
+                begun: LaneSet::NONE,
                 actions: actions.rows(first, count)?,
                 obs: &rows_of(&observations, first, count)?,
                 rewards: &rewards[range.clone()],

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use divan::counter::ItemsCount;
 use rollhouse_core::{
-    ColumnRef, Determinism, EnvSpec, GameResult, Lanes, Options, Outcome, RunId, SeedSchedule, Space, Start,
-    split_mix64,
+    ColumnRef, Determinism, EnvSpec, GameResult, LaneSet, Options, Outcome, RunId, SeedSchedule, Space,
+    Start, split_mix64,
 };
 use rollhouse_replay::{
     BlockRecorder, End, PolicyInfo, RealDisk, RecordMode, Recorder, RecorderConfig, Row, RunHeader,
@@ -68,7 +68,7 @@ impl Drop for Folder {
 /// Steps that look like random CartPole: one lane in 22 ends in each row and resets in the next.
 struct Script {
     actions: Vec<[i64; 64]>,
-    ends: Vec<u64>,
+    ends: Vec<LaneSet>,
 }
 
 impl Script {
@@ -79,14 +79,14 @@ impl Script {
             bits
         };
         let actions = (0..4).map(|_| std::array::from_fn(|_| (next() & 1) as i64)).collect();
-        let ends = (0..1024).map(|_| (0..64).fold(0, |m, lane| m | u64::from(next() % 22 == 0) << lane));
+        let ends = (0..1024).map(|_| (0..64).filter(|_| next() % 22 == 0).collect());
         Self { ends: ends.collect(), actions }
     }
 }
 
 struct Block {
     recorder: Option<BlockRecorder>,
-    resetting: u64,
+    resetting: LaneSet,
     row: usize,
 }
 
@@ -98,7 +98,7 @@ impl Block {
                 recorder.begin(lane, Start::seeded(lane as u64), &[]);
             }
         }
-        Self { recorder, resetting: 0, row: index as usize * 37 }
+        Self { recorder, resetting: LaneSet::NONE, row: index as usize * 37 }
     }
 
     #[inline]
@@ -107,8 +107,16 @@ impl Block {
         let actions = ColumnRef::I64(&script.actions[self.row % 4]);
         let ended = script.ends[self.row % 1024] & stepped;
         if let Some(recorder) = &mut self.recorder {
-            recorder.row(Row { stepped, begun: 0, actions, obs: &[], rewards: &[], infos: &[], now_ms });
-            for lane in Lanes(ended) {
+            recorder.row(Row {
+                stepped,
+                begun: LaneSet::NONE,
+                actions,
+                obs: &[],
+                rewards: &[],
+                infos: &[],
+                now_ms,
+            });
+            for lane in ended {
                 let end = End {
                     outcome: Outcome::TERMINATED,
                     total_reward: 22.0,
@@ -118,7 +126,7 @@ impl Block {
                 };
                 recorder.end(lane, end);
             }
-            for lane in Lanes(self.resetting) {
+            for lane in self.resetting {
                 recorder.begin(lane, Start { seed: 1, words: 4 * self.row as u64, half: None }, &[]);
             }
         }

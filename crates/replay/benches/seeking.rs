@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rollhouse_core::{
-    ColumnRef, Determinism, GameResult, Options, Outcome, RunId, SeedSchedule, Start, split_mix64,
+    ColumnRef, Determinism, GameResult, LaneSet, Options, Outcome, RunId, SeedSchedule, Start, split_mix64,
 };
 use rollhouse_env::Registry;
 use rollhouse_replay::testing::FaultyDisk;
@@ -103,8 +103,8 @@ fn record_in_full(disk: &FaultyDisk, registry: &Registry) {
         let reward = (split_mix64(step) % 1000) as f64 / 1000.0;
         total_reward += reward;
         block.row(Row {
-            stepped: 1,
-            begun: 0,
+            stepped: LaneSet::one(0),
+            begun: LaneSet::NONE,
             actions: ColumnRef::I64(&[(step % 2) as i64]),
             obs: &[ColumnRef::F32(&[step as f32; 4])],
             rewards: &[reward],

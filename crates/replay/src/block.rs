@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnRef, GameResult, Interruption, Lanes, Outcome, Start, lane_bits};
+use rollhouse_core::{ColumnRef, GameResult, Interruption, LaneSet, Outcome, Start};
 use rollhouse_env::Target;
 
 use crate::buffer::{
@@ -28,13 +28,13 @@ use crate::planes::{LowestBits, PlaneBits, SHIFTS};
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct BlockRecorder {
-    all: u64,
+    all: LaneSet,
     /// Lanes whose episode has begun and not ended.
-    open: u64,
+    open: LaneSet,
     /// Rule that says which lanes step in the next row.
     rule: Rule,
     /// Lanes whose last start is in `last_starts`.
-    told: u64,
+    told: LaneSet,
     row_bytes: u32,
     /// Estimated bytes of an end, with those of the begin that by rule follows it.
     end_estimate: u32,
@@ -54,7 +54,7 @@ pub struct BlockRecorder {
     lanes: usize,
     starts: bool,
     /// Lanes that have begun before, whose last starts the writer knows.
-    begun: u64,
+    begun: LaneSet,
     /// Words that every reset draws.
     drawn: u32,
     /// Seed and words of the last start of each lane of `told`.
@@ -66,11 +66,11 @@ const _: () = assert!(std::mem::offset_of!(BlockRecorder, buffer) == 64);
 /// One batch step of a block.
 #[derive(Debug, Clone, Copy)]
 pub struct Row<'a> {
-    /// Lanes that took their action, one bit each.
-    pub stepped: u64,
+    /// Lanes that took their action.
+    pub stepped: LaneSet,
     /// Lanes that began an episode instead of stepping. They have begun before, and their starts follow from the last
     /// ones: see [`BlockRecorder::follow`].
-    pub begun: u64,
+    pub begun: LaneSet,
     /// One action per lane of the block, in the action space's own column; those of lanes that did not step
     /// may be anything.
     pub actions: ColumnRef<'a>,
@@ -126,10 +126,10 @@ impl BlockRecorder {
         let layout = &shared.layout;
         let lowest_bits = lanes == BLOCK_LANES && layout.actions.planes() == 1;
         Self {
-            all: lane_bits(lanes),
-            open: 0,
+            all: LaneSet::first(lanes),
+            open: LaneSet::NONE,
             rule,
-            told: 0,
+            told: LaneSet::NONE,
             row_bytes,
             end_estimate: END_ESTIMATE,
             begins_by_rule: false,
@@ -142,7 +142,7 @@ impl BlockRecorder {
             first_lane,
             lanes,
             starts: layout.starts,
-            begun: 0,
+            begun: LaneSet::NONE,
             drawn: 0,
             last_starts: Box::new([(0, 0); BLOCK_LANES]),
             shared,
@@ -177,7 +177,7 @@ impl BlockRecorder {
     #[inline]
     pub fn begin(&mut self, lane: usize, start: Start, first_obs: &[ColumnRef<'_>]) {
         assert!(lane < self.lanes, "lane {lane} of a block of {}", self.lanes);
-        self.begin_lanes(1 << lane, |_| start, first_obs);
+        self.begin_lanes(LaneSet::one(lane), |_| start, first_obs);
     }
 
     /// Begins an episode in each lane of `lanes`, as [`BlockRecorder::begin`] does. The start of a lane stands at its
@@ -186,8 +186,8 @@ impl BlockRecorder {
     /// # Panics
     /// If one of `lanes` is not one of the block's.
     #[inline]
-    pub fn begin_each(&mut self, lanes: u64, starts: &[Start; BLOCK_LANES], first_obs: &[ColumnRef<'_>]) {
-        assert_eq!(lanes & !self.all, 0, "lanes of a block of {}", self.lanes);
+    pub fn begin_each(&mut self, lanes: LaneSet, starts: &[Start; BLOCK_LANES], first_obs: &[ColumnRef<'_>]) {
+        assert!((lanes & !self.all).is_empty(), "lanes of a block of {}", self.lanes);
         self.begin_lanes(lanes, |lane| starts[lane], first_obs);
     }
 
@@ -196,14 +196,14 @@ impl BlockRecorder {
     ///
     /// # Panics
     /// If one of `lanes` is not one of the block's, or has not begun before.
-    pub fn begin_following(&mut self, lanes: u64, first_obs: &[ColumnRef<'_>]) {
-        assert_eq!(lanes & !self.begun, 0, "lanes that have begun before");
+    pub fn begin_following(&mut self, lanes: LaneSet, first_obs: &[ColumnRef<'_>]) {
+        assert!((lanes & !self.begun).is_empty(), "lanes that have begun before");
         if self.open_lanes(lanes) {
             self.push_begins(lanes, self.drawn, false);
             // Where they start is not known here any more.
             self.told &= !lanes;
             if self.wants_observations() {
-                Lanes(lanes).for_each(|lane| self.push_first_obs(lane, first_obs));
+                lanes.into_iter().for_each(|lane| self.push_first_obs(lane, first_obs));
             }
         }
     }
@@ -216,7 +216,7 @@ impl BlockRecorder {
     /// If `lane` is not one of the block's, or its episode is open.
     pub fn number(&mut self, lane: usize, number: u64) {
         assert!(lane < self.lanes, "lane {lane} of a block of {}", self.lanes);
-        assert_eq!(self.open >> lane & 1, 0, "an open episode has its number");
+        assert!(!self.open.has(lane), "an open episode has its number");
         self.flush();
         self.buffer.numbers.retain(|(of, _)| usize::from(*of) != lane);
         self.buffer.numbers.push((lane as u8, number));
@@ -240,14 +240,14 @@ impl BlockRecorder {
             self.turn(now_ms);
         }
         let stepped = stepped & self.all;
-        assert_eq!(begun & (self.open | stepped), 0, "lanes that begin have no episode");
-        let other = (self.rule.expected() ^ stepped) & self.all;
-        let by_rule = if self.begins_by_rule { self.rule.skipped() } else { 0 };
-        if other | by_rule ^ begun != 0 {
+        assert!((begun & (self.open | stepped)).is_empty(), "lanes that begin have no episode");
+        let other = (LaneSet::of_bits(self.rule.expected()) ^ stepped) & self.all;
+        let by_rule = if self.begins_by_rule { LaneSet::of_bits(self.rule.skipped()) } else { LaneSet::NONE };
+        if !(other | by_rule ^ begun).is_empty() {
             self.push_row(stepped, begun, by_rule);
         }
         let buffer = &mut self.buffer;
-        self.rule.after_row(other);
+        self.rule.after_row(other.bits());
         self.open |= begun;
         // Where they start is not known here any more.
         self.told &= !begun;
@@ -259,12 +259,12 @@ impl BlockRecorder {
                 let actions = actions.try_into().expect("actions of a row");
                 let bits =
                     self.target.run(LowestBits { actions, start: i64::from(self.odd), shifts: &SHIFTS });
-                buffer.planes.push(bits & stepped);
+                buffer.planes.push(bits & stepped.bits());
             }
             _ => self.push_actions(actions, stepped),
         }
         if self.observes {
-            Lanes(begun).for_each(|lane| self.push_first_obs(lane, obs));
+            begun.into_iter().for_each(|lane| self.push_first_obs(lane, obs));
             self.push_step(obs, rewards, infos);
         }
     }
@@ -284,10 +284,10 @@ impl BlockRecorder {
     #[inline]
     pub fn end(&mut self, lane: usize, end: End) {
         debug_assert!(lane < self.lanes);
-        if self.open >> lane & 1 == 0 {
+        if !self.open.has(lane) {
             return;
         }
-        self.open &= !(1 << lane);
+        self.open.remove(lane);
         self.push_end(lane, end);
     }
 
@@ -296,13 +296,13 @@ impl BlockRecorder {
     /// # Panics
     /// If the episode of one of `lanes` has not begun.
     #[inline]
-    pub fn finish_each(&mut self, lanes: u64, mut finish: impl FnMut(usize) -> Finish) {
-        assert_eq!(lanes & !self.open, 0, "episodes that have begun");
+    pub fn finish_each(&mut self, lanes: LaneSet, mut finish: impl FnMut(usize) -> Finish) {
+        assert!((lanes & !self.open).is_empty(), "episodes that have begun");
         self.open &= !lanes;
-        self.rule.ended |= lanes;
+        self.rule.ended |= lanes.bits();
         let buffer = &mut self.buffer;
         let (pos, before) = (buffer.rows as usize, buffer.events.len());
-        for lane in Lanes(lanes) {
+        for lane in lanes {
             buffer.events.push_finish(pos, lane, finish(lane));
         }
         // An end of two words takes about twice as many bytes.
@@ -317,7 +317,7 @@ impl BlockRecorder {
     /// If `lane` is not one of the block's.
     pub fn frame(&mut self, lane: usize, is_first: bool, frame: Frame) {
         assert!(lane < self.lanes, "lane {lane} of a block of {}", self.lanes);
-        if !self.observes || self.open >> lane & 1 == 0 {
+        if !self.observes || !self.open.has(lane) {
             return;
         }
         let place = FramePlace { pos: self.buffer.rows as u16, lane: lane as u8, is_first };
@@ -353,9 +353,9 @@ impl BlockRecorder {
     }
 
     #[cold]
-    fn abandon(&mut self, lanes: u64) {
+    fn abandon(&mut self, lanes: LaneSet) {
         let outcome = Outcome::Interrupted(Interruption::Cancelled);
-        for lane in Lanes(lanes) {
+        for lane in lanes {
             self.push_end(
                 lane,
                 End { outcome, total_reward: 0.0, hash: 0, result: GameResult::None, score: None },
@@ -365,8 +365,8 @@ impl BlockRecorder {
 
     /// Opens the episodes of `lanes`; returns whether their starts are kept.
     #[inline]
-    fn open_lanes(&mut self, lanes: u64) -> bool {
-        if lanes & self.open != 0 {
+    fn open_lanes(&mut self, lanes: LaneSet) -> bool {
+        if !(lanes & self.open).is_empty() {
             self.abandon(lanes & self.open);
         }
         self.open |= lanes;
@@ -380,17 +380,17 @@ impl BlockRecorder {
         true
     }
 
-    fn begin_lanes(&mut self, lanes: u64, start: impl Fn(usize) -> Start, first_obs: &[ColumnRef<'_>]) {
+    fn begin_lanes(&mut self, lanes: LaneSet, start: impl Fn(usize) -> Start, first_obs: &[ColumnRef<'_>]) {
         if !self.open_lanes(lanes) {
             return;
         }
-        for lane in Lanes(lanes) {
+        for lane in lanes {
             let start = start(lane);
             let (seed, words) = std::mem::replace(&mut self.last_starts[lane], (start.seed, start.words));
             let drawn = start.words.wrapping_sub(words);
-            let follows = self.told >> lane & 1 == 1 && seed == start.seed && start.half.is_none();
+            let follows = self.told.has(lane) && seed == start.seed && start.half.is_none();
             let full = !follows || drawn > u64::from(u32::MAX);
-            self.push_begins(1 << lane, drawn as u32, full);
+            self.push_begins(LaneSet::one(lane), drawn as u32, full);
             if full {
                 self.buffer.full_starts.push(start);
             }
@@ -398,29 +398,29 @@ impl BlockRecorder {
         self.begun |= lanes;
         self.told |= lanes;
         if self.wants_observations() {
-            Lanes(lanes).for_each(|lane| self.push_first_obs(lane, first_obs));
+            lanes.into_iter().for_each(|lane| self.push_first_obs(lane, first_obs));
         }
     }
 
     /// Notes a row in which other lanes step or begin than the rules say.
     #[cold]
-    fn push_row(&mut self, stepped: u64, begun: u64, by_rule: u64) {
-        assert_eq!(begun & !self.begun, 0, "lanes that have begun before");
+    fn push_row(&mut self, stepped: LaneSet, begun: LaneSet, by_rule: LaneSet) {
+        assert!((begun & !self.begun).is_empty(), "lanes that have begun before");
         let buffer = &mut self.buffer;
-        buffer.events.push_row(buffer.rows as usize, stepped, begun);
-        buffer.estimate += ROW_ESTIMATE + (begun & !by_rule).count_ones() * BEGIN_ESTIMATE;
+        buffer.events.push_row(buffer.rows as usize, stepped.bits(), begun.bits());
+        buffer.estimate += ROW_ESTIMATE + (begun & !by_rule).len() as u32 * BEGIN_ESTIMATE;
     }
 
-    fn push_begins(&mut self, lanes: u64, drawn: u32, full: bool) {
+    fn push_begins(&mut self, lanes: LaneSet, drawn: u32, full: bool) {
         let buffer = &mut self.buffer;
         let pos = buffer.rows as u16;
-        buffer.events.push_begins(BeginEvents { lanes, drawn, pos, full });
-        buffer.estimate += lanes.count_ones() * BEGIN_ESTIMATE;
+        buffer.events.push_begins(BeginEvents { lanes: lanes.bits(), drawn, pos, full });
+        buffer.estimate += lanes.len() as u32 * BEGIN_ESTIMATE;
     }
 
     /// Appends the actions that [`BlockRecorder::row`] does not code itself.
     #[inline(never)]
-    fn push_actions(&mut self, actions: ColumnRef<'_>, stepped: u64) {
+    fn push_actions(&mut self, actions: ColumnRef<'_>, stepped: LaneSet) {
         match (self.shared.layout.actions, actions) {
             (ActionCoding::Planes { start, planes }, ColumnRef::I64(actions)) => {
                 assert_eq!(actions.len(), self.lanes, "actions of a row");
@@ -431,7 +431,7 @@ impl BlockRecorder {
                         }
                         _ => self.target.run(PlaneBits { actions, start, plane }),
                     };
-                    self.buffer.planes.push(bits & stepped);
+                    self.buffer.planes.push(bits & stepped.bits());
                 }
             }
             (ActionCoding::Raw { bytes }, actions) => self.push_raw(actions, bytes),
@@ -597,21 +597,21 @@ mod tests {
             let mut written = [Written::of(&together), Written::of(&apart)];
             for (begun, terminated, truncated, seed) in steps {
                 let start = started(seed);
+                let [begun, terminated, truncated] = [begun, terminated, truncated].map(LaneSet::of_bits);
                 together.begin_each(begun, &std::array::from_fn(&start), &[]);
                 // Together, abandoned episodes end before the first begins; a buffer's order within a lane counts.
-                Lanes(begun & apart.open).for_each(|lane| apart.abandon(1 << lane));
+                (begun & apart.open).into_iter().for_each(|lane| apart.abandon(LaneSet::one(lane)));
                 apart.open &= !begun;
-                Lanes(begun).for_each(|lane| apart.begin(lane, start(lane), &[]));
+                begun.into_iter().for_each(|lane| apart.begin(lane, start(lane), &[]));
                 let rewards: [f64; BLOCK_LANES] = std::array::from_fn(|lane| lane as f64 - 20.0);
                 let hashes: [u32; BLOCK_LANES] = std::array::from_fn(|lane| seed as u32 ^ lane as u32);
                 let over = (terminated | truncated) & together.open;
                 together.finish_each(over, |lane| {
-                    let (terminated, truncated) = (terminated >> lane & 1 == 1, truncated >> lane & 1 == 1);
+                    let (terminated, truncated) = (terminated.has(lane), truncated.has(lane));
                     Finish { terminated, truncated, length: 0, total_reward: rewards[lane], hash: hashes[lane] }
                 });
-                for lane in Lanes(terminated | truncated) {
-                    let flag = |mask: u64| mask >> lane & 1 == 1;
-                    let outcome = Outcome::Finished { terminated: flag(terminated), truncated: flag(truncated) };
+                for lane in terminated | truncated {
+                    let outcome = Outcome::Finished { terminated: terminated.has(lane), truncated: truncated.has(lane) };
                     let (total_reward, hash) = (rewards[lane], hashes[lane]);
                     apart.end(lane, End { outcome, total_reward, hash, result: GameResult::None, score: None });
                 }
@@ -631,14 +631,15 @@ mod tests {
             let (mut told, mut following) = (recorder(skips_after_end), recorder(skips_after_end));
             following.follow(drawn);
             let mut starts: [Start; BLOCK_LANES] = std::array::from_fn(|lane| Start::seeded(lane as u64 % 3));
-            let (mut begun, mut over) = (0, 0);
+            let (mut begun, mut over) = (LaneSet::NONE, LaneSet::NONE);
             let mut written = [Written::of(&told), Written::of(&following)];
             let draw = |starts: &mut [Start; BLOCK_LANES], lanes| {
-                Lanes(lanes).for_each(|lane| starts[lane].words += u64::from(drawn));
+                LaneSet::into_iter(lanes).for_each(|lane| starts[lane].words += u64::from(drawn));
             };
             for (row, (lanes, ended, asked, kind)) in rows.into_iter().enumerate() {
+                let [lanes, ended, asked] = [lanes, ended, asked].map(LaneSet::of_bits);
                 // Between rows, seldom; else in them, mostly as the rule has it.
-                let lanes = if begun == 0 || kind == 0 { lanes } else { 0 };
+                let lanes = if begun.is_empty() || kind == 0 { lanes } else { LaneSet::NONE };
                 draw(&mut starts, lanes & begun);
                 told.begin_each(lanes, &starts, &[]);
                 let follow = lanes & begun & !asked;
@@ -647,9 +648,9 @@ mod tests {
                 begun |= lanes;
                 let in_row = begun & !told.open & if kind == 1 { asked } else { over };
                 draw(&mut starts, in_row);
-                let stepped = !in_row & if kind == 2 { !ended } else { !0 };
+                let stepped = !in_row & if kind == 2 { !ended } else { LaneSet::ALL };
                 let actions = ColumnRef::I64(&[1; BLOCK_LANES]);
-                let shown = Row { stepped, begun: 0, actions, obs: &[], rewards: &[], infos: &[], now_ms: 5 };
+                let shown = Row { stepped, begun: LaneSet::NONE, actions, obs: &[], rewards: &[], infos: &[], now_ms: 5 };
                 told.row(shown);
                 told.begin_each(in_row, &starts, &[]);
                 following.row(Row { begun: in_row, ..shown });

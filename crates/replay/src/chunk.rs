@@ -1,7 +1,7 @@
 //! A chunk's payload: its columns and how they are read. Layout: docs/replay-format.md.
 
 use rollhouse_core::limits::HASH_WINDOW_STEPS;
-use rollhouse_core::{LANE_BIT, Outcome, Start, lane_bits};
+use rollhouse_core::{LANE_BIT, LaneSet, Outcome, Start};
 use rollhouse_env::{Kernel, Target};
 
 use crate::buffer::{ActionCoding, CODE_HASH, CODE_RESULT_SHIFT, CODE_SCORE, EndEvent, Layout};
@@ -312,7 +312,7 @@ impl Decoder {
         let lane = part.piece.lane;
         let bytes = columns.fixed[column::ACTIONS];
         let width = self.present.count_ones().div_ceil(8) as usize;
-        let rank = (self.present & lane_bits(lane)).count_ones() as usize;
+        let rank = (self.present & LaneSet::first(lane).bits()).count_ones() as usize;
         for row in part.piece.from_row..part.piece.to_row {
             if self.stepped[row] >> lane & 1 == 0 {
                 continue;
@@ -358,7 +358,7 @@ impl Decoder {
         let lane = part.piece.lane;
         for row in part.piece.from_row..part.piece.to_row {
             if rows.0[row] >> lane & 1 == 1 {
-                let index = rows.1[row] + (rows.0[row] & lane_bits(lane)).count_ones() as usize;
+                let index = rows.1[row] + (rows.0[row] & LaneSet::first(lane).bits()).count_ones() as usize;
                 let cell = bytes.get(index * row_bytes..(index + 1) * row_bytes);
                 out.extend_from_slice(cell.ok_or(Malformed("step column"))?);
             }

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
+use rollhouse_core::LaneSet;
 use rollhouse_core::limits::HASH_WINDOW_STEPS;
-use rollhouse_core::{Lanes, lane_bits};
 
 use crate::buffer::{ActionCoding, Buffer, CODE_RESULT_SHIFT, Layout};
 use crate::codec::{Malformed, gather_bits, put_varint, zigzag};
@@ -57,7 +57,7 @@ impl Encoder {
         self.happened.take(buffer, self.sampling, state, ended)?;
         let present = self.happened.present;
         if present == 0 {
-            self.park(buffer, &before, state, lane_bits(state.lanes));
+            self.park(buffer, &before, state, LaneSet::first(state.lanes).bits());
             return Ok(false);
         }
         self.columns.iter_mut().for_each(Vec::clear);
@@ -136,7 +136,7 @@ impl Encoder {
         present: u64,
     ) -> Vec<(usize, u64)> {
         let mut rule = stepped::Rule::new(self.skips_after_end, before.ended, before.parked);
-        let (happened, all) = (&self.happened, lane_bits(before.lanes));
+        let (happened, all) = (&self.happened, LaneSet::first(before.lanes).bits());
         if rule == buffer.rule {
             // As ever, unless a buffer was lost: the block's recorder has followed the rule already.
             state.parked = happened.rule.parked & all;
@@ -171,7 +171,7 @@ impl Encoder {
             }
             return;
         }
-        let all = present == lane_bits(buffer.lanes);
+        let all = present == LaneSet::first(buffer.lanes).bits();
         for word in &buffer.planes {
             let word = if all { *word } else { gather_bits(*word, present) };
             out.extend_from_slice(&word.to_le_bytes()[..bytes]);
@@ -306,10 +306,10 @@ impl Encoder {
             for &(index, bytes) in &shape {
                 let (lanes, rest) = raw.split_at(bytes * buffer.lanes);
                 raw = rest;
-                if kept == lane_bits(buffer.lanes) {
+                if kept == LaneSet::first(buffer.lanes).bits() {
                     self.columns[index].extend_from_slice(lanes);
                 } else {
-                    for lane in Lanes(kept) {
+                    for lane in LaneSet::of_bits(kept) {
                         self.columns[index].extend_from_slice(&lanes[lane * bytes..][..bytes]);
                     }
                 }
@@ -417,7 +417,7 @@ mod tests {
             let layout = Layout::new(entry.spec(), RecordKind::ActionLog, true);
             let run = RunShared::new(layout.clone(), lanes, skips_after_end, Arc::new(Doorbell::default()));
             let mut recorder = BlockRecorder::new(run.clone(), 0, lanes);
-            let all = lane_bits(lanes);
+            let all = LaneSet::first(lanes).bits();
             let autoreset = if skips_after_end { "NextStep" } else { "SameStep" };
             let sampling = Sampling::new(RunId::from_u128(1), RecordMode::All);
             let mut encoder = Encoder::new(layout, sampling, autoreset);
@@ -425,19 +425,20 @@ mod tests {
             let mut told = Vec::new();
             let (mut rested, mut open) = (0, all);
             recorder.follow(4);
-            recorder.begin_each(all, &[Start::seeded(1); BLOCK_LANES], &[]);
+            recorder.begin_each(LaneSet::of_bits(all), &[Start::seeded(1); BLOCK_LANES], &[]);
             for (stepped, ended, others, kind) in rows {
                 // Mostly as the rule has it.
                 let begun = if kind == 1 { 0 } else { rested & !open };
                 let stepped = !begun & if kind == 0 { stepped } else { !rested };
                 let actions = ColumnRef::I64(&[1; BLOCK_LANES][..lanes]);
-                recorder.row(Row { stepped, begun, actions, obs: &[], rewards: &[], infos: &[], now_ms: 1 });
+                let (step, begin) = (LaneSet::of_bits(stepped), LaneSet::of_bits(begun));
+                recorder.row(Row { stepped: step, begun: begin, actions, obs: &[], rewards: &[], infos: &[], now_ms: 1 });
                 told.push(stepped & all);
                 let ended = ended & open;
                 rested = if skips_after_end { ended } else { 0 };
-                recorder.finish_each(ended, terminated);
+                recorder.finish_each(LaneSet::of_bits(ended), terminated);
                 let later = if kind == 1 { others & all } else { 0 };
-                recorder.begin_following(later, &[]);
+                recorder.begin_following(LaneSet::of_bits(later), &[]);
                 open = open & !ended | begun | later;
                 if kind == 2 {
                     recorder.flush();
@@ -477,14 +478,15 @@ mod tests {
             for (stepped, ended, begun, kind) in rows {
                 let stepped = if kind == 0 { stepped } else { !rested };
                 let actions = ColumnRef::I64(&[1; BLOCK_LANES]);
-                recorder.row(Row { stepped, begun: 0, actions, obs: &[], rewards: &[], infos: &[], now_ms: 1 });
+                let (stepped, none) = (LaneSet::of_bits(stepped), LaneSet::NONE);
+                recorder.row(Row { stepped, begun: none, actions, obs: &[], rewards: &[], infos: &[], now_ms: 1 });
                 let ended = ended & open;
-                recorder.finish_each(ended, terminated);
+                recorder.finish_each(LaneSet::of_bits(ended), terminated);
                 rested = if skips_after_end { ended } else { 0 };
                 open = open & !ended | begun;
                 // Twice: what the first begins ends as the second does, in the row in which another may have ended.
-                recorder.begin_each(begun, &[Start::seeded(1); BLOCK_LANES], &[]);
-                recorder.begin_each(begun & ended, &[Start::seeded(2); BLOCK_LANES], &[]);
+                recorder.begin_each(LaneSet::of_bits(begun), &[Start::seeded(1); BLOCK_LANES], &[]);
+                recorder.begin_each(LaneSet::of_bits(begun & ended), &[Start::seeded(2); BLOCK_LANES], &[]);
                 if kind == 1 {
                     recorder.flush();
                 }

@@ -1,7 +1,7 @@
 //! Reading a buffer row by row and event by event: what happened to the block's lanes.
 
 use rollhouse_core::limits::{BLOCK_LANES, HASH_WINDOW_STEPS};
-use rollhouse_core::{Lanes, Start, lane_bits};
+use rollhouse_core::{LaneSet, Start};
 
 use crate::buffer::{Buffer, CODE_SCORE, EndEvent};
 use crate::codec::Malformed;
@@ -105,7 +105,7 @@ impl Happened {
                     taking.end(head, Some(total_reward))?;
                 }
                 Kind::Begins if head.is_full() => {
-                    for lane in Lanes(next()?) {
+                    for lane in LaneSet::of_bits(next()?) {
                         let start = *full.next().ok_or(Malformed("begin without a start"))?;
                         taking.to.spell_out_starts(&taking.before);
                         taking.to.starts.push(start);
@@ -226,7 +226,7 @@ impl<'a, F: FnMut(EndFacts)> BufferPass<'a, F> {
         // A kept episode under way is present even if its lane rests, so that a block's last chunk knows every
         // episode that was open.
         to.present = keeps & begun;
-        let all = lane_bits(buffer.lanes);
+        let all = LaneSet::first(buffer.lanes).bits();
         let before = last_starts(state);
         let mut counter = Counter::new(state, all, buffer.opened_ms);
         counter.rest(buffer.rule.skipped() & all, 1);
@@ -330,7 +330,7 @@ impl<'a, F: FnMut(EndFacts)> BufferPass<'a, F> {
                 self.to.spell_out_starts(&self.before);
             }
         }
-        for lane in Lanes(lanes) {
+        for lane in LaneSet::of_bits(lanes) {
             let last = self.counter.last_start(lane)?;
             let start = Start { words: last.words.wrapping_add(u64::from(drawn)), half: None, ..last };
             if self.to.all_drew.is_none() {

@@ -1,7 +1,7 @@
 //! The position in an episode that is played: the machine under [`Playback`](crate::Playback) and
 //! [`Seeker`](crate::Seeker).
 
-use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, ColumnSpec};
+use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, ColumnSpec, LaneSet};
 use rollhouse_env::{BatchEnv, Ended};
 
 use crate::episode::Episode;
@@ -68,7 +68,7 @@ impl Head {
         self.at = None;
         if let Some(simulator) = &mut self.simulator {
             simulator.restore(0, episode.info.start);
-            if simulator.reset(1) != Some(0) {
+            if simulator.reset(LaneSet::one(0)) != Some(LaneSet::NONE) {
                 return Err(SimulateError::Panicked { steps: 0 });
             }
             if let Some(from) = &episode.from

@@ -1,7 +1,7 @@
 //! The state of a block's lanes between two chunks, and the table in front of every chunk that holds it.
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{Lanes, Start, lane_bits};
+use rollhouse_core::{LaneSet, Start};
 
 use crate::codec::{Cursor, Malformed, put_packed};
 
@@ -51,7 +51,7 @@ pub(crate) fn last_starts(state: &BlockState) -> [(u64, u64); BLOCK_LANES] {
 /// Appends the table of the lanes in `present`, as they stand before the chunk's first row at `ms`.
 pub(crate) fn put_table(out: &mut Vec<u8>, state: &BlockState, present: u64, ms: u64, starts: bool) {
     out.extend_from_slice(&present.to_le_bytes());
-    let lanes = || Lanes(present).map(|lane| &state.table[lane]);
+    let lanes = || LaneSet::of_bits(present).into_iter().map(|lane| &state.table[lane]);
     put_column(out, lanes().map(|lane| lane.number));
     put_column(out, lanes().map(|lane| lane.age));
     put_column(out, lanes().map(|lane| if lane.age == 0 { 0 } else { ms.saturating_sub(lane.started_ms) }));
@@ -60,11 +60,11 @@ pub(crate) fn put_table(out: &mut Vec<u8>, state: &BlockState, present: u64, ms:
     }
     put_column(out, lanes().map(|lane| lane.start.seed));
     put_column(out, lanes().map(|lane| lane.start.words));
-    let halves = Lanes(present).filter(|&lane| state.table[lane].start.half.is_some());
+    let halves = LaneSet::of_bits(present).into_iter().filter(|&lane| state.table[lane].start.half.is_some());
     let halves = halves.fold(0u64, |mask, lane| mask | 1 << lane);
     out.extend_from_slice(&(state.open & present).to_le_bytes());
     out.extend_from_slice(&halves.to_le_bytes());
-    for lane in Lanes(halves) {
+    for lane in LaneSet::of_bits(halves) {
         out.extend_from_slice(&state.table[lane].start.half.unwrap_or(0).to_le_bytes());
     }
 }
@@ -86,7 +86,7 @@ pub(crate) fn read_table(
 ) -> Result<(u64, BlockState), Malformed> {
     let mut cursor = Cursor::new(bytes);
     let present = cursor.u64("lane table")?;
-    if present & !lane_bits(lanes) != 0 {
+    if present & !LaneSet::first(lanes).bits() != 0 {
         return Err(Malformed("lane table: a lane beyond the block's"));
     }
     let count = present.count_ones() as usize;
@@ -94,30 +94,30 @@ pub(crate) fn read_table(
     let mut column = [0; BLOCK_LANES];
     let column = &mut column[..count];
     cursor.packed(column, "lane table: numbers")?;
-    for (lane, &value) in Lanes(present).zip(&*column) {
+    for (lane, &value) in LaneSet::of_bits(present).into_iter().zip(&*column) {
         if value > MAX_AGE {
             return Err(Malformed("lane table: number"));
         }
         state.table[lane].number = value;
     }
     cursor.packed(column, "lane table: ages")?;
-    for (lane, &value) in Lanes(present).zip(&*column) {
+    for (lane, &value) in LaneSet::of_bits(present).into_iter().zip(&*column) {
         if value > MAX_AGE {
             return Err(Malformed("lane table: age"));
         }
         state.table[lane].age = value;
     }
     cursor.packed(column, "lane table: elapsed")?;
-    for (lane, &value) in Lanes(present).zip(&*column) {
+    for (lane, &value) in LaneSet::of_bits(present).into_iter().zip(&*column) {
         state.table[lane].started_ms = ms.saturating_sub(value);
     }
     if starts {
         cursor.packed(column, "lane table: seeds")?;
-        for (lane, &value) in Lanes(present).zip(&*column) {
+        for (lane, &value) in LaneSet::of_bits(present).into_iter().zip(&*column) {
             state.table[lane].start.seed = value;
         }
         cursor.packed(column, "lane table: words")?;
-        for (lane, &value) in Lanes(present).zip(&*column) {
+        for (lane, &value) in LaneSet::of_bits(present).into_iter().zip(&*column) {
             state.table[lane].start.words = value;
         }
         state.open = cursor.u64("lane table: open")?;
@@ -125,7 +125,7 @@ pub(crate) fn read_table(
         if (state.open | halves) & !present != 0 {
             return Err(Malformed("lane table: a lane that is not present"));
         }
-        for lane in Lanes(halves) {
+        for lane in LaneSet::of_bits(halves) {
             state.table[lane].start.half = Some(cursor.u32("lane table: half")?);
         }
     }

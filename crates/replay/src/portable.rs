@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rollhouse_core::msgpack::DecodeError;
-use rollhouse_core::{ColumnData, ColumnRef, ColumnSpec, split_mix64};
+use rollhouse_core::{ColumnData, ColumnRef, ColumnSpec, LaneSet, split_mix64};
 
 use crate::block::{BlockRecorder, End, Row, has_state};
 use crate::buffer::{Buffer, EndEvent, Layout, UNKNOWN_RETURN};
@@ -130,8 +130,8 @@ fn rest(
     let (action, infos) = (zeros(action), infos.iter().map(zeros).collect::<Vec<_>>());
     let infos: Vec<ColumnRef<'_>> = infos.iter().map(ColumnData::as_ref).collect();
     lane.row(Row {
-        stepped: 0,
-        begun: 0,
+        stepped: LaneSet::NONE,
+        begun: LaneSet::NONE,
         actions: action.as_ref(),
         obs,
         rewards: &[0.0],
@@ -156,7 +156,15 @@ fn record_row(
         info_rows = rows_of(&steps.infos, infos, row).ok_or_else(missing)?;
         rewards = steps.rewards.get(row..=row).ok_or_else(missing)?;
     }
-    lane.row(Row { stepped: 1, begun: 0, actions, obs: &obs, rewards, infos: &info_rows, now_ms });
+    lane.row(Row {
+        stepped: LaneSet::one(0),
+        begun: LaneSet::NONE,
+        actions,
+        obs: &obs,
+        rewards,
+        infos: &info_rows,
+        now_ms,
+    });
     Ok(())
 }
 

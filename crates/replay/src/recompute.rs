@@ -1,6 +1,6 @@
 //! Recomputing all steps of an action log at once.
 
-use rollhouse_core::{ColumnSpec, EpisodeName, Interruption, Outcome};
+use rollhouse_core::{ColumnSpec, EpisodeName, Interruption, LaneSet, Outcome};
 use rollhouse_env::Registry;
 
 use crate::episode::{Episode, Steps};
@@ -37,7 +37,7 @@ impl Episode {
         self.is_of_now(registry)?;
         let mut simulator = Simulator::new(registry, spec, &self.info.options(), 1)?;
         simulator.restore(0, self.info.start);
-        if simulator.reset(1) != Some(0) {
+        if simulator.reset(LaneSet::one(0)) != Some(LaneSet::NONE) {
             return Err(SimulateError::Panicked { steps: 0 }.into());
         }
         let (obs, infos) = (spec.obs_columns(), &spec.info_channels);
@@ -54,7 +54,7 @@ impl Episode {
             let age = row as u64 + 1;
             let elements = simulator.action_elements;
             simulator.actions.copy_row(0, &self.actions, row, elements);
-            let ended = simulator.step(1).filter(|ended| ended.lost & 1 == 0);
+            let ended = simulator.step(LaneSet::one(0)).filter(|ended| ended.lost.is_empty());
             ended.ok_or(SimulateError::Panicked { steps: row as u64 })?;
             copy_rows(&mut steps.obs, row, &simulator.obs, &obs);
             copy_rows(&mut steps.infos, row, &simulator.infos, infos);
@@ -62,7 +62,7 @@ impl Episode {
             let window = windows.next_if(|&&(at, _)| at == age).map(|&(_, hash)| hash);
             let end = self.end_hash.filter(|_| row + 1 == length);
             if window.is_some() || end.is_some() {
-                simulator.hash(1);
+                simulator.hash(LaneSet::one(0));
                 let hash = simulator.hashes[0];
                 if [window, end].into_iter().flatten().any(|recorded| recorded != hash) {
                     return Err(self.differs("state", age));

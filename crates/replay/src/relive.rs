@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnMut, EpisodeName, Lanes, Outcome};
+use rollhouse_core::{ColumnMut, EpisodeName, LaneSet, Outcome};
 use rollhouse_env::{Ended, Kernel, Registry, Target};
 
 use crate::buffer::{ActionCoding, CODE_HASH};
@@ -40,9 +40,9 @@ struct Block {
     /// Rows of the block before its next chunk.
     position: u64,
     /// Lanes in the middle of an episode that was met from its beginning on.
-    known: u64,
+    known: LaneSet,
     /// Lanes among those in which something has differed.
-    failed: u64,
+    failed: LaneSet,
     /// The difference in each failed lane, and after how many steps it was found.
     failures: BTreeMap<usize, (u64, Divergence)>,
     numbers: [u64; BLOCK_LANES],
@@ -54,11 +54,11 @@ struct Block {
 /// The events of a chunk, by row.
 struct Plan {
     /// Lanes whose episode begins before the row.
-    begins: Vec<u64>,
+    begins: Vec<LaneSet>,
     /// Lanes whose episode ends after that many rows.
-    ends: Vec<u64>,
+    ends: Vec<LaneSet>,
     /// Lanes with a recorded hash, or at the time limit without ending, after that many rows.
-    looks: Vec<u64>,
+    looks: Vec<LaneSet>,
     /// The part that each lane is in, or will be in next.
     current: [u32; BLOCK_LANES],
     /// For each part, the next part of its lane.
@@ -105,16 +105,16 @@ impl<'a> Relive<'a> {
         }
         let block = self.blocks.entry(key).or_insert_with(|| Block::new(self.registry, run, header));
         if block.position != header.position {
-            block.forget(u64::MAX);
+            block.forget(LaneSet::ALL);
         }
         block.position = header.position + u64::from(header.rows);
         let limit = run.max_episode_steps.map(u64::from).filter(|&limit| limit > 0);
         self.plan.make(decoder, columns, limit)?;
-        for lane in Lanes(block.known) {
+        for lane in block.known {
             let part = decoder.parts.get(self.plan.current[lane] as usize);
             let goes_on = |part: &Part| part.piece.from_age > 0 && part.piece.number == block.numbers[lane];
             if !part.is_some_and(goes_on) {
-                block.forget(1 << lane);
+                block.forget(LaneSet::one(lane));
             }
         }
         let registry = self.registry;
@@ -133,8 +133,8 @@ impl Block {
         Self {
             simulator: Self::simulator(registry, run, header),
             position: header.position,
-            known: 0,
-            failed: 0,
+            known: LaneSet::NONE,
+            failed: LaneSet::NONE,
             failures: BTreeMap::new(),
             numbers: [0; BLOCK_LANES],
             totals: [0.0; BLOCK_LANES],
@@ -147,21 +147,21 @@ impl Block {
     }
 
     /// Stops following the episodes of lanes.
-    fn forget(&mut self, lanes: u64) {
+    fn forget(&mut self, lanes: LaneSet) {
         self.known &= !lanes;
-        for lane in Lanes(self.failed & lanes) {
+        for lane in self.failed & lanes {
             self.failures.remove(&lane);
         }
         self.failed &= !lanes;
     }
 
     fn fail(&mut self, lane: usize, steps: u64, divergence: Divergence) {
-        self.failed |= 1 << lane;
+        self.failed.insert(lane);
         self.failures.insert(lane, (steps, divergence));
     }
 
     /// Returns the lanes in which nothing has differed so far.
-    const fn agreeing(&self) -> u64 {
+    fn agreeing(&self) -> LaneSet {
         self.known & !self.failed
     }
 }
@@ -186,9 +186,9 @@ impl Plan {
     ) -> Result<(), Malformed> {
         let rows = decoder.stepped.len();
         self.windows = decoder.windows(columns)?;
-        for masks in [&mut self.begins, &mut self.ends, &mut self.looks] {
-            masks.clear();
-            masks.resize(rows + 1, 0);
+        for sets in [&mut self.begins, &mut self.ends, &mut self.looks] {
+            sets.clear();
+            sets.resize(rows + 1, LaneSet::NONE);
         }
         self.current = [NONE; BLOCK_LANES];
         self.next.clear();
@@ -199,16 +199,15 @@ impl Plan {
             if !part.kept || piece.age == 0 {
                 continue;
             }
-            let bit = 1 << piece.lane;
             if piece.from_age == 0 {
-                self.begins[piece.from_row] |= bit;
+                self.begins[piece.from_row].insert(piece.lane);
             }
             if part.end.is_some() {
-                self.ends[piece.to_row] |= bit;
+                self.ends[piece.to_row].insert(piece.lane);
             }
             let limit = limit.filter(|&limit| piece.from_age < limit && limit < piece.age);
             for age in self.windows[index].iter().map(|&(age, _)| age).chain(limit) {
-                self.looks[row_of(decoder, part, age)] |= bit;
+                self.looks[row_of(decoder, part, age)].insert(piece.lane);
             }
             self.next[index] = std::mem::replace(&mut self.current[piece.lane], index as u32);
         }
@@ -236,8 +235,8 @@ impl Pass<'_, '_> {
 
     /// Leaves episodes of earlier chunks that were cut before this chunk's first row to be read one by one.
     fn cut_before_the_first_row(&mut self, visit: &mut impl FnMut(Verification)) {
-        for lane in Lanes(self.plan.ends[0]) {
-            self.block.forget(1 << lane);
+        for lane in self.plan.ends[0] {
+            self.block.forget(LaneSet::one(lane));
             self.conclude(lane, visit);
         }
     }
@@ -249,13 +248,13 @@ impl Pass<'_, '_> {
         visit: &mut impl FnMut(Verification),
     ) -> Result<(), Malformed> {
         let begins = self.plan.begins[row];
-        if begins != 0 {
+        if !begins.is_empty() {
             self.begin(row, begins);
         }
-        let stepped = self.chunk.decoder.stepped[row] & self.block.agreeing();
+        let stepped = LaneSet::of_bits(self.chunk.decoder.stepped[row]) & self.block.agreeing();
         let ends = self.plan.ends[row + 1];
         let mut ended = Ended::default();
-        if let (Ok(simulator), true) = (&mut self.block.simulator, stepped != 0) {
+        if let (Ok(simulator), true) = (&mut self.block.simulator, !stepped.is_empty()) {
             let ColumnMut::I64(actions) = simulator.actions.as_mut() else {
                 return Err(Malformed("action type"));
             };
@@ -266,26 +265,26 @@ impl Pass<'_, '_> {
                 Some(now) => ended = now,
                 None => self.lose_block(row),
             }
-            if ended.lost & stepped != 0 {
+            if !(ended.lost & stepped).is_empty() {
                 self.lose(row, ended.lost & stepped);
             }
         }
         let looks = (self.plan.looks[row + 1] | ended.terminated | ended.truncated | ends) & stepped;
-        if looks != 0 {
+        if !looks.is_empty() {
             self.look(row, looks & self.block.agreeing(), ends, ended);
         }
-        for lane in Lanes(ends) {
+        for lane in ends {
             self.conclude(lane, visit);
         }
         Ok(())
     }
 
     /// Begins the next episode of lanes.
-    fn begin(&mut self, row: usize, lanes: u64) {
+    fn begin(&mut self, row: usize, lanes: LaneSet) {
         let Chunk { run, header, decoder, .. } = self.chunk;
         self.block.forget(lanes);
         let Ok(simulator) = &mut self.block.simulator else { return };
-        for lane in Lanes(lanes) {
+        for lane in lanes {
             let Some(part) = decoder.parts.get(self.plan.current[lane] as usize) else { continue };
             let piece = &part.piece;
             debug_assert_eq!((piece.from_row, piece.from_age), (row, 0));
@@ -296,7 +295,7 @@ impl Pass<'_, '_> {
         }
         self.block.known |= lanes;
         match simulator.reset(lanes) {
-            Some(lost) if lost & lanes != 0 => self.lose(row, lost & lanes),
+            Some(lost) if !(lost & lanes).is_empty() => self.lose(row, lost & lanes),
             Some(_) => {}
             None => self.lose_block(row),
         }
@@ -304,8 +303,8 @@ impl Pass<'_, '_> {
 
     /// Notes that the env of `lanes` has panicked in a step.
     #[cold]
-    fn lose(&mut self, row: usize, lanes: u64) {
-        for lane in Lanes(lanes) {
+    fn lose(&mut self, row: usize, lanes: LaneSet) {
+        for lane in lanes {
             let steps = self.age(lane, row);
             self.block.fail(lane, steps, panicked(steps));
         }
@@ -323,18 +322,18 @@ impl Pass<'_, '_> {
 
     /// Compares lanes that have a recorded hash, or whose env says that the episode is over, or whose recording
     /// says so.
-    fn look(&mut self, row: usize, lanes: u64, ends: u64, ended: Ended) {
+    fn look(&mut self, row: usize, lanes: LaneSet, ends: LaneSet, ended: Ended) {
         let Ok(simulator) = &mut self.block.simulator else { return };
         simulator.hash(lanes);
-        for lane in Lanes(lanes) {
+        for lane in lanes {
             let index = self.plan.current[lane] as usize;
             let part = &self.chunk.decoder.parts[index];
-            let is_last = ends >> lane & 1 == 1;
+            let is_last = ends.has(lane);
             let t = if is_last { part.piece.age } else { self.age(lane, row) };
             let Ok(simulator) = &self.block.simulator else { return };
             let replayed = Replayed {
-                terminated: ended.terminated >> lane & 1 == 1,
-                truncated: ended.truncated >> lane & 1 == 1 || self.limit.is_some_and(|limit| t >= limit),
+                terminated: ended.terminated.has(lane),
+                truncated: ended.truncated.has(lane) || self.limit.is_some_and(|limit| t >= limit),
                 hash: simulator.hashes[lane],
                 total_reward: self.block.totals[lane],
             };
@@ -360,13 +359,13 @@ impl Pass<'_, '_> {
         let index = self.plan.current[lane];
         let Some(part) = self.chunk.decoder.parts.get(index as usize) else { return };
         self.plan.current[lane] = self.plan.next[index as usize];
-        if self.block.simulator.is_ok() && self.block.known >> lane & 1 == 0 {
+        if self.block.simulator.is_ok() && !self.block.known.has(lane) {
             self.apart.push(index as usize);
         } else {
             let failure = self.block.failures.remove(&lane);
             visit(self.verification(part, failure));
         }
-        self.block.forget(1 << lane);
+        self.block.forget(LaneSet::one(lane));
     }
 
     fn verification(&self, part: &Part, failure: Option<(u64, Divergence)>) -> Verification {

@@ -350,7 +350,7 @@ impl Passed {
     fn add(&mut self, episode: &Episode, taken: &Taken<'_>) {
         self.timeline.add(taken.reward, taken.total_reward);
         let Some((env, ended)) = taken.env else { return self.returns.add(taken.t, taken.total_reward) };
-        let flags = (ended.terminated & 1 == 1, ended.truncated & 1 == 1);
+        let flags = (ended.terminated.has(0), ended.truncated.has(0));
         if self.checks.is_due(episode, taken.t, flags) {
             self.checks.look(episode, taken, flags, env.state_hash(0));
         }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnMut, EnvSpec, Options, Start, lane_bits};
+use rollhouse_core::{ColumnMut, EnvSpec, LaneSet, Options, Start};
 use rollhouse_env::{
     BatchEnv, BlockStep, Ended, Image, ImageSize, MakeError, Registry, RenderError, UnknownEnv,
 };
@@ -113,7 +113,7 @@ impl Simulator {
     }
 
     /// Resets lanes; returns those that failed. `None` if the whole block is lost.
-    pub(crate) fn reset(&mut self, lanes: u64) -> Option<u64> {
+    pub(crate) fn reset(&mut self, lanes: LaneSet) -> Option<LaneSet> {
         let mut obs: [_; MAX_COLUMNS] = std::array::from_fn(|_| None);
         let count = self.obs.len();
         for (to, from) in obs.iter_mut().zip(&mut self.obs) {
@@ -125,12 +125,12 @@ impl Simulator {
     }
 
     /// Steps all lanes of `lanes` once. `None` if the whole block is lost.
-    pub(crate) fn step(&mut self, lanes: u64) -> Option<Ended> {
+    pub(crate) fn step(&mut self, lanes: LaneSet) -> Option<Ended> {
         let mut obs: Vec<_> = self.obs.iter_mut().map(ColumnData::as_mut).collect();
         let mut infos: Vec<_> = self.infos.iter_mut().map(ColumnData::as_mut).collect();
         let step = BlockStep {
-            skip: lane_bits(self.lanes) & !lanes,
-            reset: 0,
+            skip: LaneSet::first(self.lanes) & !lanes,
+            reset: LaneSet::NONE,
             actions: self.actions.as_ref(),
             obs: &mut obs,
             infos: &mut infos,
@@ -155,15 +155,15 @@ impl Simulator {
             let Some(action) = actions.row(row, self.action_elements) else { return false };
             let env = &mut self.env;
             let step = BlockStep {
-                skip: 0,
-                reset: 0,
+                skip: LaneSet::NONE,
+                reset: LaneSet::NONE,
                 actions: action,
                 obs: &mut obs,
                 infos: &mut infos,
                 rewards: &mut *rewards,
             };
             match catch_unwind(AssertUnwindSafe(|| env.step(step))) {
-                Ok(ended) if ended.lost & 1 == 0 => each(row, rewards[0], &**env, ended, &obs),
+                Ok(ended) if !ended.lost.has(0) => each(row, rewards[0], &**env, ended, &obs),
                 _ => return false,
             }
         }
@@ -215,14 +215,14 @@ impl Simulator {
     }
 
     /// Computes the hashes of the states of `lanes`.
-    pub(crate) fn hash(&mut self, lanes: u64) {
+    pub(crate) fn hash(&mut self, lanes: LaneSet) {
         self.env.state_hashes(lanes, &mut self.hashes);
     }
 
     /// Makes lost lanes usable again; returns those that are.
-    pub(crate) fn revive(&mut self, lanes: u64) -> u64 {
+    pub(crate) fn revive(&mut self, lanes: LaneSet) -> LaneSet {
         let env = &mut self.env;
-        catch_unwind(AssertUnwindSafe(|| env.revive(lanes))).unwrap_or(0)
+        catch_unwind(AssertUnwindSafe(|| env.revive(lanes))).unwrap_or_default()
     }
 
     /// Returns the hash of the only lane's state, and the state of its random generator; `None` if the env panics.

@@ -4,7 +4,7 @@
 //! simulator: each takes a lane as soon as one is free, and its rows have their place in the table from the beginning on.
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnData, ColumnSpec, Lanes, Options};
+use rollhouse_core::{ColumnData, ColumnSpec, LaneSet, Options};
 use rollhouse_env::Registry;
 
 use crate::episode::{Episode, Steps};
@@ -154,7 +154,7 @@ struct Group<'a> {
     obs: &'a [ColumnSpec],
     next: usize,
     /// Lanes in which an episode is under way.
-    busy: u64,
+    busy: LaneSet,
     /// The episode of each lane, the row of its first step, that of its next, and the one after its last.
     lanes: [usize; BLOCK_LANES],
     firsts: [usize; BLOCK_LANES],
@@ -176,7 +176,7 @@ impl<'a> Group<'a> {
             episodes,
             obs,
             next: 0,
-            busy: 0,
+            busy: LaneSet::NONE,
             lanes: none,
             firsts: none,
             rows: none,
@@ -190,7 +190,7 @@ impl<'a> Group<'a> {
             if !self.fill(table) {
                 return true;
             }
-            if self.busy == 0 {
+            if self.busy.is_empty() {
                 return false;
             }
             if !self.step(table) {
@@ -201,21 +201,21 @@ impl<'a> Group<'a> {
 
     /// Begins waiting episodes in free lanes; returns false if the env panicked.
     fn fill(&mut self, table: &mut Unrolled) -> bool {
-        let mut begun = 0;
-        for lane in Lanes(!self.busy) {
+        let mut begun = LaneSet::NONE;
+        for lane in !self.busy {
             let Some(episode) = self.episodes.get(self.next) else { break };
             self.simulator.restore(lane, episode.info.start);
             let first = table.firsts[self.from + self.next];
             (self.lanes[lane], self.rows[lane]) = (self.next, first);
             (self.firsts[lane], self.ends[lane]) = (first + 1, first + 1 + episode.info.length as usize);
             self.next += 1;
-            begun |= 1 << lane;
+            begun.insert(lane);
         }
         self.busy |= begun;
-        if begun == 0 {
+        if begun.is_empty() {
             return true;
         }
-        if self.simulator.reset(begun) != Some(0) {
+        if self.simulator.reset(begun) != Some(LaneSet::NONE) {
             return self.lose(table);
         }
         self.take_rows(begun, table);
@@ -226,7 +226,7 @@ impl<'a> Group<'a> {
     /// Steps every lane that has an episode; returns false if the env panicked.
     fn step(&mut self, table: &mut Unrolled) -> bool {
         let elements = self.simulator.action_elements;
-        for lane in Lanes(self.busy) {
+        for lane in self.busy {
             let actions = &self.episodes[self.lanes[lane]].actions;
             let step = self.rows[lane] - self.firsts[lane];
             match (&mut self.simulator.actions, actions) {
@@ -237,40 +237,40 @@ impl<'a> Group<'a> {
             }
         }
         let stepped = self.simulator.step(self.busy);
-        if stepped.is_none_or(|ended| ended.lost & self.busy != 0) {
+        if stepped.is_none_or(|ended| !(ended.lost & self.busy).is_empty()) {
             return self.lose(table);
         }
-        for lane in Lanes(self.busy) {
+        for lane in self.busy {
             table.rewards[self.rows[lane]] = self.simulator.rewards[lane];
         }
         self.take_rows(self.busy, table);
         let over = self.over(self.busy);
-        if over != 0 {
+        if !over.is_empty() {
             self.conclude(over, table);
         }
         true
     }
 
     /// Copies the observations of lanes to their rows, and goes on to the next ones.
-    fn take_rows(&mut self, lanes: u64, table: &mut Unrolled) {
+    fn take_rows(&mut self, lanes: LaneSet, table: &mut Unrolled) {
         for ((to, from), spec) in table.obs.iter_mut().zip(&self.simulator.obs).zip(self.obs) {
             scatter(to, from, spec.elements(), lanes, &self.rows);
         }
-        for lane in Lanes(lanes) {
+        for lane in lanes {
             self.rows[lane] += 1;
         }
     }
 
     /// Returns those of the lanes that have no step left.
-    fn over(&self, lanes: u64) -> u64 {
-        Lanes(lanes).fold(0, |over, lane| over | u64::from(self.rows[lane] == self.ends[lane]) << lane)
+    fn over(&self, lanes: LaneSet) -> LaneSet {
+        lanes.into_iter().filter(|&lane| self.rows[lane] == self.ends[lane]).collect()
     }
 
     /// Compares the ends of the episodes of lanes with the recording, and frees the lanes.
-    fn conclude(&mut self, lanes: u64, table: &mut Unrolled) {
+    fn conclude(&mut self, lanes: LaneSet, table: &mut Unrolled) {
         self.simulator.hash(lanes);
         self.busy &= !lanes;
-        for lane in Lanes(lanes) {
+        for lane in lanes {
             let at = self.lanes[lane];
             let episode = &self.episodes[at];
             let first = table.firsts[self.from + at] + 1;
@@ -288,7 +288,7 @@ impl<'a> Group<'a> {
     #[cold]
     fn lose(&mut self, table: &mut Unrolled) -> bool {
         let steps = |lane: usize| self.rows[lane].saturating_sub(self.firsts[lane]) as u64;
-        let under_way = Lanes(self.busy).map(|lane| (self.lanes[lane], steps(lane)));
+        let under_way = self.busy.into_iter().map(|lane| (self.lanes[lane], steps(lane)));
         let waiting = (self.next..self.episodes.len()).map(|at| (at, 0));
         let failed = under_way
             .chain(waiting)
@@ -299,7 +299,13 @@ impl<'a> Group<'a> {
 }
 
 /// Copies the rows of lanes to their places.
-fn scatter(to: &mut ColumnData, from: &ColumnData, elements: usize, lanes: u64, rows: &[usize; BLOCK_LANES]) {
+fn scatter(
+    to: &mut ColumnData,
+    from: &ColumnData,
+    elements: usize,
+    lanes: LaneSet,
+    rows: &[usize; BLOCK_LANES],
+) {
     match (to, from) {
         (ColumnData::U8(to), ColumnData::U8(from)) => scatter_rows(to, from, elements, lanes, rows),
         (ColumnData::I32(to), ColumnData::I32(from)) => scatter_rows(to, from, elements, lanes, rows),
@@ -311,7 +317,13 @@ fn scatter(to: &mut ColumnData, from: &ColumnData, elements: usize, lanes: u64, 
 }
 
 /// Copies the rows of lanes to their places. Rows of few elements are copied as arrays, without a call for each.
-fn scatter_rows<V: Copy>(to: &mut [V], from: &[V], elements: usize, lanes: u64, rows: &[usize; BLOCK_LANES]) {
+fn scatter_rows<V: Copy>(
+    to: &mut [V],
+    from: &[V],
+    elements: usize,
+    lanes: LaneSet,
+    rows: &[usize; BLOCK_LANES],
+) {
     match elements {
         1 => scatter_arrays::<V, 1>(to, from, lanes, rows),
         2 => scatter_arrays::<V, 2>(to, from, lanes, rows),
@@ -319,7 +331,7 @@ fn scatter_rows<V: Copy>(to: &mut [V], from: &[V], elements: usize, lanes: u64, 
         4 => scatter_arrays::<V, 4>(to, from, lanes, rows),
         6 => scatter_arrays::<V, 6>(to, from, lanes, rows),
         _ => {
-            for lane in Lanes(lanes) {
+            for lane in lanes {
                 let (at, of) = (rows[lane] * elements, lane * elements);
                 to[at..at + elements].copy_from_slice(&from[of..of + elements]);
             }
@@ -330,11 +342,11 @@ fn scatter_rows<V: Copy>(to: &mut [V], from: &[V], elements: usize, lanes: u64, 
 fn scatter_arrays<V: Copy, const N: usize>(
     to: &mut [V],
     from: &[V],
-    lanes: u64,
+    lanes: LaneSet,
     rows: &[usize; BLOCK_LANES],
 ) {
     let (to, from) = (to.as_chunks_mut::<N>().0, from.as_chunks::<N>().0);
-    for lane in Lanes(lanes) {
+    for lane in lanes {
         to[rows[lane]] = from[lane];
     }
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnSpec, EnvSpec, EpisodeName, Lanes, Options};
+use rollhouse_core::{ColumnSpec, EnvSpec, EpisodeName, LaneSet, Options};
 use rollhouse_env::{Ended, Registry};
 
 use crate::divergence::{Divergence, Ending, Replayed, Value, differs, has_return, panicked, went_on};
@@ -238,11 +238,11 @@ struct Batch<'a> {
     infos: Vec<ColumnSpec>,
     limit: Option<u64>,
     slots: [Option<Box<Slot>>; BLOCK_LANES],
-    busy: u64,
+    busy: LaneSet,
     /// Lanes that can still be used.
-    usable: u64,
+    usable: LaneSet,
     /// Lanes whose episodes hold every observation: they are compared in every step.
-    traced: u64,
+    traced: LaneSet,
     // What every step of every lane touches, side by side.
     steps: [u64; BLOCK_LANES],
     /// Age at which a lane is looked at next: a recorded hash, the end or the time limit.
@@ -260,9 +260,9 @@ impl<'a> Batch<'a> {
             infos: run.spec.info_channels.clone(),
             limit: run.max_episode_steps.map(u64::from).filter(|&limit| limit > 0),
             slots: [const { None }; BLOCK_LANES],
-            busy: 0,
-            usable: u64::MAX,
-            traced: 0,
+            busy: LaneSet::NONE,
+            usable: LaneSet::ALL,
+            traced: LaneSet::NONE,
             steps: [0; BLOCK_LANES],
             next_look: [0; BLOCK_LANES],
             totals: [0.0; BLOCK_LANES],
@@ -274,7 +274,7 @@ impl<'a> Batch<'a> {
         let mut queue = queue.into_iter();
         loop {
             self.fill(&mut queue, visit);
-            if self.busy == 0 {
+            if self.busy.is_empty() {
                 break;
             }
             self.step(visit);
@@ -286,17 +286,17 @@ impl<'a> Batch<'a> {
     /// Puts waiting episodes into free lanes.
     fn fill(&mut self, queue: &mut impl Iterator<Item = Box<Episode>>, visit: &mut impl FnMut(Verification)) {
         let free = self.usable & !self.busy;
-        if free == 0 {
+        if free.is_empty() {
             return;
         }
-        let mut begun = 0;
-        for lane in Lanes(free) {
+        let mut begun = LaneSet::NONE;
+        for lane in free {
             let Some(episode) = queue.next() else { break };
             self.simulator.restore(lane, episode.info.start);
             self.take(lane, episode);
-            begun |= 1 << lane;
+            begun.insert(lane);
         }
-        if begun == 0 {
+        if begun.is_empty() {
             return;
         }
         self.busy |= begun;
@@ -304,7 +304,7 @@ impl<'a> Batch<'a> {
             Some(lost) => self.lose(lost & begun, visit),
             None => return self.lose_all(visit),
         }
-        for lane in Lanes(begun & self.busy) {
+        for lane in begun & self.busy {
             let Some(slot) = &self.slots[lane] else { continue };
             let empty = slot.episode.info.length == 0;
             if let Some(divergence) = self.first_obs_differs(lane, slot) {
@@ -318,7 +318,8 @@ impl<'a> Batch<'a> {
     /// Puts an episode into a free lane.
     fn take(&mut self, lane: usize, mut episode: Box<Episode>) {
         (self.steps[lane], self.totals[lane]) = (0, 0.0);
-        self.traced = self.traced & !(1 << lane) | u64::from(episode.steps.is_some()) << lane;
+        self.traced.remove(lane);
+        self.traced.insert_if(lane, episode.steps.is_some());
         if let ColumnData::I64(actions) = &mut episode.actions {
             self.discrete[lane] = std::mem::take(actions);
         }
@@ -338,14 +339,14 @@ impl<'a> Batch<'a> {
         looks |= ended.terminated | ended.truncated | self.traced;
         looks &= self.busy;
         let (due, last) = self.due_and_last(looks);
-        if due | last != 0 {
+        if !(due | last).is_empty() {
             self.simulator.hash(due | last);
         }
-        for lane in Lanes(looks) {
+        for lane in looks {
             let Some(mut slot) = self.slots[lane].take() else { continue };
             (slot.step, slot.total_reward) = (self.steps[lane], self.totals[lane]);
-            let is_last = last >> lane & 1 == 1;
-            let hash = ((due | last) >> lane & 1 == 1).then(|| self.simulator.hashes[lane]);
+            let is_last = last.has(lane);
+            let hash = (due | last).has(lane).then(|| self.simulator.hashes[lane]);
             let divergence = self.differs(lane, &mut slot, ended, hash, is_last);
             self.next_look[lane] = slot.next_look(self.limit);
             self.slots[lane] = Some(slot);
@@ -356,10 +357,10 @@ impl<'a> Batch<'a> {
     }
 
     /// Hands the simulator every busy lane's next action; returns the lanes that have to be looked at.
-    fn advance(&mut self) -> u64 {
+    fn advance(&mut self) -> LaneSet {
         let elements = self.simulator.action_elements;
-        let mut looks = 0;
-        for lane in Lanes(self.busy) {
+        let mut looks = LaneSet::NONE;
+        for lane in self.busy {
             let step = self.steps[lane];
             if let ColumnData::I64(actions) = &mut self.simulator.actions {
                 // Decoding has checked that there are as many actions as steps.
@@ -368,18 +369,18 @@ impl<'a> Batch<'a> {
                 self.simulator.actions.copy_row(lane, &slot.episode.actions, step as usize, elements);
             }
             self.steps[lane] = step + 1;
-            looks |= u64::from(step + 1 == self.next_look[lane]) << lane;
+            looks.insert_if(lane, step + 1 == self.next_look[lane]);
         }
         looks
     }
 
     /// Returns those of the lanes `looks` that are at a recorded hash, and those that are at their last step.
-    fn due_and_last(&self, looks: u64) -> (u64, u64) {
-        let (mut due, mut last) = (0, 0);
-        for lane in Lanes(looks) {
+    fn due_and_last(&self, looks: LaneSet) -> (LaneSet, LaneSet) {
+        let (mut due, mut last) = (LaneSet::NONE, LaneSet::NONE);
+        for lane in looks {
             let Some(slot) = &self.slots[lane] else { continue };
-            due |= u64::from(self.steps[lane] == slot.next_due) << lane;
-            last |= u64::from(self.steps[lane] == slot.episode.info.length) << lane;
+            due.insert_if(lane, self.steps[lane] == slot.next_due);
+            last.insert_if(lane, self.steps[lane] == slot.episode.info.length);
         }
         (due, last)
     }
@@ -400,8 +401,8 @@ impl<'a> Batch<'a> {
             return Some(divergence);
         }
         let replayed = Replayed {
-            terminated: ended.terminated >> lane & 1 == 1,
-            truncated: ended.truncated >> lane & 1 == 1 || self.limit.is_some_and(|limit| t >= limit),
+            terminated: ended.terminated.has(lane),
+            truncated: ended.truncated.has(lane) || self.limit.is_some_and(|limit| t >= limit),
             hash: hash.unwrap_or_default(),
             total_reward: slot.total_reward,
         };
@@ -452,7 +453,7 @@ impl<'a> Batch<'a> {
     }
 
     fn close(&mut self, lane: usize, divergence: Option<Divergence>, visit: &mut impl FnMut(Verification)) {
-        self.busy &= !(1 << lane);
+        self.busy.remove(lane);
         let Some(slot) = self.slots[lane].take() else { return };
         visit(Verification {
             name: slot.episode.info.name,
@@ -463,11 +464,11 @@ impl<'a> Batch<'a> {
         });
     }
 
-    fn lose(&mut self, lanes: u64, visit: &mut impl FnMut(Verification)) {
-        if lanes == 0 {
+    fn lose(&mut self, lanes: LaneSet, visit: &mut impl FnMut(Verification)) {
+        if lanes.is_empty() {
             return;
         }
-        for lane in Lanes(lanes) {
+        for lane in lanes {
             let step = self.steps[lane];
             self.close(lane, Some(panicked(step)), visit);
         }
@@ -475,9 +476,9 @@ impl<'a> Batch<'a> {
     }
 
     fn lose_all(&mut self, visit: &mut impl FnMut(Verification)) {
-        self.usable = 0;
+        self.usable = LaneSet::NONE;
         let busy = self.busy;
-        for lane in Lanes(busy) {
+        for lane in busy {
             let step = self.steps[lane];
             let panicked = Value::Text("the env panicked in a lane of this block".into());
             self.close(lane, Some(differs(step, step, "panic", Value::Nothing, panicked)), visit);

@@ -3,7 +3,7 @@
 //! The writer and every reader count with this one [`Counter`], so that numbers, lengths and starts need not
 //! stand in the file.
 
-use rollhouse_core::{Lanes, Start, lane_bits};
+use rollhouse_core::{LaneSet, Start};
 
 use crate::codec::Malformed;
 use crate::lanes::BlockState;
@@ -41,9 +41,9 @@ pub(crate) struct Counter<'a> {
 impl<'a> Counter<'a> {
     /// Makes a counter before the chunk's first row; it leaves `state` after the last one.
     pub(crate) fn new(state: &'a mut BlockState, lanes: u64, ms: u64) -> Self {
-        let lanes = lanes & lane_bits(state.lanes);
+        let lanes = lanes & LaneSet::first(state.lanes).bits();
         let (mut base, mut from_age) = ([0; 64], [0; 64]);
-        for lane in Lanes(lanes) {
+        for lane in LaneSet::of_bits(lanes) {
             let entry = &mut state.table[lane];
             base[lane] = -(entry.age as i64);
             from_age[lane] = entry.age;
@@ -74,7 +74,7 @@ impl<'a> Counter<'a> {
     /// Notes that each of `lanes` rests in `rows` rows, or, if that is negative, does not rest where it was said to.
     #[inline(always)]
     pub(crate) fn rest(&mut self, lanes: u64, rows: i64) {
-        for lane in Lanes(lanes) {
+        for lane in LaneSet::of_bits(lanes) {
             self.base[lane] += rows;
         }
     }
@@ -129,7 +129,7 @@ impl<'a> Counter<'a> {
     /// yet begun, to `rest`.
     pub(crate) fn finish(self, rows: usize, mut rest: impl FnMut(Piece)) {
         let Self { state, lanes, base, from_age, from_row, .. } = self;
-        for lane in Lanes(lanes) {
+        for lane in LaneSet::of_bits(lanes) {
             let entry = &mut state.table[lane];
             entry.age = (rows as i64 - base[lane]) as u64;
             rest(Piece {

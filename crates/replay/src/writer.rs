@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rollhouse_core::{Lanes, Outcome};
+use rollhouse_core::{LaneSet, Outcome};
 
 use crate::buffer::{Buffer, EndEvent, UNKNOWN_RETURN};
 use crate::clock::Clock;
@@ -298,7 +298,7 @@ impl Run {
         for (first_lane, lanes, open) in blocks.filter(|(_, _, open)| *open != 0).collect::<Vec<_>>() {
             let opened_ms = segments.clock().wall_ms();
             let mut buffer = Buffer { first_lane, lanes, opened_ms, ..Buffer::default() };
-            for lane in Lanes(open) {
+            for lane in LaneSet::of_bits(open) {
                 let (lane, code) = (lane as u8, outcome.code());
                 let end = EndEvent { total_reward: UNKNOWN_RETURN, hash: 0, pos: 0, lane, code };
                 buffer.events.push_end(end, None);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rollhouse_core::{
-    ColumnData, ColumnRef, EnvSpec, GameResult, Lanes, Options, Outcome, RunId, SeedSchedule, Start,
+    ColumnData, ColumnRef, EnvSpec, GameResult, LaneSet, Options, Outcome, RunId, SeedSchedule, Start,
 };
 use rollhouse_env::{Image, ImageSize, Registry};
 use rollhouse_replay::testing::FaultyDisk;
@@ -72,13 +72,13 @@ fn record_into(recorder: &Recorder, frames_every: u64) -> Vec<u64> {
         (rows(spec.action_column()), spec.obs_columns().into_iter().map(rows).collect::<Vec<_>>());
     let infos: Vec<ColumnData> = spec.info_channels.iter().cloned().map(rows).collect();
     let (obs, infos) = (refs(&obs), refs(&infos));
-    let (mut ages, mut numbers, mut over) = ([0; LANES], [0; LANES], (1 << LANES) - 1_u64);
+    let (mut ages, mut numbers, mut over) = ([0; LANES], [0; LANES], LaneSet::first(LANES));
     for row in 0..300 {
-        let stepped = !over & ((1 << LANES) - 1);
+        let stepped = !over & LaneSet::first(LANES);
         let now_ms = 1_700_000_000_000 + row;
         block.row(Row {
             stepped,
-            begun: 0,
+            begun: LaneSet::NONE,
             actions: actions.as_ref(),
             obs: &obs,
             rewards: &[1.0; LANES],
@@ -86,7 +86,7 @@ fn record_into(recorder: &Recorder, frames_every: u64) -> Vec<u64> {
             now_ms,
         });
         let began = std::mem::take(&mut over);
-        for lane in Lanes(stepped) {
+        for lane in stepped {
             ages[lane] += 1;
             let ends = ages[lane] == LENGTHS[lane];
             if ages[lane] % EVERY == 0 || ends {
@@ -99,10 +99,10 @@ fn record_into(recorder: &Recorder, frames_every: u64) -> Vec<u64> {
                 block
                     .end(lane, End { outcome, total_reward, hash: 0, result: GameResult::None, score: None });
                 (ages[lane], numbers[lane]) = (0, numbers[lane] + 1);
-                over |= 1 << lane;
+                over.insert(lane);
             }
         }
-        for lane in Lanes(began) {
+        for lane in began {
             block.begin(lane, Start::seeded(row), &obs);
             block.frame(lane, true, Frame::pack(&picture(lane, numbers[lane], 0)).unwrap());
         }
@@ -173,7 +173,15 @@ fn recordings_that_keep_no_observations_or_were_not_asked_have_none() {
     block.begin(0, Start::seeded(1), &[]);
     block.frame(0, true, Frame::pack(&picture(0, 0, 0)).unwrap());
     let actions = ColumnRef::I64(&[1]);
-    block.row(Row { stepped: 1, begun: 0, actions, obs: &[], rewards: &[], infos: &[], now_ms: 5 });
+    block.row(Row {
+        stepped: LaneSet::one(0),
+        begun: LaneSet::NONE,
+        actions,
+        obs: &[],
+        rewards: &[],
+        infos: &[],
+        now_ms: 5,
+    });
     block.frame(0, false, Frame::pack(&picture(0, 0, 1)).unwrap());
     drop((block, run));
     recorder.finish().unwrap();
@@ -260,7 +268,15 @@ fn pictures_come_along_into_the_part_of_a_segment_that_is_of_their_run() {
     let mut block = run.block(0, 1);
     block.begin(0, Start::seeded(1), &[]);
     let actions = ColumnRef::I64(&[1]);
-    block.row(Row { stepped: 1, begun: 0, actions, obs: &[], rewards: &[], infos: &[], now_ms: 5 });
+    block.row(Row {
+        stepped: LaneSet::one(0),
+        begun: LaneSet::NONE,
+        actions,
+        obs: &[],
+        rewards: &[],
+        infos: &[],
+        now_ms: 5,
+    });
     drop((block, run));
     recorder.write_out().unwrap();
     record_into(&recorder, EVERY);

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
-use rollhouse_core::{ColumnMut, Start};
+use rollhouse_core::{ColumnMut, LaneSet, Start};
 use rollhouse_env::{BatchEnv, BlockStep, Ended, EnvEntry, ImageSize, Registry, StateError};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{
@@ -211,7 +211,7 @@ impl BatchEnv for Defective {
         self.env.restore(lane, start);
     }
 
-    fn reset(&mut self, lanes: u64, obs: &mut [ColumnMut<'_>]) -> u64 {
+    fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
         self.steps = 0;
         self.env.reset(lanes, obs)
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use model::{DIR, Shape};
-use rollhouse_core::{ColumnRef, GameResult, Lanes, Outcome, Start, split_mix64};
+use rollhouse_core::{ColumnRef, GameResult, LaneSet, Outcome, Start, split_mix64};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{End, Recorder, RecorderConfig, Row};
 
@@ -24,17 +24,17 @@ fn bytes_a_step(stagger: u64) -> f64 {
     for lane in 0..64 {
         block.begin(lane, Start::default(), &[]);
     }
-    let (mut steps, mut resetting) = (0, 0u64);
+    let (mut steps, mut resetting) = (0, LaneSet::NONE);
     for row in 0..40_000u64 {
         let actions: [i64; 64] = std::array::from_fn(|lane| (split_mix64(row << 8 | lane as u64) & 1) as i64);
         let stepped = !resetting;
         // A row takes 10 us.
         let now_ms = row / 100;
         let actions = ColumnRef::I64(&actions);
-        block.row(Row { stepped, begun: 0, actions, obs: &[], rewards: &[], infos: &[], now_ms });
-        steps += u64::from(stepped.count_ones());
-        let mut ended = 0;
-        for lane in Lanes(stepped) {
+        block.row(Row { stepped, begun: LaneSet::NONE, actions, obs: &[], rewards: &[], infos: &[], now_ms });
+        steps += stepped.len() as u64;
+        let mut ended = LaneSet::NONE;
+        for lane in stepped {
             ages[lane] += 1;
             let hash = split_mix64(ages[lane] ^ row << 20) as u32;
             if ages[lane].is_multiple_of(64) {
@@ -45,10 +45,10 @@ fn bytes_a_step(stagger: u64) -> f64 {
                 let outcome = Outcome::TRUNCATED;
                 block.end(lane, End { outcome, total_reward, hash, result: GameResult::None, score: None });
                 (ages[lane], limits[lane]) = (0, 500);
-                ended |= 1 << lane;
+                ended.insert(lane);
             }
         }
-        for lane in Lanes(resetting) {
+        for lane in resetting {
             block.begin(lane, Start::default(), &[]);
         }
         resetting = ended;

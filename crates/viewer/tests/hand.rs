@@ -10,7 +10,7 @@ use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::terminal::Terminal;
 use rollhouse_core::limits::MAX_ELEMENT_NAMES;
-use rollhouse_core::{ColumnData, EpisodeName, Options, Outcome, lane_bits};
+use rollhouse_core::{ColumnData, EpisodeName, LaneSet, Options, Outcome};
 use rollhouse_env::{BatchEnv, BlockStep, EnvEntry, Image, ImageSize, Registry, RenderError};
 use rollhouse_replay::PlayedStep;
 use rollhouse_viewer::{Deed, Event, Game, GameError, Hand, Key, Look, Standing, Table, draw_hand};
@@ -53,7 +53,7 @@ impl Lane {
 
     fn reset(&mut self) {
         let mut obs: Vec<_> = self.obs.iter_mut().map(ColumnData::as_mut).collect();
-        assert_eq!(self.env.reset(lane_bits(1), &mut obs), 0);
+        assert_eq!(self.env.reset(LaneSet::one(0), &mut obs), LaneSet::NONE);
         self.stands.step.obs.clone_from(&self.obs);
     }
 
@@ -76,15 +76,15 @@ impl Game for Lane {
         let mut obs: Vec<_> = self.obs.iter_mut().map(ColumnData::as_mut).collect();
         let mut infos: Vec<_> = self.infos.iter_mut().map(ColumnData::as_mut).collect();
         let ended = self.env.step(BlockStep {
-            skip: 0,
-            reset: 0,
+            skip: LaneSet::NONE,
+            reset: LaneSet::NONE,
             actions: action.as_ref(),
             obs: &mut obs,
             infos: &mut infos,
             rewards: &mut rewards,
         });
         step.t += 1;
-        (step.terminated, step.truncated) = (ended.terminated & 1 == 1, step.t >= LIMIT);
+        (step.terminated, step.truncated) = (ended.terminated.has(0), step.t >= LIMIT);
         (step.reward, step.action) = (Some(rewards[0]), Some(action.clone()));
         step.total_reward += rewards[0];
         step.obs.clone_from(&self.obs);

@@ -49,10 +49,29 @@ pub(crate) fn dist(root: &Path) -> Outcome {
 
 fn make_dist(root: &Path) -> Result<String, Stop> {
     python::usable_python()?;
+    tools_of_dist()?;
     let binary = python::release(root)?;
     let wheel = python::wheel_of(root, "release", "target/python/release-wheels")?;
     let mut make = Command::new("python3");
     make.arg(root.join("deploy/dist.py")).arg("--binary").arg(binary).arg("--wheel").arg(wheel);
     shown(make.current_dir(root)).map_err(Stop::Failed)?;
     Ok("target/dist has it; what could not be tried stands above".to_owned())
+}
+
+/// Looks for what `deploy/dist.py` calls, before anything is compiled for it.
+fn tools_of_dist() -> Result<(), Stop> {
+    let answers = |tool: &str, word: &str| {
+        Command::new(tool).arg(word).output().is_ok_and(|done| done.status.success())
+    };
+    let mut wanted = vec![("strip", "binutils"), ("objdump", "binutils")];
+    // Without an engine images are skipped, and so is the base that debootstrap makes.
+    if answers("docker", "version") {
+        wanted.push(("debootstrap", "debootstrap"));
+    }
+    for (tool, package) in wanted {
+        if !answers(tool, "--version") {
+            return Err(Stop::Failed(format!("there is no {tool} here: Debian's package {package} has it")));
+        }
+    }
+    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use rollhouse_core::{Lanes, Options, Start, panic_message};
+use rollhouse_core::{LaneSet, Options, Start, panic_message};
 use rollhouse_env::{BatchEnv, Image, ImageSize, RenderError, StateError};
 
 use super::Block;
@@ -26,17 +26,17 @@ impl Block {
     /// block. The new env is not in use yet.
     pub(crate) fn remade(&self, change: &Change) -> Result<Option<Remade>, OptionsError> {
         let wanted = self.rows.clone().filter(|&row| (change.wanted)(row));
-        let wanted = wanted.fold(0u64, |mask, row| mask | 1 << (row - self.rows.start));
-        if wanted == 0 {
+        let wanted = wanted.map(|row| row - self.rows.start).collect::<LaneSet>();
+        if wanted.is_empty() {
             return Ok(None);
         }
         let mut options = self.maker.options.clone();
-        for lane in Lanes(wanted) {
+        for lane in wanted {
             let row = self.rows.start + lane;
             options[lane] = change.apply(&self.maker.entry.spec().options, row, &options[lane])?;
         }
         let Some(old) = &self.env else { return Ok(Some(Remade { options, env: None })) };
-        if let Some(lane) = Lanes(self.restarts.lost()).next() {
+        if let Some(lane) = self.restarts.lost().lowest() {
             return Err(OptionsError::Lost { lane: self.rows.start + lane });
         }
         let begun = (self.episodes.open() | self.standing.waiting) & self.all;
@@ -48,7 +48,7 @@ impl Block {
             for lane in 0..self.rows.len() {
                 env.restore(lane, old.position(lane));
             }
-            for lane in Lanes(kept) {
+            for lane in kept {
                 let carried = old.state(lane).and_then(|state| env.set_state(lane, &state));
                 carried.map_err(|source| OptionsError::State { lane: self.rows.start + lane, source })?;
             }
@@ -65,13 +65,13 @@ impl Block {
     }
 
     /// Sets the lanes whose episodes' starts are noted from now on.
-    pub(crate) const fn watch(&mut self, lanes: u64) {
+    pub(crate) const fn watch(&mut self, lanes: LaneSet) {
         self.watched = lanes;
     }
 
     /// Returns a view of a lane between two steps.
     pub(crate) fn glance(&self, lane: usize) -> Glance {
-        let open = self.episodes.open() >> lane & 1 == 1;
+        let open = self.episodes.open().has(lane);
         let next = self.episodes.next_number(lane);
         let env = self.env.as_ref().filter(|_| !self.is_lost(lane));
         // A panic that only reads leaves the env as it was.
@@ -138,6 +138,6 @@ impl Block {
     }
 
     const fn is_lost(&self, lane: usize) -> bool {
-        self.restarts.lost() >> lane & 1 == 1
+        self.restarts.lost().has(lane)
     }
 }

@@ -3,24 +3,24 @@
 use std::time::Duration;
 
 use rollhouse_arena::BlockRows;
-use rollhouse_core::{Interruption, Lanes, per_episode_seed};
+use rollhouse_core::{Interruption, LaneSet, per_episode_seed};
 
 use super::{Block, keep_observations};
 
 impl Block {
     /// Notes the loss of lanes whose env fails one by one.
     #[inline]
-    pub(super) fn lose_each(&mut self, lanes: u64) {
-        for lane in Lanes(lanes) {
-            self.lose(1 << lane);
+    pub(super) fn lose_each(&mut self, lanes: LaneSet) {
+        for lane in lanes {
+            self.lose(LaneSet::one(lane));
         }
     }
 
     /// Notes the loss of `lanes`, whose env has failed as one: their episodes end as `crashed`, and a restart is
     /// scheduled.
     #[cold]
-    pub(super) fn lose(&mut self, lanes: u64) {
-        for lane in Lanes(lanes & self.episodes.open()) {
+    pub(super) fn lose(&mut self, lanes: LaneSet) {
+        for lane in lanes & self.episodes.open() {
             self.interrupt_episode(lane, Interruption::Crashed);
         }
         self.standing.waiting &= !lanes;
@@ -32,7 +32,7 @@ impl Block {
     #[cold]
     pub(super) fn restart(&mut self, since_start: Duration) {
         let due = self.restarts.due(since_start);
-        if due == 0 {
+        if due.is_empty() {
             return;
         }
         let back = match &mut self.env {
@@ -40,15 +40,15 @@ impl Block {
             None => self.remake(),
         };
         self.restarts.restarted(due, back);
-        self.stats.restarts += u64::from(back.count_ones());
+        self.stats.restarts += back.len() as u64;
         self.standing.waiting |= back;
     }
 
     /// Makes the whole block anew. Its new generators are seeded from each lane's last start and episode
     /// count, so that a seeded run which loses its block at the same step goes on in the same way.
-    fn remake(&mut self) -> u64 {
-        let Some(mut env) = self.maker.make() else { return 0 };
-        for lane in Lanes(self.all & self.starts.seeded) {
+    fn remake(&mut self) -> LaneSet {
+        let Some(mut env) = self.maker.make() else { return LaneSet::NONE };
+        for lane in self.all & self.starts.seeded {
             let number = self.episodes.next_number(lane);
             env.seed(
                 lane,
@@ -64,7 +64,7 @@ impl Block {
     pub(super) fn keep_lost_rows(&mut self, columns: &mut BlockRows<'_, '_>) {
         let lost = self.restarts.lost();
         keep_observations(columns, lost, self.rows.len());
-        for lane in Lanes(lost) {
+        for lane in lost {
             columns.rewards[lane] = 0.0;
         }
     }

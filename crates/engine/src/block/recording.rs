@@ -1,7 +1,7 @@
 //! The begins and ends of a block's episodes, which are counted, recorded and logged here.
 
 use rollhouse_arena::{BlockRows, ObsRefs};
-use rollhouse_core::{ColumnMut, GameResult, Interruption, Lanes, Outcome};
+use rollhouse_core::{ColumnMut, GameResult, Interruption, LaneSet, Outcome};
 use rollhouse_replay::{BlockRecorder, End, Finish, Row};
 
 use super::{Block, Done, Moves, Turn, refs};
@@ -10,12 +10,12 @@ use crate::past::LogEvent;
 
 impl Block {
     /// Ends the open episodes of `lanes` as interrupted; they wait for a reset.
-    pub(crate) fn interrupt(&mut self, lanes: u64, cause: Interruption) {
+    pub(crate) fn interrupt(&mut self, lanes: LaneSet, cause: Interruption) {
         let open = lanes & self.episodes.open();
         if let (Some(env), true) = (&self.env, self.recorder.is_some()) {
             env.state_hashes(open, &mut self.hashes);
         }
-        for lane in Lanes(open) {
+        for lane in open {
             self.interrupt_episode(lane, cause);
         }
         self.standing.waiting |= open;
@@ -33,7 +33,7 @@ impl Block {
             recorder.follow(words);
         }
         self.recorder = Some(recorder);
-        self.starts.untouched = 0;
+        self.starts.untouched = LaneSet::NONE;
     }
 
     /// Hands everything recorded so far to the writer.
@@ -60,23 +60,23 @@ impl Block {
 
     /// Passes the hashes of lanes that have just stepped to the recorder, and those of lanes that play on to the log.
     #[inline(never)]
-    pub(super) fn show_hashes(&mut self, due: u64, over: u64) {
+    pub(super) fn show_hashes(&mut self, due: LaneSet, over: LaneSet) {
         let Some(env) = &self.env else { return };
         env.state_hashes(due, &mut self.hashes);
         if let Some(recorder) = &mut self.recorder {
-            Lanes(due).for_each(|lane| recorder.window(lane, self.hashes[lane]));
+            (due).into_iter().for_each(|lane| recorder.window(lane, self.hashes[lane]));
         }
         if self.logs {
             let hash =
                 |lane| LogEvent::Hash { lane: (self.rows.start + lane) as u32, hash: self.hashes[lane] };
-            self.status.log(Lanes(due & !over).map(hash));
+            self.status.log((due & !over).into_iter().map(hash));
         }
     }
 
     /// Ends the episodes of `over`, as `done` says, and tells the recorder.
     #[inline]
-    pub(super) fn end_each(&mut self, over: u64, done: Done) {
-        if done.truncated & over == 0 {
+    pub(super) fn end_each(&mut self, over: LaneSet, done: Done) {
+        if (done.truncated & over).is_empty() {
             // The usual case, for which nothing is asked lane by lane.
             self.end_by(over, |_| (true, false));
         } else {
@@ -86,14 +86,14 @@ impl Block {
     }
 
     #[inline(never)]
-    fn end_truncated(&mut self, over: u64, done: Done) {
-        self.end_by(over, |lane| (done.terminated >> lane & 1 == 1, done.truncated >> lane & 1 == 1));
+    fn end_truncated(&mut self, over: LaneSet, done: Done) {
+        self.end_by(over, |lane| (done.terminated.has(lane), done.truncated.has(lane)));
     }
 
     /// Ends the episodes of `over` and tells the recorder. `flags` returns for each lane whether its episode was
     /// terminated and whether it was truncated.
     #[inline(always)]
-    fn end_by(&mut self, over: u64, flags: impl Fn(usize) -> (bool, bool)) {
+    fn end_by(&mut self, over: LaneSet, flags: impl Fn(usize) -> (bool, bool)) {
         let Self { env, recorder, episodes, stats, .. } = self;
         episodes.close(over);
         let mut end = |lane| {
@@ -109,7 +109,7 @@ impl Block {
                 Finish { terminated, truncated, length, total_reward, hash }
             }),
             _ => {
-                for lane in Lanes(over) {
+                for lane in over {
                     end(lane);
                 }
             }
@@ -125,27 +125,27 @@ impl Block {
         }
         let finished = self.episodes.end(lane);
         self.stats.episode(outcome, finished);
-        self.retire(1 << lane);
+        self.retire(LaneSet::one(lane));
     }
 
     /// Retires those of `lanes` that have played their quota. The episodes of `lanes` are over.
     #[inline]
-    fn retire(&mut self, lanes: u64) {
+    fn retire(&mut self, lanes: LaneSet) {
         let Some(quota) = &self.standing.quota else { return };
-        for lane in Lanes(lanes) {
-            self.standing.retired |= u64::from(self.episodes.next_number(lane) >= quota[lane]) << lane;
+        for lane in lanes {
+            self.standing.retired.insert_if(lane, self.episodes.next_number(lane) >= quota[lane]);
         }
     }
 
     /// Begins an episode in each of `lanes`. The recorder already knows the episodes of the lanes in `recorded`.
     #[inline]
-    pub(super) fn begin_episodes(&mut self, lanes: u64, recorded: u64, obs: &[ColumnMut<'_>]) {
+    pub(super) fn begin_episodes(&mut self, lanes: LaneSet, recorded: LaneSet, obs: &[ColumnMut<'_>]) {
         self.episodes.begin_each(lanes);
-        if self.recorder.is_some() && lanes & !recorded != 0 {
+        if self.recorder.is_some() && !(lanes & !recorded).is_empty() {
             self.record_begins(lanes & !recorded, obs);
         }
-        if self.logs && lanes != 0 {
-            self.status.log(Lanes(lanes).map(|lane| {
+        if self.logs && !lanes.is_empty() {
+            self.status.log((lanes).into_iter().map(|lane| {
                 let number = self.episodes.next_number(lane).wrapping_sub(1);
                 LogEvent::Began { lane: (self.rows.start + lane) as u32, number, start: self.starts.of[lane] }
             }));
@@ -154,19 +154,19 @@ impl Block {
 
     /// Passes the episodes that begin to the recorder.
     #[inline(never)]
-    fn record_begins(&mut self, lanes: u64, obs: &[ColumnMut<'_>]) {
+    fn record_begins(&mut self, lanes: LaneSet, obs: &[ColumnMut<'_>]) {
         let Some(recorder) = &mut self.recorder else { return };
         let obs = if recorder.wants_observations() { refs(obs) } else { ObsRefs::new() };
         let (following, others) = (lanes & self.starts.untouched, lanes & !self.starts.untouched);
-        if following != 0 {
+        if !following.is_empty() {
             recorder.begin_following(following, &obs);
         }
-        if others != 0 {
+        if !others.is_empty() {
             recorder.begin_each(others, &self.starts.of, &obs);
             if self.starts.words_per_reset.is_some() {
                 // A half that is buffered stays so, and is part of every start.
-                let whole = Lanes(others).filter(|&lane| self.starts.of[lane].half.is_none());
-                self.starts.untouched |= whole.fold(0, |mask, lane| mask | 1 << lane);
+                let whole = (others).into_iter().filter(|&lane| self.starts.of[lane].half.is_none());
+                self.starts.untouched |= whole.collect();
             }
         }
     }

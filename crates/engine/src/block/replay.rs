@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use rollhouse_arena::Rows;
-use rollhouse_core::{ColumnData, DType, Interruption, Lanes, SeedSchedule, Start};
+use rollhouse_core::{ColumnData, DType, Interruption, LaneSet, SeedSchedule, Start};
 
 use super::{Block, Turn, keep_observations, show_rest};
 use crate::past::{Happened, ResumeError};
@@ -60,34 +60,34 @@ impl Block {
         let mut actions = ColumnData::zeros(past.dtype, range.len() * past.elements);
         loop {
             let stepped = self.prepare(rows, past)?;
-            if stepped == 0 {
+            if stepped.is_empty() {
                 break;
             }
-            for lane in Lanes(stepped) {
+            for lane in stepped {
                 past.take_action(lane, &mut actions);
             }
             self.step_some(rows, actions.as_ref(), stepped, turn, &mut Laps::start(false));
-            if let Some(lane) = Lanes(self.restarts.lost()).next() {
+            if let Some(lane) = self.restarts.lost().lowest() {
                 let number = self.episodes.next_number(lane).saturating_sub(1);
                 return Err(ResumeError::Crashed { lane: range.start + lane, number });
             }
         }
         self.stats = Stats::default();
-        rows.with_block(&range, |columns| show_rest(columns, 0));
+        rows.with_block(&range, |columns| show_rest(columns, LaneSet::NONE));
         self.show();
         Ok(())
     }
 
     /// Does everything that comes before the lanes' next actions and returns the lanes that have one.
-    fn prepare(&mut self, rows: &mut Rows<'_>, past: &mut BlockPast) -> Result<u64, ResumeError> {
-        let mut stepped = 0;
+    fn prepare(&mut self, rows: &mut Rows<'_>, past: &mut BlockPast) -> Result<LaneSet, ResumeError> {
+        let mut stepped = LaneSet::NONE;
         for lane in 0..past.lanes.len() {
             while let Some(what) = past.lanes[lane].front() {
                 match what {
                     Happened::Played(actions) if actions.as_ref().is_empty() => {}
                     Happened::Played(_) => {
                         self.refuse_idle(lane)?;
-                        stepped |= 1 << lane;
+                        stepped.insert(lane);
                         break;
                     }
                     Happened::Began { number, start } => self.begin_again(rows, lane, *number, *start)?,
@@ -101,7 +101,7 @@ impl Block {
     }
 
     fn refuse_idle(&self, lane: usize) -> Result<(), ResumeError> {
-        if self.episodes.open() >> lane & 1 == 1 {
+        if self.episodes.open().has(lane) {
             return Ok(());
         }
         Err(ResumeError::NotPlaying { lane: self.rows.start + lane, next: self.episodes.next_number(lane) })
@@ -115,8 +115,8 @@ impl Block {
         number: u64,
         start: Start,
     ) -> Result<(), ResumeError> {
-        let bit = 1 << lane;
-        let open = self.episodes.open() & bit != 0;
+        let bit = LaneSet::one(lane);
+        let open = self.episodes.open().has(lane);
         if open && self.episodes.next_number(lane) == number.wrapping_add(1) && self.episodes.age(lane) == 0 {
             return Ok(());
         }
@@ -133,7 +133,7 @@ impl Block {
             }
         }
         rows.with_block(&self.rows.clone(), |columns| self.reset_env(bit, columns));
-        if self.restarts.lost() & bit == 0 {
+        if !self.restarts.lost().has(lane) {
             return Ok(());
         }
         Err(ResumeError::Crashed { lane: self.rows.start + lane, number })
@@ -155,7 +155,7 @@ impl Block {
     }
 
     fn give_up_past(&mut self, lane: usize, next: u64, start: Start, held: bool) {
-        let bit = 1 << lane;
+        let bit = LaneSet::one(lane);
         self.interrupt(bit, Interruption::NodeLost);
         self.count_from(lane, next);
         if let (SeedSchedule::Continue, Some(env)) = (self.starts.schedule, &mut self.env) {

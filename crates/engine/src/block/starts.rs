@@ -1,7 +1,7 @@
 //! The starts of the next episodes of a block's lanes.
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{SeedSchedule, Start};
+use rollhouse_core::{LaneSet, SeedSchedule, Start};
 
 /// Starts of the lanes' episodes, and what is known of their generators.
 pub(crate) struct Starts {
@@ -11,20 +11,20 @@ pub(crate) struct Starts {
     /// Start of each lane's episode, the newest that was asked for.
     pub(super) of: Box<[Start; BLOCK_LANES]>,
     /// Lanes that have been given a seed.
-    pub(super) seeded: u64,
+    pub(super) seeded: LaneSet,
     /// Lanes whose last begin was recorded and whose generator nobody has seeded or moved since. If the env says how
     /// many words a reset draws, the start of their next episode follows from that.
-    pub(super) untouched: u64,
+    pub(super) untouched: LaneSet,
 }
 
 impl Starts {
     pub(crate) fn new(schedule: SeedSchedule, words_per_reset: Option<u32>) -> Self {
         let of = Box::new([Start::default(); BLOCK_LANES]);
-        Self { schedule, words_per_reset, of, seeded: 0, untouched: 0 }
+        Self { schedule, words_per_reset, of, seeded: LaneSet::NONE, untouched: LaneSet::NONE }
     }
 
     /// Notes that the generators of `lanes` were seeded.
-    pub(super) fn seed(&mut self, lanes: u64) {
+    pub(super) fn seed(&mut self, lanes: LaneSet) {
         self.seeded |= lanes;
         self.untouched &= !lanes;
     }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+use rollhouse_core::LaneSet;
 
 use crate::past::LogEvent;
 
@@ -21,25 +22,25 @@ pub(crate) struct BlockStatus {
 impl BlockStatus {
     /// Shows the lanes that may begin an episode, those that are lost, and those that have played their quota.
     #[inline]
-    pub(super) fn show(&self, waiting: u64, lost: u64, retired: u64) {
-        self.waiting.store(waiting, Ordering::Relaxed);
-        self.lost.store(lost, Ordering::Relaxed);
-        self.retired.store(retired, Ordering::Relaxed);
+    pub(super) fn show(&self, waiting: LaneSet, lost: LaneSet, retired: LaneSet) {
+        self.waiting.store(waiting.bits(), Ordering::Relaxed);
+        self.lost.store(lost.bits(), Ordering::Relaxed);
+        self.retired.store(retired.bits(), Ordering::Relaxed);
     }
 
     /// Returns the lanes whose episode is over and that may begin another.
-    pub(crate) fn waiting(&self) -> u64 {
-        self.waiting.load(Ordering::Relaxed)
+    pub(crate) fn waiting(&self) -> LaneSet {
+        LaneSet::of_bits(self.waiting.load(Ordering::Relaxed))
     }
 
     /// Returns the lanes whose env has failed and is not back.
-    pub(crate) fn lost(&self) -> u64 {
-        self.lost.load(Ordering::Relaxed)
+    pub(crate) fn lost(&self) -> LaneSet {
+        LaneSet::of_bits(self.lost.load(Ordering::Relaxed))
     }
 
     /// Returns the lanes that have played their quota.
-    pub(crate) fn retired(&self) -> u64 {
-        self.retired.load(Ordering::Relaxed)
+    pub(crate) fn retired(&self) -> LaneSet {
+        LaneSet::of_bits(self.retired.load(Ordering::Relaxed))
     }
 
     /// Adds entries to the log.

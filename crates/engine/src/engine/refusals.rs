@@ -20,7 +20,7 @@ impl Engine {
         // The action of a lane that is reset or stands still is ignored, whatever it is.
         let stepping = |lane: usize| {
             let (status, bit) = (&self.status[lane / BLOCK_LANES], lane % BLOCK_LANES);
-            (status.waiting() | status.lost() | status.retired()) >> bit & 1 == 0
+            !(status.waiting() | status.lost() | status.retired()).has(bit)
         };
         match self.check.first_bad(self.arena.actions(), stepping) {
             Some(bad) => Err(StepError::Action(bad)),
@@ -29,11 +29,10 @@ impl Engine {
     }
 
     pub(super) fn refuse_waiting(&self) -> Result<(), StepError> {
-        match (0..).zip(&self.status).find(|(_, status)| status.waiting() != 0) {
-            Some((block, status)) => {
-                let lane = block * BLOCK_LANES + status.waiting().trailing_zeros() as usize;
-                Err(StepError::NeedsReset { lane })
-            }
+        let waiting =
+            (0..).zip(&self.status).find_map(|(block, status)| Some((block, status.waiting().lowest()?)));
+        match waiting {
+            Some((block, lane)) => Err(StepError::NeedsReset { lane: block * BLOCK_LANES + lane }),
             None => Ok(()),
         }
     }

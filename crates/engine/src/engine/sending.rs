@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{AutoresetMode, ColumnRef};
+use rollhouse_core::{AutoresetMode, ColumnRef, LaneSet};
 
 use super::{Engine, Stage};
 use crate::config::MAX_SUB_BATCHES;
@@ -127,7 +127,7 @@ impl Engine {
         if actions.len() != wanted {
             return Err(StepError::Length { what: "action elements", given: actions.len(), wanted });
         }
-        let mut named = vec![0u64; self.status.len()];
+        let mut named = vec![LaneSet::NONE; self.status.len()];
         for &lane in lanes {
             let lane = lane as usize;
             if lane >= self.lanes() {
@@ -135,15 +135,15 @@ impl Engine {
             }
             let (block, bit) = (lane / BLOCK_LANES, lane % BLOCK_LANES);
             let books = self.first_done.as_ref();
-            if books.is_some_and(|books| books.outstanding[lane]) || named[block] >> bit & 1 == 1 {
+            if books.is_some_and(|books| books.outstanding[lane]) || named[block].has(bit) {
                 return Err(StepError::LaneOutstanding { lane });
             }
-            named[block] |= 1 << bit;
+            named[block].insert(bit);
             let status = &self.status[block];
-            if status.lost() >> bit & 1 == 1 {
+            if status.lost().has(bit) {
                 return Err(StepError::LaneLost { lane });
             }
-            if self.config.autoreset == AutoresetMode::Disabled && status.waiting() >> bit & 1 == 1 {
+            if self.config.autoreset == AutoresetMode::Disabled && status.waiting().has(bit) {
                 return Err(StepError::NeedsReset { lane });
             }
         }
@@ -160,7 +160,7 @@ impl Engine {
         }
         let stepping = |index: usize| {
             let lane = lanes[index] as usize;
-            self.status[lane / BLOCK_LANES].waiting() >> (lane % BLOCK_LANES) & 1 == 0
+            !self.status[lane / BLOCK_LANES].waiting().has(lane % BLOCK_LANES)
         };
         match self.check.first_bad(actions, stepping) {
             Some(bad) => Err(StepError::Action(BadAction {

@@ -1,6 +1,6 @@
 //! Acrobot-v1, in which a pendulum of two links is swung up by a torque between the links.
 
-use rollhouse_core::{Determinism, EnvSpec, LANE_BIT, Options, Space};
+use rollhouse_core::{Determinism, EnvSpec, LANE_BIT, LaneSet, Options, Space};
 
 use crate::block::{Block, Dynamics, Row};
 use crate::bounds::{ResetBounds, reset_bound_options};
@@ -80,7 +80,7 @@ impl Dynamics<4, 6> for Acrobot {
         actions: &[i64],
         obs: &mut [[f32; 6]],
         rewards: &mut [f64],
-    ) -> u64 {
+    ) -> LaneSet {
         let [angle_1, angle_2, velocity_1, velocity_2] = state;
         if is_tame(lanes, angle_1, angle_2, velocity_1, velocity_2) {
             integrate(lanes, angle_1, angle_2, velocity_1, velocity_2, actions, trig::sin_cos_wide);
@@ -203,7 +203,7 @@ fn finish(
     velocity_2: &Row,
     obs: &mut [[f32; 6]],
     rewards: &mut [f64],
-) -> u64 {
+) -> LaneSet {
     let (obs, rewards) = (&mut obs[..lanes], &mut rewards[..lanes]);
     let mut terminated = 0;
     for i in 0..lanes {
@@ -222,7 +222,7 @@ fn finish(
             velocity_2[i] as f32,
         ];
     }
-    terminated
+    LaneSet::of_bits(terminated)
 }
 
 #[inline(always)]

@@ -1,9 +1,7 @@
 //! CartPole-v1, in which a pole stands on a cart that is pushed left or right.
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{
-    Determinism, EnvSpec, LANE_BIT, Lanes, OptionSpec, OptionValue, Options, Space, lane_bits,
-};
+use rollhouse_core::{Determinism, EnvSpec, LANE_BIT, LaneSet, OptionSpec, OptionValue, Options, Space};
 
 use crate::block::{Block, Dynamics, Row};
 use crate::bounds::{ResetBounds, reset_bound_options};
@@ -51,12 +49,12 @@ const DYNAMICS_HASH: u64 = 0x8162_0ef0_e3d8_c050;
 pub(crate) struct Params {
     bounds: ResetBounds,
     /// Lanes whose option `sutton_barto_reward` is on.
-    sutton_barto: u64,
+    sutton_barto: LaneSet,
 }
 
 fn params(options: &[Options]) -> Result<Params, MakeError> {
     let chosen = |options: &Options| options.flag("sutton_barto_reward").unwrap_or_default();
-    let sutton_barto = (0..).zip(options).fold(0, |lanes, (lane, o)| lanes | u64::from(chosen(o)) << lane);
+    let sutton_barto = (0..).zip(options).filter(|(_, o)| chosen(o)).map(|(lane, _)| lane).collect();
     Ok(Params { bounds: ResetBounds::of(options)?, sutton_barto })
 }
 
@@ -88,7 +86,7 @@ impl Dynamics<4, 4> for CartPole {
         actions: &[i64],
         obs: &mut [[f32; 4]],
         rewards: &mut [f64],
-    ) -> u64 {
+    ) -> LaneSet {
         match trig::range(&theta[..lanes]) {
             Range::Near => advance(lanes, x, x_dot, theta, theta_dot, actions, trig::sin_cos_near),
             Range::Wide => advance(lanes, x, x_dot, theta, theta_dot, actions, |angle| {
@@ -100,8 +98,8 @@ impl Dynamics<4, 4> for CartPole {
         }
         rewards[..lanes].fill(1.0);
         let fallen = finish(lanes, x, x_dot, theta, theta_dot, obs);
-        for lane in Lanes(params.sutton_barto & lane_bits(lanes)) {
-            rewards[lane] = if fallen >> lane & 1 == 1 { -1.0 } else { 0.0 };
+        for lane in params.sutton_barto & LaneSet::first(lanes) {
+            rewards[lane] = if fallen.has(lane) { -1.0 } else { 0.0 };
         }
         fallen
     }
@@ -170,7 +168,7 @@ fn inverse_inertia(u: f64) -> f64 {
 /// Writes the observations of the new states and returns the lanes whose pole has fallen or whose cart has left the
 /// track.
 #[inline(always)]
-fn finish(lanes: usize, x: &Row, x_dot: &Row, theta: &Row, theta_dot: &Row, obs: &mut [[f32; 4]]) -> u64 {
+fn finish(lanes: usize, x: &Row, x_dot: &Row, theta: &Row, theta_dot: &Row, obs: &mut [[f32; 4]]) -> LaneSet {
     let obs = &mut obs[..lanes];
     let mut fallen = 0;
     for i in 0..lanes {
@@ -178,7 +176,7 @@ fn finish(lanes: usize, x: &Row, x_dot: &Row, theta: &Row, theta_dot: &Row, obs:
         fallen |= if over { LANE_BIT[i] } else { 0 };
         obs[i] = [x[i] as f32, x_dot[i] as f32, theta[i] as f32, theta_dot[i] as f32];
     }
-    fallen
+    LaneSet::of_bits(fallen)
 }
 
 const GRAVITY: f64 = 9.8;

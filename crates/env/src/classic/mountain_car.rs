@@ -1,7 +1,7 @@
 //! MountainCar-v0, in which a car too weak for its hill is pushed left, right or not at all.
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{Determinism, EnvSpec, LANE_BIT, OptionSpec, OptionValue, Options, Space};
+use rollhouse_core::{Determinism, EnvSpec, LANE_BIT, LaneSet, OptionSpec, OptionValue, Options, Space};
 
 use crate::block::{Block, Dynamics, Row};
 use crate::bounds::{ResetBounds, float, reset_bound_options};
@@ -87,7 +87,7 @@ impl Dynamics<2, 2> for MountainCar {
         actions: &[i64],
         obs: &mut [[f32; 2]],
         rewards: &mut [f64],
-    ) -> u64 {
+    ) -> LaneSet {
         let mut slope = [0.0; BLOCK_LANES];
         for i in 0..lanes {
             slope[i] = 3.0 * position[i];
@@ -140,7 +140,7 @@ fn finish(
     velocity: &Row,
     obs: &mut [[f32; 2]],
     rewards: &mut [f64],
-) -> u64 {
+) -> LaneSet {
     let (obs, rewards) = (&mut obs[..lanes], &mut rewards[..lanes]);
     let mut terminated = 0;
     for i in 0..lanes {
@@ -149,7 +149,7 @@ fn finish(
         rewards[i] = -1.0;
         obs[i] = [position[i] as f32, velocity[i] as f32];
     }
-    terminated
+    LaneSet::of_bits(terminated)
 }
 
 pub(crate) const MIN_POSITION: f64 = -1.2;

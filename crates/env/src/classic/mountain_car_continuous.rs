@@ -7,7 +7,7 @@
 //! result.
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{Determinism, EnvSpec, LANE_BIT, OptionSpec, OptionValue, Options, Space};
+use rollhouse_core::{Determinism, EnvSpec, LANE_BIT, LaneSet, OptionSpec, OptionValue, Options, Space};
 
 use crate::block::{Block, Dynamics, Row};
 use crate::bounds::{ResetBounds, float, reset_bound_options};
@@ -94,7 +94,7 @@ impl Dynamics<3, 2> for MountainCarContinuous {
         actions: &[f32],
         obs: &mut [[f32; 2]],
         rewards: &mut [f64],
-    ) -> u64 {
+    ) -> LaneSet {
         let mut slope = [0.0; BLOCK_LANES];
         for i in 0..lanes {
             slope[i] = rounded_if(single[i] != 0.0, 3.0 * position[i]);
@@ -133,7 +133,7 @@ fn advance(
     slope: &Row,
     actions: &[f32],
     rewards: &mut [f64],
-) -> u64 {
+) -> LaneSet {
     let (position, velocity) = (&mut position[..lanes], &mut velocity[..lanes]);
     let (single, rewards, actions) = (&mut single[..lanes], &mut rewards[..lanes], &actions[..lanes]);
     let mut terminated = 0;
@@ -166,7 +166,7 @@ fn advance(
         velocity[i] = rounded(speed);
         single[i] = 1.0;
     }
-    terminated
+    LaneSet::of_bits(terminated)
 }
 
 #[inline(always)]

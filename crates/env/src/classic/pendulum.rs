@@ -1,7 +1,7 @@
 //! Pendulum-v1, in which a pendulum is swung up and held by a limited torque.
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{Determinism, EnvSpec, OptionSpec, OptionValue, Options, Space};
+use rollhouse_core::{Determinism, EnvSpec, LaneSet, OptionSpec, OptionValue, Options, Space};
 
 use crate::block::{Block, Dynamics, Row};
 use crate::bounds::float;
@@ -104,7 +104,7 @@ impl Dynamics<2, 3> for Pendulum {
         actions: &[f32],
         obs: &mut [[f32; 3]],
         rewards: &mut [f64],
-    ) -> u64 {
+    ) -> LaneSet {
         match trig::range(&angle[..lanes]) {
             Range::Far => {
                 advance(lanes, params, angle, velocity, actions, rewards, trig::sin_cos, trig::modulo_tau);
@@ -118,7 +118,7 @@ impl Dynamics<2, 3> for Pendulum {
             Range::Far => observe_rows(lanes, angle, velocity, obs, trig::sin_cos),
             _ => observe_rows(lanes, angle, velocity, obs, trig::sin_cos_wide),
         }
-        0
+        LaneSet::NONE
     }
 }
 

@@ -10,8 +10,7 @@
 //! paddle.
 
 use rollhouse_core::{
-    BoxSpace, ColumnMut, DType, Determinism, EnvSpec, Lanes, OptionSpec, OptionValue, Options, Space, Start,
-    lane_bits,
+    BoxSpace, ColumnMut, DType, Determinism, EnvSpec, LaneSet, OptionSpec, OptionValue, Options, Space, Start,
 };
 
 use super::game::{BOTTOM, BRICK_ROWS, Game, Move, SIDE, STATE};
@@ -120,13 +119,13 @@ impl BatchEnv for Breakout {
         self.generators[lane] = Generator::at(start);
     }
 
-    fn reset(&mut self, lanes: u64, obs: &mut [ColumnMut<'_>]) -> u64 {
+    fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
         let images = images(obs, self.lanes());
-        for lane in Lanes(lanes & lane_bits(self.games.len())) {
+        for lane in lanes & LaneSet::first(self.games.len()) {
             self.games[lane] = Game::begin(&mut self.generators[lane]);
             draw(&self.games[lane], &mut images[lane]);
         }
-        0
+        LaneSet::NONE
     }
 
     fn step(&mut self, step: BlockStep<'_, '_>) -> Ended {
@@ -135,13 +134,13 @@ impl BatchEnv for Breakout {
         let actions = actions.expect("the action column has the spec's type and one row per lane");
         let mut ended = Ended::default();
         step.rewards[..lanes].fill(0.0);
-        for lane in Lanes(lane_bits(lanes) & !(step.skip | step.reset)) {
+        for lane in LaneSet::first(lanes) & !(step.skip | step.reset) {
             let paddle = self.sticky_move(lane, actions[lane]);
             let moved = self.games[lane].step(paddle);
             step.rewards[lane] = f64::from(u8::from(moved.broke));
-            ended.terminated |= u64::from(moved.missed) << lane;
+            ended.terminated.insert_if(lane, moved.missed);
         }
-        for lane in Lanes(step.reset & lane_bits(lanes)) {
+        for lane in step.reset & LaneSet::first(lanes) {
             self.games[lane] = Game::begin(&mut self.generators[lane]);
         }
         for (game, image) in self.games.iter().zip(images(step.obs, lanes)) {

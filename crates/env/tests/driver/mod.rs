@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnData, ColumnRef, OptionValue, Options, Space, random_bits};
+use rollhouse_core::{ColumnData, ColumnRef, LaneSet, OptionValue, Options, Space, random_bits};
 use rollhouse_env::{BatchEnv, BlockStep, Ended, EnvEntry, InstructionSet, Registry};
 
 pub(crate) const CLASSIC: [&str; 5] =
@@ -95,11 +95,11 @@ impl Driver {
         }
     }
 
-    pub(crate) fn reset(&mut self, lanes: u64) -> u64 {
+    pub(crate) fn reset(&mut self, lanes: LaneSet) -> LaneSet {
         self.block.reset(lanes, &mut [self.obs.as_mut()])
     }
 
-    pub(crate) fn step(&mut self, skip: u64, reset: u64, actions: &Actions) -> Ended {
+    pub(crate) fn step(&mut self, skip: LaneSet, reset: LaneSet, actions: &Actions) -> Ended {
         let mut infos: Vec<_> = self.infos.iter_mut().map(ColumnData::as_mut).collect();
         self.block.step(BlockStep {
             skip,
@@ -166,7 +166,7 @@ impl Driver {
 
     pub(crate) fn hashes(&self) -> [u32; BLOCK_LANES] {
         let mut hashes = [0; BLOCK_LANES];
-        self.block.state_hashes(u64::MAX, &mut hashes);
+        self.block.state_hashes(LaneSet::ALL, &mut hashes);
         hashes
     }
 

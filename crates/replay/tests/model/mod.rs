@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rollhouse_core::{
-    ColumnData, ColumnRef, ColumnSpec, DType, Determinism, EnvSpec, GameResult, Interruption, Lanes, Options,
-    Outcome, Role, RunId, SeedSchedule, Space, Start, lane_bits, split_mix64,
+    ColumnData, ColumnRef, ColumnSpec, DType, Determinism, EnvSpec, GameResult, Interruption, LaneSet,
+    Options, Outcome, Role, RunId, SeedSchedule, Space, Start, split_mix64,
 };
 use rollhouse_replay::{
     BlockRecorder, Disk, End, Episode, PolicyInfo, Query, RecordMode, Recorder, RecorderConfig, Replays, Row,
@@ -147,8 +147,8 @@ pub struct Driver {
     pub model: Model,
     dice: Dice,
     number: Vec<u64>,
-    open: u64,
-    resetting: u64,
+    open: LaneSet,
+    resetting: LaneSet,
     pub now_ms: u64,
 }
 
@@ -160,8 +160,8 @@ impl Driver {
             model: Model::new(),
             dice: Dice::new(shape.seed ^ 0xABCD),
             number: vec![0; shape.lanes],
-            open: 0,
-            resetting: 0,
+            open: LaneSet::NONE,
+            resetting: LaneSet::NONE,
             now_ms: 1000,
         };
         for lane in 0..shape.lanes {
@@ -186,14 +186,14 @@ impl Driver {
         self.recorder.begin(lane, start, &[ColumnRef::F32(&first)]);
         let first_obs = first[lane * 3..lane * 3 + 3].to_vec();
         self.model.insert((lane as u32, number), Lived { start, first_obs, ..Lived::default() });
-        self.open |= 1 << lane;
+        self.open.insert(lane);
     }
 
     pub fn end(&mut self, lane: usize, outcome: Outcome) {
-        if self.open >> lane & 1 == 0 {
+        if !self.open.has(lane) {
             return;
         }
-        self.open &= !(1 << lane);
+        self.open.remove(lane);
         let number = self.number[lane];
         self.number[lane] += 1;
         let episode = self.model.get_mut(&(lane as u32, number)).unwrap();
@@ -219,12 +219,12 @@ impl Driver {
         if self.dice.one_in(50) {
             self.now_ms += 60;
         }
-        let mut stepped = self.open & lane_bits(lanes);
+        let mut stepped = self.open & LaneSet::first(lanes);
         if self.shape.autoreset == "NextStep" {
             stepped &= !self.resetting;
         }
         if self.shape.ragged {
-            stepped &= self.dice.word() | self.dice.word();
+            stepped &= LaneSet::of_bits(self.dice.word() | self.dice.word());
         }
         let elements = self.shape.actions.elements();
         let discrete: Vec<i64> = match &self.shape.actions {
@@ -242,15 +242,15 @@ impl Driver {
         let rewards: Vec<f64> = (0..lanes).map(|_| self.dice.below(9) as f64).collect();
         let tags: Vec<i32> = (0..lanes).map(|_| self.dice.word() as i32).collect();
         self.recorder.row(Row {
-            stepped: stepped | !lane_bits(lanes),
-            begun: 0,
+            stepped: stepped | !LaneSet::first(lanes),
+            begun: LaneSet::NONE,
             actions,
             obs: &[ColumnRef::F32(&obs)],
             rewards: &rewards,
             infos: &[ColumnRef::I32(&tags)],
             now_ms: self.now_ms,
         });
-        for lane in Lanes(stepped) {
+        for lane in stepped {
             let episode = self.model.get_mut(&(lane as u32, self.number[lane])).unwrap();
             episode.length += 1;
             match &self.shape.actions {
@@ -266,13 +266,13 @@ impl Driver {
                 self.recorder.window(lane, hash);
             }
         }
-        let begun_now = if self.shape.autoreset == "NextStep" { self.resetting } else { 0 };
-        for lane in Lanes(begun_now) {
+        let begun_now = if self.shape.autoreset == "NextStep" { self.resetting } else { LaneSet::NONE };
+        for lane in begun_now {
             self.begin(lane);
         }
         self.resetting &= !begun_now;
-        let mut ended = 0;
-        for lane in Lanes(stepped) {
+        let mut ended = LaneSet::NONE;
+        for lane in stepped {
             if self.dice.one_in(self.shape.end_one_in) {
                 let outcome = match self.dice.below(8) {
                     0 => Outcome::TRUNCATED,
@@ -281,7 +281,7 @@ impl Driver {
                     _ => Outcome::TERMINATED,
                 };
                 self.end(lane, outcome);
-                ended |= 1 << lane;
+                ended.insert(lane);
             }
         }
         match self.shape.autoreset {
@@ -290,13 +290,13 @@ impl Driver {
             "Disabled" => {
                 self.resetting |= ended;
                 if self.dice.one_in(3) {
-                    for lane in Lanes(std::mem::take(&mut self.resetting)) {
+                    for lane in std::mem::take(&mut self.resetting) {
                         self.begin(lane);
                     }
                 }
             }
             _ => {
-                for lane in Lanes(ended) {
+                for lane in ended {
                     self.begin(lane);
                 }
             }
@@ -306,7 +306,7 @@ impl Driver {
         }
         if self.dice.one_in(150) {
             let lane = self.dice.below(lanes as u64) as usize;
-            if self.open >> lane & 1 == 1 {
+            if self.open.has(lane) {
                 self.end(lane, Outcome::Interrupted(Interruption::Evicted));
                 self.begin(lane);
             }
@@ -314,7 +314,7 @@ impl Driver {
     }
 
     pub fn end_all(&mut self) {
-        for lane in Lanes(self.open) {
+        for lane in self.open {
             self.end(lane, Outcome::Interrupted(Interruption::Cancelled));
         }
     }

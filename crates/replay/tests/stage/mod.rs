@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use rollhouse_core::limits::HASH_WINDOW_STEPS;
 use rollhouse_core::{
-    ColumnData, GameResult, Interruption, Lanes, Options, Outcome, RunId, SeedSchedule, Space, Start,
-    lane_bits, per_episode_seed, random_bits, split_mix64,
+    ColumnData, GameResult, Interruption, LaneSet, Options, Outcome, RunId, SeedSchedule, Space, Start,
+    per_episode_seed, random_bits, split_mix64,
 };
 use rollhouse_env::{BlockStep, Registry};
 use rollhouse_replay::{
@@ -117,7 +117,7 @@ pub fn play_into(
     let mut rewards = vec![0.0; lanes];
     let (mut numbers, mut ages, mut totals) = (vec![0u64; lanes], vec![0u64; lanes], vec![0.0; lanes]);
     let mut hashes = [0; 64];
-    let all = lane_bits(lanes);
+    let all = LaneSet::first(lanes);
     let mut reset = all;
     for lane in 0..lanes {
         env.seed(lane, play.seed + u64::from(first) + lane as u64);
@@ -125,7 +125,7 @@ pub fn play_into(
     for row in 0..play.rows {
         let now_ms = 1_700_000_000_000 + row / 4;
         let mut starts = [Start::default(); 64];
-        for lane in Lanes(reset) {
+        for lane in reset {
             if play.per_episode {
                 env.seed(lane, per_episode_seed(play.seed, first + lane as u32, numbers[lane]));
             }
@@ -142,7 +142,7 @@ pub fn play_into(
             let mut obs: Vec<_> = obs.iter_mut().map(ColumnData::as_mut).collect();
             let mut infos: Vec<_> = infos.iter_mut().map(ColumnData::as_mut).collect();
             env.step(BlockStep {
-                skip: 0,
+                skip: LaneSet::NONE,
                 reset,
                 actions: actions.as_ref(),
                 obs: &mut obs,
@@ -154,29 +154,29 @@ pub fn play_into(
         let infos: Vec<_> = infos.iter().map(ColumnData::as_ref).collect();
         block.row(Row {
             stepped,
-            begun: 0,
+            begun: LaneSet::NONE,
             actions: shown.as_ref(),
             obs: &obs,
             rewards: &rewards,
             infos: &infos,
             now_ms,
         });
-        let mut over = 0;
-        let mut due = 0;
-        for lane in Lanes(stepped) {
+        let mut over = LaneSet::NONE;
+        let mut due = LaneSet::NONE;
+        for lane in stepped {
             ages[lane] += 1;
             totals[lane] += rewards[lane];
-            due |= u64::from(ages[lane].is_multiple_of(HASH_WINDOW_STEPS)) << lane;
+            due.insert_if(lane, ages[lane].is_multiple_of(HASH_WINDOW_STEPS));
             let limit = ages[lane] >= play.max_steps;
-            over |= u64::from((ended.terminated | ended.truncated) >> lane & 1 == 1 || limit) << lane;
+            over.insert_if(lane, (ended.terminated | ended.truncated).has(lane) || limit);
         }
         env.state_hashes(due | over, &mut hashes);
-        for lane in Lanes(due) {
+        for lane in due {
             block.window(lane, hashes[lane]);
         }
-        for lane in Lanes(over) {
-            let terminated = ended.terminated >> lane & 1 == 1;
-            let truncated = ended.truncated >> lane & 1 == 1 || ages[lane] >= play.max_steps;
+        for lane in over {
+            let terminated = ended.terminated.has(lane);
+            let truncated = ended.truncated.has(lane) || ages[lane] >= play.max_steps;
             let outcome = Outcome::Finished { terminated, truncated };
             let total_reward = totals[lane];
             block.end(
@@ -186,14 +186,14 @@ pub fn play_into(
             numbers[lane] += 1;
             (ages[lane], totals[lane]) = (0, 0.0);
         }
-        for lane in Lanes(reset) {
+        for lane in reset {
             block.begin(lane, starts[lane], &obs);
         }
         reset = over;
         after_row(row, recorder, &mut block);
     }
     env.state_hashes(all, &mut hashes);
-    for lane in Lanes(all & !reset) {
+    for lane in all & !reset {
         let outcome = Outcome::Interrupted(Interruption::Cancelled);
         let total_reward = totals[lane];
         block.end(
