@@ -109,6 +109,20 @@ fn pruning_without_a_rule_is_refused_and_a_running_recording_is_left_alone() {
 }
 
 #[test]
+fn a_spool_that_may_not_have_been_shipped_is_left_alone_unless_that_is_wanted() {
+    let data = recorded(100);
+    // A node draws such a name for the folder that it ships from.
+    std::fs::write(data.path().join("spool"), "k3f9q2tz").unwrap();
+    let before = names(&data, "");
+    let left = run(data.path(), "replay prune --older-than 0s --yes");
+    assert_eq!(left.code, Some(0));
+    assert!(left.stderr.contains("left alone without --unshipped"), "{}", left.stderr);
+    assert_eq!(names(&data, ""), before);
+    succeed(data.path(), "replay prune --older-than 0s --yes --unshipped");
+    assert!(names(&data, "").is_empty());
+}
+
+#[test]
 fn new_episodes_are_listed_as_they_come() {
     let data = recorded(10);
     let there = names(&data, "");

@@ -9,7 +9,9 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rollhouse_core::split_mix64;
-use rollhouse_tests::{Cluster, Folder, Running, binary, json_lines, rollhouse, run, succeed, workspace};
+use rollhouse_tests::{
+    Cluster, Folder, Running, Service, binary, json_lines, rollhouse, run, succeed, workspace,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
@@ -519,4 +521,49 @@ fn a_cluster_is_watched_also_over_an_absence_of_its_coordinator_and_only_an_admi
     top.wait_for("is back");
     top.press("q", "\x1b[?1049l");
     assert_eq!(top.ended().code(), Some(0));
+}
+
+/// A cluster with one node, and the connections of a viewer and an admin.
+fn served() -> (Cluster, [Service; 2], String, [String; 2]) {
+    let cluster = Cluster::new(&["one"]);
+    let (coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let node = cluster.node("one", &address);
+    let connections = ["viewer", "admin"].map(|role| cluster.connection(role, &address));
+    (cluster, [coordinator, node], address, connections)
+}
+
+#[test]
+fn a_lane_of_a_cluster_is_watched_live_gone_back_in_and_watched_live_again() {
+    let (cluster, _services, _, [viewer, admin]) = served();
+    let rollout = "rollout --env MountainCar-v0 --lanes 2 --steps 100000000000 --record none --detach";
+    succeed(cluster.folder(), &format!("{rollout} --connect {admin}"));
+    let mut watch = Viewer::run(&format!("watch one --pictures cells --connect {viewer}"));
+    watch.wait_for("● live");
+    watch.wait_for("▀▀▀▀");
+    for (back, live) in [("\x1b[D", "f"), (" ", "\x1b"), ("\x1b[H", "f")] {
+        watch.press(back, "paused");
+        // The bar is drawn last, and nothing moves while it is paused: pictures behind it are of the lane as it is now.
+        watch.press(live, "live");
+        watch.press("", "▀");
+    }
+    watch.press("n", "2");
+    watch.press("q", "\x1b[?1049l");
+    assert_eq!(watch.ended().code(), Some(0));
+}
+
+#[test]
+fn an_episode_that_is_chosen_while_the_store_is_away_is_played_once_it_is_back() {
+    let (cluster, [coordinator, _node], address, [viewer, admin]) = served();
+    succeed(cluster.folder(), &format!("rollout --env CartPole-v1 --lanes 2 --episodes 6 --connect {admin}"));
+    let mut list = Viewer::run(&format!("replay play --pictures cells --connect {viewer}"));
+    list.wait_for("CartPole-v1");
+    coordinator.kill();
+    // What is known of the list is put into another order without the store; its episodes are read from there.
+    list.press("\t", "RETURN↓");
+    list.text.clear();
+    list.shown.write_all(b"\r").expect("the terminal is there");
+    let (_coordinator, _) = cluster.coordinator(&address);
+    list.wait_for("recorded");
+    list.press("q", "\x1b[?1049l");
+    assert_eq!(list.ended().code(), Some(0));
 }

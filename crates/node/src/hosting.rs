@@ -116,15 +116,13 @@ impl Hosting {
     /// The reason for the refusal.
     pub(crate) async fn attach(self: &Arc<Self>, attach: &Attach, by: Transport) -> Result<Place, Refusal> {
         let now = self.now();
-        let attachment = self.table().attach(now, attach, by)?;
-        let session = match attachment.session {
-            SessionHandle::Owned(owned) => Stepped::Owned(owned),
-            SessionHandle::Replay(replay) => Stepped::Replay(replay),
-            SessionHandle::Collecting(_) => {
-                return Err(Refusal::new(RefusalCode::BadRequest, "the session plays by itself"));
-            }
+        let (session, number) = {
+            let mut table = self.table();
+            // Who is refused takes no turn: an owner that is attached stays.
+            let session = steppable(table.shown(attach)?, by)?;
+            (session, table.attach(now, attach, by)?.number)
         };
-        let (hosting, number) = (Arc::clone(self), attachment.number);
+        let hosting = Arc::clone(self);
         let mut place = Place { hosting, session, number, last: 0, logs: false };
         match place.session.take_over(number, attach.log).await {
             Ok((last, logs)) => {
@@ -493,6 +491,22 @@ impl Drop for Ending {
         if let Some(cause) = self.cause.take() {
             self.tell(Gone { cause, detail: "its end was cut short".to_owned() });
         }
+    }
+}
+
+/// Returns the session as its owner steps it.
+///
+/// # Errors
+/// If it plays by itself, or is not stepped by that transport.
+fn steppable(session: SessionHandle, by: Transport) -> Result<Stepped, Refusal> {
+    match session {
+        SessionHandle::Owned(owned) => Ok(Stepped::Owned(owned)),
+        SessionHandle::Replay(_) if by == Transport::SharedMemory => {
+            let message = "a recorded episode is not in memory; it is attached to over QUIC";
+            Err(Refusal::new(RefusalCode::Unsupported, message))
+        }
+        SessionHandle::Replay(replay) => Ok(Stepped::Replay(replay)),
+        SessionHandle::Collecting(_) => Err(Refusal::new(RefusalCode::BadRequest, "the session plays by itself")),
     }
 }
 

@@ -58,8 +58,7 @@ pub(crate) async fn serve(hosting: Arc<Hosting>, mut socket: AttachSocket, place
         Err(refusal) => return refuse(&hosting, &mut socket, refusal).await,
     };
     let Stepped::Owned(owned) = &place.session else {
-        let message = "a recorded episode is not in memory; it is attached to over QUIC";
-        return refuse(&hosting, &mut socket, Refusal::new(RefusalCode::Unsupported, message)).await;
+        unreachable!("of other sessions none is let in by memory")
     };
     let word = Request::AttachMemory(asked).word();
     socket.span().in_scope(|| hosting.answers_owner(word, socket.call(), began, Ok(owned.id)));

@@ -9,12 +9,13 @@ use std::time::Duration;
 use cluster::{Answered, Cluster, Heard, Owner, session};
 use rollhouse_core::LaneState;
 use rollhouse_env::{EnvEntry, MakeError, Registry};
-use rollhouse_node::ClusterNodeConfig;
+use rollhouse_node::{AttachConfig, ClusterNodeConfig};
 use rollhouse_replay::{Episode, Library, Query, RealDisk, write_portable};
 use rollhouse_wire::{
-    CallError, CloseCode, ConnectionLost, EndCause, Envelope, EnvelopeFault, EnvelopeReader, EnvelopeWriter,
-    FrameKind, Incarnation, LookAnswer, LookParams, OpenSession, OpenWatch, PlayParams, RecordRule, Refusal,
-    RefusalCode, ReplayOf, SeekParams, StepParams, StreamLost,
+    AttachCallError, AttachMemory, CallError, CloseCode, ConnectionLost, EndCause, Envelope, EnvelopeFault,
+    EnvelopeReader, EnvelopeWriter, FrameKind, Incarnation, LookAnswer, LookParams, OpenSession, OpenWatch,
+    OwnerSocket, PlayParams, RecordRule, Refusal, RefusalCode, ReplayOf, SeekParams, StepParams, StreamLost,
+    VERSION,
 };
 use serde::Serialize;
 
@@ -187,6 +188,33 @@ fn an_owner_that_attaches_is_answered_with_the_rows_that_were_recorded() {
     assert_eq!(seen.frame.map(|frame| frame.step), Some(1));
     assert_eq!(seen.replay.map(|standing| standing.state), Some(LaneState::Paused));
     cluster.coordinator.close(&open).unwrap();
+}
+
+/// Symptom: an attempt to attach to a replay session by memory was refused, and its owner lost its stream all the same.
+/// Cause: the attempt was taken for the newest attachment before it was looked at what is attached to.
+/// Fix: the table of sessions counts an attachment only when it is let in.
+#[test]
+fn an_attempt_to_attach_to_a_replay_by_memory_is_refused_and_sends_no_owner_away() {
+    let mut path = None;
+    let cluster = recording(|config| {
+        let folder = config.spool.as_ref().and_then(|spool| spool.parent()).unwrap();
+        let at = folder.join("attach.sock");
+        config.attach = Some(AttachConfig { path: at.clone(), uids: Vec::new(), sessions: 4 });
+        path = Some(at);
+    });
+    let (episode, live) = cluster.recorded();
+    let open = replay_of(1, &episode);
+    cluster.coordinator.open(&open).unwrap();
+    let owner = Owner::dial(&cluster.authority, &cluster.node);
+    let mut stepper = owner.attach(&open);
+    assert_eq!(rows(&stepper.reset(1)), rows(&live[0]));
+    let OpenSession { session, incarnation, secret, .. } = open;
+    let (pool, index) = (session.pool, session.index);
+    let asked = AttachMemory { version: VERSION, pool, index, incarnation, secret, log: false };
+    let refused = owner.block_on(OwnerSocket::attach(&path.unwrap(), false, asked, None));
+    let Err(AttachCallError::Refused(refusal)) = refused else { panic!("it is let in") };
+    assert_eq!(refusal.code, RefusalCode::Unsupported);
+    assert_eq!(rows(&stepper.step(2, &[0])), rows(&live[1]));
 }
 
 #[test]

@@ -186,6 +186,25 @@ fn a_folder_that_somebody_records_into_is_left_alone() {
 }
 
 #[test]
+fn what_may_not_have_been_shipped_yet_is_left_alone_unless_it_is_to_go_as_well() {
+    let disk = recorded();
+    let before = episodes(&disk);
+    rollhouse_replay::name_of_folder(&disk, Path::new(DIR)).unwrap();
+    for plan in [
+        plan_prune(&shared(&disk), Path::new(DIR), &best(1)),
+        prune(&shared(&disk), Path::new(DIR), &best(1)),
+    ] {
+        let plan = plan.unwrap();
+        assert_eq!((plan.unshipped.len(), plan.folders.len()), (1, 0), "{plan:?}");
+    }
+    assert_eq!(episodes(&disk), before);
+    let rules = PruneRules { unshipped: true, ..best(1) };
+    let done = prune(&shared(&disk), Path::new(DIR), &rules).unwrap();
+    assert_eq!((done.unshipped.len(), done.folders.len()), (0, 1), "{done:?}");
+    assert!(episodes(&disk).len() < before.len());
+}
+
+#[test]
 fn damaged_segments_stay_with_all_that_is_in_them() {
     let disk = recorded();
     let path = Path::new("/data/segments/0000000002.seg");

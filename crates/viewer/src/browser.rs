@@ -1,12 +1,12 @@
 //! The list in which an episode is chosen.
 
 use rollhouse_replay::{
-    EpisodeInfo, EpisodeKey, Label, Labels, Library, LibraryEpisode, Query, Rank, ReadError, Sort, SortKey,
+    EpisodeInfo, EpisodeKey, Label, Labels, Library, LibraryEpisode, Query, Rank, Sort, SortKey,
 };
 
 use crate::filter::narrow;
 use crate::keys::Key;
-use crate::numbers::plain;
+use crate::numbers::said;
 
 /// A list of episodes in some order, narrowed by what is typed. It holds one screen of episodes in memory, and for each
 /// page before it the place where that begins.
@@ -83,8 +83,7 @@ impl Browser {
         // One more tells whether there is a next page.
         let query = narrow(query, &self.typed, &self.envs)
             .map(|query| Query { limit: Some(self.height + 1), ..query });
-        let said = |error: ReadError| plain(&error.to_string());
-        match query.and_then(|query| library.list(&query).map_err(said)) {
+        match query.and_then(|query| library.list(&query).map_err(|error| said(&error))) {
             Ok(mut rows) => {
                 self.has_more = rows.len() > self.height;
                 rows.truncate(self.height);

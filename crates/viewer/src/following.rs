@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rollhouse_replay::{EpisodeInfo, Library, LibraryEpisode, ReadError};
 
-use crate::numbers::plain;
+use crate::numbers::said;
 use crate::player::Player;
 
 /// A library that is read again and again while an episode in it grows.
@@ -48,8 +48,7 @@ impl<'a> Following<'a> {
             Err(error) => {
                 let first = !std::mem::replace(&mut self.is_away, true);
                 if first {
-                    player
-                        .say(format!("the recording cannot be read for now: {}", plain(&error.to_string())));
+                    player.say(format!("the recording cannot be read for now: {}", said(&error)));
                 }
                 first
             }

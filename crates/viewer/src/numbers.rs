@@ -1,4 +1,6 @@
-//! Formatting numbers, and foreign text, for the screen.
+//! Formatting numbers, errors and foreign text for the screen.
+
+use std::error::Error;
 
 pub(crate) use rollhouse_replay::plain;
 
@@ -23,6 +25,12 @@ pub(crate) fn real(value: f64) -> String {
         v if v.abs() < 10.0 => format!("{v:.4}"),
         v => format!("{v:.2}"),
     }
+}
+
+/// Describes an error with its causes.
+pub(crate) fn said(error: &(dyn Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |&error| error.source());
+    plain(&causes.map(ToString::to_string).collect::<Vec<_>>().join(": "))
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ use crate::graphics::Graphics;
 use crate::keys::{Event, Key};
 use crate::list_screen::{draw_list, row_at, rows_of};
 use crate::look::Look;
-use crate::numbers::plain;
+use crate::numbers::said;
 use crate::pair::{Pair, draw_pair};
 use crate::player::{Ask, Player};
 use crate::screen;
@@ -274,7 +274,7 @@ impl<'a> Viewer<'a, '_> {
                             let (at, speed) = (viewing.at, viewing.speed);
                             return Ok(Some(Player::new(viewing.registry, episode, at, speed)));
                         }
-                        Some(Err(error)) => browser.complain(plain(&error.to_string())),
+                        Some(Err(error)) => browser.complain(said(&error)),
                         None => {}
                     },
                 }
@@ -334,8 +334,15 @@ impl<'a> Viewer<'a, '_> {
         let (viewing, speed) = (self.viewing, player.speed());
         let found = match &mut self.browser {
             Some(browser) => {
-                let there_is = if back { browser.go_back() } else { browser.go_on() };
+                // A page that could not be read is read again, as the one that was gone on to.
+                let there_is =
+                    browser.complaint().is_some() || if back { browser.go_back() } else { browser.go_on() };
                 browser.fill(viewing.library);
+                if let Some(complaint) = browser.complaint() {
+                    player.say(complaint);
+                    browser.read_again();
+                    return;
+                }
                 Ok(browser.chosen().filter(|_| there_is).cloned())
             }
             None => neighbour(viewing.library, player.info(), back),
@@ -344,7 +351,7 @@ impl<'a> Viewer<'a, '_> {
             Ok(Some(episode)) => *player = Player::new(viewing.registry, episode, 0, speed),
             Ok(None) if back => player.say("this is the first episode"),
             Ok(None) => player.say("this is the last episode"),
-            Err(error) => player.say(plain(&error.to_string())),
+            Err(error) => player.say(said(&error)),
         }
     }
 }

@@ -85,6 +85,9 @@ pub(crate) struct PruneArgs {
     /// Only episodes with this tag
     #[arg(long, value_name = "TAG")]
     pub(crate) tag: Option<Tag>,
+    /// Prune folders whose episodes are shipped or exported, as a node's spool, even if they may not have been yet
+    #[arg(long)]
+    pub(crate) unshipped: bool,
     /// Remove them; without this, only list what would go
     #[arg(long)]
     pub(crate) yes: bool,

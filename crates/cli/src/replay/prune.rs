@@ -55,12 +55,19 @@ fn rules(args: &PruneArgs) -> Result<PruneRules, Failure> {
         before_ms: before.map(|ms| u64::try_from(ms).unwrap_or(u64::MAX)),
         keep_bytes: args.keep_size,
         keep_best: args.keep_best.map(|count| count as usize),
+        unshipped: args.unshipped,
     })
 }
 
 fn print(plan: &PrunePlan, data: &Path, is_done: bool, out: &mut Output) -> io::Result<()> {
     for dir in &plan.busy {
         say(&format!("{} is being recorded into; it is left alone", dir.display()));
+    }
+    for dir in &plan.unshipped {
+        say(&format!(
+            "{} may hold what was not shipped or exported yet; it is left alone without --unshipped",
+            dir.display()
+        ));
     }
     let several = plan.folders.len() > 1;
     for folder in plan.folders.iter().filter(|_| several) {
@@ -142,6 +149,7 @@ struct PruneResult {
     pinned: u64,
     stuck: u64,
     busy: Vec<PathBuf>,
+    unshipped: Vec<PathBuf>,
 }
 
 impl PruneResult {
@@ -157,6 +165,7 @@ impl PruneResult {
             pinned: sum.pinned,
             stuck: sum.stuck,
             busy: plan.busy.clone(),
+            unshipped: plan.unshipped.clone(),
         }
     }
 }

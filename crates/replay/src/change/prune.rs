@@ -32,6 +32,7 @@ use crate::read::library::Library;
 use crate::read::order::{Sort, SortKey};
 use crate::read::query::Query;
 use crate::read::read_error::ReadError;
+use crate::read::replays::Replays;
 use crate::stored::catalogue;
 use crate::stored::index::SegmentIndex;
 use crate::stored::lock::{OpenError, lock_folder};
@@ -39,6 +40,7 @@ use crate::stored::names::{segment_name, segment_numbers, segments_dir};
 use crate::stored::recover::{put_segment, recover};
 use crate::stored::scan::scan_bytes_with_rows;
 use crate::stored::summary::EpisodeKey;
+use crate::write::spool::kept_name_of_folder;
 
 use deciding::beyond;
 use survey::Survey;
@@ -55,6 +57,8 @@ pub struct PruneRules {
     /// Number of episodes of each env that stay because they have the highest returns of all that match the filter; at
     /// most [`MAX_KEPT_BEST`].
     pub keep_best: Option<usize>,
+    /// Whether folders are pruned whose segments are shipped or exported, though nothing says that they already were.
+    pub unshipped: bool,
 }
 
 /// Most episodes of each env that [`PruneRules::keep_best`] keeps.
@@ -67,6 +71,9 @@ pub struct PrunePlan {
     pub folders: Vec<FolderPrune>,
     /// Folders that are left alone because somebody records into them.
     pub busy: Vec<PathBuf>,
+    /// Folders that are left alone because they may hold what was not shipped yet: they have a name among the folders
+    /// that are shipped or exported.
+    pub unshipped: Vec<PathBuf>,
 }
 
 /// The part of a [`PrunePlan`] about one folder.
@@ -124,6 +131,10 @@ pub fn plan_prune(disk: &Arc<dyn Disk>, dir: &Path, rules: &PruneRules) -> Resul
     let judge = Judge::new(&library, rules)?;
     let mut plan = PrunePlan::default();
     for (at, folder) in library.folders().iter().enumerate() {
+        if rules.spare(&**disk, folder) {
+            plan.unshipped.push(folder.dir().into());
+            continue;
+        }
         if folder.is_writing() {
             plan.busy.push(folder.dir().into());
             continue;
@@ -153,6 +164,10 @@ pub fn prune(disk: &Arc<dyn Disk>, dir: &Path, rules: &PruneRules) -> Result<Pru
         if folder.segments.is_empty() {
             continue;
         }
+        if rules.spare(&**disk, folder) {
+            done.unshipped.push(dir.into());
+            continue;
+        }
         match lock_folder(&**disk, dir, wall_ms()) {
             Ok(lock) => locks.push((dir.to_path_buf(), lock)),
             Err(OpenError::Locked { .. }) => {
@@ -175,6 +190,16 @@ pub fn prune(disk: &Arc<dyn Disk>, dir: &Path, rules: &PruneRules) -> Result<Pru
         }
     }
     Ok(done)
+}
+
+impl PruneRules {
+    /// Returns whether a folder is left alone because it may hold what was not shipped yet. What a node has shipped it
+    /// removes itself, so that what is left has not been, except for the newest segment.
+    fn spare(&self, disk: &dyn Disk, folder: &Replays) -> bool {
+        // A name that cannot be read is one, too.
+        let is_named = || !matches!(kept_name_of_folder(disk, folder.dir()), Ok(None));
+        !self.unshipped && !folder.segments.is_empty() && is_named()
+    }
 }
 
 /// The judge that decides on each episode.

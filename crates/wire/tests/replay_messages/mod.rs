@@ -3,10 +3,13 @@
 use rollhouse_core::LaneState;
 use rollhouse_wire::{
     Changes, EpisodeBytes, FetchEpisode, Heartbeat, LookAnswer, OpenReplay, OpenSession, PauseParams,
-    PlayParams, ReplayOf, ReplayReport, ReplayStanding, Request, SeekParams, SessionReport, StepParams,
+    PlayParams, ReplayOf, ReplayReport, ReplayStanding, Request, SeekParams, SessionOpened, SessionReport,
+    StepParams,
 };
 
-use super::{INCARNATION, POOL, Sample, answer, lane_frame, load, report, sample, secret, session, settings};
+use super::{
+    INCARNATION, POOL, Sample, answer, lane_frame, load, report, sample, secret, session, settings, spec,
+};
 
 const EPISODE: &str = "k3f9q2tz-17-203";
 
@@ -42,6 +45,7 @@ pub(super) fn others() -> Vec<Sample> {
     let standing = ReplayStanding { state: LaneState::Replaying, step: 3, length: 181, speed: 0.5 };
     vec![
         sample("request-open_session-replay", Request::OpenSession(open)),
+        answer("answer-open_session-replay", SessionOpened { spec: spec(), lease_ms: 30_000, replay: true }),
         sample("request-heartbeat-replay", Request::Heartbeat(heartbeat)),
         answer("answer-fetch_episode", EpisodeBytes { bytes: 1_234 }),
         sample("watch-look-replay", LookAnswer { frame: Some(lane_frame()), replay: Some(standing) }),
