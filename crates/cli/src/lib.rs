@@ -27,7 +27,7 @@ mod one_lane;
 pub mod output;
 #[cfg(feature = "viewer")]
 mod play;
-mod private_folder;
+pub mod private_folder;
 mod progress_bar;
 mod recording;
 mod replay;

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rollhouse_cli::certs::{authority_failure, private_folder, write_identity};
+use rollhouse_cli::certs::{authority_failure, write_identity};
 use rollhouse_cli::failure::{Failure, Status};
+use rollhouse_cli::private_folder::private_folder;
 use rollhouse_cli::token;
 use rollhouse_wire::{CertificateAuthority, NewToken, Role};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
