@@ -506,7 +506,9 @@ fn steppable(session: SessionHandle, by: Transport) -> Result<Stepped, Refusal> 
             Err(Refusal::new(RefusalCode::Unsupported, message))
         }
         SessionHandle::Replay(replay) => Ok(Stepped::Replay(replay)),
-        SessionHandle::Collecting(_) => Err(Refusal::new(RefusalCode::BadRequest, "the session plays by itself")),
+        SessionHandle::Collecting(_) => {
+            Err(Refusal::new(RefusalCode::BadRequest, "the session plays by itself"))
+        }
     }
 }
 

@@ -22,7 +22,6 @@ use opentelemetry_sdk::trace::{
     BatchConfigBuilder, BatchSpanProcessor, IdGenerator as _, RandomIdGenerator, SpanData, SpanEvents,
     SpanLinks, SpanProcessor,
 };
-use parking_lot::Mutex;
 use rollhouse_config::Endpoint;
 use rollhouse_core::split_mix64;
 use tracing::field::{Field, Visit};
@@ -275,6 +274,7 @@ const END_WITHIN: Duration = Duration::from_secs(2);
 mod tests {
     use super::*;
     use opentelemetry_sdk::error::OTelSdkResult;
+    use parking_lot::Mutex;
     use tracing::{error_span, info};
 
     /// Keeps what it is given.
