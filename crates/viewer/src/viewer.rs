@@ -274,7 +274,11 @@ impl<'a> Viewer<'a, '_> {
                             let (at, speed) = (viewing.at, viewing.speed);
                             return Ok(Some(Player::new(viewing.registry, episode, at, speed)));
                         }
-                        Some(Err(error)) => browser.complain(said(&error)),
+                        Some(Err(error)) => {
+                            browser.complain(said(&error));
+                            // Reading may have taken long; what it came to is shown for a while all the same.
+                            read = Instant::now();
+                        }
                         None => {}
                     },
                 }

@@ -249,7 +249,9 @@ pub(crate) fn pytest(
 ) -> Result<String, Stop> {
     let mut tests = Command::new(python);
     tests
-        .args(["-m", "pytest", "--quiet", "-rsfE", "-p", "no:cacheprovider", which])
+        .args(["-m", "pytest", "-rsfE", "-p", "no:cacheprovider", which])
+        // Where tests take minutes, each has a line: one that takes long is told from one that hangs by its line.
+        .arg(if all { "--verbose" } else { "--quiet" })
         // Which test hangs is then told by where its threads are.
         .args(["-o", "faulthandler_timeout=300"])
         .current_dir(root)
