@@ -376,8 +376,8 @@ impl RunRecorder {
     }
 
     /// Returns the reason why nothing is taken just now, if the disk takes nothing and stepping should wait for it
-    /// ([`OnOutage::Wait`]). A thread that steps nevertheless waits in the middle of a step as soon as the buffers are
-    /// used up. Does not block.
+    /// ([`OnOutage::Wait`](crate::OnOutage::Wait)). A thread that steps nevertheless waits in the middle of a step as
+    /// soon as the buffers are used up. Does not block.
     pub fn outage(&self) -> Option<DiskError> {
         self.shared.doorbell.outage()
     }

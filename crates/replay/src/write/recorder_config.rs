@@ -4,15 +4,17 @@ use std::time::Duration;
 
 use crate::limits::{BUDGET_BYTES, SEGMENT_BYTES};
 
-/// The configuration of a [`Recorder`].
+/// The configuration of a [`Recorder`](crate::Recorder).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecorderConfig {
-    /// Bytes at which a segment is sealed and the next one opened; between [`EXTENT_BYTES`] / 16 and
-    /// [`MAX_SEGMENT_BYTES`]. Default [`SEGMENT_BYTES`]: large enough that a run's header does not count,
-    /// small enough that the budget drops little at a time.
+    /// Bytes at which a segment is sealed and the next one opened; between
+    /// [`EXTENT_BYTES`](crate::limits::EXTENT_BYTES) / 16 and
+    /// [`MAX_SEGMENT_BYTES`](crate::limits::MAX_SEGMENT_BYTES). Default [`SEGMENT_BYTES`]: large enough that a run's
+    /// header does not count, small enough that the budget drops little at a time.
     pub segment_bytes: u64,
     /// Bytes of all segments at which the oldest unpinned ones are dropped, whole and counted. Default
-    /// [`BUDGET_BYTES`]. Set it to `u64::MAX` where somebody else takes segments away, see [`Recorder::spool`].
+    /// [`BUDGET_BYTES`]. Set it to `u64::MAX` where somebody else takes segments away, see
+    /// [`Recorder::spool`](crate::Recorder::spool).
     pub budget_bytes: u64,
     /// Time after its first chunk at which a segment is sealed whatever its size, at the latest; it is 200 ms when no
     /// run is open. Default: never, as small segments cost readers more. Nodes set it, because only sealed segments are
@@ -34,7 +36,8 @@ pub enum OnOutage {
     /// Stepping goes on; what is stepped meanwhile is counted as lost.
     #[default]
     Lose,
-    /// Stepping waits: see [`RunRecorder::outage`]. Nothing that is stepped meanwhile is lost.
+    /// Stepping waits: see [`RunRecorder::outage`](crate::RunRecorder::outage). Nothing that is stepped meanwhile is
+    /// lost.
     Wait,
 }
 
