@@ -3,7 +3,7 @@
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Start};
 
-use crate::{Image, ImageSize, RenderError};
+use crate::{Image, ImageSize, LateLanes, RenderError};
 
 /// A block of up to [`BLOCK_LANES`] lanes of one env, as structure of arrays.
 ///
@@ -98,6 +98,12 @@ pub trait BatchEnv: Send {
     fn revive(&mut self, lanes: LaneSet) -> LaneSet {
         let _ = lanes;
         LaneSet::NONE
+    }
+
+    /// Returns the late side of the block, if its lanes finish when they finish. The engine then posts and collects,
+    /// and calls neither [`BatchEnv::reset`] nor [`BatchEnv::step`]; other callers may, and wait in them.
+    fn late(&mut self) -> Option<&mut dyn LateLanes> {
+        None
     }
 
     /// Returns the exact state of a lane as doubles, in an order that the env documents; for forks and tests.

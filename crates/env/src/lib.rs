@@ -2,7 +2,8 @@
 //!
 //! An env is written either as [`Env`] (one lane, the simple way) or as [`BatchEnv`] (a block of up to 64
 //! lanes as structure of arrays, the fast way); the engine only sees [`BatchEnv`], and [`PerLane`] makes one
-//! from any [`Env`].
+//! from any [`Env`]. Lanes that are stepped elsewhere and finish when they finish have a late side besides
+//! ([`LateLanes`]).
 //!
 //! Not a goal: autoreset, time limits, threads and recording; those are the engine's.
 //!
@@ -20,6 +21,7 @@ mod echo;
 mod generator;
 mod grid;
 mod image;
+mod late;
 mod per_lane;
 mod registry;
 mod single;
@@ -31,6 +33,7 @@ pub use dispatch::{InstructionSet, Kernel, Target, UnknownInstructionSet, fetch_
 pub use dynamics::{DYNAMICS_STEPS, dynamics_hash};
 pub use generator::Generator;
 pub use image::{Image, ImageSize, MAX_IMAGE_SIDE, MAX_RENDER_PIXELS, RenderError};
+pub use late::{Collected, LateLanes, LateRows, Post};
 pub use per_lane::PerLane;
 pub use registry::{EnvEntry, MakeError, NEAREST, RegisterError, Registry, UnknownEnv, is_for_tests};
 pub use single::{Env, StepResult};

@@ -99,11 +99,20 @@ pub fn is_for_tests(id: &str) -> bool {
 }
 
 type MakeBlock = dyn Fn(InstructionSet, &[Options]) -> Result<Box<dyn BatchEnv>, MakeError> + Send + Sync;
+type MakeLate = dyn Fn(&[Options]) -> Result<Vec<Box<dyn BatchEnv>>, MakeError> + Send + Sync;
+
+/// How the blocks of an env are made.
+enum Make {
+    /// Block by block.
+    Blocks(Box<MakeBlock>),
+    /// All at once, because they share what steps them.
+    Late(Box<MakeLate>),
+}
 
 /// An env of a registry: its spec, and the code that makes blocks of it.
 pub struct EnvEntry {
     spec: EnvSpec,
-    make: Box<MakeBlock>,
+    make: Make,
     bounded: bool,
     drawn: Option<Drawn>,
     constants: &'static [(&'static str, f64)],
@@ -123,7 +132,21 @@ impl EnvEntry {
         spec: EnvSpec,
         make: impl Fn(InstructionSet, &[Options]) -> Result<Box<dyn BatchEnv>, MakeError> + Send + Sync + 'static,
     ) -> Self {
-        Self { spec, make: Box::new(make), bounded: false, drawn: None, constants: &[] }
+        Self::made_by(spec, Make::Blocks(Box::new(make)))
+    }
+
+    /// Makes an entry whose lanes finish when they finish ([`LateLanes`](crate::LateLanes)). `make` is given the options
+    /// of all lanes of a session and makes their blocks, each but the last of [`BLOCK_LANES`] lanes, so that they can
+    /// share what steps them.
+    pub fn late(
+        spec: EnvSpec,
+        make: impl Fn(&[Options]) -> Result<Vec<Box<dyn BatchEnv>>, MakeError> + Send + Sync + 'static,
+    ) -> Self {
+        Self::made_by(spec, Make::Late(Box::new(make)))
+    }
+
+    const fn made_by(spec: EnvSpec, make: Make) -> Self {
+        Self { spec, make, bounded: false, drawn: None, constants: &[] }
     }
 
     /// Makes an entry whose lanes are made one by one; `make` is called again when a lane is revived.
@@ -223,7 +246,31 @@ impl EnvEntry {
         if options.is_empty() || options.len() > BLOCK_LANES {
             return Err(MakeError::Lanes { given: options.len() });
         }
-        (self.make)(set, options)
+        match &self.make {
+            Make::Blocks(make) => make(set, options),
+            Make::Late(make) => make(options)?.pop().ok_or(MakeError::Lanes { given: options.len() }),
+        }
+    }
+
+    /// Makes the blocks of as many lanes as `options` has elements, each but the last of [`BLOCK_LANES`] lanes. Lanes
+    /// that a [`MakeError`] names are lanes of a block.
+    ///
+    /// # Errors
+    /// As [`EnvEntry::make_block_on`].
+    pub fn make_blocks_on(
+        &self,
+        set: InstructionSet,
+        options: &[Options],
+    ) -> Result<Vec<Box<dyn BatchEnv>>, MakeError> {
+        match &self.make {
+            Make::Blocks(make) => options.chunks(BLOCK_LANES).map(|options| make(set, options)).collect(),
+            Make::Late(make) => make(options),
+        }
+    }
+
+    /// Returns whether the lanes finish when they finish ([`BatchEnv::late`](crate::BatchEnv::late)).
+    pub const fn is_late(&self) -> bool {
+        matches!(self.make, Make::Late(_))
     }
 }
 

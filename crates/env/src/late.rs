@@ -1,0 +1,84 @@
+//! The interface of lanes that finish when they finish.
+
+use std::time::Instant;
+
+use rollhouse_core::{ColumnMut, ColumnRef, LaneSet};
+
+/// The late side of a [`BatchEnv`](crate::BatchEnv), whose lanes are stepped elsewhere and finish when they finish: in
+/// worker processes, in games, in simulators with a loop of their own.
+///
+/// What a lane is to do is posted, and its row is collected once it is there; lanes finish in any order. Neither call
+/// blocks, and no thread waits for a lane. A lane that was posted is *under way* until it is collected or given up, and
+/// nothing else is asked of it meanwhile.
+///
+/// Blocks that were made together ([`EnvEntry::late`](crate::EnvEntry::late)) may share what steps them:
+/// [`LateLanes::flush`] and [`LateLanes::wait`] of any of them are for all of them. A panic in any method loses the
+/// block, as it does in other methods of its env.
+pub trait LateLanes {
+    /// Takes what lanes are to do next. A reset draws from the generator that
+    /// [`BatchEnv::seed`](crate::BatchEnv::seed) set or that the last episode left. Nothing has to begin before
+    /// [`LateLanes::flush`].
+    fn post(&mut self, post: Post<'_>);
+
+    /// Lets everything begin that was posted to the blocks made together.
+    fn flush(&mut self);
+
+    /// Waits until a lane of the blocks made together may have finished, at most until `deadline`. It may return
+    /// early and without a reason.
+    fn wait(&mut self, deadline: Instant);
+
+    /// Writes the rows of this block's lanes that have finished since the last call, and returns which they are. Rows
+    /// of other lanes are left alone.
+    fn collect(&mut self, rows: LateRows<'_, '_>) -> Collected;
+
+    /// Gives up lanes that have been under way for too long. They are lost until
+    /// [`BatchEnv::revive`](crate::BatchEnv::revive) has made them anew, and what they still do is not heard.
+    ///
+    /// Returns all lanes of this block that are lost by it: where lanes live in one process, its end takes others along
+    /// that are under way. Lanes of other blocks that are lost by it are collected there.
+    fn give_up(&mut self, lanes: LaneSet) -> LaneSet;
+
+    /// Returns which of the lanes that [`BatchEnv::revive`](crate::BatchEnv::revive) was asked for are being made anew
+    /// and are neither back nor lost again. They are asked for again later.
+    fn coming(&self) -> LaneSet {
+        LaneSet::NONE
+    }
+}
+
+/// What lanes of a late block are to do.
+#[derive(Debug, Clone, Copy)]
+pub struct Post<'a> {
+    /// Lanes that step with their action.
+    pub step: LaneSet,
+    /// Lanes that begin an episode; disjoint from `step`.
+    pub reset: LaneSet,
+    /// Actions, one for each lane of the block, checked as those of [`BlockStep`](crate::BlockStep). Those of lanes that
+    /// do not step are arbitrary.
+    pub actions: ColumnRef<'a>,
+}
+
+/// Rows of a late block, into which those of finished lanes are written.
+#[derive(Debug)]
+pub struct LateRows<'a, 'b> {
+    /// Observation columns in the spec's order.
+    pub obs: &'a mut [ColumnMut<'b>],
+    /// Info columns in the spec's order; rows of lanes that began an episode are not written.
+    pub infos: &'a mut [ColumnMut<'b>],
+    /// Rewards, one for each lane; 0 for a lane that began an episode.
+    pub rewards: &'a mut [f64],
+}
+
+/// Lanes of a late block that are no longer under way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Collected {
+    /// Lanes that did what was posted; their rows are written.
+    pub done: LaneSet,
+    /// Those of `done` that reached a terminal state.
+    pub terminated: LaneSet,
+    /// Those of `done` that a limit of the env's own cut; the engine adds the time limit.
+    pub truncated: LaneSet,
+    /// Lanes that failed; disjoint from `done`. They cannot be used again until they are revived.
+    pub lost: LaneSet,
+    /// Lanes that were lost because something that they share did not answer in time; disjoint from both.
+    pub hung: LaneSet,
+}
