@@ -351,6 +351,14 @@ impl Pool {
         self.ask_with(async |pool| pool.set_attr(name, values).await)
     }
 
+    /// Says which version of the policy chooses the actions from now on: see [`AsyncPool::set_policy_version`].
+    ///
+    /// # Errors
+    /// See [`AsyncPool::set_policy_version`].
+    pub fn set_policy_version(&mut self, version: u64) -> Result<(), MethodError> {
+        self.ask_with(async |pool| pool.set_policy_version(version).await)
+    }
+
     /// Returns images of those lanes as they are now: see [`AsyncPool::render`].
     ///
     /// # Errors

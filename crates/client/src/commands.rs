@@ -7,9 +7,9 @@ use std::time::Duration;
 use rollhouse_core::{OptionValue, RunId};
 use rollhouse_engine::Image;
 use rollhouse_engine::{
-    AttributeValue, Effect, GetAttributes, GetParams, LaneRange, Method, Nothing, Render, RenderAnswer,
-    RenderParams, Reset, SchemaAnswer, SetAttributes, SetOptions, SetOptionsParams, SetParams, Statistics,
-    StatisticsAnswer, StepError as Rules,
+    AttributeValue, Effect, GetAttributes, GetParams, LaneRange, Method, Nothing, PolicyVersionParams,
+    Render, RenderAnswer, RenderParams, Reset, SchemaAnswer, SetAttributes, SetOptions, SetOptionsParams,
+    SetParams, SetPolicyVersion, Statistics, StatisticsAnswer, StepError as Rules,
 };
 use rollhouse_wire::limits::MAX_OUTSTANDING_COMMANDS;
 use rollhouse_wire::{
@@ -90,6 +90,17 @@ impl AsyncPool {
         let asked =
             self.parts().map(|parts| parts.map(|(lanes, rows)| params(lanes, rows)).collect()).collect();
         self.call_all::<SetAttributes, _>(asked).await.map(drop)
+    }
+
+    /// Says which version of the policy chooses the actions from now on. Recordings have it with each step; 0 stands for
+    /// one that nobody has said. Lanes that go on elsewhere after a loss have none until it is said again.
+    ///
+    /// # Errors
+    /// See [`MethodError`]; lanes of other sessions may have been told.
+    pub async fn set_policy_version(&mut self, version: u64) -> Result<(), MethodError> {
+        self.check_nothing_outstanding()?;
+        let asked = self.sessions.iter().map(|_| vec![PolicyVersionParams { version }]).collect();
+        self.call_all::<SetPolicyVersion, _>(asked).await.map(drop)
     }
 
     /// Returns images of those lanes as they are now, in their order, of `size` (columns and rows) or of the env's own

@@ -65,13 +65,15 @@ pub(crate) struct Block {
     under_way: Option<Box<UnderWay>>,
 }
 
-/// Time of a batch, as the owner tells it to the crews.
+/// Time of a batch and the policy's version, as the owner tells them to the crews.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Turn {
     /// Wall clock, milliseconds since 1970.
     pub(crate) now_ms: u64,
     /// Time since the engine was made.
     pub(crate) since_start: Duration,
+    /// Version of the policy that chose the actions; 0 if nobody has said it.
+    pub(crate) policy_version: u64,
 }
 
 /// Parts of which a block is made.
@@ -544,7 +546,7 @@ mod tests {
         fn step(&mut self, seconds: f64, action: i64) -> f32 {
             self.arena.actions_mut().as_i64_mut().unwrap().fill(action);
             self.arena.start();
-            let turn = Turn { now_ms: 0, since_start: Duration::from_secs_f64(seconds) };
+            let turn = Turn { now_ms: 0, since_start: Duration::from_secs_f64(seconds), policy_version: 0 };
             self.block.step(&mut self.share.begin().unwrap(), turn, &mut Laps::start(false));
             self.arena.wait(None).unwrap();
             self.arena.frame().obs(0).as_f32().unwrap()[0]

@@ -1,11 +1,11 @@
-//! The clock of an engine: which batches look at it, and what the time is for those that do not.
+//! The clock of an engine: which batches look at it, and what the others are told.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::block::Turn;
 use crate::timings::{SAMPLE_EVERY, Timings};
 
-/// The time as batches are told it, and how long batches take.
+/// The time as batches are told it, with the version of the policy that acts, and how long batches take.
 ///
 /// Reading a clock costs a tenth of a small batch. While batches follow fast, only every sampled one reads it.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Clock {
         Self {
             started,
             started_ms,
-            turn: Turn { now_ms: started_ms, since_start: Duration::ZERO },
+            turn: Turn { now_ms: started_ms, since_start: Duration::ZERO, policy_version: 0 },
             last_sample: Duration::ZERO,
             unhurried: false,
             timings: Timings::default(),
@@ -39,7 +39,13 @@ impl Clock {
     #[inline]
     pub(crate) fn now(&self) -> Turn {
         let since_start = self.started.elapsed();
-        Turn { now_ms: self.started_ms + since_start.as_millis() as u64, since_start }
+        let now_ms = self.started_ms + since_start.as_millis() as u64;
+        Turn { now_ms, since_start, policy_version: self.turn.policy_version }
+    }
+
+    /// Says which version of the policy chooses the actions of the batches from the next one on.
+    pub(crate) const fn set_policy_version(&mut self, version: u64) {
+        self.turn.policy_version = version;
     }
 
     /// Counts a batch. Returns its time and whether it is sampled. `recorded` and `exact` batches need a fresher time:

@@ -11,7 +11,9 @@ use serde::de::DeserializeOwned;
 
 use crate::engine::Engine;
 use crate::error::StepError;
-use crate::methods::{GetAttributes, ResetLanes, Schema, SetAttributes, SetOptions, Statistics};
+use crate::methods::{
+    GetAttributes, ResetLanes, Schema, SetAttributes, SetOptions, SetPolicyVersion, Statistics,
+};
 use crate::render::Render;
 
 /// Method that can be called on lanes between two steps.
@@ -108,7 +110,7 @@ macro_rules! methods {
     };
 }
 
-methods![GetAttributes, Render, ResetLanes, Schema, SetAttributes, SetOptions, Statistics];
+methods![GetAttributes, Render, ResetLanes, Schema, SetAttributes, SetOptions, SetPolicyVersion, Statistics];
 
 /// Reason for which a command was not carried out. Nothing has changed, unless it says so.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

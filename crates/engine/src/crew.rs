@@ -32,6 +32,7 @@ pub(crate) struct Orders {
     sampled: AtomicBool,
     now_ms: AtomicU64,
     since_start_ns: AtomicU64,
+    policy_version: AtomicU64,
     job: Mutex<Option<Arc<Job>>>,
     /// Timings that crews reported in the last [`Order::Report`].
     reported: Mutex<Timings>,
@@ -61,6 +62,7 @@ impl Orders {
         self.sampled.store(sampled, Ordering::Relaxed);
         self.now_ms.store(turn.now_ms, Ordering::Relaxed);
         self.since_start_ns.store(turn.since_start.as_nanos() as u64, Ordering::Relaxed);
+        self.policy_version.store(turn.policy_version, Ordering::Relaxed);
     }
 
     /// Sets the job that [`Order::Job`] does.
@@ -95,6 +97,7 @@ impl Orders {
         Turn {
             now_ms: self.now_ms.load(Ordering::Relaxed),
             since_start: Duration::from_nanos(self.since_start_ns.load(Ordering::Relaxed)),
+            policy_version: self.policy_version.load(Ordering::Relaxed),
         }
     }
 }

@@ -302,6 +302,12 @@ impl Engine {
         Ok(self.arena.frame())
     }
 
+    /// Says which version of the policy chooses the actions from now on, for recordings: each step has the version that
+    /// acted. 0 stands for one that nobody has said. Lanes that were sent have the version of before.
+    pub const fn set_policy_version(&mut self, version: u64) {
+        self.clock.set_policy_version(version);
+    }
+
     /// Returns the newest frame.
     ///
     /// # Errors

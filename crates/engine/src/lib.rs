@@ -59,9 +59,9 @@ pub use error::{BadAction, ConfigError, StepError};
 pub use first_done::Received;
 pub use glance::Glance;
 pub use methods::{
-    AttributeSpec, AttributeValue, Attributes, GetAttributes, GetParams, LaneRange, Nothing, ResetLanes,
-    ResetParams, Schema, SchemaAnswer, SetAttributes, SetOptions, SetOptionsParams, SetParams, Statistics,
-    StatisticsAnswer, SummaryAnswer,
+    AttributeSpec, AttributeValue, Attributes, GetAttributes, GetParams, LaneRange, Nothing,
+    PolicyVersionParams, ResetLanes, ResetParams, Schema, SchemaAnswer, SetAttributes, SetOptions,
+    SetOptionsParams, SetParams, SetPolicyVersion, Statistics, StatisticsAnswer, SummaryAnswer,
 };
 pub use options::{LaneOptions, OptionsError};
 pub use past::{Happened, LogEvent, Past, ResumeError};

@@ -129,6 +129,30 @@ impl Method for Schema {
     }
 }
 
+/// Method that says which version of the policy chooses the actions from now on, for recordings.
+#[derive(Debug, Clone, Copy)]
+pub struct SetPolicyVersion;
+
+/// Params of [`SetPolicyVersion`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyVersionParams {
+    /// Version of the policy; 0 stands for one that nobody has said.
+    pub version: u64,
+}
+
+impl Method for SetPolicyVersion {
+    const NAME: &'static str = "policy_version";
+    const REPEATABLE: bool = true;
+    const EFFECT: Effect = Effect::None;
+    type Params = PolicyVersionParams;
+    type Answer = Nothing;
+
+    fn run(lanes: &mut CommandLanes<'_>, params: PolicyVersionParams) -> Result<Nothing, CommandError> {
+        lanes.engine.set_policy_version(params.version);
+        Ok(Nothing {})
+    }
+}
+
 /// Value of an attribute.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]

@@ -19,7 +19,7 @@ use rollhouse_engine::{Engine, EngineConfig, LaneOptions, Reset, StepError};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{
-    EpisodeInfo, PolicyInfo, RecordMode, Recorder, RecorderConfig, Replays, RunHeader, Verification,
+    EpisodeInfo, PolicyInfo, Query, RecordMode, Recorder, RecorderConfig, Replays, RunHeader, Verification,
 };
 use simulator::{Timing, late};
 
@@ -145,17 +145,12 @@ proptest! {
     }
 }
 
-/// Records 40 steps of 70 lanes of an env and returns what the listing says of each episode, and what checking finds.
-fn recorded(entry: &Arc<EnvEntry>, mode: RecordMode) -> Vec<String> {
-    let lanes = 70;
-    let disk = Arc::new(FaultyDisk::new());
-    let recorder = Recorder::open(disk.clone(), Path::new("data"), RecorderConfig::default()).unwrap();
-    let config = EngineConfig::new(lanes);
+fn header(entry: &EnvEntry, config: &EngineConfig, mode: RecordMode) -> RunHeader {
     let spec = entry.spec().clone();
-    let header = RunHeader {
+    RunHeader {
         run: RunId::generate(),
         options: vec![Options::check(&spec.options, &[]).unwrap()],
-        lanes: lanes as u32,
+        lanes: config.lanes as u32,
         schedule: config.schedule,
         autoreset: config.autoreset.name().to_owned(),
         max_episode_steps: spec.max_episode_steps,
@@ -165,8 +160,16 @@ fn recorded(entry: &Arc<EnvEntry>, mode: RecordMode) -> Vec<String> {
         started_ms: 0,
         parent: None,
         spec,
-    };
-    let run = recorder.begin_run(header).unwrap();
+    }
+}
+
+/// Records 80 steps of 70 lanes of an env and returns what the listing says of each episode, and what checking finds.
+fn recorded(entry: &Arc<EnvEntry>, mode: RecordMode) -> Vec<String> {
+    let lanes = 70;
+    let disk = Arc::new(FaultyDisk::new());
+    let recorder = Recorder::open(disk.clone(), Path::new("data"), RecorderConfig::default()).unwrap();
+    let config = EngineConfig::new(lanes);
+    let run = recorder.begin_run(header(entry, &config, mode)).unwrap();
     let mut engine = Engine::new(entry, config, Some(&run)).unwrap();
     engine.reset(&Reset::seeded(1, lanes)).unwrap();
     (0..80).for_each(|at| drop(step(&mut engine, at)));
@@ -306,4 +309,35 @@ fn a_lane_that_hangs_is_received_as_lost_when_its_deadline_passes() {
     assert_eq!((second.lanes, second.rewards, second.terminated), (vec![1], vec![0.0], vec![0]));
     assert_eq!(engine.send(&[1], ColumnRef::I64(&[1])), Err(StepError::LaneLost { lane: 1 }));
     assert_eq!(outcomes(&mut engine, Interruption::Hung), 1);
+}
+
+#[test]
+fn each_step_is_recorded_with_the_version_that_chose_its_action_even_if_it_comes_later() {
+    let disk = Arc::new(FaultyDisk::new());
+    let entry = late(&counter(), Timing { last: Some(0), ..Timing::default() });
+    let recorder = Recorder::open(disk.clone(), Path::new("data"), RecorderConfig::default()).unwrap();
+    let config = EngineConfig { options: vec![options(9, -1); 2], ..EngineConfig::new(2) };
+    let run = recorder.begin_run(header(&entry, &config, RecordMode::All)).unwrap();
+    let mut engine = Engine::new(&entry, config, Some(&run)).unwrap();
+    engine.reset(&Reset::all()).unwrap();
+    engine.set_policy_version(5);
+    engine.send(&[0, 1], ColumnRef::I64(&[1, 1])).unwrap();
+    assert_eq!(engine.recv(1, LONG).unwrap().lanes, [1]);
+    engine.set_policy_version(6);
+    engine.send(&[1], ColumnRef::I64(&[1])).unwrap();
+    while engine.recv(1, LONG).is_ok() {}
+    common::act(&mut engine, &[1, 1]);
+    engine.step().unwrap();
+    engine.close().unwrap();
+    drop(run);
+    recorder.finish().unwrap();
+    let replays = Replays::open(disk, Path::new("data")).unwrap();
+    let mut found = Vec::new();
+    for info in replays.list(&Query::default()).unwrap() {
+        let episode = replays.load(&info).unwrap();
+        let versions: Vec<u64> = (0..info.length).map(|step| episode.policy_versions.of_step(step)).collect();
+        found.push((info.name.lane, versions));
+    }
+    found.sort_unstable();
+    assert_eq!(found, [(0, vec![5, 6]), (1, vec![5, 6, 6])]);
 }

@@ -21,7 +21,8 @@ pub(crate) fn write(
     let mut playback = Playback::new(registry, episode)?;
     let mut lines = Vec::with_capacity(2 * LINES_BYTES);
     while let Some(step) = playback.next_step()? {
-        serde_json::to_writer(&mut lines, &line(&step, &obs, &action)).map_err(io::Error::from)?;
+        let version = step.t.checked_sub(1).map_or(0, |before| episode.policy_versions.of_step(before));
+        serde_json::to_writer(&mut lines, &line(&step, &obs, &action, version)).map_err(io::Error::from)?;
         lines.push(b'\n');
         if lines.len() >= LINES_BYTES {
             out.write_all(&lines)?;
@@ -35,14 +36,16 @@ pub(crate) fn write(
 /// Bytes of lines that are written at once.
 const LINES_BYTES: usize = 1 << 16;
 
-/// Returns the fields of one line, in their order: `t` and `obs` for the reset, all of them for a step.
-fn line<'a>(step: &'a PlayedStep, obs: &'a [ColumnSpec], action: &'a ColumnSpec) -> Line<'a> {
+/// Returns the fields of one line, in their order: `t` and `obs` for the reset, all of them for a step; the version of
+/// the policy where somebody has said it.
+fn line<'a>(step: &'a PlayedStep, obs: &'a [ColumnSpec], action: &'a ColumnSpec, version: u64) -> Line<'a> {
     Line {
         t: step.t,
         action: step.action.as_ref().map(|data| Row { data, spec: action }),
         reward: step.reward,
         obs: Observation { specs: obs, columns: &step.obs },
         ended: (step.t > 0).then_some(Flags { terminated: step.terminated, truncated: step.truncated }),
+        policy_version: Some(version).filter(|&version| version > 0),
     }
 }
 
@@ -57,6 +60,8 @@ struct Line<'a> {
     obs: Observation<'a>,
     #[serde(flatten)]
     ended: Option<Flags>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy_version: Option<u64>,
 }
 
 #[derive(Debug, Serialize)]

@@ -38,6 +38,17 @@ impl Lanes {
         }
     }
 
+    /// Says which version of the policy chooses the actions from now on.
+    pub(crate) fn set_policy_version(&mut self, version: u64) -> Result<(), MethodError> {
+        match self {
+            Self::Engine(engine) => {
+                engine.set_policy_version(version);
+                Ok(())
+            }
+            Self::Pool(pool) => pool.set_policy_version(version),
+        }
+    }
+
     /// Returns an image of every lane, of that size or of the env's own.
     pub(crate) fn render(&mut self, size: Option<ImageSize>) -> Result<Vec<Image>, MethodError> {
         match self {

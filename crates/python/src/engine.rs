@@ -270,6 +270,13 @@ impl NativeLanes {
         py.detach(|| inner.set_attr(name, values)).map_err(|error| of_method(py, &error))
     }
 
+    /// Says which version of the policy chooses the actions from now on.
+    fn set_policy_version(&self, py: Python<'_>, version: u64) -> PyResult<()> {
+        let mut state = self.lock(py)?;
+        let inner = state.inner(py)?;
+        py.detach(|| inner.set_policy_version(version)).map_err(|error| of_method(py, &error))
+    }
+
     /// Returns an image of every lane, uint8 `[height, width, 3]` each. `size` is (width, height); None stands for the
     /// env's own.
     #[pyo3(signature = (size=None))]

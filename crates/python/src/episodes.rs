@@ -93,10 +93,18 @@ impl EpisodeInfo {
         &self.0.info.policy().name
     }
 
-    /// Version of that policy.
+    /// Version of that policy when the run began; `policy_versions` has those of the steps.
     #[getter]
     fn policy_version(&self) -> u64 {
         self.0.info.policy().version
+    }
+
+    /// Reads which version of the policy chose each action: uint64 `[T]`, 0 where nobody had said it.
+    fn policy_versions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArray1<u64>>> {
+        let load = || self.0.folder.load(&self.0.info).map_err(Failure::from);
+        let episode = py.detach(load).map_err(|failure| failure.into_py(py))?;
+        let versions = (0..episode.info.length).map(|step| episode.policy_versions.of_step(step));
+        Ok(PyArray1::from_iter(py, versions))
     }
 
     /// Hash of the env's dynamics when it was recorded, 16 hexadecimal digits.

@@ -191,6 +191,12 @@ impl HostedRecording {
         Ok(())
     }
 
+    /// Says which version of the policy chooses the actions from now on.
+    fn policy_version(&mut self, version: u64) -> PyResult<()> {
+        self.open()?.blocks.iter_mut().for_each(|block| block.policy_version(version));
+        Ok(())
+    }
+
     /// Notes that the episode of a lane was interrupted: "crashed" or "hung".
     fn interrupt(&mut self, lane: usize, outcome: &str) -> PyResult<()> {
         let open = self.open()?;

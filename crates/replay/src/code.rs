@@ -17,4 +17,5 @@ pub(crate) mod planes;
 pub(crate) mod record;
 pub(crate) mod run;
 pub(crate) mod run_record;
+pub(crate) mod versions;
 pub(crate) mod walk;

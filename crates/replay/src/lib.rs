@@ -47,6 +47,7 @@ pub use code::events::Finish;
 pub use code::frame::{Frame, FrameError, Frames};
 pub use code::run::{PolicyInfo, RecordKind, RecordMode, RunHeader};
 pub use code::run_record::RunInfo;
+pub use code::versions::PolicyVersions;
 pub use disk::{Disk, DiskFile, Locking, RealDisk, read_all};
 pub use disk_error::DiskError;
 pub use plain::plain;

@@ -42,8 +42,8 @@ fn importer(disk: &FaultyDisk) -> Importer {
 
 /// What of an episode does not depend on where it stands.
 fn facts(episode: &Episode) -> String {
-    let Episode { info, actions, windows, end_hash, steps, from } = episode;
-    let all = format!("{actions:?} {windows:?} {end_hash:?} {steps:?} {from:?}");
+    let Episode { info, actions, windows, end_hash, policy_versions, steps, from } = episode;
+    let all = format!("{actions:?} {windows:?} {end_hash:?} {policy_versions:?} {steps:?} {from:?}");
     format!(
         "{} {:?} {} {:?} {:?} {:?} {:?} {} {:?} {:016x}",
         info.name,
@@ -73,9 +73,10 @@ proptest! {
         rows in 1u64..300,
         per_episode in any::<bool>(),
         mode in prop::sample::select(vec![RecordMode::All, RecordMode::Trace, RecordMode::Sample { probability: 0.6 }]),
+        version_rows in prop::sample::select(vec![0u64, 1, 7, 100]),
     ) {
         let disk = FaultyDisk::new();
-        let one = Play { lanes, per_episode, mode, max_steps: 70, ..Play::new(env, rows) };
+        let one = Play { lanes, per_episode, mode, version_rows, max_steps: 70, ..Play::new(env, rows) };
         play(Arc::new(disk.clone()), Path::new(FROM), &one);
         let recorded = episodes(&disk, FROM);
         let mut importer = importer(&disk);

@@ -20,6 +20,8 @@ pub(crate) enum MarkKind {
     Divergence,
     /// The step at which the episode was forked from another.
     Fork,
+    /// The first step whose action another version of the policy chose.
+    Version,
     /// The end of the episode, by the env or a limit.
     End,
     /// The episode was cut from outside.
@@ -35,6 +37,7 @@ impl MarkKind {
             Self::Start => "├",
             Self::Divergence => "≠",
             Self::Fork => "┬",
+            Self::Version => "▾",
             Self::End => "■",
             Self::Loss => "✗",
             Self::Recording => "●",
@@ -43,10 +46,11 @@ impl MarkKind {
 }
 
 /// Returns the marks of an episode, in the order of their steps; `difference` is the first step at which it differs
-/// from the one that it is compared with.
+/// from the one that it is compared with. `versions` has the steps before which the policy's version changed.
 pub(crate) fn marks_of(
     info: &EpisodeInfo,
     is_growing: bool,
+    versions: &[(u64, u64)],
     divergence: Option<&Divergence>,
     difference: Option<u64>,
 ) -> Vec<Mark> {
@@ -56,6 +60,8 @@ pub(crate) fn marks_of(
         Outcome::Interrupted(_) => MarkKind::Loss,
     };
     let mut marks = vec![Mark { at: 0, kind: MarkKind::Start }, Mark { at: info.length, kind: end }];
+    let versions = versions.iter().filter(|&&(before, _)| before > 0);
+    marks.extend(versions.map(|&(before, _)| Mark { at: before + 1, kind: MarkKind::Version }));
     let parts = divergence.map(|found| found.to).into_iter().chain(difference);
     marks.extend(info.parent().map(|parent| Mark { at: parent.step.min(info.length), kind: MarkKind::Fork }));
     marks.extend(parts.map(|at| Mark { at: at.min(info.length), kind: MarkKind::Divergence }));

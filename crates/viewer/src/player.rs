@@ -509,7 +509,9 @@ impl<'a> Player<'a> {
     }
 
     pub(crate) fn marks(&self) -> Vec<Mark> {
-        marks_of(&self.info, self.is_growing, self.divergence(), self.difference)
+        let versions =
+            self.seeker.as_ref().map_or(&[][..], |seeker| seeker.episode().policy_versions.changes());
+        marks_of(&self.info, self.is_growing, versions, self.divergence(), self.difference)
     }
 
     /// Marks the first step at which it differs from the episode that it is compared with.

@@ -309,7 +309,7 @@ pub(crate) fn timeline(player: &Player<'_>, look: Look, area: Rect, buffer: &mut
     for mark in player.marks() {
         let style = match mark.kind {
             MarkKind::Divergence | MarkKind::Loss | MarkKind::Recording => look.bad(),
-            MarkKind::Start | MarkKind::Fork | MarkKind::End => look.strong(),
+            MarkKind::Start | MarkKind::Fork | MarkKind::Version | MarkKind::End => look.strong(),
         };
         let x = area.x + plot::column_of(mark.at, length, width);
         put(buffer, x, marks, right, mark.kind.sign(), style);
@@ -385,7 +385,7 @@ const HELP: [(&str, &str); 14] = [
     ("+ -", "twice, half as fast: 1/16x to 64x"),
     ("n p", "the next, the previous episode"),
     ("↑ ↓", "further elements of the observation"),
-    ("marks", "├ start ┬ fork ■ end ✗ loss ● so far ≠ differs"),
+    ("marks", "├ start ┬ fork ▾ policy ■ end ✗ loss ● so far ≠ differs"),
     ("?", "this help"),
     ("q, Esc, Ctrl-C", "quit"),
 ];

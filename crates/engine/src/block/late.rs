@@ -30,6 +30,8 @@ pub(super) struct UnderWay {
     /// Rewards of the steps after which lanes are renewed.
     rewards: [f64; BLOCK_LANES],
     posted_at: [Instant; BLOCK_LANES],
+    /// Version of the policy that chose each lane's action.
+    versions: [u64; BLOCK_LANES],
     /// Time that a lane may be under way.
     deadline: Duration,
 }
@@ -46,6 +48,7 @@ impl UnderWay {
             actions: ColumnData::zeros(action.dtype, lanes * action.elements()),
             rewards: [0.0; BLOCK_LANES],
             posted_at: [Instant::now(); BLOCK_LANES],
+            versions: [0; BLOCK_LANES],
             deadline,
         }
     }
@@ -127,7 +130,9 @@ impl Block {
         under_way.resetting |= reset;
         copy_rows(&mut under_way.actions.as_mut(), actions, stepped, self.rows.len());
         let now = Instant::now();
-        (stepped | reset).into_iter().for_each(|lane| under_way.posted_at[lane] = now);
+        for lane in stepped | reset {
+            (under_way.posted_at[lane], under_way.versions[lane]) = (now, turn.policy_version);
+        }
         self.post_to_env(stepped, reset);
         self.show();
     }
@@ -208,15 +213,20 @@ impl Block {
         under_way.stepping &= !finished;
         under_way.resetting &= !finished;
         under_way.renewing &= !finished;
-        let (frame, rewards) = (under_way.frame, under_way.rewards);
+        let (frame, rewards, versions) = (under_way.frame, under_way.rewards, under_way.versions);
         let actions = std::mem::replace(&mut under_way.actions, ColumnData::U8(Vec::new()));
         self.lose_each(lost, Interruption::Crashed);
         self.lose_each(hung, Interruption::Hung);
-        if !(stepped | reset).is_empty() {
+        // Lanes that were posted under different versions of the policy are rows of their own.
+        let mut left = stepped | reset;
+        while let Some(first) = left.lowest() {
+            let policy_version = versions[first];
+            let row: LaneSet = left.into_iter().filter(|&lane| versions[lane] == policy_version).collect();
+            left &= !row;
+            let (stepped, reset, lost) = (stepped & row, reset & row, lost | hung);
             let moves = Moves { actions: actions.as_ref(), stepped, reset };
-            let lost = lost | hung;
             let done = Done { terminated: terminated & stepped, truncated: truncated & stepped, lost };
-            self.account(columns, moves, done, turn, laps);
+            self.account(columns, moves, done, Turn { policy_version, ..turn }, laps);
         }
         self.standing.waiting &= !renewed;
         self.begin_episodes(renewed & done, LaneSet::NONE, columns.obs);

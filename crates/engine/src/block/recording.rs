@@ -55,6 +55,7 @@ impl Block {
         }
         let now_ms = turn.now_ms;
         let rewards = &*columns.rewards;
+        recorder.policy_version(turn.policy_version);
         recorder.row(Row { stepped, begun, actions, obs: &obs, rewards, infos: &infos, now_ms });
     }
 

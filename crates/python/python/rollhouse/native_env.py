@@ -222,6 +222,9 @@ class NativeVectorEnv(VectorEnv):
             self._check_attribute(name, [*shared, "np_random", "np_random_seed"])
         return tuple(self._native.get_attr(name))
 
+    def _set_policy_version(self, version: int) -> None:
+        self._native.set_policy_version(version)
+
     def _set_attr(self, name: str, values: list[Any]) -> None:
         if name not in self._writable():
             self._call(name, (), {})

@@ -248,6 +248,22 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             )
         self._set_attr(name, list(values))
 
+    def set_policy_version(self, version: int) -> None:
+        """Says which version of the policy chooses the actions from now on, for recordings: each step has the version
+        that acted (``EpisodeInfo.policy_versions``), and the viewer marks where it changes. On a cluster no lane may be
+        outstanding.
+
+        Args:
+            version: 0 to 2**64 - 1; 0 stands for one that nobody has said.
+        """
+        self._check_usable()
+        if isinstance(version, bool) or not 0 <= version < 2**64:
+            raise ValueError(f"version={version!r} must be an integer from 0 to 2**64 - 1")
+        self._set_policy_version(int(version))
+
+    def _set_policy_version(self, version: int) -> None:
+        raise NotImplementedError
+
     def render(self) -> tuple[Any, ...] | None:
         """Returns the rendered frames of all lanes, or None when ``render_mode`` is None."""
         self._check_usable()

@@ -84,6 +84,7 @@ pub(crate) fn write_placed(
     frame_of(0).into_iter().for_each(|frame| lane.frame(0, true, frame));
     let mut windows = episode.windows.iter().peekable();
     for row in 0..info.length as usize {
+        lane.policy_version(episode.policy_versions.of_step(row as u64));
         record_row(&mut lane, episode, &specs, &run.spec.info_channels, row)?;
         let age = row as u64 + 1;
         frame_of(age).into_iter().for_each(|frame| lane.frame(0, false, frame));

@@ -41,17 +41,21 @@ pub(crate) struct Buffer {
     pub(crate) first_obs: Vec<u8>,
     /// Lanes, before the first row, whose next episode does not have the number that follows; each with that number.
     pub(crate) numbers: Vec<(u8, u64)>,
+    /// Rows from which on another version of the policy acts, ascending, each with the version.
+    pub(crate) versions: Vec<(u32, u64)>,
     /// Pictures of lanes.
     pub(crate) frames: FrameBuffer,
 }
 
 const _: () = assert!(std::mem::offset_of!(Buffer, rule) == 64);
 
-/// Estimated bytes on disk of an end, a window hash, a begin and of a row that is not as the rules say.
+/// Estimated bytes on disk of an end, a window hash, a begin, a row that is not as the rules say, and a change of the
+/// policy's version.
 pub(crate) const END_ESTIMATE: u32 = 6;
 pub(crate) const WINDOW_ESTIMATE: u32 = 4;
 pub(crate) const BEGIN_ESTIMATE: u32 = 2;
 pub(crate) const ROW_ESTIMATE: u32 = 2;
+const VERSION_ESTIMATE: u32 = 4;
 
 impl Buffer {
     /// Makes an empty buffer, whose vectors hold a whole chunk of any block of up to `lanes` lanes without growing.
@@ -108,6 +112,15 @@ impl Buffer {
         fetch_to_write(self.planes.as_ptr().wrapping_add(PLANES_FETCHED_AHEAD));
     }
 
+    /// Notes that from the next row on that version of the policy acts.
+    pub(crate) fn change_version(&mut self, version: u64) {
+        match self.versions.last_mut().filter(|(row, _)| *row == self.rows) {
+            Some((_, last)) => *last = version,
+            None => self.versions.push((self.rows, version)),
+        }
+        self.estimate += VERSION_ESTIMATE;
+    }
+
     /// Returns whether the buffer has nothing to write.
     pub(crate) const fn is_empty(&self) -> bool {
         self.rows == 0 && self.events.is_empty()
@@ -121,6 +134,7 @@ impl Buffer {
         self.full_starts.clear();
         self.first_obs.clear();
         self.numbers.clear();
+        self.versions.clear();
         if self.frames.bytes() > 0 {
             self.frames = FrameBuffer::default();
         }

@@ -440,6 +440,10 @@ impl<'a> Columns<'a> {
         self.fixed[column::ACTIONS]
     }
 
+    pub(crate) const fn versions(&self) -> &'a [u8] {
+        self.fixed[column::VERSIONS]
+    }
+
     pub(crate) const fn rewards(&self) -> &'a [u8] {
         self.fixed[column::REWARDS]
     }

@@ -10,8 +10,9 @@ pub(crate) mod column {
     pub(crate) const BEGINS: usize = 5;
     pub(crate) const FIRST_OBS: usize = 6;
     pub(crate) const REWARDS: usize = 7;
+    pub(crate) const VERSIONS: usize = 8;
     /// Number of columns that every run may have.
-    pub(crate) const FIXED: usize = 8;
+    pub(crate) const FIXED: usize = 9;
     /// Id of the first observation column.
     pub(crate) const OBS_ID: u64 = 16;
     /// Id of the first info column.

@@ -14,6 +14,7 @@ use crate::code::extent::EndFacts;
 use crate::code::lanes::{BlockState, last_starts, put_table};
 use crate::code::layout::{ActionCoding, Layout};
 use crate::code::run::Sampling;
+use crate::code::versions;
 use crate::code::walk::key;
 
 /// An encoder of the buffers of one run. It keeps its scratch memory from chunk to chunk.
@@ -70,6 +71,7 @@ impl Encoder {
         self.put_windows();
         self.put_begins(&before, present);
         self.put_steps(buffer);
+        versions::put(&mut self.columns[column::VERSIONS], &buffer.versions, buffer.rows);
         let filled = || self.columns.iter().enumerate().filter(|(_, bytes)| !bytes.is_empty());
         put_varint(out, filled().count() as u64);
         for (index, bytes) in filled() {

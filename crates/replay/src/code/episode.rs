@@ -12,6 +12,7 @@ use crate::code::events::UNKNOWN_RETURN;
 use crate::code::frame::Frames;
 use crate::code::run::{PolicyInfo, RecordKind};
 use crate::code::run_record::RunInfo;
+use crate::code::versions::PolicyVersions;
 use rollhouse_core::ColumnData;
 
 /// An episode as listings show it: name, run, length, return and outcome, without its steps.
@@ -129,6 +130,8 @@ pub struct Episode {
     pub windows: Vec<(u64, u32)>,
     /// Hash of the last state; `None` if it was not recorded.
     pub end_hash: Option<u32>,
+    /// Versions of the policy that chose the actions.
+    pub policy_versions: PolicyVersions,
     /// Observations, rewards and infos; `None` except in traces and full recordings.
     pub steps: Option<Steps>,
     /// The step that stands for step 0, if nothing before it is known: for episodes that are watched while they are
@@ -154,7 +157,8 @@ pub struct StepFrom {
 }
 
 impl Episode {
-    /// Returns whether both have the same start, actions and end, whenever and wherever they were recorded.
+    /// Returns whether both have the same start, actions and end, whenever and wherever they were recorded. Versions of
+    /// policies do not count: a lane that goes on elsewhere is played again there by nobody's policy.
     pub(crate) fn has_contents_of(&self, other: &Self) -> bool {
         let facts = |info: &EpisodeInfo| {
             let (reward, score) = (info.total_reward.map(f64::to_bits), info.score.map(f64::to_bits));

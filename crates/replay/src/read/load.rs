@@ -14,6 +14,7 @@ use crate::code::frame::Frames;
 use crate::code::frame_chunk;
 use crate::code::layout::{ActionCoding, Layout};
 use crate::code::record::{Header, Kind};
+use crate::code::versions::{self, PolicyVersions};
 use crate::disk::DiskFile;
 use crate::read::read_error::ReadError;
 use crate::read::replays::{Replays, read_record};
@@ -210,6 +211,7 @@ pub(crate) struct Draft {
     actions: ColumnData,
     windows: Vec<(u64, u32)>,
     end_hash: Option<u32>,
+    versions: PolicyVersions,
     steps: Option<Steps>,
     scratch: Vec<u8>,
 }
@@ -229,6 +231,7 @@ impl Draft {
             actions: empty(spec.action_space.dtype()),
             windows: Vec::new(),
             end_hash: None,
+            versions: PolicyVersions::default(),
             steps,
             scratch: Vec::new(),
         }
@@ -259,6 +262,8 @@ impl Draft {
             }
             (ActionCoding::Planes { .. }, _) => return Err(Malformed("action type")),
         }
+        let changes = versions::read(columns.versions(), decoder.stepped.len() as u32)?;
+        self.versions.take(part, &decoder.stepped, &changes);
         self.take_steps(decoder, columns, part, rows, layout)
     }
 
@@ -294,8 +299,8 @@ impl Draft {
     }
 
     pub(crate) fn finish(self, info: EpisodeInfo) -> Episode {
-        let Self { actions, windows, end_hash, steps, .. } = self;
-        Episode { info, actions, windows, end_hash, steps, from: None }
+        let Self { actions, windows, end_hash, versions, steps, .. } = self;
+        Episode { info, actions, windows, end_hash, policy_versions: versions, steps, from: None }
     }
 }
 

@@ -7,6 +7,7 @@ use rollhouse_core::{ColumnData, EpisodeName, GameResult, Interruption, Outcome,
 use crate::code::episode::{Episode, EpisodeInfo, Place, StepFrom};
 use crate::code::run::RunHeader;
 use crate::code::run_record::RunInfo;
+use crate::code::versions::PolicyVersions;
 
 /// An episode as far as it has come. As an [`Episode`], any of its steps can be sought as in one that was recorded; its
 /// outcome is `cancelled` until it is over.
@@ -56,6 +57,14 @@ impl From<SoFar> for Episode {
             bytes: 0,
             place: Place { segment: 0, offset: 0 },
         };
-        Self { info, actions, windows: Vec::new(), end_hash: hash, steps: None, from: from.map(Box::new) }
+        Self {
+            info,
+            actions,
+            windows: Vec::new(),
+            end_hash: hash,
+            policy_versions: PolicyVersions::default(),
+            steps: None,
+            from: from.map(Box::new),
+        }
     }
 }

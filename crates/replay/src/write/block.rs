@@ -60,6 +60,8 @@ pub struct BlockRecorder {
     drawn: u32,
     /// Seed and words of the last start of each lane of `told`.
     last_starts: Box<[(u64, u64); BLOCK_LANES]>,
+    /// Version of the policy that chooses actions; 0 if nobody has said it.
+    version: u64,
 }
 
 const _: () = assert!(std::mem::offset_of!(BlockRecorder, buffer) == 64);
@@ -131,6 +133,7 @@ impl BlockRecorder {
             begun: LaneSet::NONE,
             drawn: 0,
             last_starts: Box::new([(0, 0); BLOCK_LANES]),
+            version: 0,
             shared,
         }
     }
@@ -206,6 +209,16 @@ impl BlockRecorder {
         self.flush();
         self.buffer.numbers.retain(|(of, _)| usize::from(*of) != lane);
         self.buffer.numbers.push((lane as u8, number));
+    }
+
+    /// Says which version of the policy chooses the actions of the rows from the next one on. It costs a comparison if
+    /// the version is as before, and may allocate if not.
+    #[inline]
+    pub fn policy_version(&mut self, version: u64) {
+        if version != self.version {
+            self.version = version;
+            self.buffer.change_version(version);
+        }
     }
 
     /// Records one batch step. Call [`BlockRecorder::window`] and [`BlockRecorder::end`] for what happened in
@@ -492,6 +505,9 @@ impl BlockRecorder {
         self.buffer.rule = self.rule;
         self.buffer.drawn = self.drawn;
         self.buffer.begins_by_rule = self.begins_by_rule;
+        if self.version != 0 && self.buffer.versions.is_empty() {
+            self.buffer.change_version(self.version);
+        }
     }
 }
 

@@ -29,6 +29,8 @@ pub struct Play {
     pub max_steps: u64,
     /// From this step of each episode on the recorder is shown another action than the env got.
     pub lie_from: Option<u64>,
+    /// Number of rows after which another version of the policy acts; 0 if nobody says which does.
+    pub version_rows: u64,
 }
 
 impl Play {
@@ -44,7 +46,15 @@ impl Play {
             seed: 7,
             max_steps: 200,
             lie_from: None,
+            version_rows: 0,
         }
+    }
+}
+
+impl Play {
+    /// Which version of the policy acts in a row.
+    pub fn version_of(&self, row: u64) -> u64 {
+        if self.version_rows == 0 { 0 } else { 1 + row / self.version_rows % 3 }
     }
 }
 
@@ -152,6 +162,7 @@ pub fn play_into(
         };
         let obs: Vec<_> = obs.iter().map(ColumnData::as_ref).collect();
         let infos: Vec<_> = infos.iter().map(ColumnData::as_ref).collect();
+        block.policy_version(play.version_of(row));
         block.row(Row {
             stepped,
             begun: LaneSet::NONE,

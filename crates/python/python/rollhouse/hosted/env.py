@@ -326,6 +326,10 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             message = f"record_frames: a picture is missing in the recording, and others may be: {said.unpainted}"
             gymnasium.logger.warn(message)
 
+    def _set_policy_version(self, version: int) -> None:
+        if self._recorder is not None:
+            self._recorder.policy_version(version)
+
     def step_async(self, actions: Any) -> None:
         """Begins a step with actions for all lanes; ``step_wait`` returns its result.
 

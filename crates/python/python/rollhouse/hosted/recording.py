@@ -84,6 +84,10 @@ class HostedRecorder:
         if frames:
             self._native.first_frames([(lane, packed) for lane, began, packed in frames if began])
 
+    def policy_version(self, version: int) -> None:
+        """Says which version of the policy chooses the actions from now on."""
+        self._native.policy_version(version)
+
     def step(
         self,
         stepped: np.ndarray,

@@ -1,0 +1,73 @@
+"""A trainer says which version of its policy acts, and recordings have it with each step, wherever lanes run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hosted_envs import CountEnv
+
+import rollhouse
+from rollhouse import replays
+
+LANES = 3
+
+
+def play(envs: rollhouse.VectorEnv) -> list[int]:
+    """Steps under versions 0, 4, 4, 9 and so on; returns the version of each row."""
+    envs.reset(seed=1)
+    said = []
+    for row in range(60):
+        if row in (1, 7, 30):
+            envs.set_policy_version({1: 4, 7: 9, 30: 2**63 + 1}[row])
+        said.append(0 if row < 1 else 4 if row < 7 else 9 if row < 30 else 2**63 + 1)
+        envs.step(envs.action_space.sample())
+    return said
+
+
+def check(episodes: list[replays.EpisodeInfo], said: list[int]) -> None:
+    """Every lane's episodes, one after another, have the versions of the rows in which the lane stepped."""
+    assert {episode.lane for episode in episodes} == set(range(LANES))
+    for lane in range(LANES):
+        row = 0
+        for episode in sorted((e for e in episodes if e.lane == lane), key=lambda episode: episode.number):
+            versions = episode.policy_versions()
+            assert versions.dtype == np.uint64
+            assert versions.tolist() == said[row : row + episode.length]
+            # The row after an end begins the next episode.
+            row += episode.length + 1
+
+
+@pytest.mark.parametrize("make", [lambda data: rollhouse.make_vec("CartPole-v1", LANES, record=True, data=data),
+                                  lambda data: rollhouse.vectorize([CountEnv] * LANES, record=True, data=data)],
+                         ids=["embedded", "hosted"])
+def test_steps_have_the_version_that_was_said_last(
+    make: Callable[[Path], rollhouse.VectorEnv], tmp_path: Path
+) -> None:
+    envs = make(tmp_path)
+    said = play(envs)
+    envs.close()
+    check(list(replays.open(tmp_path).list()), said)
+
+
+@pytest.mark.parametrize("transport", ["quic", "shm"])
+def test_lanes_of_a_cluster_have_it_too(cluster_url: str, transport: str) -> None:
+    cluster = rollhouse.connect(cluster_url, transport=transport)
+    envs = cluster.make_vec("CartPole-v1", LANES)
+    said = play(envs)
+    run = envs.run
+    envs.close()
+    episodes: list[replays.EpisodeInfo] = []
+    while {episode.lane for episode in episodes if episode.outcome == "cancelled"} != set(range(LANES)):
+        episodes = [info for info in replays.open(cluster).list(env="CartPole-v1") if info.run == run]
+    check(episodes, said)
+
+
+def test_what_is_no_version_is_refused() -> None:
+    envs = rollhouse.make_vec("CartPole-v1", LANES)
+    for version in (-1, 2**64, True):
+        with pytest.raises(ValueError, match="must be an integer from 0"):
+            envs.set_policy_version(version)
+    envs.close()
