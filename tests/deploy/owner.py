@@ -15,10 +15,11 @@ def main() -> None:
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--lanes", type=int, default=16)
     parser.add_argument("--option", action="append", default=[], help="NAME=NUMBER that the env takes")
+    parser.add_argument("--record", action="store_true", help="have nodes record the episodes")
     args = parser.parse_args()
     cluster = rollhouse.connect(os.environ["ROLLHOUSE_CONNECT"])
     options = {name: int(number) for name, number in (option.split("=") for option in args.option)}
-    envs = cluster.make_vec(args.env, args.lanes, seed=1, spread="even", transport="quic", on_loss="report", record=False,
+    envs = cluster.make_vec(args.env, args.lanes, seed=1, spread="even", transport="quic", on_loss="report", record=args.record,
                             **options)
     envs.reset()
     actions = np.zeros(args.lanes, np.int64)
