@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use rollhouse_env::Registry;
 use rollhouse_node::{
-    ANSWER_DEADLINE, Cancel, FrameRequest, LinkAction, LinkEvent, Overdue, Registration, SessionTable,
-    Transport, TurnOver, Unanswered,
+    ANSWER_DEADLINE, Cancel, FrameRequest, LinkAction, LinkEvent, Registration, SessionTable, Transport,
+    TurnOver, Unanswered,
 };
 use rollhouse_replay::OnOutage;
 use rollhouse_replay::testing::FaultyDisk;
@@ -176,7 +176,8 @@ impl Node {
         made.into_iter().for_each(|making| self.made(making, ctx));
         if ctx.now >= self.look_at {
             self.look_at = ctx.now + LOOK_EVERY;
-            for Overdue { session, incarnation, place } in self.table.look(ctx.now, |_| false) {
+            for (session, incarnation) in self.table.all() {
+                let Some(place) = self.table.look(ctx.now, session, incarnation) else { continue };
                 ctx.count("lease ended");
                 let held = self.streams.values().any(|stream| stream.hosted == place);
                 assert!(!held, "{session} {incarnation}: its lease ends under its owner");
