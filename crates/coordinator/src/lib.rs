@@ -1,7 +1,7 @@
 //! The coordinator of a cluster: it knows the nodes, places sessions on them and gathers their recordings.
 //!
 //! [`Cluster`] decides: which nodes are alive, where the lanes of a pool go, which placement of a session counts. It is
-//! a value without clock, sockets and files, which takes [`Event`]s and returns [`Action`]s; `tests/simulation.rs`
+//! a value without clock, sockets and files, which takes [`Event`]s and returns [`Action`]s; crate simulation
 //! drives it through lost messages and restarts.
 //!
 //! [`Coordinator`] is the thin skin around it: one thread with the QUIC endpoint, the actor that owns the cluster, and

@@ -226,7 +226,7 @@ impl ClusterNode {
             Arc::clone(&config.registry),
             executor,
             fitness,
-            node.rollouts(),
+            Arc::clone(node.supervision()),
             figures,
         ));
         let served = Served {

@@ -176,11 +176,6 @@ impl Gauge {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sets the number.
-    pub(crate) fn set(&self, now: u64) {
-        self.0.store(now, Ordering::Relaxed);
-    }
-
     /// Adds one, unless there are `most` already. Returns whether it did.
     pub(crate) fn enter(&self, most: u64) -> bool {
         let more = |now: u64| (now < most).then_some(now + 1);

@@ -1,6 +1,7 @@
 //! The sessions of the cluster on this node: opened, attached to, ended. The control thread, which talks to the
 //! coordinator, and the data thread, which talks to owners, share them.
 
+mod control;
 mod opening;
 
 use std::collections::BTreeMap;
@@ -18,26 +19,26 @@ use rollhouse_wire::{
 };
 use tracing::{info, warn};
 
+use self::control::SessionControl;
 use crate::executor::Executor;
 use crate::fitness::Fitness;
-use crate::node::Rollouts;
+use crate::node_actor::Supervision;
 use crate::owned_handle::OwnedHandle;
-use crate::replay_session::ReplaySession;
-use crate::session_handle::{Collecting, SessionHandle};
+use crate::session_handle::SessionHandle;
 use crate::stepped::Stepped;
-use crate::table::{Overdue, SessionTable};
+use crate::table::SessionTable;
 use crate::transport::Transport;
-use crate::{Exit, Gone, NodeFigures};
+use crate::{Gone, NodeFigures};
 
 /// The state that the sessions of a node share.
 #[derive(Debug)]
 pub(crate) struct Hosting {
-    table: Mutex<SessionTable<SessionHandle>>,
+    table: Mutex<SessionTable<Arc<SessionControl>>>,
     pub(crate) executor: Executor,
     pub(crate) figures: Arc<NodeFigures>,
     /// The spool's recorder; `None` if nothing is recorded here.
     recorder: Option<Arc<Recorder>>,
-    rollouts: Rollouts,
+    supervision: Arc<Supervision>,
     registry: Arc<Registry>,
     settings: HostingSettings,
     fitness: Fitness,
@@ -90,7 +91,7 @@ impl Hosting {
         registry: Arc<Registry>,
         executor: Executor,
         fitness: Fitness,
-        rollouts: Rollouts,
+        supervision: Arc<Supervision>,
         figures: Arc<NodeFigures>,
     ) -> Self {
         let table = Mutex::new(SessionTable::new(settings.capacity, settings.lease));
@@ -99,7 +100,7 @@ impl Hosting {
             executor,
             figures,
             recorder: fitness.recorder.clone(),
-            rollouts,
+            supervision,
             registry,
             settings,
             fitness,
@@ -119,7 +120,7 @@ impl Hosting {
         let (session, number) = {
             let mut table = self.table();
             // Who is refused takes no turn: an owner that is attached stays.
-            let session = steppable(table.shown(attach)?, by)?;
+            let session = steppable(&table.shown(attach)?.handle, by)?;
             (session, table.attach(now, attach, by)?.number)
         };
         let hosting = Arc::clone(self);
@@ -174,8 +175,8 @@ impl Hosting {
     /// The reason for the refusal.
     pub(crate) fn session_of(&self, open: &OpenCommands) -> Result<Arc<OwnedHandle>, Refusal> {
         let OpenCommands { pool, index, incarnation, secret } = *open;
-        match self.table().shown(&Attach { pool, index, incarnation, secret, log: false })? {
-            SessionHandle::Owned(session) => Ok(session),
+        match &self.table().shown(&Attach { pool, index, incarnation, secret, log: false })?.handle {
+            SessionHandle::Owned(session) => Ok(Arc::clone(session)),
             SessionHandle::Collecting(_) => {
                 Err(Refusal::new(RefusalCode::BadRequest, "the session plays by itself"))
             }
@@ -201,7 +202,8 @@ impl Hosting {
     /// The reason for the refusal.
     pub(crate) fn watched(&self, open: &OpenWatch) -> Result<(SessionHandle, WatchOpened), Refusal> {
         let table = self.table();
-        let (handle, open) = table.watched(open)?;
+        let (session, open) = table.watched(open)?;
+        let handle = session.handle.clone();
         let opened = WatchOpened {
             spec: self.spec_of(&handle, open)?,
             first_lane: open.first_lane,
@@ -213,77 +215,37 @@ impl Hosting {
         Ok((handle, opened))
     }
 
-    /// Ends a session and waits until it has ended. The coordinator is told of the end even if this future is dropped
-    /// or panics before. `None` if there is nothing to end.
+    /// Ends a session and waits until it has ended. It ends and the coordinator is told of it even if this future is
+    /// dropped before. `None` if there is nothing to end.
     pub(crate) async fn end(
-        self: &Arc<Self>,
+        &self,
         id: SessionId,
         incarnation: Incarnation,
         wanted: Gone,
     ) -> Option<SessionEnd> {
-        let now = self.now();
-        let handle = self.table().begin_end(now, id, incarnation, wanted.cause)?;
-        Some(self.ending((id, incarnation), handle, wanted.cause).run(wanted).await)
+        self.begin_end(id, incarnation, wanted)?.ended().await
     }
 
-    /// Takes over the ending of a session that has begun to end.
-    fn ending(
-        self: &Arc<Self>,
-        (id, incarnation): (SessionId, Incarnation),
-        handle: SessionHandle,
-        cause: EndCause,
-    ) -> Ending {
-        Ending { hosting: Arc::clone(self), handle, id, incarnation, cause: Some(cause) }
+    /// Begins to end a session. `None` if there is nothing to end.
+    fn begin_end(
+        &self,
+        id: SessionId,
+        incarnation: Incarnation,
+        wanted: Gone,
+    ) -> Option<Arc<SessionControl>> {
+        let session = self.table().begin_end(self.now(), id, incarnation, wanted.cause)?;
+        session.ask_to_end(wanted);
+        Some(session)
     }
 
     /// Ends a session as closed, as the coordinator asks. Answers with its end, also if it ended before.
-    pub(crate) async fn close(self: &Arc<Self>, close: &CloseSession) -> Result<SessionEnd, Refusal> {
+    pub(crate) async fn close(&self, close: &CloseSession) -> Result<SessionEnd, Refusal> {
         let CloseSession { session, incarnation } = *close;
         let gone = Gone { cause: EndCause::Closed, detail: String::new() };
         if let Some(end) = self.end(session, incarnation, gone).await {
             return Ok(end);
         }
         self.table().answer_close(session, incarnation)
-    }
-
-    /// Ends sessions whose leases are over, and reports counts that have not been reported. To be called about once a
-    /// second.
-    pub(crate) fn look(self: &Arc<Self>) {
-        let (now, lease) = (self.now(), self.settings.lease);
-        let (overdue, stirred, replays) = {
-            let mut table = self.table();
-            let is_watched =
-                |handle: &SessionHandle| handle.replay().is_some_and(|replay| replay.is_watched(lease));
-            let overdue = table.look(now, is_watched);
-            let replays = table.open_sessions(|handle| handle.replay().is_some());
-            (overdue, table.open_sessions(SessionHandle::is_stirred), replays)
-        };
-        for Overdue { session, incarnation, place } in overdue {
-            let cause = EndCause::LeaseEnded;
-            let ending = self.ending((session, incarnation), place, cause);
-            let detail = format!("nobody was attached for {} s", lease.as_secs());
-            // Task: session that ends.
-            tokio::spawn(ending.run(Gone { cause, detail }));
-        }
-        for handle in stirred {
-            handle.tell(&self.figures);
-        }
-        let replays: Vec<_> = replays.iter().filter_map(SessionHandle::replay).collect();
-        replays.iter().for_each(|replay| self.look_at_replay(replay));
-        self.figures.replays.set(replays.len() as u64);
-    }
-
-    /// Ends a replay that cannot go on, or whose node drains: nothing is lost with it. Otherwise sees to it that its
-    /// state is reported.
-    fn look_at_replay(self: &Arc<Self>, replay: &Arc<ReplaySession>) {
-        let drained = || Gone { cause: EndCause::Drained, detail: "the node drains".to_owned() };
-        if let Some(gone) = replay.gone().or_else(|| self.is_draining().then(drained)) {
-            let (hosting, replay) = (Arc::clone(self), Arc::clone(replay));
-            // Task: session that ends.
-            tokio::spawn(async move { hosting.end(replay.id, replay.incarnation, gone).await });
-        } else if replay.has_turned() {
-            self.table().touch();
-        }
     }
 
     /// Returns the time for which a watcher may be silent, or leave an answer untaken.
@@ -329,8 +291,7 @@ impl Hosting {
     /// Waits until no session is here that its owner can move, which owners do with their next step. To be called with
     /// a deadline when the node is leaving. Cancellation-safe.
     pub(crate) async fn moved_away(&self) {
-        let movable =
-            |handle: &SessionHandle| matches!(handle, SessionHandle::Owned(owned) if owned.is_movable());
+        let movable = |session: &Arc<SessionControl>| matches!(&session.handle, SessionHandle::Owned(owned) if owned.is_movable());
         while self.table().attended().iter().any(movable) {
             tokio::time::sleep(LEAVING_LOOK).await;
         }
@@ -338,18 +299,14 @@ impl Hosting {
 
     /// Ends every session; their open episodes end as `evicted`. Returns when all have ended, also those that are being
     /// ended for another reason. To be called once no new ones are taken.
-    pub(crate) async fn evict_all(self: &Arc<Self>) {
+    pub(crate) async fn evict_all(&self) {
         let all = self.table().all();
-        let mut ending = tokio::task::JoinSet::new();
-        for (id, incarnation) in all {
-            let hosting = Arc::clone(self);
-            // Task: session that ends.
-            ending.spawn(async move {
-                let detail = "the node goes away".to_owned();
-                hosting.end(id, incarnation, Gone { cause: EndCause::Drained, detail }).await;
-            });
+        let gone = || Gone { cause: EndCause::Drained, detail: "the node goes away".to_owned() };
+        let begin = |(id, incarnation)| self.begin_end(id, incarnation, gone());
+        let ending: Vec<_> = all.into_iter().filter_map(begin).collect();
+        for session in ending {
+            session.ended().await;
         }
-        while ending.join_next().await.is_some() {}
         while self.sessions() > 0 {
             tokio::time::sleep(LEAVING_LOOK).await;
         }
@@ -367,8 +324,10 @@ impl Hosting {
         let now = ReportsVersion(Some((self.table().version(), self.figures.tallies.get())));
         let changed = std::mem::replace(version, now) != now;
         changed.then(|| {
-            let replay = |handle: &SessionHandle| handle.replay().map(|replay| replay.report());
-            self.table().reports(SessionHandle::counts, replay)
+            let counts = |session: &Arc<SessionControl>| session.handle.counts();
+            let replay =
+                |session: &Arc<SessionControl>| session.handle.replay().map(|replay| replay.report());
+            self.table().reports(counts, replay)
         })
     }
 
@@ -404,19 +363,19 @@ impl Hosting {
     }
 
     /// Ends a session that was made in vain.
-    async fn let_go(&self, handle: SessionHandle) {
+    async fn let_go(&self, handle: &SessionHandle) {
         match handle {
             SessionHandle::Owned(owned) => {
                 let gone = Gone { cause: EndCause::Closed, detail: String::new() };
                 owned.end(gone, &self.executor, &self.figures).await;
             }
-            SessionHandle::Collecting(collecting) => collecting.cancel.cancel(),
+            SessionHandle::Collecting(collecting) => collecting.stepping.cancel.cancel(),
             SessionHandle::Replay(replay) => replay.end(),
         }
     }
 
     /// Locks the table, for moments only and never while anything is waited for.
-    fn table(&self) -> MutexGuard<'_, SessionTable<SessionHandle>> {
+    fn table(&self) -> MutexGuard<'_, SessionTable<Arc<SessionControl>>> {
         self.table.lock()
     }
 
@@ -434,101 +393,22 @@ impl Drop for Place {
     }
 }
 
-/// A session that is being ended. If this is dropped before the end, the end is told all the same.
-struct Ending {
-    hosting: Arc<Hosting>,
-    handle: SessionHandle,
-    id: SessionId,
-    incarnation: Incarnation,
-    /// Why the session was to end; `None` once its end was told.
-    cause: Option<EndCause>,
-}
-
-impl Ending {
-    /// Ends the session and returns its end, which the coordinator is told.
-    async fn run(mut self, wanted: Gone) -> SessionEnd {
-        let Self { hosting, handle, id, .. } = &self;
-        let gone = match handle {
-            SessionHandle::Owned(owned) => owned.end(wanted, &hosting.executor, &hosting.figures).await,
-            SessionHandle::Collecting(collecting) => {
-                let exit = exit_of(collecting).await;
-                collecting.told.update(collecting.progress.tally(), &hosting.figures);
-                gone_by(exit.as_deref(), wanted.cause)
-            }
-            SessionHandle::Replay(replay) => {
-                replay.end();
-                wanted
-            }
-        };
-        if let Some(recorder) = hosting.recorder.clone() {
-            // All it recorded is among the spool's bytes before its end is told. What cannot be written is counted
-            // as lost by the recorder.
-            // Task: write-out.
-            let _written = tokio::task::spawn_blocking(move || recorder.write_out()).await;
-        }
-        let cause = gone.cause;
-        let why = if gone.detail.is_empty() { String::new() } else { format!(": {}", gone.detail) };
-        info!(cause = cause.word(), "session {id} has ended: {}{why}", cause.word());
-        self.cause = None;
-        self.tell(gone)
-    }
-
-    fn tell(&self, Gone { cause, detail }: Gone) -> SessionEnd {
-        let Self { hosting, handle, id, incarnation, .. } = self;
-        hosting.figures.session_ended(cause);
-        let (session, incarnation, done) = (*id, *incarnation, handle.counts());
-        let mut table = hosting.table();
-        let unreached = table.is_unreached(session);
-        let end = SessionEnd { session, incarnation, cause, detail, done, report: None, unreached };
-        let now = hosting.now();
-        table.ended(now, end.clone());
-        end
-    }
-}
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        if let Some(cause) = self.cause.take() {
-            self.tell(Gone { cause, detail: "its end was cut short".to_owned() });
-        }
-    }
-}
-
 /// Returns the session as its owner steps it.
 ///
 /// # Errors
 /// If it plays by itself, or is not stepped by that transport.
-fn steppable(session: SessionHandle, by: Transport) -> Result<Stepped, Refusal> {
+fn steppable(session: &SessionHandle, by: Transport) -> Result<Stepped, Refusal> {
     match session {
-        SessionHandle::Owned(owned) => Ok(Stepped::Owned(owned)),
+        SessionHandle::Owned(owned) => Ok(Stepped::Owned(Arc::clone(owned))),
         SessionHandle::Replay(_) if by == Transport::SharedMemory => {
             let message = "a recorded episode is not in memory; it is attached to over QUIC";
             Err(Refusal::new(RefusalCode::Unsupported, message))
         }
-        SessionHandle::Replay(replay) => Ok(Stepped::Replay(replay)),
+        SessionHandle::Replay(replay) => Ok(Stepped::Replay(Arc::clone(replay))),
         SessionHandle::Collecting(_) => {
             Err(Refusal::new(RefusalCode::BadRequest, "the session plays by itself"))
         }
     }
-}
-
-async fn exit_of(collecting: &Collecting) -> Option<Arc<Exit>> {
-    let mut exit = collecting.exit.clone();
-    // The sender goes without a word only if the control thread is gone.
-    exit.wait_for(Option::is_some).await.ok().and_then(|exit| exit.clone())
-}
-
-/// Returns why a session that played by itself is gone; `asked` is the cause for which it was asked to end, if it was.
-fn gone_by(exit: Option<&Exit>, asked: EndCause) -> Gone {
-    let (cause, detail) = match exit {
-        Some(Exit::Finished(_)) => (EndCause::Finished, String::new()),
-        Some(Exit::Cancelled(_)) => (asked, String::new()),
-        Some(Exit::Failed(error)) => (EndCause::Failed, crate::owned::with_causes(error)),
-        Some(Exit::Panicked(message)) => (EndCause::Failed, format!("its thread panicked: {message}")),
-        Some(Exit::Hung(still)) => (EndCause::Hung, format!("no progress for {} ms", still.as_millis())),
-        Some(Exit::Unwatched) | None => (EndCause::Failed, "nobody watched it any more".to_owned()),
-    };
-    Gone { cause, detail }
 }
 
 /// Interval at which a leaving node looks whether its sessions have moved, and whether others have ended them.

@@ -48,7 +48,14 @@ fn a_link_that_panics_is_made_anew_and_the_coordinator_hears_of_the_node_again()
     };
     let executor = Executor::start(1, 8, hang_deadline, Arc::clone(&figures)).unwrap();
     let registry = Arc::new(Registry::builtin());
-    let hosting = Hosting::new(settings, registry, executor, Fitness::default(), node.rollouts(), figures);
+    let hosting = Hosting::new(
+        settings,
+        registry,
+        executor,
+        Fitness::default(),
+        Arc::clone(node.supervision()),
+        figures,
+    );
     let identity = authority.identity(Role::Node, "n1");
     let panics = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&panics);

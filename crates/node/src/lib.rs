@@ -6,26 +6,26 @@
 //! ```text
 //! coordinator <--QUIC--> link (control thread) --> table of sessions <-- streams (data thread) <--QUIC--> owners
 //!                                                        |                   |
-//!                                        rollouts: session actors      short batches here, long ones with workers
+//!                     node actor --supervises--> session actors        short batches here, long ones with workers
 //! ```
 //!
-//! A session stepped by its owner over a stream costs that and its lanes' memory: no thread, no descriptor, no actor.
-//! An owner on this machine may step through shared memory instead, which takes a thread. A session that plays by
-//! itself steps on a thread of its own that no actor stands in front of; actors start it, watch that it makes progress
-//! and pass on how it ended. What decides is plain values that are given the time, public so that crate simulation can
+//! Each session has an actor on the control thread, which ends it when its lease is over or somebody asks for that,
+//! reports what it has done, and says why it ended; the node actor makes it anew when it panics. No step passes through
+//! an actor. A session stepped by its owner over a stream costs that, its actor and its lanes' memory: no thread, no
+//! descriptor. An owner on this machine may step through shared memory instead, which takes a thread. A session that
+//! plays by itself steps on a thread of its own, which its actor starts and watches. What decides is plain values that are given the time, public so that crate simulation can
 //! join them to a cluster in virtual time: [`SessionTable`] and its [`NodeSession`]s, [`Turn`], [`OwnedSession`],
 //! [`Registration`], [`Shipper`], [`HangWatch`] and [`BackOff`](rollhouse_core::BackOff).
 //!
 //! | thread or task | runs on | on cancel | on error |
 //! |---|---|---|---|
 //! | control | own thread `rollhouse-control`, actix | ends when the node is dropped | the node shows as stuck |
-//! | node actor | control | ends with it | its rollouts end, as nobody would watch them; made anew with back-off |
+//! | node actor | control | ends with it | made anew with back-off, and takes up the sessions that are there |
 //! | session actor | control | ends with its session | made anew with back-off, and the session steps on; too often, and the session ends |
 //! | rollout | own thread `rollhouse-session-N` | ends its episodes as its token says, after the batch it is in | its exit says why; one that hangs is given up |
 //! | link | control | says good-bye | dials again with back-off, made anew after a panic; sessions go on |
 //! | pulse | control | ends with it | the node shows as stuck |
 //! | call of the link | control: to the coordinator, and for it | given up | the link dials anew; the request is refused |
-//! | collecting session | control | ends with the node | the session's end says why |
 //! | caller | control: what a call that blocks waits for | ends with the node | the call ends with its patience |
 //! | shipping | control | what is in flight stays in the spool | made anew with back-off, and knows what it knew |
 //! | segment being shipped | control | it stays in the spool | tried again with back-off |
@@ -39,7 +39,6 @@
 //! | attach | data | ends with the node | tries again after 100 ms, made anew after a panic |
 //! | process at the attach socket | data | its thread is told to stop; the lease runs | the attachment ends; the lease runs |
 //! | shared memory | own thread `rollhouse-shm-N`, one per session attached by memory | ends after the request it is in | a panic ends its session; one that hangs is given up |
-//! | session that ends | data when its lease is over, control when the node leaves | ends with the node | its end is told all the same |
 //! | worker | own threads `rollhouse-worker` | ends after the job it is in | a panic ends its session; one that hangs is given up and replaced |
 //!
 //! Not a goal: knowing other nodes, and placing sessions; the coordinator does. Start reading at [`ClusterNode`],
@@ -71,6 +70,7 @@ mod live;
 mod measured;
 mod memory_owner;
 mod node;
+mod node_actor;
 mod node_session;
 mod over;
 mod owned;
@@ -85,11 +85,12 @@ mod renewal;
 mod replay_session;
 mod rollout;
 mod serve;
-mod session;
+mod session_actor;
 mod session_handle;
 mod ship_task;
 mod shipper;
 mod stepped;
+mod stepping;
 mod stream;
 mod table;
 mod tally;
@@ -119,7 +120,7 @@ pub use rollout::{HANG_DEADLINE, Report, Rollout};
 pub use serve::ServeError;
 pub use ship_task::{LOOK_EVERY, ShipFigures, Shipping, ShippingConfig};
 pub use shipper::{Amount, Pace, ShipAction, ShipCounts, ShipEvent, Shipper, ShipperConfig};
-pub use table::{Attachment, MAX_SESSIONS, Overdue, SessionTable};
+pub use table::{Attachment, MAX_SESSIONS, SessionTable};
 pub(crate) use tally::Tally;
 pub use transport::Transport;
 pub use turn::{Turn, TurnOver};

@@ -331,6 +331,11 @@ impl OwnedHandle {
         }
     }
 
+    /// Sends the owner away for good, and lets the lanes go with the last who holds the session.
+    pub(crate) fn cut_off(&self) {
+        self.turn.send_modify(Turn::end);
+    }
+
     /// Ends the session: sends its owner away, waits for the step under way, ends open episodes and hands everything to
     /// the recorder. Returns the final cause, which is another one than `wanted` if the session was lost meanwhile.
     pub(crate) async fn end(&self, wanted: Gone, executor: &Executor, figures: &NodeFigures) -> Gone {

@@ -18,8 +18,8 @@ use tokio::sync::watch;
 /// A part that is kept going.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Part {
-    /// The actor that keeps the table of rollouts.
-    Rollouts,
+    /// The actor that supervises the sessions.
+    Sessions,
     /// The task that keeps the connection to the coordinator.
     Link,
     /// The task that ships recordings.
@@ -76,7 +76,7 @@ impl Part {
     /// Returns the word for it in metrics.
     pub const fn word(self) -> &'static str {
         match self {
-            Self::Rollouts => "node_actor",
+            Self::Sessions => "node_actor",
             Self::Link => "link",
             Self::Shipping => "shipping",
             Self::Data => "data",
@@ -181,7 +181,7 @@ impl Parts {
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Rollouts => "the node actor",
+            Self::Sessions => "the node actor",
             Self::Link => "the link to the coordinator",
             Self::Shipping => "shipping",
             Self::Data => "the data thread",

@@ -248,7 +248,6 @@ async fn accept(
             Some(_) = connections.join_next() => {}
             _ = look.tick() => {
                 shown.pulse.mark();
-                hosting.look();
                 shown.arrivals.lock().clone_from(listener.counts());
             }
             () = &mut hangs => {

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use rollhouse_wire::SessionCounts;
-use tokio::sync::watch;
 
+use crate::NodeFigures;
 use crate::live::Live;
 use crate::owned_handle::OwnedHandle;
 use crate::replay_session::ReplaySession;
+use crate::session_actor::Supervised;
+use crate::stepping::Stepping;
 use crate::tally::ReportedTally;
 use crate::turn::Turn;
-use crate::{Cancel, Exit, NodeFigures, Progress};
 
 /// One session.
 #[derive(Debug, Clone)]
@@ -28,7 +29,7 @@ impl SessionHandle {
     pub(crate) fn live(&self) -> Option<&Arc<Live>> {
         match self {
             Self::Owned(owned) => Some(owned.live()),
-            Self::Collecting(collecting) => Some(collecting.progress.live()),
+            Self::Collecting(collecting) => Some(collecting.stepping.progress.live()),
             Self::Replay(_) => None,
         }
     }
@@ -49,15 +50,24 @@ impl SessionHandle {
                 drop(turns.wait_for(Turn::has_ended).await);
             }
             Self::Collecting(collecting) => {
-                // The sender is gone only with the session.
-                let mut exit = collecting.exit.clone();
-                drop(exit.wait_for(Option::is_some).await);
+                // As of an owned one.
+                let mut exits = collecting.stepping.exits();
+                drop(exits.wait_for(Option::is_some).await);
             }
             Self::Replay(replay) => {
                 // As of an owned one.
                 let mut turns = replay.turns();
                 drop(turns.wait_for(Turn::has_ended).await);
             }
+        }
+    }
+
+    /// Sends away who steps or watches the session: it is given up as it is.
+    pub(crate) fn cut_off(&self) {
+        match self {
+            Self::Owned(owned) => owned.cut_off(),
+            Self::Collecting(collecting) => collecting.stepping.give_up(),
+            Self::Replay(replay) => replay.end(),
         }
     }
 
@@ -92,7 +102,9 @@ impl SessionHandle {
     pub(crate) fn tell(&self, figures: &NodeFigures) {
         match self {
             Self::Owned(owned) => owned.tell_if_idle(figures),
-            Self::Collecting(collecting) => collecting.told.update(collecting.progress.tally(), figures),
+            Self::Collecting(collecting) => {
+                collecting.told.update(collecting.stepping.progress.tally(), figures)
+            }
             Self::Replay(_) => {}
         }
     }
@@ -101,8 +113,6 @@ impl SessionHandle {
 /// A session that plays by itself.
 #[derive(Debug)]
 pub(crate) struct Collecting {
-    pub(crate) progress: Arc<Progress>,
-    pub(crate) cancel: Cancel,
-    pub(crate) exit: watch::Receiver<Option<Arc<Exit>>>,
+    pub(crate) stepping: Arc<Stepping>,
     pub(crate) told: ReportedTally,
 }

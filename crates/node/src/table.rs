@@ -42,17 +42,6 @@ pub struct Attachment<H> {
     pub number: u64,
 }
 
-/// A session whose lease is over.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Overdue<H> {
-    /// Its id.
-    pub session: SessionId,
-    /// Its placement.
-    pub incarnation: Incarnation,
-    /// The handle by which it is reached.
-    pub place: H,
-}
-
 impl<H: Clone> SessionTable<H> {
     /// Makes a table without sessions, which takes `capacity` lanes and keeps sessions for `lease` without their owner.
     pub const fn new(capacity: u32, lease: Duration) -> Self {
@@ -261,21 +250,16 @@ impl<H: Clone> SessionTable<H> {
         }
     }
 
-    /// Begins to end the sessions whose owner was not heard of for the time of the lease, unless one `is_kept` all the
-    /// same. The caller ends each as after [`SessionTable::begin_end`].
-    pub fn look(&mut self, now: Duration, is_kept: impl Fn(&H) -> bool) -> Vec<Overdue<H>> {
-        let mut overdue = Vec::new();
-        for (&session, entry) in &mut self.entries {
-            if entry.session.place().is_some_and(&is_kept) {
-                continue;
-            }
-            if let Some(SessionAction::End { place, cause }) = entry.session.on(now, SessionEvent::Look) {
-                entry.cancel.end(cause.interruption());
-                overdue.push(Overdue { session, incarnation: entry.open.incarnation, place });
-            }
-        }
-        self.version += overdue.len() as u64;
-        overdue
+    /// Begins to end that placement if its owner was not heard of for the time of its lease. The caller ends it as after
+    /// [`SessionTable::begin_end`]. Returns `None` if its lease is not over, or it is not here.
+    pub fn look(&mut self, now: Duration, id: SessionId, incarnation: Incarnation) -> Option<H> {
+        // Not as all the others: a look changes nothing that is reported.
+        let entry = self.entries.get_mut(&id).filter(|entry| entry.open.incarnation == incarnation)?;
+        let action = entry.session.on(now, SessionEvent::Look)?;
+        let SessionAction::End { place, cause } = action else { return None };
+        entry.cancel.end(cause.interruption());
+        self.version += 1;
+        Some(place)
     }
 
     /// Begins to end a session, whatever the cause: raises its token, after which nothing that was queued for it runs.
@@ -386,12 +370,6 @@ impl<H: Clone> SessionTable<H> {
     pub(crate) fn attended(&self) -> Vec<H> {
         let attended = self.entries.values().filter(|entry| entry.session.is_attached());
         attended.filter_map(|entry| entry.session.place().cloned()).collect()
-    }
-
-    /// Returns the handles of the open sessions that `which` chooses.
-    pub fn open_sessions(&self, which: impl Fn(&H) -> bool) -> Vec<H> {
-        let places = self.entries.values().filter_map(|entry| entry.session.place());
-        places.filter(|&place| which(place)).cloned().collect()
     }
 
     /// Returns the number of lanes of all sessions here.

@@ -105,7 +105,9 @@ impl World {
             Site::Node(index) => self.nodes[index] = None,
             Site::Trainer(index) => {
                 self.forgets(index);
-                self.trainers[index] = None;
+                if let Some(pool) = self.trainers[index].take().and_then(|trainer| trainer.pool()) {
+                    self.ledger.owners.gives_up_pool(pool);
+                }
             }
         }
         let mut told = Vec::new();
@@ -147,7 +149,7 @@ impl World {
     /// Revokes the token of a trainer's owner; the trainer and those that share the token get another.
     fn revoke(&mut self, trainer: usize) {
         let revoked = self.owners[trainer].clone();
-        self.ledger.revoked(&revoked);
+        self.ledger.owners.revoke(&revoked);
         for owner in self.owners.iter_mut().filter(|owner| **owner == revoked) {
             owner.push('+');
         }

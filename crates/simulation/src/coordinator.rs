@@ -12,13 +12,16 @@ use rollhouse_coordinator::{
 };
 use rollhouse_core::RunId;
 use rollhouse_replay::testing::FaultyDisk;
-use rollhouse_wire::{Incarnation, Refusal, RefusalCode, Secret, SessionId, Ship, Shipped};
+use rollhouse_wire::{Incarnation, Refusal, RefusalCode, Secret, SessionId, SessionStatus, Ship, Shipped};
 
 use crate::bug::Bug;
 use crate::context::{Context, Input};
 use crate::hostile;
 use crate::message::{Message, Question, Response};
 use crate::network::Site;
+use crate::node::{CAPACITY, index};
+use crate::tickets::Tickets;
+use crate::world::NODES;
 
 /// The folder of its data on its disk.
 pub(crate) const DATA: &str = "/coordinator";
@@ -36,9 +39,13 @@ pub(crate) struct Coordinator {
     store: Store,
     disk: FaultyDisk,
     _data: DataFolder,
-    tickets: BTreeMap<Ticket, (u64, u64)>,
+    tickets: Tickets,
+    /// The connection on which each node registered last.
+    links: [u64; NODES],
     calls: BTreeMap<u64, Call>,
     next_tick: Duration,
+    /// The time of its last event.
+    seen: Duration,
     /// Pools that it was asked for and not asked to close.
     wanted: BTreeSet<RunId>,
     /// The owner as which each trainer opens pools now.
@@ -52,7 +59,8 @@ struct Call {
     conn: u64,
     session: SessionId,
     incarnation: Incarnation,
-    opens: bool,
+    /// The lanes that it is to open, if it is.
+    opens: Option<u32>,
     deadline: Duration,
 }
 
@@ -79,9 +87,11 @@ impl Coordinator {
             store,
             disk: disk.clone(),
             _data: data,
-            tickets: BTreeMap::new(),
+            tickets: Tickets::default(),
+            links: [0; NODES],
             calls: BTreeMap::new(),
             next_tick: Duration::ZERO,
+            seen: ctx.now,
             wanted: BTreeSet::new(),
             owners,
             ended: BTreeSet::new(),
@@ -94,6 +104,8 @@ impl Coordinator {
     }
 
     pub(crate) fn handle(&mut self, input: Input, ctx: &mut Context<'_>) {
+        self.tickets.slept(ctx.now.saturating_sub(self.wake_at().max(self.seen)));
+        self.seen = ctx.now;
         match input {
             Input::Wake => self.wake(ctx),
             Input::Connected(_) => {}
@@ -107,6 +119,27 @@ impl Coordinator {
                 Message::Answer(ask, response) => self.called(ask, response, ctx),
                 other => panic!("the coordinator is sent {other:?}"),
             },
+        }
+        self.check(ctx.now);
+    }
+
+    /// Checks what must hold after every event.
+    fn check(&self, now: Duration) {
+        self.tickets.check(now);
+        let asked = self.calls.values().filter_map(|call| {
+            let node = self.links.iter().position(|&link| link == call.conn)?;
+            Some(((call.session, call.incarnation), (node, call.opens?)))
+        });
+        let sessions = self.cluster.sessions().sessions.into_iter();
+        let running = sessions.map(|SessionStatus { node, report }| {
+            ((report.session, report.incarnation), (index(&node), report.lanes))
+        });
+        // A session may be told of before the answer to who asked for it.
+        let placed: BTreeMap<_, _> = asked.chain(running).collect();
+        let mut lanes = [0; NODES];
+        for (node, more) in placed.into_values() {
+            lanes[node] += more;
+            assert!(lanes[node] <= CAPACITY, "{} lanes are placed on node {node}", lanes[node]);
         }
     }
 
@@ -142,7 +175,7 @@ impl Coordinator {
             return ctx.send(conn, Message::Answer(ask, response));
         }
         let owner = self.owner(from, &question, ctx);
-        if ctx.ledger.is_revoked(&owner) {
+        if ctx.ledger.owners.is_revoked(&owner) {
             ctx.count("refused as revoked");
             let refusal = Refusal::new(RefusalCode::Unauthenticated, "the token was revoked");
             let response = Response::Reply(Box::new(Reply::Refused(refusal)));
@@ -153,6 +186,7 @@ impl Coordinator {
         let event = match question {
             Question::Register(register) => {
                 let node = register.node.clone();
+                self.links[index(&node)] = conn;
                 Event::Register { link, ticket, node, register }
             }
             Question::Heartbeat(heartbeat) => Event::Heartbeat { link, ticket, heartbeat },
@@ -169,7 +203,7 @@ impl Coordinator {
             }
             other => panic!("the coordinator is asked {other:?}"),
         };
-        self.tickets.insert(ticket, (conn, ask));
+        self.tickets.add(ctx.now, ticket, &event, Some((conn, ask)));
         let counts = !matches!(event, Event::Heartbeat { .. });
         self.tell(event, ctx);
         if counts {
@@ -193,16 +227,29 @@ impl Coordinator {
     /// Asks for a node to be drained, as an operator does who has no connection here.
     pub(crate) fn drain(&mut self, node: String, ctx: &mut Context<'_>) {
         let ticket = Ticket(ctx.number());
-        self.tickets.insert(ticket, (0, 0));
-        self.tell(Event::Drain { ticket, node }, ctx);
+        self.ask_as_nobody(ticket, Event::Drain { ticket, node }, ctx);
+    }
+
+    /// Asks for all lanes of all nodes, which are free if nobody has any.
+    pub(crate) fn open_everything(&mut self, ctx: &mut Context<'_>) {
+        let ticket = Ticket(ctx.number());
+        let mut request = Box::new(crate::trainer::a_pool(ctx));
+        (request.pool, request.lanes) = (RunId::from_u128(u128::MAX), NODES as u32 * CAPACITY);
+        let asker = Asker { owner: "last".to_owned(), max_lanes: None, admin: false };
+        self.ask_as_nobody(ticket, Event::OpenPool { ticket, asker, request }, ctx);
+    }
+
+    fn ask_as_nobody(&mut self, ticket: Ticket, event: Event, ctx: &mut Context<'_>) {
+        self.tickets.add(ctx.now, ticket, &event, None);
+        self.tell(event, ctx);
     }
 
     /// Handles a request of a hostile tenant, which is gone at once. Whatever follows, others keep what they had; if
     /// the request is refused at once, everybody does.
     pub(crate) fn harm(&mut self, ctx: &mut Context<'_>) {
         let ticket = Ticket(ctx.number());
-        self.tickets.insert(ticket, (0, 0));
         let (event, of_another) = hostile::event(&self.cluster, ticket, ctx);
+        self.tickets.add(ctx.now, ticket, &event, None);
         let (others, all) = (hostile::of_others(&self.cluster), self.pools(ctx));
         let asked = format!("{event:?}");
         let actions = self.cluster.handle(ctx.now, event);
@@ -241,14 +288,14 @@ impl Coordinator {
             Question::ClosePool(pool) => *pool,
             other => panic!("a trainer asks {other:?}"),
         };
-        ctx.ledger.owner(pool, &self.owners[trainer])
+        ctx.ledger.owners.of(pool, &self.owners[trainer])
     }
 
     /// Ends what owners have whose tokens were revoked, as the coordinator's actor does, and nothing of others.
     fn look_at_owners(&mut self, ctx: &mut Context<'_>) {
         let everybody = ctx.has(Bug::RevokesEverybody);
         for owner in self.cluster.owners() {
-            if !(ctx.ledger.is_revoked(&owner) || everybody && ctx.ledger.is_any_revoked()) {
+            if !(ctx.ledger.owners.is_revoked(&owner) || everybody && ctx.ledger.owners.is_any_revoked()) {
                 continue;
             }
             ctx.count("pools of a revoked owner closed");
@@ -265,7 +312,7 @@ impl Coordinator {
         let kept = sessions.iter().filter(|session| {
             let closed = self.cluster.pool_status(ctx.now, session.report.session.pool);
             closed.is_ok_and(|status| status.failures.is_empty())
-                && !ctx.ledger.is_revoked(&session.report.owner)
+                && !ctx.ledger.owners.is_revoked(&session.report.owner)
         });
         kept.map(|session| (session.report.session, session.report.incarnation)).collect()
     }
@@ -302,7 +349,7 @@ impl Coordinator {
     }
 
     fn answer(&mut self, ticket: Ticket, reply: Reply, ctx: &mut Context<'_>) {
-        let (conn, ask) = self.tickets.remove(&ticket).expect("a request is answered once");
+        let asker = self.tickets.answered(ticket);
         match &reply {
             Reply::PoolOpened(_) => ctx.count("pool granted"),
             Reply::PoolClosed(_) => ctx.count("pool closed"),
@@ -313,7 +360,9 @@ impl Coordinator {
             Reply::Refused(refusal) => ctx.count(refusal.code.word()),
             Reply::HeartbeatTaken(_) | Reply::Done => {}
         }
-        ctx.send(conn, Message::Answer(ask, Response::Reply(Box::new(reply))));
+        if let Some((conn, ask)) = asker {
+            ctx.send(conn, Message::Answer(ask, Response::Reply(Box::new(reply))));
+        }
     }
 
     fn call(
@@ -325,7 +374,7 @@ impl Coordinator {
         ctx: &mut Context<'_>,
     ) {
         let number = ctx.number();
-        let opens = matches!(question, Question::OpenSession(_));
+        let opens = if let Question::OpenSession(open) = &question { Some(open.lanes) } else { None };
         let deadline = ctx.now + patience;
         self.calls.insert(number, Call { conn: link.0, session, incarnation, opens, deadline });
         ctx.send(link.0, Message::Ask(number, question));
@@ -333,7 +382,7 @@ impl Coordinator {
 
     fn called(&mut self, number: u64, response: Response, ctx: &mut Context<'_>) {
         let Some(Call { session, incarnation, opens, .. }) = self.calls.remove(&number) else { return };
-        let event = match (opens, response) {
+        let event = match (opens.is_some(), response) {
             (true, Response::Opened(opened)) => Event::Opened { session, incarnation, result: Ok(opened) },
             (true, Response::Refused(refusal)) => {
                 Event::Opened { session, incarnation, result: Err(CallFailure::Refused(refusal)) }
@@ -351,7 +400,7 @@ impl Coordinator {
     fn call_failed(&mut self, number: u64, ctx: &mut Context<'_>) {
         let Some(Call { session, incarnation, opens, .. }) = self.calls.remove(&number) else { return };
         ctx.count("call to a node without an answer");
-        let event = if opens {
+        let event = if opens.is_some() {
             Event::Opened { session, incarnation, result: Err(CallFailure::Unknown) }
         } else {
             Event::Closed { session, incarnation, result: Err(CallFailure::Unknown) }
@@ -431,7 +480,7 @@ impl Coordinator {
         let sessions = self.cluster.sessions().sessions;
         assert!(sessions.is_empty(), "sessions are placed: {sessions:?}");
         assert!(self.calls.is_empty(), "nodes are being asked");
-        assert!(self.tickets.is_empty(), "requests were never answered");
+        self.tickets.check_idle();
     }
 }
 
@@ -442,5 +491,5 @@ fn asker(owner: String, bug: Option<Bug>) -> Asker {
 
 const PIECE_BYTES: usize = 4096;
 /// Time for a node to open a session, as in the coordinator's actor.
-const OPEN_DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const OPEN_DEADLINE: Duration = Duration::from_secs(30);
 const CLOSE_DEADLINE: Duration = Duration::from_secs(10);

@@ -13,6 +13,8 @@ use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{Disk, EpisodeKey, Library, Query, ReadError, SegmentSummary, SetAside, segment_path};
 use rollhouse_wire::{Incarnation, SessionId, Shipped};
 
+use crate::owners::Owners;
+
 /// A segment of a node's spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SegmentId {
@@ -80,8 +82,8 @@ pub(crate) struct Ledger {
     /// The newest placement whose answers were taken, by pool and lane.
     taken: BTreeMap<(RunId, u32), Incarnation>,
     given: BTreeSet<(SessionId, Incarnation)>,
-    /// Placements that are over, by the boot of their node.
-    over: BTreeSet<(u64, SessionId, Incarnation)>,
+    /// Placements whose lanes were made.
+    made: BTreeSet<(SessionId, Incarnation)>,
     /// Pools that have been placed since a coordinator last said that all they recorded is in the store.
     recording: BTreeSet<RunId>,
     term: u64,
@@ -98,33 +100,11 @@ pub(crate) struct Ledger {
     folders: BTreeMap<usize, String>,
     /// Number of requests that were carried out.
     pub(crate) requests: u64,
-    /// The owner as which each pool was asked for.
-    owners: BTreeMap<RunId, String>,
-    /// Owners that are not admitted any more.
-    revoked: BTreeSet<String>,
+    /// The owners of pools.
+    pub(crate) owners: Owners,
 }
 
 impl Ledger {
-    /// Returns the owner as which a pool was asked for; if it was not, notes `owner`.
-    pub(crate) fn owner(&mut self, pool: RunId, owner: &str) -> String {
-        self.owners.entry(pool).or_insert_with(|| owner.to_owned()).clone()
-    }
-
-    /// Notes that the token of an owner was revoked.
-    pub(crate) fn revoked(&mut self, owner: &str) {
-        self.revoked.insert(owner.to_owned());
-    }
-
-    /// Returns whether the token of that owner was revoked.
-    pub(crate) fn is_revoked(&self, owner: &str) -> bool {
-        self.revoked.contains(owner)
-    }
-
-    /// Returns whether the token of any owner was revoked.
-    pub(crate) fn is_any_revoked(&self) -> bool {
-        !self.revoked.is_empty()
-    }
-
     /// Notes that the coordinator has drawn a placement.
     pub(crate) fn given(&mut self, session: SessionId, incarnation: Incarnation) {
         assert!(self.given.insert((session, incarnation)), "{session} {incarnation} was given twice");
@@ -136,10 +116,9 @@ impl Ledger {
         self.term = term;
     }
 
-    /// Notes that a node has made a session's lanes.
-    pub(crate) fn made(&mut self, boot: u64, session: SessionId, incarnation: Incarnation) {
-        let again = self.over.contains(&(boot, session, incarnation));
-        assert!(!again, "{session} {incarnation} is made again after it was over");
+    /// Notes that a node has made a session's lanes: of each placement they are made once, on one node.
+    pub(crate) fn made(&mut self, session: SessionId, incarnation: Incarnation) {
+        assert!(self.made.insert((session, incarnation)), "{session} {incarnation} is made twice");
         self.recording.insert(session.pool);
     }
 
@@ -157,11 +136,6 @@ impl Ledger {
             of_it && !sealed.acknowledged && !sealed.dropped
         });
         assert!(missing.is_none(), "{pool} is told as shipped, and {:?} is not", missing.map(|(id, _)| id));
-    }
-
-    /// Notes that a node has ended a session.
-    pub(crate) fn over(&mut self, boot: u64, session: SessionId, incarnation: Incarnation) {
-        self.over.insert((boot, session, incarnation));
     }
 
     /// Notes that a stream attached to a session.

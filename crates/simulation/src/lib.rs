@@ -13,7 +13,10 @@
 //! - a request is carried out once, by the owner that attached last, and for no placement that its owner has left;
 //! - answers are the numbers that the same lanes give here, wherever they went on;
 //! - what an owner saw end is in the store;
-//! - lanes are counted once and belong to somebody, leases end, and quotas hold;
+//! - lanes are counted once and belong to somebody, leases end, and quotas and capacities hold;
+//! - a placement is made once, and not closed while its owner steps it;
+//! - the coordinator answers each request in its time;
+//! - in the end a pool of all lanes opens;
 //! - the requests of a hostile tenant change nothing of what others have, and nothing at all if they are refused;
 //! - an owner whose token is revoked gets no place, and takes none from others;
 //! - segments offered are shipped, dropped or waiting.
@@ -40,10 +43,12 @@ mod ledger;
 mod message;
 mod network;
 mod node;
+mod owners;
 mod pool_session;
 mod random;
 mod reference;
 mod spool;
+mod tickets;
 mod trainer;
 mod world;
 

@@ -9,12 +9,11 @@ use std::time::Duration;
 
 use rollhouse_env::Registry;
 use rollhouse_node::{
-    ANSWER_DEADLINE, Cancel, FrameRequest, LinkAction, LinkEvent, Overdue, Registration, SessionTable,
-    Transport, TurnOver, Unanswered,
+    ANSWER_DEADLINE, Cancel, FrameRequest, LinkAction, LinkEvent, Registration, SessionTable, Transport,
+    TurnOver, Unanswered,
 };
 use rollhouse_replay::OnOutage;
 use rollhouse_replay::testing::FaultyDisk;
-use rollhouse_wire::limits::MAX_HEARTBEAT_REPORTS;
 use rollhouse_wire::{
     Attach, Attached, CloseSession, EndCause, FrameHeader, Heartbeat, Incarnation, NodeLoad, OpenSession,
     Refusal, RefusalCode, Register, ReportLog, SessionCounts, SessionEnd, SessionId, SessionOpened,
@@ -177,7 +176,8 @@ impl Node {
         made.into_iter().for_each(|making| self.made(making, ctx));
         if ctx.now >= self.look_at {
             self.look_at = ctx.now + LOOK_EVERY;
-            for Overdue { session, incarnation, place } in self.table.look(ctx.now, |_| false) {
+            for (session, incarnation) in self.table.all() {
+                let Some(place) = self.table.look(ctx.now, session, incarnation) else { continue };
                 ctx.count("lease ended");
                 let held = self.streams.values().any(|stream| stream.hosted == place);
                 assert!(!held, "{session} {incarnation}: its lease ends under its owner");
@@ -255,7 +255,7 @@ impl Node {
         let mut load = NodeLoad { lanes: self.table.lanes(), ..NodeLoad::default() };
         self.spool.load(&mut load);
         self.reports.update(self.table.reports(|_| SessionCounts::default(), |_| None));
-        let changes = self.reports.changes(MAX_HEARTBEAT_REPORTS);
+        let changes = self.reports.changes(REPORTS);
         let (ended, all_ends) = self.table.ends();
         let more = changes.more || !all_ends;
         (Heartbeat { number, load, changes, ended, unfit: None, draining: false }, more)
@@ -309,7 +309,10 @@ impl Node {
             Question::OpenSession(open) => match self.open(conn, ask, open, ctx) {
                 Ok(Some(opened)) => ctx.send(conn, Message::Answer(ask, Response::Opened(Box::new(opened)))),
                 Ok(None) => {}
-                Err(refusal) => ctx.send(conn, Message::Answer(ask, Response::Refused(refusal))),
+                Err(refusal) => {
+                    ctx.count("node refused a session");
+                    ctx.send(conn, Message::Answer(ask, Response::Refused(refusal)));
+                }
             },
             Question::CloseSession(CloseSession { session, incarnation }) => {
                 let ended = self.end(session, incarnation, EndCause::Closed, ctx);
@@ -365,7 +368,7 @@ impl Node {
             return ctx.send(conn, Message::Answer(ask, Response::Refused(refusal)));
         }
         self.hosted.insert(handle, hosted);
-        ctx.ledger.made(self.boot, session, incarnation);
+        ctx.ledger.made(session, incarnation);
         ctx.count("session opened");
         let opened = self.opened(&open);
         ctx.send(conn, Message::Answer(ask, Response::Opened(Box::new(opened))));
@@ -380,6 +383,7 @@ impl Node {
         ctx: &mut Context<'_>,
     ) -> Option<SessionEnd> {
         let handle = self.table.begin_end(ctx.now, session, incarnation, cause)?;
+        ctx.ledger.owners.closed(session, incarnation);
         Some(self.finish((session, incarnation), handle, cause, ctx))
     }
 
@@ -400,7 +404,6 @@ impl Node {
             ctx.send(conn, Message::StreamEnd { stream });
         }
         hosted.finish(cause.interruption(), ctx.ledger);
-        ctx.ledger.over(self.boot, session, incarnation);
         self.spool.write_out(ctx);
         let (detail, done) = (String::new(), SessionCounts::default());
         let (report, unreached) = (None, false);
@@ -502,6 +505,11 @@ impl Node {
         self.spool.set_wall(ahead_ms);
     }
 
+    /// Returns whether each of its lanes belongs to a session that is open.
+    pub(crate) fn is_full(&self) -> bool {
+        self.hosted.values().map(Hosted::lanes).sum::<u32>() == CAPACITY
+    }
+
     pub(crate) fn is_joined(&self) -> bool {
         self.link.is_some_and(|(_, joined)| joined)
     }
@@ -520,5 +528,7 @@ impl Pending {
     }
 }
 
+/// Sessions whose changes one heartbeat tells: few, so that what is told in parts is met as well.
+const REPORTS: usize = 3;
 /// Interval at which the node looks after its sessions, as its data thread does.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -240,6 +240,7 @@ impl PoolSession {
         if trouble == Trouble::Gone {
             self.detach(ctx);
             self.was_lost = true;
+            ctx.ledger.owners.gives_up(self.id());
             // What had just ended there is nobody's to say again.
             ctx.ledger.forgets(self.pool(), self.answered_at.saturating_sub(KEPT_FOR));
             self.session.report_gone();
@@ -264,6 +265,7 @@ impl PoolSession {
             Caller::Rests => return,
         };
         ctx.count("another place asked for");
+        ctx.ledger.owners.gives_up(self.id());
         let question = Question::ReplaceSession(Box::new(self.session.place_request()));
         let deadline = until.min(ctx.now + PLACE_WITHIN);
         self.under_way = UnderWay::Placing(Call::new(question, deadline, coordinator, ctx));
@@ -300,6 +302,7 @@ impl PoolSession {
         });
         self.detach(ctx);
         ctx.ledger.left(self.id(), old.incarnation);
+        ctx.ledger.owners.uses(self.id(), new.incarnation);
         self.node = crate::node::index(&new.node);
         if self.forges || ctx.has(Bug::ForgetsPast) {
             // The lanes that it has now are new ones to their node.

@@ -11,8 +11,8 @@ use rollhouse_coordinator::Reply;
 use rollhouse_core::{AutoresetMode, RunId, SeedSchedule};
 use rollhouse_env::Registry;
 use rollhouse_wire::{
-    CallError, CloseCode, LaneSettings, OpenPool, PoolOpened, RecordRule, Refusal, RefusalCode, Spread,
-    StreamLost,
+    CallError, CloseCode, LaneSettings, OpenPool, PoolOpened, RecordRule, Refusal, RefusalCode, SessionId,
+    Spread, StreamLost,
 };
 
 use crate::context::{Context, Input};
@@ -265,6 +265,10 @@ impl Trainer {
         let on_loss = if resumes { OnLoss::Resume } else { OnLoss::Report };
         let recipe = Recipe { open: (**open).clone(), dynamics: entry.spec().dynamics_hash, on_loss, lease };
         let (recipe, seed) = (Arc::new(recipe), open.pool.as_u128() as u64);
+        for grant in &opened.sessions {
+            let session = SessionId { pool: open.pool, index: grant.index };
+            ctx.ledger.owners.uses(session, grant.incarnation);
+        }
         let session = |grant: &rollhouse_wire::Grant| PoolSession::new(&recipe, grant, &self.registry, seed);
         let sessions = opened.sessions.iter().map(session).collect();
         let plays = ctx.random.millis(5_000, 40_000);
@@ -357,6 +361,7 @@ impl Trainer {
                 if let Some((pool, since)) = self.keeps() {
                     ctx.ledger.forgets(pool, since);
                 }
+                ctx.ledger.owners.gives_up_pool(id);
                 self.request(Question::ClosePool(id), ctx);
                 return self.go_on_requesting(ctx);
             }
@@ -375,6 +380,11 @@ impl Trainer {
         let Doing::Playing(pool) = &self.doing else { return None };
         let last = pool.sessions.iter().map(PoolSession::answered_at).min()?;
         Some((pool.id, last.saturating_sub(KEPT_FOR)))
+    }
+
+    /// Returns the pool that it steps.
+    pub(crate) fn pool(&self) -> Option<RunId> {
+        if let Doing::Playing(pool) = &self.doing { Some(pool.id) } else { None }
     }
 
     /// Returns whether it wants nothing more.

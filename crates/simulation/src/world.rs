@@ -220,6 +220,7 @@ impl World {
         self.seal();
         self.live_until(self.now + SHIPPING, |_| false);
         self.check_end();
+        self.open_everything();
         let slowest = self.trainers.iter().flatten().map(|trainer| trainer.slowest_batch).max();
         Outcome {
             slowest_batch: slowest.unwrap_or_default(),
@@ -451,6 +452,25 @@ impl World {
         }
     }
 
+    /// Has the coordinator open a pool of all lanes, which are free.
+    fn open_everything(&mut self) {
+        let is_full = |world: &Self| world.nodes.iter().all(|node| node.as_ref().is_some_and(Node::is_full));
+        // A call to a node may be lost as any other, and who asks for a pool asks again.
+        for _ in 0..OPENINGS {
+            if let Some(mut coordinator) = self.coordinator.take() {
+                self.with_context(Site::Coordinator, |ctx| coordinator.open_everything(ctx));
+                let wake = coordinator.wake_at();
+                self.coordinator = Some(coordinator);
+                self.wake(Site::Coordinator, Some(wake));
+            }
+            self.live_until(self.now + OPENING, is_full);
+            if is_full(self) {
+                return;
+            }
+        }
+        panic!("not all lanes are free");
+    }
+
     fn check_end(&self) {
         for trainer in &self.trainers {
             assert!(
@@ -473,7 +493,7 @@ pub(crate) const fn site_number(site: Site) -> u64 {
     }
 }
 
-const NODES: usize = 3;
+pub(crate) const NODES: usize = 3;
 /// Requests of a hostile tenant, of a thousand times that the coordinator wakes.
 const HARM_PER_MILLE: u64 = 200;
 /// Bytes of a store that has to drop what came first.
@@ -486,6 +506,10 @@ const RECOVERY: Duration = Duration::from_secs(60);
 const WINDING_UP: Duration = Duration::from_secs(80);
 /// Time for the longest pause of a shipper, and an attempt.
 const SHIPPING: Duration = Duration::from_secs(70);
+/// Time in which a pool opens on any link, if nothing is lost that has to be waited for.
+const OPENING: Duration = Duration::from_secs(5);
+/// Number of times that a pool is asked for.
+const OPENINGS: usize = 12;
 /// Most bytes of one event that are printed.
 const MOST_TOLD: usize = 400;
 const SHORTEST_SLEEP: Duration = Duration::from_micros(100);

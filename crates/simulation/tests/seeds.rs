@@ -52,6 +52,7 @@ fn without_faults_nothing_is_asked_twice_nobody_is_refused_but_for_room_and_all_
         "lease ended",
         "segment refused",
         "step refused",
+        "node refused a session",
     ] {
         assert!(!counted.has(never), "{never} without faults: {counted:?}");
     }
@@ -76,7 +77,7 @@ fn the_same_seed_gives_the_same_trace_and_another_one_another() {
 const SEEDS: u64 = 500;
 
 /// What has to be met among so many seeds.
-const SEEN: [&str; 37] = [
+const SEEN: [&str; 38] = [
     "answer nobody waits for",
     "attach refused",
     "batch stepped",
@@ -90,6 +91,7 @@ const SEEN: [&str; 37] = [
     "harm refused",
     "killed",
     "lease ended",
+    "node refused a session",
     "owner vanished before its answer",
     "partition",
     "paused",

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod alike;
 mod awaiting;
 mod boasting;
 mod keeping;

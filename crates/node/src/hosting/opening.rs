@@ -6,12 +6,12 @@ use std::time::Duration;
 use rollhouse_core::EnvSpec;
 use rollhouse_wire::limits::MAX_PAST_BYTES;
 use rollhouse_wire::{
-    Connection, EndCause, FrameLayout, Incarnation, OpenSession, Refusal, RefusalCode, ReplayOf, SessionId,
-    SessionOpened, Takes, Unfit,
+    Connection, EndCause, FrameLayout, OpenSession, Refusal, RefusalCode, ReplayOf, SessionOpened, Takes,
+    Unfit,
 };
-use tokio::sync::watch;
 
-use super::{Hosting, exit_of, gone_by};
+use super::Hosting;
+use super::control::SessionControl;
 use crate::episodes;
 use crate::executor::{Full, JobError};
 use crate::owned::OwnedSession;
@@ -19,7 +19,8 @@ use crate::owned_handle::OwnedHandle;
 use crate::plan::SessionPlan;
 use crate::replay_session::ReplaySession;
 use crate::session_handle::{Collecting, SessionHandle};
-use crate::{BeginError, Cancel, Gone};
+use crate::stepping::Stepping;
+use crate::{Cancel, Gone};
 
 impl Hosting {
     /// Makes a session, ending an earlier placement of it first. A repeated request for an open session is answered as
@@ -40,8 +41,10 @@ impl Hosting {
             self.end(open.session, earlier, cause).await;
         }
         let Some(cancel) = self.table().open(open)? else {
-            let handle = self.table().placed(open.session, open.incarnation);
-            return handle.ok_or_else(closed_meanwhile).and_then(|handle| self.opened(&handle, open));
+            let session = self.table().placed(open.session, open.incarnation);
+            return session
+                .ok_or_else(closed_meanwhile)
+                .and_then(|session| self.opened(&session.handle, open));
         };
         let making = Making { hosting: self, open };
         let handle = match wanted {
@@ -49,17 +52,19 @@ impl Hosting {
             Wanted::Replay(of) => self.make_replay(of, open, coordinator).await?,
         };
         let opened = self.opened(&handle, open)?;
+        let session = SessionControl::new(self, (open.session, open.incarnation), handle);
         let now = self.now();
-        let kept = self.table().opened(now, open.session, open.incarnation, handle.clone());
+        let kept = self.table().opened(now, open.session, open.incarnation, Arc::clone(&session));
         std::mem::forget(making);
         if !kept {
-            self.let_go(handle).await;
+            self.let_go(&session.handle).await;
             return Err(closed_meanwhile());
         }
         self.figures.sessions_opened.add(1);
-        if let SessionHandle::Collecting(collecting) = handle {
-            self.await_exit(open.session, open.incarnation, collecting);
+        if opened.replay {
+            self.figures.replays.enter(u64::MAX);
         }
+        self.supervision.begin(self.supervision.number(), session);
         Ok(opened)
     }
 
@@ -122,7 +127,7 @@ impl Hosting {
         cancel: Cancel,
     ) -> Result<SessionHandle, Refusal> {
         if plan.collect.is_some() {
-            return self.begin_collecting(&plan, cancel).await.map(SessionHandle::Collecting);
+            return self.collecting(&plan, cancel).map(SessionHandle::Collecting);
         }
         let layout = FrameLayout::of(plan.entry.spec());
         let places = layout.actions(plan.engine.lanes, true);
@@ -173,34 +178,15 @@ impl Hosting {
         }
     }
 
-    async fn begin_collecting(
-        self: &Arc<Self>,
-        plan: &SessionPlan,
-        cancel: Cancel,
-    ) -> Result<Arc<Collecting>, Refusal> {
+    /// Returns a session that plays by itself. Its actor starts its thread.
+    fn collecting(&self, plan: &SessionPlan, cancel: Cancel) -> Result<Arc<Collecting>, Refusal> {
         let Some(rollout) = plan.rollout(self.settings.hang_deadline) else {
             return Err(Refusal::new(RefusalCode::Internal, "the session does not play by itself"));
         };
         let recorder = self.recorder.as_ref().filter(|_| plan.record.is_some());
         let recording = recorder.map(|recorder| plan.record_on(recorder)).transpose()?.map(Arc::new);
-        let (exited, exit) = watch::channel(None);
-        let told = Box::new(move |exit| drop(exited.send_replace(Some(exit))));
-        let begun = self.rollouts.begin(rollout, recording, cancel.clone(), told).await;
-        let progress = begun.map_err(|error| match error {
-            BeginError::Busy => Refusal::busy(error.to_string(), ROOM_RETRY_MS),
-            BeginError::Stopped => Refusal::new(RefusalCode::Draining, error.to_string()),
-        })?;
-        Ok(Arc::new(Collecting { progress, cancel, exit, told: Default::default() }))
-    }
-
-    /// Ends a session that plays by itself when it is done.
-    fn await_exit(self: &Arc<Self>, id: SessionId, incarnation: Incarnation, collecting: Arc<Collecting>) {
-        let hosting = Arc::clone(self);
-        // Task: collecting session.
-        tokio::spawn(async move {
-            let exit = exit_of(&collecting).await;
-            hosting.end(id, incarnation, gone_by(exit.as_deref(), EndCause::Closed)).await;
-        });
+        let stepping = Stepping::new(self.supervision.number(), rollout, recording, cancel, None);
+        Ok(Arc::new(Collecting { stepping, told: Default::default() }))
     }
 }
 
@@ -237,6 +223,3 @@ const DISK_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Pause after which the coordinator may try again: mending a node takes longer, but others have room meanwhile.
 const UNFIT_RETRY_MS: u64 = 1_000;
-
-/// Pause after which the coordinator may try again: room comes when another session ends.
-const ROOM_RETRY_MS: u64 = 1_000;

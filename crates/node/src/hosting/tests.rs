@@ -50,7 +50,7 @@ fn hosting(registry: Registry, node: &Node, lease: Duration) -> Arc<Hosting> {
         Arc::new(registry),
         executor,
         Fitness::default(),
-        node.rollouts(),
+        Arc::clone(node.supervision()),
         figures,
     ))
 }
@@ -93,25 +93,68 @@ fn a_session_that_is_closed_while_it_waits_to_be_made_is_never_made() {
 }
 
 #[test]
-fn the_end_of_a_session_is_told_also_when_what_ends_it_is_cut_short() {
+fn a_session_ends_and_its_end_is_told_also_when_who_asked_for_that_goes() {
     let node = Node::start().unwrap();
-    let hosting = hosting(Registry::builtin(), &node, Duration::ZERO);
+    let hosting = hosting(Registry::builtin(), &node, Duration::from_secs(30));
     let open = open("test/Faulty-v0");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    let let_go = runtime.block_on(async {
+    runtime.block_on(async {
         hosting.open(&open, None).await.unwrap();
         let let_go = occupy_worker(&hosting);
-        let gone = Gone { cause: EndCause::Closed, detail: String::new() };
         tokio::select! {
             biased;
-            _ = hosting.end(open.session, open.incarnation, gone) => panic!("no worker is free to end it"),
+            _ = hosting.end(open.session, open.incarnation, closed()) => panic!("no worker is free to end it"),
             () = std::future::ready(()) => {}
         }
-        let_go
+        assert_eq!(hosting.sessions(), 1);
+        let_go.send(()).unwrap();
+        hosting.evict_all().await;
     });
     let (ends, _) = hosting.ends();
     assert_eq!((ends[0].session, ends[0].cause, hosting.sessions()), (open.session, EndCause::Closed, 0));
-    let_go.send(()).unwrap();
+}
+
+#[test]
+fn a_session_whose_actor_panics_is_attached_to_and_ended_by_the_next_one() {
+    let node = Node::start().unwrap();
+    let hosting = hosting(Registry::builtin(), &node, Duration::from_secs(30));
+    let open = open("test/Faulty-v0");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        hosting.open(&open, None).await.unwrap();
+        node.supervision().panic_session(0);
+        drop(hosting.attach(&attach(&open), Transport::Quic).await.unwrap());
+        // One that panics while it ends the session leaves that to the next as well.
+        let let_go = occupy_worker(&hosting);
+        let panicking = async {
+            node.supervision().panic_session(0);
+            let_go.send(()).unwrap();
+        };
+        let ending = hosting.end(open.session, open.incarnation, closed());
+        let (end, ()) = tokio::join!(biased; ending, panicking);
+        assert_eq!(end.unwrap().cause, EndCause::Closed);
+    });
+    assert_eq!(hosting.sessions(), 0);
+}
+
+#[test]
+fn a_session_whose_actor_panics_too_often_ends_as_failed_and_its_owner_is_sent_away() {
+    let node = Node::start().unwrap();
+    let hosting = hosting(Registry::builtin(), &node, Duration::from_secs(30));
+    let open = open("CartPole-v1");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        hosting.open(&open, None).await.unwrap();
+        let place = hosting.attach(&attach(&open), Transport::Quic).await.unwrap();
+        let Stepped::Owned(owned) = &place.session else { panic!("{place:?}") };
+        let mut turns = owned.turns();
+        node.supervision().use_up_back_off(0);
+        node.supervision().panic_session(0);
+        turns.wait_for(crate::Turn::has_ended).await.unwrap();
+        hosting.evict_all().await;
+    });
+    let (ends, _) = hosting.ends();
+    assert_eq!((ends[0].cause, ends[0].detail.as_str()), (EndCause::Failed, "nobody watched it any more"));
 }
 
 #[test]
@@ -123,7 +166,6 @@ fn evicting_waits_for_sessions_that_somebody_else_is_ending() {
     runtime.block_on(async {
         hosting.open(&open, None).await.unwrap();
         let let_go = occupy_worker(&hosting);
-        let gone = Gone { cause: EndCause::Closed, detail: String::new() };
         let evicted = async {
             hosting.evict_all().await;
             assert_eq!(hosting.sessions(), 0);
@@ -135,7 +177,7 @@ fn evicting_waits_for_sessions_that_somebody_else_is_ending() {
             }
             let_go.send(()).unwrap();
         };
-        let ending = hosting.end(open.session, open.incarnation, gone);
+        let ending = hosting.end(open.session, open.incarnation, closed());
         let (end, (), ()) = tokio::join!(biased; ending, evicted, worker);
         assert_eq!(end.unwrap().cause, EndCause::Closed);
     });
@@ -143,16 +185,18 @@ fn evicting_waits_for_sessions_that_somebody_else_is_ending() {
 
 #[test]
 fn the_lease_of_a_session_runs_however_the_task_of_its_owner_ends() {
-    let node = Node::start().unwrap();
-    let hosting = hosting(Registry::builtin(), &node, Duration::ZERO);
+    let (node, lease) = (Node::start().unwrap(), Duration::from_secs(30));
+    let hosting = hosting(Registry::builtin(), &node, lease);
     let open = open("CartPole-v1");
+    let look = || {
+        let later = hosting.now() + lease;
+        hosting.table().look(later, open.session, open.incarnation).is_some()
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
         hosting.open(&open, None).await.unwrap();
-        let OpenSession { session, incarnation, secret, .. } = open;
-        let attach = Attach { pool: session.pool, index: session.index, incarnation, secret, log: false };
-        let place = hosting.attach(&attach, Transport::Quic).await.unwrap();
-        assert!(hosting.table().look(hosting.now(), |_| false).is_empty());
+        let place = hosting.attach(&attach(&open), Transport::Quic).await.unwrap();
+        assert!(!look());
         // Task: attached session.
         let serving = tokio::spawn(async move {
             let _place = place;
@@ -160,9 +204,33 @@ fn the_lease_of_a_session_runs_however_the_task_of_its_owner_ends() {
         });
         assert!(serving.await.unwrap_err().is_panic());
     });
-    let overdue = hosting.table().look(hosting.now(), |_| false);
-    let overdue: Vec<_> = overdue.iter().map(|over| (over.session, over.incarnation)).collect();
-    assert_eq!(overdue, [(open.session, open.incarnation)]);
+    assert!(look());
+}
+
+#[test]
+fn a_session_whose_lease_is_over_is_ended_by_its_actor() {
+    let node = Node::start().unwrap();
+    let hosting = hosting(Registry::builtin(), &node, Duration::ZERO);
+    let open = open("CartPole-v1");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(hosting.open(&open, None)).unwrap();
+    while hosting.sessions() > 0 {
+        std::thread::yield_now();
+    }
+    let (ends, _) = hosting.ends();
+    assert_eq!(
+        (ends[0].cause, ends[0].detail.as_str()),
+        (EndCause::LeaseEnded, "nobody was attached for 0 s")
+    );
+}
+
+fn closed() -> Gone {
+    Gone { cause: EndCause::Closed, detail: String::new() }
+}
+
+fn attach(open: &OpenSession) -> Attach {
+    let OpenSession { session, incarnation, secret, .. } = *open;
+    Attach { pool: session.pool, index: session.index, incarnation, secret, log: false }
 }
 
 /// An env that is never made.

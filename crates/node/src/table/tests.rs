@@ -181,7 +181,7 @@ fn a_session_that_plays_by_itself_takes_no_owner_and_needs_none() {
     asked.settings.collect = Some(Collect { policy: "noop".to_owned(), seed: 0, goal, leased: false });
     let mut table = table_with(&asked);
     assert_eq!(code(table.attach(at(0), &attach(&asked), Transport::Quic)), RefusalCode::BadRequest);
-    assert!(table.look(at(1_000), |_| false).is_empty());
+    assert_eq!(table.look(at(1_000), asked.session, asked.incarnation), None);
     assert_eq!(table.reports(|_| SessionCounts::default(), |_| None)[0].attached, None);
 }
 
@@ -217,15 +217,17 @@ fn an_owner_whose_sessions_play_by_themselves_leaves_places_for_those_of_others(
 #[test]
 fn a_session_nobody_attaches_to_is_overdue_after_the_lease_and_not_before() {
     let asked = open(0, 1, 8);
+    let look = |table: &mut SessionTable<u32>, now| table.look(now, asked.session, asked.incarnation);
     let mut table = table_with(&asked);
-    assert!(table.look(at(29), |_| false).is_empty());
-    let overdue = Overdue { session: asked.session, incarnation: asked.incarnation, place: 7 };
-    assert_eq!(table_with(&asked).look(at(30), |_| false), [overdue]);
+    let version = table.version();
+    assert_eq!((look(&mut table, at(29)), table.version()), (None, version), "a look is nothing to report");
+    assert_eq!(look(&mut table_with(&asked), at(30)), Some(7));
     let attachment = table.attach(at(0), &attach(&asked), Transport::Quic).unwrap();
-    assert!(table.look(at(100), |_| false).is_empty());
+    assert_eq!(look(&mut table, at(100)), None);
     table.detached(at(100), asked.session, asked.incarnation, attachment.number);
-    assert!(table.look(at(129), |_| false).is_empty());
-    assert_eq!(table.look(at(130), |_| false).len(), 1);
+    assert_eq!(look(&mut table, at(129)), None);
+    assert_eq!(look(&mut table, at(130)), Some(7));
+    assert_eq!(look(&mut table, at(131)), None, "it is being ended");
 }
 
 #[test]
