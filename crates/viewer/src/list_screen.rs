@@ -72,7 +72,8 @@ pub fn draw_list(
         format!(" Enter play  ↑↓ PgUp PgDn  Tab order  Shift-Tab turn round  Esc quit   page {page}{more}");
     let bar = Rect { y: foot + 1, height: 1, ..area };
     buffer.set_style(bar, look.chosen());
-    put(buffer, area.x, bar.y, right, &keys, look.chosen());
+    let line = browser.note().map_or(keys, |note| format!(" {note}"));
+    put(buffer, area.x, bar.y, right, &line, look.chosen());
 }
 
 fn heads(browser: &Browser, look: Look, area: Rect, buffer: &mut Buffer) {
