@@ -102,7 +102,7 @@ impl Segments {
         sealed: Spool,
         clock: Clock,
     ) -> Result<Self, OpenError> {
-        let lock = lock_folder(&*disk, dir, clock.wall_ms())?;
+        let lock = lock_folder(&*disk, dir)?;
         let report = recover(&*disk, dir).map_err(OpenError::Disk)?;
         let segments = segments_dir(dir);
         let failed = |operation, path: &Path, error| OpenError::Disk(DiskError::new(operation, path, error));
