@@ -46,7 +46,8 @@ pub(crate) fn draw_for(
     apart
 }
 
-/// Draws what stands between the title and the bar at the bottom: picture, values and timeline.
+/// Draws what stands between the title and the bar at the bottom: picture, values and timeline. A frame of a lane that
+/// plays has no timeline.
 pub(crate) fn body(
     player: &Player<'_>,
     look: Look,
@@ -56,7 +57,8 @@ pub(crate) fn body(
 ) -> Option<(Image, Rect)> {
     let (left, right) = (area.x, area.right());
     let width = (area.width / 3).clamp(SIDE, WIDEST_SIDE);
-    let side = Rect::new(right - width, area.y + TITLE, width, area.height - TITLE - BELOW);
+    let below = if player.is_live() { 1 } else { BELOW };
+    let side = Rect::new(right - width, area.y + TITLE, width, area.height - TITLE - below);
     let view = Rect::new(left, side.y, area.width - width - 1, side.height);
     // Help lies over the picture, for which it has to be made of cells.
     let apart =
@@ -65,7 +67,9 @@ pub(crate) fn body(
         picture_of(player, look, view, buffer);
     }
     values(player, look, side, buffer);
-    timeline(player, look, Rect::new(left, side.bottom(), area.width, BELOW - 1), buffer);
+    if !player.is_live() {
+        timeline(player, look, Rect::new(left, side.bottom(), area.width, BELOW - 1), buffer);
+    }
     apart
 }
 
