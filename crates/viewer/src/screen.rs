@@ -12,7 +12,7 @@ use crate::graphics::Graphics;
 use crate::look::Look;
 use crate::marks::MarkKind;
 use crate::numbers::{count, plain, real};
-use crate::player::{Player, Prompt, STEPS_PER_SECOND, speed_word};
+use crate::player::{Player, Prompt, STEPS_PER_SECOND};
 use crate::{picture, plot};
 
 /// Columns and rows of the smallest screen that anything is drawn on.
@@ -347,7 +347,7 @@ pub(crate) fn status(player: &Player<'_>, look: Look, area: Rect, buffer: &mut B
         area.x,
         y,
         right,
-        &format!(" {sign}  {:>5}  ", speed_word(player.speed())),
+        &format!(" {sign}  {:>5}  ", player.pace().speed_word()),
         look.chosen(),
     );
     let keys = "? help  q quit  space play  ←→ step  +- speed  g go to  n p episode";

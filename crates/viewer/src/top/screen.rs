@@ -91,8 +91,8 @@ fn list(top: &Top, look: Look, area: Rect, buffer: &mut Buffer) {
     line(columns, &heads, area.y + HEAD - 1, look.faint().add_modifier(Modifier::BOLD), area, buffer);
     let rows = top.rows();
     let room = rows_of(area.height);
-    for (row, y) in rows.iter().skip(top.first).take(room).zip(area.y + HEAD..) {
-        let is_chosen = Some(&row.name) == top.chosen.as_ref();
+    for (row, y) in rows.iter().skip(top.list.first).take(room).zip(area.y + HEAD..) {
+        let is_chosen = Some(&row.name) == top.list.chosen.as_ref();
         let style = match (is_chosen, row.is_bad) {
             (true, _) => look.chosen(),
             (false, true) => look.bad(),
