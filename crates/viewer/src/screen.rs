@@ -6,6 +6,7 @@ use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::{Position, Rect, Size};
 use ratatui_core::style::{Modifier, Style};
 use rollhouse_env::{Image, RenderError};
+use rollhouse_replay::Divergence;
 
 use crate::drawn::Drawn;
 use crate::graphics::Graphics;
@@ -283,28 +284,10 @@ pub(crate) fn timeline(player: &Player<'_>, look: Look, area: Rect, buffer: &mut
     let x = put(buffer, area.x, head, right, &format!("return {}   ", said(least, most)), look.total());
     let x = put(buffer, x, head, right, &format!("reward {}   ", said(low, high)), look.reward());
     if let Some(found) = player.divergence() {
-        let where_ = if found.from == found.to {
-            count(found.to)
-        } else {
-            format!("{} to {}", count(found.from), count(found.to))
-        };
-        put(
-            buffer,
-            x,
-            head,
-            right,
-            &format!("≠ {} differs in step {where_}", plain(&found.field)),
-            look.bad(),
-        );
+        put(buffer, x, head, right, &differs(found), look.bad());
     } else if let Some(passed) = player.passing() {
-        put(
-            buffer,
-            x,
-            head,
-            right,
-            &format!("reading: {} of {} steps", count(passed), count(length)),
-            look.faint(),
-        );
+        let passed = format!("reading: {} of {} steps", count(passed), count(length));
+        put(buffer, x, head, right, &passed, look.faint());
     }
     plot::bars(totals, Rect::new(area.x, head + 1, width, 3), look.total(), buffer);
     plot::bars(rewards, Rect::new(area.x, head + 4, width, 1), look.reward(), buffer);
@@ -325,6 +308,12 @@ pub(crate) fn timeline(player: &Player<'_>, look: Look, area: Rect, buffer: &mut
             cell.set_symbol("│").set_style(look.faint());
         }
     }
+}
+
+/// Says where what is recomputed differs from the recording.
+fn differs(found: &Divergence) -> String {
+    let first = if found.from == found.to { String::new() } else { format!("{} to ", count(found.from)) };
+    format!("≠ {} differs in step {first}{}", plain(&found.field), count(found.to))
 }
 
 pub(crate) fn status(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
