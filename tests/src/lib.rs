@@ -59,15 +59,17 @@ pub fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace")
 }
 
-/// The command of the binary. Its process is killed when the thread that started it ends, which is that of a test:
-/// nothing is left of a test that is killed itself.
+/// The command of the binary. Where util-linux is there, its process is killed when the thread that started it ends,
+/// which is that of a test: nothing is left of a test that is killed itself.
 pub fn program() -> Command {
-    if !cfg!(target_os = "linux") {
-        return Command::new(binary());
-    }
-    let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL"]).arg(binary());
-    command
+    static TIED: OnceLock<bool> = OnceLock::new();
+    let tied = |program: &Path| {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL"]).arg(program);
+        command
+    };
+    let try_it = || tied(Path::new("true")).output().is_ok_and(|done| done.status.success());
+    if *TIED.get_or_init(try_it) { tied(binary()) } else { Command::new(binary()) }
 }
 
 /// A command line of the binary that records into `data`, split at spaces.

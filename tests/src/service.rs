@@ -153,7 +153,7 @@ mod tests {
 
     /// Symptom: nodes ran on for hours after a test of a terminal had been killed by a time limit.
     /// Cause: only what drops a service ends it, which nothing does in a process that is killed.
-    /// Fix: the kernel ends it with the thread that started it.
+    /// Fix: the kernel ends it with the thread that started it, by way of util-linux.
     #[test]
     #[cfg(target_os = "linux")]
     fn a_service_ends_with_the_thread_of_its_test_even_if_nothing_drops_it() {
