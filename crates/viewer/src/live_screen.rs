@@ -64,8 +64,8 @@ pub(crate) fn draw_live_for(
 /// Keys of a lane that plays.
 const HELP: [(&str, &str); 8] = [
     ("space", "stop at the episode so far"),
-    ("← h, Home", "the same, one step back or at its first step"),
-    ("then", "← → PgUp PgDn g / + - as in a replay"),
+    ("← h, Home", "also a step back, or its first step"),
+    ("in the past", "← → PgUp PgDn g / + - as in a replay"),
     ("f, Esc", "live again; Esc while live quits"),
     ("n p", "the next, the previous lane"),
     ("↑ ↓", "further elements of the observation"),
