@@ -157,9 +157,10 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn a_service_ends_with_the_thread_of_its_test_even_if_nothing_drops_it() {
-        let test = || {
-            let folder = Folder::new();
-            let mut service = Service::start(folder.path(), &["up", "--data", "data"]);
+        let folder = Folder::new();
+        let data = folder.path().to_owned();
+        let test = move || {
+            let mut service = Service::start(&data, &["up", "--data", "data"]);
             service.read();
             let id = service.id();
             std::mem::forget(service);
