@@ -59,9 +59,22 @@ pub fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace")
 }
 
+/// The command of the binary. Where util-linux is there, its process is killed when the thread that started it ends,
+/// which is that of a test: nothing is left of a test that is killed itself.
+pub fn program() -> Command {
+    static TIED: OnceLock<bool> = OnceLock::new();
+    let tied = |program: &Path| {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL"]).arg(program);
+        command
+    };
+    let try_it = || tied(Path::new("true")).output().is_ok_and(|done| done.status.success());
+    if *TIED.get_or_init(try_it) { tied(binary()) } else { Command::new(binary()) }
+}
+
 /// A command line of the binary that records into `data`, split at spaces.
 pub fn rollhouse(data: &Path, line: &str) -> Command {
-    let mut command = Command::new(binary());
+    let mut command = program();
     command.args(line.split_whitespace()).env("ROLLHOUSE_DATA", data);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command

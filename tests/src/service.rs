@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-use crate::binary;
+use crate::program;
 
 /// A coordinator, a node, or both in one; killed if the test ends before it.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ impl Service {
 
     /// The same with variables of its own; those that are empty are not set. Its log is text unless they say otherwise.
     pub fn start_with(folder: &Path, line: &[&str], variables: &[(&str, &str)]) -> Self {
-        let mut command = Command::new(binary());
+        let mut command = program();
         command.args(line).current_dir(folder).env("ROLLHOUSE_LOG__FORMAT", "text");
         command.envs(variables.iter().filter(|(_, value)| !value.is_empty()).copied());
         for (key, address) in FREE_PORTS {
@@ -145,3 +145,32 @@ const FREE_PORTS: [(&str, &str); 5] = [
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Lines that wait to be read.
 const MOST_LINES: usize = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Folder;
+
+    /// Symptom: nodes ran on for hours after a test of a terminal had been killed by a time limit.
+    /// Cause: only what drops a service ends it, which nothing does in a process that is killed.
+    /// Fix: the kernel ends it with the thread that started it, by way of util-linux.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_service_ends_with_the_thread_of_its_test_even_if_nothing_drops_it() {
+        let folder = Folder::new();
+        let data = folder.path().to_owned();
+        let test = move || {
+            let mut service = Service::start(&data, &["up", "--data", "data"]);
+            service.read();
+            let id = service.id();
+            std::mem::forget(service);
+            id
+        };
+        let id = std::thread::spawn(test).join().expect("it starts");
+        // Nobody waits for it, so that a zombie stays.
+        let stat = format!("/proc/{id}/stat");
+        while !std::fs::read_to_string(&stat).expect("it was not waited for").contains(") Z ") {
+            std::thread::yield_now();
+        }
+    }
+}

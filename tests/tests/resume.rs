@@ -177,17 +177,21 @@ fn shown(frame: &Frame<'_>) -> Shown {
     (obs, frame.rewards().to_vec(), flags)
 }
 
+/// Starts a coordinator and nodes of these names; returns the coordinator, its address, and the nodes by name.
+fn started(names: &[&str]) -> (Cluster, Service, String, BTreeMap<String, Service>) {
+    let cluster = Cluster::new(names);
+    let (coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let nodes = names.iter().map(|&name| (name.to_owned(), cluster.node(name, &address))).collect();
+    (cluster, coordinator, address, nodes)
+}
+
 fn take(nodes: &mut BTreeMap<String, Service>, name: &str) -> Service {
     nodes.remove(name).unwrap()
 }
 
 /// Kills, drains and ends nodes under a trainer, one after the other.
 fn lose_nodes(lanes: Lanes) {
-    let names = ["one", "two", "three", "four"];
-    let cluster = Cluster::new(&names);
-    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
-    let mut nodes: BTreeMap<String, Service> =
-        names.iter().map(|&name| (name.to_owned(), cluster.node(name, &address))).collect();
+    let (cluster, _coordinator, address, mut nodes) = started(&["one", "two", "three", "four"]);
     let connect = cluster.connection("admin", &address);
     let mut trainer = Trainer::opened(&connect, lanes);
     assert!(trainer.pool().transports().all(|transport| transport == Some(lanes.transport)));
@@ -240,11 +244,7 @@ fn a_node_in_whose_memory_a_trainer_steps_in_place_costs_not_one_number_when_it_
 #[test]
 fn a_node_that_is_killed_in_the_middle_of_a_step_through_its_memory_costs_not_one_number() {
     for (round, spread) in (0..).zip([Spread::Single, Spread::Even, Spread::Single]) {
-        let names = ["one", "two"];
-        let cluster = Cluster::new(&names);
-        let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
-        let mut nodes: BTreeMap<String, Service> =
-            names.iter().map(|&name| (name.to_owned(), cluster.node(name, &address))).collect();
+        let (cluster, _coordinator, address, mut nodes) = started(&["one", "two"]);
         let connect = cluster.connection("trainer", &address);
         let mut trainer = Trainer::opened(&connect, Lanes::shared(OnLoss::Resume, spread));
         trainer.begin();
@@ -264,11 +264,7 @@ fn a_node_that_is_killed_in_the_middle_of_a_step_through_its_memory_costs_not_on
 #[test]
 fn a_node_that_drains_is_left_by_trainers_that_step_in_its_memory_and_ends() {
     for spread in [Spread::Single, Spread::Even] {
-        let names = ["one", "two"];
-        let cluster = Cluster::new(&names);
-        let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
-        let mut nodes: BTreeMap<String, Service> =
-            names.iter().map(|&name| (name.to_owned(), cluster.node(name, &address))).collect();
+        let (cluster, _coordinator, address, mut nodes) = started(&["one", "two"]);
         let connect = cluster.connection("admin", &address);
         let mut trainer = Trainer::opened(&connect, Lanes::shared(OnLoss::Resume, spread));
         trainer.begin();
@@ -292,11 +288,7 @@ fn a_paused_node_is_left_by_the_trainer_that_steps_in_its_memory_and_steps_nothi
 
 #[test]
 fn a_coordinator_that_is_killed_and_started_again_is_not_noticed_and_places_lanes_of_a_node_that_dies_then() {
-    let names = ["one", "two"];
-    let cluster = Cluster::new(&names);
-    let (coordinator, address) = cluster.coordinator("127.0.0.1:0");
-    let mut nodes: BTreeMap<String, Service> =
-        names.iter().map(|&name| (name.to_owned(), cluster.node(name, &address))).collect();
+    let (cluster, coordinator, address, mut nodes) = started(&["one", "two"]);
     let connect = cluster.connection("trainer", &address);
     let mut trainer = Trainer::new(&connect, OnLoss::Resume);
     trainer.begin();
@@ -345,11 +337,7 @@ fn a_node_that_was_paused_and_woken_steps_nothing_more_and_delivers_what_it_had_
 }
 
 fn pause_a_node(lanes: Lanes) {
-    let names = ["one", "two"];
-    let cluster = Cluster::new(&names);
-    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
-    let nodes: BTreeMap<String, Service> =
-        names.iter().map(|&name| (name.to_owned(), cluster.node(name, &address))).collect();
+    let (cluster, _coordinator, address, nodes) = started(&["one", "two"]);
     let connect = cluster.connection("trainer", &address);
     let mut trainer = Trainer::opened(&connect, lanes);
     trainer.begin();
@@ -380,11 +368,7 @@ fn lanes_in_memory_that_are_reported_as_lost_begin_new_episodes_elsewhere_too() 
 }
 
 fn begin_anew(lanes: Lanes) {
-    let names = ["one", "two", "three"];
-    let cluster = Cluster::new(&names);
-    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
-    let mut nodes: BTreeMap<String, Service> =
-        names.iter().map(|&name| (name.to_owned(), cluster.node(name, &address))).collect();
+    let (cluster, _coordinator, address, mut nodes) = started(&["one", "two", "three"]);
     let connect = cluster.connection("trainer", &address);
     let mut trainer = Trainer::opened(&connect, lanes);
     trainer.begin();
@@ -414,11 +398,7 @@ fn begin_anew(lanes: Lanes) {
 
 #[test]
 fn lanes_that_were_changed_between_steps_are_never_rebuilt_from_their_actions() {
-    let names = ["one", "two", "three"];
-    let cluster = Cluster::new(&names);
-    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
-    let mut nodes: BTreeMap<String, Service> =
-        names.iter().map(|&name| (name.to_owned(), cluster.node(name, &address))).collect();
+    let (cluster, _coordinator, address, mut nodes) = started(&["one", "two", "three"]);
     let connect = cluster.connection("trainer", &address);
     let lanes = Lanes { record: RecordRule::None, ..Lanes::remote(OnLoss::Resume) };
     let mut trainer = Trainer::opened(&connect, lanes);
@@ -439,11 +419,7 @@ fn lanes_that_were_changed_between_steps_are_never_rebuilt_from_their_actions() 
 
 #[test]
 fn a_node_that_is_told_twice_to_end_ends_at_once_and_loses_nothing_that_a_crash_would_not() {
-    let names = ["one", "two"];
-    let cluster = Cluster::new(&names);
-    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
-    let mut nodes: BTreeMap<String, Service> =
-        names.iter().map(|&name| (name.to_owned(), cluster.node(name, &address))).collect();
+    let (cluster, _coordinator, address, mut nodes) = started(&["one", "two"]);
     let connect = cluster.connection("trainer", &address);
     let mut trainer = Trainer::new(&connect, OnLoss::Resume);
     trainer.begin();

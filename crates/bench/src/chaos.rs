@@ -6,7 +6,6 @@
 //! full disk is a limit of file sizes. The trainer compares every frame with that of an engine of its own, and
 //! afterwards every episode of the store with those it saw.
 
-use std::error::Error;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -31,6 +30,7 @@ use self::report::{ChaosResult, Compared, Leaked};
 use self::trainer::{Ended, Fill, Progress, Seen, Trainer};
 use self::trainer_process::TRAINER_LANES;
 use crate::args::ChaosArgs;
+use crate::failed::failed;
 use crate::scratch::Scratch;
 
 mod audit;
@@ -491,10 +491,6 @@ impl<'a> Storm<'a> {
     fn trainer_has_failed(&self) -> bool {
         self.progress.failed.load(Ordering::Relaxed)
     }
-}
-
-fn failed(error: impl Error + 'static) -> Failure {
-    Failure::of(Status::Failed, &error)
 }
 
 /// The env. Its episodes last some hundreds of steps, so that a long run has not too many of them.

@@ -24,6 +24,7 @@ use self::crashes::Crashed;
 use self::footprint::Footprint;
 use self::sessions::{Played, Rested};
 use crate::args::ClusterArgs;
+use crate::failed::failed;
 use crate::scratch::Scratch;
 use crate::spread::Spread;
 
@@ -308,10 +309,6 @@ fn spread_ms(mut times: Vec<Duration>) -> Spread {
     let ms = |time: Option<Duration>| time.map_or(f64::NAN, |time| time.as_secs_f64() * 1e3);
     let (min, max) = (times.first().copied(), times.last().copied());
     Spread { min: ms(min), median: ms(quantile(&times, 0.5)), max: ms(max) }
-}
-
-fn failed(error: impl std::error::Error + 'static) -> Failure {
-    Failure::of(Status::Failed, &error)
 }
 
 const ENV: &str = "CartPole-v1";

@@ -10,7 +10,7 @@ use rollhouse_cli::human::Bytes;
 use rollhouse_cli::output::Output;
 use rollhouse_cli::table::{Align, Table};
 use rollhouse_core::{ColumnData, Goal, RunId, split_mix64};
-use rollhouse_engine::{Engine, EngineConfig, Reset, StepError};
+use rollhouse_engine::{Engine, EngineConfig, Reset};
 use rollhouse_env::{EnvEntry, InstructionSet, Registry};
 use rollhouse_node::Rollout;
 use rollhouse_policy::{Act, Builtin};
@@ -18,6 +18,7 @@ use rollhouse_replay::{RealDisk, RecordMode, Recorded, Recorder, RecorderConfig}
 use serde::Serialize;
 
 use crate::args::EngineArgs;
+use crate::failed::failed;
 use crate::scratch::Scratch;
 use crate::seed::SEED;
 use crate::spread::Spread;
@@ -244,10 +245,6 @@ impl Lanes {
         samples.ns_per_step.push(took.as_nanos() as f64 / steps as f64);
         Ok(())
     }
-}
-
-fn failed(error: StepError) -> Failure {
-    Failure::of(Status::Failed, &error)
 }
 
 #[derive(Debug, Default)]

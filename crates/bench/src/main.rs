@@ -9,6 +9,7 @@ mod args;
 mod chaos;
 mod cluster;
 mod engine;
+mod failed;
 mod itself;
 mod quic;
 mod scratch;

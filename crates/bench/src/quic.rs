@@ -28,6 +28,7 @@ use tokio::sync::oneshot;
 use self::lanes::{Lanes, LanesResult, LanesSample, Sized, StepBytes};
 use crate::args::QuicArgs;
 use crate::cluster;
+use crate::failed::failed;
 use crate::scratch::Scratch;
 use crate::spread::Spread;
 
@@ -537,10 +538,6 @@ fn median(times: &mut [Duration]) -> f64 {
 
 fn runtime() -> Result<Runtime, Failure> {
     Builder::new_current_thread().enable_all().build().map_err(failed)
-}
-
-fn failed(error: impl std::error::Error + 'static) -> Failure {
-    Failure::of(Status::Failed, &error)
 }
 
 const PROGRAM: &str = concat!("rollhouse/", env!("CARGO_PKG_VERSION"));

@@ -21,6 +21,7 @@ use serde::Serialize;
 use self::beside::Beside;
 use self::node::{Node, OneCore};
 use crate::args::ShmArgs;
+use crate::failed::failed;
 use crate::scratch::Scratch;
 use crate::spread::Spread;
 
@@ -417,10 +418,6 @@ fn spread(mut values: Vec<f64>) -> Spread {
     let at = |index: usize| values.get(index).copied().unwrap_or(f64::NAN);
     let last = values.len().saturating_sub(1);
     Spread { min: at(0), median: (at(last / 2) + at(values.len() / 2)) / 2.0, max: at(last) }
-}
-
-fn failed(error: impl std::error::Error + 'static) -> Failure {
-    Failure::of(Status::Failed, &error)
 }
 
 const ENV: &str = "CartPole-v1";

@@ -206,7 +206,7 @@ impl DataArgs {
     pub(crate) fn place(&self) -> Place {
         match &self.data {
             Some(folder) => Place::Folder(folder.clone()),
-            None if crate::connect::url(&self.cluster).is_some() => Place::Cluster,
+            None if self.cluster.url().is_some() => Place::Cluster,
             None => Place::Folder(usual_folder()),
         }
     }
@@ -215,7 +215,19 @@ impl DataArgs {
 /// Returns the folder of recordings if none is named.
 fn usual_folder() -> PathBuf {
     let folder = std::env::var_os("ROLLHOUSE_DATA").filter(|value| !value.is_empty());
-    folder.map_or_else(|| crate::args::DEFAULT_DATA.into(), PathBuf::from)
+    folder.map_or_else(|| DEFAULT_DATA.into(), PathBuf::from)
+}
+
+impl ConnectArgs {
+    /// Returns the name of a cluster from the flag or the variable, if there is one.
+    pub(crate) fn url(&self) -> Option<String> {
+        self.connect.clone().or_else(|| environment("ROLLHOUSE_CONNECT"))
+    }
+}
+
+/// Returns a variable of the environment, unless it is empty.
+pub(crate) fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 #[derive(Debug, Args)]

@@ -9,12 +9,12 @@ use rollhouse_client::{
 };
 use rollhouse_wire::{CallError, DialError, RefusalCode, Trust};
 
-use crate::args::ConnectArgs;
+use crate::args::{ConnectArgs, environment};
 use crate::failure::{Failure, Status};
 
 /// Connects to the named cluster, or, if none is named, to the one that `rollhouse up` runs from this folder.
 pub(crate) fn connect(args: &ConnectArgs) -> Result<Cluster, Failure> {
-    let text = match url(args) {
+    let text = match args.url() {
         Some(text) => text,
         None => fs::read_to_string(DEFAULT_CONNECTION).map_err(|_| {
             Failure::new(Status::Usage, "no cluster is named")
@@ -32,11 +32,6 @@ pub(crate) fn connect(args: &ConnectArgs) -> Result<Cluster, Failure> {
     };
     let shown = address.to_string();
     Cluster::connect(&address, options, None).map_err(|error| connect_failure(&error, &shown))
-}
-
-/// Returns the name of a cluster from the flag or the variable, if there is one.
-pub(crate) fn url(args: &ConnectArgs) -> Option<String> {
-    args.connect.clone().or_else(|| environment("ROLLHOUSE_CONNECT"))
 }
 
 /// Reads a URL, or the contents of the file with that name.
@@ -65,10 +60,6 @@ fn token_of_file() -> Result<Option<String>, Failure> {
         let what = format_args!("$ROLLHOUSE_TOKEN_FILE: {path} cannot be read: {error}");
         Failure::new(Status::Usage, what)
     })
-}
-
-fn environment(name: &str) -> Option<String> {
-    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 fn connect_failure(error: &ConnectError, address: &str) -> Failure {

@@ -7,7 +7,7 @@ use rollhouse_client::{Cluster, RequestError};
 use rollhouse_viewer::{Asker, Look, Sample, watch_cluster};
 
 use crate::args::TopArgs;
-use crate::connect::{connect, parse, url};
+use crate::connect::{connect, parse};
 use crate::failure::{Failure, Status};
 
 pub(crate) fn run(args: &TopArgs) -> Result<Status, Failure> {
@@ -19,7 +19,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<Status, Failure> {
         ));
     }
     let cluster = connect(&args.cluster)?;
-    let place = url(&args.cluster).map(|text| parse(&text)).transpose()?;
+    let place = args.cluster.url().map(|text| parse(&text)).transpose()?;
     let place = place.map_or_else(|| "of this folder".to_owned(), |address| shown(&address.to_string()));
     let look = Look::of(|name| std::env::var(name).ok());
     let watched = watch_cluster(Coordinator { cluster }, &place, look);

@@ -3,9 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::load::Config;
 use crate::log::Log;
-use crate::setting::Setting;
+use crate::setting::{Config, Setting};
 use crate::shared::{Enrolment, Network, Store, Tls};
 use crate::traces::Traces;
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use crate::load::Origin;
+use crate::origin::Origin;
 
 /// Reason for which a configuration is refused. Each names what has to be changed, and where it stands.
 #[derive(Debug)]

@@ -17,6 +17,7 @@ mod load;
 mod local;
 mod log;
 mod node;
+mod origin;
 mod quantity;
 mod setting;
 mod shared;
@@ -24,14 +25,15 @@ mod traces;
 
 pub use coordinator::CoordinatorConfig;
 pub use error::{ConfigError, MAX_FILE_BYTES};
-pub use load::{Config, Effective, Loaded, Origin, Role, Sources, load, variable};
+pub use load::{Effective, Loaded, Role, Sources, load, variable};
 pub use local::LocalConfig;
 pub use log::{Log, LogFormat, LogLevel, LogLevels};
 pub use node::NodeConfig;
+pub use origin::Origin;
 pub use quantity::{Bytes, Time};
 pub use setting::{
-    Bounded, Concealed, Given, HostPort, Labels, MAX_LABELS, MAX_NAME_BYTES, MAX_TEXT_BYTES, MAX_UIDS, Place,
-    Setting, SettingValue, Uids,
+    Bounded, Concealed, Config, Given, HostPort, Labels, MAX_LABELS, MAX_NAME_BYTES, MAX_TEXT_BYTES,
+    MAX_UIDS, Place, Setting, SettingValue, Uids,
 };
 pub use shared::{Archive, AttachSettings, Enrolment, Network, Spool, Store, Tls, Worker};
 pub use traces::{Endpoint, Traces};

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::coordinator::CoordinatorConfig;
@@ -10,14 +9,8 @@ use crate::error::ConfigError;
 use crate::file::{entries, read};
 use crate::local::LocalConfig;
 use crate::node::NodeConfig;
-use crate::setting::{Given, Setting, SettingValue};
-
-/// A typed configuration, whose default has the value of every key that nobody sets.
-pub trait Config: Default {
-    /// Returns every key with the field that holds its value, in the order in which they are shown. Keys have the form
-    /// `section.key`.
-    fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)>;
-}
+use crate::origin::Origin;
+use crate::setting::{Config, Given, Setting, SettingValue};
 
 /// Role of the process that is configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -40,24 +33,6 @@ pub struct Sources {
     pub variables: Vec<(OsString, OsString)>,
     /// Keys that flags set, as the flag's name, the key and the value. Later ones go over earlier ones.
     pub flags: Vec<(String, String, String)>,
-}
-
-/// Source of a value.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
-    /// Nobody set the value.
-    Default,
-    /// A line of the file set the value.
-    File {
-        /// Path of the file.
-        path: PathBuf,
-        /// Number of the line, from 1.
-        line: usize,
-    },
-    /// An environment variable of this name set the value.
-    Variable(String),
-    /// A flag of this name set the value.
-    Flag(String),
 }
 
 /// A configuration with the source of each of its values.
@@ -238,29 +213,6 @@ impl Role {
             Self::Node => load::<NodeConfig>(sources)?.effective,
             Self::Local => load::<LocalConfig>(sources)?.effective,
         })
-    }
-}
-
-impl Origin {
-    /// Returns the word in listings.
-    pub const fn word(&self) -> &'static str {
-        match self {
-            Self::Default => "default",
-            Self::File { .. } => "file",
-            Self::Variable(_) => "environment",
-            Self::Flag(_) => "flag",
-        }
-    }
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Default => f.write_str("default"),
-            Self::File { path, line } => write!(f, "{}, line {line}", path.display()),
-            Self::Variable(name) => write!(f, "${name}"),
-            Self::Flag(name) => f.write_str(name),
-        }
     }
 }
 

@@ -4,10 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use crate::coordinator::{COORDINATOR_METRICS_PORT, COORDINATOR_PORT};
-use crate::load::Config;
 use crate::log::Log;
 use crate::node::{NODE_METRICS_PORT, NODE_PORT};
-use crate::setting::Setting;
+use crate::setting::{Config, Setting};
 use crate::shared::{AttachSettings, Enrolment, Network, Spool, Store, Worker};
 use crate::traces::Traces;
 

@@ -3,9 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::load::Config;
 use crate::log::Log;
-use crate::setting::{Concealed, HostPort, Setting};
+use crate::setting::{Concealed, Config, HostPort, Setting};
 use crate::shared::{AttachSettings, Network, Spool, Tls, Worker};
 use crate::traces::Traces;
 

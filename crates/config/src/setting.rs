@@ -37,6 +37,13 @@ pub enum SettingValue {
     Table(BTreeMap<String, String>),
 }
 
+/// A typed configuration, whose default has the value of every key that nobody sets.
+pub trait Config: Default {
+    /// Returns every key with the field that holds its value, in the order in which they are shown. Keys have the form
+    /// `section.key`.
+    fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)>;
+}
+
 /// Value of one key.
 pub trait Setting {
     /// Returns the values that the setting takes, in words that follow "expected".

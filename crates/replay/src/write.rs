@@ -11,4 +11,5 @@ pub(crate) mod segment_writer;
 pub(crate) mod segments;
 pub(crate) mod spool;
 pub(crate) mod syncer;
+mod undurable;
 pub(crate) mod writer;

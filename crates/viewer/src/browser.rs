@@ -28,6 +28,8 @@ pub struct Browser {
     is_stale: bool,
     /// The reason why there are no rows.
     complaint: Option<String>,
+    /// Line that is shown in place of the keys.
+    note: Option<String>,
 }
 
 /// A request of a list to its caller.
@@ -201,6 +203,15 @@ impl Browser {
     pub(crate) fn complain(&mut self, complaint: String) {
         (self.rows, self.has_more) = (Vec::new(), false);
         self.complaint = Some(complaint);
+    }
+
+    /// Shows a line in place of the keys, or the keys again.
+    pub(crate) fn set_note(&mut self, note: Option<String>) {
+        self.note = note;
+    }
+
+    pub(crate) fn note(&self) -> Option<&str> {
+        self.note.as_deref()
     }
 
     pub(crate) fn rows(&self) -> (&[LibraryEpisode], usize) {

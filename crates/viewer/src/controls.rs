@@ -118,7 +118,8 @@ impl Choice {
             let value = self.value_of(index);
             let name = usize::try_from(index).ok().and_then(|index| self.names.get(index));
             let name = name.cloned().unwrap_or_else(|| format!("action {value}"));
-            (format!("{arrow}{digit} {name}"), index == self.chosen)
+            let or = if arrow.is_empty() || digit.is_empty() { "" } else { "/" };
+            (format!("{arrow}{or}{digit} {name}"), index == self.chosen)
         });
         shown.collect()
     }

@@ -11,7 +11,9 @@ use crate::controls::{Controls, Pressed};
 use crate::element::{Element, elements_of};
 use crate::keys::{Event, Key};
 use crate::numbers::{count, plain};
-use crate::player::{Actions, FASTEST, SLOWEST};
+use crate::overlay::Overlay;
+use crate::pace::Pace;
+use crate::player::Actions;
 
 /// The current state of a game.
 #[derive(Debug, Clone)]
@@ -40,16 +42,9 @@ pub struct Hand {
     stands: Standing,
     /// Rewards and observations of the last steps, the newest last.
     history: VecDeque<(f64, Vec<f64>)>,
-    steps_per_second: f64,
-    /// Speed as a power of two.
-    speed: i32,
-    is_playing: bool,
-    /// The part of the next step that is due.
-    due: f64,
+    pace: Pace,
     can_begin_anew: bool,
-    shows_help: bool,
-    message: Option<String>,
-    scrolled: usize,
+    overlay: Overlay,
 }
 
 /// A deed: what the caller should do to the game.
@@ -91,14 +86,9 @@ impl Hand {
             elements: elements_of(&spec.obs_columns()),
             stands: stands.clone(),
             history: VecDeque::new(),
-            steps_per_second,
-            speed: 0,
-            is_playing: false,
-            due: 0.0,
+            pace: Pace::new(steps_per_second, 0),
             can_begin_anew,
-            shows_help: false,
-            message: None,
-            scrolled: 0,
+            overlay: Overlay::default(),
         };
         hand.come_to(stands);
         hand
@@ -115,13 +105,13 @@ impl Hand {
         }
         self.history.push_back((stands.step.reward.unwrap_or(f64::NAN), values));
         if let Some(outcome) = stands.outcome {
-            self.is_playing = false;
+            self.pace.pause();
             let how = match outcome {
                 Outcome::Interrupted(Interruption::Crashed) => "the env failed".to_owned(),
                 outcome => format!("over: {}", outcome.word()),
             };
             let next = if self.can_begin_anew { "r next episode, q ends" } else { "q ends" };
-            self.message = Some(format!("{how} after {} steps; {next}", count(stands.step.t)));
+            self.overlay.say(format!("{how} after {} steps; {next}", count(stands.step.t)));
         }
         self.stands = stands;
     }
@@ -137,14 +127,10 @@ impl Hand {
 
     /// Lets time pass, in which now and then a step is due. Time in which no step could be taken is not made up for.
     fn tick(&mut self, passed: Duration) -> Option<Deed> {
-        if !self.is_playing {
+        if self.pace.let_pass(passed) == 0 {
             return None;
         }
-        self.due += passed.as_secs_f64() * self.rate();
-        if self.due < 1.0 {
-            return None;
-        }
-        self.due = (self.due - 1.0).min(1.0);
+        self.pace.take_one();
         Some(Deed::Step)
     }
 
@@ -152,34 +138,38 @@ impl Hand {
         if matches!(key, Key::Ctrl('c')) {
             return Some(Deed::Quit);
         }
-        if std::mem::take(&mut self.shows_help) {
+        if std::mem::take(&mut self.overlay.shows_help) {
             return None;
         }
         if self.stands.outcome.is_none() {
-            self.message = None;
+            self.overlay.message = None;
         }
         match key {
             Key::Char('q') | Key::Escape => return Some(Deed::Quit),
-            Key::Char('?') => (self.shows_help, self.is_playing) = (true, false),
+            Key::Char('?') => {
+                self.overlay.shows_help = true;
+                self.pace.pause();
+            }
             Key::Char('r') if self.can_begin_anew => {
-                (self.is_playing, self.due, self.message) = (false, 0.0, None);
+                self.pace.set_playing(false);
+                self.overlay.message = None;
                 return Some(Deed::BeginAnew);
             }
-            Key::Char('r') => self.message = Some("there is one episode in a fork; q ends".into()),
-            Key::Char('+' | '=') => self.speed = (self.speed + 1).min(FASTEST),
-            Key::Char('-') => self.speed = (self.speed - 1).max(SLOWEST),
-            Key::PageDown => self.scrolled = (self.scrolled + 1).min(self.elements.len().saturating_sub(1)),
-            Key::PageUp => self.scrolled = self.scrolled.saturating_sub(1),
+            Key::Char('r') => self.overlay.say("there is one episode in a fork; q ends"),
+            Key::Char('+' | '=') => self.pace.go_faster(),
+            Key::Char('-') => self.pace.go_slower(),
+            Key::PageDown => self.overlay.scroll_on(self.elements.len()),
+            Key::PageUp => self.overlay.scroll_back(),
             Key::Char(' ') if self.stands.outcome.is_none() => {
-                (self.is_playing, self.due) = (!self.is_playing, 0.0);
+                self.pace.set_playing(!self.pace.is_playing());
             }
             Key::Char('.') | Key::Enter => {
-                self.is_playing = false;
+                self.pace.pause();
                 return self.step();
             }
             key => match self.controls.press(key) {
                 // While time stands still, a key is a step.
-                Pressed::Chosen if !self.is_playing => return self.step(),
+                Pressed::Chosen if !self.pace.is_playing() => return self.step(),
                 Pressed::Chosen | Pressed::Moved | Pressed::No => {}
             },
         }
@@ -192,7 +182,7 @@ impl Hand {
 
     /// Stops time.
     pub fn pause(&mut self) {
-        self.is_playing = false;
+        self.pace.pause();
     }
 
     /// Returns the action that is chosen: one row of the action column.
@@ -202,13 +192,8 @@ impl Hand {
 
     /// Returns the time until a step is due; `None` while time stands still.
     pub fn wait(&self) -> Option<Duration> {
-        let left = (1.0 - self.due).max(0.0) / self.rate();
-        self.is_playing.then(|| Duration::from_secs_f64(left.min(MAX_WAIT)))
-    }
-
-    /// Returns the steps per second.
-    fn rate(&self) -> f64 {
-        self.steps_per_second * 2f64.powi(self.speed)
+        let left = self.pace.seconds_left();
+        self.pace.is_playing().then(|| Duration::from_secs_f64(left.min(MAX_WAIT)))
     }
 
     /// Returns the current state of the game.
@@ -218,7 +203,7 @@ impl Hand {
 
     /// Returns whether time passes.
     pub const fn is_playing(&self) -> bool {
-        self.is_playing
+        self.pace.is_playing()
     }
 
     pub(crate) fn env(&self) -> &str {
@@ -238,19 +223,15 @@ impl Hand {
     }
 
     pub(crate) const fn shows_help(&self) -> bool {
-        self.shows_help
+        self.overlay.shows_help
     }
 
     pub(crate) fn message(&self) -> Option<&str> {
-        self.message.as_deref()
+        self.overlay.message.as_deref()
     }
 
-    pub(crate) const fn speed(&self) -> i32 {
-        self.speed
-    }
-
-    pub(crate) const fn steps_per_second(&self) -> f64 {
-        self.steps_per_second
+    pub(crate) const fn pace(&self) -> &Pace {
+        &self.pace
     }
 
     pub(crate) const fn can_begin_anew(&self) -> bool {
@@ -267,7 +248,7 @@ impl Hand {
     }
 
     pub(crate) const fn scrolled(&self) -> usize {
-        self.scrolled
+        self.overlay.scrolled
     }
 
     pub(crate) const fn history(&self) -> &VecDeque<(f64, Vec<f64>)> {

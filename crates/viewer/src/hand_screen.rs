@@ -14,7 +14,6 @@ use crate::graphics::Graphics;
 use crate::hand::Hand;
 use crate::look::Look;
 use crate::numbers::{count, plain, real};
-use crate::player::speed_word;
 use crate::screen::{
     LEAST, SIDE, TITLE, WIDEST_SIDE, help_window, picture_of, pixels_for, put, shortened, sparkline,
     too_small,
@@ -160,7 +159,7 @@ fn status(hand: &Hand, look: Look, area: Rect, buffer: &mut Buffer) {
     buffer.set_style(area, look.chosen());
     let (y, right) = (area.y, area.right());
     let sign = if hand.is_playing() { "▶ playing" } else { "‖ paused " };
-    let text = format!(" {sign}  {:>5}  ", speed_word(hand.speed()));
+    let text = format!(" {sign}  {:>5}  ", hand.pace().speed_word());
     let x = put(buffer, area.x, y, right, &text, look.chosen());
     let keys = match (hand.is_playing(), hand.can_begin_anew()) {
         (true, _) => "? help  q quit  space pause  +- speed",
@@ -193,7 +192,7 @@ fn help(hand: &Hand, look: Look, area: Rect, buffer: &mut Buffer) {
         ("q, Esc, Ctrl-C", "end; what was played is recorded"),
     ];
     let lines: Vec<_> = actions.iter().chain(&always).copied().collect();
-    let last = format!("Speed 1x is {} steps a second.", real(hand.steps_per_second()));
+    let last = format!("Speed 1x is {} steps a second.", real(hand.pace().usual()));
     help_window(&lines, &last, look, area, buffer);
 }
 

@@ -3,11 +3,12 @@
 //! [`view`] takes the terminal and shows an episode, or a list to choose one from. Keys go to a [`Player`], which
 //! plays, seeks and steps back exactly (`rollhouse_replay::Seeker`), or to a [`Browser`], which holds a page of the
 //! list at a time; neither knows of terminals. [`draw`] and [`draw_list`] draw them into a grid of cells; only changed
-//! cells are sent. All of that runs on the caller's thread.
+//! cells are sent. All of that but reading an episode runs on the caller's thread.
 //!
 //! | thread or task | runs on | on cancel | on error |
 //! |---|---|---|---|
 //! | asker | own thread `asker`, of `watch_cluster`: asks the coordinator, which may take long | ends with its caller, after the question it is at | the error is shown, and it asks again |
+//! | reader of the viewer | own thread `reader`, of `view`: reads an episode while the caller's thread looks for keys | ends after the try it is at | shown; while the episode's disk is away it tries again |
 //! | signals of the viewer | own thread `signals`: gives the terminal back and ends the process if the caller's thread has not | ends with the viewer | - |
 //!
 //! [`watch_cluster`] shows a cluster as it is now, in the same way: a [`Top`] is told what was heard and which keys were
@@ -44,11 +45,14 @@ mod live_screen;
 mod look;
 mod marks;
 mod numbers;
+mod overlay;
 mod overview;
+mod pace;
 mod pair;
 mod picture;
 mod player;
 mod plot;
+mod reading;
 mod replayed;
 mod screen;
 mod screen_guard;
@@ -72,8 +76,9 @@ pub use live::{Live, LiveAsk, LiveFrame, LiveSource};
 pub use live_screen::draw_live;
 pub use look::Look;
 pub use overview::{Screen, overview_screen};
+pub use pace::{FASTEST, SLOWEST};
 pub use pair::{Pair, draw_pair};
-pub use player::{Ask, FASTEST, Player, SLOWEST};
+pub use player::{Ask, Player};
 pub use replayed::ReplayMove;
 pub use screen::{LEAST, draw};
 pub use screen_guard::Pictures;

@@ -8,7 +8,7 @@ use rollhouse_replay::{EpisodeInfo, Label, RecordKind, SortKey};
 use crate::browser::Browser;
 use crate::look::Look;
 use crate::numbers::{count, plain, real};
-use crate::screen::{LEAST, put, too_small};
+use crate::screen::{LEAST, put, shortened, too_small};
 
 /// Returns the rows of the list on a screen of that height.
 pub fn rows_of(height: u16) -> usize {
@@ -72,7 +72,8 @@ pub fn draw_list(
         format!(" Enter play  ↑↓ PgUp PgDn  Tab order  Shift-Tab turn round  Esc quit   page {page}{more}");
     let bar = Rect { y: foot + 1, height: 1, ..area };
     buffer.set_style(bar, look.chosen());
-    put(buffer, area.x, bar.y, right, &keys, look.chosen());
+    let line = browser.note().map_or(keys, |note| format!(" {note}"));
+    put(buffer, area.x, bar.y, right, &line, look.chosen());
 }
 
 fn heads(browser: &Browser, look: Look, area: Rect, buffer: &mut Buffer) {
@@ -106,9 +107,9 @@ fn line(cells: &[String; COLUMNS.len()], y: u16, style: Style, area: Rect, buffe
     for (index, (cell, (_, width))) in cells.iter().zip(COLUMNS).enumerate() {
         let right_aligned = (2..4).contains(&index);
         let width = width + if index < 2 { more } else { 0 };
-        let used = u16::try_from(cell.chars().count()).unwrap_or(width).min(width);
-        let start = if right_aligned { x + width - used } else { x };
-        put(buffer, start, y, (x + width).min(area.right()), cell, style);
+        let cell = shortened(cell, width.into());
+        let start = if right_aligned { x + width - cell.chars().count() as u16 } else { x };
+        put(buffer, start, y, (x + width).min(area.right()), &cell, style);
         x += width + 1;
     }
 }

@@ -178,11 +178,11 @@ impl<'a> Live<'a> {
 
     fn on_live(&mut self, event: Event) -> Option<LiveAsk> {
         match event {
-            Event::Key(Key::Escape) => Some(LiveAsk::Quit),
+            Event::Key(Key::Escape) if !self.player().is_some_and(Player::shows_help) => Some(LiveAsk::Quit),
             Event::Key(Key::Char(' ')) => Some(LiveAsk::SoFar(0)),
             Event::Key(Key::Left | Key::Char('h')) => Some(LiveAsk::SoFar(1)),
             Event::Key(Key::Home) => Some(LiveAsk::SoFar(u64::MAX)),
-            Event::Key(key @ (Key::Up | Key::Down | Key::Char('?'))) => {
+            Event::Key(key @ (Key::Up | Key::Down | Key::Char('?') | Key::Escape)) => {
                 let _never = self.now.as_mut().and_then(|player| player.on(Event::Key(key)));
                 None
             }
@@ -203,6 +203,11 @@ impl<'a> Live<'a> {
         self.back.as_ref().or(self.now.as_ref())
     }
 
+    /// Returns whether it is a recorded episode that a node shows.
+    pub(crate) const fn is_recorded(&self) -> bool {
+        self.standing.is_some()
+    }
+
     /// Returns the title of the screen.
     pub(crate) fn title(&self) -> String {
         format!("{}  lane {} of {}", plain(&self.name), self.lane + 1, count(self.lanes.into()))
@@ -215,11 +220,11 @@ impl<'a> Live<'a> {
             return format!(" {sign}{}", self.message.as_deref().unwrap_or(replayed::KEYS));
         }
         let (sign, keys) = match &self.back {
-            None => ("● live   ", "space pause  ← back  n p lane  q quit"),
+            None => ("● live   ", "? help  q quit  space pause  ← back  n p lane"),
             Some(player) if player.is_playing() => {
-                ("▶ back   ", "f live  space pause  ←→ step  n p lane  q quit")
+                ("▶ back   ", "? help  q quit  f live  space pause  ←→ step  n p lane")
             }
-            Some(_) => ("‖ paused ", "f live  space play  ←→ step  Home first  n p lane  q quit"),
+            Some(_) => ("‖ paused ", "? help  q quit  f live  space play  ←→ step  Home first  n p lane"),
         };
         let said = self.message.as_deref().or_else(|| self.back.as_ref()?.message());
         format!(" {sign} {}", said.unwrap_or(keys))

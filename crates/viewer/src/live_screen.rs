@@ -9,7 +9,8 @@ use crate::graphics::Graphics;
 use crate::live::Live;
 use crate::look::Look;
 use crate::numbers::{plain, real};
-use crate::screen::{LEAST, body, put, too_small};
+use crate::player::Player;
+use crate::screen::{LEAST, body, help_window, put, too_small};
 
 /// Draws a lane that is watched.
 pub fn draw_live(live: &Live<'_>, look: Look, buffer: &mut Buffer) {
@@ -50,5 +51,36 @@ pub(crate) fn draw_live_for(
     buffer.set_style(bar, look.chosen());
     put(buffer, bar.x, bar.y, right, &" ".repeat(bar.width.into()), look.chosen());
     put(buffer, bar.x, bar.y, right, &live.status(), look.chosen());
+    if live.player().is_some_and(Player::shows_help) {
+        let (lines, last): (&[_], _) = match live.is_recorded() {
+            true => (&REPLAY_HELP, "All who watch this episode see the same step."),
+            false => (&HELP, "The lane plays on while you look at its past."),
+        };
+        help_window(lines, last, look, area, buffer);
+    }
     apart
 }
+
+/// Keys of a lane that plays.
+const HELP: [(&str, &str); 8] = [
+    ("space", "stop at the episode so far"),
+    ("← h, Home", "also a step back, or its first step"),
+    ("in the past", "← → PgUp PgDn g / + - as in a replay"),
+    ("f, Esc", "live again; Esc while live quits"),
+    ("n p", "the next, the previous lane"),
+    ("↑ ↓", "further elements of the observation"),
+    ("?", "this help"),
+    ("q, Ctrl-C", "quit"),
+];
+
+/// Keys of a recorded episode that a node shows.
+const REPLAY_HELP: [(&str, &str); 8] = [
+    ("space", "play or pause, for all who watch"),
+    ("← →, h l", "one step back, forward"),
+    ("PgUp PgDn", "a tenth of the episode back, forward"),
+    ("Home End", "the reset, the last step"),
+    ("+ -", "while it plays: twice, half as fast"),
+    ("↑ ↓", "further elements of the observation"),
+    ("?", "this help"),
+    ("q, Esc, Ctrl-C", "quit"),
+];

@@ -13,7 +13,9 @@ use rollhouse_replay::{
 use crate::element::{Element, elements_of};
 use crate::keys::{Event, Key};
 use crate::marks::{Mark, MarkKind, marks_of};
-use crate::numbers::{count, plain, real};
+use crate::numbers::{plain, real};
+use crate::overlay::Overlay;
+use crate::pace::Pace;
 use crate::search::Condition;
 
 /// A player of an episode, in which a person plays, pauses and seeks.
@@ -25,37 +27,34 @@ pub struct Player<'a> {
     info: EpisodeInfo,
     /// Seeker of the episode; else the reason why there is none.
     seeker: Result<Seeker<'a>, String>,
-    /// Form of the env's picture, if it draws itself.
-    form: Option<ImageSize>,
     elements: Vec<Element>,
     action: Actions,
     /// The last steps, the newest last.
     history: VecDeque<Moment>,
     step: Option<PlayedStep>,
     t: u64,
-    is_playing: bool,
-    /// Speed as a power of two.
-    speed: i32,
-    /// Part of a step that is due.
-    due: f64,
+    pace: Pace,
     /// Prompt that is open, and the text typed so far.
     prompt: Option<(Prompt, String)>,
-    shows_help: bool,
-    message: Option<String>,
-    /// The first element that is shown.
-    scrolled: usize,
+    overlay: Overlay,
     /// First step at which it differs from the episode that it is compared with.
     difference: Option<u64>,
     /// Whether more of it is being recorded.
     is_growing: bool,
-    /// Condition of a running search, and the step that the search has reached.
-    search: Option<(Condition, u64)>,
-    /// Condition of the last search.
-    searched: Option<Condition>,
+    search: Search,
     /// Step of the episode that stands for step 0, if nothing before it is known.
     first_step: u64,
     /// Whether a frame of a lane that plays is shown.
     is_live: bool,
+}
+
+/// The searches for steps that meet a condition.
+#[derive(Debug, Default)]
+struct Search {
+    /// Condition of a running search, and the step that the search has reached.
+    running: Option<(Condition, u64)>,
+    /// Condition of the last search.
+    last: Option<Condition>,
 }
 
 /// The facts of a frame of a lane that plays, beside its state.
@@ -114,32 +113,25 @@ impl<'a> Player<'a> {
         let elements = elements_of(&spec.obs_columns());
         let first_step = episode.from.as_ref().map_or(0, |from| from.step);
         let seeker = Seeker::new(registry, Arc::new(episode), &SeekBounds::default());
-        let form = seeker.as_ref().ok().and_then(Seeker::picture_size);
         let t = at.min(info.length);
         let mut player = Self {
             seeker: seeker.map_err(|error| plain(&error.to_string())),
-            form,
             elements,
             action,
             history: VecDeque::new(),
             step: None,
             t,
-            is_playing: t < info.length,
-            speed: speed.clamp(SLOWEST, FASTEST),
-            due: 0.0,
+            pace: Pace::new(STEPS_PER_SECOND, speed),
             prompt: None,
-            shows_help: false,
-            message: None,
-            scrolled: 0,
+            overlay: Overlay::default(),
             difference: None,
             is_growing: false,
-            search: None,
-            searched: None,
+            search: Search::default(),
             first_step,
             is_live: false,
             info,
         };
-        player.is_playing &= player.seeker.is_ok();
+        player.pace.set_playing(t < player.info.length && player.seeker.is_ok());
         player.come_to(t);
         player
     }
@@ -148,7 +140,7 @@ impl<'a> Player<'a> {
     ///
     /// While a search runs, it searches as many steps instead.
     pub fn pass(&mut self, most: u64) -> bool {
-        if self.search.is_some() {
+        if self.search.running.is_some() {
             self.look_for(most);
             return false;
         }
@@ -157,11 +149,11 @@ impl<'a> Player<'a> {
 
     /// Searches at most `most` further steps for one that meets the condition.
     fn look_for(&mut self, most: u64) {
-        let Some((condition, mut at)) = self.search.take() else { return };
+        let Some((condition, mut at)) = self.search.running.take() else { return };
         let length = self.info.length;
         for _ in 0..most {
             if at >= length {
-                self.message = Some(format!("no later step has {condition}"));
+                self.overlay.say(format!("no later step has {condition}"));
                 // The picture is that of the step it stands at.
                 let _there = self.seeker.as_mut().map(|seeker| seeker.seek(self.t));
                 return;
@@ -172,12 +164,12 @@ impl<'a> Player<'a> {
                 Ok(step) if condition.meets(&step) => return self.jump(at),
                 Ok(_) => {}
                 Err(error) => {
-                    self.message = Some(plain(&error.to_string()));
+                    self.overlay.say(plain(&error.to_string()));
                     return;
                 }
             }
         }
-        self.search = Some((condition, at));
+        self.search.running = Some((condition, at));
     }
 
     /// Sets whether more of the episode is being recorded, or it has ended.
@@ -198,7 +190,6 @@ impl<'a> Player<'a> {
             && seeker.extend(Arc::new(episode))
         {
             self.info = info;
-            self.form = seeker.picture_size();
         }
     }
 
@@ -208,7 +199,7 @@ impl<'a> Player<'a> {
             Event::Tick(passed) => self.tick(passed),
             Event::Point(t) => self.jump(t),
             Event::Key(key) => {
-                self.message = None;
+                self.overlay.message = None;
                 return self.key(key);
             }
         }
@@ -216,16 +207,15 @@ impl<'a> Player<'a> {
     }
 
     fn tick(&mut self, passed: Duration) {
-        if !self.is_playing {
+        let due = self.pace.let_pass(passed);
+        if due == 0 {
             return;
         }
-        self.due += passed.as_secs_f64() * STEPS_PER_SECOND * 2f64.powi(self.speed);
-        let whole = self.due.floor();
-        self.due -= whole;
-        if whole >= 1.0 {
-            self.come_to(self.t.saturating_add(whole as u64).min(self.info.length));
-            // At the end of what there is of one that is being recorded it waits for more.
-            self.is_playing &= self.t < self.info.length || self.is_growing;
+        self.pace.take(due);
+        self.come_to(self.t.saturating_add(due).min(self.info.length));
+        // At the end of what there is of one that is being recorded it waits for more.
+        if self.t >= self.info.length && !self.is_growing {
+            self.pace.pause();
         }
     }
 
@@ -237,11 +227,11 @@ impl<'a> Player<'a> {
             self.type_in(key);
             return None;
         }
-        if self.search.take().is_some() && key == Key::Escape {
+        if self.search.running.take().is_some() && key == Key::Escape {
             self.come_to(self.t);
             return None;
         }
-        if std::mem::take(&mut self.shows_help) && matches!(key, Key::Escape | Key::Char('?' | 'q')) {
+        if std::mem::take(&mut self.overlay.shows_help) && matches!(key, Key::Escape | Key::Char('?' | 'q')) {
             return None;
         }
         let length = self.info.length;
@@ -250,10 +240,10 @@ impl<'a> Player<'a> {
             Key::Escape => return Some(Ask::Leave),
             Key::Char('n') => return Some(Ask::Next),
             Key::Char('p') => return Some(Ask::Previous),
-            Key::Char('?') => self.shows_help = true,
+            Key::Char('?') => self.overlay.shows_help = true,
             Key::Char(' ') => self.play_or_pause(),
-            Key::Char('+' | '=') => self.speed = (self.speed + 1).min(FASTEST),
-            Key::Char('-') => self.speed = (self.speed - 1).max(SLOWEST),
+            Key::Char('+' | '=') => self.pace.go_faster(),
+            Key::Char('-') => self.pace.go_slower(),
             Key::Char('g' | ':') => self.prompt = Some((Prompt::Step, String::new())),
             Key::Char('/') => self.prompt = Some((Prompt::Search, String::new())),
             Key::Right | Key::Char('l') => self.jump(self.t.saturating_add(1)),
@@ -270,34 +260,33 @@ impl<'a> Player<'a> {
                 let differs = self.marks().iter().find(|mark| mark.kind == MarkKind::Divergence).cloned();
                 match differs {
                     Some(mark) => self.jump(mark.at),
-                    None => self.message = Some("nothing that was passed differs".into()),
+                    None => self.overlay.say("nothing that was passed differs"),
                 }
             }
-            Key::Down => self.scrolled = (self.scrolled + 1).min(self.elements.len().saturating_sub(1)),
-            Key::Up => self.scrolled = self.scrolled.saturating_sub(1),
+            Key::Down => self.overlay.scroll_on(self.elements.len()),
+            Key::Up => self.overlay.scroll_back(),
             _ => {}
         }
         None
     }
 
     fn play_or_pause(&mut self) {
-        self.is_playing = !self.is_playing && self.seeker.is_ok();
-        self.due = 0.0;
-        if self.is_playing && !self.is_growing && self.t == self.info.length {
+        self.pace.set_playing(!self.pace.is_playing() && self.seeker.is_ok());
+        if self.pace.is_playing() && !self.is_growing && self.t == self.info.length {
             self.come_to(0);
         }
     }
 
     /// Moves to a step and pauses there.
     fn jump(&mut self, t: u64) {
-        self.is_playing = false;
+        self.pace.pause();
         self.come_to(t.min(self.info.length));
     }
 
     fn jump_to_mark(&mut self, mark: Option<Mark>) {
         match mark {
             Some(mark) => self.jump(mark.at),
-            None => self.message = Some("no further mark in that direction".into()),
+            None => self.overlay.say("no further mark in that direction"),
         }
     }
 
@@ -330,23 +319,23 @@ impl<'a> Player<'a> {
         match place_of(typed, self.info.length) {
             Some(t) => self.jump(t),
             None if typed.is_empty() => {}
-            None => self.message = Some(format!("`{typed}` is neither a step nor a percentage")),
+            None => self.overlay.say(format!("`{typed}` is neither a step nor a percentage")),
         }
     }
 
     /// Begins to search for the next step that meets the typed condition, or the last one again if nothing was typed.
     fn search_for(&mut self, typed: &str) {
-        let parsed = match (typed.trim(), &self.searched) {
+        let parsed = match (typed.trim(), &self.search.last) {
             ("", Some(last)) => Ok(last.clone()),
             (typed, _) => Condition::parse(typed, &self.elements),
         };
         match parsed {
             Ok(condition) => {
-                self.is_playing = false;
-                self.searched = Some(condition.clone());
-                self.search = Some((condition, self.t));
+                self.pace.pause();
+                self.search.last = Some(condition.clone());
+                self.search.running = Some((condition, self.t));
             }
-            Err(why) => self.message = Some(why),
+            Err(why) => self.overlay.say(why),
         }
     }
 
@@ -370,8 +359,8 @@ impl<'a> Player<'a> {
                     (self.t, self.step) = (at, Some(step));
                 }
                 Err(error) => {
-                    self.message = Some(plain(&error.to_string()));
-                    self.is_playing = false;
+                    self.overlay.say(plain(&error.to_string()));
+                    self.pace.pause();
                     break;
                 }
             }
@@ -397,22 +386,22 @@ impl<'a> Player<'a> {
 
     /// Returns the speed as a power of two; 0 is 30 steps per second.
     pub const fn speed(&self) -> i32 {
-        self.speed
+        self.pace.speed()
     }
 
     /// Shows a message until the next key.
     pub fn say(&mut self, message: impl Into<String>) {
-        self.message = Some(message.into());
+        self.overlay.say(message.into());
     }
 
     /// Pauses at the current step.
     pub(crate) const fn pause(&mut self) {
-        self.is_playing = false;
+        self.pace.pause();
     }
 
     /// Returns whether a step is being typed, or help is shown: keys then mean something else.
     pub(crate) const fn is_asking(&self) -> bool {
-        self.prompt.is_some() || self.shows_help
+        self.prompt.is_some() || self.overlay.shows_help
     }
 
     /// Shows a frame of a lane that plays, with the action that led to it, and with what the player `before` has seen.
@@ -426,8 +415,9 @@ impl<'a> Player<'a> {
         }
         if let (Some(before), Some(mut now)) = (before, self.history.pop_back()) {
             now.reward = reward;
-            (self.history, self.scrolled, self.shows_help) =
-                (before.history, before.scrolled, before.shows_help);
+            self.history = before.history;
+            (self.overlay.scrolled, self.overlay.shows_help) =
+                (before.overlay.scrolled, before.overlay.shows_help);
             if self.history.len() as u64 >= HISTORY {
                 self.history.pop_front();
             }
@@ -444,8 +434,12 @@ impl<'a> Player<'a> {
         self.is_live
     }
 
+    pub(crate) const fn pace(&self) -> &Pace {
+        &self.pace
+    }
+
     pub(crate) const fn is_playing(&self) -> bool {
-        self.is_playing
+        self.pace.is_playing()
     }
 
     pub(crate) const fn step(&self) -> Option<&PlayedStep> {
@@ -457,7 +451,7 @@ impl<'a> Player<'a> {
     }
 
     pub(crate) const fn scrolled(&self) -> usize {
-        self.scrolled
+        self.overlay.scrolled
     }
 
     pub(crate) const fn history(&self) -> &VecDeque<Moment> {
@@ -465,7 +459,7 @@ impl<'a> Player<'a> {
     }
 
     pub(crate) const fn shows_help(&self) -> bool {
-        self.shows_help
+        self.overlay.shows_help
     }
 
     pub(crate) fn prompt(&self) -> Option<(Prompt, &str)> {
@@ -474,11 +468,11 @@ impl<'a> Player<'a> {
 
     /// Returns the condition of the running search, and the step that it has reached.
     pub(crate) fn search(&self) -> Option<(&Condition, u64)> {
-        self.search.as_ref().map(|(condition, at)| (condition, *at))
+        self.search.running.as_ref().map(|(condition, at)| (condition, *at))
     }
 
     pub(crate) fn message(&self) -> Option<&str> {
-        self.message.as_deref()
+        self.overlay.message.as_deref()
     }
 
     /// Returns the reason why the episode is not recomputed: then there is no picture, and maybe nothing at all.
@@ -528,8 +522,8 @@ impl<'a> Player<'a> {
     }
 
     /// Returns the form of the env's picture, if there is one.
-    pub(crate) const fn form(&self) -> Option<ImageSize> {
-        self.form
+    pub(crate) fn form(&self) -> Option<ImageSize> {
+        self.seeker.as_ref().ok()?.picture_size()
     }
 
     /// Returns the step of the picture, if it is an earlier one than is shown: not all steps have a recorded picture.
@@ -597,17 +591,8 @@ fn place_of(typed: &str, length: u64) -> Option<u64> {
     }
 }
 
-/// Returns the speed as it is shown: `1/16x` to `64x`.
-pub(crate) fn speed_word(speed: i32) -> String {
-    if speed < 0 { format!("1/{}x", count(1 << -speed)) } else { format!("{}x", count(1 << speed)) }
-}
-
 /// Steps per second at speed 1x; recordings do not say how long a step takes.
 pub(crate) const STEPS_PER_SECOND: f64 = 30.0;
-/// The slowest speed: 1/16x.
-pub const SLOWEST: i32 = -4;
-/// The fastest speed: 64x.
-pub const FASTEST: i32 = 6;
 /// Steps that sparklines show.
 const HISTORY: u64 = 64;
 /// Most elements of an action that are shown.
@@ -627,10 +612,5 @@ mod tests {
         {
             assert_eq!(place_of(typed, 200), wanted, "{typed}");
         }
-    }
-
-    #[test]
-    fn speeds_are_shown_as_people_say_them() {
-        assert_eq!([-4, 0, 6].map(speed_word), ["1/16x", "1x", "64x"]);
     }
 }

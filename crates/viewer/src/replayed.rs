@@ -52,7 +52,7 @@ pub(crate) fn sign(standing: ReplayStanding) -> String {
 }
 
 /// Keys of such an episode, for the bar at the bottom.
-pub(crate) const KEYS: &str = "space play  ←→ step  Home End  +- speed  q quit";
+pub(crate) const KEYS: &str = "? help  q quit  space play  ←→ step  Home End  +- speed";
 
 #[cfg(test)]
 mod tests {

@@ -6,13 +6,14 @@ use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::{Position, Rect, Size};
 use ratatui_core::style::{Modifier, Style};
 use rollhouse_env::{Image, RenderError};
+use rollhouse_replay::Divergence;
 
 use crate::drawn::Drawn;
 use crate::graphics::Graphics;
 use crate::look::Look;
 use crate::marks::MarkKind;
 use crate::numbers::{count, plain, real};
-use crate::player::{Player, Prompt, STEPS_PER_SECOND, speed_word};
+use crate::player::{Player, Prompt, STEPS_PER_SECOND};
 use crate::{picture, plot};
 
 /// Columns and rows of the smallest screen that anything is drawn on.
@@ -46,7 +47,8 @@ pub(crate) fn draw_for(
     apart
 }
 
-/// Draws what stands between the title and the bar at the bottom: picture, values and timeline.
+/// Draws what stands between the title and the bar at the bottom: picture, values and timeline. A frame of a lane that
+/// plays has no timeline.
 pub(crate) fn body(
     player: &Player<'_>,
     look: Look,
@@ -56,7 +58,8 @@ pub(crate) fn body(
 ) -> Option<(Image, Rect)> {
     let (left, right) = (area.x, area.right());
     let width = (area.width / 3).clamp(SIDE, WIDEST_SIDE);
-    let side = Rect::new(right - width, area.y + TITLE, width, area.height - TITLE - BELOW);
+    let below = if player.is_live() { 1 } else { BELOW };
+    let side = Rect::new(right - width, area.y + TITLE, width, area.height - TITLE - below);
     let view = Rect::new(left, side.y, area.width - width - 1, side.height);
     // Help lies over the picture, for which it has to be made of cells.
     let apart =
@@ -65,7 +68,9 @@ pub(crate) fn body(
         picture_of(player, look, view, buffer);
     }
     values(player, look, side, buffer);
-    timeline(player, look, Rect::new(left, side.bottom(), area.width, BELOW - 1), buffer);
+    if !player.is_live() {
+        timeline(player, look, Rect::new(left, side.bottom(), area.width, BELOW - 1), buffer);
+    }
     apart
 }
 
@@ -279,28 +284,10 @@ pub(crate) fn timeline(player: &Player<'_>, look: Look, area: Rect, buffer: &mut
     let x = put(buffer, area.x, head, right, &format!("return {}   ", said(least, most)), look.total());
     let x = put(buffer, x, head, right, &format!("reward {}   ", said(low, high)), look.reward());
     if let Some(found) = player.divergence() {
-        let where_ = if found.from == found.to {
-            count(found.to)
-        } else {
-            format!("{} to {}", count(found.from), count(found.to))
-        };
-        put(
-            buffer,
-            x,
-            head,
-            right,
-            &format!("≠ {} differs in step {where_}", plain(&found.field)),
-            look.bad(),
-        );
+        put(buffer, x, head, right, &differs(found), look.bad());
     } else if let Some(passed) = player.passing() {
-        put(
-            buffer,
-            x,
-            head,
-            right,
-            &format!("reading: {} of {} steps", count(passed), count(length)),
-            look.faint(),
-        );
+        let passed = format!("reading: {} of {} steps", count(passed), count(length));
+        put(buffer, x, head, right, &passed, look.faint());
     }
     plot::bars(totals, Rect::new(area.x, head + 1, width, 3), look.total(), buffer);
     plot::bars(rewards, Rect::new(area.x, head + 4, width, 1), look.reward(), buffer);
@@ -323,6 +310,12 @@ pub(crate) fn timeline(player: &Player<'_>, look: Look, area: Rect, buffer: &mut
     }
 }
 
+/// Says where what is recomputed differs from the recording.
+fn differs(found: &Divergence) -> String {
+    let first = if found.from == found.to { String::new() } else { format!("{} to ", count(found.from)) };
+    format!("≠ {} differs in step {first}{}", plain(&found.field), count(found.to))
+}
+
 pub(crate) fn status(player: &Player<'_>, look: Look, area: Rect, buffer: &mut Buffer) {
     buffer.set_style(area, look.chosen());
     let (y, right) = (area.y, area.right());
@@ -343,7 +336,7 @@ pub(crate) fn status(player: &Player<'_>, look: Look, area: Rect, buffer: &mut B
         area.x,
         y,
         right,
-        &format!(" {sign}  {:>5}  ", speed_word(player.speed())),
+        &format!(" {sign}  {:>5}  ", player.pace().speed_word()),
         look.chosen(),
     );
     let keys = "? help  q quit  space play  ←→ step  +- speed  g go to  n p episode";

@@ -46,16 +46,23 @@ pub struct Top {
     sort: [(usize, bool); 2],
     filter: String,
     types_filter: bool,
-    /// Name of the row that is chosen: it stays chosen while rows come and go.
-    chosen: Option<String>,
-    /// The first row on the screen, and how many there are.
-    first: usize,
-    height: usize,
+    list: List,
     question: Option<TopAsk>,
     shows_help: bool,
     message: Option<String>,
     /// Reason why the coordinator could not be heard, and since when.
     away: Option<(String, Duration)>,
+}
+
+/// The place in the list of rows.
+#[derive(Debug)]
+struct List {
+    /// Name of the row that is chosen: it stays chosen while rows come and go.
+    chosen: Option<String>,
+    /// The first row on the screen.
+    first: usize,
+    /// Number of rows on the screen.
+    height: usize,
 }
 
 /// A request of the screen of a cluster to its caller.
@@ -106,9 +113,7 @@ impl Top {
             sort: [(0, false); 2],
             filter: String::new(),
             types_filter: false,
-            chosen: None,
-            first: 0,
-            height: 1,
+            list: List { chosen: None, first: 0, height: 1 },
             question: None,
             shows_help: false,
             message: None,
@@ -150,7 +155,7 @@ impl Top {
 
     /// Sets how many rows fit.
     pub fn set_height(&mut self, height: usize) {
-        self.height = height.max(1);
+        self.list.height = height.max(1);
         self.hold_chosen();
     }
 
@@ -183,8 +188,8 @@ impl Top {
             Key::Char('r') => self.sort_mut().1 ^= true,
             Key::Down => self.move_by(1),
             Key::Up => self.move_by(-1),
-            Key::PageDown => self.move_by(self.height as isize),
-            Key::PageUp => self.move_by(-(self.height as isize)),
+            Key::PageDown => self.move_by(self.list.height as isize),
+            Key::PageUp => self.move_by(-(self.list.height as isize)),
             Key::Home => self.move_by(isize::MIN),
             Key::End => self.move_by(isize::MAX),
             Key::Char('d') => self.question = self.node_of_chosen(TopAsk::Drain),
@@ -218,7 +223,7 @@ impl Top {
             Shows::Nodes => Shows::Sessions,
             Shows::Sessions => Shows::Nodes,
         };
-        (self.chosen, self.first) = (None, 0);
+        (self.list.chosen, self.list.first) = (None, 0);
     }
 
     fn sort_by(&mut self, on: usize) {
@@ -244,7 +249,7 @@ impl Top {
 
     /// Asks for something to be done to the chosen node, or to the node of the chosen session.
     fn node_of_chosen(&mut self, ask: impl FnOnce(String) -> TopAsk) -> Option<TopAsk> {
-        let Some(chosen) = self.chosen.clone() else {
+        let Some(chosen) = self.list.chosen.clone() else {
             self.message = Some("no node is chosen".into());
             return None;
         };
@@ -343,23 +348,23 @@ impl Top {
 
     /// Returns the place of the chosen row, or of the first if it is gone.
     fn place_of_chosen(&self, rows: &[Row]) -> usize {
-        rows.iter().position(|row| Some(&row.name) == self.chosen.as_ref()).unwrap_or(0)
+        rows.iter().position(|row| Some(&row.name) == self.list.chosen.as_ref()).unwrap_or(0)
     }
 
     fn move_by(&mut self, rows: isize) {
         let all = self.rows();
         let last = all.len().saturating_sub(1);
         let at = self.place_of_chosen(&all).saturating_add_signed(rows).min(last);
-        self.chosen = all.get(at).map(|row| row.name.clone());
+        self.list.chosen = all.get(at).map(|row| row.name.clone());
     }
 
     /// Ensures that a row is chosen, if there is any, and is on the screen.
     fn hold_chosen(&mut self) {
         let all = self.rows();
         let at = self.place_of_chosen(&all);
-        self.chosen = all.get(at).map(|row| row.name.clone());
-        self.first = self.first.min(at).max((at + 1).saturating_sub(self.height));
-        self.first = self.first.min(all.len().saturating_sub(self.height));
+        self.list.chosen = all.get(at).map(|row| row.name.clone());
+        self.list.first = self.list.first.min(at).max((at + 1).saturating_sub(self.list.height));
+        self.list.first = self.list.first.min(all.len().saturating_sub(self.list.height));
     }
 }
 

@@ -16,8 +16,7 @@ use ratatui_core::layout::Position;
 use ratatui_core::layout::Rect;
 use rollhouse_env::{Image, Registry};
 use rollhouse_replay::{
-    CompareError, Comparison, Episode, EpisodeInfo, Labels, Library, LibraryEpisode, Query, ReadError, Sort,
-    SortKey,
+    CompareError, Comparison, EpisodeInfo, Labels, Library, LibraryEpisode, Query, ReadError, Sort, SortKey,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
@@ -32,6 +31,7 @@ use crate::look::Look;
 use crate::numbers::said;
 use crate::pair::{Pair, draw_pair};
 use crate::player::{Ask, Player};
+use crate::reading::{Reader, Waited};
 use crate::screen;
 use crate::screen_guard::{self, Pictures, READ_WAIT, ScreenGuard, wait_for_input};
 
@@ -98,7 +98,8 @@ pub fn view(viewing: &Viewing<'_>, first: Option<&LibraryEpisode>) -> Result<(),
     };
     let screen = ScreenGuard::take(viewing.pictures).map_err(ViewError::Terminal)?;
     let following = viewing.is_growing.then(|| Following::new(viewing.library));
-    let mut viewer = Viewer { viewing, browser, screen, signal, following };
+    let reader = Reader::default();
+    let mut viewer = Viewer { viewing, browser, screen, signal, reader, following };
     let done = viewer.run(player).map_err(ViewError::Terminal);
     let Viewer { screen, signal, .. } = viewer;
     drop(screen);
@@ -113,7 +114,7 @@ pub fn view(viewing: &Viewing<'_>, first: Option<&LibraryEpisode>) -> Result<(),
 /// If one of them cannot be read, they cannot be compared, or the terminal cannot be used.
 pub fn view_pair(viewing: &Viewing<'_>, episodes: [&LibraryEpisode; 2]) -> Result<(), ViewError> {
     let signal = Signal::catch().map_err(ViewError::Terminal)?;
-    let [left, right] = episodes.map(load);
+    let [left, right] = episodes.map(|found| found.folder.load(&found.info));
     let (left, right) = (left.map_err(ViewError::Read)?, right.map_err(ViewError::Read)?);
     let difference = Comparison::new(viewing.registry, &left, &right)
         .and_then(|mut both| both.first_difference())
@@ -121,7 +122,8 @@ pub fn view_pair(viewing: &Viewing<'_>, episodes: [&LibraryEpisode; 2]) -> Resul
     let player = |episode| Player::new(viewing.registry, episode, viewing.at, viewing.speed);
     let mut pair = Pair::new(player(left), player(right), difference);
     let screen = ScreenGuard::take(Pictures::Cells).map_err(ViewError::Terminal)?;
-    let mut viewer = Viewer { viewing, browser: None, screen, signal, following: None };
+    let reader = Reader::default();
+    let mut viewer = Viewer { viewing, browser: None, screen, signal, reader, following: None };
     let done = viewer.show(&mut pair).map(|_| ()).map_err(ViewError::Terminal);
     let Viewer { screen, signal, .. } = viewer;
     drop(screen);
@@ -208,6 +210,7 @@ struct Viewer<'a, 'v> {
     browser: Option<Browser>,
     screen: ScreenGuard,
     signal: Signal,
+    reader: Reader,
     /// Reader of the new steps of an episode that is being recorded.
     following: Option<Following<'v>>,
 }
@@ -222,18 +225,26 @@ impl<'a> Viewer<'a, '_> {
                 }
                 continue;
             };
-            match self.show(shown)? {
-                Some(Ask::Leave) if self.browser.is_some() => player = None,
-                None | Some(Ask::Quit | Ask::Leave) => return Ok(()),
-                Some(Ask::Next) => self.turn(shown, false),
-                Some(Ask::Previous) => self.turn(shown, true),
+            let goes_on = match self.show(shown)? {
+                Some(Ask::Leave) if self.browser.is_some() => {
+                    player = None;
+                    true
+                }
+                None | Some(Ask::Quit | Ask::Leave) => false,
+                Some(Ask::Next) => self.turn(shown, false)?,
+                Some(Ask::Previous) => self.turn(shown, true)?,
+            };
+            if !goes_on {
+                return Ok(());
             }
         }
     }
 
     /// Shows the list until an episode is chosen; `None` if the viewer should end.
     fn choose(&mut self) -> io::Result<Option<Player<'a>>> {
-        let Self { viewing, browser: Some(browser), screen, signal, .. } = self else { return Ok(None) };
+        let Self { viewing, browser: Some(browser), screen, signal, reader, .. } = self else {
+            return Ok(None);
+        };
         let mut has_changed = true;
         let mut read = Instant::now();
         while signal.caught().is_none() {
@@ -246,41 +257,34 @@ impl<'a> Viewer<'a, '_> {
                 read = Instant::now();
                 browser.set_height(rows_of(screen.size()?.height));
                 browser.fill(viewing.library);
-                screen.draw(|_, buffer| {
-                    draw_list(browser, viewing.place, viewing.look, viewing.when, buffer);
-                    None
-                })?;
+                show_list(viewing, browser, screen)?;
             }
             wait_for_input(IDLE)?;
             while event::poll(READ_WAIT)? {
                 has_changed = true;
-                let input = input_of(&event::read()?);
-                if !matches!(input, Some(Input::Key(Key::Char(_) | Key::Backspace))) {
-                    // It is done to what was typed before it; between letters nothing has to be read.
-                    browser.fill(viewing.library);
-                }
-                let choice = match input {
-                    Some(Input::Key(key)) => browser.on(key),
-                    Some(Input::Point(place)) => row_at(place.y).and_then(|row| browser.point(row)),
-                    Some(Input::Wheel { back: true }) => browser.on(Key::Up),
-                    Some(Input::Wheel { back: false }) => browser.on(Key::Down),
-                    Some(Input::Drag(_)) | None => None,
-                };
-                match choice {
-                    None => {}
+                let choice = choice_of(input_of(&event::read()?), browser, viewing.library);
+                let chosen = match choice {
+                    None => continue,
                     Some(Choice::Quit) => return Ok(None),
-                    Some(Choice::Show) => match browser.chosen().map(load) {
-                        Some(Ok(episode)) => {
-                            let (at, speed) = (viewing.at, viewing.speed);
-                            return Ok(Some(Player::new(viewing.registry, episode, at, speed)));
-                        }
-                        Some(Err(error)) => {
-                            browser.complain(said(&error));
-                            // Reading may have taken long; what it came to is shown for a while all the same.
-                            read = Instant::now();
-                        }
-                        None => {}
-                    },
+                    Some(Choice::Show) => browser.chosen().cloned(),
+                };
+                let Some(chosen) = chosen else { continue };
+                let waited = reader.read(&chosen, (screen, signal), |screen, note| {
+                    browser.set_note(Some(note.to_owned()));
+                    show_list(viewing, browser, screen)
+                })?;
+                browser.set_note(None);
+                match waited {
+                    Waited::Read(episode) => {
+                        return Ok(Some(Player::new(viewing.registry, *episode, viewing.at, viewing.speed)));
+                    }
+                    Waited::Failed(why) => {
+                        browser.complain(why);
+                        // Reading may have taken long; what it came to is shown for a while all the same.
+                        read = Instant::now();
+                    }
+                    Waited::GaveUp => {}
+                    Waited::Quit => return Ok(None),
                 }
             }
         }
@@ -333,8 +337,8 @@ impl<'a> Viewer<'a, '_> {
     }
 
     /// Goes on to the next episode of the list, else of the order of names, or to the one before; where there is none,
-    /// the screen says so.
-    fn turn(&mut self, player: &mut Player<'a>, back: bool) {
+    /// the screen says so. Returns false if the viewer should end.
+    fn turn(&mut self, player: &mut Player<'a>, back: bool) -> io::Result<bool> {
         let (viewing, speed) = (self.viewing, player.speed());
         let found = match &mut self.browser {
             Some(browser) => {
@@ -345,23 +349,59 @@ impl<'a> Viewer<'a, '_> {
                 if let Some(complaint) = browser.complaint() {
                     player.say(complaint);
                     browser.read_again();
-                    return;
+                    return Ok(true);
                 }
                 Ok(browser.chosen().filter(|_| there_is).cloned())
             }
             None => neighbour(viewing.library, player.info(), back),
         };
-        match found.and_then(|found| found.as_ref().map(load).transpose()) {
-            Ok(Some(episode)) => *player = Player::new(viewing.registry, episode, 0, speed),
-            Ok(None) if back => player.say("this is the first episode"),
-            Ok(None) => player.say("this is the last episode"),
-            Err(error) => player.say(said(&error)),
+        let found = match found {
+            Ok(Some(found)) => found,
+            Ok(None) => {
+                player.say(if back { "this is the first episode" } else { "this is the last episode" });
+                return Ok(true);
+            }
+            Err(error) => {
+                player.say(said(&error));
+                return Ok(true);
+            }
+        };
+        let Self { screen, signal, reader, .. } = self;
+        let waited = reader.read(&found, (screen, signal), |screen, note| {
+            player.say(note);
+            screen.draw(|graphics, buffer| player.draw(viewing, graphics, buffer))
+        })?;
+        match waited {
+            Waited::Read(episode) => *player = Player::new(viewing.registry, *episode, 0, speed),
+            Waited::Failed(why) => player.say(why),
+            Waited::GaveUp => player.say("not read; n and p try again"),
+            Waited::Quit => return Ok(false),
         }
+        Ok(true)
     }
 }
 
-fn load(found: &LibraryEpisode) -> Result<Episode, ReadError> {
-    found.folder.load(&found.info)
+/// Draws the list.
+fn show_list(viewing: &Viewing<'_>, browser: &Browser, screen: &mut ScreenGuard) -> io::Result<()> {
+    screen.draw(|_, buffer| {
+        draw_list(browser, viewing.place, viewing.look, viewing.when, buffer);
+        None
+    })
+}
+
+/// Hands an input to the list; returns what it wants done.
+fn choice_of(input: Option<Input>, browser: &mut Browser, library: &Library) -> Option<Choice> {
+    if !matches!(input, Some(Input::Key(Key::Char(_) | Key::Backspace))) {
+        // It is done to what was typed before it; between letters nothing has to be read.
+        browser.fill(library);
+    }
+    match input? {
+        Input::Key(key) => browser.on(key),
+        Input::Point(place) => row_at(place.y).and_then(|row| browser.point(row)),
+        Input::Wheel { back: true } => browser.on(Key::Up),
+        Input::Wheel { back: false } => browser.on(Key::Down),
+        Input::Drag(_) => None,
+    }
 }
 
 /// Returns the episode that comes after another in the order of names, or before it.

@@ -605,7 +605,13 @@ fn a_watched_lane_is_gone_back_in_and_comes_live_again_at_its_end() {
     let shown = live_screen(&live);
     assert!(shown.contains("lane 2 of 3") && shown.contains("● live"), "{shown}");
     assert!(shown.contains("k3f9q2tz/0 on n1") && shown.contains("CartPole-v1"), "{shown}");
+    // A single frame has no timeline.
+    assert!(!shown.contains('▲'), "{shown}");
     let press = |live: &mut Live<'_>, key| live.on(Event::Key(key), &OneEpisode(source.0.clone()));
+    press(&mut live, Key::Char('?'));
+    assert!(live_screen(&live).contains("live again; Esc while live quits"));
+    assert_eq!(press(&mut live, Key::Escape), None);
+    assert!(!live_screen(&live).contains("live again"));
     assert_eq!(press(&mut live, Key::Left), Some(LiveAsk::SoFar(1)));
     live.go_back(source.0.clone(), 1);
     assert!(live.pass(u64::MAX) && !live.is_live());

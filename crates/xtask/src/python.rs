@@ -19,9 +19,10 @@ const MATURIN: &str = "maturin==1.16.0";
 /// The oldest Python that the package promises to work with, minor version.
 const OLDEST_PYTHON: u32 = 10;
 
-/// The package's tests, and the file of those that train with other libraries.
+/// The package's tests, the file of those that train with other libraries, and that of those that LeRobot opens.
 const TESTS: &str = "crates/python/tests";
 const TRAINERS: &str = "crates/python/tests/test_trainers.py";
+const LEROBOT: &str = "crates/python/tests/test_lerobot.py";
 
 /// Runs the package's own tests on each Gymnasium. Tests that need PyTorch skip themselves without it.
 pub(crate) fn tests(root: &Path) -> Outcome {
@@ -65,8 +66,15 @@ pub(crate) fn all_tests(root: &Path) -> Outcome {
             files: vec![tests.join("requirements.txt"), tests.join("requirements-trainers.txt")],
         };
         let learned = pytest(root, Some(wheel), &environment.with(wheel)?, TRAINERS, true)?;
+        // LeRobot wants a PyTorch, an OpenCV and a Rerun that are older than the others' are.
+        let environment = Environment {
+            path: root.join("target/python/lerobot"),
+            requirements: Vec::new(),
+            files: vec![tests.join("requirements.txt"), tests.join("requirements-lerobot.txt")],
+        };
+        let opened = pytest(root, Some(wheel), &environment.with(wheel)?, LEROBOT, true)?;
         from_source(root)?;
-        Ok(format!("{found}; trainers: {learned}; types checked; installed from source"))
+        Ok(format!("{found}; trainers: {learned}; LeRobot: {opened}; types checked; installed from source"))
     })
 }
 

@@ -9,8 +9,8 @@ use rollhouse_cli::failure::{Failure, Status};
 use rollhouse_core::{EpisodeName, RunId};
 use serde::{Deserialize, Serialize};
 
-use super::failed;
 use super::trainer::{Ended, digest};
+use crate::failed::failed;
 use crate::itself;
 
 /// The store's episodes of a run, compared with those that its trainer saw.

@@ -18,6 +18,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, pr
 use super::audit::Held;
 use super::links::Links;
 use super::plan::{Link, Target};
+use crate::failed::failed;
 use crate::itself;
 
 /// The processes of a cluster. Killed when dropped.
@@ -400,10 +401,6 @@ fn unparsable(error: std::net::AddrParseError) -> Failure {
 
 pub(super) fn log_of(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{name}.log"))
-}
-
-fn failed(error: io::Error) -> Failure {
-    Failure::of(Status::Failed, &error)
 }
 
 /// The name of the coordinator's process and data folder.

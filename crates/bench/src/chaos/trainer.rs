@@ -11,7 +11,8 @@ use rollhouse_core::{ColumnMut, random_bits};
 use rollhouse_engine::{Engine, EngineConfig, Frame, Reset};
 use rollhouse_env::Registry;
 
-use super::{ENV, LANES, failed};
+use super::{ENV, LANES};
+use crate::failed::failed;
 use crate::seed::SEED;
 
 /// The trainer's progress, which other threads read while it steps.

@@ -18,8 +18,9 @@ use rollhouse_core::{ColumnMut, RunId, random_bits};
 use rollhouse_engine::Reset;
 use rollhouse_wire::{RefusalCode, Spread};
 
-use super::{ENV, PATIENCE, connect, failed};
+use super::{ENV, PATIENCE, connect};
 use crate::args::ChaosTrainerArgs;
+use crate::failed::failed;
 use crate::seed::SEED;
 
 /// Number of lanes of each trainer, which is also all that its token may have.

@@ -9,7 +9,7 @@ use rollhouse_core::OptionValue;
 use rollhouse_engine::Reset;
 use rollhouse_policy::{Act, Builtin};
 
-use super::failed;
+use crate::failed::failed;
 use crate::seed::SEED;
 
 /// The results for lanes that crash, as their trainer sees them.

@@ -10,8 +10,9 @@ use rollhouse_metrics::ProcessSample;
 use rollhouse_policy::{Act, Builtin};
 use tokio::task::JoinSet;
 
+use super::ENV;
 use super::footprint::Footprint;
-use super::{ENV, failed};
+use crate::failed::failed;
 use crate::seed::SEED;
 
 /// The result of sessions that were played side by side.

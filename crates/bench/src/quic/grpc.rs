@@ -26,7 +26,9 @@ use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status as Refused, Streaming};
 
-use super::{BULK_BYTES, Measured, PIECE_BYTES, failed, median, runtime};
+use super::{BULK_BYTES, Measured, PIECE_BYTES, median, runtime};
+
+use crate::failed::failed;
 
 /// A stream of messages there and back over one connection.
 pub(super) struct Peer {

@@ -18,7 +18,8 @@ use rollhouse_wire::{
 use serde::Serialize;
 use tokio::runtime::Runtime;
 
-use super::{ENV, LANES, MAX_COLUMNS, SIZED, SIZED_AWAKE, Samples, TAKEN, attach, failed, median};
+use super::{ENV, LANES, MAX_COLUMNS, SIZED, SIZED_AWAKE, Samples, TAKEN, attach, median};
+use crate::failed::failed;
 use crate::seed::SEED;
 use crate::spread::Spread;
 

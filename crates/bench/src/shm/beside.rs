@@ -8,7 +8,9 @@ use rollhouse_cli::failure::{Failure, Status};
 use rollhouse_client::{Pool, Transport};
 use serde::Serialize;
 
-use super::{ENV, SMALL_LANES, Steps, failed, node::Node};
+use super::{ENV, SMALL_LANES, Steps, node::Node};
+
+use crate::failed::failed;
 
 /// Steps of lanes a second. A node that shares its cores fairly leaves each kind about half of what it makes alone.
 #[derive(Debug, Serialize)]

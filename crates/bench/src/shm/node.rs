@@ -1,6 +1,6 @@
 //! The node's process, and the cores on which the two processes run.
 
-use std::io::{self, BufRead, BufReader};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -10,6 +10,7 @@ use rollhouse_cli::failure::{Failure, Status};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use crate::failed::failed;
 use crate::itself;
 
 /// A coordinator and a node in a process of their own; ended when dropped.
@@ -110,10 +111,6 @@ fn stat_ticks(stat: &str) -> Option<u64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let mut next = || fields.next()?.parse::<u64>().ok();
     Some(next()? + next()?)
-}
-
-fn failed(error: io::Error) -> Failure {
-    Failure::of(Status::Failed, &error)
 }
 
 /// Number of ticks a second in /proc, whatever the kernel's own are.

@@ -85,6 +85,15 @@ impl<'a> EpisodeDetails<'a> {
     }
 }
 
+/// Returns the words for what was recorded.
+const fn recorded(kind: RecordKind) -> &'static str {
+    match kind {
+        RecordKind::ActionLog => "its start and its actions; the rest is recomputed",
+        RecordKind::Trace => "everything, and it can be recomputed",
+        RecordKind::Full => "everything; it cannot be recomputed",
+    }
+}
+
 fn print(info: &EpisodeInfo, folder: Option<String>, label: &ShownLabel, out: &mut Output) -> io::Result<()> {
     writeln!(
         out,
@@ -129,14 +138,7 @@ fn print(info: &EpisodeInfo, folder: Option<String>, label: &ShownLabel, out: &m
     if !options.is_empty() {
         line("options", options.join(", "))?;
     }
-    line(
-        "recorded",
-        match info.recorded() {
-            RecordKind::ActionLog => "its start and its actions; the rest is recomputed".into(),
-            RecordKind::Trace => "everything, and it can be recomputed".into(),
-            RecordKind::Full => "everything; it cannot be recomputed".into(),
-        },
-    )?;
+    line("recorded", recorded(info.recorded()).into())?;
     if info.run.frames_every > 0 {
         line("pictures", format!("of every {} steps", Count(info.run.frames_every)))?;
     }

@@ -262,6 +262,13 @@ struct Summed<'a> {
     steps_per_second: f64,
     /// Number of sessions by how they ended.
     ended: Vec<(&'static str, u32)>,
+    #[serde(flatten)]
+    recorded: Recorded,
+}
+
+/// What became of what was recorded.
+#[derive(Debug, Serialize)]
+struct Recorded {
     /// Whether everything recorded is in the store; null if nothing was to be recorded.
     stored: Option<bool>,
     /// Whether nothing of it is on its way to the store any more.
@@ -299,9 +306,11 @@ impl<'a> Summed<'a> {
             seconds,
             steps_per_second: done.steps as f64 / seconds.max(f64::MIN_POSITIVE),
             ended: played.status.ended.iter().map(|(cause, count)| (cause.word(), *count)).collect(),
-            stored: args.record.0.is_some().then_some(stored.all),
-            settled: stored.settled,
-            set_aside: stored.set_aside,
+            recorded: Recorded {
+                stored: args.record.0.is_some().then_some(stored.all),
+                settled: stored.settled,
+                set_aside: stored.set_aside,
+            },
         }
     }
 
@@ -324,17 +333,17 @@ impl<'a> Summed<'a> {
             writeln!(out, "  interrupted  {}", Count(self.interrupted))?;
         }
         writeln!(out, "  seed         {} (the same seed gives the same episodes)", self.seed)?;
-        match self.stored {
+        match self.recorded.stored {
             None => return writeln!(out, "  recorded     nothing, as asked"),
             Some(true) => writeln!(out, "  recorded     in the cluster's store, all of it")?,
-            Some(false) if self.set_aside > 0 => {
+            Some(false) if self.recorded.set_aside > 0 => {
                 writeln!(
                     out,
                     "  recorded     in the cluster's store, but for {} set aside",
-                    Count(self.set_aside)
+                    Count(self.recorded.set_aside)
                 )?;
             }
-            Some(false) if self.settled => {
+            Some(false) if self.recorded.settled => {
                 writeln!(out, "  recorded     in the cluster's store, but for what came damaged")?;
             }
             Some(false) => writeln!(out, "  recorded     on its way to the cluster's store")?,

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use rollhouse_core::EpisodeName;
 
 use crate::change::portable::Portable;
-use crate::clock::wall_ms;
 use crate::disk::Disk;
 use crate::disk_error::DiskError;
 use crate::read::label_file::is_of_store;
@@ -57,7 +56,7 @@ impl Importer {
         if is_of_store(&*disk, dir) {
             return Err(ImportError::Store(dir.into()));
         }
-        let lock = lock_folder(&*disk, dir, wall_ms()).map_err(ImportError::Open)?;
+        let lock = lock_folder(&*disk, dir).map_err(ImportError::Open)?;
         recover(&*disk, dir).map_err(ImportError::Disk)?;
         let library = Library::open(disk.clone(), dir).map_err(ImportError::Read)?;
         Ok(Self { disk, dir: dir.into(), library, _lock: lock })

@@ -168,7 +168,7 @@ pub fn prune(disk: &Arc<dyn Disk>, dir: &Path, rules: &PruneRules) -> Result<Pru
             done.unshipped.push(dir.into());
             continue;
         }
-        match lock_folder(&**disk, dir, wall_ms()) {
+        match lock_folder(&**disk, dir) {
             Ok(lock) => locks.push((dir.to_path_buf(), lock)),
             Err(OpenError::Locked { .. }) => {
                 done.busy.push(dir.into());

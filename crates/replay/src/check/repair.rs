@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::clock::wall_ms;
 use crate::disk::Disk;
 use crate::read::library::{holds_recordings, subfolders};
 use crate::read::read_error::ReadError;
@@ -31,7 +30,7 @@ pub enum RepairError {
 /// If the folder is not there, a writer has it, or a file operation fails. Damage is reported, not an error.
 pub fn repair(disk: Arc<dyn Disk>, dir: &Path) -> Result<RepairReport, RepairError> {
     names_in(&*disk, dir).map_err(RepairError::Read)?;
-    let _lock = lock_folder(&*disk, dir, wall_ms()).map_err(RepairError::Open)?;
+    let _lock = lock_folder(&*disk, dir).map_err(RepairError::Open)?;
     let mut report = recover(&*disk, dir).map_err(|error| RepairError::Open(OpenError::Disk(error)))?;
     let replays = Replays::open_scanning(disk.clone(), dir).map_err(RepairError::Read)?;
     report.damage = replays.damage().copied().collect();

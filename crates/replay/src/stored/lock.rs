@@ -4,7 +4,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::clock::wall_ms;
 use crate::disk::{Disk, Locking};
 use crate::disk_error::DiskError;
 use crate::stored::names::segments_dir;
@@ -76,7 +75,7 @@ pub(crate) fn is_written(disk: &dyn Disk, dir: &Path) -> Result<bool, DiskError>
 }
 
 /// Makes the folder if it is not there and takes its lock.
-pub(crate) fn lock_folder(disk: &dyn Disk, dir: &Path, now_ms: u64) -> Result<WriterLock, OpenError> {
+pub(crate) fn lock_folder(disk: &dyn Disk, dir: &Path) -> Result<WriterLock, OpenError> {
     let segments = segments_dir(dir);
     let failed = |operation, path: &Path| {
         let path = path.to_path_buf();
@@ -89,7 +88,7 @@ pub(crate) fn lock_folder(disk: &dyn Disk, dir: &Path, now_ms: u64) -> Result<Wr
         let holder = format!("the coordinator whose store it is part of, which holds {}", store.display());
         return Err(OpenError::Locked { dir: dir.into(), holder });
     }
-    take_lock(disk, dir, lock_path(dir), now_ms)
+    take_lock(disk, dir, lock_path(dir))
 }
 
 /// Makes the folder of a store if it is not there and takes its lock; the holder is the only writer of every folder in
@@ -100,13 +99,13 @@ pub(crate) fn lock_folder(disk: &dyn Disk, dir: &Path, now_ms: u64) -> Result<Wr
 pub fn lock_store(disk: &dyn Disk, dir: &Path) -> Result<WriterLock, OpenError> {
     let failed = |error| OpenError::Disk(DiskError::new("create", dir, error));
     disk.create_dir(dir).map_err(failed)?;
-    take_lock(disk, dir, dir.join(STORE_LOCK), wall_ms())
+    take_lock(disk, dir, dir.join(STORE_LOCK))
 }
 
 /// Takes the lock at `path`. Readers take it for an instant to see whether a writer lives, so a refusal is believed
 /// only after several attempts.
-fn take_lock(disk: &dyn Disk, dir: &Path, path: PathBuf, now_ms: u64) -> Result<WriterLock, OpenError> {
-    let note = format!("process {} on {}, since {now_ms} ms after 1970", std::process::id(), host());
+fn take_lock(disk: &dyn Disk, dir: &Path, path: PathBuf) -> Result<WriterLock, OpenError> {
+    let note = format!("process {} on {}", std::process::id(), host());
     let mut attempt = 0;
     loop {
         let locked = disk.lock(&path, &note);

@@ -32,6 +32,7 @@ use crate::write::recorder_config::RecorderConfig;
 use crate::write::segment_writer::{ChunkPlace, SegmentWriter, make_file};
 use crate::write::spool::{Spool, numbers_set_aside};
 use crate::write::syncer::{Done, Job, Synced, Syncer, Turned};
+use crate::write::undurable::{Amount, Undurable};
 
 mod budget;
 mod disk;
@@ -57,13 +58,7 @@ pub(crate) struct Segments {
     /// Time at which the disk last took a trial write, and the folder was last seen.
     tried: Option<Duration>,
     seen: Duration,
-    /// Episodes that are written but not durable, and such chunks.
-    unsafe_episodes: u64,
-    unsafe_chunks: u64,
-    /// Chunks and episodes among those that the operating system does not have yet.
-    unflushed: (u64, u64),
-    /// Chunks and episodes among those that the syncer is making durable.
-    asked: (u64, u64),
+    undurable: Undurable,
     syncer: Option<Syncer>,
     /// Bytes of the segments this session has closed.
     closed_bytes: u64,
@@ -78,9 +73,8 @@ pub(crate) struct Segments {
 struct Closing {
     number: u64,
     bytes: u64,
-    /// Chunks that are not durable and lie in this segment.
-    chunks: u64,
-    episodes: u64,
+    /// What is not durable and lies in this segment.
+    undurable: Amount,
 }
 
 /// A run's header, and its place in a segment.
@@ -102,7 +96,7 @@ impl Segments {
         sealed: Spool,
         clock: Clock,
     ) -> Result<Self, OpenError> {
-        let lock = lock_folder(&*disk, dir, clock.wall_ms())?;
+        let lock = lock_folder(&*disk, dir)?;
         let report = recover(&*disk, dir).map_err(OpenError::Disk)?;
         let segments = segments_dir(dir);
         let failed = |operation, path: &Path, error| OpenError::Disk(DiskError::new(operation, path, error));
@@ -131,10 +125,7 @@ impl Segments {
             last_commit: clock.now(),
             tried: None,
             seen: clock.now(),
-            unsafe_episodes: 0,
-            unsafe_chunks: 0,
-            unflushed: (0, 0),
-            asked: (0, 0),
+            undurable: Undurable::default(),
             syncer: if matches!(clock, Clock::System(_)) { Syncer::start() } else { None },
             closed_bytes: 0,
             status: Status { repaired: report, ..Status::default() },
@@ -198,9 +189,7 @@ impl Segments {
         self.status.recorded.lost_episodes += ends.headless;
         let episodes = episodes - ends.headless;
         self.status.recorded.episodes += episodes;
-        self.unsafe_episodes += episodes;
-        self.unsafe_chunks += 1;
-        self.unflushed = (self.unflushed.0 + 1, self.unflushed.1 + episodes);
+        self.undurable.add(episodes);
         if segment.is_flush_due() {
             self.flush();
         }
@@ -277,10 +266,8 @@ impl Segments {
         let job = Job::Turn { number, segment: Box::new(segment), disk: self.disk.clone(), next: path };
         match syncer.ask(job) {
             Ok(()) => {
-                let (chunks, episodes) = (self.unsafe_chunks, self.unsafe_episodes);
-                self.closing = Some(Closing { number, bytes, chunks, episodes });
+                self.closing = Some(Closing { number, bytes, undurable: self.undurable.close() });
                 self.closed_bytes += bytes;
-                (self.unflushed, self.asked) = ((0, 0), (0, 0));
                 self.next_number += 1;
                 self.current = Some((next, self.new_segment(next)));
                 self.filling_since = None;
@@ -297,12 +284,11 @@ impl Segments {
 
     /// Takes the result of sealing the segment before the current one.
     fn take_turned(&mut self, turned: Turned) {
-        let Some(Closing { number, bytes, chunks, episodes }) = self.closing.take() else { return };
+        let Some(Closing { number, bytes, undurable }) = self.closing.take() else { return };
         match turned {
             Ok((index, file)) => {
                 self.closed_bytes += index.bytes - bytes;
-                self.unsafe_chunks -= chunks;
-                self.unsafe_episodes -= episodes;
+                self.undurable.made_durable(undurable);
                 self.count_durable();
                 self.add_sealed(index);
                 if let Some(job) = self.catalogue() {
@@ -333,7 +319,7 @@ impl Segments {
 
     fn count_durable(&mut self) {
         self.outage.worked();
-        self.status.durable_episodes = self.status.recorded.episodes - self.unsafe_episodes;
+        self.status.durable_episodes = self.status.recorded.episodes - self.undurable.episodes();
     }
 
     fn add_sealed(&mut self, index: SegmentIndex) {
@@ -357,7 +343,7 @@ impl Segments {
             if flushed.is_err() {
                 self.save_appended();
             }
-            self.unflushed = (0, 0);
+            self.undurable.flushed();
             self.check(flushed);
         }
     }
@@ -370,8 +356,7 @@ impl Segments {
         if let Some((_, segment)) = &mut self.current
             && segment.sync().is_ok()
         {
-            self.unsafe_chunks = self.unflushed.0;
-            self.unsafe_episodes = self.unflushed.1;
+            self.undurable.flushed_is_durable();
         }
     }
 
@@ -395,10 +380,7 @@ impl Segments {
                 let Some((file, len)) = segment.to_sync() else { return };
                 let path = segment.path().to_owned();
                 match syncer.ask(Job::Sync { segment: *number, len, path, file }) {
-                    Ok(()) => {
-                        let (chunks, episodes) = self.unflushed;
-                        self.asked = (self.unsafe_chunks - chunks, self.unsafe_episodes - episodes);
-                    }
+                    Ok(()) => self.undurable.ask(),
                     Err(_) => self.syncer = None,
                 }
             }
@@ -408,15 +390,14 @@ impl Segments {
     }
 
     fn take_synced(&mut self, synced: Synced) {
-        let (chunks, episodes) = std::mem::take(&mut self.asked);
+        let asked = self.undurable.take_asked();
         // Of a segment closed since then it does not count: that is durable already, or latched, or being sealed.
         let Some((_, segment)) = self.current.as_mut().filter(|(number, _)| *number == synced.segment) else {
             return;
         };
         if synced.result.is_ok() {
             segment.synced_to(synced.len);
-            self.unsafe_chunks -= chunks;
-            self.unsafe_episodes -= episodes;
+            self.undurable.made_durable(asked);
             self.count_durable();
         }
         self.check(synced.result);
@@ -443,7 +424,7 @@ impl Segments {
             Done::Catalogued => {}
             Done::Gone => {
                 self.syncer = None;
-                self.asked = (0, 0);
+                self.undurable.take_asked();
                 if let Some(closing) = &self.closing {
                     let path = segments_dir(&self.dir).join(segment_name(closing.number));
                     let error = io::Error::other("the syncer thread ended by a panic");
@@ -466,9 +447,7 @@ impl Segments {
     }
 
     fn all_durable(&mut self) {
-        self.unflushed = (0, 0);
-        self.unsafe_episodes = 0;
-        self.unsafe_chunks = 0;
+        self.undurable.all_durable();
         self.count_durable();
     }
 

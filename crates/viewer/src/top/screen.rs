@@ -7,7 +7,7 @@ use rollhouse_wire::{ClusterStatus, NodeState};
 
 use crate::look::Look;
 use crate::numbers::{count, plain, real};
-use crate::screen::{LEAST, put, too_small};
+use crate::screen::{LEAST, put, shortened, too_small};
 use crate::top::{Sample, Shows, Top, TopAsk};
 
 /// Returns the rows of the list on a screen of that height.
@@ -91,8 +91,8 @@ fn list(top: &Top, look: Look, area: Rect, buffer: &mut Buffer) {
     line(columns, &heads, area.y + HEAD - 1, look.faint().add_modifier(Modifier::BOLD), area, buffer);
     let rows = top.rows();
     let room = rows_of(area.height);
-    for (row, y) in rows.iter().skip(top.first).take(room).zip(area.y + HEAD..) {
-        let is_chosen = Some(&row.name) == top.chosen.as_ref();
+    for (row, y) in rows.iter().skip(top.list.first).take(room).zip(area.y + HEAD..) {
+        let is_chosen = Some(&row.name) == top.list.chosen.as_ref();
         let style = match (is_chosen, row.is_bad) {
             (true, _) => look.chosen(),
             (false, true) => look.bad(),
@@ -120,9 +120,9 @@ fn line(columns: &[Column], cells: &[String], y: u16, style: Style, area: Rect, 
     let mut x = area.x;
     for (cell, &(_, width, is_name)) in cells.iter().zip(columns) {
         let width = width + if is_name { more } else { 0 };
-        let used = u16::try_from(cell.chars().count()).unwrap_or(width).min(width);
-        let start = if is_name { x } else { x + width - used };
-        put(buffer, start, y, (x + width).min(area.right()), cell, style);
+        let cell = shortened(cell, width.into());
+        let start = if is_name { x } else { x + width - cell.chars().count() as u16 };
+        put(buffer, start, y, (x + width).min(area.right()), &cell, style);
         x += width + 1;
     }
 }

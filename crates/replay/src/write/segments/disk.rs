@@ -9,6 +9,7 @@ use crate::stored::lock::is_removed;
 use crate::stored::names::{segment_name, segments_dir};
 use crate::stored::recover::recover_segment;
 use crate::write::recorder_config::OnOutage;
+use crate::write::undurable::Amount;
 
 impl Segments {
     /// Latches the current segment after an error.
@@ -31,11 +32,7 @@ impl Segments {
     /// Notes that the disk failed: what was not durable counts as lost from now on, though a reader may still find some
     /// of it.
     pub(super) fn failed(&mut self, error: DiskError) {
-        let (chunks, episodes) = (self.unsafe_chunks, self.unsafe_episodes);
-        self.unsafe_chunks = 0;
-        self.unsafe_episodes = 0;
-        self.unflushed = (0, 0);
-        self.asked = (0, 0);
+        let Amount { chunks, episodes } = self.undurable.lose();
         self.status.recorded.episodes -= episodes;
         self.lose(chunks, episodes);
         self.status.error = Some(error);
