@@ -102,6 +102,13 @@ pub enum Until {
     AllBack,
 }
 
+/// What a wait is for.
+#[derive(Clone, Copy)]
+struct Awaited<'a> {
+    until: Until,
+    seen: &'a dyn Fn(&SharedMemory, usize) -> bool,
+}
+
 /// Way in which a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waited {
@@ -246,19 +253,34 @@ impl Host {
     /// # Errors
     /// [`HostError::Os`], [`HostError::Forked`], [`HostError::Ended`].
     pub fn wait(&mut self, until: Until, timeout: Option<Duration>) -> Result<Waited, HostError> {
+        self.wait_or(until, &|_, _| false, timeout)
+    }
+
+    /// Waits as [`Host::wait`] does, but only until `seen` holds. It is given the memory and the offset of the caller's
+    /// part, and is asked again when a busy worker has published a number ([`crate::Link::publish`]).
+    ///
+    /// # Errors
+    /// As [`Host::wait`].
+    pub fn wait_or(
+        &mut self,
+        until: Until,
+        seen: &dyn Fn(&SharedMemory, usize) -> bool,
+        timeout: Option<Duration>,
+    ) -> Result<Waited, HostError> {
         self.check_usable()?;
+        let awaited = Awaited { until, seen };
         let deadline = timeout.map(|timeout| self.started.elapsed() + timeout);
         self.collect();
-        if !self.is_satisfied(until) {
-            self.look(until);
+        if !self.is_satisfied(awaited) {
+            self.look(awaited);
             self.collect();
         }
         loop {
             self.tick();
             if self.needs_watching() {
-                self.watch(Some(Duration::ZERO), until)?;
+                self.watch(Some(Duration::ZERO), awaited)?;
             }
-            if self.is_satisfied(until) {
+            if self.is_satisfied(awaited) {
                 return Ok(Waited::Satisfied);
             }
             let now = self.started.elapsed();
@@ -266,10 +288,22 @@ impl Host {
                 return Ok(Waited::TimedOut);
             }
             let wake = [deadline, self.supervisor.next_due()].into_iter().flatten().min();
-            if !self.watch(wake.map(|wake| wake.saturating_sub(now)), until)? {
+            if !self.watch(wake.map(|wake| wake.saturating_sub(now)), awaited)? {
                 return Ok(Waited::Interrupted);
             }
         }
+    }
+
+    /// Kills a worker that has a process and launches it again as after any loss, whose event has the cause
+    /// [`Cause::Hung`]. It does nothing to a worker without a process. Blocks as long as a process group takes to end.
+    ///
+    /// # Errors
+    /// [`HostError::Forked`], [`HostError::Ended`].
+    pub fn give_up(&mut self, worker: usize) -> Result<(), HostError> {
+        self.check_usable()?;
+        let actions = self.supervisor.on(self.started.elapsed(), worker, Event::GivenUp);
+        self.act(actions);
+        Ok(())
     }
 
     /// Returns the next event, in the order in which events were noticed.
@@ -303,7 +337,15 @@ impl Host {
         }
     }
 
-    fn is_satisfied(&self, until: Until) -> bool {
+    fn is_satisfied(&self, awaited: Awaited<'_>) -> bool {
+        self.is_seen(awaited) || self.holds(awaited.until)
+    }
+
+    fn is_seen(&self, awaited: Awaited<'_>) -> bool {
+        self.memory.as_ref().is_some_and(|memory| (awaited.seen)(memory, self.layout.data_offset()))
+    }
+
+    fn holds(&self, until: Until) -> bool {
         let none = |states: &[WorkerState]| {
             (0..self.slots.len()).all(|worker| !states.contains(&self.supervisor.state(worker)))
         };
@@ -325,17 +367,18 @@ impl Host {
     }
 
     /// Spins and yields for replies.
-    fn look(&self, until: Until) {
+    fn look(&self, awaited: Awaited<'_>) {
         let (first, last) = (self.busy().next(), self.busy().next_back());
         if let (Some(first), Some(last)) = (first, last) {
-            self.patience.wait(|| match until {
+            let answered = || match awaited.until {
                 // Usually the last one posted is the last to answer; its neighbours are looked at after it.
                 Until::AllReplied => {
                     self.has_replied(last) && self.busy().all(|worker| self.has_replied(worker))
                 }
                 Until::AnyEvent => (first..=last).any(|worker| self.has_replied(worker)),
                 Until::AllBack => true,
-            });
+            };
+            self.patience.wait(|| answered() || self.is_seen(awaited));
         }
     }
 
@@ -371,20 +414,17 @@ impl Host {
     }
 
     /// Sleeps until a worker replies, dies or becomes ready, or `patience` is over. Returns false if a signal came.
-    fn watch(&mut self, patience: Option<Duration>, until: Until) -> Result<bool, HostError> {
+    fn watch(&mut self, patience: Option<Duration>, awaited: Awaited<'_>) -> Result<bool, HostError> {
         let sleeping = patience != Some(Duration::ZERO);
-        let bells: Vec<usize> = match until {
+        let bells: Vec<usize> = match awaited.until {
             _ if !sleeping => Vec::new(),
             // All have to reply: whichever this one is, the others are looked at when it has.
             Until::AllReplied => self.busy().next_back().into_iter().collect(),
             _ => self.busy().collect(),
         };
         self.want_bells(&bells, true);
-        let woken = if sleeping && self.busy().any(|worker| self.has_replied(worker)) {
-            Ok(true)
-        } else {
-            self.poll(patience)
-        };
+        let there = |host: &Self| host.busy().any(|worker| host.has_replied(worker)) || host.is_seen(awaited);
+        let woken = if sleeping && there(self) { Ok(true) } else { self.poll(patience) };
         self.want_bells(&bells, false);
         let woken = woken?;
         self.collect();

@@ -42,7 +42,7 @@ mod patience;
 mod process;
 mod supervisor;
 
-pub use config::{HostConfig, MAX_WORKERS, Output, Program};
+pub use config::{Environment, HostConfig, MAX_WORKERS, Output, Program};
 pub use control::INLINE_BYTES;
 pub use error::{HostError, LinkError};
 pub use host::{Host, Reply, Until, Waited, WorkerEvent};

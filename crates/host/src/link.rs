@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use rollhouse_arena::SharedMemory;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -17,9 +18,6 @@ use crate::patience::Patience;
 ///
 /// While it exists, a thread of its own watches the host: when the host ends or hangs up, the worker's whole process
 /// group is killed at once, whatever its other threads are doing.
-///
-/// While it exists a thread of its own watches the host: when the host ends or hangs up, the worker's whole
-/// process group is killed at once, whatever its other threads are doing.
 #[derive(Debug)]
 pub struct Link {
     socket: Arc<OwnedFd>,
@@ -115,6 +113,25 @@ impl Link {
             _ => return Err(LinkError::TooLong(head.len)),
         };
         Ok(Command { code: head.code, payload })
+    }
+
+    /// Writes `number` to the word at byte `offset` of the caller's part, and wakes the host if it sleeps. What this
+    /// process wrote to the memory before is visible to a host that sees the number.
+    ///
+    /// # Errors
+    /// [`LinkError::Protocol`] before [`Link::ready`], or if there is no such word. Else as for [`Link::open`].
+    pub fn publish(&self, offset: usize, number: u64) -> Result<(), LinkError> {
+        let attached = self.attached.as_ref().ok_or(NOT_READY)?;
+        let room = attached.memory.len() - attached.layout.data_offset();
+        if !offset.is_multiple_of(8) || offset > room.saturating_sub(8) {
+            return Err(LinkError::Protocol("a number for a word that is not there"));
+        }
+        // Pairs with the look of the host, after it has set that it wants the bell.
+        attached.memory.word(attached.layout.data_offset() + offset).store(number, Ordering::SeqCst);
+        if attached.layout.lines(&attached.memory, attached.worker).wants_bell() {
+            ring(&attached.host_bell)?;
+        }
+        Ok(())
     }
 
     /// Answers the last command.

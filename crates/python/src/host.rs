@@ -12,8 +12,8 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 use rollhouse_arena::SharedMemory;
 use rollhouse_core::RestartDecision;
 use rollhouse_host::{
-    Cause, HostConfig, HostError, Launcher, Link, LinkError, Output, Program, Restart, Until, Waited,
-    WorkerEvent, WorkerState,
+    Cause, Environment, HostConfig, HostError, Launcher, Link, LinkError, Output, Program, Restart, Until,
+    Waited, WorkerEvent, WorkerState,
 };
 
 use crate::failure::{chain, exception, one_at_a_time};
@@ -44,7 +44,12 @@ impl Host {
         let mut program = program.into_iter();
         let path = program.next().ok_or_else(|| PyValueError::new_err("program: it has no executable"))?;
         let config = HostConfig {
-            program: Program { path, arguments: program.collect(), output: Output::Inherited },
+            program: Program {
+                path,
+                arguments: program.collect(),
+                environment: Environment::Inherited,
+                output: Output::Inherited,
+            },
             hellos: hellos.iter().map(|hello| hello.to_vec()).collect(),
             launch_at_start,
             launch_deadline: duration(launch_timeout),
@@ -235,6 +240,12 @@ impl WorkerLink {
                 Err(error) => return Err(of_link(error)),
             }
         }
+    }
+
+    /// Writes a number to the word at byte `offset` of the caller's part, after all that was written before, and wakes
+    /// the host if it sleeps.
+    fn publish(&self, offset: usize, number: u64) -> PyResult<()> {
+        self.inner.publish(offset, number).map_err(of_link)
     }
 
     /// Answers the command.
