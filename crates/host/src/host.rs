@@ -12,7 +12,7 @@ use crate::config::{HostConfig, MAX_WORKERS, Program};
 use crate::control::{INLINE_BYTES, Layout, Payload};
 use crate::error::HostError;
 use crate::launcher::{Launcher, Launching};
-use crate::link::{ring, silence};
+use crate::link::{QUIET_TIME, ring, silence};
 use crate::log::Log;
 use crate::message::{self, MAX_MESSAGE_BYTES, Received, Tag};
 use crate::patience::Patience;
@@ -102,11 +102,16 @@ pub enum Until {
     AllBack,
 }
 
+/// Condition on the shared memory, which is given with the offset of the caller's part.
+type Seen<'a> = dyn Fn(&SharedMemory, usize) -> bool + 'a;
+
 /// What a wait is for.
 #[derive(Clone, Copy)]
 struct Awaited<'a> {
     until: Until,
-    seen: &'a dyn Fn(&SharedMemory, usize) -> bool,
+    seen: Option<&'a Seen<'a>>,
+    /// Time from which `seen` is asked.
+    from: Duration,
 }
 
 /// Way in which a wait ended.
@@ -253,25 +258,33 @@ impl Host {
     /// # Errors
     /// [`HostError::Os`], [`HostError::Forked`], [`HostError::Ended`].
     pub fn wait(&mut self, until: Until, timeout: Option<Duration>) -> Result<Waited, HostError> {
-        self.wait_or(until, &|_, _| false, timeout)
+        let from = self.started.elapsed();
+        self.wait_for(Awaited { until, seen: None, from }, timeout)
     }
 
-    /// Waits as [`Host::wait`] does, but only until `seen` holds. It is given the memory and the offset of the caller's
-    /// part, and is asked again when a busy worker has published a number ([`crate::Link::publish`]).
+    /// Waits as [`Host::wait`] does, but only until `seen` holds, which is about numbers that busy workers publish
+    /// ([`crate::Link::publish`]). It is given the memory and the offset of the caller's part, and is first asked when
+    /// the wait has lasted for 1 ms: being woken for each of many quick lanes would cost more than the lanes.
     ///
     /// # Errors
     /// As [`Host::wait`].
     pub fn wait_or(
         &mut self,
         until: Until,
-        seen: &dyn Fn(&SharedMemory, usize) -> bool,
+        seen: &Seen<'_>,
         timeout: Option<Duration>,
     ) -> Result<Waited, HostError> {
+        let from = self.started.elapsed() + QUIET_TIME;
+        self.wait_for(Awaited { until, seen: Some(seen), from }, timeout)
+    }
+
+    fn wait_for(&mut self, awaited: Awaited<'_>, timeout: Option<Duration>) -> Result<Waited, HostError> {
         self.check_usable()?;
-        let awaited = Awaited { until, seen };
-        let deadline = timeout.map(|timeout| self.started.elapsed() + timeout);
+        let begun = self.started.elapsed();
+        let deadline = timeout.map(|timeout| begun + timeout);
+        let mut look_again = awaited.seen.map(|_| awaited.from);
         self.collect();
-        if !self.is_satisfied(awaited) {
+        if timeout != Some(Duration::ZERO) && !self.is_satisfied(awaited) {
             self.look(awaited);
             self.collect();
         }
@@ -287,10 +300,13 @@ impl Host {
             if deadline.is_some_and(|deadline| deadline <= now) {
                 return Ok(Waited::TimedOut);
             }
-            let wake = [deadline, self.supervisor.next_due()].into_iter().flatten().min();
+            let wake = [deadline, self.supervisor.next_due(), look_again].into_iter().flatten().min();
             if !self.watch(wake.map(|wake| wake.saturating_sub(now)), awaited)? {
                 return Ok(Waited::Interrupted);
             }
+            // A worker that began late was quiet later, so that it looks once more, each time after twice the time.
+            let now = self.started.elapsed();
+            look_again = look_again.map(|look| if look > now { look } else { now + (now - begun) });
         }
     }
 
@@ -342,7 +358,10 @@ impl Host {
     }
 
     fn is_seen(&self, awaited: Awaited<'_>) -> bool {
-        self.memory.as_ref().is_some_and(|memory| (awaited.seen)(memory, self.layout.data_offset()))
+        let Some(seen) = awaited.seen.filter(|_| self.started.elapsed() >= awaited.from) else {
+            return false;
+        };
+        self.memory.as_ref().is_some_and(|memory| seen(memory, self.layout.data_offset()))
     }
 
     fn holds(&self, until: Until) -> bool {
@@ -378,7 +397,7 @@ impl Host {
                 Until::AnyEvent => (first..=last).any(|worker| self.has_replied(worker)),
                 Until::AllBack => true,
             };
-            self.patience.wait(|| answered() || self.is_seen(awaited));
+            self.patience.wait(answered);
         }
     }
 
@@ -554,7 +573,7 @@ impl Host {
         };
         self.slots[worker].launching = Some(launching);
         if let Err(error) = self.slots[worker].start(&self.program) {
-            self.died(worker, HostError::Spawn(error).to_string());
+            self.died(worker, format!("it could not be started: {error}"));
         }
     }
 }

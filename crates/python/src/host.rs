@@ -318,7 +318,7 @@ fn of_host(error: HostError) -> PyErr {
     let message = chain(&error);
     Python::attach(|py| match error {
         HostError::Workers(_) | HostError::TooLong(_) => PyValueError::new_err(message),
-        HostError::Spawn(_) | HostError::Os(_) => PyOSError::new_err(message),
+        HostError::Os(_) => PyOSError::new_err(message),
         HostError::Forked => exception(py, "ForkedError", message),
         HostError::Ended => exception(py, "ClosedError", message),
         HostError::NotIdle(_) => PyRuntimeError::new_err(message),
