@@ -1,6 +1,7 @@
 //! A block of lanes, with its env, its episodes and its recorder.
 
 mod lane;
+mod late;
 mod losing;
 mod recording;
 mod replay;
@@ -32,6 +33,7 @@ pub(crate) use lane::Remade;
 pub(crate) use replay::BlockPast;
 pub(crate) use status::BlockStatus;
 
+use late::UnderWay;
 use standing::Standing;
 use starts::Starts;
 
@@ -59,6 +61,8 @@ pub(crate) struct Block {
     /// Lanes whose starts are noted for observers ([`Engine::watch`](crate::Engine::watch)).
     watched: LaneSet,
     status: Arc<BlockStatus>,
+    /// What lanes are doing that finish when they finish; `None` if the env's lanes finish within the call.
+    under_way: Option<Box<UnderWay>>,
 }
 
 /// Time of a batch, as the owner tells it to the crews.
@@ -82,10 +86,14 @@ pub(crate) struct BlockParts {
     pub(crate) target: Target,
     pub(crate) recorder: Option<BlockRecorder>,
     pub(crate) status: Arc<BlockStatus>,
+    /// Time that a lane may be under way, if lanes finish when they finish.
+    pub(crate) late: Option<Duration>,
 }
 
 impl Block {
     pub(crate) fn new(parts: BlockParts) -> Self {
+        let action = parts.maker.entry.spec().action_column();
+        let lanes = parts.rows.len();
         let mut block = Self {
             all: LaneSet::first(parts.rows.len()),
             rows: parts.rows,
@@ -103,6 +111,7 @@ impl Block {
             logs: false,
             watched: LaneSet::NONE,
             status: parts.status,
+            under_way: parts.late.map(|deadline| Box::new(UnderWay::new(&action, lanes, deadline))),
         };
         if let Some(recorder) = parts.recorder {
             block.record_with(recorder);
@@ -150,6 +159,10 @@ impl Block {
         turn: Turn,
         laps: &mut Laps,
     ) {
+        if self.under_way.is_some() {
+            self.post_some(rows, actions, subset, turn);
+            return rows.with_block(&self.rows.clone(), |columns| self.settle(columns, turn, laps));
+        }
         rows.with_block(&self.rows.clone(), |columns| {
             self.step_columns(columns, actions, subset & self.all, turn, laps);
         });
@@ -216,10 +229,10 @@ impl Block {
         }));
         let Ok(ended) = outcome else {
             self.env = None;
-            self.lose(self.all);
+            self.lose(self.all, Interruption::Crashed);
             return None;
         };
-        self.lose_each(ended.lost & (stepped | reset));
+        self.lose_each(ended.lost & (stepped | reset), Interruption::Crashed);
         let alive = stepped & !ended.lost;
         Some(Done {
             terminated: ended.terminated & alive,
@@ -242,9 +255,13 @@ impl Block {
         done.truncated |= self.episodes.advance(stepped, columns.rewards) & stepped;
         self.stats.steps += stepped.len() as u64;
         let over = done.terminated | done.truncated;
-        spread(done.terminated, columns.terminated);
-        spread(done.truncated, columns.truncated);
-        spread(reset, columns.reset);
+        if self.under_way.is_some() {
+            late::flag(columns, stepped | reset, done, reset);
+        } else {
+            spread(done.terminated, columns.terminated);
+            spread(done.truncated, columns.truncated);
+            spread(reset, columns.reset);
+        }
         laps.lap(Phase::Step);
         if self.recorder.is_some() {
             self.record_row(columns, Moves { stepped, reset, ..moves }, turn);
@@ -296,6 +313,8 @@ impl Block {
         rows.with_block(&range, |columns| {
             keep_observations(columns, !lanes, range.len());
             self.take_starts(lanes);
+            columns.rewards.fill(0.0);
+            self.begin_frame();
             self.reset_env(lanes, columns);
             show_rest(columns, lanes & !self.restarts.lost());
         });
@@ -342,19 +361,23 @@ impl Block {
         }
     }
 
-    /// Resets the env in `lanes`, whose starts have been taken, and begins their episodes.
+    /// Resets the env in `lanes`, whose starts have been taken, and begins their episodes; those of late lanes begin when
+    /// they have finished.
     fn reset_env(&mut self, lanes: LaneSet, columns: &mut BlockRows<'_, '_>) {
+        if self.under_way.is_some() {
+            return self.post_resets(lanes, columns);
+        }
         let Some(env) = &mut self.env else { return };
         let lost = catch_unwind(AssertUnwindSafe(|| env.reset(lanes, columns.obs)));
         match lost {
             Ok(lost) => {
-                self.lose_each(lost & lanes);
+                self.lose_each(lost & lanes, Interruption::Crashed);
                 self.standing.waiting &= !lanes;
                 self.begin_episodes(lanes & !lost, LaneSet::NONE, columns.obs);
             }
             Err(_) => {
                 self.env = None;
-                self.lose(self.all);
+                self.lose(self.all, Interruption::Crashed);
             }
         }
     }
@@ -508,6 +531,7 @@ mod tests {
                 target: Target::new(InstructionSet::best()).unwrap(),
                 recorder: None,
                 status: Arc::default(),
+                late: None,
             });
             let mut rig = Self { arena, share: shares.remove(0), block };
             rig.arena.start();

@@ -29,11 +29,14 @@ pub struct EngineConfig {
     /// Time that a stepping thread may take for one batch before the engine gives itself up as hung. It does not bound
     /// the caller's own share of the work.
     pub step_deadline: Duration,
+    /// Time that a lane which finishes when it finishes may take for a step or a reset before it is lost as `hung`.
+    /// Lanes that are stepped by the engine's threads have none of their own.
+    pub lane_deadline: Duration,
 }
 
 impl EngineConfig {
     /// Returns the defaults for `lanes` lanes: from the run's lane 0 on, on the caller's thread, NEXT_STEP, the env's
-    /// own time limit, default options, Gymnasium's seed schedule, the best instruction set, a deadline of
+    /// own time limit, default options, Gymnasium's seed schedule, the best instruction set, deadlines of
     /// [`STEP_DEADLINE`].
     pub fn new(lanes: usize) -> Self {
         Self {
@@ -46,6 +49,7 @@ impl EngineConfig {
             schedule: SeedSchedule::Continue,
             instruction_set: InstructionSet::best(),
             step_deadline: STEP_DEADLINE,
+            lane_deadline: STEP_DEADLINE,
         }
     }
 }

@@ -10,6 +10,7 @@ use rollhouse_arena::{Rows, Share, Spin, Turns};
 
 use crate::block::{Block, Turn};
 use crate::first_done::{TaskChannels, serve};
+use crate::late::settle;
 use crate::timings::{Laps, Timings};
 
 /// Blocks that one thread steps, with their rows.
@@ -17,6 +18,8 @@ pub(crate) struct Crew {
     pub(crate) share: Share,
     pub(crate) blocks: Vec<Block>,
     pub(crate) timings: Timings,
+    /// True if lanes finish when they finish.
+    pub(crate) late: bool,
 }
 
 /// Work between two frames that every crew does on its blocks.
@@ -105,6 +108,9 @@ impl Crew {
     /// Steps every lane of the crew once.
     #[inline]
     pub(crate) fn step(&mut self, turn: Turn, sampled: bool) {
+        if self.late {
+            return self.step_frame(turn, sampled);
+        }
         let Some(mut rows) = self.share.begin() else { return };
         let mut laps = Laps::start(sampled);
         for block in &mut self.blocks {
@@ -114,11 +120,14 @@ impl Crew {
         laps.finish(&mut self.timings);
     }
 
-    /// Does a job on every block.
-    pub(crate) fn run(&mut self, job: &Job) {
+    /// Does a job on every block. Late lanes that it posted have finished when this returns.
+    pub(crate) fn run(&mut self, job: &Job, turn: Turn) {
         let Some(mut rows) = self.share.begin() else { return };
         for block in &mut self.blocks {
             job(block, &mut rows);
+        }
+        if self.late {
+            settle(&mut self.blocks, &mut rows, turn, &mut Laps::start(false));
         }
     }
 }
@@ -156,7 +165,7 @@ pub(crate) fn work(
                 crew.step(turn, sampled);
             }
             Order::Job => match orders.job() {
-                Some(job) => crew.run(&*job),
+                Some(job) => crew.run(&*job, turn),
                 None => drop(crew.share.begin()),
             },
             Order::Report => {

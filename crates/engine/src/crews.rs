@@ -98,8 +98,8 @@ impl Crews {
         self.orders.give(order, turn, false);
     }
 
-    /// Takes the own crew's part of a turn in which it has nothing to do.
-    pub(crate) fn pass(&mut self) {
-        drop(self.own.share.begin());
+    /// Takes the own crew's part of a turn in which it has nothing to do, or nothing more.
+    pub(crate) fn pass(&mut self, turn: Turn) {
+        if self.own.is_late() { self.own.end_posting(turn) } else { drop(self.own.share.begin()) }
     }
 }

@@ -56,9 +56,9 @@ use crate::timings::Timings;
 /// ```
 pub struct Engine {
     pub(crate) entry: Arc<EnvEntry>,
-    config: EngineConfig,
+    pub(crate) config: EngineConfig,
     pub(crate) arena: Arena,
-    crews: Crews,
+    pub(crate) crews: Crews,
     status: Vec<Arc<BlockStatus>>,
     check: ActionCheck,
     action: ColumnSpec,
@@ -122,7 +122,7 @@ impl Engine {
         let target = Target::new(set).ok_or(MakeError::InstructionSet { set }).map_err(ConfigError::Make)?;
         let spec = entry.spec();
         let columns = Self::columns(entry, config.autoreset);
-        let ranges = split(lanes, config.threads);
+        let ranges = split(lanes, config.threads, entry.is_late());
         let spin = Spin::among(ranges.len() + placement.peers());
         let (arena, shares) =
             Arena::new(&columns, lanes, &ranges, spin, placement).map_err(ConfigError::Arena)?;
@@ -448,7 +448,7 @@ impl Engine {
     fn pass_turn(&mut self, order: Order) -> Result<(), StepError> {
         self.crews.give(order, self.clock.now());
         self.arena.start_housekeeping();
-        self.crews.pass();
+        self.crews.pass(self.clock.now());
         self.wait()
     }
 
@@ -459,16 +459,17 @@ impl Engine {
         job: impl Fn(&mut Block, &mut Rows<'_>) + Send + Sync + 'static,
     ) -> Result<(), StepError> {
         let job: Arc<Job> = Arc::new(job);
+        let turn = self.clock.now();
         if !self.crews.others.is_empty() {
             self.crews.orders.set_job(Some(Arc::clone(&job)));
-            self.crews.orders.give(Order::Job, self.clock.now(), false);
+            self.crews.orders.give(Order::Job, turn, false);
         }
         if frame {
             self.arena.start()
         } else {
             self.arena.start_housekeeping()
         }
-        self.crews.own.run(&*job);
+        self.crews.own.run(&*job, turn);
         let result = self.wait();
         self.crews.orders.set_job(None);
         result

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use rollhouse_arena::{BlockRows, Rows, Spin};
+use rollhouse_arena::{BlockRows, Spin};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, ColumnSpec, LaneSet};
 
@@ -116,35 +116,45 @@ impl Crew {
     /// Steps the lanes of a task. Returns `None` if the crew has no turn.
     pub(crate) fn do_task(&mut self, task: &Task) -> Option<Received> {
         let mut rows = self.share.begin()?;
-        let first_row = self.blocks.first().map_or(0, |block| block.rows().start);
         let mut result = Received::default();
-        let mut from = 0;
-        while let Some(&lane) = task.lanes.get(from) {
-            let block = &mut self.blocks[(lane as usize - first_row) / BLOCK_LANES];
-            let end = block.rows().end;
-            let to = from + task.lanes[from..].partition_point(|&lane| (lane as usize) < end);
-            step_some(block, &mut rows, task, from..to, &mut result);
-            from = to;
+        for part in task.parts(&self.blocks) {
+            let block = &mut self.blocks[part.block];
+            let range = block.rows().clone();
+            block.step_some(&mut rows, part.actions.as_ref(), part.lanes, task.turn, &mut Laps::start(false));
+            rows.with_block(&range, |rows| result.gather(rows, part.lanes, &range));
         }
         rows.suspend();
         Some(result)
     }
 }
 
-/// Steps the task's lanes of one block and adds their rows to the result.
-fn step_some(
-    block: &mut Block,
-    rows: &mut Rows<'_>,
-    task: &Task,
-    which: std::ops::Range<usize>,
-    result: &mut Received,
-) {
-    let range = block.rows().clone();
-    let lanes = &task.lanes[which.clone()];
-    let subset = lanes.iter().map(|&lane| lane as usize - range.start).collect();
-    let actions = scatter(task.actions.as_ref(), which, task.lanes.len(), lanes, &range);
-    block.step_some(rows, actions.as_ref(), subset, task.turn, &mut Laps::start(false));
-    rows.with_block(&range, |rows| result.gather(rows, subset, &range));
+/// Lanes of a task that are in one block.
+pub(crate) struct Part {
+    /// Index of the block in its crew.
+    pub(crate) block: usize,
+    /// Lanes of the block.
+    pub(crate) lanes: LaneSet,
+    /// Column of the block's rows with the actions of these lanes, and zeros elsewhere.
+    pub(crate) actions: ColumnData,
+}
+
+impl Task {
+    /// Returns the task's lanes block by block. `blocks` are those of the crew, one after the other.
+    pub(crate) fn parts(&self, blocks: &[Block]) -> Vec<Part> {
+        let first_row = blocks.first().map_or(0, |block| block.rows().start);
+        let (mut parts, mut from) = (Vec::new(), 0);
+        while let Some(&lane) = self.lanes.get(from) {
+            let block = (lane as usize - first_row) / BLOCK_LANES;
+            let range = blocks[block].rows();
+            let to = from + self.lanes[from..].partition_point(|&lane| (lane as usize) < range.end);
+            let lanes = &self.lanes[from..to];
+            let actions = scatter(self.actions.as_ref(), from..to, self.lanes.len(), lanes, range);
+            let lanes = lanes.iter().map(|&lane| lane as usize - range.start).collect();
+            parts.push(Part { block, lanes, actions });
+            from = to;
+        }
+        parts
+    }
 }
 
 /// Returns a column of the block's rows that has the task's rows in their places and zeros elsewhere.
@@ -166,7 +176,12 @@ fn scatter(
 }
 
 impl Received {
-    fn gather(&mut self, rows: &BlockRows<'_, '_>, lanes: LaneSet, range: &std::ops::Range<usize>) {
+    pub(crate) fn gather(
+        &mut self,
+        rows: &BlockRows<'_, '_>,
+        lanes: LaneSet,
+        range: &std::ops::Range<usize>,
+    ) {
         let columns = |buffers: &mut Vec<ColumnData>, columns: &[ColumnMut<'_>]| {
             if buffers.is_empty() {
                 buffers.extend(columns.iter().map(|c| ColumnData::zeros(c.as_ref().dtype(), 0)));

@@ -70,6 +70,9 @@ impl Engine {
         if self.is_recording() {
             return Err(OptionsError::Recorded.into());
         }
+        if self.entry.is_late() {
+            return self.change_late_options(&change);
+        }
         let remade: Arc<Mutex<RemadeBlocks>> = Arc::default();
         let made = Arc::clone(&remade);
         self.on_blocks(false, move |block, _| {

@@ -7,6 +7,8 @@
 //! - *lockstep*: [`Engine::step`] moves every lane once and gives a [`Frame`] over all of them;
 //! - *first-done*: [`Engine::send`] hands in actions of some lanes, [`Engine::recv`] takes those that are ready.
 //!
+//! Lanes of an env with a late side (`late.rs`) are posted and collected; both ways to step mean the same for them.
+//!
 //! Between two steps the owner looks at lanes and changes them; a [`Method`] lets others do so by name.
 //!
 //! ```text
@@ -36,6 +38,7 @@ mod first_done;
 mod flags;
 mod glance;
 mod lane_access;
+mod late;
 mod methods;
 mod options;
 mod past;

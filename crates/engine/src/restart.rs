@@ -69,11 +69,18 @@ impl Restarts {
         unit.state = unit.state.on(LaneEvent::Fail).unwrap_or(LaneState::BackOff);
     }
 
-    /// Returns the lanes whose back-off is over at `now`; they are launching then. Schedules the restart of those that
+    /// Returns the lanes whose back-off is over at `now`, and those that are launching since an earlier call. Schedules the restart of those that
     /// have just failed.
     pub(crate) fn due(&mut self, now: Duration) -> LaneSet {
         let mut due = LaneSet::NONE;
-        for unit in self.units.iter_mut().filter(|unit| unit.state == LaneState::BackOff) {
+        for unit in &mut self.units {
+            if unit.state == LaneState::Launching {
+                // It was not back when it was last asked for.
+                due |= unit.lanes;
+            }
+            if unit.state != LaneState::BackOff {
+                continue;
+            }
             match unit.retry_at {
                 None => match unit.back_off.failed(now) {
                     RestartDecision::RetryAfter(wait) => unit.retry_at = Some(now + wait),
@@ -90,7 +97,7 @@ impl Restarts {
     }
 
     /// Notes which of the lanes in `due`, which were launching, have an env again: those in `back`. The others have
-    /// failed once more.
+    /// failed once more. Lanes that need more time are in neither.
     pub(crate) fn restarted(&mut self, due: LaneSet, back: LaneSet) {
         for unit in self.units.iter_mut().filter(|unit| unit.lanes & due == unit.lanes) {
             if unit.lanes & back == unit.lanes {
@@ -133,9 +140,9 @@ impl Maker {
         }
     }
 
-    /// Makes the block's env anew; `None` if that fails or panics.
+    /// Makes the block's env anew; `None` if that fails or panics, and for late lanes, whose blocks are made together.
     pub(crate) fn make(&self) -> Option<Box<dyn BatchEnv>> {
-        self.make_first().ok()
+        if self.entry.is_late() { None } else { self.make_first().ok() }
     }
 
     /// Replaces the envs of single lanes and returns the lanes that are back.

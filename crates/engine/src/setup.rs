@@ -1,12 +1,13 @@
 //! Makes an engine's crews.
 
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use rollhouse_arena::Share;
 use rollhouse_core::limits::{BLOCK_LANES, MAX_LANES, MAX_THREADS};
-use rollhouse_core::{EnvSpec, Options};
-use rollhouse_env::{EnvEntry, Target};
+use rollhouse_core::{EnvSpec, Options, panic_message};
+use rollhouse_env::{BatchEnv, EnvEntry, InstructionSet, MakeError, Target};
 use rollhouse_replay::RunRecorder;
 
 use crate::block::{Block, BlockParts, BlockStatus};
@@ -54,9 +55,10 @@ pub(crate) fn time_limit(config: &EngineConfig, spec: &EnvSpec) -> Option<u32> {
 }
 
 /// Splits the lanes into contiguous runs of whole blocks, one for each thread. None is smaller than
-/// [`MIN_LANES_PER_THREAD`], unless it is the only one.
-pub(crate) fn split(lanes: usize, threads: usize) -> Vec<Range<usize>> {
+/// [`MIN_LANES_PER_THREAD`], unless it is the only one. Late lanes are all the caller's, who steps none of them.
+pub(crate) fn split(lanes: usize, threads: usize, late: bool) -> Vec<Range<usize>> {
     let blocks = lanes.div_ceil(BLOCK_LANES);
+    let threads = if late { 1 } else { threads };
     let threads = threads.min(blocks).min((lanes / MIN_LANES_PER_THREAD).max(1));
     let bound = |thread: usize| (thread * blocks / threads * BLOCK_LANES).min(lanes);
     (0..threads).map(|thread| bound(thread)..bound(thread + 1)).collect()
@@ -80,18 +82,20 @@ impl Setup<'_> {
         let Self { entry, config, target, options, status, recording } = *self;
         let limit = time_limit(config, entry.spec());
         let range = share.range();
+        let envs = make_envs(entry, config.instruction_set, &options[range.clone()])?;
         let blocks = range
             .clone()
             .step_by(BLOCK_LANES)
-            .map(|first| {
+            .zip(envs)
+            .map(|(first, env)| {
                 let rows = first..(first + BLOCK_LANES).min(range.end);
                 let maker = Maker {
                     entry: Arc::clone(entry),
                     options: options[rows.clone()].to_vec(),
                     set: config.instruction_set,
                 };
-                Ok(Block::new(BlockParts {
-                    env: maker.make_first()?,
+                Block::new(BlockParts {
+                    env,
                     maker,
                     autoreset: config.autoreset,
                     schedule: config.schedule,
@@ -102,9 +106,27 @@ impl Setup<'_> {
                         .map(|run| run.block(config.first_lane + rows.start as u32, rows.len())),
                     status: Arc::clone(&status[first / BLOCK_LANES]),
                     rows,
-                }))
+                    late: entry.is_late().then_some(config.lane_deadline),
+                })
             })
-            .collect::<Result<_, ConfigError>>()?;
-        Ok(Crew { share, blocks, timings: Timings::default() })
+            .collect();
+        Ok(Crew { share, blocks, timings: Timings::default(), late: entry.is_late() })
+    }
+}
+
+/// Makes the envs of the blocks of as many lanes as `options` has elements.
+pub(crate) fn make_envs(
+    entry: &EnvEntry,
+    set: InstructionSet,
+    options: &[Options],
+) -> Result<Vec<Box<dyn BatchEnv>>, ConfigError> {
+    let envs = match catch_unwind(AssertUnwindSafe(|| entry.make_blocks_on(set, options))) {
+        Ok(made) => made.map_err(ConfigError::Make)?,
+        Err(panic) => return Err(ConfigError::MakePanicked(panic_message(&*panic))),
+    };
+    if envs.len() == options.len().div_ceil(BLOCK_LANES) {
+        Ok(envs)
+    } else {
+        Err(ConfigError::Make(MakeError::Lanes { given: options.len() }))
     }
 }

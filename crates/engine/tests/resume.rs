@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "common/late.rs"]
+mod simulator;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -19,6 +22,7 @@ use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{
     EpisodeInfo, Library, PolicyInfo, Query, RecordMode, Recorder, RecorderConfig, RunHeader, Verification,
 };
+use simulator::{Timing, late};
 
 /// What an owner keeps of its lanes: all that ever happened.
 #[derive(Default)]
@@ -66,9 +70,16 @@ struct Game {
     seed: u64,
     first_done: bool,
     partial: bool,
+    /// True if lanes finish late, in an order of their own.
+    late: bool,
 }
 
 impl Game {
+    fn entry(&self) -> Arc<EnvEntry> {
+        let kernel = entry(self.id);
+        if self.late { late(&kernel, Timing { seed: self.seed, ..Timing::default() }) } else { kernel }
+    }
+
     fn config(&self) -> EngineConfig {
         EngineConfig {
             autoreset: self.autoreset,
@@ -80,7 +91,7 @@ impl Game {
     }
 
     fn engine(&self) -> Engine {
-        let mut engine = Engine::new(&entry(self.id), self.config(), None).unwrap();
+        let mut engine = Engine::new(&self.entry(), self.config(), None).unwrap();
         engine.keep_log().unwrap();
         engine
     }
@@ -240,16 +251,19 @@ fn games() -> impl Strategy<Value = Game> {
     let schedules =
         prop::sample::select(vec![SeedSchedule::Continue, SeedSchedule::PerEpisode { run_seed: 9 }]);
     let limits = prop::sample::select(vec![None, Some(0), Some(20)]);
-    let parts = (ids, 1usize..80, modes, schedules, limits, any::<u32>(), any::<bool>(), any::<bool>());
-    parts.prop_map(|(id, lanes, autoreset, schedule, limit, seed, first_done, partial)| Game {
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    let parts = (ids, 1usize..80, modes, schedules, limits, any::<u32>(), flags);
+    parts.prop_map(|(id, lanes, autoreset, schedule, limit, seed, (first_done, partial, late))| Game {
         id,
         lanes,
         autoreset,
         schedule,
         limit,
         seed: u64::from(seed),
-        first_done: first_done && autoreset != AutoresetMode::Disabled,
+        // Late lanes are done in another order each time.
+        first_done: first_done && autoreset != AutoresetMode::Disabled && !late,
         partial,
+        late,
     })
 }
 
@@ -292,6 +306,7 @@ fn cartpole(lanes: usize) -> Game {
         seed: 3,
         first_done: false,
         partial: false,
+        late: false,
     }
 }
 
@@ -391,7 +406,7 @@ fn recorded(game: &Game, mode: RecordMode, parts: &[(&str, u64)]) -> Library {
         let lanes = 0..game.lanes as u32;
         let recording = recorder.begin_placed(header(game, run, mode), lanes, index).unwrap();
         let config = EngineConfig { first_lane: 0, ..game.config() };
-        let mut engine = Engine::new(&entry(game.id), config, Some(&recording)).unwrap();
+        let mut engine = Engine::new(&game.entry(), config, Some(&recording)).unwrap();
         engine.keep_log().unwrap();
         if index == 0 {
             game.begin(&mut engine, &mut log);

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use rollhouse_core::{LaneSet, Options, Start, panic_message};
+use rollhouse_core::{Interruption, LaneSet, Options, Start, panic_message};
 use rollhouse_env::{BatchEnv, Image, ImageSize, RenderError, StateError};
 
 use super::Block;
@@ -25,26 +25,46 @@ impl Block {
     /// Makes the env with the options of a change, in the state it is in. Returns `None` if nothing changes in this
     /// block. The new env is not in use yet.
     pub(crate) fn remade(&self, change: &Change) -> Result<Option<Remade>, OptionsError> {
-        let wanted = self.rows.clone().filter(|&row| (change.wanted)(row));
-        let wanted = wanted.map(|row| row - self.rows.start).collect::<LaneSet>();
+        let wanted = self.wanted(change);
         if wanted.is_empty() {
             return Ok(None);
         }
+        let options = self.options_after(change)?;
+        if self.env.is_none() {
+            return Ok(Some(Remade { options, env: None }));
+        }
+        let make = || self.maker.entry.make_block_on(self.maker.set, &options);
+        let made = match catch_unwind(AssertUnwindSafe(make)) {
+            Ok(made) => made.map_err(|error| self.cannot_be_made(error.to_string())),
+            Err(panic) => Err(self.cannot_be_made(panic_message(&*panic))),
+        };
+        self.carried(change, options, made?).map(Some)
+    }
+
+    /// Returns the options of the block's lanes after a change.
+    pub(crate) fn options_after(&self, change: &Change) -> Result<Vec<Options>, OptionsError> {
         let mut options = self.maker.options.clone();
-        for lane in wanted {
+        for lane in self.wanted(change) {
             let row = self.rows.start + lane;
             options[lane] = change.apply(&self.maker.entry.spec().options, row, &options[lane])?;
         }
-        let Some(old) = &self.env else { return Ok(Some(Remade { options, env: None })) };
+        Ok(options)
+    }
+
+    /// Puts a new env, which was made with `options`, into the state of the present one.
+    pub(crate) fn carried(
+        &self,
+        change: &Change,
+        options: Vec<Options>,
+        mut env: Box<dyn BatchEnv>,
+    ) -> Result<Remade, OptionsError> {
+        let Some(old) = &self.env else { return Ok(Remade { options, env: None }) };
         if let Some(lane) = self.restarts.lost().lowest() {
             return Err(OptionsError::Lost { lane: self.rows.start + lane });
         }
         let begun = (self.episodes.open() | self.standing.waiting) & self.all;
-        let kept = if change.forget { begun & !wanted } else { begun };
-        let make = |message| OptionsError::Make { lane: self.rows.start, message };
-        let remade = catch_unwind(AssertUnwindSafe(|| {
-            let made = self.maker.entry.make_block_on(self.maker.set, &options);
-            let mut env = made.map_err(|error| make(error.to_string()))?;
+        let kept = if change.forget { begun & !self.wanted(change) } else { begun };
+        let carry = || {
             for lane in 0..self.rows.len() {
                 env.restore(lane, old.position(lane));
             }
@@ -52,10 +72,23 @@ impl Block {
                 let carried = old.state(lane).and_then(|state| env.set_state(lane, &state));
                 carried.map_err(|source| OptionsError::State { lane: self.rows.start + lane, source })?;
             }
-            Ok(env)
-        }));
-        let env = remade.unwrap_or_else(|panic| Err(make(panic_message(&*panic))))?;
-        Ok(Some(Remade { options, env: Some(env) }))
+            Ok(())
+        };
+        match catch_unwind(AssertUnwindSafe(carry)) {
+            Ok(carried) => carried?,
+            Err(panic) => return Err(self.cannot_be_made(panic_message(&*panic))),
+        }
+        Ok(Remade { options, env: Some(env) })
+    }
+
+    /// Returns the lanes of the block that a change names.
+    fn wanted(&self, change: &Change) -> LaneSet {
+        let wanted = self.rows.clone().filter(|&row| (change.wanted)(row));
+        wanted.map(|row| row - self.rows.start).collect()
+    }
+
+    const fn cannot_be_made(&self, message: String) -> OptionsError {
+        OptionsError::Make { lane: self.rows.start, message }
     }
 
     /// Puts the env that [`Block::remade`] made into use.
@@ -113,7 +146,7 @@ impl Block {
             Ok(set) => set,
             Err(_) => {
                 self.env = None;
-                self.lose(self.all);
+                self.lose(self.all, Interruption::Crashed);
                 self.show();
                 Err(StateError::Lost)
             }

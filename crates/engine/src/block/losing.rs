@@ -10,25 +10,26 @@ use super::{Block, keep_observations};
 impl Block {
     /// Notes the loss of lanes whose env fails one by one.
     #[inline]
-    pub(super) fn lose_each(&mut self, lanes: LaneSet) {
+    pub(super) fn lose_each(&mut self, lanes: LaneSet, cause: Interruption) {
         for lane in lanes {
-            self.lose(LaneSet::one(lane));
+            self.lose(LaneSet::one(lane), cause);
         }
     }
 
-    /// Notes the loss of `lanes`, whose env has failed as one: their episodes end as `crashed`, and a restart is
+    /// Notes the loss of `lanes`, whose env has failed as one: their episodes end with that cause, and a restart is
     /// scheduled.
     #[cold]
-    pub(super) fn lose(&mut self, lanes: LaneSet) {
+    pub(super) fn lose(&mut self, lanes: LaneSet, cause: Interruption) {
         for lane in lanes & self.episodes.open() {
-            self.interrupt_episode(lane, Interruption::Crashed);
+            self.interrupt_episode(lane, cause);
         }
         self.standing.waiting &= !lanes;
         self.starts.untouched &= !lanes;
         self.restarts.fail(lanes);
     }
 
-    /// Makes the envs of lanes anew whose back-off is over. The lanes wait for a reset, which autoreset gives them.
+    /// Makes the envs of lanes anew whose back-off is over. The lanes wait for a reset, which autoreset gives them. Late
+    /// lanes may need some time to come back, in which nothing waits for them.
     #[cold]
     pub(super) fn restart(&mut self, since_start: Duration) {
         let due = self.restarts.due(since_start);
@@ -39,7 +40,11 @@ impl Block {
             Some(env) => self.maker.revive(env.as_mut(), due),
             None => self.remake(),
         };
-        self.restarts.restarted(due, back);
+        let coming = self.with_late(|env| env.coming()).unwrap_or_default() & due & !back;
+        self.restarts.restarted(due & !coming, back);
+        if self.under_way.is_some() {
+            self.seed_anew(back);
+        }
         self.stats.restarts += back.len() as u64;
         self.standing.waiting |= back;
     }
@@ -47,16 +52,20 @@ impl Block {
     /// Makes the whole block anew. Its new generators are seeded from each lane's last start and episode
     /// count, so that a seeded run which loses its block at the same step goes on in the same way.
     fn remake(&mut self) -> LaneSet {
-        let Some(mut env) = self.maker.make() else { return LaneSet::NONE };
-        for lane in self.all & self.starts.seeded {
-            let number = self.episodes.next_number(lane);
-            env.seed(
-                lane,
-                per_episode_seed(self.starts.of[lane].seed, self.first_lane + lane as u32, number),
-            );
-        }
+        let Some(env) = self.maker.make() else { return LaneSet::NONE };
         self.env = Some(env);
+        self.seed_anew(self.all);
         self.all
+    }
+
+    /// Seeds those of `lanes` that had been seeded and whose generators are new.
+    fn seed_anew(&mut self, lanes: LaneSet) {
+        let Some(env) = &mut self.env else { return };
+        for lane in lanes & self.starts.seeded {
+            let number = self.episodes.next_number(lane);
+            let seed = per_episode_seed(self.starts.of[lane].seed, self.first_lane + lane as u32, number);
+            env.seed(lane, seed);
+        }
     }
 
     /// Keeps the last observations of lost lanes in their rows.

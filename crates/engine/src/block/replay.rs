@@ -59,7 +59,7 @@ impl Block {
         rows.with_block(&range, |columns| keep_observations(columns, self.all, range.len()));
         let mut actions = ColumnData::zeros(past.dtype, range.len() * past.elements);
         loop {
-            let stepped = self.prepare(rows, past)?;
+            let stepped = self.prepare(rows, past, turn)?;
             if stepped.is_empty() {
                 break;
             }
@@ -79,7 +79,12 @@ impl Block {
     }
 
     /// Does everything that comes before the lanes' next actions and returns the lanes that have one.
-    fn prepare(&mut self, rows: &mut Rows<'_>, past: &mut BlockPast) -> Result<LaneSet, ResumeError> {
+    fn prepare(
+        &mut self,
+        rows: &mut Rows<'_>,
+        past: &mut BlockPast,
+        turn: Turn,
+    ) -> Result<LaneSet, ResumeError> {
         let mut stepped = LaneSet::NONE;
         for lane in 0..past.lanes.len() {
             while let Some(what) = past.lanes[lane].front() {
@@ -90,7 +95,9 @@ impl Block {
                         stepped.insert(lane);
                         break;
                     }
-                    Happened::Began { number, start } => self.begin_again(rows, lane, *number, *start)?,
+                    Happened::Began { number, start } => {
+                        self.begin_again(rows, lane, *number, *start, turn)?
+                    }
                     Happened::Stood(hash) => self.compare(lane, *hash)?,
                     Happened::Lost { next, start, held } => self.give_up_past(lane, *next, *start, *held),
                 }
@@ -114,6 +121,7 @@ impl Block {
         lane: usize,
         number: u64,
         start: Start,
+        turn: Turn,
     ) -> Result<(), ResumeError> {
         let bit = LaneSet::one(lane);
         let open = self.episodes.open().has(lane);
@@ -132,7 +140,10 @@ impl Block {
                 self.starts.of[lane] = start;
             }
         }
-        rows.with_block(&self.rows.clone(), |columns| self.reset_env(bit, columns));
+        rows.with_block(&self.rows.clone(), |columns| {
+            self.reset_env(bit, columns);
+            self.settle(columns, turn, &mut Laps::start(false));
+        });
         if !self.restarts.lost().has(lane) {
             return Ok(());
         }

@@ -41,7 +41,9 @@ impl Engine {
             }
             let actions = pick(actions, &self.action, part.iter().copied());
             let task = Task { lanes: part.iter().map(|&i| lanes[i]).collect(), actions, turn };
-            if crew == 0 {
+            if crew == 0 && self.crews.own.is_late() {
+                self.crews.own.post_task(&task);
+            } else if crew == 0 {
                 books.ready.extend(self.crews.own.do_task(&task));
             } else {
                 books.under_way[crew] += 1;
@@ -69,6 +71,18 @@ impl Engine {
         };
         let deadline = Instant::now() + timeout;
         let mut ready: usize = books.ready.iter().map(|result| result.lanes.len()).sum();
+        while self.crews.own.is_late() {
+            let result = self.crews.own.take_ready(self.clock.now());
+            ready += result.lanes.len();
+            books.ready.push_back(result);
+            if ready >= min.max(1) {
+                break;
+            }
+            if Instant::now() >= deadline {
+                return Err(StepError::TimedOut);
+            }
+            self.crews.own.wait_for_any(deadline);
+        }
         loop {
             let next = if ready >= min.max(1) {
                 self.crews.results.try_recv().ok()
@@ -101,7 +115,7 @@ impl Engine {
                 return Err(StepError::Hung);
             }
         }
-        self.crews.pass();
+        self.crews.pass(self.clock.now());
         self.wait()?;
         while self.crews.results.try_recv().is_ok() {}
         Ok(())

@@ -1,0 +1,298 @@
+//! The lanes of a block that finish when they finish: what each is doing, and how its row is accounted for.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use rollhouse_arena::{BlockRows, Rows};
+use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::{ColumnData, ColumnRef, ColumnSpec, Interruption, LaneSet};
+use rollhouse_env::{Collected, LateLanes, LateRows, Post};
+
+use super::{Block, Done, Moves, Turn, copy_rows, keep_observations, show_rest};
+use crate::timings::{Laps, Phase};
+
+/// What the lanes of a late block are doing.
+pub(super) struct UnderWay {
+    /// Lanes that step, each with its row of `actions`.
+    stepping: LaneSet,
+    /// Lanes that begin an episode instead of stepping.
+    resetting: LaneSet,
+    /// Lanes that begin an episode beside their row: where the owner asked for it, or after the end in the same step.
+    renewing: LaneSet,
+    /// Lanes that have finished and were not accounted for yet.
+    finished: Collected,
+    /// Lanes whose rows are complete.
+    ready: LaneSet,
+    /// True if the lanes belong to one frame, and are accounted for together: first those that move, then those that are
+    /// renewed.
+    frame: bool,
+    actions: ColumnData,
+    /// Rewards of the steps after which lanes are renewed.
+    rewards: [f64; BLOCK_LANES],
+    posted_at: [Instant; BLOCK_LANES],
+    /// Time that a lane may be under way.
+    deadline: Duration,
+}
+
+impl UnderWay {
+    pub(super) fn new(action: &ColumnSpec, lanes: usize, deadline: Duration) -> Self {
+        Self {
+            stepping: LaneSet::NONE,
+            resetting: LaneSet::NONE,
+            renewing: LaneSet::NONE,
+            finished: Collected::default(),
+            ready: LaneSet::NONE,
+            frame: false,
+            actions: ColumnData::zeros(action.dtype, lanes * action.elements()),
+            rewards: [0.0; BLOCK_LANES],
+            posted_at: [Instant::now(); BLOCK_LANES],
+            deadline,
+        }
+    }
+
+    /// Returns the lanes that have not finished.
+    fn lanes(&self) -> LaneSet {
+        let Collected { done, lost, hung, .. } = self.finished;
+        (self.stepping | self.resetting | self.renewing) & !(done | lost | hung)
+    }
+
+    /// Returns the time at which the first lane has been under way for too long.
+    fn due(&self) -> Option<Instant> {
+        self.lanes().into_iter().map(|lane| self.posted_at[lane]).min().map(|posted| posted + self.deadline)
+    }
+
+    fn overdue(&self, now: Instant) -> LaneSet {
+        let late = |&lane: &usize| now.saturating_duration_since(self.posted_at[lane]) >= self.deadline;
+        self.lanes().into_iter().filter(late).collect()
+    }
+
+    fn merge(&mut self, collected: Collected) {
+        let under_way = self.lanes();
+        self.finished.done |= collected.done & under_way;
+        self.finished.terminated |= collected.terminated & collected.done & under_way;
+        self.finished.truncated |= collected.truncated & collected.done & under_way;
+        self.finished.lost |= collected.lost & under_way & !collected.done;
+        self.finished.hung |= collected.hung & under_way & !(collected.done | collected.lost);
+    }
+}
+
+impl Block {
+    /// Posts a step of every lane. Rows of lanes that do not move repeat the frame before.
+    pub(crate) fn post_frame(&mut self, rows: &mut Rows<'_>, turn: Turn) {
+        rows.with_block(&self.rows.clone(), |columns| {
+            self.post(columns, columns.actions, self.all, turn, true);
+        });
+    }
+
+    /// Posts a step of the lanes of `subset`, with the actions in `actions`, a column of the block's rows. Other lanes
+    /// stand still.
+    pub(crate) fn post_some(
+        &mut self,
+        rows: &mut Rows<'_>,
+        actions: ColumnRef<'_>,
+        subset: LaneSet,
+        turn: Turn,
+    ) {
+        rows.with_block(&self.rows.clone(), |columns| {
+            self.post(columns, actions, subset & self.all, turn, false);
+        });
+    }
+
+    fn post(
+        &mut self,
+        columns: &mut BlockRows<'_, '_>,
+        actions: ColumnRef<'_>,
+        subset: LaneSet,
+        turn: Turn,
+        frame: bool,
+    ) {
+        if !self.restarts.lost().is_empty() {
+            self.restart(turn.since_start);
+        }
+        let moving = self.standing.let_go(subset);
+        let stepped = moving & self.episodes.open();
+        let reset = moving & self.standing.waiting & !self.standing.retired;
+        if frame {
+            keep_observations(columns, !(stepped | reset), self.rows.len());
+            show_rest(columns, LaneSet::NONE);
+        } else {
+            let still = subset & !(stepped | reset);
+            show_still(columns, still);
+        }
+        self.take_starts(reset);
+        let Some(under_way) = &mut self.under_way else { return };
+        under_way.frame = frame;
+        under_way.ready |= subset & !(stepped | reset);
+        under_way.stepping |= stepped;
+        under_way.resetting |= reset;
+        copy_rows(&mut under_way.actions.as_mut(), actions, stepped, self.rows.len());
+        let now = Instant::now();
+        (stepped | reset).into_iter().for_each(|lane| under_way.posted_at[lane] = now);
+        self.post_to_env(stepped, reset);
+        self.show();
+    }
+
+    /// Says that the lanes that are posted next belong to one frame.
+    pub(super) fn begin_frame(&mut self) {
+        if let Some(under_way) = &mut self.under_way {
+            under_way.frame = true;
+        }
+    }
+
+    /// Posts the beginning of an episode in `lanes`, whose starts have been taken, beside their rows.
+    pub(super) fn post_resets(&mut self, lanes: LaneSet, columns: &BlockRows<'_, '_>) {
+        let Some(under_way) = &mut self.under_way else { return };
+        under_way.renewing |= lanes;
+        let now = Instant::now();
+        for lane in lanes {
+            (under_way.posted_at[lane], under_way.rewards[lane]) = (now, columns.rewards[lane]);
+        }
+        self.post_to_env(LaneSet::NONE, lanes);
+    }
+
+    fn post_to_env(&mut self, step: LaneSet, reset: LaneSet) {
+        let Some(under_way) = self.under_way.take() else { return };
+        let post = Post { step, reset, actions: under_way.actions.as_ref() };
+        self.with_late(|env| env.post(post));
+        self.under_way = Some(under_way);
+    }
+
+    /// Takes the lanes that have finished and gives up those that are overdue. Returns those whose rows are complete
+    /// since the last call; of a frame all lanes are complete together.
+    pub(crate) fn collect(&mut self, rows: &mut Rows<'_>, turn: Turn, laps: &mut Laps) -> LaneSet {
+        rows.with_block(&self.rows.clone(), |columns| self.collect_columns(columns, turn, laps));
+        self.under_way.as_mut().map_or(LaneSet::NONE, |under_way| std::mem::take(&mut under_way.ready))
+    }
+
+    fn collect_columns(&mut self, columns: &mut BlockRows<'_, '_>, turn: Turn, laps: &mut Laps) {
+        let Some(mut under_way) = self.under_way.take() else { return };
+        let lanes = under_way.lanes();
+        if !lanes.is_empty() {
+            if !under_way.frame {
+                // Those of rows that were handed out are not to be added up again.
+                columns.rewards.fill(0.0);
+            }
+            let overdue = under_way.overdue(Instant::now());
+            let collected = self.with_late(|env| {
+                let rows = LateRows { obs: columns.obs, infos: columns.infos, rewards: columns.rewards };
+                let mut collected = env.collect(rows);
+                let overdue = overdue & !(collected.done | collected.lost | collected.hung);
+                if !overdue.is_empty() {
+                    collected.hung |= overdue | env.give_up(overdue);
+                }
+                collected
+            });
+            // Without an env the whole block is lost.
+            under_way.merge(collected.unwrap_or(Collected { lost: lanes, ..Collected::default() }));
+        }
+        let complete = !under_way.frame || under_way.lanes().is_empty();
+        self.under_way = Some(under_way);
+        laps.lap(Phase::Step);
+        if complete {
+            self.account_finished(columns, turn, laps);
+        }
+    }
+
+    /// Accounts for lanes that have finished: as a row those that stepped or began an episode in it, and beside it those
+    /// that were renewed.
+    fn account_finished(&mut self, columns: &mut BlockRows<'_, '_>, turn: Turn, laps: &mut Laps) {
+        let Some(under_way) = &mut self.under_way else { return };
+        let Collected { done, terminated, truncated, lost, hung } = std::mem::take(&mut under_way.finished);
+        let finished = done | lost | hung;
+        if finished.is_empty() {
+            return;
+        }
+        let moved = under_way.stepping | under_way.resetting;
+        let (stepped, reset) = (under_way.stepping & finished, under_way.resetting & finished);
+        let renewed = under_way.renewing & finished;
+        under_way.stepping &= !finished;
+        under_way.resetting &= !finished;
+        under_way.renewing &= !finished;
+        let (frame, rewards) = (under_way.frame, under_way.rewards);
+        let actions = std::mem::replace(&mut under_way.actions, ColumnData::U8(Vec::new()));
+        self.lose_each(lost, Interruption::Crashed);
+        self.lose_each(hung, Interruption::Hung);
+        if !(stepped | reset).is_empty() {
+            let moves = Moves { actions: actions.as_ref(), stepped, reset };
+            let lost = lost | hung;
+            let done = Done { terminated: terminated & stepped, truncated: truncated & stepped, lost };
+            self.account(columns, moves, done, turn, laps);
+        }
+        self.standing.waiting &= !renewed;
+        self.begin_episodes(renewed & done, LaneSet::NONE, columns.obs);
+        for lane in renewed & done {
+            columns.rewards[lane] = rewards[lane];
+        }
+        self.show_lost(columns, (lost | hung) & !renewed, (lost | hung) & renewed, frame);
+        if let Some(under_way) = &mut self.under_way {
+            under_way.actions = actions;
+            under_way.ready |= finished & !under_way.renewing;
+        }
+        debug_assert!((renewed & moved).is_empty(), "a lane does one thing at a time");
+        self.show();
+    }
+
+    /// Shows lanes that were lost, while they `moved` or were `renewed`: no reward, no episode that begins, and in a
+    /// frame the observation of the one before.
+    fn show_lost(&self, columns: &mut BlockRows<'_, '_>, moved: LaneSet, renewed: LaneSet, frame: bool) {
+        for lane in moved {
+            (columns.terminated[lane], columns.truncated[lane]) = (0, 0);
+        }
+        for lane in moved | renewed {
+            (columns.rewards[lane], columns.reset[lane]) = (0.0, 0);
+        }
+        if frame && !(moved | renewed).is_empty() {
+            keep_observations(columns, moved | renewed, self.rows.len());
+        }
+    }
+
+    /// Returns the time at which a lane has been under way for too long; `None` if none is under way.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.under_way.as_ref().and_then(|under_way| under_way.due())
+    }
+
+    /// Waits until all lanes of the block have finished, and accounts for them.
+    pub(super) fn settle(&mut self, columns: &mut BlockRows<'_, '_>, turn: Turn, laps: &mut Laps) {
+        loop {
+            self.with_late(|env| env.flush());
+            self.collect_columns(columns, turn, laps);
+            let Some(due) = self.due() else { break };
+            self.with_late(|env| env.flush());
+            self.with_late(|env| env.wait(due));
+        }
+        if let Some(under_way) = &mut self.under_way {
+            under_way.ready = LaneSet::NONE;
+        }
+    }
+
+    /// Calls the late side of the env; returns `None` if there is none, as while the whole block is lost. A panic loses
+    /// the block.
+    pub(crate) fn with_late<T>(&mut self, call: impl FnOnce(&mut dyn LateLanes) -> T) -> Option<T> {
+        let env = self.env.as_mut()?;
+        match catch_unwind(AssertUnwindSafe(|| env.late().map(call))) {
+            Ok(value) => value,
+            Err(_) => {
+                self.env = None;
+                self.lose(self.all, Interruption::Crashed);
+                None
+            }
+        }
+    }
+}
+
+/// Clears rewards and flags of the rows of `lanes`, which do not move.
+fn show_still(columns: &mut BlockRows<'_, '_>, lanes: LaneSet) {
+    for lane in lanes {
+        columns.rewards[lane] = 0.0;
+        (columns.terminated[lane], columns.truncated[lane], columns.reset[lane]) = (0, 0, 0);
+    }
+}
+
+/// Writes the flags of `lanes`, and leaves those of others alone.
+pub(super) fn flag(columns: &mut BlockRows<'_, '_>, lanes: LaneSet, done: Done, reset: LaneSet) {
+    for lane in lanes {
+        columns.terminated[lane] = u8::from(done.terminated.has(lane));
+        columns.truncated[lane] = u8::from(done.truncated.has(lane));
+        columns.reset[lane] = u8::from(reset.has(lane));
+    }
+}

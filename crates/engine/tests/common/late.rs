@@ -1,0 +1,258 @@
+//! A simulator whose lanes finish late, in an order of its own.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::{ColumnData, ColumnMut, LaneSet, Options, Start, random_bits};
+use rollhouse_env::{BatchEnv, BlockStep, Collected, Ended, EnvEntry, LateLanes, LateRows, Post, StateError};
+
+/// What the lanes of a simulator that are slow do.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Timing {
+    /// Seed of the order in which lanes finish.
+    pub(crate) seed: u64,
+    /// Lanes of a session that never finish from their n-th step on: (lane, n).
+    pub(crate) hangs: Option<(usize, u64)>,
+    /// Number of times that a lane is asked for before it is back.
+    pub(crate) comes_back_after: u32,
+    /// Lane of a session that finishes only when nothing else is under way.
+    pub(crate) last: Option<usize>,
+}
+
+/// The lanes of a session, which its blocks share: which may finish now.
+struct Loop {
+    timing: Timing,
+    draws: u64,
+    posted: Vec<LaneSet>,
+    /// Posted lanes that the loop has been told to begin.
+    begun: Vec<LaneSet>,
+    free: Vec<LaneSet>,
+    waits: u64,
+}
+
+impl Loop {
+    /// Lets some of the lanes under way finish, at least one if any can; returns whether one did.
+    fn turn(&mut self) -> bool {
+        self.draws += 1;
+        let (mut some, mut first) = (false, None);
+        for (block, lanes) in self.begun.iter().enumerate() {
+            for lane in *lanes {
+                let number = block * BLOCK_LANES + lane;
+                if self.timing.last == Some(number)
+                    && self.begun.iter().map(|lanes| lanes.len()).sum::<usize>() > 1
+                {
+                    continue;
+                }
+                first = first.or(Some((block, lane)));
+                if random_bits(self.timing.seed, number as u32, self.draws).is_multiple_of(5) {
+                    self.free[block].insert(lane);
+                    some = true;
+                }
+            }
+        }
+        if let (false, Some((block, lane))) = (some, first) {
+            self.free[block].insert(lane);
+            some = true;
+        }
+        for (begun, free) in self.begun.iter_mut().zip(&self.free) {
+            *begun &= !*free;
+        }
+        some
+    }
+}
+
+struct Delayed {
+    inner: Box<dyn BatchEnv>,
+    number: usize,
+    shared: Arc<Mutex<Loop>>,
+    steps: LaneSet,
+    resets: LaneSet,
+    actions: ColumnData,
+    scratch: Vec<ColumnData>,
+    infos: Vec<ColumnData>,
+    rewards: Vec<f64>,
+    taken: [u64; BLOCK_LANES],
+    hung: LaneSet,
+    coming: [u32; BLOCK_LANES],
+}
+
+/// Returns an entry whose lanes do what those of `entry` do, late.
+pub(crate) fn late(entry: &Arc<EnvEntry>, timing: Timing) -> Arc<EnvEntry> {
+    let inner = Arc::clone(entry);
+    Arc::new(EnvEntry::late(entry.spec().clone(), move |options: &[Options]| {
+        let blocks = options.len().div_ceil(BLOCK_LANES);
+        let none = || vec![LaneSet::NONE; blocks];
+        let (posted, begun, free) = (none(), none(), none());
+        let shared = Arc::new(Mutex::new(Loop { timing, draws: 0, posted, begun, free, waits: 0 }));
+        let spec = inner.spec();
+        let block = |(number, options): (usize, &[Options])| {
+            let lanes = options.len();
+            let zeros = |column: &rollhouse_core::ColumnSpec| {
+                ColumnData::zeros(column.dtype, lanes * column.elements())
+            };
+            Ok(Box::new(Delayed {
+                inner: inner.make_block(options)?,
+                number,
+                shared: Arc::clone(&shared),
+                steps: LaneSet::NONE,
+                resets: LaneSet::NONE,
+                actions: zeros(&spec.action_column()),
+                scratch: spec.obs_columns().iter().map(zeros).collect(),
+                infos: spec.info_channels.iter().map(|info| ColumnData::zeros(info.dtype, lanes)).collect(),
+                rewards: vec![0.0; lanes],
+                taken: [0; BLOCK_LANES],
+                hung: LaneSet::NONE,
+                coming: [0; BLOCK_LANES],
+            }) as Box<dyn BatchEnv>)
+        };
+        options.chunks(BLOCK_LANES).enumerate().map(block).collect()
+    }))
+}
+
+impl Delayed {
+    fn hangs(&self, lane: usize) -> bool {
+        let hangs = self.shared.lock().timing.hangs;
+        hangs.is_some_and(|(hung, from)| hung == self.number * BLOCK_LANES + lane && self.taken[lane] >= from)
+    }
+}
+
+impl BatchEnv for Delayed {
+    fn lanes(&self) -> usize {
+        self.inner.lanes()
+    }
+    fn seed(&mut self, lane: usize, seed: u64) {
+        self.inner.seed(lane, seed);
+    }
+    fn position(&self, lane: usize) -> Start {
+        self.inner.position(lane)
+    }
+    fn restore(&mut self, lane: usize, start: Start) {
+        self.inner.restore(lane, start);
+    }
+    fn reset(&mut self, _: LaneSet, _: &mut [ColumnMut<'_>]) -> LaneSet {
+        panic!("the engine posts resets of late lanes");
+    }
+    fn step(&mut self, _: BlockStep<'_, '_>) -> Ended {
+        panic!("the engine posts steps of late lanes");
+    }
+    fn state_hash(&self, lane: usize) -> u32 {
+        self.inner.state_hash(lane)
+    }
+    fn revive(&mut self, lanes: LaneSet) -> LaneSet {
+        let after = self.shared.lock().timing.comes_back_after;
+        let mut back = LaneSet::NONE;
+        for lane in lanes {
+            self.coming[lane] += 1;
+            if self.coming[lane] > after {
+                self.coming[lane] = 0;
+                let lane = LaneSet::one(lane);
+                back |= if (lane & self.hung).is_empty() { self.inner.revive(lane) } else { lane };
+                self.hung &= !lane;
+            }
+        }
+        back
+    }
+    fn late(&mut self) -> Option<&mut dyn LateLanes> {
+        Some(self)
+    }
+    fn state(&self, lane: usize) -> Result<Vec<f64>, StateError> {
+        self.inner.state(lane)
+    }
+    fn set_state(&mut self, lane: usize, state: &[f64]) -> Result<(), StateError> {
+        self.inner.set_state(lane, state)
+    }
+}
+
+impl LateLanes for Delayed {
+    fn post(&mut self, post: Post<'_>) {
+        let elements = self.actions.as_ref().len() / self.lanes();
+        for lane in post.step {
+            assert!(!(self.steps | self.resets).has(lane), "lane {lane} is under way");
+            let _ = self.actions.set_row(
+                lane,
+                elements,
+                post.actions.slice(lane * elements, (lane + 1) * elements),
+            );
+        }
+        self.steps |= post.step;
+        self.resets |= post.reset;
+        let hanging: LaneSet = post.step.into_iter().filter(|&lane| self.hangs(lane)).collect();
+        self.shared.lock().posted[self.number] |= (post.step | post.reset) & !hanging;
+    }
+
+    fn flush(&mut self) {
+        let Loop { posted, begun, .. } = &mut *self.shared.lock();
+        for (posted, begun) in posted.iter_mut().zip(begun) {
+            *begun |= std::mem::take(posted);
+        }
+    }
+
+    fn wait(&mut self, deadline: Instant) {
+        let mut shared = self.shared.lock();
+        shared.waits += 1;
+        if !shared.turn() {
+            drop(shared);
+            // Nothing that is under way can finish.
+            std::thread::sleep(
+                deadline.saturating_duration_since(Instant::now()).min(Duration::from_secs(1)),
+            );
+        }
+    }
+
+    fn collect(&mut self, rows: LateRows<'_, '_>) -> Collected {
+        let free = std::mem::take(&mut self.shared.lock().free[self.number]);
+        let (steps, resets) = (self.steps & free, self.resets & free);
+        if free.is_empty() {
+            return Collected::default();
+        }
+        self.steps &= !free;
+        self.resets &= !free;
+        let mut obs: Vec<ColumnMut<'_>> = self.scratch.iter_mut().map(ColumnData::as_mut).collect();
+        let mut infos: Vec<ColumnMut<'_>> = self.infos.iter_mut().map(ColumnData::as_mut).collect();
+        let ended = self.inner.step(BlockStep {
+            skip: !(steps | resets),
+            reset: resets,
+            actions: self.actions.as_ref(),
+            obs: &mut obs,
+            infos: &mut infos,
+            rewards: &mut self.rewards,
+        });
+        steps.into_iter().for_each(|lane| self.taken[lane] += 1);
+        let lanes = self.inner.lanes();
+        let lost = ended.lost & free;
+        for lane in free & !lost {
+            rows.rewards[lane] = self.rewards[lane];
+            copy(rows.obs, &self.scratch, lane, lanes);
+        }
+        for lane in steps & !lost {
+            copy(rows.infos, &self.infos, lane, lanes);
+        }
+        let (terminated, truncated) = (ended.terminated & steps, ended.truncated & steps);
+        Collected { done: free & !lost, terminated, truncated, lost, hung: LaneSet::NONE }
+    }
+
+    fn give_up(&mut self, lanes: LaneSet) -> LaneSet {
+        self.steps &= !lanes;
+        self.resets &= !lanes;
+        self.hung |= lanes;
+        let shared = &mut *self.shared.lock();
+        shared.posted[self.number] &= !lanes;
+        shared.begun[self.number] &= !lanes;
+        shared.free[self.number] &= !lanes;
+        lanes
+    }
+
+    fn coming(&self) -> LaneSet {
+        (0..self.lanes()).filter(|&lane| self.coming[lane] > 0).collect()
+    }
+}
+
+fn copy(to: &mut [ColumnMut<'_>], from: &[ColumnData], lane: usize, lanes: usize) {
+    for (to, from) in to.iter_mut().zip(from) {
+        let width = from.as_ref().len() / lanes;
+        let row = from.as_ref().slice(lane * width, (lane + 1) * width);
+        assert!(to.slice(lane * width, (lane + 1) * width).copy_from(row), "columns of one type");
+    }
+}

@@ -1,0 +1,309 @@
+//! Lanes that finish when they finish mean the same as those that finish within the call.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod common;
+#[path = "common/late.rs"]
+mod simulator;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::{counter, options};
+use proptest::prelude::*;
+use rollhouse_core::{
+    AutoresetMode, ColumnMut, ColumnRef, Interruption, LaneState, OptionValue, Options, Outcome, RunId,
+    SeedSchedule, random_bits,
+};
+use rollhouse_engine::{Engine, EngineConfig, LaneOptions, Reset, StepError};
+use rollhouse_env::{EnvEntry, Registry};
+use rollhouse_replay::testing::FaultyDisk;
+use rollhouse_replay::{
+    EpisodeInfo, PolicyInfo, RecordMode, Recorder, RecorderConfig, Replays, RunHeader, Verification,
+};
+use simulator::{Timing, late};
+
+const LONG: Duration = Duration::from_secs(30);
+const MODES: [AutoresetMode; 3] = [AutoresetMode::NextStep, AutoresetMode::SameStep, AutoresetMode::Disabled];
+
+/// Everything that an owner sees of a step.
+#[derive(Debug, PartialEq)]
+struct Seen {
+    obs: Vec<u32>,
+    finals: Vec<u32>,
+    rewards: Vec<f64>,
+    flags: Vec<[u8; 3]>,
+}
+
+fn see(engine: &mut Engine) -> Seen {
+    let lanes = engine.lanes();
+    let same_step = engine.autoreset() == AutoresetMode::SameStep;
+    let frame = engine.frame().unwrap();
+    let bits =
+        |column: ColumnRef<'_>| column.as_f32().unwrap().iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+    let obs = bits(frame.obs(0));
+    let width = obs.len() / lanes;
+    let mut finals = Vec::new();
+    for lane in (0..lanes).filter(|_| same_step) {
+        // Other rows of this column are those of earlier ends.
+        if frame.terminated()[lane] | frame.truncated()[lane] == 1 {
+            finals.extend(&bits(frame.final_obs(0))[lane * width..(lane + 1) * width]);
+        }
+    }
+    let flags =
+        (0..lanes).map(|lane| [frame.terminated()[lane], frame.truncated()[lane], frame.reset()[lane]]);
+    Seen { obs, finals, flags: flags.collect(), rewards: frame.rewards().to_vec() }
+}
+
+/// Takes one step by actions that are drawn from (lane, step). In DISABLED mode lanes that are over are reset first.
+fn step(engine: &mut Engine, at: u64) -> Vec<Seen> {
+    let mut seen = Vec::new();
+    if engine.autoreset() == AutoresetMode::Disabled {
+        let frame = engine.frame().unwrap();
+        let over = |lane: usize| frame.terminated()[lane] | frame.truncated()[lane] == 1;
+        let mask: Vec<bool> = (0..frame.rewards().len()).map(over).collect();
+        if mask.contains(&true) {
+            engine.reset(&Reset { mask, ..Reset::default() }).unwrap();
+            seen.push(see(engine));
+        }
+    }
+    let ColumnMut::I64(actions) = engine.actions().unwrap() else { panic!("discrete") };
+    for (lane, action) in (0..).zip(actions.iter_mut()) {
+        *action = (random_bits(3, lane, at) & 1) as i64;
+    }
+    engine.step().unwrap();
+    seen.push(see(engine));
+    seen
+}
+
+fn cartpole() -> Arc<EnvEntry> {
+    Registry::builtin().get("CartPole-v1").unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn in_lockstep_every_number_is_that_of_a_kernel(
+        seed in any::<u64>(),
+        lanes in prop::sample::select(vec![1usize, 63, 64, 130]),
+        mode in 0usize..3,
+        scheduled in any::<bool>(),
+        limit in prop::option::of(5u32..40),
+    ) {
+        let schedule =
+            if scheduled { SeedSchedule::PerEpisode { run_seed: seed } } else { SeedSchedule::Continue };
+        let config = EngineConfig { autoreset: MODES[mode], schedule, max_episode_steps: limit, ..EngineConfig::new(lanes) };
+        let reset = if scheduled { Reset::all() } else { Reset::seeded(seed, lanes) };
+        let kernel = cartpole();
+        let simulator = late(&kernel, Timing { seed, ..Timing::default() });
+        let mut engines = [kernel, simulator].map(|entry| Engine::new(&entry, config.clone(), None).unwrap());
+        for engine in &mut engines {
+            engine.reset(&reset).unwrap();
+        }
+        let [kernel, simulator] = &mut engines;
+        prop_assert_eq!(see(kernel), see(simulator));
+        for at in 0..120 {
+            prop_assert_eq!(step(kernel, at), step(simulator, at), "step {}", at);
+        }
+        prop_assert_eq!(kernel.stats().unwrap(), simulator.stats().unwrap());
+        prop_assert_eq!(kernel.lane_states().unwrap(), simulator.lane_states().unwrap());
+        let states = |engine: &mut Engine| engine.states(0..lanes).unwrap();
+        prop_assert_eq!(states(kernel), states(simulator));
+    }
+
+    #[test]
+    fn lanes_sent_in_any_order_play_the_episodes_of_lockstep(seed in any::<u64>(), mode in 0usize..2) {
+        let (lanes, steps) = (100, 60);
+        let config = EngineConfig { autoreset: MODES[mode], ..EngineConfig::new(lanes) };
+        let mut lockstep = Engine::new(&cartpole(), config.clone(), None).unwrap();
+        lockstep.reset(&Reset::seeded(4, lanes)).unwrap();
+        let expected: Vec<Seen> = (0..steps).flat_map(|at| step(&mut lockstep, at)).collect();
+        let mut engine = Engine::new(&late(&cartpole(), Timing { seed, ..Timing::default() }), config, None).unwrap();
+        engine.reset(&Reset::seeded(4, lanes)).unwrap();
+        let mut taken = vec![0u64; lanes];
+        let mut idle: Vec<u32> = (0..lanes as u32).collect();
+        while taken.iter().any(|&taken| taken < steps) {
+            let actions: Vec<i64> =
+                idle.iter().map(|&lane| (random_bits(3, lane, taken[lane as usize]) & 1) as i64).collect();
+            engine.send(&idle, ColumnRef::I64(&actions)).unwrap();
+            let result = engine.recv(1, LONG).unwrap();
+            for (row, &lane) in result.lanes.iter().enumerate() {
+                let lane = lane as usize;
+                let wanted = &expected[taken[lane] as usize];
+                let obs = result.obs[0].as_ref().slice(row * 4, row * 4 + 4);
+                let bits: Vec<u32> = obs.as_f32().unwrap().iter().map(|v| v.to_bits()).collect();
+                prop_assert_eq!(&bits[..], &wanted.obs[lane * 4..lane * 4 + 4]);
+                prop_assert_eq!(result.rewards[row], wanted.rewards[lane]);
+                let flags = [result.terminated[row], result.truncated[row], result.reset[row]];
+                prop_assert_eq!(flags, wanted.flags[lane]);
+                taken[lane] += 1;
+            }
+            idle = result.lanes.into_iter().filter(|&lane| taken[lane as usize] < steps).collect();
+        }
+        prop_assert_eq!(engine.stats().unwrap(), lockstep.stats().unwrap());
+    }
+}
+
+/// Records 40 steps of 70 lanes of an env and returns what the listing says of each episode, and what checking finds.
+fn recorded(entry: &Arc<EnvEntry>, mode: RecordMode) -> Vec<String> {
+    let lanes = 70;
+    let disk = Arc::new(FaultyDisk::new());
+    let recorder = Recorder::open(disk.clone(), Path::new("data"), RecorderConfig::default()).unwrap();
+    let config = EngineConfig::new(lanes);
+    let spec = entry.spec().clone();
+    let header = RunHeader {
+        run: RunId::generate(),
+        options: vec![Options::check(&spec.options, &[]).unwrap()],
+        lanes: lanes as u32,
+        schedule: config.schedule,
+        autoreset: config.autoreset.name().to_owned(),
+        max_episode_steps: spec.max_episode_steps,
+        policy: PolicyInfo { name: "test".into(), version: 0 },
+        mode,
+        program: "test".into(),
+        started_ms: 0,
+        parent: None,
+        spec,
+    };
+    let run = recorder.begin_run(header).unwrap();
+    let mut engine = Engine::new(entry, config, Some(&run)).unwrap();
+    engine.reset(&Reset::seeded(1, lanes)).unwrap();
+    (0..80).for_each(|at| drop(step(&mut engine, at)));
+    engine.close().unwrap();
+    drop(run);
+    recorder.finish().unwrap();
+    let replays = Replays::open(disk, Path::new("data")).unwrap();
+    let check = |verification: Verification| assert!(verification.ok, "{verification:?}");
+    replays.verify_all(&Registry::builtin(), check).unwrap();
+    let mut lines = Vec::new();
+    let line = |info: EpisodeInfo| {
+        let (name, outcome, length) = (info.name, info.outcome, info.length);
+        lines.push(format!("{}-{} {outcome:?} {length} {:?}", name.lane, name.number, info.total_reward));
+    };
+    replays.for_each(line).unwrap();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn what_is_recorded_is_what_a_kernel_records() {
+    let (kernel, simulator) = (cartpole(), late(&cartpole(), Timing { seed: 5, ..Timing::default() }));
+    for mode in [RecordMode::All, RecordMode::Trace] {
+        let wanted = recorded(&kernel, mode);
+        assert!(wanted.len() > 100);
+        assert_eq!(recorded(&simulator, mode), wanted, "{mode:?}");
+    }
+}
+
+#[test]
+fn options_that_are_set_in_the_middle_of_episodes_change_what_they_change_in_a_kernel() {
+    let config = EngineConfig::new(70);
+    let entries = [cartpole(), late(&cartpole(), Timing { seed: 2, ..Timing::default() })];
+    let mut engines = entries.map(|entry| Engine::new(&entry, config.clone(), None).unwrap());
+    for engine in &mut engines {
+        engine.reset(&Reset::seeded(5, 70)).unwrap();
+        (0..9).for_each(|at| drop(step(engine, at)));
+        let low = LaneOptions::from([("low".to_owned(), vec![OptionValue::Float(-0.04)])]);
+        engine.set_options(10..69, low).unwrap();
+    }
+    let [kernel, simulator] = &mut engines;
+    for at in 9..150 {
+        assert_eq!(step(kernel, at), step(simulator, at), "step {at}");
+    }
+    let unknown = LaneOptions::from([("lows".to_owned(), vec![OptionValue::Float(0.0)])]);
+    assert!(matches!(simulator.set_options(0..1, unknown), Err(StepError::Options(_))));
+    assert_eq!(step(kernel, 150), step(simulator, 150));
+}
+
+fn counting(max: &[i64], panic_at: &[i64], timing: Timing, config: EngineConfig) -> Engine {
+    let options = max.iter().zip(panic_at).map(|(&max, &at)| options(max, at)).collect();
+    Engine::new(&late(&counter(), timing), EngineConfig { options, ..config }, None).unwrap()
+}
+
+fn outcomes(engine: &mut Engine, cause: Interruption) -> u64 {
+    engine.stats().unwrap().outcomes[usize::from(Outcome::Interrupted(cause).code())]
+}
+
+#[test]
+fn a_lane_that_fails_is_lost_alone_and_comes_back_in_its_own_time() {
+    let timing = Timing { seed: 1, comes_back_after: 3, ..Timing::default() };
+    let mut engine = counting(&[1_000_000; 3], &[-1, 4, -1], timing, EngineConfig::new(3));
+    engine.reset(&Reset::all()).unwrap();
+    for at in 1..=10u32 {
+        common::act(&mut engine, &[1, 1, 1]);
+        let frame = engine.step().unwrap();
+        let counts = frame.obs(0).as_f32().unwrap();
+        let wanted = if at < 4 { at } else { 3 };
+        assert_eq!(counts, [at as f32, wanted as f32, at as f32]);
+        assert_eq!(frame.rewards(), [1.0, if at < 4 { 1.0 } else { 0.0 }, 1.0]);
+    }
+    assert!(engine.is_lost(1));
+    assert_eq!(engine.lane_states().unwrap()[1], LaneState::BackOff);
+    assert_eq!(outcomes(&mut engine, Interruption::Crashed), 1);
+    let began = Instant::now();
+    let mut launching = 0;
+    while engine.is_lost(1) {
+        assert!(began.elapsed() < LONG, "it does not come back");
+        engine.step().unwrap();
+        launching += u32::from(engine.lane_states().unwrap()[1] == LaneState::Launching);
+    }
+    assert_eq!(launching, 3, "each look at a lane that is coming, and no failure");
+    assert_eq!(engine.stats().unwrap().restarts, 1);
+    let frame = engine.frame().unwrap();
+    assert_eq!((frame.obs(0).as_f32().unwrap()[1], frame.reset()[1]), (0.0, 1));
+}
+
+#[test]
+fn a_lane_that_never_finishes_is_lost_as_hung_and_others_keep_their_numbers() {
+    let timing = Timing { seed: 1, hangs: Some((66, 2)), ..Timing::default() };
+    let config = EngineConfig { lane_deadline: Duration::from_millis(50), ..EngineConfig::new(70) };
+    let mut engine = counting(&[1_000_000; 70], &[-1; 70], timing, config);
+    engine.reset(&Reset::all()).unwrap();
+    for at in 1..=6u32 {
+        common::act(&mut engine, &[1; 70]);
+        let frame = engine.step().unwrap();
+        for (lane, &count) in frame.obs(0).as_f32().unwrap().iter().enumerate() {
+            assert_eq!(count, if lane == 66 { at.min(2) } else { at } as f32, "lane {lane}");
+        }
+    }
+    assert_eq!(engine.lost(), 1);
+    assert_eq!(outcomes(&mut engine, Interruption::Hung), 1);
+    assert_eq!(outcomes(&mut engine, Interruption::Crashed), 0);
+}
+
+#[test]
+fn first_done_does_not_wait_for_its_slowest_lane() {
+    let timing = Timing { seed: 1, last: Some(2), ..Timing::default() };
+    let mut engine = counting(&[1_000_000; 64], &[-1; 64], timing, EngineConfig::new(64));
+    engine.reset(&Reset::all()).unwrap();
+    let all: Vec<u32> = (0..64).collect();
+    engine.send(&all, ColumnRef::I64(&[1; 64])).unwrap();
+    for _ in 0..100 {
+        let received = engine.recv(32, LONG).unwrap();
+        assert!(!received.lanes.contains(&2));
+        let ones = vec![1; received.lanes.len()];
+        engine.send(&received.lanes, ColumnRef::I64(&ones)).unwrap();
+    }
+    let twice = engine.send(&[2], ColumnRef::I64(&[1]));
+    assert_eq!(twice, Err(StepError::LaneOutstanding { lane: 2 }));
+    // Lockstep waits for it.
+    common::act(&mut engine, &[1; 64]);
+    assert_eq!(engine.step().unwrap().obs(0).as_f32().unwrap()[2], 2.0);
+}
+
+#[test]
+fn a_lane_that_hangs_is_received_as_lost_when_its_deadline_passes() {
+    let timing = Timing { hangs: Some((1, 0)), ..Timing::default() };
+    let config = EngineConfig { lane_deadline: Duration::from_millis(200), ..EngineConfig::new(2) };
+    let mut engine = counting(&[9, 9], &[-1, -1], timing, config);
+    engine.reset(&Reset::all()).unwrap();
+    engine.send(&[0, 1], ColumnRef::I64(&[3, 3])).unwrap();
+    let first = engine.recv(1, LONG).unwrap();
+    assert_eq!((first.lanes, first.rewards), (vec![0], vec![3.0]));
+    assert_eq!(engine.recv(1, Duration::from_millis(1)).err(), Some(StepError::TimedOut));
+    let second = engine.recv(1, LONG).unwrap();
+    assert_eq!((second.lanes, second.rewards, second.terminated), (vec![1], vec![0.0], vec![0]));
+    assert_eq!(engine.send(&[1], ColumnRef::I64(&[1])), Err(StepError::LaneLost { lane: 1 }));
+    assert_eq!(outcomes(&mut engine, Interruption::Hung), 1);
+}
