@@ -127,8 +127,10 @@ def make(hello: dict[str, Any]) -> gymnasium.Env:
             raise Refused("import_failed", f"module {module!r} has no {attribute!r}")
         env = env_class(**kwargs)
     except TypeError as error:
-        if "unexpected keyword argument" in str(error):
-            raise Refused("kwargs_refused", str(error)) from error
+        # One without a frame below this one was raised by the call itself.
+        by_call = error.__traceback__ is not None and error.__traceback__.tb_next is None
+        if kwargs and (by_call or "unexpected keyword argument" in str(error)):
+            raise Refused("kwargs_refused", f"{error}; given were {', '.join(kwargs)}") from error
         raise
     if not isinstance(env, gymnasium.Env):
         raise Refused("make_failed", f"{name} gives a {type(env).__name__}, which is no gymnasium.Env")
