@@ -6,18 +6,19 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rollhouse_arena::SharedMemory;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::config::{HostConfig, MAX_WORKERS, Program};
 use crate::control::{INLINE_BYTES, Layout, Payload};
 use crate::error::HostError;
-use crate::launcher::{Launcher, Launching};
+use crate::launcher::Launcher;
 use crate::link::{QUIET_TIME, ring, silence};
 use crate::log::Log;
-use crate::message::{self, MAX_MESSAGE_BYTES, Received, Tag};
+use crate::message::{self, MAX_MESSAGE_BYTES, Tag};
 use crate::patience::Patience;
 use crate::process::Process;
 use crate::supervisor::{Action, Cause, Event, Restart, Supervisor, WorkerState};
+use crate::worker_slot::{WorkerSlot, new_bell};
 
 /// Worker processes and the memory they share with this one.
 ///
@@ -40,19 +41,6 @@ pub struct Host {
     /// Events that the caller has not taken yet. There are at most a few for each worker, because a worker whose event
     /// was taken has to be given a command, launched or lost before there is another.
     events: VecDeque<WorkerEvent>,
-}
-
-/// Host's side of one worker.
-#[derive(Debug)]
-struct WorkerSlot {
-    hello: OwnedFd,
-    process: Option<Process>,
-    /// Launch of the worker, until it reports that it is ready.
-    launching: Option<Launching>,
-    socket: Option<OwnedFd>,
-    bell: OwnedFd,
-    /// Number of the last command.
-    sequence: u64,
 }
 
 /// Event of a worker.
@@ -136,14 +124,6 @@ impl Host {
         if workers == 0 || workers > MAX_WORKERS {
             return Err(HostError::Workers(workers));
         }
-        let slot = |hello: &Vec<u8>| {
-            if hello.len() > MAX_MESSAGE_BYTES {
-                return Err(HostError::TooLong(hello.len()));
-            }
-            let (process, launching, socket, sequence) = (None, None, None, 0);
-            let (hello, bell) = (message::stash(hello)?, new_bell()?);
-            Ok(WorkerSlot { hello, process, launching, socket, bell, sequence })
-        };
         let seed = RandomState::new().hash_one(std::process::id());
         let mut host = Self {
             supervisor: Supervisor::new(
@@ -154,7 +134,7 @@ impl Host {
             ),
             launcher: config.launcher,
             program: config.program,
-            slots: config.hellos.iter().map(slot).collect::<Result<_, _>>()?,
+            slots: config.hellos.iter().map(|hello| WorkerSlot::new(hello)).collect::<Result<_, _>>()?,
             memory: None,
             layout: Layout::new(workers),
             bell: new_bell()?,
@@ -320,6 +300,11 @@ impl Host {
         let actions = self.supervisor.on(self.started.elapsed(), worker, Event::GivenUp);
         self.act(actions);
         Ok(())
+    }
+
+    /// Returns whether there is an event to take.
+    pub(crate) fn has_events(&self) -> bool {
+        !self.events.is_empty()
     }
 
     /// Returns the next event, in the order in which events were noticed.
@@ -584,45 +569,5 @@ impl Drop for Host {
     }
 }
 
-impl WorkerSlot {
-    /// Starts the process and sends the hello.
-    fn start(&mut self, program: &Program) -> std::io::Result<()> {
-        let (ours, theirs) = message::pair()?;
-        self.process = Some(Process::spawn(program, theirs)?);
-        message::send(&ours, Tag::Hello, 0, &[self.hello.as_fd()])?;
-        self.socket = Some(ours);
-        Ok(())
-    }
-
-    /// Ends the process, if there is one. Returns how it ended, and the last lines that it said.
-    fn end(&mut self) -> (Option<String>, String) {
-        (self.socket, self.launching) = (None, None);
-        let Some(process) = self.process.take() else { return (None, String::new()) };
-        let (ended, said) = process.end();
-        let ended =
-            ended.map_or_else(|| "the kernel has not ended it yet".to_owned(), |status| status.to_string());
-        (Some(ended), said)
-    }
-
-    /// Returns the bytes of the message of this kind, which has to be there, or what is wrong if it is not.
-    fn receive(&self, tag: Tag) -> Result<Vec<u8>, String> {
-        let socket = self.socket.as_ref().ok_or("it has no connection")?;
-        match message::receive(socket, false) {
-            Ok(Received::Message(mut message)) if message.tag == tag => {
-                let fd = message.descriptors.pop().ok_or("it sent a message without its bytes")?;
-                message::unstash(fd).map_err(|error| error.to_string())
-            }
-            Ok(Received::Message(_)) => Err("it sent a message out of turn".to_owned()),
-            Ok(Received::Nothing) => Err("it did not send what it announced".to_owned()),
-            Ok(Received::Closed) => Err("it hung up".to_owned()),
-            Err(error) => Err(error.to_string()),
-        }
-    }
-}
-
 /// Time after which a launch is tried again for which there was no room.
 const ROOM_RETRY: Duration = Duration::from_millis(50);
-
-fn new_bell() -> Result<OwnedFd, HostError> {
-    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
-}

@@ -48,6 +48,7 @@ mod python;
 mod record;
 mod supervisor;
 mod worker_block;
+mod worker_slot;
 mod workforce;
 
 pub use config::{Environment, HostConfig, MAX_WORKERS, Output, Program};

@@ -172,14 +172,16 @@ impl Workforce {
         }
     }
 
-    /// Tells workers that are idle what was posted for their lanes.
-    pub(crate) fn dispatch(&mut self) {
-        self.pump();
+    /// Tells workers that are idle what was posted for their lanes. Returns whether something happened to a worker since
+    /// it was last looked after.
+    pub(crate) fn dispatch(&mut self) -> bool {
+        let happened = self.pump();
         for worker in 0..self.staff.len() {
             if self.staff[worker].up && self.host.state(worker) == WorkerState::Idle {
                 self.command(worker);
             }
         }
+        happened
     }
 
     /// Gives an idle worker a command, if a lane waits for one.
@@ -214,8 +216,8 @@ impl Workforce {
 
     /// Waits until a lane may have answered, at most until `deadline`.
     pub(crate) fn wait(&mut self, deadline: Instant) {
-        self.dispatch();
-        if self.lanes.iter().any(|lane| matches!(lane.stage, Stage::Failing { .. })) {
+        let failing = |lane: &Lane| matches!(lane.stage, Stage::Failing { .. });
+        if self.dispatch() || self.lanes.iter().any(failing) {
             return;
         }
         let Self { host, record, lanes, .. } = self;
@@ -344,12 +346,14 @@ impl Workforce {
         (lanes & LaneSet::first(block.len())).into_iter().filter(comes).collect()
     }
 
-    /// Looks after the workers without waiting.
-    fn pump(&mut self) {
+    /// Looks after the workers without waiting. Returns whether something happened to one.
+    fn pump(&mut self) -> bool {
         if let Err(error) = self.host.wait(Until::AnyEvent, Some(Duration::ZERO)) {
             warn!(%error, "workers cannot be looked after");
         }
+        let happened = self.host.has_events();
         self.take_events();
+        happened
     }
 
     /// Handles what happened to workers. Returns what is wrong with the last one that was lost.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from typing import Any
 
 import gymnasium
@@ -78,3 +79,11 @@ class Broken(gymnasium.Env):
 
     def __init__(self) -> None:
         raise RuntimeError("never made")
+
+
+class Curious(gymnasium.Env):
+    """Tells which variables reach it that should not."""
+
+    def __init__(self) -> None:
+        told = [name for name in os.environ if name.startswith("ROLLHOUSE") or "KEY" in name]
+        raise RuntimeError(f"these reach an env: {told}")
