@@ -112,8 +112,16 @@ impl SharedMemory {
     /// If they lie outside.
     pub fn read(&self, offset: usize, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
-        self.words.copy_to(offset, &mut bytes);
+        self.read_to(offset, &mut bytes);
         bytes
+    }
+
+    /// Fills `bytes` from byte `offset`, as [`SharedMemory::read`] does.
+    ///
+    /// # Panics
+    /// If they lie outside.
+    pub fn read_to(&self, offset: usize, bytes: &mut [u8]) {
+        self.words.copy_to(offset, bytes);
     }
 }
 

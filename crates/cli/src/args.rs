@@ -5,6 +5,7 @@ mod export;
 mod hand;
 #[cfg(feature = "viewer")]
 mod play;
+mod python;
 mod shelf;
 mod store;
 #[cfg(feature = "viewer")]
@@ -31,6 +32,7 @@ pub(crate) use hand::ForkArgs;
 pub(crate) use hand::{HandArgs, PlayEnvArgs};
 #[cfg(feature = "viewer")]
 pub(crate) use play::PlayArgs;
+pub(crate) use python::PythonArgs;
 pub(crate) use shelf::{NoteArgs, PinArgs, PruneArgs, TagArgs};
 pub(crate) use store::{StoreArgs, StoreExportArgs, StoreImportArgs, StoreVerifyArgs, StoreWhat, TargetArgs};
 #[cfg(feature = "viewer")]
@@ -138,7 +140,7 @@ pub(crate) struct ManArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RolloutArgs {
-    /// Environment to step; `rollhouse envs` lists them
+    /// Environment to step: one of `rollhouse envs`, gymnasium:ID, or package.module:Class in Python
     #[arg(long, value_name = "ID")]
     pub(crate) env: String,
     /// Number of copies of it to step side by side
@@ -168,6 +170,8 @@ pub(crate) struct RolloutArgs {
     /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) python: PythonArgs,
 }
 
 /// The condition under which the rollout is done.

@@ -29,6 +29,7 @@ pub mod output;
 mod play;
 pub mod private_folder;
 mod progress_bar;
+mod python_envs;
 mod recording;
 mod replay;
 mod rollout;
@@ -51,9 +52,10 @@ use std::io::Write;
 
 use clap::Parser;
 
-use args::{Cli, Command};
+use args::{Cli, Command, Place};
 use failure::{Failure, Status};
 use output::Output;
+use rollhouse_host::PythonEnv;
 use traces::Tracer;
 
 /// Runs the command in `line`, whose first word is the program's name, and returns the exit code.
@@ -61,7 +63,13 @@ use traces::Tracer;
 /// Blocks until the command has ended. If the command catches Ctrl-C, a second one ends the process. May be called once
 /// in a process, which from then on belongs to the command: it takes over signals and stdout.
 pub fn run(line: impl IntoIterator<Item = OsString>) -> u8 {
-    let cli = match Cli::try_parse_from(line) {
+    run_within(None, line)
+}
+
+/// Runs the command as [`run`] does, in a process of the Python interpreter `python`, which hosts Python environments
+/// where no other is named.
+pub fn run_within(python: Option<OsString>, line: impl IntoIterator<Item = OsString>) -> u8 {
+    let mut cli = match Cli::try_parse_from(line) {
         Ok(cli) => cli,
         Err(error) => {
             // Nobody is left to tell if stdout or stderr is gone. What was asked for, as help, is no failure.
@@ -69,6 +77,12 @@ pub fn run(line: impl IntoIterator<Item = OsString>) -> u8 {
             return u8::try_from(error.exit_code()).unwrap_or(Status::Usage as u8);
         }
     };
+    if let Command::Rollout(args) = &mut cli.command
+        && PythonEnv::is_id(&args.env)
+        && args.data.place() != Place::Cluster
+    {
+        args.python.python = args.python.python.take().or(python);
+    }
     let mut out = Output::stdout();
     let done = match cli.command {
         // These tell of their calls as their settings say.

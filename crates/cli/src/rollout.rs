@@ -14,6 +14,7 @@ use rollhouse_core::limits::{MAX_THREADS, PER_EPISODE_SEED_BOUND};
 use rollhouse_core::{AutoresetMode, Goal, Outcome};
 use rollhouse_engine::{EngineConfig, Summary, Timings};
 use rollhouse_env::{EnvEntry, Registry};
+use rollhouse_host::PythonEnv;
 use rollhouse_node::{Cancel, Exit, Node, Report, Rollout, RolloutError};
 use rollhouse_replay::{RecordError, RecordMode, Recorded, Recorder};
 use serde::Serialize;
@@ -23,6 +24,7 @@ use crate::failure::{Failure, Status};
 use crate::human::{Bytes, Count, Real, Si, Time, counted};
 use crate::output::{Output, say};
 use crate::progress_bar::ProgressBar;
+use crate::python_envs;
 use crate::recording::{open_recorder, wall_ms};
 use crate::service::PROGRAM;
 use crate::signals;
@@ -34,15 +36,28 @@ pub(crate) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failur
             Err(Failure::new(Status::Usage, message).hint("give --connect URL or set $ROLLHOUSE_CONNECT"))
         }
         Place::Folder(dir) => local(args, &dir, out),
-        Place::Cluster => remote::run(args, out),
+        Place::Cluster => match args.python.given() {
+            Some(name) => {
+                let message = format_args!("{name} is for this machine, and a cluster is named");
+                Err(Failure::new(Status::Usage, message))
+            }
+            None => remote::run(args, out),
+        },
     }
 }
 
 /// Runs the rollout on this machine, in this process.
 fn local(args: &RolloutArgs, dir: &Path, out: &mut Output) -> Result<Status, Failure> {
-    let env = Registry::builtin()
-        .get(&args.env)
-        .map_err(|error| Failure::of(Status::Usage, &error).hint("`rollhouse envs` lists all of them"))?;
+    let env = match (PythonEnv::is_id(&args.env), args.python.given()) {
+        (true, _) => python_envs::entry(&args.python, &args.env)?,
+        (false, Some(name)) => {
+            let message = format_args!("{name} is for Python environments, and {} is none", args.env);
+            return Err(Failure::new(Status::Usage, message));
+        }
+        (false, None) => Registry::builtin()
+            .get(&args.env)
+            .map_err(|error| Failure::of(Status::Usage, &error).hint("`rollhouse envs` lists all of them"))?,
+    };
     let rollout = plan(args, env)?;
     // Also finds out whether the policy can play here, before anything is written.
     let space = &rollout.env.spec().action_space;

@@ -18,6 +18,8 @@ pub const HANG: u64 = 3;
 pub const SPAWN: u64 = 4;
 /// Writes as many bytes as the payload's first eight say to the standard error before it answers.
 pub const SAY: u64 = 5;
+/// Publishes the payload's first eight bytes as the first word, and never answers.
+pub const PUBLISH: u64 = 6;
 
 fn main() -> ExitCode {
     match work() {
@@ -47,6 +49,11 @@ fn work() -> Result<ExitCode, LinkError> {
         match code {
             EXIT => return Ok(ExitCode::from(payload.first().copied().unwrap_or(0))),
             HANG => hang(),
+            PUBLISH => {
+                let number = payload.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+                link.publish(0, number)?;
+                hang();
+            }
             SAY => {
                 let bytes = payload.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
                 std::io::copy(&mut std::io::repeat(b'x').take(bytes), &mut std::io::stderr())?;

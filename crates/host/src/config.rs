@@ -34,8 +34,20 @@ pub struct Program {
     pub path: OsString,
     /// Arguments of the program.
     pub arguments: Vec<OsString>,
+    /// Variables of the process's environment.
+    pub environment: Environment,
     /// Destination of the process's standard output and error.
     pub output: Output,
+}
+
+/// Variables of a worker's environment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Environment {
+    /// The worker has the variables of the host.
+    Inherited,
+    /// The worker has the variables of the host that have these names, or begin with one of them that ends in `*`, and
+    /// no others.
+    Only(&'static [&'static str]),
 }
 
 /// Destination of a worker's standard output and error.

@@ -145,6 +145,11 @@ impl Lines<'_> {
         self.memory.word(self.line + ASLEEP).store(u64::from(asleep), order);
     }
 
+    /// Returns whether the host sleeps, on the worker's side, which has just written what the host reads when it wakes.
+    pub(crate) fn wants_bell(self) -> bool {
+        self.memory.word(self.line + WANTS_BELL).load(SeqCst) != 0
+    }
+
     /// Sets whether the host sleeps for a reply. The host reads [`Lines::replied`] once more after setting it.
     pub(crate) fn set_wants_bell(self, wants: bool) {
         let order = if wants { SeqCst } else { Release };

@@ -17,9 +17,6 @@ pub enum HostError {
     /// The worker is not idle, so that it cannot be given a command.
     #[error("worker {0} is not idle")]
     NotIdle(usize),
-    /// A process could not be started.
-    #[error("a worker process could not be started")]
-    Spawn(#[source] io::Error),
     /// The operating system refused something else: memory, descriptors, waiting.
     #[error("the operating system refused a resource that workers need")]
     Os(#[from] io::Error),

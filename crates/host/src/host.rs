@@ -6,18 +6,19 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rollhouse_arena::SharedMemory;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::config::{HostConfig, MAX_WORKERS, Program};
 use crate::control::{INLINE_BYTES, Layout, Payload};
 use crate::error::HostError;
-use crate::launcher::{Launcher, Launching};
-use crate::link::{ring, silence};
+use crate::launcher::Launcher;
+use crate::link::{QUIET_TIME, ring, silence};
 use crate::log::Log;
-use crate::message::{self, MAX_MESSAGE_BYTES, Received, Tag};
+use crate::message::{self, MAX_MESSAGE_BYTES, Tag};
 use crate::patience::Patience;
 use crate::process::Process;
 use crate::supervisor::{Action, Cause, Event, Restart, Supervisor, WorkerState};
+use crate::worker_slot::{WorkerSlot, new_bell};
 
 /// Worker processes and the memory they share with this one.
 ///
@@ -40,19 +41,6 @@ pub struct Host {
     /// Events that the caller has not taken yet. There are at most a few for each worker, because a worker whose event
     /// was taken has to be given a command, launched or lost before there is another.
     events: VecDeque<WorkerEvent>,
-}
-
-/// Host's side of one worker.
-#[derive(Debug)]
-struct WorkerSlot {
-    hello: OwnedFd,
-    process: Option<Process>,
-    /// Launch of the worker, until it reports that it is ready.
-    launching: Option<Launching>,
-    socket: Option<OwnedFd>,
-    bell: OwnedFd,
-    /// Number of the last command.
-    sequence: u64,
 }
 
 /// Event of a worker.
@@ -102,6 +90,18 @@ pub enum Until {
     AllBack,
 }
 
+/// Condition on the shared memory, which is given with the offset of the caller's part.
+type Seen<'a> = dyn Fn(&SharedMemory, usize) -> bool + 'a;
+
+/// What a wait is for.
+#[derive(Clone, Copy)]
+struct Awaited<'a> {
+    until: Until,
+    seen: Option<&'a Seen<'a>>,
+    /// Time from which `seen` is asked.
+    from: Duration,
+}
+
 /// Way in which a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waited {
@@ -124,14 +124,6 @@ impl Host {
         if workers == 0 || workers > MAX_WORKERS {
             return Err(HostError::Workers(workers));
         }
-        let slot = |hello: &Vec<u8>| {
-            if hello.len() > MAX_MESSAGE_BYTES {
-                return Err(HostError::TooLong(hello.len()));
-            }
-            let (process, launching, socket, sequence) = (None, None, None, 0);
-            let (hello, bell) = (message::stash(hello)?, new_bell()?);
-            Ok(WorkerSlot { hello, process, launching, socket, bell, sequence })
-        };
         let seed = RandomState::new().hash_one(std::process::id());
         let mut host = Self {
             supervisor: Supervisor::new(
@@ -142,7 +134,7 @@ impl Host {
             ),
             launcher: config.launcher,
             program: config.program,
-            slots: config.hellos.iter().map(slot).collect::<Result<_, _>>()?,
+            slots: config.hellos.iter().map(|hello| WorkerSlot::new(hello)).collect::<Result<_, _>>()?,
             memory: None,
             layout: Layout::new(workers),
             bell: new_bell()?,
@@ -246,30 +238,73 @@ impl Host {
     /// # Errors
     /// [`HostError::Os`], [`HostError::Forked`], [`HostError::Ended`].
     pub fn wait(&mut self, until: Until, timeout: Option<Duration>) -> Result<Waited, HostError> {
+        let from = self.started.elapsed();
+        self.wait_for(Awaited { until, seen: None, from }, timeout)
+    }
+
+    /// Waits as [`Host::wait`] does, but only until `seen` holds, which is about numbers that busy workers publish
+    /// ([`crate::Link::publish`]). It is given the memory and the offset of the caller's part, and is first asked when
+    /// the wait has lasted for 1 ms: being woken for each of many quick lanes would cost more than the lanes.
+    ///
+    /// # Errors
+    /// As [`Host::wait`].
+    pub fn wait_or(
+        &mut self,
+        until: Until,
+        seen: &Seen<'_>,
+        timeout: Option<Duration>,
+    ) -> Result<Waited, HostError> {
+        let from = self.started.elapsed() + QUIET_TIME;
+        self.wait_for(Awaited { until, seen: Some(seen), from }, timeout)
+    }
+
+    fn wait_for(&mut self, awaited: Awaited<'_>, timeout: Option<Duration>) -> Result<Waited, HostError> {
         self.check_usable()?;
-        let deadline = timeout.map(|timeout| self.started.elapsed() + timeout);
+        let begun = self.started.elapsed();
+        let deadline = timeout.map(|timeout| begun + timeout);
+        let mut look_again = awaited.seen.map(|_| awaited.from);
         self.collect();
-        if !self.is_satisfied(until) {
-            self.look(until);
+        if timeout != Some(Duration::ZERO) && !self.is_satisfied(awaited) {
+            self.look(awaited);
             self.collect();
         }
         loop {
             self.tick();
             if self.needs_watching() {
-                self.watch(Some(Duration::ZERO), until)?;
+                self.watch(Some(Duration::ZERO), awaited)?;
             }
-            if self.is_satisfied(until) {
+            if self.is_satisfied(awaited) {
                 return Ok(Waited::Satisfied);
             }
             let now = self.started.elapsed();
             if deadline.is_some_and(|deadline| deadline <= now) {
                 return Ok(Waited::TimedOut);
             }
-            let wake = [deadline, self.supervisor.next_due()].into_iter().flatten().min();
-            if !self.watch(wake.map(|wake| wake.saturating_sub(now)), until)? {
+            let wake = [deadline, self.supervisor.next_due(), look_again].into_iter().flatten().min();
+            if !self.watch(wake.map(|wake| wake.saturating_sub(now)), awaited)? {
                 return Ok(Waited::Interrupted);
             }
+            // A worker that began late was quiet later, so that it looks once more, each time after twice the time.
+            let now = self.started.elapsed();
+            look_again = look_again.map(|look| if look > now { look } else { now + (now - begun) });
         }
+    }
+
+    /// Kills a worker that has a process and launches it again as after any loss, whose event has the cause
+    /// [`Cause::Hung`]. It does nothing to a worker without a process. Blocks as long as a process group takes to end.
+    ///
+    /// # Errors
+    /// [`HostError::Forked`], [`HostError::Ended`].
+    pub fn give_up(&mut self, worker: usize) -> Result<(), HostError> {
+        self.check_usable()?;
+        let actions = self.supervisor.on(self.started.elapsed(), worker, Event::GivenUp);
+        self.act(actions);
+        Ok(())
+    }
+
+    /// Returns whether there is an event to take.
+    pub(crate) fn has_events(&self) -> bool {
+        !self.events.is_empty()
     }
 
     /// Returns the next event, in the order in which events were noticed.
@@ -303,7 +338,18 @@ impl Host {
         }
     }
 
-    fn is_satisfied(&self, until: Until) -> bool {
+    fn is_satisfied(&self, awaited: Awaited<'_>) -> bool {
+        self.is_seen(awaited) || self.holds(awaited.until)
+    }
+
+    fn is_seen(&self, awaited: Awaited<'_>) -> bool {
+        let Some(seen) = awaited.seen.filter(|_| self.started.elapsed() >= awaited.from) else {
+            return false;
+        };
+        self.memory.as_ref().is_some_and(|memory| seen(memory, self.layout.data_offset()))
+    }
+
+    fn holds(&self, until: Until) -> bool {
         let none = |states: &[WorkerState]| {
             (0..self.slots.len()).all(|worker| !states.contains(&self.supervisor.state(worker)))
         };
@@ -325,17 +371,18 @@ impl Host {
     }
 
     /// Spins and yields for replies.
-    fn look(&self, until: Until) {
+    fn look(&self, awaited: Awaited<'_>) {
         let (first, last) = (self.busy().next(), self.busy().next_back());
         if let (Some(first), Some(last)) = (first, last) {
-            self.patience.wait(|| match until {
+            let answered = || match awaited.until {
                 // Usually the last one posted is the last to answer; its neighbours are looked at after it.
                 Until::AllReplied => {
                     self.has_replied(last) && self.busy().all(|worker| self.has_replied(worker))
                 }
                 Until::AnyEvent => (first..=last).any(|worker| self.has_replied(worker)),
                 Until::AllBack => true,
-            });
+            };
+            self.patience.wait(answered);
         }
     }
 
@@ -371,20 +418,17 @@ impl Host {
     }
 
     /// Sleeps until a worker replies, dies or becomes ready, or `patience` is over. Returns false if a signal came.
-    fn watch(&mut self, patience: Option<Duration>, until: Until) -> Result<bool, HostError> {
+    fn watch(&mut self, patience: Option<Duration>, awaited: Awaited<'_>) -> Result<bool, HostError> {
         let sleeping = patience != Some(Duration::ZERO);
-        let bells: Vec<usize> = match until {
+        let bells: Vec<usize> = match awaited.until {
             _ if !sleeping => Vec::new(),
             // All have to reply: whichever this one is, the others are looked at when it has.
             Until::AllReplied => self.busy().next_back().into_iter().collect(),
             _ => self.busy().collect(),
         };
         self.want_bells(&bells, true);
-        let woken = if sleeping && self.busy().any(|worker| self.has_replied(worker)) {
-            Ok(true)
-        } else {
-            self.poll(patience)
-        };
+        let there = |host: &Self| host.busy().any(|worker| host.has_replied(worker)) || host.is_seen(awaited);
+        let woken = if sleeping && there(self) { Ok(true) } else { self.poll(patience) };
         self.want_bells(&bells, false);
         let woken = woken?;
         self.collect();
@@ -514,7 +558,7 @@ impl Host {
         };
         self.slots[worker].launching = Some(launching);
         if let Err(error) = self.slots[worker].start(&self.program) {
-            self.died(worker, HostError::Spawn(error).to_string());
+            self.died(worker, format!("it could not be started: {error}"));
         }
     }
 }
@@ -525,45 +569,5 @@ impl Drop for Host {
     }
 }
 
-impl WorkerSlot {
-    /// Starts the process and sends the hello.
-    fn start(&mut self, program: &Program) -> std::io::Result<()> {
-        let (ours, theirs) = message::pair()?;
-        self.process = Some(Process::spawn(program, theirs)?);
-        message::send(&ours, Tag::Hello, 0, &[self.hello.as_fd()])?;
-        self.socket = Some(ours);
-        Ok(())
-    }
-
-    /// Ends the process, if there is one. Returns how it ended, and the last lines that it said.
-    fn end(&mut self) -> (Option<String>, String) {
-        (self.socket, self.launching) = (None, None);
-        let Some(process) = self.process.take() else { return (None, String::new()) };
-        let (ended, said) = process.end();
-        let ended =
-            ended.map_or_else(|| "the kernel has not ended it yet".to_owned(), |status| status.to_string());
-        (Some(ended), said)
-    }
-
-    /// Returns the bytes of the message of this kind, which has to be there, or what is wrong if it is not.
-    fn receive(&self, tag: Tag) -> Result<Vec<u8>, String> {
-        let socket = self.socket.as_ref().ok_or("it has no connection")?;
-        match message::receive(socket, false) {
-            Ok(Received::Message(mut message)) if message.tag == tag => {
-                let fd = message.descriptors.pop().ok_or("it sent a message without its bytes")?;
-                message::unstash(fd).map_err(|error| error.to_string())
-            }
-            Ok(Received::Message(_)) => Err("it sent a message out of turn".to_owned()),
-            Ok(Received::Nothing) => Err("it did not send what it announced".to_owned()),
-            Ok(Received::Closed) => Err("it hung up".to_owned()),
-            Err(error) => Err(error.to_string()),
-        }
-    }
-}
-
 /// Time after which a launch is tried again for which there was no room.
 const ROOM_RETRY: Duration = Duration::from_millis(50);
-
-fn new_bell() -> Result<OwnedFd, HostError> {
-    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
-}

@@ -16,6 +16,9 @@
 //! that runs inside the worker: a node hosts Python workers through this crate without an interpreter of its
 //! own.
 //!
+//! [`PythonHost`] makes env entries of it: lanes that finish when they finish, stepped by workers in Python, to which all
+//! is said in JSON and in shared memory. What a worker says or writes is checked before it is believed.
+//!
 //! Hosts that are given clones of one [`Launcher`] share its bound on concurrent launches.
 //!
 //! Nothing outlives the host: a worker watches its parent and ends its own process group when that is gone,
@@ -26,12 +29,13 @@
 //! |---|---|---|---|
 //! | watch | thread `rollhouse-watch` of the worker process | ends with the process | ends the process group, as it does when the parent is gone |
 //!
-//! Not a goal: what the lanes are, how their rows are laid out, other operating systems than Linux. Start
-//! reading at [`Supervisor`], which decides, then [`Host`], which acts.
+//! Not a goal: other operating systems than Linux. Start reading at [`Supervisor`], which decides, then [`Host`], which
+//! acts; for Python envs at [`PythonHost`], then `workforce.rs`, which has the states of a lane.
 #![forbid(unsafe_code)]
 
 mod config;
 mod control;
+mod description;
 mod error;
 mod host;
 mod launcher;
@@ -40,13 +44,20 @@ mod log;
 mod message;
 mod patience;
 mod process;
+mod python;
+mod record;
 mod supervisor;
+mod worker_block;
+mod worker_slot;
+mod workforce;
 
-pub use config::{HostConfig, MAX_WORKERS, Output, Program};
+pub use config::{Environment, HostConfig, MAX_WORKERS, Output, Program};
 pub use control::INLINE_BYTES;
+pub use description::{DescriptionError, Refusal, RefusalKind};
 pub use error::{HostError, LinkError};
 pub use host::{Host, Reply, Until, Waited, WorkerEvent};
 pub use launcher::Launcher;
 pub use link::{Command, Link};
 pub use message::MAX_MESSAGE_BYTES;
+pub use python::{PythonEnv, PythonError, PythonHost};
 pub use supervisor::{Action, Cause, Event, Restart, Supervisor, WorkerState};

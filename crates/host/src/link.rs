@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use rollhouse_arena::SharedMemory;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -17,9 +19,6 @@ use crate::patience::Patience;
 ///
 /// While it exists, a thread of its own watches the host: when the host ends or hangs up, the worker's whole process
 /// group is killed at once, whatever its other threads are doing.
-///
-/// While it exists a thread of its own watches the host: when the host ends or hangs up, the worker's whole
-/// process group is killed at once, whatever its other threads are doing.
 #[derive(Debug)]
 pub struct Link {
     socket: Arc<OwnedFd>,
@@ -36,6 +35,8 @@ struct Attached {
     own_bell: OwnedFd,
     host_bell: OwnedFd,
     sequence: u64,
+    /// Time at which the last command was taken.
+    commanded: Instant,
     patience: Patience,
 }
 
@@ -88,8 +89,9 @@ impl Link {
             return Err(LinkError::Protocol("a memory that has no lines for this worker"));
         }
         let sequence = layout.lines(&memory, worker).replied();
-        let patience = Patience::among(workers + 1);
-        self.attached = Some(Attached { memory, layout, worker, own_bell, host_bell, sequence, patience });
+        let (commanded, patience) = (Instant::now(), Patience::among(workers + 1));
+        self.attached =
+            Some(Attached { memory, layout, worker, own_bell, host_bell, sequence, commanded, patience });
         Ok(())
     }
 
@@ -107,6 +109,7 @@ impl Link {
         let attached = self.attached.as_mut().ok_or(NOT_READY)?;
         attached.wait(&self.socket)?;
         attached.sequence += 1;
+        attached.commanded = Instant::now();
         let lines = attached.layout.lines(&attached.memory, attached.worker);
         let head = lines.command_head();
         let payload = match usize::try_from(head.len) {
@@ -115,6 +118,27 @@ impl Link {
             _ => return Err(LinkError::TooLong(head.len)),
         };
         Ok(Command { code: head.code, payload })
+    }
+
+    /// Writes `number` to the word at byte `offset` of the caller's part. What this process wrote to the memory before is
+    /// visible to a host that sees the number. A host that sleeps is woken, but only if the command is older than
+    /// [`QUIET_TIME`]: it looks by itself at what came before that.
+    ///
+    /// # Errors
+    /// [`LinkError::Protocol`] before [`Link::ready`], or if there is no such word. Else as for [`Link::open`].
+    pub fn publish(&self, offset: usize, number: u64) -> Result<(), LinkError> {
+        let attached = self.attached.as_ref().ok_or(NOT_READY)?;
+        let room = attached.memory.len() - attached.layout.data_offset();
+        if !offset.is_multiple_of(8) || offset > room.saturating_sub(8) {
+            return Err(LinkError::Protocol("a number for a word that is not there"));
+        }
+        // Pairs with the look of the host, after it has set that it wants the bell.
+        attached.memory.word(attached.layout.data_offset() + offset).store(number, Ordering::SeqCst);
+        let lines = attached.layout.lines(&attached.memory, attached.worker);
+        if attached.commanded.elapsed() >= QUIET_TIME && lines.wants_bell() {
+            ring(&attached.host_bell)?;
+        }
+        Ok(())
     }
 
     /// Answers the last command.
@@ -224,6 +248,9 @@ fn end_own_group() {
     };
 }
 
+/// Age of a command from which what its worker publishes wakes the host. In commands that take less time, waking it for
+/// each of many lanes would cost more than the lanes.
+pub(crate) const QUIET_TIME: Duration = Duration::from_millis(1);
 const NOT_READY: LinkError = LinkError::Protocol("a command before the worker was ready");
 /// Events for the end of the connection. The set is empty because poll reports errors and hang-ups without being asked.
 const HUNG_UP: PollFlags = PollFlags::empty();

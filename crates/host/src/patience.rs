@@ -9,10 +9,6 @@ use rollhouse_arena::Spin;
 /// A wake-up across cores costs tens of microseconds on a virtual machine. So a party first spins, if it and all others
 /// have a core each. Then it yields its core again and again: on a busy core that hands it to the very process that is
 /// awaited, at a tenth of the cost of sleep and wake-up.
-///
-/// A wake-up across cores costs tens of microseconds on a virtual machine. So a party first spins, if it and all
-/// others have a core each; then it yields its core again and again: on a busy core that hands it to the very
-/// process that is waited for, at a tenth of the cost of sleep and wake-up.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
     spin: Duration,

@@ -1,5 +1,6 @@
 //! The process of a worker.
 
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-use crate::config::{Output, Program};
+use crate::config::{Environment, Output, Program};
 use crate::log::Log;
 
 /// A process that leads its own group.
@@ -28,6 +29,10 @@ impl Process {
     pub(crate) fn spawn(program: &Program, socket: OwnedFd) -> io::Result<Self> {
         let mut command = Command::new(&program.path);
         command.args(&program.arguments).stdin(Stdio::from(socket)).process_group(0);
+        if let Environment::Only(names) = program.environment {
+            let kept = std::env::vars_os().filter(|(name, _)| is_named(name, names));
+            command.env_clear().envs(kept);
+        }
         let log = match program.output {
             Output::Inherited => None,
             Output::Kept => {
@@ -87,9 +92,6 @@ impl Process {
     ///
     /// The group is killed before the leader is reaped: until then its id cannot belong to another group. Blocks for up
     /// to a second for a process that the kernel cannot end yet; such a process stays a zombie.
-    ///
-    /// The group is killed before the leader is reaped: until then its id cannot belong to another group.
-    /// Blocks for up to a second for a process that the kernel cannot end yet; that one stays a zombie.
     pub(crate) fn end(mut self) -> (Option<ExitStatus>, String) {
         // An error means that there is nothing left to kill.
         let _ = kill_process_group(self.pid, Signal::KILL);
@@ -97,6 +99,14 @@ impl Process {
         self.drain_log();
         (ended, self.log.as_ref().map(Log::last_lines).unwrap_or_default())
     }
+}
+
+fn is_named(name: &OsStr, names: &[&str]) -> bool {
+    let name = name.as_encoded_bytes();
+    names.iter().any(|wanted| match wanted.strip_suffix('*') {
+        Some(beginning) => name.starts_with(beginning.as_bytes()),
+        None => name == wanted.as_bytes(),
+    })
 }
 
 const REAP_PATIENCE: Duration = Duration::from_secs(1);
@@ -107,8 +117,12 @@ mod tests {
     use crate::message::pair;
 
     fn shell(script: &str) -> Process {
+        shell_in(Environment::Inherited, script)
+    }
+
+    fn shell_in(environment: Environment, script: &str) -> Process {
         let arguments = vec!["-c".into(), script.into()];
-        let program = Program { path: "/bin/sh".into(), arguments, output: Output::Kept };
+        let program = Program { path: "/bin/sh".into(), arguments, environment, output: Output::Kept };
         let (_, socket) = pair().unwrap();
         Process::spawn(&program, socket).unwrap()
     }
@@ -119,5 +133,18 @@ mod tests {
         assert!(process.ends_within(Duration::from_secs(60)));
         let (ended, said) = process.end();
         assert_eq!((ended.unwrap().code(), said.as_str()), (Some(3), "out | err"));
+    }
+
+    #[test]
+    fn a_process_has_the_variables_that_are_named_and_no_others() {
+        // Cargo sets these for its tests.
+        let names = &["PATH", "CARGO_PKG_NAM*"];
+        let script = "echo ${CARGO_PKG_NAME-none} ${CARGO_PKG_VERSION-none} ${CARGO_MANIFEST_DIR-none}";
+        let process = shell_in(Environment::Only(names), script);
+        assert!(process.ends_within(Duration::from_secs(60)));
+        assert_eq!(process.end().1, "rollhouse-host none none");
+        let process = shell("echo ${CARGO_PKG_VERSION-none}");
+        assert!(process.ends_within(Duration::from_secs(60)));
+        assert_eq!(process.end().1, env!("CARGO_PKG_VERSION"));
     }
 }

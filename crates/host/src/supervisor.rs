@@ -52,6 +52,8 @@ pub enum Event {
     Replied,
     /// The worker's process ended, or answered something that makes no sense.
     Died,
+    /// The caller does not wait for the worker any longer.
+    GivenUp,
     /// No process may be launched just now. The launch is to be tried again at this time.
     NoRoom(Duration),
 }
@@ -77,7 +79,7 @@ pub enum Action {
 pub enum Cause {
     /// The worker's process ended or broke.
     Died,
-    /// The worker did not answer a command in time.
+    /// The worker did not answer a command in time, or was given up.
     Hung,
     /// The worker was not ready in time.
     LaunchTimedOut,
@@ -154,8 +156,9 @@ impl Supervisor {
         match (w.state, event) {
             (S::Launching, Event::Ready) | (S::Busy, Event::Replied) => w.enter(S::Idle, None),
             (S::Idle, Event::Posted(until)) => w.enter(S::Busy, until),
-            (S::Launching | S::Idle | S::Busy, Event::Died) => {
-                let lost = w.lose(now, worker, Cause::Died);
+            (S::Launching | S::Idle | S::Busy, Event::Died | Event::GivenUp) => {
+                let cause = if event == Event::Died { Cause::Died } else { Cause::Hung };
+                let lost = w.lose(now, worker, cause);
                 return self.with_launches(now, vec![lost]);
             }
             (S::Launching, Event::NoRoom(until)) => {
@@ -319,7 +322,7 @@ mod tests {
         fn processes_are_launched_and_lost_in_turns_and_never_more_than_allowed(
             workers in 1_usize..6,
             max_launching in 1_usize..4,
-            steps in proptest::collection::vec((0_usize..6, 0_u8..6, 0_u64..3_000), 1..200),
+            steps in proptest::collection::vec((0_usize..6, 0_u8..7, 0_u64..3_000), 1..200),
         ) {
             let mut supervisor = Supervisor::new(workers, max_launching, Some(LAUNCH), 7);
             let mut model = Model { alive: vec![false; workers], launches_open: vec![false; workers] };
@@ -328,6 +331,7 @@ mod tests {
                 now += Duration::from_millis(wait);
                 let worker = worker % workers;
                 let event = match what {
+                    5 if model.alive[worker] => Some(Event::GivenUp),
                     0 if model.launches_open[worker] => Some(Event::Ready),
                     1 => Some(Event::Posted(Some(now + seconds(2)))),
                     2 => Some(Event::Replied),

@@ -1,10 +1,12 @@
 //! A host and real processes.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use rollhouse_arena::SharedMemory;
 use rollhouse_host::{
-    Cause, Host, HostConfig, HostError, INLINE_BYTES, Launcher, Output, Program, Reply, Restart, Until,
-    Waited, WorkerEvent, WorkerState,
+    Cause, Environment, Host, HostConfig, HostError, INLINE_BYTES, Launcher, Output, Program, Reply, Restart,
+    Until, Waited, WorkerEvent, WorkerState,
 };
 
 const ECHO: u64 = 1;
@@ -12,6 +14,7 @@ const EXIT: u64 = 2;
 const HANG: u64 = 3;
 const SPAWN: u64 = 4;
 const SAY: u64 = 5;
+const PUBLISH: u64 = 6;
 const LONG: Option<Duration> = Some(Duration::from_secs(60));
 const SHORT: Option<Duration> = Some(Duration::from_millis(50));
 
@@ -25,7 +28,8 @@ fn start_with(launcher: Launcher, hellos: &[&str], launch_deadline: Option<Durat
     path.pop();
     path.extend(["examples", "echo_worker"]);
     let arguments = vec![std::process::id().to_string().into()];
-    let program = Program { path: path.into(), arguments, output: Output::Kept };
+    let program =
+        Program { path: path.into(), arguments, environment: Environment::Inherited, output: Output::Kept };
     let hellos = hellos.iter().map(|hello| hello.as_bytes().to_vec()).collect();
     let config = HostConfig { program, hellos, launch_at_start: 1, launch_deadline, launcher };
     let mut host = Host::start(config).expect("workers can be started");
@@ -208,7 +212,12 @@ fn hosts_with_one_launcher_launch_no_more_at_a_time_than_it_allows_and_all_get_t
 
 #[test]
 fn a_program_that_does_not_exist_is_a_loss_that_says_so() {
-    let program = Program { path: "/nowhere/python".into(), arguments: vec![], output: Output::Inherited };
+    let program = Program {
+        path: "/nowhere/python".into(),
+        arguments: vec![],
+        environment: Environment::Inherited,
+        output: Output::Inherited,
+    };
     let hellos = vec![vec![]];
     let launcher = Launcher::new(1);
     let config = HostConfig { program, hellos, launch_at_start: 1, launch_deadline: LONG, launcher };
@@ -240,4 +249,24 @@ fn an_ended_host_takes_no_commands() {
     host.end(Duration::ZERO);
     assert!(matches!(host.post(0, ECHO, &[], LONG), Err(HostError::Ended)));
     assert!(matches!(host.wait(Until::AllReplied, LONG), Err(HostError::Ended)));
+}
+
+#[test]
+fn a_number_that_a_busy_worker_publishes_ends_a_wait_and_the_worker_can_be_given_up() {
+    let mut host = playing(2);
+    let published = |memory: &SharedMemory, at: usize| memory.word(at).load(Ordering::SeqCst) == 77;
+    host.post(0, PUBLISH, &77_u64.to_le_bytes(), None).unwrap();
+    host.post(1, HANG, &[], None).unwrap();
+    assert!(matches!(host.wait_or(Until::AllReplied, &published, LONG), Ok(Waited::Satisfied)));
+    assert_eq!((host.state(0), host.state(1)), (WorkerState::Busy, WorkerState::Busy));
+    host.give_up(0).unwrap();
+    let (worker, cause, restart, _) = loss(&mut host);
+    assert!(
+        worker == 0 && cause == Cause::Hung && matches!(restart, Restart::After(_)),
+        "{cause:?}, {restart:?}"
+    );
+    assert_eq!((host.state(0), host.state(1)), (WorkerState::BackOff, WorkerState::Busy));
+    // There is no process to kill any more.
+    host.give_up(0).unwrap();
+    assert!(host.next_event().is_none());
 }

@@ -12,8 +12,8 @@ use pyo3::types::{PyBytes, PyList, PyTuple};
 use rollhouse_arena::SharedMemory;
 use rollhouse_core::RestartDecision;
 use rollhouse_host::{
-    Cause, HostConfig, HostError, Launcher, Link, LinkError, Output, Program, Restart, Until, Waited,
-    WorkerEvent, WorkerState,
+    Cause, Environment, HostConfig, HostError, Launcher, Link, LinkError, Output, Program, Restart, Until,
+    Waited, WorkerEvent, WorkerState,
 };
 
 use crate::failure::{chain, exception, one_at_a_time};
@@ -44,7 +44,12 @@ impl Host {
         let mut program = program.into_iter();
         let path = program.next().ok_or_else(|| PyValueError::new_err("program: it has no executable"))?;
         let config = HostConfig {
-            program: Program { path, arguments: program.collect(), output: Output::Inherited },
+            program: Program {
+                path,
+                arguments: program.collect(),
+                environment: Environment::Inherited,
+                output: Output::Inherited,
+            },
             hellos: hellos.iter().map(|hello| hello.to_vec()).collect(),
             launch_at_start,
             launch_deadline: duration(launch_timeout),
@@ -237,6 +242,12 @@ impl WorkerLink {
         }
     }
 
+    /// Writes a number to the word at byte `offset` of the caller's part, after all that was written before, and wakes
+    /// the host if it sleeps.
+    fn publish(&self, offset: usize, number: u64) -> PyResult<()> {
+        self.inner.publish(offset, number).map_err(of_link)
+    }
+
     /// Answers the command.
     fn reply(&mut self, code: u64, payload: &[u8]) -> PyResult<()> {
         self.inner.reply(code, payload).map_err(of_link)
@@ -307,7 +318,7 @@ fn of_host(error: HostError) -> PyErr {
     let message = chain(&error);
     Python::attach(|py| match error {
         HostError::Workers(_) | HostError::TooLong(_) => PyValueError::new_err(message),
-        HostError::Spawn(_) | HostError::Os(_) => PyOSError::new_err(message),
+        HostError::Os(_) => PyOSError::new_err(message),
         HostError::Forked => exception(py, "ForkedError", message),
         HostError::Ended => exception(py, "ClosedError", message),
         HostError::NotIdle(_) => PyRuntimeError::new_err(message),

@@ -13,7 +13,7 @@ _Step = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 
 VERSION: str
 
-def run_command(line: Sequence[str]) -> int:
+def run_command(line: Sequence[str], python: str | None = None) -> int:
     """Runs the ``rollhouse`` command of that line, whose first word is the program's name, and gives its exit code.
 
     The process belongs to it from then on: it takes over signals and stdout.
@@ -221,6 +221,7 @@ class WorkerLink:
     def hello(self) -> bytes: ...
     def ready(self, answer: bytes) -> tuple[int, int, int]: ...
     def receive(self) -> tuple[int, bytes]: ...
+    def publish(self, offset: int, number: int) -> None: ...
     def reply(self, code: int, payload: bytes) -> None: ...
 
 @final

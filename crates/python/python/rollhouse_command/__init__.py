@@ -18,7 +18,7 @@ def main() -> None:
     native = _native()
     # Ctrl-C is the command's own: Python's handler would only note it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    sys.exit(native.run_command(["rollhouse", *sys.argv[1:]]))
+    sys.exit(native.run_command(["rollhouse", *sys.argv[1:]], sys.executable or None))
 
 
 def _native() -> ModuleType:

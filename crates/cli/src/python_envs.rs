@@ -1,0 +1,55 @@
+//! Python environments of this machine.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollhouse_config::{Log, LogFormat, LogLevel, LogLevels, Traces};
+use rollhouse_env::EnvEntry;
+use rollhouse_host::{DescriptionError, Launcher, PythonEnv, PythonError, PythonHost, RefusalKind};
+
+use crate::args::PythonArgs;
+use crate::failure::{Failure, Status};
+use crate::logging::Logging;
+
+/// Learns what a Python env is, and returns the entry that makes it. Reasons for which lanes are lost are logged from
+/// here on. Blocks until a worker has made one.
+pub(crate) fn entry(args: &PythonArgs, id: &str) -> Result<Arc<EnvEntry>, Failure> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let host = PythonHost {
+        interpreter: args.python.clone().unwrap_or_else(|| "python3".into()),
+        allow: ["gymnasium"]
+            .into_iter()
+            .chain(args.allow.iter().map(String::as_str))
+            .map(String::from)
+            .collect(),
+        workers: args.workers,
+        launch_deadline: LAUNCH_DEADLINE,
+        launcher: Launcher::new(cores.max(2)),
+    };
+    let env = PythonEnv { id: id.to_owned(), kwargs: args.env_kwargs.clone().unwrap_or_default() };
+    let level = LogLevels { all: LogLevel::Warn, parts: BTreeMap::new() };
+    let log = Log { level, format: LogFormat::Text };
+    Logging::begin("rollout", &log, &Traces::default())?;
+    host.entry(&env).map(Arc::new).map_err(|error| failure(&error))
+}
+
+/// Makes the failure of an env that cannot be hosted, with the way to mend it.
+fn failure(error: &PythonError) -> Failure {
+    let hint = match error {
+        PythonError::NoPackage { .. } => {
+            "install it there (pip install rollhouse), or name another one by --python"
+        }
+        PythonError::Lost { .. } => "--python names the interpreter",
+        PythonError::Description(DescriptionError::Refused(refusal)) => match refusal.kind {
+            RefusalKind::NotAllowed => "--allow PACKAGE permits it",
+            RefusalKind::KwargsRefused => "--env-kwargs has them, as a JSON object",
+            _ => return Failure::of(Status::Failed, error),
+        },
+        _ => return Failure::of(Status::Failed, error),
+    };
+    Failure::of(Status::Failed, error).hint(hint)
+}
+
+/// Maximum time in which a process has to make its envs: imports of large packages take long on cold disks.
+const LAUNCH_DEADLINE: Duration = Duration::from_secs(120);

@@ -1,0 +1,136 @@
+//! A worker with lanes whose numbers can be foretold, and which fail as they are told: for testing a host of late lanes.
+//!
+//! It takes the place of an interpreter and understands what `rollhouse/env_worker.py` does. An observation is the
+//! lane's seed, how many steps its episode has, and a flag; a reward is the action; an episode ends after `length` steps.
+//! The argument `fault` names what goes wrong when lane `lane` takes its step number `at`.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use rollhouse_host::{Command, Link, LinkError};
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Hello {
+    kwargs: Arguments,
+    lanes: usize,
+    record: Option<Places>,
+}
+
+#[derive(Deserialize)]
+struct Arguments {
+    #[serde(default)]
+    fault: String,
+    #[serde(default)]
+    lane: usize,
+    #[serde(default)]
+    at: u64,
+    length: u64,
+}
+
+#[derive(Deserialize)]
+struct Places {
+    first: usize,
+    stride: usize,
+    reward: usize,
+    action: usize,
+    observation: Vec<usize>,
+}
+
+#[derive(Clone, Default)]
+struct Lane {
+    seed: u64,
+    steps: u64,
+    /// Steps since the env was made.
+    all_steps: u64,
+}
+
+fn main() -> ExitCode {
+    match work() {
+        Ok(code) => code,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn work() -> Result<ExitCode, LinkError> {
+    let host = std::env::args().next_back().and_then(|id| id.parse().ok());
+    let mut link = Link::open(host.ok_or(LinkError::Protocol("no process id of the host"))?)?;
+    let hello: Hello = serde_json::from_slice(link.hello()).map_err(|_| LinkError::Protocol("a hello"))?;
+    let Hello { kwargs, lanes, record } = hello;
+    let first = record.as_ref().map_or(0, |record| record.first);
+    link.ready(answer(&kwargs.fault, first).as_bytes())?;
+    let Some(places) = record else { return Ok(ExitCode::SUCCESS) };
+    let mut states = vec![Lane::default(); lanes];
+    loop {
+        let Command { code, payload } = link.receive()?;
+        if code & 0xff != 1 {
+            link.reply(0, &[])?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        for (lane, state) in states.iter_mut().enumerate() {
+            let at = lanes + lane * 8;
+            let seed = payload[at..].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+            let mut flags = 0;
+            match payload[lane] {
+                0 => continue,
+                1 => (state.steps, state.all_steps) = (state.steps + 1, state.all_steps + 1),
+                2 => state.steps = 0,
+                _ => *state = Lane { seed, ..Lane::default() },
+            }
+            let fails = payload[lane] == 1 && first + lane == kwargs.lane && state.all_steps == kwargs.at;
+            let fault = if fails { kwargs.fault.as_str() } else { "" };
+            flags |= u64::from(state.steps == kwargs.length);
+            match fault {
+                "exit" => {
+                    std::io::stderr().write_all(b"it had enough\n")?;
+                    return Ok(ExitCode::SUCCESS);
+                }
+                "hang" => loop {
+                    std::thread::park();
+                },
+                "noise" => std::io::stdout().write_all(&vec![b'x'; 1 << 20])?,
+                "silence" => continue,
+                "raise" => flags = 4,
+                "flags" => flags = 9,
+                _ => {}
+            }
+            write(&link, &places, lane, state, fault);
+            link.publish((first + lane) * places.stride, code >> 8 << 8 | flags)?;
+        }
+        link.reply(0, &[])?;
+    }
+}
+
+fn write(link: &Link, places: &Places, lane: usize, state: &Lane, fault: &str) {
+    let Some((memory, offset)) = link.memory() else { return };
+    let at = offset + (places.first + lane) * places.stride;
+    let action =
+        memory.read(at + places.action, 8).first_chunk().map_or(0, |bytes| i64::from_ne_bytes(*bytes));
+    let reward = match fault {
+        "reward" => f64::NAN,
+        _ if state.steps == 0 => 0.0,
+        _ => action as f64,
+    };
+    memory.write(at + places.reward, &reward.to_ne_bytes());
+    let pair: Vec<u8> =
+        [state.seed as f32, state.steps as f32].iter().flat_map(|v| v.to_ne_bytes()).collect();
+    memory.write(at + places.observation[0], &pair);
+    memory.write(at + places.observation[1], &[if fault == "boolean" { 2 } else { 1 }]);
+}
+
+fn answer(fault: &str, first: usize) -> String {
+    if fault == "refuse" {
+        return r#"{"refused":{"kind":"not_allowed","message":"package `lanes` is not in the list"}}"#
+            .to_owned();
+    }
+    if fault == "lie" {
+        return "{}".to_owned();
+    }
+    let high = if fault == "differ" && first > 0 { 2 } else { 1 };
+    format!(
+        r#"{{"made":{{"observation":{{"kind":"dict","names":["a","b"],"spaces":[
+            {{"kind":"box","low":["-inf"],"high":["inf"],"shape":[2],"dtype":"float32"}},
+            {{"kind":"box","low":[0],"high":[{high}],"shape":[],"dtype":"bool"}}]}},
+            "action":{{"kind":"discrete","n":10,"starts":[0]}},"max_episode_steps":null,"gymnasium":"none"}}}}"#
+    )
+}

@@ -1,0 +1,351 @@
+//! What a worker says of the env that it has made.
+
+use std::fmt;
+
+use rollhouse_core::limits::{MAX_NAME_BYTES, MAX_OBS_COLUMNS, MAX_ROW_ELEMENTS, MAX_SPACE_DEPTH};
+use rollhouse_core::{BoxSpace, CompositeSpace, DType, DiscreteSpace, ObservationSpace, Space};
+use serde::Deserialize;
+
+/// Maximum number of bytes of a worker's answer. The bounds of an image of 1,280 x 720 take less if they are equal.
+pub(crate) const MAX_ANSWER_BYTES: usize = 16 << 20;
+
+/// Answer of a worker to its hello.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Answer {
+    Made(Box<Made>),
+    Refused(Refusal),
+}
+
+#[derive(Debug, Deserialize)]
+struct Made {
+    observation: Node,
+    action: Node,
+    max_episode_steps: Option<u32>,
+    gymnasium: String,
+}
+
+/// Reason for which a worker does not host an env.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, thiserror::Error)]
+#[error("{kind}: {message}")]
+pub struct Refusal {
+    /// Kind of the reason.
+    pub kind: RefusalKind,
+    /// Explanation for people.
+    pub message: String,
+}
+
+/// Kind of reason for which a worker does not host an env.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusalKind {
+    /// The env's package is not in the list of those that may be imported.
+    NotAllowed,
+    /// The module, or the env in it, cannot be imported.
+    ImportFailed,
+    /// The env does not take the arguments, or they are not the caller's to give.
+    KwargsRefused,
+    /// The env raised while it was made, or is none.
+    MakeFailed,
+    /// A space is of a kind or type that columns cannot have.
+    SpaceNotSupported,
+    /// Envs that were made by the same call have different spaces.
+    LanesDiffer,
+}
+
+impl fmt::Display for RefusalKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotAllowed => "the import is not allowed",
+            Self::ImportFailed => "the import failed",
+            Self::KwargsRefused => "the arguments are refused",
+            Self::MakeFailed => "the env could not be made",
+            Self::SpaceNotSupported => "a space is not supported",
+            Self::LanesDiffer => "the lanes differ",
+        })
+    }
+}
+
+/// Reason for which a worker's answer is not an env.
+#[derive(Debug, thiserror::Error)]
+pub enum DescriptionError {
+    /// The worker refuses.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// The answer is no JSON of the wanted form.
+    #[error("the worker's answer makes no sense")]
+    Nonsense(#[source] serde_json::Error),
+    /// The answer is longer than the limit.
+    #[error("the worker's answer has {0} bytes, may have at most {MAX_ANSWER_BYTES}")]
+    TooLong(usize),
+    /// A space is one that this program does not have.
+    #[error("{part} space: {why}")]
+    Space {
+        /// Which of the spaces it is.
+        part: &'static str,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// What a worker said of its env, checked.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Description {
+    pub(crate) observation: ObservationSpace,
+    pub(crate) action: Space,
+    pub(crate) max_episode_steps: Option<u32>,
+    /// Version of Gymnasium in the worker.
+    pub(crate) gymnasium: String,
+}
+
+impl Description {
+    /// Reads a worker's answer, which may be anything.
+    pub(crate) fn read(answer: &[u8]) -> Result<Self, DescriptionError> {
+        if answer.len() > MAX_ANSWER_BYTES {
+            return Err(DescriptionError::TooLong(answer.len()));
+        }
+        let made = match serde_json::from_slice(answer).map_err(DescriptionError::Nonsense)? {
+            Answer::Made(made) => made,
+            Answer::Refused(refusal) => return Err(DescriptionError::Refused(refusal)),
+        };
+        let of = |part| move |why| DescriptionError::Space { part, why };
+        let observation = made.observation.space(0).map_err(of("observation"))?;
+        check_size(&observation).map_err(of("observation"))?;
+        let action = match made.action.space(0).map_err(of("action"))? {
+            ObservationSpace::Plain(space) => space,
+            ObservationSpace::Composite(_) => {
+                return Err(of("action")("actions of several columns are not supported".to_owned()));
+            }
+        };
+        check_size(&action.clone().into()).map_err(of("action"))?;
+        // A limit of no steps is none.
+        let max_episode_steps = made.max_episode_steps.filter(|&limit| limit > 0);
+        Ok(Self { observation, action, max_episode_steps, gymnasium: made.gymnasium })
+    }
+}
+
+fn check_size(space: &ObservationSpace) -> Result<(), String> {
+    let (columns, elements) = (space.columns().len(), space.elements());
+    match () {
+        () if columns == 0 => Err("it has no column".to_owned()),
+        () if columns > MAX_OBS_COLUMNS => {
+            Err(format!("{columns} columns, at most {MAX_OBS_COLUMNS} are taken"))
+        }
+        () if elements > MAX_ROW_ELEMENTS => {
+            Err(format!("{elements} elements, at most {MAX_ROW_ELEMENTS} are taken"))
+        }
+        () => Ok(()),
+    }
+}
+
+/// A space as a worker describes it. Fields that its kind does not have are left out.
+#[derive(Debug, Deserialize)]
+struct Node {
+    kind: Kind,
+    #[serde(default)]
+    low: Vec<Bound>,
+    #[serde(default)]
+    high: Vec<Bound>,
+    #[serde(default)]
+    shape: Vec<usize>,
+    #[serde(default)]
+    dtype: String,
+    #[serde(default)]
+    n: u64,
+    #[serde(default)]
+    nvec: Vec<u64>,
+    #[serde(default)]
+    starts: Vec<i64>,
+    #[serde(default)]
+    names: Vec<String>,
+    #[serde(default)]
+    spaces: Vec<Node>,
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Kind {
+    Box,
+    Discrete,
+    MultiDiscrete,
+    MultiBinary,
+    Dict,
+    Tuple,
+}
+
+/// A bound of a Box: JSON has no numbers for the infinite ones.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Bound {
+    Number(f64),
+    Word(String),
+}
+
+impl Node {
+    /// Returns the space. Those of several integers and of bits are boxes of them.
+    fn space(self, depth: usize) -> Result<ObservationSpace, String> {
+        if depth > MAX_SPACE_DEPTH {
+            return Err(format!("it is nested more than {MAX_SPACE_DEPTH} deep"));
+        }
+        match self.kind {
+            Kind::Box => self.boxed().map(ObservationSpace::from),
+            Kind::Discrete => {
+                let &[start] = &self.starts[..] else {
+                    return Err("a Discrete without its start".to_owned());
+                };
+                if self.n == 0 || start.checked_add_unsigned(self.n - 1).is_none() {
+                    return Err(format!("{} integers from {start} are no Discrete", self.n));
+                }
+                Ok(Space::Discrete(DiscreteSpace { n: self.n, start }).into())
+            }
+            Kind::MultiDiscrete => self.integers().map(ObservationSpace::from),
+            Kind::MultiBinary => {
+                let elements = elements(&self.shape)?;
+                let (low, high) = (vec![0.0; elements], vec![1.0; elements]);
+                Ok(Space::Box(BoxSpace { low, high, shape: self.shape, dtype: DType::U8 }).into())
+            }
+            Kind::Dict => {
+                if self.names.len() != self.spaces.len() {
+                    return Err("a Dict whose names do not fit its spaces".to_owned());
+                }
+                let mut spaces = Vec::with_capacity(self.spaces.len());
+                for (name, part) in self.names.into_iter().zip(self.spaces) {
+                    if name.len() > MAX_NAME_BYTES {
+                        return Err(format!(
+                            "a name of {} bytes, at most {MAX_NAME_BYTES} are taken",
+                            name.len()
+                        ));
+                    }
+                    spaces.push((name, part.space(depth + 1)?));
+                }
+                Ok(CompositeSpace::Dict { spaces }.into())
+            }
+            Kind::Tuple => {
+                let spaces = self.spaces.into_iter().map(|part| part.space(depth + 1));
+                Ok(CompositeSpace::Tuple { spaces: spaces.collect::<Result<_, _>>()? }.into())
+            }
+        }
+    }
+
+    fn boxed(self) -> Result<Space, String> {
+        let dtype = DTYPES.into_iter().find(|dtype| dtype.name() == self.dtype);
+        let dtype = dtype.ok_or_else(|| format!("elements of type `{}`", self.dtype))?;
+        let elements = elements(&self.shape)?;
+        let (low, high) = (bounds(self.low, elements)?, bounds(self.high, elements)?);
+        Ok(Space::Box(BoxSpace { low, high, shape: self.shape, dtype }))
+    }
+
+    fn integers(self) -> Result<Space, String> {
+        let elements = elements(&self.shape)?;
+        if self.nvec.len() != elements || self.starts.len() != elements {
+            return Err(format!("a MultiDiscrete of {} numbers for {elements} elements", self.nvec.len()));
+        }
+        let low: Vec<f64> = self.starts.iter().map(|&start| start as f64).collect();
+        let high = low.iter().zip(&self.nvec).map(|(low, &n)| low + n as f64 - 1.0).collect();
+        Ok(Space::Box(BoxSpace { low, high, shape: self.shape, dtype: DType::I64 }))
+    }
+}
+
+/// Returns the number of elements of that shape.
+fn elements(shape: &[usize]) -> Result<usize, String> {
+    let product = shape.iter().try_fold(1_usize, |product, &extent| product.checked_mul(extent));
+    product
+        .filter(|&product| product <= MAX_ROW_ELEMENTS)
+        .ok_or_else(|| format!("shape {shape:?} has more than {MAX_ROW_ELEMENTS} elements"))
+}
+
+/// Returns a bound for each element; a single one is that of all.
+fn bounds(given: Vec<Bound>, elements: usize) -> Result<Vec<f64>, String> {
+    let given = given.into_iter().map(|bound| match bound {
+        Bound::Number(number) => Ok(number),
+        Bound::Word(word) => word
+            .parse::<f64>()
+            .ok()
+            .filter(|number| !number.is_nan())
+            .ok_or_else(|| format!("bound `{word}`")),
+    });
+    let given = given.collect::<Result<Vec<f64>, String>>()?;
+    match given[..] {
+        [bound] => Ok(vec![bound; elements]),
+        _ if given.len() == elements => Ok(given),
+        _ => Err(format!("{} bounds for {elements} elements", given.len())),
+    }
+}
+
+const DTYPES: [DType; 6] = [DType::Bool, DType::U8, DType::I32, DType::I64, DType::F32, DType::F64];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(observation: &str, action: &str) -> Result<Description, DescriptionError> {
+        let answer = format!(
+            r#"{{"made":{{"observation":{observation},"action":{action},"max_episode_steps":500,"gymnasium":"1.2.2"}}}}"#
+        );
+        Description::read(answer.as_bytes())
+    }
+
+    const TWO: &str = r#"{"kind":"discrete","n":2,"starts":[0]}"#;
+
+    #[test]
+    fn spaces_of_every_kind_become_columns() {
+        let observation = r#"{"kind":"dict","names":["b","a"],"spaces":[
+            {"kind":"box","low":["-inf"],"high":[1.5,2],"shape":[2],"dtype":"float32"},
+            {"kind":"tuple","spaces":[{"kind":"multi_binary","shape":[3]},
+                {"kind":"multi_discrete","nvec":[3,4],"starts":[0,-1],"shape":[2]}]}]}"#;
+        let description = read(observation, r#"{"kind":"discrete","n":3,"starts":[-1]}"#).unwrap();
+        let columns = description.observation.columns();
+        let shown: Vec<_> =
+            columns.iter().map(|(path, space)| (path.as_str(), space.dtype(), space.elements())).collect();
+        assert_eq!(shown, [("b", DType::F32, 2), ("a/0", DType::U8, 3), ("a/1", DType::I64, 2)]);
+        let Space::Box(bounds) = columns[0].1 else { panic!("no box") };
+        assert_eq!((&bounds.low[..], &bounds.high[..]), (&[f64::NEG_INFINITY; 2][..], &[1.5, 2.0][..]));
+        let Space::Box(bounds) = columns[2].1 else { panic!("no box") };
+        assert_eq!((&bounds.low[..], &bounds.high[..]), (&[0.0, -1.0][..], &[2.0, 2.0][..]));
+        assert_eq!(description.action, Space::Discrete(DiscreteSpace { n: 3, start: -1 }));
+        assert_eq!(description.max_episode_steps, Some(500));
+    }
+
+    #[test]
+    fn lies_about_spaces_are_refused_by_what_is_wrong() {
+        let deep = format!("{}{TWO}{}", r#"{"kind":"tuple","spaces":["#.repeat(10), "]}".repeat(10));
+        for (observation, wrong) in [
+            (
+                r#"{"kind":"box","low":[0],"high":[1],"shape":[4294967296,4294967296],"dtype":"uint8"}"#,
+                "elements",
+            ),
+            (r#"{"kind":"box","low":[0,1],"high":[1],"shape":[3],"dtype":"uint8"}"#, "2 bounds for 3"),
+            (r#"{"kind":"box","low":[0],"high":[1],"shape":[3],"dtype":"float16"}"#, "`float16`"),
+            (r#"{"kind":"box","low":["nan"],"high":[1],"shape":[3],"dtype":"uint8"}"#, "`nan`"),
+            (r#"{"kind":"discrete","n":2,"starts":[9223372036854775807]}"#, "no Discrete"),
+            (r#"{"kind":"discrete","n":2}"#, "without its start"),
+            (r#"{"kind":"dict","names":["a"],"spaces":[]}"#, "names do not fit"),
+            (r#"{"kind":"tuple","spaces":[]}"#, "no column"),
+            (r#"{"kind":"multi_discrete","nvec":[1],"starts":[0],"shape":[2]}"#, "for 2 elements"),
+            (deep.as_str(), "deep"),
+        ] {
+            let error = read(observation, TWO).unwrap_err().to_string();
+            assert!(
+                error.starts_with("observation space") && error.contains(wrong),
+                "{observation}: {error}"
+            );
+        }
+        let pair = format!(r#"{{"kind":"tuple","spaces":[{TWO},{TWO}]}}"#);
+        assert!(read(TWO, &pair).unwrap_err().to_string().contains("several columns"));
+    }
+
+    #[test]
+    fn a_refusal_has_its_kind_and_anything_else_makes_no_sense() {
+        let refused = br#"{"refused":{"kind":"import_failed","message":"no module"}}"#;
+        let Err(DescriptionError::Refused(refusal)) = Description::read(refused) else {
+            panic!("not refused")
+        };
+        assert_eq!(refusal.to_string(), "the import failed: no module");
+        for nonsense in [&b""[..], b"{}", b"[1]", br#"{"refused":{"kind":"mood","message":""}}"#, b"\xff"] {
+            assert!(
+                matches!(Description::read(nonsense), Err(DescriptionError::Nonsense(_))),
+                "{nonsense:?}"
+            );
+        }
+    }
+}

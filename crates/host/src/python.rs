@@ -1,0 +1,285 @@
+//! Python envs as lanes of the engine.
+
+use std::ffi::OsString;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rollhouse_core::limits::{BLOCK_LANES, MAX_ENV_ID_BYTES};
+use rollhouse_core::{Determinism, EnvSpec, split_mix64};
+use rollhouse_env::{BatchEnv, EnvEntry, InstructionSet, MakeError, dynamics_hash};
+use serde::Serialize;
+
+use crate::config::{Environment, HostConfig, MAX_WORKERS, Output, Program};
+use crate::description::{Description, DescriptionError};
+use crate::error::HostError;
+use crate::host::{Host, Until, WorkerEvent};
+use crate::launcher::Launcher;
+use crate::record::{Places, Record};
+use crate::worker_block::WorkerBlock;
+use crate::workforce::Workforce;
+
+/// How a machine hosts Python envs: with which interpreter, what it may import, in how many processes.
+#[derive(Debug, Clone)]
+pub struct PythonHost {
+    /// Interpreter, a path or a name that is looked up in `PATH`. It needs the package `rollhouse`.
+    pub interpreter: OsString,
+    /// Packages that may be imported. Envs of Gymnasium's registry need `gymnasium`, and the package of their code if
+    /// that is another.
+    pub allow: Vec<String>,
+    /// Number of worker processes of a session, at most one for each lane; `None` for as many as there are cores.
+    pub workers: Option<usize>,
+    /// Maximum time from the start of a process until its envs are made.
+    pub launch_deadline: Duration,
+    /// Bound on the number of processes that launch at a time.
+    pub launcher: Launcher,
+}
+
+/// A Python env that is asked for.
+#[derive(Debug, Clone)]
+pub struct PythonEnv {
+    /// `gymnasium:ID`, `gymnasium:module:ID`, or a class as `package.module:Class`.
+    pub id: String,
+    /// Arguments with which it is made.
+    pub kwargs: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Reason for which a Python env cannot be hosted.
+#[derive(Debug, thiserror::Error)]
+pub enum PythonError {
+    /// The id is not one of a Python env.
+    #[error("`{0}` is no Python env: those are called gymnasium:ID or package.module:Class")]
+    Id(String),
+    /// The interpreter lacks the package.
+    #[error("the interpreter {interpreter} has no package rollhouse")]
+    NoPackage {
+        /// Interpreter that was started.
+        interpreter: String,
+    },
+    /// A worker was lost before it was ready.
+    #[error("a worker of the interpreter {interpreter} was lost before it was ready: {detail}")]
+    Lost {
+        /// Interpreter that was started.
+        interpreter: String,
+        /// What is known of its end.
+        detail: String,
+    },
+    /// The worker did not make the env, or described one that cannot be hosted.
+    #[error(transparent)]
+    Description(#[from] DescriptionError),
+    /// The lanes take more memory than there can be.
+    #[error("{lanes} lanes of it take more memory than a mapping has")]
+    TooLarge {
+        /// Number of lanes that were asked for.
+        lanes: usize,
+    },
+    /// The workers could not be started.
+    #[error("workers could not be started")]
+    Host(#[from] HostError),
+}
+
+impl PythonEnv {
+    /// Returns whether an id is one of a Python env, which no built-in env's is.
+    pub fn is_id(id: &str) -> bool {
+        let Some((module, rest)) = id.split_once(':') else { return false };
+        let identifier = |part: &str| {
+            part.starts_with(|c: char| c.is_alphabetic() || c == '_')
+                && part.chars().all(|c| c.is_alphanumeric() || c == '_')
+        };
+        id.len() <= MAX_ENV_ID_BYTES && !rest.is_empty() && module.split('.').all(identifier)
+    }
+}
+
+impl PythonHost {
+    /// Learns from a worker what an env is, and returns the entry that makes lanes of it in workers of their own. Blocks
+    /// for as long as the worker takes to make one, at most until the launch deadline.
+    ///
+    /// The entry's lanes are late. Making them blocks in the same way, and fails if a worker fails.
+    ///
+    /// # Errors
+    /// [`PythonError`].
+    pub fn entry(&self, env: &PythonEnv) -> Result<EnvEntry, PythonError> {
+        if !PythonEnv::is_id(&env.id) {
+            let shown = env.id.floor_char_boundary(MAX_ENV_ID_BYTES);
+            return Err(PythonError::Id(env.id[..shown].to_owned()));
+        }
+        let answer = self.learn(env)?;
+        let description = Description::read(&answer)?;
+        let mut spec = spec(env, description);
+        let made = EnvEntry::late(spec.clone(), |_| Ok(Vec::new()));
+        // Envs that are not deterministic have the hash of their spec; here it is that of their arguments as well.
+        let of_spec = dynamics_hash(&made, InstructionSet::best()).unwrap_or(0);
+        let arguments = serde_json::to_vec(&env.kwargs).unwrap_or_default();
+        spec.dynamics_hash = [&answer[..], &arguments].into_iter().fold(of_spec, fold);
+        let (host, env, learned) = (self.clone(), env.clone(), spec.clone());
+        Ok(EnvEntry::late(spec, move |options| {
+            host.blocks(&env, &learned, &answer, options.len())
+                .map_err(|error| MakeError::Refused { source: Box::new(error) })
+        }))
+    }
+
+    /// Returns what a worker says of the env.
+    fn learn(&self, env: &PythonEnv) -> Result<Vec<u8>, PythonError> {
+        let hello = Hello { env: &env.id, kwargs: &env.kwargs, lanes: 0, allow: &self.allow, record: None };
+        let mut host = Host::start(self.config(vec![hello.bytes()]))?;
+        loop {
+            host.wait(Until::AnyEvent, None)?;
+            match host.next_event() {
+                Some(WorkerEvent::Ready { answer, .. }) => return Ok(answer),
+                Some(WorkerEvent::Lost { detail, .. }) => return Err(self.lost(detail)),
+                Some(WorkerEvent::Replied(_)) | None => {}
+            }
+        }
+    }
+
+    /// Makes the blocks of a session, which share its workers.
+    fn blocks(
+        &self,
+        env: &PythonEnv,
+        spec: &EnvSpec,
+        answer: &[u8],
+        lanes: usize,
+    ) -> Result<Vec<Box<dyn BatchEnv>>, PythonError> {
+        let record = Record::of(spec);
+        let bytes = record.bytes(lanes).ok_or(PythonError::TooLarge { lanes })?;
+        let ranges = ranges(lanes, self.workers);
+        let hello = |range: &Range<usize>| {
+            let record = Some(record.places(range.start));
+            Hello { env: &env.id, kwargs: &env.kwargs, lanes: range.len(), allow: &self.allow, record }
+                .bytes()
+        };
+        let mut host = Host::start(self.config(ranges.iter().map(hello).collect()))?;
+        host.share(bytes)?;
+        let mut workforce = Workforce::new(host, record, answer.to_vec(), ranges);
+        workforce.begin().map_err(|detail| self.lost(detail))?;
+        let workforce = Arc::new(Mutex::new(workforce));
+        let starts = (0..lanes).step_by(BLOCK_LANES);
+        let blocks = starts.map(|start| {
+            let range = start..(start + BLOCK_LANES).min(lanes);
+            Box::new(WorkerBlock::new(Arc::clone(&workforce), range)) as Box<dyn BatchEnv>
+        });
+        Ok(blocks.collect())
+    }
+
+    fn config(&self, hellos: Vec<Vec<u8>>) -> HostConfig {
+        let arguments = ["-u", "-m", "rollhouse.env_worker"].map(OsString::from);
+        let program = Program {
+            path: self.interpreter.clone(),
+            arguments: arguments.into_iter().chain([std::process::id().to_string().into()]).collect(),
+            environment: Environment::Only(&VARIABLES),
+            output: Output::Kept,
+        };
+        let (launch_at_start, launch_deadline) = (hellos.len(), Some(self.launch_deadline));
+        HostConfig { program, hellos, launch_at_start, launch_deadline, launcher: self.launcher.clone() }
+    }
+
+    fn lost(&self, detail: String) -> PythonError {
+        let interpreter = self.interpreter.to_string_lossy().into_owned();
+        if detail.contains("No module named") && detail.contains("rollhouse") {
+            return PythonError::NoPackage { interpreter };
+        }
+        PythonError::Lost { interpreter, detail }
+    }
+}
+
+/// First message to a worker. The worker, in `rollhouse/env_worker.py`, has the same names.
+#[derive(Serialize)]
+struct Hello<'a> {
+    env: &'a str,
+    kwargs: &'a serde_json::Map<String, serde_json::Value>,
+    lanes: usize,
+    allow: &'a [String],
+    record: Option<Places>,
+}
+
+impl Hello<'_> {
+    fn bytes(&self) -> Vec<u8> {
+        // Nothing in it can fail to be written: its keys are texts.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+}
+
+fn spec(env: &PythonEnv, description: Description) -> EnvSpec {
+    EnvSpec {
+        id: env.id.clone(),
+        summary: format!("a Python env in worker processes, with Gymnasium {}", description.gymnasium),
+        observation_space: description.observation,
+        action_space: description.action,
+        observation_names: Vec::new(),
+        action_names: Vec::new(),
+        max_episode_steps: description.max_episode_steps,
+        determinism: Determinism::NonDeterministic,
+        options: Vec::new(),
+        info_channels: Vec::new(),
+        dynamics_hash: 0,
+    }
+}
+
+/// Returns the lanes of each worker: ranges of nearly equal length, in order.
+fn ranges(lanes: usize, workers: Option<usize>) -> Vec<Range<usize>> {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let workers = workers.unwrap_or_else(cores).clamp(1, lanes.clamp(1, MAX_WORKERS));
+    (0..workers).map(|worker| lanes * worker / workers..lanes * (worker + 1) / workers).collect()
+}
+
+fn fold(hash: u64, bytes: &[u8]) -> u64 {
+    bytes.chunks(8).fold(split_mix64(hash ^ bytes.len() as u64), |hash, chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        split_mix64(hash ^ u64::from_le_bytes(word))
+    })
+}
+
+/// Variables that a worker gets of those of this process: what interpreters, their libraries and devices are found by.
+/// Whatever else there is, secrets among it, stays here.
+const VARIABLES: [&str; 20] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LANG",
+    "LC_*",
+    "TZ",
+    "TMPDIR",
+    "PYTHON*",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMBA_CACHE_DIR",
+    "MPLCONFIGDIR",
+    "MUJOCO_GL",
+    "PYOPENGL_PLATFORM",
+    "SDL_VIDEODRIVER",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_of_python_envs_have_a_module_and_a_name() {
+        for id in ["gymnasium:CartPole-v1", "gymnasium:ale_py:ALE/Pong-v5", "my_package.envs:Maze"] {
+            assert!(PythonEnv::is_id(id), "{id}");
+        }
+        for id in
+            ["CartPole-v1", "test/Faulty-v0", ":Maze", "a..b:C", "../a:C", "a b:C", "gymnasium:", "1a:B"]
+        {
+            assert!(!PythonEnv::is_id(id), "{id}");
+        }
+    }
+
+    #[test]
+    fn every_lane_has_one_worker_and_no_worker_is_without() {
+        assert_eq!(ranges(5, Some(2)), [0..2, 2..5]);
+        assert_eq!(ranges(2, Some(9)), [0..1, 1..2]);
+        for (lanes, workers) in [(1, None), (64, Some(3)), (10_000, Some(5_000))] {
+            let ranges = ranges(lanes, workers);
+            assert!(ranges.len() <= MAX_WORKERS && ranges.iter().all(|range| !range.is_empty()));
+            assert!(ranges.into_iter().flatten().eq(0..lanes));
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! A block of lanes that workers step.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rollhouse_core::{ColumnMut, LaneSet, Start};
+use rollhouse_env::{BatchEnv, BlockStep, Collected, Ended, LateLanes, LateRows, Post};
+
+use crate::workforce::Workforce;
+
+/// A range of a session's lanes. All blocks of the session share its workers.
+pub(crate) struct WorkerBlock {
+    workforce: Arc<Mutex<Workforce>>,
+    lanes: Range<usize>,
+    /// Lanes that were asked to be revived and did not come back at once.
+    asked: LaneSet,
+}
+
+impl WorkerBlock {
+    pub(crate) const fn new(workforce: Arc<Mutex<Workforce>>, lanes: Range<usize>) -> Self {
+        Self { workforce, lanes, asked: LaneSet::NONE }
+    }
+
+    /// Posts, and waits until all lanes have answered or are lost.
+    fn complete(&mut self, post: Post<'_>, rows: LateRows<'_, '_>) -> Collected {
+        let mut missing = (post.step | post.reset) & LaneSet::first(self.lanes.len());
+        let mut all = Collected::default();
+        self.post(post);
+        self.flush();
+        while !missing.is_empty() {
+            self.wait(Instant::now() + LOOK_AGAIN);
+            let rows = LateRows { obs: &mut *rows.obs, infos: &mut *rows.infos, rewards: &mut *rows.rewards };
+            let Collected { done, terminated, truncated, lost, hung } = self.collect(rows);
+            all.done |= done;
+            all.terminated |= terminated;
+            all.truncated |= truncated;
+            all.lost |= lost | hung;
+            missing &= !(done | lost | hung);
+        }
+        all
+    }
+}
+
+impl LateLanes for WorkerBlock {
+    fn post(&mut self, post: Post<'_>) {
+        self.workforce.lock().post(self.lanes.clone(), &post);
+    }
+
+    fn flush(&mut self) {
+        self.workforce.lock().dispatch();
+    }
+
+    fn wait(&mut self, deadline: Instant) {
+        self.workforce.lock().wait(deadline);
+    }
+
+    fn collect(&mut self, rows: LateRows<'_, '_>) -> Collected {
+        self.workforce.lock().collect(self.lanes.clone(), rows)
+    }
+
+    fn give_up(&mut self, lanes: LaneSet) -> LaneSet {
+        self.workforce.lock().give_up(self.lanes.clone(), lanes)
+    }
+
+    fn coming(&self) -> LaneSet {
+        self.workforce.lock().coming(self.lanes.clone(), self.asked)
+    }
+}
+
+impl BatchEnv for WorkerBlock {
+    fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    fn seed(&mut self, lane: usize, seed: u64) {
+        self.workforce.lock().seed(self.lanes.start + lane, seed);
+    }
+
+    fn position(&self, lane: usize) -> Start {
+        self.workforce.lock().position(self.lanes.start + lane)
+    }
+
+    fn restore(&mut self, lane: usize, start: Start) {
+        self.workforce.lock().restore(self.lanes.start + lane, start);
+    }
+
+    fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
+        let mut rewards = vec![0.0; self.lanes.len()];
+        let post = Post { step: LaneSet::NONE, reset: lanes, actions: rollhouse_core::ColumnRef::U8(&[]) };
+        self.complete(post, LateRows { obs, infos: &mut [], rewards: &mut rewards }).lost
+    }
+
+    fn step(&mut self, step: BlockStep<'_, '_>) -> Ended {
+        let BlockStep { skip, reset, actions, obs, rewards, .. } = step;
+        let lanes = LaneSet::first(self.lanes.len());
+        rewards.fill(0.0);
+        let mut rows = LateRows { obs, infos: &mut [], rewards };
+        self.workforce.lock().show(self.lanes.clone(), skip, &mut rows);
+        let post = Post { step: lanes & !(skip | reset), reset: reset & lanes, actions };
+        let Collected { terminated, truncated, lost, .. } = self.complete(post, rows);
+        Ended { terminated, truncated, lost }
+    }
+
+    fn state_hash(&self, lane: usize) -> u32 {
+        self.workforce.lock().hash(self.lanes.start + lane)
+    }
+
+    fn revive(&mut self, lanes: LaneSet) -> LaneSet {
+        let (revived, coming) = self.workforce.lock().revive(self.lanes.clone(), lanes);
+        self.asked = (self.asked & !lanes) | coming;
+        revived
+    }
+
+    fn late(&mut self) -> Option<&mut dyn LateLanes> {
+        Some(self)
+    }
+}
+
+const LOOK_AGAIN: Duration = Duration::from_secs(1);

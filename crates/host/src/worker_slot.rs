@@ -1,0 +1,75 @@
+//! The host's side of one worker.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::config::Program;
+use crate::error::HostError;
+use crate::launcher::Launching;
+use crate::message::{self, MAX_MESSAGE_BYTES, Received, Tag};
+use crate::process::Process;
+
+/// Host's side of one worker.
+#[derive(Debug)]
+pub(crate) struct WorkerSlot {
+    hello: OwnedFd,
+    pub(crate) process: Option<Process>,
+    /// Launch of the worker, until it reports that it is ready.
+    pub(crate) launching: Option<Launching>,
+    pub(crate) socket: Option<OwnedFd>,
+    pub(crate) bell: OwnedFd,
+    /// Number of the last command.
+    pub(crate) sequence: u64,
+}
+
+impl WorkerSlot {
+    /// Makes the slot of a worker whose first message is `hello`.
+    pub(crate) fn new(hello: &[u8]) -> Result<Self, HostError> {
+        if hello.len() > MAX_MESSAGE_BYTES {
+            return Err(HostError::TooLong(hello.len()));
+        }
+        let (process, launching, socket, sequence) = (None, None, None, 0);
+        let (hello, bell) = (message::stash(hello)?, new_bell()?);
+        Ok(Self { hello, process, launching, socket, bell, sequence })
+    }
+
+    /// Starts the process and sends the hello.
+    pub(crate) fn start(&mut self, program: &Program) -> std::io::Result<()> {
+        let (ours, theirs) = message::pair()?;
+        self.process = Some(Process::spawn(program, theirs)?);
+        message::send(&ours, Tag::Hello, 0, &[self.hello.as_fd()])?;
+        self.socket = Some(ours);
+        Ok(())
+    }
+
+    /// Ends the process, if there is one. Returns how it ended, and the last lines that it said.
+    pub(crate) fn end(&mut self) -> (Option<String>, String) {
+        (self.socket, self.launching) = (None, None);
+        let Some(process) = self.process.take() else { return (None, String::new()) };
+        let (ended, said) = process.end();
+        let ended =
+            ended.map_or_else(|| "the kernel has not ended it yet".to_owned(), |status| status.to_string());
+        (Some(ended), said)
+    }
+
+    /// Returns the bytes of the message of this kind, which has to be there, or what is wrong if it is not.
+    pub(crate) fn receive(&self, tag: Tag) -> Result<Vec<u8>, String> {
+        let socket = self.socket.as_ref().ok_or("it has no connection")?;
+        match message::receive(socket, false) {
+            Ok(Received::Message(mut message)) if message.tag == tag => {
+                let fd = message.descriptors.pop().ok_or("it sent a message without its bytes")?;
+                message::unstash(fd).map_err(|error| error.to_string())
+            }
+            Ok(Received::Message(_)) => Err("it sent a message out of turn".to_owned()),
+            Ok(Received::Nothing) => Err("it did not send what it announced".to_owned()),
+            Ok(Received::Closed) => Err("it hung up".to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// Makes a bell that nobody has rung.
+pub(crate) fn new_bell() -> Result<OwnedFd, HostError> {
+    Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
+}

@@ -1,0 +1,480 @@
+//! The workers that step the lanes of one session.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use rollhouse_core::limits::PER_EPISODE_SEED_BOUND;
+use rollhouse_core::{LaneSet, Start, split_mix64};
+use rollhouse_env::{Collected, LateRows, Post};
+use serde::Deserialize;
+use tracing::warn;
+
+use crate::host::{Host, Until, WorkerEvent};
+use crate::record::Record;
+use crate::supervisor::{Cause, WorkerState};
+
+/// Workers and the lanes that each of them has. Blocks of the session share it; a lane's number is the session's.
+///
+/// ```text
+///           ┌────────────── collected ──────────────┐
+///           ▼                                       │
+///         Ready ─ posted ─▶ Waiting ─ dispatched ─▶ UnderWay
+///           ▲ │                │ lost                 │ lost
+///   revived │ │ lost           ▼                      │
+///         Lost ◀─ collected ─ Failing ◀───────────────┘
+/// ```
+///
+/// A lost lane that is posted fails as well, so that each loss is told to who asks for the lane.
+#[derive(Debug)]
+pub(crate) struct Workforce {
+    host: Host,
+    record: Record,
+    /// Answer that every worker has to give when it is ready.
+    expected: Vec<u8>,
+    staff: Vec<Staff>,
+    lanes: Vec<Lane>,
+    /// Bytes of a command, and of a row: kept so that a step allocates none.
+    command: Vec<u8>,
+    row: Vec<u8>,
+}
+
+/// What is known of a worker beside its state.
+#[derive(Debug)]
+struct Staff {
+    lanes: Range<usize>,
+    /// Whether it is there and made what was expected.
+    up: bool,
+    /// Number of its last command.
+    number: u64,
+    /// Whether it was ended for what it said, and not because it was late.
+    lied: bool,
+}
+
+#[derive(Debug)]
+struct Lane {
+    worker: usize,
+    stage: Stage,
+    /// Seed that the next reset is given.
+    seed: Option<u64>,
+    /// Position as the env's interface tells it: the words are the resets since the seed.
+    position: Start,
+    /// Whether the next reset has to make the env anew.
+    anew: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Ready,
+    /// The lane is to do this when its worker can be told.
+    Waiting(Task),
+    /// The lane's answer will have this number.
+    UnderWay(u64),
+    /// The lane's loss is to be collected.
+    Failing {
+        hung: bool,
+    },
+    Lost,
+}
+
+/// What a lane is to do, as commands have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Task {
+    Nothing = 0,
+    Step,
+    Reset,
+    Seeded,
+    Anew,
+}
+
+/// What a worker adds to its answer: the words of the lanes that were lost, by their number in the worker.
+#[derive(Debug, Deserialize)]
+struct Said {
+    lost: std::collections::BTreeMap<usize, String>,
+}
+
+impl Workforce {
+    /// Makes the lanes of a host whose workers have these ranges of lanes, and share a memory of records.
+    pub(crate) fn new(host: Host, record: Record, expected: Vec<u8>, ranges: Vec<Range<usize>>) -> Self {
+        let lanes = ranges.iter().enumerate().flat_map(|(worker, range)| range.clone().map(move |_| worker));
+        let lane = |worker| Lane {
+            worker,
+            stage: Stage::Lost,
+            seed: Some(0),
+            position: Start::seeded(0),
+            anew: false,
+        };
+        let lanes = lanes.map(lane).collect();
+        let staff =
+            ranges.into_iter().map(|lanes| Staff { lanes, up: false, number: 0, lied: false }).collect();
+        Self { host, record, expected, staff, lanes, command: Vec::new(), row: Vec::new() }
+    }
+
+    /// Waits until every worker is there, and puts its lanes to use. Returns what is wrong with the first one that is
+    /// lost instead. Blocks until the host's launch deadline.
+    pub(crate) fn begin(&mut self) -> Result<(), String> {
+        while !self.staff.iter().all(|staff| staff.up) {
+            if let Err(error) = self.host.wait(Until::AnyEvent, Some(LOOK_AGAIN)) {
+                return Err(error.to_string());
+            }
+            if let Some(lost) = self.take_events() {
+                return Err(lost);
+            }
+        }
+        self.lanes.iter_mut().for_each(|lane| lane.stage = Stage::Ready);
+        Ok(())
+    }
+
+    /// Gives a lane's next reset a seed.
+    pub(crate) fn seed(&mut self, lane: usize, seed: u64) {
+        let lane = &mut self.lanes[lane];
+        (lane.seed, lane.position) = (Some(seed), Start::seeded(seed));
+    }
+
+    pub(crate) fn position(&self, lane: usize) -> Start {
+        self.lanes[lane].position
+    }
+
+    /// Puts a lane at a position. What its generator drew there is not known; but the same position gives the same
+    /// episode each time.
+    pub(crate) fn restore(&mut self, lane: usize, start: Start) {
+        let lane = &mut self.lanes[lane];
+        (lane.seed, lane.position) = (Some(seed_at(start)), start);
+    }
+
+    /// Returns a hash of a lane's last observation.
+    pub(crate) fn hash(&self, lane: usize) -> u32 {
+        self.host.memory().map_or(0, |(memory, at)| self.record.lane(memory, at, lane).hash())
+    }
+
+    /// Takes what the lanes of a block are to do, as [`rollhouse_env::LateLanes::post`] has it.
+    pub(crate) fn post(&mut self, block: Range<usize>, post: &Post<'_>) {
+        let Self { host, record, lanes, row, .. } = self;
+        let Some((memory, at)) = host.memory() else { return };
+        let count = block.len();
+        for index in (post.step | post.reset) & LaneSet::first(count) {
+            let number = block.start + index;
+            let lane = &mut lanes[number];
+            let task = match () {
+                () if post.step.has(index) => Task::Step,
+                () if lane.anew => Task::Anew,
+                () if lane.seed.is_some() => Task::Seeded,
+                () => Task::Reset,
+            };
+            match lane.stage {
+                Stage::Ready => lane.stage = Stage::Waiting(task),
+                Stage::Lost => lane.stage = Stage::Failing { hung: false },
+                // It is under way already, which whoever posts knows.
+                Stage::Waiting(_) | Stage::UnderWay(_) | Stage::Failing { .. } => continue,
+            }
+            if task == Task::Step {
+                record.lane(memory, at, number).put_action(post.actions, index, count, row);
+            }
+        }
+    }
+
+    /// Tells workers that are idle what was posted for their lanes. Returns whether something happened to a worker since
+    /// it was last looked after.
+    pub(crate) fn dispatch(&mut self) -> bool {
+        let happened = self.pump();
+        for worker in 0..self.staff.len() {
+            if self.staff[worker].up && self.host.state(worker) == WorkerState::Idle {
+                self.command(worker);
+            }
+        }
+        happened
+    }
+
+    /// Gives an idle worker a command, if a lane waits for one.
+    fn command(&mut self, worker: usize) {
+        let staff = &mut self.staff[worker];
+        let count = staff.lanes.len();
+        let lanes = &mut self.lanes[staff.lanes.clone()];
+        if !lanes.iter().any(|lane| matches!(lane.stage, Stage::Waiting(_))) {
+            return;
+        }
+        staff.number += 1;
+        self.command.clear();
+        self.command.resize(count * COMMAND_BYTES, Task::Nothing as u8);
+        for (index, lane) in lanes.iter_mut().enumerate() {
+            let Stage::Waiting(task) = lane.stage else { continue };
+            lane.stage = Stage::UnderWay(staff.number);
+            self.command[index] = task as u8;
+            if task != Task::Step {
+                let seed = lane.seed.take().unwrap_or_else(|| seed_at(lane.position));
+                let at = count + index * size_of::<u64>();
+                self.command[at..at + size_of::<u64>()].copy_from_slice(&seed.to_le_bytes());
+                lane.position.words += 1;
+                lane.anew = false;
+            }
+        }
+        let code = staff.number << 8 | WORK;
+        if let Err(error) = self.host.post(worker, code, &self.command, None) {
+            warn!(worker, %error, "a worker cannot be given a command");
+            self.end_worker(worker, true);
+        }
+    }
+
+    /// Waits until a lane may have answered, at most until `deadline`.
+    pub(crate) fn wait(&mut self, deadline: Instant) {
+        let failing = |lane: &Lane| matches!(lane.stage, Stage::Failing { .. });
+        if self.dispatch() || self.lanes.iter().any(failing) {
+            return;
+        }
+        let Self { host, record, lanes, .. } = self;
+        let seen = |memory: &_, at| {
+            let mut numbered = lanes.iter().enumerate();
+            numbered.any(|(number, lane)| match lane.stage {
+                Stage::UnderWay(wanted) => record.lane(memory, at, number).number() >> 8 == wanted,
+                _ => false,
+            })
+        };
+        let patience = deadline.saturating_duration_since(Instant::now());
+        if let Err(error) = host.wait_or(Until::AnyEvent, &seen, Some(patience)) {
+            warn!(%error, "workers cannot be waited for");
+            (0..self.staff.len()).for_each(|worker| self.fail_lanes(worker, false));
+        }
+        self.dispatch();
+    }
+
+    /// Writes the rows of a block's lanes that have answered, as [`rollhouse_env::LateLanes::collect`] has it.
+    pub(crate) fn collect(&mut self, block: Range<usize>, rows: LateRows<'_, '_>) -> Collected {
+        self.pump();
+        let mut collected = Collected::default();
+        let mut liars = Vec::new();
+        let Self { host, record, lanes, row, .. } = self;
+        let Some((memory, at)) = host.memory() else { return collected };
+        let count = block.len();
+        for (index, number) in block.enumerate() {
+            let lane = &mut lanes[number];
+            let wanted = match lane.stage {
+                Stage::UnderWay(wanted) => wanted,
+                Stage::Failing { hung } => {
+                    let lost = if hung { &mut collected.hung } else { &mut collected.lost };
+                    lost.insert(index);
+                    lane.stage = Stage::Lost;
+                    continue;
+                }
+                Stage::Ready | Stage::Waiting(_) | Stage::Lost => continue,
+            };
+            let its = record.lane(memory, at, number);
+            let answer = its.number();
+            if answer >> 8 != wanted {
+                continue;
+            }
+            let flags = answer & 0xff;
+            if flags == LOST || flags > TERMINATED | TRUNCATED {
+                if flags != LOST {
+                    warn!(worker = lane.worker, flags, "a worker writes flags that there are not");
+                    liars.push(lane.worker);
+                }
+                (lane.stage, lane.anew) = (Stage::Lost, true);
+                collected.lost.insert(index);
+                continue;
+            }
+            let written = its.reward().and_then(|reward| {
+                rows.rewards[index] = reward;
+                its.observation(rows.obs, index, count, row)
+            });
+            if let Err(nonsense) = written {
+                warn!(lane = number, %nonsense, "an env gives what it cannot; the lane is lost");
+                (lane.stage, lane.anew) = (Stage::Lost, true);
+                collected.lost.insert(index);
+                continue;
+            }
+            lane.stage = Stage::Ready;
+            collected.done.insert(index);
+            collected.terminated.insert_if(index, flags & TERMINATED != 0);
+            collected.truncated.insert_if(index, flags & TRUNCATED != 0);
+        }
+        liars.into_iter().for_each(|worker| self.end_worker(worker, true));
+        collected
+    }
+
+    /// Copies the last observations of lanes of a block.
+    pub(crate) fn show(&mut self, block: Range<usize>, lanes: LaneSet, rows: &mut LateRows<'_, '_>) {
+        let Some((memory, at)) = self.host.memory() else { return };
+        for index in lanes & LaneSet::first(block.len()) {
+            let its = self.record.lane(memory, at, block.start + index);
+            // What makes no sense was told when it was collected.
+            let _ = its.observation(rows.obs, index, block.len(), &mut self.row);
+        }
+    }
+
+    /// Gives up lanes of a block with their workers, as [`rollhouse_env::LateLanes::give_up`] has it.
+    pub(crate) fn give_up(&mut self, block: Range<usize>, lanes: LaneSet) -> LaneSet {
+        for index in lanes & LaneSet::first(block.len()) {
+            let lane = &self.lanes[block.start + index];
+            if matches!(lane.stage, Stage::Waiting(_) | Stage::UnderWay(_)) {
+                self.end_worker(lane.worker, false);
+            }
+        }
+        let mut lost = LaneSet::NONE;
+        for (index, lane) in self.lanes[block].iter_mut().enumerate() {
+            if lane.stage == (Stage::Failing { hung: true }) {
+                lane.stage = Stage::Lost;
+                lost.insert(index);
+            }
+        }
+        lost
+    }
+
+    /// Makes lost lanes of a block usable whose worker is there. Returns them, and those whose worker is coming.
+    pub(crate) fn revive(&mut self, block: Range<usize>, lanes: LaneSet) -> (LaneSet, LaneSet) {
+        self.pump();
+        let coming = self.coming(block.clone(), lanes);
+        let mut revived = LaneSet::NONE;
+        for index in lanes & LaneSet::first(block.len()) {
+            let lane = &mut self.lanes[block.start + index];
+            if lane.stage == Stage::Lost && self.staff[lane.worker].up {
+                lane.stage = Stage::Ready;
+                // The generator of an env that is made anew is anywhere unless it is seeded.
+                lane.seed.get_or_insert(seed_at(lane.position));
+                revived.insert(index);
+            }
+        }
+        (revived, coming)
+    }
+
+    /// Returns which of these lanes are lost and have a worker that is coming.
+    pub(crate) fn coming(&self, block: Range<usize>, lanes: LaneSet) -> LaneSet {
+        let comes = |index: &usize| {
+            let lane = &self.lanes[block.start + index];
+            let state = self.host.state(lane.worker);
+            let away = matches!(state, WorkerState::Queued | WorkerState::Launching | WorkerState::BackOff);
+            lane.stage == Stage::Lost && !self.staff[lane.worker].up && away
+        };
+        (lanes & LaneSet::first(block.len())).into_iter().filter(comes).collect()
+    }
+
+    /// Looks after the workers without waiting. Returns whether something happened to one.
+    fn pump(&mut self) -> bool {
+        if let Err(error) = self.host.wait(Until::AnyEvent, Some(Duration::ZERO)) {
+            warn!(%error, "workers cannot be looked after");
+        }
+        let happened = self.host.has_events();
+        self.take_events();
+        happened
+    }
+
+    /// Handles what happened to workers. Returns what is wrong with the last one that was lost.
+    fn take_events(&mut self) -> Option<String> {
+        let mut wrong = None;
+        while let Some(event) = self.host.next_event() {
+            match event {
+                WorkerEvent::Ready { worker, answer } if answer == self.expected => {
+                    (self.staff[worker].up, self.staff[worker].lied) = (true, false);
+                }
+                WorkerEvent::Ready { worker, answer } => {
+                    let told = self.differs(&answer);
+                    warn!(worker, told, "a worker has another env than the first one; its lanes are lost");
+                    self.end_worker(worker, true);
+                    wrong = Some(told);
+                }
+                WorkerEvent::Replied(reply) => self.hear(reply.worker, &reply.payload),
+                WorkerEvent::Lost { worker, cause, restart, detail } => {
+                    let staff = &mut self.staff[worker];
+                    staff.up = false;
+                    let hung = cause == Cause::Hung && !staff.lied;
+                    if !staff.lied {
+                        warn!(worker, ?cause, ?restart, detail, "a worker is lost, with its lanes");
+                        wrong = Some(detail);
+                    }
+                    staff.lied = false;
+                    self.fail_lanes(worker, hung);
+                }
+            }
+        }
+        wrong
+    }
+
+    /// Returns what is wrong with an answer that was not expected.
+    fn differs(&self, answer: &[u8]) -> String {
+        match crate::description::Description::read(answer) {
+            Ok(_) => "its spaces, or its Gymnasium, are others".to_owned(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    /// Takes the answer to a command, at which every lane of the command has to have its number.
+    fn hear(&mut self, worker: usize, payload: &[u8]) {
+        if !payload.is_empty() {
+            match serde_json::from_slice::<Said>(payload) {
+                Ok(said) => {
+                    for (index, words) in said.lost.into_iter().take(self.staff[worker].lanes.len()) {
+                        let lane = self.staff[worker].lanes.start.saturating_add(index);
+                        warn!(lane, worker, words, "an env failed; the lane is lost");
+                    }
+                }
+                Err(error) => warn!(worker, %error, "a worker's words make no sense"),
+            }
+        }
+        let Some((memory, at)) = self.host.memory() else { return };
+        let number = self.staff[worker].number;
+        let silent = self.staff[worker].lanes.clone().any(|lane| {
+            self.lanes[lane].stage == Stage::UnderWay(number)
+                && self.record.lane(memory, at, lane).number() >> 8 != number
+        });
+        if silent {
+            warn!(worker, "a worker has answered without all of its lanes");
+            self.end_worker(worker, true);
+        }
+    }
+
+    /// Ends a worker, with its lanes.
+    fn end_worker(&mut self, worker: usize, lied: bool) {
+        self.staff[worker].lied |= lied;
+        self.staff[worker].up = false;
+        self.fail_lanes(worker, !lied);
+        if let Err(error) = self.host.give_up(worker) {
+            warn!(worker, %error, "a worker cannot be ended");
+        }
+    }
+
+    fn fail_lanes(&mut self, worker: usize, hung: bool) {
+        for lane in &mut self.lanes[self.staff[worker].lanes.clone()] {
+            // Its worker makes all of its envs anew.
+            lane.anew = false;
+            lane.stage = match lane.stage {
+                Stage::Waiting(_) | Stage::UnderWay(_) => Stage::Failing { hung },
+                Stage::Ready => Stage::Lost,
+                stage => stage,
+            };
+        }
+    }
+}
+
+impl Drop for Workforce {
+    /// Lets workers that are idle close their envs, for at most [`CLOSE_PATIENCE`], and ends all.
+    fn drop(&mut self) {
+        for worker in 0..self.staff.len() {
+            // One that takes no command is ended without.
+            let _ = self.host.post(worker, CLOSE, &[], Some(CLOSE_PATIENCE));
+        }
+        let _ = self.host.wait(Until::AllReplied, Some(CLOSE_PATIENCE));
+        self.host.end(CLOSE_PATIENCE);
+    }
+}
+
+/// Returns the seed that stands for a position: itself at a seeded reset, else one that follows from both.
+const fn seed_at(start: Start) -> u64 {
+    match start.words {
+        0 => start.seed,
+        words => split_mix64(split_mix64(start.seed) ^ words) % PER_EPISODE_SEED_BOUND,
+    }
+}
+
+/// Codes of commands, in their low byte.
+const WORK: u64 = 1;
+const CLOSE: u64 = 2;
+
+/// Bytes of a command for each lane: its task and its seed.
+const COMMAND_BYTES: usize = 1 + size_of::<u64>();
+
+/// How a lane answered, in the low byte of its number.
+const TERMINATED: u64 = 1;
+const TRUNCATED: u64 = 2;
+const LOST: u64 = 4;
+
+/// Time for which workers may close their envs at the end.
+const CLOSE_PATIENCE: Duration = Duration::from_millis(500);
+const LOOK_AGAIN: Duration = Duration::from_secs(1);

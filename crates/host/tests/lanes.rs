@@ -1,0 +1,234 @@
+//! Late lanes whose worker is a program that fails as it is told.
+
+use std::time::{Duration, Instant};
+
+use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Options, Start};
+use rollhouse_env::{BatchEnv, Collected, EnvEntry, LateRows, MakeError, Post};
+use rollhouse_host::{DescriptionError, Launcher, PythonEnv, PythonError, PythonHost, RefusalKind};
+use serde_json::json;
+
+/// Lanes of one block, and their rows.
+struct Lanes {
+    block: Box<dyn BatchEnv>,
+    pairs: Vec<f32>,
+    flags: Vec<u8>,
+    rewards: Vec<f64>,
+}
+
+impl Lanes {
+    fn of(kwargs: serde_json::Value, lanes: usize, workers: usize) -> Self {
+        let entry = entry(kwargs, workers).expect("the worker describes its env");
+        let mut blocks = make(&entry, lanes).expect("the workers start");
+        assert_eq!(blocks.len(), 1);
+        let mut block = blocks.remove(0);
+        (0..lanes).for_each(|lane| block.seed(lane, 10 + lane as u64));
+        Self { block, pairs: vec![0.0; 2 * lanes], flags: vec![0; lanes], rewards: vec![-1.0; lanes] }
+    }
+
+    fn post(&mut self, step: LaneSet, reset: LaneSet) {
+        let actions: Vec<i64> = (0..self.rewards.len() as i64).collect();
+        let late = self.block.late().expect("its lanes are late");
+        late.post(Post { step, reset, actions: ColumnRef::I64(&actions) });
+        late.flush();
+    }
+
+    fn collect(&mut self) -> Collected {
+        let Self { block, pairs, flags, rewards } = self;
+        let obs = &mut [ColumnMut::F32(pairs), ColumnMut::U8(flags)];
+        block.late().expect("its lanes are late").collect(LateRows { obs, infos: &mut [], rewards })
+    }
+
+    /// Collects until that many lanes are no longer under way.
+    fn collect_all(&mut self, lanes: usize) -> Collected {
+        let (mut all, deadline) = (Collected::default(), Instant::now() + Duration::from_secs(60));
+        loop {
+            let new = self.collect();
+            all.done |= new.done;
+            all.terminated |= new.terminated;
+            all.truncated |= new.truncated;
+            all.lost |= new.lost;
+            all.hung |= new.hung;
+            if (all.done | all.lost | all.hung).len() >= lanes {
+                return all;
+            }
+            assert!(Instant::now() < deadline, "{all:?} of {lanes}");
+            self.block.late().expect("its lanes are late").wait(deadline);
+        }
+    }
+
+    fn step(&mut self) -> Collected {
+        let lanes = self.rewards.len();
+        self.post(LaneSet::first(lanes), LaneSet::NONE);
+        self.collect_all(lanes)
+    }
+
+    fn reset(&mut self) -> Collected {
+        let lanes = self.rewards.len();
+        self.post(LaneSet::NONE, LaneSet::first(lanes));
+        self.collect_all(lanes)
+    }
+
+    /// Asks for lanes until they are back.
+    fn revive(&mut self, lanes: LaneSet) {
+        let (mut back, deadline) = (LaneSet::NONE, Instant::now() + Duration::from_secs(60));
+        while back != lanes {
+            assert!(Instant::now() < deadline, "{back:?} are back");
+            back |= self.block.revive(lanes & !back);
+            let late = self.block.late().expect("its lanes are late");
+            assert_eq!(late.coming() | back, lanes);
+            late.wait(Instant::now() + Duration::from_millis(20));
+        }
+    }
+
+    fn pair(&self, lane: usize) -> [f32; 2] {
+        [self.pairs[2 * lane], self.pairs[2 * lane + 1]]
+    }
+}
+
+fn entry(kwargs: serde_json::Value, workers: usize) -> Result<EnvEntry, PythonError> {
+    let mut path = std::env::current_exe().expect("a test knows its path");
+    path.pop();
+    path.pop();
+    path.extend(["examples", "lane_worker"]);
+    let host = PythonHost {
+        interpreter: path.into(),
+        allow: vec!["lanes".to_owned()],
+        workers: Some(workers),
+        launch_deadline: Duration::from_secs(60),
+        launcher: Launcher::new(2),
+    };
+    let serde_json::Value::Object(kwargs) = kwargs else { panic!("arguments are a map") };
+    host.entry(&PythonEnv { id: "lanes:Counting".to_owned(), kwargs })
+}
+
+fn make(entry: &EnvEntry, lanes: usize) -> Result<Vec<Box<dyn BatchEnv>>, MakeError> {
+    entry.make_blocks_on(rollhouse_env::InstructionSet::best(), &vec![Options::default(); lanes])
+}
+
+fn lanes(lanes: &[usize]) -> LaneSet {
+    lanes.iter().copied().collect()
+}
+
+#[test]
+fn lanes_of_all_workers_do_what_was_posted_with_their_own_seeds_and_actions() {
+    let mut five = Lanes::of(json!({"length": 3}), 5, 2);
+    assert_eq!(five.reset(), Collected { done: LaneSet::first(5), ..Collected::default() });
+    for step in 1..=3 {
+        let collected = five.step();
+        let over = if step == 3 { LaneSet::first(5) } else { LaneSet::NONE };
+        let wanted = Collected { done: LaneSet::first(5), terminated: over, ..Collected::default() };
+        assert_eq!(collected, wanted);
+        for lane in 0..5 {
+            assert_eq!(
+                (five.pair(lane), five.rewards[lane]),
+                ([10.0 + lane as f32, step as f32], lane as f64)
+            );
+        }
+    }
+    // One steps, one begins again, and the rows of others are left alone.
+    five.pairs.fill(-7.0);
+    five.block.seed(4, 99);
+    five.post(lanes(&[1]), lanes(&[2, 4]));
+    assert_eq!(five.collect_all(3).done, lanes(&[1, 2, 4]));
+    let shown: Vec<_> = (0..5).map(|lane| five.pair(lane)).collect();
+    assert_eq!(shown, [[-7.0, -7.0], [11.0, 4.0], [12.0, 0.0], [-7.0, -7.0], [99.0, 0.0]]);
+    let word = |seed, words| Start { seed, words, half: None };
+    assert_eq!([1, 2, 4].map(|lane| five.block.position(lane)), [word(11, 1), word(12, 2), word(99, 1)]);
+}
+
+#[test]
+fn more_lanes_than_a_block_has_share_the_workers() {
+    let entry = entry(json!({"length": 3}), 3).unwrap();
+    let mut blocks = make(&entry, 150).unwrap();
+    assert_eq!(blocks.iter().map(|block| block.lanes()).collect::<Vec<_>>(), [64, 64, 22]);
+    for block in &mut blocks {
+        let count = block.lanes();
+        let (mut pairs, mut flags) = (vec![0.0; 2 * count], vec![0; count]);
+        (0..count).for_each(|lane| block.seed(lane, lane as u64));
+        let obs = &mut [ColumnMut::F32(&mut pairs), ColumnMut::U8(&mut flags)];
+        assert!(block.reset(LaneSet::first(count), obs).is_empty());
+        assert_eq!(pairs[2 * (count - 1)], (count - 1) as f32);
+        assert_eq!(flags, vec![1; count]);
+    }
+}
+
+#[test]
+fn a_lane_is_collected_while_its_neighbour_in_the_same_process_hangs_and_the_hung_one_is_given_up() {
+    let mut four = Lanes::of(json!({"length": 9, "fault": "hang", "lane": 1, "at": 2}), 4, 2);
+    four.reset();
+    assert_eq!(four.step().done, LaneSet::first(4));
+    four.post(LaneSet::first(4), LaneSet::NONE);
+    assert_eq!(four.collect_all(3).done, lanes(&[0, 2, 3]));
+    let late = four.block.late().unwrap();
+    assert_eq!(late.give_up(lanes(&[1])), lanes(&[1]));
+    // Its neighbour had nothing to do; it is told when it is asked for.
+    assert_eq!(late.give_up(lanes(&[0, 1])), LaneSet::NONE);
+    let collected = four.step();
+    assert_eq!(
+        (collected.done, collected.lost, collected.hung),
+        (lanes(&[2, 3]), lanes(&[0, 1]), LaneSet::NONE)
+    );
+    assert_eq!(four.pair(2), [12.0, 3.0]);
+    four.revive(lanes(&[0, 1]));
+    four.post(LaneSet::NONE, lanes(&[0, 1]));
+    assert_eq!(four.collect_all(2).done, lanes(&[0, 1]));
+    // Their seeds follow from where they stood.
+    assert!(four.pair(0)[0] != 10.0 && four.pair(0)[1] == 0.0 && four.pair(0) != four.pair(1));
+}
+
+#[test]
+fn a_worker_that_ends_costs_its_own_lanes_and_comes_back() {
+    let mut four = Lanes::of(json!({"length": 9, "fault": "exit", "lane": 2, "at": 1}), 4, 2);
+    four.reset();
+    let collected = four.step();
+    assert_eq!((collected.done, collected.lost), (lanes(&[0, 1]), lanes(&[2, 3])));
+    assert_eq!(four.pair(1), [11.0, 1.0]);
+    four.revive(lanes(&[2, 3]));
+    four.post(LaneSet::NONE, lanes(&[2, 3]));
+    assert_eq!(four.collect_all(2).done, lanes(&[2, 3]));
+}
+
+#[test]
+fn what_makes_no_sense_costs_the_lane_or_its_worker_and_no_other() {
+    for (fault, lost) in [
+        ("raise", &[1][..]),
+        ("reward", &[1]),
+        ("boolean", &[1]),
+        // Who writes flags that there are not, or says that it is done when it is not, is not believed any more.
+        ("silence", &[1]),
+        ("flags", &[1]),
+    ] {
+        let mut four = Lanes::of(json!({"length": 9, "fault": fault, "lane": 1, "at": 1}), 4, 2);
+        four.reset();
+        let collected = four.step();
+        assert!(
+            collected.lost.has(1) && (collected.lost & lanes(&[2, 3])).is_empty(),
+            "{fault}: {collected:?}"
+        );
+        assert!(collected.lost.len() <= lost.len() + 1, "{fault}: {collected:?}");
+        assert_eq!((four.pair(3), four.rewards[3]), ([13.0, 1.0], 3.0), "{fault}");
+        four.revive(lanes(&[1]));
+        four.post(lanes(&[2, 3]), lanes(&[1]));
+        assert_eq!(four.collect_all(3).done, lanes(&[1, 2, 3]), "{fault}");
+    }
+}
+
+#[test]
+fn a_worker_that_prints_a_lot_is_not_held_up() {
+    let mut two = Lanes::of(json!({"length": 9, "fault": "noise", "lane": 0, "at": 1}), 2, 1);
+    two.reset();
+    assert_eq!(two.step().done, LaneSet::first(2));
+}
+
+#[test]
+fn what_cannot_be_hosted_is_refused_by_its_kind() {
+    let refused = entry(json!({"length": 1, "fault": "refuse"}), 1).unwrap_err();
+    let PythonError::Description(DescriptionError::Refused(refusal)) = refused else { panic!("{refused}") };
+    assert_eq!(refusal.kind, RefusalKind::NotAllowed);
+    let lie = entry(json!({"length": 1, "fault": "lie"}), 1).unwrap_err();
+    assert!(matches!(lie, PythonError::Description(DescriptionError::Nonsense(_))), "{lie}");
+    let differ = entry(json!({"length": 1, "fault": "differ"}), 2).unwrap();
+    assert!(make(&differ, 1).is_ok());
+    let Err(MakeError::Refused { source }) = make(&differ, 2) else { panic!("workers that differ are used") };
+    assert!(source.to_string().contains("are others"), "{source}");
+}

@@ -1,0 +1,331 @@
+"""A process that steps lanes of a Python env for a host in Rust: ``python -m rollhouse.env_worker HOST``.
+
+It is started by the host, never by hand. All that it is told is JSON, or bytes whose meaning is fixed here; nothing is
+ever unpickled. A lane whose env raises is lost alone; ``SystemExit`` ends the process, and with it all of its lanes. It
+ends when its host does, whatever its envs are doing.
+
+The host's first message is ``{"env", "kwargs", "lanes", "allow", "record"}``. The answer is ``{"made": {...}}``, which
+says what the env is, or ``{"refused": {"kind", "message"}}``. ``lanes`` is 0 where only the answer is wanted.
+
+A command has a byte for each lane (the constants below) and then a seed of 8 bytes for each. Each lane has a record in
+the shared memory, at the places that ``record`` names: its answer's number, reward, action and observation.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import mmap
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from rollhouse._native import WorkerLink
+from rollhouse.hosted.columns import Columns, write_array
+
+# Commands: the low byte of the code, the rest its number.
+WORK, CLOSE = 1, 2
+
+# What a lane is to do: nothing, a step, a reset, a reset with its seed, a reset with its seed of an env made anew.
+NOTHING, STEP, RESET, SEEDED, ANEW = range(5)
+
+# How a lane answered, in the low byte of its number.
+TERMINATED, TRUNCATED, LOST = 1, 2, 4
+
+# How the worker answers: nothing more to say, or with the words of the lanes that were lost, as JSON.
+DONE, SAYS = 0, 1
+
+DTYPES = ("bool", "uint8", "int32", "int64", "float32", "float64")
+"""Element types of a Box that columns can have."""
+
+REGISTERED = "gymnasium:"
+"""How names of envs begin that are looked up in Gymnasium's registry; others are a module and a class."""
+
+OWNED = {"id", "max_episode_steps", "disable_env_checker"}
+"""Arguments of ``gymnasium.make`` that are not the caller's: time limits are the engine's."""
+
+MAX_WORDS = 4000
+"""Most characters that are told of a failure: its end, where the reason stands."""
+
+
+class Refused(Exception):
+    """The env cannot be hosted. ``kind`` is a word that the host knows."""
+
+    def __init__(self, kind: str, message: str):
+        super().__init__(message)
+        self.kind = kind
+
+
+def main(host: int) -> None:
+    """Runs the worker until it is told to end. ``host`` is the process id of its parent."""
+    link = WorkerLink(host)
+    hello = json.loads(link.hello())
+    worker = None
+    try:
+        envs = [make(hello) for _ in range(max(1, hello["lanes"]))]
+        told = describe(envs, hello)
+        answer = json.dumps({"made": told}, sort_keys=True, separators=(",", ":"), default=str)
+        worker = Worker(link, hello, envs)
+    except Refused as error:
+        answer = refusal(error.kind, str(error))
+    except Exception as error:
+        answer = refusal("make_failed", words(error))
+    place = link.ready(answer.encode())
+    if worker is None or not hello["lanes"]:
+        # The host has what it wanted to know.
+        return
+    worker.set_up(place, hello["record"])
+    while True:
+        code, payload = link.receive()
+        if code & 0xFF != WORK:
+            break
+        said = worker.work(code >> 8, payload)
+        link.reply(SAYS if said else DONE, json.dumps({"lost": said}).encode() if said else b"")
+    worker.close()
+    link.reply(DONE, b"")
+
+
+def refusal(kind: str, message: str) -> str:
+    """Returns the answer of a worker that cannot host its env."""
+    return json.dumps({"refused": {"kind": kind, "message": message}})
+
+
+def words(error: BaseException) -> str:
+    """Returns an exception with the end of its traceback."""
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__)).strip()
+    return text[-MAX_WORDS:]
+
+
+# Making
+
+
+def make(hello: dict[str, Any]) -> gymnasium.Env:
+    """Makes an env, without a time limit where Gymnasium would add one.
+
+    Raises:
+        Refused: The import is outside the list, or fails, or the env does not take the arguments.
+    """
+    name, kwargs, allow = hello["env"], hello["kwargs"], hello["allow"]
+    owned = sorted(OWNED & kwargs.keys())
+    if owned:
+        raise Refused("kwargs_refused", f"{', '.join(owned)}: not an argument that can be given")
+    try:
+        if name.startswith(REGISTERED):
+            registered(name, allow)
+            env_id = name.removeprefix(REGISTERED)
+            return gymnasium.make(env_id, max_episode_steps=-1, disable_env_checker=True, **kwargs)
+        module, _, attribute = name.partition(":")
+        check_allowed(module, allow)
+        env_class = getattr(load(module), attribute, None)
+        if env_class is None:
+            raise Refused("import_failed", f"module {module!r} has no {attribute!r}")
+        env = env_class(**kwargs)
+    except TypeError as error:
+        # One without a frame below this one was raised by the call itself.
+        by_call = error.__traceback__ is not None and error.__traceback__.tb_next is None
+        if kwargs and (by_call or "unexpected keyword argument" in str(error)):
+            raise Refused("kwargs_refused", f"{error}; given were {', '.join(kwargs)}") from error
+        raise
+    if not isinstance(env, gymnasium.Env):
+        raise Refused("make_failed", f"{name} gives a {type(env).__name__}, which is no gymnasium.Env")
+    return env
+
+
+def registered(name: str, allow: list[str]) -> gymnasium.envs.registration.EnvSpec:
+    """Returns what is registered under an id, ``gymnasium:ID`` or ``gymnasium:module:ID``."""
+    check_allowed("gymnasium", allow)
+    module, _, env_id = name.removeprefix(REGISTERED).rpartition(":")
+    if module:
+        check_allowed(module, allow)
+        load(module)
+    try:
+        spec = gymnasium.spec(env_id)
+    except gymnasium.error.Error as error:
+        raise Refused("import_failed", f"{type(error).__name__}: {error}") from error
+    entry = spec.entry_point
+    check_allowed(entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "") or "", allow)
+    return spec
+
+
+def load(module: str) -> Any:
+    """Imports a module."""
+    try:
+        return importlib.import_module(module)
+    except Exception as error:
+        raise Refused("import_failed", words(error)) from error
+
+
+def check_allowed(module: str, allow: list[str]) -> None:
+    """Refuses a module whose package is not in the list."""
+    package = module.partition(".")[0]
+    if package not in allow:
+        raise Refused("not_allowed", f"package {package!r} is not in the list of those that may be imported: {allow}")
+
+
+# Describing
+
+
+def describe(envs: list[gymnasium.Env], hello: dict[str, Any]) -> dict[str, Any]:
+    """Says what the envs are, which has to be the same of all.
+
+    Raises:
+        Refused: A space cannot be hosted, or lanes differ.
+    """
+    first, *others = [description(env, hello) for env in envs]
+    if any(other != first for other in others):
+        raise Refused("lanes_differ", "envs that were made by the same call have different spaces")
+    return first
+
+
+def description(env: gymnasium.Env, hello: dict[str, Any]) -> dict[str, Any]:
+    """Says what an env is."""
+    name = hello["env"]
+    limit = registered(name, hello["allow"]).max_episode_steps if name.startswith(REGISTERED) else None
+    return {
+        "observation": space_of(env.observation_space, "observation"),
+        "action": space_of(env.action_space, "action"),
+        "max_episode_steps": limit,
+        "render_mode": env.render_mode,
+        "metadata": env.metadata,
+        "gymnasium": gymnasium.__version__,
+    }
+
+
+def space_of(space: Any, path: str) -> dict[str, Any]:
+    """Describes a space."""
+    if isinstance(space, spaces.Box) and space.dtype.name in DTYPES:
+        low, high = bounds(space.low), bounds(space.high)
+        return {"kind": "box", "low": low, "high": high, "shape": list(space.shape), "dtype": space.dtype.name}
+    if isinstance(space, spaces.Discrete) and space.dtype == np.int64:
+        return {"kind": "discrete", "n": int(space.n), "starts": [int(space.start)]}
+    if isinstance(space, spaces.MultiDiscrete) and space.dtype == np.int64:
+        nvec, starts = [int(n) for n in space.nvec.ravel()], [int(n) for n in space.start.ravel()]
+        return {"kind": "multi_discrete", "nvec": nvec, "starts": starts, "shape": list(space.shape)}
+    if isinstance(space, spaces.MultiBinary):
+        return {"kind": "multi_binary", "shape": list(space.shape)}
+    if isinstance(space, spaces.Dict):
+        parts = [space_of(part, f"{path}/{key}") for key, part in space.spaces.items()]
+        return {"kind": "dict", "names": [str(key) for key in space.spaces], "spaces": parts}
+    if isinstance(space, spaces.Tuple):
+        return {"kind": "tuple", "spaces": [space_of(part, f"{path}/{at}") for at, part in enumerate(space.spaces)]}
+    dtype = getattr(space, "dtype", None)
+    of_dtype = f" of {dtype}" if isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete)) else ""
+    raise Refused("space_not_supported", f"{path}: {type(space).__name__}{of_dtype} cannot be hosted")
+
+
+def bounds(values: np.ndarray) -> list[Any]:
+    """Returns bounds as numbers, those that JSON does not have as words; a single one where all are the same."""
+    numbers = values.ravel()
+    if numbers.size and (numbers == numbers[0]).all():
+        numbers = numbers[:1]
+    return [float(v) if math.isfinite(v) else str(float(v)) for v in numbers]
+
+
+# Stepping
+
+
+class Worker:
+    """The lanes of this process, counted from 0."""
+
+    def __init__(self, link: WorkerLink, hello: dict[str, Any], envs: list[gymnasium.Env]):
+        self.link = link
+        self.hello = hello
+        self.envs: list[Any] = envs
+        self.count = len(envs)
+        self.told = describe(envs, hello)
+        self.columns = Columns(envs[0].observation_space, 1)
+        self.action_columns = Columns(envs[0].action_space, 1)
+
+    def set_up(self, place: tuple[int, int, int], record: dict[str, Any]) -> None:
+        """Finds the lanes' records in the shared memory."""
+        descriptor, offset, length = place
+        memory = mmap.mmap(descriptor, length - offset, offset=offset)
+        stride = record["stride"]
+        self.places = [(record["first"] + lane) * stride for lane in range(self.count)]
+
+        def array(at: int, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+            """One value of every lane, as rows that lie a record apart."""
+            if not math.prod(shape):
+                return np.zeros((self.count, *shape), dtype)
+            within = np.zeros(shape, dtype).strides
+            return np.ndarray((self.count, *shape), dtype, memory, self.places[0] + at, (stride, *within))
+
+        self.rewards = array(record["reward"], np.dtype("float64"), ())
+        self.actions = array(record["action"], self.action_columns.dtypes[0], self.action_columns.shapes[0])
+        observations = [
+            array(at, dtype, shape)
+            for at, dtype, shape in zip(
+                record["observation"], self.columns.dtypes, self.columns.shapes, strict=True
+            )
+        ]
+        # Per lane one writable array per column, of no dimensions where a value is a scalar.
+        self.rows = [[a[lane : lane + 1].reshape(a.shape[1:]) for a in observations] for lane in range(self.count)]
+
+    def work(self, number: int, payload: bytes) -> dict[int, str]:
+        """Does what each lane is told, one lane after the other. Returns the words of those that are lost."""
+        said: dict[int, str] = {}
+        publish, number = self.link.publish, number << 8
+        seeds = payload[self.count :]
+        for lane, action in enumerate(self.taken()):
+            task = payload[lane]
+            if task == NOTHING:
+                continue
+            try:
+                if task == STEP:
+                    observation, reward, terminated, truncated, _ = self.envs[lane].step(action)
+                    flags = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
+                else:
+                    seed = int.from_bytes(seeds[lane * 8 : lane * 8 + 8], "little")
+                    observation, reward, flags = self.begin(lane, task, seed), 0.0, 0
+                self.rewards[lane] = reward
+                if self.columns.single:
+                    write_array(self.rows[lane][0], observation)
+                else:
+                    self.columns.write(self.rows[lane], [], observation)
+            except Exception as error:
+                said[lane] = words(error)
+                self.drop(lane)
+                flags = LOST
+            publish(self.places[lane], number | flags)
+        return said
+
+    def taken(self) -> Iterator[Any]:
+        """Iterates over the actions in memory, as Gymnasium's ``iterate`` does. They are copies: envs may keep them."""
+        return iter(self.actions.copy())
+
+    def begin(self, lane: int, task: int, seed: int) -> Any:
+        """Begins an episode in a lane, with a new env if it is told so. Returns the first observation."""
+        if task == ANEW:
+            self.drop(lane)
+            env = make(self.hello)
+            if description(env, self.hello) != self.told:
+                env.close()
+                raise ValueError("an env that was made anew has other spaces than before")
+            self.envs[lane] = env
+        observation, _ = self.envs[lane].reset(seed=None if task == RESET else seed)
+        return observation
+
+    def drop(self, lane: int) -> None:
+        """Puts an env away."""
+        env, self.envs[lane] = self.envs[lane], None
+        try:
+            if env is not None:
+                env.close()
+        except Exception:
+            # It is broken already, which is being reported.
+            pass
+
+    def close(self) -> None:
+        """Closes the envs; an env that fails to close does not keep the others from it."""
+        for lane in range(self.count):
+            self.drop(lane)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

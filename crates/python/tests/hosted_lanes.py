@@ -1,0 +1,89 @@
+"""Envs that the tests of workers host by their names."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Columns(gymnasium.Env):
+    """Shows its action and one of each kind of space."""
+
+    observation_space = spaces.Tuple(
+        (
+            spaces.Box(-np.inf, np.inf, (2,), np.float64),
+            spaces.Discrete(5, start=-1),
+            spaces.MultiDiscrete([3, 4]),
+            spaces.MultiBinary(3),
+        )
+    )
+    action_space = spaces.Box(-2, 2, (2,), np.float32)
+
+    def _observation(self, action: np.ndarray) -> Any:
+        return action.astype(np.float64), np.int64(3), np.array([1, 2]), np.array([1, 0, 1], np.int8)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self._observation(np.zeros(2)), {}
+
+    def step(self, action: np.ndarray) -> Any:
+        return self._observation(action), 1.0, False, True, {"unheard": object()}
+
+
+class Failing(gymnasium.Env):
+    """Shows its seed and its steps; at step ``at`` action 1 raises and action 2 shows another shape."""
+
+    observation_space = spaces.Box(0, 100, (2,), np.float32)
+    action_space = spaces.Discrete(3)
+
+    def __init__(self, at: int):
+        self.at, self.steps = at, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.seed, self.steps = seed, 0
+        return np.array([seed or 0, 0], np.float32), {}
+
+    def step(self, action: np.ndarray) -> Any:
+        self.steps += 1
+        if self.steps == self.at and action == 1:
+            raise ValueError("enough")
+        shape = (3,) if self.steps == self.at and action == 2 else (2,)
+        return np.ones(shape, np.float32), 0.0, False, False, {}
+
+
+class Wordy(Failing):
+    """Says something."""
+
+    observation_space = spaces.Dict({"says": spaces.Text(4)})
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+
+class Unstable(Failing):
+    """Every one has another space than the one before."""
+
+    sizes = itertools.count(1)
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.observation_space = spaces.Box(0, 1, (next(self.sizes),), np.float32)
+
+
+class Broken(gymnasium.Env):
+    """Cannot be made."""
+
+    def __init__(self) -> None:
+        raise RuntimeError("never made")
+
+
+class Curious(gymnasium.Env):
+    """Tells which variables reach it that should not."""
+
+    def __init__(self) -> None:
+        told = [name for name in os.environ if name.startswith("ROLLHOUSE") or "KEY" in name]
+        raise RuntimeError(f"these reach an env: {told}")

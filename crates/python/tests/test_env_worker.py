@@ -1,0 +1,144 @@
+"""The worker that steps Python envs for a host in Rust does what Gymnasium's SyncVectorEnv does."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from rollhouse import _native
+from rollhouse.env_worker import ANEW, LOST, NOTHING, RESET, SEEDED, STEP, TERMINATED, TRUNCATED, WORK
+
+HERE = str(Path(__file__).parent)
+RECORD: dict[str, Any] = {"first": 0, "stride": 512, "reward": 8, "action": 16, "observation": [128, 256, 320, 384]}
+
+
+class Driven:
+    """A worker that a test drives by hand."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, env: str, lanes: int, allow: list[str], columns: int = 1, **kwargs: Any
+    ):
+        monkeypatch.setenv("PYTHONPATH", HERE, prepend=os.pathsep)
+        record = RECORD | {"observation": RECORD["observation"][:columns]}
+        hello = {"env": env, "kwargs": kwargs, "lanes": lanes, "allow": allow, "record": record}
+        program = [sys.executable, "-m", "rollhouse.env_worker", str(os.getpid())]
+        self.host = _native.Host(program, [json.dumps(hello).encode()], 1, 60.0, 1)
+        self.lanes, self.number = lanes, 0
+        assert self.host.wait("back", 60.0)
+        ((_, _, answer),) = self.host.events()
+        self.answer = json.loads(answer)
+
+    def begin(self) -> None:
+        descriptor, offset, length = self.host.share(self.lanes * RECORD["stride"])
+        self.memory = mmap.mmap(descriptor, length - offset, offset=offset)
+
+    def work(self, tasks: list[int], seeds: list[int] | None = None) -> tuple[list[int], dict[str, str]]:
+        """Gives a command. Returns for each lane how it answered (-1: not at all), and what was said."""
+        self.number += 1
+        payload = bytes(tasks) + struct.pack(f"<{self.lanes}Q", *(seeds or [0] * self.lanes))
+        self.host.post(0, self.number << 8 | WORK, payload, 60.0)
+        assert self.host.wait("replies", 60.0)
+        ((kind, _, _, said),) = self.host.events()
+        assert kind == "replied"
+        numbers = [self.value(lane, 0, "uint64") for lane in range(self.lanes)]
+        answers = [int(n) & 0xFF if int(n) >> 8 == self.number else -1 for n in numbers]
+        return answers, json.loads(said)["lost"] if said else {}
+
+    def value(self, lane: int, at: int, dtype: str, shape: tuple[int, ...] = ()) -> np.ndarray:
+        return np.ndarray(shape, dtype, self.memory, lane * RECORD["stride"] + at)
+
+
+def test_the_same_seeds_and_actions_give_the_same_bits_as_gymnasium(monkeypatch: pytest.MonkeyPatch) -> None:
+    lanes, steps = 3, 120
+    driven = Driven(monkeypatch, "gymnasium:CartPole-v1", lanes, ["gymnasium"])
+    assert driven.answer["made"]["max_episode_steps"] == 500
+    driven.begin()
+    envs = SyncVectorEnv(
+        [lambda: gymnasium.make("CartPole-v1")] * lanes, autoreset_mode=AutoresetMode.NEXT_STEP
+    )
+    wanted, _ = envs.reset(seed=[5, 6, 7])
+    assert driven.work([SEEDED] * lanes, [5, 6, 7]) == ([0] * lanes, {})
+    rng = np.random.default_rng(1)
+    over = np.zeros(lanes, bool)
+    ends = 0
+    for _ in range(steps):
+        for lane in range(lanes):
+            assert driven.value(lane, 128, "float32", (4,)).tobytes() == wanted[lane].tobytes()
+        actions = rng.integers(0, 2, lanes)
+        for lane in range(lanes):
+            driven.value(lane, 16, "int64")[...] = actions[lane]
+        answers, said = driven.work([RESET if over[lane] else STEP for lane in range(lanes)])
+        wanted, rewards, terminated, truncated, _ = envs.step(actions)
+        assert [a & TERMINATED != 0 for a in answers] == terminated.tolist() and not truncated.any()
+        assert [driven.value(lane, 8, "float64").item() for lane in range(lanes)] == rewards.tolist()
+        over = terminated | truncated
+        ends += over.sum()
+    assert ends > lanes and not said
+    driven.host.end(1.0)
+
+
+def test_every_kind_of_column_is_written_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    driven = Driven(monkeypatch, "hosted_lanes:Columns", 2, ["hosted_lanes"], columns=4)
+    kinds = [space["kind"] for space in driven.answer["made"]["observation"]["spaces"]]
+    assert kinds == ["box", "discrete", "multi_discrete", "multi_binary"]
+    driven.begin()
+    assert driven.work([NOTHING, SEEDED], [0, 3])[0] == [-1, 0]
+    driven.value(1, 16, "float32", (2,))[...] = [0.25, -1.5]
+    answers, _ = driven.work([NOTHING, STEP])
+    assert answers == [-1, TRUNCATED]
+    assert driven.value(1, 128, "float64", (2,)).tolist() == [0.25, -1.5]
+    assert driven.value(1, 256, "int64").item() == 3
+    assert driven.value(1, 320, "int64", (2,)).tolist() == [1, 2]
+    assert driven.value(1, 384, "int8", (3,)).tolist() == [1, 0, 1]
+    driven.host.end(1.0)
+
+
+def test_an_env_that_fails_loses_its_lane_alone_and_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    driven = Driven(monkeypatch, "hosted_lanes:Failing", 3, ["hosted_lanes"], at=2)
+    driven.begin()
+    assert driven.work([SEEDED] * 3, [1, 2, 3])[0] == [0] * 3
+    assert driven.work([STEP] * 3)[0] == [0] * 3
+    for lane in (1, 2):
+        driven.value(lane, 16, "int64")[...] = lane
+    answers, said = driven.work([STEP] * 3)
+    assert answers == [0, LOST, LOST]
+    assert "ValueError: enough" in said["1"] and "shape (3,)" in said["2"]
+    assert driven.work([NOTHING, ANEW, ANEW], [0, 8, 9]) == ([-1, 0, 0], {})
+    assert driven.value(1, 128, "float32", (2,)).tolist() == [8.0, 0.0]
+    driven.host.end(1.0)
+
+
+@pytest.mark.parametrize(
+    ("env", "allow", "kwargs", "kind", "words"),
+    [
+        ("gymnasium:CartPole-v1", ["numpy"], {}, "not_allowed", "'gymnasium'"),
+        ("hosted_lanes:Columns", ["gymnasium"], {}, "not_allowed", "'hosted_lanes'"),
+        ("gymnasium:rollhouse/CartPole-v1", ["gymnasium"], {}, "not_allowed", "'rollhouse'"),
+        ("gymnasium:Nowhere-v1", ["gymnasium"], {}, "import_failed", "Nowhere"),
+        ("gymnasium:no_such_module:X-v1", ["gymnasium", "no_such_module"], {}, "import_failed", "no_such_module"),
+        ("hosted_lanes:Nothing", ["hosted_lanes"], {}, "import_failed", "Nothing"),
+        ("hosted_lanes:Columns", ["hosted_lanes"], {"color": 1}, "kwargs_refused", "color"),
+        ("gymnasium:CartPole-v1", ["gymnasium"], {"max_episode_steps": 3}, "kwargs_refused", "max_episode_steps"),
+        ("hosted_lanes:Wordy", ["hosted_lanes"], {}, "space_not_supported", "observation/says: Text"),
+        ("hosted_lanes:Unstable", ["hosted_lanes"], {}, "lanes_differ", "different spaces"),
+        ("hosted_lanes:Broken", ["hosted_lanes"], {}, "make_failed", "never made"),
+        ("hosted_lanes:dict", ["hosted_lanes"], {}, "import_failed", "dict"),
+    ],
+)
+def test_what_cannot_be_hosted_is_refused_by_its_kind(
+    monkeypatch: pytest.MonkeyPatch, env: str, allow: list[str], kwargs: dict[str, Any], kind: str, words: str
+) -> None:
+    driven = Driven(monkeypatch, env, 2, allow, **kwargs)
+    refused = driven.answer["refused"]
+    assert refused["kind"] == kind and words in refused["message"], refused
+    driven.host.end(0.0)
