@@ -17,6 +17,7 @@ mod load;
 mod local;
 mod log;
 mod node;
+mod plugins;
 mod quantity;
 mod setting;
 mod shared;
@@ -28,6 +29,7 @@ pub use load::{Config, Effective, Loaded, Origin, Role, Sources, load, variable}
 pub use local::LocalConfig;
 pub use log::{Log, LogFormat, LogLevel, LogLevels};
 pub use node::NodeConfig;
+pub use plugins::Plugins;
 pub use quantity::{Bytes, Time};
 pub use setting::{
     Bounded, Concealed, Given, HostPort, Labels, MAX_LABELS, MAX_NAME_BYTES, MAX_TEXT_BYTES, MAX_UIDS, Place,

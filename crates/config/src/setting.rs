@@ -20,6 +20,8 @@ pub enum Given {
     Flag(bool),
     /// Table of a file, in the order of its keys.
     Table(Vec<(String, Given)>),
+    /// List of a file, of which `[[NAME]]` is another way to write tables.
+    List(Vec<Given>),
     /// Anything else that a file can hold; this is the name of its type.
     Other(&'static str),
 }
@@ -35,6 +37,8 @@ pub enum SettingValue {
     Flag(bool),
     /// A value that is printed as a table.
     Table(BTreeMap<String, String>),
+    /// A value that is printed as a list of tables.
+    Tables(Vec<BTreeMap<String, SettingValue>>),
 }
 
 /// Value of one key.
@@ -411,6 +415,7 @@ impl Given {
             Self::Float(number) => number.to_string(),
             Self::Flag(flag) => flag.to_string(),
             Self::Table(_) => "a table".to_owned(),
+            Self::List(_) => "a list".to_owned(),
             Self::Other(what) => (*what).to_owned(),
         };
         if text.len() > MOST_QUOTED {
@@ -433,6 +438,13 @@ impl SettingValue {
                 let entries =
                     table.iter().map(|(name, value)| format!("{} = {}", quoted(name), quoted(value)));
                 format!("{{ {} }}", entries.collect::<Vec<_>>().join(", "))
+            }
+            Self::Tables(tables) => {
+                let entry = |(name, value): (&String, &Self)| format!("{name} = {}", value.toml());
+                let table = |table: &BTreeMap<String, Self>| {
+                    format!("{{ {} }}", table.iter().map(entry).collect::<Vec<_>>().join(", "))
+                };
+                format!("[{}]", tables.iter().map(table).collect::<Vec<_>>().join(", "))
             }
         }
     }

@@ -3,11 +3,12 @@
 use std::io;
 use std::path::PathBuf;
 
+use rollhouse_core::limits::MAX_PLUGINS;
 use rollhouse_env::{MakeError, RegisterError};
 
 use crate::abi::{SYMBOL, VERSION};
 use crate::description::DescriptionError;
-use crate::load::{MAX_ENVS, MAX_PLUGINS};
+use crate::load::MAX_ENVS;
 
 /// Error of a plug-in that was not loaded. None of its envs is registered then.
 #[derive(Debug, thiserror::Error)]

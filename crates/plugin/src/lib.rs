@@ -20,4 +20,4 @@ pub use abi::Table;
 pub use description::{DescriptionError, MAX_TEXT_BYTES};
 pub use error::{PluginError, PluginFault};
 pub use export::exported;
-pub use load::{MAX_ENVS, MAX_PLUGINS, Plugin, load, register};
+pub use load::{MAX_ENVS, load, register};

@@ -2,30 +2,19 @@
 
 use std::ffi::OsStr;
 use std::mem::MaybeUninit;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::{fs, ptr, thread};
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-use rollhouse_core::{Determinism, EnvSpec, panic_message};
+use rollhouse_core::limits::MAX_PLUGINS;
+use rollhouse_core::{Determinism, EnvSpec, Plugin, panic_message};
 use rollhouse_env::{EnvEntry, InstructionSet, Registry, dynamics_hash};
 
 use crate::abi::{SYMBOL, Table, VERSION};
 use crate::block::{Functions, OwnGenerators, PluginBlock, PluginEnv, States};
 use crate::description::{Described, described};
 use crate::error::{PluginError, PluginFault};
-
-/// A plug-in that is to be loaded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plugin {
-    /// File of the shared object. A relative path is one from the working folder; no other folder is searched.
-    pub path: PathBuf,
-    /// Whether it may run inside of this process, where its faults are the process's.
-    pub trusted: bool,
-}
-
-/// Maximum number of plug-ins that a process is told to load.
-pub const MAX_PLUGINS: usize = 64;
 
 /// Maximum number of envs in one plug-in.
 pub const MAX_ENVS: u32 = 256;

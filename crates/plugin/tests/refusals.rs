@@ -5,9 +5,10 @@ mod stage;
 
 use std::path::{Path, PathBuf};
 
-use rollhouse_core::{ColumnMut, ColumnRef, Determinism, LaneSet, Options};
+use rollhouse_core::limits::MAX_PLUGINS;
+use rollhouse_core::{ColumnMut, ColumnRef, Determinism, LaneSet, Options, Plugin};
 use rollhouse_env::{BlockStep, Registry, RenderError, StateError};
-use rollhouse_plugin::{MAX_PLUGINS, Plugin, load, register};
+use rollhouse_plugin::{load, register};
 use stage::{Folder, compiled, example, trusted};
 
 const FAULTY: &str = "tests/stage/faulty.c";

@@ -14,11 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rollhouse_core::{
-    AutoresetMode, ColumnMut, Interruption, Options, RunId, SeedSchedule, Space, random_bits,
+    AutoresetMode, ColumnMut, Interruption, Options, Plugin, RunId, SeedSchedule, Space, random_bits,
 };
 use rollhouse_engine::{Engine, EngineConfig, Reset};
 use rollhouse_env::{EnvEntry, Registry};
-use rollhouse_plugin::{Plugin, register};
+use rollhouse_plugin::register;
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{EpisodeInfo, PolicyInfo, RecordMode, Recorder, RecorderConfig, Replays, RunHeader};
 
