@@ -5,6 +5,7 @@ mod export;
 mod hand;
 #[cfg(feature = "viewer")]
 mod play;
+mod plugin;
 mod python;
 mod shelf;
 mod store;
@@ -32,6 +33,7 @@ pub(crate) use hand::ForkArgs;
 pub(crate) use hand::{HandArgs, PlayEnvArgs};
 #[cfg(feature = "viewer")]
 pub(crate) use play::PlayArgs;
+pub(crate) use plugin::PluginArgs;
 pub(crate) use python::PythonArgs;
 pub(crate) use shelf::{NoteArgs, PinArgs, PruneArgs, TagArgs};
 pub(crate) use store::{StoreArgs, StoreExportArgs, StoreImportArgs, StoreVerifyArgs, StoreWhat, TargetArgs};
@@ -162,6 +164,8 @@ pub(crate) struct RolloutArgs {
     #[arg(long, value_name = "WHAT", default_value = "all")]
     pub(crate) record: RecordArg,
     #[command(flatten)]
+    pub(crate) plugins: PluginArgs,
+    #[command(flatten)]
     pub(crate) data: DataArgs,
     /// On a cluster: begin and end at once; the nodes play on to the goal, or until `rollhouse close RUN`. Else a rollout
     /// whose command is gone ends within 30 s
@@ -242,6 +246,8 @@ pub(crate) struct EnvsArgs {
     /// List those under `test/` too, which test the machinery and are no worlds to train in
     #[arg(long)]
     pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) plugins: PluginArgs,
     /// Print one JSON object a line instead of text
     #[arg(long)]
     pub(crate) json: bool,
@@ -327,6 +333,8 @@ pub(crate) struct QuarantineReadArgs {
     #[arg(long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
+    pub(crate) plugins: PluginArgs,
+    #[command(flatten)]
     pub(crate) data: DataArgs,
 }
 
@@ -365,6 +373,8 @@ pub(crate) struct DiffArgs {
     #[arg(value_name = "B")]
     pub(crate) b: EpisodeName,
     #[command(flatten)]
+    pub(crate) plugins: PluginArgs,
+    #[command(flatten)]
     pub(crate) data: DataArgs,
     /// Print one JSON object instead of text
     #[arg(long)]
@@ -379,6 +389,8 @@ pub(crate) struct VerifyArgs {
     /// Every episode of the folder; also finds all damage
     #[arg(long, conflicts_with = "names")]
     pub(crate) all: bool,
+    #[command(flatten)]
+    pub(crate) plugins: PluginArgs,
     #[command(flatten)]
     pub(crate) data: DataArgs,
     /// Print one JSON object a line instead of text

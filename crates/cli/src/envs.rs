@@ -3,17 +3,17 @@
 use std::io::{self, Write};
 
 use rollhouse_core::{CompositeSpace, Determinism, EnvSpec, ObservationSpace, Space};
-use rollhouse_env::Registry;
 use serde_json::Value;
 
 use crate::args::EnvsArgs;
 use crate::failure::{Failure, Status};
 use crate::human::{Count, Real};
 use crate::output::Output;
+use crate::plugins::unknown_env;
 use crate::table::{Align, Table};
 
 pub(crate) fn run(args: &EnvsArgs, out: &mut Output) -> Result<Status, Failure> {
-    let registry = Registry::builtin();
+    let registry = args.plugins.registry()?;
     let ids = match &args.id {
         Some(id) => vec![id.clone()],
         None if args.all => registry.ids(),
@@ -21,7 +21,7 @@ pub(crate) fn run(args: &EnvsArgs, out: &mut Output) -> Result<Status, Failure> 
     };
     let mut entries = Vec::new();
     for id in &ids {
-        entries.push(registry.get(id).map_err(|error| Failure::of(Status::Usage, &error))?);
+        entries.push(registry.get(id).map_err(|error| unknown_env(&error))?);
     }
     let specs = entries.iter().map(|entry| entry.spec());
     if args.json {

@@ -27,6 +27,7 @@ mod one_lane;
 pub mod output;
 #[cfg(feature = "viewer")]
 mod play;
+mod plugins;
 pub mod private_folder;
 mod progress_bar;
 mod python_envs;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use rollhouse_config::{AttachSettings, NodeConfig, Spool, Worker};
+use rollhouse_config::{AttachSettings, NodeConfig, Plugins, Spool, Worker};
+use rollhouse_env::Registry;
 use rollhouse_metrics::{
     EnvSample, Family, Figures, Health, Links, NodeSample, Page, RecorderSample, SpoolSample,
     TransportSample, WatcherSample,
@@ -26,6 +27,7 @@ use crate::credentials::CredentialsWatch;
 use crate::failure::{Failure, Status};
 use crate::human::counted;
 use crate::logging::{self, Logging};
+use crate::plugins;
 use crate::private_folder::private_folder;
 use crate::service::{self, PROGRAM, STOP_DEADLINE, listen_for_metrics, serve_metrics, until_ended};
 use crate::settings::{self, Live};
@@ -59,6 +61,7 @@ fn serve(mut settings: Live<NodeConfig>, logging: &Logging) -> Result<Status, Fa
     started.advertise = config.advertise.map(|address| address.0);
     configure(&mut started, &config.worker, &config.spool, quic, &config.data)?;
     started.attach = attach_socket(&config.attach, &config.data)?;
+    started.registry = registry(&config.plugins)?;
     let capacity = started.capacity;
     let listener = listen_for_metrics(config.metrics)?;
     let node = start(started)?;
@@ -104,6 +107,11 @@ pub(crate) fn configure(
     private_folder(data)?;
     started.spool = Some(data.join("spool"));
     Ok(())
+}
+
+/// Returns the envs that a node can make, after loading its plug-ins.
+pub(crate) fn registry(plugins: &Plugins) -> Result<Arc<Registry>, Failure> {
+    plugins::registry(&plugins.0, "`trusted = true` beside its path declares it so").map(Arc::new)
 }
 
 /// Returns the socket at which owners of this machine attach by memory. A default path that is too long for a socket is

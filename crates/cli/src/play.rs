@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rollhouse_core::{ColumnData, EnvSpec, SeedSchedule};
 use rollhouse_engine::{EngineConfig, StepError};
-use rollhouse_env::{EnvEntry, Image, ImageSize, Registry, RenderError};
+use rollhouse_env::{EnvEntry, Image, ImageSize, RenderError};
 use rollhouse_replay::Recorder;
 use rollhouse_viewer::{
     Game, GameError, Hand, HandError, LEAST, Look, Pictures, Standing, Table, play_by_hand,
@@ -17,15 +17,14 @@ use crate::failure::{Failure, Status};
 use crate::human::{Count, Real, counted};
 use crate::one_lane::{OneLane, PlayedEpisode};
 use crate::output::Output;
+use crate::plugins::unknown_env;
 use crate::recording::{header_of, open_recorder, record_failure, refuse_store};
 use crate::replay::data_option;
 use crate::rollout::seed_or_drawn;
 use crate::table::{self, Align};
 
 pub(crate) fn run(args: &PlayEnvArgs, out: &mut Output) -> Result<Status, Failure> {
-    let entry = Registry::builtin()
-        .get(&args.env)
-        .map_err(|error| Failure::of(Status::Usage, &error).hint("`rollhouse envs` lists all of them"))?;
+    let entry = args.plugins.registry()?.get(&args.env).map_err(|error| unknown_env(&error))?;
     refuse_terminal()?;
     let (dir, seed) = (args.folder(), seed_or_drawn(args.seed));
     let way_out = "--data DIR records into another folder";

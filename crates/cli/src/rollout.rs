@@ -13,7 +13,7 @@ use rollhouse_core::RunId;
 use rollhouse_core::limits::{MAX_THREADS, PER_EPISODE_SEED_BOUND};
 use rollhouse_core::{AutoresetMode, Goal, Outcome};
 use rollhouse_engine::{EngineConfig, Summary, Timings};
-use rollhouse_env::{EnvEntry, Registry};
+use rollhouse_env::EnvEntry;
 use rollhouse_host::PythonEnv;
 use rollhouse_node::{Cancel, Exit, Node, Report, Rollout, RolloutError};
 use rollhouse_replay::{RecordError, RecordMode, Recorded, Recorder};
@@ -23,6 +23,7 @@ use crate::args::{DEFAULT_DATA, Place, RolloutArgs};
 use crate::failure::{Failure, Status};
 use crate::human::{Bytes, Count, Real, Si, Time, counted};
 use crate::output::{Output, say};
+use crate::plugins::unknown_env;
 use crate::progress_bar::ProgressBar;
 use crate::python_envs;
 use crate::recording::{open_recorder, wall_ms};
@@ -36,6 +37,11 @@ pub(crate) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failur
             Err(Failure::new(Status::Usage, message).hint("give --connect URL or set $ROLLHOUSE_CONNECT"))
         }
         Place::Folder(dir) => local(args, &dir, out),
+        Place::Cluster if !args.plugins.plugins.is_empty() => {
+            let message = "--plugin is for rollouts on this machine, and a cluster is named";
+            Err(Failure::new(Status::Usage, message)
+                .hint("a node loads the plug-ins that [[plugin]] in its config names"))
+        }
         Place::Cluster => match args.python.given() {
             Some(name) => {
                 let message = format_args!("{name} is for this machine, and a cluster is named");
@@ -54,9 +60,7 @@ fn local(args: &RolloutArgs, dir: &Path, out: &mut Output) -> Result<Status, Fai
             let message = format_args!("{name} is for Python environments, and {} is none", args.env);
             return Err(Failure::new(Status::Usage, message));
         }
-        (false, None) => Registry::builtin()
-            .get(&args.env)
-            .map_err(|error| Failure::of(Status::Usage, &error).hint("`rollhouse envs` lists all of them"))?,
+        (false, None) => args.plugins.registry()?.get(&args.env).map_err(|error| unknown_env(&error))?,
     };
     let rollout = plan(args, env)?;
     // Also finds out whether the policy can play here, before anything is written.

@@ -171,19 +171,29 @@ enum ShownValue<'a> {
     Integer(u64),
     Flag(bool),
     Table(&'a BTreeMap<String, String>),
+    Tables(Vec<BTreeMap<&'a str, ShownValue<'a>>>),
 }
 
 impl<'a> ShownSetting<'a> {
     fn of(setting: &'a Effective) -> Self {
-        let value = match &setting.value {
-            SettingValue::Text(text) => ShownValue::Text(text),
-            SettingValue::Integer(number) => ShownValue::Integer(*number),
-            SettingValue::Flag(flag) => ShownValue::Flag(*flag),
-            SettingValue::Table(table) => ShownValue::Table(table),
-        };
         let place = (setting.origin != Origin::Default).then(|| setting.origin.to_string());
         let (key, from) = (setting.key, setting.origin.word());
-        Self { key, value, from, place, variable: variable(setting.key) }
+        Self { key, value: ShownValue::of(&setting.value), from, place, variable: variable(setting.key) }
+    }
+}
+
+impl<'a> ShownValue<'a> {
+    fn of(value: &'a SettingValue) -> Self {
+        match value {
+            SettingValue::Text(text) => Self::Text(text),
+            SettingValue::Integer(number) => Self::Integer(*number),
+            SettingValue::Flag(flag) => Self::Flag(*flag),
+            SettingValue::Table(table) => Self::Table(table),
+            SettingValue::Tables(tables) => {
+                let shown = |(name, value): (&'a String, &'a SettingValue)| (name.as_str(), Self::of(value));
+                Self::Tables(tables.iter().map(|table| table.iter().map(shown).collect()).collect())
+            }
+        }
     }
 }
 

@@ -148,6 +148,7 @@ fn node_config(
         &folders.node,
     )?;
     started.attach = node::attach_socket(&config.attach, &folders.node)?;
+    started.registry = node::registry(&config.plugins)?;
     Ok(started)
 }
 

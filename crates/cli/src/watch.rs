@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use rollhouse_client::{Cluster, RemoteDisk, Replay, Watch, WatchError};
 use rollhouse_core::{ColumnData, EpisodeName};
-use rollhouse_env::Registry;
 use rollhouse_replay::{Episode, Library};
 use rollhouse_viewer::{LiveFrame, LiveSource, Look, Pictures, ReplayMove, watch};
 use rollhouse_wire::{EndCause, LaneFrame, RefusalCode, ReplayStanding, SessionStatus};
@@ -53,9 +52,10 @@ fn look_at(source: &mut Source, args: &WatchArgs, out: &mut Output) -> Result<St
         Pictures::Asked if minds_colour => Pictures::Cells,
         pictures => pictures,
     };
+    let registry = args.plugins.registry()?;
     // What cannot be watched at all is said before the terminal is taken.
     source.open(args.lane).map_err(|error| failure(&error))?;
-    watch(&Registry::builtin(), source, args.lane, Look::of(variable), pictures)
+    watch(&registry, source, args.lane, Look::of(variable), pictures)
         .map_err(|error| Failure::of(Status::Failed, &error))?;
     Ok(Status::Done)
 }

@@ -79,7 +79,9 @@ fn given(value: DeValue<'_>) -> Given {
             };
             Given::Table(table.into_iter().map(entry).collect())
         }
-        DeValue::Array(_) => Given::Other("a list"),
+        DeValue::Array(values) => {
+            Given::List(values.into_iter().map(|value| given(value.into_inner())).collect())
+        }
         DeValue::Datetime(_) => Given::Other("a date"),
     }
 }

@@ -18,6 +18,7 @@ mod local;
 mod log;
 mod node;
 mod origin;
+mod plugins;
 mod quantity;
 mod setting;
 mod shared;
@@ -30,6 +31,7 @@ pub use local::LocalConfig;
 pub use log::{Log, LogFormat, LogLevel, LogLevels};
 pub use node::NodeConfig;
 pub use origin::Origin;
+pub use plugins::Plugins;
 pub use quantity::{Bytes, Time};
 pub use setting::{
     Bounded, Concealed, Config, Given, HostPort, Labels, MAX_LABELS, MAX_NAME_BYTES, MAX_TEXT_BYTES,

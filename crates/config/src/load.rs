@@ -28,8 +28,8 @@ pub enum Role {
 pub struct Sources {
     /// Path of the file, if there is one.
     pub file: Option<PathBuf>,
-    /// Variables of the environment. Only those of the form `ROLLHOUSE_SECTION__KEY`, with or without `_FILE` behind,
-    /// are used.
+    /// Variables of the environment. Only those of the form `ROLLHOUSE_SECTION__KEY` and `ROLLHOUSE_PLUGIN`, with or
+    /// without `_FILE` behind, are used.
     pub variables: Vec<(OsString, OsString)>,
     /// Keys that flags set, as the flag's name, the key and the value. Later ones go over earlier ones.
     pub flags: Vec<(String, String, String)>,
@@ -60,7 +60,8 @@ pub struct Effective {
 /// A relative path in the file starts from the file's folder, one in a variable or flag from the working folder.
 ///
 /// Variables of another role are ignored, because a machine may set those of a coordinator and of a node. Variables
-/// without two underscores after the prefix are ignored too; they belong to commands. A variable whose name ends in
+/// without two underscores after the prefix are ignored too, unless a key without a section has that name; they belong to
+/// commands. A variable whose name ends in
 /// `_FILE` names a file that holds the value, as secrets are given to containers; the end of its last line is no part
 /// of it.
 ///
@@ -107,8 +108,13 @@ pub fn variable(key: &str) -> String {
 
 /// Returns the key that a variable of this name sets; `None` if the name does not have the form of one.
 fn key_of(name: &str) -> Option<String> {
-    let (section, key) = name.strip_prefix(PREFIX)?.split_once("__")?;
-    Some(format!("{}.{}", section.to_lowercase(), key.to_lowercase().replace("__", ".")))
+    let name = name.strip_prefix(PREFIX)?;
+    if let Some((section, key)) = name.split_once("__") {
+        return Some(format!("{}.{}", section.to_lowercase(), key.to_lowercase().replace("__", ".")));
+    }
+    // A key without a section. Other names of this form are variables of commands.
+    let key = name.to_lowercase();
+    any_role_knows(key.strip_suffix(OF_FILE).unwrap_or(&key)).then_some(key)
 }
 
 /// Returns the contents of the file that a variable names, without the end of its last line.

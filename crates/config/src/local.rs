@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use crate::coordinator::{COORDINATOR_METRICS_PORT, COORDINATOR_PORT};
 use crate::log::Log;
 use crate::node::{NODE_METRICS_PORT, NODE_PORT};
+use crate::plugins::Plugins;
 use crate::setting::{Config, Setting};
 use crate::shared::{AttachSettings, Enrolment, Network, Spool, Store, Worker};
 use crate::traces::Traces;
@@ -40,6 +41,8 @@ pub struct LocalConfig {
     pub log: Log,
     /// Settings of traces.
     pub traces: Traces,
+    /// Plug-ins whose envs the node can make, beside the built-in ones.
+    pub plugins: Plugins,
 }
 
 impl Default for LocalConfig {
@@ -59,6 +62,7 @@ impl Default for LocalConfig {
             network: Network::default(),
             log: Log::default(),
             traces: Traces::default(),
+            plugins: Plugins::default(),
         }
     }
 }
@@ -78,6 +82,7 @@ impl Config for LocalConfig {
         settings.extend(self.network.settings());
         settings.extend(self.log.settings());
         settings.extend(self.traces.settings());
+        settings.push(("plugin", &mut self.plugins));
         settings
     }
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::log::Log;
+use crate::plugins::Plugins;
 use crate::setting::{Concealed, Config, HostPort, Setting};
 use crate::shared::{AttachSettings, Network, Spool, Tls, Worker};
 use crate::traces::Traces;
@@ -43,6 +44,8 @@ pub struct NodeConfig {
     pub log: Log,
     /// Settings of traces.
     pub traces: Traces,
+    /// Plug-ins whose envs the node can make, beside the built-in ones.
+    pub plugins: Plugins,
 }
 
 impl Default for NodeConfig {
@@ -62,6 +65,7 @@ impl Default for NodeConfig {
             network: Network::default(),
             log: Log::default(),
             traces: Traces::default(),
+            plugins: Plugins::default(),
         }
     }
 }
@@ -84,6 +88,7 @@ impl Config for NodeConfig {
         settings.extend(self.network.settings());
         settings.extend(self.log.settings());
         settings.extend(self.traces.settings());
+        settings.push(("plugin", &mut self.plugins));
         settings
     }
 }

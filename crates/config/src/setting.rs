@@ -20,6 +20,8 @@ pub enum Given {
     Flag(bool),
     /// Table of a file, in the order of its keys.
     Table(Vec<(String, Given)>),
+    /// List of a file, of which `[[NAME]]` is another way to write tables.
+    List(Vec<Given>),
     /// Anything else that a file can hold; this is the name of its type.
     Other(&'static str),
 }
@@ -35,12 +37,14 @@ pub enum SettingValue {
     Flag(bool),
     /// A value that is printed as a table.
     Table(BTreeMap<String, String>),
+    /// A value that is printed as a list of tables.
+    Tables(Vec<BTreeMap<String, SettingValue>>),
 }
 
 /// A typed configuration, whose default has the value of every key that nobody sets.
 pub trait Config: Default {
     /// Returns every key with the field that holds its value, in the order in which they are shown. Keys have the form
-    /// `section.key`.
+    /// `section.key`, but for `plugin`, which is a list of tables.
     fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)>;
 }
 
@@ -418,6 +422,7 @@ impl Given {
             Self::Float(number) => number.to_string(),
             Self::Flag(flag) => flag.to_string(),
             Self::Table(_) => "a table".to_owned(),
+            Self::List(_) => "a list".to_owned(),
             Self::Other(what) => (*what).to_owned(),
         };
         if text.len() > MOST_QUOTED {
@@ -440,6 +445,13 @@ impl SettingValue {
                 let entries =
                     table.iter().map(|(name, value)| format!("{} = {}", quoted(name), quoted(value)));
                 format!("{{ {} }}", entries.collect::<Vec<_>>().join(", "))
+            }
+            Self::Tables(tables) => {
+                let entry = |(name, value): (&String, &Self)| format!("{name} = {}", value.toml());
+                let table = |table: &BTreeMap<String, Self>| {
+                    format!("{{ {} }}", table.iter().map(entry).collect::<Vec<_>>().join(", "))
+                };
+                format!("[{}]", tables.iter().map(table).collect::<Vec<_>>().join(", "))
             }
         }
     }

@@ -9,6 +9,7 @@ use rollhouse_config::{
     Config, ConfigError, CoordinatorConfig, LocalConfig, NodeConfig, Origin, Role, SettingValue, Sources,
     load, variable,
 };
+use rollhouse_core::Plugin;
 
 fn example(role: Role) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -115,7 +116,7 @@ fn every_key_of_every_role_can_be_set_by_a_variable_and_by_a_file_that_a_variabl
                 SettingValue::Integer(number) => number.to_string(),
                 SettingValue::Flag(flag) => flag.to_string(),
                 // Labels are empty by default, and so is what stands for none.
-                SettingValue::Table(_) => String::new(),
+                SettingValue::Table(_) | SettingValue::Tables(_) => String::new(),
             };
             let name = variable(setting.key);
             let file =
@@ -226,7 +227,7 @@ fn every_key_can_be_set_by_a_variable_to_what_is_shown_of_it() {
         let shown = role.effective(&Sources { file: Some(example(role)), ..Sources::default() }).unwrap();
         let given: Vec<_> = shown.iter().map(|e| (variable(e.key), e.value.toml())).collect();
         let words = given.iter().map(|(name, value)| {
-            let word = value.trim_matches('"').replace("{}", "");
+            let word = value.trim_matches('"').replace("{}", "").replace("[]", "");
             (OsString::from(name), OsString::from(word))
         });
         let sources = Sources { variables: words.collect(), ..Sources::default() };
@@ -234,6 +235,42 @@ fn every_key_can_be_set_by_a_variable_to_what_is_shown_of_it() {
             assert_eq!((before.key, &before.value), (after.key, &after.value));
             assert_eq!(after.origin, Origin::Variable(variable(after.key)));
         }
+    }
+}
+
+#[test]
+fn plugins_are_tables_of_a_file_or_paths_in_a_variable() {
+    let plugin = |path: &str, trusted| Plugin { path: path.into(), trusted };
+    let temporary = std::env::temp_dir().join("maze.so");
+    let (maze, other) = (plugin(temporary.to_str().unwrap(), true), plugin("/lib/other.so", false));
+    for text in [
+        "[[plugin]]\npath = \"maze.so\"\ntrusted = true\n[[plugin]]\npath = \"/lib/other.so\"\n",
+        "plugin = [{ path = \"./maze.so\", trusted = true }, { path = \"/lib/other.so\", trusted = false }]\n",
+    ] {
+        let file = TextFile::new("plugins", text);
+        let loaded = load::<NodeConfig>(&file.sources()).unwrap();
+        assert_eq!(loaded.config.plugins.0, [maze.clone(), other.clone()]);
+        assert_eq!(load::<LocalConfig>(&file.sources()).unwrap().config.plugins, loaded.config.plugins);
+        let shown = loaded.effective.iter().find(|e| e.key == "plugin").unwrap().value.toml();
+        let back = TextFile::new("plugins-back", format!("plugin = {shown}\n"));
+        assert_eq!(load::<NodeConfig>(&back.sources()).unwrap().config, loaded.config);
+    }
+    let given = variables(&[("ROLLHOUSE_PLUGIN", "trusted:a.so, b.so"), ("ROLLHOUSE_DATA", "elsewhere")]);
+    let loaded = load::<NodeConfig>(&Sources { variables: given, ..Sources::default() }).unwrap();
+    assert_eq!(loaded.config.plugins.0, [plugin("a.so", true), plugin("b.so", false)]);
+    for (text, wanted) in [
+        ("plugin = \"maze.so\"", "at most 64 tables with a path"),
+        ("[plugin]\npath = \"maze.so\"", "at most 64 tables with a path"),
+        ("[[plugin]]\ntrusted = true", "a table has no `path`"),
+        ("[[plugin]]\npath = \"\"", "a path is empty"),
+        ("[[plugin]]\npath = 7", "`path` is not a string"),
+        ("[[plugin]]\npath = \"a.so\"\ntrusted = \"yes\"", "`trusted` is neither true nor false"),
+        ("[[plugin]]\npath = \"a.so\"\nname = \"a\"", "a plug-in has no `name`"),
+        (&"[[plugin]]\npath = \"a.so\"\n".repeat(65), "there are 65"),
+    ] {
+        let file = TextFile::new("plugins-bad", text);
+        let error = load::<NodeConfig>(&file.sources()).unwrap_err().to_string();
+        assert!(error.contains("plugin") && error.contains(wanted), "{text}: {error}");
     }
 }
 

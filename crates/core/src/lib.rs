@@ -21,6 +21,7 @@ mod options;
 mod outcome;
 mod panic;
 mod parent;
+mod plugin;
 mod seed;
 mod space;
 mod space_reader;
@@ -40,6 +41,7 @@ pub use options::{OptionError, OptionSpec, OptionValue, Options};
 pub use outcome::{Interruption, Outcome};
 pub use panic::{contained, panic_message};
 pub use parent::Parent;
+pub use plugin::Plugin;
 pub use seed::{
     SeedSchedule, Start, per_episode_seed, random_bits, random_bits_keyed, random_key, split_mix64,
 };

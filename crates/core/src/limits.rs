@@ -34,6 +34,9 @@ pub const MAX_CONTROL_DEPTH: usize = 32;
 /// Maximum number of bytes in an env id.
 pub const MAX_ENV_ID_BYTES: usize = 128;
 
+/// Maximum number of plug-ins that a process is told to load.
+pub const MAX_PLUGINS: usize = 64;
+
 /// Maximum number of options that one lane may be given.
 pub const MAX_OPTIONS: usize = 64;
 

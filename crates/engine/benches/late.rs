@@ -123,7 +123,10 @@ fn main() {
     for _ in 0..PAIRS {
         let alike = run(Duration::from_millis(1));
         let slow = run(Duration::from_millis(100));
-        println!("lane 0 as the others: {alike:>8.0}   lane 0 takes 100 ms: {slow:>8.0}   {:.3}", slow / alike);
+        println!(
+            "lane 0 as the others: {alike:>8.0}   lane 0 takes 100 ms: {slow:>8.0}   {:.3}",
+            slow / alike
+        );
         ratios.push(slow / alike);
     }
     ratios.sort_by(f64::total_cmp);

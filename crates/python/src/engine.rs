@@ -13,13 +13,12 @@ use rollhouse_client::{RequestError, StepError};
 use rollhouse_core::{AutoresetMode, EnvSpec};
 use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, DType, Space};
 use rollhouse_engine::{Engine, EngineConfig, Frame, Received, Reset, StepError as Refused};
-use rollhouse_env::Registry;
 
 use crate::arrays::{KeepAlive, RowShape, constant_flags, fill_flags, flags, mask};
 use crate::commands::{attribute_list, attribute_value, image, lane_options};
 use crate::cost::Cost;
 use crate::endings::{Ended, Endings, say_valid};
-use crate::envs::{checked_options, image_size};
+use crate::envs::{checked_options, image_size, known_env};
 use crate::failure::{exception, of_config, of_method, of_request, of_step, one_at_a_time};
 use crate::fork::Home;
 use crate::infos::{InfoShapes, Rows, ShowValid};
@@ -99,9 +98,7 @@ impl NativeLanes {
         data: Option<PathBuf>,
         trace: bool,
     ) -> PyResult<Self> {
-        let entry = Registry::builtin()
-            .get(id)
-            .map_err(|error| exception(py, "UnknownEnvError", error.to_string()))?;
+        let entry = known_env(py, id)?;
         let spec = entry.spec();
         let autoreset: AutoresetMode =
             autoreset.parse().map_err(|error| PyValueError::new_err(format!("autoreset_mode: {error}")))?;

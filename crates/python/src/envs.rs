@@ -1,25 +1,55 @@
-//! Descriptions of the built-in envs for Python.
+//! The envs of this process for Python: the built-in ones and those of plug-ins.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use rollhouse_core::{
-    ColumnSpec, CompositeSpace, Determinism, EnvSpec, ObservationSpace, OptionValue, Options, Space,
+    ColumnSpec, CompositeSpace, Determinism, EnvSpec, ObservationSpace, OptionValue, Options, Plugin, Space,
 };
-use rollhouse_env::{ImageSize, Registry};
+use rollhouse_env::{EnvEntry, ImageSize, Registry};
+use rollhouse_plugin::{PluginFault, register};
 
 use crate::failure::exception;
 
-/// Returns the ids of the built-in envs that are shown to users, sorted.
+/// Returns the envs of this process: the built-in ones and those of the plug-ins that it has loaded.
+pub(crate) fn registry() -> &'static Registry {
+    static KNOWN: OnceLock<Registry> = OnceLock::new();
+    KNOWN.get_or_init(Registry::builtin)
+}
+
+/// Returns the env `id`.
+///
+/// # Errors
+/// `UnknownEnvError`, which names the nearest ids.
+pub(crate) fn known_env(py: Python<'_>, id: &str) -> PyResult<Arc<EnvEntry>> {
+    let way = "an env of a plug-in needs rollhouse.load_plugin(path)";
+    registry().get(id).map_err(|error| exception(py, "UnknownEnvError", format!("{error}; {way}")))
+}
+
+/// Loads a plug-in and returns the ids of its envs.
+#[pyfunction]
+pub(crate) fn load_plugin(py: Python<'_>, path: PathBuf, trusted: bool) -> PyResult<Vec<String>> {
+    let plugin = Plugin { path, trusted };
+    py.detach(|| register(registry(), &[plugin])).map_err(|error| match error.fault {
+        PluginFault::Untrusted => {
+            exception(py, "PluginError", format!("{error}; trusted=True declares it so"))
+        }
+        _ => exception(py, "PluginError", error.to_string()),
+    })
+}
+
+/// Returns the ids of the envs that are shown to users, sorted.
 #[pyfunction]
 pub(crate) fn env_ids() -> Vec<String> {
-    Registry::builtin().shown_ids()
+    registry().shown_ids()
 }
 
 /// Returns the spec of the env `id`, as plain Python values.
 #[pyfunction]
 pub(crate) fn env_spec<'py>(py: Python<'py>, id: &str) -> PyResult<Bound<'py, PyDict>> {
-    let entry =
-        Registry::builtin().get(id).map_err(|error| exception(py, "UnknownEnvError", error.to_string()))?;
+    let entry = known_env(py, id)?;
     let dict = spec_dict(py, entry.spec())?;
     dict.set_item("renders", entry.renders())?;
     dict.set_item("render_size", entry.render_size().map(|size| (size.width(), size.height())))?;

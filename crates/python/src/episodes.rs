@@ -14,7 +14,8 @@ use rollhouse_core::{ColumnSpec, DType, EpisodeName, OptionValue};
 use rollhouse_replay::{Episode, LibraryEpisode, ReadError, RecordKind, Steps};
 
 use crate::envs;
-use crate::replays::{Failure, registry};
+use crate::envs::registry;
+use crate::replays::Failure;
 
 /// The entry of an episode in a listing. The fields are those of `rollhouse replay ls --json` and `replay show --json`;
 /// `return` is called `return_`.

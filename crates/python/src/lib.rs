@@ -45,7 +45,7 @@ mod _native {
     #[pymodule_export]
     use super::engine::NativeLanes;
     #[pymodule_export]
-    use super::envs::{check_render_size, env_ids, env_spec};
+    use super::envs::{check_render_size, env_ids, env_spec, load_plugin};
     #[pymodule_export]
     use super::episodes::{EpisodeInfo, in_reading_order, read_episodes};
     #[pymodule_export]

@@ -9,12 +9,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use rollhouse_client::{Cluster, Replay, Watch, WatchError};
 use rollhouse_core::EpisodeName;
-use rollhouse_env::Registry;
 use rollhouse_replay::{SeekBounds, Seeker};
 use rollhouse_wire::{EndCause, LaneFrame, RefusalCode, SessionId};
 
 use crate::commands::image;
-use crate::envs::{image_size, spec_dict};
+use crate::envs::{image_size, registry, spec_dict};
 use crate::failure::{exception, of_request, of_watch, one_at_a_time};
 use crate::fork::Home;
 
@@ -137,8 +136,7 @@ impl NativeReplay {
         let shown = open.shown.as_ref().ok_or_else(|| unsupported("nothing was looked at yet".to_owned()))?;
         let episode = open.watch.inner().shown(0, shown).map_err(|error| of_watch(py, &error))?;
         let episode = episode.ok_or_else(|| unsupported("the env shows no state".to_owned()))?;
-        let registry = Registry::builtin();
-        let seeker = Seeker::new(&registry, Arc::new(episode), &SeekBounds::default());
+        let seeker = Seeker::new(registry(), Arc::new(episode), &SeekBounds::default());
         let mut seeker = seeker.map_err(|error| unsupported(error.to_string()))?;
         seeker.seek(0).map_err(|error| unsupported(error.to_string()))?;
         let own = seeker.picture_size().ok_or_else(|| unsupported("the env draws none".to_owned()))?;

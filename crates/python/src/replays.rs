@@ -3,16 +3,16 @@
 //! The interpreter lock is released while files are read and while episodes are recomputed.
 
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use rollhouse_env::Registry;
 use rollhouse_replay::{
     Disk, Divergence, Library, LibraryEpisode, Query, ReadError, RealDisk, RecomputeError, Value,
     Verification,
 };
 
+use crate::envs::registry;
 use crate::episodes::EpisodeInfo;
 use crate::failure::{chain, exception};
 
@@ -177,12 +177,6 @@ fn divergence_of<'py>(py: Python<'py>, divergence: &Divergence) -> PyResult<Dive
     };
     let Divergence { from, to, field, recorded, replayed } = divergence;
     Ok((*from, *to, field.clone(), value(recorded)?, value(replayed)?))
-}
-
-/// Returns the envs with which action logs are recomputed.
-pub(crate) fn registry() -> &'static Registry {
-    static BUILTIN: OnceLock<Registry> = OnceLock::new();
-    BUILTIN.get_or_init(Registry::builtin)
 }
 
 /// Why recordings could not be read.

@@ -192,11 +192,12 @@ fn words_errors_well(source: &Source, findings: &mut Vec<Finding>) {
 }
 
 /// The crates whose roots may allow unsafe code.
-const UNSAFE_CRATES: [&str; 3] = ["crates/arena/", "crates/env/", "crates/python/"];
+const UNSAFE_CRATES: [&str; 4] = ["crates/arena/", "crates/env/", "crates/plugin/", "crates/python/"];
 
-/// The files in which unsafe code may stand: memory shared with peers or with NumPy, and the dispatch to instruction
-/// sets.
-const UNSAFE_FILES: [&str; 3] = ["crates/arena/", "crates/env/src/dispatch.rs", "crates/python/src/"];
+/// The files in which unsafe code may stand: memory shared with peers or with NumPy, the dispatch to instruction sets,
+/// and calls to and from C.
+const UNSAFE_FILES: [&str; 4] =
+    ["crates/arena/", "crates/env/src/dispatch.rs", "crates/plugin/src/", "crates/python/src/"];
 
 /// Number of lines above an unsafe block in which its note may begin.
 const SAFETY_REACH: usize = 8;

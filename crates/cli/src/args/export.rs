@@ -8,7 +8,7 @@ use rollhouse_env::ImageSize;
 use rollhouse_export::{Format, MAX_FPS, Settings};
 use rollhouse_replay::{Query, Sort, Tag};
 
-use super::{DataArgs, finite, short_run, usual_folder};
+use super::{DataArgs, PluginArgs, finite, short_run, usual_folder};
 
 #[derive(Debug, Args)]
 #[command(
@@ -36,6 +36,8 @@ pub(crate) struct ExportArgs {
     pub(crate) best: Option<usize>,
     #[command(flatten)]
     pub(crate) pictures: PictureArgs,
+    #[command(flatten)]
+    pub(crate) plugins: PluginArgs,
     #[command(flatten)]
     pub(crate) data: DataArgs,
 }

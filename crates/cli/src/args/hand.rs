@@ -10,7 +10,7 @@ use rollhouse_viewer::Pictures;
 
 #[cfg(feature = "viewer")]
 use super::play::pictures;
-use super::{DataArgs, Place, usual_folder};
+use super::{DataArgs, Place, PluginArgs, usual_folder};
 
 #[derive(Debug, Args)]
 pub(crate) struct ForkArgs {
@@ -36,6 +36,8 @@ pub(crate) struct ForkArgs {
     #[cfg(feature = "viewer")]
     #[command(flatten)]
     pub(crate) hand: HandArgs,
+    #[command(flatten)]
+    pub(crate) plugins: PluginArgs,
     #[command(flatten)]
     pub(crate) data: DataArgs,
     /// Print one JSON object instead of text
@@ -94,6 +96,8 @@ pub(crate) struct PlayEnvArgs {
     pub(crate) seed: Option<u64>,
     #[command(flatten)]
     pub(crate) hand: HandArgs,
+    #[command(flatten)]
+    pub(crate) plugins: PluginArgs,
     /// Folder into which it is recorded [env: ROLLHOUSE_DATA] [default: ./rollhouse-data]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,

@@ -7,7 +7,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use rollhouse_core::EpisodeName;
 use rollhouse_viewer::{Pictures, Protocol};
 
-use super::DataArgs;
+use super::{DataArgs, PluginArgs};
 
 #[derive(Debug, Args)]
 pub(crate) struct PlayArgs {
@@ -36,6 +36,8 @@ pub(crate) struct PlayArgs {
     /// Columns and rows of that picture
     #[arg(long, value_name = "CxR", default_value = "100x30", value_parser = size, requires = "svg")]
     pub(crate) size: (u16, u16),
+    #[command(flatten)]
+    pub(crate) plugins: PluginArgs,
     #[command(flatten)]
     pub(crate) data: DataArgs,
 }

@@ -4,8 +4,8 @@ use clap::Args;
 use rollhouse_core::EpisodeName;
 use rollhouse_viewer::Pictures;
 
-use super::ConnectArgs;
 use super::play::pictures;
+use super::{ConnectArgs, PluginArgs};
 
 #[derive(Debug, Args)]
 pub(crate) struct WatchArgs {
@@ -27,6 +27,8 @@ pub(crate) struct WatchArgs {
     /// Way of drawing the env's picture: pixels by a terminal's protocol, or its cells; by default the terminal is asked
     #[arg(long, value_name = "HOW", default_value = "asked", value_parser = pictures())]
     pub(crate) pictures: Pictures,
+    #[command(flatten)]
+    pub(crate) plugins: PluginArgs,
     #[command(flatten)]
     pub(crate) cluster: ConnectArgs,
     /// Print each frame of the lane as a line of JSON instead of showing it

@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 
 use rollhouse_core::EpisodeName;
-use rollhouse_env::Registry;
 use rollhouse_replay::{Comparison, Difference, Episode, Value};
 use serde::Serialize;
 
@@ -23,7 +22,7 @@ pub(super) fn run(args: &DiffArgs, out: &mut Output) -> Result<Status, Failure> 
         found.folder.load(&found.info).map_err(read_failure)
     };
     let (a, b) = (load(args.a)?, load(args.b)?);
-    let registry = Registry::builtin();
+    let registry = args.plugins.registry()?;
     let compared = Comparison::new(&registry, &a, &b)
         .and_then(|mut both| Ok((both.first_difference()?, both.same_steps())));
     let (difference, same) = compared.map_err(|error| Failure::of(Status::Failed, &error))?;

@@ -28,39 +28,46 @@ use progress::Progress;
 use whole_file::WholeFile;
 
 pub(super) fn run(args: &ExportArgs, out: &mut Output) -> Result<Status, Failure> {
-    let settings = args.settings();
+    let form = Form { settings: args.settings(), registry: args.plugins.registry()? };
     let mut chosen = Chosen::of(args, &Source::of(&args.data)?)?;
     match &args.into {
-        Some(dir) => into_folder(&mut chosen, &settings, dir, out),
+        Some(dir) => into_folder(&mut chosen, &form, dir, out),
         #[cfg(feature = "formats")]
-        None if settings.format == Format::Parquet => {
-            one_table::write(&mut chosen, args.output.as_deref(), out)
+        None if form.settings.format == Format::Parquet => {
+            one_table::write(&mut chosen, &form.registry, args.output.as_deref(), out)
         }
-        None => write_out(&chosen.only()?, &settings, args.output.as_deref(), out),
+        None => write_out(&chosen.only()?, &form, args.output.as_deref(), out),
     }
+}
+
+/// How episodes are written out.
+pub(super) struct Form {
+    pub(super) settings: Settings,
+    /// The envs by which they are recomputed.
+    pub(super) registry: Registry,
 }
 
 /// Writes an episode out, to a file if one is named.
 pub(super) fn write_out(
     found: &LibraryEpisode,
-    settings: &Settings,
+    form: &Form,
     output: Option<&Path>,
     out: &mut Output,
 ) -> Result<Status, Failure> {
     match output {
         Some(path) => {
             let (ending, mut progress) = (signals::ending()?, Progress::new(Some(1)));
-            let written = write_file(found, settings, path, &ending, &mut progress);
+            let written = write_file(found, form, path, &ending, &mut progress);
             progress.clear();
             written.map_err(|error| error.of_file(path))?;
         }
         None => {
-            if !settings.format.is_text() && io::stdout().is_terminal() {
-                let what = format!("a {} cannot be shown on a terminal", settings.format.extension());
+            if !form.settings.format.is_text() && io::stdout().is_terminal() {
+                let what = format!("a {} cannot be shown on a terminal", form.settings.format.extension());
                 return Err(Failure::new(Status::Usage, what).hint("-o FILE writes it into a file"));
             }
             let episode = found.folder.load(&found.info).map_err(read_failure)?;
-            write(settings, &Registry::builtin(), &Arc::new(episode), out, &mut |_| true).map_err(
+            write(&form.settings, &form.registry, &Arc::new(episode), out, &mut |_| true).map_err(
                 |error| match error {
                     ExportError::Write(error) => error.into(),
                     error => Failure::of(Status::Failed, &error),
@@ -72,12 +79,7 @@ pub(super) fn write_out(
 }
 
 /// Writes a file for each episode.
-fn into_folder(
-    chosen: &mut Chosen,
-    settings: &Settings,
-    dir: &Path,
-    out: &mut Output,
-) -> Result<Status, Failure> {
+fn into_folder(chosen: &mut Chosen, form: &Form, dir: &Path, out: &mut Output) -> Result<Status, Failure> {
     std::fs::create_dir_all(dir).map_err(|error| {
         Failure::new(Status::Failed, format_args!("{} cannot be made: {error}", dir.display()))
     })?;
@@ -87,8 +89,8 @@ fn into_folder(
     while let Some(page) = chosen.next_page()? {
         progress.expect(chosen.total());
         for found in &page {
-            let path = dir.join(file_name(&found.info.name, settings));
-            let added = done.add(found, settings, &path, &ending, &mut progress);
+            let path = dir.join(file_name(&found.info.name, &form.settings));
+            let added = done.add(found, form, &path, &ending, &mut progress);
             if added.is_err() {
                 progress.clear();
             }
@@ -128,7 +130,7 @@ impl Done {
     fn add(
         &mut self,
         found: &LibraryEpisode,
-        settings: &Settings,
+        form: &Form,
         path: &Path,
         ending: &AtomicBool,
         progress: &mut Progress,
@@ -138,7 +140,7 @@ impl Done {
             progress.next(0);
             return Ok(());
         }
-        match write_file(found, settings, path, ending, progress) {
+        match write_file(found, form, path, ending, progress) {
             Ok(bytes) => {
                 (self.written, self.bytes) = (self.written + 1, self.bytes + bytes);
                 progress.next(bytes);
@@ -178,7 +180,7 @@ impl Done {
 /// Writes an episode into a file that gets its name once it is whole, and returns its bytes.
 fn write_file(
     found: &LibraryEpisode,
-    settings: &Settings,
+    form: &Form,
     path: &Path,
     ending: &AtomicBool,
     progress: &mut Progress,
@@ -190,7 +192,7 @@ fn write_file(
         !ending.load(Ordering::Relaxed)
     };
     let mut file = BufWriter::new(WholeFile::create(path).map_err(WriteError::File)?);
-    write(settings, &Registry::builtin(), &Arc::new(episode), &mut file, &mut watch).map_err(|error| {
+    write(&form.settings, &form.registry, &Arc::new(episode), &mut file, &mut watch).map_err(|error| {
         match error {
             ExportError::Write(error) => WriteError::File(error),
             error => WriteError::Export(error),

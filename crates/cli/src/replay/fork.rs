@@ -43,7 +43,7 @@ pub(super) fn run(args: &ForkArgs, out: &mut Output) -> Result<Status, Failure> 
     let library = Source::of(&args.data)?.open()?;
     let found = find_or_nearest(&library, args.name)?;
     let parent = Arc::new(found.folder.load(&found.info).map_err(read_failure)?);
-    let registry = Registry::builtin();
+    let registry = args.plugins.registry()?;
     let fork = Fork::of(&registry, &parent, args.at)?;
     #[cfg(feature = "viewer")]
     if args.way.by_hand {

@@ -4,7 +4,6 @@ use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use rollhouse_core::EpisodeName;
-use rollhouse_env::Registry;
 use rollhouse_replay::{Labels, Library, LibraryEpisode, ReadError};
 use rollhouse_viewer::{Look, Pictures, Player, ViewError, Viewing, snapshot, view, view_pair};
 
@@ -26,6 +25,7 @@ pub(super) fn run(args: &PlayArgs) -> Result<Status, Failure> {
             "`rollhouse replay show NAME` says what is known of one, `rollhouse replay export NAME` writes its steps out",
         ));
     }
+    let registry = args.plugins.registry()?;
     let source = Source::of(&args.data)?;
     let library = source.open()?;
     let (first, is_growing) = first_of(args, &library)?;
@@ -42,7 +42,7 @@ pub(super) fn run(args: &PlayArgs) -> Result<Status, Failure> {
         library: &library,
         place: source.shown(),
         labels: &labels,
-        registry: &Registry::builtin(),
+        registry: &registry,
         look: Look::of(variable),
         when: &|ms| When(ms).to_string(),
         pictures,
@@ -94,7 +94,7 @@ fn first_of(args: &PlayArgs, library: &Library) -> Result<(Option<LibraryEpisode
 fn write_svg(args: &PlayArgs, name: EpisodeName, path: &Path) -> Result<Status, Failure> {
     let found = find_or_nearest(&Source::of(&args.data)?.open()?, name)?;
     let episode = found.folder.load(&found.info).map_err(read_failure)?;
-    let registry = Registry::builtin();
+    let registry = args.plugins.registry()?;
     let player = Player::new(&registry, episode, args.at, args.speed.0);
     let svg = snapshot(player, &|ms| When(ms).to_string(), args.size);
     std::fs::write(path, svg).map_err(|error| {

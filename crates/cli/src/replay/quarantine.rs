@@ -8,6 +8,7 @@ use crate::args::{QuarantineLsArgs, QuarantineReadArgs, QuarantineWhat};
 use crate::failure::{Failure, Status};
 use crate::human::{Bytes, Count, Real, counted};
 use crate::output::{Output, say};
+use crate::replay::export::Form;
 use crate::replay::source::Source;
 use crate::replay::{Listed, export, read_failure};
 use crate::table::{Align, Table};
@@ -73,7 +74,10 @@ fn read(args: &QuarantineReadArgs, out: &mut Output) -> Result<Status, Failure> 
         found.retain(|episode| folder(&source, episode) == *wanted);
     }
     match found.as_slice() {
-        [one] => export::write_out(one, &Settings::new(Format::Jsonl), args.output.as_deref(), out),
+        [one] => {
+            let form = Form { settings: Settings::new(Format::Jsonl), registry: args.plugins.registry()? };
+            export::write_out(one, &form, args.output.as_deref(), out)
+        }
         [] => {
             let failure = Failure::new(Status::Usage, format_args!("no episode {} is set aside", args.name));
             Err(failure.hint("`rollhouse replay quarantine ls` lists those that are"))

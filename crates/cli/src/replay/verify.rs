@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use rollhouse_env::Registry;
 use rollhouse_replay::{Divergence, LibraryEpisode, Value, Verification};
 use serde::Serialize;
 
@@ -17,7 +16,7 @@ use crate::replay::source::Source;
 use crate::replay::stats::{damage_of, print_damage, print_incomplete};
 
 pub(super) fn run(args: &VerifyArgs, out: &mut Output) -> Result<Status, Failure> {
-    let registry = Registry::builtin();
+    let registry = args.plugins.registry()?;
     let began = Instant::now();
     let mut tally = Tally { json: args.json, ..Tally::default() };
     let source = Source::of(&args.data)?;

@@ -20,13 +20,16 @@ def run_command(line: Sequence[str], python: str | None = None) -> int:
     """
 
 def env_ids() -> list[str]:
-    """The ids of all built-in envs, sorted."""
+    """The ids of all built-in envs and of those of loaded plug-ins, sorted."""
+
+def load_plugin(path: str | os.PathLike[str], trusted: bool) -> list[str]:
+    """Loads a plug-in and gives the ids of its envs."""
 
 def check_render_size(width: int, height: int) -> None:
     """Raises ``OptionsError`` unless an image can have that size."""
 
 def env_spec(id: str) -> dict[str, Any]:
-    """What a built-in env says of itself.
+    """What an env of this process says of itself.
 
     ``id``, ``summary``, ``observation_space``, ``action_space``, ``observation_names``, ``action_names``,
     ``max_episode_steps`` (None for no limit), ``deterministic``, ``options`` (default and summary by name),

@@ -156,5 +156,9 @@ class RecomputeError(ReplayError):
     """
 
 
+class PluginError(gymnasium.error.Error, ValueError):
+    """A plug-in was not loaded; the message says what is wrong with it."""
+
+
 class UnknownEnvError(gymnasium.error.NameNotFound, ValueError):
     """No env has that id; the message names the nearest."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import gymnasium
@@ -19,15 +20,35 @@ def register() -> None:
     envs are made by is named by text and takes ``env_id``, so that specs are data and no keyword is one of Gymnasium's.
     """
     for id in _native.env_ids():
-        if NAMESPACE + id in gymnasium.registry:
+        # Gymnasium's ids have one namespace: an env of a plug-in that has one keeps it.
+        name = id if "/" in id else NAMESPACE + id
+        if name in gymnasium.registry or gymnasium.envs.registration.ENV_ID_RE.fullmatch(name) is None:
             continue
         gymnasium.register(
-            id=NAMESPACE + id,
+            id=name,
             entry_point="rollhouse.single:SingleEnv",
             vector_entry_point="rollhouse.registration:make_registered",
             max_episode_steps=_native.env_spec(id)["max_episode_steps"],
             kwargs={"env_id": id},
         )
+
+
+def load_plugin(path: str | os.PathLike[str], *, trusted: bool = False) -> list[str]:
+    """Loads the envs of a plug-in, a shared object that rollhouse.h describes, and returns their ids.
+
+    From then on they are envs like the built-in ones: for ``make_vec``, for ``gymnasium.make`` as ``rollhouse/ID``
+    (under its own name if that has a namespace, as ``my/Maze-v0``), and where recordings are recomputed. It blocks while each of them is tried out for 2,000 steps.
+
+    Args:
+        path: The file. No other folder is searched.
+        trusted: Whether it may run inside of this process, where its faults are the process's.
+
+    Raises:
+        PluginError: It is not declared trusted, something is wrong with it, or an id is taken.
+    """
+    ids = _native.load_plugin(os.fspath(path), trusted)
+    register()
+    return ids
 
 
 def make_registered(env_id: str, num_envs: int = 1, **arguments: Any) -> VectorEnv:

@@ -30,7 +30,7 @@ pub(crate) struct Simulator {
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
     /// This program has no env of that id.
-    #[error("{0}")]
+    #[error("{0}; an env of a plug-in needs the plug-in: --plugin PATH, or load_plugin in Python")]
     Unknown(UnknownEnv),
     /// The env of that id has changed: its action or observation columns differ.
     #[error("{env} has other actions or observations than when it was recorded")]

@@ -20,11 +20,16 @@ use crate::replay::read_failure;
 use crate::signals;
 
 /// Writes all episodes into a file, or to stdout if none is named.
-pub(super) fn write(chosen: &mut Chosen, output: Option<&Path>, out: &mut Output) -> Result<Status, Failure> {
+pub(super) fn write(
+    chosen: &mut Chosen,
+    registry: &Registry,
+    output: Option<&Path>,
+    out: &mut Output,
+) -> Result<Status, Failure> {
     let left_out = match output {
         Some(path) => {
             let (ending, mut progress) = (signals::ending()?, Progress::new(None));
-            let written = write_file(chosen, path, &ending, &mut progress);
+            let written = write_file(chosen, registry, path, &ending, &mut progress);
             progress.clear();
             written?
         }
@@ -37,7 +42,7 @@ pub(super) fn write(chosen: &mut Chosen, output: Option<&Path>, out: &mut Output
                 ExportError::Write(error) => error.into(),
                 error => Failure::of(Status::Failed, &error),
             };
-            write_rows(chosen, out, &mut |_, _| true, &of_error)?
+            write_rows(chosen, registry, out, &mut |_, _| true, &of_error)?
         }
     };
     Ok(if left_out > 0 { Status::Failed } else { Status::Done })
@@ -45,6 +50,7 @@ pub(super) fn write(chosen: &mut Chosen, output: Option<&Path>, out: &mut Output
 
 fn write_file(
     chosen: &mut Chosen,
+    registry: &Registry,
     path: &Path,
     ending: &AtomicBool,
     progress: &mut Progress,
@@ -59,7 +65,7 @@ fn write_file(
         progress.table(episodes, steps);
         !ending.load(Ordering::Relaxed)
     };
-    let left_out = write_rows(chosen, &mut file, &mut watch, &of_error)?;
+    let left_out = write_rows(chosen, registry, &mut file, &mut watch, &of_error)?;
     let file = file.into_inner().map_err(|error| of_disk(error.into_error()))?;
     file.finish().map_err(of_disk)?;
     Ok(left_out)
@@ -69,13 +75,13 @@ fn write_file(
 /// whether to go on.
 fn write_rows(
     chosen: &mut Chosen,
+    registry: &Registry,
     out: &mut dyn Write,
     watch: &mut dyn FnMut(u64, u64) -> bool,
     of_error: &dyn Fn(ExportError) -> Failure,
 ) -> Result<u64, Failure> {
-    let registry = Registry::builtin();
     let mut page = chosen.next_page()?.ok_or_else(nothing_chosen)?;
-    let mut file = ParquetFile::new(&registry, &page[0].info.run.spec, out).map_err(of_error)?;
+    let mut file = ParquetFile::new(registry, &page[0].info.run.spec, out).map_err(of_error)?;
     let (mut episodes, mut left_out) = (0, 0);
     loop {
         for same in page.chunk_by(|one, next| Arc::ptr_eq(&one.folder, &next.folder)) {

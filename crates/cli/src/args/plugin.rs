@@ -1,0 +1,30 @@
+//! The arguments of plug-ins.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use rollhouse_core::Plugin;
+use rollhouse_env::Registry;
+
+use crate::failure::Failure;
+use crate::plugins;
+
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Plug-ins")]
+pub(crate) struct PluginArgs {
+    /// Load the envs of this shared object as well; may be given several times. docs/plugins.md has how one is made
+    #[arg(long = "plugin", value_name = "PATH")]
+    pub(crate) plugins: Vec<PathBuf>,
+    /// Let them run inside of this process, where their faults are its own: without this they are refused
+    #[arg(long, requires = "plugins")]
+    pub(crate) trust_plugins: bool,
+}
+
+impl PluginArgs {
+    /// Loads the plug-ins and returns all envs. Blocks for as long as that takes.
+    pub(crate) fn registry(&self) -> Result<Registry, Failure> {
+        let plugin = |path: &PathBuf| Plugin { path: path.clone(), trusted: self.trust_plugins };
+        let plugins: Vec<_> = self.plugins.iter().map(plugin).collect();
+        plugins::registry(&plugins, "--plugin PATH needs --trust-plugins")
+    }
+}

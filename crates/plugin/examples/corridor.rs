@@ -1,0 +1,146 @@
+//! A plug-in in Rust with two envs: an `Env`, which is one lane, and a `BatchEnv`, which is all lanes of a block.
+//!
+//! In a crate of one's own: `crate-type = ["cdylib"]` under `[lib]` in Cargo.toml, and the crates rollhouse-core,
+//! rollhouse-env and rollhouse-plugin as dependencies.
+
+use rollhouse_core::{
+    ColumnMut, ColumnRef, Determinism, EnvSpec, LaneSet, OptionSpec, OptionValue, Space, Start, StateHasher,
+};
+use rollhouse_env::{BatchEnv, BlockStep, Ended, Env, EnvEntry, Generator, StepResult};
+
+/// A corridor whose far end is wanted. Action 1 goes right and 0 left, and one step in eight slips the other way.
+struct Corridor {
+    cell: i64,
+    length: i64,
+}
+
+/// Goes one step; the first steps begin in the first third.
+fn walk(cell: i64, action: i64, generator: &mut Generator) -> i64 {
+    let slips = generator.next_u64().is_multiple_of(8);
+    let right = (action == 1) != slips;
+    (cell + if right { 1 } else { -1 }).max(0)
+}
+
+fn first_cell(length: i64, generator: &mut Generator) -> i64 {
+    generator.uniform(0.0, length as f64 / 3.0) as i64
+}
+
+impl Env for Corridor {
+    fn reset(&mut self, generator: &mut Generator, obs: &mut [ColumnMut<'_>]) {
+        self.cell = first_cell(self.length, generator);
+        show(self.cell, obs, 0);
+    }
+
+    fn step(
+        &mut self,
+        generator: &mut Generator,
+        action: ColumnRef<'_>,
+        obs: &mut [ColumnMut<'_>],
+        _: &mut [ColumnMut<'_>],
+    ) -> StepResult {
+        let action = action.as_i64().and_then(|row| row.first()).copied().unwrap_or_default();
+        assert!(self.length != PANICS, "a corridor of {PANICS} cells panics");
+        self.cell = walk(self.cell, action, generator);
+        show(self.cell, obs, 0);
+        StepResult { reward: -1.0, terminated: self.cell >= self.length, truncated: false }
+    }
+
+    fn state_hash(&self) -> u32 {
+        StateHasher::new().word(self.cell as u64).finish()
+    }
+}
+
+fn show(cell: i64, obs: &mut [ColumnMut<'_>], lane: usize) {
+    if let Some(rows) = obs.first_mut().and_then(ColumnMut::as_f32_mut) {
+        rows[lane] = cell as f32;
+    }
+}
+
+/// Corridors of ten cells, side by side.
+struct Corridors {
+    cells: Vec<i64>,
+    generators: Vec<Generator>,
+}
+
+impl BatchEnv for Corridors {
+    fn lanes(&self) -> usize {
+        self.cells.len()
+    }
+
+    fn seed(&mut self, lane: usize, seed: u64) {
+        self.generators[lane] = Generator::seeded(seed);
+    }
+
+    fn position(&self, lane: usize) -> Start {
+        self.generators[lane].position()
+    }
+
+    fn restore(&mut self, lane: usize, start: Start) {
+        self.generators[lane] = Generator::at(start);
+    }
+
+    fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
+        for lane in lanes & LaneSet::first(self.lanes()) {
+            self.cells[lane] = first_cell(LENGTH, &mut self.generators[lane]);
+            show(self.cells[lane], obs, lane);
+        }
+        LaneSet::NONE
+    }
+
+    fn step(&mut self, step: BlockStep<'_, '_>) -> Ended {
+        let mut ended = Ended::default();
+        let actions = step.actions.as_i64().unwrap_or_default();
+        step.rewards.fill(0.0);
+        for (lane, &action) in actions.iter().enumerate() {
+            if !(step.skip | step.reset).has(lane) {
+                self.cells[lane] = walk(self.cells[lane], action, &mut self.generators[lane]);
+                step.rewards[lane] = -1.0;
+                ended.terminated.insert_if(lane, self.cells[lane] >= LENGTH);
+            }
+            show(self.cells[lane], step.obs, lane);
+        }
+        self.reset(step.reset, step.obs);
+        ended
+    }
+
+    fn state_hash(&self, lane: usize) -> u32 {
+        StateHasher::new().word(self.cells[lane] as u64).finish()
+    }
+}
+
+fn spec(id: &str, options: Vec<OptionSpec>) -> EnvSpec {
+    EnvSpec {
+        id: id.to_owned(),
+        summary: "walk to the end of a slippery corridor".to_owned(),
+        observation_space: Space::f32_box(&[0.0], &[f32::INFINITY]).into(),
+        action_space: Space::discrete(2),
+        observation_names: vec!["cell".to_owned()],
+        action_names: vec!["left".to_owned(), "right".to_owned()],
+        max_episode_steps: Some(200),
+        determinism: Determinism::Deterministic,
+        options,
+        info_channels: Vec::new(),
+        dynamics_hash: 0,
+    }
+}
+
+/// Length of a corridor where no other is asked for.
+const LENGTH: i64 = 10;
+/// Length with which a test sees that a panic loses a lane alone.
+const PANICS: i64 = 13;
+
+rollhouse_plugin::export_envs!({
+    let length = OptionSpec {
+        name: "length".to_owned(),
+        default: OptionValue::Int(LENGTH),
+        summary: "number of cells".to_owned(),
+    };
+    let one = EnvEntry::per_lane(spec("example/Corridor-v0", vec![length]), |options| {
+        Ok(Corridor { cell: 0, length: options.int("length").unwrap_or(LENGTH) })
+    });
+    let many = EnvEntry::new(spec("example/Corridors-v0", Vec::new()), |_, options| {
+        let generators = vec![Generator::seeded(0); options.len()];
+        Ok(Box::new(Corridors { cells: vec![0; options.len()], generators }))
+    });
+    vec![one, many]
+});

@@ -1,0 +1,223 @@
+//! The structures of `include/rollhouse.h`, which says what each member means. A test compares every size and offset
+//! with what a C compiler makes of the header.
+#![allow(missing_docs, reason = "the header documents them")]
+
+use std::ffi::{c_char, c_void};
+
+/// The version of the interface.
+pub(crate) const VERSION: u32 = 1;
+/// Name of the one symbol that a plug-in exports.
+pub(crate) const SYMBOL: &str = "rollhouse_plugin";
+
+pub(crate) const BOX: u32 = 1;
+pub(crate) const DISCRETE: u32 = 2;
+pub(crate) const DICT: u32 = 3;
+pub(crate) const TUPLE: u32 = 4;
+
+pub(crate) const FLAG: u32 = 1;
+pub(crate) const INTEGER: u32 = 2;
+pub(crate) const NUMBER: u32 = 3;
+
+pub(crate) const OK: i32 = 0;
+pub(crate) const FAILED: i32 = 1;
+pub(crate) const UNSUPPORTED: i32 = 2;
+
+/// What stands behind a plug-in's pointer to a block.
+#[repr(C)]
+pub(crate) struct Block {
+    _private: [u8; 0],
+}
+
+macro_rules! structures {
+    ($($(#[$about:meta])* $vis:vis struct $name:ident = $c_name:literal { $($field:ident: $type:ty,)* })*) => {
+        $(
+            $(#[$about])*
+            #[repr(C)]
+            #[derive(Clone, Copy)]
+            $vis struct $name {
+                $(pub(crate) $field: $type,)*
+            }
+        )*
+
+        /// Returns each structure's name in C, its size and the offsets of its members.
+        #[cfg(test)]
+        fn layouts() -> Vec<(&'static str, usize, Vec<(&'static str, usize)>)> {
+            vec![$((
+                $c_name,
+                size_of::<$name>(),
+                vec![$((stringify!($field), std::mem::offset_of!($name, $field)),)*],
+            ),)*]
+        }
+    };
+}
+
+structures! {
+    pub(crate) struct Space = "rollhouse_space" {
+        name: *const c_char,
+        kind: u32,
+        dtype: u32,
+        parts: u32,
+        axes: u32,
+        shape: *const u64,
+        low: *const f64,
+        high: *const f64,
+        bounds: u64,
+        start: i64,
+        n: u64,
+    }
+
+    pub(crate) struct Value = "rollhouse_value" {
+        integer: i64,
+        number: f64,
+    }
+
+    pub(crate) struct OptionOf = "rollhouse_option" {
+        name: *const c_char,
+        summary: *const c_char,
+        kind: u32,
+        reserved: u32,
+        default_value: Value,
+    }
+
+    pub(crate) struct Description = "rollhouse_description" {
+        size: u32,
+        deterministic: u32,
+        id: *const c_char,
+        summary: *const c_char,
+        observation: *const Space,
+        action: *const Space,
+        infos: *const Space,
+        options: *const OptionOf,
+        observation_names: *const *const c_char,
+        action_names: *const *const c_char,
+        observation_count: u32,
+        info_count: u32,
+        option_count: u32,
+        observation_name_count: u32,
+        action_name_count: u32,
+        max_episode_steps: u32,
+        render_width: u32,
+        render_height: u32,
+        render_fps: u32,
+        reserved: u32,
+    }
+
+    pub(crate) struct Random = "rollhouse_random" {
+        size: u32,
+        reserved: u32,
+        context: *mut c_void,
+        word: unsafe extern "C" fn(*mut c_void, u32) -> u64,
+        half: unsafe extern "C" fn(*mut c_void, u32) -> u32,
+        uniform: unsafe extern "C" fn(*mut c_void, u32, f64, f64) -> f64,
+    }
+
+    pub(crate) struct Position = "rollhouse_start" {
+        seed: u64,
+        words: u64,
+        half: u32,
+        has_half: u32,
+    }
+
+    pub(crate) struct Make = "rollhouse_make" {
+        size: u32,
+        env: u32,
+        lanes: u32,
+        option_count: u32,
+        values: *const Value,
+        error: *mut c_char,
+        error_bytes: usize,
+    }
+
+    pub(crate) struct Reset = "rollhouse_reset" {
+        size: u32,
+        lanes_in_block: u32,
+        lanes: u64,
+        obs: *const *mut c_void,
+        random: *const Random,
+        lost: u64,
+    }
+
+    pub(crate) struct Step = "rollhouse_step" {
+        size: u32,
+        lanes_in_block: u32,
+        skip: u64,
+        reset: u64,
+        actions: *const c_void,
+        obs: *const *mut c_void,
+        infos: *const *mut c_void,
+        rewards: *mut f64,
+        random: *const Random,
+        terminated: u64,
+        truncated: u64,
+        lost: u64,
+    }
+
+    /// The table of functions that a plug-in exports: `rollhouse_plugin_table` of the header.
+    pub struct Table = "rollhouse_plugin_table" {
+        version: u32,
+        size: u32,
+        env_count: u32,
+        reserved: u32,
+        describe: Option<unsafe extern "C" fn(u32) -> *const Description>,
+        make: Option<unsafe extern "C" fn(*const Make, *mut *mut Block) -> i32>,
+        close: Option<unsafe extern "C" fn(*mut Block)>,
+        reset: Option<unsafe extern "C" fn(*mut Block, *mut Reset) -> i32>,
+        step: Option<unsafe extern "C" fn(*mut Block, *mut Step) -> i32>,
+        state_hash: Option<unsafe extern "C" fn(*const Block, u32) -> u32>,
+        seed: Option<unsafe extern "C" fn(*mut Block, u32, u64)>,
+        position: Option<unsafe extern "C" fn(*const Block, u32, *mut Position)>,
+        restore: Option<unsafe extern "C" fn(*mut Block, u32, *const Position)>,
+        revive: Option<unsafe extern "C" fn(*mut Block, u64) -> u64>,
+        state: Option<unsafe extern "C" fn(*const Block, u32, *mut f64, u32) -> u32>,
+        set_state: Option<unsafe extern "C" fn(*mut Block, u32, *const f64, u32) -> i32>,
+        render: Option<unsafe extern "C" fn(*const Block, u32, u32, u32, *mut u8) -> i32>,
+        text: Option<unsafe extern "C" fn(*const Block, u32, *mut c_char, u32) -> i32>,
+    }
+}
+
+/// Returns the `size` of a structure that this program writes.
+pub(crate) const fn size<T>() -> u32 {
+    size_of::<T>() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn the_structures_lie_in_memory_as_a_c_compiler_lays_those_of_the_header() {
+        let mut text = String::from("#include \"rollhouse.h\"\n");
+        for (name, size, members) in layouts() {
+            writeln!(text, "_Static_assert(sizeof({name}) == {size}, \"{name}\");").unwrap();
+            for (member, offset) in members {
+                let held = format!("offsetof({name}, {member}) == {offset}");
+                writeln!(text, "_Static_assert({held}, \"{name}.{member}\");").unwrap();
+            }
+        }
+        for (name, value) in [
+            ("VERSION", VERSION),
+            ("BOX", BOX),
+            ("DISCRETE", DISCRETE),
+            ("DICT", DICT),
+            ("TUPLE", TUPLE),
+            ("FLAG", FLAG),
+            ("INTEGER", INTEGER),
+            ("NUMBER", NUMBER),
+            ("OK", OK as u32),
+            ("FAILED", FAILED as u32),
+            ("UNSUPPORTED", UNSUPPORTED as u32),
+        ] {
+            writeln!(text, "_Static_assert(ROLLHOUSE_{name} == {value}, \"{name}\");").unwrap();
+        }
+        let include = concat!(env!("CARGO_MANIFEST_DIR"), "/include");
+        let arguments = ["-std=c11", "-fsyntax-only", "-xc", "-I", include, "-"];
+        let compiler = Command::new("cc").args(arguments).stdin(Stdio::piped()).spawn();
+        let Ok(mut compiler) = compiler else { return println!("skipped: there is no C compiler") };
+        compiler.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        assert!(compiler.wait().unwrap().success());
+    }
+}

@@ -1,0 +1,452 @@
+//! Makes plug-ins of envs that are written in Rust.
+
+use std::ffi::{CString, c_char, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+use std::{ptr, slice};
+
+use rollhouse_core::limits::MAX_OBS_COLUMNS;
+use rollhouse_core::{
+    BoxSpace, ColumnMut, ColumnRef, CompositeSpace, DType, Determinism, DiscreteSpace, EnvSpec, LaneSet,
+    ObservationSpace, OptionValue, Options, Space, Start,
+};
+use rollhouse_env::{BatchEnv, BlockStep, EnvEntry, ImageSize, InstructionSet};
+
+use crate::abi::{self, Block, Table};
+use crate::block::Columns;
+use crate::description::DTYPES;
+
+/// Makes the crate that calls it a plug-in, if it is compiled as a `cdylib`. The argument is an expression that gives
+/// the envs, a `Vec` of `EnvEntry`, and is evaluated once.
+///
+/// An env's `dynamics_hash` is ignored, because whoever loads the plug-in computes it. A panic of an env loses what it
+/// would lose in the program itself: a lane of an `Env`, the block of a `BatchEnv`.
+#[macro_export]
+macro_rules! export_envs {
+    ($entries:expr) => {
+        #[doc = "Returns the table of this plug-in; see rollhouse.h."]
+        #[unsafe(no_mangle)]
+        pub extern "C" fn rollhouse_plugin() -> *const $crate::Table {
+            $crate::exported(|| $entries)
+        }
+    };
+}
+
+/// Returns the table of a plug-in with the envs that `entries` gives at the first call; NULL if it panics. For
+/// [`export_envs!`].
+pub fn exported(entries: impl FnOnce() -> Vec<EnvEntry>) -> *const Table {
+    let made = catch_unwind(AssertUnwindSafe(|| EXPORTED.get_or_init(|| Exported::new(entries()))));
+    made.map_or(ptr::null(), |exported| &raw const exported.table)
+}
+
+/// What this shared object exports: each has a copy of this crate, with its own static.
+static EXPORTED: OnceLock<Exported> = OnceLock::new();
+
+struct Exported {
+    entries: Vec<EnvEntry>,
+    descriptions: Vec<abi::Description>,
+    table: Table,
+}
+
+// SAFETY: the pointers in it are to constants that are never freed.
+unsafe impl Send for Exported {}
+// SAFETY: as for `Send`; nothing is written after it was made.
+unsafe impl Sync for Exported {}
+
+impl Exported {
+    fn new(entries: Vec<EnvEntry>) -> Self {
+        let descriptions = entries.iter().map(description).collect();
+        // Fits: a plug-in with more than MAX_ENVS is refused.
+        let env_count = entries.len() as u32;
+        Self { entries, descriptions, table: Table { env_count, ..TABLE } }
+    }
+}
+
+const TABLE: Table = Table {
+    version: abi::VERSION,
+    size: abi::size::<Table>(),
+    env_count: 0,
+    reserved: 0,
+    describe: Some(describe),
+    make: Some(make),
+    close: Some(close),
+    reset: Some(reset),
+    step: Some(step),
+    state_hash: Some(state_hash),
+    seed: Some(seed),
+    position: Some(position),
+    restore: Some(restore),
+    revive: Some(revive),
+    state: Some(state),
+    set_state: Some(set_state),
+    render: Some(render),
+    text: Some(text),
+};
+
+/// A block, and how its columns lie in memory.
+struct ExportedBlock {
+    block: Box<dyn BatchEnv>,
+    columns: Columns,
+}
+
+/// Calls a block of this plug-in, and returns `failed` if it panics.
+///
+/// # Safety
+/// `block` is one that `make` gave, and nobody else uses it.
+unsafe fn called<T>(
+    block: *const Block,
+    failed: T,
+    call: impl FnOnce(&mut dyn BatchEnv, &Columns) -> T,
+) -> T {
+    // SAFETY: by the caller; `make` gives blocks of this type.
+    let exported = unsafe { &mut *block.cast_mut().cast::<ExportedBlock>() };
+    let ExportedBlock { block, columns } = exported;
+    // Unwind safety: a block that has panicked is only closed.
+    catch_unwind(AssertUnwindSafe(|| call(&mut **block, columns))).unwrap_or(failed)
+}
+
+unsafe extern "C" fn describe(env: u32) -> *const abi::Description {
+    let found = EXPORTED.get().and_then(|exported| exported.descriptions.get(env as usize));
+    found.map_or(ptr::null(), ptr::from_ref)
+}
+
+unsafe extern "C" fn make(make: *const abi::Make, block: *mut *mut Block) -> i32 {
+    // SAFETY: the loader passes both for the time of the call.
+    let (make, block) = unsafe { (&*make, &mut *block) };
+    let made = catch_unwind(AssertUnwindSafe(|| {
+        let exported = EXPORTED.get().ok_or("nothing is exported")?;
+        let entry = exported.entries.get(make.env as usize).ok_or("there is no such env")?;
+        let spec = entry.spec();
+        let count = make.option_count as usize * make.lanes as usize;
+        if make.option_count as usize != spec.options.len() {
+            return Err("other options than described".to_owned());
+        }
+        // SAFETY: the loader gives that many values; it may give none as NULL.
+        let values = if count == 0 { &[] } else { unsafe { slice::from_raw_parts(make.values, count) } };
+        let lane = |lane: usize| options(spec, &values[lane * spec.options.len()..]);
+        let lanes = (0..make.lanes as usize).map(lane).collect::<Result<Vec<_>, String>>()?;
+        let block = entry.make_block_on(InstructionSet::best(), &lanes);
+        let block = block.map_err(|error| match error {
+            rollhouse_env::MakeError::Refused { source } => source.to_string(),
+            error => error.to_string(),
+        })?;
+        Ok(ExportedBlock { block, columns: Columns::of(spec) })
+    }));
+    match made.unwrap_or_else(|_| Err("it panicked".to_owned())) {
+        Ok(made) => {
+            *block = Box::into_raw(Box::new(made)).cast();
+            abi::OK
+        }
+        Err(why) => {
+            // SAFETY: the loader gives that much room.
+            unsafe { write_text(&why, make.error, make.error_bytes) };
+            abi::FAILED
+        }
+    }
+}
+
+/// Returns the options of a lane whose values come first in `values`.
+fn options(spec: &EnvSpec, values: &[abi::Value]) -> Result<Options, String> {
+    let given = spec.options.iter().zip(values).map(|(option, value)| {
+        let value = match option.default {
+            OptionValue::Bool(_) => OptionValue::Bool(value.integer != 0),
+            OptionValue::Int(_) => OptionValue::Int(value.integer),
+            OptionValue::Float(_) => OptionValue::Float(value.number),
+        };
+        (option.name.clone(), value)
+    });
+    Options::check(&spec.options, &given.collect::<Vec<_>>()).map_err(|error| error.to_string())
+}
+
+unsafe extern "C" fn close(block: *mut Block) {
+    // SAFETY: `make` gave the block from a box, and it is closed once.
+    let block = unsafe { Box::from_raw(block.cast::<ExportedBlock>()) };
+    // A destructor that panics must not unwind into the loader.
+    let _ended = catch_unwind(AssertUnwindSafe(move || drop(block)));
+}
+
+unsafe extern "C" fn reset(block: *mut Block, reset: *mut abi::Reset) -> i32 {
+    // SAFETY: the loader passes it for the time of the call.
+    let reset = unsafe { &mut *reset };
+    let call = |block: &mut dyn BatchEnv, columns: &Columns| {
+        // SAFETY: the loader gives the columns as described, with a row for each lane.
+        let mut obs = unsafe { rows_mut(reset.obs, &columns.obs, block.lanes()) };
+        let lanes = LaneSet::of_bits(reset.lanes);
+        reset.lost = block.reset(lanes, &mut obs[..columns.obs.len()]).bits();
+        abi::OK
+    };
+    // SAFETY: the loader passes a block of this plug-in.
+    unsafe { called(block, abi::FAILED, call) }
+}
+
+unsafe extern "C" fn step(block: *mut Block, step: *mut abi::Step) -> i32 {
+    // SAFETY: the loader passes it for the time of the call.
+    let step = unsafe { &mut *step };
+    let call = |block: &mut dyn BatchEnv, columns: &Columns| {
+        let lanes = block.lanes();
+        // SAFETY: the loader gives the columns as described, with a row for each lane, and a reward for each.
+        let (mut obs, mut infos, actions, rewards) = unsafe {
+            (
+                rows_mut(step.obs, &columns.obs, lanes),
+                rows_mut(step.infos, &columns.infos, lanes),
+                rows(step.actions, columns.action, lanes),
+                slice::from_raw_parts_mut(step.rewards, lanes),
+            )
+        };
+        let ended = block.step(BlockStep {
+            skip: LaneSet::of_bits(step.skip),
+            reset: LaneSet::of_bits(step.reset),
+            actions,
+            obs: &mut obs[..columns.obs.len()],
+            infos: &mut infos[..columns.infos.len()],
+            rewards,
+        });
+        step.terminated = ended.terminated.bits();
+        step.truncated = ended.truncated.bits();
+        step.lost = ended.lost.bits();
+        abi::OK
+    };
+    // SAFETY: the loader passes a block of this plug-in.
+    unsafe { called(block, abi::FAILED, call) }
+}
+
+unsafe extern "C" fn state_hash(block: *const Block, lane: u32) -> u32 {
+    // SAFETY: the loader passes a block of this plug-in.
+    unsafe { called(block, 0, |block, _| block.state_hash(lane as usize)) }
+}
+
+unsafe extern "C" fn seed(block: *mut Block, lane: u32, seed: u64) {
+    // SAFETY: the loader passes a block of this plug-in.
+    unsafe { called(block, (), |block, _| block.seed(lane as usize, seed)) }
+}
+
+unsafe extern "C" fn position(block: *const Block, lane: u32, to: *mut abi::Position) {
+    // SAFETY: the loader passes a block of this plug-in.
+    let start = unsafe { called(block, Start::seeded(0), |block, _| block.position(lane as usize)) };
+    let Start { seed, words, half } = start;
+    let has_half = half.is_some().into();
+    // SAFETY: the loader passes a place to write to.
+    unsafe { *to = abi::Position { seed, words, half: half.unwrap_or_default(), has_half } };
+}
+
+unsafe extern "C" fn restore(block: *mut Block, lane: u32, from: *const abi::Position) {
+    // SAFETY: the loader passes a position for the time of the call.
+    let abi::Position { seed, words, half, has_half } = unsafe { *from };
+    let start = Start { seed, words, half: (has_half != 0).then_some(half) };
+    // SAFETY: the loader passes a block of this plug-in.
+    unsafe { called(block, (), |block, _| block.restore(lane as usize, start)) }
+}
+
+unsafe extern "C" fn revive(block: *mut Block, lanes: u64) -> u64 {
+    // SAFETY: the loader passes a block of this plug-in.
+    unsafe { called(block, 0, |block, _| block.revive(LaneSet::of_bits(lanes)).bits()) }
+}
+
+unsafe extern "C" fn state(block: *const Block, lane: u32, to: *mut f64, room: u32) -> u32 {
+    // SAFETY: the loader passes a block of this plug-in.
+    let Some(state) = (unsafe { called(block, None, |block, _| block.state(lane as usize).ok()) }) else {
+        return 0;
+    };
+    if state.len() <= room as usize {
+        // SAFETY: the loader gives that much room, and the two do not overlap.
+        unsafe { ptr::copy_nonoverlapping(state.as_ptr(), to, state.len()) };
+    }
+    u32::try_from(state.len()).unwrap_or_default()
+}
+
+unsafe extern "C" fn set_state(block: *mut Block, lane: u32, from: *const f64, count: u32) -> i32 {
+    // SAFETY: the loader gives that many doubles; an empty state may be NULL.
+    let state = if count == 0 { &[] } else { unsafe { slice::from_raw_parts(from, count as usize) } };
+    // SAFETY: the loader passes a block of this plug-in.
+    let set = unsafe { called(block, false, |block, _| block.set_state(lane as usize, state).is_ok()) };
+    if set { abi::OK } else { abi::UNSUPPORTED }
+}
+
+unsafe extern "C" fn render(block: *const Block, lane: u32, width: u32, height: u32, pixels: *mut u8) -> i32 {
+    let draw = |block: &mut dyn BatchEnv, _: &Columns| {
+        let size = ImageSize::new(width as usize, height as usize)?;
+        block.render(lane as usize, size).map(Some)
+    };
+    // SAFETY: the loader passes a block of this plug-in.
+    let Ok(Some(image)) = (unsafe { called(block, Ok(None), draw) }) else { return abi::UNSUPPORTED };
+    // SAFETY: the loader gives room for a picture of that size, which an `Image` has.
+    unsafe { ptr::copy_nonoverlapping(image.pixels().as_ptr(), pixels, image.pixels().len()) };
+    abi::OK
+}
+
+unsafe extern "C" fn text(block: *const Block, lane: u32, to: *mut c_char, room: u32) -> i32 {
+    let columns = (room as usize).saturating_sub(1);
+    // SAFETY: the loader passes a block of this plug-in.
+    let line = unsafe { called(block, None, |block, _| block.text(lane as usize, columns).ok()) };
+    let Some(line) = line else { return abi::UNSUPPORTED };
+    // SAFETY: the loader gives that much room.
+    unsafe { write_text(&line, to, room as usize) };
+    abi::OK
+}
+
+/// Writes a text that ends with 0, cut to the room there is.
+///
+/// # Safety
+/// `to` has `room` bytes, and may be NULL without room.
+unsafe fn write_text(text: &str, to: *mut c_char, room: usize) {
+    let Some(most) = room.checked_sub(1) else { return };
+    let text = &text[..text.floor_char_boundary(most)];
+    // SAFETY: by the caller; the text with its 0 takes at most `room` bytes.
+    unsafe {
+        ptr::copy_nonoverlapping(text.as_ptr(), to.cast(), text.len());
+        to.add(text.len()).write(0);
+    }
+}
+
+/// Returns columns to write to, with places to spare that are empty.
+///
+/// # Safety
+/// `from` has a pointer for each of `kinds`, to `lanes` rows of that type and width, which nobody else uses meanwhile.
+unsafe fn rows_mut<'a>(
+    from: *const *mut c_void,
+    kinds: &[(DType, usize)],
+    lanes: usize,
+) -> [ColumnMut<'a>; MAX_OBS_COLUMNS] {
+    let mut columns = std::array::from_fn(|_| ColumnMut::U8(&mut []));
+    for (at, (column, &(dtype, width))) in columns.iter_mut().zip(kinds).enumerate() {
+        let elements = width * lanes;
+        // SAFETY: by the caller.
+        *column = unsafe {
+            let rows = *from.add(at);
+            match dtype {
+                DType::Bool | DType::U8 => ColumnMut::U8(slice::from_raw_parts_mut(rows.cast(), elements)),
+                DType::I32 => ColumnMut::I32(slice::from_raw_parts_mut(rows.cast(), elements)),
+                DType::I64 => ColumnMut::I64(slice::from_raw_parts_mut(rows.cast(), elements)),
+                DType::F32 => ColumnMut::F32(slice::from_raw_parts_mut(rows.cast(), elements)),
+                DType::F64 => ColumnMut::F64(slice::from_raw_parts_mut(rows.cast(), elements)),
+            }
+        };
+    }
+    columns
+}
+
+/// Returns a column to read.
+///
+/// # Safety
+/// At `rows` there are `lanes` rows of that type and width, which nobody writes meanwhile.
+unsafe fn rows<'a>(rows: *const c_void, (dtype, width): (DType, usize), lanes: usize) -> ColumnRef<'a> {
+    let elements = width * lanes;
+    // SAFETY: by the caller.
+    unsafe {
+        match dtype {
+            DType::Bool | DType::U8 => ColumnRef::U8(slice::from_raw_parts(rows.cast(), elements)),
+            DType::I32 => ColumnRef::I32(slice::from_raw_parts(rows.cast(), elements)),
+            DType::I64 => ColumnRef::I64(slice::from_raw_parts(rows.cast(), elements)),
+            DType::F32 => ColumnRef::F32(slice::from_raw_parts(rows.cast(), elements)),
+            DType::F64 => ColumnRef::F64(slice::from_raw_parts(rows.cast(), elements)),
+        }
+    }
+}
+
+/// Describes an env. What it points to is never freed, as the interface demands.
+fn description(entry: &EnvEntry) -> abi::Description {
+    let spec = entry.spec();
+    let mut observation = Vec::new();
+    spaces(&spec.observation_space, ptr::null(), &mut observation);
+    let infos = spec.info_channels.iter().map(|channel| {
+        let shape = channel.shape.iter().map(|&extent| extent as u64).collect::<Vec<_>>();
+        let (axes, dtype) = (shape.len() as u32, dtype(channel.dtype));
+        abi::Space { name: kept_text(&channel.path), axes, shape: kept(shape), dtype, ..SPACE }
+    });
+    let options = spec.options.iter().map(|option| {
+        let value = |integer, number| abi::Value { integer, number };
+        let (kind, default_value) = match option.default {
+            OptionValue::Bool(flag) => (abi::FLAG, value(flag.into(), 0.0)),
+            OptionValue::Int(integer) => (abi::INTEGER, value(integer, 0.0)),
+            OptionValue::Float(number) => (abi::NUMBER, value(0, number)),
+        };
+        let (name, summary) = (kept_text(&option.name), kept_text(&option.summary));
+        abi::OptionOf { name, summary, kind, reserved: 0, default_value }
+    });
+    let names = |names: &[String]| kept(names.iter().map(|name| kept_text(name)).collect());
+    let drawn = entry.render_size();
+    abi::Description {
+        size: abi::size::<abi::Description>(),
+        deterministic: (spec.determinism == Determinism::Deterministic).into(),
+        id: kept_text(&spec.id),
+        summary: kept_text(&spec.summary),
+        observation_count: observation.len() as u32,
+        observation: kept(observation),
+        action: kept(vec![plain(&spec.action_space)]),
+        info_count: spec.info_channels.len() as u32,
+        infos: kept(infos.collect()),
+        option_count: spec.options.len() as u32,
+        options: kept(options.collect()),
+        observation_name_count: spec.observation_names.len() as u32,
+        observation_names: names(&spec.observation_names),
+        action_name_count: spec.action_names.len() as u32,
+        action_names: names(&spec.action_names),
+        max_episode_steps: spec.max_episode_steps.unwrap_or_default(),
+        render_width: drawn.map_or(0, |size| size.width() as u32),
+        render_height: drawn.map_or(0, |size| size.height() as u32),
+        render_fps: entry.render_fps().unwrap_or_default(),
+        reserved: 0,
+    }
+}
+
+/// A box without axes, bounds and name.
+const SPACE: abi::Space = abi::Space {
+    name: ptr::null(),
+    kind: abi::BOX,
+    dtype: 0,
+    parts: 0,
+    axes: 0,
+    shape: ptr::null(),
+    low: ptr::null(),
+    high: ptr::null(),
+    bounds: 0,
+    start: 0,
+    n: 0,
+};
+
+/// Adds a space under that name, with its parts behind it.
+fn spaces(space: &ObservationSpace, name: *const c_char, to: &mut Vec<abi::Space>) {
+    match space {
+        ObservationSpace::Plain(space) => to.push(abi::Space { name, ..plain(space) }),
+        ObservationSpace::Composite(CompositeSpace::Dict { spaces: parts }) => {
+            to.push(abi::Space { name, kind: abi::DICT, parts: parts.len() as u32, ..SPACE });
+            parts.iter().for_each(|(name, space)| spaces(space, kept_text(name), to));
+        }
+        ObservationSpace::Composite(CompositeSpace::Tuple { spaces: parts }) => {
+            to.push(abi::Space { name, kind: abi::TUPLE, parts: parts.len() as u32, ..SPACE });
+            parts.iter().for_each(|space| spaces(space, ptr::null(), to));
+        }
+    }
+}
+
+fn plain(space: &Space) -> abi::Space {
+    match space {
+        Space::Discrete(DiscreteSpace { n, start }) => {
+            abi::Space { kind: abi::DISCRETE, n: *n, start: *start, ..SPACE }
+        }
+        Space::Box(BoxSpace { low, high, shape, dtype: of }) => abi::Space {
+            dtype: dtype(*of),
+            axes: shape.len() as u32,
+            shape: kept(shape.iter().map(|&extent| extent as u64).collect()),
+            bounds: low.len() as u64,
+            low: kept(low.clone()),
+            high: kept(high.clone()),
+            ..SPACE
+        },
+    }
+}
+
+/// Returns the number of an element type.
+fn dtype(of: DType) -> u32 {
+    (1..).zip(DTYPES).find(|&(_, dtype)| dtype == of).map_or(0, |(number, _)| number)
+}
+
+/// Returns a list that is never freed.
+fn kept<T>(list: Vec<T>) -> *const T {
+    Vec::leak(list).as_ptr()
+}
+
+/// Returns a text that is never freed; NULL, which the loader refuses, if there is a 0 in it.
+fn kept_text(text: &str) -> *const c_char {
+    CString::new(text).map_or(ptr::null(), |text| text.into_raw().cast_const())
+}

@@ -1,0 +1,23 @@
+//! Envs from shared objects, which are made in C, C++ or Rust without recompiling this program.
+//!
+//! `include/rollhouse.h` is the interface: a table of functions that [`load`] checks, with everything that its envs say
+//! of themselves, before anything is used. What comes out are entries of a registry like any other. [`export_envs!`]
+//! makes a plug-in of envs that are written in Rust.
+//!
+//! Not a goal: guarding against a plug-in that is hostile. It runs in this process and may do what the process may;
+//! only what its author could get wrong by accident in the interface is checked. Start reading at the header, then at
+//! [`load`].
+
+mod abi;
+mod block;
+mod description;
+mod error;
+mod export;
+mod generators;
+mod load;
+
+pub use abi::Table;
+pub use description::{DescriptionError, MAX_TEXT_BYTES};
+pub use error::{PluginError, PluginFault};
+pub use export::exported;
+pub use load::{MAX_ENVS, load, register};

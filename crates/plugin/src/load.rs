@@ -1,0 +1,208 @@
+//! Loads plug-ins and checks them.
+
+use std::ffi::OsStr;
+use std::mem::MaybeUninit;
+use std::path::Path;
+use std::sync::Arc;
+use std::{fs, ptr, thread};
+
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+use rollhouse_core::limits::MAX_PLUGINS;
+use rollhouse_core::{Determinism, EnvSpec, Plugin, panic_message};
+use rollhouse_env::{EnvEntry, InstructionSet, Registry, dynamics_hash};
+
+use crate::abi::{SYMBOL, Table, VERSION};
+use crate::block::{Functions, OwnGenerators, PluginBlock, PluginEnv, States};
+use crate::description::{Described, described};
+use crate::error::{PluginError, PluginFault};
+
+/// Maximum number of envs in one plug-in.
+pub const MAX_ENVS: u32 = 256;
+
+/// Loads plug-ins and registers their envs, whose ids it returns.
+///
+/// See [`load`] for what it does and how long it blocks.
+///
+/// # Errors
+/// If one of them cannot be loaded, or an id is taken; what was registered before stays.
+pub fn register(registry: &Registry, plugins: &[Plugin]) -> Result<Vec<String>, PluginError> {
+    let mut ids = Vec::new();
+    for (number, plugin) in plugins.iter().enumerate() {
+        let failed = |fault| PluginError { path: plugin.path.clone(), fault };
+        if number == MAX_PLUGINS {
+            return Err(failed(PluginFault::TooMany { count: plugins.len() }));
+        }
+        for entry in load(plugin)? {
+            let id = entry.spec().id.clone();
+            registry.register(entry).map_err(|error| failed(PluginFault::Register(error)))?;
+            ids.push(id);
+        }
+    }
+    Ok(ids)
+}
+
+/// Loads a plug-in and returns entries of its envs, with the dynamics hashes of what they do now.
+///
+/// It checks the table and every description before anything else is called, and then plays each deterministic env twice
+/// for [`DYNAMICS_STEPS`](rollhouse_env::DYNAMICS_STEPS) steps in four lanes. It blocks for as long as that takes. The
+/// plug-in is never unloaded, because threads and allocations of its own may outlive its blocks.
+///
+/// # Errors
+/// [`PluginError`]; the shared object stays loaded once its code has run.
+pub fn load(plugin: &Plugin) -> Result<Vec<EnvEntry>, PluginError> {
+    let failed = |fault| PluginError { path: plugin.path.clone(), fault };
+    if !plugin.trusted {
+        return Err(failed(PluginFault::Untrusted));
+    }
+    // On a thread of its own, so that a plug-in that changes how its thread computes when it is loaded changes no other.
+    let path = &plugin.path;
+    let loaded = thread::scope(|scope| {
+        let builder = thread::Builder::new().name("rollhouse-plugin".to_owned());
+        let thread = builder.spawn_scoped(scope, || load_here(path)).map_err(PluginFault::Thread)?;
+        let panicked = |panic: Box<_>| PluginFault::Panicked { message: panic_message(&*panic) };
+        thread.join().map_err(panicked)?
+    });
+    loaded.map_err(failed)
+}
+
+fn load_here(path: &Path) -> Result<Vec<EnvEntry>, PluginFault> {
+    let table = open(path)?;
+    if flushes_to_zero() {
+        return Err(PluginFault::FlushesToZero);
+    }
+    let functions = Arc::new(checked(&table)?);
+    let mut entries = Vec::new();
+    for env in 0..table.env_count {
+        let found = described(&functions, env).map_err(|source| match source {
+            Ok(source) => PluginFault::Description { env, source },
+            Err(fault) => fault,
+        })?;
+        entries.push(entry(&functions, env, found)?);
+    }
+    Ok(entries)
+}
+
+/// Opens the shared object and copies its table, of which everything is still to be checked.
+fn open(path: &Path) -> Result<Table, PluginFault> {
+    // Absolute, because the loader searches its own folders for a bare name.
+    let path = fs::canonicalize(path).map_err(PluginFault::File)?;
+    if !fs::metadata(&path).map_err(PluginFault::File)?.is_file() {
+        return Err(PluginFault::NotAFile);
+    }
+    let name: &OsStr = path.as_ref();
+    // SAFETY: this runs the code with which the object initialises itself. Whoever declared the plug-in trusted vouches
+    // for it.
+    let library = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) }.map_err(PluginFault::Open)?;
+    // SAFETY: the header declares the symbol with this type.
+    let symbol = unsafe { library.get::<unsafe extern "C" fn() -> *const Table>(SYMBOL) };
+    let Ok(symbol) = symbol.map(|symbol| *symbol) else { return Err(PluginFault::NoSymbol) };
+    // Never unloaded: what it has started or allocated may outlive every value here.
+    std::mem::forget(library);
+    // SAFETY: the header declares the symbol with this type, and the library stays loaded.
+    let table = unsafe { symbol() };
+    if table.is_null() {
+        return Err(PluginFault::NoTable);
+    }
+    // SAFETY: a table of any version begins with two numbers of 32 bits.
+    let [version, size] = unsafe { ptr::read_unaligned(table.cast::<[u32; 2]>()) };
+    if version != VERSION {
+        return Err(PluginFault::Version { version });
+    }
+    // SAFETY: a table has as many bytes as it says, and stays as it is. Zeros are a table without functions.
+    unsafe { grown("table", table, size) }
+}
+
+/// Copies a structure that gives its own size. Members that it does not have are 0, what it has beyond is ignored.
+///
+/// # Safety
+/// At `from` there are `size` bytes, and zeros are a value of `T`.
+pub(crate) unsafe fn grown<T: Copy>(
+    structure: &'static str,
+    from: *const T,
+    size: u32,
+) -> Result<T, PluginFault> {
+    // All members of 4 bytes come in pairs, so that no member is cut.
+    if size < 16 || !size.is_multiple_of(8) {
+        return Err(PluginFault::Size { structure, size });
+    }
+    let mut to = MaybeUninit::<T>::zeroed();
+    let bytes = size_of::<T>().min(size as usize);
+    // SAFETY: both sides have that many bytes, by the caller and by `min`.
+    unsafe { ptr::copy_nonoverlapping(from.cast::<u8>(), to.as_mut_ptr().cast::<u8>(), bytes) };
+    // SAFETY: zeros are a value by the caller, and so is what the plug-in has written for its own use.
+    Ok(unsafe { to.assume_init() })
+}
+
+/// Takes the functions out of a table, if all that are needed are there.
+fn checked(table: &Table) -> Result<Functions, PluginFault> {
+    if table.env_count == 0 || table.env_count > MAX_ENVS {
+        return Err(PluginFault::Envs { count: table.env_count });
+    }
+    let (always, trio, pair) =
+        ("every plug-in has", "comes with `seed`, `position` and `restore`", "comes with its counterpart");
+    let missing = |function, why| move || PluginFault::Missing { function, why };
+    let own = table.seed.is_some() || table.position.is_some() || table.restore.is_some();
+    let shown = table.state.is_some() || table.set_state.is_some();
+    let own = match own {
+        true => Some(OwnGenerators {
+            seed: table.seed.ok_or_else(missing("seed", trio))?,
+            position: table.position.ok_or_else(missing("position", trio))?,
+            restore: table.restore.ok_or_else(missing("restore", trio))?,
+        }),
+        false => None,
+    };
+    let states = match shown {
+        true => Some(States {
+            state: table.state.ok_or_else(missing("state", pair))?,
+            set_state: table.set_state.ok_or_else(missing("set_state", pair))?,
+        }),
+        false => None,
+    };
+    Ok(Functions {
+        describe: table.describe.ok_or_else(missing("describe", always))?,
+        make: table.make.ok_or_else(missing("make", always))?,
+        close: table.close.ok_or_else(missing("close", always))?,
+        reset: table.reset.ok_or_else(missing("reset", always))?,
+        step: table.step.ok_or_else(missing("step", always))?,
+        state_hash: table.state_hash.ok_or_else(missing("state_hash", always))?,
+        own,
+        revive: table.revive,
+        states,
+        render: table.render,
+        text: table.text,
+    })
+}
+
+/// Makes the entry of an env, with the hash of its dynamics.
+fn entry(functions: &Arc<Functions>, env: u32, found: Described) -> Result<EnvEntry, PluginFault> {
+    let Described { spec, drawn } = found;
+    if drawn.is_some() && functions.render.is_none() {
+        return Err(PluginFault::Missing { function: "render", why: "an env with a picture's size needs" });
+    }
+    let id = spec.id.clone();
+    let unhashed = bare_entry(functions, env, spec.clone());
+    // Results depend on no instruction set, and a plug-in is compiled for its own.
+    let hash = || {
+        let hash = dynamics_hash(&unhashed, InstructionSet::best());
+        hash.map_err(|source| PluginFault::Make { id: id.clone(), source })
+    };
+    let dynamics_hash = hash()?;
+    if spec.determinism == Determinism::Deterministic && hash()? != dynamics_hash {
+        return Err(PluginFault::NotDeterministic { id });
+    }
+    let entry = bare_entry(functions, env, EnvSpec { dynamics_hash, ..spec });
+    Ok(match drawn {
+        Some((size, images_per_second)) => entry.drawn(size, images_per_second),
+        None => entry,
+    })
+}
+
+fn bare_entry(functions: &Arc<Functions>, env: u32, spec: EnvSpec) -> EnvEntry {
+    let made = Arc::new(PluginEnv::new(Arc::clone(functions), env, &spec));
+    EnvEntry::new(spec, move |_, options| Ok(Box::new(PluginBlock::make(&made, options)?)))
+}
+
+/// Returns whether this thread takes numbers that are too small for full precision for 0.
+fn flushes_to_zero() -> bool {
+    std::hint::black_box(f64::MIN_POSITIVE) / std::hint::black_box(2.0) == 0.0
+}

@@ -1,0 +1,159 @@
+//! The examples are rolled out, recorded, verified and gone through again like built-in envs.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod stage;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use rollhouse_core::{AutoresetMode, ColumnMut, ColumnRef, LaneSet, OptionValue, Options};
+use rollhouse_engine::{Engine, EngineConfig, Reset};
+use rollhouse_env::{BlockStep, ImageSize, Registry};
+use rollhouse_replay::{SeekBounds, Seeker, Verification};
+use stage::{Folder, compiled, example, record, registry, replays, step};
+
+/// Records an env of a plug-in, and verifies and seeks every episode with the plug-in loaded, and with it not.
+fn plays_and_verifies(path: &Path, id: &str) {
+    let registry = registry(path);
+    let recording = record(&registry.get(id).unwrap(), 400);
+    assert!(recording.episodes.len() > 70, "{id}: {} episodes", recording.episodes.len());
+    let replays = replays(&recording.disk);
+    let mut verified = 0;
+    let mut check = |found: Verification| {
+        assert!(found.ok, "{id}: {found:?}");
+        assert!(found.note.is_none(), "{id}: {found:?}");
+        verified += 1;
+    };
+    replays.verify_all(&registry, &mut check).unwrap();
+    assert_eq!(verified, recording.episodes.len());
+    let info = recording.episodes.iter().max_by_key(|info| info.length).unwrap();
+    let episode = Arc::new(replays.load(info).unwrap());
+    let mut seeker = Seeker::new(&registry, Arc::clone(&episode), &SeekBounds::default()).unwrap();
+    for at in [info.length, 0, info.length / 2] {
+        seeker.seek(at).unwrap();
+    }
+    let mut notes = Vec::new();
+    replays.verify_all(&Registry::builtin(), |found| notes.extend(found.note)).unwrap();
+    assert!(notes.iter().all(|note| note.starts_with("unknown env")), "{notes:?}");
+    assert_eq!(notes.len(), recording.episodes.len());
+}
+
+#[test]
+fn the_example_in_c_plays_and_its_recordings_verify() {
+    let folder = Folder::new();
+    let Some(path) = compiled(&folder, "examples/cartpole.c", &[]) else { return };
+    plays_and_verifies(&path, "c/CartPole-v0");
+}
+
+#[test]
+fn the_example_in_cpp_plays_and_its_recordings_verify() {
+    let folder = Folder::new();
+    let Some(path) = compiled(&folder, "examples/gridworld.cpp", &[]) else { return };
+    plays_and_verifies(&path, "cpp/Gridworld-v0");
+}
+
+#[test]
+fn the_example_in_rust_plays_and_its_recordings_verify() {
+    for id in ["example/Corridor-v0", "example/Corridors-v0"] {
+        plays_and_verifies(&example("corridor"), id);
+    }
+}
+
+#[test]
+fn an_env_of_many_lanes_is_the_one_of_one_lane() {
+    let registry = registry(&example("corridor"));
+    let hashes = |id: &str| {
+        let mut engine = Engine::new(&registry.get(id).unwrap(), EngineConfig::new(9), None).unwrap();
+        engine.reset(&Reset::seeded(5, 9)).unwrap();
+        let space = registry.get(id).unwrap().spec().action_space.clone();
+        let rows = (0..200).map(|number| {
+            step(&mut engine, &space, number);
+            engine.frame().unwrap().obs(0).as_f32().unwrap().to_vec()
+        });
+        rows.collect::<Vec<_>>()
+    };
+    assert_eq!(hashes("example/Corridor-v0"), hashes("example/Corridors-v0"));
+}
+
+#[test]
+fn the_way_through_a_plugin_changes_no_number_in_any_mode() {
+    let plugged = registry(&example("builtin"));
+    for (own, id) in [("CartPole-v1", "plugin/CartPole-v1"), ("Pendulum-v1", "plugin/Pendulum-v1")] {
+        for mode in [AutoresetMode::NextStep, AutoresetMode::SameStep] {
+            let engine = |id: &str| {
+                let config = EngineConfig { autoreset: mode, ..EngineConfig::new(131) };
+                let mut engine = Engine::new(&plugged.get(id).unwrap(), config, None).unwrap();
+                engine.reset(&Reset::seeded(3, 131)).unwrap();
+                engine
+            };
+            let (mut a, mut b) = (engine(own), engine(id));
+            let space = plugged.get(own).unwrap().spec().action_space.clone();
+            for number in 0..300 {
+                step(&mut a, &space, number);
+                step(&mut b, &space, number);
+                let (a, b) = (a.frame().unwrap(), b.frame().unwrap());
+                assert_eq!(a.obs(0), b.obs(0), "{id}, step {number}");
+                assert_eq!(a.rewards(), b.rewards(), "{id}, step {number}");
+            }
+        }
+    }
+}
+
+#[test]
+fn states_options_and_pictures_pass_through_a_plugin() {
+    let plugged = registry(&example("builtin"));
+    let (own, through) = (plugged.get("CartPole-v1").unwrap(), plugged.get("plugin/CartPole-v1").unwrap());
+    assert_eq!((own.render_size(), own.render_fps()), (through.render_size(), through.render_fps()));
+    let given = [("low".to_owned(), OptionValue::Float(0.01)), ("high".to_owned(), OptionValue::Float(0.02))];
+    let options = vec![Options::check(&own.spec().options, &given).unwrap(); 3];
+    let size = ImageSize::new(90, 60).unwrap();
+    let shown = [own, through].map(|entry| {
+        let mut block = entry.make_block(&options).unwrap();
+        let mut obs = [0.0; 12];
+        (0..3).for_each(|lane| block.seed(lane, lane as u64));
+        let lanes = LaneSet::first(3);
+        let lost = block.reset(lanes, &mut [ColumnMut::F32(&mut obs)]);
+        assert!(lost.is_empty());
+        assert!(obs.iter().all(|value| (0.01..=0.02).contains(value)), "{obs:?}");
+        block.set_state(1, &[1.0, 2.0, 0.1, 3.0]).unwrap();
+        assert!(block.set_state(1, &[1.0]).is_err());
+        let states: Vec<_> = (0..3).map(|lane| block.state(lane).unwrap()).collect();
+        (obs, states, block.position(2), block.render(1, size).unwrap(), block.text(1, 60).unwrap())
+    });
+    assert_eq!(shown[0], shown[1]);
+}
+
+#[test]
+fn a_panic_of_an_env_in_rust_loses_its_lane_alone() {
+    let registry = registry(&example("corridor"));
+    let entry = registry.get("example/Corridor-v0").unwrap();
+    let options = |length| {
+        Options::check(&entry.spec().options, &[("length".to_owned(), OptionValue::Int(length))]).unwrap()
+    };
+    let mut block = entry.make_block(&[options(10), options(13), options(10)]).unwrap();
+    let mut obs = [0.0; 3];
+    block.reset(LaneSet::first(3), &mut [ColumnMut::F32(&mut obs)]);
+    let ended = block.step(BlockStep {
+        skip: LaneSet::NONE,
+        reset: LaneSet::NONE,
+        actions: ColumnRef::I64(&[1; 3]),
+        obs: &mut [ColumnMut::F32(&mut obs)],
+        infos: &mut [],
+        rewards: &mut [0.0; 3],
+    });
+    let lost = LaneSet::one(1);
+    assert_eq!(ended.lost, lost);
+    assert_eq!(block.revive(LaneSet::ALL), lost);
+}
+
+#[test]
+fn a_plugin_says_why_it_refuses_an_option() {
+    let folder = Folder::new();
+    let Some(path) = compiled(&folder, "examples/cartpole.c", &[]) else { return };
+    let entry = registry(&path).get("c/CartPole-v0").unwrap();
+    let given = [("bound".to_owned(), OptionValue::Float(-1.0))];
+    let options = Options::check(&entry.spec().options, &given).unwrap();
+    let error = entry.make_block(&[options]).map(drop).unwrap_err();
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert_eq!(source, "`bound` must not be negative");
+}

@@ -1,0 +1,157 @@
+//! What a plug-in may get wrong is refused with what is wrong, before any of it is used.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod stage;
+
+use std::path::{Path, PathBuf};
+
+use rollhouse_core::limits::MAX_PLUGINS;
+use rollhouse_core::{ColumnMut, ColumnRef, Determinism, LaneSet, Options, Plugin};
+use rollhouse_env::{BlockStep, Registry, RenderError, StateError};
+use rollhouse_plugin::{load, register};
+use stage::{Folder, compiled, example, trusted};
+
+const FAULTY: &str = "tests/stage/faulty.c";
+
+/// Returns why a plug-in is not loaded.
+fn refusal(path: &Path) -> String {
+    let error = load(&trusted(path)).map(drop).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("plug-in {}: ", path.display())), "{error}");
+    error
+}
+
+#[test]
+fn each_fault_of_table_and_description_is_refused_by_name() {
+    let folder = Folder::new();
+    for (fault, wanted) in [
+        ("NO_SYMBOL", "it exports no `rollhouse_plugin`"),
+        ("NO_TABLE", "`rollhouse_plugin` returned NULL"),
+        ("VERSION", "it has version 2 of the interface, must have 1"),
+        ("TABLE_SIZE", "the `size` of its table is 21"),
+        ("SHORT_TABLE", "its table has no `step`"),
+        ("NO_STEP", "its table has no `step`"),
+        ("SEED_ALONE", "its table has no `position`, which comes with `seed`, `position` and `restore`"),
+        ("STATE_ALONE", "its table has no `set_state`"),
+        ("NO_ENVS", "it has 0 envs, must have 1 to 256"),
+        ("ENV_COUNT", "it has 4000000000 envs, must have 1 to 256"),
+        ("UNDEFINED", "it cannot be loaded: "),
+        ("FLUSHES_TO_ZERO", "it makes the processor take tiny numbers for 0"),
+        ("NO_DESCRIPTION", "env 0: `describe()` is NULL"),
+        ("DESCRIPTION_SIZE", "the `size` of its description is 13"),
+        ("NO_ID", "env 0: `id` is NULL"),
+        ("ENDLESS_ID", "`id` is no text of 1 to 128 bytes"),
+        ("ID_IN_LATIN_1", "`id` is no text of 1 to 128 bytes"),
+        ("ID_WITH_ESCAPES", "`id` is no text of 1 to 128 bytes"),
+        ("OBSERVATION_COUNT", "`observation` has 4000000000, may have at most 128"),
+        ("NO_OBSERVATION", "`observation_count` is 0, must be larger"),
+        ("NULL_OBSERVATION", "`observation` is NULL"),
+        ("SPACES_WITHOUT_PARTS", "`observation_count` is 3, must be larger"),
+        ("DTYPE", "`observation[1].dtype` is 77"),
+        ("BOUNDS", "`observation[1].bounds` is 1000000, must be 1 or 2"),
+        ("NAME_COUNT", "`action_names, their number` is 60000, must be 0 or 2"),
+        ("NULL_NAME", "`action_names[1]` is NULL"),
+        ("ACTION_WITH_PARTS", "`action_count` is 1, must be larger"),
+        ("OPTION_COUNT", "`options` has 65, may have at most 64"),
+        ("NULL_OPTIONS", "`options` is NULL"),
+        ("NO_RENDER", "its table has no `render`"),
+        ("PICTURE_SIZE", "`render_width` is 100000, must be"),
+        ("HUGE_SHAPE", "`observation[0].shape` has"),
+        ("LOW_ABOVE_HIGH", "`observation[0].low[0]` is 1000000000, must be at most 0"),
+        ("NO_ACTIONS", "`action[0].n` is 0, must be"),
+        ("MAKE_FAILS", "env `c/Counter-v0` cannot be made: no licence is left"),
+        ("NO_BLOCK", "its `make` succeeded and gave no block"),
+        ("NOT_DETERMINISTIC", "env `c/Counter-v0` is declared deterministic, but two runs"),
+        ("FAILS_IN_STEP", "it was tried out and failed: the plug-in's `step` returned 1"),
+        ("LOSES_LANES", "the plug-in's `step` lost lanes and has no `revive`"),
+        ("STRAY_DRAW", "the plug-in's `reset` drew for lane 1003 of a block of 4"),
+    ] {
+        // The control word is that of one architecture.
+        if fault == "FLUSHES_TO_ZERO" && cfg!(not(target_arch = "x86_64")) {
+            continue;
+        }
+        let Some(path) = compiled(&folder, FAULTY, &[&format!("-DFAULT_{fault}")]) else { return };
+        let refused = refusal(&path);
+        assert!(refused.contains(wanted), "{fault}: {refused}");
+    }
+}
+
+#[test]
+fn a_thread_computes_as_before_when_a_plugin_has_changed_its_own() {
+    let folder = Folder::new();
+    let Some(path) = compiled(&folder, FAULTY, &["-DFAULT_FLUSHES_TO_ZERO"]) else { return };
+    if cfg!(target_arch = "x86_64") {
+        refusal(&path);
+    }
+    assert!(std::hint::black_box(f64::MIN_POSITIVE) / 2.0 > 0.0);
+}
+
+#[test]
+fn what_is_no_shared_object_is_refused() {
+    let folder = Folder::new();
+    assert!(refusal(&folder.0.join("nothing.so")).contains("No such file"));
+    assert!(refusal(&folder.0).contains("it is not a file"));
+    let text = folder.0.join("text.so");
+    std::fs::write(&text, "no shared object").unwrap();
+    assert!(refusal(&text).contains("it cannot be loaded"));
+    // The loader would look for a bare name in the system's folders.
+    assert!(refusal(Path::new("libc.so.6")).contains("No such file"));
+}
+
+#[test]
+fn a_plugin_that_nobody_declares_trusted_is_not_opened() {
+    let plugin = Plugin { path: PathBuf::from("/nothing/there.so"), trusted: false };
+    let error = load(&plugin).map(drop).unwrap_err().to_string();
+    assert!(error.contains("is not declared trusted"), "{error}");
+}
+
+#[test]
+fn ids_are_taken_once_and_plugins_are_bounded() {
+    let plugin = trusted(&example("corridor"));
+    let registry = Registry::builtin();
+    let ids = register(&registry, std::slice::from_ref(&plugin)).unwrap();
+    assert_eq!(ids, ["example/Corridor-v0", "example/Corridors-v0"]);
+    let error = register(&registry, std::slice::from_ref(&plugin)).unwrap_err().to_string();
+    assert!(error.ends_with("env id `example/Corridor-v0` is taken"), "{error}");
+    let untrusted = Plugin { trusted: false, ..plugin.clone() };
+    assert!(register(&Registry::empty(), &[untrusted]).is_err());
+    let many: Vec<_> = std::iter::repeat_n(plugin, MAX_PLUGINS + 1).collect();
+    assert!(register(&Registry::empty(), &many).is_err());
+}
+
+#[test]
+fn a_table_may_be_longer_than_this_program_knows() {
+    let folder = Folder::new();
+    let Some(path) = compiled(&folder, FAULTY, &["-DLARGER_TABLE"]) else { return };
+    let entries = load(&trusted(&path)).unwrap();
+    assert_eq!(entries[0].spec().id, "c/Counter-v0");
+    assert_eq!(entries[0].spec().determinism, Determinism::Deterministic);
+}
+
+#[test]
+fn answers_that_are_lies_are_not_taken_for_a_state_or_a_text() {
+    let folder = Folder::new();
+    let Some(path) = compiled(&folder, FAULTY, &["-DFAULT_STATE_LENGTH"]) else { return };
+    let entries = load(&trusted(&path)).unwrap();
+    let block = entries[0].make_block(&[Options::default()]).unwrap();
+    assert_eq!(block.state(0), Err(StateError::Unsupported));
+    assert_eq!(block.text(0, 40), Err(RenderError::Unsupported));
+}
+
+#[test]
+fn flags_of_lanes_that_did_not_step_or_do_not_exist_are_dropped() {
+    let folder = Folder::new();
+    let Some(path) = compiled(&folder, FAULTY, &["-DFAULT_FLAGS_FOR_ALL"]) else { return };
+    let entries = load(&trusted(&path)).unwrap();
+    let mut block = entries[0].make_block(&vec![Options::default(); 4]).unwrap();
+    let (mut boxes, mut numbers, mut rewards) = ([0.0; 8], [0; 4], [7.0; 4]);
+    let ended = block.step(BlockStep {
+        skip: LaneSet::one(1),
+        reset: LaneSet::one(2),
+        actions: ColumnRef::I64(&[1; 4]),
+        obs: &mut [ColumnMut::F64(&mut boxes), ColumnMut::I64(&mut numbers)],
+        infos: &mut [],
+        rewards: &mut rewards,
+    });
+    assert_eq!(ended.terminated.into_iter().collect::<Vec<_>>(), [0, 3]);
+    assert_eq!(rewards, [1.0, 0.0, 0.0, 1.0]);
+}
