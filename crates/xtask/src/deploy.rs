@@ -38,6 +38,7 @@ fn run(root: &Path, all: bool) -> Result<String, Stop> {
         python::traced(root)?;
         // Some tests step from outside of containers.
         environment.with(&python::wheel(root)?)?;
+        python::image_wheels(root, &environment)?;
     }
     python::pytest(root, None, &environment.python(), TESTS, all)
 }

@@ -186,6 +186,19 @@ pub(crate) fn wheel_of(root: &Path, profile: &str, folder: &str) -> Result<PathB
     wheel.map(|entry| entry.path()).ok_or_else(|| Stop::Failed(format!("no wheel in {}", wheels.display())))
 }
 
+/// Builds the wheels that the image of Python nodes consists of, by pip of that environment: the package's, in release, and
+/// those of what it needs. A test that makes the image would otherwise compile for minutes.
+pub(crate) fn image_wheels(root: &Path, environment: &Environment) -> Result<(), Stop> {
+    let wheels = root.join(IMAGE_WHEELS);
+    let _absent = fs::remove_dir_all(&wheels);
+    let mut build = Command::new(environment.python());
+    build.args(["-m", "pip", "wheel", "--quiet", "--wheel-dir"]).arg(&wheels).arg(root.join("crates/python"));
+    shown(&mut build).map_err(Stop::Failed)
+}
+
+/// The folder of the wheels of which an image is made.
+const IMAGE_WHEELS: &str = "target/python/image-wheels";
+
 /// A virtual environment and the packages installed in it.
 pub(crate) struct Environment {
     pub(crate) path: PathBuf,
@@ -271,6 +284,7 @@ pub(crate) fn pytest(
     if all {
         tests.env("ROLLHOUSE_TEST_ALL", "1");
         tests.env("ROLLHOUSE_RELEASE", release_path(root));
+        tests.env("ROLLHOUSE_WHEELS", root.join(IMAGE_WHEELS));
         tests.env("ROLLHOUSE_TRACED", root.join(TRACED).join("debug/rollhouse"));
     }
     let mut last = String::new();
