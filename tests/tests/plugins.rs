@@ -121,7 +121,9 @@ fn a_node_does_not_start_with_a_plugin_that_is_not_trusted() {
     let plugins = Folder::new();
     let Some(path) = compiled(plugins.path()) else { return };
     let config = plugins.path().join("up.toml");
-    std::fs::write(&config, format!("[[plugin]]\npath = \"{}\"\n", path.display())).unwrap();
+    // What is relative in a file is meant in its folder.
+    let text = format!("[[plugin]]\npath = \"{}\"\n[local]\ndata = \"./cluster\"\n", path.display());
+    std::fs::write(&config, text).unwrap();
     let done = run(plugins.path(), &format!("up --config {}", config.display()));
     assert_eq!(done.code, Some(2), "{}", done.stderr);
     assert!(done.stderr.contains("is not declared trusted"), "{}", done.stderr);
