@@ -36,7 +36,9 @@ fn main() {
         contenders.push(id);
     }
     let mut engines: Vec<Engine> = contenders.iter().map(|id| engine(&registry, id)).collect();
-    engines.iter_mut().for_each(|engine| drop(repetition(engine)));
+    for engine in &mut engines {
+        let _warm = repetition(engine);
+    }
     let mut times: Vec<Vec<f64>> = vec![Vec::new(); engines.len()];
     for _ in 0..REPETITIONS {
         for (engine, times) in engines.iter_mut().zip(&mut times) {

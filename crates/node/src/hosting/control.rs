@@ -5,9 +5,10 @@
 
 use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use rollhouse_wire::{EndCause, Incarnation, SessionEnd, SessionId};
 use tokio::sync::watch;
-use tracing::info;
+use tracing::{Span, info};
 
 use super::Hosting;
 use crate::replay_session::ReplaySession;
@@ -25,6 +26,8 @@ pub(crate) struct SessionControl {
     pub(crate) handle: SessionHandle,
     /// Why it is to end, once it has begun to.
     wanted: watch::Sender<Option<Gone>>,
+    /// The call that asked for the end, to which the line about it belongs.
+    asked_by: Mutex<Span>,
     /// Its end, once that was told.
     end: watch::Sender<Option<SessionEnd>>,
 }
@@ -36,11 +39,13 @@ impl SessionControl {
         handle: SessionHandle,
     ) -> Arc<Self> {
         let (wanted, end) = (watch::Sender::new(None), watch::Sender::new(None));
-        Arc::new(Self { hosting: Arc::downgrade(hosting), id, incarnation, handle, wanted, end })
+        let (hosting, asked_by) = (Arc::downgrade(hosting), Mutex::new(Span::none()));
+        Arc::new(Self { hosting, id, incarnation, handle, wanted, asked_by, end })
     }
 
     /// Has the actor end the session, which has begun to end in the table.
     pub(super) fn ask_to_end(&self, gone: Gone) {
+        *self.asked_by.lock() = Span::current();
         self.wanted.send_replace(Some(gone));
     }
 
@@ -99,7 +104,10 @@ impl SessionControl {
     /// Notes the end in the table, from which the coordinator is told of it.
     fn tell(&self, hosting: &Hosting, Gone { cause, detail }: Gone) {
         let why = if detail.is_empty() { String::new() } else { format!(": {detail}") };
-        info!(cause = cause.word(), "session {} has ended: {}{why}", self.id, cause.word());
+        let asked_by = self.asked_by.lock().clone();
+        asked_by.in_scope(|| {
+            info!(cause = cause.word(), "session {} has ended: {}{why}", self.id, cause.word());
+        });
         hosting.figures.session_ended(cause);
         if self.handle.replay().is_some() {
             hosting.figures.replays.leave();

@@ -54,7 +54,7 @@ impl Play {
 impl Play {
     /// Which version of the policy acts in a row.
     pub fn version_of(&self, row: u64) -> u64 {
-        if self.version_rows == 0 { 0 } else { 1 + row / self.version_rows % 3 }
+        row.checked_div(self.version_rows).map_or(0, |turn| 1 + turn % 3)
     }
 }
 
