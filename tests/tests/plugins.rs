@@ -8,6 +8,7 @@ use rollhouse_tests::{Cluster, Folder, json_lines, run, succeed, workspace};
 const ENV: &str = "c/CartPole-v0";
 
 /// Compiles the example in C; None, said by name, where there is no compiler.
+#[expect(clippy::print_stdout, reason = "a test that is skipped says so")]
 fn compiled(folder: &Path) -> Option<PathBuf> {
     let (crate_folder, out) = (workspace().join("crates/plugin"), folder.join("cartpole.so"));
     let mut command = Command::new("cc");
