@@ -3,6 +3,8 @@
 //! Each lane takes 1 ms a step, and in the second of each pair of runs lane 0 takes 100 ms. `cargo bench -p
 //! rollhouse-engine --bench late` prints the steps per second of the other 63 lanes in both, and the median of the ratios.
 
+#![allow(clippy::print_stdout, reason = "a benchmark prints what it found")]
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
