@@ -122,7 +122,7 @@ impl Link {
 
     /// Writes `number` to the word at byte `offset` of the caller's part. What this process wrote to the memory before is
     /// visible to a host that sees the number. A host that sleeps is woken, but only if the command is older than
-    /// [`QUIET_TIME`]: it looks by itself at what came before that.
+    /// a millisecond: it looks by itself at what came before that.
     ///
     /// # Errors
     /// [`LinkError::Protocol`] before [`Link::ready`], or if there is no such word. Else as for [`Link::open`].
