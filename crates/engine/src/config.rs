@@ -37,7 +37,7 @@ pub struct EngineConfig {
 impl EngineConfig {
     /// Returns the defaults for `lanes` lanes: from the run's lane 0 on, on the caller's thread, NEXT_STEP, the env's
     /// own time limit, default options, Gymnasium's seed schedule, the best instruction set, deadlines of
-    /// [`STEP_DEADLINE`].
+    /// [`STEP_DEADLINE`] and [`LANE_DEADLINE`].
     pub fn new(lanes: usize) -> Self {
         Self {
             lanes,
@@ -49,7 +49,7 @@ impl EngineConfig {
             schedule: SeedSchedule::Continue,
             instruction_set: InstructionSet::best(),
             step_deadline: STEP_DEADLINE,
-            lane_deadline: STEP_DEADLINE,
+            lane_deadline: LANE_DEADLINE,
         }
     }
 }
@@ -60,6 +60,12 @@ pub const MIN_LANES_PER_THREAD: usize = 256;
 
 /// Default time for one batch: long enough for any env that is alive, short enough to notice a hang within a minute.
 pub const STEP_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Default time for a step or a reset of a lane that finishes when it finishes. A lane that hangs in its step and one that
+/// hangs in the reset after it are given up before their session is.
+pub const LANE_DEADLINE: Duration = Duration::from_secs(25);
+
+const _: () = assert!(2 * LANE_DEADLINE.as_secs() < STEP_DEADLINE.as_secs());
 
 /// Maximum number of sub-batches under way in first-done mode; one more is refused as `Busy`.
 pub const MAX_SUB_BATCHES: usize = 1024;

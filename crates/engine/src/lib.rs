@@ -53,7 +53,7 @@ pub use actions::ActionCheck;
 pub use command::{
     BeginRecording, CommandError, CommandFault, CommandLanes, Dispatch, Effect, METHODS, Method, dispatch,
 };
-pub use config::{EngineConfig, MAX_SUB_BATCHES, MIN_LANES_PER_THREAD, STEP_DEADLINE};
+pub use config::{EngineConfig, LANE_DEADLINE, MAX_SUB_BATCHES, MIN_LANES_PER_THREAD, STEP_DEADLINE};
 pub use engine::Engine;
 pub use error::{BadAction, ConfigError, StepError};
 pub use first_done::Received;

@@ -96,6 +96,17 @@ fn a_recording_in_full_is_shown_from_what_was_recorded() {
 }
 
 #[test]
+fn where_another_version_of_the_policy_acts_is_marked_and_can_be_gone_to() {
+    let episode = recorded(&Play { lanes: 1, version_rows: 60, ..Play::new("Pendulum-v1", 150) });
+    let mut player = player(episode, 0);
+    let marked = |player: &Player<'_>| screen(player, 80, 24).join("\n").matches('▾').count();
+    assert_eq!(marked(&player), 2);
+    press(&mut player, [Key::Char(']')]);
+    let found = screen(&player, 80, 24).join("\n");
+    assert!(found.contains("61 of 150"), "{found}");
+}
+
+#[test]
 fn two_episodes_are_shown_at_the_same_step_and_where_they_part_is_marked_and_can_be_gone_to() {
     let play = Play { lanes: 1, ..Play::new("Pendulum-v1", 40) };
     let (a, b) = (recorded(&play), recorded(&Play { lie_from: Some(9), rows: 30, ..play }));
