@@ -315,8 +315,7 @@ impl Block {
         rows.with_block(&range, |columns| {
             keep_observations(columns, !lanes, range.len());
             self.take_starts(lanes);
-            columns.rewards.fill(0.0);
-            self.begin_frame();
+            self.begin_frame(columns);
             self.reset_env(lanes, columns);
             show_rest(columns, lanes & !self.restarts.lost());
         });

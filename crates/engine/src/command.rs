@@ -2,9 +2,6 @@
 //!
 //! A method is one struct with a [`Method`] impl and its name in [`dispatch`]. Params and answers are encoded by the
 //! code that carries them: this crate hands types to a [`Dispatch`].
-//!
-//! A method is one struct with a [`Method`] impl and its name in [`dispatch`]. How params and answers travel is the
-//! affair of those who carry them: this crate hands types to a [`Dispatch`].
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

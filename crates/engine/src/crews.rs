@@ -100,6 +100,6 @@ impl Crews {
 
     /// Takes the own crew's part of a turn in which it has nothing to do, or nothing more.
     pub(crate) fn pass(&mut self, turn: Turn) {
-        if self.own.is_late() { self.own.end_posting(turn) } else { drop(self.own.share.begin()) }
+        if self.own.late { self.own.end_posting(turn) } else { drop(self.own.share.begin()) }
     }
 }

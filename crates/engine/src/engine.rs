@@ -452,9 +452,10 @@ impl Engine {
 
     /// Gives the other crews a turn in which the own one has nothing to do, and waits for them.
     fn pass_turn(&mut self, order: Order) -> Result<(), StepError> {
-        self.crews.give(order, self.clock.now());
+        let turn = self.clock.now();
+        self.crews.give(order, turn);
         self.arena.start_housekeeping();
-        self.crews.pass(self.clock.now());
+        self.crews.pass(turn);
         self.wait()
     }
 

@@ -18,11 +18,6 @@ use crate::setup::make_envs;
 use crate::timings::Laps;
 
 impl Crew {
-    /// Returns whether the crew's lanes finish when they finish.
-    pub(crate) fn is_late(&self) -> bool {
-        self.late
-    }
-
     /// Steps every lane of the crew once, and waits for all.
     pub(crate) fn step_frame(&mut self, turn: Turn, sampled: bool) {
         let Some(mut rows) = self.share.begin() else { return };

@@ -305,6 +305,10 @@ fn a_lane_that_hangs_is_received_as_lost_when_its_deadline_passes() {
     let first = engine.recv(1, LONG).unwrap();
     assert_eq!((first.lanes, first.rewards), (vec![0], vec![3.0]));
     assert_eq!(engine.recv(1, Duration::from_millis(1)).err(), Some(StepError::TimedOut));
+    // However often it was looked for in vain, that takes no place.
+    assert_eq!(engine.recv(1, Duration::from_millis(50)).err(), Some(StepError::TimedOut));
+    engine.send(&[0], ColumnRef::I64(&[3])).unwrap();
+    assert_eq!(engine.recv(1, LONG).unwrap().lanes, [0]);
     let second = engine.recv(1, LONG).unwrap();
     assert_eq!((second.lanes, second.rewards, second.terminated), (vec![1], vec![0.0], vec![0]));
     assert_eq!(engine.send(&[1], ColumnRef::I64(&[1])), Err(StepError::LaneLost { lane: 1 }));

@@ -64,4 +64,6 @@ def test_what_is_no_version_is_refused() -> None:
     for version in (-1, 2**64, True):
         with pytest.raises(ValueError, match="must be an integer from 0"):
             envs.set_policy_version(version)
+    with pytest.raises(TypeError, match="float"):
+        envs.set_policy_version(7.5)  # type: ignore[arg-type]
     envs.close()

@@ -137,10 +137,11 @@ impl Block {
         self.show();
     }
 
-    /// Says that the lanes that are posted next belong to one frame.
-    pub(super) fn begin_frame(&mut self) {
+    /// Says that the lanes that are posted next belong to one frame, in which none has a reward yet.
+    pub(super) fn begin_frame(&mut self, columns: &mut BlockRows<'_, '_>) {
         if let Some(under_way) = &mut self.under_way {
             under_way.frame = true;
+            columns.rewards.fill(0.0);
         }
     }
 

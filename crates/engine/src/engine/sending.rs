@@ -41,7 +41,7 @@ impl Engine {
             }
             let actions = pick(actions, &self.action, part.iter().copied());
             let task = Task { lanes: part.iter().map(|&i| lanes[i]).collect(), actions, turn };
-            if crew == 0 && self.crews.own.is_late() {
+            if crew == 0 && self.crews.own.late {
                 self.crews.own.post_task(&task);
             } else if crew == 0 {
                 books.ready.extend(self.crews.own.do_task(&task));
@@ -71,10 +71,12 @@ impl Engine {
         };
         let deadline = Instant::now() + timeout;
         let mut ready: usize = books.ready.iter().map(|result| result.lanes.len()).sum();
-        while self.crews.own.is_late() {
+        while self.crews.own.late {
             let result = self.crews.own.take_ready(self.clock.now());
-            ready += result.lanes.len();
-            books.ready.push_back(result);
+            if !result.lanes.is_empty() {
+                ready += result.lanes.len();
+                books.ready.push_back(result);
+            }
             if ready >= min.max(1) {
                 break;
             }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy as _copy
+import operator
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -257,9 +258,9 @@ class VectorEnv(gymnasium.vector.VectorEnv):
             version: 0 to 2**64 - 1; 0 stands for one that nobody has said.
         """
         self._check_usable()
-        if isinstance(version, bool) or not 0 <= version < 2**64:
+        if isinstance(version, bool) or not 0 <= operator.index(version) < 2**64:
             raise ValueError(f"version={version!r} must be an integer from 0 to 2**64 - 1")
-        self._set_policy_version(int(version))
+        self._set_policy_version(operator.index(version))
 
     def _set_policy_version(self, version: int) -> None:
         raise NotImplementedError
