@@ -9,18 +9,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{counter, options};
+use common::{counter, header, options};
 use proptest::prelude::*;
 use rollhouse_core::{
-    AutoresetMode, ColumnMut, ColumnRef, Interruption, LaneState, OptionValue, Options, Outcome, RunId,
-    SeedSchedule, random_bits,
+    AutoresetMode, ColumnMut, ColumnRef, Interruption, LaneState, OptionValue, Outcome, SeedSchedule,
+    random_bits,
 };
 use rollhouse_engine::{Engine, EngineConfig, LaneOptions, Reset, StepError};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_replay::testing::FaultyDisk;
-use rollhouse_replay::{
-    EpisodeInfo, PolicyInfo, Query, RecordMode, Recorder, RecorderConfig, Replays, RunHeader, Verification,
-};
+use rollhouse_replay::{EpisodeInfo, Query, RecordMode, Recorder, RecorderConfig, Replays, Verification};
 use simulator::{Timing, late};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -142,24 +140,6 @@ proptest! {
             idle = result.lanes.into_iter().filter(|&lane| taken[lane as usize] < steps).collect();
         }
         prop_assert_eq!(engine.stats().unwrap(), lockstep.stats().unwrap());
-    }
-}
-
-fn header(entry: &EnvEntry, config: &EngineConfig, mode: RecordMode) -> RunHeader {
-    let spec = entry.spec().clone();
-    RunHeader {
-        run: RunId::generate(),
-        options: vec![Options::check(&spec.options, &[]).unwrap()],
-        lanes: config.lanes as u32,
-        schedule: config.schedule,
-        autoreset: config.autoreset.name().to_owned(),
-        max_episode_steps: spec.max_episode_steps,
-        policy: PolicyInfo { name: "test".into(), version: 0 },
-        mode,
-        program: "test".into(),
-        started_ms: 0,
-        parent: None,
-        spec,
     }
 }
 

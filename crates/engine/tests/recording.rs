@@ -2,21 +2,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod common;
+
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, TryRecvError, sync_channel};
 use std::time::Duration;
 
-use rollhouse_core::{
-    AutoresetMode, ColumnMut, ColumnRef, Interruption, Options, Outcome, RunId, SeedSchedule, random_bits,
-};
+use common::header;
+use rollhouse_core::{AutoresetMode, ColumnMut, ColumnRef, Interruption, Outcome, SeedSchedule, random_bits};
 use rollhouse_engine::{Engine, EngineConfig, Reset, Stats, StepError};
-use rollhouse_env::{EnvEntry, Registry};
+use rollhouse_env::Registry;
 use rollhouse_replay::testing::FaultyDisk;
-use rollhouse_replay::{
-    EpisodeInfo, PolicyInfo, RecordMode, Recorder, RecorderConfig, Replays, RunHeader, Verification,
-};
+use rollhouse_replay::{EpisodeInfo, RecordMode, Recorder, RecorderConfig, Replays, Verification};
 
 const LANES: usize = 70;
 const FOLDER: &str = "data";
@@ -42,24 +41,6 @@ fn record(id: &str, config: EngineConfig, mode: RecordMode, play: impl FnOnce(&m
     let recorded = recorder.finish().unwrap();
     assert_eq!(recorded.episodes, stats.outcomes.iter().sum::<u64>());
     Recording { disk, stats }
-}
-
-fn header(entry: &EnvEntry, config: &EngineConfig, mode: RecordMode) -> RunHeader {
-    let spec = entry.spec().clone();
-    RunHeader {
-        run: RunId::generate(),
-        options: vec![Options::check(&spec.options, &[]).unwrap()],
-        lanes: config.lanes as u32,
-        schedule: config.schedule,
-        autoreset: config.autoreset.name().to_owned(),
-        max_episode_steps: spec.max_episode_steps,
-        policy: PolicyInfo { name: "test".into(), version: 0 },
-        mode,
-        program: "test".into(),
-        started_ms: 0,
-        parent: None,
-        spec,
-    }
 }
 
 impl Recording {

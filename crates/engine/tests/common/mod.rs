@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use rollhouse_core::{
-    AutoresetMode, ColumnMut, ColumnRef, Determinism, EnvSpec, OptionSpec, OptionValue, Options, Space,
-    StateHasher,
+    AutoresetMode, ColumnMut, ColumnRef, Determinism, EnvSpec, OptionSpec, OptionValue, Options, RunId,
+    Space, StateHasher,
 };
 use rollhouse_engine::{Engine, EngineConfig};
 use rollhouse_env::{Env, EnvEntry, Generator, StepResult};
+use rollhouse_replay::{PolicyInfo, RecordMode, RunHeader};
 
 struct Counter {
     count: i64,
@@ -93,4 +94,23 @@ pub(crate) fn counting(max: &[i64], autoreset: AutoresetMode) -> Engine {
 /// Writes the actions of all lanes.
 pub(crate) fn act(engine: &mut Engine, actions: &[i64]) {
     engine.actions().unwrap().as_i64_mut().unwrap().copy_from_slice(actions);
+}
+
+/// The header of a run of an engine's lanes.
+pub(crate) fn header(entry: &EnvEntry, config: &EngineConfig, mode: RecordMode) -> RunHeader {
+    let spec = entry.spec().clone();
+    RunHeader {
+        run: RunId::generate(),
+        options: vec![Options::check(&spec.options, &[]).unwrap()],
+        lanes: config.lanes as u32,
+        schedule: config.schedule,
+        autoreset: config.autoreset.name().to_owned(),
+        max_episode_steps: spec.max_episode_steps,
+        policy: PolicyInfo { name: "test".into(), version: 0 },
+        mode,
+        program: "test".into(),
+        started_ms: 0,
+        parent: None,
+        spec,
+    }
 }
