@@ -10,9 +10,9 @@ use arrayvec::ArrayVec;
 use rollhouse_core::limits::MAX_OBS_COLUMNS;
 use rollhouse_core::{ColumnMut, ColumnRef};
 
-use crate::columns::{BatchColumns, Layout, Place, Slot};
+use crate::columns::{BatchColumns, Layout, Place, Slot, slot_of};
 use crate::memory::Memory;
-use crate::placement::Placement;
+use crate::placement::{ArenaError, Placement};
 use crate::wait::{Sequence, Spin, TimedOut};
 
 /// The owner's side of a batch's memory, which writes actions, starts steps and reads frames.
@@ -488,30 +488,6 @@ impl<'a> Frame<'a> {
         // no share holds rows. Other frames are made by `of`, whose caller promises the same.
         unsafe { self.memory.read(place.rows(&(0..self.lanes))) }
     }
-}
-
-/// Reason for which an arena could not be made.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ArenaError {
-    /// There are more columns than [`MAX_OBS_COLUMNS`]; this is their number.
-    #[error("{0} columns, at most {MAX_OBS_COLUMNS} are taken")]
-    Columns(usize),
-    /// The range of a share overlaps another, or does not lie in the batch.
-    #[error("lanes {0:?} overlap another share or leave the batch")]
-    Ranges(Range<usize>),
-    /// The batch would be larger than [`MAX_ARENA_BYTES`].
-    #[error("the batch needs more than {MAX_ARENA_BYTES} bytes")]
-    Size,
-    /// The memory was laid out for other columns or another number of lanes.
-    #[error("the shared memory was laid out for another batch")]
-    Placement,
-}
-
-/// Maximum number of bytes of one arena.
-pub const MAX_ARENA_BYTES: usize = 16 << 30;
-
-pub(crate) const fn slot_of(step: u64) -> usize {
-    (step & 1) as usize
 }
 
 /// Returns the elements of a column of rewards. The layout gives rewards the type f64 and flags the type u8, and this

@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use rollhouse_core::ColumnMut;
 
-use crate::arena::{Frame, slot_of};
+use crate::arena::Frame;
+use crate::columns::slot_of;
 use crate::files::{
     AttachError, Expected, InputsPlan, MAX_NOTE_BYTES, NODE_BELL, OutputsPlan, TRAINER_BELL,
     check_generation, most_input_bytes, most_output_bytes,

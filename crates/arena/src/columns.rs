@@ -156,3 +156,8 @@ impl Allocator {
 
 /// Number of columns that are not the env's: rewards and the three flags.
 const FLAG_COLUMNS: usize = 4;
+
+/// Returns the slot in which a frame lies: frames alternate between the two.
+pub(crate) const fn slot_of(step: u64) -> usize {
+    (step & 1) as usize
+}

@@ -34,6 +34,7 @@
 mod arena;
 mod attached;
 mod attached_lanes;
+mod attached_notes;
 mod bell;
 mod columns;
 mod files;
@@ -48,21 +49,20 @@ mod placement;
 mod ring;
 mod serving;
 mod serving_lanes;
+mod serving_notes;
 mod shared;
 mod shared_arena;
 mod wait;
 mod words;
 
-pub use arena::{
-    Arena, ArenaError, BlockRows, Frame, MAX_ARENA_BYTES, ObsRefs, PreviousObs, Rows, Share, Turns,
-};
+pub use arena::{Arena, BlockRows, Frame, ObsRefs, PreviousObs, Rows, Share, Turns};
 pub use attached::{Answer, AnswerWaiter, AttachedArena, TrainerError};
 pub use attached_lanes::{LaneRow, ReadyLanes};
 pub use columns::BatchColumns;
 pub use files::{ArenaIdent, AttachError, Expected, MAX_NOTE_BYTES};
 pub use header::{LAYOUT_VERSION, Word};
 pub use notes::{BEGAN_BYTES, FrameNotes, HASH_BYTES, LaneNote};
-pub use placement::Placement;
+pub use placement::{ArenaError, MAX_ARENA_BYTES, Placement};
 pub use ring::{DEFAULT_RING_BYTES, MAX_RING_BYTES, MIN_RING_BYTES, RingError};
 pub use serving::{PeerError, Request, ResetColumns, ServeError, ServingEnd, ServingRemote};
 pub use serving_lanes::LaneRows;

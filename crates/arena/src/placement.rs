@@ -1,6 +1,9 @@
 //! The placement of an arena, which says in which memory its columns lie.
 
-use crate::arena::{ArenaError, MAX_ARENA_BYTES};
+use std::ops::Range;
+
+use rollhouse_core::limits::MAX_OBS_COLUMNS;
+
 use crate::columns::{Allocator, BatchColumns, Layout, Place, Slot};
 use crate::memory::Memory;
 
@@ -88,3 +91,23 @@ impl Places {
         within.then_some(Self { lanes, own_action, action_bytes: action.bytes, slots, lane_rows_at, bytes })
     }
 }
+
+/// Reason for which an arena could not be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ArenaError {
+    /// There are more columns than [`MAX_OBS_COLUMNS`]; this is their number.
+    #[error("{0} columns, at most {MAX_OBS_COLUMNS} are taken")]
+    Columns(usize),
+    /// The range of a share overlaps another, or does not lie in the batch.
+    #[error("lanes {0:?} overlap another share or leave the batch")]
+    Ranges(Range<usize>),
+    /// The batch would be larger than [`MAX_ARENA_BYTES`].
+    #[error("the batch needs more than {MAX_ARENA_BYTES} bytes")]
+    Size,
+    /// The memory was laid out for other columns or another number of lanes.
+    #[error("the shared memory was laid out for another batch")]
+    Placement,
+}
+
+/// Maximum number of bytes of one arena.
+pub const MAX_ARENA_BYTES: usize = 16 << 30;

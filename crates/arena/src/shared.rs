@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use rustix::fs::SealFlags;
 
-use crate::arena::MAX_ARENA_BYTES;
 use crate::mapping::{Access, Mapping, Pages, WORD};
 use crate::memory::Memory;
+use crate::placement::MAX_ARENA_BYTES;
 use crate::words::{Words, WordsMut, futex_wait, futex_wake};
 
 /// A memfd of fixed size, mapped here and by any process that is given its descriptor.

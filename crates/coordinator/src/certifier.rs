@@ -13,10 +13,7 @@ use rollhouse_wire::{
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
-use crate::actor::{Look, ViewReply, ViewRequest};
 use crate::enrolments::Enrolments;
-use crate::figures::CertificateFor;
-use crate::service::{Service, going_away, no_room};
 
 /// The settings with which a coordinator lets nodes in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,9 +43,9 @@ pub(crate) struct NodeCertifier {
 
 /// A request for a certificate that may be granted.
 #[derive(Debug, Clone)]
-struct AdmittedRequest {
-    node: String,
-    key: RequestedKey,
+pub(crate) struct AdmittedRequest {
+    pub(crate) node: String,
+    pub(crate) key: RequestedKey,
     /// The id of the join token that has to count the request; `None` if it has counted it, or if a node asks.
     token: Option<String>,
 }
@@ -59,7 +56,7 @@ impl NodeCertifier {
     }
 
     /// Checks whether the peer's request is looked at now, or too many ask.
-    fn pace(&self, peer: &Peer) -> Result<(), Refusal> {
+    pub(crate) fn pace(&self, peer: &Peer) -> Result<(), Refusal> {
         self.given().ask(self.began.elapsed(), &peer.owner())
     }
 
@@ -69,7 +66,7 @@ impl NodeCertifier {
     }
 
     /// Decides whether that peer may have the certificate, without the facts that are only on the disk.
-    fn admit(&self, peer: &Peer, enroll: &Enroll) -> Result<AdmittedRequest, Refusal> {
+    pub(crate) fn admit(&self, peer: &Peer, enroll: &Enroll) -> Result<AdmittedRequest, Refusal> {
         let bad = |error: &dyn std::fmt::Display| Refusal::new(RefusalCode::BadRequest, error.to_string());
         let (now, node) = (self.began.elapsed(), enroll.node.clone());
         if peer.role == Role::Node {
@@ -100,7 +97,7 @@ impl NodeCertifier {
     }
 
     /// Has the token count the request and makes the certificate. Blocks on the disk.
-    fn issue(&self, asked: &AdmittedRequest) -> Result<(Enrolled, IssuedToNode), Refusal> {
+    pub(crate) fn issue(&self, asked: &AdmittedRequest) -> Result<(Enrolled, IssuedToNode), Refusal> {
         let issuer = NodeIssuer::load(&self.config.issuer).map_err(|error| self.no_issuer(&error))?;
         let faulty = |what: String| Refusal::new(RefusalCode::Internal, what);
         let authorities = self.identity.authorities_pem().map_err(|error| faulty(error.to_string()))?;
@@ -148,61 +145,8 @@ impl NodeCertifier {
         }
     }
 
-    fn given(&self) -> MutexGuard<'_, Enrolments> {
+    pub(crate) fn given(&self) -> MutexGuard<'_, Enrolments> {
         self.given.lock()
-    }
-}
-
-impl Service {
-    /// Answers a request with a certificate or a refusal.
-    pub(crate) async fn enroll(
-        self: &Arc<Self>,
-        peer: &Peer,
-        enroll: Enroll,
-        responder: Responder,
-    ) -> Result<(), StreamLost> {
-        let given = self.give(peer, &enroll).await;
-        let what = if peer.role == Role::Join { CertificateFor::Join } else { CertificateFor::Renewal };
-        self.published.enrolled(what, given.as_ref().err().map(|refusal| refusal.code));
-        match given {
-            Ok(enrolled) => responder.respond(Ok(enrolled)).await,
-            Err(refusal) => self.refuse(responder, refusal).await,
-        }
-    }
-
-    async fn give(self: &Arc<Self>, peer: &Peer, enroll: &Enroll) -> Result<Enrolled, Refusal> {
-        let joins = peer.role == Role::Join;
-        self.office.pace(peer)?;
-        if joins {
-            self.name_is_free(&enroll.node).await?;
-        }
-        let asked = self.office.admit(peer, enroll)?;
-        let (node, key) = (asked.node.clone(), asked.key.digest());
-        let service = Arc::clone(self);
-        // Task: file operation.
-        let issuing = tokio::task::spawn_blocking(move || service.office.issue(&asked));
-        let failed = |_| Refusal::new(RefusalCode::Internal, "making the certificate failed");
-        let issued = issuing.await.map_err(failed).flatten();
-        let (enrolled, issued) = issued.inspect_err(|_| self.office.given().failed(&node, key))?;
-        let verb = if joins { "joins by the token of" } else { "renews its certificate as" };
-        let left = days_left(issued.validity);
-        info!(node, "node {node} {verb} {peer}: it holds {left}");
-        if issued.is_cut_short {
-            let what = "a node's certificate holds shorter than coordinator.node_validity, because the issuer's does; \
-                        `rollhouse certs issuer` makes another";
-            warn!("{what}");
-        }
-        Ok(enrolled)
-    }
-
-    async fn name_is_free(&self, node: &str) -> Result<(), Refusal> {
-        let (reply, heard) = oneshot::channel();
-        let what = ViewRequest::Name(node.to_owned());
-        self.actor.try_send(Look { what, reply }).map_err(|error| no_room(&error))?;
-        match heard.await {
-            Ok(ViewReply::Name(free)) => free,
-            _ => Err(going_away()),
-        }
     }
 }
 
@@ -213,15 +157,6 @@ const ISSUER: &str = "issuer.pem";
 /// Time for which certificates hold: long enough for a coordinator that is away for a week; a node asks for its next
 /// one after 20 days.
 const VALIDITY: Duration = Duration::from_secs(30 * 86_400);
-
-fn days_left(validity: Validity) -> String {
-    let now = SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    let left = validity.left(now).as_secs();
-    match left / 86_400 {
-        0 => format!("{left} s"),
-        days => format!("{days} days"),
-    }
-}
 
 fn token_gone(id: &str) -> Refusal {
     Refusal::new(RefusalCode::Unauthenticated, format!("the token {id} is not a join token any more"))

@@ -14,13 +14,13 @@ use rollhouse_wire::{
     Registered, Secret, SessionCounts, SessionReport,
 };
 
-use crate::event::{Action, Actions, Event, LinkId, PortQuestion, Reply, Ticket};
+use crate::event::{Action, Actions, Event, LinkId, Reply, Ticket};
 use crate::limits::{HEARTBEAT, MAX_CLOSES, MAX_POOLS, SETTLE, TICK};
 use crate::member::Member;
 use crate::membership::{Beat, Change, Membership, length};
 use crate::placements::{Key, Placements};
 use crate::pool::{Pool, Pools, Session, SessionState, Stage};
-use crate::roster::{Awaited, Roster};
+use crate::roster::{Awaited, PortQuestion, Roster};
 use crate::shipping::Shipping;
 use crate::waiting::Waiting;
 

@@ -9,7 +9,7 @@ use rollhouse_wire::{
     Refusal, Register, Registered, ReplaceSession, SessionEnd, SessionId, SessionOpened, SessionReplaced,
 };
 
-use crate::roster::Roster;
+use crate::roster::{PortQuestion, Roster};
 
 /// The id of one connection of a node. Never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -143,17 +143,6 @@ pub enum Event {
     PortClosed(PortQuestion),
     /// Time has passed; expected every [`TICK`](crate::limits::TICK).
     Tick,
-}
-
-/// The process whose port was asked about, and the time of the question.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PortQuestion {
-    /// Name of the node.
-    pub node: Arc<str>,
-    /// The boot of the node; `None` for one that an earlier coordinator knew.
-    pub boot: Option<u64>,
-    /// The time of the question. Anything heard of the node since then counts for more.
-    pub at: Duration,
 }
 
 /// The reason why a node did not do what it was asked for.

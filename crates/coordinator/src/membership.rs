@@ -17,12 +17,13 @@ use rollhouse_core::limits::MAX_ENV_ID_BYTES;
 use rollhouse_wire::limits::{MAX_ATTACH_PATH_BYTES, MAX_LABELS, MAX_NAME_BYTES};
 use rollhouse_wire::{Heartbeat, NotTaken, Refusal, RefusalCode, Register};
 
-use crate::event::{LinkId, PortQuestion};
+use crate::event::LinkId;
 use crate::limits::{
     ASK_PORT_EVERY, DOUBT_AFTER, FORGET_AFTER, LOST_AFTER, MAX_ADDRESS_BYTES, MAX_ENVS, MAX_NODE_LANES,
     MAX_NODE_SESSIONS, MAX_NODES, RETRY_AFTER, SUSPECT_AFTER,
 };
 use crate::member::Member;
+use crate::roster::PortQuestion;
 
 /// The nodes, by name and by connection.
 #[derive(Debug, Default)]

@@ -21,8 +21,17 @@ use crate::member::Member;
 use crate::membership::out_of_bounds;
 use crate::placements::Key;
 use crate::pool::{Pool, Session, SessionState, Stage};
+use crate::waiting::Want;
 
 impl Cluster {
+    /// Counts lanes as waiting if they were refused for want of room. A pool that is not known yet may be placed
+    /// already.
+    pub(crate) fn waits(&mut self, now: Duration, want: Want, lanes: u32, why: &Refusal) {
+        if why.code == RefusalCode::Busy && self.settles(now).is_none() {
+            self.waiting.refused(now, want, lanes);
+        }
+    }
+
     /// Opens a pool, or repeats the earlier answer.
     pub(crate) fn open_pool(
         &mut self,

@@ -25,7 +25,7 @@ use crate::limits::{
 };
 use crate::member::Member;
 use crate::placements::Key;
-use crate::recipe::{Recipe, Replacing};
+use crate::recipe::{EarlierPlacement, Recipe};
 use crate::remembered::Remembered;
 
 /// A pool of lanes for which a trainer asked.
@@ -511,4 +511,15 @@ impl Pools {
             self.all.remove(&forgotten);
         }
     }
+}
+
+/// A session that is being opened in another place.
+#[derive(Debug)]
+pub(crate) struct Replacing {
+    /// Requests that wait for it.
+    pub(crate) waiters: Vec<Ticket>,
+    /// The session in its earlier place, if it goes on there until the new one is open.
+    pub(crate) previous: Option<Box<Session>>,
+    /// The earlier placement, if only its owner has named it: an earlier coordinator placed it there.
+    pub(crate) earlier: Option<Box<EarlierPlacement>>,
 }

@@ -27,8 +27,8 @@ use crate::limits::{MAX_ATTEMPTS, MAX_WAITERS, RETRY_AFTER};
 use crate::membership::length;
 use crate::opening::{Wanted, stale};
 use crate::placements::Key;
-use crate::pool::{Pool, Session, SessionState, Stage};
-use crate::recipe::{EarlierPlacement, Recipe, Replacing};
+use crate::pool::{Pool, Replacing, Session, SessionState, Stage};
+use crate::recipe::{EarlierPlacement, Recipe};
 
 /// The way in which a request is answered.
 enum Answer {

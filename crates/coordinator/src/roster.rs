@@ -10,7 +10,6 @@ use rollhouse_replay::Disk;
 use rollhouse_wire::control;
 use serde::{Deserialize, Serialize};
 
-use crate::event::PortQuestion;
 use crate::limits::{ASK_PORT_EVERY, MAX_PORTS_ASKED};
 
 /// The names of nodes and the addresses at which owners reach them.
@@ -122,6 +121,17 @@ impl Awaited {
 
 const FILE: &str = "nodes";
 const NEW: &str = "nodes.new";
+
+/// The process whose port was asked about, and the time of the question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortQuestion {
+    /// Name of the node.
+    pub node: Arc<str>,
+    /// The boot of the node; `None` for one that an earlier coordinator knew.
+    pub boot: Option<u64>,
+    /// The time of the question. Anything heard of the node since then counts for more.
+    pub at: Duration,
+}
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,8 @@
 //! What the tasks of a connection share.
 
+mod enrolling;
+mod streaming;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 

@@ -40,7 +40,6 @@ mod reads;
 mod receiving;
 mod shelf;
 mod stock;
-mod streaming;
 
 pub use archive_plan::Amount;
 pub(crate) use archiver::Archiver;

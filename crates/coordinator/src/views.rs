@@ -17,6 +17,12 @@ use crate::pool::{Pool, Running, Session, SessionState};
 use crate::standings::Standing;
 
 impl Cluster {
+    /// Returns the number of lanes that were refused because no node has room, and whose askers are expected to ask
+    /// again.
+    pub fn waiting_lanes(&self, now: Duration) -> u64 {
+        self.waiting.lanes(now)
+    }
+
     /// Returns the status of the cluster. `program` is the coordinator's program, and `store` the contents of the
     /// store.
     pub fn status(&self, now: Duration, program: &str, store: StoreStatus) -> ClusterStatus {

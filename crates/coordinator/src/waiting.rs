@@ -8,9 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rollhouse_core::RunId;
-use rollhouse_wire::{Refusal, RefusalCode};
 
-use crate::cluster::Cluster;
 use crate::limits::{MAX_WAITING, WAITS_FOR};
 
 /// A pool that is to be opened, or one of its sessions (by index) that is to have another place.
@@ -63,22 +61,6 @@ impl Waiting {
     pub(crate) fn lanes(&self, now: Duration) -> u64 {
         let waiting = self.refused.values().filter(|refused| refused.waits(now));
         waiting.map(|refused| u64::from(refused.lanes)).sum()
-    }
-}
-
-impl Cluster {
-    /// Returns the number of lanes that were refused because no node has room, and whose askers are expected to ask
-    /// again.
-    pub fn waiting_lanes(&self, now: Duration) -> u64 {
-        self.waiting.lanes(now)
-    }
-
-    /// Counts lanes as waiting if they were refused for want of room. A pool that is not known yet may be placed
-    /// already.
-    pub(crate) fn waits(&mut self, now: Duration, want: Want, lanes: u32, why: &Refusal) {
-        if why.code == RefusalCode::Busy && self.settles(now).is_none() {
-            self.waiting.refused(now, want, lanes);
-        }
     }
 }
 

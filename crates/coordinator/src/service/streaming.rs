@@ -9,9 +9,8 @@ use rollhouse_wire::{
 };
 use tokio::time::timeout;
 
-use super::reads::Reader;
-use super::{Receive, Receiving, StoreError};
 use crate::service::Service;
+use crate::store::{Reader, Receive, Receiving, StoreError};
 
 impl Service {
     /// Receives a segment and answers with the result.
