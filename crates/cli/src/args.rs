@@ -469,6 +469,11 @@ fn finite(text: &str) -> Result<f64, String> {
     number.ok_or_else(|| "a number is wanted".to_owned())
 }
 
+/// Returns the option that has to be typed for another folder than the usual one.
+pub(crate) fn data_option(dir: &Path) -> String {
+    if dir == Path::new(DEFAULT_DATA) { String::new() } else { format!(" --data {}", dir.display()) }
+}
+
 /// The folder of recordings if no other is named.
 pub(crate) const DEFAULT_DATA: &str = "./rollhouse-data";
 

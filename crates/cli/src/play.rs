@@ -12,14 +12,13 @@ use rollhouse_viewer::{
 };
 use rustix::termios::tcgetwinsize;
 
-use crate::args::{HandArgs, PlayEnvArgs};
+use crate::args::{HandArgs, PlayEnvArgs, data_option};
 use crate::failure::{Failure, Status};
 use crate::human::{Count, Real, counted};
 use crate::one_lane::{OneLane, PlayedEpisode};
 use crate::output::Output;
 use crate::plugins::unknown_env;
 use crate::recording::{header_of, open_recorder, record_failure, refuse_store};
-use crate::replay::data_option;
 use crate::rollout::seed_or_drawn;
 use crate::table::{self, Align};
 

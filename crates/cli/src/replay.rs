@@ -27,7 +27,7 @@ use rollhouse_replay::{EpisodeInfo, EpisodeKey, LabelError, Labels, ReadError};
 use rollhouse_wire::StoreEpisode;
 use serde::Serialize;
 
-use crate::args::{DEFAULT_DATA, ReplayWhat};
+use crate::args::ReplayWhat;
 use crate::envs::dynamics;
 use crate::failure::{Failure, Status};
 use crate::human::{When, rfc3339};
@@ -62,11 +62,6 @@ pub(crate) fn run(what: ReplayWhat, out: &mut Output) -> Result<Status, Failure>
 fn subfolder(data: &Path, dir: &Path) -> Option<String> {
     let inside = dir.strip_prefix(data).ok().filter(|inside| !inside.as_os_str().is_empty());
     inside.map(|inside| inside.display().to_string())
-}
-
-/// Returns the option that has to be typed for another folder than the usual one.
-pub(crate) fn data_option(dir: &Path) -> String {
-    if dir == Path::new(DEFAULT_DATA) { String::new() } else { format!(" --data {}", dir.display()) }
 }
 
 pub(crate) fn read_failure(error: ReadError) -> Failure {

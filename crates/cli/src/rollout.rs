@@ -19,7 +19,7 @@ use rollhouse_node::{Cancel, Exit, Node, Report, Rollout, RolloutError};
 use rollhouse_replay::{RecordError, RecordMode, Recorded, Recorder};
 use serde::Serialize;
 
-use crate::args::{DEFAULT_DATA, Place, RolloutArgs};
+use crate::args::{Place, RolloutArgs, data_option};
 use crate::failure::{Failure, Status};
 use crate::human::{Bytes, Count, Real, Si, Time, counted};
 use crate::output::{Output, say};
@@ -335,8 +335,7 @@ fn print(
         let size = Bytes(recorded.dropped_bytes);
         writeln!(out, "  dropped      {size} of the oldest recordings, to stay within the folder's budget")?;
     }
-    let data = if dir == Path::new(DEFAULT_DATA) { String::new() } else { format!(" --data {shown}") };
-    writeln!(out, "\nThe best of them: rollhouse replay ls --sort -return --limit 5{data}")
+    writeln!(out, "\nThe best of them: rollhouse replay ls --sort -return --limit 5{}", data_option(dir))
 }
 
 const DRAW_EVERY: Duration = Duration::from_millis(100);

@@ -16,15 +16,11 @@ use serde::de::DeserializeOwned;
 
 use crate::address::Address;
 use crate::cluster::{AsyncCluster, ConnectOptions};
-use crate::driver::{Driver, Interrupted};
+use crate::driver::{Driver, Interrupted, Look};
 use crate::error::{ConnectError, MethodError, OpenError, RequestError, StepError};
 use crate::in_memory::Stepped;
 use crate::pool::{AsyncPool, PoolRequest};
 use crate::transport::Transport;
-
-/// Returns whether the caller wants to leave a call that waits. It is called on the calling thread every 50 ms; true
-/// ends the call with `Interrupted`.
-pub type Look = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// A cluster, reached through its coordinator. Clones are handles to the same connections, and can be used by
 /// several threads at a time.

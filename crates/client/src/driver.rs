@@ -18,6 +18,10 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::caretaker::{Care, Caretaker, DRIVE, Sight};
 
+/// Returns whether the caller wants to leave a call that waits. It is called on the calling thread every 50 ms; true
+/// ends the call with `Interrupted`.
+pub type Look = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// A single-threaded runtime that the callers of [`Driver::run`] drive. Several threads may call at a time: one of them
 /// drives, and it wakes the others.
 pub(crate) struct Driver {

@@ -2,8 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::blocking::Look;
-use crate::driver::LOOK;
+use crate::driver::{LOOK, Look};
 use crate::error::StepError;
 use crate::link::{MemoryAnswer, MemoryLink, NoAnswer};
 use crate::pool::{AsyncPool, Readiness};

@@ -55,8 +55,9 @@ mod transport;
 mod watch;
 
 pub use address::{Address, AddressError, DEFAULT_PORT, trust_of};
-pub use blocking::{Cluster, Look, Pool};
+pub use blocking::{Cluster, Pool};
 pub use cluster::{AsyncCluster, ConnectOptions, DEFAULT_TIMEOUT, ask_again, run_named};
+pub use driver::Look;
 pub use error::{ConnectError, MethodError, OpenError, RequestError, StepError, Unanswered};
 pub use inquiry::Inquiry;
 pub use log::LaneFlags;

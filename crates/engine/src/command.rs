@@ -1,17 +1,13 @@
 //! Commands, which are methods that are called by name on lanes between two steps.
 //!
-//! A method is one struct with a [`Method`] impl and its name in [`dispatch`]. Params and answers are encoded by the
-//! code that carries them: this crate hands types to a [`Dispatch`].
+//! A method is one struct with a [`Method`] impl and its name in [`dispatch`](crate::dispatch). Params and answers are
+//! encoded by the code that carries them: this crate hands types to a [`Dispatch`](crate::Dispatch).
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::engine::Engine;
 use crate::error::StepError;
-use crate::methods::{
-    GetAttributes, ResetLanes, Schema, SetAttributes, SetOptions, SetPolicyVersion, Statistics,
-};
-use crate::render::Render;
 
 /// Method that can be called on lanes between two steps.
 pub trait Method: 'static {
@@ -82,32 +78,6 @@ impl<'a> CommandLanes<'a> {
         self.record.take().map_or(Ok(()), |record| record(self.engine))
     }
 }
-
-/// Action that needs the type of a method.
-pub trait Dispatch {
-    /// Result of the action.
-    type Output;
-
-    /// Carries the action out for the method `M`.
-    fn with<M: Method>(self) -> Self::Output;
-}
-
-macro_rules! methods {
-    ($($method:ty),* $(,)?) => {
-        /// Names of all methods.
-        pub const METHODS: &[&str] = &[$(<$method as Method>::NAME),*];
-
-        /// Calls `dispatch` with the method of that name; `None` if there is none.
-        pub fn dispatch<D: Dispatch>(name: &str, dispatch: D) -> Option<D::Output> {
-            $(if name == <$method as Method>::NAME {
-                return Some(dispatch.with::<$method>());
-            })*
-            None
-        }
-    };
-}
-
-methods![GetAttributes, Render, ResetLanes, Schema, SetAttributes, SetOptions, SetPolicyVersion, Statistics];
 
 /// Reason for which a command was not carried out. Nothing has changed, unless it says so.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

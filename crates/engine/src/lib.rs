@@ -50,18 +50,16 @@ mod stats;
 mod timings;
 
 pub use actions::ActionCheck;
-pub use command::{
-    BeginRecording, CommandError, CommandFault, CommandLanes, Dispatch, Effect, METHODS, Method, dispatch,
-};
+pub use command::{BeginRecording, CommandError, CommandFault, CommandLanes, Effect, Method};
 pub use config::{EngineConfig, LANE_DEADLINE, MAX_SUB_BATCHES, MIN_LANES_PER_THREAD, STEP_DEADLINE};
 pub use engine::Engine;
 pub use error::{BadAction, ConfigError, StepError};
 pub use first_done::Received;
 pub use glance::Glance;
 pub use methods::{
-    AttributeSpec, AttributeValue, Attributes, GetAttributes, GetParams, LaneRange, Nothing,
-    PolicyVersionParams, ResetLanes, ResetParams, Schema, SchemaAnswer, SetAttributes, SetOptions,
-    SetOptionsParams, SetParams, SetPolicyVersion, Statistics, StatisticsAnswer, SummaryAnswer,
+    AttributeSpec, AttributeValue, Attributes, Dispatch, GetAttributes, GetParams, LaneRange, METHODS,
+    Nothing, PolicyVersionParams, ResetLanes, ResetParams, Schema, SchemaAnswer, SetAttributes, SetOptions,
+    SetOptionsParams, SetParams, SetPolicyVersion, Statistics, StatisticsAnswer, SummaryAnswer, dispatch,
 };
 pub use options::{LaneOptions, OptionsError};
 pub use past::{Happened, LogEvent, Past, ResumeError};

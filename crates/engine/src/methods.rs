@@ -7,8 +7,9 @@ use rollhouse_core::{ColumnSpec, EnvSpec, OptionValue, Outcome, Start};
 use rollhouse_env::EnvEntry;
 use serde::{Deserialize, Serialize};
 
-use crate::command::{CommandError, CommandLanes, Effect, METHODS, Method};
+use crate::command::{CommandError, CommandLanes, Effect, Method};
 use crate::options::LaneOptions;
+use crate::render::Render;
 use crate::reset::Reset;
 use crate::stats::Summary;
 use crate::timings::Timings;
@@ -432,3 +433,29 @@ fn check_name(entry: &EnvEntry, name: &str) -> Result<bool, CommandError> {
 
 /// Maximum number of characters of an unknown name that an error repeats.
 const MAX_ECHOED_CHARS: usize = 128;
+
+/// Action that needs the type of a method.
+pub trait Dispatch {
+    /// Result of the action.
+    type Output;
+
+    /// Carries the action out for the method `M`.
+    fn with<M: Method>(self) -> Self::Output;
+}
+
+macro_rules! methods {
+    ($($method:ty),* $(,)?) => {
+        /// Names of all methods.
+        pub const METHODS: &[&str] = &[$(<$method as Method>::NAME),*];
+
+        /// Calls `dispatch` with the method of that name; `None` if there is none.
+        pub fn dispatch<D: Dispatch>(name: &str, dispatch: D) -> Option<D::Output> {
+            $(if name == <$method as Method>::NAME {
+                return Some(dispatch.with::<$method>());
+            })*
+            None
+        }
+    };
+}
+
+methods![GetAttributes, Render, ResetLanes, Schema, SetAttributes, SetOptions, SetPolicyVersion, Statistics];

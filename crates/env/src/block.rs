@@ -4,7 +4,7 @@ use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Start, StateHasher};
 
 use crate::dispatch::{Kernel, Target};
-use crate::draw::Scene;
+use crate::scene::Scene;
 use crate::{BatchEnv, BlockStep, Ended, Generator, Image, ImageSize, RenderError, StateError};
 
 /// One number for each lane of a block.

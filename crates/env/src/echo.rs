@@ -5,7 +5,7 @@ use rollhouse_core::{
 };
 
 use crate::dispatch::{Kernel, Target};
-use crate::draw::Scene;
+use crate::scene::Scene;
 use crate::{BatchEnv, BlockStep, Ended, EnvEntry, Generator, Image, ImageSize, RenderError, StateError};
 
 /// Makes the registry's entry for the env.

@@ -24,6 +24,7 @@ mod image;
 mod late;
 mod per_lane;
 mod registry;
+mod scene;
 mod single;
 mod test_envs;
 mod trig;

@@ -19,7 +19,7 @@ use rollhouse_core::{BackOff, RestartDecision};
 use tokio::sync::{oneshot, watch};
 
 use crate::parts::PartExit;
-use crate::session_actor::{Look, SessionActor, Supervised};
+use crate::session_actor::{Look, SessionActor, SessionDown, Supervised};
 
 /// The sessions of one node, by number. Any thread may begin one.
 pub(crate) struct Supervision {
@@ -148,7 +148,7 @@ impl Kept {
             }
         }
         if self.due <= now {
-            let actor = SessionActor::new(number, Arc::clone(&self.session), node.clone());
+            let actor = SessionActor::new(number, Arc::clone(&self.session), node.clone().recipient());
             self.actor = Some(actor.start());
         }
         Tended::Stays
@@ -166,11 +166,6 @@ pub(crate) struct NodeActor {
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 struct Begun(u64);
-
-/// The notice that a session's actor is gone, with its session or by a panic.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub(crate) struct SessionDown(pub(crate) u64);
 
 impl NodeActor {
     /// Starts an actor, and waits for it to be gone: it never ends by itself.

@@ -13,8 +13,6 @@ use std::sync::Arc;
 
 use actix::prelude::*;
 
-use crate::node_actor::{NodeActor, SessionDown};
-
 /// A session as its actors have it: it outlives each of them.
 pub(crate) trait Supervised: Send + Sync {
     /// Returns the control of the session, which ends with it. It may be dropped at any time and begun again.
@@ -37,7 +35,7 @@ pub(crate) type Control = Pin<Box<dyn Future<Output = ()>>>;
 pub(crate) struct SessionActor {
     number: u64,
     session: Arc<dyn Supervised>,
-    node: Addr<NodeActor>,
+    node: Recipient<SessionDown>,
 }
 
 /// The request to look after the session.
@@ -45,8 +43,13 @@ pub(crate) struct SessionActor {
 #[rtype(result = "()")]
 pub(crate) struct Look;
 
+/// The notice that a session's actor is gone, with its session or by a panic.
+#[derive(Debug, Message)]
+#[rtype(result = "()")]
+pub(crate) struct SessionDown(pub(crate) u64);
+
 impl SessionActor {
-    pub(crate) const fn new(number: u64, session: Arc<dyn Supervised>, node: Addr<NodeActor>) -> Self {
+    pub(crate) const fn new(number: u64, session: Arc<dyn Supervised>, node: Recipient<SessionDown>) -> Self {
         Self { number, session, node }
     }
 }

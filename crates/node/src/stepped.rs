@@ -7,7 +7,8 @@ use rollhouse_wire::{FrameHeader, Incarnation, SessionId};
 use tokio::sync::watch;
 
 use crate::Gone;
-use crate::hosting::Hosting;
+use crate::executor::Executor;
+use crate::figures::NodeFigures;
 use crate::owned::{FrameRequest, Unanswered};
 use crate::owned_handle::OwnedHandle;
 use crate::replay_session::{LANES, ReplaySession};
@@ -69,9 +70,9 @@ impl Stepped {
         attachment: u64,
         header: FrameHeader,
         request: &mut FrameRequest,
-        hosting: &Hosting,
+        executor: &Executor,
+        figures: &NodeFigures,
     ) -> Result<Bytes, Unanswered> {
-        let (executor, figures) = (&hosting.executor, &hosting.figures);
         match self {
             Self::Owned(owned) => owned.answer(attachment, header, request, executor, figures).await,
             Self::Replay(replay) => replay.answer(attachment, header, request, executor).await,

@@ -120,14 +120,14 @@ impl Stream<'_> {
         self.request.sidecar.clear();
         self.request.sidecar.extend_from_slice(self.reader.sidecar());
         let (session, number) = (&self.place.session, self.place.number);
-        let answer =
-            session.answer(number, header, &mut self.request, hosting).await.map_err(|unanswered| {
-                match unanswered {
-                    Unanswered::Fault(fault) => End::Fault(code_of(fault), fault.to_string()),
-                    Unanswered::Replaced => End::Replaced,
-                    Unanswered::Ended => End::SessionEnded,
-                    Unanswered::Gone(gone) => End::Gone(gone),
-                }
+        let answer = session
+            .answer(number, header, &mut self.request, &hosting.executor, &hosting.figures)
+            .await
+            .map_err(|unanswered| match unanswered {
+                Unanswered::Fault(fault) => End::Fault(code_of(fault), fault.to_string()),
+                Unanswered::Replaced => End::Replaced,
+                Unanswered::Ended => End::SessionEnded,
+                Unanswered::Gone(gone) => End::Gone(gone),
             })?;
         self.writer.put_encoded(answer);
         tokio::select! {

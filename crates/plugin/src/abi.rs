@@ -180,6 +180,9 @@ pub(crate) const fn size<T>() -> u32 {
     size_of::<T>() as u32
 }
 
+/// Maximum number of envs in one plug-in.
+pub const MAX_ENVS: u32 = 256;
+
 #[cfg(test)]
 mod tests {
     use std::fmt::Write as _;

@@ -16,47 +16,8 @@ use rollhouse_env::ImageSize;
 
 use crate::abi;
 use crate::block::Functions;
-use crate::error::PluginFault;
-use crate::load::grown;
-
-/// What is wrong with the description of an env. Members are named as in rollhouse.h.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum DescriptionError {
-    /// A pointer is NULL.
-    #[error("`{member}` is NULL")]
-    Null {
-        /// Member of the description.
-        member: String,
-    },
-    /// A length is above its limit.
-    #[error("`{member}` has {given}, may have at most {most}")]
-    Many {
-        /// Member of the description.
-        member: String,
-        /// Number that the plug-in gives.
-        given: u64,
-        /// The limit.
-        most: u64,
-    },
-    /// A text is too long, no UTF-8, empty or has control characters.
-    #[error("`{member}` is no text of 1 to {most} bytes of UTF-8 without control characters")]
-    Text {
-        /// Member of the description.
-        member: String,
-        /// The limit.
-        most: usize,
-    },
-    /// A value makes no sense.
-    #[error("`{member}` is {given}, must be {wanted}")]
-    Value {
-        /// Member of the description.
-        member: String,
-        /// Value that the plug-in gives.
-        given: String,
-        /// Condition that the value must meet.
-        wanted: String,
-    },
-}
+use crate::error::{DescriptionError, PluginFault};
+use crate::structure::grown;
 
 /// Maximum number of bytes in a summary.
 pub const MAX_TEXT_BYTES: usize = 1024;

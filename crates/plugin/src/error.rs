@@ -6,9 +6,7 @@ use std::path::PathBuf;
 use rollhouse_core::limits::MAX_PLUGINS;
 use rollhouse_env::{MakeError, RegisterError};
 
-use crate::abi::{SYMBOL, VERSION};
-use crate::description::DescriptionError;
-use crate::load::MAX_ENVS;
+use crate::abi::{MAX_ENVS, SYMBOL, VERSION};
 
 /// Error of a plug-in that was not loaded. None of its envs is registered then.
 #[derive(Debug, thiserror::Error)]
@@ -127,4 +125,43 @@ fn source_of(error: &MakeError) -> String {
         MakeError::Refused { source } => source.to_string(),
         other => other.to_string(),
     }
+}
+
+/// What is wrong with the description of an env. Members are named as in rollhouse.h.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum DescriptionError {
+    /// A pointer is NULL.
+    #[error("`{member}` is NULL")]
+    Null {
+        /// Member of the description.
+        member: String,
+    },
+    /// A length is above its limit.
+    #[error("`{member}` has {given}, may have at most {most}")]
+    Many {
+        /// Member of the description.
+        member: String,
+        /// Number that the plug-in gives.
+        given: u64,
+        /// The limit.
+        most: u64,
+    },
+    /// A text is too long, no UTF-8, empty or has control characters.
+    #[error("`{member}` is no text of 1 to {most} bytes of UTF-8 without control characters")]
+    Text {
+        /// Member of the description.
+        member: String,
+        /// The limit.
+        most: usize,
+    },
+    /// A value makes no sense.
+    #[error("`{member}` is {given}, must be {wanted}")]
+    Value {
+        /// Member of the description.
+        member: String,
+        /// Value that the plug-in gives.
+        given: String,
+        /// Condition that the value must meet.
+        wanted: String,
+    },
 }

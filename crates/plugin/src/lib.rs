@@ -15,9 +15,10 @@ mod error;
 mod export;
 mod generators;
 mod load;
+mod structure;
 
-pub use abi::Table;
-pub use description::{DescriptionError, MAX_TEXT_BYTES};
-pub use error::{PluginError, PluginFault};
+pub use abi::{MAX_ENVS, Table};
+pub use description::MAX_TEXT_BYTES;
+pub use error::{DescriptionError, PluginError, PluginFault};
 pub use export::exported;
-pub use load::{MAX_ENVS, load, register};
+pub use load::{load, register};

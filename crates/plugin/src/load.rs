@@ -1,7 +1,6 @@
 //! Loads plug-ins and checks them.
 
 use std::ffi::OsStr;
-use std::mem::MaybeUninit;
 use std::path::Path;
 use std::sync::Arc;
 use std::{fs, ptr, thread};
@@ -11,13 +10,11 @@ use rollhouse_core::limits::MAX_PLUGINS;
 use rollhouse_core::{Determinism, EnvSpec, Plugin, panic_message};
 use rollhouse_env::{EnvEntry, InstructionSet, Registry, dynamics_hash};
 
-use crate::abi::{SYMBOL, Table, VERSION};
+use crate::abi::{MAX_ENVS, SYMBOL, Table, VERSION};
 use crate::block::{Functions, OwnGenerators, PluginBlock, PluginEnv, States};
 use crate::description::{Described, described};
 use crate::error::{PluginError, PluginFault};
-
-/// Maximum number of envs in one plug-in.
-pub const MAX_ENVS: u32 = 256;
+use crate::structure::grown;
 
 /// Loads plug-ins and registers their envs, whose ids it returns.
 ///
@@ -110,27 +107,6 @@ fn open(path: &Path) -> Result<Table, PluginFault> {
     }
     // SAFETY: a table has as many bytes as it says, and stays as it is. Zeros are a table without functions.
     unsafe { grown("table", table, size) }
-}
-
-/// Copies a structure that gives its own size. Members that it does not have are 0, what it has beyond is ignored.
-///
-/// # Safety
-/// At `from` there are `size` bytes, and zeros are a value of `T`.
-pub(crate) unsafe fn grown<T: Copy>(
-    structure: &'static str,
-    from: *const T,
-    size: u32,
-) -> Result<T, PluginFault> {
-    // All members of 4 bytes come in pairs, so that no member is cut.
-    if size < 16 || !size.is_multiple_of(8) {
-        return Err(PluginFault::Size { structure, size });
-    }
-    let mut to = MaybeUninit::<T>::zeroed();
-    let bytes = size_of::<T>().min(size as usize);
-    // SAFETY: both sides have that many bytes, by the caller and by `min`.
-    unsafe { ptr::copy_nonoverlapping(from.cast::<u8>(), to.as_mut_ptr().cast::<u8>(), bytes) };
-    // SAFETY: zeros are a value by the caller, and so is what the plug-in has written for its own use.
-    Ok(unsafe { to.assume_init() })
 }
 
 /// Takes the functions out of a table, if all that are needed are there.

@@ -10,11 +10,13 @@ use crate::drawn::Played;
 use crate::game::{Game, GameError};
 use crate::hand::{Deed, Hand};
 use crate::hand_screen::draw_hand_for;
+use crate::input::key_of;
 use crate::keys::Event;
 use crate::look::Look;
 use crate::screen::LEAST;
 use crate::screen_guard::{Pictures, READ_WAIT, ScreenGuard, wait_for_input};
-use crate::viewer::{IDLE, Signal, key_of};
+use crate::signal::Signal;
+use crate::viewer::IDLE;
 
 /// An error that ended [`play_by_hand`].
 #[derive(Debug, thiserror::Error)]

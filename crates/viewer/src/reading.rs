@@ -10,10 +10,11 @@ use rollhouse_core::EpisodeName;
 use rollhouse_replay::{Episode, LibraryEpisode, ReadError};
 
 use crate::following::LOOK_EVERY;
+use crate::input::{Input, input_of};
 use crate::keys::Key;
 use crate::numbers::said;
 use crate::screen_guard::{READ_WAIT, ScreenGuard, wait_for_input};
-use crate::viewer::{Input, Signal, input_of};
+use crate::signal::Signal;
 
 /// A reader of episodes. It reads on threads of its own, because the disk or network of an episode may be away for
 /// long.

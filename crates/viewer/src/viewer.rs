@@ -3,14 +3,9 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use crossterm::event::{
-    self, Event as TerminalEvent, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent,
-    MouseEventKind,
-};
+use crossterm::event;
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Position;
 use ratatui_core::layout::Rect;
@@ -18,13 +13,11 @@ use rollhouse_env::{Image, Registry};
 use rollhouse_replay::{
     CompareError, Comparison, EpisodeInfo, Labels, Library, LibraryEpisode, Query, ReadError, Sort, SortKey,
 };
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::{Handle, Signals};
-use signal_hook::low_level::emulate_default_handler;
 
 use crate::browser::{Browser, Choice};
 use crate::following::{Following, LOOK_EVERY};
 use crate::graphics::Graphics;
+use crate::input::{Input, input_of};
 use crate::keys::{Event, Key};
 use crate::list_screen::{draw_list, row_at, rows_of};
 use crate::look::Look;
@@ -33,7 +26,8 @@ use crate::pair::{Pair, draw_pair};
 use crate::player::{Ask, Player};
 use crate::reading::{Reader, Waited};
 use crate::screen;
-use crate::screen_guard::{self, Pictures, READ_WAIT, ScreenGuard, wait_for_input};
+use crate::screen_guard::{Pictures, READ_WAIT, ScreenGuard, wait_for_input};
+use crate::signal::Signal;
 
 /// The settings with which episodes are shown.
 pub struct Viewing<'a> {
@@ -411,109 +405,6 @@ fn neighbour(library: &Library, info: &EpisodeInfo, back: bool) -> Result<Option
     Ok(library.list(&query)?.pop())
 }
 
-/// An input of a person.
-pub(crate) enum Input {
-    Key(Key),
-    /// A button of the mouse was pressed at that place.
-    Point(Position),
-    /// The mouse is at that place with its button held.
-    Drag(Position),
-    /// The wheel was turned.
-    Wheel {
-        back: bool,
-    },
-}
-
-/// Returns the input that a terminal's event stands for; `None` for events after which the screen is drawn anew anyway.
-pub(crate) fn input_of(event: &TerminalEvent) -> Option<Input> {
-    match event {
-        TerminalEvent::Key(key) => key_of(key).map(Input::Key),
-        TerminalEvent::Mouse(mouse) => match mouse.kind {
-            MouseEventKind::Down(MouseButton::Left) => Some(Input::Point(place_of(mouse))),
-            MouseEventKind::Drag(MouseButton::Left) => Some(Input::Drag(place_of(mouse))),
-            MouseEventKind::ScrollUp => Some(Input::Wheel { back: true }),
-            MouseEventKind::ScrollDown => Some(Input::Wheel { back: false }),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-const fn place_of(mouse: &MouseEvent) -> Position {
-    Position::new(mouse.column, mouse.row)
-}
-
-pub(crate) fn key_of(key: &KeyEvent) -> Option<Key> {
-    if key.kind == KeyEventKind::Release {
-        return None;
-    }
-    Some(match key.code {
-        KeyCode::Char(char) if key.modifiers.contains(KeyModifiers::CONTROL) => Key::Ctrl(char),
-        KeyCode::Char(char) => Key::Char(char),
-        KeyCode::Left => Key::Left,
-        KeyCode::Right => Key::Right,
-        KeyCode::Up => Key::Up,
-        KeyCode::Down => Key::Down,
-        KeyCode::PageUp => Key::PageUp,
-        KeyCode::PageDown => Key::PageDown,
-        KeyCode::Home => Key::Home,
-        KeyCode::End => Key::End,
-        KeyCode::Enter => Key::Enter,
-        KeyCode::Esc => Key::Escape,
-        KeyCode::Backspace => Key::Backspace,
-        KeyCode::Tab => Key::Tab,
-        KeyCode::BackTab => Key::BackTab,
-        _ => return None,
-    })
-}
-
-/// A signal that asks the process to end.
-pub(crate) struct Signal {
-    /// Number of the signal; 0 while there is none.
-    number: Arc<AtomicI32>,
-    catching: Handle,
-}
-
-impl Signal {
-    pub(crate) fn catch() -> io::Result<Self> {
-        let number = Arc::new(AtomicI32::new(0));
-        let caught = Arc::clone(&number);
-        let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
-        let catching = signals.handle();
-        // Task: signals of the viewer.
-        thread::Builder::new().name("signals".into()).spawn(move || {
-            for signal in &mut signals {
-                caught.store(signal, Ordering::Relaxed);
-                // The other thread obeys, unless it is kept by something else: a disk, or a terminal that takes nothing.
-                thread::sleep(GRACE);
-                screen_guard::give_back();
-                let _ended = emulate_default_handler(signal);
-            }
-        })?;
-        Ok(Self { number, catching })
-    }
-
-    pub(crate) fn caught(&self) -> Option<i32> {
-        Some(self.number.load(Ordering::Relaxed)).filter(|&number| number > 0)
-    }
-
-    /// Ends the process in the way of the signal that was caught, if there was one.
-    pub(crate) fn obey(&self) {
-        if let Some(signal) = self.caught() {
-            // It does not return for these.
-            let _ended = emulate_default_handler(signal);
-        }
-    }
-}
-
-impl Drop for Signal {
-    fn drop(&mut self) {
-        self.catching.close();
-    }
-}
-
-/// Time after a signal at which the process ends at the latest.
-const GRACE: Duration = Duration::from_secs(1);
 /// Time between two frames of moving things.
 pub(crate) const FRAME: Duration = Duration::from_micros(16_667);
 /// Longest wait for a key where nothing moves: a signal is noticed after it at the latest.

@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 use crossterm::event;
 use rollhouse_env::Registry;
 
+use crate::input::{Input, input_of};
 use crate::keys::{Event, Key};
 use crate::live::{Live, LiveAsk, LiveSource};
 use crate::live_screen::draw_live_for;
 use crate::look::Look;
 use crate::screen_guard::{Pictures, READ_WAIT, ScreenGuard, wait_for_input};
-use crate::viewer::{FRAME, Input, PASS_SLICE, PASS_STEPS, Signal, ViewError, input_of};
+use crate::signal::Signal;
+use crate::viewer::{FRAME, PASS_SLICE, PASS_STEPS, ViewError};
 
 /// Shows lanes while they are played, until the person or a signal ends it. Blocks, and takes the terminal on stdout for
 /// as long; it is as before when this returns.

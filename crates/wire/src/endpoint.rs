@@ -25,7 +25,7 @@ mod stream;
 
 pub use commands::{EnvelopeFault, EnvelopeReader, EnvelopeWriter};
 pub use connection::{Call, CallError, Connection, LinkFigures};
-pub use dialer::{DialError, Dialer};
+pub use dialer::{DialError, Dialer, port_is_closed};
 pub use eager::Eagerness;
 pub use frames::{FrameFault, FrameReader, FrameWriter};
 pub(crate) use incoming::span_of;
@@ -33,7 +33,6 @@ pub use incoming::{REQUEST_DEADLINE, Refused, Requests, Responder};
 pub use listener::{Arrival, ArrivalCounts, Authenticate, BindError, Listener, TurnedAway, TurnedAwayReason};
 pub use lost::{CloseCode, ConnectionLost, MAX_REASON_BYTES, StreamLost};
 pub use peer::{Credential, Peer, Stranger};
-pub use port::port_is_closed;
 pub use reset_key::ResetKey;
 pub use settings::{Effective, LARGEST_DATAGRAM, Path, Settings};
 pub use stream::{ByteReceiver, ByteSender};

@@ -19,7 +19,7 @@ use rollhouse_policy::Policy;
 use rollhouse_replay::{Episode, RecordKind, Recorder, SeekBounds, Seeker, SimulateError};
 use serde::Serialize;
 
-use crate::args::ForkArgs;
+use crate::args::{ForkArgs, data_option};
 use crate::failure::{Failure, Status};
 use crate::human::{Count, Real, counted};
 use crate::one_lane::{LaneError, OneLane, PlayedEpisode};
@@ -28,7 +28,7 @@ use crate::recording::{header_of, open_recorder, record_failure, refuse_store};
 use crate::replay::nearest::find_or_nearest;
 use crate::replay::source::Source;
 use crate::replay::verify::words;
-use crate::replay::{ListedParent, data_option, read_failure};
+use crate::replay::{ListedParent, read_failure};
 use crate::rollout::seed_or_drawn;
 use crate::signals;
 use actions::read_actions;

@@ -4,7 +4,7 @@ use rollhouse_core::{Determinism, EnvSpec, LANE_BIT, LaneSet, Options, Space};
 
 use crate::block::{Block, Dynamics, Row};
 use crate::bounds::{ResetBounds, reset_bound_options};
-use crate::draw::Scene;
+use crate::scene::Scene;
 use crate::trig;
 use crate::{EnvEntry, Generator, MakeError};
 

@@ -5,7 +5,7 @@ use rollhouse_core::{Determinism, EnvSpec, LANE_BIT, LaneSet, OptionSpec, Option
 
 use crate::block::{Block, Dynamics, Row};
 use crate::bounds::{ResetBounds, reset_bound_options};
-use crate::draw::Scene;
+use crate::scene::Scene;
 use crate::trig::{self, Range};
 use crate::{EnvEntry, Generator, MakeError};
 

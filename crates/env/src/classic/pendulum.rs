@@ -5,7 +5,7 @@ use rollhouse_core::{Determinism, EnvSpec, LaneSet, OptionSpec, OptionValue, Opt
 
 use crate::block::{Block, Dynamics, Row};
 use crate::bounds::float;
-use crate::draw::Scene;
+use crate::scene::Scene;
 use crate::trig::{self, Range};
 use crate::{EnvEntry, Generator, MakeError};
 

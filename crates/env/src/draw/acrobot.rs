@@ -3,9 +3,10 @@
 
 use super::canvas::{Canvas, Point, View};
 use super::palette::{BLUE, GREEN, INK, LINE, OCHRE, PAPER, SKY};
+use super::pixels;
 use super::strip::{figure, line};
-use super::{Scene, pixels};
 use crate::classic::acrobot::Acrobot;
+use crate::scene::Scene;
 use crate::{Image, ImageSize, trig};
 
 /// Part of the scene in the picture, in lengths of a link; 0 is the upper link's axle.

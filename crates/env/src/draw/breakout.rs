@@ -2,9 +2,10 @@
 
 use super::canvas::{Canvas, Colour, Point, View};
 use super::palette::{BOARD, CREAM, DUSK, NIGHT, RED, SKY};
+use super::pixels;
 use super::strip::line;
-use super::{Scene, pixels};
 use crate::grid::game::{BOTTOM, BRICK_ROWS, Game, SIDE};
+use crate::scene::Scene;
 use crate::{Image, ImageSize};
 
 /// Part of the scene in the picture, in cells; 0 is the board's lower left corner.

@@ -2,9 +2,10 @@
 
 use super::canvas::{Canvas, View};
 use super::palette::{INK, LINE, OCHRE, PAPER, RED, SHADE, SKY};
+use super::pixels;
 use super::strip::{figure, line};
-use super::{Scene, pixels};
 use crate::classic::cartpole::{CartPole, LENGTH, THETA_LIMIT, X_LIMIT};
+use crate::scene::Scene;
 use crate::{Image, ImageSize, trig};
 
 /// Part of the scene in the picture, in metres; 0 is the track.

@@ -2,9 +2,10 @@
 
 use super::canvas::{Canvas, View};
 use super::palette::{BLUE, INK, LINE, OCHRE, PAPER, RED, SHADE};
+use super::pixels;
 use super::strip::line;
-use super::{Scene, pixels};
 use crate::echo::{ACTIONS, Echo};
+use crate::scene::Scene;
 use crate::{Image, ImageSize};
 
 /// Part of a lane's state that is drawn: the number of steps of its episode and its last action.

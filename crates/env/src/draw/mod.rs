@@ -6,13 +6,6 @@
 //!
 //! A scene draws in its own units with [`Canvas`], whose pixels are the same bits on every machine. Any state can be
 //! drawn: things outside the picture, or with a coordinate that is no number, are left out.
-//!
-//! Both are functions of a lane's exact state and of nothing else. So a state that was put back, a replay and a lane
-//! that went on elsewhere look as the lane itself did, nothing is kept between two steps to be drawn, and stepping pays
-//! nothing for it. (What was done last, Pendulum's torque for instance, is no part of a state and is not shown.)
-//!
-//! A scene draws in its own units with [`Canvas`], whose pixels are the same bits on every machine. Any state can be
-//! drawn: what lies outside the picture, or is no number, is left out.
 
 mod acrobot;
 mod breakout;
@@ -24,22 +17,7 @@ mod palette;
 mod pendulum;
 mod strip;
 
-use crate::{Image, ImageSize};
-
-/// Drawing of lanes whose state is `S`.
-pub(crate) trait Scene<S: ?Sized> {
-    /// Size of a picture where no other is asked for.
-    const SIZE: ImageSize;
-
-    /// Number of steps that make up a second of a video: Gymnasium's number where it has the env.
-    const FPS: u32;
-
-    /// Draws a picture of the state.
-    fn picture(state: &S, size: ImageSize) -> Image;
-
-    /// Describes the state in one line of at most `columns` ASCII characters.
-    fn text(state: &S, columns: usize) -> String;
-}
+use crate::ImageSize;
 
 /// Returns a size that the compiler checks.
 const fn pixels(width: usize, height: usize) -> ImageSize {

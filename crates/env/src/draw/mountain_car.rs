@@ -2,10 +2,11 @@
 
 use super::canvas::{Canvas, Point, View};
 use super::palette::{BLUE, GREEN, INK, LINE, OCHRE, PAPER, SHADE, SKY};
+use super::pixels;
 use super::strip::{figure, line};
-use super::{Scene, pixels};
 use crate::classic::mountain_car::{self, MAX_POSITION, MIN_POSITION, MountainCar};
 use crate::classic::mountain_car_continuous::{self, MountainCarContinuous};
+use crate::scene::Scene;
 use crate::{Image, ImageSize, trig};
 
 /// Part of the scene in the picture, in the env's positions; heights have the same unit.

@@ -2,9 +2,10 @@
 
 use super::canvas::{Canvas, View};
 use super::palette::{GREEN, INK, LINE, PAPER, RED, SHADE};
+use super::pixels;
 use super::strip::{figure, line};
-use super::{Scene, pixels};
 use crate::classic::pendulum::Pendulum;
+use crate::scene::Scene;
 use crate::{Image, ImageSize, trig};
 
 /// Part of the scene in the picture, in lengths of the rod; 0 is its axle.

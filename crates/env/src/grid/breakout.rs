@@ -15,7 +15,7 @@ use rollhouse_core::{
 
 use super::game::{BOTTOM, BRICK_ROWS, Game, Move, SIDE, STATE};
 use crate::bounds::float;
-use crate::draw::Scene;
+use crate::scene::Scene;
 use crate::{
     BatchEnv, BlockStep, Ended, EnvEntry, Generator, Image, ImageSize, MakeError, RenderError, StateError,
 };

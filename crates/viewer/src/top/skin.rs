@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use crossterm::event;
 
+use crate::input::{Input, input_of};
 use crate::keys::Key;
 use crate::look::Look;
 use crate::screen_guard::{Pictures, READ_WAIT, ScreenGuard, wait_for_input};
+use crate::signal::Signal;
 use crate::top::screen::rows_of;
 use crate::top::{Sample, Top, TopAsk, draw_top};
-use crate::viewer::{Input, Signal, input_of};
 
 /// A way to ask a coordinator. Every method blocks until it has answered, or is known not to answer.
 pub trait Asker: Send {

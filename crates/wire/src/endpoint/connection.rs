@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use quinn::ConnectionError;
@@ -11,10 +11,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Semaphore;
 
-use super::incoming::Requests;
 use super::lost::{CloseCode, ConnectionLost, StreamLost, short_reason};
 use super::peer::Peer;
-use super::port;
+use super::port::{self, PortSilence};
 use super::settings::Path;
 use super::stream::{ByteReceiver, ByteSender, MessageError};
 use super::{EnvelopeReader, EnvelopeWriter, FrameReader, FrameWriter};
@@ -151,7 +150,7 @@ impl Connection {
     /// the address from which a dialling peer sends does not tell where it listens.
     pub(crate) fn watch_port(&self) {
         // Task: port.
-        tokio::spawn(port::watch(Arc::downgrade(&self.shared)));
+        tokio::spawn(watch_port(Arc::downgrade(&self.shared)));
     }
 
     /// Has the peer's port checked within a second, if the peer was dialled. Call it when an answer takes longer than
@@ -281,9 +280,9 @@ impl Connection {
         Ok((opened, EnvelopeReader::new(call.receive), EnvelopeWriter::new(call.send)))
     }
 
-    /// Returns the reader of the peer's requests. A connection may have one reader only.
-    pub fn requests(&self) -> Requests {
-        Requests::new(self.clone(), self.shared.open_requests.clone())
+    /// Returns the permits for requests of the peer that are unanswered.
+    pub(super) fn open_requests(&self) -> Arc<Semaphore> {
+        Arc::clone(&self.shared.open_requests)
     }
 
     /// Closes the connection with all of its streams, at once; data that is not delivered yet never is.
@@ -474,3 +473,26 @@ pub(crate) enum AnswerRef<'a, T> {
 
 /// Milliseconds after which to ask again after too many requests at a time: about as long as they take.
 const BUSY_RETRY_MS: u64 = 50;
+
+/// Closes a connection when its peer answers nothing and the peer's port is closed. Ends with the connection.
+async fn watch_port(connection: Weak<Shared>) {
+    let mut silence = PortSilence::default();
+    loop {
+        tokio::time::sleep(silence.pause()).await;
+        let address = {
+            let Some(connection) = connection.upgrade().filter(|connection| connection.is_open()) else {
+                return;
+            };
+            let (sent, heard) = connection.datagrams();
+            if !silence.look(sent, heard, connection.take_doubt()) {
+                continue;
+            }
+            connection.address()
+        };
+        if port::is_closed(address).await
+            && let Some(connection) = connection.upgrade()
+        {
+            return connection.close_as_port_closed();
+        }
+    }
+}

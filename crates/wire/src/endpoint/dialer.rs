@@ -218,6 +218,19 @@ impl fmt::Debug for Dialer {
     }
 }
 
+/// Asks the host of `host:port` whether that port is closed. Returns true if the host says so twice, to two sockets,
+/// for each of its addresses. Returns false if somebody listens there, if nothing is answered within 300 ms, or if the
+/// host is not known. Cancellation-safe; must be called inside a tokio runtime.
+pub async fn port_is_closed(host_port: &str) -> bool {
+    let Ok(addresses) = resolve(host_port).await else { return false };
+    for &address in &addresses {
+        if !port::is_closed(address).await {
+            return false;
+        }
+    }
+    !addresses.is_empty()
+}
+
 /// Resolves the addresses of a host; numeric addresses need no resolver.
 pub(crate) async fn resolve(host_port: &str) -> Result<Vec<SocketAddr>, DialError> {
     if let Ok(address) = host_port.parse() {

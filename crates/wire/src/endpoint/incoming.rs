@@ -35,11 +35,15 @@ pub struct Requests {
 /// Called on the thread that reads; must not block.
 pub type Refused = Arc<dyn Fn(&'static str, &dyn fmt::Display) + Send + Sync>;
 
-impl Requests {
-    pub(crate) fn new(connection: Connection, open: Arc<Semaphore>) -> Self {
-        Self { connection, open, refused: None, reading: JoinSet::new() }
+impl Connection {
+    /// Returns the reader of the peer's requests. A connection may have one reader only.
+    pub fn requests(&self) -> Requests {
+        let (connection, open) = (self.clone(), self.open_requests());
+        Requests { connection, open, refused: None, reading: JoinSet::new() }
     }
+}
 
+impl Requests {
     /// Sets the function that is called for each refusal made here, for counts and logs.
     #[must_use]
     pub fn telling(self, refused: Refused) -> Self {

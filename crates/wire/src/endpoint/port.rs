@@ -10,28 +10,12 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Weak;
 use std::time::Duration;
 
 use tokio::net::UdpSocket;
 
-use super::connection::Shared;
-use super::dialer::resolve;
-
-/// Asks the host of `host:port` whether that port is closed. Returns true if the host says so twice, to two sockets,
-/// for each of its addresses. Returns false if somebody listens there, if nothing is answered within 300 ms, or if the
-/// host is not known. Cancellation-safe; must be called inside a tokio runtime.
-pub async fn port_is_closed(host_port: &str) -> bool {
-    let Ok(addresses) = resolve(host_port).await else { return false };
-    for &address in &addresses {
-        if !is_closed(address).await {
-            return false;
-        }
-    }
-    !addresses.is_empty()
-}
-
-async fn is_closed(address: SocketAddr) -> bool {
+/// Asks twice whether the port is closed, and returns false if nothing is answered in time.
+pub(super) async fn is_closed(address: SocketAddr) -> bool {
     let ask = async { is_refused(address).await && is_refused(address).await };
     tokio::time::timeout(ANSWER_WITHIN, ask).await.unwrap_or(false)
 }
@@ -76,29 +60,6 @@ pub(crate) const fn any_of(peer: SocketAddr) -> IpAddr {
     }
 }
 
-/// Closes a connection when its peer answers nothing and the peer's port is closed. Ends with the connection.
-pub(crate) async fn watch(connection: Weak<Shared>) {
-    let mut silence = PortSilence::default();
-    loop {
-        tokio::time::sleep(silence.pause()).await;
-        let address = {
-            let Some(connection) = connection.upgrade().filter(|connection| connection.is_open()) else {
-                return;
-            };
-            let (sent, heard) = connection.datagrams();
-            if !silence.look(sent, heard, connection.take_doubt()) {
-                continue;
-            }
-            connection.address()
-        };
-        if is_closed(address).await
-            && let Some(connection) = connection.upgrade()
-        {
-            return connection.close_as_port_closed();
-        }
-    }
-}
-
 /// Decides when a connected peer's port is checked.
 ///
 /// ```text
@@ -108,7 +69,7 @@ pub(crate) async fn watch(connection: Weak<Shared>) {
 ///
 /// Pure: it counts looks, not time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct PortSilence {
+pub(super) struct PortSilence {
     /// Number of datagrams sent when something was heard last.
     sent: u64,
     heard: u64,
@@ -123,13 +84,13 @@ impl Default for PortSilence {
 
 impl PortSilence {
     /// Returns the time until the next look.
-    const fn pause(&self) -> Duration {
+    pub(super) const fn pause(&self) -> Duration {
         self.pause
     }
 
     /// Compares how many datagrams have been sent and heard, and returns whether to check the port. With `doubt` the
     /// port is also checked when nothing was sent: somebody waits.
-    fn look(&mut self, sent: u64, heard: u64, doubt: bool) -> bool {
+    pub(super) fn look(&mut self, sent: u64, heard: u64, doubt: bool) -> bool {
         if heard != self.heard {
             *self = Self { sent, heard, pause: LOOK_EVERY };
             return false;
@@ -154,6 +115,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::port_is_closed;
 
     fn block_on<T>(future: impl Future<Output = T>) -> T {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)

@@ -12,9 +12,9 @@ use rcgen::{
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, UnixTime};
 
-use super::files::{self, Readers};
-use super::key_request::KeyRequestError;
-use super::reload::MAX_FILE_BYTES;
+use super::error::AuthorityError;
+use super::files::{self, MAX_FILE_BYTES, Readers};
+use super::pem::END_OF_CERTIFICATE;
 use super::trust::{Authorities, CERTIFIED_ROLES, Certified, Fingerprint, IdentityError, Side, is_name};
 use crate::Role;
 
@@ -180,76 +180,6 @@ impl fmt::Debug for Issued {
     }
 }
 
-/// The reason why an authority cannot be made or read, or a certificate cannot be issued.
-#[expect(missing_docs, reason = "the fields' names say what they are")]
-#[derive(Debug)]
-pub enum AuthorityError {
-    /// The folder has an authority already.
-    Exists(PathBuf),
-    /// A file cannot be read.
-    Read { path: PathBuf, source: io::Error },
-    /// A file cannot be written.
-    Write { path: PathBuf, source: io::Error },
-    /// The key cannot be read.
-    BadKey {
-        /// The key's file.
-        path: PathBuf,
-        source: rcgen::Error,
-    },
-    /// None of the certificates in the file belongs to the key.
-    NoCertificate(PathBuf),
-    /// No certificate can be issued to that role.
-    Role(Role),
-    /// The text is not a name.
-    Name(String),
-    /// The certificate cannot be made.
-    Make(rcgen::Error),
-    /// The certificate was made but would not be believed.
-    Useless(IdentityError),
-    /// The bytes are not a request for a certificate.
-    Request(KeyRequestError),
-}
-
-impl fmt::Display for AuthorityError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exists(path) => {
-                write!(f, "{} exists; a second authority would cut off all", path.display())
-            }
-            Self::Read { path, .. } => write!(f, "{} cannot be read", path.display()),
-            Self::Write { path, .. } => write!(f, "{} cannot be written", path.display()),
-            Self::BadKey { path, .. } => write!(f, "{} holds no usable key", path.display()),
-            Self::NoCertificate(path) => {
-                write!(f, "{} holds no certificate that belongs to the key beside it", path.display())
-            }
-            Self::Role(role) => write!(f, "no certificate is issued to the role {}", role.word()),
-            Self::Name(name) => write!(
-                f,
-                "`{name}` is not a name; a name has 1 to {} letters, digits, `.`, `_` or `-`",
-                crate::limits::MAX_NAME_BYTES
-            ),
-            Self::Make(_) => f.write_str("the certificate cannot be made"),
-            Self::Useless(_) => {
-                f.write_str("the certificate would not be believed by this authority's cluster")
-            }
-            Self::Request(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for AuthorityError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Read { source, .. } | Self::Write { source, .. } => Some(source),
-            Self::BadKey { source, .. } | Self::Make(source) => Some(source),
-            Self::Useless(source) => Some(source),
-            Self::Exists(_) | Self::NoCertificate(_) | Self::Role(_) | Self::Name(_) | Self::Request(_) => {
-                None
-            }
-        }
-    }
-}
-
 /// Returns how long before now a new certificate begins: short ones a tenth of their time.
 pub(super) fn backdated(validity: Duration) -> Duration {
     BACKDATED.min(validity / 10)
@@ -312,7 +242,6 @@ pub(super) fn text(path: &Path) -> Result<String, AuthorityError> {
 pub const CA_CERTIFICATE: &str = "ca.pem";
 /// The name of the authority's key in its folder.
 pub const CA_KEY: &str = "ca.key";
-pub(super) const END_OF_CERTIFICATE: &str = "-----END CERTIFICATE-----";
 /// Time by which the clocks of peers may be behind ours.
 const BACKDATED: Duration = Duration::from_secs(3600);
 /// The longest validity, a hundred years: it keeps the year within what a certificate can say.

@@ -126,6 +126,9 @@ pub(crate) fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     Ok(contents)
 }
 
+/// Bytes of the largest PEM file that is read: dozens of certificates.
+pub(crate) const MAX_FILE_BYTES: u64 = 256 << 10;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,11 +16,12 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, UnixTime};
 
 use super::authority::{
-    AuthorityError, CertificateAuthority, END_OF_CERTIFICATE, backdated, belongs, holder_parameters,
-    parameters, text, write,
+    CertificateAuthority, backdated, belongs, holder_parameters, parameters, text, write,
 };
+use super::error::AuthorityError;
 use super::files::Readers;
 use super::key_request::{KeyRequest, RequestedKey};
+use super::pem::certificates_in;
 use super::trust::{Authorities, Certified, ISSUER_URN, Side, is_name};
 use super::validity::Validity;
 use crate::Role;
@@ -166,14 +167,6 @@ impl fmt::Debug for NodeIssuer {
     }
 }
 
-/// Returns the certificates in some PEM without everything else in it, such as keys and remarks.
-pub(crate) fn certificates_in(pem: &str) -> String {
-    let parts =
-        pem.split_inclusive(END_OF_CERTIFICATE).filter_map(|part| part.rfind(BEGIN).map(|at| &part[at..]));
-    let whole = parts.filter(|part| CertificateDer::from_pem_slice(part.as_bytes()).is_ok());
-    whole.map(|part| format!("{part}\n")).collect()
-}
-
 /// Returns the issuer's name. It is the same for every cluster, so that its file suffices to issue.
 fn name_of_issuer() -> DistinguishedName {
     let mut name = DistinguishedName::new();
@@ -181,10 +174,9 @@ fn name_of_issuer() -> DistinguishedName {
     name
 }
 
-const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
-
 #[cfg(test)]
 mod tests {
+    use super::super::pem::BEGIN;
     use super::*;
     use crate::IdentityError;
     use crate::test_folder::TestFolder;

@@ -9,9 +9,10 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::error::IdentityFileError;
 use super::files::{self, Readers};
 use super::key_request::KeyRequest;
-use super::reload::{CertificateFiles, Identity, IdentityFileError, Trust};
+use super::reload::{CertificateFiles, Identity, Trust};
 use super::trust::{Certified, Expected, IdentityError};
 use super::validity::Validity;
 use crate::Enrolled;

@@ -7,8 +7,8 @@ use std::fmt;
 use rcgen::{CertificateParams, DistinguishedName, KeyPair, PublicKeyData};
 use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
 
-use super::authority::AuthorityError;
 use super::der::{BIT_STRING, Der, INTEGER, SEQUENCE};
+use super::error::{AuthorityError, KeyRequestError};
 use crate::limits::MAX_CERTIFICATE_REQUEST_BYTES;
 
 /// A new key, which stays where it was made, and the request for a certificate of it, which travels.
@@ -88,26 +88,6 @@ impl PublicKeyData for RequestedKey {
     fn algorithm(&self) -> &'static rcgen::SignatureAlgorithm {
         &rcgen::PKCS_ECDSA_P256_SHA256
     }
-}
-
-/// The reason why bytes are not a request for a certificate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum KeyRequestError {
-    /// The request is longer than [`MAX_CERTIFICATE_REQUEST_BYTES`].
-    #[error("the certificate request has {bytes} bytes, at most {MAX_CERTIFICATE_REQUEST_BYTES} are taken")]
-    TooLong {
-        /// Length of the request in bytes.
-        bytes: usize,
-    },
-    /// The bytes are not PKCS #10.
-    #[error("the certificate request is not pkcs #10")]
-    Malformed,
-    /// Its key is not of the curve P-256, or its signature not ECDSA with SHA-256.
-    #[error("the certificate request has another kind of key or signature than ecdsa with p-256 and sha-256")]
-    OtherKey,
-    /// Its signature is not by its key.
-    #[error("the certificate request is not signed with its key")]
-    Signature,
 }
 
 struct Parts<'a> {

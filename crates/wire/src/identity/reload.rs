@@ -14,8 +14,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-use super::files::{self, Stamp};
-use super::issuer::certificates_in;
+use super::error::IdentityFileError;
+use super::files::{self, MAX_FILE_BYTES, Stamp};
+use super::pem::certificates_in;
 use super::revoked::Revoked;
 use super::trust::{Authorities, Certified, Fingerprint, IdentityError, Side};
 use super::validity::Validity;
@@ -302,34 +303,6 @@ pub fn show_certificates(path: &Path) -> Result<Vec<ShownCertificate>, IdentityF
     shown.collect()
 }
 
-/// The reason why the files of an identity cannot be used.
-#[expect(missing_docs, reason = "the fields' names say what they are")]
-#[derive(Debug, thiserror::Error)]
-pub enum IdentityFileError {
-    /// A file cannot be read.
-    #[error("{path} cannot be read", path = .path.display())]
-    Read { path: PathBuf, source: io::Error },
-    /// The file is not PEM.
-    #[error("{path} is not PEM", path = .path.display())]
-    Pem { path: PathBuf, source: rustls::pki_types::pem::Error },
-    /// The file has no certificate.
-    #[error("{path} holds no certificate", path = .0.display())]
-    Empty(PathBuf),
-    /// The key cannot be used, or is not that of the certificate.
-    #[error("{path} is not the key of the certificate", path = .path.display())]
-    Key { path: PathBuf, source: rustls::Error },
-    /// A line of the file of revoked certificates is malformed.
-    #[error("line {line} of {path} is not ROLE NAME SECONDS", path = .path.display())]
-    Revoked {
-        path: PathBuf,
-        /// Number of the line, from 1.
-        line: usize,
-    },
-    /// The cluster would not believe the certificate.
-    #[error("the cluster would not believe {path}", path = .path.display())]
-    Refused { path: PathBuf, source: Box<IdentityError> },
-}
-
 fn stamps(trust: &Trust, files: Option<&CertificateFiles>, revoked: Option<&Path>) -> [Option<Stamp>; 4] {
     let authority = match trust {
         Trust::File(path) => Stamp::of(path),
@@ -351,7 +324,5 @@ fn contents(path: &Path) -> Result<Vec<u8>, IdentityFileError> {
         .map_err(|source| IdentityFileError::Read { path: path.to_path_buf(), source })
 }
 
-/// Bytes of the largest PEM file that is read: dozens of certificates.
-pub(crate) const MAX_FILE_BYTES: u64 = 256 << 10;
 /// Shortest interval between checks of the files: a lost trust is to be noticed within a second.
 const RECHECK: Duration = Duration::from_millis(500);

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
 
-use super::files::{self, Readers, replace};
-use super::reload::{IdentityFileError, MAX_FILE_BYTES};
+use super::error::IdentityFileError;
+use super::files::{self, MAX_FILE_BYTES, Readers, replace};
 use super::trust::{CERTIFIED_ROLES, Certified, IdentityError, is_name};
 use super::validity::Validity;
 
