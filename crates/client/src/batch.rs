@@ -4,6 +4,7 @@ use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
 
+use bytes::{BufMut, Bytes, BytesMut};
 use parking_lot::Mutex;
 use rollhouse_arena::{Arena, ArenaError, BatchColumns, BlockRows, Frame, Rows, Share, Spin};
 use rollhouse_core::{ColumnMut, ColumnRef, DType, EnvSpec};
@@ -189,4 +190,18 @@ fn land(rows: &mut BlockRows<'_, '_>, places: &BatchPlaces, at: usize, bytes: &[
 pub(crate) fn bool_columns(spec: &EnvSpec) -> Vec<usize> {
     let columns = spec.obs_columns();
     (0..columns.len()).filter(|&column| columns[column].dtype == DType::Bool).collect()
+}
+
+/// Returns a column's bytes, filled up as frames have it.
+pub(crate) fn column(rows: ColumnRef<'_>) -> Bytes {
+    filled(column_bytes(rows))
+}
+
+/// Returns the bytes of a column, filled up as frames have it.
+pub(crate) fn filled(bytes: &[u8]) -> Bytes {
+    let filled = bytes.len().next_multiple_of(8);
+    let mut out = BytesMut::with_capacity(filled);
+    out.put_slice(bytes);
+    out.put_bytes(0, filled - bytes.len());
+    out.freeze()
 }

@@ -16,7 +16,6 @@ use tokio::time::Instant;
 use crate::address::Address;
 use crate::error::{ConnectError, OpenError, RequestError};
 use crate::network::Network;
-use crate::pool::{AsyncPool, PoolRequest};
 use crate::transport::{AttachPlaces, Transport};
 
 /// Options of connecting, beside the connection string.
@@ -121,27 +120,9 @@ impl AsyncCluster {
         Ok(cluster)
     }
 
-    /// Asks for a pool of lanes and attaches to its sessions. Waits while the cluster is busy, up to the timeout.
-    ///
-    /// # Errors
-    /// See [`OpenError`].
-    pub async fn open_pool(&self, request: PoolRequest) -> Result<AsyncPool, OpenError> {
-        self.shared.network.tidy();
-        let id = self.new_pool_id().await.map_err(OpenError::Request)?;
-        let transport = request.transport.unwrap_or(self.shared.transport);
-        let opened = self.request(&Request::OpenPool(request.open(id))).await.map_err(OpenError::Request)?;
-        let mut made = AsyncPool::new(self.clone(), id, &request, opened, self.shared.timeout, transport);
-        if let Ok(pool) = &mut made {
-            pool.attach().await;
-            if let (Transport::Shm, Some(error)) = (transport, pool.refused_memory()) {
-                made = Err(error);
-            }
-        }
-        if made.is_err() {
-            // The first error is the one to tell. A node that has died would be waited for until it is lost.
-            let _closed = tokio::time::timeout(CLOSED_WITHIN, self.close_pool(id)).await;
-        }
-        made
+    /// Returns how long calls wait for answers, and the transport of pools that ask for none.
+    pub(crate) fn defaults(&self) -> (Duration, Transport) {
+        (self.shared.timeout, self.shared.transport)
     }
 
     /// Returns an id for a pool to be opened, as the coordinator accepts them from this client.
@@ -342,8 +323,6 @@ const FIRST_WAIT: Duration = Duration::from_millis(20);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// Number of lost connections after which a request is given up.
 const MAX_LOST: u32 = 3;
-/// Time to wait for the end of a pool that could not be made. The coordinator goes on with it.
-const CLOSED_WITHIN: Duration = Duration::from_millis(300);
 
 #[cfg(test)]
 mod tests {

@@ -21,63 +21,7 @@ use crate::log::LaneFlags;
 use crate::pool::AsyncPool;
 use crate::pool_session::{Clock, PoolSession, Way};
 use crate::session::{Answered, RequestBody, Trouble};
-
-/// The owner's account of the lanes under way.
-pub(crate) struct FirstDone {
-    /// One flag per lane: whether it was sent and not received.
-    outstanding: Vec<bool>,
-    outstanding_lanes: usize,
-    queues: Vec<SessionQueue>,
-    ready: Mutex<Ready>,
-}
-
-/// The parts that one session has to step.
-#[derive(Default)]
-struct SessionQueue {
-    under_way: Option<SentLanes>,
-    waiting: VecDeque<SentLanes>,
-}
-
-/// Lanes of one session that were sent together.
-struct SentLanes {
-    /// Numbers of the lanes in the session, ascending.
-    lanes: Vec<u32>,
-    /// Their actions; taken when the request is made.
-    columns: Option<Bytes>,
-}
-
-/// The rows that have come and were not received.
-#[derive(Default)]
-struct Ready {
-    rows: Received,
-    /// The lanes that were lost in the last answer of each session, by the session's number.
-    losses: Vec<(usize, Vec<LostLane>)>,
-    /// The first refusal, and the lanes that did not move.
-    refused: Option<(StepError, Vec<u32>)>,
-}
-
-impl FirstDone {
-    fn new(lanes: usize, sessions: usize) -> Self {
-        Self {
-            outstanding: vec![false; lanes],
-            outstanding_lanes: 0,
-            queues: (0..sessions).map(|_| SessionQueue::default()).collect(),
-            ready: Mutex::default(),
-        }
-    }
-
-    /// Returns the first lane that was sent and not received.
-    pub(crate) fn first_outstanding(&self) -> Option<usize> {
-        if self.outstanding_lanes == 0 { None } else { self.outstanding.iter().position(|&sent| sent) }
-    }
-
-    fn forget(&mut self, lanes: &[u32]) {
-        for &lane in lanes {
-            self.outstanding[lane as usize] = false;
-        }
-        self.outstanding_lanes -= lanes.len();
-    }
-}
+use crate::under_way::{FirstDone, Ready, SentLanes, SessionQueue};
 
 impl AsyncPool {
     /// Sends actions for some lanes, row i of `actions` for `lanes[i]`. Returns when they are on their way.

@@ -26,6 +26,7 @@ mod blocking;
 mod caretaker;
 mod check;
 mod cluster;
+mod commander;
 mod commands;
 mod driver;
 mod error;
@@ -52,6 +53,7 @@ mod store;
 #[allow(dead_code, reason = "each test uses some of it")]
 mod test_nodes;
 mod transport;
+mod under_way;
 mod watch;
 
 pub use address::{Address, AddressError, DEFAULT_PORT, trust_of};

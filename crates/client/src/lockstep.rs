@@ -12,6 +12,7 @@ use rollhouse_wire::{FrameKind, LostLane, RecordRule, ResetLanes, column_bytes, 
 
 use crate::error::StepError;
 use crate::join::{Part, run_together};
+use crate::batch::column;
 use crate::pool::{AsyncPool, Readiness};
 use crate::pool_session::{Clock, PoolSession, Way};
 use crate::session::{RequestBody, Trouble};
@@ -301,18 +302,4 @@ fn sidecar(part: &ResetLanes) -> Option<Bytes> {
     let mut bytes = Vec::new();
     control::encode(part, &mut bytes).ok()?;
     Some(Bytes::from(bytes).slice(size_of::<u32>()..))
-}
-
-/// Returns a column's bytes, filled up as frames have it.
-pub(crate) fn column(rows: ColumnRef<'_>) -> Bytes {
-    filled(column_bytes(rows))
-}
-
-/// Returns the bytes of a column, filled up as frames have it.
-pub(crate) fn filled(bytes: &[u8]) -> Bytes {
-    let filled = bytes.len().next_multiple_of(8);
-    let mut out = BytesMut::with_capacity(filled);
-    out.put_slice(bytes);
-    out.put_bytes(0, filled - bytes.len());
-    out.freeze()
 }

@@ -20,14 +20,14 @@ use tokio::time::Instant;
 use crate::alarm::Alarm;
 use crate::batch::{Batch, bool_columns};
 use crate::cluster::AsyncCluster;
-use crate::commands::Commander;
+use crate::commander::Commander;
 use crate::error::{OpenError, RequestError, StepError};
-use crate::first_done::FirstDone;
 use crate::join::{Part, run_together};
 use crate::link::{MemoryLink, Places, Shape, Terms};
 use crate::pool_session::{Clock, PoolSession};
 use crate::session::{OnLoss, Recipe, Session};
 use crate::transport::Transport;
+use crate::under_way::FirstDone;
 
 /// A trainer's request for a pool.
 #[derive(Debug, Clone, PartialEq)]
@@ -119,6 +119,32 @@ pub(crate) enum Readiness {
     /// There was no reset yet, or a call ended midway.
     NeedsReset,
     Ready,
+}
+
+impl AsyncCluster {
+    /// Asks for a pool of lanes and attaches to its sessions. Waits while the cluster is busy, up to the timeout.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub async fn open_pool(&self, request: PoolRequest) -> Result<AsyncPool, OpenError> {
+        let (timeout, usual) = self.defaults();
+        self.network().tidy();
+        let id = self.new_pool_id().await.map_err(OpenError::Request)?;
+        let transport = request.transport.unwrap_or(usual);
+        let opened = self.request(&Request::OpenPool(request.open(id))).await.map_err(OpenError::Request)?;
+        let mut made = AsyncPool::new(self.clone(), id, &request, opened, timeout, transport);
+        if let Ok(pool) = &mut made {
+            pool.attach().await;
+            if let (Transport::Shm, Some(error)) = (transport, pool.refused_memory()) {
+                made = Err(error);
+            }
+        }
+        if made.is_err() {
+            // The first error is the one to tell. A node that has died would be waited for until it is lost.
+            let _closed = tokio::time::timeout(CLOSED_WITHIN, self.close_pool(id)).await;
+        }
+        made
+    }
 }
 
 impl AsyncPool {
@@ -473,3 +499,6 @@ fn check_grants(grants: &[Grant], wanted: u32) -> Result<usize, String> {
     }
     Ok(next as usize)
 }
+
+/// Time to wait for the end of a pool that could not be made. The coordinator goes on with it.
+const CLOSED_WITHIN: Duration = Duration::from_millis(300);

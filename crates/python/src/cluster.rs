@@ -1,6 +1,5 @@
 //! A cluster as a Python object, behind `rollhouse.Cluster`.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,34 +19,12 @@ use serde::Serialize;
 
 use crate::engine::{NativeLanes, Rules};
 use crate::envs::{option_value, spec_dict};
-use crate::failure::{exception, of_connect, of_open, of_request};
+use crate::failure::{exception, look, of_connect, of_open, of_request};
 use crate::fork::Home;
 use crate::infos::ShowValid;
 use crate::lanes::Lanes;
 use crate::replay_session::NativeReplay;
 use crate::replays::Recordings;
-
-thread_local! {
-    /// The exception that a signal's handler raised while a call of this thread waited for the cluster.
-    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
-}
-
-/// Takes the exception that a signal's handler raised while a call of this thread waited.
-pub(crate) fn take_raised() -> Option<PyErr> {
-    RAISED.take()
-}
-
-/// Returns whether a signal's handler raised an exception; called without the interpreter lock, on the thread that
-/// waits.
-fn look() -> bool {
-    Python::attach(|py| match py.check_signals() {
-        Ok(()) => false,
-        Err(error) => {
-            RAISED.set(Some(error));
-            true
-        }
-    })
-}
 
 /// A connection to a cluster's coordinator, with the requests to it.
 ///

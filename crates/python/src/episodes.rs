@@ -15,7 +15,7 @@ use rollhouse_replay::{Episode, LibraryEpisode, ReadError, RecordKind, Steps};
 
 use crate::envs;
 use crate::envs::registry;
-use crate::replays::Failure;
+use crate::read_failure::Failure;
 
 /// The entry of an episode in a listing. The fields are those of `rollhouse replay ls --json` and `replay show --json`;
 /// `return` is called `return_`.

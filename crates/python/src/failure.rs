@@ -1,5 +1,6 @@
 //! Converts errors of the engine to the exceptions of `rollhouse.errors`.
 
+use std::cell::RefCell;
 use std::error::Error;
 use std::fmt::Write;
 
@@ -123,7 +124,7 @@ fn refused(py: Python<'_>, code: RefusalCode, message: String) -> PyErr {
 
 /// Returns the exception that a signal's handler raised while a call waited.
 fn interrupted() -> PyErr {
-    crate::cluster::take_raised().unwrap_or_else(|| pyo3::exceptions::PyKeyboardInterrupt::new_err(()))
+    take_raised().unwrap_or_else(|| pyo3::exceptions::PyKeyboardInterrupt::new_err(()))
 }
 
 /// Converts an error of the engine's rules.
@@ -170,4 +171,26 @@ pub(crate) fn chain(error: &dyn Error) -> String {
         source = cause.source();
     }
     text
+}
+
+thread_local! {
+    /// The exception that a signal's handler raised while a call of this thread waited for the cluster.
+    static RAISED: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+}
+
+/// Takes the exception that a signal's handler raised while a call of this thread waited.
+pub(crate) fn take_raised() -> Option<PyErr> {
+    RAISED.take()
+}
+
+/// Returns whether a signal's handler raised an exception; called without the interpreter lock, on the thread that
+/// waits.
+pub(crate) fn look() -> bool {
+    Python::attach(|py| match py.check_signals() {
+        Ok(()) => false,
+        Err(error) => {
+            RAISED.set(Some(error));
+            true
+        }
+    })
 }

@@ -20,6 +20,7 @@ mod host;
 mod hosted_recording;
 mod infos;
 mod lanes;
+mod read_failure;
 mod recording;
 mod replay_session;
 mod replays;

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rollhouse_replay::{
-    Disk, Divergence, Library, LibraryEpisode, Query, ReadError, RealDisk, RecomputeError, Value,
+    Disk, Divergence, Library, LibraryEpisode, Query, RealDisk, Value,
     Verification,
 };
 
 use crate::envs::registry;
 use crate::episodes::EpisodeInfo;
-use crate::failure::{chain, exception};
+use crate::failure::exception;
+use crate::read_failure::Failure;
 
 /// The recordings of a folder and of the folders in it, or of a cluster's store, as they were when opened.
 #[pyclass(frozen, module = "rollhouse._native")]
@@ -177,55 +178,4 @@ fn divergence_of<'py>(py: Python<'py>, divergence: &Divergence) -> PyResult<Dive
     };
     let Divergence { from, to, field, recorded, replayed } = divergence;
     Ok((*from, *to, field.clone(), value(recorded)?, value(replayed)?))
-}
-
-/// Why recordings could not be read.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    Read(ReadError),
-    Recompute(RecomputeError),
-    Nothing,
-}
-
-impl From<ReadError> for Failure {
-    fn from(error: ReadError) -> Self {
-        Self::Read(error)
-    }
-}
-
-impl From<RecomputeError> for Failure {
-    fn from(error: RecomputeError) -> Self {
-        Self::Recompute(error)
-    }
-}
-
-impl Failure {
-    /// Returns the class of `rollhouse.errors` that is raised for it.
-    const fn class(&self) -> &'static str {
-        match self {
-            Self::Read(ReadError::NoFolder(_)) => "RecordingsNotFoundError",
-            Self::Read(ReadError::NoEpisode(_)) => "EpisodeNotFoundError",
-            Self::Read(ReadError::Ambiguous { .. } | ReadError::InSeveralFolders { .. }) => {
-                "AmbiguousEpisodeError"
-            }
-            Self::Read(ReadError::Incomplete { .. } | ReadError::Malformed { .. }) => "DamagedRecordingError",
-            Self::Read(ReadError::Disk(_)) => "ReplayDiskError",
-            Self::Recompute(_) => "RecomputeError",
-            Self::Read(ReadError::TooManyFolders { .. } | ReadError::Archived { .. }) | Self::Nothing => {
-                "ReplayError"
-            }
-        }
-    }
-
-    fn message(&self) -> String {
-        match self {
-            Self::Read(error) => chain(error),
-            Self::Recompute(error) => chain(error),
-            Self::Nothing => "no episode to read".to_owned(),
-        }
-    }
-
-    pub(crate) fn into_py(self, py: Python<'_>) -> PyErr {
-        exception(py, self.class(), self.message())
-    }
 }

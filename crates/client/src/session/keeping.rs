@@ -7,7 +7,7 @@ use rollhouse_core::{Interruption, Outcome};
 use rollhouse_wire::{FrameKind, LostLane, Notes};
 
 use super::{Attachment, Session};
-use crate::lockstep::filled;
+use crate::batch::filled;
 use crate::log::{LaneFlags, SessionLog};
 
 /// The parts of an answer that the log is kept from.

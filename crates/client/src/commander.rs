@@ -1,0 +1,233 @@
+//! Commands to one session: sent together, answered in order, over a stream or through shared memory.
+
+use std::cmp::Ordering;
+use std::time::Duration;
+
+use rollhouse_core::RunId;
+use rollhouse_engine::Method;
+use rollhouse_wire::limits::MAX_OUTSTANDING_COMMANDS;
+use rollhouse_wire::{
+    CallError, CallId, CloseCode, Connection, Envelope, EnvelopeFault, EnvelopeReader, EnvelopeWriter, Grant,
+    Incarnation, OpenCommands, Refusal, RefusalCode,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::MethodError;
+use crate::link::{MemoryLink, NoAnswer};
+use crate::network::Network;
+use crate::pool_session::PoolSession;
+
+/// Sends commands to one session and reads the answers.
+#[derive(Debug, Default)]
+pub(crate) struct Commander {
+    stream: Option<CommandStream>,
+    /// The id of the next command.
+    next: u64,
+}
+
+#[derive(Debug)]
+struct CommandStream {
+    connection: Connection,
+    /// The incarnation of the session to which `stream` belongs.
+    incarnation: Incarnation,
+    reader: EnvelopeReader,
+    writer: EnvelopeWriter,
+}
+
+/// Why a command has no answer.
+enum Trouble {
+    Refused(Refusal),
+    /// The stream is lost, with whether anything was written that has no answer.
+    Lost {
+        written: bool,
+    },
+    /// The node breaks the protocol.
+    Malformed(String),
+    /// A command is too long.
+    TooLong(EnvelopeFault),
+}
+
+impl Commander {
+    /// Sends all of `asked`, in their order: through the session's memory if it is attached by it, else over a stream
+    /// of its own. They are part of the call `of`. If this is dropped midway, the next call begins on a new stream.
+    pub(crate) async fn ask<M: Method, P: Serialize>(
+        &mut self,
+        network: &Network,
+        (pool, of): (RunId, CallId),
+        site: &mut PoolSession,
+        asked: &[P],
+    ) -> Result<Vec<M::Answer>, MethodError> {
+        let mut answers = Vec::with_capacity(asked.len());
+        let mut wait = FIRST_WAIT;
+        loop {
+            let node = site.session.grant().node.clone();
+            let done = match site.link.in_place_mut().filter(|link| link.is_attached()) {
+                Some(link) => self.exchange_in_memory::<M, P>(link, of, asked, &mut answers).await,
+                None => {
+                    let grant = site.session.grant();
+                    self.exchange::<M, P>(network, (pool, of), grant, asked, &mut answers).await
+                }
+            };
+            let pause = match done {
+                Ok(()) => return Ok(answers),
+                Err(Trouble::Refused(refusal)) if refusal.code == RefusalCode::Busy => {
+                    wait.max(Duration::from_millis(refusal.retry_after_ms.unwrap_or(0)))
+                }
+                Err(Trouble::Refused(refusal)) => {
+                    return Err(MethodError::Refused { node, refusal: refusal.of_call(of) });
+                }
+                Err(Trouble::Lost { written: true }) if !M::REPEATABLE => {
+                    return Err(MethodError::Lost { node, method: M::NAME });
+                }
+                Err(Trouble::Lost { .. }) => wait,
+                Err(Trouble::TooLong(fault)) => return Err(MethodError::TooLong(fault)),
+                Err(Trouble::Malformed(what)) => {
+                    return Err(MethodError::Answer { what: format!("node {node}: {what}") });
+                }
+            };
+            tokio::time::sleep(pause).await;
+            wait = (wait * 2).min(LONGEST_WAIT);
+        }
+    }
+
+    /// Sends those of `asked` that have no answer yet over the session's command stream, and reads their answers.
+    async fn exchange<M: Method, P: Serialize>(
+        &mut self,
+        network: &Network,
+        (pool, of): (RunId, CallId),
+        grant: &Grant,
+        asked: &[P],
+        answers: &mut Vec<M::Answer>,
+    ) -> Result<(), Trouble> {
+        let mut stream = self.stream(network, (pool, of), grant).await?;
+        let done = stream.exchange::<M, P>(&mut self.next, of, asked, answers).await;
+        match &done {
+            Ok(()) => self.stream = Some(stream),
+            Err(Trouble::Malformed(what)) => stream.connection.close(CloseCode::Malformed, what),
+            Err(_) => {}
+        }
+        done
+    }
+
+    /// Does the same through the rings of shared memory. Answers that an earlier call did not wait for are skipped.
+    async fn exchange_in_memory<M: Method, P: Serialize>(
+        &mut self,
+        link: &mut MemoryLink,
+        of: CallId,
+        asked: &[P],
+        answers: &mut Vec<M::Answer>,
+    ) -> Result<(), Trouble> {
+        let lost = |_: NoAnswer| Trouble::Lost { written: true };
+        let (mut sent, mut awaited) = (answers.len(), self.next);
+        let mut bytes = Vec::new();
+        while answers.len() < asked.len() {
+            while sent < asked.len() && sent - answers.len() < MAX_OUTSTANDING_COMMANDS {
+                let command = encoded::<M, P>(self.next, of, &asked[sent])?;
+                if !link.try_command(&command).map_err(lost)? {
+                    break;
+                }
+                self.next += 1;
+                sent += 1;
+            }
+            if !link.try_command_answer(&mut bytes).map_err(lost)? {
+                // The node takes long: this thread has others to serve.
+                tokio::time::sleep(RING_PAUSE).await;
+                continue;
+            }
+            let answer = Envelope::decode(&bytes).map_err(|error| Trouble::Malformed(error.to_string()))?;
+            match answer.id.cmp(&awaited) {
+                Ordering::Less => {}
+                Ordering::Equal => {
+                    awaited += 1;
+                    answers.push(read::<M::Answer>(answer)?);
+                }
+                Ordering::Greater => {
+                    let what = format!("an answer to command {}, not {awaited}", answer.id);
+                    return Err(Trouble::Malformed(what));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the session's command stream out: a call that ends midway leaves none.
+    async fn stream(
+        &mut self,
+        network: &Network,
+        (pool, of): (RunId, CallId),
+        grant: &Grant,
+    ) -> Result<CommandStream, Trouble> {
+        let usable = |stream: &CommandStream| {
+            stream.connection.lost().is_none() && stream.incarnation == grant.incarnation
+        };
+        if let Some(stream) = self.stream.take().filter(usable) {
+            return Ok(stream);
+        }
+        let lost = Trouble::Lost { written: false };
+        let Ok(connection) = network.node(grant).await else { return Err(lost) };
+        let Grant { index, incarnation, secret, .. } = *grant;
+        let open = OpenCommands { pool, index, incarnation, secret };
+        match connection.commands(open, Some(of)).await {
+            Ok((_, reader, writer)) => Ok(CommandStream { connection, incarnation, reader, writer }),
+            Err(CallError::Refused(refusal)) => Err(Trouble::Refused(refusal)),
+            Err(_) => Err(lost),
+        }
+    }
+}
+
+impl CommandStream {
+    /// Sends those of `asked` that have no answer yet, and reads their answers.
+    async fn exchange<M: Method, P: Serialize>(
+        &mut self,
+        next: &mut u64,
+        of: CallId,
+        asked: &[P],
+        answers: &mut Vec<M::Answer>,
+    ) -> Result<(), Trouble> {
+        let (mut sent, mut awaited) = (answers.len(), *next);
+        while answers.len() < asked.len() {
+            while sent < asked.len() && sent - answers.len() < MAX_OUTSTANDING_COMMANDS {
+                let command = Envelope::command(*next, M::NAME, &asked[sent])
+                    .map_err(|error| Trouble::TooLong(EnvelopeFault::Envelope(error)))?
+                    .of_call(of);
+                *next += 1;
+                sent += 1;
+                self.writer.write(&command).await.map_err(|fault| match fault {
+                    EnvelopeFault::Lost(_) => Trouble::Lost { written: true },
+                    fault => Trouble::TooLong(fault),
+                })?;
+            }
+            let answer = match self.reader.read().await {
+                Ok(Some(answer)) => answer,
+                Ok(None) | Err(EnvelopeFault::Lost(_)) => return Err(Trouble::Lost { written: true }),
+                Err(fault) => return Err(Trouble::Malformed(fault.to_string())),
+            };
+            if answer.id != awaited {
+                return Err(Trouble::Malformed(format!("an answer to command {}, not {awaited}", answer.id)));
+            }
+            awaited += 1;
+            answers.push(read::<M::Answer>(answer)?);
+        }
+        Ok(())
+    }
+}
+
+fn encoded<M: Method, P: Serialize>(id: u64, of: CallId, params: &P) -> Result<Vec<u8>, Trouble> {
+    let command = Envelope::command(id, M::NAME, params).and_then(|command| command.of_call(of).encode());
+    command.map_err(|error| Trouble::TooLong(EnvelopeFault::Envelope(error)))
+}
+
+fn read<T: DeserializeOwned>(answer: Envelope) -> Result<T, Trouble> {
+    match &answer.error {
+        Some(refusal) => Err(Trouble::Refused(refusal.clone())),
+        None => answer.payload().map_err(|error| Trouble::Malformed(error.to_string())),
+    }
+}
+
+/// Pause for other tasks before the ring of answers is looked at again.
+const RING_PAUSE: Duration = Duration::from_millis(1);
+
+/// Pause before a lost command is sent again.
+const FIRST_WAIT: Duration = Duration::from_millis(20);
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
