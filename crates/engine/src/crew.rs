@@ -9,8 +9,8 @@ use parking_lot::{Mutex, MutexGuard};
 use rollhouse_arena::{Rows, Share, Spin, Turns};
 
 use crate::block::{Block, Turn};
-use crate::first_done::{TaskChannels, serve};
-use crate::late::settle;
+use crate::first_done::{Received, Task, TaskChannels, look};
+use crate::late::{flush, settle, wait};
 use crate::timings::{Laps, Timings};
 
 /// Blocks that one thread steps, with their rows.
@@ -133,6 +133,74 @@ impl Crew {
             settle(&mut self.blocks, &mut rows, turn, &mut Laps::start(false));
         }
     }
+
+    /// Steps the lanes of a task. Returns `None` if the crew has no turn.
+    pub(crate) fn do_task(&mut self, task: &Task) -> Option<Received> {
+        let mut rows = self.share.begin()?;
+        let mut result = Received::default();
+        for part in task.parts(&self.blocks) {
+            let block = &mut self.blocks[part.block];
+            let range = block.rows().clone();
+            block.step_some(&mut rows, part.actions.as_ref(), part.lanes, task.turn, &mut Laps::start(false));
+            rows.with_block(&range, |rows| result.gather(rows, part.lanes, &range));
+        }
+        rows.suspend();
+        Some(result)
+    }
+}
+
+/// Lanes that finish when they finish.
+impl Crew {
+    /// Steps every lane of the crew once, and waits for all.
+    pub(crate) fn step_frame(&mut self, turn: Turn, sampled: bool) {
+        let Some(mut rows) = self.share.begin() else { return };
+        let mut laps = Laps::start(sampled);
+        for block in &mut self.blocks {
+            block.post_frame(&mut rows, turn);
+        }
+        settle(&mut self.blocks, &mut rows, turn, &mut laps);
+        drop(rows);
+        laps.finish(&mut self.timings);
+    }
+
+    /// Posts the lanes of a task.
+    pub(crate) fn post_task(&mut self, task: &Task) {
+        let Some(mut rows) = self.share.begin() else { return };
+        for part in task.parts(&self.blocks) {
+            let block = &mut self.blocks[part.block];
+            block.post_some(&mut rows, part.actions.as_ref(), part.lanes, task.turn);
+        }
+        rows.suspend();
+        flush(&mut self.blocks);
+    }
+
+    /// Returns the rows that are complete by now.
+    pub(crate) fn take_ready(&mut self, turn: Turn) -> Received {
+        let mut received = Received::default();
+        let Some(mut rows) = self.share.begin() else { return received };
+        for block in &mut self.blocks {
+            let ready = block.collect(&mut rows, turn, &mut Laps::start(false));
+            if !ready.is_empty() {
+                let range = block.rows().clone();
+                rows.with_block(&range, |rows| received.gather(rows, ready, &range));
+            }
+        }
+        rows.suspend();
+        flush(&mut self.blocks);
+        received
+    }
+
+    /// Waits until a lane may have finished or has been under way for too long, at most until `deadline`.
+    pub(crate) fn wait_for_any(&mut self, deadline: Instant) {
+        let due = self.blocks.iter().filter_map(Block::due).min();
+        wait(&mut self.blocks, due.map_or(deadline, |due| due.min(deadline)));
+    }
+
+    /// Ends a turn in which lanes were posted: waits for those that are under way, and drops their rows.
+    pub(crate) fn end_posting(&mut self, turn: Turn) {
+        let Some(mut rows) = self.share.begin() else { return };
+        settle(&mut self.blocks, &mut rows, turn, &mut Laps::start(false));
+    }
 }
 
 /// Runs a crew's thread, which takes turns until it is told to stop. Where it comes late, the owner may have stepped
@@ -182,4 +250,17 @@ pub(crate) fn work(
             }
         }
     }
+}
+
+/// Serves tasks until their channel is closed. This is one turn: the rows are the crew's throughout.
+fn serve(crew: &mut Crew, channels: &TaskChannels, spin: Spin, started: Instant) {
+    let tasks = channels.tasks.lock();
+    while let Some(Some(task)) = look(&tasks, spin).or_else(|| tasks.recv().ok()) {
+        crew.timings.queue_wait.add(started.elapsed().saturating_sub(task.turn.since_start));
+        let Some(result) = crew.do_task(&task) else { return };
+        if channels.results.send((channels.crew, result)).is_err() {
+            break;
+        }
+    }
+    drop(crew.share.begin());
 }

@@ -1,5 +1,7 @@
 //! The engine as its owner uses it: lockstep, and work between frames.
 
+mod late_options;
+mod looking;
 mod refusals;
 mod resume;
 mod sending;

@@ -13,8 +13,6 @@ use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, ColumnSpec, LaneSet};
 
 use crate::block::{Block, Turn};
-use crate::crew::Crew;
-use crate::timings::Laps;
 
 /// Rows of some lanes, gathered so that row i of every column belongs to `lanes[i]`.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -81,19 +79,6 @@ impl FirstDone {
     }
 }
 
-/// Serves tasks until their channel is closed. This is one turn: the rows are the crew's throughout.
-pub(crate) fn serve(crew: &mut Crew, channels: &TaskChannels, spin: Spin, started: Instant) {
-    let tasks = channels.tasks.lock();
-    while let Some(Some(task)) = look(&tasks, spin).or_else(|| tasks.recv().ok()) {
-        crew.timings.queue_wait.add(started.elapsed().saturating_sub(task.turn.since_start));
-        let Some(result) = crew.do_task(&task) else { return };
-        if channels.results.send((channels.crew, result)).is_err() {
-            break;
-        }
-    }
-    drop(crew.share.begin());
-}
-
 /// Returns the next message, if it comes before `deadline`.
 pub(crate) fn receive<T>(from: &Receiver<T>, spin: Spin, deadline: Instant) -> Option<T> {
     let left = || deadline.saturating_duration_since(Instant::now());
@@ -101,7 +86,7 @@ pub(crate) fn receive<T>(from: &Receiver<T>, spin: Spin, deadline: Instant) -> O
 }
 
 /// Polls for a message for as long as spinning is worth it: a wake-up costs more than most tasks.
-fn look<T>(from: &Receiver<T>, spin: Spin) -> Option<T> {
+pub(crate) fn look<T>(from: &Receiver<T>, spin: Spin) -> Option<T> {
     let start = Instant::now();
     loop {
         match from.try_recv() {
@@ -109,22 +94,6 @@ fn look<T>(from: &Receiver<T>, spin: Spin) -> Option<T> {
             Err(_) if start.elapsed() >= spin.time() => return None,
             Err(_) => std::hint::spin_loop(),
         }
-    }
-}
-
-impl Crew {
-    /// Steps the lanes of a task. Returns `None` if the crew has no turn.
-    pub(crate) fn do_task(&mut self, task: &Task) -> Option<Received> {
-        let mut rows = self.share.begin()?;
-        let mut result = Received::default();
-        for part in task.parts(&self.blocks) {
-            let block = &mut self.blocks[part.block];
-            let range = block.rows().clone();
-            block.step_some(&mut rows, part.actions.as_ref(), part.lanes, task.turn, &mut Laps::start(false));
-            rows.with_block(&range, |rows| result.gather(rows, part.lanes, &range));
-        }
-        rows.suspend();
-        Some(result)
     }
 }
 

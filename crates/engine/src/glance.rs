@@ -1,10 +1,6 @@
 //! Views of lanes between two steps, for observers. Looking moves nothing.
 
-use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnRef, Start};
-
-use crate::engine::Engine;
-use crate::error::StepError;
+use rollhouse_core::Start;
 
 /// View of a lane between two steps.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,7 +14,7 @@ pub struct Glance {
     /// Sum of the episode's rewards so far.
     pub total_reward: f64,
     /// Position of the lane's generator at the episode's reset. It is known of episodes that began after
-    /// [`Engine::watch`] had named the lane.
+    /// [`Engine::watch`](crate::Engine::watch) had named the lane.
     pub start: Start,
     /// Position of the lane's generator; `None` while the lane is lost.
     pub position: Option<Start>,
@@ -26,84 +22,4 @@ pub struct Glance {
     pub state: Option<Vec<f64>>,
     /// Hash of the exact state; `None` while the lane is lost.
     pub hash: Option<u32>,
-}
-
-impl Engine {
-    /// Notes from now on the starts of those lanes' episodes, and of no others. The generator is read once for each of
-    /// their episodes.
-    ///
-    /// # Errors
-    /// [`StepError::NoSuchLane`], and what [`Engine::glance`] says.
-    pub fn watch(&mut self, lanes: &[usize]) -> Result<(), StepError> {
-        for &lane in lanes {
-            self.check_lanes(&(lane..lane + 1))?;
-        }
-        let lanes = lanes.to_vec();
-        self.on_blocks(false, move |block, _| {
-            let rows = block.rows().clone();
-            let here = lanes.iter().filter(|lane| rows.contains(lane));
-            block.watch(here.map(|lane| lane % BLOCK_LANES).collect());
-        })
-    }
-
-    /// Returns a view of a lane as it is now.
-    ///
-    /// # Errors
-    /// [`StepError::NoSuchLane`], [`StepError::LaneOutstanding`] in first-done mode, [`StepError::Hung`].
-    pub fn glance(&mut self, lane: usize) -> Result<Glance, StepError> {
-        let seen = self.each_lane(lane..lane + 1, |block, lane| block.glance(lane))?;
-        let lanes = self.lanes();
-        seen.into_iter().next().ok_or(StepError::NoSuchLane { lane, lanes })
-    }
-
-    /// Returns the column of actions from which the newest frame came, to read.
-    ///
-    /// # Errors
-    /// Only [`StepError::Hung`].
-    #[inline]
-    pub fn taken_actions(&mut self) -> Result<ColumnRef<'_>, StepError> {
-        self.lockstep()?;
-        Ok(self.arena.actions())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rollhouse_env::Registry;
-
-    use super::*;
-    use crate::{EngineConfig, Reset};
-
-    /// An engine of 70 lanes that has been stepped `steps` times, lane 66 watched from the beginning or not.
-    fn stepped(watched: bool, steps: usize) -> Engine {
-        let entry = Registry::builtin().get("CartPole-v1").unwrap();
-        let mut engine = Engine::new(&entry, EngineConfig::new(70), None).unwrap();
-        if watched {
-            engine.watch(&[66]).unwrap();
-        }
-        engine.reset(&Reset::seeded(5, 70)).unwrap();
-        for step in 0..steps {
-            engine.actions().unwrap().as_i64_mut().unwrap().fill((step / 3 % 2) as i64);
-            engine.step().unwrap();
-        }
-        engine
-    }
-
-    #[test]
-    fn a_watched_lane_tells_where_its_episode_started_and_steps_as_it_would_unwatched() {
-        let (mut watched, mut other) = (stepped(true, 200), stepped(false, 200));
-        let (seen, unseen) = (watched.glance(66).unwrap(), other.glance(66).unwrap());
-        assert_eq!(seen.state, unseen.state);
-        assert_eq!((seen.number, seen.steps, seen.hash), (unseen.number, unseen.steps, unseen.hash));
-        assert!(seen.number > 0 && seen.open, "{seen:?}");
-        assert!(seen.start.words > 0, "the seed is that of the first reset: {seen:?}");
-        assert_eq!(seen.start.seed, 71);
-    }
-
-    #[test]
-    fn a_lane_that_there_is_not_cannot_be_watched() {
-        let mut engine = stepped(false, 1);
-        assert!(matches!(engine.watch(&[70]), Err(StepError::NoSuchLane { .. })));
-        assert!(matches!(engine.glance(70), Err(StepError::NoSuchLane { .. })));
-    }
 }
