@@ -13,7 +13,7 @@ use rollhouse_core::{ColumnRef, DType};
 
 use crate::arrays::RowShape;
 use crate::spares::{Spare, SpareDict, SpareRows};
-use crate::statistics::EpisodeStatistics;
+use crate::statistics::{EpisodeStatistics, set_rows};
 
 /// Some rows of a step, in which at least one episode ended.
 pub(crate) struct Ended<'a> {
@@ -239,20 +239,4 @@ pub(crate) fn say_valid(
     let py = infos.py();
     infos.set_item(intern!(py, "valid"), valid)?;
     infos.set_item(intern!(py, "_valid"), every_row)
-}
-
-/// Writes the rows whose flag, 0 or 1, is set. Eight flags are looked at together, to skip those that are not set.
-pub(crate) fn set_rows(flags: &[u8], rows: &mut Vec<usize>) {
-    rows.clear();
-    let (eights, rest) = flags.as_chunks::<8>();
-    for (at, eight) in eights.iter().enumerate() {
-        let mut word = u64::from_le_bytes(*eight);
-        while word != 0 {
-            rows.push(at * 8 + word.trailing_zeros() as usize / 8);
-            // No flag has more than its lowest bit.
-            word &= word - 1;
-        }
-    }
-    let first = eights.len() * 8;
-    rows.extend(rest.iter().enumerate().filter(|(_, flag)| **flag != 0).map(|(at, _)| first + at));
 }

@@ -18,6 +18,7 @@ mod fork;
 mod frames;
 mod host;
 mod hosted_recording;
+mod hosted_statistics;
 mod infos;
 mod lanes;
 mod read_failure;
@@ -56,11 +57,11 @@ mod _native {
     #[pymodule_export]
     use super::hosted_recording::HostedRecording;
     #[pymodule_export]
+    use super::hosted_statistics::HostedStatistics;
+    #[pymodule_export]
     use super::replay_session::NativeReplay;
     #[pymodule_export]
     use super::replays::Recordings;
-    #[pymodule_export]
-    use super::statistics::HostedStatistics;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -7,10 +7,7 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use rollhouse_replay::{
-    Disk, Divergence, Library, LibraryEpisode, Query, RealDisk, Value,
-    Verification,
-};
+use rollhouse_replay::{Disk, Divergence, Library, LibraryEpisode, Query, RealDisk, Value, Verification};
 
 use crate::envs::registry;
 use crate::episodes::EpisodeInfo;

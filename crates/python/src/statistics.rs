@@ -2,13 +2,6 @@
 
 use std::time::Instant;
 
-use numpy::PyReadonlyArray1;
-use pyo3::exceptions::PyValueError;
-use pyo3::prelude::*;
-use pyo3::types::PyDict;
-
-use crate::endings::{Ended, Endings, set_rows};
-
 /// The return, length and time of the open episode of every lane.
 ///
 /// A step adds its rewards and looks for flags, which costs tens of nanoseconds. Everything else is done for lanes
@@ -27,13 +20,6 @@ pub(crate) struct EpisodeStatistics {
     rows: Vec<usize>,
 }
 
-/// The statistics of lanes in worker processes, whose steps Python hands in.
-#[pyclass(name = "EpisodeStatistics", module = "rollhouse._native")]
-pub(crate) struct HostedStatistics {
-    statistics: EpisodeStatistics,
-    endings: Endings,
-}
-
 /// The rows of a step.
 #[derive(Clone, Copy)]
 pub(crate) struct Ends<'a> {
@@ -44,66 +30,6 @@ pub(crate) struct Ends<'a> {
     pub(crate) reset: &'a [u8],
     /// Whether an episode ended in one of the rows.
     pub(crate) ended: bool,
-}
-
-#[pymethods]
-impl HostedStatistics {
-    #[new]
-    fn new(lanes: usize) -> Self {
-        Self { statistics: EpisodeStatistics::of(lanes), endings: Endings::default() }
-    }
-
-    /// Begins an episode in each of the lanes.
-    fn begin(&mut self, lanes: Vec<u32>) -> PyResult<()> {
-        let mut mask = vec![false; self.statistics.lanes()];
-        for lane in self.checked(&lanes)? {
-            mask[*lane as usize] = true;
-        }
-        self.statistics.begin(&mask);
-        Ok(())
-    }
-
-    /// Takes note of a step of some lanes, one row per lane. Adds `episode` to `infos` if an episode ended in it.
-    fn step(
-        &mut self,
-        infos: &Bound<'_, PyDict>,
-        lanes: Vec<u32>,
-        rewards: PyReadonlyArray1<'_, f64>,
-        terminated: PyReadonlyArray1<'_, bool>,
-        truncated: PyReadonlyArray1<'_, bool>,
-        reset: PyReadonlyArray1<'_, bool>,
-    ) -> PyResult<()> {
-        self.checked(&lanes)?;
-        let bytes = |flags: PyReadonlyArray1<'_, bool>| -> Vec<u8> {
-            flags.as_array().iter().map(|&flag| u8::from(flag)).collect()
-        };
-        let (terminated, truncated, reset) = (bytes(terminated), bytes(truncated), bytes(reset));
-        let rewards = rewards.as_array().to_vec();
-        if [rewards.len(), terminated.len(), truncated.len(), reset.len()]
-            .iter()
-            .any(|&rows| rows != lanes.len())
-        {
-            return Err(PyValueError::new_err(format!("a step of {} lanes has as many rows", lanes.len())));
-        }
-        let (terminated, truncated) = (&*terminated, &*truncated);
-        let ended = any(terminated) || any(truncated);
-        self.statistics.step(Ends { lanes: Some(&lanes), rewards: &rewards, reset: &reset, ended });
-        if ended {
-            let statistics = Some((&mut self.statistics, Some(&*lanes)));
-            self.endings.add_to(infos, Ended { terminated, truncated, last: None, statistics })?;
-        }
-        Ok(())
-    }
-}
-
-impl HostedStatistics {
-    fn checked<'a>(&self, lanes: &'a [u32]) -> PyResult<&'a [u32]> {
-        let count = self.statistics.lanes();
-        match lanes.iter().find(|&&lane| lane as usize >= count) {
-            Some(lane) => Err(PyValueError::new_err(format!("lane {lane} of {count} lanes"))),
-            None => Ok(lanes),
-        }
-    }
 }
 
 impl EpisodeStatistics {
@@ -119,7 +45,7 @@ impl EpisodeStatistics {
         }
     }
 
-    fn lanes(&self) -> usize {
+    pub(crate) fn lanes(&self) -> usize {
         self.returns.len()
     }
 
@@ -183,4 +109,20 @@ impl EpisodeStatistics {
 #[inline]
 pub(crate) fn any(flags: &[u8]) -> bool {
     flags.iter().fold(0, |any, flag| any | flag) != 0
+}
+
+/// Writes the rows whose flag, 0 or 1, is set. Eight flags are looked at together, to skip those that are not set.
+pub(crate) fn set_rows(flags: &[u8], rows: &mut Vec<usize>) {
+    rows.clear();
+    let (eights, rest) = flags.as_chunks::<8>();
+    for (at, eight) in eights.iter().enumerate() {
+        let mut word = u64::from_le_bytes(*eight);
+        while word != 0 {
+            rows.push(at * 8 + word.trailing_zeros() as usize / 8);
+            // No flag has more than its lowest bit.
+            word &= word - 1;
+        }
+    }
+    let first = eights.len() * 8;
+    rows.extend(rest.iter().enumerate().filter(|(_, flag)| **flag != 0).map(|(at, _)| first + at));
 }

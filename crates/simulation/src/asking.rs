@@ -5,10 +5,9 @@ use std::time::Duration;
 use rollhouse_client::{INQUIRY_DEADLINE, Inquiry};
 use rollhouse_wire::EndCause;
 
-use crate::call::Call;
+use crate::call::{Call, Line};
 use crate::context::Context;
 use crate::message::{Question, Response};
-use crate::trainer::Line;
 
 /// Watches over an action from the time at which it was begun.
 #[derive(Debug)]

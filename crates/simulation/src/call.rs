@@ -5,7 +5,14 @@ use std::time::Duration;
 use crate::context::Context;
 use crate::message::{Message, Question};
 use crate::network::Site;
-use crate::trainer::Line;
+
+/// A connection of a trainer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Line {
+    None,
+    Dialling(u64),
+    Up(u64),
+}
 
 /// A request, from the dialling of the coordinator to its answer.
 #[derive(Debug)]

@@ -6,11 +6,10 @@ use rollhouse_core::split_mix64;
 use rollhouse_replay::testing::Faults as DiskFaults;
 
 use crate::bug::Bug;
-use crate::connection::{Conn, DOUBTED_WITHIN};
-use crate::coordinator::store_dir;
+use crate::cast::{name, spool_dir, store_dir};
+use crate::connection::DOUBTED_WITHIN;
 use crate::fault::Fault;
-use crate::network::{IDLE, Site};
-use crate::node::{name, spool_dir};
+use crate::network::{Conn, IDLE, Site};
 use crate::trainer::Trainer;
 use crate::world::{Event, World};
 

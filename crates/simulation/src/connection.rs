@@ -4,20 +4,11 @@ use std::time::Duration;
 
 use rollhouse_coordinator::PortQuestion;
 
+use crate::cast::{index, site_number};
 use crate::context::{Input, Output};
 use crate::message::Message;
-use crate::network::{HANDSHAKE, IDLE, KEEP_ALIVE, Site};
-use crate::world::{Event, World, site_number};
-
-#[derive(Debug)]
-pub(crate) struct Conn {
-    pub(crate) ends: [(Site, u64); 2],
-    /// Whether each end believes in the connection.
-    pub(crate) open: [bool; 2],
-    /// Number of times that each end has received something.
-    pub(crate) heard: [u64; 2],
-    pub(crate) welcomed: bool,
-}
+use crate::network::{Conn, HANDSHAKE, IDLE, KEEP_ALIVE, Site};
+use crate::world::{Event, World};
 
 impl World {
     pub(crate) fn put_out(&mut self, site: Site, output: Output) {
@@ -42,7 +33,7 @@ impl World {
 
     /// Asks a node's host about its port, for the coordinator.
     fn ask_port(&mut self, site: Site, asked: PortQuestion) {
-        let node = crate::node::index(&asked.node);
+        let node = index(&asked.node);
         if let Some(at) = self.host_says(site, Site::Node(node)) {
             let life = self.life(site).number;
             self.at(at, Event::NodePortClosed { life, asked });

@@ -6,10 +6,9 @@ use std::time::Duration;
 use rollhouse_coordinator::PortQuestion;
 
 use crate::bug::Bug;
-use crate::connection::Conn;
 use crate::ledger::Ledger;
 use crate::message::Message;
-use crate::network::Site;
+use crate::network::{Conn, Site};
 use crate::random::Random;
 
 /// An event for a process.

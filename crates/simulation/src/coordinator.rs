@@ -15,22 +15,16 @@ use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_wire::{Incarnation, Refusal, RefusalCode, Secret, SessionId, SessionStatus, Ship, Shipped};
 
 use crate::bug::Bug;
+use crate::cast::{CAPACITY, DATA, NODES, OPEN_DEADLINE, index, name, store_dir};
 use crate::context::{Context, Input};
 use crate::hostile;
 use crate::message::{Message, Question, Response};
 use crate::network::Site;
-use crate::node::{CAPACITY, index};
+use crate::request::a_pool;
 use crate::tickets::Tickets;
-use crate::world::NODES;
 
-/// The folder of its data on its disk.
-pub(crate) const DATA: &str = "/coordinator";
 /// Most lanes of an owner.
 pub(crate) const QUOTA: u32 = 14;
-
-pub(crate) fn store_dir() -> PathBuf {
-    Path::new(DATA).join("store")
-}
 
 /// One boot of the coordinator.
 #[derive(Debug)]
@@ -233,7 +227,7 @@ impl Coordinator {
     /// Asks for all lanes of all nodes, which are free if nobody has any.
     pub(crate) fn open_everything(&mut self, ctx: &mut Context<'_>) {
         let ticket = Ticket(ctx.number());
-        let mut request = Box::new(crate::trainer::a_pool(ctx));
+        let mut request = Box::new(a_pool(ctx));
         (request.pool, request.lanes) = (RunId::from_u128(u128::MAX), NODES as u32 * CAPACITY);
         let asker = Asker { owner: "last".to_owned(), max_lanes: None, admin: false };
         self.ask_as_nobody(ticket, Event::OpenPool { ticket, asker, request }, ctx);
@@ -411,7 +405,7 @@ impl Coordinator {
     /// Takes a segment in as the service does: in pieces, and with the answer after its place is durable.
     fn ship(&mut self, conn: u64, from: Site, ask: u64, ship: &Ship, bytes: &[u8], ctx: &mut Context<'_>) {
         let Site::Node(node) = from else { panic!("{from:?} ships") };
-        let name = crate::node::name(node);
+        let name = name(node);
         let response = match self.receive(&name, ship, bytes) {
             Ok(shipped) => {
                 ctx.ledger.acknowledged(&format!("{name}-{}", ship.spool), ship.segment, shipped);
@@ -490,6 +484,4 @@ fn asker(owner: String, bug: Option<Bug>) -> Asker {
 }
 
 const PIECE_BYTES: usize = 4096;
-/// Time for a node to open a session, as in the coordinator's actor.
-pub(crate) const OPEN_DEADLINE: Duration = Duration::from_secs(30);
 const CLOSE_DEADLINE: Duration = Duration::from_secs(10);

@@ -8,8 +8,9 @@ use rollhouse_env::Registry;
 use rollhouse_wire::{OpenPool, RecordRule, ReplaceSession, SessionReport};
 
 use crate::bug::Bug;
+use crate::cast::ENV;
 use crate::context::Context;
-use crate::trainer::{ENV, a_pool};
+use crate::request::a_pool;
 
 const OWNER: &str = "eve";
 /// Most lanes that it may have: others find room beside it.

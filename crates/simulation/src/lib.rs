@@ -32,6 +32,7 @@
 mod asking;
 mod bug;
 mod call;
+mod cast;
 mod chaos;
 mod connection;
 mod context;
@@ -47,6 +48,7 @@ mod owners;
 mod pool_session;
 mod random;
 mod reference;
+mod request;
 mod spool;
 mod tickets;
 mod trainer;

@@ -150,3 +150,13 @@ const LEAST_RESEND: Duration = Duration::from_millis(25);
 /// Longest pause before a packet is sent again: heartbeats and frames keep telling what did not arrive, so pauses do
 /// not double for ever.
 const LONGEST_RESEND: Duration = Duration::from_millis(1500);
+
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(crate) ends: [(Site, u64); 2],
+    /// Whether each end believes in the connection.
+    pub(crate) open: [bool; 2],
+    /// Number of times that each end has received something.
+    pub(crate) heard: [u64; 2],
+    pub(crate) welcomed: bool,
+}

@@ -19,29 +19,14 @@ use rollhouse_wire::{
     Refusal, RefusalCode, Register, ReportLog, SessionCounts, SessionEnd, SessionId, SessionOpened,
 };
 
+use crate::cast::{CAPACITY, ENV, name};
 use crate::context::{Context, Input};
 use crate::hosted::Hosted;
 use crate::message::{Message, Question, Response};
 use crate::network::Site;
 use crate::spool::Spool;
 
-/// Most lanes of each node.
-pub(crate) const CAPACITY: u32 = 12;
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
-
-pub(crate) fn name(node: usize) -> String {
-    format!("node-{node}")
-}
-
-/// Returns the index of the node of that name.
-pub(crate) fn index(name: &str) -> usize {
-    name.strip_prefix("node-").and_then(|index| index.parse().ok()).expect("a node's name")
-}
-
-/// Returns the folder of its spool on its disk.
-pub(crate) fn spool_dir() -> PathBuf {
-    Path::new("/spool").to_path_buf()
-}
 
 /// One boot of a node.
 #[derive(Debug)]
@@ -235,7 +220,7 @@ impl Node {
     }
 
     fn register(&self) -> Register {
-        let spec = self.registry.get(crate::trainer::ENV).expect("a built-in env").spec().clone();
+        let spec = self.registry.get(ENV).expect("a built-in env").spec().clone();
         Register {
             node: name(self.index),
             boot: self.boot,

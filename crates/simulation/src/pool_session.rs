@@ -21,12 +21,12 @@ use rollhouse_wire::{
 
 use crate::asking::Asking;
 use crate::bug::Bug;
-use crate::call::Call;
+use crate::call::{Call, Line};
+use crate::cast::{KEPT_FOR, index, lanes_of};
 use crate::context::Context;
 use crate::message::{Message, Question, Response, header_of};
 use crate::network::Site;
 use crate::reference::{MadeOf, Reference};
-use crate::trainer::{KEPT_FOR, Line, lanes_of};
 
 #[derive(Debug)]
 pub(crate) struct PoolSession {
@@ -101,7 +101,7 @@ impl PoolSession {
         let open = &recipe.open;
         let made_of = MadeOf::new(recipe, grant, registry, seed);
         Self {
-            node: crate::node::index(&grant.node),
+            node: index(&grant.node),
             session: made_of.session(grant.clone()),
             made_of,
             next: SessionAction::Done(Ok(())),
@@ -303,7 +303,7 @@ impl PoolSession {
         self.detach(ctx);
         ctx.ledger.left(self.id(), old.incarnation);
         ctx.ledger.owners.uses(self.id(), new.incarnation);
-        self.node = crate::node::index(&new.node);
+        self.node = index(&new.node);
         if self.forges || ctx.has(Bug::ForgetsPast) {
             // The lanes that it has now are new ones to their node.
             self.session = self.made_of.session(new.clone());

@@ -10,10 +10,10 @@ use rollhouse_replay::testing::{DrivenRecorder, FaultyDisk};
 use rollhouse_replay::{OnOutage, Recorder, RecorderConfig};
 use rollhouse_wire::{NodeLoad, Ship};
 
+use crate::cast::{name, spool_dir};
 use crate::context::Context;
 use crate::ledger::SegmentId;
 use crate::message::{Message, Question, Response};
-use crate::node::{name, spool_dir};
 
 #[derive(Debug)]
 pub(crate) struct Spool {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rollhouse_coordinator::limits::{CLOSE_PATIENCE, MAX_ATTEMPTS, TICK};
 use rollhouse_coordinator::{Event, Ticket};
 
-use crate::coordinator::OPEN_DEADLINE;
+use crate::cast::OPEN_DEADLINE;
 
 /// The requests that wait for an answer.
 #[derive(Debug, Default)]

@@ -15,13 +15,13 @@ use rollhouse_wire::{
     Spread, StreamLost,
 };
 
+use crate::call::Line;
+use crate::cast::ENV;
 use crate::context::{Context, Input};
 use crate::message::{Message, Question, Response};
 use crate::network::Site;
 use crate::pool_session::PoolSession;
-
-/// The env that trainers step: short episodes of plain numbers.
-pub(crate) const ENV: &str = "CartPole-v1";
+use crate::request::a_pool;
 
 /// One life of a trainer.
 #[derive(Debug)]
@@ -39,14 +39,6 @@ pub(crate) struct Trainer {
     pub(crate) last_batch: Duration,
     /// Duration of the slowest of those batches.
     pub(crate) slowest_batch: Duration,
-}
-
-/// A connection of a trainer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Line {
-    None,
-    Dialling(u64),
-    Up(u64),
 }
 
 #[derive(Debug)]
@@ -398,28 +390,6 @@ impl Trainer {
     }
 }
 
-/// Returns a request for a pool, as trainers make it.
-pub(crate) fn a_pool(ctx: &mut Context<'_>) -> OpenPool {
-    let id = u128::from(ctx.random.bits()) << 64 | u128::from(ctx.random.bits());
-    let spread = if ctx.random.chance(500) { Spread::Even } else { Spread::Pack };
-    OpenPool {
-        pool: RunId::from_u128(id),
-        lanes: ctx.random.within(1, 9) as u32,
-        settings: LaneSettings {
-            env: ENV.to_owned(),
-            options: BTreeMap::new(),
-            autoreset: AutoresetMode::NextStep,
-            max_episode_steps: Some(9),
-            seeds: SeedSchedule::PerEpisode { run_seed: id as u64 },
-            record: RecordRule::All,
-            collect: None,
-            replay: None,
-        },
-        labels: BTreeMap::new(),
-        spread,
-    }
-}
-
 /// Checks that a refusal is one that an honest trainer may get; its token may be revoked all the same.
 fn check_refusal(refusal: &Refusal) {
     let may = matches!(
@@ -432,12 +402,4 @@ fn check_refusal(refusal: &Refusal) {
             | RefusalCode::Unauthenticated
     );
     assert!(may, "{refusal} to a trainer");
-}
-
-/// Time for which episodes that ended are kept to have them played again elsewhere, as in the client library.
-pub(crate) const KEPT_FOR: Duration = Duration::from_secs(10);
-
-/// Returns the lanes of a session in its pool.
-pub(crate) fn lanes_of(grant: &rollhouse_wire::Grant) -> Range<u32> {
-    grant.first_lane..grant.first_lane + grant.lanes
 }

@@ -11,14 +11,14 @@ use rollhouse_replay::OnOutage;
 use rollhouse_replay::testing::{Faults as DiskFaults, FaultyDisk};
 
 use crate::bug::Bug;
-use crate::connection::Conn;
+use crate::cast::{NODES, site_number, spool_dir, store_dir};
 use crate::context::{Context, Input};
-use crate::coordinator::{Coordinator, store_dir};
+use crate::coordinator::Coordinator;
 use crate::fault::{Fault, FaultKinds, plan};
 use crate::ledger::Ledger;
 use crate::message::Message;
-use crate::network::{LINKS, Link, Network, Site};
-use crate::node::{Node, spool_dir};
+use crate::network::{Conn, LINKS, Link, Network, Site};
+use crate::node::Node;
 use crate::random::Random;
 use crate::trainer::Trainer;
 
@@ -485,15 +485,6 @@ impl World {
     }
 }
 
-pub(crate) const fn site_number(site: Site) -> u64 {
-    match site {
-        Site::Coordinator => 0,
-        Site::Node(index) => 1 + index as u64,
-        Site::Trainer(index) => 1000 + index as u64,
-    }
-}
-
-pub(crate) const NODES: usize = 3;
 /// Requests of a hostile tenant, of a thousand times that the coordinator wakes.
 const HARM_PER_MILLE: u64 = 200;
 /// Bytes of a store that has to drop what came first.

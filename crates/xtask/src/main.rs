@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stderr, reason = "talking to the developer is all it does")]
 
+mod circles;
 mod deploy;
 mod heavy;
 mod lines;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::outcome::Outcome;
 use crate::source::{Kind, Source};
-use crate::{mutations, named_tests, tasks, words};
+use crate::{circles, mutations, named_tests, tasks, words};
 
 /// Checks every Rust file of the workspace and prints each finding with file and line.
 pub(crate) fn check(root: &Path) -> Outcome {
@@ -56,6 +56,10 @@ pub(crate) fn check(root: &Path) -> Outcome {
             }
         }
         Err(error) => return Outcome::Failed(error),
+    }
+    for (path, what) in circles::check(&texts) {
+        eprintln!("{path}: {what}");
+        findings += 1;
     }
     for what in mutations::stale(root) {
         eprintln!("{what}");

@@ -1,0 +1,31 @@
+//! Requests for pools.
+
+use std::collections::BTreeMap;
+
+use rollhouse_core::{AutoresetMode, RunId, SeedSchedule};
+use rollhouse_wire::{LaneSettings, OpenPool, RecordRule, Spread};
+
+use crate::cast::ENV;
+use crate::context::Context;
+
+/// Returns a request for a pool, as trainers make it.
+pub(crate) fn a_pool(ctx: &mut Context<'_>) -> OpenPool {
+    let id = u128::from(ctx.random.bits()) << 64 | u128::from(ctx.random.bits());
+    let spread = if ctx.random.chance(500) { Spread::Even } else { Spread::Pack };
+    OpenPool {
+        pool: RunId::from_u128(id),
+        lanes: ctx.random.within(1, 9) as u32,
+        settings: LaneSettings {
+            env: ENV.to_owned(),
+            options: BTreeMap::new(),
+            autoreset: AutoresetMode::NextStep,
+            max_episode_steps: Some(9),
+            seeds: SeedSchedule::PerEpisode { run_seed: id as u64 },
+            record: RecordRule::All,
+            collect: None,
+            replay: None,
+        },
+        labels: BTreeMap::new(),
+        spread,
+    }
+}
