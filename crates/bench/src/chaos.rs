@@ -402,24 +402,50 @@ impl<'a> Storm<'a> {
         Ok((now, well))
     }
 
+    /// Does harm to a process, and tells the trainers that lanes of theirs may be lost by it.
+    fn hurt(
+        &self,
+        hit: &mut FaultTargets<'_>,
+        (target, blow): (Target, ProcessFault),
+        lasts: Duration,
+        now: Instant,
+    ) -> Result<(), Failure> {
+        let FaultTargets { processes, trainers, .. } = hit;
+        let until = now + lasts;
+        if let (Some(node), ProcessFault::Kill | ProcessFault::Fill) = (processes.name(target), blow) {
+            trainers.harmed(node, if blow == ProcessFault::Fill { lasts } else { Duration::ZERO });
+        }
+        match blow {
+            ProcessFault::Kill => processes.kill(target, until),
+            ProcessFault::Pause => processes.pause(target, until),
+            ProcessFault::Fill => {
+                if let Some(node) = processes.name(target) {
+                    let fill = Fill { node: node.to_owned(), from: now, until: None };
+                    self.progress.fills().push(fill);
+                }
+                processes.fill(target, until)
+            }
+        }
+        .map_err(failed)
+    }
+
     /// Makes a fault happen, if its target is well. Returns whether it happened.
     fn strike(&mut self, hit: &mut FaultTargets<'_>, fault: Fault, now: Instant) -> Result<bool, Failure> {
         let until = now + fault.lasts;
-        let FaultTargets { processes, links, trainers } = hit;
         let (counter, kind, node) = match fault.harm {
             Harm::Trainer(index) => {
-                let playing = trainers.is_playing(index)?;
+                let playing = hit.trainers.is_playing(index)?;
                 if playing {
-                    trainers.kill(index, until).map_err(failed)?;
+                    hit.trainers.kill(index, until).map_err(failed)?;
                     self.faults.trainer_killed += 1;
                 }
                 return Ok(playing);
             }
-            Harm::Link(link, _) if !links.is_whole(link) => return Ok(false),
-            Harm::Process(target, _) if !processes.is_up(target) => return Ok(false),
-            Harm::Process(target, ProcessFault::Fill) if !processes.has_room(target) => return Ok(false),
+            Harm::Link(link, _) if !hit.links.is_whole(link) => return Ok(false),
+            Harm::Process(target, _) if !hit.processes.is_up(target) => return Ok(false),
+            Harm::Process(target, ProcessFault::Fill) if !hit.processes.has_room(target) => return Ok(false),
             Harm::Link(link, cut) => {
-                links.cut(link, cut, until);
+                hit.links.cut(link, cut, until);
                 let counter = match cut {
                     Cut::Both => &mut self.faults.link_cut,
                     Cut::There | Cut::Back => &mut self.faults.link_cut_one_way,
@@ -428,6 +454,7 @@ impl<'a> Storm<'a> {
                 (counter, Kind::Cut, node)
             }
             Harm::Process(target, blow) => {
+                self.hurt(hit, (target, blow), fault.lasts, now)?;
                 let is_node = matches!(target, Target::Node(_));
                 let faults = &mut self.faults;
                 let (counter, kind) = match (is_node, blow) {
@@ -438,28 +465,11 @@ impl<'a> Storm<'a> {
                     (false, ProcessFault::Pause) => (&mut faults.coordinator_paused, Kind::Pause),
                     (false, ProcessFault::Fill) => (&mut faults.coordinator_disk_full, Kind::Fill),
                 };
-                if let (Some(node), ProcessFault::Kill | ProcessFault::Fill) = (processes.name(target), blow)
-                {
-                    trainers
-                        .harmed(node, if blow == ProcessFault::Fill { fault.lasts } else { Duration::ZERO });
-                }
-                match blow {
-                    ProcessFault::Kill => processes.kill(target, until),
-                    ProcessFault::Pause => processes.pause(target, until),
-                    ProcessFault::Fill => {
-                        if let Some(node) = processes.name(target) {
-                            let fill = Fill { node: node.to_owned(), from: now, until: None };
-                            self.progress.fills().push(fill);
-                        }
-                        processes.fill(target, until)
-                    }
-                }
-                .map_err(failed)?;
                 (counter, kind, is_node.then_some(target))
             }
         };
         *counter += 1;
-        let name = node.and_then(|node| processes.name(node));
+        let name = node.and_then(|node| hit.processes.name(node));
         if name.is_some_and(|name| self.progress.nodes().iter().any(|node| node == name)) {
             // The batch after the one that is under way was begun later than this.
             let batch = (kind != Kind::Fill).then(|| self.batches() + 2);

@@ -345,7 +345,7 @@ fn grpc(_: usize, _: u32) -> Result<Option<f64>, Failure> {
 
 impl ShmResult {
     fn print(&self, out: &mut Output) -> io::Result<()> {
-        let Self { small, large, idle, beside, shared_core, .. } = self;
+        let Self { small, shared_core, .. } = self;
         writeln!(
             out,
             "{} lanes of {ENV}, two processes, {} repetitions; microseconds a step\n",
@@ -377,6 +377,12 @@ impl ShmResult {
             table.row(shared.shm_over_engine_us.row("  over the engine", 1.0, 2, "20 wanted"));
         }
         table.write(out)?;
+        self.print_others(out)
+    }
+
+    /// Prints what is no row of the table.
+    fn print_others(&self, out: &mut Output) -> io::Result<()> {
+        let Self { small, large, idle, beside, .. } = self;
         writeln!(
             out,
             "\n{} lanes of 100 floats, all added up by the trainer, {} batches: {:.0} us (median), {:.0} us (99th \

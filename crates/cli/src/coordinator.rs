@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use parking_lot::{Mutex, MutexGuard};
 use rollhouse_config::{CoordinatorConfig, Enrolment, Store};
 use rollhouse_coordinator::{
-    ArchiveSettings, Coordinator, CoordinatorError, CoordinatorFigures, DataError, EnrolmentConfig, Stopped,
-    StoreConfig,
+    ArchiveFigures, ArchiveSettings, Coordinator, CoordinatorError, CoordinatorFigures, DataError,
+    EnrolmentConfig, Stopped, StoreConfig,
 };
 use rollhouse_core::{BackOff, RestartDecision};
 use rollhouse_metrics::{ArchiveSample, CoordinatorSample, Family, Figures, Health, Page, TransportSample};
@@ -337,22 +337,7 @@ impl Figures for CoordinatorWatch {
                 .collect(),
         }
         .put(page);
-        let archive = archive.unwrap_or_default();
-        ArchiveSample {
-            waiting_segments: archive.waiting.segments,
-            waiting_bytes: archive.waiting.bytes,
-            longest_wait: archive.longest_wait,
-            segments: archive.both.segments + archive.away.segments,
-            bytes: archive.both.bytes + archive.away.bytes,
-            away_segments: archive.away.segments,
-            away_bytes: archive.away.bytes,
-            unfit_segments: archive.unfit.segments,
-            failures: archive.failures,
-            hits: archive.fetches.hits,
-            misses: archive.fetches.misses,
-            failed: archive.fetches.failed,
-        }
-        .put(page);
+        archive_sample(&archive.unwrap_or_default()).put(page);
         let mut transport = TransportSample {
             arrivals: Some(arrivals),
             effective: Some(effective),
@@ -389,6 +374,24 @@ impl Health for CoordinatorWatch {
             Some(_) => Err("the thread that decides does not turn".to_owned()),
             None => Err("the coordinator is starting or stopping".to_owned()),
         }
+    }
+}
+
+/// Returns what is shown of the archive.
+fn archive_sample(archive: &ArchiveFigures) -> ArchiveSample {
+    ArchiveSample {
+        waiting_segments: archive.waiting.segments,
+        waiting_bytes: archive.waiting.bytes,
+        longest_wait: archive.longest_wait,
+        segments: archive.both.segments + archive.away.segments,
+        bytes: archive.both.bytes + archive.away.bytes,
+        away_segments: archive.away.segments,
+        away_bytes: archive.away.bytes,
+        unfit_segments: archive.unfit.segments,
+        failures: archive.failures,
+        hits: archive.fetches.hits,
+        misses: archive.fetches.misses,
+        failed: archive.fetches.failed,
     }
 }
 

@@ -203,17 +203,19 @@ impl CoordinatorActor {
         }
     }
 
+    /// Answers a request that waits.
+    fn answer(&mut self, ticket: Ticket, reply: Reply) {
+        let Some(Waiting { reply: waiting, about }) = self.waiting.remove(&ticket) else { return };
+        if let Some(about) = about.filter(|about| self.is_asked_by(about, ticket)) {
+            self.calls.remove(&about);
+        }
+        // Who asked may have gone.
+        let _told = waiting.send(reply);
+    }
+
     fn act(&mut self, action: Action, ctx: &mut Context<Self>) {
         match action {
-            Action::Answer { ticket, reply } => {
-                if let Some(Waiting { reply: waiting, about }) = self.waiting.remove(&ticket) {
-                    if let Some(about) = about.filter(|about| self.is_asked_by(about, ticket)) {
-                        self.calls.remove(&about);
-                    }
-                    // Who asked may have gone.
-                    let _told = waiting.send(reply);
-                }
-            }
+            Action::Answer { ticket, reply } => self.answer(ticket, reply),
             Action::Disconnect { link } => {
                 if let Some(connection) = self.links.remove(&link) {
                     connection

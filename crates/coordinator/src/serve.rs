@@ -233,19 +233,7 @@ async fn answer(
         // The next look at all peers counts it and ends the connection.
         return responder.refuse(Refusal::new(RefusalCode::Unauthenticated, why)).await;
     }
-    if let Err(refusal) = check_pool(connection, &request) {
-        return service.refuse(responder, refusal).await;
-    }
-    let going = matches!(
-        request,
-        Request::OpenPool(_)
-            | Request::OpenReplay(_)
-            | Request::Ship(_)
-            | Request::Register(_)
-            | Request::Enroll(_)
-    );
-    if going && service.is_stopping() {
-        let refusal = Refusal::new(RefusalCode::Draining, "the coordinator is going away");
+    if let Err(refusal) = check_pool(connection, &request).and_then(|()| check_going(service, &request)) {
         return service.refuse(responder, refusal).await;
     }
     let asked = match request {
@@ -284,26 +272,44 @@ async fn answer(
             return service.ship(&connection.peer().name, ship, responder).await;
         }
         Request::Enroll(enroll) => return service.enroll(connection.peer(), enroll, responder).await,
-        Request::StoreList(list) => return service.store_list(list, responder).await,
-        Request::StoreRead(read) => return service.store_read(read, reader, responder).await,
-        Request::StoreQuery(query) => return service.store_query(query, responder).await,
-        Request::StoreStats => return service.store_stats(responder).await,
-        Request::StoreLabel(label) => return service.store_label(label, responder).await,
-        Request::StoreLabels(asked) => return service.store_labels(asked, responder).await,
-        Request::StoreRepair(repair) => return service.store_repair(repair, responder).await,
-        other @ (Request::Hello(_)
-        | Request::OpenSession(_)
-        | Request::CloseSession(_)
-        | Request::Attach(_)
-        | Request::AttachMemory(_)
-        | Request::Commands(_)
-        | Request::AdmitWatcher(_)
-        | Request::OpenWatch(_)) => {
-            let message = format!("a coordinator does not answer {}", other.word());
-            return service.refuse(responder, Refusal::new(RefusalCode::Unsupported, message)).await;
-        }
+        other => return answer_from_store(service, reader, other, responder).await,
     };
     ask(service, asked, responder).await
+}
+
+/// Answers a request about the store; what is nobody's here is refused.
+async fn answer_from_store(
+    service: &Arc<Service>,
+    reader: &Reader,
+    request: Request,
+    responder: Responder,
+) -> Result<(), StreamLost> {
+    match request {
+        Request::StoreList(list) => service.store_list(list, responder).await,
+        Request::StoreRead(read) => service.store_read(read, reader, responder).await,
+        Request::StoreQuery(query) => service.store_query(query, responder).await,
+        Request::StoreStats => service.store_stats(responder).await,
+        Request::StoreLabel(label) => service.store_label(label, responder).await,
+        Request::StoreLabels(asked) => service.store_labels(asked, responder).await,
+        Request::StoreRepair(repair) => service.store_repair(repair, responder).await,
+        other => {
+            let message = format!("a coordinator does not answer {}", other.word());
+            service.refuse(responder, Refusal::new(RefusalCode::Unsupported, message)).await
+        }
+    }
+}
+
+/// Refuses what begins something while the coordinator is going away.
+fn check_going(service: &Service, request: &Request) -> Result<(), Refusal> {
+    let begins = matches!(
+        request,
+        Request::OpenPool(_)
+            | Request::OpenReplay(_)
+            | Request::Ship(_)
+            | Request::Register(_)
+            | Request::Enroll(_)
+    );
+    if begins && service.is_stopping() { Err(going_away()) } else { Ok(()) }
 }
 
 /// Refuses a pool whose id is another owner's, and one that would be a replay without having been looked for.

@@ -18,7 +18,13 @@ impl World {
         if self.setup.tell {
             eprintln!("{:?} fault: {fault:?}", self.now);
         }
-        let name = match *fault {
+        let name = self.harm(fault);
+        *self.counted.entry(name).or_default() += 1;
+    }
+
+    /// Does the harm, and returns what was done in words.
+    fn harm(&mut self, fault: &Fault) -> &'static str {
+        match *fault {
             Fault::Kill { site, away } => {
                 self.kill(site, away, false);
                 "killed"
@@ -53,24 +59,15 @@ impl World {
                 "clock jumped"
             }
             Fault::Wall { node, ahead_ms } => {
-                self.walls[node] = ahead_ms;
-                if let Some(node) = &mut self.nodes[node] {
-                    node.set_wall(ahead_ms);
-                }
+                self.set_wall(node, ahead_ms);
                 "clock on the wall set"
             }
             Fault::Forge { trainer } => {
-                let site = Site::Trainer(trainer);
-                if let Some(mut process) = self.trainers[trainer].take() {
-                    self.with_context(site, |ctx| process.forge(ctx));
-                    self.trainers[trainer] = Some(process);
-                }
+                self.forge(trainer);
                 "trainer told to forge"
             }
             Fault::Disk { site, faults, full } => {
-                let disk = &self.disks[&site];
-                let capacity = full.then(|| disk.used() + 100);
-                disk.set_faults(self.with_bugs(DiskFaults { capacity, ..faults }));
+                self.set_disk(site, faults, full);
                 "disk fault"
             }
             Fault::DiskWorks { site } => {
@@ -78,17 +75,43 @@ impl World {
                 "disk works again"
             }
             Fault::CutBegins { index } => {
-                let cut = self.network.cuts[index].clone();
-                let crosses =
-                    |conn: &Conn| conn.open.contains(&true) && cut.breaks(conn.ends[0].0, conn.ends[1].0);
-                let broken = self.conns.iter().filter(|(_, conn)| crosses(conn)).map(|(&conn, _)| conn);
-                for conn in broken.collect::<Vec<_>>() {
-                    self.lose_conn(conn, self.now + IDLE);
-                }
+                self.cut(index);
                 "partition"
             }
-        };
-        *self.counted.entry(name).or_default() += 1;
+        }
+    }
+
+    /// Breaks the connections that a cut crosses.
+    fn cut(&mut self, index: usize) {
+        let cut = self.network.cuts[index].clone();
+        let crosses = |conn: &Conn| conn.open.contains(&true) && cut.breaks(conn.ends[0].0, conn.ends[1].0);
+        let broken = self.conns.iter().filter(|(_, conn)| crosses(conn)).map(|(&conn, _)| conn);
+        for conn in broken.collect::<Vec<_>>() {
+            self.lose_conn(conn, self.now + IDLE);
+        }
+    }
+
+    /// Sets a node's clock on the wall.
+    fn set_wall(&mut self, node: usize, ahead_ms: i64) {
+        self.walls[node] = ahead_ms;
+        if let Some(node) = &mut self.nodes[node] {
+            node.set_wall(ahead_ms);
+        }
+    }
+
+    /// Makes a disk faulty, and soon full if it is to be.
+    fn set_disk(&self, site: Site, faults: DiskFaults, full: bool) {
+        let disk = &self.disks[&site];
+        let capacity = full.then(|| disk.used() + 100);
+        disk.set_faults(self.with_bugs(DiskFaults { capacity, ..faults }));
+    }
+
+    /// Has a trainer make a request that it may not make.
+    fn forge(&mut self, trainer: usize) {
+        if let Some(mut process) = self.trainers[trainer].take() {
+            self.with_context(Site::Trainer(trainer), |ctx| process.forge(ctx));
+            self.trainers[trainer] = Some(process);
+        }
     }
 
     /// Ends a process, and its host as well if it is `silent` from then on.

@@ -96,12 +96,7 @@ pub(crate) fn plan(
     time: Duration,
 ) -> (Vec<(Duration, Fault)>, Vec<Cut>) {
     let (mut faults, mut cuts) = (Vec::new(), Vec::new());
-    if kinds.node_lost || kinds.node_killed {
-        let at = random.millis(5_000, 20_000).min(time);
-        let (site, away) = (Site::Node(random.index(nodes)), time - at);
-        let fault = if kinds.node_lost { Fault::PowerCut { site, away } } else { Fault::Kill { site, away } };
-        faults.push((at, fault));
-    }
+    faults.extend(plan_loss(random, kinds, nodes, time));
     let mut at = random.millis(2_000, 6_000);
     while at < time {
         let site = match random.within(0, 9) {
@@ -148,6 +143,34 @@ pub(crate) fn plan(
         }
         at += random.millis(500, 9_000);
     }
+    plan_rare(random, kinds, (nodes, trainers), time, &mut faults);
+    faults.sort_by_key(|(at, _)| *at);
+    (faults, cuts)
+}
+
+/// Returns the loss of a node, if one is to be lost.
+fn plan_loss(
+    random: &mut Random,
+    kinds: FaultKinds,
+    nodes: usize,
+    time: Duration,
+) -> Option<(Duration, Fault)> {
+    if !kinds.node_lost && !kinds.node_killed {
+        return None;
+    }
+    let at = random.millis(5_000, 20_000).min(time);
+    let (site, away) = (Site::Node(random.index(nodes)), time - at);
+    Some((at, if kinds.node_lost { Fault::PowerCut { site, away } } else { Fault::Kill { site, away } }))
+}
+
+/// Adds what goes wrong seldom: contradictions, clocks on the wall, tokens.
+fn plan_rare(
+    random: &mut Random,
+    kinds: FaultKinds,
+    (nodes, trainers): (usize, usize),
+    time: Duration,
+    faults: &mut Vec<(Duration, Fault)>,
+) {
     if kinds.contradictions && random.chance(500) {
         for _ in 0..3 {
             let at = random.millis(8_000, 40_000).min(time);
@@ -168,8 +191,6 @@ pub(crate) fn plan(
             faults.push((at, Fault::Revoke { trainer: random.index(trainers) }));
         }
     }
-    faults.sort_by_key(|(at, _)| *at);
-    (faults, cuts)
 }
 
 const YEAR_MS: i64 = 365 * 86_400_000;

@@ -9,66 +9,52 @@ use crate::{circles, mutations, named_tests, tasks, words};
 
 /// Checks every Rust file of the workspace and prints each finding with file and line.
 pub(crate) fn check(root: &Path) -> Outcome {
+    let checked = texts_of(root).and_then(|texts| Ok((texts.len(), findings_of(root, &texts)?)));
+    match checked {
+        Ok((files, findings)) if findings.is_empty() => {
+            Outcome::Passed(format!("{files} files follow the rules a script can check"))
+        }
+        Ok((_, findings)) => {
+            findings.iter().for_each(|finding| eprintln!("{finding}"));
+            Outcome::Failed(format!("{} findings", findings.len()))
+        }
+        Err(error) => Outcome::Failed(error),
+    }
+}
+
+/// Returns every Rust file, as (path below the root, text).
+fn texts_of(root: &Path) -> Result<Vec<(String, String)>, String> {
     let mut files = Vec::new();
     for folder in ["crates", "tests"] {
-        if let Err(error) = rust_files(&root.join(folder), &mut files) {
-            return Outcome::Failed(format!("cannot list {folder}: {error}"));
-        }
+        rust_files(&root.join(folder), &mut files)
+            .map_err(|error| format!("cannot list {folder}: {error}"))?;
     }
     files.sort();
-    let mut findings = 0;
-    let mut texts = Vec::new();
-    for file in &files {
-        let text = match fs::read_to_string(file) {
-            Ok(text) => text,
-            Err(error) => return Outcome::Failed(format!("cannot read {}: {error}", file.display())),
-        };
-        let path = file.strip_prefix(root).unwrap_or(file).to_string_lossy().replace('\\', "/");
-        for finding in findings_in(&path, &text) {
-            eprintln!("{path}:{}: {}", finding.line, finding.what);
-            findings += 1;
-        }
-        texts.push((path, text));
+    let text_of = |file: &PathBuf| {
+        let text =
+            fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+        Ok((file.strip_prefix(root).unwrap_or(file).to_string_lossy().replace('\\', "/"), text))
+    };
+    files.iter().map(text_of).collect()
+}
+
+/// Returns what is wrong with the files, each finding as a line to print.
+fn findings_of(root: &Path, texts: &[(String, String)]) -> Result<Vec<String>, String> {
+    let mut found = Vec::new();
+    for (path, text) in texts {
+        let findings = findings_in(path, text).into_iter();
+        found.extend(findings.map(|finding| format!("{path}:{}: {}", finding.line, finding.what)));
     }
-    match tasks::check(root, &texts) {
-        Ok(disagreements) => {
-            for (path, line, what) in disagreements {
-                eprintln!("{path}:{line}: {what}");
-                findings += 1;
-            }
-        }
-        Err(error) => return Outcome::Failed(error),
-    }
-    match named_tests::missing(root, &texts) {
-        Ok(missing) => {
-            for (line, name) in missing {
-                eprintln!("{}:{line}: there is no test `{name}`", named_tests::PAGE);
-                findings += 1;
-            }
-        }
-        Err(error) => return Outcome::Failed(error),
-    }
-    match words::check(root, &texts) {
-        Ok(found) => {
-            for (path, line, what) in found {
-                eprintln!("{path}:{line}: {what}");
-                findings += 1;
-            }
-        }
-        Err(error) => return Outcome::Failed(error),
-    }
-    for (path, what) in circles::check(&texts) {
-        eprintln!("{path}: {what}");
-        findings += 1;
-    }
-    for what in mutations::stale(root) {
-        eprintln!("{what}");
-        findings += 1;
-    }
-    match findings {
-        0 => Outcome::Passed(format!("{} files follow the rules a script can check", files.len())),
-        _ => Outcome::Failed(format!("{findings} findings")),
-    }
+    let placed = |(path, line, what): (String, usize, String)| format!("{path}:{line}: {what}");
+    found.extend(tasks::check(root, texts)?.into_iter().map(placed));
+    let missing = named_tests::missing(root, texts)?.into_iter();
+    found.extend(
+        missing.map(|(line, name)| format!("{}:{line}: there is no test `{name}`", named_tests::PAGE)),
+    );
+    found.extend(words::check(root, texts)?.into_iter().map(placed));
+    found.extend(circles::check(texts).into_iter().map(|(path, what)| format!("{path}: {what}")));
+    found.extend(mutations::stale(root));
+    Ok(found)
 }
 
 #[derive(Debug, PartialEq)]

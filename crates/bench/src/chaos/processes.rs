@@ -97,8 +97,7 @@ impl Processes {
         let mut coordinator = Service::start(folder, COORDINATOR, line(ANY))?;
         let address = coordinator.heard(folder, "listens on ")?;
         coordinator.arguments = line(&address);
-        let leads = |link, to: &str| to.parse().map(|to| links.lead(link, to)).map_err(unparsable);
-        leads(Link::TrainerCoordinator, &address)?;
+        lead(links, Link::TrainerCoordinator, &address)?;
         let with = |token| format!("token={token}&ca={}", authority.fingerprint());
         let (credentials, of_trainers) = (with(token), of_trainers.into_iter().map(with).collect());
         let mut all = Self {
@@ -112,34 +111,8 @@ impl Processes {
         for index in 0..nodes {
             let name = format!("node-{index}");
             identity(Role::Node, &name)?;
-            leads(Link::NodeCoordinator(index), &address)?;
-            let dialled = |link| links.address(link).map_or_else(String::new, |to| to.to_string());
-            let coordinator = dialled(Link::NodeCoordinator(index));
-            let advertise = format!("node.advertise={}", dialled(Link::TrainerNode(index)));
-            let line = |listen: &str| {
-                let listen = format!("node.listen={listen}");
-                let seal = format!("spool.seal_after={SEAL_AFTER}");
-                arguments(&[
-                    "node",
-                    "--data",
-                    &name,
-                    "--coordinator",
-                    &coordinator,
-                    "--set",
-                    &listen,
-                    "--set",
-                    &advertise,
-                    "--set",
-                    &seal,
-                ])
-            };
-            let mut node = Service::start(folder, &name, line(ANY))?;
-            let listens = node.heard(folder, "listens on ")?;
-            node.heard(folder, "joined the coordinator")?;
-            let listens = listens.split(' ').next().unwrap_or_default();
-            leads(Link::TrainerNode(index), listens)?;
-            node.arguments = line(listens);
-            all.nodes.push(node);
+            lead(links, Link::NodeCoordinator(index), &address)?;
+            all.nodes.push(start_node(folder, &name, index, links)?);
         }
         Ok(all)
     }
@@ -295,6 +268,31 @@ impl Processes {
             false => Err(self.coordinator.ended(&self.folder, &status.to_string())),
         }
     }
+}
+
+/// Lets a link lead to an address.
+fn lead(links: &Links, link: Link, to: &str) -> Result<(), Failure> {
+    to.parse().map(|to| links.lead(link, to)).map_err(unparsable)
+}
+
+/// Starts a node, which has its certificate, and waits until it has joined.
+fn start_node(folder: &Path, name: &str, index: usize, links: &Links) -> Result<Service, Failure> {
+    let dialled = |link| links.address(link).map_or_else(String::new, |to| to.to_string());
+    let coordinator = dialled(Link::NodeCoordinator(index));
+    let advertise = format!("node.advertise={}", dialled(Link::TrainerNode(index)));
+    let line = |listen: &str| {
+        let listen = format!("node.listen={listen}");
+        let seal = format!("spool.seal_after={SEAL_AFTER}");
+        let sets = ["--set", &listen, "--set", &advertise, "--set", &seal];
+        arguments(&[&["node", "--data", name, "--coordinator", &coordinator][..], &sets].concat())
+    };
+    let mut node = Service::start(folder, name, line(ANY))?;
+    let listens = node.heard(folder, "listens on ")?;
+    node.heard(folder, "joined the coordinator")?;
+    let listens = listens.split(' ').next().unwrap_or_default();
+    lead(links, Link::TrainerNode(index), listens)?;
+    node.arguments = line(listens);
+    Ok(node)
 }
 
 impl Service {

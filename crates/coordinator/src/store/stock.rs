@@ -46,6 +46,16 @@ pub(super) fn take(
     Ok(shelf)
 }
 
+/// Reads a segment for its summary, and keeps that.
+fn summarised(disk: &dyn Disk, dir: &Path, number: u64) -> Result<SegmentSummary, OpenError> {
+    let path = segment_path(dir, number);
+    let read = disk.open(&path).and_then(|file| SegmentSummary::read(number, &*file));
+    let mut summary = read.map_err(|e| opening("read", &path, e))?;
+    // A cache: without it the segment is read again next time.
+    let _cache = summary.store(disk, dir);
+    Ok(summary)
+}
+
 /// Finds a folder's segments. Files without a valid byte are not ours.
 fn take_folder(
     (disk, away): (&dyn Disk, Option<&AwayDisk>),
@@ -79,17 +89,7 @@ fn take_folder(
             away.remove(name, number);
             continue;
         }
-        let summary = match known {
-            Some(summary) => summary,
-            None => {
-                let path = segment_path(&dir, number);
-                let read = disk.open(&path).and_then(|file| SegmentSummary::read(number, &*file));
-                let mut summary = read.map_err(|e| opening("read", &path, e))?;
-                // A cache: without it the segment is read again next time.
-                let _cache = summary.store(disk, &dir);
-                summary
-            }
-        };
+        let summary = known.map_or_else(|| summarised(disk, &dir, number), Ok)?;
         let aside = match SetAside::load(disk, &dir, number) {
             Ok(aside) => aside,
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {

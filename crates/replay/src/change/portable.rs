@@ -96,6 +96,13 @@ pub(crate) fn write_placed(
             return Err(PortableError::Stopped);
         }
     }
+    write_end(&mut pack, lane, episode)?;
+    pack.end(&header)
+}
+
+/// Writes the end of an episode whose rows are written.
+fn write_end(pack: &mut Pack<'_>, mut lane: BlockRecorder, episode: &Episode) -> Result<(), PortableError> {
+    let info = &episode.info;
     let total_reward = info.total_reward.unwrap_or(UNKNOWN_RETURN);
     let hash = episode.end_hash;
     let is_cut = hash.is_none() && has_state(info.outcome);
@@ -113,7 +120,7 @@ pub(crate) fn write_placed(
         buffer.events.push_end(EndEvent { total_reward, hash: 0, pos: 0, lane: 0, code }, info.score);
         pack.chunk(&mut buffer)?;
     }
-    pack.end(&header)
+    Ok(())
 }
 
 struct Specs {
