@@ -4,10 +4,9 @@
 use std::os::unix::net::UnixStream;
 
 use rollhouse_client::{Address, Cluster as Connected, ConnectOptions, PoolRequest, Transport};
-use rollhouse_core::ColumnMut;
+use rollhouse_core::{ColumnMut, RecordRule};
 use rollhouse_engine::Reset;
 use rollhouse_tests::{Cluster, Folder, json_lines, succeed};
-use rollhouse_wire::RecordRule;
 
 #[test]
 #[cfg_attr(not(debug_assertions), ignore = "needs places to die at, which release builds do not have")]

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use rollhouse_client::{
     Address, Cluster as Connection, ConnectOptions, OnLoss, Pool, PoolRequest, Transport,
 };
-use rollhouse_core::{ColumnMut, Outcome, random_bits};
+use rollhouse_core::{ColumnMut, Outcome, RecordRule, random_bits};
 use rollhouse_engine::{
     AttributeValue, CommandLanes, Engine, EngineConfig, Frame, GetAttributes, GetParams, LaneRange, Method,
     Reset,
 };
 use rollhouse_env::Registry;
 use rollhouse_tests::{Cluster, Service, json_lines, soak};
-use rollhouse_wire::{RecordRule, Spread};
+use rollhouse_wire::Spread;
 
 const LANES: usize = 64;
 const SEED: u64 = 42;

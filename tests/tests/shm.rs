@@ -18,10 +18,9 @@ use parking_lot::{Mutex, MutexGuard};
 use rollhouse_client::{
     Address, Cluster, ConnectOptions, OnLoss, OpenError, Pool, PoolRequest, StepError, Transport,
 };
-use rollhouse_core::ColumnMut;
+use rollhouse_core::{ColumnMut, RecordRule};
 use rollhouse_engine::Reset;
 use rollhouse_tests::{Folder, Service, succeed};
-use rollhouse_wire::RecordRule;
 
 const LANES: u32 = 8;
 /// What a trainer of its own is to do: the connection string, and how many steps.

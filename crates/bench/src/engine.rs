@@ -9,12 +9,12 @@ use rollhouse_cli::failure::{Failure, Status};
 use rollhouse_cli::human::Bytes;
 use rollhouse_cli::output::Output;
 use rollhouse_cli::table::{Align, Table};
-use rollhouse_core::{ColumnData, Goal, RunId, split_mix64};
+use rollhouse_core::{ColumnData, Goal, RecordRule, RunId, split_mix64};
 use rollhouse_engine::{Engine, EngineConfig, Reset};
 use rollhouse_env::{EnvEntry, InstructionSet, Registry};
 use rollhouse_node::Rollout;
 use rollhouse_policy::{Act, Builtin};
-use rollhouse_replay::{RealDisk, RecordMode, Recorded, Recorder, RecorderConfig};
+use rollhouse_replay::{RealDisk, Recorded, Recorder, RecorderConfig};
 use serde::Serialize;
 
 use crate::args::EngineArgs;
@@ -180,7 +180,7 @@ impl Lanes {
                 // Stepped with Gymnasium's schedule, as a trainer's lanes are.
                 let schedule = config.schedule;
                 let header =
-                    rollout.header(RunId::generate(), RecordMode::All, "rollhouse-bench".to_owned(), 0);
+                    rollout.header(RunId::generate(), RecordRule::All, "rollhouse-bench".to_owned(), 0);
                 let run = recorder.begin_run(rollhouse_replay::RunHeader { schedule, ..header });
                 Some(run.map_err(|error| Failure::of(Status::Failed, &error))?)
             }

@@ -12,10 +12,10 @@ use rollhouse_cli::human::Si;
 use rollhouse_cli::output::{Output, say};
 use rollhouse_cli::table::{Align, Table};
 use rollhouse_client::{Address, Cluster, ConnectOptions, Pool, PoolRequest, Transport};
-use rollhouse_core::{ColumnData, ColumnMut};
+use rollhouse_core::{ColumnData, ColumnMut, RecordRule};
 use rollhouse_engine::{Engine, EngineConfig, Reset};
 use rollhouse_env::Registry;
-use rollhouse_wire::{RecordRule, Spread as Laid};
+use rollhouse_wire::Spread as Laid;
 use serde::Serialize;
 
 use self::beside::Beside;

@@ -16,10 +16,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand};
-use rollhouse_core::EpisodeName;
 use rollhouse_core::limits::{MAX_LANES, MAX_THREADS};
+use rollhouse_core::{EpisodeName, RecordRule};
 use rollhouse_policy::Builtin;
-use rollhouse_replay::RecordMode;
 
 pub(crate) use cluster::{
     CertsArgs, CertsInitArgs, CertsIssueArgs, CertsIssuerArgs, CertsRevokeArgs, CertsRevokedArgs, CertsWhat,
@@ -423,7 +422,7 @@ pub(crate) struct StatsArgs {
 
 /// The value of `--record`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct RecordArg(pub(crate) Option<RecordMode>);
+pub(crate) struct RecordArg(pub(crate) RecordRule);
 
 impl FromStr for RecordArg {
     type Err = String;
@@ -432,12 +431,12 @@ impl FromStr for RecordArg {
         if let Some(probability) = text.strip_prefix("sample:") {
             let number = probability.parse::<f64>().ok().filter(|p| (0.0..=1.0).contains(p));
             let error = || format!("the probability `{probability}` is not a number between 0 and 1");
-            return Ok(Self(Some(RecordMode::Sample { probability: number.ok_or_else(error)? })));
+            return Ok(Self(RecordRule::Sample { probability: number.ok_or_else(error)? }));
         }
         match text {
-            "all" => Ok(Self(Some(RecordMode::All))),
-            "trace" => Ok(Self(Some(RecordMode::Trace))),
-            "none" => Ok(Self(None)),
+            "all" => Ok(Self(RecordRule::All)),
+            "trace" => Ok(Self(RecordRule::Trace)),
+            "none" => Ok(Self(RecordRule::None)),
             _ => Err("known are all, none, sample:P and trace".to_owned()),
         }
     }
@@ -489,8 +488,8 @@ mod tests {
 
     #[test]
     fn what_to_record_is_parsed_and_bad_probabilities_are_refused() {
-        assert_eq!("none".parse(), Ok(RecordArg(None)));
-        assert_eq!("sample:0.25".parse(), Ok(RecordArg(Some(RecordMode::Sample { probability: 0.25 }))));
+        assert_eq!("none".parse(), Ok(RecordArg(RecordRule::None)));
+        assert_eq!("sample:0.25".parse(), Ok(RecordArg(RecordRule::Sample { probability: 0.25 })));
         for bad in ["sample:", "sample:2", "sample:-0.1", "sample:nan", "sample:inf", "some"] {
             assert!(bad.parse::<RecordArg>().is_err(), "{bad}");
         }

@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rollhouse_core::{Options, Parent, RunId};
+use rollhouse_core::{Options, Parent, RecordRule, RunId};
 use rollhouse_engine::EngineConfig;
 use rollhouse_env::EnvEntry;
 use rollhouse_replay::{
-    OpenError, PolicyInfo, RealDisk, RecordError, RecordMode, Recorder, RecorderConfig, RunHeader, STORE_LOCK,
+    OpenError, PolicyInfo, RealDisk, RecordError, Recorder, RecorderConfig, RunHeader, STORE_LOCK,
 };
 
 use crate::failure::{Failure, Status};
@@ -57,7 +57,7 @@ pub(crate) fn header_of(
             Some(limit) => (limit > 0).then_some(limit),
         },
         policy: PolicyInfo { name: policy.to_owned(), version: 0 },
-        mode: RecordMode::All,
+        record: RecordRule::All,
         program: PROGRAM.to_owned(),
         started_ms: wall_ms(),
         parent,

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use rollhouse_core::RunId;
 use rollhouse_core::limits::{MAX_THREADS, PER_EPISODE_SEED_BOUND};
-use rollhouse_core::{AutoresetMode, Goal, Outcome};
+use rollhouse_core::{AutoresetMode, Goal, Outcome, RecordRule};
 use rollhouse_engine::{EngineConfig, Summary, Timings};
 use rollhouse_env::EnvEntry;
 use rollhouse_host::PythonEnv;
 use rollhouse_node::{Cancel, Exit, Node, Report, Rollout, RolloutError};
-use rollhouse_replay::{RecordError, RecordMode, Recorded, Recorder};
+use rollhouse_replay::{RecordError, Recorded, Recorder};
 use serde::Serialize;
 
 use crate::args::{Place, RolloutArgs, data_option};
@@ -68,11 +68,11 @@ fn local(args: &RolloutArgs, dir: &Path, out: &mut Output) -> Result<Status, Fai
     rollout.policy.make(space, rollout.seed).map_err(|error| Failure::of(Status::Usage, &error))?;
     let cancel = Cancel::shared(signals::ending()?);
     let mut recorder = match args.record.0 {
-        Some(_) => {
+        RecordRule::None => None,
+        _ => {
             let way_out = "choose another --data folder, or play without recording: --record none";
             Some(open_recorder(dir, "--data", way_out)?)
         }
-        None => None,
     };
     let exit = play(&rollout, recorder.as_ref(), args.record.0, cancel)?;
     let recorded = recorder.take().map(Recorder::finish).transpose();
@@ -106,16 +106,14 @@ pub(crate) fn seed_or_drawn(seed: Option<u64>) -> u64 {
 fn play(
     rollout: &Rollout,
     recorder: Option<&Recorder>,
-    mode: Option<RecordMode>,
+    record: RecordRule,
     cancel: Cancel,
 ) -> Result<Arc<Exit>, Failure> {
-    let recording = match (recorder, mode) {
-        (Some(recorder), Some(mode)) => {
-            let header = rollout.header(RunId::generate(), mode, PROGRAM.to_owned(), wall_ms());
-            Some(recorder.begin_run(header).map_err(|error| Failure::of(Status::Failed, &error))?)
-        }
-        _ => None,
+    let begin = |recorder: &Recorder| {
+        let header = rollout.header(RunId::generate(), record, PROGRAM.to_owned(), wall_ms());
+        recorder.begin_run(header).map_err(|error| Failure::of(Status::Failed, &error))
     };
+    let recording = recorder.map(begin).transpose()?;
     let node = Node::start().map_err(|error| Failure::of(Status::Failed, &error))?;
     let handle = node
         .rollout(rollout.clone(), recording, cancel)

@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-use rollhouse_core::OptionValue;
+use rollhouse_core::{OptionValue, RecordRule};
 use rollhouse_engine::Image;
 use rollhouse_engine::{
     AttributeValue, Effect, GetAttributes, GetParams, LaneRange, Method, Nothing, PolicyVersionParams,
     Render, RenderAnswer, RenderParams, Reset, SchemaAnswer, SetAttributes, SetOptions, SetOptionsParams,
     SetParams, SetPolicyVersion, Statistics, StatisticsAnswer, StepError as Rules,
 };
-use rollhouse_wire::{CallId, RecordRule};
+use rollhouse_wire::CallId;
 use serde::Serialize;
 
 use crate::commander::Commander;

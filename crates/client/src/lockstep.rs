@@ -5,10 +5,10 @@ use std::ops::Range;
 use bytes::Bytes;
 use rollhouse_arena::Frame;
 use rollhouse_core::limits::MAX_LANES;
-use rollhouse_core::{AutoresetMode, ColumnData, Interruption, SeedSchedule};
+use rollhouse_core::{AutoresetMode, ColumnData, Interruption, RecordRule, SeedSchedule};
 use rollhouse_engine::{OptionsError, Reset, StepError as Rules};
 use rollhouse_wire::limits::{MAX_CONTROL_BYTES, MAX_SIDECAR_BYTES};
-use rollhouse_wire::{FrameKind, LostLane, RecordRule, ResetLanes, control};
+use rollhouse_wire::{FrameKind, LostLane, ResetLanes, control};
 
 use crate::batch::column;
 use crate::error::StepError;

@@ -8,12 +8,14 @@ use std::time::Duration;
 
 use rollhouse_arena::Frame;
 use rollhouse_core::limits::MAX_LANES;
-use rollhouse_core::{AutoresetMode, ColumnMut, EnvSpec, Interruption, Outcome, RunId, SeedSchedule};
+use rollhouse_core::{
+    AutoresetMode, ColumnMut, EnvSpec, Interruption, Outcome, RecordRule, RunId, SeedSchedule,
+};
 use rollhouse_engine::ActionCheck;
 use rollhouse_wire::limits::MAX_POOL_SESSIONS;
 use rollhouse_wire::{
     Connection, FrameLayout, Grant, LaneSettings, LinkFigures, LostLane, OpenPool, PoolOpened, PoolStatus,
-    RecordRule, Refusal, RefusalCode, Request, Spread, column_bytes_mut,
+    Refusal, RefusalCode, Request, Spread, column_bytes_mut,
 };
 use tokio::time::Instant;
 

@@ -108,7 +108,7 @@ impl Session {
     pub fn new(recipe: Arc<Recipe>, spec: &EnvSpec, grant: Grant, seed: u64) -> Self {
         let keep = match (recipe.on_loss, recipe.open.settings.record) {
             (OnLoss::Report, _) => Keep::Numbers,
-            (OnLoss::Resume, rollhouse_wire::RecordRule::None) => Keep::Steps,
+            (OnLoss::Resume, rollhouse_core::RecordRule::None) => Keep::Steps,
             (OnLoss::Resume, _) => Keep::StepsAndEnded,
         };
         let lanes = grant.lanes as usize;

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::{AutoresetMode, ColumnData, ColumnSpec, Options};
-use rollhouse_replay::{Episode, Frames, PolicyInfo, RecordMode, RunHeader, SoFar, StepFrom, Steps};
+use rollhouse_core::{AutoresetMode, ColumnData, ColumnSpec, Options, RecordRule};
+use rollhouse_replay::{Episode, Frames, PolicyInfo, RunHeader, SoFar, StepFrom, Steps};
 use rollhouse_wire::{
     CallError, CallId, DialError, Envelope, EnvelopeFault, EnvelopeReader, EnvelopeWriter, LaneFrame,
     LanePosition, LookAnswer, LookParams, OpenWatch, Refusal, ReplayOf, ReplayStanding, Request, SessionId,
@@ -311,7 +311,7 @@ fn header_of(session: SessionId, opened: &WatchOpened) -> Result<RunHeader, Watc
             Some(limit) => (limit > 0).then_some(limit),
         },
         policy: PolicyInfo { name: policy.to_owned(), version: 0 },
-        mode: RecordMode::All,
+        record: RecordRule::All,
         program: program.clone(),
         // A run's id is a UUIDv7: its upper 48 bits are the wall clock when it was drawn.
         started_ms: (session.pool.as_u128() >> 80) as u64,

@@ -8,9 +8,9 @@ mod nodes;
 use allocation_counter::measure;
 use nodes::Nodes;
 use rollhouse_client::{Pool, PoolRequest, Transport};
-use rollhouse_core::{ColumnMut, random_bits};
+use rollhouse_core::{ColumnMut, RecordRule, random_bits};
 use rollhouse_engine::Reset;
-use rollhouse_wire::{RecordRule, Spread};
+use rollhouse_wire::Spread;
 
 fn play(pool: &mut Pool, steps: std::ops::Range<u64>) {
     for step in steps {

@@ -11,14 +11,15 @@ use rollhouse_client::{
     ConnectOptions, MethodError, OnLoss, OpenError, Pool, PoolRequest, StepError, Transport,
 };
 use rollhouse_core::{
-    AutoresetMode, ColumnData, ColumnMut, ColumnRef, Interruption, OptionValue, Outcome, random_bits,
+    AutoresetMode, ColumnData, ColumnMut, ColumnRef, Interruption, OptionValue, Outcome, RecordRule,
+    random_bits,
 };
 use rollhouse_engine::{
     AttributeValue, Engine, EngineConfig, Frame, LaneOptions, Received, Reset, ResetLanes, ResetParams,
     StepError as Rules,
 };
 use rollhouse_env::{ImageSize, Registry};
-use rollhouse_wire::{RecordRule, RefusalCode, Spread};
+use rollhouse_wire::{RefusalCode, Spread};
 
 const LANES: usize = 70;
 

@@ -1,9 +1,9 @@
 //! Admission: the check whether a requested pool is within every bound.
 
-use rollhouse_core::Goal;
 use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_LANES, MAX_OPTIONS};
+use rollhouse_core::{Goal, RecordRule};
 use rollhouse_wire::limits::{MAX_LABELS, MAX_NAME_BYTES};
-use rollhouse_wire::{OpenPool, RecordRule, Refusal, RefusalCode};
+use rollhouse_wire::{OpenPool, Refusal, RefusalCode};
 
 use crate::event::Asker;
 use crate::limits::{MAX_OWNER_POOLS, MAX_OWNER_SESSIONS, RETRY_AFTER};

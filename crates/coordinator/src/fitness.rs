@@ -7,7 +7,8 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use rollhouse_wire::{EndCause, OpenPool, RecordRule, SessionEnd, Takes, Unfit};
+use rollhouse_core::RecordRule;
+use rollhouse_wire::{EndCause, OpenPool, SessionEnd, Takes, Unfit};
 
 use crate::cluster::Cluster;
 use crate::limits::{MAX_FAILURE_BYTES, MAX_UNFIT_TOLD};

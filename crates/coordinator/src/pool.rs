@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::{EnvSpec, EpisodeName, RunId};
+use rollhouse_core::{EnvSpec, EpisodeName, RecordRule, RunId};
 use rollhouse_wire::{
-    EndCause, GoneSession, Grant, Incarnation, OpenPool, OpenSession, PoolOpened, PoolStatus, RecordRule,
-    ReplayReport, Secret, SessionCounts, SessionId, SessionReport,
+    EndCause, GoneSession, Grant, Incarnation, OpenPool, OpenSession, PoolOpened, PoolStatus, ReplayReport,
+    Secret, SessionCounts, SessionId, SessionReport,
 };
 
 use crate::event::Ticket;

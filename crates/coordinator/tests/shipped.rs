@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rollhouse_coordinator::{Action, Asker, Cluster, Event, LinkId, Reply, Ticket};
-use rollhouse_core::{AutoresetMode, RunId, SeedSchedule};
+use rollhouse_core::{AutoresetMode, RecordRule, RunId, SeedSchedule};
 use rollhouse_env::Registry;
 use rollhouse_wire::{
-    Changes, EndCause, Heartbeat, Incarnation, LaneSettings, NodeLoad, OpenPool, RecordRule, Register,
-    ReplaceSession, Secret, SessionCounts, SessionEnd, SessionId, SessionOpened, SessionReport, Spread,
+    Changes, EndCause, Heartbeat, Incarnation, LaneSettings, NodeLoad, OpenPool, Register, ReplaceSession,
+    Secret, SessionCounts, SessionEnd, SessionId, SessionOpened, SessionReport, Spread,
 };
 
 const POOL: RunId = RunId::from_u128(7);

@@ -22,6 +22,7 @@ mod outcome;
 mod panic;
 mod parent;
 mod plugin;
+mod record_rule;
 mod seed;
 mod space;
 mod space_reader;
@@ -42,6 +43,7 @@ pub use outcome::{Interruption, Outcome};
 pub use panic::{contained, panic_message};
 pub use parent::Parent;
 pub use plugin::Plugin;
+pub use record_rule::RecordRule;
 pub use seed::{
     SeedSchedule, Start, per_episode_seed, random_bits, random_bits_keyed, random_key, split_mix64,
 };

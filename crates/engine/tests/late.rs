@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use common::{counter, header, options};
 use proptest::prelude::*;
 use rollhouse_core::{
-    AutoresetMode, ColumnMut, ColumnRef, Interruption, LaneState, OptionValue, Outcome, SeedSchedule,
-    random_bits,
+    AutoresetMode, ColumnMut, ColumnRef, Interruption, LaneState, OptionValue, Outcome, RecordRule,
+    SeedSchedule, random_bits,
 };
 use rollhouse_engine::{Engine, EngineConfig, LaneOptions, Reset, StepError};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_replay::testing::FaultyDisk;
-use rollhouse_replay::{EpisodeInfo, Query, RecordMode, Recorder, RecorderConfig, Replays, Verification};
+use rollhouse_replay::{EpisodeInfo, Query, Recorder, RecorderConfig, Replays, Verification};
 use simulator::{Timing, late};
 
 const LONG: Duration = Duration::from_secs(30);
@@ -144,12 +144,12 @@ proptest! {
 }
 
 /// Records 80 steps of 70 lanes of an env and returns what the listing says of each episode, and what checking finds.
-fn recorded(entry: &Arc<EnvEntry>, mode: RecordMode) -> Vec<String> {
+fn recorded(entry: &Arc<EnvEntry>, record: RecordRule) -> Vec<String> {
     let lanes = 70;
     let disk = Arc::new(FaultyDisk::new());
     let recorder = Recorder::open(disk.clone(), Path::new("data"), RecorderConfig::default()).unwrap();
     let config = EngineConfig::new(lanes);
-    let run = recorder.begin_run(header(entry, &config, mode)).unwrap();
+    let run = recorder.begin_run(header(entry, &config, record)).unwrap();
     let mut engine = Engine::new(entry, config, Some(&run)).unwrap();
     engine.reset(&Reset::seeded(1, lanes)).unwrap();
     (0..80).for_each(|at| drop(step(&mut engine, at)));
@@ -172,7 +172,7 @@ fn recorded(entry: &Arc<EnvEntry>, mode: RecordMode) -> Vec<String> {
 #[test]
 fn what_is_recorded_is_what_a_kernel_records() {
     let (kernel, simulator) = (cartpole(), late(&cartpole(), Timing { seed: 5, ..Timing::default() }));
-    for mode in [RecordMode::All, RecordMode::Trace] {
+    for mode in [RecordRule::All, RecordRule::Trace] {
         let wanted = recorded(&kernel, mode);
         assert!(wanted.len() > 100);
         assert_eq!(recorded(&simulator, mode), wanted, "{mode:?}");
@@ -301,7 +301,7 @@ fn each_step_is_recorded_with_the_version_that_chose_its_action_even_if_it_comes
     let entry = late(&counter(), Timing { last: Some(0), ..Timing::default() });
     let recorder = Recorder::open(disk.clone(), Path::new("data"), RecorderConfig::default()).unwrap();
     let config = EngineConfig { options: vec![options(9, -1); 2], ..EngineConfig::new(2) };
-    let run = recorder.begin_run(header(&entry, &config, RecordMode::All)).unwrap();
+    let run = recorder.begin_run(header(&entry, &config, RecordRule::All)).unwrap();
     let mut engine = Engine::new(&entry, config, Some(&run)).unwrap();
     engine.reset(&Reset::all()).unwrap();
     engine.set_policy_version(5);

@@ -11,11 +11,13 @@ use std::sync::mpsc::{RecvTimeoutError, TryRecvError, sync_channel};
 use std::time::Duration;
 
 use common::header;
-use rollhouse_core::{AutoresetMode, ColumnMut, ColumnRef, Interruption, Outcome, SeedSchedule, random_bits};
+use rollhouse_core::{
+    AutoresetMode, ColumnMut, ColumnRef, Interruption, Outcome, RecordRule, SeedSchedule, random_bits,
+};
 use rollhouse_engine::{Engine, EngineConfig, Reset, Stats, StepError};
 use rollhouse_env::Registry;
 use rollhouse_replay::testing::FaultyDisk;
-use rollhouse_replay::{EpisodeInfo, RecordMode, Recorder, RecorderConfig, Replays, Verification};
+use rollhouse_replay::{EpisodeInfo, Recorder, RecorderConfig, Replays, Verification};
 
 const LANES: usize = 70;
 const FOLDER: &str = "data";
@@ -26,12 +28,12 @@ struct Recording {
 }
 
 /// Records what `play` does with an engine; episodes that are open at the end are cancelled.
-fn record(id: &str, config: EngineConfig, mode: RecordMode, play: impl FnOnce(&mut Engine)) -> Recording {
+fn record(id: &str, config: EngineConfig, record: RecordRule, play: impl FnOnce(&mut Engine)) -> Recording {
     let registry = Registry::builtin();
     let entry = registry.get(id).unwrap();
     let disk = Arc::new(FaultyDisk::new());
     let recorder = Recorder::open(disk.clone(), Path::new(FOLDER), RecorderConfig::default()).unwrap();
-    let run = recorder.begin_run(header(&entry, &config, mode)).unwrap();
+    let run = recorder.begin_run(header(&entry, &config, record)).unwrap();
     let mut engine = Engine::new(&entry, config, Some(&run)).unwrap();
     play(&mut engine);
     engine.interrupt(Interruption::Cancelled).unwrap();
@@ -108,7 +110,7 @@ fn every_autoreset_mode_and_schedule_is_recorded_as_it_was() {
                 "Echo-v0",
             ] {
                 let config = EngineConfig { autoreset, schedule, ..EngineConfig::new(LANES) };
-                let recording = record(id, config, RecordMode::All, |engine| {
+                let recording = record(id, config, RecordRule::All, |engine| {
                     engine.reset(&Reset::all()).unwrap();
                     step(engine, 0..450);
                 });
@@ -124,7 +126,7 @@ fn every_autoreset_mode_and_schedule_is_recorded_as_it_was() {
 fn episodes_that_a_step_begins_after_an_interruption_are_recorded_as_they_were() {
     for autoreset in [AutoresetMode::NextStep, AutoresetMode::SameStep] {
         let config = EngineConfig { autoreset, ..EngineConfig::new(LANES) };
-        let recording = record("CartPole-v1", config, RecordMode::All, |engine| {
+        let recording = record("CartPole-v1", config, RecordRule::All, |engine| {
             engine.reset(&Reset::all()).unwrap();
             for at in 0..10 {
                 step(engine, 30 * at..30 * (at + 1));
@@ -139,7 +141,7 @@ fn episodes_that_a_step_begins_after_an_interruption_are_recorded_as_they_were()
 #[test]
 fn disabled_with_partial_and_seeded_resets_is_recorded_as_it_was() {
     let config = EngineConfig { autoreset: AutoresetMode::Disabled, ..EngineConfig::new(LANES) };
-    let recording = record("CartPole-v1", config, RecordMode::All, |engine| {
+    let recording = record("CartPole-v1", config, RecordRule::All, |engine| {
         engine.reset(&Reset::seeded(3, LANES)).unwrap();
         for at in 0..300 {
             act_randomly(engine, at);
@@ -163,7 +165,7 @@ fn first_done_lanes_are_recorded_as_they_were() {
     for threads in [1, 2] {
         let lanes = 520;
         let config = EngineConfig { threads, ..EngineConfig::new(lanes) };
-        let recording = record("CartPole-v1", config, RecordMode::All, |engine| {
+        let recording = record("CartPole-v1", config, RecordRule::All, |engine| {
             engine.reset(&Reset::seeded(8, lanes)).unwrap();
             for turn in 0..150 {
                 let chosen: Vec<u32> =
@@ -181,7 +183,7 @@ fn first_done_lanes_are_recorded_as_they_were() {
 #[test]
 fn traces_and_full_recordings_hold_every_observation() {
     for autoreset in [AutoresetMode::NextStep, AutoresetMode::SameStep] {
-        for (id, mode) in [("CartPole-v1", RecordMode::Trace), ("test/Noise-v0", RecordMode::All)] {
+        for (id, mode) in [("CartPole-v1", RecordRule::Trace), ("test/Noise-v0", RecordRule::All)] {
             let config = EngineConfig { autoreset, ..EngineConfig::new(LANES) };
             let recording = record(id, config, mode, |engine| {
                 engine.reset(&Reset::all()).unwrap();
@@ -199,7 +201,7 @@ fn sampled_recordings_hold_whole_episodes_only() {
     let entry = registry.get("CartPole-v1").unwrap();
     let disk = Arc::new(FaultyDisk::new());
     let recorder = Recorder::open(disk.clone(), Path::new(FOLDER), RecorderConfig::default()).unwrap();
-    let run = recorder.begin_run(header(&entry, &config, RecordMode::Sample { probability: 0.1 })).unwrap();
+    let run = recorder.begin_run(header(&entry, &config, RecordRule::Sample { probability: 0.1 })).unwrap();
     let mut engine = Engine::new(&entry, config, Some(&run)).unwrap();
     engine.reset(&Reset::all()).unwrap();
     step(&mut engine, 0..1_000);
@@ -226,13 +228,13 @@ fn engines_that_share_the_lanes_of_a_run_record_it_as_one() {
     let whole = EngineConfig { schedule, autoreset: AutoresetMode::SameStep, ..EngineConfig::new(LANES) };
     let of =
         |first_lane: usize, lanes| EngineConfig { first_lane: first_lane as u32, lanes, ..whole.clone() };
-    let together = record("CartPole-v1", whole.clone(), RecordMode::All, |engine| {
+    let together = record("CartPole-v1", whole.clone(), RecordRule::All, |engine| {
         engine.reset(&Reset::all()).unwrap();
         step(engine, 0..300);
     });
     let disk = Arc::new(FaultyDisk::new());
     let recorder = Recorder::open(disk.clone(), Path::new(FOLDER), RecorderConfig::default()).unwrap();
-    let run = recorder.begin_run(header(&entry, &whole, RecordMode::All)).unwrap();
+    let run = recorder.begin_run(header(&entry, &whole, RecordRule::All)).unwrap();
     let mut stats = Stats::default();
     for config in [of(CUT, LANES - CUT), of(0, CUT)] {
         let first_lane = config.first_lane as usize;
@@ -283,7 +285,7 @@ fn a_thread_that_waits_for_the_recorder_for_longer_than_its_deadline_is_no_hang(
     };
     let recorder =
         Recorder::open(Arc::new(FaultyDisk::new()), Path::new(FOLDER), RecorderConfig::default()).unwrap();
-    let run = recorder.begin_run(header(&entry, &config, RecordMode::All)).unwrap();
+    let run = recorder.begin_run(header(&entry, &config, RecordRule::All)).unwrap();
     let mut engine = Engine::new(&entry, config, Some(&run)).unwrap();
     assert_eq!(engine.threads(), 2);
     engine.reset(&Reset::all()).unwrap();

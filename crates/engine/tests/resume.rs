@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use rollhouse_core::{
-    AutoresetMode, ColumnData, Interruption, Options, Outcome, RunId, SeedSchedule, Start, random_bits,
+    AutoresetMode, ColumnData, Interruption, Options, Outcome, RecordRule, RunId, SeedSchedule, Start,
+    random_bits,
 };
 use rollhouse_engine::{
     Engine, EngineConfig, Happened, LogEvent, Past, Received, Reset, ResumeError, StepError,
@@ -20,7 +21,7 @@ use rollhouse_engine::{
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{
-    EpisodeInfo, Library, PolicyInfo, Query, RecordMode, Recorder, RecorderConfig, RunHeader, Verification,
+    EpisodeInfo, Library, PolicyInfo, Query, Recorder, RecorderConfig, RunHeader, Verification,
 };
 use simulator::{Timing, late};
 
@@ -372,7 +373,7 @@ fn a_lane_whose_past_is_lost_begins_its_next_episode_and_stands_still_before_if_
     assert_eq!(numbers.collect::<Vec<_>>(), [(0, 7), (1, 7)]);
 }
 
-fn header(game: &Game, run: RunId, mode: RecordMode) -> RunHeader {
+fn header(game: &Game, run: RunId, record: RecordRule) -> RunHeader {
     let spec = entry(game.id).spec().clone();
     RunHeader {
         run,
@@ -382,7 +383,7 @@ fn header(game: &Game, run: RunId, mode: RecordMode) -> RunHeader {
         autoreset: game.autoreset.name().to_owned(),
         max_episode_steps: spec.max_episode_steps,
         policy: PolicyInfo { name: "test".into(), version: 0 },
-        mode,
+        record,
         program: "test".into(),
         started_ms: 0,
         parent: None,
@@ -392,7 +393,7 @@ fn header(game: &Game, run: RunId, mode: RecordMode) -> RunHeader {
 
 /// Records the parts one after the other, each in the folder and for the turns it says; each but the first goes on
 /// where the one before was dropped.
-fn recorded(game: &Game, mode: RecordMode, parts: &[(&str, u64)]) -> Library {
+fn recorded(game: &Game, record: RecordRule, parts: &[(&str, u64)]) -> Library {
     let run = RunId::from_u128(77);
     let disk = Arc::new(FaultyDisk::new());
     let mut recorders = BTreeMap::new();
@@ -404,7 +405,7 @@ fn recorded(game: &Game, mode: RecordMode, parts: &[(&str, u64)]) -> Library {
             Recorder::open(disk.clone(), &dir, RecorderConfig::default()).unwrap()
         });
         let lanes = 0..game.lanes as u32;
-        let recording = recorder.begin_placed(header(game, run, mode), lanes, index).unwrap();
+        let recording = recorder.begin_placed(header(game, run, record), lanes, index).unwrap();
         let config = EngineConfig { first_lane: 0, ..game.config() };
         let mut engine = Engine::new(&game.entry(), config, Some(&recording)).unwrap();
         engine.keep_log().unwrap();
@@ -451,7 +452,7 @@ fn listed(library: &Library) -> BTreeMap<(u32, u64), Facts> {
 fn an_episode_that_goes_on_elsewhere_is_recorded_whole_and_read_once_under_its_name() {
     for schedule in [SeedSchedule::Continue, SeedSchedule::PerEpisode { run_seed: 4 }] {
         for (autoreset, mode) in
-            [(AutoresetMode::NextStep, RecordMode::All), (AutoresetMode::SameStep, RecordMode::Trace)]
+            [(AutoresetMode::NextStep, RecordRule::All), (AutoresetMode::SameStep, RecordRule::Trace)]
         {
             let game = Game { schedule, autoreset, partial: true, ..cartpole(9) };
             let whole = listed(&recorded(&game, mode, &[("a", 300)]));

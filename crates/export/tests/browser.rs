@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, LazyLock};
 
-use rollhouse_core::DType;
+use rollhouse_core::{DType, RecordRule};
 use rollhouse_env::{Image, ImageSize, Registry};
 use rollhouse_export::{Format, Settings, write};
 use rollhouse_replay::testing::FaultyDisk;
-use rollhouse_replay::{Episode, Query, RecordMode, Replays, RunInfo, SeekBounds, Seeker};
+use rollhouse_replay::{Episode, Query, Replays, RunInfo, SeekBounds, Seeker};
 use serde_json::Value;
 use stage::{Play, play};
 
@@ -230,7 +230,7 @@ fn names_that_would_break_out_of_a_page_are_shown_as_text() {
     const HOSTILE: &str = "</script></title><script>document.body.remove()</script><!--<img src=x>&amp;";
     let mut episode = Episode::clone(&recorded(&Play {
         lanes: 1,
-        mode: RecordMode::Trace,
+        record: RecordRule::Trace,
         ..Play::new("CartPole-v1", 12)
     }));
     let mut run = RunInfo::clone(&episode.info.run);

@@ -9,11 +9,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, LazyLock};
 
-use rollhouse_core::{ObservationSpace, Space};
+use rollhouse_core::{ObservationSpace, RecordRule, Space};
 use rollhouse_env::{ImageSize, Registry};
 use rollhouse_export::{ExportError, Format, Settings, write};
 use rollhouse_replay::testing::FaultyDisk;
-use rollhouse_replay::{Episode, Playback, Query, RecordMode, Replays, RunInfo, SeekBounds, Seeker};
+use rollhouse_replay::{Episode, Playback, Query, Replays, RunInfo, SeekBounds, Seeker};
 use serde_json::Value;
 use stage::{Play, play};
 
@@ -64,7 +64,7 @@ const CAR: &str = r#"{"t":0,"obs":[-0.5097405,0.0]}
 #[test]
 fn lines_hold_each_step_to_the_bit_and_traces_give_the_same() {
     let one = Play { lanes: 3, ..Play::new("Acrobot-v1", 230) };
-    let (logged, traced) = (recorded(&one), recorded(&Play { mode: RecordMode::Trace, ..one }));
+    let (logged, traced) = (recorded(&one), recorded(&Play { record: RecordRule::Trace, ..one }));
     assert_eq!(written(Format::Jsonl, &logged), written(Format::Jsonl, &traced));
     let lines = lines(&logged);
     assert_eq!(lines.len() as u64, logged.info.length + 1);
@@ -194,7 +194,7 @@ fn an_env_without_a_picture_has_none_and_one_that_is_unknown_now_shows_what_it_r
     let plain = recorded(&Play { lanes: 1, ..Play::new("test/Faulty-v0", 10) });
     let error = write(&Settings::new(Format::Gif), &REGISTRY, &plain, &mut Vec::new(), &mut |_| true);
     assert!(error.unwrap_err().to_string().contains("does not draw itself"));
-    let game = Play { lanes: 1, mode: RecordMode::Trace, ..Play::new("GridBreakout-v0", 10) };
+    let game = Play { lanes: 1, record: RecordRule::Trace, ..Play::new("GridBreakout-v0", 10) };
     let mut seen = Episode::clone(&recorded(&game));
     // As a grey image of 40 x 10 pixels.
     let mut run = RunInfo::clone(&seen.info.run);
@@ -208,7 +208,7 @@ fn an_env_without_a_picture_has_none_and_one_that_is_unknown_now_shows_what_it_r
     let (pictures, size) = pictures_of(&bytes);
     assert!(pictures.len() > 3, "{}", pictures.len());
     assert_eq!(size, (40, 10));
-    let log = recorded(&Play { mode: RecordMode::All, ..game });
+    let log = recorded(&Play { record: RecordRule::All, ..game });
     let error = write(&Settings::new(Format::Gif), &none, &log, &mut Vec::new(), &mut |_| true);
     assert!(error.unwrap_err().to_string().contains("unknown env"));
 }

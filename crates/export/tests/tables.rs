@@ -12,11 +12,11 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, Row};
-use rollhouse_core::ColumnData;
+use rollhouse_core::{ColumnData, RecordRule};
 use rollhouse_env::Registry;
 use rollhouse_export::{ExportError, Format, ParquetFile, Settings, write};
 use rollhouse_replay::testing::FaultyDisk;
-use rollhouse_replay::{Episode, Playback, Query, RecordMode, Replays};
+use rollhouse_replay::{Episode, Playback, Query, Replays};
 use stage::{Play, play};
 
 static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::builtin);
@@ -92,8 +92,9 @@ fn assert_rows(rows: &[Row], episode: &Episode) {
 #[test]
 fn a_table_has_a_row_of_the_reset_and_of_each_step_to_the_bit() {
     for env in ["CartPole-v1", "Pendulum-v1", "GridBreakout-v0", "Echo-v0"] {
-        for mode in [RecordMode::All, RecordMode::Trace] {
-            let episode = Arc::new(recorded(&Play { lanes: 2, mode, ..Play::new(env, 90) }).swap_remove(0));
+        for mode in [RecordRule::All, RecordRule::Trace] {
+            let episode =
+                Arc::new(recorded(&Play { lanes: 2, record: mode, ..Play::new(env, 90) }).swap_remove(0));
             let mut bytes = Vec::new();
             write(&Settings::new(Format::Parquet), &REGISTRY, &episode, &mut bytes, &mut |_| true).unwrap();
             assert_rows(&read(bytes), &episode);

@@ -93,7 +93,7 @@ impl OwnedSession {
         let engine = Engine::new(&plan.entry, plan.engine.clone(), None)
             .map_err(|error| Refusal::new(RefusalCode::BadRequest, with_causes(&error)))?;
         let layout = FrameLayout::of(plan.entry.spec());
-        let recorder = recorder.filter(|_| plan.record.is_some());
+        let recorder = recorder.filter(|_| plan.is_recorded());
         Ok(Self {
             plan,
             engine,

@@ -470,12 +470,12 @@ const LOST_ON_THE_WAY: &str = "the session was lost while another thread had it"
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rollhouse_core::{AutoresetMode, SeedSchedule};
+    use rollhouse_core::{AutoresetMode, RecordRule, SeedSchedule};
     use std::sync::mpsc::{SyncSender, sync_channel};
 
     use rollhouse_core::RunId;
     use rollhouse_env::Registry;
-    use rollhouse_wire::{ColumnBuffer, FrameKind, LaneSettings, OpenSession, RecordRule, Secret};
+    use rollhouse_wire::{ColumnBuffer, FrameKind, LaneSettings, OpenSession, Secret};
 
     use crate::SessionPlan;
 

@@ -3,14 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::{AutoresetMode, Goal, Options, RunId};
+use rollhouse_core::{AutoresetMode, Goal, Options, RecordRule, RunId};
 use rollhouse_engine::EngineConfig;
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_policy::Builtin;
-use rollhouse_replay::{BeginError, PolicyInfo, RecordMode, Recorder, RunHeader, RunRecorder};
-use rollhouse_wire::{
-    Collect, FrameLayout, Incarnation, LaneSettings, OpenSession, RecordRule, Refusal, RefusalCode,
-};
+use rollhouse_replay::{BeginError, PolicyInfo, Recorder, RunHeader, RunRecorder};
+use rollhouse_wire::{Collect, FrameLayout, Incarnation, LaneSettings, OpenSession, Refusal, RefusalCode};
 
 use crate::Rollout;
 
@@ -24,8 +22,8 @@ pub struct SessionPlan {
     pub(crate) pool_lanes: u32,
     /// A number that differs for each placement of a session.
     placement: u64,
-    /// The parts of its episodes that are recorded; `None` for nothing.
-    pub(crate) record: Option<RecordMode>,
+    /// The episodes that are recorded, and how much of each.
+    pub(crate) record: RecordRule,
     /// The policy, the seed and the goal, if the session plays by itself.
     pub(crate) collect: Option<(Builtin, u64, Goal)>,
     program: String,
@@ -52,7 +50,7 @@ impl SessionPlan {
         if layout.rows(engine.lanes, same_step).is_none() {
             return Err(bad(format!("a batch of {} lanes of this env is larger than a frame", engine.lanes)));
         }
-        let record = record_mode(settings)?;
+        let record = record_rule(settings)?;
         let collect = settings.collect.as_ref().map(collect_of).transpose()?;
         Ok(Self {
             entry,
@@ -72,12 +70,9 @@ impl SessionPlan {
     /// # Errors
     /// The reason for which it cannot be recorded.
     pub(crate) fn record_on(&self, recorder: &Recorder) -> Result<RunRecorder, Refusal> {
-        let Some(header) = self.run_header() else {
-            return Err(Refusal::new(RefusalCode::Internal, "the session is not to be recorded"));
-        };
         let first = self.engine.first_lane;
         let lanes = first..first + self.engine.lanes as u32;
-        let begun = recorder.begin_placed(header, lanes, self.placement);
+        let begun = recorder.begin_placed(self.run_header(), lanes, self.placement);
         begun.map_err(|error| match error {
             BeginError::TooManyRuns => Refusal::busy(error.to_string(), RUNS_RETRY_MS),
             BeginError::Probability(_)
@@ -88,11 +83,16 @@ impl SessionPlan {
         })
     }
 
-    /// Returns the header that a recorder needs of the pool, the same on every node. `None` if nothing is recorded.
-    fn run_header(&self) -> Option<RunHeader> {
+    /// Returns whether episodes are recorded.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.record != RecordRule::None
+    }
+
+    /// Returns the header that a recorder needs of the pool, the same on every node.
+    fn run_header(&self) -> RunHeader {
         let spec = self.entry.spec().clone();
         let policy = self.collect.as_ref().map_or("external", |(policy, ..)| policy.name());
-        Some(RunHeader {
+        RunHeader {
             run: self.pool,
             options: self.engine.options.clone(),
             lanes: self.pool_lanes,
@@ -103,12 +103,12 @@ impl SessionPlan {
                 Some(limit) => (limit > 0).then_some(limit),
             },
             policy: PolicyInfo { name: policy.to_owned(), version: 0 },
-            mode: self.record?,
+            record: self.record,
             program: self.program.clone(),
             started_ms: run_began_ms(self.pool),
             parent: None,
             spec,
-        })
+        }
     }
 
     /// Returns the rollout of a session that plays by itself.
@@ -151,18 +151,13 @@ fn engine_config(open: &OpenSession, options: Options) -> EngineConfig {
     }
 }
 
-fn record_mode(settings: &LaneSettings) -> Result<Option<RecordMode>, Refusal> {
+fn record_rule(settings: &LaneSettings) -> Result<RecordRule, Refusal> {
     match settings.record {
-        RecordRule::All => Ok(Some(RecordMode::All)),
-        RecordRule::None => Ok(None),
-        RecordRule::Trace => Ok(Some(RecordMode::Trace)),
-        RecordRule::Sample { probability } if (0.0..=1.0).contains(&probability) => {
-            Ok(Some(RecordMode::Sample { probability }))
-        }
-        RecordRule::Sample { probability } => {
+        RecordRule::Sample { probability } if !(0.0..=1.0).contains(&probability) => {
             let message = format!("record.probability = {probability}; it is from 0 to 1");
             Err(Refusal::new(RefusalCode::BadRequest, message))
         }
+        rule => Ok(rule),
     }
 }
 

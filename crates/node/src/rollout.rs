@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rollhouse_core::{Goal, Interruption, Options, RunId, SeedSchedule};
+use rollhouse_core::{Goal, Interruption, Options, RecordRule, RunId, SeedSchedule};
 use rollhouse_engine::{Engine, EngineConfig, Reset, Stats, StepError, Timings};
 use rollhouse_env::EnvEntry;
 use rollhouse_policy::{Act, Builtin, Policy};
-use rollhouse_replay::{PolicyInfo, RecordMode, RunHeader, RunRecorder};
+use rollhouse_replay::{PolicyInfo, RunHeader, RunRecorder};
 
 use crate::live::Camera;
 use crate::{Cancel, Progress, RolloutError};
@@ -54,7 +54,7 @@ impl Rollout {
     }
 
     /// Returns the header of its run, for a recorder.
-    pub fn header(&self, run: RunId, mode: RecordMode, program: String, started_ms: u64) -> RunHeader {
+    pub fn header(&self, run: RunId, record: RecordRule, program: String, started_ms: u64) -> RunHeader {
         let spec = self.env.spec().clone();
         let options = match self.engine.options.as_slice() {
             // The defaults of a schema always pass its own check.
@@ -72,7 +72,7 @@ impl Rollout {
                 Some(limit) => (limit > 0).then_some(limit),
             },
             policy: PolicyInfo { name: self.policy.name().to_owned(), version: 0 },
-            mode,
+            record,
             program,
             started_ms,
             parent: None,

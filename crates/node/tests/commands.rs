@@ -4,7 +4,7 @@
 mod cluster;
 
 use cluster::{Authority, Cluster, Owner, attach_of, session};
-use rollhouse_core::SeedSchedule;
+use rollhouse_core::{RecordRule, SeedSchedule};
 use rollhouse_engine::{
     AttributeValue, CommandLanes, Engine, EngineConfig, GetAttributes, GetParams, LaneRange, Method, Nothing,
     Render, RenderAnswer, RenderParams, Reset, Schema, SchemaAnswer, SetAttributes, SetParams,
@@ -12,7 +12,7 @@ use rollhouse_engine::{
 use rollhouse_env::Registry;
 use rollhouse_wire::{
     ByteSender, CallError, CloseCode, ConnectionLost, Envelope, EnvelopeReader, EnvelopeWriter, OpenCommands,
-    OpenSession, RecordRule, Refusal, RefusalCode, Secret,
+    OpenSession, Refusal, RefusalCode, Secret,
 };
 
 fn commands_of(open: &OpenSession) -> OpenCommands {

@@ -6,8 +6,9 @@ mod cluster;
 use std::fs;
 
 use cluster::{Authority, Coordinator, Heard, Owner, session};
+use rollhouse_core::RecordRule;
 use rollhouse_node::ClusterNode;
-use rollhouse_wire::{FrameKind, RecordRule};
+use rollhouse_wire::FrameKind;
 
 const SESSIONS: u128 = 1_000;
 /// Threads or descriptors that are few beside that.

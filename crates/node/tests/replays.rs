@@ -7,15 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{Answered, Cluster, Heard, Owner, session};
-use rollhouse_core::LaneState;
+use rollhouse_core::{LaneState, RecordRule};
 use rollhouse_env::{EnvEntry, MakeError, Registry};
 use rollhouse_node::{AttachConfig, ClusterNodeConfig};
 use rollhouse_replay::{Episode, Library, Query, RealDisk, write_portable};
 use rollhouse_wire::{
     AttachCallError, AttachMemory, CallError, CloseCode, ConnectionLost, EndCause, Envelope, EnvelopeFault,
     EnvelopeReader, EnvelopeWriter, FrameKind, Incarnation, LookAnswer, LookParams, OpenSession, OpenWatch,
-    OwnerSocket, PlayParams, RecordRule, Refusal, RefusalCode, ReplayOf, SeekParams, StepParams, StreamLost,
-    VERSION,
+    OwnerSocket, PlayParams, Refusal, RefusalCode, ReplayOf, SeekParams, StepParams, StreamLost, VERSION,
 };
 use serde::Serialize;
 

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use cluster::{Answered, Authority, Cluster, Coordinator, Heard, Owner, Stepper, session};
 use rollhouse_core::{
-    AutoresetMode, ColumnRef, Goal, Interruption, OptionValue, Outcome, RunId, SeedSchedule, random_bits,
+    AutoresetMode, ColumnRef, Goal, Interruption, OptionValue, Outcome, RecordRule, RunId, SeedSchedule,
+    random_bits,
 };
 use rollhouse_engine::{Engine, EngineConfig, Reset};
 use rollhouse_env::Registry;
@@ -20,8 +21,7 @@ use rollhouse_replay::{Library, Query, RealDisk, Verification};
 use rollhouse_wire::limits::MAX_SHIP_BYTES;
 use rollhouse_wire::{
     CallError, CloseCode, ClusterStatus, Collect, ConnectionLost, EndCause, FrameFault, FrameHeader,
-    FrameKind, OpenSession, RecordRule, RefusalCode, Request, Role, Secret, SessionId, StreamLost,
-    column_bytes,
+    FrameKind, OpenSession, RefusalCode, Request, Role, Secret, SessionId, StreamLost, column_bytes,
 };
 
 fn action(lane: u32, number: u32) -> i64 {

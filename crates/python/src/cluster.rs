@@ -13,8 +13,8 @@ use rollhouse_client::{
     Address, Cluster, ConnectError, ConnectOptions, OnLoss, PoolRequest, RemoteDisk, RequestError, Transport,
     run_named, trust_of,
 };
-use rollhouse_core::{AutoresetMode, OptionValue};
-use rollhouse_wire::{CertificateFiles, RecordRule, Spread};
+use rollhouse_core::{AutoresetMode, OptionValue, RecordRule};
+use rollhouse_wire::{CertificateFiles, Spread};
 use serde::Serialize;
 
 use crate::engine::{NativeLanes, Rules};

@@ -11,10 +11,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rollhouse_core::{EnvSpec, Options, RunId, SeedSchedule};
+use rollhouse_core::{EnvSpec, Options, RecordRule, RunId, SeedSchedule};
 use rollhouse_engine::EngineConfig;
 use rollhouse_replay::{
-    PolicyInfo, RealDisk, RecordError, RecordMode, Recorded, Recorder, RecorderConfig, RunHeader, RunRecorder,
+    PolicyInfo, RealDisk, RecordError, Recorded, Recorder, RecorderConfig, RunHeader, RunRecorder,
 };
 
 use crate::failure::{chain, exception};
@@ -94,7 +94,7 @@ impl Recording {
             max_episode_steps,
             // The caller chooses; which policy that is, nobody says.
             policy: PolicyInfo { name: "external".to_owned(), version: 0 },
-            mode: if trace { RecordMode::Trace } else { RecordMode::All },
+            record: if trace { RecordRule::Trace } else { RecordRule::All },
             program: PROGRAM.to_owned(),
             started_ms: wall_ms(),
             parent: None,

@@ -8,12 +8,11 @@ use std::sync::Arc;
 
 use divan::counter::ItemsCount;
 use rollhouse_core::{
-    ColumnRef, Determinism, EnvSpec, GameResult, LaneSet, Options, Outcome, RunId, SeedSchedule, Space,
-    Start, split_mix64,
+    ColumnRef, Determinism, EnvSpec, GameResult, LaneSet, Options, Outcome, RecordRule, RunId, SeedSchedule,
+    Space, Start, split_mix64,
 };
 use rollhouse_replay::{
-    BlockRecorder, End, PolicyInfo, RealDisk, RecordMode, Recorder, RecorderConfig, Row, RunHeader,
-    RunRecorder,
+    BlockRecorder, End, PolicyInfo, RealDisk, Recorder, RecorderConfig, Row, RunHeader, RunRecorder,
 };
 
 fn main() {
@@ -43,7 +42,7 @@ fn header(lanes: u32, schedule: SeedSchedule) -> RunHeader {
         autoreset: "NextStep".into(),
         max_episode_steps: Some(500),
         policy: PolicyInfo { name: "random".into(), version: 1 },
-        mode: RecordMode::All,
+        record: RecordRule::All,
         program: "bench".into(),
         started_ms: 0,
         parent: None,

@@ -12,12 +12,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rollhouse_core::{
-    ColumnRef, Determinism, GameResult, LaneSet, Options, Outcome, RunId, SeedSchedule, Start, split_mix64,
+    ColumnRef, Determinism, GameResult, LaneSet, Options, Outcome, RecordRule, RunId, SeedSchedule, Start,
+    split_mix64,
 };
 use rollhouse_env::Registry;
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{
-    End, PolicyInfo, Query, RecordMode, Recorder, RecorderConfig, Replays, Row, RunHeader, SeekBounds, Seeker,
+    End, PolicyInfo, Query, Recorder, RecorderConfig, Replays, Row, RunHeader, SeekBounds, Seeker,
 };
 use stage::{Play, play};
 
@@ -89,7 +90,7 @@ fn record_in_full(disk: &FaultyDisk, registry: &Registry) {
         autoreset: "NextStep".into(),
         max_episode_steps: None,
         policy: PolicyInfo { name: "external".into(), version: 0 },
-        mode: RecordMode::All,
+        record: RecordRule::All,
         program: "bench".into(),
         started_ms: 1_700_000_000_000,
         parent: None,

@@ -9,7 +9,8 @@ mod stage;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rollhouse_replay::{RealDisk, RecordMode};
+use rollhouse_core::RecordRule;
+use rollhouse_replay::RealDisk;
 use stage::{Play, play};
 
 fn main() {
@@ -18,8 +19,8 @@ fn main() {
     let plays = [
         small("CartPole-v1"),
         Play { per_episode: false, seed: 8, ..small("CartPole-v1") },
-        Play { mode: RecordMode::Sample { probability: 0.5 }, seed: 9, ..small("CartPole-v1") },
-        Play { mode: RecordMode::Trace, lanes: 2, seed: 10, ..small("Acrobot-v1") },
+        Play { record: RecordRule::Sample { probability: 0.5 }, seed: 9, ..small("CartPole-v1") },
+        Play { record: RecordRule::Trace, lanes: 2, seed: 10, ..small("Acrobot-v1") },
         Play { per_episode: false, ..small("MountainCarContinuous-v0") },
         small("MountainCar-v0"),
         Play { lanes: 2, ..small("Pendulum-v1") },

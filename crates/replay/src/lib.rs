@@ -45,7 +45,7 @@ pub use check::verification::Verification;
 pub use code::episode::{Episode, EpisodeInfo, StepFrom, Steps};
 pub use code::events::Finish;
 pub use code::frame::{Frame, FrameError, Frames};
-pub use code::run::{PolicyInfo, RecordKind, RecordMode, RunHeader};
+pub use code::run::{PolicyInfo, RecordKind, RunHeader};
 pub use code::run_record::RunInfo;
 pub use code::versions::PolicyVersions;
 pub use disk::{Disk, DiskFile, Locking, RealDisk, read_all};

@@ -7,16 +7,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use model::{DIR, Driver, Shape, all, assert_same};
-use rollhouse_core::{Interruption, Outcome};
+use rollhouse_core::{Interruption, Outcome, RecordRule};
 use rollhouse_replay::testing::FaultyDisk;
-use rollhouse_replay::{RecordMode, Recorder, RecorderConfig, Replays};
+use rollhouse_replay::{Recorder, RecorderConfig, Replays};
 
 #[test]
 fn open_episodes_of_a_run_that_is_cut_short_end_as_told_with_the_steps_that_were_handed_over() {
     let hung = Outcome::Interrupted(Interruption::Hung);
-    for (per_episode, mode) in [(true, RecordMode::All), (false, RecordMode::All), (true, RecordMode::Trace)]
+    for (per_episode, mode) in [(true, RecordRule::All), (false, RecordRule::All), (true, RecordRule::Trace)]
     {
-        let shape = Shape { lanes: 8, end_one_in: 12, per_episode, mode, ..Shape::plain(0) };
+        let shape = Shape { lanes: 8, end_one_in: 12, per_episode, record: mode, ..Shape::plain(0) };
         let disk = FaultyDisk::new();
         let config = RecorderConfig::default();
         let recorder = Recorder::open(Arc::new(disk.clone()), Path::new(DIR), config).unwrap();

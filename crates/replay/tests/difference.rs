@@ -6,9 +6,10 @@ mod stage;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
+use rollhouse_core::RecordRule;
 use rollhouse_env::Registry;
 use rollhouse_replay::testing::FaultyDisk;
-use rollhouse_replay::{CompareError, Comparison, Difference, Episode, Query, RecordMode, Replays, Value};
+use rollhouse_replay::{CompareError, Comparison, Difference, Episode, Query, Replays, Value};
 use stage::{Play, play};
 
 static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::builtin);
@@ -36,7 +37,7 @@ fn fields(found: &Difference) -> Vec<&str> {
 fn an_episode_is_the_same_as_itself_however_it_was_recorded() {
     for env in ["CartPole-v1", "Pendulum-v1", "GridBreakout-v0"] {
         let log = first_of(&Play { lanes: 2, ..Play::new(env, 60) });
-        let trace = first_of(&Play { lanes: 2, mode: RecordMode::Trace, ..Play::new(env, 60) });
+        let trace = first_of(&Play { lanes: 2, record: RecordRule::Trace, ..Play::new(env, 60) });
         assert!(log.info.length > 0);
         assert_eq!(compared(&log, &log), (None, log.info.length), "{env}");
         assert_eq!(compared(&log, &trace), (None, log.info.length), "{env}");

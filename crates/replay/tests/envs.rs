@@ -6,12 +6,12 @@ mod stage;
 use std::path::Path;
 use std::sync::Arc;
 
-use rollhouse_core::{ColumnData, Determinism, Outcome, SeedSchedule};
+use rollhouse_core::{ColumnData, Determinism, Outcome, RecordRule, SeedSchedule};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{
-    Divergence, EpisodeInfo, Playback, Query, RecomputeError, RecordKind, RecordMode, Replays, SimulateError,
-    Value, Verification,
+    Divergence, EpisodeInfo, Playback, Query, RecomputeError, RecordKind, Replays, SimulateError, Value,
+    Verification,
 };
 use stage::{Play, play};
 
@@ -50,9 +50,9 @@ fn every_recording_of_every_env_in_every_mode_verifies() {
     let registry = Registry::builtin();
     for env in BUILTIN {
         for (mode, per_episode) in
-            [(RecordMode::All, true), (RecordMode::All, false), (RecordMode::Trace, false)]
+            [(RecordRule::All, true), (RecordRule::All, false), (RecordRule::Trace, false)]
         {
-            let one = Play { mode, per_episode, ..Play::new(env, 900) };
+            let one = Play { record: mode, per_episode, ..Play::new(env, 900) };
             let replays = recorded(&[one]);
             let episodes = list(&replays);
             let found = verify_all(&replays, &registry);
@@ -109,11 +109,11 @@ fn changed_actions_are_found_in_the_window_in_which_they_first_matter() {
 #[test]
 fn verifying_all_says_of_each_episode_what_verifying_it_by_name_says() {
     let registry = Registry::builtin();
-    let sample = RecordMode::Sample { probability: 0.6 };
+    let sample = RecordRule::Sample { probability: 0.6 };
     let plays = [
         Play::new("CartPole-v1", 1_000),
         Play { per_episode: false, lanes: 37, ..Play::new("CartPole-v1", 1_200) },
-        Play { mode: sample, ..Play::new("Acrobot-v1", 900) },
+        Play { record: sample, ..Play::new("Acrobot-v1", 900) },
         Play { lie_from: Some(20), ..Play::new("CartPole-v1", 800) },
         Play { lie_from: Some(100), max_steps: 150, ..Play::new("MountainCar-v0", 800) },
     ];
@@ -144,7 +144,7 @@ fn verifying_all_says_of_each_episode_what_verifying_it_by_name_says() {
 
 #[test]
 fn a_trace_names_the_exact_step_and_element_that_differ() {
-    let lie = Play { lie_from: Some(70), mode: RecordMode::Trace, ..Play::new("MountainCar-v0", 400) };
+    let lie = Play { lie_from: Some(70), record: RecordRule::Trace, ..Play::new("MountainCar-v0", 400) };
     let found = verify_all(&recorded(&[lie]), &Registry::builtin());
     for verification in &found {
         let divergence = verification.first_divergence.as_ref().unwrap();
@@ -187,7 +187,7 @@ fn any_step_of_an_action_log_is_what_a_trace_of_the_same_run_has() {
     let registry = Registry::builtin();
     for env in BUILTIN {
         let log = recorded(&[Play { per_episode: true, ..Play::new(env, 300) }]);
-        let trace = recorded(&[Play { per_episode: true, mode: RecordMode::Trace, ..Play::new(env, 300) }]);
+        let trace = recorded(&[Play { per_episode: true, record: RecordRule::Trace, ..Play::new(env, 300) }]);
         let (logs, traces) = (list(&log), list(&trace));
         assert_eq!(logs.len(), traces.len());
         for (a, b) in logs.iter().zip(&traces).step_by(13) {
@@ -218,7 +218,7 @@ fn recomputing_an_action_log_gives_what_a_trace_of_the_same_run_has() {
     let registry = Registry::builtin();
     for env in BUILTIN {
         let log = recorded(&[Play { per_episode: true, ..Play::new(env, 300) }]);
-        let trace = recorded(&[Play { per_episode: true, mode: RecordMode::Trace, ..Play::new(env, 300) }]);
+        let trace = recorded(&[Play { per_episode: true, record: RecordRule::Trace, ..Play::new(env, 300) }]);
         for (a, b) in list(&log).iter().zip(&list(&trace)).step_by(13) {
             let recomputed = log.load(a).unwrap().recompute(&registry).unwrap();
             assert_eq!(Some(recomputed), trace.load(b).unwrap().steps, "{env}");

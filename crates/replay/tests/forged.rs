@@ -9,9 +9,10 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
+use rollhouse_core::RecordRule;
 use rollhouse_env::Registry;
 use rollhouse_replay::testing::FaultyDisk;
-use rollhouse_replay::{Disk, Query, RecordMode, Replays, SegmentSummary, Sort, SortKey, segment_path};
+use rollhouse_replay::{Disk, Query, Replays, SegmentSummary, Sort, SortKey, segment_path};
 use stage::Play;
 
 const DIR: &str = "/forged";
@@ -61,9 +62,9 @@ static GENUINE: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let small = |env| Play { lanes: 3, ..Play::new(env, 90) };
     let plays = [
         small("CartPole-v1"),
-        Play { mode: RecordMode::Trace, ..small("MountainCarContinuous-v0") },
+        Play { record: RecordRule::Trace, ..small("MountainCarContinuous-v0") },
         Play { per_episode: false, max_steps: 20, ..small("Acrobot-v1") },
-        Play { mode: RecordMode::Sample { probability: 0.5 }, ..small("GridBreakout-v0") },
+        Play { record: RecordRule::Sample { probability: 0.5 }, ..small("GridBreakout-v0") },
     ];
     let bytes = |play: &Play| {
         let disk = FaultyDisk::new();

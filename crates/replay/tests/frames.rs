@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rollhouse_core::{
-    ColumnData, ColumnRef, EnvSpec, GameResult, LaneSet, Options, Outcome, RunId, SeedSchedule, Start,
+    ColumnData, ColumnRef, EnvSpec, GameResult, LaneSet, Options, Outcome, RecordRule, RunId, SeedSchedule,
+    Start,
 };
 use rollhouse_env::{Image, ImageSize, Registry};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{
-    Disk, End, Episode, Frame, Importer, PolicyInfo, Portable, PruneRules, Query, RecordMode, Recorder,
-    RecorderConfig, Replays, Row, RunHeader, SeekBounds, Seeker, SegmentSummary, SetAside, part_of_run,
-    prune, segment_path, write_portable,
+    Disk, End, Episode, Frame, Importer, PolicyInfo, Portable, PruneRules, Query, Recorder, RecorderConfig,
+    Replays, Row, RunHeader, SeekBounds, Seeker, SegmentSummary, SetAside, part_of_run, prune, segment_path,
+    write_portable,
 };
 
 const DIR: &str = "/data";
@@ -40,7 +41,7 @@ fn header(id: &str) -> RunHeader {
         autoreset: "NextStep".into(),
         max_episode_steps: None,
         policy: PolicyInfo { name: "external".into(), version: 0 },
-        mode: RecordMode::All,
+        record: RecordRule::All,
         program: "frames".into(),
         started_ms: 1_700_000_000_000,
         parent: None,

@@ -7,12 +7,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rollhouse_core::{EpisodeName, Outcome};
+use rollhouse_core::{EpisodeName, Outcome, RecordRule};
 use rollhouse_env::Registry;
 use rollhouse_replay::limits::MAX_SUBFOLDERS;
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{
-    Disk, EpisodeInfo, Library, LibraryEpisode, OpenError, Query, ReadError, RealDisk, RecordMode, Recorder,
+    Disk, EpisodeInfo, Library, LibraryEpisode, OpenError, Query, ReadError, RealDisk, Recorder,
     RecorderConfig, RepairError, Replays, Sort, SortKey, repair_all, segment_path,
 };
 use stage::{Play, play, play_with};
@@ -170,7 +170,7 @@ fn a_whole_copy_is_found_where_another_folder_has_lost_its_beginning() {
     let disk = FaultyDisk::new();
     let [_, a, _] = places();
     let config = RecorderConfig { segment_bytes: 64 << 10, ..RecorderConfig::default() };
-    let what = Play { mode: RecordMode::Trace, ..Play::new("CartPole-v1", 2_000) };
+    let what = Play { record: RecordRule::Trace, ..Play::new("CartPole-v1", 2_000) };
     play_with(Arc::new(disk.clone()), &a, config, &what, |_, _, _| {});
     let cut = Path::new(DIR).join("0");
     copy(&disk, &a, &cut);

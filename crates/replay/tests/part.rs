@@ -74,10 +74,10 @@ proptest! {
         rows_a_segment in 15u64..120,
         trace in any::<bool>(),
     ) {
-        let mode = if trace { rollhouse_replay::RecordMode::Trace } else { rollhouse_replay::RecordMode::All };
+        let mode = if trace { rollhouse_core::RecordRule::Trace } else { rollhouse_core::RecordRule::All };
         let envs = ["CartPole-v1", "MountainCar-v0", "CartPole-v1"];
         let plays: Vec<Play> = (0..runs)
-            .map(|at| Play { lanes, mode, seed: 3 + at as u64, max_steps: 40, ..Play::new(envs[at], rows) })
+            .map(|at| Play { lanes, record: mode, seed: 3 + at as u64, max_steps: 40, ..Play::new(envs[at], rows) })
             .collect();
         let disk = recorded(&plays, rows_a_segment);
         for play in &plays {

@@ -7,10 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use rollhouse_core::RecordRule;
 use rollhouse_env::Registry;
 use rollhouse_replay::testing::{Faults, FaultyDisk};
 use rollhouse_replay::{
-    Episode, ImportError, Importer, Library, OpenError, Portable, PortableError, Query, RecordMode, Recorder,
+    Episode, ImportError, Importer, Library, OpenError, Portable, PortableError, Query, Recorder,
     RecorderConfig, Replays, write_portable,
 };
 use stage::{Play, play};
@@ -72,11 +73,11 @@ proptest! {
         lanes in 1usize..5,
         rows in 1u64..300,
         per_episode in any::<bool>(),
-        mode in prop::sample::select(vec![RecordMode::All, RecordMode::Trace, RecordMode::Sample { probability: 0.6 }]),
+        mode in prop::sample::select(vec![RecordRule::All, RecordRule::Trace, RecordRule::Sample { probability: 0.6 }]),
         version_rows in prop::sample::select(vec![0u64, 1, 7, 100]),
     ) {
         let disk = FaultyDisk::new();
-        let one = Play { lanes, per_episode, mode, version_rows, max_steps: 70, ..Play::new(env, rows) };
+        let one = Play { lanes, per_episode, record: mode, version_rows, max_steps: 70, ..Play::new(env, rows) };
         play(Arc::new(disk.clone()), Path::new(FROM), &one);
         let recorded = episodes(&disk, FROM);
         let mut importer = importer(&disk);

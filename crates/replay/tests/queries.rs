@@ -7,10 +7,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rollhouse_core::{EpisodeName, Outcome};
+use rollhouse_core::{EpisodeName, Outcome, RecordRule};
 use rollhouse_replay::{
-    EpisodeInfo, Library, Query, RealDisk, RecordMode, RecorderConfig, Replays, Sort, repair, rows_path,
-    segment_path, summary_path,
+    EpisodeInfo, Library, Query, RealDisk, RecorderConfig, Replays, Sort, repair, rows_path, segment_path,
+    summary_path,
 };
 use stage::{Play, play_with};
 
@@ -29,7 +29,7 @@ fn recorded(name: &str) -> Folder {
     for one in [
         Play::new("CartPole-v1", 900),
         Play { lanes: 20, seed: 5, per_episode: false, ..Play::new("CartPole-v1", 700) },
-        Play { lanes: 9, seed: 6, max_steps: 150, mode: RecordMode::Trace, ..Play::new("Acrobot-v1", 400) },
+        Play { lanes: 9, seed: 6, max_steps: 150, record: RecordRule::Trace, ..Play::new("Acrobot-v1", 400) },
         Play { lanes: 3, seed: 7, max_steps: 90, ..Play::new("Pendulum-v1", 300) },
     ] {
         play_with(Arc::new(RealDisk), &dir, RecorderConfig::default(), &one, |row, recorder, block| {

@@ -8,9 +8,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use model::{Driver, Shape, all};
-use rollhouse_replay::{
-    Query, RealDisk, RecordMode, Recorder, RecorderConfig, Replays, Sort, SortKey, repair,
-};
+use rollhouse_core::RecordRule;
+use rollhouse_replay::{Query, RealDisk, Recorder, RecorderConfig, Replays, Sort, SortKey, repair};
 
 struct Folder(PathBuf);
 
@@ -33,8 +32,8 @@ impl Drop for Folder {
 }
 
 /// Records into a folder; gives bytes written and episodes.
-fn large(folder: &Folder, rows: usize, mode: RecordMode, segment_bytes: u64) -> (u64, u64) {
-    let shape = Shape { mode, ..Shape::plain(rows) };
+fn large(folder: &Folder, rows: usize, record: RecordRule, segment_bytes: u64) -> (u64, u64) {
+    let shape = Shape { record, ..Shape::plain(rows) };
     let config = RecorderConfig { segment_bytes, ..RecorderConfig::default() };
     let recorder = Recorder::open(Arc::new(RealDisk), &folder.0, config).unwrap();
     let run = recorder.begin_run(shape.header()).unwrap();
@@ -57,7 +56,7 @@ fn names(replays: &Replays) -> Vec<String> {
 #[test]
 fn a_scrambled_deleted_or_unopenable_catalogue_changes_nothing_and_repair_makes_it_anew() {
     let folder = Folder::new("catalogue");
-    let (bytes, episodes) = large(&folder, 6000, RecordMode::Trace, 100 << 10);
+    let (bytes, episodes) = large(&folder, 6000, RecordRule::Trace, 100 << 10);
     assert!(bytes > 9 << 20, "{bytes} bytes");
     let sled = folder.0.join("catalogue");
     assert!(sled.is_dir(), "the recorder gathers the entries of so many segments");
@@ -99,7 +98,7 @@ fn a_scrambled_deleted_or_unopenable_catalogue_changes_nothing_and_repair_makes_
 #[test]
 fn random_episodes_cost_less_than_their_budget_on_disk() {
     let folder = Folder::new("bytes");
-    let (_, episodes) = large(&folder, 10_000, RecordMode::All, 3 << 20);
+    let (_, episodes) = large(&folder, 10_000, RecordRule::All, 3 << 20);
     let steps: u64 = all(&folder.open()).iter().map(|info| info.length).sum();
     let bytes_in = |inside: &str| -> u64 {
         walk(&folder.0.join(inside)).iter().map(|path| fs::metadata(path).unwrap().len()).sum()

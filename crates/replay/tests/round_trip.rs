@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use model::{DIR, Shape, all, assert_same, record};
 use proptest::prelude::*;
-use rollhouse_core::Space;
+use rollhouse_core::{RecordRule, Space};
 use rollhouse_replay::testing::FaultyDisk;
-use rollhouse_replay::{RecordMode, RecorderConfig, Replays};
+use rollhouse_replay::{RecorderConfig, Replays};
 
 fn shapes() -> impl Strategy<Value = Shape> {
     let actions = prop_oneof![
@@ -23,9 +23,9 @@ fn shapes() -> impl Strategy<Value = Shape> {
         Just(Space::f32_box(&[-1.0; 3], &[1.0; 3])),
     ];
     let mode = prop_oneof![
-        Just(RecordMode::All),
-        Just(RecordMode::Trace),
-        (0.0..=1.0).prop_map(|probability| RecordMode::Sample { probability }),
+        Just(RecordRule::All),
+        Just(RecordRule::Trace),
+        (0.0..=1.0).prop_map(|probability| RecordRule::Sample { probability }),
     ];
     let autoreset = prop_oneof![Just("NextStep"), Just("SameStep"), Just("Disabled")];
     (
@@ -39,7 +39,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
                     actions,
                     autoreset,
                     per_episode,
-                    mode,
+                    record: mode,
                     deterministic,
                     rows,
                     end_one_in: ends,
@@ -65,7 +65,7 @@ proptest! {
         let model = record(Arc::new(disk.clone()), &shape, config);
         let replays = Replays::open(Arc::new(disk), Path::new(DIR)).unwrap();
         let listed = all(&replays);
-        let sampled = matches!(shape.mode, RecordMode::Sample { .. });
+        let sampled = matches!(shape.record, RecordRule::Sample { .. });
         if !sampled {
             prop_assert_eq!(listed.len(), model.len());
         }

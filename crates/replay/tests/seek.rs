@@ -7,12 +7,11 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
-use rollhouse_core::{ColumnMut, LaneSet, Start};
+use rollhouse_core::{ColumnMut, LaneSet, RecordRule, Start};
 use rollhouse_env::{BatchEnv, BlockStep, Ended, EnvEntry, ImageSize, Registry, StateError};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{
-    Episode, Playback, PlayedStep, Query, RecomputeError, RecordMode, Replays, SeekBounds, Seeker,
-    SimulateError,
+    Episode, Playback, PlayedStep, Query, RecomputeError, Replays, SeekBounds, Seeker, SimulateError,
 };
 use stage::{Play, play};
 
@@ -34,9 +33,9 @@ fn recorded(one: &Play) -> Vec<Arc<Episode>> {
 static EPISODES: LazyLock<Vec<Arc<Episode>>> = LazyLock::new(|| {
     let mut episodes = Vec::new();
     for id in REGISTRY.ids() {
-        for mode in [RecordMode::All, RecordMode::Trace] {
+        for mode in [RecordRule::All, RecordRule::Trace] {
             let env = id.clone().leak();
-            episodes.extend(recorded(&Play { mode, lanes: 5, ..Play::new(env, 450) }));
+            episodes.extend(recorded(&Play { record: mode, lanes: 5, ..Play::new(env, 450) }));
         }
     }
     episodes
@@ -154,8 +153,8 @@ fn an_env_with_other_dynamics_is_refused_unless_its_steps_are_recorded() {
     let mut spec = original.spec().clone();
     spec.dynamics_hash ^= 1;
     changed.register(EnvEntry::new(spec, move |set, options| original.make_block_on(set, options))).unwrap();
-    for (mode, is_refused) in [(RecordMode::All, true), (RecordMode::Trace, false)] {
-        let episode = recorded(&Play { mode, ..Play::new("MountainCar-v0", 100) }).remove(0);
+    for (mode, is_refused) in [(RecordRule::All, true), (RecordRule::Trace, false)] {
+        let episode = recorded(&Play { record: mode, ..Play::new("MountainCar-v0", 100) }).remove(0);
         match Seeker::new(&changed, Arc::clone(&episode), &SeekBounds::default()) {
             Err(RecomputeError::Simulate(SimulateError::Dynamics { recorded, now })) => {
                 assert!(is_refused);

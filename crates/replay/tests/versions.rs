@@ -7,13 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rollhouse_core::{
-    ColumnRef, GameResult, Interruption, LaneSet, Options, Outcome, RunId, SeedSchedule, Start,
+    ColumnRef, GameResult, Interruption, LaneSet, Options, Outcome, RecordRule, RunId, SeedSchedule, Start,
 };
 use rollhouse_env::Registry;
 use rollhouse_replay::testing::FaultyDisk;
-use rollhouse_replay::{
-    End, Episode, PolicyInfo, Query, RecordMode, Recorder, RecorderConfig, Replays, Row, RunHeader,
-};
+use rollhouse_replay::{End, Episode, PolicyInfo, Query, Recorder, RecorderConfig, Replays, Row, RunHeader};
 use stage::{Play, play};
 
 fn recorded(disk: &FaultyDisk) -> Vec<Episode> {
@@ -38,7 +36,7 @@ fn versions_change_with_the_rows_over_chunks_episodes_and_lanes_that_stand_still
         autoreset: "Disabled".into(),
         max_episode_steps: None,
         policy: PolicyInfo { name: "test".into(), version: 0 },
-        mode: RecordMode::All,
+        record: RecordRule::All,
         program: "test".into(),
         started_ms: 0,
         parent: None,

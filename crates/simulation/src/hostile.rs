@@ -3,9 +3,9 @@
 use std::sync::LazyLock;
 
 use rollhouse_coordinator::{Asker, Cluster, Event, Ticket};
-use rollhouse_core::RunId;
+use rollhouse_core::{RecordRule, RunId};
 use rollhouse_env::Registry;
-use rollhouse_wire::{OpenPool, RecordRule, ReplaceSession, SessionReport};
+use rollhouse_wire::{OpenPool, ReplaceSession, SessionReport};
 
 use crate::bug::Bug;
 use crate::cast::ENV;

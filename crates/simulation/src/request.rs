@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use rollhouse_core::{AutoresetMode, RunId, SeedSchedule};
-use rollhouse_wire::{LaneSettings, OpenPool, RecordRule, Spread};
+use rollhouse_core::{AutoresetMode, RecordRule, RunId, SeedSchedule};
+use rollhouse_wire::{LaneSettings, OpenPool, Spread};
 
 use crate::cast::ENV;
 use crate::context::Context;

@@ -6,7 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::{AutoresetMode, ColumnRef, Interruption, RunId, SeedSchedule, WhenFull, random_bits};
+use rollhouse_core::{
+    AutoresetMode, ColumnRef, Interruption, RecordRule, RunId, SeedSchedule, WhenFull, random_bits,
+};
 use rollhouse_env::Registry;
 use rollhouse_node::{
     FrameRequest, OwnedSession, SessionPlan, ShipAction, ShipEvent, Shipper, ShipperConfig,
@@ -14,8 +16,8 @@ use rollhouse_node::{
 use rollhouse_replay::testing::{DrivenRecorder, FaultyDisk};
 use rollhouse_replay::{RecorderConfig, SealedSegment, Spool, limits};
 use rollhouse_wire::{
-    ColumnBuffer, FrameHeader, FrameKind, FrameLayout, Incarnation, LaneSettings, OpenSession, RecordRule,
-    Secret, SessionId, Shipped, column_bytes,
+    ColumnBuffer, FrameHeader, FrameKind, FrameLayout, Incarnation, LaneSettings, OpenSession, Secret,
+    SessionId, Shipped, column_bytes,
 };
 
 const LANES: usize = 64;

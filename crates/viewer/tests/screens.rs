@@ -12,12 +12,10 @@ use ratatui_core::backend::TestBackend;
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::terminal::Terminal;
-use rollhouse_core::{ObservationSpace, Space, split_mix64};
+use rollhouse_core::{ObservationSpace, RecordRule, Space, split_mix64};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_replay::testing::FaultyDisk;
-use rollhouse_replay::{
-    Comparison, Episode, LabelChange, Library, Query, RecordMode, RecorderConfig, Replays,
-};
+use rollhouse_replay::{Comparison, Episode, LabelChange, Library, Query, RecorderConfig, Replays};
 use rollhouse_viewer::{
     Ask, Browser, Choice, Event, Key, Live, LiveAsk, LiveFrame, LiveSource, Look, Pair, Player, draw,
     draw_list, draw_live, draw_pair, rows_of,
@@ -167,13 +165,13 @@ fn an_env_of_other_dynamics_is_not_recomputed_and_both_hashes_are_shown() {
     let hashes = [original.spec().dynamics_hash, spec.dynamics_hash].map(|hash| format!("{hash:016x}"));
     changed.register(EnvEntry::new(spec, move |set, options| original.make_block_on(set, options))).unwrap();
     for registry in [&changed, &Registry::empty()] {
-        for mode in [RecordMode::All, RecordMode::Trace] {
-            let episode = recorded(&Play { mode, ..Play::new("CartPole-v1", 100) });
+        for mode in [RecordRule::All, RecordRule::Trace] {
+            let episode = recorded(&Play { record: mode, ..Play::new("CartPole-v1", 100) });
             let name = episode.info.name.to_string();
             let mut player = Player::new(registry, episode, 0, 0);
             assert!(player.pass(u64::MAX));
             press(&mut player, [Key::Right]);
-            assert_eq!(player.at(), u64::from(mode == RecordMode::Trace));
+            assert_eq!(player.at(), u64::from(mode == RecordRule::Trace));
             let shown = screen(&player, 120, 24).join(" ");
             assert!(shown.contains(&name) && shown.contains("Not recomputed"), "{shown}");
             if registry.get("CartPole-v1").is_ok() {
@@ -556,7 +554,8 @@ return 1 to 59   reward 1 to 1
 
 #[test]
 fn an_episode_that_cannot_be_recomputed_shows_the_image_that_was_observed() {
-    let mut seen = recorded(&Play { lanes: 1, mode: RecordMode::Trace, ..Play::new("GridBreakout-v0", 10) });
+    let mut seen =
+        recorded(&Play { lanes: 1, record: RecordRule::Trace, ..Play::new("GridBreakout-v0", 10) });
     // As a grey image of 40 x 10 pixels.
     let mut run = rollhouse_replay::RunInfo::clone(&seen.info.run);
     if let ObservationSpace::Plain(Space::Box(image)) = &mut run.spec.observation_space {

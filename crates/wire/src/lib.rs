@@ -82,8 +82,8 @@ pub use member::{
 };
 pub use past::{PastError, PastEvent, PastRecord, put_past, put_played, read_past};
 pub use pool::{
-    ClosePool, Collect, Grant, LaneSettings, OpenPool, PoolOpened, PoolStatusRequest, RecordRule,
-    ReplaceSession, SessionReplaced, Spread,
+    ClosePool, Collect, Grant, LaneSettings, OpenPool, PoolOpened, PoolStatusRequest, ReplaceSession,
+    SessionReplaced, Spread,
 };
 pub use refusal::{Refusal, RefusalCode};
 pub use refusal_log::{LogLine, RefusalLog};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rollhouse_core::{AutoresetMode, EnvSpec, Goal, OptionValue, RunId, SeedSchedule};
+use rollhouse_core::{AutoresetMode, EnvSpec, Goal, OptionValue, RecordRule, RunId, SeedSchedule};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::run_id;
@@ -35,24 +35,6 @@ pub struct LaneSettings {
     /// If present, the lane is a recorded episode, and the rest says how that was played. Only coordinators set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<ReplayOf>,
-}
-
-/// The episodes of a pool that nodes record.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RecordRule {
-    /// Nodes record every episode.
-    #[default]
-    All,
-    /// Nodes record nothing.
-    None,
-    /// Nodes record each episode with this probability.
-    Sample {
-        /// The probability, from 0 to 1.
-        probability: f64,
-    },
-    /// Nodes record every episode with the observations and rewards of every step.
-    Trace,
 }
 
 /// The settings for lanes whose actions the node chooses.

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use messagepack::Value;
 use rollhouse_core::{
     AutoresetMode, BoxSpace, ColumnSpec, DType, Determinism, DiscreteSpace, EnvSpec, Goal, OptionSpec,
-    OptionValue, RunId, SeedSchedule, Space, Start,
+    OptionValue, RecordRule, RunId, SeedSchedule, Space, Start,
 };
 use rollhouse_wire::{
     AdmitWatcher, Answer, Attach, AttachMemory, Attached, Began, Changes, ClosePool, CloseSession,
@@ -25,13 +25,13 @@ use rollhouse_wire::{
     FrameKind, GoneSession, Grant, Heartbeat, HeartbeatTaken, Hello, Incarnation, LaneFrame, LanePosition,
     LaneSettings, LookAnswer, LookParams, LostLane, MemoryAttached, NodeList, NodeLoad, NodeState,
     NodeStatus, Notes, OpenCommands, OpenPool, OpenSession, OpenWatch, PoolOpened, PoolStatus,
-    PoolStatusRequest, RecordRule, Refusal, RefusalCode, Register, Registered, ReplaceSession, Request,
-    ResetLanes, Role, Secret, SessionCounts, SessionEnd, SessionId, SessionList, SessionOpened,
-    SessionReplaced, SessionReport, SessionStatus, Ship, Shipped, SoFar, SoFarFrom, SoFarParams, Spread,
-    StepState, StoreCount, StoreDamage, StoreData, StoreEntry, StoreEpisode, StoreEpisodes, StoreLabel,
-    StoreLabelChange, StoreLabelPage, StoreLabelPlace, StoreLabelled, StoreLabels, StoreList, StoreListing,
-    StoreQuery, StoreRead, StoreRepair, StoreRepaired, StoreStats, StoreStatus, Takes, Undrain, Unfit,
-    Versions, Watch, WatchGrant, WatcherAdmitted, Welcome, control,
+    PoolStatusRequest, Refusal, RefusalCode, Register, Registered, ReplaceSession, Request, ResetLanes, Role,
+    Secret, SessionCounts, SessionEnd, SessionId, SessionList, SessionOpened, SessionReplaced, SessionReport,
+    SessionStatus, Ship, Shipped, SoFar, SoFarFrom, SoFarParams, Spread, StepState, StoreCount, StoreDamage,
+    StoreData, StoreEntry, StoreEpisode, StoreEpisodes, StoreLabel, StoreLabelChange, StoreLabelPage,
+    StoreLabelPlace, StoreLabelled, StoreLabels, StoreList, StoreListing, StoreQuery, StoreRead, StoreRepair,
+    StoreRepaired, StoreStats, StoreStatus, Takes, Undrain, Unfit, Versions, Watch, WatchGrant,
+    WatcherAdmitted, Welcome, control,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use rollhouse_cli::failure::{Failure, Status};
 use rollhouse_client::{Address, Cluster, ConnectOptions, Pool, PoolRequest, Transport};
+use rollhouse_core::RecordRule;
 use rollhouse_engine::Reset;
 use rollhouse_policy::{Act, Builtin, Policy};
 use rollhouse_wire::{
     Connection, Eagerness, FrameFault, FrameHeader, FrameKind, FrameLayout, FrameReader, FrameWriter,
-    RecordRule, Responder,
+    Responder,
 };
 use serde::Serialize;
 use tokio::runtime::Runtime;

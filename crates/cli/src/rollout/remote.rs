@@ -15,10 +15,9 @@ use std::thread::park_timeout;
 use std::time::{Duration, Instant};
 
 use rollhouse_client::{Cluster, RequestError};
-use rollhouse_core::{AutoresetMode, Goal, RunId, SeedSchedule};
+use rollhouse_core::{AutoresetMode, Goal, RecordRule, RunId, SeedSchedule};
 use rollhouse_node::ProgressSnapshot;
-use rollhouse_replay::RecordMode;
-use rollhouse_wire::{Collect, EndCause, LaneSettings, OpenPool, PoolOpened, PoolStatus, RecordRule, Spread};
+use rollhouse_wire::{Collect, EndCause, LaneSettings, OpenPool, PoolOpened, PoolStatus, Spread};
 use serde::Serialize;
 
 use super::{goal, seed_or_drawn};
@@ -57,12 +56,7 @@ fn request(pool: RunId, args: &RolloutArgs, goal: Goal, seed: u64) -> OpenPool {
         autoreset: AutoresetMode::SameStep,
         max_episode_steps: None,
         seeds: SeedSchedule::PerEpisode { run_seed: seed },
-        record: match args.record.0 {
-            None => RecordRule::None,
-            Some(RecordMode::All) => RecordRule::All,
-            Some(RecordMode::Trace) => RecordRule::Trace,
-            Some(RecordMode::Sample { probability }) => RecordRule::Sample { probability },
-        },
+        record: args.record.0,
         collect: Some(collect),
         replay: None,
     };
@@ -116,7 +110,7 @@ impl Played {
         args: &RolloutArgs,
         asked: &AtomicBool,
     ) -> Result<Stored, Failure> {
-        if args.record.0.is_none() {
+        if args.record.0 == RecordRule::None {
             return Ok(Stored::default());
         }
         let mut status = self.status.clone();
@@ -222,7 +216,7 @@ impl Outcome {
             say(
                 "some of it came damaged and is set aside by the store; `rollhouse replay quarantine ls` lists what can be read",
             );
-        } else if args.record.0.is_some() && !self.stored.all {
+        } else if args.record.0 != RecordRule::None && !self.stored.all {
             say("the nodes have not shipped all of it yet; they go on by themselves");
         }
         let summed = Summed::of(args, seed, self);
@@ -307,7 +301,7 @@ impl<'a> Summed<'a> {
             steps_per_second: done.steps as f64 / seconds.max(f64::MIN_POSITIVE),
             ended: played.status.ended.iter().map(|(cause, count)| (cause.word(), *count)).collect(),
             recorded: Recorded {
-                stored: args.record.0.is_some().then_some(stored.all),
+                stored: (args.record.0 != RecordRule::None).then_some(stored.all),
                 settled: stored.settled,
                 set_aside: stored.set_aside,
             },

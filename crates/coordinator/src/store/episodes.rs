@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use rollhouse_core::{AutoresetMode, EpisodeName, SeedSchedule};
+use rollhouse_core::{AutoresetMode, EpisodeName, RecordRule, SeedSchedule};
 use rollhouse_replay::{EpisodeInfo, PortableError, write_portable};
 use rollhouse_wire::limits::MAX_REPLAY_BYTES;
-use rollhouse_wire::{LaneSettings, RecordRule, ReplayOf};
+use rollhouse_wire::{LaneSettings, ReplayOf};
 
 use super::{Store, StoreError};
 

@@ -1,8 +1,8 @@
 //! Recorded episodes are placed where they can be shown, and nowhere else.
 
 use rollhouse_coordinator::{Event, Reply};
-use rollhouse_core::LaneState;
-use rollhouse_wire::{OpenPool, PoolOpened, RecordRule, Refusal, RefusalCode, ReplayOf};
+use rollhouse_core::{LaneState, RecordRule};
+use rollhouse_wire::{OpenPool, PoolOpened, Refusal, RefusalCode, ReplayOf};
 
 use crate::stage::{Stage, asker, open_pool, spec};
 

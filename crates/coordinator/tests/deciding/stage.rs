@@ -29,7 +29,7 @@ pub(crate) fn open_pool(lanes: u32) -> OpenPool {
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,
             seeds: SeedSchedule::Continue,
-            record: rollhouse_wire::RecordRule::All,
+            record: rollhouse_core::RecordRule::All,
             collect: None,
             replay: None,
         },

@@ -351,7 +351,7 @@ pub fn pool_of(owner: &str, lanes: u32) -> OpenPool {
             autoreset: rollhouse_core::AutoresetMode::NextStep,
             max_episode_steps: None,
             seeds: rollhouse_core::SeedSchedule::Continue,
-            record: rollhouse_wire::RecordRule::None,
+            record: rollhouse_core::RecordRule::None,
             collect: None,
             replay: None,
         },

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use rollhouse_core::{
-    AutoresetMode, ColumnMut, ColumnRef, Determinism, EnvSpec, OptionSpec, OptionValue, Options, RunId,
-    Space, StateHasher,
+    AutoresetMode, ColumnMut, ColumnRef, Determinism, EnvSpec, OptionSpec, OptionValue, Options, RecordRule,
+    RunId, Space, StateHasher,
 };
 use rollhouse_engine::{Engine, EngineConfig};
 use rollhouse_env::{Env, EnvEntry, Generator, StepResult};
-use rollhouse_replay::{PolicyInfo, RecordMode, RunHeader};
+use rollhouse_replay::{PolicyInfo, RunHeader};
 
 struct Counter {
     count: i64,
@@ -97,7 +97,7 @@ pub(crate) fn act(engine: &mut Engine, actions: &[i64]) {
 }
 
 /// The header of a run of an engine's lanes.
-pub(crate) fn header(entry: &EnvEntry, config: &EngineConfig, mode: RecordMode) -> RunHeader {
+pub(crate) fn header(entry: &EnvEntry, config: &EngineConfig, record: RecordRule) -> RunHeader {
     let spec = entry.spec().clone();
     RunHeader {
         run: RunId::generate(),
@@ -107,7 +107,7 @@ pub(crate) fn header(entry: &EnvEntry, config: &EngineConfig, mode: RecordMode) 
         autoreset: config.autoreset.name().to_owned(),
         max_episode_steps: spec.max_episode_steps,
         policy: PolicyInfo { name: "test".into(), version: 0 },
-        mode,
+        record,
         program: "test".into(),
         started_ms: 0,
         parent: None,

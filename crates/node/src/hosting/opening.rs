@@ -104,7 +104,7 @@ impl Hosting {
 
     /// Refuses sessions that the node is not fit for: the coordinator places them elsewhere.
     async fn check_fitness(&self, wanted: &Wanted) -> Result<(), Refusal> {
-        let records = matches!(wanted, Wanted::Lanes(plan) if plan.record.is_some());
+        let records = matches!(wanted, Wanted::Lanes(plan) if plan.is_recorded());
         if let Some(recorder) = self.recorder.clone().filter(|_| records) {
             // What comes of it shows below; a disk that is slow is waited for by those who step.
             // Task: write-out.
@@ -183,7 +183,7 @@ impl Hosting {
         let Some(rollout) = plan.rollout(self.settings.hang_deadline) else {
             return Err(Refusal::new(RefusalCode::Internal, "the session does not play by itself"));
         };
-        let recorder = self.recorder.as_ref().filter(|_| plan.record.is_some());
+        let recorder = self.recorder.as_ref().filter(|_| plan.is_recorded());
         let recording = recorder.map(|recorder| plan.record_on(recorder)).transpose()?.map(Arc::new);
         let stepping = Stepping::new(self.supervision.number(), rollout, recording, cancel, None);
         Ok(Arc::new(Collecting { stepping, told: Default::default() }))

@@ -1,13 +1,13 @@
 //! How sessions are opened and ended, also when what does so is cut short.
 
 use super::*;
-use rollhouse_core::{AutoresetMode, SeedSchedule};
+use rollhouse_core::{AutoresetMode, RecordRule, SeedSchedule};
 use std::sync::atomic::AtomicU32;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use rollhouse_core::RunId;
 use rollhouse_env::{EnvEntry, MakeError};
-use rollhouse_wire::{LaneSettings, OpenSession, RecordRule, Secret};
+use rollhouse_wire::{LaneSettings, OpenSession, Secret};
 
 use crate::Node;
 

@@ -2,14 +2,13 @@
 
 use super::*;
 use proptest::prelude::*;
-use rollhouse_core::{AutoresetMode, OptionValue, Outcome, RunId, SeedSchedule};
+use rollhouse_core::{AutoresetMode, OptionValue, Outcome, RecordRule, RunId, SeedSchedule};
 use rollhouse_engine::EngineConfig;
 use rollhouse_env::Registry;
 use rollhouse_replay::testing::{DrivenRecorder, Faults, FaultyDisk};
 use rollhouse_replay::{OnOutage, RecorderConfig};
 use rollhouse_wire::{
-    HEADER_BYTES, Incarnation, LaneSettings, LostLane, OpenSession, RecordRule, Secret, SessionId,
-    column_bytes,
+    HEADER_BYTES, Incarnation, LaneSettings, LostLane, OpenSession, Secret, SessionId, column_bytes,
 };
 
 fn asked(env: &str, lanes: u32, autoreset: AutoresetMode) -> OpenSession {

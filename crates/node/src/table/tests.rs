@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use super::*;
 use proptest::prelude::*;
-use rollhouse_core::{AutoresetMode, Goal, SeedSchedule};
+use rollhouse_core::{AutoresetMode, Goal, RecordRule, SeedSchedule};
 use rollhouse_core::{Interruption, RunId};
-use rollhouse_wire::{Collect, LaneSettings, RecordRule, Secret};
+use rollhouse_wire::{Collect, LaneSettings, Secret};
 
 const LEASE: Duration = Duration::from_secs(30);
 const CAPACITY: u32 = 64;

@@ -10,15 +10,15 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use rollhouse_core::{AutoresetMode, ColumnRef, RunId, SeedSchedule};
+use rollhouse_core::{AutoresetMode, ColumnRef, RecordRule, RunId, SeedSchedule};
 use rollhouse_node::{ClusterNode, ClusterNodeConfig};
 use rollhouse_wire::{
     Arrival, Attach, Attached, CallError, CertificateAuthority, CertificateFiles, CloseCode, CloseSession,
     ColumnBuffer, Connection, ConnectionLost, Credential, DialError, Dialer, EpisodeBytes, Expected,
     FrameFault, FrameHeader, FrameKind, FrameLayout, FrameReader, FrameWriter, Heartbeat, HeartbeatTaken,
-    Hello, Identity, Incarnation, LaneSettings, Listener, OpenSession, Peer, RecordRule, Refusal,
-    RefusalCode, Register, Registered, Request, Role, Secret, SessionEnd, SessionId, SessionOpened, Settings,
-    Shipped, Stranger, Trust, column_bytes,
+    Hello, Identity, Incarnation, LaneSettings, Listener, OpenSession, Peer, Refusal, RefusalCode, Register,
+    Registered, Request, Role, Secret, SessionEnd, SessionId, SessionOpened, Settings, Shipped, Stranger,
+    Trust, column_bytes,
 };
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::channel as bounded;

@@ -14,13 +14,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rollhouse_core::{
-    AutoresetMode, ColumnMut, Interruption, Options, Plugin, RunId, SeedSchedule, Space, random_bits,
+    AutoresetMode, ColumnMut, Interruption, Options, Plugin, RecordRule, RunId, SeedSchedule, Space,
+    random_bits,
 };
 use rollhouse_engine::{Engine, EngineConfig, Reset};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_plugin::register;
 use rollhouse_replay::testing::FaultyDisk;
-use rollhouse_replay::{EpisodeInfo, PolicyInfo, RecordMode, Recorder, RecorderConfig, Replays, RunHeader};
+use rollhouse_replay::{EpisodeInfo, PolicyInfo, Recorder, RecorderConfig, Replays, RunHeader};
 
 /// A folder for a test's files, removed at its end.
 pub struct Folder(pub PathBuf);
@@ -159,7 +160,7 @@ fn header(entry: &EnvEntry, config: &EngineConfig) -> RunHeader {
         autoreset: config.autoreset.name().to_owned(),
         max_episode_steps: spec.max_episode_steps,
         policy: PolicyInfo { name: "test".into(), version: 0 },
-        mode: RecordMode::All,
+        record: RecordRule::All,
         program: "test".into(),
         started_ms: 0,
         parent: None,

@@ -392,14 +392,14 @@ mod tests {
 
     use proptest::prelude::*;
     use rollhouse_core::limits::BLOCK_LANES;
-    use rollhouse_core::{ColumnRef, RunId, Start};
+    use rollhouse_core::{ColumnRef, RecordRule, RunId, Start};
     use rollhouse_env::Registry;
 
     use super::*;
     use crate::code::chunk::Decoder;
     use crate::code::events::Finish;
     use crate::code::record::{Header, Kind};
-    use crate::code::run::{RecordKind, RecordMode};
+    use crate::code::run::RecordKind;
     use crate::write::block::{BlockRecorder, Row};
     use crate::write::handover::{Doorbell, RunShared};
 
@@ -424,7 +424,7 @@ mod tests {
             let mut recorder = BlockRecorder::new(run.clone(), 0, lanes);
             let all = LaneSet::first(lanes).bits();
             let autoreset = if skips_after_end { "NextStep" } else { "SameStep" };
-            let sampling = Sampling::new(RunId::from_u128(1), RecordMode::All);
+            let sampling = Sampling::new(RunId::from_u128(1), RecordRule::All);
             let mut encoder = Encoder::new(layout, sampling, autoreset);
             let mut state = BlockState::new(lanes);
             let mut told = Vec::new();
@@ -474,7 +474,7 @@ mod tests {
             let layout = Layout::new(entry.spec(), RecordKind::ActionLog, starts);
             let run = RunShared::new(layout.clone(), BLOCK_LANES, skips_after_end, Arc::new(Doorbell::default()));
             let mut recorder = BlockRecorder::new(run.clone(), 0, BLOCK_LANES);
-            let sampling = Sampling::new(RunId::from_u128(1), RecordMode::All);
+            let sampling = Sampling::new(RunId::from_u128(1), RecordRule::All);
             let autoreset = if skips_after_end { "NextStep" } else { "SameStep" };
             let mut encoder = Encoder::new(layout.clone(), sampling, autoreset);
             let mut decoder = Decoder::new(layout, sampling);

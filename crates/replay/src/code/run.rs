@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rollhouse_core::{Determinism, EnvSpec, Options, Parent, RunId, SeedSchedule, split_mix64};
+use rollhouse_core::{Determinism, EnvSpec, Options, Parent, RecordRule, RunId, SeedSchedule, split_mix64};
 use serde::{Deserialize, Serialize};
 
 /// The header of a run: everything that its episodes share.
@@ -24,8 +24,8 @@ pub struct RunHeader {
     pub max_episode_steps: Option<u32>,
     /// Policy that chose the actions.
     pub policy: PolicyInfo,
-    /// Mode that says which episodes are kept, and how much of each.
-    pub mode: RecordMode,
+    /// Rule that says which episodes are kept, and how much of each.
+    pub record: RecordRule,
     /// Name and version of the program; for people, never compared.
     pub program: String,
     /// Wall clock at the start of the run, milliseconds since 1970.
@@ -43,20 +43,6 @@ pub struct PolicyInfo {
     pub version: u64,
 }
 
-/// A choice of which episodes of a run are kept, and how much of each.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub enum RecordMode {
-    /// Keep every episode: as an action log if the env is deterministic, else in full.
-    All,
-    /// Keep each episode with this probability, decided by a hash of run, lane and number.
-    Sample {
-        /// From 0 to 1.
-        probability: f64,
-    },
-    /// Keep every episode with observations, rewards and infos of every step, also of deterministic envs.
-    Trace,
-}
-
 /// The kind of a recording: how much of an episode is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -70,12 +56,14 @@ pub enum RecordKind {
 }
 
 impl RecordKind {
-    /// Returns how much `mode` keeps of an env of that determinism.
-    pub const fn of(mode: RecordMode, determinism: Determinism) -> Self {
-        match (mode, determinism) {
+    /// Returns how much a rule keeps of an env of that determinism.
+    pub const fn of(rule: RecordRule, determinism: Determinism) -> Self {
+        match (rule, determinism) {
             (_, Determinism::NonDeterministic) => Self::Full,
-            (RecordMode::Trace, Determinism::Deterministic) => Self::Trace,
-            (RecordMode::All | RecordMode::Sample { .. }, Determinism::Deterministic) => Self::ActionLog,
+            (RecordRule::Trace, Determinism::Deterministic) => Self::Trace,
+            (RecordRule::All | RecordRule::None | RecordRule::Sample { .. }, Determinism::Deterministic) => {
+                Self::ActionLog
+            }
         }
     }
 
@@ -108,15 +96,16 @@ pub(crate) struct Sampling {
 }
 
 impl Sampling {
-    /// Makes the rule for a run that is recorded with `mode`.
-    pub(crate) fn new(run: RunId, mode: RecordMode) -> Self {
-        let threshold = match mode {
-            RecordMode::All | RecordMode::Trace => None,
+    /// Makes the rule for a run that is recorded by `rule`.
+    pub(crate) fn new(run: RunId, rule: RecordRule) -> Self {
+        let threshold = match rule {
+            RecordRule::All | RecordRule::Trace => None,
+            RecordRule::None => Some(0),
             // The cast saturates: probability 1 keeps everything.
-            RecordMode::Sample { probability } if probability < 1.0 => {
+            RecordRule::Sample { probability } if probability < 1.0 => {
                 Some((probability * 18_446_744_073_709_551_616.0) as u64)
             }
-            RecordMode::Sample { .. } => None,
+            RecordRule::Sample { .. } => None,
         };
         Self::with_threshold(run, threshold)
     }
@@ -149,7 +138,7 @@ mod tests {
     use super::*;
 
     fn kept(probability: f64) -> usize {
-        let sampling = Sampling::new(RunId::from_u128(77 << 70 | 5), RecordMode::Sample { probability });
+        let sampling = Sampling::new(RunId::from_u128(77 << 70 | 5), RecordRule::Sample { probability });
         (0..64).map(|lane| (0..1000).filter(|&n| sampling.keeps(lane, n)).count()).sum()
     }
 
@@ -167,10 +156,10 @@ mod tests {
     }
 
     #[test]
-    fn non_deterministic_envs_are_recorded_in_full_whatever_the_mode() {
-        for mode in [RecordMode::All, RecordMode::Trace, RecordMode::Sample { probability: 0.5 }] {
-            assert_eq!(RecordKind::of(mode, Determinism::NonDeterministic), RecordKind::Full);
+    fn non_deterministic_envs_are_recorded_in_full_whatever_the_rule() {
+        for rule in [RecordRule::All, RecordRule::Trace, RecordRule::Sample { probability: 0.5 }] {
+            assert_eq!(RecordKind::of(rule, Determinism::NonDeterministic), RecordKind::Full);
         }
-        assert_eq!(RecordKind::of(RecordMode::All, Determinism::Deterministic), RecordKind::ActionLog);
+        assert_eq!(RecordKind::of(RecordRule::All, Determinism::Deterministic), RecordKind::ActionLog);
     }
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rollhouse_core::limits::MAX_LANES;
 use rollhouse_core::msgpack::{self, DecodeError};
-use rollhouse_core::{EnvSpec, Options, Parent, RunId, SeedSchedule, Space, bounded_list};
+use rollhouse_core::{EnvSpec, Options, Parent, RecordRule, RunId, SeedSchedule, Space, bounded_list};
 use serde::{Deserialize, Serialize};
 
-use crate::code::run::{PolicyInfo, RecordKind, RecordMode, RunHeader, Sampling};
+use crate::code::run::{PolicyInfo, RecordKind, RunHeader, Sampling};
 use crate::limits::MAX_RUN_BYTES;
 
 /// A run as readers see it: the msgpack map in a run record. Unknown keys are ignored.
@@ -91,10 +91,12 @@ impl RunInfo {
             autoreset: header.autoreset.clone(),
             max_episode_steps: header.max_episode_steps,
             policy: header.policy.clone(),
-            recorded: RecordKind::of(header.mode, header.spec.determinism),
-            sample_below: match header.mode {
-                RecordMode::Sample { .. } => Sampling::new(header.run, header.mode).threshold(),
-                RecordMode::All | RecordMode::Trace => None,
+            recorded: RecordKind::of(header.record, header.spec.determinism),
+            sample_below: match header.record {
+                RecordRule::None | RecordRule::Sample { .. } => {
+                    Sampling::new(header.run, header.record).threshold()
+                }
+                RecordRule::All | RecordRule::Trace => None,
             },
             program: header.program.clone(),
             started_ms: header.started_ms,

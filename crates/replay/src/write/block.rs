@@ -538,12 +538,12 @@ mod tests {
     use proptest::prelude::*;
     use rollhouse_env::Registry;
 
-    use rollhouse_core::RunId;
+    use rollhouse_core::{RecordRule, RunId};
 
     use crate::code::encode::Encoder;
     use crate::code::lanes::BlockState;
     use crate::code::layout::Layout;
-    use crate::code::run::{RecordKind, RecordMode, Sampling};
+    use crate::code::run::{RecordKind, Sampling};
     use crate::write::handover::Doorbell;
 
     const TERMINATED: Finish =
@@ -576,7 +576,7 @@ mod tests {
 
     impl Written {
         fn of(recorder: &BlockRecorder) -> Self {
-            let sampling = Sampling::new(RunId::from_u128(1), RecordMode::All);
+            let sampling = Sampling::new(RunId::from_u128(1), RecordRule::All);
             let autoreset = if recorder.shared.skips_after_end { "NextStep" } else { "SameStep" };
             let encoder = Encoder::new(recorder.shared.layout.clone(), sampling, autoreset);
             Self { encoder, state: BlockState::new(BLOCK_LANES), bytes: Vec::new() }

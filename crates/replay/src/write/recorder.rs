@@ -9,12 +9,12 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{Interruption, Outcome, RunId, SeedSchedule};
+use rollhouse_core::{Interruption, Outcome, RecordRule, RunId, SeedSchedule};
 
 use crate::clock::Clock;
 use crate::code::coding::stepped::skips_after_end;
 use crate::code::layout::Layout;
-use crate::code::run::{RecordKind, RecordMode, RunHeader};
+use crate::code::run::{RecordKind, RunHeader};
 use crate::code::run_record::RunInfo;
 use crate::disk::Disk;
 use crate::disk_error::DiskError;
@@ -167,7 +167,7 @@ impl Recorder {
         frames_every: u64,
     ) -> Result<RunRecorder, BeginError> {
         assert!(lanes.start <= lanes.end && lanes.end <= header.lanes, "lanes beyond the run's");
-        if let RecordMode::Sample { probability } = header.mode
+        if let RecordRule::Sample { probability } = header.record
             && !(0.0..=1.0).contains(&probability)
         {
             return Err(BeginError::Probability(probability));
@@ -175,7 +175,7 @@ impl Recorder {
         if header.options.len() != 1 && header.options.len() != header.lanes as usize {
             return Err(BeginError::Options { given: header.options.len(), lanes: header.lanes });
         }
-        let kind = RecordKind::of(header.mode, header.spec.determinism);
+        let kind = RecordKind::of(header.record, header.spec.determinism);
         let layout = Layout::new(&header.spec, kind, header.schedule == SeedSchedule::Continue);
         let block_lanes = lanes.len().min(BLOCK_LANES);
         if !layout.fits(block_lanes) {

@@ -248,7 +248,7 @@ impl Run {
         Self {
             encoder: Encoder::new(
                 shared.layout.clone(),
-                Sampling::new(header.run, header.mode),
+                Sampling::new(header.run, header.record),
                 &header.autoreset,
             ),
             shared,

@@ -7,11 +7,10 @@ use std::sync::Arc;
 
 use rollhouse_core::{
     ColumnData, ColumnRef, ColumnSpec, DType, Determinism, EnvSpec, GameResult, Interruption, LaneSet,
-    Options, Outcome, Role, RunId, SeedSchedule, Space, Start, split_mix64,
+    Options, Outcome, RecordRule, Role, RunId, SeedSchedule, Space, Start, split_mix64,
 };
 use rollhouse_replay::{
-    BlockRecorder, Disk, End, Episode, PolicyInfo, Query, RecordMode, Recorder, RecorderConfig, Replays, Row,
-    RunHeader,
+    BlockRecorder, Disk, End, Episode, PolicyInfo, Query, Recorder, RecorderConfig, Replays, Row, RunHeader,
 };
 
 pub const DIR: &str = "/data";
@@ -46,7 +45,7 @@ pub struct Shape {
     pub actions: Space,
     pub autoreset: &'static str,
     pub per_episode: bool,
-    pub mode: RecordMode,
+    pub record: RecordRule,
     pub deterministic: bool,
     pub rows: usize,
     /// One lane in this many ends in each row.
@@ -63,7 +62,7 @@ impl Shape {
             actions: Space::discrete(2),
             autoreset: "NextStep",
             per_episode: true,
-            mode: RecordMode::All,
+            record: RecordRule::All,
             deterministic: true,
             rows,
             end_one_in: 22,
@@ -114,7 +113,7 @@ impl Shape {
             autoreset: self.autoreset.into(),
             max_episode_steps: None,
             policy: PolicyInfo { name: "dice".into(), version: 3 },
-            mode: self.mode,
+            record: self.record,
             program: "model".into(),
             started_ms: 5,
             parent: None,
@@ -365,7 +364,7 @@ pub fn assert_same(shape: &Shape, lived: &Lived, episode: &Episode) {
             assert_eq!(episode.info.total_reward, None, "{name}");
         }
     }
-    let full = shape.mode == RecordMode::Trace || !shape.deterministic;
+    let full = shape.record == RecordRule::Trace || !shape.deterministic;
     assert_eq!(episode.steps.is_some(), full, "{name}");
     if let Some(steps) = &episode.steps {
         assert_eq!(steps.first_obs, [ColumnData::F32(lived.first_obs.clone())], "{name}");

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use rollhouse_core::limits::HASH_WINDOW_STEPS;
 use rollhouse_core::{
-    ColumnData, GameResult, Interruption, LaneSet, Options, Outcome, RunId, SeedSchedule, Space, Start,
-    per_episode_seed, random_bits, split_mix64,
+    ColumnData, GameResult, Interruption, LaneSet, Options, Outcome, RecordRule, RunId, SeedSchedule, Space,
+    Start, per_episode_seed, random_bits, split_mix64,
 };
 use rollhouse_env::{BlockStep, Registry};
 use rollhouse_replay::{
-    BlockRecorder, Disk, End, PolicyInfo, RecordMode, Recorded, Recorder, RecorderConfig, Row, RunHeader,
+    BlockRecorder, Disk, End, PolicyInfo, Recorded, Recorder, RecorderConfig, Row, RunHeader,
 };
 
 /// What is played.
@@ -23,7 +23,7 @@ pub struct Play {
     pub first_lane: u32,
     pub run_lanes: u32,
     pub rows: u64,
-    pub mode: RecordMode,
+    pub record: RecordRule,
     pub per_episode: bool,
     pub seed: u64,
     pub max_steps: u64,
@@ -41,7 +41,7 @@ impl Play {
             first_lane: 0,
             run_lanes: 0,
             rows,
-            mode: RecordMode::All,
+            record: RecordRule::All,
             per_episode: true,
             seed: 7,
             max_steps: 200,
@@ -111,7 +111,7 @@ pub fn play_into(
         autoreset: "NextStep".into(),
         max_episode_steps: Some(play.max_steps as u32),
         policy: PolicyInfo { name: "random".into(), version: 1 },
-        mode: play.mode,
+        record: play.record,
         program: "stage".into(),
         started_ms: 1_700_000_000_000,
         parent: None,
