@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rollhouse_client::Address;
 use rollhouse_config::NodeConfig;
-use rollhouse_core::split_mix64;
+use rollhouse_core::{Pauses, jitter};
 use rollhouse_node::{JoinError, Joining};
 use rollhouse_wire::{
     CallError, Certified, DialError, Identity, IdentityFileError, JoinedFolder, KeyRequest, Readers, is_name,
@@ -187,9 +187,8 @@ fn pause(error: &JoinError, failures: u32) -> Duration {
         }
         _ => None,
     };
-    let pause = told.unwrap_or(FIRST_PAUSE * (1 << failures.min(8))).clamp(FIRST_PAUSE, LONGEST_PAUSE);
-    let seed = u64::from(std::process::id()) << 32 | u64::from(failures);
-    pause + (pause / 4).mul_f64((split_mix64(seed) % 1000) as f64 / 1000.0)
+    let pause = told.unwrap_or(PAUSES.after(failures)).clamp(PAUSES.first, PAUSES.longest);
+    pause + jitter(pause / 4, u64::from(std::process::id()) << 32 | u64::from(failures))
 }
 
 async fn until_asked(asked: &ServiceSignals) {
@@ -258,7 +257,6 @@ const COORDINATOR: &str = "coordinator";
 const DEFAULT_COORDINATOR: &str = "127.0.0.1:7600";
 const FORM: &str = "rollhouse://HOST:PORT?token=TOKEN&ca=sha256:HEX is wanted: `rollhouse token create --role join \
                     --address HOST:PORT` prints it";
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-/// Longest pause: a coordinator that comes up finds its nodes within this time and a quarter more.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Pauses between attempts: a coordinator that comes up finds its nodes within the longest and a quarter more.
+const PAUSES: Pauses = Pauses { first: Duration::from_millis(200), longest: Duration::from_secs(5) };
 const LOOK_EVERY: Duration = Duration::from_millis(100);

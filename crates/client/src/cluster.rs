@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::{RunId, split_mix64};
+use rollhouse_core::{Pauses, RunId, jitter};
 use rollhouse_wire::{
     CallError, CallId, CertificateFiles, CloseCode, ClosePool, ClusterStatus, Connection, DialError, Dialer,
     Done, Drain, Identity, NodeList, OpenPool, PoolOpened, PoolStatus, PoolStatusRequest, RefusalCode,
@@ -286,10 +286,10 @@ impl std::fmt::Debug for AsyncCluster {
 /// `None` when repeating makes no sense, or when less time than that is `left`. Pure; the jitter comes from `left`.
 pub fn ask_again(error: &CallError, attempt: u32, left: Duration) -> Option<Duration> {
     let wait = match error {
-        CallError::Lost(_) if attempt < MAX_LOST => FIRST_WAIT,
+        CallError::Lost(_) if attempt < MAX_LOST => WAITS.first,
         CallError::Refused(refusal) if refusal.code == RefusalCode::Busy => {
-            let base = FIRST_WAIT.saturating_mul(1 << attempt.min(8)).min(LONGEST_WAIT);
-            with_jitter(base.max(Duration::from_millis(refusal.retry_after_ms.unwrap_or(0))), left)
+            let told = Duration::from_millis(refusal.retry_after_ms.unwrap_or(0));
+            with_jitter(WAITS.after(attempt).max(told), left)
         }
         _ => return None,
     };
@@ -299,15 +299,14 @@ pub fn ask_again(error: &CallError, attempt: u32, left: Duration) -> Option<Dura
 /// Returns the pause after which to dial a coordinator again that could not be reached for the `attempt`-th time (from
 /// 0); `None` when dialling makes no sense, or when less time than that is `left`. Pure; the jitter comes from `left`.
 fn dial_again(error: &DialError, attempt: u32, left: Duration) -> Option<Duration> {
-    let wait = with_jitter(FIRST_WAIT.saturating_mul(1 << attempt.min(8)).min(LONGEST_WAIT), left);
+    let wait = with_jitter(WAITS.after(attempt), left);
     (error.is_transient() && wait < left).then_some(wait)
 }
 
 /// Adds up to half of `base` at random, so that callers do not come back together. The last digits of the clock are as
 /// good as random.
 fn with_jitter(base: Duration, left: Duration) -> Duration {
-    let half = (base.as_nanos() as u64 / 2).max(1);
-    base + Duration::from_nanos(split_mix64(left.as_nanos() as u64) % half)
+    base + jitter(base / 2, left.as_nanos() as u64)
 }
 
 /// Parses the id of a pool or run as it is printed: 32 hexadecimal digits, with hyphens or without.
@@ -319,8 +318,8 @@ pub fn run_named(text: &str) -> Option<RunId> {
 
 /// Pause before a coordinator whose port is closed is dialled again.
 const CLOSED_WAIT: Duration = Duration::from_millis(100);
-const FIRST_WAIT: Duration = Duration::from_millis(20);
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
+/// Waits before the coordinator is asked or dialled again.
+const WAITS: Pauses = Pauses { first: Duration::from_millis(20), longest: Duration::from_secs(2) };
 /// Number of lost connections after which a request is given up.
 const MAX_LOST: u32 = 3;
 
@@ -348,10 +347,10 @@ mod tests {
         let mut left = Duration::from_secs(60);
         let mut attempts = 0;
         while let Some(wait) = dial_again(&silent, attempts, left) {
-            assert!(wait <= LONGEST_WAIT * 3 / 2, "{wait:?}");
+            assert!(wait <= WAITS.longest * 3 / 2, "{wait:?}");
             (left, attempts) = (left - wait, attempts + 1);
         }
-        assert!(left < LONGEST_WAIT * 3 / 2 && attempts > 20, "{left:?} left after {attempts} attempts");
+        assert!(left < WAITS.longest * 3 / 2 && attempts > 20, "{left:?} left after {attempts} attempts");
         let refused = DialError::Refused(Refusal::new(RefusalCode::Unauthenticated, "the token was revoked"));
         assert_eq!(dial_again(&refused, 0, Duration::from_secs(60)), None);
     }
@@ -371,7 +370,7 @@ mod tests {
         let busy = CallError::Refused(Refusal::new(RefusalCode::Busy, "no room"));
         for attempt in 0..40 {
             let wait = ask_again(&busy, attempt, Duration::from_secs(60)).unwrap();
-            assert!(wait >= FIRST_WAIT && wait <= LONGEST_WAIT * 3 / 2, "{wait:?}");
+            assert!(wait >= WAITS.first && wait <= WAITS.longest * 3 / 2, "{wait:?}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rollhouse_core::split_mix64;
+use rollhouse_core::{Pauses, jitter};
 use rollhouse_wire::{FrameHeader, RefusalCode};
 
 /// One request of one session, from its first writing to its answer.
@@ -158,7 +158,7 @@ impl Retry {
             (RetryState::Sent, E::Refused { code, retry_after }) if code.is_transient() => {
                 self.number = FrameHeader::next_number(self.number);
                 self.abandoned = 0;
-                self.wait(now, false, FIRST_BUSY_WAIT, LONGEST_BUSY_WAIT, retry_after)
+                self.wait(now, false, BUSY, retry_after)
             }
             (RetryState::Sent, E::Refused { code, .. }) => self.give_up(GiveUp::Refused(code)),
             (RetryState::Sent, E::Lost | E::PortClosed { .. }) => {
@@ -177,7 +177,7 @@ impl Retry {
                 if silent >= self.lease {
                     return self.give_up(GiveUp::NodeLost);
                 }
-                self.wait(now, true, FIRST_DIAL_WAIT, LONGEST_DIAL_WAIT, None)
+                self.wait(now, true, AWAY, None)
             }
             (RetryState::Waiting { attach, until }, E::Woken) if now >= until => {
                 if attach {
@@ -220,7 +220,7 @@ impl Retry {
             RefusalCode::NotFound | RefusalCode::Stale => self.give_up(GiveUp::NodeLost),
             code if code.is_transient() => {
                 self.silent_since = None;
-                self.wait(now, true, FIRST_BUSY_WAIT, LONGEST_BUSY_WAIT, retry_after)
+                self.wait(now, true, BUSY, retry_after)
             }
             code => self.give_up(GiveUp::Refused(code)),
         }
@@ -243,24 +243,15 @@ impl Retry {
     }
 
     /// Waits at least `least`, longer with every wait, and never past the deadline.
-    fn wait(
-        &mut self,
-        now: Duration,
-        attach: bool,
-        first: Duration,
-        longest: Duration,
-        least: Option<Duration>,
-    ) -> RetryAction {
+    fn wait(&mut self, now: Duration, attach: bool, pauses: Pauses, least: Option<Duration>) -> RetryAction {
         if now >= self.deadline {
             return self.give_up(GiveUp::TimedOut);
         }
-        let base = first.saturating_mul(1 << self.waits.min(16)).min(longest);
-        let base = base.max(least.unwrap_or_default());
+        let base = pauses.after(self.waits).max(least.unwrap_or_default());
         self.waits += 1;
         // Jitter adds up to a half, so that those who were refused together do not come back together.
-        let half = (base / 2).as_nanos().max(1) as u64;
-        let jitter = split_mix64(self.seed ^ (u64::from(self.number) << 32) ^ u64::from(self.waits)) % half;
-        let until = (now + base + Duration::from_nanos(jitter)).min(self.deadline);
+        let seed = self.seed ^ (u64::from(self.number) << 32) ^ u64::from(self.waits);
+        let until = (now + base + jitter(base / 2, seed)).min(self.deadline);
         self.state = RetryState::Waiting { attach, until };
         RetryAction::WaitUntil(until)
     }
@@ -277,10 +268,10 @@ const fn steps_from(last: u32, number: u32) -> u32 {
     if number >= last { number - last } else { number + (u32::MAX - last) }
 }
 
-const FIRST_BUSY_WAIT: Duration = Duration::from_millis(1);
-const LONGEST_BUSY_WAIT: Duration = Duration::from_secs(1);
-const FIRST_DIAL_WAIT: Duration = Duration::from_millis(50);
-const LONGEST_DIAL_WAIT: Duration = Duration::from_secs(2);
+/// Waits for a node that is busy.
+const BUSY: Pauses = Pauses { first: Duration::from_millis(1), longest: Duration::from_secs(1) };
+/// Waits for a node that does not answer.
+const AWAY: Pauses = Pauses { first: Duration::from_millis(50), longest: Duration::from_secs(2) };
 
 #[cfg(test)]
 mod tests {
@@ -401,7 +392,7 @@ mod tests {
                 }
             }
         }
-        assert!(now >= LEASE && now < LEASE + LONGEST_DIAL_WAIT * 2, "{now:?}");
+        assert!(now >= LEASE && now < LEASE + AWAY.longest * 2, "{now:?}");
     }
 
     fn any_event() -> impl Strategy<Value = RetryEvent> {

@@ -21,6 +21,7 @@ mod options;
 mod outcome;
 mod panic;
 mod parent;
+mod pauses;
 mod plugin;
 mod record_rule;
 mod seed;
@@ -42,6 +43,7 @@ pub use options::{OptionError, OptionSpec, OptionValue, Options};
 pub use outcome::{Interruption, Outcome};
 pub use panic::{contained, panic_message};
 pub use parent::Parent;
+pub use pauses::{Pauses, jitter};
 pub use plugin::Plugin;
 pub use record_rule::RecordRule;
 pub use seed::{

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::split_mix64;
+use crate::pauses::{Pauses, jitter};
 
 /// Stage of a lane's life, written as its [`LaneState::word`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -173,8 +173,6 @@ impl LaneState {
 /// Restarts of one thing that fails: pauses of 1 s doubling to 60 s, less jitter, and at most 5 restarts in any 5
 /// minutes.
 ///
-/// It reads no clock: `now` comes from any clock that only goes forward, as a duration since its own zero.
-///
 /// Pure: `now` is any clock that only goes forward, as a duration since its own zero.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackOff {
@@ -207,12 +205,10 @@ impl BackOff {
         let doublings = self.failures.len() as u32;
         self.failures.push(now);
         self.total += 1;
-        let base = FIRST_BACK_OFF.saturating_mul(1 << doublings.min(16)).min(LONGEST_BACK_OFF);
+        let base = BACK_OFF.after(doublings);
         // Jitter takes away an eighth to three eighths, so that restarts of many do not fall together, and the first
         // leaves time within its second to be noticed and done.
-        let eighth = (base / 8).as_nanos() as u64;
-        let jitter = eighth + split_mix64(self.seed ^ self.total) % (2 * eighth).max(1);
-        RestartDecision::RetryAfter(base - Duration::from_nanos(jitter))
+        RestartDecision::RetryAfter(base - base / 8 - jitter(base / 4, self.seed ^ self.total))
     }
 
     /// Returns the number of failures so far.
@@ -226,8 +222,7 @@ const LOAD_DEADLINE: Duration = Duration::from_secs(120);
 const CONNECT_DEADLINE: Duration = Duration::from_secs(120);
 const FIRST_RESET_DEADLINE: Duration = Duration::from_secs(60);
 const CLEANUP_DEADLINE: Duration = Duration::from_secs(10);
-const FIRST_BACK_OFF: Duration = Duration::from_secs(1);
-const LONGEST_BACK_OFF: Duration = Duration::from_secs(60);
+const BACK_OFF: Pauses = Pauses { first: Duration::from_secs(1), longest: Duration::from_secs(60) };
 const RESTART_WINDOW: Duration = Duration::from_secs(300);
 const MAX_RESTARTS: usize = 5;
 

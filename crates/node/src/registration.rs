@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use rollhouse_core::split_mix64;
+use rollhouse_core::{Pauses, jitter};
 
 /// A node's standing with the coordinator. `now` is any clock that only goes forward.
 #[derive(Debug)]
@@ -163,12 +163,11 @@ impl Registration {
     }
 
     fn go_away(&mut self, now: Duration, longest: Duration) {
-        let base = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(longest);
+        let base = Pauses { first: FIRST_PAUSE, longest }.after(self.failures);
         self.failures = self.failures.saturating_add(1);
         // Jitter takes away up to a half, so that nodes do not come back together.
         self.draws += 1;
-        let half = (base / 2).as_nanos() as u64;
-        let pause = base - Duration::from_nanos(split_mix64(self.seed ^ self.draws) % half.max(1));
+        let pause = base - jitter(base / 2, self.seed ^ self.draws);
         self.state = LinkStage::Away { retry_at: now + pause };
     }
 }

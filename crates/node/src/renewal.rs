@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use rollhouse_core::split_mix64;
+use rollhouse_core::{Pauses, jitter};
 use rollhouse_wire::Validity;
 
 /// The standing of a node with its certificate. `now` is the time since 1970, as certificates have it; if the clock is
@@ -109,7 +109,7 @@ impl Renewal {
         let seconds = Duration::from_secs(u64::try_from(self.validity.not_after).unwrap_or(0));
         let left = seconds.saturating_sub(now);
         let longest = (left / 8).clamp(LEAST_PAUSE, LONGEST_PAUSE);
-        let pause = LEAST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(longest);
+        let pause = Pauses { first: LEAST_PAUSE, longest }.after(self.failures);
         self.failures = self.failures.saturating_add(1);
         (pause - self.jitter(pause / 2)).max(LEAST_PAUSE / 2)
     }
@@ -117,8 +117,7 @@ impl Renewal {
     /// Returns a random duration below `most`.
     fn jitter(&mut self, most: Duration) -> Duration {
         self.draws += 1;
-        let most = u64::try_from(most.as_nanos()).unwrap_or(u64::MAX).max(1);
-        Duration::from_nanos(split_mix64(self.seed ^ self.draws) % most)
+        jitter(most, self.seed ^ self.draws)
     }
 }
 

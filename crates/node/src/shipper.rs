@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use rollhouse_core::{WhenFull, split_mix64};
+use rollhouse_core::{Pauses, WhenFull, jitter};
 use rollhouse_replay::SealedSegment;
 use rollhouse_wire::Shipped;
 
@@ -344,13 +344,12 @@ impl Shipper {
         let Some(waiting) = self.waiting.get_mut(&number).filter(|waiting| waiting.in_flight) else { return };
         waiting.in_flight = false;
         self.counts.failed += 1;
-        let base = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE);
+        let base = PAUSES.after(self.failures);
         self.failures = self.failures.saturating_add(1);
         // Jitter takes away up to a quarter, so that nodes do not come back together.
         self.draws += 1;
-        let quarter = (base / 4).as_nanos() as u64;
-        let pause = base - Duration::from_nanos(split_mix64(self.config.seed ^ self.draws) % quarter.max(1));
-        let asked = retry_after.unwrap_or_default().min(LONGEST_PAUSE);
+        let pause = base - jitter(base / 4, self.config.seed ^ self.draws);
+        let asked = retry_after.unwrap_or_default().min(PAUSES.longest);
         self.resume_at = self.resume_at.max(now + pause.max(asked));
     }
 
@@ -468,8 +467,7 @@ impl Pace {
 const IN_FLIGHT: usize = 2;
 /// Number of segments that are remembered after they left: only the newest is kept for a while after it was taken away.
 const REMEMBERED: usize = 16;
-/// Pause after the first of several failures, doubled by each.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Pauses after failures.
+const PAUSES: Pauses = Pauses { first: Duration::from_millis(500), longest: Duration::from_secs(30) };
 /// Pause before a segment that could not be removed is tried again.
 const STUCK_PAUSE: Duration = Duration::from_secs(10);

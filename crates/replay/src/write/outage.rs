@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use rollhouse_core::split_mix64;
+use rollhouse_core::{Pauses, jitter};
 
 /// The state of an outage, which decides when a disk that failed is tried again. It has no clock: `now` is on any that
 /// only goes forward.
@@ -31,13 +31,11 @@ impl Outage {
 
     /// Notes that an operation failed.
     pub(crate) fn failed(&mut self, now: Duration) {
-        let base = FIRST_PAUSE.saturating_mul(1 << self.failures.min(16)).min(LONGEST_PAUSE);
+        let base = PAUSES.after(self.failures);
         self.failures = self.failures.saturating_add(1);
         self.draws += 1;
         // Jitter takes away up to a quarter, so that recorders that share a disk do not come back together.
-        let quarter = (base / 4).as_nanos() as u64;
-        let jitter = Duration::from_nanos(split_mix64(self.seed ^ self.draws) % quarter.max(1));
-        self.retry_at = Some(now + base - jitter);
+        self.retry_at = Some(now + base - jitter(base / 4, self.seed ^ self.draws));
     }
 
     /// Notes that the disk has room again. If it fails again at once, the pauses go on growing.
@@ -61,9 +59,8 @@ impl Outage {
     }
 }
 
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// Longest pause between two tries: a disk that has room again is used within this time.
-const LONGEST_PAUSE: Duration = Duration::from_secs(4);
+/// Pauses between tries: a disk that has room again is used within the longest.
+const PAUSES: Pauses = Pauses { first: Duration::from_millis(500), longest: Duration::from_secs(4) };
 
 #[cfg(test)]
 mod tests {
@@ -77,7 +74,7 @@ mod tests {
         for failure in 0..1000 {
             outage.failed(now);
             let pause = outage.retry_at.unwrap() - now;
-            assert!(pause <= LONGEST_PAUSE && pause * 4 >= FIRST_PAUSE * 3, "{failure}: {pause:?}");
+            assert!(pause <= PAUSES.longest && pause * 4 >= PAUSES.first * 3, "{failure}: {pause:?}");
             assert!(outage.is_on() && !outage.is_due(now) && outage.is_due(now + pause));
             now += pause;
         }
@@ -85,6 +82,6 @@ mod tests {
         outage.worked();
         assert!(!outage.is_on());
         outage.failed(now);
-        assert!(outage.is_due(now + FIRST_PAUSE));
+        assert!(outage.is_due(now + PAUSES.first));
     }
 }
