@@ -14,11 +14,6 @@ use crate::words::{Words, WordsMut};
 /// waits. Then it sleeps, in slices of at most [`SLICE`], and asks the caller before each slice whether that is still
 /// worth it.
 ///
-/// First it spins: a wake-up across cores costs tens of microseconds on a virtual machine, a spinning look a tenth of
-/// one. Then it gives its core away again and again, which on a shared core hands it to the very process that is waited
-/// for. Then it sleeps, in slices of at most [`SLICE`], before each of which the caller is asked whether that is still
-/// worth it.
-///
 /// Spinning has its bounds. Fewer threads of a process spin at once than it has cores, so that the awaited process has
 /// one, and a process on one core never spins. A party for which spinning has failed [`CREDIT`] times in a row hardly
 /// ever spins. If the answer comes as soon as the core is given away, the spinner had kept the core from the other

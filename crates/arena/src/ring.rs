@@ -4,10 +4,6 @@
 //! writer leaves the marker [`SKIP`] and begins again at the ring's first byte. Cursors count all bytes ever written
 //! and read. The writer's cursor and the bytes lie in the writer's memory, the reader's cursor in the reader's.
 //!
-//! A record is its length (u32), its bytes, and padding to a multiple of 8; it never wraps around: where it would, the
-//! writer leaves the marker [`SKIP`] and begins again at the ring's first byte. Cursors count all bytes ever written
-//! and read; the writer's lies in the writer's memory, as the bytes do, and the reader's in the reader's.
-//!
 //! The other side may be hostile: whatever its cursor or a length says, nothing outside the ring is reached and each
 //! call ends after at most two looks.
 

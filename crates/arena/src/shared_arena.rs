@@ -21,9 +21,6 @@ use crate::words::{Words, WordsMut};
 ///
 /// It outlives attachments: frames and numbers go on from one to the next. Each attachment has a file of its own for
 /// the trainer's writes ([`SharedArena::attach`]), so that the writes of an earlier trainer reach nobody.
-///
-/// It outlives attachments: frames and numbers go on where they were. Each attachment has a file of its own for what
-/// the trainer writes ([`SharedArena::attach`]), so that an earlier trainer writes into the void.
 #[derive(Debug)]
 pub struct SharedArena {
     outputs: Arc<SharedMemory>,

@@ -8,9 +8,6 @@ use std::time::{Duration, Instant};
 ///
 /// A wake-up of a sleeping thread costs tens of microseconds on a virtual machine, that of a spinning one a tenth of
 /// one; but a spinner without a core of its own holds up the thread for which it waits.
-///
-/// A wake-up of a sleeping thread costs tens of microseconds on a virtual machine, a spinning one a tenth of
-/// one; but a spinner without a core of its own holds up the thread it waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spin(Duration);
 

@@ -3,10 +3,6 @@
 //! The readers are written by hand, because what serde derives for tagged types keeps a copy of everything nested at
 //! every level, so that a few hundred kilobytes become gigabytes. Here each part is made once, from its own bytes. A
 //! space with more columns or elements than any row may have is refused at the first one too many.
-//!
-//! By hand: what serde derives for tagged types keeps a copy of all that is nested at every level of it, so that a few
-//! hundred kilobytes become gigabytes. Here each part is made once, from its own bytes, and what has more columns or
-//! elements than any row may have is refused where the first one too many stands.
 
 use std::fmt;
 

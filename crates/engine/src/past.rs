@@ -3,10 +3,6 @@
 //! An engine that keeps a log says after each reset, step or send which episodes began, and the states' hashes from
 //! time to time. An owner that keeps this log together with the actions can make another engine do the same again
 //! ([`Engine::replay`](crate::Engine::replay)): its lanes then stand where those of the first engine stood.
-//!
-//! An engine that keeps a log says after each reset, step or send which episodes began, and the states' hashes from
-//! time to time. Whoever keeps that together with the actions can have another engine do the same again
-//! ([`Engine::replay`](crate::Engine::replay)): its lanes then stand where those of the first stood.
 
 use rollhouse_core::{ColumnData, Start};
 

@@ -7,14 +7,6 @@
 //! The error is at most 1 ulp of the result plus 2^-100 for `|x| <= FAR`. Beyond `FAR`, the result is that of an
 //! argument at most half an ulp of `x` away, to the same error. NaN and infinities give NaN, and the sine of either
 //! zero is +0.
-//!
-//! Only `+ - *`, comparisons and bit operations are used (and `%`, which IEEE 754 makes exact, for far
-//! arguments), so the results depend neither on a libm nor on the instruction set. The polynomials are
-//! fdlibm's, the reduction is Cody and Waite's in three parts.
-//!
-//! Error: at most 1 ulp of the result plus 2^-100 for `|x| <= FAR`. Beyond, the result is that of an
-//! argument at most half an ulp of `x` away, to the same error. NaN and infinities give NaN, and the sine of
-//! either zero is +0.
 
 /// Largest argument that is reduced without loss.
 pub(crate) const FAR: f64 = 1_048_576.0;

@@ -13,14 +13,6 @@ use crate::{Act, ActError, Policy, SpaceError};
 /// bits as give it exactly where `n` is a power of two, so that neighbouring lanes share a word, else by scaling 32
 /// bits (64 above 65,536 values), which prefers no value by more than `n` in 2^32. An element of a box takes 53 bits of
 /// a word and scales them to `[low, high]` in double precision before it is rounded to the column's type.
-///
-/// What an action is drawn from is a counter hash of (run seed, lane, step), so actions depend neither on
-/// threads nor on the order in which lanes are stepped, and any of them can be recomputed alone. One of `n`
-/// integers is taken from as few bits as give it exactly where `n` is a power of two, so that neighbouring lanes
-/// share a word, else by scaling 32 bits (64 above 65,536 values), which prefers no value by more than `n` in
-/// 2^32. An element of a box takes 53
-/// bits of a word and scales them to `[low, high]` in double precision before it is rounded to the column's
-/// type.
 #[derive(Debug, Clone)]
 pub struct Random {
     key: u64,

@@ -3,10 +3,6 @@
 //! Pixels are the same on every machine: `tiny-skia` is built without its vector code and works in singles and
 //! integers, by operations that IEEE 754 fixes. The functions that it computes by a libm (rotations, gammas, cubics)
 //! are not used here, and scenes take sines from this crate.
-//!
-//! Pixels are the same on every machine: `tiny-skia` is built without its vector code and works in singles and
-//! integers, by operations that IEEE 754 fixes; what it computes by a libm (rotations, gammas, cubics) is not used
-//! here, and scenes take sines from this crate.
 
 use tiny_skia::{
     Color, FillRule, LineCap, LineJoin, Paint, Path, PathBuilder, Pixmap, Rect, Stroke, Transform,

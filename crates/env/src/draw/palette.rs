@@ -2,9 +2,6 @@
 //!
 //! Colours that are to be told apart also differ in lightness, and hues are those of Okabe and Ito's palette, a little
 //! muted: people who see colours differently, and prints in grey, keep the difference.
-//!
-//! What is to be told apart differs in lightness too, and hues are those of Okabe and Ito's palette, a little muted:
-//! people who see colours differently, and prints in grey, keep the difference.
 
 use super::canvas::Colour;
 

@@ -124,9 +124,6 @@ impl Game {
     ///
     /// A ball about to enter the bottom row goes up again if the paddle is under it, or in the cell towards which it
     /// moves: then it has hit the paddle's near side and goes back to the side from which it came.
-    ///
-    /// A ball about to enter the bottom row goes up again if the paddle is under it, or in the cell it is headed
-    /// for: then it has hit the paddle's near side and goes back to the side it came from.
     fn bounce(&mut self) -> (u8, u8) {
         let (velocity, ball) = (&mut self.velocity, self.ball);
         let inside = |place: u8| (usize::from(place) < SIDE).then_some(place);
