@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use rollhouse_core::{AutoresetMode, ColumnData, ColumnRef, EpisodeName, Interruption, Outcome, RunId};
-use rollhouse_engine::{ConfigError, Engine, EngineConfig, Past, Reset, ResumeError, StepError};
+use rollhouse_core::{AutoresetMode, ColumnData, ColumnRef, EpisodeName, Interruption, Outcome, Past, RunId};
+use rollhouse_engine::{ConfigError, Engine, EngineConfig, Reset, ResumeError, StepError};
 use rollhouse_env::EnvEntry;
 use rollhouse_policy::{Act, ActError, Policy};
 use rollhouse_replay::{PlayedStep, RunRecorder};

@@ -10,8 +10,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnSpec, LaneSet, Space, Start, per_episode_seed};
-use rollhouse_wire::Began;
+use rollhouse_core::{Began, ColumnSpec, LaneSet, Space, Start, per_episode_seed};
 
 use self::past::Event;
 pub(crate) use self::past::PastReader;
@@ -431,10 +430,10 @@ mod tests {
     use proptest::prelude::*;
     use rollhouse_core::AutoresetMode;
     use rollhouse_core::{ColumnData, random_bits};
-    use rollhouse_engine::{Engine, EngineConfig, Happened, LogEvent, Past, Reset};
+    use rollhouse_engine::{Engine, EngineConfig, LogEvent, Reset};
     use rollhouse_env::Registry;
     use rollhouse_wire::limits::MAX_PAST_BYTES;
-    use rollhouse_wire::{PastEvent, column_bytes, read_past};
+    use rollhouse_wire::{column_bytes, read_past};
 
     struct Play {
         engine: Engine,
@@ -468,7 +467,7 @@ mod tests {
             self.engine.take_log(&mut self.events);
             for event in &self.events {
                 match *event {
-                    LogEvent::Began { lane, number, start } => log.began(now, &Began { lane, number, start }),
+                    LogEvent::Began(began) => log.began(now, &began),
                     LogEvent::Hash { lane, hash } => log.stood(lane, hash),
                 }
             }
@@ -532,16 +531,7 @@ mod tests {
         let (mut reader, cut) = log.past(held);
         while let Some(part) = reader.next(log) {
             assert!(part.len() <= MAX_PAST_BYTES);
-            let past = read_past(&part, &log.action).unwrap().into_iter().map(|record| Past {
-                lane: record.lane,
-                what: match record.what {
-                    PastEvent::Began { number, start } => Happened::Began { number, start },
-                    PastEvent::Played(actions) => Happened::Played(actions),
-                    PastEvent::Stood(hash) => Happened::Stood(hash),
-                    PastEvent::Lost { next, start, held } => Happened::Lost { next, start, held },
-                },
-            });
-            into.replay(past.collect()).unwrap();
+            into.replay(read_past(&part, &log.action).unwrap()).unwrap();
         }
         cut
     }

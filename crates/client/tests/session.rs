@@ -10,11 +10,11 @@ use rollhouse_client::{
     Answered, COORDINATOR_AWAY, LaneFlags, NoPlace, OnLoss, Recipe, RequestBody, Session, SessionAction,
     SessionEvent, Trouble,
 };
-use rollhouse_core::{AutoresetMode, RecordRule, RunId, SeedSchedule};
+use rollhouse_core::{AutoresetMode, Began, RecordRule, RunId, SeedSchedule};
 use rollhouse_env::Registry;
 use rollhouse_wire::{
-    Began, EndCause, FrameKind, Grant, Incarnation, LaneSettings, Notes, OpenPool, Refusal, RefusalCode,
-    Secret, SessionReplaced, Spread,
+    EndCause, FrameKind, Grant, Incarnation, LaneSettings, Notes, OpenPool, Refusal, RefusalCode, Secret,
+    SessionReplaced, Spread,
 };
 
 const LEASE: Duration = Duration::from_secs(30);

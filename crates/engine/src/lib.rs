@@ -62,7 +62,7 @@ pub use methods::{
     SetOptionsParams, SetParams, SetPolicyVersion, Statistics, StatisticsAnswer, SummaryAnswer, dispatch,
 };
 pub use options::{LaneOptions, OptionsError};
-pub use past::{Happened, LogEvent, Past, ResumeError};
+pub use past::{LogEvent, ResumeError};
 pub use render::{Render, RenderAnswer, RenderParams, UnpackError};
 pub use reset::Reset;
 pub use rollhouse_arena::Frame;

@@ -4,7 +4,7 @@
 //! time to time. An owner that keeps this log together with the actions can make another engine do the same again
 //! ([`Engine::replay`](crate::Engine::replay)): its lanes then stand where those of the first engine stood.
 
-use rollhouse_core::{ColumnData, Start};
+use rollhouse_core::Began;
 
 use crate::error::{BadAction, StepError};
 
@@ -12,14 +12,7 @@ use crate::error::{BadAction, StepError};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogEvent {
     /// An episode began.
-    Began {
-        /// Lane in which the episode began.
-        lane: u32,
-        /// Number of the episode in the lane.
-        number: u64,
-        /// Seed and position of the generator at the episode's reset.
-        start: Start,
-    },
+    Began(Began),
     /// The steps of the lane's episode are a multiple of
     /// [`HASH_WINDOW_STEPS`](rollhouse_core::limits::HASH_WINDOW_STEPS), and this is the hash of its state.
     Hash {
@@ -27,43 +20,6 @@ pub enum LogEvent {
         lane: u32,
         /// Hash of the exact bits of the lane's state.
         hash: u32,
-    },
-}
-
-/// Event in a lane's past.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Past {
-    /// Row of the batch.
-    pub lane: u32,
-    /// Event that happened.
-    pub what: Happened,
-}
-
-/// Kind of event in a lane's past.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Happened {
-    /// An episode began; one that was open ended as `cancelled`.
-    Began {
-        /// Number of the episode in the lane.
-        number: u64,
-        /// Seed and position of the generator at the episode's reset. They follow from the number where the schedule
-        /// seeds every episode.
-        start: Start,
-    },
-    /// The lane took these actions, each of them one row of the action space's column.
-    Played(ColumnData),
-    /// The lane's state had this hash at that time.
-    Stood(u32),
-    /// The lane's episode is lost. Its next one has the number `next`, and is seeded as `start` and the schedule say.
-    /// The lane waits for its reset, which autoreset gives it; if it is `held`, it stands still in the next batch
-    /// first.
-    Lost {
-        /// Number of the lane's next episode.
-        next: u64,
-        /// Position from which the lane's generator is seeded.
-        start: Start,
-        /// True if the lane stands still in the next batch.
-        held: bool,
     },
 }
 

@@ -12,12 +12,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use rollhouse_core::{
-    AutoresetMode, ColumnData, Interruption, Options, Outcome, RecordRule, RunId, SeedSchedule, Start,
-    random_bits,
+    AutoresetMode, Began, ColumnData, Interruption, Options, Outcome, Past, PastEvent, RecordRule, RunId,
+    SeedSchedule, Start, random_bits,
 };
-use rollhouse_engine::{
-    Engine, EngineConfig, Happened, LogEvent, Past, Received, Reset, ResumeError, StepError,
-};
+use rollhouse_engine::{Engine, EngineConfig, LogEvent, Received, Reset, ResumeError, StepError};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{
@@ -34,15 +32,17 @@ struct Log {
 
 impl Log {
     fn played(&mut self, lane: usize, action: ColumnData) {
-        self.past.push(Past { lane: lane as u32, what: Happened::Played(action) });
+        self.past.push(Past { lane: lane as u32, what: PastEvent::Played(action) });
     }
 
     fn take(&mut self, engine: &Engine) {
         self.events.clear();
         engine.take_log(&mut self.events);
         let past = self.events.iter().map(|event| match *event {
-            LogEvent::Began { lane, number, start } => Past { lane, what: Happened::Began { number, start } },
-            LogEvent::Hash { lane, hash } => Past { lane, what: Happened::Stood(hash) },
+            LogEvent::Began(Began { lane, number, start }) => {
+                Past { lane, what: PastEvent::Began { number, start } }
+            }
+            LogEvent::Hash { lane, hash } => Past { lane, what: PastEvent::Stood(hash) },
         });
         self.past.extend(past);
     }
@@ -52,7 +52,7 @@ impl Log {
         let mut lanes: BTreeMap<u32, Vec<&Past>> = BTreeMap::new();
         self.past.iter().for_each(|past| lanes.entry(past.lane).or_default().push(past));
         let of_lane = |past: Vec<&Past>| -> Vec<Past> {
-            let began = past.iter().enumerate().filter(|(_, p)| matches!(p.what, Happened::Began { .. }));
+            let began = past.iter().enumerate().filter(|(_, p)| matches!(p.what, PastEvent::Began { .. }));
             let from = began.map(|(at, _)| at).rev().nth(episodes - 1).unwrap_or(0);
             past[from..].iter().map(|&past| past.clone()).collect()
         };
@@ -318,8 +318,8 @@ fn a_state_that_differs_is_told_with_lane_step_and_both_hashes() {
     game.begin(&mut engine, &mut log);
     (0..100).for_each(|turn| drop(game.turn(&mut engine, &mut log, turn)));
     let mut past = log.last(1);
-    let played = past.iter_mut().find(|past| past.lane == 1 && matches!(past.what, Happened::Played(_)));
-    played.unwrap().what = Happened::Played(ColumnData::F32(vec![0.123]));
+    let played = past.iter_mut().find(|past| past.lane == 1 && matches!(past.what, PastEvent::Played(_)));
+    played.unwrap().what = PastEvent::Played(ColumnData::F32(vec![0.123]));
     let error = game.engine().replay(past).unwrap_err();
     let ResumeError::Differs { lane: 1, number: 0, step: 64, wanted, found } = error else {
         panic!("{error}")
@@ -334,19 +334,19 @@ fn a_state_that_differs_is_told_with_lane_step_and_both_hashes() {
 #[test]
 fn what_cannot_have_happened_is_refused() {
     let game = cartpole(2);
-    let played = |lane| Past { lane, what: Happened::Played(ColumnData::I64(vec![0])) };
+    let played = |lane| Past { lane, what: PastEvent::Played(ColumnData::I64(vec![0])) };
     let refused = |past: Vec<Past>| game.engine().replay(past).unwrap_err();
     assert_eq!(refused(vec![played(2)]), ResumeError::NoSuchLane { lane: 2, lanes: 2 });
     assert_eq!(refused(vec![played(1)]), ResumeError::NotPlaying { lane: 1, next: 0 });
     assert_eq!(
-        refused(vec![Past { lane: 0, what: Happened::Played(ColumnData::F32(vec![0.0])) }]),
+        refused(vec![Past { lane: 0, what: PastEvent::Played(ColumnData::F32(vec![0.0])) }]),
         ResumeError::Column { lane: 0 }
     );
-    let bad = refused(vec![Past { lane: 1, what: Happened::Played(ColumnData::I64(vec![7])) }]);
+    let bad = refused(vec![Past { lane: 1, what: PastEvent::Played(ColumnData::I64(vec![7])) }]);
     assert!(matches!(&bad, ResumeError::Action(bad) if bad.lane == 1), "{bad}");
-    let begun = Past { lane: 0, what: Happened::Began { number: u64::MAX, start: Default::default() } };
+    let begun = Past { lane: 0, what: PastEvent::Began { number: u64::MAX, start: Default::default() } };
     // More steps than the episode has.
-    let long = Past { lane: 0, what: Happened::Played(ColumnData::I64(vec![0; 200])) };
+    let long = Past { lane: 0, what: PastEvent::Played(ColumnData::I64(vec![0; 200])) };
     assert_eq!(refused(vec![begun, long]), ResumeError::NotPlaying { lane: 0, next: 0 });
     let mut engine = game.engine();
     engine.reset(&Reset::all()).unwrap();
@@ -359,7 +359,7 @@ fn a_lane_whose_past_is_lost_begins_its_next_episode_and_stands_still_before_if_
     let (mut engine, mut log) = (game.engine(), Log::default());
     let lost = |lane, held| Past {
         lane,
-        what: Happened::Lost { next: 7, start: Start::seeded(u64::from(lane)), held },
+        what: PastEvent::Lost { next: 7, start: Start::seeded(u64::from(lane)), held },
     };
     engine.replay(vec![lost(0, false), lost(1, true)]).unwrap();
     let first = game.turn(&mut engine, &mut log, 0);
@@ -367,7 +367,7 @@ fn a_lane_whose_past_is_lost_begins_its_next_episode_and_stands_still_before_if_
     let second = game.turn(&mut engine, &mut log, 1);
     assert_eq!((second.reset, second.rewards), (vec![0, 1], vec![1.0, 0.0]));
     let numbers = log.past.iter().filter_map(|past| match past.what {
-        Happened::Began { number, .. } => Some((past.lane, number)),
+        PastEvent::Began { number, .. } => Some((past.lane, number)),
         _ => None,
     });
     assert_eq!(numbers.collect::<Vec<_>>(), [(0, 7), (1, 7)]);

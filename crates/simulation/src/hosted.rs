@@ -5,13 +5,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rollhouse_core::Interruption;
+use rollhouse_core::{Interruption, PastEvent};
 use rollhouse_env::Registry;
 use rollhouse_node::{Cancel, FrameRequest, OwnedSession, RequestFault, SessionPlan, Turn};
 use rollhouse_replay::Recorder;
 use rollhouse_wire::{
-    FrameHeader, FrameKind, FrameLayout, HEADER_BYTES, Incarnation, Notes, OpenSession, PastEvent, Refusal,
-    SessionId, control, read_past,
+    FrameHeader, FrameKind, FrameLayout, HEADER_BYTES, Incarnation, Notes, OpenSession, Refusal, SessionId,
+    control, read_past,
 };
 
 use crate::ledger::Ledger;

@@ -80,7 +80,7 @@ pub use member::{
     EndCause, Heartbeat, HeartbeatTaken, NodeLoad, Register, Registered, SessionCounts, SessionEnd,
     SessionReport, Takes, Unfit,
 };
-pub use past::{PastError, PastEvent, PastRecord, put_past, put_played, read_past};
+pub use past::{PastError, put_past, put_played, read_past};
 pub use pool::{
     ClosePool, Collect, Grant, LaneSettings, OpenPool, PoolOpened, PoolStatusRequest, ReplaceSession,
     SessionReplaced, Spread,
@@ -94,7 +94,7 @@ pub use replay::{
 pub use reports::{Changes, NotTaken, ReportLog, ReportView};
 pub use request::{Answer, Done, Hello, Request, Role, Welcome};
 pub use session::{Attach, AttachMemory, Attached, CloseSession, MemoryAttached, OpenSession, SessionOpened};
-pub use sidecar::{BEGAN_BYTES, Began, LostLane, Notes, ResetLanes};
+pub use sidecar::{BEGAN_BYTES, LostLane, Notes, ResetLanes, began_of, began_record};
 pub use status::{
     ClusterStatus, Drain, GoneSession, NodeList, NodeState, NodeStatus, PoolStatus, SessionList,
     SessionStatus, StoreStatus, Undrain,

@@ -14,43 +14,9 @@
 //!
 //! Actions follow a record of kind 2 as a column does, filled up with zeros to a multiple of 8 bytes.
 
-use rollhouse_core::{ColumnData, ColumnRef, ColumnSpec, Start};
+use rollhouse_core::{ColumnData, ColumnRef, ColumnSpec, Past, PastEvent, Start};
 
 use crate::column_bytes;
-
-/// An event in a lane of a session.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PastRecord {
-    /// Lane of the session.
-    pub lane: u32,
-    /// The event.
-    pub what: PastEvent,
-}
-
-/// An event in the life of a lane.
-#[derive(Debug, Clone, PartialEq)]
-pub enum PastEvent {
-    /// An episode began.
-    Began {
-        /// Its number in the lane.
-        number: u64,
-        /// The start of its randomness.
-        start: Start,
-    },
-    /// These actions were taken: one row of the action's column each.
-    Played(ColumnData),
-    /// The lane's state had this hash then.
-    Stood(u32),
-    /// The episode is lost, and the next one has the number `next`.
-    Lost {
-        /// Number of the next episode.
-        next: u64,
-        /// The start of the generator's randomness from there on.
-        start: Start,
-        /// Whether the lane stands still in the next batch.
-        held: bool,
-    },
-}
 
 /// The reason why bytes are not records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -124,7 +90,7 @@ const fn numbers(number: u64, start: Start) -> Option<[u64; 3]> {
 ///
 /// # Errors
 /// See [`PastError`].
-pub fn read_past(bytes: &[u8], action: &ColumnSpec) -> Result<Vec<PastRecord>, PastError> {
+pub fn read_past(bytes: &[u8], action: &ColumnSpec) -> Result<Vec<Past>, PastError> {
     let mut records = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
@@ -135,7 +101,7 @@ pub fn read_past(bytes: &[u8], action: &ColumnSpec) -> Result<Vec<PastRecord>, P
     Ok(records)
 }
 
-fn read_record(bytes: &[u8], at: usize, action: &ColumnSpec) -> Result<(PastRecord, usize), PastError> {
+fn read_record(bytes: &[u8], at: usize, action: &ColumnSpec) -> Result<(Past, usize), PastError> {
     let rest = &bytes[at..];
     let (cut, unknown) = (PastError::Cut { at }, PastError::Unknown { at });
     let (head, rest) = rest.split_first_chunk::<HEAD_BYTES>().ok_or(cut)?;
@@ -178,7 +144,7 @@ fn read_record(bytes: &[u8], at: usize, action: &ColumnSpec) -> Result<(PastReco
         }
         _ => return Err(unknown),
     };
-    Ok((PastRecord { lane, what }, length))
+    Ok((Past { lane, what }, length))
 }
 
 const HEAD_BYTES: usize = 16;

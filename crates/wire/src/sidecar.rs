@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rollhouse_core::{OptionValue, Start};
+use rollhouse_core::{Began, OptionValue, Start};
 use serde::{Deserialize, Serialize};
 
 /// The lanes that a node has to reset, and how, from the owner.
@@ -27,7 +27,7 @@ pub struct Notes {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lost: Vec<LostLane>,
     /// Episodes that began, for owners that keep a log ([`Attach::log`](crate::Attach::log)): 32 bytes each, see
-    /// [`Began::record`].
+    /// [`began_record`].
     #[serde(default, with = "serde_bytes", skip_serializing_if = "Vec::is_empty")]
     pub began: Vec<u8>,
     /// Hashes of the states of lanes whose steps are a multiple of 64, for the same owners: 8 bytes each, see
@@ -39,43 +39,30 @@ pub struct Notes {
     pub leaving: bool,
 }
 
-/// The beginning of an episode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Began {
-    /// Lane of the session.
-    pub lane: u32,
-    /// Number of the episode in the lane.
-    pub number: u64,
-    /// The start of the episode's randomness.
-    pub start: Start,
+/// Returns the record of an episode that began: lane (bit 31: there is a buffered half) and half, 4 bytes each; number,
+/// seed and words drawn, 8 each.
+#[inline]
+pub fn began_record(began: &Began) -> [u8; BEGAN_BYTES] {
+    let Began { lane, number, start } = *began;
+    let marked = lane & !HALF | u32::from(start.half.is_some()) << 31;
+    let head = u64::from(marked) | u64::from(start.half.unwrap_or(0)) << 32;
+    let mut record = [0; BEGAN_BYTES];
+    let (words, _) = record.as_chunks_mut();
+    words[0] = head.to_le_bytes();
+    words[1] = number.to_le_bytes();
+    words[2] = start.seed.to_le_bytes();
+    words[3] = start.words.to_le_bytes();
+    record
 }
 
-impl Began {
-    /// Writes the record: lane (bit 31: there is a buffered half) and half, 4 bytes each; number, seed and words drawn,
-    /// 8 each.
-    #[inline]
-    pub fn record(&self) -> [u8; BEGAN_BYTES] {
-        let Self { lane, number, start } = *self;
-        let marked = lane & !HALF | u32::from(start.half.is_some()) << 31;
-        let head = u64::from(marked) | u64::from(start.half.unwrap_or(0)) << 32;
-        let mut record = [0; BEGAN_BYTES];
-        let (words, _) = record.as_chunks_mut();
-        words[0] = head.to_le_bytes();
-        words[1] = number.to_le_bytes();
-        words[2] = start.seed.to_le_bytes();
-        words[3] = start.words.to_le_bytes();
-        record
-    }
-
-    /// Reads a record.
-    #[inline]
-    pub fn of_record(record: &[u8; BEGAN_BYTES]) -> Self {
-        let word = |at: usize| u64::from_le_bytes(record.as_chunks().0[at]);
-        let (head, number, seed, words) = (word(0), word(1), word(2), word(3));
-        let (marked, half) = (head as u32, (head >> 32) as u32);
-        let half = (marked & HALF != 0).then_some(half);
-        Self { lane: marked & !HALF, number, start: Start { seed, words, half } }
-    }
+/// Reads the record of an episode that began.
+#[inline]
+pub fn began_of(record: &[u8; BEGAN_BYTES]) -> Began {
+    let word = |at: usize| u64::from_le_bytes(record.as_chunks().0[at]);
+    let (head, number, seed, words) = (word(0), word(1), word(2), word(3));
+    let (marked, half) = (head as u32, (head >> 32) as u32);
+    let half = (marked & HALF != 0).then_some(half);
+    Began { lane: marked & !HALF, number, start: Start { seed, words, half } }
 }
 
 impl Notes {
@@ -93,7 +80,7 @@ impl Notes {
     /// Adds an episode that began.
     #[inline]
     pub fn put_began(&mut self, began: &Began) {
-        self.began.extend_from_slice(&began.record());
+        self.began.extend_from_slice(&began_record(began));
     }
 
     /// Adds the hash of a lane's state: lane and hash, 4 bytes each.
@@ -107,7 +94,7 @@ impl Notes {
     #[inline]
     pub fn began(&self) -> Option<impl Iterator<Item = Began>> {
         let (records, rest) = self.began.as_chunks::<BEGAN_BYTES>();
-        rest.is_empty().then(|| records.iter().map(Began::of_record))
+        rest.is_empty().then(|| records.iter().map(began_of))
     }
 
     /// Returns lanes and the hashes of their states; `None` if the bytes are not a whole number of records.

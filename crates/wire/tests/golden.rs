@@ -16,22 +16,22 @@ use std::path::PathBuf;
 
 use messagepack::Value;
 use rollhouse_core::{
-    AutoresetMode, BoxSpace, ColumnSpec, DType, Determinism, DiscreteSpace, EnvSpec, Goal, OptionSpec,
+    AutoresetMode, Began, BoxSpace, ColumnSpec, DType, Determinism, DiscreteSpace, EnvSpec, Goal, OptionSpec,
     OptionValue, RecordRule, RunId, SeedSchedule, Space, Start,
 };
 use rollhouse_wire::{
-    AdmitWatcher, Answer, Attach, AttachMemory, Attached, Began, Changes, ClosePool, CloseSession,
-    ClusterStatus, Collect, CommandsOpened, Done, Drain, EndCause, Enroll, Enrolled, Envelope, FrameHeader,
-    FrameKind, GoneSession, Grant, Heartbeat, HeartbeatTaken, Hello, Incarnation, LaneFrame, LanePosition,
-    LaneSettings, LookAnswer, LookParams, LostLane, MemoryAttached, NodeList, NodeLoad, NodeState,
-    NodeStatus, Notes, OpenCommands, OpenPool, OpenSession, OpenWatch, PoolOpened, PoolStatus,
-    PoolStatusRequest, Refusal, RefusalCode, Register, Registered, ReplaceSession, Request, ResetLanes, Role,
-    Secret, SessionCounts, SessionEnd, SessionId, SessionList, SessionOpened, SessionReplaced, SessionReport,
-    SessionStatus, Ship, Shipped, SoFar, SoFarFrom, SoFarParams, Spread, StepState, StoreCount, StoreDamage,
-    StoreData, StoreEntry, StoreEpisode, StoreEpisodes, StoreLabel, StoreLabelChange, StoreLabelPage,
-    StoreLabelPlace, StoreLabelled, StoreLabels, StoreList, StoreListing, StoreQuery, StoreRead, StoreRepair,
-    StoreRepaired, StoreStats, StoreStatus, Takes, Undrain, Unfit, Versions, Watch, WatchGrant,
-    WatcherAdmitted, Welcome, control,
+    AdmitWatcher, Answer, Attach, AttachMemory, Attached, Changes, ClosePool, CloseSession, ClusterStatus,
+    Collect, CommandsOpened, Done, Drain, EndCause, Enroll, Enrolled, Envelope, FrameHeader, FrameKind,
+    GoneSession, Grant, Heartbeat, HeartbeatTaken, Hello, Incarnation, LaneFrame, LanePosition, LaneSettings,
+    LookAnswer, LookParams, LostLane, MemoryAttached, NodeList, NodeLoad, NodeState, NodeStatus, Notes,
+    OpenCommands, OpenPool, OpenSession, OpenWatch, PoolOpened, PoolStatus, PoolStatusRequest, Refusal,
+    RefusalCode, Register, Registered, ReplaceSession, Request, ResetLanes, Role, Secret, SessionCounts,
+    SessionEnd, SessionId, SessionList, SessionOpened, SessionReplaced, SessionReport, SessionStatus, Ship,
+    Shipped, SoFar, SoFarFrom, SoFarParams, Spread, StepState, StoreCount, StoreDamage, StoreData,
+    StoreEntry, StoreEpisode, StoreEpisodes, StoreLabel, StoreLabelChange, StoreLabelPage, StoreLabelPlace,
+    StoreLabelled, StoreLabels, StoreList, StoreListing, StoreQuery, StoreRead, StoreRepair, StoreRepaired,
+    StoreStats, StoreStatus, Takes, Undrain, Unfit, Versions, Watch, WatchGrant, WatcherAdmitted, Welcome,
+    control,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;

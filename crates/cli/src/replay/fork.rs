@@ -12,8 +12,8 @@ use std::io::{self, BufReader, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use rollhouse_core::{ColumnData, Interruption, Outcome, Parent, SeedSchedule};
-use rollhouse_engine::{EngineConfig, Happened, Past};
+use rollhouse_core::{ColumnData, Interruption, Outcome, Parent, Past, PastEvent, SeedSchedule};
+use rollhouse_engine::EngineConfig;
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_policy::Policy;
 use rollhouse_replay::{Episode, RecordKind, Recorder, SeekBounds, Seeker, SimulateError};
@@ -174,14 +174,14 @@ impl<'a> Fork<'a> {
     fn past(&self) -> Vec<Past> {
         let Episode { info, actions, windows, .. } = self.parent;
         let elements = info.run.spec.action_space.elements();
-        let mut past = vec![Happened::Began { number: 0, start: info.start }];
+        let mut past = vec![PastEvent::Began { number: 0, start: info.start }];
         let mut from = 0;
         let hashes = windows.iter().filter(|(age, _)| *age <= self.at);
         let ends = hashes.map(|&(age, hash)| (age, Some(hash))).chain([(self.at, None)]);
         for (to, hash) in ends {
             let (first, last) = (from as usize * elements, to as usize * elements);
-            past.push(Happened::Played(actions.as_ref().slice(first, last).into()));
-            past.extend(hash.map(Happened::Stood));
+            past.push(PastEvent::Played(actions.as_ref().slice(first, last).into()));
+            past.extend(hash.map(PastEvent::Stood));
             from = to;
         }
         past.into_iter().map(|what| Past { lane: 0, what }).collect()

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use rollhouse_arena::{Answer, AttachedArena, Frame, LaneNote, ReadyLanes, TrainerError};
 use rollhouse_core::ColumnMut;
 use rollhouse_wire::{
-    Began, ColumnBuffer, FrameHeader, FrameKind, FrameLayout, LostLane, Notes, OwnerSocket, Refusal,
-    RefusalCode, ResetLanes, control, failpoint,
+    ColumnBuffer, FrameHeader, FrameKind, FrameLayout, LostLane, Notes, OwnerSocket, Refusal, RefusalCode,
+    ResetLanes, began_of, control, failpoint,
 };
 
 use super::{LinkAnswer, LinkLost};
@@ -111,7 +111,7 @@ impl MemoryLink {
         for &lane in lanes {
             let LaneNote { began, hash } = self.arena.lane_note(lane);
             if let Some(record) = began {
-                let began = Began::of_record(&record);
+                let began = began_of(&record);
                 if began.lane != lane {
                     return Err(format!("a note of lane {} beside lane {lane}", began.lane));
                 }

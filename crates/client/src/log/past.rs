@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use rollhouse_core::{ColumnData, Start};
+use rollhouse_core::{ColumnData, PastEvent, Start};
 use rollhouse_wire::limits::MAX_PAST_BYTES;
-use rollhouse_wire::{PastEvent, column_bytes, put_past, put_played};
+use rollhouse_wire::{column_bytes, put_past, put_played};
 
 use super::SessionLog;
 

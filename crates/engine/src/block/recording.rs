@@ -1,7 +1,7 @@
 //! The begins and ends of a block's episodes, which are counted, recorded and logged here.
 
 use rollhouse_arena::{BlockRows, ObsRefs};
-use rollhouse_core::{ColumnMut, GameResult, Interruption, LaneSet, Outcome};
+use rollhouse_core::{Began, ColumnMut, GameResult, Interruption, LaneSet, Outcome};
 use rollhouse_replay::{BlockRecorder, End, Finish, Row};
 
 use super::{Block, Done, Moves, Turn, refs};
@@ -148,7 +148,8 @@ impl Block {
         if self.logs && !lanes.is_empty() {
             self.status.log((lanes).into_iter().map(|lane| {
                 let number = self.episodes.next_number(lane).wrapping_sub(1);
-                LogEvent::Began { lane: (self.rows.start + lane) as u32, number, start: self.starts.of[lane] }
+                let (lane, start) = ((self.rows.start + lane) as u32, self.starts.of[lane]);
+                LogEvent::Began(Began { lane, number, start })
             }));
         }
     }

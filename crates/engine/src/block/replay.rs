@@ -3,18 +3,18 @@
 use std::collections::VecDeque;
 
 use rollhouse_arena::Rows;
-use rollhouse_core::{ColumnData, DType, Interruption, LaneSet, SeedSchedule, Start};
+use rollhouse_core::{ColumnData, DType, Interruption, LaneSet, PastEvent, SeedSchedule, Start};
 
 use super::{Block, Turn, keep_observations, show_rest};
-use crate::past::{Happened, ResumeError};
+use crate::past::ResumeError;
 use crate::stats::Stats;
 use crate::timings::Laps;
 
 /// Events in each lane of a block, in order.
 #[derive(Debug)]
 pub(crate) struct BlockPast {
-    lanes: Vec<VecDeque<Happened>>,
-    /// Number of rows of each lane's first [`Happened::Played`] that were taken.
+    lanes: Vec<VecDeque<PastEvent>>,
+    /// Number of rows of each lane's first [`PastEvent::Played`] that were taken.
     taken: Vec<usize>,
     dtype: DType,
     /// Number of elements in one action.
@@ -27,13 +27,13 @@ impl BlockPast {
         Self { lanes: vec![VecDeque::new(); lanes], taken: vec![0; lanes], dtype, elements }
     }
 
-    pub(crate) fn push(&mut self, lane: usize, what: Happened) {
+    pub(crate) fn push(&mut self, lane: usize, what: PastEvent) {
         self.lanes[lane].push_back(what);
     }
 
     /// Writes the lane's next action into its row.
     fn take_action(&mut self, lane: usize, actions: &mut ColumnData) {
-        let Some(Happened::Played(played)) = self.lanes[lane].front() else { return };
+        let Some(PastEvent::Played(played)) = self.lanes[lane].front() else { return };
         let (elements, row) = (self.elements, self.taken[lane]);
         let action = played.as_ref().slice(row * elements, (row + 1) * elements);
         let set = actions.set_row(lane, elements, action);
@@ -89,17 +89,17 @@ impl Block {
         for lane in 0..past.lanes.len() {
             while let Some(what) = past.lanes[lane].front() {
                 match what {
-                    Happened::Played(actions) if actions.as_ref().is_empty() => {}
-                    Happened::Played(_) => {
+                    PastEvent::Played(actions) if actions.as_ref().is_empty() => {}
+                    PastEvent::Played(_) => {
                         self.refuse_idle(lane)?;
                         stepped.insert(lane);
                         break;
                     }
-                    Happened::Began { number, start } => {
+                    PastEvent::Began { number, start } => {
                         self.begin_again(rows, lane, *number, *start, turn)?
                     }
-                    Happened::Stood(hash) => self.compare(lane, *hash)?,
-                    Happened::Lost { next, start, held } => self.give_up_past(lane, *next, *start, *held),
+                    PastEvent::Stood(hash) => self.compare(lane, *hash)?,
+                    PastEvent::Lost { next, start, held } => self.give_up_past(lane, *next, *start, *held),
                 }
                 past.lanes[lane].pop_front();
             }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rollhouse_core::ColumnData;
 use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::{ColumnData, Past, PastEvent};
 
 use super::{Engine, Log, Stage};
 use crate::block::BlockPast;
 use crate::error::{BadAction, StepError};
-use crate::past::{Happened, LogEvent, Past, ResumeError};
+use crate::past::{LogEvent, ResumeError};
 
 impl Engine {
     /// Keeps a log from now on, which [`Engine::take_log`] returns.
@@ -98,7 +98,7 @@ impl Engine {
             if lane >= lanes {
                 return Err(ResumeError::NoSuchLane { lane, lanes });
             }
-            if let Happened::Played(actions) = &what {
+            if let PastEvent::Played(actions) = &what {
                 let column = actions.as_ref();
                 if column.dtype() != dtype || !column.len().is_multiple_of(elements) {
                     return Err(ResumeError::Column { lane });

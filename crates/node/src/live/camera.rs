@@ -262,7 +262,8 @@ fn row_bytes(column: ColumnRef<'_>, row: usize, rows: usize) -> Vec<u8> {
 mod tests {
     use std::sync::Arc;
 
-    use rollhouse_engine::{EngineConfig, Happened, Past, Reset};
+    use rollhouse_core::{Past, PastEvent};
+    use rollhouse_engine::{EngineConfig, Reset};
     use rollhouse_env::Registry;
 
     use super::*;
@@ -297,8 +298,8 @@ mod tests {
             match snapshot.tape.begin() {
                 Begin::Reset => {
                     let (number, start) = (snapshot.tape.number(), snapshot.start);
-                    let began = Past { lane: 0, what: Happened::Began { number, start } };
-                    again.replay(vec![began, Past { lane: 0, what: Happened::Played(actions) }]).unwrap();
+                    let began = Past { lane: 0, what: PastEvent::Began { number, start } };
+                    again.replay(vec![began, Past { lane: 0, what: PastEvent::Played(actions) }]).unwrap();
                 }
                 Begin::Step(begin) => {
                     again.reset(&Reset::seeded(0, 1)).unwrap();

@@ -2,11 +2,10 @@
 
 use bytes::Bytes;
 use rollhouse_arena::LaneNote;
-use rollhouse_engine::{Happened, LogEvent, Past, ResumeError};
+use rollhouse_core::Began;
+use rollhouse_engine::{LogEvent, ResumeError};
 use rollhouse_wire::limits::MAX_LOGGED_LANES;
-use rollhouse_wire::{
-    Began, ColumnBuffer, FrameKind, Notes, PastEvent, PastRecord, Refusal, RefusalCode, read_past,
-};
+use rollhouse_wire::{ColumnBuffer, FrameKind, Notes, Refusal, RefusalCode, began_record, read_past};
 
 use super::{OwnedSession, RequestFault, refusal_of};
 use crate::answer::Sidecar;
@@ -28,11 +27,11 @@ impl OwnedSession {
     pub(super) fn put_log(&mut self, notes: &mut Notes) {
         self.log.clear();
         self.engine.take_log(&mut self.log);
-        let began = self.log.iter().filter(|event| matches!(event, LogEvent::Began { .. })).count();
+        let began = self.log.iter().filter(|event| matches!(event, LogEvent::Began(_))).count();
         notes.reserve(began, self.log.len() - began);
         for event in &self.log {
             match *event {
-                LogEvent::Began { lane, number, start } => notes.put_began(&Began { lane, number, start }),
+                LogEvent::Began(began) => notes.put_began(&began),
                 LogEvent::Hash { lane, hash } => notes.put_hash(lane, hash),
             }
         }
@@ -46,12 +45,12 @@ impl OwnedSession {
         let mut rows: Vec<(u32, usize)> = lanes.iter().copied().zip(0..).collect();
         rows.sort_unstable();
         for event in &self.log {
-            let (LogEvent::Began { lane, .. } | LogEvent::Hash { lane, .. }) = *event;
+            let (LogEvent::Began(Began { lane, .. }) | LogEvent::Hash { lane, .. }) = *event;
             let Ok(found) = rows.binary_search_by_key(&lane, |(lane, _)| *lane) else { continue };
             let note = &mut notes[rows[found].1];
             match *event {
-                LogEvent::Began { lane, number, start } => {
-                    note.began = Some(Began { lane, number, start }.record());
+                LogEvent::Began(began) => {
+                    note.began = Some(began_record(&began));
                 }
                 LogEvent::Hash { hash, .. } => note.hash = Some(hash),
             }
@@ -74,7 +73,7 @@ impl OwnedSession {
             return Ok(Err(refusal));
         }
         self.begun = true;
-        if let Err(error) = self.engine.replay(records.into_iter().map(past_of).collect()) {
+        if let Err(error) = self.engine.replay(records) {
             let refusal = match &error {
                 ResumeError::Engine(error) => refusal_of(error),
                 _ => Refusal::new(RefusalCode::BadRequest, error.to_string()),
@@ -91,14 +90,4 @@ impl OwnedSession {
         let why = self.astray.as_ref().map_or("", |refusal| &refusal.message);
         Refusal::new(RefusalCode::Internal, format!("the lanes could not be resumed: {why}"))
     }
-}
-
-fn past_of(record: PastRecord) -> Past {
-    let what = match record.what {
-        PastEvent::Began { number, start } => Happened::Began { number, start },
-        PastEvent::Played(actions) => Happened::Played(actions),
-        PastEvent::Stood(hash) => Happened::Stood(hash),
-        PastEvent::Lost { next, start, held } => Happened::Lost { next, start, held },
-    };
-    Past { lane: record.lane, what }
 }
