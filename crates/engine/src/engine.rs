@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use rollhouse_arena::{Arena, BatchColumns, Frame, Placement, Rows, Spin};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{AutoresetMode, ColumnMut, ColumnSpec, Interruption, LaneSet, LaneState, SeedSchedule};
-use rollhouse_env::{EnvEntry, MakeError, Target};
+use rollhouse_env::{BatchEnv, EnvEntry, MakeError, Target};
 use rollhouse_replay::{Backlog, RunRecorder};
 
 use crate::actions::ActionCheck;
@@ -117,6 +117,32 @@ impl Engine {
         config: EngineConfig,
         recording: Option<&RunRecorder>,
     ) -> Result<Self, ConfigError> {
+        Self::made_of(None, placement, entry, config, recording)
+    }
+
+    /// Makes an engine like [`Engine::on`] of the lanes of this one, which have done nothing yet and are not recorded.
+    /// Lanes that finish when they finish are taken along, because making them anew takes long; this engine is left
+    /// without them then. Others are made anew.
+    ///
+    /// # Errors
+    /// As [`Engine::on`], and [`ConfigError::Begun`] after the first reset.
+    pub fn moved_to(&mut self, placement: Placement) -> Result<Self, ConfigError> {
+        if self.stage != Stage::New {
+            return Err(ConfigError::Begun);
+        }
+        let blocks = self.crews.own.blocks.iter_mut().filter(|_| self.entry.is_late());
+        let envs: Option<Vec<_>> = blocks.map(Block::take_env).collect();
+        let envs = envs.filter(|_| self.entry.is_late());
+        Self::made_of(envs, placement, &self.entry, self.config.clone(), None)
+    }
+
+    fn made_of(
+        envs: Option<Vec<Box<dyn BatchEnv>>>,
+        placement: Placement,
+        entry: &Arc<EnvEntry>,
+        config: EngineConfig,
+        recording: Option<&RunRecorder>,
+    ) -> Result<Self, ConfigError> {
         let lanes = config.lanes;
         check_sizes(&config)?;
         let options = options_per_lane(entry, &config)?;
@@ -130,7 +156,8 @@ impl Engine {
             Arena::new(&columns, lanes, &ranges, spin, placement).map_err(ConfigError::Arena)?;
         let status: Vec<Arc<BlockStatus>> =
             (0..lanes.div_ceil(BLOCK_LANES)).map(|_| Arc::default()).collect();
-        let setup = Setup { entry, config: &config, target, options: &options, status: &status, recording };
+        let mut setup =
+            Setup { entry, config: &config, target, options: &options, status: &status, recording, envs };
         let crews = shares.into_iter().map(|share| setup.crew(share)).collect::<Result<Vec<_>, _>>()?;
         let started = Instant::now();
         let crews = Crews::start(crews, spin, started)?;

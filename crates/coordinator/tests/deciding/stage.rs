@@ -25,6 +25,7 @@ pub(crate) fn open_pool(lanes: u32) -> OpenPool {
         lanes,
         settings: LaneSettings {
             env: "CartPole-v1".to_owned(),
+            env_kwargs: String::new(),
             options: BTreeMap::new(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,
@@ -245,6 +246,7 @@ pub(crate) fn register_of(node: &str, boot: u64, dynamics: u64) -> Box<Register>
         threads: 1,
         labels: BTreeMap::new(),
         envs: BTreeMap::from([("CartPole-v1".to_owned(), dynamics)]),
+        kinds: Vec::new(),
         term: 0,
         program: "test".to_owned(),
     })

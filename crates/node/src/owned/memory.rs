@@ -78,8 +78,13 @@ impl OwnedSession {
         let columns = Engine::columns(&self.plan.entry, self.plan.engine.autoreset);
         let made = SharedArena::create(&columns, self.plan.engine.lanes, ident, DEFAULT_RING_BYTES);
         let (memory, placement) = made.map_err(|error| no_memory(&error))?;
-        let engine = Engine::on(placement, &self.plan.entry, self.plan.engine.clone(), None);
-        let mut engine = engine.map_err(|error| Refusal::new(RefusalCode::Internal, with_causes(&error)))?;
+        let engine = self.engine.moved_to(placement);
+        let mut engine = engine.map_err(|error| {
+            let refusal = Refusal::new(RefusalCode::Internal, with_causes(&error));
+            // Lanes that were on their way are gone.
+            self.astray = self.plan.entry.is_late().then(|| refusal.clone());
+            refusal
+        })?;
         if self.engine.keeps_log() {
             engine.keep_log().map_err(|error| refusal_of(&error))?;
         }
