@@ -39,7 +39,7 @@ use crate::commands;
 use crate::live::{Camera, Live};
 use crate::plan::SessionPlan;
 
-use answers::{Kept, LOST};
+use answers::Kept;
 use recording::Recording;
 
 pub(crate) use memory::MemoryFault;

@@ -17,7 +17,7 @@ use rollhouse_wire::{Envelope, FrameHeader, Refusal, RefusalCode, control};
 
 use crate::live::Camera;
 
-use super::{Kept, LOST, OwnedSession, refusal_of, with_causes};
+use super::{Kept, OwnedSession, refusal_of, with_causes};
 
 /// Why an attachment by memory is over: its owner breaks the rules.
 #[derive(Debug)]
@@ -183,7 +183,7 @@ impl OwnedSession {
             if self.lost.is_empty() {
                 end.answer_frame(&frame, &[], &notes);
             } else {
-                let lost: Vec<(u32, u8)> = self.lost.iter().map(|&lane| (lane, LOST.code())).collect();
+                let lost: Vec<(u32, u8)> = self.losses().collect();
                 end.answer_frame(&frame, &lost, &notes);
             }
             Ok(())
@@ -218,7 +218,7 @@ impl OwnedSession {
         match waits.and_then(|()| self.send_and_receive(&lanes, actions.as_ref())) {
             Ok(received) => {
                 land(&received, end);
-                let lost: Vec<(u32, u8)> = self.lost.iter().map(|&lane| (lane, LOST.code())).collect();
+                let lost: Vec<(u32, u8)> = self.losses().collect();
                 end.show_lost(&lost);
                 end.put_lane_notes(&received.lanes, &self.lane_notes(&received.lanes));
                 end.answer_lanes(&received.lanes)?;
