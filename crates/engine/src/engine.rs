@@ -377,9 +377,18 @@ impl Engine {
     /// Returns whether the env of lane `lane` has failed and is not back yet. Such a lane's rows show its last
     /// observation.
     pub fn is_lost(&self, lane: usize) -> bool {
+<<<<<<< Updated upstream
         let (status, lane) = (self.status.get(lane / BLOCK_LANES)?, lane % BLOCK_LANES);
         let hung = status.hung().has(lane);
         status.lost().has(lane).then_some(if hung { Interruption::Hung } else { Interruption::Crashed })
+=======
+        self.loss(lane).is_some()
+    }
+
+    /// Returns how a lane was lost whose env has failed and is not back: it crashed or hung.
+    pub fn loss(&self, lane: usize) -> Option<Interruption> {
+        self.status.get(lane / BLOCK_LANES).is_some_and(|status| status.lost().has(lane % BLOCK_LANES))
+>>>>>>> Stashed changes
     }
 
     /// Returns the number of lanes whose env has failed and is not back yet.

@@ -61,6 +61,8 @@ pub(crate) struct Stage {
     pub(crate) full: Vec<&'static str>,
     /// Nodes that know of no recorded episodes.
     pub(crate) old: Vec<&'static str>,
+    /// Dynamics of the envs that nodes learn.
+    pub(crate) learned: BTreeMap<&'static str, u64>,
     /// What was kept of the nodes.
     pub(crate) roster: Option<Roster>,
     /// Whose hosts were asked whether they had ended.
@@ -79,6 +81,7 @@ impl Stage {
             links: BTreeMap::new(),
             full: Vec::new(),
             old: Vec::new(),
+            learned: BTreeMap::new(),
             roster: None,
             ports_asked: Vec::new(),
             opened: Vec::new(),
@@ -109,6 +112,13 @@ impl Stage {
     /// A node joins whose env has those dynamics.
     pub(crate) fn join_of(&mut self, node: &'static str, dynamics: u64) {
         self.register(node, register_of(node, 1, dynamics));
+    }
+
+    /// A node joins that learns envs of those kinds, all with the same dynamics.
+    pub(crate) fn join_learning(&mut self, node: &'static str, kinds: &[&str], dynamics: u64) {
+        let kinds = kinds.iter().map(|kind| (*kind).to_owned()).collect();
+        self.learned.insert(node, dynamics);
+        self.register(node, Box::new(Register { kinds, ..*register_of(node, 1, spec().dynamics_hash) }));
     }
 
     fn register(&mut self, node: &'static str, register: Box<Register>) {
@@ -168,6 +178,10 @@ impl Stage {
             // A recorded episode is shown as it was recorded.
             spec.dynamics_hash =
                 request.settings.replay.as_ref().map_or(spec.dynamics_hash, |of| of.dynamics);
+            if request.settings.env != spec.id {
+                spec.dynamics_hash = self.learned[node];
+                spec.id.clone_from(&request.settings.env);
+            }
             let replay = request.settings.replay.is_some() && !self.old.contains(&node);
             Ok(Box::new(SessionOpened { spec, lease_ms: 30_000, replay }))
         };
