@@ -371,7 +371,7 @@ impl Cluster {
     }
 
     /// Returns the refusal of a pool whose nodes have different envs under its env's id.
-    fn disagreement(&self, key: &Key, spec: &EnvSpec, dynamics: u64) -> Refusal {
+    pub(crate) fn disagreement(&self, key: &Key, spec: &EnvSpec, dynamics: u64) -> Refusal {
         let pool = self.pools.get(&key.0.pool);
         let env = pool.map_or("", |pool| pool.env.as_str());
         let node = |session: Option<&Session>| session.map_or("", |session| &*session.node).to_owned();

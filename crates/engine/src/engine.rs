@@ -2,6 +2,7 @@
 
 mod late_options;
 mod looking;
+mod moving;
 mod refusals;
 mod resume;
 mod sending;
@@ -118,22 +119,6 @@ impl Engine {
         recording: Option<&RunRecorder>,
     ) -> Result<Self, ConfigError> {
         Self::made_of(None, placement, entry, config, recording)
-    }
-
-    /// Makes an engine like [`Engine::on`] of the lanes of this one, which have done nothing yet and are not recorded.
-    /// Lanes that finish when they finish are taken along, because making them anew takes long; this engine is left
-    /// without them then. Others are made anew.
-    ///
-    /// # Errors
-    /// As [`Engine::on`], and [`ConfigError::Begun`] after the first reset.
-    pub fn moved_to(&mut self, placement: Placement) -> Result<Self, ConfigError> {
-        if self.stage != Stage::New {
-            return Err(ConfigError::Begun);
-        }
-        let blocks = self.crews.own.blocks.iter_mut().filter(|_| self.entry.is_late());
-        let envs: Option<Vec<_>> = blocks.map(Block::take_env).collect();
-        let envs = envs.filter(|_| self.entry.is_late());
-        Self::made_of(envs, placement, &self.entry, self.config.clone(), None)
     }
 
     fn made_of(
@@ -372,28 +357,6 @@ impl Engine {
     /// Returns the number of lanes that have not played their quota.
     pub fn playing(&self) -> usize {
         self.lanes() - self.status.iter().map(|status| status.retired().len()).sum::<usize>()
-    }
-
-    /// Returns whether the env of lane `lane` has failed and is not back yet. Such a lane's rows show its last
-    /// observation.
-    pub fn is_lost(&self, lane: usize) -> bool {
-<<<<<<< Updated upstream
-        let (status, lane) = (self.status.get(lane / BLOCK_LANES)?, lane % BLOCK_LANES);
-        let hung = status.hung().has(lane);
-        status.lost().has(lane).then_some(if hung { Interruption::Hung } else { Interruption::Crashed })
-=======
-        self.loss(lane).is_some()
-    }
-
-    /// Returns how a lane was lost whose env has failed and is not back: it crashed or hung.
-    pub fn loss(&self, lane: usize) -> Option<Interruption> {
-        self.status.get(lane / BLOCK_LANES).is_some_and(|status| status.lost().has(lane % BLOCK_LANES))
->>>>>>> Stashed changes
-    }
-
-    /// Returns the number of lanes whose env has failed and is not back yet.
-    pub fn lost(&self) -> usize {
-        self.status.iter().map(|status| status.lost().len()).sum()
     }
 
     /// Returns the stage of every lane's life.

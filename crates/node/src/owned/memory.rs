@@ -177,15 +177,11 @@ impl OwnedSession {
         end.show_leaving(self.leaving.load(Ordering::Relaxed));
         let answered = done.and_then(|()| {
             self.take_frame_notes();
+            let lost: Vec<(u32, u8)> = self.losses().collect();
             let frame = self.engine.frame().map_err(|error| refusal_of(&error))?;
             let notes =
                 FrameNotes { began: self.noted.began.as_chunks().0, hashes: self.noted.hashes.as_chunks().0 };
-            if self.lost.is_empty() {
-                end.answer_frame(&frame, &[], &notes);
-            } else {
-                let lost: Vec<(u32, u8)> = self.losses().collect();
-                end.answer_frame(&frame, &lost, &notes);
-            }
+            end.answer_frame(&frame, &lost, &notes);
             Ok(())
         });
         self.refused = answered.err();
