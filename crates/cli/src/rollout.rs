@@ -44,7 +44,8 @@ pub(crate) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failur
         Place::Cluster => match args.python.of_this_machine() {
             Some(name) => {
                 let message = format_args!("{name} is for this machine, and a cluster is named");
-                Err(Failure::new(Status::Usage, message).hint("[python] in a node's config says how it hosts envs"))
+                Err(Failure::new(Status::Usage, message)
+                    .hint("[python] in a node's config says how it hosts envs"))
             }
             None => remote::run(args, out),
         },

@@ -174,7 +174,9 @@ fn greet(config: &LocalConfig, folders: &Folders, lanes: u32, threads: usize) {
     say("try in another terminal:");
     say(&format!("  rollhouse rollout --connect {connection} --env CartPole-v1 --lanes 64 --episodes 1000"));
     if config.python.interpreter.is_some() && config.python.allow.0.iter().any(|name| name == "gymnasium") {
-        say(&format!("  rollhouse rollout --connect {connection} --env gymnasium:CartPole-v1 --episodes 1000"));
+        say(&format!(
+            "  rollhouse rollout --connect {connection} --env gymnasium:CartPole-v1 --episodes 1000"
+        ));
     }
     say(&format!("  rollhouse status --connect {connection}"));
     say("\nCtrl-C ends it; recordings are kept, and the next `rollhouse up` here goes on with them");

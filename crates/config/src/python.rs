@@ -139,7 +139,9 @@ mod tests {
     #[test]
     fn a_launch_has_a_second_to_two_minutes() {
         let mut within = Python::default().launch_within;
-        for (given, taken) in [("1 s", true), ("2 min", true), ("999 ms", false), ("121 s", false), ("5", false)] {
+        for (given, taken) in
+            [("1 s", true), ("2 min", true), ("999 ms", false), ("121 s", false), ("5", false)]
+        {
             assert_eq!(within.set(&Given::Word(given.to_owned())).is_ok(), taken, "{given}");
         }
     }

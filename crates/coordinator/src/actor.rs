@@ -10,9 +10,9 @@ use rollhouse_core::limits::MAX_LAUNCH_DEADLINE;
 use rollhouse_core::{EnvKind, RunId};
 use rollhouse_replay::RealDisk;
 use rollhouse_wire::{
-    CallError, CallId, CloseCode, ClusterStatus, Connection, Heartbeat, NodeList, OpenPool, OpenSession, PeerCertificate,
-    PoolStatus, Refusal, Register, ReplaceSession, Request, SessionEnd, SessionId, SessionList,
-    SessionOpened, port_is_closed,
+    CallError, CallId, CloseCode, ClusterStatus, Connection, Heartbeat, NodeList, OpenPool, OpenSession,
+    PeerCertificate, PoolStatus, Refusal, Register, ReplaceSession, Request, SessionEnd, SessionId,
+    SessionList, SessionOpened, port_is_closed,
 };
 use tokio::sync::oneshot;
 use tracing::warn;
@@ -432,7 +432,11 @@ impl Handler<Leave> for CoordinatorActor {
 
 /// Returns the time that a node may take to open a session: one that learns an env launches processes twice.
 fn open_deadline(request: &OpenSession) -> Duration {
-    if EnvKind::has_id(&request.settings.env) { OPEN_DEADLINE + 2 * MAX_LAUNCH_DEADLINE } else { OPEN_DEADLINE }
+    if EnvKind::has_id(&request.settings.env) {
+        OPEN_DEADLINE + 2 * MAX_LAUNCH_DEADLINE
+    } else {
+        OPEN_DEADLINE
+    }
 }
 
 /// Number of requests that wait for the actor: a heartbeat of every node at once, and as many again.

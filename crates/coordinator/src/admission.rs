@@ -22,7 +22,8 @@ pub(crate) fn check(request: &OpenPool) -> Result<(), Refusal> {
         return Err(out_of_bounds("the length of env_kwargs in bytes", bytes, 0, MAX_ENV_KWARGS_BYTES));
     }
     if !settings.env_kwargs.is_empty() && !EnvKind::has_id(&settings.env) {
-        let message = format!("env_kwargs are for Python envs, and `{}` is none: it has options", settings.env);
+        let message =
+            format!("env_kwargs are for Python envs, and `{}` is none: it has options", settings.env);
         return Err(Refusal::new(RefusalCode::BadRequest, message));
     }
     if settings.options.len() > MAX_OPTIONS {

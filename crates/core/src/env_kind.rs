@@ -97,7 +97,10 @@ mod tests {
             ("gymnasium:", &[]),
             ("1a:B", &[]),
         ] {
-            assert_eq!((EnvKind::packages_of(id), EnvKind::has_id(id)), (packages.to_vec(), !packages.is_empty()));
+            assert_eq!(
+                (EnvKind::packages_of(id), EnvKind::has_id(id)),
+                (packages.to_vec(), !packages.is_empty())
+            );
         }
         assert!(!EnvKind::has_id(&format!("a:{}", "b".repeat(MAX_ENV_ID_BYTES))));
     }

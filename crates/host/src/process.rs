@@ -8,9 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{
-    Pid, PidfdFlags, Resource, Rlimit, Signal, kill_process_group, pidfd_open, prlimit,
-};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, kill_process_group, pidfd_open, prlimit};
 
 use crate::config::{Environment, Output, Program};
 use crate::log::Log;
@@ -134,7 +132,8 @@ mod tests {
 
     fn limited_shell(environment: Environment, script: &str, memory: Option<u64>) -> Process {
         let arguments = vec!["-c".into(), script.into()];
-        let program = Program { path: "/bin/sh".into(), arguments, environment, output: Output::Kept, memory };
+        let program =
+            Program { path: "/bin/sh".into(), arguments, environment, output: Output::Kept, memory };
         let (_, socket) = pair().unwrap();
         Process::spawn(&program, socket).unwrap()
     }

@@ -10,8 +10,7 @@ const ENV: &str = "gymnasium:CartPole-v1";
 
 fn of(env: &str, env_kwargs: &str, lanes: u32) -> OpenPool {
     let pool = open_pool(lanes);
-    let settings =
-        LaneSettings { env: env.to_owned(), env_kwargs: env_kwargs.to_owned(), ..pool.settings };
+    let settings = LaneSettings { env: env.to_owned(), env_kwargs: env_kwargs.to_owned(), ..pool.settings };
     OpenPool { settings, ..pool }
 }
 
@@ -41,7 +40,8 @@ fn an_env_is_asked_for_where_all_kinds_that_its_id_tells_are_hosted() {
     assert_eq!(nodes(&open(&mut stage, of(pong, "{}", 48)).unwrap()), ["both"]);
     for env in ["ale_py.envs:Pong", "mazes:Maze"] {
         stage.lose("both", true);
-        let refusal = open(&mut stage, OpenPool { pool: rollhouse_core::RunId::from_u128(8), ..of(env, "", 1) });
+        let refusal =
+            open(&mut stage, OpenPool { pool: rollhouse_core::RunId::from_u128(8), ..of(env, "", 1) });
         let refusal = refusal.unwrap_err();
         assert_eq!(refusal.code, RefusalCode::NotFound);
         assert!(refusal.message.contains("nodes host envs of gymnasium"), "{refusal}");

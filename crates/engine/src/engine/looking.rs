@@ -1,7 +1,7 @@
 //! Looks at lanes between two steps.
 
-use rollhouse_core::{ColumnRef, Interruption};
 use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::{ColumnRef, Interruption};
 
 use super::Engine;
 use crate::error::StepError;

@@ -7,8 +7,8 @@ use rollhouse_core::EnvKind;
 use rollhouse_host::PythonEnv;
 use rollhouse_wire::limits::MAX_PAST_BYTES;
 use rollhouse_wire::{
-    Connection, EndCause, FrameLayout, OpenSession, RecordRule, Refusal, RefusalCode, ReplayOf, SessionOpened, Takes,
-    Unfit,
+    Connection, EndCause, FrameLayout, OpenSession, RecordRule, Refusal, RefusalCode, ReplayOf,
+    SessionOpened, Takes, Unfit,
 };
 
 use super::Hosting;
