@@ -33,7 +33,7 @@ pub(crate) use hand::{HandArgs, PlayEnvArgs};
 #[cfg(feature = "viewer")]
 pub(crate) use play::PlayArgs;
 pub(crate) use plugin::PluginArgs;
-pub(crate) use python::PythonArgs;
+pub(crate) use python::{Object, PythonArgs};
 pub(crate) use shelf::{NoteArgs, PinArgs, PruneArgs, TagArgs};
 pub(crate) use store::{StoreArgs, StoreExportArgs, StoreImportArgs, StoreVerifyArgs, StoreWhat, TargetArgs};
 #[cfg(feature = "viewer")]

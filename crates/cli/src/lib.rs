@@ -56,7 +56,7 @@ use clap::Parser;
 use args::{Cli, Command, Place};
 use failure::{Failure, Status};
 use output::Output;
-use rollhouse_host::PythonEnv;
+use rollhouse_core::EnvKind;
 use traces::Tracer;
 
 /// Runs the command in `line`, whose first word is the program's name, and returns the exit code.
@@ -79,10 +79,13 @@ pub fn run_within(python: Option<OsString>, line: impl IntoIterator<Item = OsStr
         }
     };
     if let Command::Rollout(args) = &mut cli.command
-        && PythonEnv::is_id(&args.env)
+        && EnvKind::has_id(&args.env)
         && args.data.place() != Place::Cluster
     {
-        args.python.python = args.python.python.take().or(python);
+        args.python.python = args.python.python.take().or_else(|| python.clone());
+    }
+    if let Command::Up(args) = &mut cli.command {
+        args.python = python;
     }
     let mut out = Output::stdout();
     let done = match cli.command {

@@ -179,6 +179,7 @@ fn print_nodes(nodes: &[NodeStatus], out: &mut Output) -> io::Result<()> {
         ("EPISODES", Align::Right),
         ("TO SHIP", Align::Right),
         ("HEARD", Align::Right),
+        ("PYTHON", Align::Left),
         ("LABELS", Align::Left),
     ]);
     for node in nodes {
@@ -195,6 +196,7 @@ fn print_nodes(nodes: &[NodeStatus], out: &mut Output) -> io::Result<()> {
             Count(node.load.episodes).to_string(),
             Bytes(node.load.spool_bytes).to_string(),
             format!("{} ago", Time(Duration::from_millis(node.silent_ms))),
+            node.kinds.join(","),
             labels.join(","),
         ]);
     }

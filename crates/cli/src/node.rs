@@ -31,7 +31,7 @@ use crate::plugins;
 use crate::private_folder::private_folder;
 use crate::service::{self, PROGRAM, STOP_DEADLINE, listen_for_metrics, serve_metrics, until_ended};
 use crate::settings::{self, Live};
-use crate::{joining, signals};
+use crate::{joining, python_envs, signals};
 
 pub(crate) fn run(args: &NodeArgs) -> Result<Status, Failure> {
     let flags = [
@@ -62,6 +62,7 @@ fn serve(mut settings: Live<NodeConfig>, logging: &Logging) -> Result<Status, Fa
     configure(&mut started, &config.worker, &config.spool, quic, &config.data)?;
     started.attach = attach_socket(&config.attach, &config.data)?;
     started.registry = registry(&config.plugins)?;
+    started.python = python_envs::of_node(&config.python);
     let capacity = started.capacity;
     let listener = listen_for_metrics(config.metrics)?;
     let node = start(started)?;

@@ -1,10 +1,11 @@
 //! Python environments of this machine.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_config::{Log, LogFormat, LogLevel, LogLevels, Traces};
+use rollhouse_config::{Log, LogFormat, LogLevel, LogLevels, Python, Traces};
 use rollhouse_env::EnvEntry;
 use rollhouse_host::{DescriptionError, Launcher, PythonEnv, PythonError, PythonHost, RefusalKind};
 
@@ -26,12 +27,28 @@ pub(crate) fn entry(args: &PythonArgs, id: &str) -> Result<Arc<EnvEntry>, Failur
         workers: args.workers,
         launch_deadline: LAUNCH_DEADLINE,
         launcher: Launcher::new(cores.max(2)),
+        memory: args.worker_memory,
     };
     let env = PythonEnv { id: id.to_owned(), kwargs: args.env_kwargs.clone().unwrap_or_default() };
     let level = LogLevels { all: LogLevel::Warn, parts: BTreeMap::new() };
     let log = Log { level, format: LogFormat::Text };
     Logging::begin("rollout", &log, &Traces::default())?;
     host.entry(&env).map(Arc::new).map_err(|error| failure(&error))
+}
+
+/// Returns how a node hosts Python envs; `None` if its settings name no interpreter.
+pub(crate) fn of_node(settings: &Python) -> Option<PythonHost> {
+    let interpreter = settings.interpreter.as_ref().map(OsString::from)?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Some(PythonHost {
+        interpreter,
+        allow: settings.allow.0.clone(),
+        // Bounded by the type of the setting.
+        workers: (settings.workers.0 > 0).then_some(settings.workers.0 as usize),
+        launch_deadline: settings.launch_within.0.0,
+        launcher: Launcher::new(settings.launches_on(cores)),
+        memory: (settings.memory.0 > 0).then_some(settings.memory.0),
+    })
 }
 
 /// Makes the failure of an env that cannot be hosted, with the way to mend it.

@@ -11,10 +11,9 @@ use std::time::Duration;
 
 use rollhouse_core::RunId;
 use rollhouse_core::limits::{MAX_THREADS, PER_EPISODE_SEED_BOUND};
-use rollhouse_core::{AutoresetMode, Goal, Outcome, RecordRule};
+use rollhouse_core::{AutoresetMode, EnvKind, Goal, Outcome, RecordRule};
 use rollhouse_engine::{EngineConfig, Summary, Timings};
 use rollhouse_env::EnvEntry;
-use rollhouse_host::PythonEnv;
 use rollhouse_node::{Cancel, Exit, Node, Report, Rollout, RolloutError};
 use rollhouse_replay::{RecordError, Recorded, Recorder};
 use serde::Serialize;
@@ -42,10 +41,11 @@ pub(crate) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failur
             Err(Failure::new(Status::Usage, message)
                 .hint("a node loads the plug-ins that [[plugin]] in its config names"))
         }
-        Place::Cluster => match args.python.given() {
+        Place::Cluster => match args.python.of_this_machine() {
             Some(name) => {
                 let message = format_args!("{name} is for this machine, and a cluster is named");
-                Err(Failure::new(Status::Usage, message))
+                Err(Failure::new(Status::Usage, message)
+                    .hint("[python] in a node's config says how it hosts envs"))
             }
             None => remote::run(args, out),
         },
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failur
 
 /// Runs the rollout on this machine, in this process.
 fn local(args: &RolloutArgs, dir: &Path, out: &mut Output) -> Result<Status, Failure> {
-    let env = match (PythonEnv::is_id(&args.env), args.python.given()) {
+    let env = match (EnvKind::has_id(&args.env), args.python.given()) {
         (true, _) => python_envs::entry(&args.python, &args.env)?,
         (false, Some(name)) => {
             let message = format_args!("{name} is for Python environments, and {} is none", args.env);

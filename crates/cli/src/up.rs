@@ -7,6 +7,7 @@
 //! DATA/connection    the connection string; with its token (0600)
 //! ```
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -32,18 +33,26 @@ use crate::output::{Output, say};
 use crate::private_folder::private_folder;
 use crate::service::{self, PROGRAM, listen_for_metrics, serve_metrics, until_ended};
 use crate::settings::{self, Live};
-use crate::{signals, token};
+use crate::{python_envs, signals, token};
 
 pub(crate) fn run(args: &UpArgs, out: &mut Output) -> Result<Status, Failure> {
     let flags = [("--data", "local.data", &args.data)];
     let settings = settings::live::<LocalConfig>(&args.service, &flags)?;
     let logging = Logging::begin("rollhouse-up", &settings.config.log, &settings.config.traces)?;
-    let done = serve(settings, &logging, out);
+    let done = serve(settings, args.python.as_ref(), &logging, out);
     logging.end(done)
 }
 
-fn serve(mut settings: Live<LocalConfig>, logging: &Logging, out: &mut Output) -> Result<Status, Failure> {
-    let config = settings.config.clone();
+fn serve(
+    mut settings: Live<LocalConfig>,
+    python: Option<&OsString>,
+    logging: &Logging,
+    out: &mut Output,
+) -> Result<Status, Failure> {
+    let mut config = settings.config.clone();
+    if config.python.interpreter.is_none() {
+        config.python.interpreter = python.and_then(|python| python.to_str()).map(str::to_owned);
+    }
     let asked = signals::of_service()?;
     let listeners =
         [listen_for_metrics(config.coordinator_metrics)?, listen_for_metrics(config.node_metrics)?];
@@ -149,6 +158,7 @@ fn node_config(
     )?;
     started.attach = node::attach_socket(&config.attach, &folders.node)?;
     started.registry = node::registry(&config.plugins)?;
+    started.python = python_envs::of_node(&config.python);
     Ok(started)
 }
 
@@ -163,6 +173,11 @@ fn greet(config: &LocalConfig, folders: &Folders, lanes: u32, threads: usize) {
     say(&format!("the line above connects to it and allows everything; it is kept in {connection}\n"));
     say("try in another terminal:");
     say(&format!("  rollhouse rollout --connect {connection} --env CartPole-v1 --lanes 64 --episodes 1000"));
+    if config.python.interpreter.is_some() && config.python.allow.0.iter().any(|name| name == "gymnasium") {
+        say(&format!(
+            "  rollhouse rollout --connect {connection} --env gymnasium:CartPole-v1 --episodes 1000"
+        ));
+    }
     say(&format!("  rollhouse status --connect {connection}"));
     say("\nCtrl-C ends it; recordings are kept, and the next `rollhouse up` here goes on with them");
 }

@@ -55,6 +55,7 @@ impl PoolRequest {
     pub fn new(env: impl Into<String>, lanes: u32) -> Self {
         let settings = LaneSettings {
             env: env.into(),
+            env_kwargs: String::new(),
             options: BTreeMap::new(),
             autoreset: AutoresetMode::default(),
             max_episode_steps: None,

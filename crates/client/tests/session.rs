@@ -37,6 +37,7 @@ fn grant(counter: u64) -> Grant {
 fn session(on_loss: OnLoss) -> Session {
     let settings = LaneSettings {
         env: "CartPole-v1".to_owned(),
+        env_kwargs: String::new(),
         options: BTreeMap::new(),
         autoreset: AutoresetMode::NextStep,
         max_episode_steps: None,

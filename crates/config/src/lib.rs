@@ -19,6 +19,7 @@ mod log;
 mod node;
 mod origin;
 mod plugins;
+mod python;
 mod quantity;
 mod setting;
 mod shared;
@@ -32,6 +33,7 @@ pub use log::{Log, LogFormat, LogLevel, LogLevels};
 pub use node::NodeConfig;
 pub use origin::Origin;
 pub use plugins::Plugins;
+pub use python::{LaunchTime, Packages, Python};
 pub use quantity::{Bytes, Time};
 pub use setting::{
     Bounded, Concealed, Config, Given, HostPort, Labels, MAX_LABELS, MAX_NAME_BYTES, MAX_TEXT_BYTES,

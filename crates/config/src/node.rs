@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::log::Log;
 use crate::plugins::Plugins;
+use crate::python::Python;
 use crate::setting::{Concealed, Config, HostPort, Setting};
 use crate::shared::{AttachSettings, Network, Spool, Tls, Worker};
 use crate::traces::Traces;
@@ -44,6 +45,8 @@ pub struct NodeConfig {
     pub log: Log,
     /// Settings of traces.
     pub traces: Traces,
+    /// Settings of hosting Python envs.
+    pub python: Python,
     /// Plug-ins whose envs the node can make, beside the built-in ones.
     pub plugins: Plugins,
 }
@@ -65,6 +68,7 @@ impl Default for NodeConfig {
             network: Network::default(),
             log: Log::default(),
             traces: Traces::default(),
+            python: Python::default(),
             plugins: Plugins::default(),
         }
     }
@@ -88,6 +92,7 @@ impl Config for NodeConfig {
         settings.extend(self.network.settings());
         settings.extend(self.log.settings());
         settings.extend(self.traces.settings());
+        settings.extend(self.python.settings());
         settings.push(("plugin", &mut self.plugins));
         settings
     }

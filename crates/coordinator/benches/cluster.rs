@@ -50,6 +50,7 @@ fn register(node: u64) -> Register {
         threads: 2,
         labels: BTreeMap::from([("zone".to_owned(), "a".to_owned())]),
         envs: BTreeMap::from([("CartPole-v1".to_owned(), 1)]),
+        kinds: Vec::new(),
         term: 1,
         program: "bench".to_owned(),
     }

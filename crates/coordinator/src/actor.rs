@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use actix::prelude::*;
-use rollhouse_core::RunId;
+use rollhouse_core::limits::MAX_LAUNCH_DEADLINE;
+use rollhouse_core::{EnvKind, RunId};
 use rollhouse_replay::RealDisk;
 use rollhouse_wire::{
-    CallError, CallId, CloseCode, ClusterStatus, Connection, Heartbeat, NodeList, OpenPool, PeerCertificate,
-    PoolStatus, Refusal, Register, ReplaceSession, Request, SessionEnd, SessionId, SessionList,
-    SessionOpened, port_is_closed,
+    CallError, CallId, CloseCode, ClusterStatus, Connection, Heartbeat, NodeList, OpenPool, OpenSession,
+    PeerCertificate, PoolStatus, Refusal, Register, ReplaceSession, Request, SessionEnd, SessionId,
+    SessionList, SessionOpened, port_is_closed,
 };
 use tokio::sync::oneshot;
 use tracing::warn;
@@ -238,11 +239,12 @@ impl CoordinatorActor {
             }
             Action::Open { link, request } => {
                 let (session, incarnation) = (request.session, request.incarnation);
+                let deadline = open_deadline(&request);
                 let asked = call::<SessionOpened>(
                     self.links.get(&link).cloned(),
                     Request::OpenSession(*request),
                     self.call_about(session),
-                    OPEN_DEADLINE,
+                    deadline,
                 );
                 let told = asked.into_actor(self).map(move |result, actor, ctx| {
                     let result = result.map(Box::new);
@@ -427,6 +429,15 @@ impl Handler<Leave> for CoordinatorActor {
 
     fn handle(&mut self, _: Leave, ctx: &mut Self::Context) {
         ctx.stop();
+    }
+}
+
+/// Returns the time that a node may take to open a session: one that learns an env launches processes twice.
+fn open_deadline(request: &OpenSession) -> Duration {
+    if EnvKind::has_id(&request.settings.env) {
+        OPEN_DEADLINE + 2 * MAX_LAUNCH_DEADLINE
+    } else {
+        OPEN_DEADLINE
     }
 }
 

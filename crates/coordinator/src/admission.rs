@@ -1,7 +1,7 @@
 //! Admission: the check whether a requested pool is within every bound.
 
-use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_LANES, MAX_OPTIONS};
-use rollhouse_core::{Goal, RecordRule};
+use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_ENV_KWARGS_BYTES, MAX_LANES, MAX_OPTIONS};
+use rollhouse_core::{EnvKind, Goal, RecordRule};
 use rollhouse_wire::limits::{MAX_LABELS, MAX_NAME_BYTES};
 use rollhouse_wire::{OpenPool, Refusal, RefusalCode};
 
@@ -17,6 +17,15 @@ pub(crate) fn check(request: &OpenPool) -> Result<(), Refusal> {
     }
     let settings = &request.settings;
     length("env", &settings.env, MAX_ENV_ID_BYTES)?;
+    if settings.env_kwargs.len() > MAX_ENV_KWARGS_BYTES {
+        let bytes = settings.env_kwargs.len() as u64;
+        return Err(out_of_bounds("the length of env_kwargs in bytes", bytes, 0, MAX_ENV_KWARGS_BYTES));
+    }
+    if !settings.env_kwargs.is_empty() && !EnvKind::has_id(&settings.env) {
+        let message =
+            format!("env_kwargs are for Python envs, and `{}` is none: it has options", settings.env);
+        return Err(Refusal::new(RefusalCode::BadRequest, message));
+    }
     if settings.options.len() > MAX_OPTIONS {
         return Err(out_of_bounds("options", settings.options.len() as u64, 0, MAX_OPTIONS));
     }

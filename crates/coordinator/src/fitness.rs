@@ -129,6 +129,7 @@ mod tests {
                 threads: 1,
                 labels: BTreeMap::new(),
                 envs: BTreeMap::from([("E".to_owned(), 1)]),
+                kinds: Vec::new(),
                 term: 0,
                 program: String::from("test"),
             });
@@ -181,6 +182,7 @@ mod tests {
             self.pools += 1;
             let settings = LaneSettings {
                 env: "E".to_owned(),
+                env_kwargs: String::new(),
                 options: BTreeMap::new(),
                 autoreset: AutoresetMode::NextStep,
                 max_episode_steps: None,

@@ -1,10 +1,11 @@
 //! One node, as the coordinator knows it.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rollhouse_core::EnvKind;
 use rollhouse_wire::{LaneSettings, NodeLoad, NodeState, NodeStatus, Register, ReportView, Unfit};
 
 use crate::event::LinkId;
@@ -19,6 +20,8 @@ pub(crate) struct Member {
     pub(crate) attach: Option<String>,
     pub(crate) capacity: u32,
     pub(crate) envs: BTreeMap<String, u64>,
+    /// Kinds of envs that it learns when one is asked for.
+    pub(crate) kinds: BTreeSet<EnvKind>,
     pub(crate) load: NodeLoad,
     pub(crate) draining: bool,
     /// Whether to tell it that it need not drain any more.
@@ -98,15 +101,22 @@ impl Member {
         wanted.iter().all(|(label, value)| self.labels.get(label) == Some(value))
     }
 
-    /// The dynamics hash with which it hosts such lanes; `None` if it cannot. What is recomputed of a recorded episode
-    /// takes the env as it was recorded, what was recorded in full takes none.
-    pub(crate) fn dynamics_for(&self, settings: &LaneSettings) -> Option<u64> {
+    /// The dynamics with which it hosts such lanes; `None` if it cannot. What is recomputed of a recorded episode takes
+    /// the env as it was recorded, what was recorded in full takes none.
+    pub(crate) fn dynamics_for(&self, settings: &LaneSettings) -> Option<Dynamics> {
         let now = self.envs.get(&settings.env).copied();
         match &settings.replay {
-            None => now,
-            Some(of) if of.full => Some(of.dynamics),
-            Some(of) => now.filter(|now| *now == of.dynamics),
+            None => now.map(Dynamics::Has).or_else(|| self.learns(&settings.env).then_some(Dynamics::Learns)),
+            Some(of) if of.full => Some(Dynamics::Has(of.dynamics)),
+            Some(of) => now.filter(|now| *now == of.dynamics).map(Dynamics::Has),
         }
+    }
+
+    /// Returns whether it learns that env when it is asked for, as far as the env's id tells.
+    pub(crate) fn learns(&self, env: &str) -> bool {
+        let packages = EnvKind::packages_of(env);
+        let hosted = |package: &str| self.kinds.iter().any(|kind| kind.package() == package);
+        !packages.is_empty() && packages.into_iter().all(hosted)
     }
 
     pub(crate) fn status(&self, now: Duration, sessions: u32) -> NodeStatus {
@@ -121,6 +131,7 @@ impl Member {
             silent_ms: u64::try_from(self.silence(now).as_millis()).unwrap_or(u64::MAX),
             load: self.load,
             program: self.program.clone(),
+            kinds: self.kinds.iter().map(EnvKind::to_string).collect(),
             unfit: self.unfit_now(now).map(Cow::into_owned),
         }
     }
@@ -141,6 +152,8 @@ impl Member {
             attach: register.attach.clone(),
             capacity: register.capacity,
             envs: register.envs.clone(),
+            // A newer node may have kinds of a form that is not known here: nobody here asks for their envs.
+            kinds: register.kinds.iter().filter_map(|kind| kind.parse().ok()).collect(),
             load: NodeLoad::default(),
             draining: false,
             undrain: false,
@@ -162,6 +175,34 @@ impl Member {
             port_asked: None,
             closed: false,
             misled: None,
+        }
+    }
+}
+
+/// The dynamics with which a node hosts an env.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Dynamics {
+    /// The node has the env, with that hash.
+    Has(u64),
+    /// The node learns the env when it opens a session of it, and says the hash then.
+    Learns,
+}
+
+impl Dynamics {
+    /// Returns the hash, if it is known before a session is opened.
+    pub(crate) const fn known(self) -> Option<u64> {
+        match self {
+            Self::Has(hash) => Some(hash),
+            Self::Learns => None,
+        }
+    }
+
+    /// Returns whether lanes with that hash can be asked for where these dynamics are; any, if no node has said it.
+    pub(crate) const fn may_be(self, wanted: Option<u64>) -> bool {
+        match (self, wanted) {
+            (Self::Has(hash), Some(wanted)) => hash == wanted,
+            (Self::Has(_), None) => false,
+            (Self::Learns, _) => true,
         }
     }
 }

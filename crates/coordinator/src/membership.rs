@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::limits::MAX_ENV_ID_BYTES;
+use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_ENV_KINDS};
 use rollhouse_wire::limits::{MAX_ATTACH_PATH_BYTES, MAX_LABELS, MAX_NAME_BYTES};
 use rollhouse_wire::{Heartbeat, NotTaken, Refusal, RefusalCode, Register};
 
@@ -307,7 +307,11 @@ fn check(register: &Register) -> Result<(), Refusal> {
     if register.envs.len() > MAX_ENVS {
         return Err(out_of_bounds("envs", register.envs.len() as u64, 0, MAX_ENVS));
     }
-    register.envs.keys().try_for_each(|env| length("an env's id", env, MAX_ENV_ID_BYTES))
+    register.envs.keys().try_for_each(|env| length("an env's id", env, MAX_ENV_ID_BYTES))?;
+    if register.kinds.len() > MAX_ENV_KINDS {
+        return Err(out_of_bounds("kinds", register.kinds.len() as u64, 0, MAX_ENV_KINDS));
+    }
+    register.kinds.iter().try_for_each(|kind| length("a kind of envs", kind, MAX_ENV_ID_BYTES + 2))
 }
 
 /// Refuses an empty or overlong text.
@@ -342,6 +346,7 @@ mod tests {
             threads: 1,
             labels: BTreeMap::new(),
             envs: BTreeMap::new(),
+            kinds: Vec::new(),
             term: 0,
             program: "test".to_owned(),
         }

@@ -1,10 +1,10 @@
 //! Opening pools: lanes are placed, nodes are asked, and other nodes are asked when they cannot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::{LaneState, RunId};
+use rollhouse_core::{EnvKind, EnvSpec, LaneState, RunId};
 use rollhouse_env::UnknownEnv;
 use rollhouse_wire::{
     NodeState, OpenPool, Refusal, RefusalCode, ReplayOf, ReplayReport, SessionCounts, SessionId,
@@ -17,7 +17,7 @@ use crate::event::{Action, Actions, Asker, CallFailure, Reply, Ticket};
 use crate::fitness::Fitness;
 use crate::layout::{Room, Share, place};
 use crate::limits::{MAX_ATTEMPTS, MAX_POOLS, MAX_WAITERS, RETRY_AFTER};
-use crate::member::Member;
+use crate::member::{Dynamics, Member};
 use crate::membership::out_of_bounds;
 use crate::placements::Key;
 use crate::pool::{Pool, Session, SessionState, Stage};
@@ -122,7 +122,7 @@ impl Cluster {
         if request.settings.collect.as_ref().is_some_and(|collect| collect.leased) {
             self.kept.insert(id, now);
         }
-        self.pools.insert(id, Pool::opening(&asker.owner, request, dynamics, ticket));
+        self.pools.insert(id, Pool::opening(&asker.owner, request, dynamics.known(), ticket));
         let mut first_lane = 0;
         for (index, share) in (0..).zip(shares) {
             let lanes = share.lanes;
@@ -143,7 +143,12 @@ impl Cluster {
 
     /// Chooses nodes for the lanes, all with the same dynamics; among several dynamics, those with most room. Nodes
     /// that come last are used only if the others have no room.
-    fn choose(&self, now: Duration, owner: &str, request: &OpenPool) -> Result<(u64, Vec<Share>), Refusal> {
+    fn choose(
+        &self,
+        now: Duration,
+        owner: &str,
+        request: &OpenPool,
+    ) -> Result<(Dynamics, Vec<Share>), Refusal> {
         let laid = [Fitness::Fit, Fitness::Last].into_iter();
         let laid = laid.filter_map(|least| self.lay(now, owner, request, least)).next();
         laid.ok_or_else(|| self.no_room(now, owner, request))
@@ -156,8 +161,8 @@ impl Cluster {
         owner: &str,
         request: &OpenPool,
         least: Fitness,
-    ) -> Option<(u64, Vec<Share>)> {
-        let mut rooms: BTreeMap<u64, Vec<Room>> = BTreeMap::new();
+    ) -> Option<(Dynamics, Vec<Share>)> {
+        let mut rooms: BTreeMap<Dynamics, Vec<Room>> = BTreeMap::new();
         for (member, dynamics) in self.suitable(request) {
             if member.takes_sessions(now).is_some() && member.fitness(now, owner, request) >= least {
                 let room = Room { node: Arc::clone(&member.name), free: self.free(member) };
@@ -173,8 +178,11 @@ impl Cluster {
         best.map(|(_, dynamics, shares)| (dynamics, shares))
     }
 
-    /// Returns the nodes that are not lost and have the env and the labels, with the env's dynamics hash.
-    pub(crate) fn suitable<'a>(&'a self, request: &'a OpenPool) -> impl Iterator<Item = (&'a Member, u64)> {
+    /// Returns the nodes that are not lost and have the env and the labels, with the env's dynamics.
+    pub(crate) fn suitable<'a>(
+        &'a self,
+        request: &'a OpenPool,
+    ) -> impl Iterator<Item = (&'a Member, Dynamics)> {
         let labelled = self.members.iter().filter(|m| !m.is_lost() && m.has_labels(&request.labels));
         labelled.filter_map(|member| Some((member, member.dynamics_for(&request.settings)?)))
     }
@@ -198,7 +206,11 @@ impl Cluster {
         let present: Vec<&Member> = self.members.iter().filter(|m| !m.is_lost()).collect();
         let replay = request.settings.replay.as_ref();
         let needs_env = replay.is_none_or(|of| !of.full);
-        if needs_env && !present.iter().any(|m| m.envs.contains_key(env)) {
+        let hosts = |member: &&Member| member.envs.contains_key(env) || member.learns(env);
+        if needs_env && !present.iter().any(hosts) {
+            if EnvKind::has_id(env) {
+                return unknown_kind(env, &present);
+            }
             let mut known: Vec<&String> = present.iter().flat_map(|m| m.envs.keys()).collect();
             known.sort();
             known.dedup();
@@ -210,7 +222,7 @@ impl Cluster {
         {
             return other_dynamics(of, env, &present);
         }
-        let mut capacity: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut capacity: BTreeMap<Dynamics, u64> = BTreeMap::new();
         for (member, dynamics) in self.suitable(request).filter(|(m, _)| !m.draining) {
             let (most, here) = (capacity.entry(dynamics).or_default(), u64::from(member.capacity));
             *most = if request.spread == Spread::Single { here.max(*most) } else { *most + here };
@@ -345,15 +357,10 @@ impl Cluster {
         let Some(pool) = self.pools.get_mut(&key.0.pool) else { return };
         let Some(asked) = pool.asked.as_mut() else { return };
         let SessionOpened { spec, lease_ms, .. } = opened;
-        if spec.id != asked.request.settings.env || spec.dynamics_hash != asked.dynamics {
-            let message = format!(
-                "a node registered `{}` with dynamics {:016x} and opened `{}` with {:016x}",
-                asked.request.settings.env,
-                asked.dynamics,
-                spec.id.escape_debug(),
-                spec.dynamics_hash
-            );
-            return self.roll_back(key.0.pool, &Refusal::new(RefusalCode::Internal, message), out);
+        let dynamics = *asked.dynamics.get_or_insert(spec.dynamics_hash);
+        if spec.id != asked.request.settings.env || spec.dynamics_hash != dynamics {
+            let refusal = self.disagreement(key, &spec, dynamics);
+            return self.roll_back(key.0.pool, &refusal, out);
         }
         asked.lease_ms = if asked.spec.is_some() { asked.lease_ms.min(lease_ms) } else { lease_ms };
         asked.spec = Some(spec);
@@ -361,6 +368,26 @@ impl Cluster {
             session.opened = true;
         }
         self.settle(key.0.pool, out);
+    }
+
+    /// Returns the refusal of a pool whose nodes have different envs under its env's id.
+    pub(crate) fn disagreement(&self, key: &Key, spec: &EnvSpec, dynamics: u64) -> Refusal {
+        let pool = self.pools.get(&key.0.pool);
+        let env = pool.map_or("", |pool| pool.env.as_str());
+        let node = |session: Option<&Session>| session.map_or("", |session| &*session.node).to_owned();
+        let own = node(pool.and_then(|pool| pool.sessions.get(&key.0.index)));
+        let other = pool.and_then(|pool| pool.sessions.values().find(|session| session.opened));
+        let (opened, hash) = (spec.id.escape_debug(), spec.dynamics_hash);
+        let message = match other {
+            None => format!(
+                "node `{own}` registered `{env}` with dynamics {dynamics:016x} and opened `{opened}` with {hash:016x}"
+            ),
+            Some(other) => format!(
+                "nodes do not agree on `{env}`: it has dynamics {dynamics:016x} on node `{}` and {hash:016x} on node `{own}`",
+                node(Some(other))
+            ),
+        };
+        Refusal::new(RefusalCode::Internal, message)
     }
 
     fn ended_already(&mut self, key: &Key) -> bool {
@@ -444,7 +471,7 @@ impl Cluster {
     ) -> Option<Arc<str>> {
         let pool = self.pools.get(&pool)?;
         let (owner, open) = (&*pool.owner, pool.opened_as()?);
-        self.another(now, Wanted { owner, open, dynamics: pool.dynamics()? }, lanes, tried)
+        self.another(now, Wanted { owner, open, dynamics: pool.dynamics() }, lanes, tried)
     }
 
     /// Returns the emptiest of the fittest nodes that were not tried and have room for the lanes that are wanted.
@@ -457,7 +484,7 @@ impl Cluster {
     ) -> Option<Arc<str>> {
         let fitness = |member: &Member| member.fitness(now, wanted.owner, wanted.open);
         let rooms = self.suitable(wanted.open).filter(|(member, dynamics)| {
-            *dynamics == wanted.dynamics
+            dynamics.may_be(wanted.dynamics)
                 && fitness(member) > Fitness::Unfit
                 && member.state(now) == NodeState::Alive
                 && member.takes_sessions(now).is_some()
@@ -521,7 +548,21 @@ fn other_dynamics(of: &ReplayOf, env: &str, present: &[&Member]) -> Refusal {
     Refusal::new(RefusalCode::BadRequest, message)
 }
 
-/// Dynamics hashes that a refusal names.
+/// Returns the refusal of an env that no node learns.
+fn unknown_kind(env: &str, present: &[&Member]) -> Refusal {
+    let needed = EnvKind::packages_of(env).join("` and `");
+    let hosted: BTreeSet<&str> =
+        present.iter().flat_map(|member| member.kinds.iter().map(EnvKind::package)).collect();
+    let hosted: Vec<&str> = hosted.into_iter().take(MAX_HASHES).collect();
+    let hosted = match hosted.as_slice() {
+        [] => "no node hosts Python envs".to_owned(),
+        some => format!("nodes host envs of {}", some.join(", ")),
+    };
+    let message = format!("no node hosts Python envs of package `{needed}`, for `{env}`; {hosted}");
+    Refusal::new(RefusalCode::NotFound, message)
+}
+
+/// Dynamics hashes, or packages, that a refusal names.
 const MAX_HASHES: usize = 8;
 
 enum Known {
@@ -535,8 +576,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) owner: &'a str,
     /// The request with which their pool is opened.
     pub(crate) open: &'a OpenPool,
-    /// Dynamics hash of their env.
-    pub(crate) dynamics: u64,
+    /// Dynamics hash of their env; `None` if no node has said it yet.
+    pub(crate) dynamics: Option<u64>,
 }
 
 pub(crate) fn stale(pool: RunId, what: &str) -> Refusal {

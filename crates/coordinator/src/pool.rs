@@ -57,8 +57,8 @@ pub(crate) struct Pool {
 #[derive(Debug)]
 pub(crate) struct PoolRequest {
     pub(crate) request: OpenPool,
-    /// Dynamics hash of the env on all of its nodes.
-    pub(crate) dynamics: u64,
+    /// Dynamics hash of the env on all of its nodes; `None` until the first of those that learn the env has said it.
+    pub(crate) dynamics: Option<u64>,
     pub(crate) spec: Option<EnvSpec>,
     pub(crate) lease_ms: u64,
 }
@@ -175,7 +175,7 @@ fn is_named(replay: &ReplayReport) -> bool {
 
 impl Pool {
     /// Makes a pool whose sessions are about to be asked for.
-    pub(crate) fn opening(owner: &str, request: OpenPool, dynamics: u64, waiter: Ticket) -> Self {
+    pub(crate) fn opening(owner: &str, request: OpenPool, dynamics: Option<u64>, waiter: Ticket) -> Self {
         let pool = Self::open(owner, &request.settings.env, request.lanes);
         let asked = Some(PoolRequest { request, dynamics, spec: None, lease_ms: 0 });
         Self { stage: Stage::Opening, asked, waiters: vec![waiter], ..pool }
@@ -217,7 +217,7 @@ impl Pool {
 
     /// Returns the dynamics hash of its env, as far as that is known.
     pub(crate) fn dynamics(&self) -> Option<u64> {
-        let asked = self.asked.as_ref().map(|asked| asked.dynamics);
+        let asked = self.asked.as_ref().and_then(|asked| asked.dynamics);
         asked.or_else(|| self.recipe.as_ref().map(|recipe| recipe.dynamics))
     }
 

@@ -155,7 +155,7 @@ impl Cluster {
         let moving = request.moving && known.is_some_and(|s| s.state == SessionState::Running);
         let before: Vec<Arc<str>> = known.iter().map(|s| Arc::clone(&s.node)).collect();
         let dynamics = pool.and_then(Pool::dynamics).unwrap_or(dynamics);
-        let wanted = Wanted { owner: &asker.owner, open: &request.open, dynamics };
+        let wanted = Wanted { owner: &asker.owner, open: &request.open, dynamics: Some(dynamics) };
         let another = |tried: &[Arc<str>]| self.another(now, wanted, lanes, tried);
         // Back where it was only if it has to be: its owner may not reach that node.
         let node = another(&before).or_else(|| if moving { None } else { another(&[]) });
@@ -271,10 +271,11 @@ impl Cluster {
             }
         };
         let Some(pool) = self.pools.get_mut(&key.0.pool) else { return };
-        if pool.dynamics() != Some(opened.spec.dynamics_hash) {
+        let dynamics = pool.dynamics();
+        if dynamics != Some(opened.spec.dynamics_hash) {
             self.placements.unwant(key);
-            let message = format!("a node opened `{}` with other dynamics", opened.spec.id.escape_debug());
-            return self.replace_again(now, key, Refusal::new(RefusalCode::Internal, message), out);
+            let refusal = self.disagreement(key, &opened.spec, dynamics.unwrap_or_default());
+            return self.replace_again(now, key, refusal, out);
         }
         pool.lease_ms = opened.lease_ms;
         let Some(session) = pool.current(key) else { return };

@@ -227,6 +227,7 @@ mod tests {
             silent_ms: u64::MAX,
             load,
             program: String::new(),
+            kinds: Vec::new(),
             unfit: Some(Unfit { takes: Takes::Unrecorded, why: String::new() }),
         };
         let (nodes, omitted) = fitting((0..3000).map(|_| node.clone()), |_| 0);

@@ -70,6 +70,7 @@ impl Stage {
             threads: 1,
             labels: BTreeMap::new(),
             envs: BTreeMap::from([(ENV.to_owned(), dynamics())]),
+            kinds: Vec::new(),
             term: u64::from(has_sessions),
             program: "test".to_owned(),
         });
@@ -156,6 +157,7 @@ fn pool_of(sessions: u32) -> OpenPool {
         lanes: sessions * SESSION_LANES,
         settings: LaneSettings {
             env: ENV.to_owned(),
+            env_kwargs: String::new(),
             options: BTreeMap::new(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,

@@ -1,5 +1,7 @@
 //! Names every bound on which more than one crate relies.
 
+use std::time::Duration;
+
 /// Maximum number of lanes in one block, which is stepped by one kernel call, recorded as one chunk stream, and lost as
 /// a whole when a batch env panics. Each lane has one bit of a mask word.
 pub const BLOCK_LANES: usize = 64;
@@ -33,6 +35,15 @@ pub const MAX_CONTROL_DEPTH: usize = 32;
 
 /// Maximum number of bytes in an env id.
 pub const MAX_ENV_ID_BYTES: usize = 128;
+
+/// Maximum number of bytes of the JSON object with the arguments of an env that is learned when it is asked for.
+pub const MAX_ENV_KWARGS_BYTES: usize = 16 << 10;
+
+/// Maximum number of kinds of envs that a machine hosts.
+pub const MAX_ENV_KINDS: usize = 64;
+
+/// Longest time that a node may be told to give a worker process until its envs are made.
+pub const MAX_LAUNCH_DEADLINE: Duration = Duration::from_secs(120);
 
 /// Maximum number of plug-ins that a process is told to load.
 pub const MAX_PLUGINS: usize = 64;

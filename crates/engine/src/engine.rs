@@ -2,6 +2,7 @@
 
 mod late_options;
 mod looking;
+mod moving;
 mod refusals;
 mod resume;
 mod sending;
@@ -16,7 +17,7 @@ use parking_lot::Mutex;
 use rollhouse_arena::{Arena, BatchColumns, Frame, Placement, Rows, Spin};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{AutoresetMode, ColumnMut, ColumnSpec, Interruption, LaneSet, LaneState, SeedSchedule};
-use rollhouse_env::{EnvEntry, MakeError, Target};
+use rollhouse_env::{BatchEnv, EnvEntry, MakeError, Target};
 use rollhouse_replay::{Backlog, RunRecorder};
 
 use crate::actions::ActionCheck;
@@ -117,6 +118,16 @@ impl Engine {
         config: EngineConfig,
         recording: Option<&RunRecorder>,
     ) -> Result<Self, ConfigError> {
+        Self::made_of(None, placement, entry, config, recording)
+    }
+
+    fn made_of(
+        envs: Option<Vec<Box<dyn BatchEnv>>>,
+        placement: Placement,
+        entry: &Arc<EnvEntry>,
+        config: EngineConfig,
+        recording: Option<&RunRecorder>,
+    ) -> Result<Self, ConfigError> {
         let lanes = config.lanes;
         check_sizes(&config)?;
         let options = options_per_lane(entry, &config)?;
@@ -130,7 +141,8 @@ impl Engine {
             Arena::new(&columns, lanes, &ranges, spin, placement).map_err(ConfigError::Arena)?;
         let status: Vec<Arc<BlockStatus>> =
             (0..lanes.div_ceil(BLOCK_LANES)).map(|_| Arc::default()).collect();
-        let setup = Setup { entry, config: &config, target, options: &options, status: &status, recording };
+        let mut setup =
+            Setup { entry, config: &config, target, options: &options, status: &status, recording, envs };
         let crews = shares.into_iter().map(|share| setup.crew(share)).collect::<Result<Vec<_>, _>>()?;
         let started = Instant::now();
         let crews = Crews::start(crews, spin, started)?;
@@ -345,17 +357,6 @@ impl Engine {
     /// Returns the number of lanes that have not played their quota.
     pub fn playing(&self) -> usize {
         self.lanes() - self.status.iter().map(|status| status.retired().len()).sum::<usize>()
-    }
-
-    /// Returns whether the env of lane `lane` has failed and is not back yet. Such a lane's rows show its last
-    /// observation.
-    pub fn is_lost(&self, lane: usize) -> bool {
-        self.status.get(lane / BLOCK_LANES).is_some_and(|status| status.lost().has(lane % BLOCK_LANES))
-    }
-
-    /// Returns the number of lanes whose env has failed and is not back yet.
-    pub fn lost(&self) -> usize {
-        self.status.iter().map(|status| status.lost().len()).sum()
     }
 
     /// Returns the stage of every lane's life.

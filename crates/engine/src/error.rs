@@ -34,6 +34,9 @@ pub enum ConfigError {
         /// Number of lanes of the engine.
         lanes: usize,
     },
+    /// The lanes were to be moved after their first reset, which is the caller's fault.
+    #[error("the lanes were reset before, and stay where they are")]
+    Begun,
     /// The env refused its options.
     #[error("the environment could not be made")]
     Make(#[source] MakeError),

@@ -74,15 +74,20 @@ pub(crate) struct Setup<'a> {
     /// Status of each block.
     pub(crate) status: &'a [Arc<BlockStatus>],
     pub(crate) recording: Option<&'a RunRecorder>,
+    /// Envs of the blocks of the only crew, if they were made before.
+    pub(crate) envs: Option<Vec<Box<dyn BatchEnv>>>,
 }
 
 impl Setup<'_> {
     /// Makes the crew of one share: its blocks with their envs and recorders.
-    pub(crate) fn crew(&self, share: Share) -> Result<Crew, ConfigError> {
-        let Self { entry, config, target, options, status, recording } = *self;
+    pub(crate) fn crew(&mut self, share: Share) -> Result<Crew, ConfigError> {
+        let Self { entry, config, target, options, status, recording, .. } = *self;
         let limit = time_limit(config, entry.spec());
         let range = share.range();
-        let envs = make_envs(entry, config.instruction_set, &options[range.clone()])?;
+        let envs = match self.envs.take() {
+            Some(envs) => envs,
+            None => make_envs(entry, config.instruction_set, &options[range.clone()])?,
+        };
         let blocks = range
             .clone()
             .step_by(BLOCK_LANES)

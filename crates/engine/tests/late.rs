@@ -7,16 +7,18 @@ mod simulator;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{counter, header, options};
 use proptest::prelude::*;
+use rollhouse_arena::Placement;
 use rollhouse_core::{
     AutoresetMode, ColumnMut, ColumnRef, Interruption, LaneState, OptionValue, Outcome, RecordRule,
     SeedSchedule, random_bits,
 };
-use rollhouse_engine::{Engine, EngineConfig, LaneOptions, Reset, StepError};
-use rollhouse_env::{EnvEntry, Registry};
+use rollhouse_engine::{ConfigError, Engine, EngineConfig, LaneOptions, Reset, StepError};
+use rollhouse_env::{EnvEntry, InstructionSet, Registry};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{EpisodeInfo, Query, Recorder, RecorderConfig, Replays, Verification};
 use simulator::{Timing, late};
@@ -221,7 +223,7 @@ fn a_lane_that_fails_is_lost_alone_and_comes_back_in_its_own_time() {
         assert_eq!(counts, [at as f32, wanted as f32, at as f32]);
         assert_eq!(frame.rewards(), [1.0, if at < 4 { 1.0 } else { 0.0 }, 1.0]);
     }
-    assert!(engine.is_lost(1));
+    assert_eq!(engine.loss(1), Some(Interruption::Crashed));
     assert_eq!(engine.lane_states().unwrap()[1], LaneState::BackOff);
     assert_eq!(outcomes(&mut engine, Interruption::Crashed), 1);
     let began = Instant::now();
@@ -250,9 +252,30 @@ fn a_lane_that_never_finishes_is_lost_as_hung_and_others_keep_their_numbers() {
             assert_eq!(count, if lane == 66 { at.min(2) } else { at } as f32, "lane {lane}");
         }
     }
-    assert_eq!(engine.lost(), 1);
+    assert_eq!((engine.lost(), engine.loss(66), engine.loss(65)), (1, Some(Interruption::Hung), None));
     assert_eq!(outcomes(&mut engine, Interruption::Hung), 1);
     assert_eq!(outcomes(&mut engine, Interruption::Crashed), 0);
+}
+
+#[test]
+fn lanes_that_were_not_reset_go_on_in_other_memory_without_being_made_again() {
+    let made = Arc::new(AtomicUsize::new(0));
+    let (inner, makes) = (late(&counter(), Timing::default()), Arc::clone(&made));
+    let entry = Arc::new(EnvEntry::late(inner.spec().clone(), move |options| {
+        makes.fetch_add(1, Ordering::Relaxed);
+        inner.make_blocks_on(InstructionSet::best(), options)
+    }));
+    let config = EngineConfig { options: vec![options(9, -1)], ..EngineConfig::new(70) };
+    let mut first = Engine::new(&entry, config, None).unwrap();
+    let mut second = first.moved_to(Placement::heap()).unwrap();
+    drop(first);
+    second.reset(&Reset::all()).unwrap();
+    common::act(&mut second, &[1; 70]);
+    assert!(second.step().unwrap().obs(0).as_f32().unwrap().iter().all(|&count| count == 1.0));
+    assert_eq!(made.load(Ordering::Relaxed), 1);
+    assert!(matches!(second.moved_to(Placement::heap()), Err(ConfigError::Begun)));
+    common::act(&mut second, &[1; 70]);
+    assert!(second.step().unwrap().obs(0).as_f32().unwrap().iter().all(|&count| count == 2.0));
 }
 
 #[test]

@@ -38,6 +38,10 @@ pub struct Program {
     pub environment: Environment,
     /// Destination of the process's standard output and error.
     pub output: Output,
+    /// Maximum number of bytes of private memory that can be written to (`RLIMIT_DATA`): heap, stacks, anonymous mappings.
+    /// It holds for the process and, each for itself, for those that it starts; files and shared memory do not count.
+    /// `None` is no limit of this program's.
+    pub memory: Option<u64>,
 }
 
 /// Variables of a worker's environment.

@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, kill_process_group, pidfd_open, prlimit};
 
 use crate::config::{Environment, Output, Program};
 use crate::log::Log;
@@ -43,7 +43,7 @@ impl Process {
         };
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
-        match pidfd_open(pid, PidfdFlags::empty()) {
+        match limited(pid, program.memory).and_then(|()| pidfd_open(pid, PidfdFlags::empty())) {
             Ok(pidfd) => Ok(Self { child, pid, pidfd, log }),
             Err(error) => {
                 child.kill()?;
@@ -101,6 +101,12 @@ impl Process {
     }
 }
 
+/// Limits the memory of a process that has just been executed: what it does after that counts.
+fn limited(pid: Pid, memory: Option<u64>) -> rustix::io::Result<()> {
+    let Some(bytes) = memory else { return Ok(()) };
+    prlimit(Some(pid), Resource::Data, Rlimit { current: Some(bytes), maximum: Some(bytes) }).map(drop)
+}
+
 fn is_named(name: &OsStr, names: &[&str]) -> bool {
     let name = name.as_encoded_bytes();
     names.iter().any(|wanted| match wanted.strip_suffix('*') {
@@ -121,8 +127,13 @@ mod tests {
     }
 
     fn shell_in(environment: Environment, script: &str) -> Process {
+        limited_shell(environment, script, None)
+    }
+
+    fn limited_shell(environment: Environment, script: &str, memory: Option<u64>) -> Process {
         let arguments = vec!["-c".into(), script.into()];
-        let program = Program { path: "/bin/sh".into(), arguments, environment, output: Output::Kept };
+        let program =
+            Program { path: "/bin/sh".into(), arguments, environment, output: Output::Kept, memory };
         let (_, socket) = pair().unwrap();
         Process::spawn(&program, socket).unwrap()
     }
@@ -133,6 +144,15 @@ mod tests {
         assert!(process.ends_within(Duration::from_secs(60)));
         let (ended, said) = process.end();
         assert_eq!((ended.unwrap().code(), said.as_str()), (Some(3), "out | err"));
+    }
+
+    #[test]
+    fn a_process_and_those_it_starts_have_the_memory_that_is_set() {
+        // It is set right after the shell was started.
+        let script = "while [ $(ulimit -d) = unlimited ]; do :; done; ulimit -d; sh -c 'ulimit -d'";
+        let process = limited_shell(Environment::Inherited, script, Some(64 << 20));
+        assert!(process.ends_within(Duration::from_secs(60)));
+        assert_eq!(process.end().1, "65536 | 65536");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rollhouse_core::limits::{BLOCK_LANES, MAX_ENV_ID_BYTES};
-use rollhouse_core::{Determinism, EnvSpec, split_mix64};
+use rollhouse_core::{Determinism, EnvKind, EnvSpec, split_mix64};
 use rollhouse_env::{BatchEnv, EnvEntry, InstructionSet, MakeError, dynamics_hash};
 use serde::Serialize;
 
@@ -34,10 +34,12 @@ pub struct PythonHost {
     pub launch_deadline: Duration,
     /// Bound on the number of processes that launch at a time.
     pub launcher: Launcher,
+    /// Maximum number of bytes of memory of its own that each process has ([`Program::memory`]).
+    pub memory: Option<u64>,
 }
 
 /// A Python env that is asked for.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PythonEnv {
     /// `gymnasium:ID`, `gymnasium:module:ID`, or a class as `package.module:Class`.
     pub id: String,
@@ -79,18 +81,6 @@ pub enum PythonError {
     Host(#[from] HostError),
 }
 
-impl PythonEnv {
-    /// Returns whether an id is one of a Python env, which no built-in env's is.
-    pub fn is_id(id: &str) -> bool {
-        let Some((module, rest)) = id.split_once(':') else { return false };
-        let identifier = |part: &str| {
-            part.starts_with(|c: char| c.is_alphabetic() || c == '_')
-                && part.chars().all(|c| c.is_alphanumeric() || c == '_')
-        };
-        id.len() <= MAX_ENV_ID_BYTES && !rest.is_empty() && module.split('.').all(identifier)
-    }
-}
-
 impl PythonHost {
     /// Learns from a worker what an env is, and returns the entry that makes lanes of it in workers of their own. Blocks
     /// for as long as the worker takes to make one, at most until the launch deadline.
@@ -100,7 +90,7 @@ impl PythonHost {
     /// # Errors
     /// [`PythonError`].
     pub fn entry(&self, env: &PythonEnv) -> Result<EnvEntry, PythonError> {
-        if !PythonEnv::is_id(&env.id) {
+        if !EnvKind::has_id(&env.id) {
             let shown = env.id.floor_char_boundary(MAX_ENV_ID_BYTES);
             return Err(PythonError::Id(env.id[..shown].to_owned()));
         }
@@ -169,6 +159,7 @@ impl PythonHost {
             arguments: arguments.into_iter().chain([std::process::id().to_string().into()]).collect(),
             environment: Environment::Only(&VARIABLES),
             output: Output::Kept,
+            memory: self.memory,
         };
         let (launch_at_start, launch_deadline) = (hellos.len(), Some(self.launch_deadline));
         HostConfig { program, hellos, launch_at_start, launch_deadline, launcher: self.launcher.clone() }
@@ -259,18 +250,6 @@ const VARIABLES: [&str; 20] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ids_of_python_envs_have_a_module_and_a_name() {
-        for id in ["gymnasium:CartPole-v1", "gymnasium:ale_py:ALE/Pong-v5", "my_package.envs:Maze"] {
-            assert!(PythonEnv::is_id(id), "{id}");
-        }
-        for id in
-            ["CartPole-v1", "test/Faulty-v0", ":Maze", "a..b:C", "../a:C", "a b:C", "gymnasium:", "1a:B"]
-        {
-            assert!(!PythonEnv::is_id(id), "{id}");
-        }
-    }
 
     #[test]
     fn every_lane_has_one_worker_and_no_worker_is_without() {

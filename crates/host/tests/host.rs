@@ -28,8 +28,13 @@ fn start_with(launcher: Launcher, hellos: &[&str], launch_deadline: Option<Durat
     path.pop();
     path.extend(["examples", "echo_worker"]);
     let arguments = vec![std::process::id().to_string().into()];
-    let program =
-        Program { path: path.into(), arguments, environment: Environment::Inherited, output: Output::Kept };
+    let program = Program {
+        path: path.into(),
+        arguments,
+        environment: Environment::Inherited,
+        output: Output::Kept,
+        memory: None,
+    };
     let hellos = hellos.iter().map(|hello| hello.as_bytes().to_vec()).collect();
     let config = HostConfig { program, hellos, launch_at_start: 1, launch_deadline, launcher };
     let mut host = Host::start(config).expect("workers can be started");
@@ -217,6 +222,7 @@ fn a_program_that_does_not_exist_is_a_loss_that_says_so() {
         arguments: vec![],
         environment: Environment::Inherited,
         output: Output::Inherited,
+        memory: None,
     };
     let hellos = vec![vec![]];
     let launcher = Launcher::new(1);

@@ -96,6 +96,7 @@ fn entry(kwargs: serde_json::Value, workers: usize) -> Result<EnvEntry, PythonEr
         workers: Some(workers),
         launch_deadline: Duration::from_secs(60),
         launcher: Launcher::new(2),
+        memory: None,
     };
     let serde_json::Value::Object(kwargs) = kwargs else { panic!("arguments are a map") };
     host.entry(&PythonEnv { id: "lanes:Counting".to_owned(), kwargs })

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rollhouse_core::{RunId, WhenFull};
 use rollhouse_env::Registry;
+use rollhouse_host::PythonHost;
 use rollhouse_replay::{
     OnOutage, OpenError, RealDisk, RecordError, Recorded, Recorder, RecorderConfig, Status,
 };
@@ -25,6 +26,7 @@ use crate::executor::Executor;
 use crate::fitness::Fitness;
 use crate::hosting::{Hosting, HostingSettings};
 use crate::joining::Renewing;
+use crate::learning::Learning;
 use crate::link::{Card, Link, LinkParts, RenewalState, SpoolLoad};
 use crate::parts::{Mishap, Part, PartExit, PartsHealth};
 use crate::pulse::Pulse;
@@ -76,6 +78,8 @@ pub struct ClusterNodeConfig {
     pub attach: Option<AttachConfig>,
     /// The envs that the node can make.
     pub registry: Arc<Registry>,
+    /// How the node hosts Python envs, which it learns when they are asked for; `None` for not at all.
+    pub python: Option<PythonHost>,
     /// Name and version of the program.
     pub program: String,
 }
@@ -115,6 +119,7 @@ impl ClusterNodeConfig {
             quic: Settings::default(),
             attach: None,
             registry: Arc::new(Registry::builtin()),
+            python: None,
             program: program.into(),
         }
     }
@@ -223,7 +228,7 @@ impl ClusterNode {
         };
         let hosting = Arc::new(Hosting::new(
             settings,
-            Arc::clone(&config.registry),
+            (Arc::clone(&config.registry), config.python.clone().map(Learning::new).map(Arc::new)),
             executor,
             fitness,
             Arc::clone(node.supervision()),
@@ -518,6 +523,7 @@ fn card(name: &str, config: &ClusterNodeConfig, listen: SocketAddr) -> Card {
         threads: u32::try_from(config.threads.get()).unwrap_or(u32::MAX),
         labels: config.labels.clone(),
         envs: envs.collect(),
+        kinds: config.python.iter().flat_map(Learning::kinds).map(|kind| kind.to_string()).collect(),
         program: config.program.clone(),
     }
 }

@@ -22,6 +22,7 @@ use tracing::{info, warn};
 use self::control::SessionControl;
 use crate::executor::Executor;
 use crate::fitness::Fitness;
+use crate::learning::Learning;
 use crate::node_actor::Supervision;
 use crate::owned_handle::OwnedHandle;
 use crate::session_handle::SessionHandle;
@@ -40,6 +41,8 @@ pub(crate) struct Hosting {
     recorder: Option<Arc<Recorder>>,
     supervision: Arc<Supervision>,
     registry: Arc<Registry>,
+    /// The Python envs, if the node hosts any.
+    learning: Option<Arc<Learning>>,
     settings: HostingSettings,
     fitness: Fitness,
     /// Whether the node is stopping, and takes no new sessions for good.
@@ -88,7 +91,7 @@ impl Place {
 impl Hosting {
     pub(crate) fn new(
         settings: HostingSettings,
-        registry: Arc<Registry>,
+        (registry, learning): (Arc<Registry>, Option<Arc<Learning>>),
         executor: Executor,
         fitness: Fitness,
         supervision: Arc<Supervision>,
@@ -102,6 +105,7 @@ impl Hosting {
             recorder: fitness.recorder.clone(),
             supervision,
             registry,
+            learning,
             settings,
             fitness,
             stopping: AtomicBool::new(false),
@@ -205,7 +209,7 @@ impl Hosting {
         let (session, open) = table.watched(open)?;
         let handle = session.handle.clone();
         let opened = WatchOpened {
-            spec: self.spec_of(&handle, open)?,
+            spec: handle.spec().clone(),
             first_lane: open.first_lane,
             lanes: open.lanes,
             pool_lanes: open.pool_lanes,

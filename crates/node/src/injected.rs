@@ -50,7 +50,7 @@ fn a_link_that_panics_is_made_anew_and_the_coordinator_hears_of_the_node_again()
     let registry = Arc::new(Registry::builtin());
     let hosting = Hosting::new(
         settings,
-        registry,
+        (registry, None),
         executor,
         Fitness::default(),
         Arc::clone(node.supervision()),
@@ -75,6 +75,7 @@ fn a_link_that_panics_is_made_anew_and_the_coordinator_hears_of_the_node_again()
             threads: 1,
             labels: Default::default(),
             envs: Default::default(),
+            kinds: Vec::new(),
             program: "node/test".to_owned(),
         },
         // Asked with each heartbeat.

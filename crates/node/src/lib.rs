@@ -31,6 +31,7 @@
 //! | segment being shipped | control | it stays in the spool | tried again with back-off |
 //! | file operation | tokio's threads for what blocks | runs to its end | tried again with back-off |
 //! | write-out | tokio's threads for what blocks | runs to its end | what cannot be written is counted as lost |
+//! | learning | own threads `rollhouse-learn`, while a Python env is learned or its workers start | runs to its end, which the deadline of a launch bounds | the session is refused with the reason |
 //! | data | own thread `rollhouse-data`, tokio | closes all connections | closes all connections and is made anew with back-off; sessions stay |
 //! | connection | data | its streams end | closed; its sessions' leases run |
 //! | attached session | data | the lease runs | the connection ends with the reason; the lease runs |
@@ -65,6 +66,7 @@ mod hosting;
 #[cfg(test)]
 mod injected;
 mod joining;
+mod learning;
 mod link;
 mod live;
 mod measured;

@@ -38,6 +38,8 @@ pub(crate) struct Card {
     pub(crate) threads: u32,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) envs: BTreeMap<String, u64>,
+    /// Kinds of envs that it learns.
+    pub(crate) kinds: Vec<String>,
     pub(crate) program: String,
 }
 
@@ -320,6 +322,7 @@ impl Link {
             threads: card.threads,
             labels: card.labels,
             envs: card.envs,
+            kinds: card.kinds,
             term: self.hosting.newest_term(),
             program: card.program,
         }

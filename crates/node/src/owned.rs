@@ -17,7 +17,6 @@ mod resume;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use bytes::Bytes;
 use rollhouse_arena::SharedArena;
@@ -26,6 +25,7 @@ use rollhouse_engine::{
     CommandError, CommandLanes, Engine, LogEvent, Method, Received, Reset, ResetLanes as ResetMethod,
     SetAttributes, SetOptions, Stats, StepError,
 };
+use rollhouse_env::EnvEntry;
 use rollhouse_replay::{Recorder, RunRecorder};
 use rollhouse_wire::{
     ColumnBuffer, Envelope, FrameHeader, FrameKind, FrameLayout, Notes, Refusal, RefusalCode, ResetLanes,
@@ -39,7 +39,7 @@ use crate::commands;
 use crate::live::{Camera, Live};
 use crate::plan::SessionPlan;
 
-use answers::{Kept, LOST};
+use answers::Kept;
 use recording::Recording;
 
 pub(crate) use memory::MemoryFault;
@@ -139,6 +139,11 @@ impl OwnedSession {
         if self.live.is_watched() {
             self.camera.attend(&mut self.engine, &self.live);
         }
+    }
+
+    /// Returns the env of the lanes.
+    pub(crate) fn entry(&self) -> &Arc<EnvEntry> {
+        &self.plan.entry
     }
 
     /// Returns the number of lanes of the session.
@@ -353,11 +358,11 @@ impl OwnedSession {
         Ok(received.map(|received| self.rows_answer(number, &received)))
     }
 
-    /// Sends the lanes' actions and receives them. The engine has one thread: the steps are done when `send` returns.
-    /// Rows of lanes that were lost by it are marked as truncated.
+    /// Sends the lanes' actions and receives them. The engine has one thread: the steps are done when `send` returns,
+    /// except those of lanes that finish when they finish, which are waited for until each is there or lost. Rows of lanes that were lost by it are marked as truncated.
     fn send_and_receive(&mut self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<Received, Refusal> {
         let sent = self.engine.send(lanes, actions);
-        let received = sent.and_then(|()| self.engine.recv(lanes.len(), Duration::ZERO));
+        let received = sent.and_then(|()| self.engine.recv(lanes.len(), self.plan.engine.step_deadline));
         let mut received = received.map_err(|error| refusal_of(&error))?;
         if self.live.is_watched() {
             self.camera.after_send(&mut self.engine, &self.live, (lanes, actions), &received);

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rollhouse_core::{Interruption, panic_message};
+use rollhouse_core::{EnvSpec, Interruption, panic_message};
+use rollhouse_env::EnvEntry;
 use rollhouse_wire::{EndCause, Envelope, FrameHeader, Incarnation, Refusal, SessionId};
 use tokio::sync::{Mutex, MutexGuard, watch};
 
@@ -51,6 +52,8 @@ pub(crate) struct OwnedHandle {
     stirred: AtomicBool,
     told: Arc<ReportedTally>,
     live: Arc<Live>,
+    /// The env of the lanes.
+    entry: Arc<EnvEntry>,
 }
 
 #[derive(Debug)]
@@ -87,6 +90,7 @@ impl OwnedHandle {
         env: Arc<EnvFigures>,
     ) -> Self {
         let (lanes, live) = (session.lanes() as u32, Arc::clone(session.live()));
+        let entry = Arc::clone(session.entry());
         let measured = MeasuredSession::new(session, Arc::clone(&env));
         Self {
             id,
@@ -101,7 +105,13 @@ impl OwnedHandle {
             stirred: AtomicBool::new(false),
             told: Arc::new(ReportedTally::of_owner(env)),
             live,
+            entry,
         }
+    }
+
+    /// Returns what the env of the lanes says of itself.
+    pub(crate) fn spec(&self) -> &EnvSpec {
+        self.entry.spec()
     }
 
     /// Returns the session's token.
@@ -492,6 +502,7 @@ mod tests {
             replaces: false,
             settings: LaneSettings {
                 env: "test/Faulty-v0".to_owned(),
+                env_kwargs: String::new(),
                 options: Default::default(),
                 autoreset: AutoresetMode::NextStep,
                 max_episode_steps: None,

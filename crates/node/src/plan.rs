@@ -35,11 +35,18 @@ impl SessionPlan {
     /// # Errors
     /// The part that is missing or out of bounds, by name.
     pub fn of(open: &OpenSession, registry: &Registry, program: &str) -> Result<Self, Refusal> {
+        let entry = registry.get(&open.settings.env);
+        let entry = entry.map_err(|error| Refusal::new(RefusalCode::NotFound, error.to_string()))?;
+        Self::with(entry, open, program)
+    }
+
+    /// Makes the plan for lanes of an env that was found: checks options and bounds.
+    ///
+    /// # Errors
+    /// As [`SessionPlan::of`].
+    pub(crate) fn with(entry: Arc<EnvEntry>, open: &OpenSession, program: &str) -> Result<Self, Refusal> {
         let bad = |message: String| Refusal::new(RefusalCode::BadRequest, message);
         let settings = &open.settings;
-        let entry = registry
-            .get(&settings.env)
-            .map_err(|error| Refusal::new(RefusalCode::NotFound, error.to_string()))?;
         check_lanes(open)?;
         let given: Vec<_> = settings.options.iter().map(|(name, value)| (name.clone(), *value)).collect();
         let options =
@@ -63,6 +70,14 @@ impl SessionPlan {
             collect,
             program: program.to_owned(),
         })
+    }
+
+    /// Returns the plan so changed that lanes that finish when they finish are given up before their session is, which
+    /// is after `hang_deadline`: a step and the reset after it may both take their whole time.
+    #[must_use]
+    pub(crate) fn giving_up_before(mut self, hang_deadline: Duration) -> Self {
+        self.engine.lane_deadline = self.engine.lane_deadline.min(hang_deadline * 2 / 5);
+        self
     }
 
     /// Begins the recording of the session's lanes. May wait for the recorder's writer.

@@ -1,7 +1,7 @@
 //! Counters that a session shows while it runs.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rollhouse_core::Outcome;
 use rollhouse_engine::Stats;
@@ -20,6 +20,8 @@ pub struct Progress {
     return_sum: AtomicU64,
     outcomes: [AtomicU64; Outcome::ALL.len()],
     restarts: AtomicU64,
+    /// Whether the lanes' processes are being started.
+    launching: AtomicBool,
     /// The place where the stepping thread and the watchers meet.
     live: Arc<Live>,
 }
@@ -70,6 +72,16 @@ impl Progress {
     pub(crate) fn beat(&self) {
         // One writer: a load and a store are an increment.
         self.beats.store(self.beats.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Says whether the lanes' processes are being started, which has deadlines of its own.
+    pub(crate) fn launch(&self, launching: bool) {
+        self.launching.store(launching, Ordering::Relaxed);
+    }
+
+    /// Returns whether the lanes' processes are being started.
+    pub(crate) fn is_launching(&self) -> bool {
+        self.launching.load(Ordering::Relaxed)
     }
 
     /// Publishes the engine's statistics for readers.

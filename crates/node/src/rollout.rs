@@ -97,8 +97,10 @@ impl Rollout {
         }
         let mut policy =
             self.policy.make(&self.env.spec().action_space, self.seed).map_err(RolloutError::Space)?;
-        let mut engine =
-            Engine::new(&self.env, self.engine.clone(), recording).map_err(RolloutError::Engine)?;
+        progress.launch(self.env.is_late());
+        let engine = Engine::new(&self.env, self.engine.clone(), recording);
+        progress.launch(false);
+        let mut engine = engine.map_err(RolloutError::Engine)?;
         progress.beat();
         if let Goal::Episodes(episodes) = self.goal {
             let (first_lane, lanes) = (u64::from(self.engine.first_lane), self.run_lanes as u64);

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use rollhouse_core::EnvSpec;
+use rollhouse_env::EnvEntry;
 use rollhouse_wire::SessionCounts;
 
 use crate::NodeFigures;
@@ -81,6 +83,15 @@ impl SessionHandle {
         }
     }
 
+    /// Returns what the session's env says of itself; of a recorded episode, the env as it was recorded.
+    pub(crate) fn spec(&self) -> &EnvSpec {
+        match self {
+            Self::Owned(owned) => owned.spec(),
+            Self::Collecting(collecting) => collecting.entry.spec(),
+            Self::Replay(replay) => replay.spec(),
+        }
+    }
+
     /// Returns the recorded episode that the session shows, if it does.
     pub(crate) fn replay(&self) -> Option<&Arc<ReplaySession>> {
         match self {
@@ -115,4 +126,6 @@ impl SessionHandle {
 pub(crate) struct Collecting {
     pub(crate) stepping: Arc<Stepping>,
     pub(crate) told: ReportedTally,
+    /// The env of the lanes.
+    pub(crate) entry: Arc<EnvEntry>,
 }

@@ -125,7 +125,8 @@ impl Stepping {
     /// Looks whether the thread makes progress. Returns for how long it has not, if it hangs.
     fn look(&self, watch: &mut HangWatch, now: Duration) -> Option<Duration> {
         let beats = self.progress.snapshot().beats;
-        let waits = self.recording.upgrade().is_some_and(|run| run.is_behind());
+        let waits =
+            self.progress.is_launching() || self.recording.upgrade().is_some_and(|run| run.is_behind());
         let Verdict::Hung(still) = watch.look(now, beats, waits) else { return None };
         // Should it ever move again, it is to end at once.
         self.cancel.end(Interruption::Hung);

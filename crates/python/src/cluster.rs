@@ -112,12 +112,13 @@ impl NativeCluster {
     }
 
     /// Asks for lanes. Returns the pool's run, the env's spec, and the lanes.
-    #[pyo3(signature = (id, *, lanes, autoreset, max_episode_steps, options, record, labels, spread, transport, copy, show_valid, on_loss, statistics, convert))]
+    #[pyo3(signature = (id, *, env_kwargs, lanes, autoreset, max_episode_steps, options, record, labels, spread, transport, copy, show_valid, on_loss, statistics, convert))]
     #[expect(clippy::too_many_arguments, reason = "keywords, of one caller")]
     fn make<'py>(
         &self,
         py: Python<'py>,
         id: &str,
+        env_kwargs: String,
         lanes: u32,
         autoreset: &str,
         max_episode_steps: Option<u32>,
@@ -134,6 +135,7 @@ impl NativeCluster {
     ) -> PyResult<Made<'py>> {
         let show_valid = ShowValid::of(show_valid)?;
         let mut request = PoolRequest::new(id, lanes);
+        request.settings.env_kwargs = env_kwargs;
         request.settings.autoreset = match autoreset {
             "NextStep" => AutoresetMode::NextStep,
             "SameStep" => AutoresetMode::SameStep,

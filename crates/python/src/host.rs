@@ -49,6 +49,7 @@ impl Host {
                 arguments: program.collect(),
                 environment: Environment::Inherited,
                 output: Output::Inherited,
+                memory: None,
             },
             hellos: hellos.iter().map(|hello| hello.to_vec()).collect(),
             launch_at_start,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import subprocess
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -46,10 +47,22 @@ def rollhouse_program() -> Path:
 
 
 class TwoNodes:
-    """A cluster of a coordinator and two nodes, each a process of its own, on free ports."""
+    """A cluster of a coordinator and two nodes, each a process of its own, on free ports.
 
-    def __init__(self, folder: Path, program: Path):
+    Args:
+        settings: Settings of both nodes, as ``KEY=VALUE``.
+        variables: Variables of a node's environment, by its name.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        program: Path,
+        settings: Sequence[str] = (),
+        variables: Mapping[str, Mapping[str, str]] | None = None,
+    ):
         self._folder, self._program = folder, program
+        self._settings, self._variables = settings, variables or {}
         self._processes: dict[str, subprocess.Popen[str]] = {}
         self._run("certs", "init", "--dir", "ca")
         for role, name in [("coordinator", "main"), ("node", "one"), ("node", "two")]:
@@ -68,8 +81,8 @@ class TwoNodes:
     def _start(self, name: str, role: str, ports: list[str], words: str, coordinator: str | None = None) -> str:
         line = [str(self._program), role, "--data", name, *(f"--set={key}=127.0.0.1:0" for key in ports)]
         if coordinator is not None:
-            line += ["--coordinator", coordinator]
-        environment = {**os.environ, "ROLLHOUSE_LOG__FORMAT": "text"}
+            line += ["--coordinator", coordinator, *(f"--set={setting}" for setting in self._settings)]
+        environment = {**os.environ, "ROLLHOUSE_LOG__FORMAT": "text", **self._variables.get(name, {})}
         process = subprocess.Popen(line, cwd=self._folder, env=environment, stderr=subprocess.PIPE, text=True)
         self._processes[name] = process
         assert process.stderr is not None
@@ -77,6 +90,8 @@ class TwoNodes:
         for heard in process.stderr:
             said.append(heard)
             if words in heard:
+                # What it says later is not to fill the pipe.
+                threading.Thread(target=process.stderr.read, daemon=True).start()
                 return heard.split(words, 1)[1].strip()
         raise AssertionError(f"{line} never said {words!r}: {''.join(said)}")
 
@@ -84,7 +99,11 @@ class TwoNodes:
         """Ends a process with SIGKILL and waits for that."""
         process = self._processes.pop(name)
         process.kill()
-        process.communicate()
+        process.wait()
+
+    def process_id(self, name: str) -> int:
+        """The process id of a node."""
+        return self._processes[name].pid
 
     def close(self) -> None:
         """Ends all that run."""

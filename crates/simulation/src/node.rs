@@ -229,6 +229,7 @@ impl Node {
             threads: 1,
             labels: BTreeMap::new(),
             envs: BTreeMap::from([(spec.id.clone(), spec.dynamics_hash)]),
+            kinds: Vec::new(),
             term: self.table.newest_term(),
             program: "simulated".to_owned(),
         }

@@ -17,6 +17,7 @@ pub(crate) fn a_pool(ctx: &mut Context<'_>) -> OpenPool {
         lanes: ctx.random.within(1, 9) as u32,
         settings: LaneSettings {
             env: ENV.to_owned(),
+            env_kwargs: String::new(),
             options: BTreeMap::new(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: Some(9),

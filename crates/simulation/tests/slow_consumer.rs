@@ -211,6 +211,7 @@ fn open() -> OpenSession {
         replaces: false,
         settings: LaneSettings {
             env: "CartPole-v1".to_owned(),
+            env_kwargs: String::new(),
             options: BTreeMap::new(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,

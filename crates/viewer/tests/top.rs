@@ -25,6 +25,7 @@ fn node(name: &str, state: NodeState, lanes: u32, steps: u64) -> NodeStatus {
         silent_ms: 300,
         load: NodeLoad { lanes, queued: 2, steps, spool_bytes: 1_250_000, ..NodeLoad::default() },
         program: "rollhouse 0.1.0".into(),
+        kinds: Vec::new(),
         unfit: None,
     }
 }

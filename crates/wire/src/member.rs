@@ -30,6 +30,9 @@ pub struct Register {
     pub labels: BTreeMap<String, String>,
     /// Envs that it has, with their dynamics hash.
     pub envs: BTreeMap<String, u64>,
+    /// Kinds of envs that it learns when one is asked for, e.g. `gymnasium:*`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kinds: Vec<String>,
     /// The greatest term of a session that is open on it, 0 without any: no older coordinator takes the node in.
     pub term: u64,
     /// Name and version of its program.

@@ -14,6 +14,10 @@ use crate::{Incarnation, ReplayOf, Secret};
 pub struct LaneSettings {
     /// Id of the env, e.g. `CartPole-v1`.
     pub env: String,
+    /// Arguments with which an env is made that nodes learn when it is asked for: a JSON object as text. Empty stands for
+    /// none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub env_kwargs: String,
     /// Options of every lane.
     #[serde(default)]
     pub options: BTreeMap<String, OptionValue>,

@@ -86,6 +86,9 @@ pub struct NodeStatus {
     pub load: NodeLoad,
     /// Name and version of its program.
     pub program: String,
+    /// Kinds of envs that it learns when one is asked for, e.g. `gymnasium:*`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kinds: Vec<String>,
     /// The trouble that keeps it from taking sessions, if there is any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unfit: Option<Unfit>,

@@ -158,6 +158,7 @@ fn spec() -> EnvSpec {
 fn settings() -> LaneSettings {
     LaneSettings {
         env: "Example-v0".into(),
+        env_kwargs: String::new(),
         options: BTreeMap::from([
             ("gravity".into(), OptionValue::Float(9.8)),
             ("level".into(), OptionValue::Int(3)),
@@ -194,6 +195,7 @@ fn requests() -> Vec<Sample> {
         threads: 8,
         labels: labels(),
         envs: BTreeMap::from([("Example-v0".into(), 0x0123_4567_89ab_cdef)]),
+        kinds: Vec::new(),
         term: 3,
         program: "rollhouse/0.1.0".into(),
     };
@@ -456,6 +458,7 @@ fn answers() -> Vec<Sample> {
         silent_ms: 3_100,
         load: load(),
         program: "rollhouse/0.1.0".into(),
+        kinds: Vec::new(),
         unfit: None,
     };
     let close = vec![CloseSession { session: session(), incarnation: INCARNATION }];

@@ -1,5 +1,6 @@
 //! The arguments of commands about clusters: processes, identities, settings, and looking.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -121,6 +122,9 @@ pub(crate) struct UpArgs {
     /// Folder of certificates, token and recordings [default: ./rollhouse-cluster]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<String>,
+    /// Interpreter in whose process this runs, if it does, which hosts Python envs unless the config names another.
+    #[arg(skip)]
+    pub(crate) python: Option<OsString>,
     #[command(flatten)]
     pub(crate) service: ServiceArgs,
 }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use clap::Args;
+use rollhouse_config::{Bytes, Given, Setting};
 
 /// How Python environments are hosted on this machine.
 #[derive(Debug, Args)]
@@ -18,6 +19,9 @@ pub(crate) struct PythonArgs {
     /// The most processes that step lanes [default: one per core]
     #[arg(long, value_name = "W", value_parser = workers)]
     pub(crate) workers: Option<usize>,
+    /// Memory of its own that each of them may have, as in 2 GiB [default: no limit]
+    #[arg(long, value_name = "BYTES", value_parser = memory)]
+    pub(crate) worker_memory: Option<u64>,
     /// Arguments of the environment, a JSON object
     #[arg(long, value_name = "JSON", value_parser = object)]
     pub(crate) env_kwargs: Option<Object>,
@@ -29,12 +33,17 @@ pub(crate) type Object = serde_json::Map<String, serde_json::Value>;
 impl PythonArgs {
     /// Returns an argument that was given, if there is one.
     pub(crate) fn given(&self) -> Option<&'static str> {
-        let Self { python, allow, workers, env_kwargs } = self;
+        self.of_this_machine().or_else(|| self.env_kwargs.as_ref().map(|_| "--env-kwargs"))
+    }
+
+    /// Returns an argument that was given and says how this machine hosts envs, if there is one.
+    pub(crate) fn of_this_machine(&self) -> Option<&'static str> {
+        let Self { python, allow, workers, worker_memory, env_kwargs: _ } = self;
         let given = [
             ("--python", python.is_some()),
             ("--allow", !allow.is_empty()),
             ("--workers", workers.is_some()),
-            ("--env-kwargs", env_kwargs.is_some()),
+            ("--worker-memory", worker_memory.is_some()),
         ];
         given.into_iter().find_map(|(name, given)| given.then_some(name))
     }
@@ -42,6 +51,13 @@ impl PythonArgs {
 
 fn workers(text: &str) -> Result<usize, String> {
     super::bounded(text, "workers", rollhouse_host::MAX_WORKERS)
+}
+
+fn memory(text: &str) -> Result<u64, String> {
+    let mut bytes = Bytes(0);
+    let set = bytes.set(&Given::Word(text.to_owned()));
+    set.map_err(|detail| if detail.is_empty() { bytes.wanted() } else { detail })?;
+    if bytes.0 == 0 { Err("at least 1 byte".to_owned()) } else { Ok(bytes.0) }
 }
 
 fn object(text: &str) -> Result<Object, String> {

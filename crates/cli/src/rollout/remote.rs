@@ -21,7 +21,7 @@ use rollhouse_wire::{Collect, EndCause, LaneSettings, OpenPool, PoolOpened, Pool
 use serde::Serialize;
 
 use super::{goal, seed_or_drawn};
-use crate::args::RolloutArgs;
+use crate::args::{Object, RolloutArgs};
 use crate::connect::{connect, request_failure};
 use crate::failure::{Failure, Status};
 use crate::human::{Count, Real, Si, Time, counted};
@@ -51,6 +51,7 @@ fn request(pool: RunId, args: &RolloutArgs, goal: Goal, seed: u64) -> OpenPool {
     let collect = Collect { policy: args.policy.name().to_owned(), seed, goal, leased: !args.detach };
     let settings = LaneSettings {
         env: args.env.clone(),
+        env_kwargs: args.python.env_kwargs.as_ref().map(json).unwrap_or_default(),
         options: Default::default(),
         // As on one machine: every lane takes a step in every batch.
         autoreset: AutoresetMode::SameStep,
@@ -62,6 +63,10 @@ fn request(pool: RunId, args: &RolloutArgs, goal: Goal, seed: u64) -> OpenPool {
     };
     let lanes = u32::try_from(args.lanes).unwrap_or(u32::MAX);
     OpenPool { pool, lanes, settings, labels: Default::default(), spread: Spread::Even }
+}
+
+fn json(object: &Object) -> String {
+    serde_json::Value::Object(object.clone()).to_string()
 }
 
 /// The state of the pool when its last session had ended.

@@ -6,6 +6,7 @@ mod alike;
 mod awaiting;
 mod boasting;
 mod keeping;
+mod learning;
 mod replacing;
 mod replays;
 mod revoking;

@@ -25,6 +25,7 @@ pub(crate) fn open_pool(lanes: u32) -> OpenPool {
         lanes,
         settings: LaneSettings {
             env: "CartPole-v1".to_owned(),
+            env_kwargs: String::new(),
             options: BTreeMap::new(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,
@@ -60,6 +61,8 @@ pub(crate) struct Stage {
     pub(crate) full: Vec<&'static str>,
     /// Nodes that know of no recorded episodes.
     pub(crate) old: Vec<&'static str>,
+    /// Dynamics of the envs that nodes learn.
+    pub(crate) learned: BTreeMap<&'static str, u64>,
     /// What was kept of the nodes.
     pub(crate) roster: Option<Roster>,
     /// Whose hosts were asked whether they had ended.
@@ -78,6 +81,7 @@ impl Stage {
             links: BTreeMap::new(),
             full: Vec::new(),
             old: Vec::new(),
+            learned: BTreeMap::new(),
             roster: None,
             ports_asked: Vec::new(),
             opened: Vec::new(),
@@ -108,6 +112,13 @@ impl Stage {
     /// A node joins whose env has those dynamics.
     pub(crate) fn join_of(&mut self, node: &'static str, dynamics: u64) {
         self.register(node, register_of(node, 1, dynamics));
+    }
+
+    /// A node joins that learns envs of those kinds, all with the same dynamics.
+    pub(crate) fn join_learning(&mut self, node: &'static str, kinds: &[&str], dynamics: u64) {
+        let kinds = kinds.iter().map(|kind| (*kind).to_owned()).collect();
+        self.learned.insert(node, dynamics);
+        self.register(node, Box::new(Register { kinds, ..*register_of(node, 1, spec().dynamics_hash) }));
     }
 
     fn register(&mut self, node: &'static str, register: Box<Register>) {
@@ -167,6 +178,10 @@ impl Stage {
             // A recorded episode is shown as it was recorded.
             spec.dynamics_hash =
                 request.settings.replay.as_ref().map_or(spec.dynamics_hash, |of| of.dynamics);
+            if request.settings.env != spec.id {
+                spec.dynamics_hash = self.learned[node];
+                spec.id.clone_from(&request.settings.env);
+            }
             let replay = request.settings.replay.is_some() && !self.old.contains(&node);
             Ok(Box::new(SessionOpened { spec, lease_ms: 30_000, replay }))
         };
@@ -245,6 +260,7 @@ pub(crate) fn register_of(node: &str, boot: u64, dynamics: u64) -> Box<Register>
         threads: 1,
         labels: BTreeMap::new(),
         envs: BTreeMap::from([("CartPole-v1".to_owned(), dynamics)]),
+        kinds: Vec::new(),
         term: 0,
         program: "test".to_owned(),
     })

@@ -312,6 +312,7 @@ impl Node {
             threads: 1,
             labels: BTreeMap::new(),
             envs: BTreeMap::from([(spec().id, spec().dynamics_hash)]),
+            kinds: Vec::new(),
             term: self.sessions().iter().map(|open| open.incarnation.term).max().unwrap_or(0),
             program: "test".to_owned(),
         };
@@ -347,6 +348,7 @@ pub fn pool_of(owner: &str, lanes: u32) -> OpenPool {
         lanes,
         settings: LaneSettings {
             env: "CartPole-v1".to_owned(),
+            env_kwargs: String::new(),
             options: BTreeMap::new(),
             autoreset: rollhouse_core::AutoresetMode::NextStep,
             max_episode_steps: None,

@@ -97,6 +97,11 @@ impl Block {
         self.env = remade.env;
     }
 
+    /// Takes the env out of a block that has done nothing, whose lanes go on in another engine.
+    pub(crate) fn take_env(&mut self) -> Option<Box<dyn BatchEnv>> {
+        self.env.take()
+    }
+
     /// Sets the lanes whose episodes' starts are noted from now on.
     pub(crate) const fn watch(&mut self, lanes: LaneSet) {
         self.watched = lanes;

@@ -23,6 +23,7 @@ impl Block {
         for lane in lanes & self.episodes.open() {
             self.interrupt_episode(lane, cause);
         }
+        self.status.lose(lanes, cause == Interruption::Hung);
         self.standing.waiting &= !lanes;
         self.starts.untouched &= !lanes;
         self.restarts.fail(lanes);

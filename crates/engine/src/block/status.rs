@@ -13,6 +13,8 @@ use crate::past::LogEvent;
 pub(crate) struct BlockStatus {
     waiting: AtomicU64,
     lost: AtomicU64,
+    /// Lanes whose last loss was that they did not answer in time.
+    hung: AtomicU64,
     retired: AtomicU64,
     /// True if the log is not empty.
     logged: AtomicBool,
@@ -36,6 +38,18 @@ impl BlockStatus {
     /// Returns the lanes whose env has failed and is not back.
     pub(crate) fn lost(&self) -> LaneSet {
         LaneSet::of_bits(self.lost.load(Ordering::Relaxed))
+    }
+
+    /// Notes whether lanes that are being lost did not answer in time.
+    pub(super) fn lose(&self, lanes: LaneSet, hung: bool) {
+        let before = LaneSet::of_bits(self.hung.load(Ordering::Relaxed));
+        let now = if hung { before | lanes } else { before & !lanes };
+        self.hung.store(now.bits(), Ordering::Relaxed);
+    }
+
+    /// Returns the lanes whose last loss was that they did not answer in time.
+    pub(crate) fn hung(&self) -> LaneSet {
+        LaneSet::of_bits(self.hung.load(Ordering::Relaxed))
     }
 
     /// Returns the lanes that have played their quota.

@@ -1,13 +1,31 @@
 //! Looks at lanes between two steps.
 
-use rollhouse_core::ColumnRef;
 use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::{ColumnRef, Interruption};
 
 use super::Engine;
 use crate::error::StepError;
 use crate::glance::Glance;
 
 impl Engine {
+    /// Returns whether the env of lane `lane` has failed and is not back yet. Such a lane's rows show its last
+    /// observation.
+    pub fn is_lost(&self, lane: usize) -> bool {
+        self.loss(lane).is_some()
+    }
+
+    /// Returns how a lane was lost whose env has failed and is not back: it crashed or hung.
+    pub fn loss(&self, lane: usize) -> Option<Interruption> {
+        let (status, lane) = (self.status.get(lane / BLOCK_LANES)?, lane % BLOCK_LANES);
+        let hung = status.hung().has(lane);
+        status.lost().has(lane).then_some(if hung { Interruption::Hung } else { Interruption::Crashed })
+    }
+
+    /// Returns the number of lanes whose env has failed and is not back yet.
+    pub fn lost(&self) -> usize {
+        self.status.iter().map(|status| status.lost().len()).sum()
+    }
+
     /// Notes from now on the starts of those lanes' episodes, and of no others. The generator is read once for each of
     /// their episodes.
     ///

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::EnvSpec;
+use rollhouse_core::{EnvKind, RecordRule};
+use rollhouse_host::PythonEnv;
 use rollhouse_wire::limits::MAX_PAST_BYTES;
 use rollhouse_wire::{
     Connection, EndCause, FrameLayout, OpenSession, Refusal, RefusalCode, ReplayOf, SessionOpened, Takes,
@@ -14,6 +15,7 @@ use super::Hosting;
 use super::control::SessionControl;
 use crate::episodes;
 use crate::executor::{Full, JobError};
+use crate::learning::{Learning, asked_for};
 use crate::owned::OwnedSession;
 use crate::owned_handle::OwnedHandle;
 use crate::plan::SessionPlan;
@@ -34,7 +36,7 @@ impl Hosting {
         coordinator: Option<&Connection>,
     ) -> Result<SessionOpened, Refusal> {
         let wanted = self.wanted(open)?;
-        self.check_fitness(&wanted).await?;
+        self.check_fitness(open).await?;
         let superseded = self.table().superseded(open);
         if let Some(earlier) = superseded {
             let cause = Gone { cause: EndCause::Closed, detail: "placed anew".to_owned() };
@@ -42,16 +44,20 @@ impl Hosting {
         }
         let Some(cancel) = self.table().open(open)? else {
             let session = self.table().placed(open.session, open.incarnation);
-            return session
-                .ok_or_else(closed_meanwhile)
-                .and_then(|session| self.opened(&session.handle, open));
+            return session.ok_or_else(closed_meanwhile).map(|session| self.opened(&session.handle));
         };
         let making = Making { hosting: self, open };
         let handle = match wanted {
             Wanted::Lanes(plan) => self.make(plan, open, cancel).await?,
+            Wanted::Learned(learning, env) => {
+                let entry = learning.entry(&env).await?;
+                let plan = SessionPlan::with(entry, open, &self.settings.program)?;
+                let plan = plan.giving_up_before(self.settings.hang_deadline);
+                self.make(Arc::new(plan), open, cancel).await?
+            }
             Wanted::Replay(of) => self.make_replay(of, open, coordinator).await?,
         };
-        let opened = self.opened(&handle, open)?;
+        let opened = self.opened(&handle);
         let session = SessionControl::new(self, (open.session, open.incarnation), handle);
         let now = self.now();
         let kept = self.table().opened(now, open.session, open.incarnation, Arc::clone(&session));
@@ -72,8 +78,16 @@ impl Hosting {
     fn wanted(&self, open: &OpenSession) -> Result<Wanted, Refusal> {
         match &open.settings.replay {
             None => {
-                let plan = SessionPlan::of(open, &self.registry, &self.settings.program)?;
-                Ok(Wanted::Lanes(Arc::new(plan)))
+                let (env, kwargs) = (&open.settings.env, &open.settings.env_kwargs);
+                match &self.learning {
+                    Some(learning) if EnvKind::has_id(env) && self.registry.get(env).is_err() => {
+                        Ok(Wanted::Learned(Arc::clone(learning), asked_for(env, kwargs)?))
+                    }
+                    _ => {
+                        let plan = SessionPlan::of(open, &self.registry, &self.settings.program)?;
+                        Ok(Wanted::Lanes(Arc::new(plan)))
+                    }
+                }
             }
             Some(of) if (open.first_lane, open.lanes, open.pool_lanes) == (0, 1, 1) => {
                 Ok(Wanted::Replay(of.clone()))
@@ -86,25 +100,14 @@ impl Hosting {
     }
 
     /// Returns the answer for a session that is open.
-    fn opened(&self, handle: &SessionHandle, open: &OpenSession) -> Result<SessionOpened, Refusal> {
-        let (spec, lease) = (self.spec_of(handle, open)?, self.settings.lease);
-        let replay = handle.replay().is_some();
-        Ok(SessionOpened { spec, lease_ms: lease.as_millis() as u64, replay })
-    }
-
-    /// Returns the env of a session; for a recorded episode, the env as it was recorded.
-    pub(super) fn spec_of(&self, handle: &SessionHandle, open: &OpenSession) -> Result<EnvSpec, Refusal> {
-        if let Some(replay) = handle.replay() {
-            return Ok(replay.spec().clone());
-        }
-        let entry = self.registry.get(&open.settings.env);
-        let entry = entry.map_err(|error| Refusal::new(RefusalCode::NotFound, error.to_string()))?;
-        Ok(entry.spec().clone())
+    fn opened(&self, handle: &SessionHandle) -> SessionOpened {
+        let (spec, lease) = (handle.spec().clone(), self.settings.lease);
+        SessionOpened { spec, lease_ms: lease.as_millis() as u64, replay: handle.replay().is_some() }
     }
 
     /// Refuses sessions that the node is not fit for: the coordinator places them elsewhere.
-    async fn check_fitness(&self, wanted: &Wanted) -> Result<(), Refusal> {
-        let records = matches!(wanted, Wanted::Lanes(plan) if plan.is_recorded());
+    async fn check_fitness(&self, open: &OpenSession) -> Result<(), Refusal> {
+        let records = open.settings.replay.is_none() && open.settings.record != RecordRule::None;
         if let Some(recorder) = self.recorder.clone().filter(|_| records) {
             // What comes of it shows below; a disk that is slow is waited for by those who step.
             // Task: write-out.
@@ -132,7 +135,7 @@ impl Hosting {
         let layout = FrameLayout::of(plan.entry.spec());
         let places = layout.actions(plan.engine.lanes, true);
         let max_columns = places.map_or(0, |places| places.bytes).max(MAX_PAST_BYTES);
-        let recorder = self.recorder.clone();
+        let (recorder, late) = (self.recorder.clone(), plan.entry.is_late());
         let leaving = Arc::clone(&self.leaving);
         let token = cancel.clone();
         let make = move || {
@@ -141,17 +144,29 @@ impl Hosting {
             }
             OwnedSession::make(plan, recorder).map(|session| session.telling(leaving).until(&token))
         };
-        let made = self.executor.submit(make, Box::new(|| false));
-        let made = made.map_err(no_thread)?;
-        let internal = |message: String| Refusal::new(RefusalCode::Internal, message);
-        let session = match made.await {
-            Ok(made) => made.map_err(|error: JobError| internal(format!("the lanes: {error}")))??,
-            Err(_) => return Err(Refusal::new(RefusalCode::Draining, "the node is going away")),
+        let session = match self.learning.as_ref().filter(|_| late) {
+            // Their processes take seconds to start, for which no thread that steps is to wait.
+            Some(learning) => learning.apart(make).await??,
+            None => self.made_by_worker(make).await??,
         };
         let placed = (open.session, open.incarnation);
         let env = self.figures.envs.of(&open.settings.env);
         let owned = OwnedHandle::new(placed, cancel, max_columns, session, env);
         Ok(SessionHandle::Owned(Arc::new(owned)))
+    }
+
+    /// Has a thread that steps make something.
+    async fn made_by_worker<T: Send + 'static>(
+        &self,
+        make: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let made = self.executor.submit(make, Box::new(|| false)).map_err(no_thread)?;
+        match made.await {
+            Ok(made) => made.map_err(|error: JobError| {
+                Refusal::new(RefusalCode::Internal, format!("what was to be made: {error}"))
+            }),
+            Err(_) => Err(Refusal::new(RefusalCode::Draining, "the node is going away")),
+        }
     }
 
     /// Fetches a recorded episode and has a worker make the session that shows it.
@@ -168,14 +183,8 @@ impl Hosting {
         let file = episodes::fetch(coordinator, &of).await?;
         let (placed, registry) = ((open.session, open.incarnation), Arc::clone(&self.registry));
         let make = move || ReplaySession::make(placed, registry, episodes::read(file, &of)?);
-        let made = self.executor.submit(make, Box::new(|| false)).map_err(no_thread)?;
-        match made.await {
-            Ok(made) => {
-                let made = made.map_err(|error: JobError| internal(format!("the episode: {error}")))?;
-                Ok(SessionHandle::Replay(Arc::new(made?)))
-            }
-            Err(_) => Err(Refusal::new(RefusalCode::Draining, "the node is going away")),
-        }
+        let session = self.made_by_worker(make).await??;
+        Ok(SessionHandle::Replay(Arc::new(session)))
     }
 
     /// Returns a session that plays by itself. Its actor starts its thread.
@@ -186,13 +195,15 @@ impl Hosting {
         let recorder = self.recorder.as_ref().filter(|_| plan.is_recorded());
         let recording = recorder.map(|recorder| plan.record_on(recorder)).transpose()?.map(Arc::new);
         let stepping = Stepping::new(self.supervision.number(), rollout, recording, cancel, None);
-        Ok(Arc::new(Collecting { stepping, told: Default::default() }))
+        Ok(Arc::new(Collecting { stepping, told: Default::default(), entry: Arc::clone(&plan.entry) }))
     }
 }
 
 /// A kind of session that is to be made.
 enum Wanted {
     Lanes(Arc<SessionPlan>),
+    /// Lanes of an env that has to be learned.
+    Learned(Arc<Learning>, PythonEnv),
     Replay(ReplayOf),
 }
 

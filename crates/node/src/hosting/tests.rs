@@ -23,6 +23,7 @@ fn open(env: &str) -> OpenSession {
         replaces: false,
         settings: LaneSettings {
             env: env.to_owned(),
+            env_kwargs: String::new(),
             options: Default::default(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,
@@ -47,7 +48,7 @@ fn hosting(registry: Registry, node: &Node, lease: Duration) -> Arc<Hosting> {
     };
     Arc::new(Hosting::new(
         settings,
-        Arc::new(registry),
+        (Arc::new(registry), None),
         executor,
         Fitness::default(),
         Arc::clone(node.supervision()),

@@ -116,15 +116,17 @@ impl OwnedSession {
         self.engine.mark_truncated(&new).map_err(|error| refusal_of(&error))
     }
 
+    /// Returns the lanes that were lost at the last look, each with the code of the outcome of its episode.
+    pub(super) fn losses(&self) -> impl Iterator<Item = (u32, u8)> {
+        let cause = |lane: u32| self.engine.loss(lane as usize).unwrap_or(Interruption::Crashed);
+        self.lost.iter().map(move |&lane| (lane, Outcome::Interrupted(cause(lane)).code()))
+    }
+
     /// Returns the notes that go beside an answer's rows; `None` if there is nothing to note.
     fn notes(&mut self) -> Option<Notes> {
-        let outcome = LOST.code();
-        let lost = self.lost.iter().map(|&lane| LostLane { lane, outcome }).collect();
+        let lost = self.losses().map(|(lane, outcome)| LostLane { lane, outcome }).collect();
         let mut notes = Notes { lost, leaving: self.leaving.load(Ordering::Relaxed), ..Notes::default() };
         self.put_log(&mut notes);
         (!notes.is_empty()).then_some(notes)
     }
 }
-
-/// The outcome with which episodes of lost lanes end.
-pub(super) const LOST: Outcome = Outcome::Interrupted(Interruption::Crashed);

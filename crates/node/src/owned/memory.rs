@@ -17,7 +17,7 @@ use rollhouse_wire::{Envelope, FrameHeader, Refusal, RefusalCode, control};
 
 use crate::live::Camera;
 
-use super::{Kept, LOST, OwnedSession, refusal_of, with_causes};
+use super::{Kept, OwnedSession, refusal_of, with_causes};
 
 /// Why an attachment by memory is over: its owner breaks the rules.
 #[derive(Debug)]
@@ -78,8 +78,13 @@ impl OwnedSession {
         let columns = Engine::columns(&self.plan.entry, self.plan.engine.autoreset);
         let made = SharedArena::create(&columns, self.plan.engine.lanes, ident, DEFAULT_RING_BYTES);
         let (memory, placement) = made.map_err(|error| no_memory(&error))?;
-        let engine = Engine::on(placement, &self.plan.entry, self.plan.engine.clone(), None);
-        let mut engine = engine.map_err(|error| Refusal::new(RefusalCode::Internal, with_causes(&error)))?;
+        let engine = self.engine.moved_to(placement);
+        let mut engine = engine.map_err(|error| {
+            let refusal = Refusal::new(RefusalCode::Internal, with_causes(&error));
+            // Lanes that were on their way are gone.
+            self.astray = self.plan.entry.is_late().then(|| refusal.clone());
+            refusal
+        })?;
         if self.engine.keeps_log() {
             engine.keep_log().map_err(|error| refusal_of(&error))?;
         }
@@ -172,15 +177,11 @@ impl OwnedSession {
         end.show_leaving(self.leaving.load(Ordering::Relaxed));
         let answered = done.and_then(|()| {
             self.take_frame_notes();
+            let lost: Vec<(u32, u8)> = self.losses().collect();
             let frame = self.engine.frame().map_err(|error| refusal_of(&error))?;
             let notes =
                 FrameNotes { began: self.noted.began.as_chunks().0, hashes: self.noted.hashes.as_chunks().0 };
-            if self.lost.is_empty() {
-                end.answer_frame(&frame, &[], &notes);
-            } else {
-                let lost: Vec<(u32, u8)> = self.lost.iter().map(|&lane| (lane, LOST.code())).collect();
-                end.answer_frame(&frame, &lost, &notes);
-            }
+            end.answer_frame(&frame, &lost, &notes);
             Ok(())
         });
         self.refused = answered.err();
@@ -213,7 +214,7 @@ impl OwnedSession {
         match waits.and_then(|()| self.send_and_receive(&lanes, actions.as_ref())) {
             Ok(received) => {
                 land(&received, end);
-                let lost: Vec<(u32, u8)> = self.lost.iter().map(|&lane| (lane, LOST.code())).collect();
+                let lost: Vec<(u32, u8)> = self.losses().collect();
                 end.show_lost(&lost);
                 end.put_lane_notes(&received.lanes, &self.lane_notes(&received.lanes));
                 end.answer_lanes(&received.lanes)?;

@@ -23,6 +23,7 @@ fn asked(env: &str, lanes: u32, autoreset: AutoresetMode) -> OpenSession {
         replaces: false,
         settings: LaneSettings {
             env: env.to_owned(),
+            env_kwargs: String::new(),
             options: Default::default(),
             autoreset,
             max_episode_steps: None,

@@ -27,6 +27,7 @@ fn open(index: u32, counter: u64, lanes: u32) -> OpenSession {
         replaces: false,
         settings: LaneSettings {
             env: "CartPole-v1".to_owned(),
+            env_kwargs: String::new(),
             options: Default::default(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,

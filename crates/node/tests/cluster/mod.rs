@@ -358,6 +358,7 @@ pub fn session(pool: u128, env: &str, lanes: u32) -> OpenSession {
         replaces: false,
         settings: LaneSettings {
             env: env.to_owned(),
+            env_kwargs: String::new(),
             options: Default::default(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,

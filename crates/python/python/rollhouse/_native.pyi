@@ -115,6 +115,7 @@ class NativeCluster:
         self,
         id: str,
         *,
+        env_kwargs: str,
         lanes: int,
         autoreset: str,
         max_episode_steps: int | None,

@@ -90,6 +90,7 @@ class Cluster:
         id: str,
         num_envs: int = 1,
         *,
+        env_kwargs: Mapping[str, Any] | None = None,
         seed: int | Sequence[int] | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         record: bool | Literal["trace"] = True,
@@ -109,7 +110,10 @@ class Cluster:
         """Asks for lanes, waiting while the cluster is full, and makes a vector env of them.
 
         Args:
-            id, num_envs, seed, autoreset_mode, copy, max_episode_steps, info_layout, valid, render_mode, render_size,
+            id: An env of the nodes, or a Python env that they learn: ``gymnasium:ID``, ``gymnasium:module:ID``, or a
+                class as ``package.module:Class``. Nodes' config says which packages they import.
+            env_kwargs: The arguments with which a Python env is made; what JSON has.
+            num_envs, seed, autoreset_mode, copy, max_episode_steps, info_layout, valid, render_mode, render_size,
                 statistics: The arguments of ``rollhouse.make_vec``.
             on_loss: The rule for lanes whose node is lost. ``"resume"``, the default for deterministic envs: another
                 node does again what they did, and the step takes longer. ``"report"``: they are marked as lost, and
@@ -138,6 +142,7 @@ class Cluster:
             self,
             id,
             num_envs,
+            env_kwargs=env_kwargs,
             seed=seed,
             autoreset_mode=autoreset_mode,
             record=record,
@@ -216,7 +221,7 @@ class Cluster:
 
 
 class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
-    """N lanes of a built-in env on the nodes of a cluster, as one batch. ``Cluster.make_vec`` makes them.
+    """N lanes of an env on the nodes of a cluster, as one batch. ``Cluster.make_vec`` makes them.
 
     Lanes on a node of this machine are stepped through memory that both processes have mapped (``transport``); with
     ``copy=False`` and lanes of one session the arrays of a step lie in that memory, and ``actions`` does. Otherwise a
@@ -239,6 +244,7 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         id: str,
         num_envs: int,
         *,
+        env_kwargs: Mapping[str, Any] | None,
         seed: int | Sequence[int] | None,
         autoreset_mode: AutoresetMode | str,
         record: bool | Literal["trace"],
@@ -271,6 +277,7 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         checked = _checked(id, options, num_envs)
         run, spec, native = cluster._native.make(
             id,
+            env_kwargs=_as_json(env_kwargs),
             lanes=num_envs,
             autoreset=parse_autoreset_mode(autoreset_mode).value,
             max_episode_steps=max_episode_steps,
@@ -389,6 +396,16 @@ def _address(url: str | os.PathLike[str]) -> str:
 def _check_transport(transport: str | None) -> None:
     if transport not in (None, "auto", "shm", "quic"):
         raise ValueError(f"transport={transport!r} is none of 'auto', 'shm', 'quic'")
+
+
+def _as_json(kwargs: Mapping[str, Any] | None) -> str:
+    """Returns arguments of an env as the nodes are told them, which give them to the env as JSON has them."""
+    if not kwargs:
+        return ""
+    try:
+        return json.dumps(dict(kwargs), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"env_kwargs={kwargs!r} is more than JSON has: {error}") from error
 
 
 def _checked(id: str, options: Mapping[str, Any], num_envs: int) -> dict[str, Any]:

@@ -18,7 +18,11 @@ def main() -> None:
     native = _native()
     # Ctrl-C is the command's own: Python's handler would only note it.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    sys.exit(native.run_command(["rollhouse", *sys.argv[1:]], sys.executable or None))
+    python = sys.executable or None
+    if sys.argv[1:2] == ["up"] and importlib.util.find_spec("gymnasium") is None:
+        # A node hosts Python envs only if there can be any.
+        python = None
+    sys.exit(native.run_command(["rollhouse", *sys.argv[1:]], python))
 
 
 def _native() -> ModuleType:

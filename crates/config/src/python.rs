@@ -1,0 +1,148 @@
+//! The section of Python envs.
+
+use rollhouse_core::EnvKind;
+use rollhouse_core::limits::{MAX_ENV_KINDS, MAX_LAUNCH_DEADLINE};
+
+use crate::quantity::{Bytes, Time};
+use crate::setting::{Bounded, Given, Setting, SettingValue, text};
+
+/// Settings by which a node hosts Python envs, in worker processes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Python {
+    /// Interpreter, a path or a name that is looked up in `PATH`; it needs the package rollhouse. `None` hosts no Python
+    /// envs, which is the default: a node runs no code that its operator has not asked for. The default of `up` that a
+    /// Python environment starts is its interpreter.
+    pub interpreter: Option<String>,
+    /// Packages that may be imported. Default `gymnasium` alone. Whoever may open pools runs any class in these.
+    pub allow: Packages,
+    /// Number of processes of a session, at most one for each lane. 0 is one per core.
+    pub workers: Bounded<0, 1024>,
+    /// Number of processes that start at a time, those of all sessions together. 0 is one per core, at least 2: more
+    /// make all of them slow, and each misses its deadline.
+    pub launches: Bounded<0, 1024>,
+    /// Time from the start of a process until its envs are made. Default 25 s, for large packages on cold disks; learning
+    /// an env and starting a session's processes each may take as long.
+    pub launch_within: LaunchTime,
+    /// Number of bytes of private writable memory that each process may have; 0 is no limit. Default no limit. A process
+    /// that needs more fails in its allocation, which costs its lanes.
+    pub memory: Bytes,
+}
+
+/// Packages that may be imported, as text written with commas between them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packages(pub Vec<String>);
+
+/// A time for launches, at most [`MAX_LAUNCH_DEADLINE`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaunchTime(pub Time);
+
+impl Default for Python {
+    fn default() -> Self {
+        Self {
+            interpreter: None,
+            allow: Packages(vec!["gymnasium".to_owned()]),
+            workers: Bounded(0),
+            launches: Bounded(0),
+            launch_within: LaunchTime(Time(std::time::Duration::from_secs(25))),
+            memory: Bytes(0),
+        }
+    }
+}
+
+impl Python {
+    /// Returns the number of processes that start at a time on a machine of so many cores.
+    pub fn launches_on(&self, cores: usize) -> usize {
+        match self.launches.0 {
+            0 => cores.max(2),
+            // Bounded by the type of the setting.
+            launches => launches as usize,
+        }
+    }
+
+    pub(crate) fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)> {
+        vec![
+            ("python.interpreter", &mut self.interpreter),
+            ("python.allow", &mut self.allow),
+            ("python.workers", &mut self.workers),
+            ("python.launches", &mut self.launches),
+            ("python.launch_within", &mut self.launch_within),
+            ("python.memory", &mut self.memory),
+        ]
+    }
+}
+
+impl Setting for Packages {
+    fn wanted(&self) -> String {
+        format!("at most {MAX_ENV_KINDS} names of packages separated by commas, as in \"gymnasium,my_envs\"")
+    }
+
+    fn set(&mut self, given: &Given) -> Result<(), String> {
+        let mut packages: Vec<String> = Vec::new();
+        for name in text(given)?.split(',').map(str::trim).filter(|name| !name.is_empty()) {
+            if EnvKind::of_package(name).is_none() {
+                return Err(format!("`{name}` is not the name of a package"));
+            }
+            if !packages.iter().any(|known| known == name) {
+                packages.push(name.to_owned());
+            }
+        }
+        if packages.len() > MAX_ENV_KINDS {
+            return Err(format!("there are {}", packages.len()));
+        }
+        self.0 = packages;
+        Ok(())
+    }
+
+    fn show(&self) -> SettingValue {
+        SettingValue::Text(self.0.join(","))
+    }
+}
+
+impl Setting for LaunchTime {
+    fn wanted(&self) -> String {
+        format!("a time from 1 s to {} s, as in \"25 s\"", MAX_LAUNCH_DEADLINE.as_secs())
+    }
+
+    fn set(&mut self, given: &Given) -> Result<(), String> {
+        let mut time = self.0;
+        time.set(given)?;
+        if time.0.as_secs() < 1 || time.0 > MAX_LAUNCH_DEADLINE {
+            return Err(String::new());
+        }
+        self.0 = time;
+        Ok(())
+    }
+
+    fn show(&self) -> SettingValue {
+        self.0.show()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_are_names_and_named_once() {
+        let mut packages = Python::default().allow;
+        packages.set(&Given::Word("gymnasium, ale_py,,gymnasium".to_owned())).unwrap();
+        assert_eq!(packages.show(), SettingValue::Text("gymnasium,ale_py".to_owned()));
+        for wrong in ["a.b", "a b", "1a", "../a", "a:b", "*"] {
+            let refused = packages.set(&Given::Word(wrong.to_owned())).unwrap_err();
+            assert!(refused.contains(wrong), "{refused}");
+        }
+        let many: Vec<String> = (0..=MAX_ENV_KINDS).map(|number| format!("p{number}")).collect();
+        assert_eq!(packages.set(&Given::Word(many.join(","))), Err(format!("there are {}", many.len())));
+        assert_eq!(packages.0.len(), 2, "what is refused changes nothing");
+    }
+
+    #[test]
+    fn a_launch_has_a_second_to_two_minutes() {
+        let mut within = Python::default().launch_within;
+        for (given, taken) in
+            [("1 s", true), ("2 min", true), ("999 ms", false), ("121 s", false), ("5", false)]
+        {
+            assert_eq!(within.set(&Given::Word(given.to_owned())).is_ok(), taken, "{given}");
+        }
+    }
+}

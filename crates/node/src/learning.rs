@@ -1,0 +1,237 @@
+//! Python envs of a node: they are learned from worker processes when they are asked for, and forgotten again.
+//!
+//! ```text
+//! (asked for) -> being learned -> known -> (forgotten)      when MAX_KNOWN others were asked for since
+//!                being learned -> (forgotten)               refused; whoever asks next tries anew
+//! ```
+//!
+//! Learning, and making the lanes of a session, wait for processes. They run on threads of their own, a bounded number
+//! at a time, and never on those that talk or step.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rollhouse_core::{EnvKind, panic_message};
+use rollhouse_env::EnvEntry;
+use rollhouse_host::{DescriptionError, PythonEnv, PythonError, PythonHost, RefusalKind};
+use rollhouse_wire::{Refusal, RefusalCode};
+use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, oneshot};
+
+use crate::owned::with_causes;
+
+/// The Python envs of a node.
+#[derive(Debug)]
+pub(crate) struct Learning {
+    host: Arc<PythonHost>,
+    /// Room for threads that wait for processes.
+    waiting: Arc<Semaphore>,
+    /// Envs that were asked for, the one asked for longest ago first.
+    known: Mutex<Vec<Known>>,
+}
+
+/// An env that was asked for.
+#[derive(Debug)]
+struct Known {
+    env: PythonEnv,
+    /// Its entry, once it is learned. Those that ask meanwhile wait for the same.
+    entry: Arc<OnceCell<Arc<EnvEntry>>>,
+}
+
+impl Learning {
+    pub(crate) fn new(host: PythonHost) -> Self {
+        Self { host: Arc::new(host), waiting: Arc::new(Semaphore::new(MAX_WAITING)), known: Mutex::default() }
+    }
+
+    /// Returns the kinds of envs that are learned here.
+    pub(crate) fn kinds(host: &PythonHost) -> impl Iterator<Item = EnvKind> {
+        host.allow.iter().filter_map(|package| EnvKind::of_package(package))
+    }
+
+    /// Returns the env's entry, learning it from a worker process if it is not known. Cancellation-safe; a process that
+    /// nobody waits for any more ends by its deadline.
+    ///
+    /// # Errors
+    /// The reason for the refusal, as the worker or the operating system gave it.
+    pub(crate) async fn entry(&self, env: &PythonEnv) -> Result<Arc<EnvEntry>, Refusal> {
+        let cell = self.cell(env);
+        let learned = cell.get_or_try_init(|| async {
+            let (host, env) = (Arc::clone(&self.host), env.clone());
+            let learned = self.apart(move || host.entry(&env)).await?;
+            learned.map(Arc::new).map_err(|error| refusal(&error))
+        });
+        let learned = learned.await.cloned();
+        if learned.is_err() {
+            self.known.lock().retain(|known| !Arc::ptr_eq(&known.entry, &cell) || cell.initialized());
+        }
+        learned
+    }
+
+    /// Returns the place of an env's entry, as the one asked for last.
+    fn cell(&self, env: &PythonEnv) -> Arc<OnceCell<Arc<EnvEntry>>> {
+        let mut known = self.known.lock();
+        let at = known.iter().position(|known| known.env == *env);
+        let found = match at {
+            Some(at) => known.remove(at),
+            None => Known { env: env.clone(), entry: Arc::default() },
+        };
+        let cell = Arc::clone(&found.entry);
+        known.push(found);
+        if known.len() > MAX_KNOWN {
+            known.remove(0);
+        }
+        cell
+    }
+
+    /// Runs what waits for processes on a thread of its own. If the future is dropped, the thread goes on to its end.
+    ///
+    /// # Errors
+    /// `Busy` if too much is under way, `Internal` if the operating system refuses a thread or `work` panicked.
+    pub(crate) async fn apart<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let Ok(permit) = Arc::clone(&self.waiting).try_acquire_owned() else {
+            let message = format!("{MAX_WAITING} Python envs are being started, which is as many as may");
+            return Err(Refusal::busy(message, RETRY_MS));
+        };
+        let (done, result) = oneshot::channel();
+        let started = on_thread(permit, move || {
+            // Nobody may wait for it any more.
+            let _told = done.send(catch_unwind(AssertUnwindSafe(work)));
+        });
+        let internal = |message: String| Refusal::new(RefusalCode::Internal, message);
+        started.map_err(|error| internal(format!("no thread for a Python env: {error}")))?;
+        match result.await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(panic)) => Err(internal(format!("starting a Python env: {}", panic_message(&*panic)))),
+            Err(_) => Err(internal("starting a Python env: its thread is gone".to_owned())),
+        }
+    }
+}
+
+fn on_thread(permit: OwnedSemaphorePermit, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let run = move || {
+        work();
+        drop(permit);
+    };
+    // Task: learning.
+    std::thread::Builder::new().name("rollhouse-learn".to_owned()).spawn(run).map(drop)
+}
+
+/// Returns the env that is asked for by its id, with its arguments.
+///
+/// # Errors
+/// If the arguments are no JSON object.
+pub(crate) fn asked_for(id: &str, kwargs: &str) -> Result<PythonEnv, Refusal> {
+    let kwargs = if kwargs.is_empty() { Ok(Default::default()) } else { serde_json::from_str(kwargs) };
+    let kwargs = kwargs.map_err(|error| {
+        Refusal::new(RefusalCode::BadRequest, format!("env_kwargs: no JSON object: {error}"))
+    })?;
+    Ok(PythonEnv { id: id.to_owned(), kwargs })
+}
+
+/// Returns a refusal of the worker as trainers are told it. What would be refused by every node is not tried on others.
+fn refusal(error: &PythonError) -> Refusal {
+    let code = match error {
+        PythonError::Id(_) => RefusalCode::NotFound,
+        PythonError::Description(DescriptionError::Refused(refused)) => match refused.kind {
+            RefusalKind::NotAllowed => RefusalCode::Forbidden,
+            RefusalKind::ImportFailed => RefusalCode::NotFound,
+            RefusalKind::KwargsRefused => RefusalCode::BadRequest,
+            RefusalKind::MakeFailed | RefusalKind::SpaceNotSupported | RefusalKind::LanesDiffer => {
+                RefusalCode::Unsupported
+            }
+        },
+        PythonError::Description(_) | PythonError::Lost { .. } | PythonError::TooLarge { .. } => {
+            RefusalCode::Unsupported
+        }
+        PythonError::NoPackage { .. } | PythonError::Host(_) => RefusalCode::Internal,
+    };
+    let mut message = with_causes(error);
+    message.truncate(message.floor_char_boundary(MAX_REASON_BYTES));
+    Refusal::new(code, message)
+}
+
+/// Most envs that are known at a time.
+const MAX_KNOWN: usize = 64;
+
+/// Most threads that wait for processes at a time. Each has as many processes as its session has workers, of which the
+/// launcher lets a bounded number start together.
+const MAX_WAITING: usize = 16;
+
+/// Pause after which a coordinator may ask again.
+const RETRY_MS: u64 = 1_000;
+
+/// Most bytes of a reason that is told: the last lines of a worker's output.
+const MAX_REASON_BYTES: usize = 8 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rollhouse_host::Launcher;
+
+    use super::*;
+
+    fn learning(interpreter: &str) -> Learning {
+        Learning::new(PythonHost {
+            interpreter: interpreter.into(),
+            allow: vec!["gymnasium".to_owned()],
+            workers: None,
+            launch_deadline: Duration::from_secs(60),
+            launcher: Launcher::new(1),
+            memory: None,
+        })
+    }
+
+    fn numbered(number: usize) -> PythonEnv {
+        asked_for("gymnasium:X-v0", &format!("{{\"n\": {number}}}")).unwrap()
+    }
+
+    #[test]
+    fn arguments_are_a_json_object_and_their_order_does_not_matter() {
+        let one = asked_for("a:B", r#"{"x": 1, "y": [2]}"#).unwrap();
+        assert_eq!(one, asked_for("a:B", r#"{"y":[2],"x":1}"#).unwrap());
+        assert_eq!(asked_for("a:B", "").unwrap().kwargs.len(), 0);
+        for wrong in ["[]", "1", "{", "null", "{\"x\": NaN}"] {
+            assert_eq!(asked_for("a:B", wrong).unwrap_err().code, RefusalCode::BadRequest, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_bounded_number_of_envs_is_known_and_the_one_asked_for_longest_ago_is_forgotten() {
+        let learning = learning("/bin/false");
+        let first = learning.cell(&numbered(0));
+        for number in 1..MAX_KNOWN {
+            learning.cell(&numbered(number));
+        }
+        assert!(Arc::ptr_eq(&first, &learning.cell(&numbered(0))), "it is known, and now the newest");
+        let second = learning.cell(&numbered(1));
+        (0..MAX_KNOWN - 1).for_each(|number| drop(learning.cell(&numbered(100 + number))));
+        assert_eq!(learning.known.lock().len(), MAX_KNOWN);
+        assert!(Arc::ptr_eq(&second, &learning.cell(&numbered(1))));
+        assert!(!Arc::ptr_eq(&first, &learning.cell(&numbered(0))), "it was forgotten");
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_ends_at_once_is_a_refusal_and_nothing_of_it_is_kept() {
+        let learning = learning("/bin/false");
+        let refused = learning.entry(&numbered(1)).await.unwrap_err();
+        assert_eq!(refused.code, RefusalCode::Unsupported);
+        assert!(refused.message.contains("/bin/false"), "{refused}");
+        assert!(learning.known.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_panic_apart_is_a_refusal_and_too_many_at_a_time_are_told_to_come_again() {
+        let learning = learning("/bin/false");
+        let panicked = learning.apart(|| panic!("broken")).await.unwrap_err();
+        assert!(panicked.message.contains("broken"), "{panicked}");
+        let taken = Arc::clone(&learning.waiting).try_acquire_many_owned(MAX_WAITING as u32).unwrap();
+        assert_eq!(learning.apart(|| ()).await.unwrap_err().code, RefusalCode::Busy);
+        drop(taken);
+        assert_eq!(learning.apart(|| 7).await, Ok(7));
+    }
+}

@@ -1,0 +1,408 @@
+"""Python envs on the nodes of a cluster: learned when they are asked for, and the same arrays as in Gymnasium."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from conftest import PORTS, TwoNodes, rollhouse_program
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+import rollhouse
+from rollhouse.errors import LaneLostError, RefusedError
+
+LANES = 5
+STEPS = 120
+LIMIT = 17
+HERE = Path(__file__).parent
+
+PACKAGE = '''
+import os, time
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Maze(gymnasium.Env):
+    """A walk on a line of `size` places, with noise of its own generator."""
+
+    def __init__(self, size, end="left"):
+        self.size, self.end = size, end
+        self.observation_space = spaces.Dict(
+            {"place": spaces.Discrete(size), "noise": spaces.Box(-1, 1, (3,), np.float32)}
+        )
+        self.action_space = spaces.Discrete(2, start=5)
+
+    def _shown(self):
+        noise = self.np_random.uniform(-1, 1, 3).astype(np.float32)
+        return {"place": np.int64(self.place), "noise": noise}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = int(self.np_random.integers(1, self.size - 1))
+        return self._shown(), {}
+
+    def step(self, action):
+        self.place += -1 if action == 5 else 1
+        over = self.place in (0, self.size - 1)
+        return self._shown(), float(self.np_random.normal()), over, False, {}
+
+
+class Greedy(Maze):
+    """Takes memory with action 6, `size` MiB."""
+
+    def step(self, action):
+        if action == 6:
+            self.kept = bytearray(self.size << 20)
+            self.place = 1
+            action = 5
+        return self._shown(), 0.0, False, False, {}
+
+
+class Slow(Maze):
+    """Waits for ever with action 6."""
+
+    def step(self, action):
+        while action == 6:
+            time.sleep(1)
+        return self._shown(), 1.0, False, False, {}
+'''
+
+
+def python_settings(*allow: str, **more: str) -> list[str]:
+    settings = {"interpreter": sys.executable, "allow": ",".join(("gymnasium", *allow)), "workers": "2", **more}
+    return [f"python.{name}={value}" for name, value in settings.items()]
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the package `mazes`, and one that never ends to import."""
+    folder = tmp_path_factory.mktemp("packages")
+    (folder / "mazes").mkdir()
+    (folder / "mazes/__init__.py").touch()
+    (folder / "mazes/envs.py").write_text(PACKAGE)
+    (folder / "endless.py").write_text("import time\nprint('here it stays', flush=True)\nwhile True: time.sleep(1)\n")
+    (folder / "broken.py").write_text("raise OSError('no library of that name')\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator[TwoNodes]:
+    """A cluster of two nodes that host the packages of these tests."""
+    path = {"PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
+    settings = python_settings("mazes", "endless", "broken", launch_within="10 s")
+    cluster = TwoNodes(tmp_path_factory.mktemp("nodes"), rollhouse_program(), settings, {"one": path, "two": path})
+    try:
+        yield cluster
+    finally:
+        cluster.close()
+
+
+@pytest.fixture(scope="module", params=["quic", "shm"])
+def cluster(nodes: TwoNodes, request: pytest.FixtureRequest) -> rollhouse.Cluster:
+    return rollhouse.connect(nodes.url, transport=request.param, timeout=120)
+
+
+def same(ours: Any, theirs: Any) -> None:
+    """Asserts that observations are equal to the bit."""
+    if isinstance(theirs, dict):
+        assert list(ours) == list(theirs)
+        for key in theirs:
+            same(ours[key], theirs[key])
+    elif isinstance(theirs, tuple):
+        assert len(ours) == len(theirs)
+        for a, b in zip(ours, theirs, strict=True):
+            same(a, b)
+    else:
+        assert np.asarray(ours).dtype == np.asarray(theirs).dtype
+        assert np.asarray(ours).tobytes() == np.asarray(theirs).tobytes()
+
+
+def play(there: Any, here: SyncVectorEnv, mode: AutoresetMode, steps: int = STEPS) -> int:
+    """Plays both with the same actions and asserts that they are equal; returns how many episodes ended."""
+    same(there.reset(seed=11)[0], here.reset(seed=11)[0])
+    here.action_space.seed(4)
+    ends = 0
+    for _ in range(steps):
+        actions = here.action_space.sample()
+        ours, theirs = there.step(actions), here.step(actions)
+        same(ours[0], theirs[0])
+        same(ours[1], theirs[1])
+        same(ours[2], theirs[2])
+        same(ours[3], theirs[3])
+        over = theirs[2] | theirs[3]
+        ends += int(over.sum())
+        if mode is AutoresetMode.SAME_STEP and over.any():
+            for lane in np.flatnonzero(over):
+                same(ours[4]["final_obs"][lane], theirs[4]["final_obs"][lane])
+        if mode is AutoresetMode.DISABLED and over.any():
+            options = {"reset_mask": over}
+            same(there.reset(options=dict(options))[0], here.reset(options=dict(options))[0])
+    return ends
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
+@pytest.mark.parametrize("id", ["CartPole-v1", "FrozenLake-v1", "Pendulum-v1"])
+def test_lanes_on_nodes_give_what_gymnasium_gives(cluster: rollhouse.Cluster, id: str, mode: AutoresetMode) -> None:
+    there = cluster.make_vec(f"gymnasium:{id}", LANES, autoreset_mode=mode, max_episode_steps=LIMIT, spread="even")
+    assert len({placement.node for placement in there.placements}) == 2
+    assert {placement.transport for placement in there.placements} == {cluster.transport}
+    here = SyncVectorEnv([partial(gymnasium.make, id, max_episode_steps=LIMIT)] * LANES, autoreset_mode=mode)
+    assert there.single_action_space == here.single_action_space
+    assert there.single_observation_space == here.single_observation_space
+    assert play(there, here, mode) > LANES
+    there.close()
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
+def test_a_package_of_ones_own_with_arguments_gives_the_same(
+    cluster: rollhouse.Cluster, package: Path, mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(package)
+    from mazes.envs import Maze  # type: ignore[import-not-found]
+
+    there = cluster.make_vec("mazes.envs:Maze", LANES, env_kwargs={"size": 9}, autoreset_mode=mode, spread="even")
+    here = SyncVectorEnv([partial(Maze, size=9)] * LANES, autoreset_mode=mode)
+    assert there.single_observation_space == here.single_observation_space
+    assert play(there, here, mode) > LANES
+    there.close()
+
+
+def test_first_done_gives_each_lane_what_gymnasium_gives_it(cluster: rollhouse.Cluster) -> None:
+    there = cluster.make_vec("gymnasium:CartPole-v1", LANES, seed=9, spread="even", valid="always")
+    lanes = [gymnasium.make("CartPole-v1") for _ in range(LANES)]
+    first = there.reset()[0]
+    for lane, env in enumerate(lanes):
+        same(first[lane], env.reset(seed=9 + lane)[0])
+    over = [False] * LANES
+    for step in range(60):
+        actions = (np.arange(LANES) + step) % 2
+        for env_ids in ([4, 0], [1, 3, 2]):
+            there.send(env_ids, actions[env_ids])
+        received = 0
+        while received < LANES:
+            observations, rewards, terminations, truncations, infos = there.recv(1)
+            for row, lane in enumerate(infos["env_id"]):
+                received += 1
+                if over[lane]:
+                    theirs: Any = (lanes[lane].reset()[0], 0.0, False, False)
+                else:
+                    theirs = lanes[lane].step(actions[lane])
+                same(observations[row], theirs[0])
+                assert (rewards[row], terminations[row], truncations[row]) == theirs[1:4]
+                over[lane] = terminations[row] or truncations[row]
+    there.close()
+
+
+def test_nodes_tell_which_kinds_they_host_and_sessions_end_with_their_workers(nodes: TwoNodes) -> None:
+    cluster = rollhouse.connect(nodes.url, timeout=120)
+    kinds = [sorted(node["kinds"]) for node in cluster.nodes()]
+    assert kinds == [["broken:*", "endless:*", "gymnasium:*", "mazes:*"]] * 2
+    envs = cluster.make_vec("gymnasium:CartPole-v1", 4, spread="single")
+    node = nodes.process_id(envs.placements[0].node)
+    workers = [os.pidfd_open(worker) for worker in workers_of(node)]
+    assert len(workers) == 2
+    envs.close()
+    for worker in workers:
+        assert ended(worker)
+    cluster.close()
+
+
+@pytest.mark.parametrize(
+    ("id", "kwargs", "code", "words"),
+    [
+        ("os:path", {}, "not_found", "package `os`"),
+        ("gymnasium:ale_py:ALE/Pong-v5", {}, "not_found", "`gymnasium` and `ale_py`"),
+        ("gymnasium:NoSuch-v0", {}, "not_found", "NoSuch"),
+        ("mazes.envs:Nothing", {}, "not_found", "no 'Nothing'"),
+        ("broken:World", {}, "not_found", "no library of that name"),
+        ("mazes.envs:Maze", {"size": 9, "width": 3}, "bad_request", "width"),
+        ("mazes.envs:Maze", {}, "unsupported", "size"),
+        ("endless:World", {}, "unsupported", "here it stays"),
+        ("CartPole-v1", {"size": 9}, "bad_request", "env_kwargs"),
+        ("mazes.envs:Maze", {"size": "9" * 20_000}, "bad_request", "env_kwargs"),
+    ],
+)
+def test_what_cannot_be_hosted_is_refused_with_the_reason(
+    nodes: TwoNodes, id: str, kwargs: dict[str, Any], code: str, words: str
+) -> None:
+    cluster = rollhouse.connect(nodes.url, timeout=120)
+    with pytest.raises(RefusedError, match=re.escape(words)) as refused:
+        cluster.make_vec(id, 2, env_kwargs=kwargs)
+    assert refused.value.code == code
+    with pytest.raises(ValueError, match="env_kwargs"):
+        cluster.make_vec(id, 2, env_kwargs={"call": print})
+    assert cluster.sessions() == []
+    cluster.close()
+
+
+def test_a_killed_worker_costs_its_lanes_and_they_come_back(nodes: TwoNodes) -> None:
+    cluster = rollhouse.connect(nodes.url, timeout=120)
+    envs = cluster.make_vec("gymnasium:CartPole-v1", 4, spread="single", on_loss="report", valid="always")
+    here = SyncVectorEnv([partial(gymnasium.make, "CartPole-v1")] * 4)
+    same(envs.reset(seed=3)[0], here.reset(seed=3)[0])
+    actions = np.zeros(4, np.int64)
+    same(envs.step(actions)[0], here.step(actions)[0])
+    workers = workers_of(nodes.process_id(envs.placements[0].node))
+    os.kill(workers[0], signal.SIGKILL)
+    lost: list[int] = []
+    back = np.zeros(4, bool)
+    while not back.all():
+        ours, theirs = envs.step(actions), here.step(actions)
+        if "lost" in ours[4]:
+            lost = np.flatnonzero(ours[4]["_lost"]).tolist()
+            assert [ours[4]["lost"][lane] for lane in lost] == ["crashed"] * 2
+        others = [lane for lane in range(4) if lane not in lost]
+        same(ours[0][others], theirs[0][others])
+        back = ours[4]["valid"] if lost else back
+    assert lost in ([0, 1], [2, 3])
+    envs.close()
+    cluster.close()
+
+
+def test_lanes_of_a_killed_node_are_lost_its_workers_end_and_a_reset_goes_on_elsewhere(
+    tmp_path: Path, package: Path
+) -> None:
+    path = {"PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
+    two = TwoNodes(tmp_path, rollhouse_program(), python_settings("mazes"), {"one": path, "two": path})
+    try:
+        cluster = rollhouse.connect(two.url, timeout=120)
+        envs = cluster.make_vec("mazes.envs:Maze", 4, env_kwargs={"size": 30}, spread="single")
+        assert envs.on_loss == "raise"
+        envs.reset(seed=1)
+        actions = np.full(4, 5)
+        envs.step(actions)
+        killed = envs.placements[0].node
+        workers = [os.pidfd_open(worker) for worker in workers_of(two.process_id(killed))]
+        assert len(workers) == 2
+        two.kill(killed)
+        with pytest.raises(LaneLostError) as lost:
+            for _ in range(100):
+                envs.step(actions)
+        assert lost.value.lanes == (0, 1, 2, 3) and lost.value.outcome == "node_lost"
+        for worker in workers:
+            assert ended(worker)
+        envs.reset(seed=1)
+        assert envs.placements[0].node != killed
+        envs.step(actions)
+        envs.close()
+        cluster.close()
+    finally:
+        two.close()
+
+
+def test_nodes_that_have_other_envs_under_one_id_are_told_apart_by_both_hashes(tmp_path: Path) -> None:
+    variables = {}
+    for name, size in [("one", 2), ("two", 3)]:
+        (tmp_path / name).mkdir()
+        source = f"import gymnasium\nclass World(gymnasium.Env):\n    observation_space = gymnasium.spaces.Discrete({size})\n"
+        (tmp_path / name / "worlds.py").write_text(source + "    action_space = gymnasium.spaces.Discrete(2)\n")
+        search = os.pathsep.join([str(tmp_path / name), os.environ.get("PYTHONPATH", "")])
+        variables[name] = {"PYTHONPATH": search}
+    two = TwoNodes(tmp_path, rollhouse_program(), python_settings("worlds"), variables)
+    try:
+        cluster = rollhouse.connect(two.url, timeout=120)
+        with pytest.raises(RefusedError, match="nodes do not agree") as refused:
+            cluster.make_vec("worlds:World", 4, spread="even")
+        assert len(set(re.findall(r"\b[0-9a-f]{16}\b", str(refused.value)))) == 2
+        assert "`one`" in str(refused.value) and "`two`" in str(refused.value)
+        cluster.close()
+    finally:
+        two.close()
+
+
+def test_memory_and_time_of_a_lane_are_bounded_and_the_others_go_on(tmp_path: Path, package: Path) -> None:
+    path = {"PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
+    settings = [*python_settings("mazes", memory="1 GiB"), "node.hang_after=5 s"]
+    two = TwoNodes(tmp_path, rollhouse_program(), settings, {"one": path, "two": path})
+    try:
+        cluster = rollhouse.connect(two.url, timeout=120)
+        for env, outcome in [("Greedy", "crashed"), ("Slow", "hung")]:
+            envs = cluster.make_vec(
+                f"mazes.envs:{env}", 2, env_kwargs={"size": 4096}, spread="single", on_loss="report", valid="always"
+            )
+            envs.reset(seed=1)
+            infos = envs.step([5, 6])[4]
+            assert infos["_lost"].tolist() == [False, True] and infos["lost"][1] == outcome, env
+            assert envs.step([5, 5])[4]["valid"].tolist() == [True, False]
+            envs.close()
+        cluster.close()
+    finally:
+        two.close()
+
+
+def test_a_rollout_on_nodes_records_the_episodes_that_gymnasium_plays(nodes: TwoNodes) -> None:
+    line = [str(rollhouse_program()), "rollout", "--connect", nodes.url, "--env", "gymnasium:CartPole-v1"]
+    line += ["--lanes", "4", "--episodes", "10", "--seed", "3", "--json"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["episodes"], told["stored"], told["nodes"]) == (10, True, 2), done.stdout
+    with rollhouse.connect(nodes.url, timeout=120) as cluster:
+        recorded = rollhouse.replays.open(cluster)
+        episodes = [recorded.read(info) for info in recorded.list(run=told["run"])]
+        assert len(episodes) == 10
+        env = gymnasium.make("CartPole-v1")
+        for episode in episodes:
+            observation, _ = env.reset(seed=episode.seed)
+            for step, action in enumerate(episode.actions):
+                same(episode.observations[step], observation)
+                observation, _, terminated, truncated, _ = env.step(action)
+            same(episode.observations[-1], observation)
+            assert terminated or truncated
+    refused = subprocess.run([*line, "--env-kwargs", '{"nonsense": 1}'], capture_output=True, text=True, check=False)
+    assert refused.returncode == 4 and "nonsense" in refused.stderr, refused.stderr
+    of_here = subprocess.run([*line, "--workers", "2"], capture_output=True, text=True, check=False)
+    assert of_here.returncode == 2 and "--workers" in of_here.stderr
+
+
+def test_up_from_a_python_environment_hosts_gymnasium_with_no_setting(tmp_path: Path) -> None:
+    line = [sys.executable, "-m", "rollhouse", "up", "--data", str(tmp_path / "up")]
+    line += [f"--set={key}=127.0.0.1:0" for key in PORTS]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        try:
+            with rollhouse.connect(process.stdout.readline().strip(), timeout=120) as cluster:
+                assert [node["kinds"] for node in cluster.nodes()] == [["gymnasium:*"]]
+                envs = cluster.make_vec("gymnasium:FrozenLake-v1", 3, env_kwargs={"is_slippery": False})
+                assert envs.reset(seed=0)[0].tolist() == [0, 0, 0]
+                assert envs.step([2, 1, 0])[0].tolist() == [1, 4, 0]
+                envs.close()
+        finally:
+            process.terminate()
+
+
+def workers_of(process: int) -> list[int]:
+    """The worker processes of a node."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+            line = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if int(parent) == process and b"rollhouse.env_worker" in line:
+            found.append(int(entry.name))
+    return sorted(found)
+
+
+def ended(process: int) -> bool:
+    """Waits until the process of that descriptor has ended."""
+    try:
+        return bool(select.select([process], [], [], 60)[0])
+    finally:
+        os.close(process)
