@@ -1,0 +1,321 @@
+//! The slot that each block of a plug-in's lanes has in the memory shared with its worker.
+//!
+//! ```text
+//! of the host      number of the command to which the block belongs, lanes that step, that reset, that are seeded, that
+//!                  are restored; whether facts are wanted, which of the two places for actions has them
+//! of the worker    number of the command that is done, how it went, lanes that terminated, were truncated or lost, lanes
+//!                  of which facts are there
+//! starts           for the lanes that are seeded or restored; then those that the worker knows
+//! facts            a state hash for each lane
+//! rewards          a double for each lane
+//! actions          a column, twice: while one is being stepped, the next is posted
+//! columns          observations, then infos
+//! ```
+//!
+//! Lines of the two sides keep 128 bytes apart because processors fetch cache lines in pairs. The host writes its part
+//! while the block is in no command, the worker its own while it is; the worker's number comes last. What a worker wrote
+//! is data to be checked: sets of lanes are cut to those that were posted, and everything else is numbers.
+
+use std::sync::atomic::Ordering;
+
+use rollhouse_arena::SharedMemory;
+use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, ColumnSpec, DType, EnvSpec, LaneSet, Start};
+
+/// Places in the slot of a block.
+#[derive(Debug, Clone)]
+pub(super) struct Layout {
+    actions: [usize; 2],
+    /// Bytes of an action.
+    action_bytes: usize,
+    obs: Vec<Column>,
+    infos: Vec<Column>,
+    stride: usize,
+}
+
+/// A column of a block.
+#[derive(Debug, Clone, Copy)]
+struct Column {
+    at: usize,
+    boolean: bool,
+}
+
+/// What a block is to do in a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Order {
+    pub(super) step: LaneSet,
+    pub(super) reset: LaneSet,
+    /// Lanes whose generators are seeded before, with the seed of their start.
+    pub(super) seed: LaneSet,
+    /// Lanes whose generators are moved before, to their start.
+    pub(super) restore: LaneSet,
+    /// Whether facts are wanted of lanes that may be asked for them.
+    pub(super) facts: bool,
+    /// Which of the two places for actions has those of the lanes that step.
+    pub(super) place: usize,
+}
+
+/// How a block did what it was told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Done {
+    /// Whether the block as a whole has failed.
+    pub(super) failed: bool,
+    pub(super) terminated: LaneSet,
+    pub(super) truncated: LaneSet,
+    pub(super) lost: LaneSet,
+    /// Lanes of which hash and position are there.
+    pub(super) known: LaneSet,
+}
+
+/// Slot of one block.
+#[derive(Clone, Copy)]
+pub(super) struct Slot<'a> {
+    layout: &'a Layout,
+    memory: &'a SharedMemory,
+    at: usize,
+}
+
+impl Layout {
+    /// Lays out the slot of a block of that env.
+    pub(super) fn of(spec: &EnvSpec) -> Self {
+        let mut end = ROWS;
+        let mut place = |column: &ColumnSpec| {
+            let column_at = end;
+            end += (column.row_bytes() * BLOCK_LANES).next_multiple_of(LINE);
+            Column { at: column_at, boolean: column.dtype == DType::Bool }
+        };
+        let action = spec.action_column();
+        let actions = [place(&action).at, place(&action).at];
+        let obs = spec.obs_columns().iter().map(&mut place).collect();
+        let infos = spec.info_channels.iter().map(&mut place).collect();
+        Self { actions, action_bytes: action.row_bytes(), obs, infos, stride: end }
+    }
+
+    /// Returns the number of bytes of that many slots; `None` if no memory has as many.
+    pub(super) fn bytes(&self, blocks: usize) -> Option<usize> {
+        self.stride.checked_mul(blocks)
+    }
+
+    /// Returns the slot of a block in the memory, in which slots begin at byte `at`.
+    pub(super) fn slot<'a>(&'a self, memory: &'a SharedMemory, at: usize, block: usize) -> Slot<'a> {
+        Slot { layout: self, memory, at: at + block * self.stride }
+    }
+
+    /// Returns how far behind the beginning of the slots the number is that a block's worker writes last.
+    pub(super) const fn done_at(&self, block: usize) -> usize {
+        block * self.stride + DONE
+    }
+}
+
+impl Slot<'_> {
+    fn load(self, offset: usize) -> u64 {
+        self.memory.word(self.at + offset).load(Ordering::Relaxed)
+    }
+
+    fn lanes(self, offset: usize) -> LaneSet {
+        LaneSet::of_bits(self.load(offset))
+    }
+
+    fn store(self, offset: usize, value: u64) {
+        self.memory.word(self.at + offset).store(value, Ordering::Relaxed);
+    }
+
+    /// Writes what the block is to do in the command of that number. The starts have been written.
+    pub(super) fn put_order(self, number: u64, order: Order) {
+        let Order { step, reset, seed, restore, facts, place } = order;
+        self.store(STEP, step.bits());
+        self.store(RESET, reset.bits());
+        self.store(SEED, seed.bits());
+        self.store(RESTORE, restore.bits());
+        self.store(HOW, u64::from(facts) | (place as u64) << 1);
+        self.store(NUMBER, number);
+    }
+
+    /// Returns what the block is to do, if it belongs to the command of that number.
+    pub(super) fn order(self, number: u64) -> Option<Order> {
+        (self.load(NUMBER) == number).then(|| Order {
+            step: self.lanes(STEP),
+            reset: self.lanes(RESET),
+            seed: self.lanes(SEED),
+            restore: self.lanes(RESTORE),
+            facts: self.load(HOW) & 1 != 0,
+            place: (self.load(HOW) >> 1 & 1) as usize,
+        })
+    }
+
+    /// Writes which generators are to be set before a question is answered.
+    pub(super) fn put_order_of_ask(self, seed: LaneSet, restore: LaneSet) {
+        self.store(SEED, seed.bits());
+        self.store(RESTORE, restore.bits());
+    }
+
+    /// Returns which generators are to be set before a question is answered.
+    pub(super) fn order_of_ask(self) -> Order {
+        Order { seed: self.lanes(SEED), restore: self.lanes(RESTORE), ..Order::default() }
+    }
+
+    /// Writes how the block did; the number is published after it.
+    pub(super) fn put_done(self, done: Done) {
+        let Done { failed, terminated, truncated, lost, known } = done;
+        self.store(FAILED, failed.into());
+        self.store(TERMINATED, terminated.bits());
+        self.store(TRUNCATED, truncated.bits());
+        self.store(LOST, lost.bits());
+        self.store(KNOWN, known.bits());
+    }
+
+    /// Returns whether the block is done with the command of that number. What its worker wrote before is visible then.
+    #[inline]
+    pub(super) fn is_done(self, number: u64) -> bool {
+        self.memory.word(self.at + DONE).load(Ordering::Acquire) == number
+    }
+
+    /// Returns how the block did.
+    pub(super) fn done(self) -> Done {
+        Done {
+            failed: self.load(FAILED) != 0,
+            terminated: self.lanes(TERMINATED),
+            truncated: self.lanes(TRUNCATED),
+            lost: self.lanes(LOST),
+            known: self.lanes(KNOWN),
+        }
+    }
+
+    /// Writes where the generator of a lane is to begin.
+    pub(super) fn put_start(self, lane: usize, start: Start) {
+        self.put_start_at(STARTS + lane * START, start);
+    }
+
+    /// Returns where the generator of a lane is to begin.
+    pub(super) fn start(self, lane: usize) -> Start {
+        self.start_at(STARTS + lane * START)
+    }
+
+    /// Writes what is known of a lane: its state's hash, and where its generator is.
+    pub(super) fn put_facts(self, lane: usize, hash: u32, position: Start) {
+        self.store(HASHES + lane * WORD, hash.into());
+        self.put_start_at(POSITIONS + lane * START, position);
+    }
+
+    /// Returns the hash of a lane's state, as it was last told.
+    pub(super) fn hash(self, lane: usize) -> u32 {
+        self.load(HASHES + lane * WORD) as u32
+    }
+
+    /// Returns where a lane's generator is, as it was last told.
+    pub(super) fn position(self, lane: usize) -> Start {
+        self.start_at(POSITIONS + lane * START)
+    }
+
+    fn put_start_at(self, at: usize, start: Start) {
+        self.store(at, start.seed);
+        self.store(at + WORD, start.words);
+        self.store(at + 2 * WORD, start.half.unwrap_or_default().into());
+        self.store(at + 3 * WORD, start.half.is_some().into());
+    }
+
+    fn start_at(self, at: usize) -> Start {
+        let half = (self.load(at + 3 * WORD) != 0).then_some(self.load(at + 2 * WORD) as u32);
+        Start { seed: self.load(at), words: self.load(at + WORD), half }
+    }
+
+    /// Writes the actions of `lanes` of a block of `count` lanes. A column of another length than the spec's is cut.
+    pub(super) fn put_actions(self, place: usize, actions: ColumnRef<'_>, lanes: LaneSet, count: usize) {
+        let (at, bytes) = (self.at + self.layout.actions[place], self.layout.action_bytes);
+        let width = actions.len() / count.max(1);
+        if width * actions.dtype().size() > bytes {
+            return;
+        }
+        if lanes == LaneSet::first(count) {
+            return self.memory.write_column(at, actions);
+        }
+        let row = |lane: usize| actions.slice(lane * width, (lane + 1) * width);
+        if bytes.is_multiple_of(WORD) {
+            return lanes.into_iter().for_each(|lane| self.memory.write_column(at + lane * bytes, row(lane)));
+        }
+        // Such a row shares a word with its neighbour, which may have been posted before.
+        let mut column = ColumnData::zeros(actions.dtype(), actions.len());
+        self.memory.read_column(at, column.as_mut());
+        for lane in lanes {
+            let set = column.set_row(lane, width, row(lane));
+            debug_assert!(set, "columns of one type");
+        }
+        self.memory.write_column(at, column.as_ref());
+    }
+
+    /// Copies the actions of a block.
+    pub(super) fn actions(self, place: usize, to: ColumnMut<'_>) {
+        self.memory.read_column(self.at + self.layout.actions[place], to);
+    }
+
+    /// Writes the rewards of a block.
+    pub(super) fn put_rewards(self, rewards: &[f64]) {
+        self.memory.write_column(self.at + REWARDS, ColumnRef::F64(rewards));
+    }
+
+    /// Copies the rewards of a block.
+    pub(super) fn rewards(self, to: &mut [f64]) {
+        self.memory.read_column(self.at + REWARDS, ColumnMut::F64(to));
+    }
+
+    /// Writes all columns of a block.
+    pub(super) fn put_columns(self, obs: &[ColumnMut<'_>], infos: &[ColumnMut<'_>]) {
+        let to = self.layout.obs.iter().chain(&self.layout.infos);
+        for (to, column) in to.zip(obs.iter().chain(infos)) {
+            self.memory.write_column(self.at + to.at, column.as_ref());
+        }
+    }
+
+    /// Copies the observation of all lanes of a block. Returns the lanes with a boolean that is none, which is taken for 1.
+    pub(super) fn obs(self, to: &mut [ColumnMut<'_>], count: usize) -> LaneSet {
+        self.columns(&self.layout.obs, to, count)
+    }
+
+    /// Copies the infos of all lanes of a block, as [`Slot::obs`] does.
+    pub(super) fn infos(self, to: &mut [ColumnMut<'_>], count: usize) -> LaneSet {
+        self.columns(&self.layout.infos, to, count)
+    }
+
+    fn columns(self, from: &[Column], to: &mut [ColumnMut<'_>], count: usize) -> LaneSet {
+        let mut wrong = LaneSet::NONE;
+        for (from, to) in from.iter().zip(to) {
+            self.memory.read_column(self.at + from.at, to.reborrow());
+            if from.boolean
+                && let ColumnMut::U8(values) = to
+            {
+                let width = (values.len() / count.max(1)).max(1);
+                for (lane, row) in values.chunks_mut(width).enumerate() {
+                    wrong.insert_if(lane, row.iter().any(|&byte| byte > 1));
+                    row.iter_mut().for_each(|byte| *byte = (*byte).min(1));
+                }
+            }
+        }
+        wrong
+    }
+}
+
+const WORD: usize = 8;
+/// Bytes that the lines of the two sides keep apart.
+const LINE: usize = 128;
+
+const NUMBER: usize = 0;
+const STEP: usize = 8;
+const RESET: usize = 16;
+const SEED: usize = 24;
+const RESTORE: usize = 32;
+const HOW: usize = 40;
+
+const DONE: usize = LINE;
+const FAILED: usize = LINE + 8;
+const TERMINATED: usize = LINE + 16;
+const TRUNCATED: usize = LINE + 24;
+const LOST: usize = LINE + 32;
+const KNOWN: usize = LINE + 40;
+
+/// Bytes of a start.
+const START: usize = 4 * WORD;
+const STARTS: usize = 2 * LINE;
+const POSITIONS: usize = STARTS + BLOCK_LANES * START;
+const HASHES: usize = POSITIONS + BLOCK_LANES * START;
+const REWARDS: usize = HASHES + BLOCK_LANES * WORD;
+const ROWS: usize = REWARDS + BLOCK_LANES * WORD;
