@@ -301,12 +301,12 @@ impl Stepped {
 }
 
 /// Steps a block, or only resets lanes while it has some that have never been reset.
-fn step(
+fn step<'a>(
     env: &mut dyn BatchEnv,
     order: Order,
     begun: LaneSet,
-    obs: &mut [ColumnMut<'_>],
-    infos: &mut [ColumnMut<'_>],
+    obs: &mut [ColumnMut<'a>],
+    infos: &mut [ColumnMut<'a>],
     (actions, rewards): (rollhouse_core::ColumnRef<'_>, &mut [f64]),
 ) -> Ended {
     let Order { step, reset, .. } = order;
