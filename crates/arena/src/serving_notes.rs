@@ -5,7 +5,7 @@ use crate::header::outputs;
 use crate::mapping::WORD;
 use crate::notes::{BEGAN, BEGAN_BYTES, FrameNotes, HASHED, LaneNote};
 use crate::serving::ServingEnd;
-use crate::words::{Words, WordsMut};
+use crate::words::WordsMut;
 
 impl ServingEnd {
     /// Writes the records beside the frame `frame`, so that they are seen with it. In the steady step that is one word.

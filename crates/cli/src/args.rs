@@ -12,7 +12,7 @@ mod store;
 #[cfg(feature = "viewer")]
 mod watch;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand};

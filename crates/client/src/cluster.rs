@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use crate::address::Address;
-use crate::error::{ConnectError, OpenError, RequestError};
+use crate::error::{ConnectError, RequestError};
 use crate::network::Network;
 use crate::transport::{AttachPlaces, Transport};
 

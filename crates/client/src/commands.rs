@@ -1,28 +1,20 @@
 //! Commands: what a client can ask of lanes between two steps.
 
-use std::cmp::Ordering;
 use std::ops::Range;
-use std::time::Duration;
 
-use rollhouse_core::{OptionValue, RunId};
+use rollhouse_core::OptionValue;
 use rollhouse_engine::Image;
 use rollhouse_engine::{
     AttributeValue, Effect, GetAttributes, GetParams, LaneRange, Method, Nothing, PolicyVersionParams,
     Render, RenderAnswer, RenderParams, Reset, SchemaAnswer, SetAttributes, SetOptions, SetOptionsParams,
     SetParams, SetPolicyVersion, Statistics, StatisticsAnswer, StepError as Rules,
 };
-use rollhouse_wire::limits::MAX_OUTSTANDING_COMMANDS;
-use rollhouse_wire::{
-    CallError, CallId, CloseCode, Connection, Envelope, EnvelopeFault, EnvelopeReader, EnvelopeWriter, Grant,
-    Incarnation, OpenCommands, RecordRule, Refusal, RefusalCode,
-};
+use rollhouse_wire::{CallId, RecordRule};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
+use crate::commander::Commander;
 use crate::error::{MethodError, StepError};
 use crate::join::{Part, run_together};
-use crate::link::{MemoryLink, NoAnswer};
-use crate::network::Network;
 use crate::pool::AsyncPool;
 use crate::pool_session::PoolSession;
 

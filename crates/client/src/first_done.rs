@@ -3,7 +3,6 @@
 //! A session has one request under way; further parts of its lanes wait here until it is answered, so that after
 //! a lost connection there is never an answer that its node does not have any more.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
 use bytes::Bytes;

@@ -2,17 +2,17 @@
 
 use std::ops::Range;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use rollhouse_arena::Frame;
 use rollhouse_core::limits::MAX_LANES;
-use rollhouse_core::{AutoresetMode, ColumnData, ColumnRef, Interruption, SeedSchedule};
+use rollhouse_core::{AutoresetMode, ColumnData, Interruption, SeedSchedule};
 use rollhouse_engine::{OptionsError, Reset, StepError as Rules};
 use rollhouse_wire::limits::{MAX_CONTROL_BYTES, MAX_SIDECAR_BYTES};
-use rollhouse_wire::{FrameKind, LostLane, RecordRule, ResetLanes, column_bytes, control};
+use rollhouse_wire::{FrameKind, LostLane, RecordRule, ResetLanes, control};
 
+use crate::batch::column;
 use crate::error::StepError;
 use crate::join::{Part, run_together};
-use crate::batch::column;
 use crate::pool::{AsyncPool, Readiness};
 use crate::pool_session::{Clock, PoolSession, Way};
 use crate::session::{RequestBody, Trouble};

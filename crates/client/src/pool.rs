@@ -13,7 +13,7 @@ use rollhouse_engine::ActionCheck;
 use rollhouse_wire::limits::MAX_POOL_SESSIONS;
 use rollhouse_wire::{
     Connection, FrameLayout, Grant, LaneSettings, LinkFigures, LostLane, OpenPool, PoolOpened, PoolStatus,
-    RecordRule, Refusal, RefusalCode, Spread, column_bytes_mut,
+    RecordRule, Refusal, RefusalCode, Request, Spread, column_bytes_mut,
 };
 use tokio::time::Instant;
 

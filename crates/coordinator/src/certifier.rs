@@ -7,11 +7,8 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::{Mutex, MutexGuard};
 use rollhouse_wire::{
     AuthorityError, Begins, Certified, Credential, Enroll, Enrolled, Identity, IdentityError, IssuedToNode,
-    JoinRefused, NodeIssuer, Peer, Refusal, RefusalCode, RequestedKey, Responder, Role, StreamLost,
-    TokenStore, Validity,
+    JoinRefused, NodeIssuer, Peer, Refusal, RefusalCode, RequestedKey, Role, TokenStore,
 };
-use tokio::sync::oneshot;
-use tracing::{info, warn};
 
 use crate::enrolments::Enrolments;
 

@@ -1,7 +1,6 @@
 //! The events of the cluster, and the actions that follow from them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use rollhouse_core::RunId;
 use rollhouse_wire::{

@@ -9,8 +9,7 @@ use rollhouse_wire::{
 use tokio::time::timeout;
 
 use crate::actor::ClusterRequest;
-use crate::service::{Service, asker};
-use crate::store::{WRITE_STALL, blocking};
+use crate::service::{Service, WRITE_STALL, asker, blocking};
 
 impl Service {
     /// Turns an [`OpenReplay`] into a request to the cluster: a pool of one lane that shows the episode.

@@ -3,6 +3,8 @@
 mod enrolling;
 mod streaming;
 
+pub(crate) use streaming::{WRITE_STALL, blocking};
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 

@@ -47,7 +47,6 @@ pub use archiver::{ArchiveConfig, ArchiveFigures};
 pub use fetched::FetchCounts;
 pub(crate) use reads::{Reader, Reads};
 pub use receiving::{Receive, Receiving};
-pub(crate) use streaming::{WRITE_STALL, blocking};
 
 use std::fmt;
 use std::io;

@@ -71,7 +71,7 @@ impl Stepped {
         header: FrameHeader,
         request: &mut FrameRequest,
         executor: &Executor,
-        figures: &NodeFigures,
+        figures: &Arc<NodeFigures>,
     ) -> Result<Bytes, Unanswered> {
         match self {
             Self::Owned(owned) => owned.answer(attachment, header, request, executor, figures).await,

@@ -1,7 +1,7 @@
 //! The coordinator's process: the real cluster, store and term, with as little as possible around them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 

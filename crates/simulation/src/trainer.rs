@@ -2,21 +2,17 @@
 //! decide what it does about failures.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_client::{DEFAULT_TIMEOUT, OnLoss, Recipe, Trouble, ask_again};
 use rollhouse_coordinator::Reply;
-use rollhouse_core::{AutoresetMode, RunId, SeedSchedule};
+use rollhouse_core::RunId;
 use rollhouse_env::Registry;
-use rollhouse_wire::{
-    CallError, CloseCode, LaneSettings, OpenPool, PoolOpened, RecordRule, Refusal, RefusalCode, SessionId,
-    Spread, StreamLost,
-};
+use rollhouse_wire::{CallError, CloseCode, PoolOpened, Refusal, RefusalCode, SessionId, StreamLost};
 
 use crate::call::Line;
-use crate::cast::ENV;
+use crate::cast::KEPT_FOR;
 use crate::context::{Context, Input};
 use crate::message::{Message, Question, Response};
 use crate::network::Site;

@@ -2,12 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossterm::event;
 use ratatui_core::buffer::Buffer;
-use ratatui_core::layout::Position;
 use ratatui_core::layout::Rect;
 use rollhouse_env::{Image, Registry};
 use rollhouse_replay::{

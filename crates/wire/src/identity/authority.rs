@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use rcgen::{
@@ -15,7 +15,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use super::error::AuthorityError;
 use super::files::{self, MAX_FILE_BYTES, Readers};
 use super::pem::END_OF_CERTIFICATE;
-use super::trust::{Authorities, CERTIFIED_ROLES, Certified, Fingerprint, IdentityError, Side, is_name};
+use super::trust::{Authorities, CERTIFIED_ROLES, Certified, Fingerprint, Side, is_name};
 use crate::Role;
 
 /// Signs the certificates of one cluster. Its folder holds `ca.pem` for everybody and `ca.key` (0600) for those who

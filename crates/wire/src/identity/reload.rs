@@ -1,7 +1,6 @@
 //! Our own identity and the trusted authorities, read again whenever their files change.
 
 use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
