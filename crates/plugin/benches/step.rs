@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use rollhouse_core::{ColumnMut, Plugin, random_bits};
+use rollhouse_core::{ColumnMut, random_bits};
 use rollhouse_engine::{Engine, EngineConfig, Reset};
 use rollhouse_env::Registry;
-use rollhouse_plugin::register;
+use rollhouse_plugin::load;
 
 const LANES: usize = 4096;
 /// Batches of one repetition.
@@ -32,7 +32,7 @@ fn main() {
             println!("left out: {id}, which is not compiled");
             continue;
         };
-        register(&registry, &[Plugin { path, trusted: true }]).unwrap();
+        load(&path).unwrap().into_iter().for_each(|entry| registry.register(entry).unwrap());
         contenders.push(id);
     }
     let mut engines: Vec<Engine> = contenders.iter().map(|id| engine(&registry, id)).collect();
