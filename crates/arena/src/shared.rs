@@ -12,6 +12,7 @@ use rustix::fs::SealFlags;
 use crate::mapping::{Access, Mapping, Pages, WORD};
 use crate::memory::Memory;
 use crate::placement::MAX_ARENA_BYTES;
+use crate::shared_columns::SharedColumns;
 use crate::words::{Words, WordsMut, futex_wait, futex_wake};
 
 /// A memfd of fixed size, mapped here and by any process that is given its descriptor.
@@ -88,6 +89,14 @@ impl SharedMemory {
     /// Splits the memory as [`SharedWords::split`] does.
     pub(crate) fn split(&mut self, at: usize) -> Memory {
         self.words.split(at)
+    }
+
+    /// Ends the words at byte `at`, and returns the part behind it as columns.
+    ///
+    /// # Panics
+    /// If it is not aligned or lies outside.
+    pub fn split_columns(&mut self, at: usize) -> SharedColumns {
+        SharedColumns::new(self.split(at))
     }
 
     /// Returns the word at byte `offset`.

@@ -168,11 +168,11 @@ impl Session {
     fn blocks(&self, options: &[Options]) -> Result<Vec<Box<dyn BatchEnv>>, WorkerFault> {
         let lanes = options.len();
         let blocks = lanes.div_ceil(BLOCK_LANES);
-        let bytes = Layout::of(&self.spec).bytes(blocks).ok_or(WorkerFault::TooLarge { lanes })?;
+        let bytes = Layout::of(&self.spec, lanes).bytes().ok_or(WorkerFault::TooLarge { lanes })?;
         let ranges = ranges(blocks, self.host.workers);
         let hello = |range: &Range<usize>| {
             let options = options[range.start * BLOCK_LANES..lanes.min(range.end * BLOCK_LANES)].to_vec();
-            let lanes = Lanes { env: self.env, first_block: range.start, options };
+            let lanes = Lanes { env: self.env, all: lanes, first_block: range.start, options };
             said(&Hello::new(&self.path, Some(lanes)))
         };
         let mut host = Host::start(self.host.config(ranges.iter().map(hello).collect())?)?;

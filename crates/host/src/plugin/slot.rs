@@ -7,10 +7,10 @@
 //!                  of which facts are there
 //! starts           for the lanes that are seeded or restored; then those that the worker knows
 //! facts            a state hash for each lane
-//! rewards          a double for each lane
-//! actions          a column, twice: while one is being stepped, the next is posted
-//! columns          observations, then infos
 //! ```
+//!
+//! Behind all slots come the columns of each block: rewards; actions, twice, because while some are being stepped the next
+//! are posted; observations; infos. The worker steps in them. The host, which does not trust it, reaches them as words.
 //!
 //! Lines of the two sides keep 128 bytes apart because processors fetch cache lines in pairs. The host writes its part
 //! while the block is in no command, the worker its own while it is; the worker's number comes last. What a worker wrote
@@ -18,26 +18,30 @@
 
 use std::sync::atomic::Ordering;
 
-use rollhouse_arena::SharedMemory;
+use rollhouse_arena::{ColumnPlace, SharedMemory};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, ColumnSpec, DType, EnvSpec, LaneSet, Start};
 
-/// Places in the slot of a block.
+/// Places in the slots and columns of a session's blocks.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
-    actions: [usize; 2],
-    /// Bytes of an action.
-    action_bytes: usize,
+    blocks: usize,
+    rewards: Column,
+    actions: [Column; 2],
     obs: Vec<Column>,
     infos: Vec<Column>,
+    /// Bytes of the columns of a block.
     stride: usize,
 }
 
 /// A column of a block.
 #[derive(Debug, Clone, Copy)]
 struct Column {
+    /// How far it is behind the beginning of the block's columns.
     at: usize,
-    boolean: bool,
+    /// Elements in the row of a lane.
+    width: usize,
+    dtype: DType,
 }
 
 /// What a block is to do in a command.
@@ -73,37 +77,64 @@ pub(super) struct Slot<'a> {
     layout: &'a Layout,
     memory: &'a SharedMemory,
     at: usize,
+    /// Byte at which its columns begin.
+    columns: usize,
 }
 
 impl Layout {
-    /// Lays out the slot of a block of that env.
-    pub(super) fn of(spec: &EnvSpec) -> Self {
-        let mut end = ROWS;
-        let mut place = |column: &ColumnSpec| {
-            let column_at = end;
-            end += (column.row_bytes() * BLOCK_LANES).next_multiple_of(LINE);
-            Column { at: column_at, boolean: column.dtype == DType::Bool }
+    /// Lays out the blocks of as many lanes of that env.
+    pub(super) fn of(spec: &EnvSpec, lanes: usize) -> Self {
+        let mut end = 0;
+        let mut place = |dtype: DType, width: usize| {
+            let at = end;
+            end += (dtype.size() * width * BLOCK_LANES).next_multiple_of(LINE);
+            Column { at, width, dtype }
         };
         let action = spec.action_column();
-        let actions = [place(&action).at, place(&action).at];
+        let rewards = place(DType::F64, 1);
+        let actions = [0, 1].map(|_| place(action.dtype, action.elements()));
+        let mut place = |column: &ColumnSpec| place(column.dtype, column.elements());
         let obs = spec.obs_columns().iter().map(&mut place).collect();
         let infos = spec.info_channels.iter().map(&mut place).collect();
-        Self { actions, action_bytes: action.row_bytes(), obs, infos, stride: end }
+        Self { blocks: lanes.div_ceil(BLOCK_LANES), rewards, actions, obs, infos, stride: end }
     }
 
-    /// Returns the number of bytes of that many slots; `None` if no memory has as many.
-    pub(super) fn bytes(&self, blocks: usize) -> Option<usize> {
-        self.stride.checked_mul(blocks)
+    /// Returns the number of bytes of all slots and columns; `None` if no memory has as many.
+    pub(super) fn bytes(&self) -> Option<usize> {
+        self.stride.checked_mul(self.blocks)?.checked_add(self.columns_at())
+    }
+
+    /// Returns how far the columns are behind the beginning of the slots.
+    pub(super) const fn columns_at(&self) -> usize {
+        self.blocks * SLOT
     }
 
     /// Returns the slot of a block in the memory, in which slots begin at byte `at`.
     pub(super) fn slot<'a>(&'a self, memory: &'a SharedMemory, at: usize, block: usize) -> Slot<'a> {
-        Slot { layout: self, memory, at: at + block * self.stride }
+        let columns = at + self.columns_at() + block * self.stride;
+        Slot { layout: self, memory, at: at + block * SLOT, columns }
     }
 
     /// Returns how far behind the beginning of the slots the number is that a block's worker writes last.
     pub(super) const fn done_at(&self, block: usize) -> usize {
-        block * self.stride + DONE
+        block * SLOT + DONE
+    }
+
+    /// Returns the places of all columns of a block of `count` lanes: rewards, the two of actions, observations, infos.
+    /// Slots begin at byte `at`.
+    pub(super) fn places(&self, at: usize, block: usize, count: usize) -> impl Iterator<Item = ColumnPlace> {
+        let start = at + self.columns_at() + block * self.stride;
+        let columns = [&self.rewards].into_iter().chain(&self.actions).chain(&self.obs).chain(&self.infos);
+        columns.map(move |&Column { at, width, dtype }| ColumnPlace {
+            offset: start + at,
+            elements: width * count,
+            dtype,
+        })
+    }
+
+    /// Returns the number of columns of an observation.
+    pub(super) const fn obs_columns(&self) -> usize {
+        self.obs.len()
     }
 }
 
@@ -221,9 +252,9 @@ impl Slot<'_> {
 
     /// Writes the actions of `lanes` of a block of `count` lanes. A column of another length than the spec's is cut.
     pub(super) fn put_actions(self, place: usize, actions: ColumnRef<'_>, lanes: LaneSet, count: usize) {
-        let (at, bytes) = (self.at + self.layout.actions[place], self.layout.action_bytes);
-        let width = actions.len() / count.max(1);
-        if width * actions.dtype().size() > bytes {
+        let Column { at, width, dtype } = self.layout.actions[place];
+        let (at, bytes) = (self.columns + at, width * dtype.size());
+        if actions.len() != width * count {
             return;
         }
         if lanes == LaneSet::first(count) {
@@ -243,48 +274,28 @@ impl Slot<'_> {
         self.memory.write_column(at, column.as_ref());
     }
 
-    /// Copies the actions of a block.
-    pub(super) fn actions(self, place: usize, to: ColumnMut<'_>) {
-        self.memory.read_column(self.at + self.layout.actions[place], to);
-    }
-
-    /// Writes the rewards of a block.
-    pub(super) fn put_rewards(self, rewards: &[f64]) {
-        self.memory.write_column(self.at + REWARDS, ColumnRef::F64(rewards));
-    }
-
     /// Copies the rewards of a block.
     pub(super) fn rewards(self, to: &mut [f64]) {
-        self.memory.read_column(self.at + REWARDS, ColumnMut::F64(to));
+        self.memory.read_column(self.columns + self.layout.rewards.at, ColumnMut::F64(to));
     }
 
-    /// Writes all columns of a block.
-    pub(super) fn put_columns(self, obs: &[ColumnMut<'_>], infos: &[ColumnMut<'_>]) {
-        let to = self.layout.obs.iter().chain(&self.layout.infos);
-        for (to, column) in to.zip(obs.iter().chain(infos)) {
-            self.memory.write_column(self.at + to.at, column.as_ref());
-        }
-    }
-
-    /// Copies the observation of all lanes of a block. Returns the lanes with a boolean that is none, which is taken for 1.
-    pub(super) fn obs(self, to: &mut [ColumnMut<'_>], count: usize) -> LaneSet {
-        self.columns(&self.layout.obs, to, count)
+    /// Copies the observation of all lanes of a block. Returns the lanes with a boolean that is none, which is taken for
+    /// 1.
+    pub(super) fn obs(self, to: &mut [ColumnMut<'_>]) -> LaneSet {
+        self.columns(&self.layout.obs, to)
     }
 
     /// Copies the infos of all lanes of a block, as [`Slot::obs`] does.
-    pub(super) fn infos(self, to: &mut [ColumnMut<'_>], count: usize) -> LaneSet {
-        self.columns(&self.layout.infos, to, count)
+    pub(super) fn infos(self, to: &mut [ColumnMut<'_>]) -> LaneSet {
+        self.columns(&self.layout.infos, to)
     }
 
-    fn columns(self, from: &[Column], to: &mut [ColumnMut<'_>], count: usize) -> LaneSet {
+    fn columns(self, from: &[Column], to: &mut [ColumnMut<'_>]) -> LaneSet {
         let mut wrong = LaneSet::NONE;
-        for (from, to) in from.iter().zip(to) {
-            self.memory.read_column(self.at + from.at, to.reborrow());
-            if from.boolean
-                && let ColumnMut::U8(values) = to
-            {
-                let width = (values.len() / count.max(1)).max(1);
-                for (lane, row) in values.chunks_mut(width).enumerate() {
+        for (&Column { at, width, dtype }, to) in from.iter().zip(to) {
+            self.memory.read_column(self.columns + at, to.reborrow());
+            if let (DType::Bool, ColumnMut::U8(values)) = (dtype, to) {
+                for (lane, row) in values.chunks_mut(width.max(1)).enumerate() {
                     wrong.insert_if(lane, row.iter().any(|&byte| byte > 1));
                     row.iter_mut().for_each(|byte| *byte = (*byte).min(1));
                 }
@@ -317,5 +328,6 @@ const START: usize = 4 * WORD;
 const STARTS: usize = 2 * LINE;
 const POSITIONS: usize = STARTS + BLOCK_LANES * START;
 const HASHES: usize = POSITIONS + BLOCK_LANES * START;
-const REWARDS: usize = HASHES + BLOCK_LANES * WORD;
-const ROWS: usize = REWARDS + BLOCK_LANES * WORD;
+/// Bytes of a slot.
+const SLOT: usize = HASHES + BLOCK_LANES * WORD;
+const _: () = assert!(SLOT.is_multiple_of(LINE), "columns begin at a line of their own");

@@ -24,6 +24,8 @@ pub(super) struct Hello {
 pub(super) struct Lanes {
     /// Number of the env in the plug-in.
     pub(super) env: usize,
+    /// Number of lanes of the session.
+    pub(super) all: usize,
     /// First block of the worker among those of the session.
     pub(super) first_block: usize,
     /// Options of each lane, in blocks of [`BLOCK_LANES`].

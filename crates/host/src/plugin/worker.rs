@@ -6,8 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use arrayvec::ArrayVec;
+use rollhouse_arena::SharedColumns;
 use rollhouse_core::limits::{BLOCK_LANES, HASH_WINDOW_STEPS, MAX_OBS_COLUMNS};
-use rollhouse_core::{ColumnData, ColumnMut, ColumnSpec, EnvSpec, LaneSet, Options, panic_message};
+use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Options, panic_message};
 use rollhouse_env::{BatchEnv, BlockStep, Ended, EnvEntry, ImageSize};
 
 use super::slot::{Done, Layout, Order, Slot};
@@ -78,15 +79,14 @@ struct Work {
     blocks: Vec<Stepped>,
 }
 
-/// A block and its rows.
+/// The columns of a block: rewards, the two of actions, observations, infos.
+type BlockColumns<'a> = ArrayVec<ColumnMut<'a>, { 3 + 2 * MAX_OBS_COLUMNS }>;
+
+/// A block that is stepped.
 struct Stepped {
     options: Vec<Options>,
     /// The lanes; `None` after they have failed as one.
     env: Option<Box<dyn BatchEnv>>,
-    actions: ColumnData,
-    obs: Vec<ColumnData>,
-    infos: Vec<ColumnData>,
-    rewards: Vec<f64>,
     /// Steps of each lane since its reset.
     ages: [u32; BLOCK_LANES],
     /// Lanes that have been reset since the block was made.
@@ -102,12 +102,13 @@ impl Work {
         let spec = entry.spec().clone();
         let blocks = lanes.blocks().map(|options| Stepped::new(&entry, options));
         let blocks = blocks.collect::<Result<_, _>>()?;
-        let work = Self { layout: Layout::of(&spec), first: lanes.first_block, blocks, entry };
+        let work = Self { layout: Layout::of(&spec, lanes.all), first: lanes.first_block, blocks, entry };
         Ok((Answer::Made { file, spec: Box::new(spec) }, work))
     }
 
     /// Does what the host says until it says no more.
     fn serve(&mut self, link: &mut Link) -> Result<(), LinkError> {
+        let mut columns = link.take_columns(self.layout.columns_at())?;
         loop {
             let command = match link.receive() {
                 Err(LinkError::Os(error)) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -115,7 +116,7 @@ impl Work {
             };
             let (number, kind) = (command.code >> KIND_BITS, command.code & ((1 << KIND_BITS) - 1));
             let answer = match kind {
-                WORK => self.work(link, number)?,
+                WORK => self.work(link, &mut columns, number)?,
                 ASK => {
                     let ask =
                         heard(&command.payload).map_err(|_| LinkError::Protocol("a question of no sense"))?;
@@ -132,13 +133,21 @@ impl Work {
     }
 
     /// Steps the blocks that belong to a command, and returns what is to be said of those that failed.
-    fn work(&mut self, link: &Link, number: u64) -> Result<Vec<u8>, LinkError> {
+    fn work(
+        &mut self,
+        link: &Link,
+        columns: &mut SharedColumns,
+        number: u64,
+    ) -> Result<Vec<u8>, LinkError> {
         let mut failures: Vec<(usize, String)> = Vec::new();
         for (index, block) in self.blocks.iter_mut().enumerate() {
             let at = self.first + index;
-            let slot = slot(&self.layout, link, at)?;
+            let (slot, memory_at) = slot(&self.layout, link, at)?;
             let Some(order) = slot.order(number) else { continue };
-            let done = block.work(slot, order).unwrap_or_else(|why| {
+            let places = self.layout.places(memory_at, at, block.options.len());
+            let mut columns: BlockColumns<'_> = columns.at(places).collect();
+            let worked = block.work(slot, order, &mut columns, self.layout.obs_columns());
+            let done = worked.unwrap_or_else(|why| {
                 failures.push((at, why));
                 Done { failed: true, ..Done::default() }
             });
@@ -149,7 +158,7 @@ impl Work {
     }
 
     fn answer(&mut self, link: &Link, ask: Ask) -> Result<Told, LinkError> {
-        let slot = slot(&self.layout, link, ask.block)?;
+        let (slot, _) = slot(&self.layout, link, ask.block)?;
         let block = ask.block.checked_sub(self.first).and_then(|index| self.blocks.get_mut(index));
         let block = block.ok_or(LinkError::Protocol("a question about a block of another worker"))?;
         if let What::Revive { lanes } = ask.what {
@@ -167,11 +176,11 @@ impl Work {
     }
 }
 
-fn slot<'a>(layout: &'a Layout, link: &'a Link, block: usize) -> Result<Slot<'a>, LinkError> {
+/// Returns the slot of a block, and the byte at which slots begin.
+fn slot<'a>(layout: &'a Layout, link: &'a Link, block: usize) -> Result<(Slot<'a>, usize), LinkError> {
     let (memory, at) = link.memory().ok_or(LinkError::Protocol("a command without a memory"))?;
-    let room = (memory.len() - at).checked_div(layout.bytes(1).unwrap_or(0)).unwrap_or(0);
-    if block < room {
-        Ok(layout.slot(memory, at, block))
+    if layout.done_at(block) < layout.columns_at() {
+        Ok((layout.slot(memory, at, block), at))
     } else {
         Err(LinkError::Protocol("a block without a slot"))
     }
@@ -212,44 +221,32 @@ fn tell(env: &mut dyn BatchEnv, slot: Slot<'_>, what: What) -> Told {
 
 impl Stepped {
     fn new(entry: &EnvEntry, options: &[Options]) -> Result<Self, String> {
-        let spec: &EnvSpec = entry.spec();
-        let lanes = options.len();
-        let rows = |column: &ColumnSpec| ColumnData::zeros(column.dtype, column.elements() * lanes);
         Ok(Self {
             env: Some(make(entry, options)?),
             options: options.to_vec(),
-            actions: rows(&spec.action_column()),
-            obs: spec.obs_columns().iter().map(rows).collect(),
-            infos: spec.info_channels.iter().map(rows).collect(),
-            rewards: vec![0.0; lanes],
             ages: [0; BLOCK_LANES],
             begun: LaneSet::NONE,
         })
     }
 
-    /// Does what a command says. The error says why the block has failed.
-    fn work(&mut self, slot: Slot<'_>, order: Order) -> Result<Done, String> {
+    /// Does what a command says in the block's columns. The error says why the block has failed.
+    fn work(
+        &mut self,
+        slot: Slot<'_>,
+        order: Order,
+        columns: &mut BlockColumns<'_>,
+        obs_columns: usize,
+    ) -> Result<Done, String> {
         let env = self.env.as_mut().ok_or("it has failed before")?;
+        let [ColumnMut::F64(rewards), first, second, rows @ ..] = &mut columns[..] else {
+            return Err("its columns are others".to_owned());
+        };
+        let actions = [first, second][order.place].as_ref();
+        let (obs, infos) = rows.split_at_mut(obs_columns);
+        let begun = self.begun;
         let stepped = catch_unwind(AssertUnwindSafe(|| {
             set_generators(env.as_mut(), slot, order);
-            if !order.step.is_empty() {
-                slot.actions(order.place, self.actions.as_mut());
-            }
-            let mut obs: ArrayVec<_, MAX_OBS_COLUMNS> =
-                self.obs.iter_mut().map(ColumnData::as_mut).collect();
-            let mut infos: ArrayVec<_, MAX_OBS_COLUMNS> =
-                self.infos.iter_mut().map(ColumnData::as_mut).collect();
-            let ended = step(
-                env.as_mut(),
-                order,
-                self.begun,
-                &mut obs,
-                &mut infos,
-                (self.actions.as_ref(), &mut self.rewards),
-            );
-            slot.put_rewards(&self.rewards);
-            slot.put_columns(&obs, &infos);
-            ended
+            step(env.as_mut(), order, begun, obs, infos, (actions, rewards))
         }));
         match stepped {
             Ok(ended) => {
@@ -265,7 +262,7 @@ impl Stepped {
     }
 
     fn grow_older(&mut self, order: Order) {
-        if order.step == LaneSet::first(self.rewards.len()) {
+        if order.step == LaneSet::first(self.options.len()) {
             self.ages.iter_mut().for_each(|age| *age = age.wrapping_add(1));
         } else {
             order.step.into_iter().for_each(|lane| self.ages[lane] = self.ages[lane].wrapping_add(1));
@@ -307,7 +304,7 @@ fn step<'a>(
     begun: LaneSet,
     obs: &mut [ColumnMut<'a>],
     infos: &mut [ColumnMut<'a>],
-    (actions, rewards): (rollhouse_core::ColumnRef<'_>, &mut [f64]),
+    (actions, rewards): (ColumnRef<'_>, &mut [f64]),
 ) -> Ended {
     let Order { step, reset, .. } = order;
     if step.is_empty() && begun != LaneSet::first(env.lanes()) {

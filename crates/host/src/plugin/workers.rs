@@ -113,7 +113,7 @@ impl Workers {
             Block::new(worker, count, spec)
         });
         Self {
-            layout: Layout::of(spec),
+            layout: Layout::of(spec, lanes),
             expected,
             blocks: blocks.collect(),
             patience: Patience::among(ranges.len() + 1),
@@ -272,9 +272,8 @@ impl Workers {
     /// Copies the last rows of all lanes of a block.
     pub(super) fn show(&mut self, number: usize, rows: &mut LateRows<'_, '_>) {
         let Some((memory, at)) = self.host.memory() else { return };
-        let lanes = self.blocks[number].lanes;
         // What makes no sense was told when it was collected.
-        let _wrong = self.layout.slot(memory, at, number).obs(rows.obs, lanes);
+        let _wrong = self.layout.slot(memory, at, number).obs(rows.obs);
     }
 
     /// Gives up lanes of a block with their worker, as [`rollhouse_env::LateLanes::give_up`] has it.
@@ -567,12 +566,12 @@ impl Block {
         let (moved, all) = (moves.step | moves.reset, LaneSet::first(self.lanes));
         let mut wrong = LaneSet::NONE;
         if moved == all {
-            wrong |= slot.obs(rows.obs, self.lanes);
+            wrong |= slot.obs(rows.obs);
             slot.rewards(rows.rewards);
         } else {
             let Scratch { obs, rewards, .. } = &mut self.scratch;
             let mut columns: Vec<ColumnMut<'_>> = obs.iter_mut().map(ColumnData::as_mut).collect();
-            wrong |= slot.obs(&mut columns, self.lanes);
+            wrong |= slot.obs(&mut columns);
             slot.rewards(rewards);
             copy_rows(rows.obs, obs, moved, self.lanes);
             moved.into_iter().for_each(|lane| rows.rewards[lane] = rewards[lane]);
@@ -580,7 +579,7 @@ impl Block {
         if !rows.infos.is_empty() && !moves.step.is_empty() {
             let infos = &mut self.scratch.infos;
             let mut columns: Vec<ColumnMut<'_>> = infos.iter_mut().map(ColumnData::as_mut).collect();
-            wrong |= slot.infos(&mut columns, self.lanes) & moves.step;
+            wrong |= slot.infos(&mut columns) & moves.step;
             copy_rows(rows.infos, infos, moves.step, self.lanes);
         }
         wrong
