@@ -67,7 +67,11 @@ impl UnderWay {
         if self.lanes().is_empty() {
             self.oldest = now;
         }
-        lanes.into_iter().for_each(|lane| self.posted_at[lane] = now);
+        if lanes == LaneSet::ALL {
+            self.posted_at = [now; BLOCK_LANES];
+        } else {
+            lanes.into_iter().for_each(|lane| self.posted_at[lane] = now);
+        }
     }
 
     /// Returns a time before which no lane has been under way for too long; `None` if none is under way.
