@@ -137,21 +137,19 @@ fn an_isolated_plugin_gives_the_bits_of_a_trusted_one_in_every_mode() {
     for autoreset in [AutoresetMode::NextStep, AutoresetMode::SameStep] {
         let config = EngineConfig { autoreset, ..EngineConfig::new(LANES) };
         let mut engines = [&trusted, &isolated].map(|entry| engine(entry, config.clone()));
+        let mut events = 0;
         for number in 0..200 {
-            let [a, b] = &mut engines;
-            step(a, number);
-            step(b, number);
-            assert_eq!(rows(a, 0..LANES), rows(b, 0..LANES), "step {number}");
+            // Beginnings of episodes and state hashes are those of the trusted one, too.
+            let [a, b] = engines.each_mut().map(|engine| {
+                step(engine, number);
+                let mut log = Vec::new();
+                engine.take_log(&mut log);
+                (rows(engine, 0..LANES), log.iter().map(|event| format!("{event:?}")).collect::<Vec<_>>())
+            });
+            assert_eq!(a, b, "step {number}");
+            events += a.1.len();
         }
-        // Beginnings of episodes and state hashes are those of the trusted one, too.
-        let mut logs = engines.each_mut().map(|engine| {
-            let mut log = Vec::new();
-            engine.take_log(&mut log);
-            log.iter().map(|event| format!("{event:?}")).collect::<Vec<_>>()
-        });
-        logs.iter_mut().for_each(|log| log.sort());
-        assert!(logs[0].len() > LANES, "{} events", logs[0].len());
-        assert_eq!(logs[0], logs[1]);
+        assert!(events > LANES, "{events} events");
         let looked = engines.each_mut().map(|engine| {
             let states = engine.states(60..70).unwrap();
             engine.set_states(5..6, vec![vec![2.5, 3.0]]).unwrap();

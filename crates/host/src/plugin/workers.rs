@@ -70,7 +70,7 @@ struct Block {
     hung: LaneSet,
     /// Lanes that cannot be used until they are revived.
     lost: LaneSet,
-    /// Those of `lost` that are as new in their worker once that is there.
+    /// Those of `lost` that need no more than a reset once their worker is there.
     renewed: LaneSet,
     /// Which of the two places the next actions go to.
     place: usize,
@@ -261,6 +261,8 @@ impl Workers {
             warn!(block = number, "a plug-in gives a boolean that is none; the lane is lost");
         }
         block.lost |= lost;
+        // What the plug-in did not lose itself is there, and only has to be reset.
+        block.renewed |= wrong & moved & !done.lost;
         block.known |= done.known & moves.step & !lost;
         collected.lost |= lost;
         collected.done = moved & !lost;
@@ -545,7 +547,7 @@ impl Block {
         !(self.failing | self.hung).is_empty()
     }
 
-    /// Loses `lanes`, of which `renewed` are as new as soon as their worker is there; `hung` if that was late.
+    /// Loses `lanes`, of which `renewed` need no more than a reset once their worker is there; `hung` if that was late.
     fn lose(&mut self, lanes: LaneSet, renewed: LaneSet, hung: bool) {
         let posted = self.posted() & lanes;
         *(if hung { &mut self.hung } else { &mut self.failing }) |= posted;

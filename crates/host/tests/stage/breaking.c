@@ -1,6 +1,5 @@
 /* A plug-in that draws at each step, and whose lanes break as their options tell them. */
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,6 +72,8 @@ static int32_t reset(rollhouse_block *b, rollhouse_reset *reset) {
     return ROLLHOUSE_OK;
 }
 
+static volatile int *volatile nowhere;
+
 static int32_t step(rollhouse_block *b, rollhouse_step *step) {
     for (uint32_t lane = 0; lane < step->lanes_in_block; lane++) {
         if (!rollhouse_has(step->skip | step->reset, lane)) {
@@ -87,7 +88,7 @@ static int32_t step(rollhouse_block *b, rollhouse_step *step) {
         if (b->fault[lane] == 0 || !first()) continue;
         switch (b->fault[lane]) {
         case ABORT: abort();
-        case SEGFAULT: raise(SIGSEGV); break;
+        case SEGFAULT: *nowhere = 1; break;
         case LOOP: for (volatile int go = 1; go;) {} break;
         case EXIT: exit(0);
         case FAIL: return ROLLHOUSE_FAILED;
