@@ -44,7 +44,9 @@ pub(crate) fn registry(plugins: &[Plugin]) -> Result<Registry, Failure> {
 /// Returns the command line of this program as a worker, without the process id.
 fn worker_command() -> Result<Vec<OsString>, Failure> {
     let mut command = match INTERPRETER.get() {
-        Some(python) => vec![python.clone(), "-c".into(), "from rollhouse_command import main; main()".into()],
+        Some(python) => {
+            vec![python.clone(), "-c".into(), "from rollhouse_command import main; main()".into()]
+        }
         None => {
             let program = std::env::current_exe().map_err(|error| {
                 Failure::new(

@@ -127,7 +127,13 @@ impl PluginHost {
         }
     }
 
-    fn entry(&self, path: &Path, file: u64, env: usize, described: Described) -> Result<EnvEntry, WorkerFault> {
+    fn entry(
+        &self,
+        path: &Path,
+        file: u64,
+        env: usize,
+        described: Described,
+    ) -> Result<EnvEntry, WorkerFault> {
         let Described { spec, drawn } = described;
         let untried = Box::new(EnvSpec { dynamics_hash: 0, ..spec.clone() });
         let session = Session { host: self.clone(), path: path.to_owned(), file, env, spec: untried };
@@ -195,12 +201,6 @@ fn ranges(blocks: usize, workers: Option<usize>) -> Vec<Range<usize>> {
     let workers = workers.unwrap_or_else(cores).clamp(1, blocks.clamp(1, MAX_WORKERS));
     (0..workers).map(|worker| blocks * worker / workers..blocks * (worker + 1) / workers).collect()
 }
-
-/// Kinds of commands, in the low bits of their codes.
-const WORK: u64 = 1;
-const ASK: u64 = 2;
-const CLOSE: u64 = 3;
-const KIND_BITS: u32 = 8;
 
 /// Variables that a worker gets of those of this process: what libraries and devices are found by, what the interpreter
 /// needs that may run it, and what is meant for plug-ins. Whatever else there is, secrets among it, stays here.

@@ -114,7 +114,9 @@ type Row = (u8, u64, i64, u64, u8, u8);
 
 fn rows(engine: &mut Engine, lanes: std::ops::Range<usize>) -> Vec<Row> {
     let frame = engine.frame().unwrap();
-    let (ColumnRef::U8(flags), ColumnRef::F64(xs)) = (frame.obs(0), frame.obs(1)) else { panic!("two columns") };
+    let (ColumnRef::U8(flags), ColumnRef::F64(xs)) = (frame.obs(0), frame.obs(1)) else {
+        panic!("two columns")
+    };
     let ColumnRef::I64(steps) = frame.info(0) else { panic!("a column of infos") };
     let row = |lane: usize| {
         let (x, reward) = (xs[lane].to_bits(), frame.rewards()[lane].to_bits());
@@ -205,7 +207,11 @@ fn broken(folder: &Folder, path: &Path, fault: i64, deadline: Duration) -> (Stat
         step(&mut whole, number);
         step(&mut engine, number);
         for others in [0..BLOCK_LANES, 2 * BLOCK_LANES..LANES] {
-            assert_eq!(rows(&mut engine, others.clone()), rows(&mut whole, others), "fault {fault}, {number}");
+            assert_eq!(
+                rows(&mut engine, others.clone()),
+                rows(&mut whole, others),
+                "fault {fault}, {number}"
+            );
         }
         if number == 3 {
             states = engine.lane_states().unwrap();
@@ -287,7 +293,9 @@ fn a_plugin_that_breaks_while_it_is_loaded_is_refused() {
 #[test]
 fn what_is_wrong_with_an_isolated_plugin_is_told_as_of_a_trusted_one() {
     let folder = Folder::new();
-    for fault in ["NO_SYMBOL", "VERSION", "NO_STEP", "OBSERVATION_COUNT", "BOUNDS", "MAKE_FAILS", "NOT_DETERMINISTIC"] {
+    for fault in
+        ["NO_SYMBOL", "VERSION", "NO_STEP", "OBSERVATION_COUNT", "BOUNDS", "MAKE_FAILS", "NOT_DETERMINISTIC"]
+    {
         let flag = format!("-DFAULT_{fault}");
         let Some(path) = folder.compiled("plugin/tests/stage/faulty.c", &flag) else { return };
         let trusted = rollhouse_plugin::load(&path).map(drop).unwrap_err().to_string();
@@ -323,7 +331,8 @@ fn a_plugin_that_was_changed_since_it_was_loaded_makes_no_lanes() {
 fn a_program_that_is_none_of_ours_is_told() {
     let folder = Folder::new();
     let Some(path) = folder.breaking() else { return };
-    for (program, wanted) in [("/nothing/there", "it could not be started"), ("/bin/false", "exit status: 1")] {
+    for (program, wanted) in [("/nothing/there", "it could not be started"), ("/bin/false", "exit status: 1")]
+    {
         let host = PluginHost { command: vec![program.into()], ..host(Duration::from_secs(60)) };
         let plugin = Plugin { path: path.clone(), trusted: false };
         let refused = host.register(&Registry::empty(), &[plugin]).unwrap_err().to_string();

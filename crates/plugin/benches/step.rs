@@ -54,7 +54,9 @@ fn main() {
     for (id, own) in contenders.iter().zip(&times) {
         let ratios = times[0].iter().zip(own).map(|(builtin, own)| builtin / own).collect();
         let (ns, [low, ratio, high]) = (quartiles(own.clone())[1], quartiles(ratios));
-        println!("{id:30} {ns:7.3} ns a step, {ratio:.3} ({low:.3} to {high:.3}) times as fast as the kernel");
+        println!(
+            "{id:30} {ns:7.3} ns a step, {ratio:.3} ({low:.3} to {high:.3}) times as fast as the kernel"
+        );
     }
 }
 

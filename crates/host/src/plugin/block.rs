@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Start};
 use rollhouse_env::{
-    BatchEnv, BlockStep, Collected, Ended, Image, ImageSize, LateLanes, LateRows, Post, RenderError, StateError,
+    BatchEnv, BlockStep, Collected, Ended, Image, ImageSize, LateLanes, LateRows, Post, RenderError,
+    StateError,
 };
 
 use super::talk::{Told, What};

@@ -7,8 +7,15 @@ use std::path::{Path, PathBuf};
 
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{EnvSpec, Options, split_mix64};
-use serde::{Deserialize, Serialize};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Kinds of commands, in the low bits of their codes.
+pub(super) const WORK: u64 = 1;
+pub(super) const ASK: u64 = 2;
+pub(super) const CLOSE: u64 = 3;
+/// Bits of a code that say its kind; the others are the command's number.
+pub(super) const KIND_BITS: u32 = 8;
 
 /// First message to a worker.
 #[derive(Debug, Serialize, Deserialize)]

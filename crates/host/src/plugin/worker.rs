@@ -12,8 +12,9 @@ use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Options, panic_message};
 use rollhouse_env::{BatchEnv, BlockStep, Ended, EnvEntry, ImageSize};
 
 use super::slot::{Done, Layout, Order, Slot};
-use super::talk::{Answer, Ask, Described, Hello, Lanes, Told, What, hash_bytes, heard, said};
-use super::{ASK, CLOSE, KIND_BITS, WORK};
+use super::talk::{
+    ASK, Answer, Ask, CLOSE, Described, Hello, KIND_BITS, Lanes, Told, WORK, What, hash_bytes, heard, said,
+};
 use crate::error::LinkError;
 use crate::link::Link;
 
@@ -133,12 +134,7 @@ impl Work {
     }
 
     /// Steps the blocks that belong to a command, and returns what is to be said of those that failed.
-    fn work(
-        &mut self,
-        link: &Link,
-        columns: &mut SharedColumns,
-        number: u64,
-    ) -> Result<Vec<u8>, LinkError> {
+    fn work(&mut self, link: &Link, columns: &mut SharedColumns, number: u64) -> Result<Vec<u8>, LinkError> {
         let mut failures: Vec<(usize, String)> = Vec::new();
         for (index, block) in self.blocks.iter_mut().enumerate() {
             let at = self.first + index;
@@ -316,7 +312,9 @@ fn step<'a>(
 
 fn make(entry: &EnvEntry, options: &[Options]) -> Result<Box<dyn BatchEnv>, String> {
     match catch_unwind(AssertUnwindSafe(|| entry.make_block(options))) {
-        Ok(made) => made.map_err(|error| std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)),
+        Ok(made) => made.map_err(|error| {
+            std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)
+        }),
         Err(panic) => Err(panic_message(&*panic)),
     }
 }

@@ -10,8 +10,7 @@ use tracing::warn;
 
 use super::generators::Generators;
 use super::slot::{Layout, Order};
-use super::talk::{Answer, Ask, Told, What, heard, said};
-use super::{ASK, CLOSE, KIND_BITS, WORK};
+use super::talk::{ASK, Answer, Ask, CLOSE, KIND_BITS, Told, WORK, What, heard, said};
 use crate::host::{Host, Until, WorkerEvent};
 use crate::patience::Patience;
 use crate::supervisor::{Cause, WorkerState};
@@ -106,8 +105,10 @@ impl Workers {
         lanes: usize,
     ) -> Self {
         let workers = ranges.iter().cloned();
-        let workers = workers.map(|blocks| Worker { blocks, up: false, number: 0, lied: false, answer: None });
-        let owned = ranges.iter().enumerate().flat_map(|(worker, blocks)| blocks.clone().map(move |b| (worker, b)));
+        let workers =
+            workers.map(|blocks| Worker { blocks, up: false, number: 0, lied: false, answer: None });
+        let owned =
+            ranges.iter().enumerate().flat_map(|(worker, blocks)| blocks.clone().map(move |b| (worker, b)));
         let blocks = owned.map(|(worker, number)| {
             let count = (lanes - number * BLOCK_LANES).min(BLOCK_LANES);
             Block::new(worker, count, spec)
@@ -320,8 +321,7 @@ impl Workers {
         use WorkerState as S;
         let block = &self.blocks[number];
         let state = self.host.state(block.worker);
-        let comes =
-            !self.workers[block.worker].up && matches!(state, S::Queued | S::Launching | S::BackOff);
+        let comes = !self.workers[block.worker].up && matches!(state, S::Queued | S::Launching | S::BackOff);
         if comes { lanes & block.lost } else { LaneSet::NONE }
     }
 
@@ -442,7 +442,13 @@ impl Workers {
                 WorkerEvent::Lost { worker, cause, restart, detail } => {
                     let lied = std::mem::take(&mut self.workers[worker].lied);
                     if !lied {
-                        warn!(worker, ?cause, ?restart, detail, "a worker of a plug-in is lost, with its lanes");
+                        warn!(
+                            worker,
+                            ?cause,
+                            ?restart,
+                            detail,
+                            "a worker of a plug-in is lost, with its lanes"
+                        );
                         wrong = Some(detail);
                     }
                     self.lose_blocks(worker, cause == Cause::Hung && !lied);
