@@ -2,6 +2,7 @@
 
 mod block;
 mod generators;
+mod lanes;
 mod slot;
 mod talk;
 mod worker;

@@ -4,11 +4,12 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnData, ColumnMut, ColumnSpec, EnvSpec, LaneSet, Start};
+use rollhouse_core::{EnvSpec, LaneSet, Start};
 use rollhouse_env::{Collected, LateRows, Post};
 use tracing::warn;
 
 use super::generators::Generators;
+use super::lanes::{BlockLanes, Moves};
 use super::slot::{Layout, Order};
 use super::talk::{ASK, Answer, Ask, CLOSE, KIND_BITS, Told, WORK, What, heard, said};
 use crate::host::{Host, Until, WorkerEvent};
@@ -35,7 +36,7 @@ pub(super) struct Workers {
     /// Answer that every worker has to give when it is ready.
     expected: Answer,
     workers: Vec<Worker>,
-    blocks: Vec<Block>,
+    blocks: Vec<BlockLanes>,
     patience: Patience,
     /// Whether blocks are worth waiting for awake: none has kept this side waiting since the last command.
     patient: bool,
@@ -55,46 +56,6 @@ struct Worker {
     answer: Option<Vec<u8>>,
 }
 
-#[derive(Debug)]
-struct Block {
-    worker: usize,
-    lanes: usize,
-    /// Lanes that step and that reset in the next command.
-    waiting: Option<Moves>,
-    /// Lanes that step and that reset in a command, and its number.
-    under_way: Option<(u64, Moves)>,
-    /// Lanes whose loss is to be collected.
-    failing: LaneSet,
-    /// Lanes whose loss is to be collected, and whose worker was late.
-    hung: LaneSet,
-    /// Lanes that cannot be used until they are revived.
-    lost: LaneSet,
-    /// Those of `lost` that need no more than a reset once their worker is there.
-    renewed: LaneSet,
-    /// Which of the two places the next actions go to.
-    place: usize,
-    generators: Generators,
-    /// Lanes of which the slot has the facts.
-    known: LaneSet,
-    /// Whether facts have been asked for, so that they come with the rows from then on.
-    facts: bool,
-    /// Columns into which rows go of which some are left alone.
-    scratch: Scratch,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Moves {
-    step: LaneSet,
-    reset: LaneSet,
-}
-
-#[derive(Debug)]
-struct Scratch {
-    obs: Vec<ColumnData>,
-    infos: Vec<ColumnData>,
-    rewards: Vec<f64>,
-}
-
 impl Workers {
     /// Makes the blocks of a host whose workers have these ranges of blocks, and share a memory of slots.
     pub(super) fn new(
@@ -111,7 +72,7 @@ impl Workers {
             ranges.iter().enumerate().flat_map(|(worker, blocks)| blocks.clone().map(move |b| (worker, b)));
         let blocks = owned.map(|(worker, number)| {
             let count = (lanes - number * BLOCK_LANES).min(BLOCK_LANES);
-            Block::new(worker, count, spec)
+            BlockLanes::new(worker, count, spec)
         });
         Self {
             layout: Layout::of(spec, lanes),
@@ -135,7 +96,7 @@ impl Workers {
                 return Err(wrong);
             }
         }
-        self.blocks.iter_mut().for_each(Block::begin);
+        self.blocks.iter_mut().for_each(BlockLanes::begin);
         Ok(())
     }
 
@@ -219,7 +180,7 @@ impl Workers {
 
     /// Waits until a block may be done, at most until `deadline`.
     pub(super) fn wait(&mut self, deadline: Instant) {
-        if self.dispatch() || self.blocks.iter().any(Block::is_failing) {
+        if self.dispatch() || self.blocks.iter().any(BlockLanes::is_failing) {
             return;
         }
         let Self { host, layout, blocks, .. } = self;
@@ -513,87 +474,6 @@ impl Workers {
     }
 }
 
-impl Block {
-    fn new(worker: usize, lanes: usize, spec: &EnvSpec) -> Self {
-        let rows = |column: &ColumnSpec| ColumnData::zeros(column.dtype, column.elements() * lanes);
-        Self {
-            worker,
-            lanes,
-            waiting: None,
-            under_way: None,
-            failing: LaneSet::NONE,
-            hung: LaneSet::NONE,
-            lost: LaneSet::first(lanes),
-            renewed: LaneSet::NONE,
-            place: 0,
-            generators: Generators::new(lanes),
-            known: LaneSet::NONE,
-            facts: false,
-            scratch: Scratch {
-                obs: spec.obs_columns().iter().map(rows).collect(),
-                infos: spec.info_channels.iter().map(rows).collect(),
-                rewards: vec![0.0; lanes],
-            },
-        }
-    }
-
-    /// Notes that the lanes are there for the first time.
-    fn begin(&mut self) {
-        self.lost = LaneSet::NONE;
-    }
-
-    /// Returns the lanes that are posted.
-    fn posted(&self) -> LaneSet {
-        let moves = self.waiting.into_iter().chain(self.under_way.map(|(_, moves)| moves));
-        moves.fold(LaneSet::NONE, |lanes, Moves { step, reset }| lanes | step | reset)
-    }
-
-    /// Returns whether a loss is to be collected.
-    fn is_failing(&self) -> bool {
-        !(self.failing | self.hung).is_empty()
-    }
-
-    /// Loses `lanes`, of which `renewed` need no more than a reset once their worker is there; `hung` if that was late.
-    fn lose(&mut self, lanes: LaneSet, renewed: LaneSet, hung: bool) {
-        let posted = self.posted() & lanes;
-        *(if hung { &mut self.hung } else { &mut self.failing }) |= posted;
-        (self.waiting, self.under_way) = (None, None);
-        self.lost |= lanes;
-        self.renewed = (self.renewed & !lanes) | renewed;
-        self.known &= !lanes;
-    }
-
-    /// Takes the losses that are to be collected.
-    fn take_failing(&mut self) -> Collected {
-        let (lost, hung) = (std::mem::take(&mut self.failing), std::mem::take(&mut self.hung));
-        Collected { lost, hung, ..Collected::default() }
-    }
-
-    /// Copies the rows of lanes that moved. Returns the lanes with a boolean that is none.
-    fn read(&mut self, slot: super::slot::Slot<'_>, moves: Moves, rows: LateRows<'_, '_>) -> LaneSet {
-        let (moved, all) = (moves.step | moves.reset, LaneSet::first(self.lanes));
-        let mut wrong = LaneSet::NONE;
-        if moved == all {
-            wrong |= slot.obs(rows.obs);
-            slot.rewards(rows.rewards);
-        } else {
-            let Scratch { obs, rewards, .. } = &mut self.scratch;
-            let mut columns: Vec<ColumnMut<'_>> = obs.iter_mut().map(ColumnData::as_mut).collect();
-            wrong |= slot.obs(&mut columns);
-            slot.rewards(rewards);
-            copy_rows(rows.obs, obs, moved, self.lanes);
-            moved.into_iter().for_each(|lane| rows.rewards[lane] = rewards[lane]);
-        }
-        if !rows.infos.is_empty() && !moves.step.is_empty() {
-            let infos = &mut self.scratch.infos;
-            let mut columns: Vec<ColumnMut<'_>> = infos.iter_mut().map(ColumnData::as_mut).collect();
-            wrong |= slot.infos(&mut columns) & moves.step;
-            copy_rows(rows.infos, infos, moves.step, self.lanes);
-        }
-        wrong
-    }
-}
-
 impl Drop for Workers {
     /// Lets workers that are idle close their envs, for at most [`CLOSE_PATIENCE`], and ends all.
     fn drop(&mut self) {
@@ -603,18 +483,6 @@ impl Drop for Workers {
         }
         let _ = self.host.wait(Until::AllReplied, Some(CLOSE_PATIENCE));
         self.host.end(CLOSE_PATIENCE);
-    }
-}
-
-/// Copies the rows of `lanes` out of columns of `count` rows.
-fn copy_rows(to: &mut [ColumnMut<'_>], from: &[ColumnData], lanes: LaneSet, count: usize) {
-    for (to, from) in to.iter_mut().zip(from) {
-        let width = from.as_ref().len() / count.max(1);
-        for lane in lanes {
-            let (start, end) = (lane * width, (lane + 1) * width);
-            let copied = to.slice(start, end).copy_from(from.as_ref().slice(start, end));
-            debug_assert!(copied, "columns of one place have one type");
-        }
     }
 }
 
