@@ -30,7 +30,7 @@ fn compiled(folder: &Path) -> Option<PathBuf> {
 fn an_env_of_a_plugin_is_played_recorded_verified_forked_compared_and_exported() {
     let (data, plugins) = (Folder::new(), Folder::new());
     let Some(path) = compiled(plugins.path()) else { return };
-    let (data, plugin) = (data.path(), format!("--plugin {} --trust-plugins", path.display()));
+    let (data, plugin) = (data.path(), format!("--plugin {}", path.display()));
     let played = format!("rollout --env {ENV} --lanes 4 --episodes 12 --seed 5");
     succeed(data, &format!("{played} {plugin}"));
     assert!(succeed(data, &format!("envs {plugin}")).contains(ENV));
@@ -49,8 +49,9 @@ fn an_env_of_a_plugin_is_played_recorded_verified_forked_compared_and_exported()
     assert_eq!(run(data, &format!("replay diff {name} {fork} {plugin}")).code, Some(3));
     assert_eq!(run(data, &format!("replay verify {plugin}")).code, Some(0));
 
-    // The same seed gives the same episodes.
-    let again = Folder::new();
+    // A process that trusts it finds the same, and plays the same.
+    let (again, plugin) = (Folder::new(), format!("{plugin} --trust-plugins"));
+    assert_eq!(run(data, &format!("replay verify {plugin}")).code, Some(0));
     succeed(again.path(), &format!("{played} {plugin}"));
     let returns = |data: &Path| -> Vec<_> {
         let listed = json_lines(data, "replay ls --json --sort length");
@@ -70,7 +71,7 @@ fn without_the_plugin_a_recording_says_what_is_missing_and_loads_nothing() {
     for (line, code, words) in [
         ("replay verify".to_owned(), 3, "an env of a plug-in needs the plug-in: --plugin PATH"),
         (format!("rollout --env {ENV} --lanes 2 --episodes 2"), 2, "needs --plugin PATH"),
-        (format!("replay verify --plugin {at}"), 2, "--plugin PATH needs --trust-plugins"),
+        (format!("replay verify --plugin {at}.gone"), 2, "No such file"),
         (format!("replay verify {trusted}"), 2, "--plugin"),
         (format!("envs --plugin {at}.gone {trusted}"), 2, "No such file"),
         (format!("envs --plugin /etc/hostname {trusted}"), 2, "it cannot be loaded"),
@@ -91,42 +92,29 @@ fn without_the_plugin_a_recording_says_what_is_missing_and_loads_nothing() {
 }
 
 #[test]
-fn a_node_plays_and_records_envs_of_the_plugins_that_its_config_names() {
+fn nodes_play_and_record_envs_of_the_plugins_that_their_configs_name() {
     let plugins = Folder::new();
     let Some(path) = compiled(plugins.path()) else { return };
-    let cluster = Cluster::new(&["one"]);
-    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
-    let _node = cluster.node_with("one", &address, &[&format!("plugin=trusted:{}", path.display())], &[]);
-    let admin = cluster.connection("admin", &address);
-    let rollout =
-        |env: &str| format!("rollout --env {env} --lanes 4 --episodes 8 --seed 5 --connect {admin}");
-    succeed(workspace(), &rollout(ENV));
-    let listed = json_lines(workspace(), &format!("replay ls --json --connect {admin}"));
-    assert_eq!(listed.len(), 8);
-    assert!(listed.iter().all(|one| one["env"] == ENV));
-    let plugin = format!("--plugin {} --trust-plugins", path.display());
-    let verified = run(workspace(), &format!("replay verify --connect {admin} {plugin}"));
-    assert_eq!(verified.code, Some(0), "{}{}", verified.stdout, verified.stderr);
-    // As it is here.
-    let here = Folder::new();
+    // As they are here.
+    let (here, plugin) = (Folder::new(), format!("--plugin {}", path.display()));
     succeed(here.path(), &format!("rollout --env {ENV} --lanes 4 --episodes 8 --seed 5 {plugin}"));
     let lengths = |mut listed: Vec<serde_json::Value>| -> Vec<_> {
         listed.sort_by_key(|one| one["seed"].as_u64());
         listed.iter().map(|one| (one["seed"].clone(), one["length"].clone())).collect()
     };
-    assert_eq!(lengths(listed), lengths(json_lines(here.path(), "replay ls --json")));
-}
-
-#[test]
-fn a_node_does_not_start_with_a_plugin_that_is_not_trusted() {
-    let plugins = Folder::new();
-    let Some(path) = compiled(plugins.path()) else { return };
-    let config = plugins.path().join("up.toml");
-    // What is relative in a file is meant in its folder.
-    let text = format!("[[plugin]]\npath = \"{}\"\n[local]\ndata = \"./cluster\"\n", path.display());
-    std::fs::write(&config, text).unwrap();
-    let done = run(plugins.path(), &format!("up --config {}", config.display()));
-    assert_eq!(done.code, Some(2), "{}", done.stderr);
-    assert!(done.stderr.contains("is not declared trusted"), "{}", done.stderr);
-    assert!(done.stderr.contains("`trusted = true` beside its path"), "{}", done.stderr);
+    let here = lengths(json_lines(here.path(), "replay ls --json"));
+    for trusted in ["", "trusted:"] {
+        let cluster = Cluster::new(&["one"]);
+        let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
+        let setting = format!("plugin={trusted}{}", path.display());
+        let _node = cluster.node_with("one", &address, &[&setting], &[]);
+        let admin = cluster.connection("admin", &address);
+        let rollout = format!("rollout --env {ENV} --lanes 4 --episodes 8 --seed 5 --connect {admin}");
+        succeed(workspace(), &rollout);
+        let listed = json_lines(workspace(), &format!("replay ls --json --connect {admin}"));
+        assert!(listed.iter().all(|one| one["env"] == ENV));
+        let verified = run(workspace(), &format!("replay verify --connect {admin} {plugin}"));
+        assert_eq!(verified.code, Some(0), "{}{}", verified.stdout, verified.stderr);
+        assert_eq!(lengths(listed), here, "{setting}");
+    }
 }

@@ -52,6 +52,7 @@ mod serving_lanes;
 mod serving_notes;
 mod shared;
 mod shared_arena;
+mod shared_columns;
 mod wait;
 mod words;
 
@@ -68,4 +69,5 @@ pub use serving::{PeerError, Request, ResetColumns, ServeError, ServingEnd, Serv
 pub use serving_lanes::LaneRows;
 pub use shared::SharedMemory;
 pub use shared_arena::SharedArena;
+pub use shared_columns::{ColumnPlace, SharedColumns};
 pub use wait::{Spin, TimedOut};

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use rollhouse_core::{ColumnMut, ColumnRef};
 use rustix::fs::SealFlags;
 
 use crate::mapping::{Access, Mapping, Pages, WORD};
 use crate::memory::Memory;
 use crate::placement::MAX_ARENA_BYTES;
+use crate::shared_columns::SharedColumns;
 use crate::words::{Words, WordsMut, futex_wait, futex_wake};
 
 /// A memfd of fixed size, mapped here and by any process that is given its descriptor.
@@ -89,6 +91,14 @@ impl SharedMemory {
         self.words.split(at)
     }
 
+    /// Ends the words at byte `at`, and returns the part behind it as columns.
+    ///
+    /// # Panics
+    /// If it is not aligned or lies outside.
+    pub fn split_columns(&mut self, at: usize) -> SharedColumns {
+        SharedColumns::new(self.split(at))
+    }
+
     /// Returns the word at byte `offset`.
     ///
     /// # Panics
@@ -122,6 +132,69 @@ impl SharedMemory {
     /// If they lie outside.
     pub fn read_to(&self, offset: usize, bytes: &mut [u8]) {
         self.words.copy_to(offset, bytes);
+    }
+
+    /// Copies the elements of a column to byte `offset`, a multiple of 8, as [`SharedMemory::write`] does.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    pub fn write_column(&self, offset: usize, column: ColumnRef<'_>) {
+        let words = |count: usize| self.words.words(offset, count.div_ceil(WORD)).iter();
+        let store = |(to, word): (&AtomicU64, u64)| to.store(word, Ordering::Relaxed);
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        match column {
+            ColumnRef::U8(values) => self.write(offset, values),
+            ColumnRef::I64(values) => {
+                words(size_of_val(values)).zip(values.iter().map(|&v| v as u64)).for_each(store);
+            }
+            ColumnRef::F64(values) => {
+                words(size_of_val(values)).zip(values.iter().map(|v| v.to_bits())).for_each(store);
+            }
+            ColumnRef::I32(values) => {
+                let halves = values.chunks(2).map(|v| pair(v[0] as u32, v.get(1).map_or(0, |&v| v as u32)));
+                words(size_of_val(values)).zip(halves).for_each(store);
+            }
+            ColumnRef::F32(values) => {
+                let halves =
+                    values.chunks(2).map(|v| pair(v[0].to_bits(), v.get(1).map_or(0, |v| v.to_bits())));
+                words(size_of_val(values)).zip(halves).for_each(store);
+            }
+        }
+    }
+
+    /// Fills a column from byte `offset`, a multiple of 8, as [`SharedMemory::read`] does.
+    ///
+    /// # Panics
+    /// If the elements lie outside.
+    pub fn read_column(&self, offset: usize, column: ColumnMut<'_>) {
+        let words = |bytes: usize| {
+            self.words.words(offset, bytes.div_ceil(WORD)).iter().map(|word| word.load(Ordering::Relaxed))
+        };
+        match column {
+            ColumnMut::U8(values) => self.read_to(offset, values),
+            ColumnMut::I64(values) => {
+                let words = words(size_of_val(values));
+                values.iter_mut().zip(words).for_each(|(to, word)| *to = word as i64);
+            }
+            ColumnMut::F64(values) => {
+                let words = words(size_of_val(values));
+                values.iter_mut().zip(words).for_each(|(to, word)| *to = f64::from_bits(word));
+            }
+            ColumnMut::I32(values) => {
+                let words = words(size_of_val(values));
+                for (to, word) in values.chunks_mut(2).zip(words) {
+                    let halves = [word as i32, (word >> 32) as i32];
+                    to.copy_from_slice(&halves[..to.len()]);
+                }
+            }
+            ColumnMut::F32(values) => {
+                let words = words(size_of_val(values));
+                for (to, word) in values.chunks_mut(2).zip(words) {
+                    let halves = [f32::from_bits(word as u32), f32::from_bits((word >> 32) as u32)];
+                    to.copy_from_slice(&halves[..to.len()]);
+                }
+            }
+        }
     }
 }
 
@@ -317,6 +390,30 @@ mod tests {
             here.write(64, &bytes);
             assert_eq!(there.read(64, len), bytes);
         }
+    }
+
+    #[test]
+    fn columns_of_all_types_and_lengths_come_back_bit_by_bit() {
+        let memory = SharedMemory::create("test", 4096).unwrap();
+        fn back<T: Copy + Default + PartialEq + std::fmt::Debug>(
+            memory: &SharedMemory,
+            value: impl Fn(u8) -> T,
+            read: impl for<'a> Fn(&'a [T]) -> ColumnRef<'a>,
+            write: impl for<'a> Fn(&'a mut [T]) -> ColumnMut<'a>,
+        ) {
+            for len in [0, 1, 2, 3, 7, 8, 9, 64, 65] {
+                let values: Vec<T> = (0..len).map(&value).collect();
+                memory.write_column(64, read(&values));
+                let mut found = vec![T::default(); values.len()];
+                memory.read_column(64, write(&mut found));
+                assert_eq!(found, values);
+            }
+        }
+        back(&memory, |i| i, |v: &[u8]| ColumnRef::U8(v), |v| ColumnMut::U8(v));
+        back(&memory, |i| -i32::from(i), |v: &[i32]| ColumnRef::I32(v), |v| ColumnMut::I32(v));
+        back(&memory, |i| -i64::from(i), |v: &[i64]| ColumnRef::I64(v), |v| ColumnMut::I64(v));
+        back(&memory, |i| -f32::from(i) / 3.0, |v: &[f32]| ColumnRef::F32(v), |v| ColumnMut::F32(v));
+        back(&memory, |i| -f64::from(i) / 3.0, |v: &[f64]| ColumnRef::F64(v), |v| ColumnMut::F64(v));
     }
 
     #[test]

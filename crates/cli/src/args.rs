@@ -32,7 +32,7 @@ pub(crate) use hand::ForkArgs;
 pub(crate) use hand::{HandArgs, PlayEnvArgs};
 #[cfg(feature = "viewer")]
 pub(crate) use play::PlayArgs;
-pub(crate) use plugin::PluginArgs;
+pub(crate) use plugin::{PluginArgs, PluginWorkerArgs};
 pub(crate) use python::{Object, PythonArgs};
 pub(crate) use shelf::{NoteArgs, PinArgs, PruneArgs, TagArgs};
 pub(crate) use store::{StoreArgs, StoreExportArgs, StoreImportArgs, StoreVerifyArgs, StoreWhat, TargetArgs};
@@ -115,6 +115,9 @@ pub(crate) enum Command {
     Completions(CompletionsArgs),
     /// Write the manual: a page for each command
     Man(ManArgs),
+    /// Step the lanes of a plug-in for the process that started this one
+    #[command(hide = true)]
+    PluginWorker(PluginWorkerArgs),
 }
 
 /// The arguments of `rollhouse top`.

@@ -78,6 +78,9 @@ pub fn run_within(python: Option<OsString>, line: impl IntoIterator<Item = OsStr
             return u8::try_from(error.exit_code()).unwrap_or(Status::Usage as u8);
         }
     };
+    if let Some(python) = &python {
+        plugins::run_within(python.clone());
+    }
     if let Command::Rollout(args) = &mut cli.command
         && EnvKind::has_id(&args.env)
         && args.data.place() != Place::Cluster
@@ -126,5 +129,6 @@ fn execute(command: Command, out: &mut Output) -> Result<Status, Failure> {
         Command::Config(args) => settings::run(&args.what, out),
         Command::Completions(args) => completions::for_shell(&args, out),
         Command::Man(args) => completions::pages(&args),
+        Command::PluginWorker(args) => plugins::work(&args),
     }
 }

@@ -6,6 +6,7 @@
 mod lines;
 mod repeats;
 
+use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,6 +57,12 @@ impl Logging {
         };
         begun.map_err(|error| Failure::of(Status::Failed, &error))?;
         Ok(Self { levels: handle, as_json, withholding, tracer })
+    }
+
+    /// Shows warnings and errors as text from here on, in a command that is no service.
+    pub(crate) fn begin_warnings(name: &'static str) -> Result<Self, Failure> {
+        let level = LogLevels { all: LogLevel::Warn, parts: BTreeMap::new() };
+        Self::begin(name, &Log { level, format: LogFormat::Text }, &Traces::default())
     }
 
     /// Applies changed settings.

@@ -1,25 +1,75 @@
 //! The envs that a command knows: the built-in ones and those of plug-ins.
 
+use std::ffi::OsString;
+use std::sync::OnceLock;
+use std::time::Duration;
+
 use rollhouse_core::Plugin;
 use rollhouse_env::{Registry, UnknownEnv};
-use rollhouse_plugin::{PluginFault, register};
+use rollhouse_host::{Launcher, PluginHost, serve_plugin};
 
+use crate::args::PluginWorkerArgs;
 use crate::failure::{Failure, Status};
+use crate::logging::Logging;
+
+/// Notes the Python interpreter in which this command runs. It runs the workers of plug-ins too.
+pub(crate) fn run_within(python: OsString) {
+    // The command runs once in a process.
+    let _first = INTERPRETER.set(python);
+}
+
+/// Interpreter in which this command runs, if it is not a program of its own.
+static INTERPRETER: OnceLock<OsString> = OnceLock::new();
 
 /// Makes the registry of built-in envs and of those of plug-ins, which it loads. Blocks for as long as that takes.
 ///
 /// # Errors
-/// If a plug-in cannot be loaded; `way` says how one is declared trusted.
-pub(crate) fn registry(plugins: &[Plugin], way: &str) -> Result<Registry, Failure> {
+/// If a plug-in cannot be loaded.
+pub(crate) fn registry(plugins: &[Plugin]) -> Result<Registry, Failure> {
     let registry = Registry::builtin();
-    register(&registry, plugins).map_err(|error| {
-        let failure = Failure::of(Status::Usage, &error);
-        match error.fault {
-            PluginFault::Untrusted => failure.hint(way),
-            _ => failure,
-        }
-    })?;
+    if plugins.is_empty() {
+        return Ok(registry);
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let host = PluginHost {
+        command: worker_command()?,
+        workers: None,
+        launch_deadline: LAUNCH_DEADLINE,
+        launcher: Launcher::new(cores.max(2)),
+    };
+    host.register(&registry, plugins).map_err(|error| Failure::of(Status::Usage, &error))?;
     Ok(registry)
+}
+
+/// Returns the command line of this program as a worker, without the process id.
+fn worker_command() -> Result<Vec<OsString>, Failure> {
+    let mut command = match INTERPRETER.get() {
+        Some(python) => {
+            vec![python.clone(), "-c".into(), "from rollhouse_command import main; main()".into()]
+        }
+        None => {
+            let program = std::env::current_exe().map_err(|error| {
+                Failure::new(
+                    Status::Failed,
+                    format_args!("plug-ins run in processes of this program, which cannot be found: {error}"),
+                )
+            })?;
+            vec![program.into()]
+        }
+    };
+    command.push("plugin-worker".into());
+    Ok(command)
+}
+
+/// Logs from here on why lanes of plug-ins are lost, in a command that has no log of its own.
+pub(crate) fn log_losses() {
+    // Where something else takes what is logged, it takes this as well.
+    let _begun = Logging::begin_warnings("plug-ins");
+}
+
+/// Steps the lanes of a plug-in for the process that started this one.
+pub(crate) fn work(args: &PluginWorkerArgs) -> Result<Status, Failure> {
+    serve_plugin(args.host).map(|()| Status::Done).map_err(|error| Failure::of(Status::Failed, &error))
 }
 
 /// Makes the failure of an env that the command does not know.
@@ -27,3 +77,6 @@ pub(crate) fn unknown_env(error: &UnknownEnv) -> Failure {
     Failure::of(Status::Usage, error)
         .hint("`rollhouse envs` lists all of them; an env of a plug-in needs --plugin PATH")
 }
+
+/// Maximum time in which a worker has to make its lanes, and the first one to try each env out as well.
+const LAUNCH_DEADLINE: Duration = Duration::from_secs(120);

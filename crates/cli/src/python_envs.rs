@@ -1,11 +1,10 @@
 //! Python environments of this machine.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_config::{Log, LogFormat, LogLevel, LogLevels, Python, Traces};
+use rollhouse_config::Python;
 use rollhouse_env::EnvEntry;
 use rollhouse_host::{DescriptionError, Launcher, PythonEnv, PythonError, PythonHost, RefusalKind};
 
@@ -30,9 +29,7 @@ pub(crate) fn entry(args: &PythonArgs, id: &str) -> Result<Arc<EnvEntry>, Failur
         memory: args.worker_memory,
     };
     let env = PythonEnv { id: id.to_owned(), kwargs: args.env_kwargs.clone().unwrap_or_default() };
-    let level = LogLevels { all: LogLevel::Warn, parts: BTreeMap::new() };
-    let log = Log { level, format: LogFormat::Text };
-    Logging::begin("rollout", &log, &Traces::default())?;
+    Logging::begin_warnings("rollout")?;
     host.entry(&env).map(Arc::new).map_err(|error| failure(&error))
 }
 

@@ -431,6 +431,9 @@ fn keep_observations(columns: &mut BlockRows<'_, '_>, lanes: LaneSet, rows: usiz
 /// Copies the rows of `lanes` from one column of `rows` rows to another of the same type.
 fn copy_rows(to: &mut ColumnMut<'_>, from: ColumnRef<'_>, lanes: LaneSet, rows: usize) {
     fn copy<T: Copy>(to: &mut [T], from: &[T], lanes: LaneSet, rows: usize) {
+        if lanes == LaneSet::first(rows) {
+            return to.copy_from_slice(from);
+        }
         let elements = from.len() / rows;
         for lane in lanes & LaneSet::first(rows) {
             let row = lane * elements..(lane + 1) * elements;

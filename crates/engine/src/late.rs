@@ -16,6 +16,7 @@ pub(crate) fn settle(blocks: &mut [Block], rows: &mut Rows<'_>, turn: Turn, laps
     loop {
         flush(blocks);
         for block in &mut *blocks {
+            block.linger();
             block.collect(rows, turn, laps);
         }
         let Some(due) = blocks.iter().filter_map(Block::due).min() else { return };

@@ -23,6 +23,10 @@ pub trait LateLanes {
     /// Lets everything begin that was posted to the blocks made together.
     fn flush(&mut self);
 
+    /// Waits awake for a moment, of microseconds, if this block's lanes are about to finish. Called before
+    /// [`LateLanes::collect`] where all lanes have to finish before anything else is done.
+    fn linger(&mut self) {}
+
     /// Waits until a lane of the blocks made together may have finished, at most until `deadline`. It may return
     /// early and without a reason.
     fn wait(&mut self, deadline: Instant);

@@ -19,6 +19,9 @@
 //! [`PythonHost`] makes env entries of it: lanes that finish when they finish, stepped by workers in Python, to which all
 //! is said in JSON and in shared memory. What a worker says or writes is checked before it is believed.
 //!
+//! [`PluginHost`] does the same for plug-ins that are not trusted. Their workers run [`serve_plugin`] and step blocks of
+//! lanes, each in a slot of the shared memory.
+//!
 //! Hosts that are given clones of one [`Launcher`] share its bound on concurrent launches.
 //!
 //! Nothing outlives the host: a worker watches its parent and ends its own process group when that is gone,
@@ -30,7 +33,8 @@
 //! | watch | thread `rollhouse-watch` of the worker process | ends with the process | ends the process group, as it does when the parent is gone |
 //!
 //! Not a goal: other operating systems than Linux. Start reading at [`Supervisor`], which decides, then [`Host`], which
-//! acts; for Python envs at [`PythonHost`], then `workforce.rs`, which has the states of a lane.
+//! acts; for Python envs at [`PythonHost`], then `workforce.rs`, which has the states of a lane; for plug-ins at
+//! [`PluginHost`], then `plugin/workers.rs`.
 #![forbid(unsafe_code)]
 
 mod config;
@@ -43,6 +47,7 @@ mod link;
 mod log;
 mod message;
 mod patience;
+mod plugin;
 mod process;
 mod python;
 mod record;
@@ -59,5 +64,6 @@ pub use host::{Host, Reply, Until, Waited, WorkerEvent};
 pub use launcher::Launcher;
 pub use link::{Command, Link};
 pub use message::MAX_MESSAGE_BYTES;
+pub use plugin::{PluginHost, serve_plugin};
 pub use python::{PythonEnv, PythonError, PythonHost};
 pub use supervisor::{Action, Cause, Event, Restart, Supervisor, WorkerState};

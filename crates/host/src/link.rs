@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rollhouse_arena::SharedMemory;
+use rollhouse_arena::{SharedColumns, SharedMemory};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, getpgrp, getpid, getppid, kill_process_group, pidfd_open};
 
@@ -98,6 +98,19 @@ impl Link {
     /// Returns the shared memory and the offset at which the caller's part of it begins; `None` before [`Link::ready`].
     pub fn memory(&self) -> Option<(&SharedMemory, usize)> {
         self.attached.as_ref().map(|attached| (&attached.memory, attached.layout.data_offset()))
+    }
+
+    /// Ends the words of the caller's part at its byte `offset`, and returns what lies behind it as columns.
+    ///
+    /// # Errors
+    /// [`LinkError::Protocol`] before [`Link::ready`], or if there is no such word.
+    pub(crate) fn take_columns(&mut self, offset: usize) -> Result<SharedColumns, LinkError> {
+        let attached = self.attached.as_mut().ok_or(NOT_READY)?;
+        let at = offset.checked_add(attached.layout.data_offset());
+        match at.filter(|&at| at.is_multiple_of(8) && at <= attached.memory.len()) {
+            Some(at) => Ok(attached.memory.split_columns(at)),
+            None => Err(LinkError::Protocol("columns outside of the memory")),
+        }
     }
 
     /// Waits for the next command. Blocks for as long as the host has none.

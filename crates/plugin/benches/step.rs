@@ -4,18 +4,19 @@
 //! cargo build --release -p rollhouse-plugin --examples && cargo bench -p rollhouse-plugin
 //! ```
 //!
-//! It prints nanoseconds a step, as medians, and the median of the ratios of neighbouring repetitions: the built-in kernel
-//! wrapped as a plug-in in Rust, which is what the way through one costs, and the example in C.
+//! It prints nanoseconds a step, as medians, and median and quartiles of the ratios of neighbouring repetitions: the built-in kernel
+//! wrapped as a plug-in in Rust, which is what the way through one costs, and the example in C; each trusted, and isolated
+//! in worker processes.
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a program that prints what it measured")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rollhouse_core::{ColumnMut, Plugin, random_bits};
 use rollhouse_engine::{Engine, EngineConfig, Reset};
 use rollhouse_env::Registry;
-use rollhouse_plugin::register;
+use rollhouse_host::{Launcher, PluginHost, serve_plugin};
 
 const LANES: usize = 4096;
 /// Batches of one repetition.
@@ -23,19 +24,24 @@ const BATCHES: u64 = 2000;
 const REPETITIONS: usize = 31;
 
 fn main() {
-    let registry = Registry::builtin();
+    if let Some(host) = std::env::args().skip_while(|argument| argument != WORKER).nth(1) {
+        return serve_plugin(host.parse().unwrap()).unwrap();
+    }
     let rust = beside_this().join("examples/libbuiltin.so");
     let c = compiled(&beside_this().join("cartpole.so"));
-    let mut contenders = vec!["CartPole-v1"];
+    let mut contenders = vec![("CartPole-v1".to_owned(), engine(&Registry::builtin(), "CartPole-v1"))];
     for (path, id) in [(Some(rust), "plugin/CartPole-v1"), (c, "c/CartPole-v0")] {
         let Some(path) = path.filter(|path| path.exists()) else {
             println!("left out: {id}, which is not compiled");
             continue;
         };
-        register(&registry, &[Plugin { path, trusted: true }]).unwrap();
-        contenders.push(id);
+        for (way, trusted) in [("trusted", true), ("isolated", false)] {
+            let registry = Registry::empty();
+            host().register(&registry, &[Plugin { path: path.clone(), trusted }]).unwrap();
+            contenders.push((format!("{id}, {way}"), engine(&registry, id)));
+        }
     }
-    let mut engines: Vec<Engine> = contenders.iter().map(|id| engine(&registry, id)).collect();
+    let (contenders, mut engines): (Vec<String>, Vec<Engine>) = contenders.into_iter().unzip();
     for engine in &mut engines {
         let _warm = repetition(engine);
     }
@@ -47,8 +53,10 @@ fn main() {
     }
     for (id, own) in contenders.iter().zip(&times) {
         let ratios = times[0].iter().zip(own).map(|(builtin, own)| builtin / own).collect();
-        let (ns, ratio) = (median(own.clone()), median(ratios));
-        println!("{id:20} {ns:7.3} ns a step, {ratio:.3} times as fast as the built-in kernel");
+        let (ns, [low, ratio, high]) = (quartiles(own.clone())[1], quartiles(ratios));
+        println!(
+            "{id:30} {ns:7.3} ns a step, {ratio:.3} ({low:.3} to {high:.3}) times as fast as the kernel"
+        );
     }
 }
 
@@ -87,7 +95,16 @@ fn repetition(engine: &mut Engine) -> f64 {
     began.elapsed().as_nanos() as f64 / (BATCHES * LANES as u64) as f64
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    [1, 2, 3].map(|quarter| values[values.len() * quarter / 4])
 }
+
+/// Returns a host whose workers are this program.
+fn host() -> PluginHost {
+    let command = vec![std::env::current_exe().unwrap().into(), WORKER.into()];
+    let workers = std::env::var("WORKERS").ok().and_then(|workers| workers.parse().ok());
+    PluginHost { command, workers, launch_deadline: Duration::from_secs(60), launcher: Launcher::new(2) }
+}
+
+const WORKER: &str = "plugin-worker";

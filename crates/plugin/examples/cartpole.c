@@ -83,18 +83,16 @@ static int32_t reset(rollhouse_block *b, rollhouse_reset *reset) {
 }
 
 /* Makes one Euler step of dt[i] in each lane: 0 leaves the lane where it is. */
-static void advance(rollhouse_block *restrict b, const double *restrict push, const double *restrict dt, uint32_t n) {
-    for (uint32_t i = 0; i < n; i++) {
-        double t = b->theta[i], s = t * t;
-        double sine = t * (1 - s / 6 * (1 - s / 20 * (1 - s / 42 * (1 - s / 72 * (1 - s / 110 * (1 - s / 156))))));
-        double cosine = 1 - s / 2 * (1 - s / 12 * (1 - s / 30 * (1 - s / 56 * (1 - s / 90 * (1 - s / 132)))));
-        double swing = (push[i] + pole_mass * length * b->theta_dot[i] * b->theta_dot[i] * sine) / total_mass;
-        double turn = (gravity * sine - cosine * swing) /
-                      (length * (4.0 / 3.0 - pole_mass * cosine * cosine / total_mass));
-        double slide = swing - pole_mass * length * turn * cosine / total_mass;
+static void advance(rollhouse_block *restrict b, const double *restrict push, const double *restrict dt) {
+    for (uint32_t i = 0; i < LANES; i++) {
+        double t = b->theta[i], s = t * t, rate = b->theta_dot[i];
+        double sine = t * (1 + s * (-1. / 6 + s * (1. / 120 + s * (-1. / 5040 + s * (1. / 362880 - s / 39916800)))));
+        double cosine = 1 + s * (-1. / 2 + s * (1. / 24 + s * (-1. / 720 + s * (1. / 40320 - s / 3628800))));
+        double swing = push[i] + pole_mass / total_mass * length * rate * rate * sine;
+        double turn = (gravity * sine - cosine * swing) / (length * (4. / 3 - pole_mass / total_mass * cosine * cosine));
         b->x[i] += dt[i] * b->x_dot[i];
-        b->x_dot[i] += dt[i] * slide;
-        b->theta[i] += dt[i] * b->theta_dot[i];
+        b->x_dot[i] += dt[i] * (swing - pole_mass / total_mass * length * turn * cosine);
+        b->theta[i] += dt[i] * rate;
         b->theta_dot[i] += dt[i] * turn;
     }
 }
@@ -102,20 +100,17 @@ static void advance(rollhouse_block *restrict b, const double *restrict push, co
 static int32_t step(rollhouse_block *b, rollhouse_step *step) {
     float *obs = step->obs[0];
     const int64_t *act = step->actions;
-    double push[LANES], dt[LANES];
+    double push[LANES] = {0}, dt[LANES];
+    uint8_t fallen[LANES];
     uint32_t n = step->lanes_in_block;
-    uint64_t fallen = 0, still = step->skip | step->reset;
-    for (uint32_t i = 0; i < n; i++) {
-        push[i] = act[i] == 1 ? force : -force;
-        dt[i] = rollhouse_has(still, i) ? 0 : tau;
-    }
-    advance(b, push, dt, n);
-    for (uint32_t i = 0; i < n; i++) {
-        observe(b, i, obs);
-        step->rewards[i] = 1;
-        fallen |= (uint64_t)((fabs(b->x[i]) > x_limit) | (fabs(b->theta[i]) > theta_limit)) << i;
-    }
-    step->terminated = fallen;
+    uint64_t still = step->skip | step->reset;
+    for (uint32_t i = 0; i < n; i++) push[i] = (act[i] == 1 ? force : -force) / total_mass;
+    for (uint64_t i = 0; i < LANES; i++) dt[i] = still >> i & 1 ? 0 : tau;
+    advance(b, push, dt);
+    for (uint32_t i = 0; i < LANES; i++) fallen[i] = (fabs(b->x[i]) > x_limit) | (fabs(b->theta[i]) > theta_limit);
+    for (uint32_t i = 0; i < n; i++) observe(b, i, obs);
+    for (uint32_t i = 0; i < n; i++) step->rewards[i] = 1;
+    step->terminated = rollhouse_set(fallen, n);
     if (step->reset) begin(b, step->reset, obs, step->random);
     return ROLLHOUSE_OK;
 }

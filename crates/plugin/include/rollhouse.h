@@ -230,6 +230,19 @@ ROLLHOUSE_EXPORT const rollhouse_plugin_table *rollhouse_plugin(void) ROLLHOUSE_
 /* Returns whether a set has a lane. */
 static inline int rollhouse_has(uint64_t lanes, uint32_t lane) { return (int)(lanes >> lane & 1); }
 
+/* Returns the set of the first `count` lanes, at most ROLLHOUSE_BLOCK_LANES, whose flags are 1 and not 0. Loops that
+ * write flags to bytes become vector code, which loops that gather bits do not. `flags` has ROLLHOUSE_BLOCK_LANES bytes. */
+static inline uint64_t rollhouse_set(const uint8_t *flags, uint32_t count) {
+    uint64_t lanes = 0, word;
+    for (uint32_t i = 0; i < ROLLHOUSE_BLOCK_LANES; i += 8) {
+        word = 0;
+        for (uint32_t byte = 0; byte < 8; byte++) word |= (uint64_t)flags[i + byte] << 8 * byte;
+        /* Each of the eight bits is moved to the highest byte, to a place of its own. */
+        lanes |= (word * UINT64_C(0x0102040810204080)) >> 56 << i;
+    }
+    return count < ROLLHOUSE_BLOCK_LANES ? lanes & ((UINT64_C(1) << count) - 1) : lanes;
+}
+
 /* Adds a word to a hash, which begins as 0x9E3779B97F4A7C15, and makes a state hash of it. */
 static inline uint64_t rollhouse_hash_add(uint64_t hash, uint64_t word) {
     uint64_t product = (hash ^ word) * UINT64_C(0xD6E8FEB86659FD93);

@@ -29,6 +29,7 @@ const MAX_SPACES: usize = MAX_OBS_COLUMNS * MAX_SPACE_DEPTH;
 const MAX_AXES: usize = 64;
 
 /// An env's spec without its dynamics hash, and size and rate of its pictures.
+#[derive(Clone)]
 pub(crate) struct Described {
     pub(crate) spec: EnvSpec,
     pub(crate) drawn: Option<(ImageSize, u32)>,

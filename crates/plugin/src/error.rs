@@ -21,11 +21,6 @@ pub struct PluginError {
 /// What is wrong with a plug-in.
 #[derive(Debug, thiserror::Error)]
 pub enum PluginFault {
-    /// Nobody said that the plug-in may run in this process.
-    #[error(
-        "it would run inside of this process, and is not declared trusted; isolated plug-ins are not supported"
-    )]
-    Untrusted,
     /// There are more plug-ins than [`MAX_PLUGINS`].
     #[error("{count} plug-ins are named, at most {MAX_PLUGINS} are loaded")]
     TooMany {
@@ -113,6 +108,12 @@ pub enum PluginFault {
     Panicked {
         /// Message of the failure.
         message: String,
+    },
+    /// The worker process in which it is loaded refuses it, or cannot be had.
+    #[error("{source}")]
+    Worker {
+        /// Reason.
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// One of its envs cannot be registered.
     #[error("{0}")]

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::{ptr, slice};
 
+use arrayvec::ArrayVec;
 use rollhouse_core::limits::MAX_OBS_COLUMNS;
 use rollhouse_core::{
     BoxSpace, ColumnMut, ColumnRef, CompositeSpace, DType, Determinism, DiscreteSpace, EnvSpec, LaneSet,
@@ -171,8 +172,7 @@ unsafe extern "C" fn reset(block: *mut Block, reset: *mut abi::Reset) -> i32 {
     let call = |block: &mut dyn BatchEnv, columns: &Columns| {
         // SAFETY: the loader gives the columns as described, with a row for each lane.
         let mut obs = unsafe { rows_mut(reset.obs, &columns.obs, block.lanes()) };
-        let lanes = LaneSet::of_bits(reset.lanes);
-        reset.lost = block.reset(lanes, &mut obs[..columns.obs.len()]).bits();
+        reset.lost = block.reset(LaneSet::of_bits(reset.lanes), &mut obs).bits();
         abi::OK
     };
     // SAFETY: the loader passes a block of this plug-in.
@@ -197,8 +197,8 @@ unsafe extern "C" fn step(block: *mut Block, step: *mut abi::Step) -> i32 {
             skip: LaneSet::of_bits(step.skip),
             reset: LaneSet::of_bits(step.reset),
             actions,
-            obs: &mut obs[..columns.obs.len()],
-            infos: &mut infos[..columns.infos.len()],
+            obs: &mut obs,
+            infos: &mut infos,
             rewards,
         });
         step.terminated = ended.terminated.bits();
@@ -298,20 +298,20 @@ unsafe fn write_text(text: &str, to: *mut c_char, room: usize) {
     }
 }
 
-/// Returns columns to write to, with places to spare that are empty.
+/// Returns columns to write to, at most [`MAX_OBS_COLUMNS`], as a registry's entry has.
 ///
 /// # Safety
 /// `from` has a pointer for each of `kinds`, to `lanes` rows of that type and width, which nobody else uses meanwhile.
+#[inline]
 unsafe fn rows_mut<'a>(
     from: *const *mut c_void,
     kinds: &[(DType, usize)],
     lanes: usize,
-) -> [ColumnMut<'a>; MAX_OBS_COLUMNS] {
-    let mut columns = std::array::from_fn(|_| ColumnMut::U8(&mut []));
-    for (at, (column, &(dtype, width))) in columns.iter_mut().zip(kinds).enumerate() {
+) -> ArrayVec<ColumnMut<'a>, MAX_OBS_COLUMNS> {
+    let column = |(at, &(dtype, width)): (usize, &(DType, usize))| {
         let elements = width * lanes;
         // SAFETY: by the caller.
-        *column = unsafe {
+        unsafe {
             let rows = *from.add(at);
             match dtype {
                 DType::Bool | DType::U8 => ColumnMut::U8(slice::from_raw_parts_mut(rows.cast(), elements)),
@@ -320,9 +320,9 @@ unsafe fn rows_mut<'a>(
                 DType::F32 => ColumnMut::F32(slice::from_raw_parts_mut(rows.cast(), elements)),
                 DType::F64 => ColumnMut::F64(slice::from_raw_parts_mut(rows.cast(), elements)),
             }
-        };
-    }
-    columns
+        }
+    };
+    kinds.iter().take(MAX_OBS_COLUMNS).enumerate().map(column).collect()
 }
 
 /// Returns a column to read.

@@ -4,8 +4,9 @@
 //! of themselves, before anything is used. What comes out are entries of a registry like any other. [`export_envs!`]
 //! makes a plug-in of envs that are written in Rust.
 //!
-//! Not a goal: guarding against a plug-in that is hostile. It runs in this process and may do what the process may;
-//! only what its author could get wrong by accident in the interface is checked. Start reading at the header, then at
+//! Not a goal: guarding against a plug-in that is hostile. It runs in the process that loads it and may do what that may;
+//! only what its author could get wrong by accident in the interface is checked. Plug-ins that are not trusted are
+//! loaded by worker processes, which crate host starts. Start reading at the header, then at
 //! [`load`].
 
 mod abi;
@@ -21,4 +22,4 @@ pub use abi::{MAX_ENVS, Table};
 pub use description::MAX_TEXT_BYTES;
 pub use error::{DescriptionError, PluginError, PluginFault};
 pub use export::exported;
-pub use load::{load, register};
+pub use load::{load, load_untried};

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::{fs, ptr, thread};
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-use rollhouse_core::limits::MAX_PLUGINS;
-use rollhouse_core::{Determinism, EnvSpec, Plugin, panic_message};
-use rollhouse_env::{EnvEntry, InstructionSet, Registry, dynamics_hash};
+use rollhouse_core::{Determinism, EnvSpec, panic_message};
+use rollhouse_env::{EnvEntry, InstructionSet, dynamics_hash};
 
 use crate::abi::{MAX_ENVS, SYMBOL, Table, VERSION};
 use crate::block::{Functions, OwnGenerators, PluginBlock, PluginEnv, States};
@@ -16,29 +15,8 @@ use crate::description::{Described, described};
 use crate::error::{PluginError, PluginFault};
 use crate::structure::grown;
 
-/// Loads plug-ins and registers their envs, whose ids it returns.
-///
-/// See [`load`] for what it does and how long it blocks.
-///
-/// # Errors
-/// If one of them cannot be loaded, or an id is taken; what was registered before stays.
-pub fn register(registry: &Registry, plugins: &[Plugin]) -> Result<Vec<String>, PluginError> {
-    let mut ids = Vec::new();
-    for (number, plugin) in plugins.iter().enumerate() {
-        let failed = |fault| PluginError { path: plugin.path.clone(), fault };
-        if number == MAX_PLUGINS {
-            return Err(failed(PluginFault::TooMany { count: plugins.len() }));
-        }
-        for entry in load(plugin)? {
-            let id = entry.spec().id.clone();
-            registry.register(entry).map_err(|error| failed(PluginFault::Register(error)))?;
-            ids.push(id);
-        }
-    }
-    Ok(ids)
-}
-
-/// Loads a plug-in and returns entries of its envs, with the dynamics hashes of what they do now.
+/// Loads a plug-in into this process, whose fault each of its faults is from then on, and returns entries of its envs,
+/// with the dynamics hashes of what they do now.
 ///
 /// It checks the table and every description before anything else is called, and then plays each deterministic env twice
 /// for [`DYNAMICS_STEPS`](rollhouse_env::DYNAMICS_STEPS) steps in four lanes. It blocks for as long as that takes. The
@@ -46,23 +24,33 @@ pub fn register(registry: &Registry, plugins: &[Plugin]) -> Result<Vec<String>, 
 ///
 /// # Errors
 /// [`PluginError`]; the shared object stays loaded once its code has run.
-pub fn load(plugin: &Plugin) -> Result<Vec<EnvEntry>, PluginError> {
-    let failed = |fault| PluginError { path: plugin.path.clone(), fault };
-    if !plugin.trusted {
-        return Err(failed(PluginFault::Untrusted));
-    }
-    // On a thread of its own, so that a plug-in that changes how its thread computes when it is loaded changes no other.
-    let path = &plugin.path;
+pub fn load(path: &Path) -> Result<Vec<EnvEntry>, PluginError> {
+    on_own_thread(path, entry)
+}
+
+/// Loads a plug-in as [`load`] does, but does not play its envs: their dynamics hashes are 0.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_untried(path: &Path) -> Result<Vec<EnvEntry>, PluginError> {
+    on_own_thread(path, |functions, env, found| Ok(bare_entry(functions, env, found)))
+}
+
+type MakeEntry = fn(&Arc<Functions>, u32, Described) -> Result<EnvEntry, PluginFault>;
+
+/// Loads a plug-in on a thread of its own, so that one that changes how its thread computes when it is loaded changes no
+/// other.
+fn on_own_thread(path: &Path, entry: MakeEntry) -> Result<Vec<EnvEntry>, PluginError> {
     let loaded = thread::scope(|scope| {
         let builder = thread::Builder::new().name("rollhouse-plugin".to_owned());
-        let thread = builder.spawn_scoped(scope, || load_here(path)).map_err(PluginFault::Thread)?;
+        let thread = builder.spawn_scoped(scope, || load_here(path, entry)).map_err(PluginFault::Thread)?;
         let panicked = |panic: Box<_>| PluginFault::Panicked { message: panic_message(&*panic) };
         thread.join().map_err(panicked)?
     });
-    loaded.map_err(failed)
+    loaded.map_err(|fault| PluginError { path: path.to_owned(), fault })
 }
 
-fn load_here(path: &Path) -> Result<Vec<EnvEntry>, PluginFault> {
+fn load_here(path: &Path, entry: MakeEntry) -> Result<Vec<EnvEntry>, PluginFault> {
     let table = open(path)?;
     if flushes_to_zero() {
         return Err(PluginFault::FlushesToZero);
@@ -151,31 +139,31 @@ fn checked(table: &Table) -> Result<Functions, PluginFault> {
 
 /// Makes the entry of an env, with the hash of its dynamics.
 fn entry(functions: &Arc<Functions>, env: u32, found: Described) -> Result<EnvEntry, PluginFault> {
-    let Described { spec, drawn } = found;
-    if drawn.is_some() && functions.render.is_none() {
+    if found.drawn.is_some() && functions.render.is_none() {
         return Err(PluginFault::Missing { function: "render", why: "an env with a picture's size needs" });
     }
-    let id = spec.id.clone();
-    let unhashed = bare_entry(functions, env, spec.clone());
+    let id = found.spec.id.clone();
+    let unhashed = bare_entry(functions, env, found.clone());
     // Results depend on no instruction set, and a plug-in is compiled for its own.
     let hash = || {
         let hash = dynamics_hash(&unhashed, InstructionSet::best());
         hash.map_err(|source| PluginFault::Make { id: id.clone(), source })
     };
     let dynamics_hash = hash()?;
-    if spec.determinism == Determinism::Deterministic && hash()? != dynamics_hash {
+    if found.spec.determinism == Determinism::Deterministic && hash()? != dynamics_hash {
         return Err(PluginFault::NotDeterministic { id });
     }
-    let entry = bare_entry(functions, env, EnvSpec { dynamics_hash, ..spec });
-    Ok(match drawn {
-        Some((size, images_per_second)) => entry.drawn(size, images_per_second),
-        None => entry,
-    })
+    Ok(bare_entry(functions, env, Described { spec: EnvSpec { dynamics_hash, ..found.spec }, ..found }))
 }
 
-fn bare_entry(functions: &Arc<Functions>, env: u32, spec: EnvSpec) -> EnvEntry {
+fn bare_entry(functions: &Arc<Functions>, env: u32, found: Described) -> EnvEntry {
+    let Described { spec, drawn } = found;
     let made = Arc::new(PluginEnv::new(Arc::clone(functions), env, &spec));
-    EnvEntry::new(spec, move |_, options| Ok(Box::new(PluginBlock::make(&made, options)?)))
+    let entry = EnvEntry::new(spec, move |_, options| Ok(Box::new(PluginBlock::make(&made, options)?)));
+    match drawn {
+        Some((size, images_per_second)) => entry.drawn(size, images_per_second),
+        None => entry,
+    }
 }
 
 /// Returns whether this thread takes numbers that are too small for full precision for 0.

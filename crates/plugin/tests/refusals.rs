@@ -3,19 +3,18 @@
 
 mod stage;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use rollhouse_core::limits::MAX_PLUGINS;
-use rollhouse_core::{ColumnMut, ColumnRef, Determinism, LaneSet, Options, Plugin};
-use rollhouse_env::{BlockStep, Registry, RenderError, StateError};
-use rollhouse_plugin::{load, register};
-use stage::{Folder, compiled, example, trusted};
+use rollhouse_core::{ColumnMut, ColumnRef, Determinism, LaneSet, Options};
+use rollhouse_env::{BlockStep, RenderError, StateError};
+use rollhouse_plugin::load;
+use stage::{Folder, compiled};
 
 const FAULTY: &str = "tests/stage/faulty.c";
 
 /// Returns why a plug-in is not loaded.
 fn refusal(path: &Path) -> String {
-    let error = load(&trusted(path)).map(drop).unwrap_err().to_string();
+    let error = load(path).map(drop).unwrap_err().to_string();
     assert!(error.starts_with(&format!("plug-in {}: ", path.display())), "{error}");
     error
 }
@@ -98,31 +97,10 @@ fn what_is_no_shared_object_is_refused() {
 }
 
 #[test]
-fn a_plugin_that_nobody_declares_trusted_is_not_opened() {
-    let plugin = Plugin { path: PathBuf::from("/nothing/there.so"), trusted: false };
-    let error = load(&plugin).map(drop).unwrap_err().to_string();
-    assert!(error.contains("is not declared trusted"), "{error}");
-}
-
-#[test]
-fn ids_are_taken_once_and_plugins_are_bounded() {
-    let plugin = trusted(&example("corridor"));
-    let registry = Registry::builtin();
-    let ids = register(&registry, std::slice::from_ref(&plugin)).unwrap();
-    assert_eq!(ids, ["example/Corridor-v0", "example/Corridors-v0"]);
-    let error = register(&registry, std::slice::from_ref(&plugin)).unwrap_err().to_string();
-    assert!(error.ends_with("env id `example/Corridor-v0` is taken"), "{error}");
-    let untrusted = Plugin { trusted: false, ..plugin.clone() };
-    assert!(register(&Registry::empty(), &[untrusted]).is_err());
-    let many: Vec<_> = std::iter::repeat_n(plugin, MAX_PLUGINS + 1).collect();
-    assert!(register(&Registry::empty(), &many).is_err());
-}
-
-#[test]
 fn a_table_may_be_longer_than_this_program_knows() {
     let folder = Folder::new();
     let Some(path) = compiled(&folder, FAULTY, &["-DLARGER_TABLE"]) else { return };
-    let entries = load(&trusted(&path)).unwrap();
+    let entries = load(&path).unwrap();
     assert_eq!(entries[0].spec().id, "c/Counter-v0");
     assert_eq!(entries[0].spec().determinism, Determinism::Deterministic);
 }
@@ -131,7 +109,7 @@ fn a_table_may_be_longer_than_this_program_knows() {
 fn answers_that_are_lies_are_not_taken_for_a_state_or_a_text() {
     let folder = Folder::new();
     let Some(path) = compiled(&folder, FAULTY, &["-DFAULT_STATE_LENGTH"]) else { return };
-    let entries = load(&trusted(&path)).unwrap();
+    let entries = load(&path).unwrap();
     let block = entries[0].make_block(&[Options::default()]).unwrap();
     assert_eq!(block.state(0), Err(StateError::Unsupported));
     assert_eq!(block.text(0, 40), Err(RenderError::Unsupported));
@@ -141,7 +119,7 @@ fn answers_that_are_lies_are_not_taken_for_a_state_or_a_text() {
 fn flags_of_lanes_that_did_not_step_or_do_not_exist_are_dropped() {
     let folder = Folder::new();
     let Some(path) = compiled(&folder, FAULTY, &["-DFAULT_FLAGS_FOR_ALL"]) else { return };
-    let entries = load(&trusted(&path)).unwrap();
+    let entries = load(&path).unwrap();
     let mut block = entries[0].make_block(&vec![Options::default(); 4]).unwrap();
     let (mut boxes, mut numbers, mut rewards) = ([0.0; 8], [0; 4], [7.0; 4]);
     let ended = block.step(BlockStep {

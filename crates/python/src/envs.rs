@@ -1,7 +1,9 @@
 //! The envs of this process for Python: the built-in ones and those of plug-ins.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -9,7 +11,7 @@ use rollhouse_core::{
     ColumnSpec, CompositeSpace, Determinism, EnvSpec, ObservationSpace, OptionValue, Options, Plugin, Space,
 };
 use rollhouse_env::{EnvEntry, ImageSize, Registry};
-use rollhouse_plugin::{PluginFault, register};
+use rollhouse_host::{Launcher, PluginHost};
 
 use crate::failure::exception;
 
@@ -28,17 +30,40 @@ pub(crate) fn known_env(py: Python<'_>, id: &str) -> PyResult<Arc<EnvEntry>> {
     registry().get(id).map_err(|error| exception(py, "UnknownEnvError", format!("{error}; {way}")))
 }
 
-/// Loads a plug-in and returns the ids of its envs.
+/// Loads a plug-in and returns the ids of its envs. Worker processes of one that is not trusted are run by the
+/// interpreter `python`.
 #[pyfunction]
-pub(crate) fn load_plugin(py: Python<'_>, path: PathBuf, trusted: bool) -> PyResult<Vec<String>> {
-    let plugin = Plugin { path, trusted };
-    py.detach(|| register(registry(), &[plugin])).map_err(|error| match error.fault {
-        PluginFault::Untrusted => {
-            exception(py, "PluginError", format!("{error}; trusted=True declares it so"))
+pub(crate) fn load_plugin(
+    py: Python<'_>,
+    path: PathBuf,
+    trusted: bool,
+    python: Option<OsString>,
+) -> PyResult<Vec<String>> {
+    let python = match python {
+        Some(python) => python,
+        // No process is started for it.
+        None if trusted => OsString::new(),
+        None => {
+            let message = "worker processes of plug-ins need an interpreter, and sys.executable names none";
+            return Err(exception(py, "PluginError", message.to_owned()));
         }
-        _ => exception(py, "PluginError", error.to_string()),
-    })
+    };
+    let command: [OsString; 4] =
+        [python, "-c".into(), "from rollhouse_command import main; main()".into(), "plugin-worker".into()];
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let host = PluginHost {
+        command: command.into(),
+        workers: None,
+        launch_deadline: LAUNCH_DEADLINE,
+        launcher: Launcher::new(cores.max(2)),
+    };
+    let plugin = Plugin { path, trusted };
+    py.detach(|| host.register(registry(), &[plugin]))
+        .map_err(|error| exception(py, "PluginError", error.to_string()))
 }
+
+/// Maximum time in which a worker of a plug-in has to make its lanes, and the first one to try each env out as well.
+const LAUNCH_DEADLINE: Duration = Duration::from_secs(120);
 
 /// Returns the ids of the envs that are shown to users, sorted.
 #[pyfunction]

@@ -15,7 +15,8 @@ pub(crate) struct PluginArgs {
     /// Load the envs of this shared object as well; may be given several times. docs/plugins.md has how one is made
     #[arg(long = "plugin", value_name = "PATH")]
     pub(crate) plugins: Vec<PathBuf>,
-    /// Let them run inside of this process, where their faults are its own: without this they are refused
+    /// Let them run inside of this process, where they are faster and their faults are its own, and not in processes of
+    /// their own
     #[arg(long, requires = "plugins")]
     pub(crate) trust_plugins: bool,
 }
@@ -25,6 +26,17 @@ impl PluginArgs {
     pub(crate) fn registry(&self) -> Result<Registry, Failure> {
         let plugin = |path: &PathBuf| Plugin { path: path.clone(), trusted: self.trust_plugins };
         let plugins: Vec<_> = self.plugins.iter().map(plugin).collect();
-        plugins::registry(&plugins, "--plugin PATH needs --trust-plugins")
+        if !plugins.is_empty() && !self.trust_plugins {
+            plugins::log_losses();
+        }
+        plugins::registry(&plugins)
     }
+}
+
+/// The arguments of `rollhouse plugin-worker`, which processes of this program start.
+#[derive(Debug, Args)]
+pub(crate) struct PluginWorkerArgs {
+    /// Process that wants the worker
+    #[arg(value_name = "PID")]
+    pub(crate) host: u32,
 }

@@ -30,6 +30,8 @@ pub(super) struct UnderWay {
     /// Rewards of the steps after which lanes are renewed.
     rewards: [f64; BLOCK_LANES],
     posted_at: [Instant; BLOCK_LANES],
+    /// Time before which no lane under way was posted.
+    oldest: Instant,
     /// Version of the policy that chose each lane's action.
     versions: [u64; BLOCK_LANES],
     /// Time that a lane may be under way.
@@ -48,6 +50,7 @@ impl UnderWay {
             actions: ColumnData::zeros(action.dtype, lanes * action.elements()),
             rewards: [0.0; BLOCK_LANES],
             posted_at: [Instant::now(); BLOCK_LANES],
+            oldest: Instant::now(),
             versions: [0; BLOCK_LANES],
             deadline,
         }
@@ -59,14 +62,33 @@ impl UnderWay {
         (self.stepping | self.resetting | self.renewing) & !(done | lost | hung)
     }
 
-    /// Returns the time at which the first lane has been under way for too long.
-    fn due(&self) -> Option<Instant> {
-        self.lanes().into_iter().map(|lane| self.posted_at[lane]).min().map(|posted| posted + self.deadline)
+    /// Notes that `lanes` are posted at `now`.
+    fn posted(&mut self, lanes: LaneSet, now: Instant) {
+        if self.lanes().is_empty() {
+            self.oldest = now;
+        }
+        if lanes == LaneSet::ALL {
+            self.posted_at = [now; BLOCK_LANES];
+        } else {
+            lanes.into_iter().for_each(|lane| self.posted_at[lane] = now);
+        }
     }
 
-    fn overdue(&self, now: Instant) -> LaneSet {
+    /// Returns a time before which no lane has been under way for too long; `None` if none is under way.
+    fn due(&self) -> Option<Instant> {
+        (!self.lanes().is_empty()).then(|| self.oldest + self.deadline)
+    }
+
+    /// Returns the lanes that have been under way for too long.
+    fn overdue(&mut self, now: Instant) -> LaneSet {
+        if now.saturating_duration_since(self.oldest) < self.deadline {
+            return LaneSet::NONE;
+        }
         let late = |&lane: &usize| now.saturating_duration_since(self.posted_at[lane]) >= self.deadline;
-        self.lanes().into_iter().filter(late).collect()
+        let overdue: LaneSet = self.lanes().into_iter().filter(late).collect();
+        let others = (self.lanes() & !overdue).into_iter().map(|lane| self.posted_at[lane]);
+        self.oldest = others.min().unwrap_or(now);
+        overdue
     }
 
     fn merge(&mut self, collected: Collected) {
@@ -124,15 +146,13 @@ impl Block {
         }
         self.take_starts(reset);
         let Some(under_way) = &mut self.under_way else { return };
+        under_way.posted(stepped | reset, Instant::now());
         under_way.frame = frame;
         under_way.ready |= subset & !(stepped | reset);
         under_way.stepping |= stepped;
         under_way.resetting |= reset;
         copy_rows(&mut under_way.actions.as_mut(), actions, stepped, self.rows.len());
-        let now = Instant::now();
-        for lane in stepped | reset {
-            (under_way.posted_at[lane], under_way.versions[lane]) = (now, turn.policy_version);
-        }
+        (stepped | reset).into_iter().for_each(|lane| under_way.versions[lane] = turn.policy_version);
         self.post_to_env(stepped, reset);
         self.show();
     }
@@ -148,11 +168,9 @@ impl Block {
     /// Posts the beginning of an episode in `lanes`, whose starts have been taken, beside their rows.
     pub(super) fn post_resets(&mut self, lanes: LaneSet, columns: &BlockRows<'_, '_>) {
         let Some(under_way) = &mut self.under_way else { return };
+        under_way.posted(lanes, Instant::now());
         under_way.renewing |= lanes;
-        let now = Instant::now();
-        for lane in lanes {
-            (under_way.posted_at[lane], under_way.rewards[lane]) = (now, columns.rewards[lane]);
-        }
+        lanes.into_iter().for_each(|lane| under_way.rewards[lane] = columns.rewards[lane]);
         self.post_to_env(LaneSet::NONE, lanes);
     }
 
@@ -257,7 +275,14 @@ impl Block {
         }
     }
 
-    /// Returns the time at which a lane has been under way for too long; `None` if none is under way.
+    /// Waits awake for a moment if lanes are about to finish.
+    pub(crate) fn linger(&mut self) {
+        if self.under_way.as_ref().is_some_and(|under_way| !under_way.lanes().is_empty()) {
+            self.with_late(|env| env.linger());
+        }
+    }
+
+    /// Returns a time before which no lane has been under way for too long; `None` if none is under way.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.under_way.as_ref().and_then(|under_way| under_way.due())
     }

@@ -14,12 +14,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rollhouse_core::{
-    AutoresetMode, ColumnMut, Interruption, Options, Plugin, RecordRule, RunId, SeedSchedule, Space,
-    random_bits,
+    AutoresetMode, ColumnMut, Interruption, Options, RecordRule, RunId, SeedSchedule, Space, random_bits,
 };
 use rollhouse_engine::{Engine, EngineConfig, Reset};
 use rollhouse_env::{EnvEntry, Registry};
-use rollhouse_plugin::register;
+use rollhouse_plugin::load;
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{EpisodeInfo, PolicyInfo, Recorder, RecorderConfig, Replays, RunHeader};
 
@@ -87,14 +86,12 @@ pub fn example(name: &str) -> PathBuf {
     path
 }
 
-pub fn trusted(path: &Path) -> Plugin {
-    Plugin { path: path.to_owned(), trusted: true }
-}
-
 /// The built-in envs and those of a plug-in.
 pub fn registry(path: &Path) -> Registry {
     let registry = Registry::builtin();
-    register(&registry, &[trusted(path)]).unwrap();
+    for entry in load(path).unwrap() {
+        registry.register(entry).unwrap();
+    }
     registry
 }
 

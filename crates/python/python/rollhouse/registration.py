@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 import gymnasium
@@ -37,16 +38,18 @@ def load_plugin(path: str | os.PathLike[str], *, trusted: bool = False) -> list[
     """Loads the envs of a plug-in, a shared object that rollhouse.h describes, and returns their ids.
 
     From then on they are envs like the built-in ones: for ``make_vec``, for ``gymnasium.make`` as ``rollhouse/ID``
-    (under its own name if that has a namespace, as ``my/Maze-v0``), and where recordings are recomputed. It blocks while each of them is tried out for 2,000 steps.
+    (under its own name if that has a namespace, as ``my/Maze-v0``), and where recordings are recomputed. It blocks while
+    each of them is tried out for 2,000 steps.
 
     Args:
         path: The file. No other folder is searched.
-        trusted: Whether it may run inside of this process, where its faults are the process's.
+        trusted: Whether it may run inside of this process, where it is faster and its faults are the process's.
+            Otherwise it runs in processes of its own, where a crash or an endless loop costs their lanes.
 
     Raises:
-        PluginError: It is not declared trusted, something is wrong with it, or an id is taken.
+        PluginError: Something is wrong with it, no process can be started for it, or an id is taken.
     """
-    ids = _native.load_plugin(os.fspath(path), trusted)
+    ids = _native.load_plugin(os.fspath(path), trusted, sys.executable or None)
     register()
     return ids
 

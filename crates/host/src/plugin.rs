@@ -1,0 +1,223 @@
+//! Plug-ins in worker processes.
+
+mod block;
+mod generators;
+mod lanes;
+mod slot;
+mod talk;
+mod worker;
+mod workers;
+
+use std::ffi::OsString;
+use std::fs;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rollhouse_core::limits::{BLOCK_LANES, MAX_PLUGINS};
+use rollhouse_core::{EnvSpec, Options, Plugin};
+use rollhouse_env::{BatchEnv, EnvEntry, ImageSize, MakeError, Registry};
+use rollhouse_plugin::{PluginError, PluginFault};
+
+use self::block::IsolatedBlock;
+use self::slot::Layout;
+use self::talk::{Answer, Described, Hello, Lanes, heard, said};
+use self::workers::Workers;
+use crate::config::{Environment, HostConfig, MAX_WORKERS, Output, Program};
+use crate::error::HostError;
+use crate::host::{Host, Until, WorkerEvent};
+use crate::launcher::Launcher;
+
+pub use self::worker::serve_plugin;
+
+/// How a machine hosts plug-ins that are not trusted: in how many processes, and of which program.
+#[derive(Debug, Clone)]
+pub struct PluginHost {
+    /// Program of the workers with its arguments, to which the process id of this process is added: one that calls
+    /// [`serve_plugin`] with it, as `rollhouse plugin-worker` does.
+    pub command: Vec<OsString>,
+    /// Number of worker processes of a session, at most one for each block of 64 lanes; `None` for as many as there are
+    /// cores.
+    pub workers: Option<usize>,
+    /// Maximum time from the start of a process until its lanes are made. The first one tries the envs out.
+    pub launch_deadline: Duration,
+    /// Bound on the number of processes that launch at a time.
+    pub launcher: Launcher,
+}
+
+/// Reason for which a worker does not step the lanes of a plug-in.
+#[derive(Debug, thiserror::Error)]
+enum WorkerFault {
+    #[error("{0}")]
+    Refused(String),
+    #[error("its worker process was lost before it was ready: {0}")]
+    Lost(String),
+    #[error("its worker process said what makes no sense: {0}")]
+    Nonsense(String),
+    #[error("{lanes} lanes of it take more memory than a mapping has")]
+    TooLarge { lanes: usize },
+    #[error("no worker process can be started: {}", with_cause(.0))]
+    Host(#[from] HostError),
+}
+
+fn with_cause(error: &HostError) -> String {
+    let cause = std::error::Error::source(error);
+    cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
+}
+
+impl PluginHost {
+    /// Loads plug-ins and registers their envs, whose ids it returns: those that are trusted into this process, others
+    /// into processes of their own. Blocks until the envs have been tried out.
+    ///
+    /// # Errors
+    /// If one of them cannot be loaded, or an id is taken; what was registered before stays.
+    pub fn register(&self, registry: &Registry, plugins: &[Plugin]) -> Result<Vec<String>, PluginError> {
+        let mut ids = Vec::new();
+        for (number, plugin) in plugins.iter().enumerate() {
+            let failed = |fault| PluginError { path: plugin.path.clone(), fault };
+            if number == MAX_PLUGINS {
+                return Err(failed(PluginFault::TooMany { count: plugins.len() }));
+            }
+            let entries = match plugin.trusted {
+                true => rollhouse_plugin::load(&plugin.path)?,
+                false => self.isolated(&plugin.path).map_err(failed)?,
+            };
+            for entry in entries {
+                let id = entry.spec().id.clone();
+                registry.register(entry).map_err(|error| failed(PluginFault::Register(error)))?;
+                ids.push(id);
+            }
+        }
+        Ok(ids)
+    }
+
+    /// Learns from a worker what envs a plug-in has, and returns entries that make lanes of them in workers of their
+    /// own. Nothing of it is loaded into this process.
+    fn isolated(&self, path: &Path) -> Result<Vec<EnvEntry>, PluginFault> {
+        // Absolute, because this process may go to another folder before it starts a worker.
+        let path = fs::canonicalize(path).map_err(PluginFault::File)?;
+        if !fs::metadata(&path).map_err(PluginFault::File)?.is_file() {
+            return Err(PluginFault::NotAFile);
+        }
+        let fault = |fault: WorkerFault| PluginFault::Worker { source: Box::new(fault) };
+        let (file, envs) = self.learn(&path).map_err(fault)?;
+        let entries = envs.into_iter().enumerate();
+        let entries = entries.map(|(env, described)| self.entry(&path, file, env, described));
+        entries.collect::<Result<_, _>>().map_err(fault)
+    }
+
+    /// Returns what a worker says of a plug-in: a hash of its file, and its envs.
+    fn learn(&self, path: &Path) -> Result<(u64, Vec<Described>), WorkerFault> {
+        let mut host = Host::start(self.config(vec![said(&Hello::new(path, None))])?)?;
+        loop {
+            host.wait(Until::AnyEvent, None)?;
+            match host.next_event() {
+                Some(WorkerEvent::Ready { answer, .. }) => match heard(&answer) {
+                    Ok(Answer::Envs { file, envs }) => return Ok((file, envs)),
+                    Ok(Answer::Refused(why)) => return Err(WorkerFault::Refused(why)),
+                    Ok(Answer::Made { .. }) => {
+                        return Err(WorkerFault::Nonsense("it has made lanes".to_owned()));
+                    }
+                    Err(error) => return Err(WorkerFault::Nonsense(error.to_string())),
+                },
+                Some(WorkerEvent::Lost { detail, .. }) => return Err(WorkerFault::Lost(detail)),
+                Some(WorkerEvent::Replied(_)) | None => {}
+            }
+        }
+    }
+
+    fn entry(
+        &self,
+        path: &Path,
+        file: u64,
+        env: usize,
+        described: Described,
+    ) -> Result<EnvEntry, WorkerFault> {
+        let Described { spec, drawn } = described;
+        let untried = Box::new(EnvSpec { dynamics_hash: 0, ..spec.clone() });
+        let session = Session { host: self.clone(), path: path.to_owned(), file, env, spec: untried };
+        let entry = EnvEntry::late(spec, move |options| {
+            session.blocks(options).map_err(|fault| MakeError::Refused { source: Box::new(fault) })
+        });
+        let Some((width, height, images_per_second)) = drawn else { return Ok(entry) };
+        let size = ImageSize::new(width, height).map_err(|error| WorkerFault::Nonsense(error.to_string()))?;
+        Ok(entry.drawn(size, images_per_second))
+    }
+
+    fn config(&self, hellos: Vec<Vec<u8>>) -> Result<HostConfig, HostError> {
+        let mut arguments = self.command.iter().cloned();
+        let program = Program {
+            path: arguments.next().unwrap_or_default(),
+            arguments: arguments.chain([std::process::id().to_string().into()]).collect(),
+            environment: Environment::Only(&VARIABLES),
+            output: Output::Kept,
+        };
+        let (launch_at_start, launch_deadline) = (hellos.len(), Some(self.launch_deadline));
+        Ok(HostConfig { program, hellos, launch_at_start, launch_deadline, launcher: self.launcher.clone() })
+    }
+}
+
+/// Makes the lanes of sessions of one env.
+struct Session {
+    host: PluginHost,
+    path: PathBuf,
+    /// Hash of the plug-in's file when it was tried out.
+    file: u64,
+    env: usize,
+    /// Spec without the dynamics hash.
+    spec: Box<EnvSpec>,
+}
+
+impl Session {
+    /// Makes the blocks of a session, which share its workers.
+    fn blocks(&self, options: &[Options]) -> Result<Vec<Box<dyn BatchEnv>>, WorkerFault> {
+        let lanes = options.len();
+        let blocks = lanes.div_ceil(BLOCK_LANES);
+        let bytes = Layout::of(&self.spec, lanes).bytes().ok_or(WorkerFault::TooLarge { lanes })?;
+        let ranges = ranges(blocks, self.host.workers);
+        let hello = |range: &Range<usize>| {
+            let options = options[range.start * BLOCK_LANES..lanes.min(range.end * BLOCK_LANES)].to_vec();
+            let lanes = Lanes { env: self.env, all: lanes, first_block: range.start, options };
+            said(&Hello::new(&self.path, Some(lanes)))
+        };
+        let mut host = Host::start(self.host.config(ranges.iter().map(hello).collect())?)?;
+        host.share(bytes)?;
+        let expected = Answer::Made { file: self.file, spec: self.spec.clone() };
+        let mut workers = Workers::new(host, &self.spec, expected, &ranges, lanes);
+        workers.begin().map_err(WorkerFault::Refused)?;
+        let workers = Arc::new(Mutex::new(workers));
+        let block = |number: usize| {
+            let count = (lanes - number * BLOCK_LANES).min(BLOCK_LANES);
+            Box::new(IsolatedBlock::new(Arc::clone(&workers), number, count)) as Box<dyn BatchEnv>
+        };
+        Ok((0..blocks).map(block).collect())
+    }
+}
+
+/// Returns the blocks of each worker: ranges of nearly equal length, in order.
+fn ranges(blocks: usize, workers: Option<usize>) -> Vec<Range<usize>> {
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let workers = workers.unwrap_or_else(cores).clamp(1, blocks.clamp(1, MAX_WORKERS));
+    (0..workers).map(|worker| blocks * worker / workers..blocks * (worker + 1) / workers).collect()
+}
+
+/// Variables that a worker gets of those of this process: what libraries and devices are found by, what the interpreter
+/// needs that may run it, and what is meant for plug-ins. Whatever else there is, secrets among it, stays here.
+const VARIABLES: [&str; 14] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LANG",
+    "LC_*",
+    "TZ",
+    "TMPDIR",
+    "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
+    "OMP_NUM_THREADS",
+    "PYTHON*",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "PLUGIN_*",
+];

@@ -1,0 +1,218 @@
+//! A block of a plug-in's lanes that a worker steps.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Start};
+use rollhouse_env::{
+    BatchEnv, BlockStep, Collected, Ended, Image, ImageSize, LateLanes, LateRows, Post, RenderError,
+    StateError,
+};
+
+use super::talk::{Told, What};
+use super::workers::Workers;
+
+/// A block of a session's lanes. All blocks of the session share its workers.
+pub(super) struct IsolatedBlock {
+    workers: Arc<Mutex<Workers>>,
+    number: usize,
+    lanes: usize,
+    /// Lanes that were asked to be revived and did not come back at once.
+    asked: LaneSet,
+}
+
+impl IsolatedBlock {
+    pub(super) const fn new(workers: Arc<Mutex<Workers>>, number: usize, lanes: usize) -> Self {
+        Self { workers, number, lanes, asked: LaneSet::NONE }
+    }
+
+    /// Posts, and waits until all lanes are done or lost.
+    fn complete(&mut self, post: Post<'_>, rows: LateRows<'_, '_>) -> Collected {
+        let mut missing = (post.step | post.reset) & LaneSet::first(self.lanes);
+        let deadline = Instant::now() + CALL_DEADLINE;
+        let mut all = Collected::default();
+        self.post(post);
+        self.flush();
+        while !missing.is_empty() {
+            self.linger();
+            let rows = LateRows { obs: &mut *rows.obs, infos: &mut *rows.infos, rewards: &mut *rows.rewards };
+            let Collected { done, terminated, truncated, lost, hung } = self.collect(rows);
+            all.done |= done;
+            all.terminated |= terminated;
+            all.truncated |= truncated;
+            all.lost |= lost | hung;
+            missing &= !(done | lost | hung);
+            if !missing.is_empty() && deadline <= Instant::now() {
+                all.lost |= self.give_up(missing);
+                missing &= !all.lost;
+            } else if !missing.is_empty() {
+                self.wait(deadline);
+            }
+        }
+        all
+    }
+
+    /// Asks the worker about a lane that is not lost.
+    fn ask(&self, lane: usize, what: What) -> Result<Option<Told>, Lost> {
+        assert!(lane < self.lanes, "lane {lane} of a block of {}", self.lanes);
+        let mut workers = self.workers.lock();
+        if workers.is_lost(self.number, lane) { Err(Lost) } else { Ok(workers.ask(self.number, what)) }
+    }
+}
+
+/// A lane is lost.
+struct Lost;
+
+impl From<Lost> for StateError {
+    fn from(Lost: Lost) -> Self {
+        Self::Lost
+    }
+}
+
+impl From<Lost> for RenderError {
+    fn from(Lost: Lost) -> Self {
+        Self::Lost
+    }
+}
+
+impl LateLanes for IsolatedBlock {
+    fn post(&mut self, post: Post<'_>) {
+        self.workers.lock().post(self.number, &post);
+    }
+
+    fn flush(&mut self) {
+        self.workers.lock().dispatch();
+    }
+
+    fn linger(&mut self) {
+        self.workers.lock().linger(self.number);
+    }
+
+    fn wait(&mut self, deadline: Instant) {
+        self.workers.lock().wait(deadline);
+    }
+
+    fn collect(&mut self, rows: LateRows<'_, '_>) -> Collected {
+        self.workers.lock().collect(self.number, rows)
+    }
+
+    fn give_up(&mut self, lanes: LaneSet) -> LaneSet {
+        self.workers.lock().give_up(self.number, lanes)
+    }
+
+    fn coming(&self) -> LaneSet {
+        self.workers.lock().coming(self.number, self.asked)
+    }
+}
+
+impl BatchEnv for IsolatedBlock {
+    fn lanes(&self) -> usize {
+        self.lanes
+    }
+
+    fn seed(&mut self, lane: usize, seed: u64) {
+        self.workers.lock().generators(self.number, lane).seed(lane, seed);
+    }
+
+    fn position(&self, lane: usize) -> Start {
+        self.workers.lock().position(self.number, lane)
+    }
+
+    fn positions(&self, lanes: LaneSet, out: &mut [Start; BLOCK_LANES]) {
+        let mut workers = self.workers.lock();
+        for lane in lanes & LaneSet::first(self.lanes) {
+            out[lane] = workers.position(self.number, lane);
+        }
+    }
+
+    fn restore(&mut self, lane: usize, start: Start) {
+        self.workers.lock().generators(self.number, lane).restore(lane, start);
+    }
+
+    fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
+        let mut rewards = vec![0.0; self.lanes];
+        let post = Post { step: LaneSet::NONE, reset: lanes, actions: ColumnRef::U8(&[]) };
+        self.complete(post, LateRows { obs, infos: &mut [], rewards: &mut rewards }).lost
+    }
+
+    fn step(&mut self, step: BlockStep<'_, '_>) -> Ended {
+        let BlockStep { skip, reset, actions, obs, infos, rewards } = step;
+        let lanes = LaneSet::first(self.lanes);
+        rewards.fill(0.0);
+        let mut rows = LateRows { obs, infos, rewards };
+        if !(skip & lanes).is_empty() {
+            self.workers.lock().show(self.number, &mut rows);
+        }
+        let post = Post { step: lanes & !(skip | reset), reset: reset & lanes, actions };
+        let Collected { terminated, truncated, lost, .. } = self.complete(post, rows);
+        Ended { terminated, truncated, lost }
+    }
+
+    fn state_hash(&self, lane: usize) -> u32 {
+        self.workers.lock().hash(self.number, lane)
+    }
+
+    fn state_hashes(&self, lanes: LaneSet, out: &mut [u32; BLOCK_LANES]) {
+        let mut workers = self.workers.lock();
+        for lane in lanes & LaneSet::first(self.lanes) {
+            out[lane] = workers.hash(self.number, lane);
+        }
+    }
+
+    fn revive(&mut self, lanes: LaneSet) -> LaneSet {
+        let mut workers = self.workers.lock();
+        let revived = workers.revive(self.number, lanes);
+        self.asked = (self.asked & !lanes) | workers.coming(self.number, lanes);
+        revived
+    }
+
+    fn late(&mut self) -> Option<&mut dyn LateLanes> {
+        Some(self)
+    }
+
+    fn state(&self, lane: usize) -> Result<Vec<f64>, StateError> {
+        match self.ask(lane, What::State { lane })? {
+            Some(Told::State(state)) => Ok(state),
+            Some(_) => Err(StateError::Unsupported),
+            None => Err(StateError::Lost),
+        }
+    }
+
+    fn set_state(&mut self, lane: usize, state: &[f64]) -> Result<(), StateError> {
+        match self.ask(lane, What::SetState { lane, state: state.to_vec() })? {
+            Some(Told::Done) => {
+                self.workers.lock().forget(self.number, lane);
+                Ok(())
+            }
+            Some(_) => Err(StateError::Unsupported),
+            None => Err(StateError::Lost),
+        }
+    }
+
+    fn render(&self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
+        let (width, height) = (size.width(), size.height());
+        match self.ask(lane, What::Render { lane, width, height })? {
+            // A picture has the bytes of its size, or it is none.
+            Some(Told::Picture(pixels)) => Image::new(size, pixels),
+            Some(_) => Err(RenderError::Unsupported),
+            None => Err(RenderError::Lost),
+        }
+    }
+
+    fn text(&self, lane: usize, columns: usize) -> Result<String, RenderError> {
+        let shown = |line: &str| {
+            line.len() <= columns && line.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ')
+        };
+        match self.ask(lane, What::Text { lane, columns })? {
+            Some(Told::Text(line)) if shown(&line) => Ok(line),
+            Some(_) => Err(RenderError::Unsupported),
+            None => Err(RenderError::Lost),
+        }
+    }
+}
+
+/// Maximum time of a step or a reset that is waited for within the call, as verifying and seeking do. Stepped by an
+/// engine, lanes have the deadline of its configuration.
+const CALL_DEADLINE: Duration = Duration::from_secs(25);

@@ -1,0 +1,142 @@
+//! The lanes of a block of a plug-in, as the host knows them.
+
+use rollhouse_core::{ColumnData, ColumnMut, ColumnSpec, EnvSpec, LaneSet};
+use rollhouse_env::{Collected, LateRows};
+
+use super::generators::Generators;
+use super::slot::Slot;
+
+/// What the lanes of a block are doing, and what is known of them.
+#[derive(Debug)]
+pub(super) struct BlockLanes {
+    pub(super) worker: usize,
+    pub(super) lanes: usize,
+    /// Lanes that step and that reset in the next command.
+    pub(super) waiting: Option<Moves>,
+    /// Lanes that step and that reset in a command, and its number.
+    pub(super) under_way: Option<(u64, Moves)>,
+    /// Lanes whose loss is to be collected.
+    pub(super) failing: LaneSet,
+    /// Lanes whose loss is to be collected, and whose worker was late.
+    pub(super) hung: LaneSet,
+    /// Lanes that cannot be used until they are revived.
+    pub(super) lost: LaneSet,
+    /// Those of `lost` that need no more than a reset once their worker is there.
+    pub(super) renewed: LaneSet,
+    /// Which of the two places the next actions go to.
+    pub(super) place: usize,
+    pub(super) generators: Generators,
+    /// Lanes of which the slot has the facts.
+    pub(super) known: LaneSet,
+    /// Whether facts have been asked for, so that they come with the rows from then on.
+    pub(super) facts: bool,
+    /// Columns into which rows go of which some are left alone.
+    scratch: Scratch,
+}
+
+/// Lanes that step, and lanes that begin an episode.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Moves {
+    pub(super) step: LaneSet,
+    pub(super) reset: LaneSet,
+}
+
+#[derive(Debug)]
+struct Scratch {
+    obs: Vec<ColumnData>,
+    infos: Vec<ColumnData>,
+    rewards: Vec<f64>,
+}
+
+impl BlockLanes {
+    pub(super) fn new(worker: usize, lanes: usize, spec: &EnvSpec) -> Self {
+        let rows = |column: &ColumnSpec| ColumnData::zeros(column.dtype, column.elements() * lanes);
+        Self {
+            worker,
+            lanes,
+            waiting: None,
+            under_way: None,
+            failing: LaneSet::NONE,
+            hung: LaneSet::NONE,
+            lost: LaneSet::first(lanes),
+            renewed: LaneSet::NONE,
+            place: 0,
+            generators: Generators::new(lanes),
+            known: LaneSet::NONE,
+            facts: false,
+            scratch: Scratch {
+                obs: spec.obs_columns().iter().map(rows).collect(),
+                infos: spec.info_channels.iter().map(rows).collect(),
+                rewards: vec![0.0; lanes],
+            },
+        }
+    }
+
+    /// Notes that the lanes are there for the first time.
+    pub(super) fn begin(&mut self) {
+        self.lost = LaneSet::NONE;
+    }
+
+    /// Returns the lanes that are posted.
+    pub(super) fn posted(&self) -> LaneSet {
+        let moves = self.waiting.into_iter().chain(self.under_way.map(|(_, moves)| moves));
+        moves.fold(LaneSet::NONE, |lanes, Moves { step, reset }| lanes | step | reset)
+    }
+
+    /// Returns whether a loss is to be collected.
+    pub(super) fn is_failing(&self) -> bool {
+        !(self.failing | self.hung).is_empty()
+    }
+
+    /// Loses `lanes`, of which `renewed` need no more than a reset once their worker is there; `hung` if that was late.
+    pub(super) fn lose(&mut self, lanes: LaneSet, renewed: LaneSet, hung: bool) {
+        let posted = self.posted() & lanes;
+        *(if hung { &mut self.hung } else { &mut self.failing }) |= posted;
+        (self.waiting, self.under_way) = (None, None);
+        self.lost |= lanes;
+        self.renewed = (self.renewed & !lanes) | renewed;
+        self.known &= !lanes;
+    }
+
+    /// Takes the losses that are to be collected.
+    pub(super) fn take_failing(&mut self) -> Collected {
+        let (lost, hung) = (std::mem::take(&mut self.failing), std::mem::take(&mut self.hung));
+        Collected { lost, hung, ..Collected::default() }
+    }
+
+    /// Copies the rows of lanes that moved. Returns the lanes with a boolean that is none.
+    pub(super) fn read(&mut self, slot: Slot<'_>, moves: Moves, rows: LateRows<'_, '_>) -> LaneSet {
+        let (moved, all) = (moves.step | moves.reset, LaneSet::first(self.lanes));
+        let mut wrong = LaneSet::NONE;
+        if moved == all {
+            wrong |= slot.obs(rows.obs);
+            slot.rewards(rows.rewards);
+        } else {
+            let Scratch { obs, rewards, .. } = &mut self.scratch;
+            let mut columns: Vec<ColumnMut<'_>> = obs.iter_mut().map(ColumnData::as_mut).collect();
+            wrong |= slot.obs(&mut columns);
+            slot.rewards(rewards);
+            copy_rows(rows.obs, obs, moved, self.lanes);
+            moved.into_iter().for_each(|lane| rows.rewards[lane] = rewards[lane]);
+        }
+        if !rows.infos.is_empty() && !moves.step.is_empty() {
+            let infos = &mut self.scratch.infos;
+            let mut columns: Vec<ColumnMut<'_>> = infos.iter_mut().map(ColumnData::as_mut).collect();
+            wrong |= slot.infos(&mut columns) & moves.step;
+            copy_rows(rows.infos, infos, moves.step, self.lanes);
+        }
+        wrong
+    }
+}
+
+/// Copies the rows of `lanes` out of columns of `count` rows.
+fn copy_rows(to: &mut [ColumnMut<'_>], from: &[ColumnData], lanes: LaneSet, count: usize) {
+    for (to, from) in to.iter_mut().zip(from) {
+        let width = from.as_ref().len() / count.max(1);
+        for lane in lanes {
+            let (start, end) = (lane * width, (lane + 1) * width);
+            let copied = to.slice(start, end).copy_from(from.as_ref().slice(start, end));
+            debug_assert!(copied, "columns of one place have one type");
+        }
+    }
+}

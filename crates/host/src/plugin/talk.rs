@@ -1,0 +1,146 @@
+//! What a host and the worker of a plug-in say to each other, in MessagePack. What is said at each step goes through
+//! the slots of the blocks instead.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::{EnvSpec, Options, split_mix64};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Kinds of commands, in the low bits of their codes.
+pub(super) const WORK: u64 = 1;
+pub(super) const ASK: u64 = 2;
+pub(super) const CLOSE: u64 = 3;
+/// Bits of a code that say its kind; the others are the command's number.
+pub(super) const KIND_BITS: u32 = 8;
+
+/// First message to a worker.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Hello {
+    /// Path of the plug-in, as bytes.
+    path: Vec<u8>,
+    /// Lanes that the worker makes; `None` if it only has to say what envs there are.
+    pub(super) lanes: Option<Lanes>,
+}
+
+/// Lanes of one env that a worker makes.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Lanes {
+    /// Number of the env in the plug-in.
+    pub(super) env: usize,
+    /// Number of lanes of the session.
+    pub(super) all: usize,
+    /// First block of the worker among those of the session.
+    pub(super) first_block: usize,
+    /// Options of each lane, in blocks of [`BLOCK_LANES`].
+    pub(super) options: Vec<Options>,
+}
+
+/// Answer of a worker that is ready.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(super) enum Answer {
+    /// The envs of the plug-in, with the dynamics hashes of what they do now.
+    Envs {
+        /// Hash of the file's bytes.
+        file: u64,
+        envs: Vec<Described>,
+    },
+    /// The lanes are made. Env and file are what they were when the envs were asked for.
+    Made { file: u64, spec: Box<EnvSpec> },
+    /// What is wrong with the plug-in, or why it did not make the lanes.
+    Refused(String),
+}
+
+/// An env of a plug-in.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Described {
+    pub(super) spec: EnvSpec,
+    /// Width and height of a picture, and pictures in a second of a video.
+    pub(super) drawn: Option<(usize, usize, u32)>,
+}
+
+/// Question to a worker about one of the session's blocks.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Ask {
+    pub(super) block: usize,
+    pub(super) what: What,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum What {
+    /// Write the facts of all lanes into the slot.
+    Facts,
+    State {
+        lane: usize,
+    },
+    SetState {
+        lane: usize,
+        state: Vec<f64>,
+    },
+    Render {
+        lane: usize,
+        width: usize,
+        height: usize,
+    },
+    Text {
+        lane: usize,
+        columns: usize,
+    },
+    /// Make lost lanes anew, all of them if the block has failed.
+    Revive {
+        lanes: u64,
+    },
+}
+
+/// Answer of a worker to a question.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(super) enum Told {
+    Done,
+    State(Vec<f64>),
+    Picture(Vec<u8>),
+    Text(String),
+    /// Lanes that can be used again.
+    Revived(u64),
+    /// The env cannot do it.
+    Unsupported,
+}
+
+impl Hello {
+    pub(super) fn new(path: &Path, lanes: Option<Lanes>) -> Self {
+        Self { path: path.as_os_str().as_bytes().to_vec(), lanes }
+    }
+
+    pub(super) fn path(&self) -> PathBuf {
+        OsString::from_vec(self.path.clone()).into()
+    }
+}
+
+impl Lanes {
+    /// Returns the options of each block.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = &[Options]> {
+        self.options.chunks(BLOCK_LANES)
+    }
+}
+
+/// Returns a message as bytes.
+pub(super) fn said<T: Serialize>(message: &T) -> Vec<u8> {
+    // Writing to memory does not fail, and no message has a map of unknown length.
+    rmp_serde::to_vec_named(message).unwrap_or_default()
+}
+
+/// Reads a message. The other side is a program of ours, but what it loaded may have written anything.
+pub(super) fn heard<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, rmp_serde::decode::Error> {
+    rmp_serde::from_slice(bytes)
+}
+
+/// Adds the bytes of a part of a file to a hash.
+pub(super) fn hash_bytes(hash: u64, bytes: &[u8]) -> u64 {
+    bytes.chunks(8).fold(split_mix64(hash ^ bytes.len() as u64), |hash, chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        split_mix64(hash ^ u64::from_le_bytes(word))
+    })
+}
