@@ -1,12 +1,10 @@
 //! A run whose stepping thread hangs: nobody ends what it holds, so the recorder does, by what it has.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod model;
-
 use std::path::Path;
 use std::sync::Arc;
 
-use model::{DIR, Driver, Shape, all, assert_same};
+use crate::model::{DIR, Driver, Shape, all, assert_same};
 use rollhouse_core::{Interruption, Outcome, RecordRule};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{Recorder, RecorderConfig, Replays};

@@ -1,16 +1,14 @@
 //! Two episodes are compared step by step, and the first step at which they part is named with what differs.
 #![allow(missing_docs, clippy::unwrap_used, reason = "test code")]
 
-mod stage;
-
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
+use crate::stage::{Play, play};
 use rollhouse_core::RecordRule;
 use rollhouse_env::Registry;
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{CompareError, Comparison, Difference, Episode, Query, Replays, Value};
-use stage::{Play, play};
 
 static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::builtin);
 

@@ -1,15 +1,13 @@
 //! Those who step a run end although the writer takes nothing.
 #![allow(missing_docs, clippy::unwrap_used, reason = "test code")]
 
-mod model;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use model::{DIR, Driver, Model, Shape, all, assert_same};
+use crate::model::{DIR, Driver, Model, Shape, all, assert_same};
 use rollhouse_replay::testing::{Faults, FaultyDisk};
 use rollhouse_replay::{OnOutage, Recorder, RecorderConfig, Replays};
 

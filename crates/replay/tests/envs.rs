@@ -1,11 +1,10 @@
 //! Recordings of real envs: verified, gone through, and told apart from changed ones.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod stage;
-
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::stage::{Play, play};
 use rollhouse_core::{ColumnData, Determinism, Outcome, RecordRule, SeedSchedule};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_replay::testing::FaultyDisk;
@@ -13,7 +12,6 @@ use rollhouse_replay::{
     Divergence, EpisodeInfo, Playback, Query, RecomputeError, RecordKind, Replays, SimulateError, Value,
     Verification,
 };
-use stage::{Play, play};
 
 const DIR: &str = "/data";
 

@@ -1,14 +1,12 @@
 //! What a failing disk, a cut file, a flipped bit and a power cut do, and do not.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod model;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{DIR, Dice, Driver, Model, Shape, all, assert_same, record};
+use crate::model::{DIR, Dice, Driver, Model, Shape, all, assert_same, record};
 use rollhouse_core::EpisodeName;
 use rollhouse_replay::testing::{Faults, FaultyDisk};
 use rollhouse_replay::{

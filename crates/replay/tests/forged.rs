@@ -3,17 +3,15 @@
 //! a release build of this crate too.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod stage;
-
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
+use crate::stage::Play;
 use proptest::prelude::*;
 use rollhouse_core::RecordRule;
 use rollhouse_env::Registry;
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{Disk, Query, Replays, SegmentSummary, Sort, SortKey, segment_path};
-use stage::Play;
 
 const DIR: &str = "/forged";
 const HEADER_BYTES: usize = 64;
@@ -68,7 +66,7 @@ static GENUINE: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     ];
     let bytes = |play: &Play| {
         let disk = FaultyDisk::new();
-        stage::play(Arc::new(disk.clone()), Path::new(DIR), play);
+        crate::stage::play(Arc::new(disk.clone()), Path::new(DIR), play);
         disk.read(&segment_path(Path::new(DIR), 1)).unwrap()
     };
     plays.iter().map(bytes).collect()

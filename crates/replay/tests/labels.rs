@@ -1,18 +1,16 @@
 //! What is said of episodes is durable, and what is pinned is not dropped.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod stage;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::stage::{Play, play, play_with};
 use rollhouse_core::EpisodeName;
 use rollhouse_replay::testing::{Faults, FaultyDisk};
 use rollhouse_replay::{
     BlockRecorder, EpisodeKey, LabelChange, LabelError, Library, Query, ReadError, Recorder, RecorderConfig,
 };
-use stage::{Play, play, play_with};
 
 const DIR: &str = "/data";
 
@@ -153,7 +151,7 @@ fn a_folder_whose_labels_are_damaged_drops_nothing_and_says_why() {
     let changed = library(&disk).label(name, &LabelChange::Pin(false));
     assert!(matches!(changed, Err(LabelError::Damaged { .. })), "{changed:?}");
     let recorder = Recorder::open(Arc::new(disk.clone()), Path::new(DIR), budget(10)).unwrap();
-    stage::play_into(&recorder, &Play { seed: 9, ..one }, seal_often);
+    crate::stage::play_into(&recorder, &Play { seed: 9, ..one }, seal_often);
     let error = recorder.status().error.map(|error| error.source.to_string());
     assert!(error.as_ref().is_some_and(|error| error.contains("damaged")), "{error:?}");
     recorder.finish().unwrap();

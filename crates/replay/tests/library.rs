@@ -1,12 +1,11 @@
 //! A folder read together with the folders in it.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod stage;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::stage::{Play, play, play_with};
 use rollhouse_core::{EpisodeName, Outcome, RecordRule};
 use rollhouse_env::Registry;
 use rollhouse_replay::limits::MAX_SUBFOLDERS;
@@ -15,7 +14,6 @@ use rollhouse_replay::{
     Disk, EpisodeInfo, Library, LibraryEpisode, OpenError, Query, ReadError, RealDisk, Recorder,
     RecorderConfig, RepairError, Replays, Sort, SortKey, repair_all, segment_path,
 };
-use stage::{Play, play, play_with};
 
 const DIR: &str = "/data";
 

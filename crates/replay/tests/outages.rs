@@ -3,13 +3,11 @@
 //! In virtual time: the recorder's writer is driven, and ten milliseconds pass with each row.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod model;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{DIR, Driver, Model, Shape, all, assert_same};
+use crate::model::{DIR, Driver, Model, Shape, all, assert_same};
 use rollhouse_env::Registry;
 use rollhouse_replay::testing::{DrivenRecorder, Faults, FaultyDisk};
 use rollhouse_replay::{

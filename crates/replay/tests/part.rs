@@ -1,11 +1,10 @@
 //! A part of a segment is a segment of its own: what stands in it of one run, as it was.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod stage;
-
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::stage::{Play, play_into, run_of};
 use proptest::prelude::*;
 use rollhouse_core::RunId;
 use rollhouse_env::Registry;
@@ -14,7 +13,6 @@ use rollhouse_replay::{
     AsideEpisode, Disk, Query, Recorder, RecorderConfig, Replays, SegmentSummary, SetAside, is_spool_name,
     name_of_part, part_of_run, segment_path,
 };
-use stage::{Play, play_into, run_of};
 
 const DIR: &str = "/data";
 

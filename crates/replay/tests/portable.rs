@@ -1,11 +1,10 @@
 //! An episode in a file of its own is the episode as it was recorded, and comes into another folder as that.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod stage;
-
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::stage::{Play, play};
 use proptest::prelude::*;
 use rollhouse_core::RecordRule;
 use rollhouse_env::Registry;
@@ -14,7 +13,6 @@ use rollhouse_replay::{
     Episode, ImportError, Importer, Library, OpenError, Portable, PortableError, Query, Recorder,
     RecorderConfig, Replays, write_portable,
 };
-use stage::{Play, play};
 
 const FROM: &str = "/from";
 const TO: &str = "/to";
@@ -126,7 +124,7 @@ fn an_episode_that_broke_off_comes_through_as_one_that_did() {
     let one = Play { lanes: 2, ..Play::new("Pendulum-v1", 50) };
     // The power goes while both lanes are in their first episode.
     let mut cut = None;
-    stage::play_into(&recorder, &one, |row, recorder, block| {
+    crate::stage::play_into(&recorder, &one, |row, recorder, block| {
         if row == 40 {
             block.flush();
             recorder.sync().unwrap();

@@ -1,12 +1,11 @@
 //! Pruning takes away what it was asked to, and nothing else, whatever happens meanwhile.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod stage;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::stage::{Play, play_into, play_with};
 use proptest::prelude::*;
 use rollhouse_core::EpisodeName;
 use rollhouse_replay::testing::{Faults, FaultyDisk};
@@ -14,7 +13,6 @@ use rollhouse_replay::{
     BlockRecorder, Disk, Episode, EpisodeInfo, LabelChange, Library, PruneError, PruneRules, Query, Recorder,
     RecorderConfig, Sort, SortKey, plan_prune, prune,
 };
-use stage::{Play, play_into, play_with};
 
 const DIR: &str = "/data";
 

@@ -1,18 +1,16 @@
 //! Queries that are answered from the catalogue give what going through every chunk gives, whatever state it is in.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod stage;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::stage::{Play, play_with};
 use rollhouse_core::{EpisodeName, Outcome, RecordRule};
 use rollhouse_replay::{
     EpisodeInfo, Library, Query, RealDisk, RecorderConfig, Replays, Sort, repair, rows_path, segment_path,
     summary_path,
 };
-use stage::{Play, play_with};
 
 /// A folder of this test's own, removed at its end.
 struct Folder(PathBuf);

@@ -1,13 +1,11 @@
 //! On the operating system's files: the catalogue in any state, locks, sizes.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod model;
-
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use model::{Driver, Shape, all};
+use crate::model::{Driver, Shape, all};
 use rollhouse_core::RecordRule;
 use rollhouse_replay::{Query, RealDisk, Recorder, RecorderConfig, Replays, Sort, SortKey, repair};
 

@@ -1,13 +1,11 @@
 //! What is recorded reads back: against a plain model, for runs of any shape.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod model;
-
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{DIR, Shape, all, assert_same, record};
+use crate::model::{DIR, Shape, all, assert_same, record};
 use proptest::prelude::*;
 use rollhouse_core::{RecordRule, Space};
 use rollhouse_replay::testing::FaultyDisk;

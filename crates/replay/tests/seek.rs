@@ -1,11 +1,10 @@
 //! Any step of an episode, in any order, is the step that a straight pass gives.
 #![allow(missing_docs, clippy::unwrap_used, reason = "test code")]
 
-mod stage;
-
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
+use crate::stage::{Play, play};
 use proptest::prelude::*;
 use rollhouse_core::{ColumnMut, LaneSet, RecordRule, Start};
 use rollhouse_env::{BatchEnv, BlockStep, Ended, EnvEntry, ImageSize, Registry, StateError};
@@ -13,7 +12,6 @@ use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{
     Episode, Playback, PlayedStep, Query, RecomputeError, Replays, SeekBounds, Seeker, SimulateError,
 };
-use stage::{Play, play};
 
 const DIR: &str = "/data";
 

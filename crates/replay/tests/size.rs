@@ -2,12 +2,10 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod model;
-
 use std::path::Path;
 use std::sync::Arc;
 
-use model::{DIR, Shape};
+use crate::model::{DIR, Shape};
 use rollhouse_core::{ColumnRef, GameResult, LaneSet, Outcome, Start, split_mix64};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{End, Recorder, RecorderConfig, Row};

@@ -1,20 +1,18 @@
 //! Recording for somebody who takes the segments away: sealing by age and on request, holding, numbers.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod stage;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::stage::{Play, play, play_into, play_with};
 use rollhouse_env::Registry;
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{
     Disk, Query, Recorder, RecorderConfig, Replays, STORE_LOCK, SealedSegment, SegmentSummary, segment_path,
     summary_path,
 };
-use stage::{Play, play, play_into, play_with};
 
 const DIR: &str = "/store/node-a";
 

@@ -52,7 +52,18 @@ pub(crate) fn release(root: &Path) -> Outcome {
     {
         return Outcome::Failed(what);
     }
-    let arguments = ["test", "--quiet", "--workspace", "--locked", "--test", "cluster", "--test", "resume"];
+    let arguments = [
+        "test",
+        "--quiet",
+        "-p",
+        "rollhouse-tests",
+        "--locked",
+        "--test",
+        "all",
+        "--",
+        "cluster::",
+        "resume::",
+    ];
     let binary = root.join("target/release/rollhouse");
     match shown(cargo(root, &arguments).env("ROLLHOUSE_BIN", binary)) {
         Ok(()) => Outcome::Passed("a cluster of the release build plays what an engine plays".to_owned()),
@@ -66,7 +77,7 @@ pub(crate) fn decoders(root: &Path) -> Outcome {
     let targets = [
         "-p rollhouse-core --lib",
         "-p rollhouse-wire --lib --test fuzz --test hostile --test attach_socket",
-        "-p rollhouse-replay --lib --test hostile --test round_trip --test faults",
+        "-p rollhouse-replay --lib --test hostile --test all",
         "-p rollhouse-arena --lib --test refusals --test attached",
         "-p rollhouse-node --lib owned::",
     ];

@@ -17,6 +17,7 @@ mod python;
 mod source;
 mod style;
 mod tasks;
+mod test_files;
 mod tests_step;
 mod watch;
 mod words;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::outcome::Outcome;
 use crate::source::{Kind, Source};
-use crate::{circles, mutations, named_tests, tasks, words};
+use crate::{circles, mutations, named_tests, tasks, test_files, words};
 
 /// Checks every Rust file of the workspace and prints each finding with file and line.
 pub(crate) fn check(root: &Path) -> Outcome {
@@ -51,6 +51,8 @@ fn findings_of(root: &Path, texts: &[(String, String)]) -> Result<Vec<String>, S
     found.extend(
         missing.map(|(line, name)| format!("{}:{line}: there is no test `{name}`", named_tests::PAGE)),
     );
+    let unnamed = test_files::unnamed(root, texts)?.into_iter();
+    found.extend(unnamed.map(|path| format!("{path}: no program of tests names it, so it never runs")));
     found.extend(words::check(root, texts)?.into_iter().map(placed));
     found.extend(circles::check(texts).into_iter().map(|(path, what)| format!("{path}: {what}")));
     found.extend(mutations::stale(root));

@@ -1,0 +1,29 @@
+//! Tests that start processes, in one program: each more is linked for seconds.
+#![allow(missing_docs, clippy::unwrap_used, reason = "test code")]
+
+mod archive;
+mod archiving;
+mod bad_input;
+mod bench;
+mod chaos;
+mod cluster;
+mod damage;
+mod exports;
+mod folders;
+mod fork;
+mod hostile;
+mod hosts;
+mod interrupted;
+mod joining;
+mod main_job;
+mod operations;
+mod operators;
+mod parts;
+mod plugins;
+mod probes;
+mod pruning;
+mod readme;
+mod replay_sessions;
+mod resume;
+mod terminal;
+mod watch;
