@@ -4,10 +4,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::model::{DIR, Driver, Shape, all, assert_same};
 use rollhouse_core::{Interruption, Outcome, RecordRule};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{Recorder, RecorderConfig, Replays};
+
+use crate::model::{DIR, Driver, Shape, all, assert_same};
 
 #[test]
 fn open_episodes_of_a_run_that_is_cut_short_end_as_told_with_the_steps_that_were_handed_over() {

@@ -4,11 +4,12 @@
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
-use crate::stage::{Play, play};
 use rollhouse_core::RecordRule;
 use rollhouse_env::Registry;
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{CompareError, Comparison, Difference, Episode, Query, Replays, Value};
+
+use crate::stage::{Play, play};
 
 static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::builtin);
 

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use crate::model::{DIR, Driver, Model, Shape, all, assert_same};
 use rollhouse_replay::testing::{Faults, FaultyDisk};
 use rollhouse_replay::{OnOutage, Recorder, RecorderConfig, Replays};
+
+use crate::model::{DIR, Driver, Model, Shape, all, assert_same};
 
 /// Steps on a thread of its own until `ending` is raised while the writer takes nothing, and gives what was lived. Whoever
 /// is not let go is given up.

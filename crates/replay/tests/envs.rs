@@ -4,7 +4,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::stage::{Play, play};
 use rollhouse_core::{ColumnData, Determinism, Outcome, RecordRule, SeedSchedule};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_replay::testing::FaultyDisk;
@@ -12,6 +11,8 @@ use rollhouse_replay::{
     Divergence, EpisodeInfo, Playback, Query, RecomputeError, RecordKind, Replays, SimulateError, Value,
     Verification,
 };
+
+use crate::stage::{Play, play};
 
 const DIR: &str = "/data";
 

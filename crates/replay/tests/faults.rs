@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::model::{DIR, Dice, Driver, Model, Shape, all, assert_same, record};
 use rollhouse_core::EpisodeName;
 use rollhouse_replay::testing::{Faults, FaultyDisk};
 use rollhouse_replay::{
     BeginError, OpenError, ReadError, RecordError, Recorded, Recorder, RecorderConfig, Replays, repair,
 };
+
+use crate::model::{DIR, Dice, Driver, Model, Shape, all, assert_same, record};
 
 fn small_segments() -> RecorderConfig {
     RecorderConfig { segment_bytes: 64 * 1024, ..RecorderConfig::default() }

@@ -6,12 +6,13 @@
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
-use crate::stage::Play;
 use proptest::prelude::*;
 use rollhouse_core::RecordRule;
 use rollhouse_env::Registry;
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{Disk, Query, Replays, SegmentSummary, Sort, SortKey, segment_path};
+
+use crate::stage::Play;
 
 const DIR: &str = "/forged";
 const HEADER_BYTES: usize = 64;

@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::stage::{Play, play, play_with};
 use rollhouse_core::EpisodeName;
 use rollhouse_replay::testing::{Faults, FaultyDisk};
 use rollhouse_replay::{
     BlockRecorder, EpisodeKey, LabelChange, LabelError, Library, Query, ReadError, Recorder, RecorderConfig,
 };
+
+use crate::stage::{Play, play, play_with};
 
 const DIR: &str = "/data";
 

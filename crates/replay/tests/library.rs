@@ -5,7 +5,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::stage::{Play, play, play_with};
 use rollhouse_core::{EpisodeName, Outcome, RecordRule};
 use rollhouse_env::Registry;
 use rollhouse_replay::limits::MAX_SUBFOLDERS;
@@ -14,6 +13,8 @@ use rollhouse_replay::{
     Disk, EpisodeInfo, Library, LibraryEpisode, OpenError, Query, ReadError, RealDisk, Recorder,
     RecorderConfig, RepairError, Replays, Sort, SortKey, repair_all, segment_path,
 };
+
+use crate::stage::{Play, play, play_with};
 
 const DIR: &str = "/data";
 

@@ -7,12 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::model::{DIR, Driver, Model, Shape, all, assert_same};
 use rollhouse_env::Registry;
 use rollhouse_replay::testing::{DrivenRecorder, Faults, FaultyDisk};
 use rollhouse_replay::{
     DiskError, OnOutage, Recorder, RecorderConfig, Replays, RunRecorder, Status, segment_number, segment_path,
 };
+
+use crate::model::{DIR, Driver, Model, Shape, all, assert_same};
 
 /// Bytes of segments that are soon full.
 const SMALL: u64 = 64 << 10;

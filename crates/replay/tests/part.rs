@@ -4,7 +4,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::stage::{Play, play_into, run_of};
 use proptest::prelude::*;
 use rollhouse_core::RunId;
 use rollhouse_env::Registry;
@@ -13,6 +12,8 @@ use rollhouse_replay::{
     AsideEpisode, Disk, Query, Recorder, RecorderConfig, Replays, SegmentSummary, SetAside, is_spool_name,
     name_of_part, part_of_run, segment_path,
 };
+
+use crate::stage::{Play, play_into, run_of};
 
 const DIR: &str = "/data";
 

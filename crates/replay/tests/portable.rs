@@ -4,7 +4,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::stage::{Play, play};
 use proptest::prelude::*;
 use rollhouse_core::RecordRule;
 use rollhouse_env::Registry;
@@ -13,6 +12,8 @@ use rollhouse_replay::{
     Episode, ImportError, Importer, Library, OpenError, Portable, PortableError, Query, Recorder,
     RecorderConfig, Replays, write_portable,
 };
+
+use crate::stage::{Play, play};
 
 const FROM: &str = "/from";
 const TO: &str = "/to";

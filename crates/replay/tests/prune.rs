@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::stage::{Play, play_into, play_with};
 use proptest::prelude::*;
 use rollhouse_core::EpisodeName;
 use rollhouse_replay::testing::{Faults, FaultyDisk};
@@ -13,6 +12,8 @@ use rollhouse_replay::{
     BlockRecorder, Disk, Episode, EpisodeInfo, LabelChange, Library, PruneError, PruneRules, Query, Recorder,
     RecorderConfig, Sort, SortKey, plan_prune, prune,
 };
+
+use crate::stage::{Play, play_into, play_with};
 
 const DIR: &str = "/data";
 

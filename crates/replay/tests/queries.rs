@@ -5,12 +5,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::stage::{Play, play_with};
 use rollhouse_core::{EpisodeName, Outcome, RecordRule};
 use rollhouse_replay::{
     EpisodeInfo, Library, Query, RealDisk, RecorderConfig, Replays, Sort, repair, rows_path, segment_path,
     summary_path,
 };
+
+use crate::stage::{Play, play_with};
 
 /// A folder of this test's own, removed at its end.
 struct Folder(PathBuf);

@@ -5,9 +5,10 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::model::{Driver, Shape, all};
 use rollhouse_core::RecordRule;
 use rollhouse_replay::{Query, RealDisk, Recorder, RecorderConfig, Replays, Sort, SortKey, repair};
+
+use crate::model::{Driver, Shape, all};
 
 struct Folder(PathBuf);
 

@@ -5,11 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::model::{DIR, Shape, all, assert_same, record};
 use proptest::prelude::*;
 use rollhouse_core::{RecordRule, Space};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{RecorderConfig, Replays};
+
+use crate::model::{DIR, Shape, all, assert_same, record};
 
 fn shapes() -> impl Strategy<Value = Shape> {
     let actions = prop_oneof![

@@ -4,7 +4,6 @@
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
-use crate::stage::{Play, play};
 use proptest::prelude::*;
 use rollhouse_core::{ColumnMut, LaneSet, RecordRule, Start};
 use rollhouse_env::{BatchEnv, BlockStep, Ended, EnvEntry, ImageSize, Registry, StateError};
@@ -12,6 +11,8 @@ use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{
     Episode, Playback, PlayedStep, Query, RecomputeError, Replays, SeekBounds, Seeker, SimulateError,
 };
+
+use crate::stage::{Play, play};
 
 const DIR: &str = "/data";
 

@@ -5,10 +5,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::model::{DIR, Shape};
 use rollhouse_core::{ColumnRef, GameResult, LaneSet, Outcome, Start, split_mix64};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{End, Recorder, RecorderConfig, Row};
+
+use crate::model::{DIR, Shape};
 
 /// 64 lanes of 500-step episodes with a reward of 1 a step, as CartPole under a good policy; `stagger` rows lie
 /// between the first ends of two neighbouring lanes.

@@ -6,13 +6,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::stage::{Play, play, play_into, play_with};
 use rollhouse_env::Registry;
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{
     Disk, Query, Recorder, RecorderConfig, Replays, STORE_LOCK, SealedSegment, SegmentSummary, segment_path,
     summary_path,
 };
+
+use crate::stage::{Play, play, play_into, play_with};
 
 const DIR: &str = "/store/node-a";
 

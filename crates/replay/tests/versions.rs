@@ -4,13 +4,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::stage::{Play, play};
 use rollhouse_core::{
     ColumnRef, GameResult, Interruption, LaneSet, Options, Outcome, RecordRule, RunId, SeedSchedule, Start,
 };
 use rollhouse_env::Registry;
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{End, Episode, PolicyInfo, Query, Recorder, RecorderConfig, Replays, Row, RunHeader};
+
+use crate::stage::{Play, play};
 
 fn recorded(disk: &FaultyDisk) -> Vec<Episode> {
     let replays = Replays::open_scanning(Arc::new(disk.clone()), Path::new("/data")).unwrap();
