@@ -270,10 +270,9 @@ pub(crate) fn pytest(
 ) -> Result<String, Stop> {
     let mut tests = Command::new(python);
     tests
-        .args(["-m", "pytest", "-rsfE", "-p", "no:cacheprovider", which])
-        // Where tests take minutes, each has a line: one that takes long is told from one that hangs by its line.
-        .arg(if all { "--verbose" } else { "--quiet" })
-        // Which test hangs is then told by where its threads are.
+        // Each test has a line: one that takes long is told from one that hangs, and which one hangs is the one after
+        // the last line; its threads say where.
+        .args(["-m", "pytest", "-rsfE", "--verbose", "-p", "no:cacheprovider", which])
         .args(["-o", "faulthandler_timeout=300"])
         .current_dir(root)
         .env("ROLLHOUSE_PROGRAM", program_path(root))
