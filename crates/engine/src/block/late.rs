@@ -53,6 +53,11 @@ impl UnderWay {
         }
     }
 
+    /// Sets the time that a lane may be under way from now on.
+    pub(super) const fn set_deadline(&mut self, deadline: Duration) {
+        self.deadline = deadline;
+    }
+
     /// Returns the lanes that have not finished.
     fn lanes(&self) -> LaneSet {
         let Collected { done, lost, hung, .. } = self.finished;
@@ -254,6 +259,13 @@ impl Block {
         }
         if frame && !(moved | renewed).is_empty() {
             keep_observations(columns, moved | renewed, self.rows.len());
+        }
+    }
+
+    /// Sets the time that a late lane may be under way from now on.
+    pub(crate) fn set_lane_deadline(&mut self, deadline: Duration) {
+        if let Some(under_way) = &mut self.under_way {
+            under_way.set_deadline(deadline);
         }
     }
 
