@@ -60,4 +60,6 @@ pub use launcher::Launcher;
 pub use link::{Command, Link};
 pub use message::MAX_MESSAGE_BYTES;
 pub use python::{PythonEnv, PythonError, PythonHost};
+pub use record::Places;
 pub use supervisor::{Action, Cause, Event, Restart, Supervisor, WorkerState};
+pub use workforce::{Gone, OwnWorkers, Said, Why};
