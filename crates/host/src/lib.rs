@@ -62,4 +62,4 @@ pub use message::MAX_MESSAGE_BYTES;
 pub use python::{PythonEnv, PythonError, PythonHost};
 pub use record::Places;
 pub use supervisor::{Action, Cause, Event, Restart, Supervisor, WorkerState};
-pub use workforce::{Gone, OwnWorkers, Said, Why};
+pub use workforce::{Answers, Gone, OwnWorkers, Said, Why};

@@ -17,7 +17,7 @@ use crate::record::Record;
 use crate::supervisor::{Cause, WorkerState};
 
 use own::{Asked, Own};
-pub use own::{Gone, OwnWorkers, Said, Why};
+pub use own::{Answers, Gone, OwnWorkers, Said, Why};
 pub(crate) use talk::Talk;
 use talk::{AHEAD, SAYS, SAYS_LATER};
 

@@ -71,6 +71,9 @@ pub struct Gone {
     pub detail: String,
 }
 
+/// What workers answered to a call, one after the other.
+pub type Answers = Vec<Result<Vec<u8>, Gone>>;
+
 /// How and why a lane was lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Why {
@@ -268,7 +271,7 @@ impl OwnWorkers {
     ///
     /// # Errors
     /// As [`Host::wait`].
-    pub fn answers(&self, patience: Duration) -> Result<Option<Vec<Result<Vec<u8>, Gone>>>, HostError> {
+    pub fn answers(&self, patience: Duration) -> Result<Option<Answers>, HostError> {
         let there = self
             .wait_for(patience, |workforce| workforce.staff.iter().all(|staff| staff.asked != Asked::Call))?;
         let mut workforce = self.workforce.lock();

@@ -688,7 +688,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         finally:
             figures = self._native.close(None if terminate else timeout or CLOSE_TIMEOUT)
             # Views of the memory that were handed out keep it; nothing else does.
-            del self._native, self._crew.lanes, self._action_column
+            del self._native, self._crew.lanes, self._losses, self._action_column
             self._frame = None
         if self.recording is not None:
             self.recording = Recording(self.recording.path, self.recording.run, figures)
