@@ -25,6 +25,7 @@ use rollhouse_replay::BlockRecorder;
 
 use crate::episodes::Episodes;
 use crate::flags::spread;
+use crate::reset::Reset;
 use crate::restart::{Maker, Restarts};
 use crate::stats::Stats;
 use crate::timings::{Laps, Phase};
@@ -290,6 +291,13 @@ impl Block {
         }
         self.take_starts(lanes);
         self.reset_env(lanes, columns);
+    }
+
+    /// Begins episodes in the lanes of the block of which a reset says so.
+    pub(crate) fn reset_as(&mut self, reset: &Reset, rows: &mut Rows<'_>) {
+        let first = self.rows.start;
+        let lanes = self.rows.clone().filter(|&row| reset.resets(row)).map(|row| row - first).collect();
+        self.reset(rows, lanes, &|row| reset.seeds.get(row).copied().flatten());
     }
 
     /// Begins an episode in each of `lanes`, ending any that is open as `cancelled`; other lanes keep their

@@ -130,7 +130,7 @@ impl Crew {
             job(block, &mut rows);
         }
         if self.late {
-            settle(&mut self.blocks, &mut rows, turn, &mut Laps::start(false));
+            settle(&mut self.blocks, &mut rows, turn, &mut Laps::start(false), None);
         }
     }
 
@@ -158,9 +158,45 @@ impl Crew {
         for block in &mut self.blocks {
             block.post_frame(&mut rows, turn);
         }
-        settle(&mut self.blocks, &mut rows, turn, &mut laps);
+        settle(&mut self.blocks, &mut rows, turn, &mut laps, None);
         drop(rows);
         laps.finish(&mut self.timings);
+    }
+
+    /// Posts a step of every lane of the crew, without waiting for any. [`Crew::finish`] ends the turn.
+    pub(crate) fn post_frame(&mut self, turn: Turn) {
+        let Some(mut rows) = self.share.begin() else { return };
+        for block in &mut self.blocks {
+            block.post_frame(&mut rows, turn);
+        }
+        rows.suspend();
+        flush(&mut self.blocks);
+    }
+
+    /// Does a job on every block, without waiting for the lanes that it posts. [`Crew::finish`] ends the turn.
+    pub(crate) fn post_job(&mut self, job: &Job) {
+        let Some(mut rows) = self.share.begin() else { return };
+        for block in &mut self.blocks {
+            job(block, &mut rows);
+        }
+        rows.suspend();
+        flush(&mut self.blocks);
+    }
+
+    /// Waits until no lane is under way, at most until `deadline`. Returns whether none is; the turn has ended then.
+    pub(crate) fn finish(&mut self, turn: Turn, deadline: Instant) -> bool {
+        let Some(mut rows) = self.share.begin() else { return true };
+        let mut laps = Laps::start(false);
+        let finished = settle(&mut self.blocks, &mut rows, turn, &mut laps, Some(deadline));
+        if !finished {
+            rows.suspend();
+        }
+        finished
+    }
+
+    /// Makes lost lanes anew whose back-off is over, while others are under way.
+    pub(crate) fn restart(&mut self, since_start: Duration) {
+        self.blocks.iter_mut().for_each(|block| block.restart_now(since_start));
     }
 
     /// Posts the lanes of a task.
@@ -199,7 +235,7 @@ impl Crew {
     /// Ends a turn in which lanes were posted: waits for those that are under way, and drops their rows.
     pub(crate) fn end_posting(&mut self, turn: Turn) {
         let Some(mut rows) = self.share.begin() else { return };
-        settle(&mut self.blocks, &mut rows, turn, &mut Laps::start(false));
+        settle(&mut self.blocks, &mut rows, turn, &mut Laps::start(false), None);
     }
 }
 

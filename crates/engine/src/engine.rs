@@ -1,5 +1,6 @@
 //! The engine as its owner uses it: lockstep, and work between frames.
 
+mod in_parts;
 mod late_options;
 mod looking;
 mod moving;
@@ -21,7 +22,7 @@ use rollhouse_env::{BatchEnv, EnvEntry, MakeError, Target};
 use rollhouse_replay::{Backlog, RunRecorder};
 
 use crate::actions::ActionCheck;
-use crate::block::{Block, BlockStatus};
+use crate::block::{Block, BlockStatus, Turn};
 use crate::clock::Clock;
 use crate::config::EngineConfig;
 use crate::crew::{Job, Order};
@@ -66,6 +67,8 @@ pub struct Engine {
     check: ActionCheck,
     action: ColumnSpec,
     first_done: Option<FirstDone>,
+    /// Turn of a step or a reset of late lanes that was begun and has not ended.
+    in_parts: Option<Turn>,
     stage: Stage,
     hung: bool,
     clock: Clock,
@@ -155,6 +158,7 @@ impl Engine {
             crews,
             status,
             first_done: None,
+            in_parts: None,
             stage: Stage::New,
             hung: false,
             clock: Clock::start(started),
@@ -241,34 +245,8 @@ impl Engine {
     /// If a list has another length than the batch, or a seed is given where the schedule gives them;
     /// [`StepError::Options`], or [`StepError::Hung`].
     pub fn reset(&mut self, reset: &Reset) -> Result<Frame<'_>, StepError> {
-        let lanes = self.lanes();
-        for (what, given) in [("seeds", reset.seeds.len()), ("mask flags", reset.mask.len())] {
-            if given != 0 && given != lanes {
-                return Err(StepError::Length { what, given, wanted: lanes });
-            }
-        }
-        let scheduled = matches!(self.config.schedule, SeedSchedule::PerEpisode { .. });
-        if scheduled && reset.seeds.iter().any(Option::is_some) {
-            return Err(StepError::SeedsScheduled);
-        }
-        if !reset.options.is_empty() {
-            Change::check(&reset.options, lanes)?;
-        }
-        self.lockstep()?;
-        let reset = Arc::new(reset.clone());
-        if !reset.options.is_empty() {
-            let asked = Arc::clone(&reset);
-            let wanted = Box::new(move |row| asked.resets(row));
-            self.change_options(Change { values: reset.options.clone(), first: 0, wanted, forget: true })?;
-        }
-        self.stage = Stage::Playing;
-        self.begin_turn();
-        self.on_blocks(true, move |block, rows| {
-            let first = block.rows().start;
-            let wanted = block.rows().clone().filter(|&row| reset.resets(row));
-            let lanes = wanted.map(|row| row - first).collect();
-            block.reset(rows, lanes, &|row| reset.seeds.get(row).copied().flatten());
-        })?;
+        let reset = self.prepare_reset(reset)?;
+        self.on_blocks(true, move |block, rows| block.reset_as(&reset, rows))?;
         Ok(self.arena.frame())
     }
 
@@ -288,17 +266,7 @@ impl Engine {
     /// See [`StepError`]; nothing has moved, except with [`StepError::Hung`].
     #[inline]
     pub fn step(&mut self) -> Result<Frame<'_>, StepError> {
-        self.lockstep()?;
-        if self.stage == Stage::New {
-            return Err(StepError::NotReset);
-        }
-        if self.config.autoreset == AutoresetMode::Disabled {
-            self.refuse_waiting()?;
-        }
-        if !self.check.all_good(self.arena.actions()) {
-            self.refuse_bad_actions()?;
-        }
-        self.begin_turn();
+        self.prepare_step()?;
         let exact = self.lost() > 0;
         let (turn, sampled) = self.clock.begin_batch(self.backlog.is_some(), exact);
         if !self.crews.others.is_empty() {
@@ -453,6 +421,50 @@ impl Engine {
         Ok(timings)
     }
 
+    /// Refuses a step that cannot be made, before anything moves.
+    #[inline]
+    fn prepare_step(&mut self) -> Result<(), StepError> {
+        self.lockstep()?;
+        if self.stage == Stage::New {
+            return Err(StepError::NotReset);
+        }
+        if self.config.autoreset == AutoresetMode::Disabled {
+            self.refuse_waiting()?;
+        }
+        if !self.check.all_good(self.arena.actions()) {
+            self.refuse_bad_actions()?;
+        }
+        self.begin_turn();
+        Ok(())
+    }
+
+    /// Refuses a reset that cannot be made, and gives the lanes their options.
+    fn prepare_reset(&mut self, reset: &Reset) -> Result<Arc<Reset>, StepError> {
+        let lanes = self.lanes();
+        for (what, given) in [("seeds", reset.seeds.len()), ("mask flags", reset.mask.len())] {
+            if given != 0 && given != lanes {
+                return Err(StepError::Length { what, given, wanted: lanes });
+            }
+        }
+        let scheduled = matches!(self.config.schedule, SeedSchedule::PerEpisode { .. });
+        if scheduled && reset.seeds.iter().any(Option::is_some) {
+            return Err(StepError::SeedsScheduled);
+        }
+        if !reset.options.is_empty() {
+            Change::check(&reset.options, lanes)?;
+        }
+        self.lockstep()?;
+        let reset = Arc::new(reset.clone());
+        if !reset.options.is_empty() {
+            let asked = Arc::clone(&reset);
+            let wanted = Box::new(move |row| asked.resets(row));
+            self.change_options(Change { values: reset.options.clone(), first: 0, wanted, forget: true })?;
+        }
+        self.stage = Stage::Playing;
+        self.begin_turn();
+        Ok(reset)
+    }
+
     /// Gives the other crews a turn in which the own one has nothing to do, and waits for them.
     fn pass_turn(&mut self, order: Order) -> Result<(), StepError> {
         let turn = self.clock.now();
@@ -526,11 +538,14 @@ impl Engine {
         LOOK_EVERY.min(self.config.step_deadline)
     }
 
-    /// Ends first-done mode, if it is on. Results that were not received are dropped.
+    /// Ends what was begun in parts, and first-done mode, if it is on. Results that were not received are dropped.
     #[inline]
     pub(crate) fn lockstep(&mut self) -> Result<(), StepError> {
         if self.hung {
             return Err(StepError::Hung);
+        }
+        if self.in_parts.is_some() {
+            self.finish_parts()?;
         }
         if self.first_done.is_some() { self.leave_first_done() } else { Ok(()) }
     }

@@ -11,18 +11,28 @@ use rollhouse_arena::Rows;
 use crate::block::{Block, Turn};
 use crate::timings::Laps;
 
-/// Waits until no lane of the blocks is under way, and accounts for each.
-pub(crate) fn settle(blocks: &mut [Block], rows: &mut Rows<'_>, turn: Turn, laps: &mut Laps) {
+/// Waits until no lane of the blocks is under way, at most until `deadline`, and accounts for each. Returns whether none
+/// is.
+pub(crate) fn settle(
+    blocks: &mut [Block],
+    rows: &mut Rows<'_>,
+    turn: Turn,
+    laps: &mut Laps,
+    deadline: Option<Instant>,
+) -> bool {
     loop {
         flush(blocks);
         for block in &mut *blocks {
             block.linger();
             block.collect(rows, turn, laps);
         }
-        let Some(due) = blocks.iter().filter_map(Block::due).min() else { return };
+        let Some(due) = blocks.iter().filter_map(Block::due).min() else { return true };
         // Lanes whose episode has just ended may have been posted again.
         flush(blocks);
-        wait(blocks, due);
+        if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            return false;
+        }
+        wait(blocks, deadline.map_or(due, |deadline| due.min(deadline)));
     }
 }
 

@@ -279,6 +279,57 @@ fn lanes_that_were_not_reset_go_on_in_other_memory_without_being_made_again() {
 }
 
 #[test]
+fn a_step_and_a_reset_in_parts_give_what_whole_ones_give() {
+    let timing = Timing { seed: 1, ..Timing::default() };
+    let make = || Engine::new(&late(&cartpole(), timing), EngineConfig::new(70), None).unwrap();
+    let (mut parts, mut whole) = (make(), make());
+    assert_eq!(parts.begin_step(), Err(StepError::NotReset));
+    let finish = |engine: &mut Engine| {
+        let began = Instant::now();
+        while !engine.finish(Duration::ZERO).unwrap() {
+            assert!(began.elapsed() < LONG, "it never ends");
+        }
+    };
+    parts.begin_reset(&Reset::seeded(3, 70)).unwrap();
+    finish(&mut parts);
+    whole.reset(&Reset::seeded(3, 70)).unwrap();
+    for at in 0..60 {
+        for engine in [&mut parts, &mut whole] {
+            let ColumnMut::I64(actions) = engine.actions().unwrap() else { panic!("discrete") };
+            actions.fill((at / 3 % 2) as i64);
+        }
+        parts.begin_step().unwrap();
+        if at % 2 == 0 {
+            // Whatever else is asked for waits until it has ended.
+            finish(&mut parts);
+        }
+        whole.step().unwrap();
+        assert_eq!(see(&mut parts), see(&mut whole), "step {at}");
+    }
+    assert!(parts.finish(Duration::ZERO).unwrap(), "nothing is left");
+}
+
+#[test]
+fn lost_lanes_are_made_anew_between_steps_and_can_be_reset() {
+    let timing = Timing { seed: 1, ..Timing::default() };
+    let mut engine = counting(&[1_000_000; 2], &[-1, 1], timing, EngineConfig::new(2));
+    engine.reset(&Reset::all()).unwrap();
+    common::act(&mut engine, &[1, 1]);
+    engine.step().unwrap();
+    assert!(engine.is_lost(1));
+    // Beside lanes that are under way, too.
+    engine.send(&[0], ColumnRef::I64(&[1])).unwrap();
+    let began = Instant::now();
+    while engine.is_lost(1) {
+        assert!(began.elapsed() < LONG, "it does not come back");
+        engine.restart_lost().unwrap();
+    }
+    assert_eq!(engine.recv(1, LONG).unwrap().lanes, [0]);
+    let frame = engine.reset(&Reset { mask: vec![false, true], ..Reset::default() }).unwrap();
+    assert_eq!((frame.obs(0).as_f32().unwrap(), frame.reset()), (&[2.0, 0.0][..], &[0, 1][..]));
+}
+
+#[test]
 fn first_done_does_not_wait_for_its_slowest_lane() {
     let timing = Timing { seed: 1, last: Some(2), ..Timing::default() };
     let mut engine = counting(&[1_000_000; 64], &[-1; 64], timing, EngineConfig::new(64));

@@ -42,6 +42,20 @@ pub trait LateLanes {
     /// that are under way. Lanes of other blocks that are lost by it are collected there.
     fn give_up(&mut self, lanes: LaneSet) -> LaneSet;
 
+    /// Returns the lanes that were lost while nothing was posted to them, among `lost` and `hung`, if that is known before
+    /// they are posted again.
+    fn gone(&self) -> Collected {
+        Collected::default()
+    }
+
+    /// Takes the pictures that came with the last rows of these lanes, each packed as recordings have it: of the row
+    /// that a step gave, or of what a lane shows that has `begun` an episode. It is asked once for each row that is
+    /// recorded.
+    fn take_pictures(&mut self, lanes: LaneSet, begun: bool) -> Vec<(usize, Vec<u8>)> {
+        let _ = (lanes, begun);
+        Vec::new()
+    }
+
     /// Returns which of the lanes that [`BatchEnv::revive`](crate::BatchEnv::revive) was asked for are being made anew
     /// and are neither back nor lost again. They are asked for again later.
     fn coming(&self) -> LaneSet {

@@ -14,6 +14,12 @@ pub enum HostError {
     /// A message is longer than [`MAX_MESSAGE_BYTES`].
     #[error("a message of {0} bytes is longer than the limit of {MAX_MESSAGE_BYTES} bytes")]
     TooLong(usize),
+    /// The lanes take more memory than there can be.
+    #[error("{lanes} lanes of it take more memory than a mapping has")]
+    TooLarge {
+        /// Number of lanes that were asked for.
+        lanes: usize,
+    },
     /// The worker is not idle, so that it cannot be given a command.
     #[error("worker {0} is not idle")]
     NotIdle(usize),

@@ -66,4 +66,6 @@ pub use link::{Command, Link};
 pub use message::MAX_MESSAGE_BYTES;
 pub use plugin::{PluginHost, serve_plugin};
 pub use python::{PythonEnv, PythonError, PythonHost};
+pub use record::Places;
 pub use supervisor::{Action, Cause, Event, Restart, Supervisor, WorkerState};
+pub use workforce::{Answers, Gone, OwnWorkers, Said, Why};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rollhouse_core::limits::{BLOCK_LANES, MAX_ENV_ID_BYTES};
+use rollhouse_core::limits::MAX_ENV_ID_BYTES;
 use rollhouse_core::{Determinism, EnvKind, EnvSpec, split_mix64};
 use rollhouse_env::{BatchEnv, EnvEntry, InstructionSet, MakeError, dynamics_hash};
 use serde::Serialize;
@@ -143,13 +143,7 @@ impl PythonHost {
         host.share(bytes)?;
         let mut workforce = Workforce::new(host, record, answer.to_vec(), ranges);
         workforce.begin().map_err(|detail| self.lost(detail))?;
-        let workforce = Arc::new(Mutex::new(workforce));
-        let starts = (0..lanes).step_by(BLOCK_LANES);
-        let blocks = starts.map(|start| {
-            let range = start..(start + BLOCK_LANES).min(lanes);
-            Box::new(WorkerBlock::new(Arc::clone(&workforce), range)) as Box<dyn BatchEnv>
-        });
-        Ok(blocks.collect())
+        Ok(WorkerBlock::all(&Arc::new(Mutex::new(workforce)), lanes))
     }
 
     fn config(&self, hellos: Vec<Vec<u8>>) -> HostConfig {

@@ -5,6 +5,8 @@
 //! reward    f64
 //! action    one value; each part begins at a multiple of 8 bytes
 //! columns   the observation, column by column
+//! said      u64: the length of what the lane says beside it, then its bytes; only where lanes say something
+//! ahead     columns and said once more, of the episode that the lane has begun after the end of the one before; likewise
 //! ```
 //!
 //! A record is a multiple of 64 bytes, so that workers do not write to the same cache line. The host writes the action
@@ -17,12 +19,16 @@ use rollhouse_core::{ColumnMut, ColumnRef, ColumnSpec, DType, EnvSpec, StateHash
 use serde::Serialize;
 
 /// Places in the record of a lane.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Record {
     stride: usize,
     action: usize,
     columns: Vec<Place>,
     end: usize,
+    /// Place of what the lane says; `None` if it says nothing.
+    said: Option<usize>,
+    /// Bytes from the observation and what the lane says to the same of an episode that was begun ahead.
+    ahead: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -34,13 +40,21 @@ struct Place {
 
 /// Places in the record of a lane, as a worker is told them. Each is in bytes from the record's beginning.
 #[derive(Debug, Serialize)]
-pub(crate) struct Places {
+pub struct Places {
     /// First lane of the worker, whose records begin `stride` times that behind the beginning of the memory.
-    first: usize,
-    stride: usize,
-    reward: usize,
-    action: usize,
-    observation: Vec<usize>,
+    pub first: usize,
+    /// Bytes from one record to the next.
+    pub stride: usize,
+    /// Place of the reward.
+    pub reward: usize,
+    /// Place of the action.
+    pub action: usize,
+    /// Place of each column of the observation.
+    pub observation: Vec<usize>,
+    /// Place and number of bytes of what the lane says, with its length; `None` if it says nothing.
+    pub said: Option<(usize, usize)>,
+    /// Bytes from both of these to those of an episode that is begun ahead.
+    pub ahead: usize,
 }
 
 /// Record of one lane.
@@ -49,15 +63,20 @@ pub(crate) struct LaneRecord<'a> {
     record: &'a Record,
     memory: &'a SharedMemory,
     at: usize,
+    /// Bytes from the places of observation and words to those that are meant.
+    shift: usize,
 }
 
-/// A byte of a boolean that is neither 0 nor 1, or a reward that is not finite.
+/// A byte of a boolean that is neither 0 nor 1, a reward that is not finite, or words of another length than there is
+/// room for.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub(crate) enum Nonsense {
     #[error("a reward of {0}")]
     Reward(f64),
     #[error("a boolean of {0}")]
     Boolean(u8),
+    #[error("words of {0} bytes")]
+    Said(u64),
 }
 
 impl Record {
@@ -71,7 +90,16 @@ impl Record {
         };
         place(&spec.action_column());
         let columns = spec.obs_columns().iter().map(place).collect();
-        Self { stride: end.next_multiple_of(CACHE_LINE), action: ACTION, columns, end }
+        Self { stride: end.next_multiple_of(CACHE_LINE), action: ACTION, columns, end, said: None, ahead: 0 }
+    }
+
+    /// Lays out the record of a lane that says something beside its rows.
+    pub(crate) fn of_talking(spec: &EnvSpec) -> Self {
+        let record = Self::of(spec);
+        let first = record.columns.first().map_or(record.end, |column| column.at);
+        let ahead = record.end + size_of::<u64>() + SAID_BYTES - first;
+        let stride = (first + 2 * ahead).next_multiple_of(CACHE_LINE);
+        Self { stride, said: Some(record.end), ahead, ..record }
     }
 
     /// Returns the number of bytes of that many records; `None` if no memory has as many.
@@ -82,12 +110,14 @@ impl Record {
     /// Returns what a worker is told whose first lane is `first`.
     pub(crate) fn places(&self, first: usize) -> Places {
         let observation = self.columns.iter().map(|place| place.at).collect();
-        Places { first, stride: self.stride, reward: REWARD, action: self.action, observation }
+        let said = self.said.map(|at| (at, size_of::<u64>() + SAID_BYTES));
+        let Self { stride, action, ahead, .. } = *self;
+        Places { first, stride, reward: REWARD, action, observation, said, ahead }
     }
 
     /// Returns the record of a lane in the memory, in which records begin at byte `at`.
     pub(crate) fn lane<'a>(&'a self, memory: &'a SharedMemory, at: usize, lane: usize) -> LaneRecord<'a> {
-        LaneRecord { record: self, memory, at: at + lane * self.stride }
+        LaneRecord { record: self, memory, at: at + lane * self.stride, shift: 0 }
     }
 }
 
@@ -96,6 +126,11 @@ impl LaneRecord<'_> {
     #[inline]
     pub(crate) fn number(self) -> u64 {
         self.memory.word(self.at).load(Ordering::Acquire)
+    }
+
+    /// Returns the record with the observation and the words of the episode that was begun ahead.
+    pub(crate) const fn ahead(self) -> Self {
+        Self { shift: self.record.ahead, ..self }
     }
 
     /// Writes row `lane` of the actions of `lanes` lanes.
@@ -117,10 +152,25 @@ impl LaneRecord<'_> {
     /// Returns the reward.
     ///
     /// # Errors
-    /// If it is not finite.
+    /// If it is not finite. What one's own worker says is taken as it is.
     pub(crate) fn reward(self) -> Result<f64, Nonsense> {
         let reward = f64::from_bits(self.memory.word(self.at + REWARD).load(Ordering::Relaxed));
-        if reward.is_finite() { Ok(reward) } else { Err(Nonsense::Reward(reward)) }
+        let fine = reward.is_finite() || self.record.said.is_some();
+        if fine { Ok(reward) } else { Err(Nonsense::Reward(reward)) }
+    }
+
+    /// Reads what the lane says.
+    ///
+    /// # Errors
+    /// If its length is a lie.
+    pub(crate) fn said(self, to: &mut Vec<u8>) -> Result<(), Nonsense> {
+        let Some(at) = self.record.said else { return Err(Nonsense::Said(0)) };
+        let at = self.at + self.shift + at;
+        let given = self.memory.word(at).load(Ordering::Relaxed);
+        let len = usize::try_from(given).ok().filter(|&len| len <= SAID_BYTES);
+        to.resize(len.ok_or(Nonsense::Said(given))?, 0);
+        self.memory.read_to(at + size_of::<u64>(), to);
+        Ok(())
     }
 
     /// Copies the observation to row `lane` of columns of `lanes` rows.
@@ -136,7 +186,7 @@ impl LaneRecord<'_> {
     ) -> Result<(), Nonsense> {
         for (place, column) in self.record.columns.iter().zip(columns) {
             scratch.resize(place.bytes, 0);
-            self.memory.read_to(self.at + place.at, scratch);
+            self.memory.read_to(self.at + self.shift + place.at, scratch);
             if place.dtype == DType::Bool
                 && let Some(&byte) = scratch.iter().find(|&&byte| byte > 1)
             {
@@ -178,6 +228,8 @@ fn copy(bytes: &[u8], to: ColumnMut<'_>) {
     }
 }
 
+/// Room for what a lane says beside its row. What is longer travels with its worker's answer.
+const SAID_BYTES: usize = 1024;
 const REWARD: usize = 8;
 const ACTION: usize = 16;
 const CACHE_LINE: usize = 64;

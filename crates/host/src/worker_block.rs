@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rollhouse_core::{ColumnMut, LaneSet, Start};
-use rollhouse_env::{BatchEnv, BlockStep, Collected, Ended, LateLanes, LateRows, Post};
+use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::{ColumnMut, EnvSpec, LaneSet, Start};
+use rollhouse_env::{BatchEnv, BlockStep, Collected, Ended, EnvEntry, LateLanes, LateRows, Post};
 
-use crate::workforce::Workforce;
+use crate::workforce::{OwnWorkers, Workforce};
 
 /// A range of a session's lanes. All blocks of the session share its workers.
 pub(crate) struct WorkerBlock {
@@ -19,8 +20,18 @@ pub(crate) struct WorkerBlock {
 }
 
 impl WorkerBlock {
-    pub(crate) const fn new(workforce: Arc<Mutex<Workforce>>, lanes: Range<usize>) -> Self {
+    const fn new(workforce: Arc<Mutex<Workforce>>, lanes: Range<usize>) -> Self {
         Self { workforce, lanes, asked: LaneSet::NONE }
+    }
+
+    /// Makes the blocks of that many lanes.
+    pub(crate) fn all(workforce: &Arc<Mutex<Workforce>>, lanes: usize) -> Vec<Box<dyn BatchEnv>> {
+        let starts = (0..lanes).step_by(BLOCK_LANES);
+        let blocks = starts.map(|start| {
+            let range = start..(start + BLOCK_LANES).min(lanes);
+            Box::new(Self::new(Arc::clone(workforce), range)) as Box<dyn BatchEnv>
+        });
+        blocks.collect()
     }
 
     /// Posts, and waits until all lanes have answered or are lost.
@@ -62,6 +73,14 @@ impl LateLanes for WorkerBlock {
 
     fn give_up(&mut self, lanes: LaneSet) -> LaneSet {
         self.workforce.lock().give_up(self.lanes.clone(), lanes)
+    }
+
+    fn gone(&self) -> Collected {
+        self.workforce.lock().gone(self.lanes.clone())
+    }
+
+    fn take_pictures(&mut self, lanes: LaneSet, begun: bool) -> Vec<(usize, Vec<u8>)> {
+        self.workforce.lock().take_pictures(self.lanes.clone(), lanes, begun)
     }
 
     fn coming(&self) -> LaneSet {
@@ -115,6 +134,14 @@ impl BatchEnv for WorkerBlock {
 
     fn late(&mut self) -> Option<&mut dyn LateLanes> {
         Some(self)
+    }
+}
+
+impl OwnWorkers {
+    /// Returns the entry that makes the lanes of these workers, for one engine. They are late.
+    pub fn entry(&self, spec: EnvSpec) -> EnvEntry {
+        let workforce = Arc::clone(&self.workforce);
+        EnvEntry::late(spec, move |options| Ok(WorkerBlock::all(&workforce, options.len())))
     }
 }
 

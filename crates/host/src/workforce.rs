@@ -1,5 +1,8 @@
 //! The workers that step the lanes of one session.
 
+mod own;
+mod talk;
+
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -12,6 +15,11 @@ use tracing::warn;
 use crate::host::{Host, Until, WorkerEvent};
 use crate::record::Record;
 use crate::supervisor::{Cause, WorkerState};
+
+pub use own::{Answers, Gone, OwnWorkers, Said, Why};
+use own::{Asked, Own};
+pub(crate) use talk::Talk;
+use talk::{AHEAD, SAYS, SAYS_LATER};
 
 /// Workers and the lanes that each of them has. Blocks of the session share it; a lane's number is the session's.
 ///
@@ -36,6 +44,9 @@ pub(crate) struct Workforce {
     /// Bytes of a command, and of a row: kept so that a step allocates none.
     command: Vec<u8>,
     row: Vec<u8>,
+    /// What there is beside lanes, if the workers run a program of this one's own; `None` if they are told and heard only
+    /// what `rollhouse.env_worker` says.
+    own: Option<Own>,
 }
 
 /// What is known of a worker beside its state.
@@ -48,6 +59,8 @@ struct Staff {
     number: u64,
     /// Whether it was ended for what it said, and not because it was late.
     lied: bool,
+    /// What it has been told and has not answered.
+    asked: Asked,
 }
 
 #[derive(Debug)]
@@ -60,6 +73,11 @@ struct Lane {
     position: Start,
     /// Whether the next reset has to make the env anew.
     anew: bool,
+    /// Whether its worker has ended since its row was written.
+    orphaned: bool,
+    /// Whether it has begun its next episode already.
+    ahead: bool,
+    talk: Talk,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,11 +87,16 @@ enum Stage {
     Waiting(Task),
     /// The lane's answer will have this number.
     UnderWay(u64),
+    /// The lane has begun its episode before it was posted, and its row is there.
+    Ahead,
     /// The lane's loss is to be collected.
     Failing {
         hung: bool,
     },
-    Lost,
+    /// The lane has no env; `hung` says of one that has not been told so that its worker was late.
+    Lost {
+        hung: bool,
+    },
 }
 
 /// What a lane is to do, as commands have it.
@@ -88,7 +111,7 @@ enum Task {
 
 /// What a worker adds to its answer: the words of the lanes that were lost, by their number in the worker.
 #[derive(Debug, Deserialize)]
-struct Said {
+struct Words {
     lost: std::collections::BTreeMap<usize, String>,
 }
 
@@ -98,15 +121,18 @@ impl Workforce {
         let lanes = ranges.iter().enumerate().flat_map(|(worker, range)| range.clone().map(move |_| worker));
         let lane = |worker| Lane {
             worker,
-            stage: Stage::Lost,
+            stage: Stage::LOST,
             seed: Some(0),
             position: Start::seeded(0),
             anew: false,
+            orphaned: false,
+            ahead: false,
+            talk: Talk::default(),
         };
         let lanes = lanes.map(lane).collect();
-        let staff =
-            ranges.into_iter().map(|lanes| Staff { lanes, up: false, number: 0, lied: false }).collect();
-        Self { host, record, expected, staff, lanes, command: Vec::new(), row: Vec::new() }
+        let staff = |lanes| Staff { lanes, up: false, number: 0, lied: false, asked: Asked::Nothing };
+        let staff = ranges.into_iter().map(staff).collect();
+        Self { host, record, expected, staff, lanes, command: Vec::new(), row: Vec::new(), own: None }
     }
 
     /// Waits until every worker is there, and puts its lanes to use. Returns what is wrong with the first one that is
@@ -160,12 +186,18 @@ impl Workforce {
                 () if lane.seed.is_some() => Task::Seeded,
                 () => Task::Reset,
             };
+            let ahead = std::mem::take(&mut lane.ahead) && task == Task::Reset;
             match lane.stage {
+                Stage::Ready if ahead => {
+                    lane.position.words += 1;
+                    lane.stage = Stage::Ahead;
+                }
                 Stage::Ready => lane.stage = Stage::Waiting(task),
-                Stage::Lost => lane.stage = Stage::Failing { hung: false },
+                Stage::Lost { hung } => lane.stage = Stage::Failing { hung },
                 // It is under way already, which whoever posts knows.
-                Stage::Waiting(_) | Stage::UnderWay(_) | Stage::Failing { .. } => continue,
+                Stage::Waiting(_) | Stage::UnderWay(_) | Stage::Ahead | Stage::Failing { .. } => continue,
             }
+            lane.talk.begin(task == Task::Step);
             if task == Task::Step {
                 record.lane(memory, at, number).put_action(post.actions, index, count, row);
             }
@@ -207,6 +239,10 @@ impl Workforce {
                 lane.anew = false;
             }
         }
+        if let Some(own) = &self.own {
+            own.add_to(&mut self.command, lanes);
+        }
+        staff.asked = Asked::Work;
         let code = staff.number << 8 | WORK;
         if let Err(error) = self.host.post(worker, code, &self.command, None) {
             warn!(worker, %error, "a worker cannot be given a command");
@@ -216,22 +252,26 @@ impl Workforce {
 
     /// Waits until a lane may have answered, at most until `deadline`.
     pub(crate) fn wait(&mut self, deadline: Instant) {
-        let failing = |lane: &Lane| matches!(lane.stage, Stage::Failing { .. });
-        if self.dispatch() || self.lanes.iter().any(failing) {
+        let known = |lane: &Lane| matches!(lane.stage, Stage::Failing { .. } | Stage::Ahead);
+        if self.dispatch() || self.lanes.iter().any(known) {
             return;
         }
         let Self { host, record, lanes, .. } = self;
         let seen = |memory: &_, at| {
             let mut numbered = lanes.iter().enumerate();
             numbered.any(|(number, lane)| match lane.stage {
-                Stage::UnderWay(wanted) => record.lane(memory, at, number).number() >> 8 == wanted,
+                // One that says more with its worker's answer is not there before that.
+                Stage::UnderWay(wanted) => {
+                    let answer = record.lane(memory, at, number).number();
+                    answer >> 8 == wanted && answer & SAYS_LATER == 0
+                }
                 _ => false,
             })
         };
         let patience = deadline.saturating_duration_since(Instant::now());
         if let Err(error) = host.wait_or(Until::AnyEvent, &seen, Some(patience)) {
             warn!(%error, "workers cannot be waited for");
-            (0..self.staff.len()).for_each(|worker| self.fail_lanes(worker, false));
+            (0..self.staff.len()).for_each(|worker| self.fail_lanes(worker, false, ""));
         }
         self.dispatch();
     }
@@ -246,42 +286,57 @@ impl Workforce {
         let count = block.len();
         for (index, number) in block.enumerate() {
             let lane = &mut lanes[number];
-            let wanted = match lane.stage {
-                Stage::UnderWay(wanted) => wanted,
+            let its = record.lane(memory, at, number);
+            let (its, answer) = match lane.stage {
+                Stage::UnderWay(wanted) if its.number() >> 8 == wanted => (its, its.number()),
+                // What it says is where its row is.
+                Stage::Ahead => (its.ahead(), SAYS),
                 Stage::Failing { hung } => {
                     let lost = if hung { &mut collected.hung } else { &mut collected.lost };
                     lost.insert(index);
-                    lane.stage = Stage::Lost;
+                    lane.stage = Stage::LOST;
                     continue;
                 }
-                Stage::Ready | Stage::Waiting(_) | Stage::Lost => continue,
+                Stage::UnderWay(_) | Stage::Ready | Stage::Waiting(_) | Stage::Lost { .. } => continue,
             };
-            let its = record.lane(memory, at, number);
-            let answer = its.number();
-            if answer >> 8 != wanted {
-                continue;
+            let mut flags = answer & 0xff;
+            if self.own.is_some() && flags & (SAYS | SAYS_LATER) != 0 {
+                if flags & SAYS_LATER != 0 && !lane.talk.has_come() {
+                    continue;
+                }
+                if let Err(nonsense) = lane.talk.hear(flags, its) {
+                    warn!(lane = number, %nonsense, "a worker's words make no sense");
+                    liars.push(lane.worker);
+                }
+                flags &= !(SAYS | SAYS_LATER);
             }
-            let flags = answer & 0xff;
+            if self.own.is_some() && flags & AHEAD != 0 {
+                flags &= !AHEAD;
+                lane.ahead = flags != LOST;
+            }
             if flags == LOST || flags > TERMINATED | TRUNCATED {
                 if flags != LOST {
                     warn!(worker = lane.worker, flags, "a worker writes flags that there are not");
                     liars.push(lane.worker);
                 }
-                (lane.stage, lane.anew) = (Stage::Lost, true);
+                lane.talk.raised();
+                (lane.stage, lane.anew) = (Stage::LOST, !lane.orphaned);
                 collected.lost.insert(index);
                 continue;
             }
-            let written = its.reward().and_then(|reward| {
+            let reward = if lane.stage == Stage::Ahead { Ok(0.0) } else { its.reward() };
+            let written = reward.and_then(|reward| {
                 rows.rewards[index] = reward;
                 its.observation(rows.obs, index, count, row)
             });
             if let Err(nonsense) = written {
                 warn!(lane = number, %nonsense, "an env gives what it cannot; the lane is lost");
-                (lane.stage, lane.anew) = (Stage::Lost, true);
+                lane.talk.nonsense(&nonsense);
+                (lane.stage, lane.anew) = (Stage::LOST, !lane.orphaned);
                 collected.lost.insert(index);
                 continue;
             }
-            lane.stage = Stage::Ready;
+            lane.stage = if lane.orphaned { Stage::Lost { hung: lane.talk.is_hung() } } else { Stage::Ready };
             collected.done.insert(index);
             collected.terminated.insert_if(index, flags & TERMINATED != 0);
             collected.truncated.insert_if(index, flags & TRUNCATED != 0);
@@ -311,7 +366,7 @@ impl Workforce {
         let mut lost = LaneSet::NONE;
         for (index, lane) in self.lanes[block].iter_mut().enumerate() {
             if lane.stage == (Stage::Failing { hung: true }) {
-                lane.stage = Stage::Lost;
+                lane.stage = Stage::LOST;
                 lost.insert(index);
             }
         }
@@ -325,8 +380,8 @@ impl Workforce {
         let mut revived = LaneSet::NONE;
         for index in lanes & LaneSet::first(block.len()) {
             let lane = &mut self.lanes[block.start + index];
-            if lane.stage == Stage::Lost && self.staff[lane.worker].up {
-                lane.stage = Stage::Ready;
+            if lane.stage.is_lost() && self.staff[lane.worker].up {
+                (lane.stage, lane.orphaned) = (Stage::Ready, false);
                 // The generator of an env that is made anew is anywhere unless it is seeded.
                 lane.seed.get_or_insert(seed_at(lane.position));
                 revived.insert(index);
@@ -341,7 +396,7 @@ impl Workforce {
             let lane = &self.lanes[block.start + index];
             let state = self.host.state(lane.worker);
             let away = matches!(state, WorkerState::Queued | WorkerState::Launching | WorkerState::BackOff);
-            lane.stage == Stage::Lost && !self.staff[lane.worker].up && away
+            lane.stage.is_lost() && !self.staff[lane.worker].up && away
         };
         (lanes & LaneSet::first(block.len())).into_iter().filter(comes).collect()
     }
@@ -361,6 +416,7 @@ impl Workforce {
         let mut wrong = None;
         while let Some(event) = self.host.next_event() {
             match event {
+                WorkerEvent::Ready { worker, answer } if self.own.is_some() => self.introduce(worker, answer),
                 WorkerEvent::Ready { worker, answer } if answer == self.expected => {
                     (self.staff[worker].up, self.staff[worker].lied) = (true, false);
                 }
@@ -370,17 +426,21 @@ impl Workforce {
                     self.end_worker(worker, true);
                     wrong = Some(told);
                 }
-                WorkerEvent::Replied(reply) => self.hear(reply.worker, &reply.payload),
+                WorkerEvent::Replied(reply) => match std::mem::take(&mut self.staff[reply.worker].asked) {
+                    Asked::Work => self.hear(reply.worker, &reply.payload),
+                    asked => self.hear_other(reply.worker, asked, reply.payload),
+                },
                 WorkerEvent::Lost { worker, cause, restart, detail } => {
                     let staff = &mut self.staff[worker];
                     staff.up = false;
                     let hung = cause == Cause::Hung && !staff.lied;
                     if !staff.lied {
                         warn!(worker, ?cause, ?restart, detail, "a worker is lost, with its lanes");
-                        wrong = Some(detail);
+                        wrong = Some(detail.clone());
                     }
                     staff.lied = false;
-                    self.fail_lanes(worker, hung);
+                    self.fail_lanes(worker, hung, &detail);
+                    self.lose(worker, cause, detail);
                 }
             }
         }
@@ -397,8 +457,10 @@ impl Workforce {
 
     /// Takes the answer to a command, at which every lane of the command has to have its number.
     fn hear(&mut self, worker: usize, payload: &[u8]) {
-        if !payload.is_empty() {
-            match serde_json::from_slice::<Said>(payload) {
+        if self.own.is_some() {
+            self.hear_later(worker, payload);
+        } else if !payload.is_empty() {
+            match serde_json::from_slice::<Words>(payload) {
                 Ok(said) => {
                     for (index, words) in said.lost.into_iter().take(self.staff[worker].lanes.len()) {
                         let lane = self.staff[worker].lanes.start.saturating_add(index);
@@ -424,22 +486,42 @@ impl Workforce {
     fn end_worker(&mut self, worker: usize, lied: bool) {
         self.staff[worker].lied |= lied;
         self.staff[worker].up = false;
-        self.fail_lanes(worker, !lied);
+        self.fail_lanes(worker, !lied, "");
         if let Err(error) = self.host.give_up(worker) {
             warn!(worker, %error, "a worker cannot be ended");
         }
     }
 
-    fn fail_lanes(&mut self, worker: usize, hung: bool) {
-        for lane in &mut self.lanes[self.staff[worker].lanes.clone()] {
+    /// Takes the lanes of a worker that has ended, or is about to, out of use. Rows that are complete stay.
+    fn fail_lanes(&mut self, worker: usize, hung: bool, detail: &str) {
+        let memory = self.host.memory();
+        for number in self.staff[worker].lanes.clone() {
+            let lane = &mut self.lanes[number];
             // Its worker makes all of its envs anew.
-            lane.anew = false;
-            lane.stage = match lane.stage {
-                Stage::Waiting(_) | Stage::UnderWay(_) => Stage::Failing { hung },
-                Stage::Ready => Stage::Lost,
-                stage => stage,
+            (lane.anew, lane.ahead) = (false, false);
+            let written = |wanted| {
+                memory.is_some_and(|(memory, at)| {
+                    let answer = self.record.lane(memory, at, number).number();
+                    answer >> 8 == wanted && (answer & SAYS_LATER == 0 || lane.talk.has_come())
+                })
             };
+            match lane.stage {
+                Stage::UnderWay(wanted) if written(wanted) => lane.orphaned = true,
+                Stage::Ahead => lane.orphaned = true,
+                Stage::Waiting(_) | Stage::UnderWay(_) => lane.stage = Stage::Failing { hung },
+                Stage::Ready => lane.stage = Stage::Lost { hung },
+                Stage::Failing { .. } | Stage::Lost { .. } => continue,
+            }
+            lane.talk.end(hung, detail);
         }
+    }
+}
+
+impl Stage {
+    const LOST: Self = Self::Lost { hung: false };
+
+    const fn is_lost(self) -> bool {
+        matches!(self, Self::Lost { .. })
     }
 }
 

@@ -1,6 +1,7 @@
 """Python envs in worker processes, beside Gymnasium's own classes: env steps per second.
 
-    python benches/hosted.py [--json] [--env CartPole-v1] [--lanes 64] [--workers 2] [--keys 0] [--repeats 9] [--busy 1]
+    python benches/hosted.py [--json] [--env CartPole-v1] [--lanes 64] [--workers 2] [--keys 0] [--mode NextStep]
+        [--repeats 9] [--busy 1]
 
 All contestants are stepped in turns within one run, so that whatever else the machine does meets them alike. A ratio
 is the median of the ratios of the turns. Every env's step adds ``--keys`` numbers to its infos. With ``--busy`` so many
@@ -21,6 +22,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.vector import AutoresetMode
 
 import rollhouse
 
@@ -62,6 +64,7 @@ def main() -> None:
     parser.add_argument("--lanes", type=int, default=64)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--keys", type=int, default=0, help="numbers in the infos of every env's step")
+    parser.add_argument("--mode", default="NextStep", help="the autoreset mode: NextStep or SameStep")
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--busy", type=int, default=0, help="processes that keep a core busy")
     args = parser.parse_args()
@@ -83,11 +86,13 @@ def main() -> None:
 def contest(args: argparse.Namespace) -> dict[str, Any]:
     """Rates of all, and what ours come to beside others."""
     fns = [functools.partial(make, args.env, args.keys)] * args.lanes
+    mode = AutoresetMode(args.mode)
+    ours = functools.partial(rollhouse.vectorize, fns, workers=args.workers, autoreset_mode=mode)
     contestants = {
-        "hosted": rollhouse.vectorize(fns, workers=args.workers),
-        "hosted copy=False": rollhouse.vectorize(fns, workers=args.workers, copy=False),
-        "SyncVectorEnv": gymnasium.vector.SyncVectorEnv(fns),
-        "AsyncVectorEnv": gymnasium.vector.AsyncVectorEnv(fns, shared_memory=True),
+        "hosted": ours(),
+        "hosted copy=False": ours(copy=False),
+        "SyncVectorEnv": gymnasium.vector.SyncVectorEnv(fns, autoreset_mode=mode),
+        "AsyncVectorEnv": gymnasium.vector.AsyncVectorEnv(fns, shared_memory=True, autoreset_mode=mode),
     }
     with contextlib.suppress(ImportError):
         from stable_baselines3.common.vec_env import DummyVecEnv
@@ -112,6 +117,7 @@ def contest(args: argparse.Namespace) -> dict[str, Any]:
         "lanes": args.lanes,
         "workers": args.workers,
         "keys": args.keys,
+        "mode": args.mode,
         "busy": args.busy,
         "gymnasium": gymnasium.__version__,
         "steps_per_second": {

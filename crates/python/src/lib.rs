@@ -9,6 +9,7 @@ mod cluster;
 mod command;
 mod commands;
 mod cost;
+mod described;
 mod endings;
 mod engine;
 mod envs;
@@ -16,8 +17,6 @@ mod episodes;
 mod failure;
 mod fork;
 mod frames;
-mod host;
-mod hosted_recording;
 mod hosted_statistics;
 mod infos;
 mod lanes;
@@ -28,6 +27,9 @@ mod replays;
 mod spares;
 mod statistics;
 mod views;
+mod worker_lanes;
+mod worker_link;
+mod worker_rows;
 
 use pyo3::prelude::*;
 
@@ -53,15 +55,15 @@ mod _native {
     #[pymodule_export]
     use super::frames::{pack_frame, read_frames, unpack_frame};
     #[pymodule_export]
-    use super::host::{BackOff, Host, WorkerLink};
-    #[pymodule_export]
-    use super::hosted_recording::HostedRecording;
-    #[pymodule_export]
     use super::hosted_statistics::HostedStatistics;
     #[pymodule_export]
     use super::replay_session::NativeReplay;
     #[pymodule_export]
     use super::replays::Recordings;
+    #[pymodule_export]
+    use super::worker_lanes::WorkerLanes;
+    #[pymodule_export]
+    use super::worker_link::WorkerLink;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

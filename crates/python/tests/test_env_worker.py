@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import mmap
 import os
+import queue
 import struct
-import sys
-from pathlib import Path
+import threading
 from typing import Any
 
 import gymnasium
@@ -15,44 +15,68 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from rollhouse import _native
-from rollhouse.env_worker import ANEW, LOST, NOTHING, RESET, SEEDED, STEP, TERMINATED, TRUNCATED, WORK
+from rollhouse import env_worker
+from rollhouse.env_worker import ANEW, CLOSE, LOST, NOTHING, RESET, SEEDED, STEP, TERMINATED, TRUNCATED, WORK
 
-HERE = str(Path(__file__).parent)
 RECORD: dict[str, Any] = {"first": 0, "stride": 512, "reward": 8, "action": 16, "observation": [128, 256, 320, 384]}
 
 
 class Driven:
-    """A worker that a test drives by hand."""
+    """A worker that a test drives by hand: its program in a thread, and the link to its host."""
 
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, env: str, lanes: int, allow: list[str], columns: int = 1, **kwargs: Any
     ):
-        monkeypatch.setenv("PYTHONPATH", HERE, prepend=os.pathsep)
         record = RECORD | {"observation": RECORD["observation"][:columns]}
-        hello = {"env": env, "kwargs": kwargs, "lanes": lanes, "allow": allow, "record": record}
-        program = [sys.executable, "-m", "rollhouse.env_worker", str(os.getpid())]
-        self.host = _native.Host(program, [json.dumps(hello).encode()], 1, 60.0, 1)
+        self._hello = {"env": env, "kwargs": kwargs, "lanes": lanes, "allow": allow, "record": record}
         self.lanes, self.number = lanes, 0
-        assert self.host.wait("back", 60.0)
-        ((_, _, answer),) = self.host.events()
-        self.answer = json.loads(answer)
+        self._told: queue.Queue[Any] = queue.Queue()
+        self._said: queue.Queue[Any] = queue.Queue()
+        monkeypatch.setattr(env_worker, "WorkerLink", lambda host: self)
+        self._thread = threading.Thread(target=env_worker.main, args=(1,), daemon=True)
+        self._thread.start()
+        self.answer = json.loads(self._said.get(timeout=60))
+
+    # The worker's side, as `WorkerLink` has it.
+
+    def hello(self) -> bytes:
+        return json.dumps(self._hello).encode()
+
+    def ready(self, answer: bytes) -> tuple[int, int, int]:
+        self._said.put(answer)
+        return self._told.get()
+
+    def receive(self) -> tuple[int, bytes]:
+        return self._told.get()
+
+    def publish(self, offset: int, number: int) -> None:
+        self.memory[offset : offset + 8] = number.to_bytes(8, "little")
+
+    def reply(self, code: int, payload: bytes) -> None:
+        self._said.put(payload)
+
+    # The host's side.
 
     def begin(self) -> None:
-        descriptor, offset, length = self.host.share(self.lanes * RECORD["stride"])
-        self.memory = mmap.mmap(descriptor, length - offset, offset=offset)
+        descriptor = os.memfd_create("test")
+        length = self.lanes * RECORD["stride"]
+        os.ftruncate(descriptor, length)
+        self.memory = mmap.mmap(descriptor, length)
+        self._told.put((descriptor, 0, length))
 
     def work(self, tasks: list[int], seeds: list[int] | None = None) -> tuple[list[int], dict[str, str]]:
         """Gives a command. Returns for each lane how it answered (-1: not at all), and what was said."""
         self.number += 1
         payload = bytes(tasks) + struct.pack(f"<{self.lanes}Q", *(seeds or [0] * self.lanes))
-        self.host.post(0, self.number << 8 | WORK, payload, 60.0)
-        assert self.host.wait("replies", 60.0)
-        ((kind, _, _, said),) = self.host.events()
-        assert kind == "replied"
+        self._told.put((self.number << 8 | WORK, payload))
+        said = self._said.get(timeout=60)
         numbers = [self.value(lane, 0, "uint64") for lane in range(self.lanes)]
         answers = [int(n) & 0xFF if int(n) >> 8 == self.number else -1 for n in numbers]
         return answers, json.loads(said)["lost"] if said else {}
+
+    def end(self) -> None:
+        self._told.put((CLOSE, b""))
+        self._thread.join(60)
 
     def value(self, lane: int, at: int, dtype: str, shape: tuple[int, ...] = ()) -> np.ndarray:
         return np.ndarray(shape, dtype, self.memory, lane * RECORD["stride"] + at)
@@ -84,7 +108,7 @@ def test_the_same_seeds_and_actions_give_the_same_bits_as_gymnasium(monkeypatch:
         over = terminated | truncated
         ends += over.sum()
     assert ends > lanes and not said
-    driven.host.end(1.0)
+    driven.end()
 
 
 def test_every_kind_of_column_is_written_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,7 +124,7 @@ def test_every_kind_of_column_is_written_as_it_is(monkeypatch: pytest.MonkeyPatc
     assert driven.value(1, 256, "int64").item() == 3
     assert driven.value(1, 320, "int64", (2,)).tolist() == [1, 2]
     assert driven.value(1, 384, "int8", (3,)).tolist() == [1, 0, 1]
-    driven.host.end(1.0)
+    driven.end()
 
 
 def test_an_env_that_fails_loses_its_lane_alone_and_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +139,7 @@ def test_an_env_that_fails_loses_its_lane_alone_and_is_made_anew(monkeypatch: py
     assert "ValueError: enough" in said["1"] and "shape (3,)" in said["2"]
     assert driven.work([NOTHING, ANEW, ANEW], [0, 8, 9]) == ([-1, 0, 0], {})
     assert driven.value(1, 128, "float32", (2,)).tolist() == [8.0, 0.0]
-    driven.host.end(1.0)
+    driven.end()
 
 
 @pytest.mark.parametrize(
@@ -141,4 +165,4 @@ def test_what_cannot_be_hosted_is_refused_by_its_kind(
     driven = Driven(monkeypatch, env, 2, allow, **kwargs)
     refused = driven.answer["refused"]
     assert refused["kind"] == kind and words in refused["message"], refused
-    driven.host.end(0.0)
+    driven.end()

@@ -332,9 +332,9 @@ def test_env_fns_that_cannot_make_envs_are_told_with_lane_and_reason() -> None:
 def test_lanes_of_one_function_have_one_worker_until_the_others_are_needed() -> None:
     for need in (lambda envs: envs.reset(seed=1), lambda envs: envs.get_attr("spec")):
         envs = rollhouse.vectorize([CountEnv] * 4, workers=4)
-        assert len(envs._crew.host.process_ids()) == 1
+        assert len(envs._crew.lanes.process_ids()) == 1
         need(envs)
-        assert len(set(envs._crew.host.process_ids())) == 4
+        assert len(set(envs._crew.lanes.process_ids())) == 4
         envs.close()
     unused = rollhouse.vectorize([CountEnv] * 4, workers=4)
     unused.close()
@@ -391,3 +391,19 @@ def test_metadata_and_modes_belong_to_the_vector_env_alone(counters: Any) -> Non
 def test_envs_may_print(counters: Any) -> None:
     counters.reset()
     assert counters.step([CountEnv.PRINT] * 3)[0].tolist() == [[1.0]] * 3
+
+
+def test_what_the_lanes_have_done_is_told_as_of_built_in_envs() -> None:
+    envs = rollhouse.vectorize([CountEnv] * 2, workers=1)
+    envs.reset()
+    for action in ([0, 0], [CountEnv.END, 0], [0, 0]):
+        envs.step(np.array(action))
+    told = envs.statistics()
+    assert (told["steps"], told["episodes"]) == (5, 1)
+    (session,) = told["sessions"]
+    assert session["outcomes"] == {"terminated": 1} and session["returns"]["sum"] == 2.0
+    envs.send(np.array([0]), [1])
+    with pytest.raises(OutstandingError):
+        envs.statistics()
+    envs.recv()
+    envs.close()

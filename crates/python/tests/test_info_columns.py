@@ -1,4 +1,4 @@
-"""Infos that travelled as columns are what Gymnasium makes of them lane by lane."""
+"""Infos that travelled as bytes are what Gymnasium makes of them lane by lane."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from test_hosted import same
 
-from rollhouse.hosted.info_columns import pack
-from rollhouse.hosted.infos import Said, batch_infos
+from rollhouse.hosted.infos import batch_infos
+from rollhouse.hosted.words import NUMBERS, Packer, Reader, pickled
+from rollhouse.hosted.worker import dump
 
-LANES, WORKERS = 6, 2
+LANES = 6
 
 VALUES = {
     "whole": [1, -7],
@@ -43,14 +44,19 @@ def batches(seed: int, kinds: int) -> list[tuple[Any, dict[str, Any]] | None]:
 
 
 def ours(envs: gymnasium.vector.VectorEnv, said: list[tuple[Any, dict[str, Any]] | None]) -> dict[str, Any]:
-    gathered = Said()
-    for first in range(0, LANES, LANES // WORKERS):
-        lanes = said[first : first + LANES // WORKERS]
-        entries = [(lane, *one) for lane, one in enumerate(lanes) if one is not None and (one[0] is not None or one[1])]
-        if entries:
-            columns, rest, keys = pack(entries, len(lanes))
-            gathered.add(first, len(lanes), {"infos": rest, "columns": columns, "keys": keys})
-    return batch_infos(envs, list(range(LANES)), gathered)
+    packer, told = Packer(), []
+    for lane, one in enumerate(said):
+        if one is None or (one[0] is None and not one[1]):
+            continue
+        final, info = one
+        if final is None:
+            words = packer.numbers(info) or pickled(None, info, None, None, dump)
+            told.append((lane, words, None) if lane % 2 else (lane, None, words))
+        else:
+            last, last_info = final
+            begun = pickled(None, info, None, None, dump) if info else None
+            told.append((lane, pickled((last,), last_info, None, None, dump), begun))
+    return batch_infos(envs, list(range(LANES)), Reader().read(told, []))
 
 
 def theirs(envs: gymnasium.vector.VectorEnv, said: list[tuple[Any, dict[str, Any]] | None]) -> dict[str, Any]:
@@ -71,20 +77,31 @@ def test_they_are_what_gymnasium_makes_of_them_lane_by_lane(kinds: int) -> None:
     envs.num_envs = LANES
     for seed in range(300):
         said = batches(seed, kinds)
-        one, two = ours(envs, said), theirs(envs, said)
-        same(dict(sorted(one.items())), dict(sorted(two.items())), f"seed {seed}")
-        if kinds == 1:
-            assert list(one) == list(two), f"seed {seed}"
+        same(ours(envs, said), theirs(envs, said), f"seed {seed}")
 
 
-def test_numbers_of_one_worker_and_objects_of_another_under_one_key() -> None:
+@pytest.mark.parametrize("missing", [[], [0], [2, 5], [0, 1, 2, 3, 4]])
+def test_numbers_of_all_types_under_the_same_keys_are_too(missing: list[int]) -> None:
+    envs = gymnasium.vector.VectorEnv()
+    envs.num_envs = LANES
+    kinds = [int, float, bool, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32]
+    kinds += [np.int64, np.uint64, np.float16, np.float32, np.float64]
+    said: list[Any] = []
+    for lane in range(LANES):
+        said.append(None if lane in missing else (None, {f"k{at}": kind(lane + at) for at, kind in enumerate(kinds)}))
+    same(ours(envs, said), theirs(envs, said))
+    assert Packer().numbers({f"k{at}": kind(1) for at, kind in enumerate(kinds)})[0] == NUMBERS
+
+
+def test_numbers_of_one_lane_and_objects_of_another_under_one_key() -> None:
     envs = gymnasium.vector.VectorEnv()
     envs.num_envs = LANES
     said: list[Any] = [(None, {"a": None})] * 3 + [(None, {"a": 1, "b": 2.0})] * 3
     same(ours(envs, said), theirs(envs, said))
 
 
-def test_numbers_alone_are_columns_and_nothing_else_travels() -> None:
-    columns, rest, keys = pack([(lane, None, {"a": lane / 2, "b": lane}) for lane in range(4)], 4)
-    assert [(key, dtype, lanes) for key, dtype, lanes, _ in columns] == [("a", "float", None), ("b", "int", None)]
-    assert (rest, keys) == ([], [])
+def test_only_numbers_that_fit_are_packed() -> None:
+    packer = Packer()
+    assert packer.numbers({"a": 1}) is not None
+    for info in ({"a": 1 << 70}, {"a": "b"}, {"a": np.arange(2)}, {"a": np.True_}, {1: 2}):
+        assert packer.numbers(info) is None

@@ -56,6 +56,11 @@ impl UnderWay {
         }
     }
 
+    /// Sets the time that a lane may be under way from now on.
+    pub(super) const fn set_deadline(&mut self, deadline: Duration) {
+        self.deadline = deadline;
+    }
+
     /// Returns the lanes that have not finished.
     fn lanes(&self) -> LaneSet {
         let Collected { done, lost, hung, .. } = self.finished;
@@ -279,6 +284,13 @@ impl Block {
     pub(crate) fn linger(&mut self) {
         if self.under_way.as_ref().is_some_and(|under_way| !under_way.lanes().is_empty()) {
             self.with_late(|env| env.linger());
+        }
+    }
+
+    /// Sets the time that a late lane may be under way from now on.
+    pub(crate) fn set_lane_deadline(&mut self, deadline: Duration) {
+        if let Some(under_way) = &mut self.under_way {
+            under_way.set_deadline(deadline);
         }
     }
 

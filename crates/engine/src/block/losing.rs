@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rollhouse_arena::BlockRows;
 use rollhouse_core::{Interruption, LaneSet, per_episode_seed};
+use rollhouse_env::Collected;
 
 use super::{Block, keep_observations};
 
@@ -48,6 +49,19 @@ impl Block {
         }
         self.stats.restarts += back.len() as u64;
         self.standing.waiting |= back;
+    }
+
+    /// Notes which late lanes were lost while they did nothing, and makes the envs of lost lanes anew whose back-off is
+    /// over.
+    pub(crate) fn restart_now(&mut self, since_start: Duration) {
+        let Collected { lost, hung, .. } = self.with_late(|env| env.gone()).unwrap_or_default();
+        let known = self.restarts.lost();
+        self.lose_each(lost & self.all & !known, Interruption::Crashed);
+        self.lose_each(hung & self.all & !known, Interruption::Hung);
+        if !self.restarts.lost().is_empty() {
+            self.restart(since_start);
+            self.show();
+        }
     }
 
     /// Makes the whole block anew. Its new generators are seeded from each lane's last start and episode

@@ -2,7 +2,7 @@
 
 use rollhouse_arena::{BlockRows, ObsRefs};
 use rollhouse_core::{Began, ColumnMut, GameResult, Interruption, LaneSet, Outcome};
-use rollhouse_replay::{BlockRecorder, End, Finish, Row};
+use rollhouse_replay::{BlockRecorder, End, Finish, Frame, Row};
 
 use super::{Block, Done, Moves, Turn, refs};
 use crate::episodes::Finished;
@@ -57,6 +57,21 @@ impl Block {
         let rewards = &*columns.rewards;
         recorder.policy_version(turn.policy_version);
         recorder.row(Row { stepped, begun, actions, obs: &obs, rewards, infos: &infos, now_ms });
+        if self.under_way.is_some() {
+            self.record_pictures(stepped, false);
+        }
+    }
+
+    /// Passes the pictures that came with the rows of late lanes to the recorder.
+    fn record_pictures(&mut self, lanes: LaneSet, begun: bool) {
+        let pictures = self.with_late(|env| env.take_pictures(lanes, begun)).unwrap_or_default();
+        let Some(recorder) = &mut self.recorder else { return };
+        for (lane, packed) in pictures {
+            // What is no picture is none: it came from another process.
+            if let Ok(frame) = Frame::of_bytes(packed) {
+                recorder.frame(lane, begun, frame);
+            }
+        }
     }
 
     /// Passes the hashes of lanes that have just stepped to the recorder, and those of lanes that play on to the log.
@@ -170,6 +185,9 @@ impl Block {
                 let whole = (others).into_iter().filter(|&lane| self.starts.of[lane].half.is_none());
                 self.starts.untouched |= whole.collect();
             }
+        }
+        if self.under_way.is_some() {
+            self.record_pictures(lanes, true);
         }
     }
 }

@@ -191,13 +191,7 @@ class NativeVectorEnv(VectorEnv):
             ``steps``, ``outcomes``, ``returns``, ``lengths``, ``restarts``, ``lost`` and ``timings``.
         """
         self._check_usable()
-        sessions = json.loads(self._native.statistics())
-        finished = (session["outcomes"].get(word, 0) for session in sessions for word in ("terminated", "truncated"))
-        return {
-            "steps": sum(session["steps"] for session in sessions),
-            "episodes": sum(finished),
-            "sessions": sessions,
-        }
+        return statistics_of(self._native.statistics())
 
     def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         if name == "render":
@@ -267,6 +261,17 @@ class NativeVectorEnv(VectorEnv):
         # Forks are noticed by the native half.
         if self.closed:
             raise ClosedError(f"this {type(self).__name__} is closed")
+
+
+def statistics_of(said: str) -> dict[str, Any]:
+    """Returns the statistics that the native half tells, with their sums."""
+    sessions = json.loads(said)
+    finished = (session["outcomes"].get(word, 0) for session in sessions for word in ("terminated", "truncated"))
+    return {
+        "steps": sum(session["steps"] for session in sessions),
+        "episodes": sum(finished),
+        "sessions": sessions,
+    }
 
 
 def _generator_at(

@@ -1,13 +1,12 @@
-"""The layout of a space's values in memory that processes share.
+"""The columns of a space's values.
 
-A space is a tree. Its leaves of fixed shape (Box, Discrete, MultiDiscrete, MultiBinary) are columns: arrays [N, ...]
-in the mapping. Every other leaf (Text, Graph, Sequence, OneOf, spaces of your own) travels serialised. Both the
-process that steps lanes and the one that asks for it compute the same places from the same space.
+A space is a tree. Its leaves of fixed shape (Box, Discrete, MultiDiscrete, MultiBinary) are columns: arrays [N, ...].
+Every other leaf (Text, Graph, Sequence, OneOf, spaces of your own) travels serialised. Both the process that steps lanes
+and the one that asks for it find the same columns in the same space.
 """
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,9 +15,6 @@ import numpy as np
 from gymnasium import spaces
 
 Fixed = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
-
-ALIGNMENT = 64
-"""Bytes between the beginnings of columns are a multiple of this: a cache line."""
 
 
 class Columns:
@@ -52,26 +48,6 @@ class Columns:
             return "dict", [(key, self._plant(child)) for key, child in space.spaces.items()]
         self.others += 1
         return "other", self.others - 1
-
-    def nbytes(self) -> int:
-        """Bytes of all columns, with the padding between them."""
-        return sum(self._sizes())
-
-    def _sizes(self) -> list[int]:
-        sizes = []
-        for dtype, shape in zip(self.dtypes, self.shapes, strict=True):
-            used = self.rows * int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-            sizes.append(-(-used // ALIGNMENT) * ALIGNMENT)
-        return sizes
-
-    def arrays(self, memory: mmap.mmap, offset: int) -> list[np.ndarray]:
-        """Returns the columns as arrays [N, ...] over the memory from byte ``offset``; each keeps the mapping alive."""
-        arrays = []
-        for dtype, shape, size in zip(self.dtypes, self.shapes, self._sizes(), strict=True):
-            shape = (self.rows, *shape)
-            arrays.append(np.ndarray(shape, dtype, buffer=memory, offset=offset) if size else np.zeros(shape, dtype))
-            offset += size
-        return arrays
 
     def write(self, row: Sequence[np.ndarray], others: list[Any], value: Any) -> None:
         """Writes one value: its columns to ``row`` (one array per column), its other leaves to ``others``.
@@ -155,51 +131,3 @@ def write_array(row: np.ndarray, value: Any) -> None:
     if value.shape != row.shape:
         raise ValueError(f"an observation has shape {value.shape} instead of {row.shape}")
     np.copyto(row, value, casting="same_kind")
-
-
-def rows_of(arrays: Sequence[np.ndarray], rows: int) -> list[list[np.ndarray]]:
-    """Returns for each row one writable array per column (of no dimensions where a value is a scalar)."""
-    return [[array[row : row + 1].reshape(array.shape[1:]) for array in arrays] for row in range(rows)]
-
-
-class Mapping:
-    """All columns of a batch of lanes over one shared mapping.
-
-    Two slots of observations alternate, so that a lane's last delivered observation survives a worker that dies
-    while it writes the next one.
-
-    Attributes:
-        observations: Per slot, one array [N, ...] per column.
-        actions: One array [N, ...] per column.
-        rewards, terminations, truncations: float64 [N], bool [N], bool [N].
-    """
-
-    def __init__(self, observation: Columns, action: Columns, descriptor: int, offset: int, length: int):
-        lanes = observation.rows
-        memory = mmap.mmap(descriptor, length - offset, offset=offset)
-        place = 0
-        self.observations = []
-        for _ in range(SLOTS):
-            self.observations.append(observation.arrays(memory, place))
-            place += observation.nbytes()
-        self.actions = action.arrays(memory, place)
-        place += action.nbytes()
-        self.rewards = np.ndarray((lanes,), np.float64, buffer=memory, offset=place)
-        place += _aligned(lanes * 8)
-        self.terminations = np.ndarray((lanes,), np.bool_, buffer=memory, offset=place)
-        place += _aligned(lanes)
-        self.truncations = np.ndarray((lanes,), np.bool_, buffer=memory, offset=place)
-
-    @staticmethod
-    def nbytes(observation: Columns, action: Columns) -> int:
-        """Bytes that all columns take."""
-        lanes = observation.rows
-        return SLOTS * observation.nbytes() + action.nbytes() + _aligned(lanes * 8) + 2 * _aligned(lanes)
-
-
-SLOTS = 2
-"""Slots of observations."""
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT

@@ -1,4 +1,4 @@
-"""The worker processes of a ``HostedVectorEnv``, and the commands to them."""
+"""The worker processes of a ``HostedVectorEnv``: how they are started, and what they are told at first."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from gymnasium.vector import AutoresetMode
 
 from rollhouse import _native
 from rollhouse.errors import LaneLostError
-from rollhouse.hosted import worker
-from rollhouse.hosted.columns import Columns, Mapping
+from rollhouse.hosted.layout import Layout
+from rollhouse.hosted.worker import dump
 
 EnvFn = Callable[[], gymnasium.Env]
 
@@ -37,9 +37,8 @@ class Crew:
     """The workers, and the lanes that each of them has: ranges of nearly equal length, in order.
 
     Attributes:
+        lanes: The native half: an engine whose lanes the workers step.
         ranges: Per worker, (first lane, lane after the last).
-        asked: Per worker, what it has been told to do and has not answered: (command, lanes), else None.
-        up: Per worker, whether its envs are there and have their columns.
         launched: Number of workers that have been started, which are the first ones.
     """
 
@@ -59,9 +58,6 @@ class Crew:
         """
         lanes = len(env_fns)
         self.ranges = [(lanes * w // workers, lanes * (w + 1) // workers) for w in range(workers)]
-        self.worker_of = [w for w, (first, end) in enumerate(self.ranges) for _ in range(first, end)]
-        self.asked: list[tuple[int, list[int]] | None] = [None] * workers
-        self.up = [False] * workers
         self.launch_timeout = launch_timeout
         pickled = [_pickle_fn(index, fn) for index, fn in enumerate(env_fns)]
         hellos = [
@@ -77,8 +73,10 @@ class Crew:
         ]
         program = [sys.executable, "-c", _BOOT, json.dumps(sys.path), str(os.getpid())]
         self.launched = 1 if alike else workers
-        self.host = _native.Host(program, hellos, self.launched, launch_timeout, max(2, cores()))
-        self.spaces: tuple[gymnasium.Space, gymnasium.Space, int] | None = None
+        self.lanes = _native.WorkerLanes(
+            program, hellos, self.ranges, self.launched, launch_timeout, max(2, cores())
+        )
+        self._setups: list[bytes] = []
 
     def describe(self) -> list[tuple[Any, ...]]:
         """Waits until the workers that are launched at once have made their envs. Returns the description of each
@@ -96,73 +94,58 @@ class Crew:
         raises as ``describe``; called once."""
         rest = range(self.launched, len(self.ranges))
         self.launched = len(self.ranges)
-        self.host.launch_all()
+        self.lanes.launch_all()
         for lane, made in enumerate(self._made(rest), self.ranges[rest.start][0]):
             check(lane, made)
-        self._greet_all(rest)
+        self._greet(rest)
 
     def _made(self, workers: range) -> list[tuple[Any, ...]]:
-        answers: dict[int, list[tuple[Any, ...]]] = {}
-        while len(answers) < len(workers):
-            self.host.wait("event", None)
-            for kind, index, *rest in self.host.events():
-                lanes = tuple(range(*self.ranges[index]))
-                if kind == "lost":
-                    raise self.loss(index, rest[0], rest[2], lanes)
-                made, value = pickle.loads(rest[0])
-                if made == "raised":
-                    error, text = value
-                    raise error from LaneLostError(
-                        f"an env_fn of lanes {lanes[0]} to {lanes[-1]} raised\n{text}", lanes
-                    )
-                answers[index] = value
-        return [lane for index in workers for lane in answers[index]]
+        lost = self.lanes.made()
+        if lost is not None:
+            raise self.loss(*lost)
+        lanes = []
+        for index in workers:
+            made, value = pickle.loads(self.lanes.answer(index))
+            if made == "raised":
+                error, text = value
+                mine = tuple(range(*self.ranges[index]))
+                raise error from LaneLostError(f"an env_fn of lanes {mine[0]} to {mine[-1]} raised\n{text}", mine)
+            lanes += value
+        return lanes
 
-    def loss(self, index: int, cause: str, detail: str, lanes: tuple[int, ...]) -> LaneLostError:
+    def loss(self, index: int, cause: str, detail: str) -> LaneLostError:
         """Makes the exception for a lost worker."""
         what = {
             "died": f"died: {detail}",
             "hung": "did not answer within its deadline and was killed",
             "launch": f"did not make its envs within launch_timeout={self.launch_timeout} s and was killed",
         }[cause]
+        lanes = tuple(range(*self.ranges[index]))
         return LaneLostError(
             f"the worker of lanes {', '.join(map(str, lanes))} {what}", lanes, "crashed" if cause == "died" else "hung"
         )
 
-    def set_up(self, observation: gymnasium.Space, action: gymnasium.Space, lanes: int) -> Mapping:
-        """Lays out the columns of the batch and gives them to the workers that are launched; blocks until those
-        have them.
+    def set_up(self, observation: Layout, action: Layout, **options: Any) -> None:
+        """Lays out the lanes' records and gives them to the workers that are launched; blocks until those have them.
+
+        Args:
+            observation, action: The layouts of the spaces.
+            **options: Further arguments of ``WorkerLanes.lay_out``.
 
         Raises:
-            LaneLostError: A worker died or hung over it.
+            LaneLostError: A worker died over it.
         """
-        columns = Columns(observation, lanes), Columns(action, lanes)
-        place = self.host.share(Mapping.nbytes(*columns))
-        self.spaces = (observation, action, lanes)
-        self._greet_all(range(self.launched))
-        return Mapping(*columns, *place)
+        places = self.lanes.lay_out(
+            observation=observation.described(), action=action.described(), **options
+        )
+        told = {"observation": observation.space, "action": action.space}
+        self._setups = [dump({**told, "record": record}) for record in places]
+        self._greet(range(self.launched))
 
-    def _greet_all(self, workers: range) -> None:
-        for index in workers:
-            self.greet(index)
-        self.host.wait("replies", None)
-        for kind, index, *rest in self.host.events():
-            if kind == "lost":
-                raise self.loss(index, rest[0], rest[2], tuple(range(*self.ranges[index])))
-            self.asked[index], self.up[index] = None, True
-
-    def greet(self, index: int) -> None:
-        """Has a worker find its columns."""
-        self.post(index, worker.SETUP, [], self.spaces, self.launch_timeout)
-
-    def post(self, index: int, command: int, lanes: list[int], payload: Any, timeout: float | None) -> None:
-        """Gives an idle worker a command that concerns ``lanes``; does not block."""
-        self.host.post(index, command, b"" if payload is None else worker.dump(payload), timeout)
-        self.asked[index] = (command, lanes)
-
-    def end(self, grace: float) -> None:
-        """Ends all workers. Those without a command have ``grace`` seconds to do so themselves."""
-        self.host.end(grace)
+    def _greet(self, workers: range) -> None:
+        lost = self.lanes.greet([(index, self._setups[index]) for index in workers])
+        if lost is not None:
+            raise self.loss(*lost)
 
 
 def _pickle_fn(index: int, fn: EnvFn) -> bytes:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import gymnasium
 import numpy as np
@@ -18,13 +20,11 @@ from rollhouse.errors import (
     OutstandingError,
     ResetNeededError,
 )
-from rollhouse.hosted import worker
 from rollhouse.hosted.actions import Actions
-from rollhouse.hosted.columns import Columns
 from rollhouse.hosted.crew import MAX_WORKERS, Crew, EnvFn, cores
 from rollhouse.hosted.infos import Said, add_lost, batch_infos, say_valid
-from rollhouse.hosted.lanes import HostedLanes
-from rollhouse.hosted.losses import Losses
+from rollhouse.hosted.layout import Layout
+from rollhouse.hosted.losses import Loss, Losses
 from rollhouse.hosted.observation_modes import (
     batch_observation_spaces,
     check_action_space,
@@ -32,11 +32,10 @@ from rollhouse.hosted.observation_modes import (
     check_observation_space,
 )
 from rollhouse.hosted.pending_call import PendingCall
-from rollhouse.hosted.rows import Rows
+from rollhouse.hosted.words import Reader
+from rollhouse.hosted.worker import dump
+from rollhouse.native_env import statistics_of
 from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, ShowValid, Step, VectorEnv, parse_autoreset_mode, show_valid
-
-if TYPE_CHECKING:
-    from rollhouse.hosted.recording import HostedRecorder
 
 LAUNCH_TIMEOUT = 120.0
 """Seconds from the start of a worker process until all of its envs are made."""
@@ -49,18 +48,19 @@ MAX_LANES = 65_536
 
 
 class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
-    """N Python envs in worker processes, stepped over one shared mapping.
+    """N Python envs in worker processes, as lanes of the engine that steps the built-in envs.
 
     ``rollhouse.vectorize`` makes it. A worker has ``launch_timeout`` from its start until its envs are made. Workers
     start with the vector env if the functions differ, whose spaces then have to be compared; if all lanes have the
     same function, one starts and the others follow at the first ``reset`` or ``call``. The functions are sent to new processes with cloudpickle and called there:
     nothing of an env runs in this process. Observations, actions, rewards and flags of fixed shape lie in memory
-    that all share; whatever does not fit there travels pickled (infos that are not empty, Text, Graph, Sequence,
+    that all share; whatever does not fit there travels beside it, numbers in infos packed and all else pickled (Text, Graph, Sequence,
     OneOf and custom spaces, actions that are no array of exactly the action space's dtype and shape). Every env
     is given the same actions, of the same types, as ``gymnasium.vector.SyncVectorEnv`` gives them.
 
     Losses. An env that raises loses its lane, a worker that dies (or whose env calls ``sys.exit``) or misses its
-    deadline loses its lanes; nothing blocks past a deadline. Lost envs are made again after 1 s, then 2 s, up to
+    deadline loses its lanes; nothing blocks past a deadline. A lane whose row was complete by then has that row, and is lost
+    with its next one. Lost envs are made again after 1 s, then 2 s, up to
     60 s; five times within five minutes, then they stay lost.
 
     * ``on_loss="raise"``, the default, raises when the batch is complete: what the env raised (its cause is a
@@ -72,7 +72,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
       ``lost``; then one more such row has the first observation of its new episode. In DISABLED mode too.
       If every lane is lost for good, ``LaneLostError`` is raised.
 
-    ``copy=False`` hands out views of the shared memory for observations: they are overwritten by the second next
+    ``copy=False`` hands out views of the engine's memory for observations: they are overwritten by the second next
     step. Terminal observations are always copies.
     """
 
@@ -123,7 +123,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
                 raise ValueError(f"record_frames={record_frames!r} must be an integer of at least 1, or None")
             if not record:
                 raise ValueError(f"record_frames={record_frames!r} is used only with record=True")
-        self.reset_timeout, self.call_timeout = reset_timeout, call_timeout
+        self.reset_timeout, self.call_timeout, self.step_timeout = reset_timeout, call_timeout, step_timeout
         mode = parse_autoreset_mode(autoreset_mode)
         check_observation_mode(observation_mode)
         # Lanes are spread evenly, so with fewer lanes than workers some would have none.
@@ -132,6 +132,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         self._crew = Crew(
             env_fns, min(workers, len(env_fns)), mode, launch_timeout, alike=alike, frames_every=every
         )
+        self._native = self._crew.lanes
         try:
             lanes = self._crew.describe()
             observation_spaces = [lane[0] for lane in lanes]
@@ -157,25 +158,52 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
                 message = f"record_frames={every}: the envs were made with render_mode={self.render_mode!r}"
                 raise ValueError(f"{message}, so that they give no pictures; 'rgb_array' is needed")
             self._first_seeds = None if seed is None else self._parse_seeds(seed)
-            self._recorder = self._begin_recording(data, *lanes[0][4:], every) if record else None
-            self._mapping = self._crew.set_up(single, self.single_action_space, self.num_envs)
+            self._layout, self._action_layout = Layout(single), Layout(self.single_action_space, 1)
+            self._set_up(*lanes[0][4:], _data_folder(data) if record else None, every)
         except BaseException:
             self.closed = True
-            self._crew.end(0.0)
+            self._native.close(None)
             raise
         self.copy = bool(copy)
         self._show_valid = show_valid(info_layout, valid)
         self.observation_mode = observation_mode
-        self._rows = Rows(self._mapping, Columns(single, self.num_envs), self.num_envs)
         self._actions = Actions(self.single_action_space, self.action_space, self.num_envs)
-        self._losses = Losses(self.num_envs)
-        self._lanes = HostedLanes(self._crew, self._losses, self._rows, step_timeout)
+        self._action_column = self._native.actions
+        self._losses = Losses(self._crew)
         self._pending = PendingCall()
+        self._reader = Reader()
+        self._others: list[list[Any]] = [[None] * self._layout.columns.others for _ in range(self.num_envs)]
         self._all_lanes = list(range(self.num_envs))
         self._over = np.zeros(self.num_envs, dtype=np.bool_)
+        # Lanes that were sent and not received; those without an env need no worker to be done.
+        self._sent: set[int] = set()
+        self._absent: set[int] = set()
         self._abandoned = False
         self._warned_unpainted = False
         self._episodes = _native.EpisodeStatistics(self.num_envs) if self.episode_statistics else None
+
+    def _set_up(self, id: str, max_episode_steps: int | None, data: str | None, frames_every: int) -> None:
+        """Makes the lanes' memory and engine, and begins to record."""
+        if data is not None:
+            for name, layout in (("observation", self._layout), ("action", self._action_layout)):
+                refusal = layout.refusal()
+                if refusal is not None:
+                    raise ValueError(f"record: the {name} space {refusal}")
+        self._deadline = self.step_timeout
+        self._crew.set_up(
+            self._layout,
+            self._action_layout,
+            id=id,
+            autoreset=self.autoreset_mode.value,
+            max_episode_steps=max_episode_steps,
+            deadline=self._deadline,
+            data=data,
+            frames_every=frames_every,
+        )
+        place = self._native.place
+        if place is not None:
+            self.recording = Recording(Path(place[0]), place[1])
+            _RECORDING.add(self)
 
     def _launch_rest(self) -> None:
         """Starts the workers that were not needed so far. If that fails, the vector env is closed."""
@@ -192,38 +220,6 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         check_observation_space(lane, observation_space, self.single_observation_space, self.observation_mode)
         check_action_space(lane, action_space, self.single_action_space)
 
-    def _begin_recording(
-        self, data: str | os.PathLike[str] | None, id: str, max_episode_steps: int | None, frames_every: int
-    ) -> HostedRecorder:
-        from rollhouse.hosted.recording import HostedRecorder
-
-        recorder = HostedRecorder(
-            _data_folder(data),
-            id,
-            self.num_envs,
-            self.autoreset_mode.value,
-            max_episode_steps,
-            self.single_observation_space,
-            self.single_action_space,
-            frames_every,
-        )
-        _RECORDING.add(self)
-        return recorder
-
-    @property
-    def recording(self) -> Recording | None:  # type: ignore[override]
-        """The place where it records, if it does; once closed, with figures."""
-        return None if self._recorder is None else self._recorder.recording
-
-    @property
-    def step_timeout(self) -> float | None:
-        """Seconds a worker has for a batch of its lanes; None for ever."""
-        return self._lanes.step_timeout
-
-    @step_timeout.setter
-    def step_timeout(self, seconds: float | None) -> None:
-        self._lanes.step_timeout = seconds
-
     @property
     def launch_timeout(self) -> float | None:
         """Seconds a worker has from its start until all of its envs are made; None for ever."""
@@ -236,32 +232,19 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         if self._is_quiet():
             arrays = self._actions.match(actions, self._resetting_next())
             if arrays is not None:
-                for column, array in zip(self._mapping.actions, arrays, strict=True):
-                    np.copyto(column, array)
-                slot = self._rows.next_slot
+                self._action_layout.put(self._action_column, arrays)
+                self._use_deadline(self.step_timeout)
+                self._native.begin_step()
                 self._pending.name = "step"
-                try:
-                    events = self._crew.host.exchange(worker.STEP | slot << 8, self._lanes.step_timeout)
-                except BaseException:
-                    # As a rule KeyboardInterrupt.
-                    self._lanes.all_told_to_step()
-                    self._abandon()
-                    raise
-                self._pending.name = None
-                if events is None:
-                    return self._deliver_all(slot, Said())
-                if events is not False:
-                    said = self._lanes.plain(events)
-                    if said is not None:
-                        return self._deliver_all(slot, said)
-                    self._lanes.all_told_to_step()
-                    self._pending.name = "step"
-                    self._lanes.absorb(events)
-                    return self._whole(self.step_wait)
-                self._lanes.absorb(self._crew.host.events())
+                return self._whole(self.step_wait)
         self._check_usable()
         self.step_async(actions)
         return self._whole(self.step_wait)
+
+    def _use_deadline(self, seconds: float | None) -> None:
+        if seconds != self._deadline:
+            self._native.set_deadline(seconds)
+            self._deadline = seconds
 
     def _whole(self, wait: Callable[[], Any]) -> Any:
         """Returns the result of ``wait``; after an interruption the call is no longer pending."""
@@ -286,38 +269,11 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             not self.closed
             and self._pending.name is None
             and self._reset_done
-            and not self._lanes.outstanding
+            and not self._sent
             and not self._losses.away
             and self._pid == os.getpid()
             and not (self.autoreset_mode is AutoresetMode.DISABLED and self._over.any())
         )
-
-    def _deliver_all(self, slot: int, said: Said) -> Step:
-        """Returns the result of a whole batch, every lane of which was stepped into ``slot``."""
-        mapping = self._mapping
-        self._rows.all_written(slot)
-        rewards, terminations, truncations = (
-            mapping.rewards.copy(),
-            mapping.terminations.copy(),
-            mapping.truncations.copy(),
-        )
-        infos = batch_infos(self, self._all_lanes, said)
-        valid = ~self._over if self.autoreset_mode is AutoresetMode.NEXT_STEP else _ones(self.num_envs)
-        say_valid(infos, valid, self._show_valid)
-        if self._episodes is not None:
-            self._episodes.step(infos, range(self.num_envs), rewards, terminations, truncations, ~valid)
-        if self._recorder is not None:
-            stepped, ends = _ones(self.num_envs), (rewards, terminations, truncations)
-            finals = {lane: final[0] for lane, (final, _) in said.items() if final is not None}
-            columns = mapping.actions[0], self._rows.current(), *ends
-            self._recorder.step(stepped, self._over, finals, *columns, said.frames)
-            self._warn_unpainted(said)
-        self._over = terminations | truncations
-        if self.info_layout == "0.29" and infos:
-            from rollhouse.info_layout import infos_of_029
-
-            infos = infos_of_029(infos, self.num_envs)
-        return self._rows.frame(self.copy), rewards, terminations, truncations, infos
 
     def _warn_unpainted(self, said: Said) -> None:
         """Warns once that an env gave no picture that was to be recorded."""
@@ -327,8 +283,19 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             gymnasium.logger.warn(message)
 
     def _set_policy_version(self, version: int) -> None:
-        if self._recorder is not None:
-            self._recorder.policy_version(version)
+        self._native.set_policy_version(version)
+
+    def statistics(self) -> dict[str, Any]:
+        """Returns what the lanes have done and how the time of their batches was spent: ``steps``, ``episodes``
+        (finished), and ``sessions``, a list of one dict of ``steps``, ``outcomes``, ``returns``, ``lengths``,
+        ``restarts``, ``lost`` and ``timings``.
+
+        Raises:
+            OutstandingError: Lanes have been sent and not received.
+        """
+        self._check_usable()
+        self._check_none_outstanding()
+        return statistics_of(self._native.statistics())
 
     def step_async(self, actions: Any) -> None:
         """Begins a step with actions for all lanes; ``step_wait`` returns its result.
@@ -339,9 +306,21 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         self._begin_call("step")
         self._check_reset(range(self.num_envs))
         self._check_none_outstanding()
-        self._take_actions(actions, list(range(self.num_envs)))
+        self._settle()
+        arrays, items = self._actions.take(actions, self._all_lanes, self._resetting_next())
+        if arrays is not None:
+            self._action_layout.put(self._action_column, arrays)
+        else:
+            np.copyto(self._action_column, self._action_layout.loose(items))
+            self._give_items(self._all_lanes, items)
+        self._use_deadline(self.step_timeout)
+        self._native.begin_step()
         self._pending.name = "step"
-        self._lanes.pump()
+
+    def _give_items(self, lanes: list[int], items: list[Any]) -> None:
+        """Gives lanes actions that are no columns."""
+        for lane, item in zip(lanes, items, strict=True):
+            self._native.set_item(lane, dump(item))
 
     def step_wait(self, timeout: float | None = None) -> Step:
         """Returns the result of ``step_async``; blocks until all lanes are done.
@@ -355,64 +334,68 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             multiprocessing.TimeoutError: The lanes are not done.
         """
         self._end_call("step")
-        if not self._lanes.work_until(lambda: len(self._lanes.done) == self.num_envs, timeout):
+        if not self._native.finish(timeout):
             raise self._pending.timed_out(timeout)
         self._pending.name = None
-        return self._deliver(list(range(self.num_envs)), lambda: self._rows.join(self.copy))
+        self._frame = columns, rewards, terminations, truncations, reset = self._native.frame()
+        said = self._heard(None)
+        observations = self._batch(columns, self._all_lanes, self.copy)
+        flags = terminations.copy(), truncations.copy(), reset
+        return self._deliver(self._all_lanes, observations, rewards.copy(), *flags, said)
 
-    def _deliver(self, lanes: list[int], gather: Callable[[], Any]) -> Step:
+    def _heard(self, lanes: list[int] | None) -> Said:
+        """Returns what lanes said of their last rows, those of ``lanes`` or all."""
+        told = self._native.said(lanes)
+        said = self._reader.read(told, self._others)
+        self._warn_unpainted(said)
+        return said
+
+    def _batch(self, columns: list[np.ndarray], lanes: list[int], copy: bool) -> Any:
+        """Returns the observations of lanes as a batch of the observation space."""
+        others = self._others if len(lanes) == self.num_envs else [self._others[lane] for lane in lanes]
+        return self._layout.columns.batch(self._layout.read(columns, copy), others)
+
+    def _deliver(
+        self,
+        lanes: list[int],
+        observations: Any,
+        rewards: np.ndarray,
+        terminations: np.ndarray,
+        truncations: np.ndarray,
+        reset: np.ndarray,
+        said: Said,
+    ) -> Step:
         """Returns the rows of lanes that are done, in this order. Raises for lanes that were lost, if ``on_loss`` says
         so.
-
-        ``gather`` gives their observations.
         """
-        how, said = self._lanes.take(lanes)
-        observations = gather()
-        index = np.array(lanes, dtype=np.intp)
-        stepped = np.array([kind == "stepped" for kind in how], dtype=np.bool_)
-        rewards = np.where(stepped, self._mapping.rewards[index], 0.0)
-        terminations = self._mapping.terminations[index] & stepped
-        truncations = self._mapping.truncations[index] & stepped
-        valid = stepped & ~self._over[index] if self.autoreset_mode is AutoresetMode.NEXT_STEP else stepped.copy()
-        if self._recorder is not None:
-            columns = self._mapping.actions[0], self._rows.gather_columns(lanes), rewards, terminations, truncations
-            self._recorder.step_rows(lanes, how, said, self._over, *columns)
-            self._warn_unpainted(said)
-        self._over[index] = terminations | truncations
+        whole = len(lanes) == self.num_envs
+        told: dict[int, Loss] = {}
+        valid = ~reset
+        if self._native.lost_count or self._losses.away:
+            told = self._losses.look(lanes)
+            valid &= np.array([lane not in self._losses.away for lane in lanes], dtype=np.bool_)
+        over = terminations | truncations
+        if whole:
+            self._over = over
+        else:
+            self._over[lanes] = over
         infos = batch_infos(self, lanes, said)
-        say_valid(infos, valid, self._show_valid, are_lost=not stepped.all())
+        say_valid(infos, valid, self._show_valid, are_lost=bool(self._losses.away))
         if self._episodes is not None:
             self._episodes.step(infos, lanes, rewards, terminations, truncations, ~valid)
-        lost = self._losses.take_told(lane for lane, kind in zip(lanes, how, strict=True) if kind == "lost")
-        if lost:
-            if self._recorder is not None:
-                self._recorder.lose(lost)
+        if told:
             if self.on_loss == "raise":
-                raise self._losses.error(lost)
-            row_of = {lane: row for row, lane in enumerate(lanes)}
-            rows = [row_of[lane] for lane in lost]
+                raise self._losses.error(told)
+            rows = [row for row, lane in enumerate(lanes) if lane in told]
             truncations[rows] = True
-            add_lost(infos, rows, [loss.outcome for loss in lost.values()], len(lanes))
-        if not stepped.any() and self._losses.all_failed():
-            raise LaneLostError("every lane is lost for good", tuple(range(self.num_envs)))
-        if self.info_layout == "0.29":
+            add_lost(infos, rows, [told[lanes[row]].outcome for row in rows], len(lanes))
+        elif self._losses.away and not valid.any() and self._losses.all_failed():
+            raise LaneLostError("every lane is lost for good", tuple(self._all_lanes))
+        if self.info_layout == "0.29" and infos:
             from rollhouse.info_layout import infos_of_029
 
             infos = infos_of_029(infos, len(lanes))
         return observations, rewards, terminations, truncations, infos
-
-    # Actions
-
-    def _take_actions(self, actions: Any, lanes: list[int]) -> None:
-        """Checks actions and puts them where the workers find them, one per lane of ``lanes``."""
-        arrays, items = self._actions.take(actions, lanes, self._resetting_next())
-        if arrays is None:
-            if self._recorder is not None:
-                self._mapping.actions[0][lanes] = np.asarray(items)
-        else:
-            for column, array in zip(self._mapping.actions, arrays, strict=True):
-                column[lanes] = array
-        self._lanes.queue(lanes, items if arrays is None else None)
 
     def _resetting_next(self) -> np.ndarray | None:
         """Returns the lanes that the next step resets, whatever their action is."""
@@ -429,27 +412,69 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         for lane in lanes:
             if not 0 <= lane < self.num_envs:
                 raise IndexError(f"env_ids: lane {lane} of a batch of {self.num_envs}")
-            if lane in self._lanes.outstanding:
+            if lane in self._sent:
                 raise OutstandingError(f"lane {lane} has been sent and not received")
         if len(set(lanes)) != len(lanes):
             raise OutstandingError(f"env_ids={env_ids!r} names a lane twice")
         self._check_reset(lanes)
-        if lanes:
-            self._take_actions(actions, lanes)
-            self._lanes.pump()
+        if not lanes:
+            return
+        self._settle()
+        arrays, items = self._actions.take(actions, lanes, self._resetting_next())
+        rows = self._action_layout.loose(items) if arrays is None else self._action_layout.rows(arrays, len(lanes))
+        if not self._sent:
+            self._use_deadline(self.step_timeout)
+        away = self._losses.still_away(lanes) if self._losses.away else set()
+        here = [row for row, lane in enumerate(lanes) if lane not in away]
+        if here:
+            if arrays is None:
+                self._give_items([lanes[row] for row in here], [items[row] for row in here])
+            self._native.send(rows[here], [lanes[row] for row in here])
+        self._sent.update(lanes)
+        self._absent.update(away)
 
     def _recv(self, min_envs: int | None, timeout: float | None) -> Step:
         self._pending.check_none("recv")
-        outstanding, done = self._lanes.outstanding, self._lanes.done
-        wanted = len(outstanding) if min_envs is None else min_envs
-        if not 0 < wanted <= len(outstanding):
-            raise NothingOutstandingError(f"{len(outstanding)} lanes are outstanding; {max(wanted, 1)} are wanted")
-        if not self._lanes.work_until(lambda: len(done) >= wanted, timeout):
-            raise TimeoutError(f"recv: {len(done)} of {wanted} lanes were done within timeout={timeout} s")
-        lanes = sorted(done)
-        step = self._deliver(lanes, lambda: self._rows.gather(lanes))
+        wanted = len(self._sent) if min_envs is None else min_envs
+        if not 0 < wanted <= len(self._sent):
+            raise NothingOutstandingError(f"{len(self._sent)} lanes are outstanding; {max(wanted, 1)} are wanted")
+        rows = None
+        if len(self._sent) > len(self._absent):
+            enough = wanted <= len(self._absent)
+            rows = self._native.recv(max(1, wanted - len(self._absent)), 0.0 if enough else timeout)
+            if rows is None and not enough:
+                raise TimeoutError(f"recv: fewer than {wanted} lanes were done within timeout={timeout} s")
+        ids = [] if rows is None else rows[0].tolist()
+        lanes = sorted([*ids, *self._absent])
+        said = self._heard(ids)
+        columns, *numbers = self._rows_of(lanes, ids, rows)
+        self._sent.difference_update(lanes)
+        self._absent.clear()
+        step = self._deliver(lanes, self._batch(columns, lanes, False), *numbers, said)
         step[4]["env_id"] = np.array(lanes, dtype=np.int64)
         return step
+
+    def _rows_of(self, lanes: list[int], ids: list[int], rows: tuple[Any, ...] | None) -> list[Any]:
+        """Returns the columns, rewards and flags of lanes in their order, of rows that were received and of lanes that
+        have no env, which repeat their last one.
+        """
+        at = np.zeros(self.num_envs, dtype=np.intp)
+        at[ids] = np.arange(len(ids))
+        absent = np.array([lane not in ids for lane in lanes], dtype=np.bool_)
+        if rows is None:
+            # Nothing of them is of use but their observations.
+            rows = (None, [column[:0] for column in self._frame[0]], *(part[:0] for part in self._frame[1:]))
+        index = np.array(lanes, dtype=np.intp)
+
+        def gather(received: np.ndarray, last: np.ndarray | None) -> np.ndarray:
+            gathered = np.zeros((len(lanes), *received.shape[1:]), received.dtype)
+            gathered[~absent] = received[at[index[~absent]]]
+            if last is not None:
+                gathered[absent] = last[index[absent]]
+            return gathered
+
+        columns = [gather(mine, last) for mine, last in zip(rows[1], self._frame[0], strict=True)]
+        return [columns, *(gather(part, None) for part in rows[2:])]
 
     # Resetting
 
@@ -484,12 +509,15 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         self._settle()
         if mask is None:
             # Results of lanes that were sent are not wanted any more.
-            self._lanes.drop()
+            self._drop()
         else:
             self._check_none_outstanding()
-        anew = self._lanes.recover(lanes, self.reset_timeout) if self._losses.away else {}
-        self._resetting, self._reset_seeds = lanes, seeds
-        self._lanes.reset(lanes, seeds, options, anew, self.reset_timeout)
+        self._losses.recover(lanes, self.reset_timeout)
+        self._use_deadline(self.reset_timeout)
+        self._native.said()
+        flags = [] if mask is None else mask.tolist()
+        self._native.begin_reset(seeds, flags, dump(options) if options is not None else b"")
+        self._resetting = lanes
         self._pending.name = "reset"
 
     def reset_wait(self, timeout: float | None = None) -> tuple[Any, dict[str, Any]]:
@@ -501,24 +529,19 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         """
         self._end_call("reset")
         lanes = self._resetting
-        if not self._lanes.work_until(lambda: len(self._lanes.done) == len(lanes), timeout):
+        if not self._native.finish(timeout):
             raise self._pending.timed_out(timeout)
         self._pending.name = None
-        how, said = self._lanes.take(lanes)
-        missing = [lane for lane, kind in zip(lanes, how, strict=True) if kind in ("lost", "absent")]
+        self._frame = self._native.frame()
+        lost = self._losses.look(lanes)
+        missing = [lane for lane in lanes if lane in self._losses.away]
         self._over[lanes] = False
         self._reset_done = True
         if self._episodes is not None:
             self._episodes.begin(lanes)
-        observations = self._rows.join(self.copy)
-        infos = batch_infos(self, list(range(self.num_envs)), said)
-        lost = self._losses.take_told(missing)
-        if self._recorder is not None:
-            self._recorder.lose(lost)
-            begun = [lane for lane in lanes if lane not in missing]
-            seeds = [self._reset_seeds[lane] for lane in begun]
-            self._recorder.begin(begun, seeds, self._rows.current(), said.frames)
-            self._warn_unpainted(said)
+        said = self._heard(None)
+        observations = self._batch(self._frame[0], self._all_lanes, self.copy)
+        infos = batch_infos(self, self._all_lanes, said)
         if missing:
             if self.on_loss == "raise" or self._losses.all_failed():
                 raise self._losses.error(lost) if lost else self._losses.absence(missing)
@@ -544,16 +567,19 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         self._check_usable()
         if name in ("reset", "step", "close"):
             raise ValueError(f"Trying to call function `{name}` with `call`, use `{name}` directly instead.")
-        self._begin_calls(worker.CALL, [(name, args, kwargs)] * len(self._crew.ranges))
+        self._begin_calls([dump(("call", name, args, kwargs))] * len(self._crew.ranges))
 
-    def _begin_calls(self, command: int, payloads: Sequence[Any]) -> None:
+    def _begin_calls(self, payloads: Sequence[bytes]) -> None:
         self._begin_call("call")
         self._settle()
         self._check_none_outstanding()
         self._launch_rest()
+        # A worker may have ended since it was last asked for anything.
+        self._losses.still_away(())
+        self._losses.look(self._all_lanes)
         if self._losses.away:
             raise self._losses.absence(sorted(self._losses.away))
-        self._lanes.call(command, payloads, self.call_timeout)
+        self._native.call(list(payloads), self.call_timeout)
         self._pending.name = "call"
 
     def call_wait(self, timeout: float | None = None) -> tuple[Any, ...]:
@@ -565,11 +591,16 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             Exception: The exception of the first lane whose env failed. No lane is lost by that.
         """
         self._end_call("call")
-        workers = range(len(self._crew.ranges))
-        if not self._lanes.work_until(lambda: len(self._lanes.results) == len(workers), timeout):
+        answers = self._native.answers(timeout)
+        if answers is None:
             raise self._pending.timed_out(timeout)
         self._pending.name = None
-        results = [result for index in workers for result in self._lanes.results[index]]
+        results: list[tuple[bool, Any]] = []
+        for (first, end), answer in zip(self._crew.ranges, answers, strict=True):
+            if isinstance(answer, bytes):
+                results += pickle.loads(answer)
+            else:
+                results += [(False, (self._crew.loss(*answer), ""))] * (end - first)
         for lane, (worked, value) in enumerate(results):
             if not worked:
                 error, text = value
@@ -579,7 +610,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         return tuple(value for _, value in results)
 
     def _set_attr(self, name: str, values: list[Any]) -> None:
-        self._begin_calls(worker.SET, [(name, values[first:end]) for first, end in self._crew.ranges])
+        self._begin_calls([dump(("set", name, values[first:end])) for first, end in self._crew.ranges])
         self._whole(self.call_wait)
 
     def render(self) -> tuple[Any, ...] | None:
@@ -601,8 +632,18 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
     def _settle(self) -> None:
         """Waits until a call that was given up is over in the workers."""
         if self._abandoned:
-            self._lanes.settle()
+            self._native.finish()
+            self._drop()
+            self._native.quiet()
             self._abandoned = False
+
+    def _drop(self) -> None:
+        """Waits until all lanes that were sent are done, and drops their results."""
+        left = len(self._sent) - len(self._absent)
+        if left:
+            self._native.recv(left)
+        self._sent.clear()
+        self._absent.clear()
 
     def _check_reset(self, lanes: Iterable[int]) -> None:
         if not self._reset_done:
@@ -612,13 +653,13 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
                 if self._over[lane]:
                     raise ResetNeededError(f"the episode of lane {lane} is over, and autoreset_mode is DISABLED")
         if self.on_loss == "raise" and self._losses.away:
-            lost = [lane for lane in lanes if lane in self._losses.away and not self._losses.is_untold(lane)]
+            lost = [lane for lane in lanes if lane in self._losses.away]
             if lost:
                 raise self._losses.absence(lost)
 
     def _check_none_outstanding(self) -> None:
-        if self._lanes.outstanding:
-            raise OutstandingError(f"{len(self._lanes.outstanding)} lanes have been sent and not received")
+        if self._sent:
+            raise OutstandingError(f"{len(self._sent)} lanes have been sent and not received")
 
     def _begin_call(self, name: str) -> None:
         self._check_usable()
@@ -636,24 +677,21 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             gymnasium.logger.warn(
                 f"Calling `close` while waiting for a pending call to `{self._pending.name}` to complete."
             )
-        host = self._crew.host
-        if self._recorder is not None:
-            _RECORDING.discard(self)
-            self._recorder.close()
+        _RECORDING.discard(self)
+        terminate = terminate or self._abandoned
         try:
-            terminate = terminate or self._abandoned
             if not terminate:
-                host.wait("replies", timeout)
-                host.events()
-                for index in range(len(self._crew.ranges)):
-                    if host.state(index) == "idle":
-                        host.post(index, worker.CLOSE, b"", timeout or CLOSE_TIMEOUT)
-                host.wait("replies", timeout or CLOSE_TIMEOUT)
+                self._native.finish(timeout)
+                left = len(self._sent) - len(self._absent)
+                over = left == 0 or self._native.recv(left, timeout) is not None
+                terminate = not (over and self._native.quiet(timeout))
         finally:
-            self._crew.end(0.0 if terminate else 1.0)
-            # Views of the shared memory that were handed out keep it; nothing else does.
-            del self._mapping
-            self._rows.release()
+            figures = self._native.close(None if terminate else timeout or CLOSE_TIMEOUT)
+            # Views of the memory that were handed out keep it; nothing else does.
+            del self._native, self._crew.lanes, self._losses, self._action_column
+            self._frame = None
+        if self.recording is not None:
+            self.recording = Recording(self.recording.path, self.recording.run, figures)
 
 
 def _ones(count: int) -> np.ndarray:

@@ -8,57 +8,39 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from rollhouse.hosted.info_columns import Column, add_columns, unpack
+Column = tuple[str, np.ndarray]
+"""A key, and a number of each lane that said something."""
+
 
 class Said(dict[int, tuple[Any, dict[str, Any]]]):
-    """The infos of some lanes. By lane: its terminal observation and info if its episode ended and the next began, and
-    its info.
+    """What some lanes said of their last rows. By lane: its terminal observation and info if its episode ended and the next
+    began, and its info.
 
     Attributes:
-        packed: Numbers, which are not by lane: of a worker its first lane, how many it has, its columns, and its keys.
-        frames: Pictures to be recorded: a lane, whether it is of what a reset gave, the packed picture.
-        unpainted: Why an env gave none that was to be recorded, of the first that did not.
+        lanes: Instead of that, the lanes that gave numbers alone, all under the same keys.
+        columns: Those numbers.
+        unpainted: Why an env gave no picture that was to be recorded, of the first that did not.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.packed: list[tuple[int, int, list[Column], list[str]]] = []
-        self.frames: list[tuple[int, bool, bytes]] = []
+        self.lanes: list[int] = []
+        self.columns: list[Column] = []
         self.unpainted: str | None = None
-
-    def add(self, first: int, count: int, said: dict[str, Any]) -> None:
-        """Adds the infos from a worker."""
-        for local, final, info in said.get("infos", ()):
-            self[first + local] = (final, info)
-        if "columns" in said:
-            self.packed.append((first, count, said["columns"], said["keys"]))
-        self.frames += [(first + local, began, packed) for local, began, packed in said.get("frames", ())]
-        self.unpainted = self.unpainted or said.get("unpainted")
-
-    def unpack(self) -> None:
-        """Adds the packed numbers to the infos of their lanes."""
-        for first, count, columns, _ in self.packed:
-            for local, numbers in unpack(columns, count).items():
-                final, info = self.get(first + local, (None, {}))
-                self[first + local] = (final, {**numbers, **info})
-        self.packed = []
 
 
 def batch_infos(envs: gymnasium.vector.VectorEnv, lanes: list[int], said: Said) -> dict[str, Any]:
     """Makes the infos of some lanes, a row each, in the layout of the installed Gymnasium."""
     infos: dict[str, Any] = {}
-    if said.packed:
-        objects = {key for _, info in said.values() for key in info}
-        if objects and any(key in objects for _, _, columns, _ in said.packed for key, *_ in columns):
-            # The lanes of one worker gave numbers where those of another gave something else.
-            said.unpack()
-        said.packed.sort(key=lambda worker: worker[0])
-        rows = None
-        if len(lanes) != envs.num_envs:
-            rows = np.zeros(envs.num_envs, dtype=np.intp)
-            rows[lanes] = np.arange(len(lanes))
-        for first, count, columns, _ in said.packed:
-            add_columns(infos, columns, first, count, rows, len(lanes))
+    if said.columns:
+        mask = np.zeros(len(lanes), dtype=np.bool_)
+        at: Any = slice(None)
+        if len(said.lanes) != len(lanes):
+            at = np.searchsorted(lanes, said.lanes)
+        mask[at] = True
+        for key, numbers in said.columns:
+            infos[key], infos["_" + key] = np.zeros(len(lanes), dtype=numbers.dtype), mask.copy()
+            infos[key][at] = numbers
     if said:
         # Its own `_add_info`, for as many rows as there are.
         adder = envs
@@ -71,11 +53,6 @@ def batch_infos(envs: gymnasium.vector.VectorEnv, lanes: list[int], said: Said) 
                 infos = adder._add_info(infos, {"final_obs": final[0], "final_info": final[1]}, row)
             if info:
                 infos = adder._add_info(infos, info, row)
-        keys = [key for *_, columns, keys in said.packed for key in keys or (key for key, *_ in columns)]
-        if keys:
-            # As if lane by lane had been added.
-            order = dict.fromkeys([*keys, *(key for key in infos if not key.startswith("_"))])
-            infos = {name: infos[name] for key in order for name in (key, "_" + key)}
     return infos
 
 

@@ -1,18 +1,16 @@
-"""The lanes of a ``HostedVectorEnv`` that have no env: why, and when they get one again.
-
-    playing --> away --> playing
-                 |  its worker died or hung: the host restarts that; then the lane is fresh
-                 |  its env raised: the worker goes on and makes it anew when its back-off is over
-                 +--> for good, after too many failures
+"""The lanes of a ``HostedVectorEnv`` that have no env: why, and what the caller is told of it. When they get one again the
+engine decides.
 """
 
 from __future__ import annotations
 
+import pickle
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rollhouse._native import BackOff
 from rollhouse.errors import LaneLostError
+from rollhouse.hosted.crew import Crew
 
 
 @dataclass(frozen=True)
@@ -36,105 +34,51 @@ class Losses:
     """The lanes that are away.
 
     Attributes:
-        away: Lanes that have no env, or one that has not begun an episode.
+        away: The reason for each lane that had no env when rows were last delivered.
     """
 
-    def __init__(self, lanes: int):
-        self.lanes = lanes
-        self.away: set[int] = set()
-        self._why: dict[int, Loss] = {}
-        self._untold: set[int] = set()
-        self._beginning: set[int] = set()
-        self._fresh: set[int] = set()
-        # When the env of a lane whose worker is there is made anew; None: never.
-        self._due: dict[int, float | None] = {}
-        self._down: set[int] = set()
-        self._failed: set[int] = set()
-        self._back_offs: dict[int, BackOff] = {}
+    def __init__(self, crew: Crew):
+        self.away: dict[int, Loss] = {}
+        self._lanes = crew.lanes
+        self._workers = {lane: range(*lanes) for lanes in crew.ranges for lane in range(*lanes)}
 
-    # What happens
-
-    def worker_lost(self, lanes: Iterable[int], error: LaneLostError, wait: float | None) -> None:
-        """Notes that all lanes of a worker are lost; it is started again after ``wait`` seconds, or never."""
-        for lane in lanes:
-            self._leave(lane, Loss(error.outcome, str(error)))
-            self._fresh.discard(lane)
-            self._due.pop(lane, None)
-            self._down.add(lane)
-            if wait is None:
-                self._failed.add(lane)
-
-    def worker_back(self, lanes: Iterable[int]) -> None:
-        """Notes that a worker has made the envs of its lanes again."""
-        for lane in self.away.intersection(lanes):
-            self._down.discard(lane)
-            self._fresh.add(lane)
-
-    def lane_lost(self, lane: int, error: BaseException, trace: str, now: float) -> None:
-        """Notes that a lane's env raised, or could not be made or reset."""
-        self._leave(lane, Loss("crashed", f"its env raised {type(error).__name__}: {error}", error, trace))
-        self._fresh.discard(lane)
-        wait = self._back_offs.setdefault(lane, BackOff(lane)).failed(now)
-        self._due[lane] = None if wait is None else now + wait
-        if wait is None:
-            self._failed.add(lane)
-
-    def _leave(self, lane: int, loss: Loss) -> None:
-        # Who was away had no episode that could be lost; its newest reason counts.
-        if lane not in self.away:
-            self._untold.add(lane)
-        self._why[lane] = loss
-        self._beginning.discard(lane)
-        self.away.add(lane)
-
-    # Coming back
-
-    def begin(self, lanes: Iterable[int], now: float, tell_first: bool = True) -> dict[int, bool]:
-        """Returns those of the lanes that can begin an episode now, and whether their env has to be made anew for it.
-
-        With ``tell_first`` not those whose loss has not been told.
-        """
-        can: dict[int, bool] = {}
-        for lane in self.away.intersection(lanes):
-            if tell_first and lane in self._untold:
-                continue
-            due = self._due.get(lane)
-            if lane in self._fresh:
-                can[lane] = False
-            elif due is not None and due <= now:
-                can[lane] = True
-        self._beginning.update(can)
-        return can
-
-    def has_begun(self, lane: int) -> bool:
-        """Notes that a lane was stepped or reset. Returns whether that was the beginning after a loss."""
-        if lane not in self._beginning:
-            return False
-        self._beginning.discard(lane)
-        self._fresh.discard(lane)
-        self._due.pop(lane, None)
-        self.away.discard(lane)
-        return True
-
-    def latest_due(self, lanes: Iterable[int]) -> float | None:
-        """Returns when the last of the lanes that wait for a new env gets it; None if none waits."""
-        return max((due for lane in lanes if (due := self._due.get(lane)) is not None), default=None)
-
-    # Telling
-
-    def is_untold(self, lane: int) -> bool:
-        """Returns whether a lane was lost and the caller has not been told yet."""
-        return lane in self._untold
-
-    def take_told(self, lanes: Iterable[int]) -> dict[int, Loss]:
-        """Returns the losses among the lanes of which the caller has not been told yet, and counts them as told."""
-        told = {lane: self._why[lane] for lane in lanes if lane in self._untold}
-        self._untold.difference_update(told)
+    def look(self, lanes: Iterable[int]) -> dict[int, Loss]:
+        """Finds out which of the lanes, whose rows are delivered, are away. Returns those that were not before."""
+        lost = set(self._lanes.lost()).intersection(lanes)
+        for lane in self.away.keys() & set(lanes) - lost:
+            del self.away[lane]
+        told = {lane: self._why(lane) for lane in sorted(lost) if lane not in self.away}
+        self.away.update(told)
         return told
+
+    def _why(self, lane: int) -> Loss:
+        hung, detail, said = self._lanes.why(lane)
+        if said:
+            error, trace = pickle.loads(said)
+            return Loss("crashed", f"its env raised {type(error).__name__}: {error}", error, trace)
+        what = "did not answer within its deadline and was killed" if hung else f"died: {detail}"
+        worker = ", ".join(map(str, self._workers[lane]))
+        return Loss("hung" if hung else "crashed", f"the worker of lanes {worker} {what}")
+
+    def still_away(self, lanes: Iterable[int]) -> set[int]:
+        """Makes lost lanes anew whose back-off is over. Returns those of the lanes that are still lost."""
+        self._lanes.restart_lost()
+        return set(self._lanes.lost()).intersection(lanes)
+
+    def recover(self, lanes: list[int], timeout: float | None) -> None:
+        """Waits until the lost envs of these lanes can be reset, for at most ``timeout`` seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while missing := self.still_away(lanes):
+            if missing <= set(self._lanes.failed()) or (deadline is not None and time.monotonic() >= deadline):
+                break
+            self._lanes.look_after()
+        # Whoever resets a lane gives up the episode it had: a loss that was not told is not told any more.
+        for lane in missing:
+            self.away.setdefault(lane, self._why(lane))
 
     def all_failed(self) -> bool:
         """Returns whether every lane is away for good."""
-        return len(self._failed) == self.lanes
+        return len(self.away) == len(self._workers) and len(self._lanes.failed()) == len(self._workers)
 
     @staticmethod
     def error(lost: dict[int, Loss]) -> BaseException:
@@ -157,8 +101,8 @@ class Losses:
         """Makes the exception for lanes that are needed and are away."""
         lanes = tuple(lanes)
         first = lanes[0]
-        loss = self._why[first]
-        future = "it stays so" if first in self._failed else "its env is made again; reset it to go on"
+        loss = self.away[first]
+        future = "its env is made again, unless it fails too often; reset it to go on"
         return LaneLostError(
             f"lanes {', '.join(map(str, lanes))} are lost, lane {first} because: {loss.reason}; {future}",
             lanes,

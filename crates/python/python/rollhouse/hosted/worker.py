@@ -3,15 +3,19 @@
 It makes its envs one by one, then does what it is told until it is told to end. A lane whose env raises is lost
 alone; ``SystemExit`` ends the process, and with it all of its lanes. It ends when its parent does, whatever its
 envs are doing.
+
+Each lane has a record in the shared memory: its answer's number, reward, action, observation, and what it says beside
+that. A command has a byte for each lane (the constants below), a seed of 8 bytes for each, and where there are any the
+options of resets and actions that are no columns.
 """
 
 from __future__ import annotations
 
-import copy
+import mmap
 import pickle
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -20,16 +24,30 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space, iterate
 
 from rollhouse._native import WorkerLink, pack_frame
-from rollhouse.hosted.columns import Columns, Mapping, rows_of, write_array
-from rollhouse.hosted.info_columns import pack
+from rollhouse.env_worker import (
+    ANEW,
+    DONE,
+    LOST,
+    NOTHING,
+    RESET,
+    SAYS,
+    STEP,
+    TERMINATED,
+    TRUNCATED,
+    WORK,
+)
+from rollhouse.hosted.columns import write_array
+from rollhouse.hosted.layout import Layout
+from rollhouse.hosted.words import Packer, pickled
 
-# Commands: the low byte of the code, the rest its number.
-SETUP, STEP, BATCH, RESET, CALL, SET, CLOSE = range(1, 8)
+# Commands beside those that all workers have: the low byte of the code, the rest its number.
+CLOSE, SETUP, CALL = 2, 3, 4
 
-# How a worker answers: nothing more to say, or with a payload.
-DONE, SAYS = 0, 1
+# How a lane answered, beside what all workers say: it says more, in its record or with the answer to the command.
+SPEAKS, SPEAKS_LATER = 8, 16
 
-Info = dict[str, Any]
+# And: its episode has ended, and it has begun the next one as a reset without a seed does.
+AHEAD = 32
 
 
 def main(host: int) -> None:
@@ -37,7 +55,7 @@ def main(host: int) -> None:
     link = WorkerLink(host)
     hello = pickle.loads(link.hello())
     try:
-        worker = Worker(hello)
+        worker = Worker(link, hello)
         answer: tuple[str, Any] = ("made", worker.describe())
     except Exception as error:
         worker, answer = None, ("raised", failure(error))
@@ -45,25 +63,21 @@ def main(host: int) -> None:
     while True:
         code, payload = link.receive()
         if worker is None:
-            # The parent has been told why; it ends this process.
+            # The parent has been told why; that this process ends counts as another failure.
             break
         command = code & 0xFF
-        if command == STEP:
-            said = worker.step(code >> 8)
-            link.reply(SAYS if said else DONE, worker.dump(said) if said else b"")
+        if command == WORK:
+            said = worker.work(code >> 8, payload)
+            link.reply(SAYS if said else DONE, said)
         elif command == CLOSE:
             worker.close()
             link.reply(DONE, b"")
             break
         elif command == SETUP:
-            worker.set_up(place, *pickle.loads(payload))
+            worker.set_up(place, pickle.loads(payload))
             link.reply(DONE, b"")
-        elif command in (BATCH, RESET):
-            act = worker.batch if command == BATCH else worker.reset
-            link.reply(SAYS, worker.dump(act(*pickle.loads(payload))))
         else:
-            call = worker.call if command == CALL else worker.set_attr
-            link.reply(SAYS, worker.dump_results(call(*pickle.loads(payload))))
+            link.reply(SAYS, worker.dump_results(worker.call(*pickle.loads(payload))))
 
 
 def dump(value: Any) -> bytes:
@@ -90,17 +104,19 @@ def failure(error: BaseException) -> tuple[BaseException, str]:
 class Worker:
     """The lanes of this process: the first is ``first`` of the whole batch, here they count from 0."""
 
-    def __init__(self, hello: dict[str, Any]):
+    def __init__(self, link: WorkerLink, hello: dict[str, Any]):
+        self.link = link
         self.first: int = hello["first"]
         self.fns: list[Callable[[], gymnasium.Env]] = [pickle.loads(fn) for fn in hello["env_fns"]]
-        self.mode = AutoresetMode(hello["autoreset_mode"])
+        self.same_step = AutoresetMode(hello["autoreset_mode"]) is AutoresetMode.SAME_STEP
         self.envs: list[Any] = [fn() for fn in self.fns]
         self.count = len(self.envs)
-        self.over = [False] * self.count
         # Pictures are recorded of every so many-th step, of none if it is 0; and the steps of each lane's episode.
-        self.frames_every: int = hello.get("frames_every", 0)
+        self.frames_every: int = hello["frames_every"]
         self.ages = [0] * self.count
-        self.mapping: Mapping | None = None
+        self.packer = Packer()
+        # What resets that were made ahead gave, or the exceptions that they raised, where that is not in memory.
+        self.begun: dict[int, Any] = {}
 
     def describe(self) -> list[tuple[Any, ...]]:
         """Returns for each lane: spaces, metadata, render mode, id and time limit."""
@@ -112,157 +128,201 @@ class Worker:
             lanes.append((env.observation_space, env.action_space, env.metadata, env.render_mode, name, limit))
         return lanes
 
-    def set_up(
-        self, place: tuple[int, int, int], observation: gymnasium.Space, action: gymnasium.Space, lanes: int
-    ) -> None:
-        """Finds the columns of the batch in the shared memory."""
+    def set_up(self, place: tuple[int, int, int], told: dict[str, Any]) -> None:
+        """Finds the lanes' records in the shared memory. ``told`` are the spaces of the batch, and the places."""
+        observation, action, record = told["observation"], told["action"], told["record"]
         same = gymnasium.spaces.utils.is_space_dtype_shape_equiv
         for lane, env in enumerate(self.envs):
             seen = env.observation_space
             if not ((seen == observation or same(seen, observation)) and env.action_space == action):
                 raise ValueError(f"lane {self.first + lane} has other spaces than before")
-        end = self.first + self.count
-        self.columns, self.action_columns = Columns(observation, lanes), Columns(action, lanes)
-        mapping = Mapping(self.columns, self.action_columns, *place)
-        self.mapping = mapping
-        # Per slot and lane: the row to write to, or one per column if there are several.
-        self.rows: list[list[Any]] = [
-            rows_of([a[self.first : end] for a in slot], self.count) for slot in mapping.observations
+        descriptor, offset, length = place
+        self.memory = mmap.mmap(descriptor, length - offset, offset=offset)
+        first, stride = record["first"], record["stride"]
+        self.places = [(first + lane) * stride for lane in range(self.count)]
+        self.said_at, self.said_room = record["said"]
+        self.ahead_at: int = record["ahead"]
+
+        def columns(layout: Layout, places: Sequence[int]) -> list[np.ndarray]:
+            return layout.records(self.memory, places, first, stride, self.count)
+
+        rewards = np.ndarray((self.count,), np.float64, self.memory, first * stride + record["reward"], (stride,))
+        self.rewards = rewards
+        self.layout, self.action_layout = Layout(observation), Layout(action, 1)
+        self.columns, self.action_columns = self.layout.columns, self.action_layout.columns
+        self.rows = self.rows_of(columns(self.layout, record["observation"]))
+        self.ahead_rows = self.rows_of(columns(self.layout, [at + self.ahead_at for at in record["observation"]]))
+        # The dtypes of columns that are kept as wider ones.
+        self.narrow = [
+            None if kept == dtype else dtype
+            for kept, dtype in zip(self.layout.stored, self.columns.dtypes, strict=True)
         ]
-        if self.columns.single:
-            self.rows = [[row for (row,) in slot] for slot in self.rows]
-        self.actions = [a[self.first : end] for a in mapping.actions]
-        self.rewards = mapping.rewards[self.first : end]
-        self.terminations = mapping.terminations[self.first : end]
-        self.truncations = mapping.truncations[self.first : end]
+        self.plain = self.columns.single and self.narrow == [None]
+        self.actions = columns(self.action_layout, [record["action"]])
         self.batched_action_space = batch_space(action, 1)
-        self.others: list[list[Any]] = [[None] * self.columns.others for _ in range(self.count)]
 
-    # Stepping
+    def rows_of(self, arrays: list[np.ndarray]) -> list[list[np.ndarray]]:
+        """Returns for each lane one writable array per column, of no dimensions where a value is a scalar."""
+        return [[a[lane : lane + 1].reshape(a.shape[1:]) for a in arrays] for lane in range(self.count)]
 
-    def step(self, slot: int) -> dict[str, Any] | None:
-        """Steps every lane by the actions in memory. Returns the infos and failures, if there are any."""
-        step_lanes = self.step_same if self.mode is AutoresetMode.SAME_STEP else self.step_next
-        return step_lanes(range(self.count), self.taken(None), self.rows[slot])
+    # Lanes
 
-    def batch(
-        self, entries: list[tuple[int, int]], items: dict[int, Any], fresh: dict[int, tuple[Any, Any, bool]]
-    ) -> dict[str, Any]:
-        """Steps some lanes, and begins an episode in those that are ``fresh``.
-
-        Args:
-            entries: (lane, slot) of each lane, ascending.
-            items: The actions that are not in memory, by lane.
-            fresh: For each lane that is not to be stepped but reset: (seed, options, whether to make its env anew).
-        """
-        rows: list[Any] = [None] * self.count
-        for lane, slot in entries:
-            rows[lane] = self.rows[slot][lane]
-        lanes = [lane for lane, _ in entries if lane not in fresh]
-        stored = self.taken([lane for lane in lanes if lane not in items])
-        actions = [items[lane] if lane in items else next(stored) for lane in lanes]
-        step_lanes = self.step_same if self.mode is AutoresetMode.SAME_STEP else self.step_next
-        said = step_lanes(lanes, actions, rows) or {}
-        for lane, (seed, options, anew) in fresh.items():
-            self.begin(lane, rows[lane], seed, options, anew, said)
-        return said
-
-    def taken(self, lanes: list[int] | None) -> Iterator[Any]:
-        """Iterates over the actions in memory, of all or some lanes, as ``iterate`` does. They are copies: envs may
-        keep them.
-        """
-        if lanes is None:
-            arrays = [array.copy() for array in self.actions]
-        else:
-            arrays = [array[lanes] for array in self.actions]
-        if self.action_columns.single:
-            return iter(arrays[0])
-        return iterate(self.batched_action_space, self.action_columns.batch(arrays, ()))
-
-    def step_next(self, lanes: Iterable[int], actions: Iterable[Any], rows: list[Any]) -> dict[str, Any] | None:
-        """Steps a lane in NEXT_STEP or DISABLED mode: a lane whose episode is over is reset instead."""
-        envs, over, rewards = self.envs, self.over, self.rewards
-        # Written twice as fast as arrays, and any truth value will do for both.
-        terminations, truncations = memoryview(self.terminations), memoryview(self.truncations)
-        single, ndarray = self.columns.single, np.ndarray
-        dtype, shape = (self.columns.dtypes[0], self.columns.shapes[0]) if single else (None, None)
-        infos: list[tuple[int, tuple[Any, Info] | None, Info]] = []
-        said: dict[str, Any] = {}
-        lane = 0
-        for lane, action in zip(lanes, actions):  # noqa: B905 - the parent has counted
+    def work(self, number: int, payload: bytes) -> bytes:
+        """Does what each lane is told, one lane after the other. Returns what there was no room to say in their records."""
+        number <<= 8
+        envs, places, rewards, rows, publish = self.envs, self.places, self.rewards, self.rows, self.link.publish
+        count, plain, frames, same_step = self.count, self.plain, self.frames_every, self.same_step
+        dtype, shape = (self.columns.dtypes[0], self.columns.shapes[0]) if plain else (None, None)
+        ndarray, numbers = np.ndarray, self.packer.numbers
+        options, items = self.extras(payload) if len(payload) > 9 * count else (None, {})
+        actions = self.taken(items, payload)
+        later = bytearray()
+        for lane in range(count):
+            task = payload[lane]
+            if task == NOTHING:
+                continue
+            picture, words, flags = b"", None, 0
             try:
-                if over[lane]:
-                    observation, info = envs[lane].reset()
-                    rewards[lane], terminations[lane], truncations[lane] = 0.0, False, False
-                    over[lane] = False
-                    began = True
-                else:
-                    observation, reward, terminated, truncated, info = envs[lane].step(action)
-                    rewards[lane], terminations[lane], truncations[lane] = reward, terminated, truncated
+                others = unpainted = final = None
+                if task == STEP:
+                    observation, reward, terminated, truncated, info = envs[lane].step(actions[lane])
+                    rewards[lane] = reward
                     if terminated or truncated:
-                        over[lane] = True
-                    began = False
-                if type(observation) is ndarray and observation.dtype is dtype and observation.shape == shape:
-                    rows[lane][...] = observation
+                        flags = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
+                        if same_step:
+                            final = (observation,)
+                elif task == RESET and lane in self.begun:
+                    observation, info = self.take_begun(lane)
+                    rewards[lane] = 0.0
                 else:
-                    self.write(lane, rows[lane], observation, said)
-                if info:
-                    infos.append((lane, None, info))
-                if self.frames_every:
-                    self.picture(lane, began, over[lane], said)
+                    seed = int.from_bytes(payload[count + lane * 8 : count + lane * 8 + 8], "little")
+                    observation, info = self.begin(lane, task, seed, options)
+                    rewards[lane] = 0.0
+                if plain and type(observation) is ndarray and observation.dtype is dtype and observation.shape == shape:
+                    rows[lane][0][...] = observation
+                else:
+                    others = self.write(rows[lane], observation)
+                if frames:
+                    picture, unpainted = self.picture(lane, task != STEP, bool(flags))
+                if final is None and others is None and unpainted is None:
+                    words = (numbers(info) or pickled(None, info, None, None, dump)) if info else None
+                else:
+                    words = pickled(final, info, others, unpainted, dump)
+                    if final is not None and self.begin_ahead(lane):
+                        flags |= AHEAD
             except Exception as error:
-                self.lose(lane, error, said)
-        if infos:
-            said["infos"] = infos
-        return said or None
+                picture, words, flags = b"", dump(failure(error)), LOST
+                self.lose(lane)
+            if words is not None or picture:
+                flags |= self.say(lane, picture, words or b"", later)
+            publish(places[lane], number | flags)
+        return bytes(later)
 
-    def step_same(self, lanes: Iterable[int], actions: Iterable[Any], rows: list[Any]) -> dict[str, Any] | None:
-        """Steps a lane in SAME_STEP mode: a lane whose episode ends is reset in the same step."""
-        infos: list[tuple[int, tuple[Any, Info] | None, Info]] = []
-        said: dict[str, Any] = {}
-        for lane, action in zip(lanes, actions):  # noqa: B905 - the parent has counted
-            try:
-                env = self.envs[lane]
-                observation, reward, terminated, truncated, info = env.step(action)
-                self.rewards[lane], self.terminations[lane] = reward, terminated
-                self.truncations[lane] = truncated
-                if self.frames_every:
-                    self.picture(lane, False, terminated or truncated, said)
-                if terminated or truncated:
-                    # Envs may reuse what they returned.
-                    final_observation, final_info = copy.deepcopy(observation), copy.deepcopy(info)
-                    observation, info = env.reset()
-                    infos.append((lane, (final_observation, final_info), info))
-                    if self.frames_every:
-                        self.picture(lane, True, False, said)
-                elif info:
-                    infos.append((lane, None, info))
-                self.write(lane, rows[lane], observation, said)
-            except Exception as error:
-                self.lose(lane, error, said)
-        if infos:
-            said["infos"] = infos
-        return said or None
+    def begin_ahead(self, lane: int) -> bool:
+        """Begins the lane's next episode, and writes what that gives beside the row of the one that has ended. Returns false
+        if it does not fit there, or failed: it is told when the reset is asked for.
+        """
+        try:
+            observation, info = self.envs[lane].reset()
+            self.begun[lane] = (observation, info)
+            if self.frames_every:
+                return False
+            others = self.write(self.ahead_rows[lane], observation)
+            words = pickled(None, info, others, None, dump) if info or others else b""
+        except Exception as error:
+            self.begun[lane] = error
+            return False
+        if 12 + len(words) > self.said_room:
+            return False
+        at = self.places[lane] + self.said_at + self.ahead_at
+        said = bytes(4) + words
+        self.memory[at : at + 8 + len(said)] = len(said).to_bytes(8, "little") + said
+        del self.begun[lane]
+        return True
 
-    def write(self, lane: int, row: Any, observation: Any, said: dict[str, Any]) -> None:
-        """Writes an observation to its row, and keeps for the answer the parts that cannot be written there."""
-        if self.columns.single:
-            write_array(row, observation)
-        elif self.columns.others:
-            others: list[Any] = [None] * self.columns.others
-            self.columns.write(row, others, observation)
-            said.setdefault("others", {})[lane] = others
+    def take_begun(self, lane: int) -> Any:
+        """Returns what the reset gave that was made ahead."""
+        begun = self.begun.pop(lane)
+        if isinstance(begun, Exception):
+            raise begun
+        return begun
+
+    def say(self, lane: int, picture: bytes, words: bytes, later: bytearray) -> int:
+        """Writes what a lane says to its record, or keeps it for the answer. Returns the flag that says where it is."""
+        said = len(picture).to_bytes(4, "little") + picture + words
+        size = len(said)
+        if size + 8 <= self.said_room:
+            at = self.places[lane] + self.said_at
+            self.memory[at : at + 8 + size] = size.to_bytes(8, "little") + said
+            return SPEAKS
+        later += lane.to_bytes(4, "little") + size.to_bytes(4, "little") + said
+        return SPEAKS_LATER
+
+    def extras(self, payload: bytes) -> tuple[dict[str, Any] | None, dict[int, Any]]:
+        """Returns the options of resets, and by lane the actions that are no columns."""
+        at = 9 * self.count
+
+        def take() -> bytes:
+            nonlocal at
+            size = int.from_bytes(payload[at : at + 4], "little")
+            at += 4 + size
+            return payload[at - size : at]
+
+        framed = take()
+        options = pickle.loads(framed) if framed else None
+        items = {}
+        while at < len(payload):
+            lane = int.from_bytes(payload[at : at + 4], "little")
+            at += 4
+            items[lane] = pickle.loads(take())
+        return options, items
+
+    def taken(self, items: dict[int, Any], payload: bytes) -> Sequence[Any]:
+        """Returns the lanes' actions. Those in memory are copies: envs may keep them."""
+        if self.action_columns.single:
+            actions: Any = self.actions[0].astype(self.action_columns.dtypes[0])
+            if not items:
+                return actions
+            actions = list(actions)
         else:
-            self.columns.write(row, [], observation)
+            lanes = [lane for lane in range(self.count) if payload[lane] == STEP and lane not in items]
+            stored = iterate(self.batched_action_space, self.action_columns.batch([a[lanes] for a in self.actions], ())) if lanes else ()
+            actions = [None] * self.count
+            for lane, action in zip(lanes, stored, strict=True):
+                actions[lane] = action
+        for lane, action in items.items():
+            actions[lane] = action
+        return actions
 
-    def lose(self, lane: int, error: Exception, said: dict[str, Any]) -> None:
-        """Puts a failed env away."""
-        said.setdefault("lost", {})[lane] = failure(error)
-        said.get("others", {}).pop(lane, None)
-        if "frames" in said:
-            said["frames"] = [frame for frame in said["frames"] if frame[0] != lane]
+    def begin(self, lane: int, task: int, seed: int, options: dict[str, Any] | None) -> Any:
+        """Begins an episode in a lane, with a new env if it is told so. Returns what its reset gives."""
+        if task == ANEW or self.envs[lane] is None:
+            self.lose(lane)
+            self.envs[lane] = self.fns[lane]()
+        self.begun.pop(lane, None)
+        return self.envs[lane].reset(seed=None if task == RESET else seed, options=options)
+
+    def write(self, kept_row: list[np.ndarray], observation: Any) -> list[Any] | None:
+        """Writes an observation to a lane's record, and returns the parts that cannot be written there, if there are
+        any.
+        """
+        row, others = kept_row, [None] * self.columns.others
+        if any(self.narrow):
+            # As the dtype says first: a number that it rounds must not be rounded otherwise by the wider one.
+            row = [r if dtype is None else np.zeros(r.shape, dtype) for r, dtype in zip(row, self.narrow, strict=True)]
+        if self.columns.single:
+            write_array(row[0], observation)
+        else:
+            self.columns.write(row, others, observation)
+        for kept, narrow, dtype in zip(kept_row, row, self.narrow, strict=True):
+            if dtype is not None:
+                kept[...] = narrow
+        return others or None
+
+    def lose(self, lane: int) -> None:
+        """Puts an env away."""
         env, self.envs[lane] = self.envs[lane], None
-        self.over[lane] = False
+        self.begun.pop(lane, None)
         try:
             if env is not None:
                 env.close()
@@ -270,68 +330,37 @@ class Worker:
             # It is broken already, which is being reported.
             pass
 
-    # Resetting
-
-    def begin(self, lane: int, row: Any, seed: Any, options: Any, anew: bool, said: dict[str, Any]) -> None:
-        """Begins an episode in a lane, with a new env if it is told so."""
-        try:
-            if anew:
-                self.envs[lane] = None
-                self.envs[lane] = self.fns[lane]()
-            observation, info = self.envs[lane].reset(seed=seed, options=options)
-            self.over[lane] = False
-            self.rewards[lane], self.terminations[lane], self.truncations[lane] = 0.0, False, False
-            self.write(lane, row, observation, said)
-            if info:
-                said.setdefault("infos", []).append((lane, None, info))
-            if self.frames_every:
-                self.picture(lane, True, False, said)
-        except Exception as error:
-            self.lose(lane, error, said)
-
-    def picture(self, lane: int, began: bool, over: bool, said: dict[str, Any]) -> None:
+    def picture(self, lane: int, began: bool, over: bool) -> tuple[bytes, str | None]:
         """Takes a picture of the lane as it looks now, if that is to be recorded: at the reset (``began``), at every
-        ``frames_every``-th step and at the last. An env that gives no such picture goes on without.
+        ``frames_every``-th step and at the last. An env that gives no such picture goes on without; then why.
         """
         self.ages[lane] = 0 if began else self.ages[lane] + 1
         if not (began or over or self.ages[lane] % self.frames_every == 0):
-            return
+            return b"", None
         try:
-            packed = pack_frame(np.asarray(self.envs[lane].render()))
+            return pack_frame(np.asarray(self.envs[lane].render())), None
         except Exception as error:
-            said.setdefault("unpainted", f"{type(error).__name__}: {error}")
-        else:
-            said.setdefault("frames", []).append((lane, began, packed))
+            return b"", f"{type(error).__name__}: {error}"
 
-    def reset(self, entries: list[tuple[int, int, Any, bool]], options: Any) -> dict[str, Any]:
-        """Resets lanes. Each entry is (lane, slot, seed, whether to make its env anew)."""
-        said: dict[str, Any] = {}
-        for lane, slot, seed, anew in entries:
-            self.begin(lane, self.rows[slot][lane], seed, options, anew, said)
-        return said
+    # Calls
 
-    # Everything else
-
-    def dump(self, said: dict[str, Any]) -> bytes:
-        """Pickles the answer, numbers as columns. A lane whose info cannot be pickled is lost."""
-        infos = said.get("infos")
-        if infos:
-            said["columns"], said["infos"], said["keys"] = pack(infos, self.count)
-        try:
-            return dump(said)
-        except Exception:
-            culprits: dict[int, Exception] = {}
-            entries = [*said.get("infos", ()), *said.get("others", {}).items()]
-            for lane, *rest in entries:
-                try:
-                    dump(rest)
-                except Exception as error:
-                    culprits[lane] = error
-            left = [entry for entry in infos or () if entry[0] not in culprits]
-            said["columns"], said["infos"], said["keys"] = pack(left, self.count)
-            for lane, culprit in culprits.items():
-                self.lose(lane, culprit, said)
-            return dump(said)
+    def call(self, kind: str, name: str, *given: Any) -> list[tuple[bool, Any]]:
+        """Calls a method of every env with arguments (``"call"``), or sets an attribute of each (``"set"``). Returns for
+        each lane: whether it worked, and the result or the failure.
+        """
+        results: list[tuple[bool, Any]] = []
+        for lane, env in enumerate(self.envs):
+            try:
+                if kind == "set":
+                    env.set_wrapper_attr(name, given[0][lane])
+                    results.append((True, None))
+                else:
+                    args, kwargs = given
+                    value = env.get_wrapper_attr(name)
+                    results.append((True, value(*args, **kwargs) if callable(value) else value))
+            except Exception as error:
+                results.append((False, failure(error)))
+        return results
 
     def dump_results(self, results: list[tuple[bool, Any]]) -> bytes:
         """Pickles results; those that cannot be pickled become failures."""
@@ -344,28 +373,6 @@ class Worker:
                 except Exception as error:
                     results[lane] = (False, failure(error))
             return dump(results)
-
-    def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[bool, Any]]:
-        """Calls a method of every env. Returns for each lane: whether it worked, and the result or the failure."""
-        results: list[tuple[bool, Any]] = []
-        for env in self.envs:
-            try:
-                value = env.get_wrapper_attr(name)
-                results.append((True, value(*args, **kwargs) if callable(value) else value))
-            except Exception as error:
-                results.append((False, failure(error)))
-        return results
-
-    def set_attr(self, name: str, values: list[Any]) -> list[tuple[bool, Any]]:
-        """Sets an attribute of every env. Returns for each lane: whether it worked, and None or the failure."""
-        results: list[tuple[bool, Any]] = []
-        for env, value in zip(self.envs, values, strict=True):
-            try:
-                env.set_wrapper_attr(name, value)
-                results.append((True, None))
-            except Exception as error:
-                results.append((False, failure(error)))
-        return results
 
     def close(self) -> None:
         """Closes the envs; an env that fails to close does not keep the others from it."""

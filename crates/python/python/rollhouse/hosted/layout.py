@@ -1,0 +1,191 @@
+"""The columns in which the engine has the values of a space."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from rollhouse.hosted.columns import Columns
+
+WIDER = {
+    "int8": "int32",
+    "int16": "int32",
+    "uint16": "int32",
+    "uint32": "int64",
+    "float16": "float32",
+}
+"""The engine has fewer dtypes than NumPy: columns of these are kept as the next that has all their values."""
+
+KEPT = ("bool", "uint8", "int32", "int64", "float32", "float64")
+"""The dtypes that the engine has."""
+
+MAX_COLUMNS = 16
+"""Most columns of an observation."""
+
+
+class Layout:
+    """Columns of values of a space, as lanes and recordings have them.
+
+    A space whose columns the engine does not have (too many of them, none, a dtype that has no wider one, and every action
+    of several columns) is *raw*: one column of bytes, in which each of the space's own begins at a multiple of eight.
+
+    Attributes:
+        columns: The space's own columns, of no rows.
+        raw: Whether it is raw.
+        stored: The dtype with which each of its columns is kept.
+        offsets: The byte at which each of a raw space's columns begins.
+    """
+
+    def __init__(self, space: gymnasium.Space, most: int = MAX_COLUMNS):
+        self.space = space
+        self.columns = columns = Columns(space, 0)
+        leaves = _leaves(space)
+        names = [_stored(leaf) for leaf in leaves if leaf is not None]
+        self.raw = not 1 <= len(names) <= most or None in names or bool(columns.others)
+        own = columns.dtypes
+        if self.raw:
+            self.stored = own
+        else:
+            # Those of the same size are other names for the same bytes.
+            kept = [np.dtype(name) for name in names]
+            self.stored = [was if was.itemsize == dtype.itemsize else dtype for was, dtype in zip(own, kept, strict=True)]
+        self._kept = [np.dtype(name) for name in names if name is not None]
+        sizes = [dtype.itemsize * int(np.prod(shape, dtype=np.int64)) for dtype, shape in zip(own, columns.shapes, strict=True)]
+        self.offsets = [sum(-(-size // 8) * 8 for size in sizes[:index]) for index in range(len(sizes))]
+        self._bytes = sum(-(-size // 8) * 8 for size in sizes)
+
+    def described(self) -> tuple[Any, ...]:
+        """Describes the space as the native half takes it."""
+        if self.raw:
+            return "box", "uint8", [self._bytes], [0.0], [255.0]
+        return _described(self.space)
+
+    def refusal(self) -> str | None:
+        """Returns why values of the space cannot be recorded as what they are; None if they can."""
+        if self.columns.others:
+            return f"{self.space} is not made of columns, so it cannot be recorded"
+        if self.raw or np.dtype(np.uint64) in self.columns.dtypes:
+            return f"{self.space} has columns that recordings do not have"
+        return None
+
+    def read(self, kept: Sequence[np.ndarray], copy: bool) -> list[np.ndarray]:
+        """Returns the space's own columns, [k, ...] each, of those of the engine. Without ``copy`` they may be views."""
+        if self.raw:
+            return self._split(kept[0], copy)
+        arrays = []
+        for array, dtype, stored in zip(kept, self.columns.dtypes, self.stored, strict=True):
+            if stored != dtype:
+                arrays.append(array.astype(dtype))
+            else:
+                array = array.copy() if copy else array
+                arrays.append(array if array.dtype == dtype else array.view(dtype))
+        return arrays
+
+    def _split(self, row_bytes: np.ndarray, copy: bool) -> list[np.ndarray]:
+        rows, stride = row_bytes.shape
+        arrays = []
+        for offset, dtype, shape in zip(self.offsets, self.columns.dtypes, self.columns.shapes, strict=True):
+            array = _strided(row_bytes, offset, stride, rows, dtype, shape)
+            arrays.append(array.copy() if copy else array)
+        return arrays
+
+    def rows(self, arrays: Sequence[np.ndarray], count: int) -> np.ndarray:
+        """Returns rows of the engine's one column, of arrays [k, ...] of the space's own columns."""
+        if self.raw:
+            rows = np.zeros((count, self._bytes), np.uint8)
+            self.put(rows, arrays)
+            return rows
+        return np.ascontiguousarray(arrays[0]).astype(self.stored[0], copy=False).view(self._kept[0])
+
+    def put(self, column: np.ndarray, arrays: Sequence[np.ndarray]) -> None:
+        """Writes arrays [N, ...] of the space's own columns to the engine's one column."""
+        if not self.raw:
+            column = column if column.dtype == self.stored[0] else column.view(self.stored[0])
+            np.copyto(column, arrays[0])
+            return
+        rows, stride = column.shape
+        for array, offset, dtype, shape in zip(
+            arrays, self.offsets, self.columns.dtypes, self.columns.shapes, strict=True
+        ):
+            np.copyto(_strided(column, offset, stride, rows, dtype, shape), array)
+
+    def loose(self, items: Sequence[Any]) -> np.ndarray:
+        """Returns rows of the engine's one column for actions that are no arrays: as they would be recorded, where that can
+        be."""
+        if self.raw:
+            return np.zeros((len(items), self._bytes), np.uint8)
+        shape = (len(items), *self.columns.shapes[0])
+        start = self.space.start if isinstance(self.space, spaces.Discrete) else 0
+        rows = np.full(shape, start, self.stored[0])
+        try:
+            rows[...] = np.asarray(items)
+        except (ValueError, TypeError, OverflowError):
+            # The env sees what it is given.
+            pass
+        return rows.view(self._kept[0])
+
+    def records(
+        self, memory: mmap.mmap, places: Sequence[int], first: int, stride: int, count: int
+    ) -> list[np.ndarray]:
+        """Returns the columns of lanes' records, [count, ...] each; ``places`` are those of the engine's columns."""
+        if self.raw:
+            places = [places[0] + offset for offset in self.offsets]
+        return [
+            _strided(memory, first * stride + at, stride, count, dtype, shape)
+            for at, dtype, shape in zip(places, self.stored, self.columns.shapes, strict=True)
+        ]
+
+
+def _strided(
+    buffer: Any, offset: int, stride: int, rows: int, dtype: np.dtype, shape: tuple[int, ...]
+) -> np.ndarray:
+    """Returns an array [rows, ...] over a buffer, whose rows begin ``stride`` bytes apart."""
+    if not np.prod(shape, dtype=np.int64):
+        return np.zeros((rows, *shape), dtype)
+    within = np.zeros(shape, dtype).strides
+    return np.ndarray((rows, *shape), dtype, buffer, offset, (stride, *within))
+
+
+def _leaves(space: gymnasium.Space) -> list[gymnasium.Space]:
+    """Returns the spaces of the columns, in their order."""
+    if isinstance(space, spaces.Dict):
+        return [leaf for child in space.spaces.values() for leaf in _leaves(child)]
+    if isinstance(space, spaces.Tuple):
+        return [leaf for child in space.spaces for leaf in _leaves(child)]
+    return [space] if Columns(space, 0).single else []
+
+
+def _stored(space: gymnasium.Space) -> str | None:
+    """Returns the dtype that the engine has for a column; None if it has none."""
+    if isinstance(space, spaces.MultiBinary):
+        # Gymnasium's zeros and ones are int8.
+        return "uint8"
+    if isinstance(space, spaces.Discrete):
+        return "int64"
+    name = np.dtype(space.dtype).name
+    # The same bytes; such columns are not recorded.
+    name = "int64" if name == "uint64" else WIDER.get(name, name)
+    return name if name in KEPT else None
+
+
+def _described(space: gymnasium.Space) -> tuple[Any, ...]:
+    if isinstance(space, spaces.Dict):
+        return "dict", [(str(key), _described(child)) for key, child in space.spaces.items()]
+    if isinstance(space, spaces.Tuple):
+        return "tuple", [_described(child) for child in space.spaces]
+    name = _stored(space)
+    if isinstance(space, spaces.Discrete):
+        return "discrete", name, [], [float(space.start)], [float(space.n)]
+    if isinstance(space, spaces.MultiDiscrete):
+        low = space.start.astype(np.float64)
+        high = low + space.nvec - 1
+    elif isinstance(space, spaces.MultiBinary):
+        low, high = np.zeros(space.shape), np.ones(space.shape)
+    else:
+        low, high = space.low.astype(np.float64), space.high.astype(np.float64)
+    return "box", name, list(space.shape), low.ravel().tolist(), high.ravel().tolist()

@@ -1,0 +1,53 @@
+//! Spaces of columns as Python describes them.
+
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use rollhouse_core::limits::MAX_SPACE_DEPTH;
+use rollhouse_core::{BoxSpace, CompositeSpace, DType, DiscreteSpace, ObservationSpace, Space};
+
+/// A space of one column: (kind, dtype, shape, low, high). "box" has all bounds, or one that is that of all; "discrete"
+/// has low = \[start\], high = \[n\].
+pub(crate) type PlainSpace = (String, String, Vec<usize>, Vec<f64>, Vec<f64>);
+
+/// Reads a plain space, or ("dict", [(name, space), ...]) or ("tuple", [space, ...]), at most `depth` levels down.
+pub(crate) fn observation_space(given: &Bound<'_, PyAny>, depth: usize) -> PyResult<ObservationSpace> {
+    if depth > MAX_SPACE_DEPTH {
+        let message = format!("observation spaces nested more than {MAX_SPACE_DEPTH} deep are not hosted");
+        return Err(PyValueError::new_err(message));
+    }
+    let kind: String = given.get_item(0)?.extract()?;
+    let parts = || given.get_item(1)?.try_iter();
+    Ok(match kind.as_str() {
+        "dict" => {
+            let part = |part: PyResult<Bound<'_, PyAny>>| {
+                let (name, space): (String, Bound<'_, PyAny>) = part?.extract()?;
+                Ok((name, observation_space(&space, depth + 1)?))
+            };
+            CompositeSpace::Dict { spaces: parts()?.map(part).collect::<PyResult<_>>()? }.into()
+        }
+        "tuple" => {
+            let part = |part: PyResult<Bound<'_, PyAny>>| observation_space(&part?, depth + 1);
+            CompositeSpace::Tuple { spaces: parts()?.map(part).collect::<PyResult<_>>()? }.into()
+        }
+        _ => space(given.extract()?)?.into(),
+    })
+}
+
+/// Reads a plain space.
+pub(crate) fn space((kind, dtype, shape, low, high): PlainSpace) -> PyResult<Space> {
+    if kind == "discrete" {
+        let (start, n) = (low.first().copied().unwrap_or(0.0), high.first().copied().unwrap_or(1.0));
+        return Ok(Space::Discrete(DiscreteSpace { n: n as u64, start: start as i64 }));
+    }
+    let known = [DType::Bool, DType::U8, DType::I32, DType::I64, DType::F32, DType::F64];
+    let dtype = known.into_iter().find(|known| known.name() == dtype).ok_or_else(|| {
+        PyTypeError::new_err(format!("columns of dtype {dtype}: there are those of {known:?}"))
+    })?;
+    let elements = shape.iter().try_fold(1_usize, |product, &extent| product.checked_mul(extent));
+    let elements = elements.ok_or_else(|| PyValueError::new_err(format!("a shape of {shape:?}")))?;
+    let bounds = |given: Vec<f64>| match given[..] {
+        [bound] => vec![bound; elements],
+        _ => given,
+    };
+    Ok(Space::Box(BoxSpace { low: bounds(low), high: bounds(high), shape, dtype }))
+}
