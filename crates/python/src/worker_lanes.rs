@@ -83,6 +83,7 @@ impl WorkerLanes {
                 arguments: program.collect(),
                 environment: Environment::Inherited,
                 output: Output::Inherited,
+                memory: None,
             },
             hellos: hellos.iter().map(|hello| hello.to_vec()).collect(),
             launch_at_start,
