@@ -153,6 +153,7 @@ impl PluginHost {
             arguments: arguments.chain([std::process::id().to_string().into()]).collect(),
             environment: Environment::Only(&VARIABLES),
             output: Output::Kept,
+            memory: None,
         };
         let (launch_at_start, launch_deadline) = (hellos.len(), Some(self.launch_deadline));
         Ok(HostConfig { program, hellos, launch_at_start, launch_deadline, launcher: self.launcher.clone() })
