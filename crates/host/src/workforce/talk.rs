@@ -165,7 +165,7 @@ mod tests {
     fn words_of_a_step_and_of_the_episode_after_it_are_told_once() {
         let (record, memory, at) = record();
         let mut talk = Talk::default();
-        let mut say = |talk: &mut Talk, said: &[u8]| {
+        let say = |talk: &mut Talk, said: &[u8]| {
             memory.write(at + 8, said);
             memory.word(at).store(said.len() as u64, std::sync::atomic::Ordering::Relaxed);
             talk.hear(SAYS, record.lane(&memory, 0, 0)).unwrap();
