@@ -477,6 +477,8 @@ impl Workers {
 impl Drop for Workers {
     /// Lets workers that are idle close their envs, for at most [`CLOSE_PATIENCE`], and ends all.
     fn drop(&mut self) {
+        // The last rows may have been taken before their worker said that it was done.
+        let _ = self.host.wait(Until::AllReplied, Some(CLOSE_PATIENCE));
         for worker in 0..self.workers.len() {
             // One that takes no command is ended without.
             let _ = self.host.post(worker, CLOSE, &[], Some(CLOSE_PATIENCE));
