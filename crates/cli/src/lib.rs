@@ -129,6 +129,6 @@ fn execute(command: Command, out: &mut Output) -> Result<Status, Failure> {
         Command::Config(args) => settings::run(&args.what, out),
         Command::Completions(args) => completions::for_shell(&args, out),
         Command::Man(args) => completions::pages(&args),
-        Command::PluginWorker(args) => plugins::work(&args),
+        Command::PluginWorker(args) => plugins::work(args.host),
     }
 }

@@ -8,7 +8,6 @@ use rollhouse_core::Plugin;
 use rollhouse_env::{Registry, UnknownEnv};
 use rollhouse_host::{Launcher, PluginHost, serve_plugin};
 
-use crate::args::PluginWorkerArgs;
 use crate::failure::{Failure, Status};
 use crate::logging::Logging;
 
@@ -67,9 +66,9 @@ pub(crate) fn log_losses() {
     let _begun = Logging::begin_warnings("plug-ins");
 }
 
-/// Steps the lanes of a plug-in for the process that started this one.
-pub(crate) fn work(args: &PluginWorkerArgs) -> Result<Status, Failure> {
-    serve_plugin(args.host).map(|()| Status::Done).map_err(|error| Failure::of(Status::Failed, &error))
+/// Steps the lanes of a plug-in for `host`, the process that started this one.
+pub(crate) fn work(host: u32) -> Result<Status, Failure> {
+    serve_plugin(host).map(|()| Status::Done).map_err(|error| Failure::of(Status::Failed, &error))
 }
 
 /// Makes the failure of an env that the command does not know.
