@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use rollhouse_core::EnvKind;
 use tokio::time::Instant;
 
 use crate::pool::AsyncPool;
@@ -27,7 +28,9 @@ impl AsyncPool {
     }
 
     async fn settle_due(&mut self, due: impl Fn(&PoolSession) -> bool, clock: Clock, reset: bool) {
-        let deadline = clock.deadline.min(Instant::now() + SETTLE_WITHIN);
+        let learned = reset && EnvKind::has_id(&self.kind.spec.id);
+        let within = if learned { LEARN_WITHIN } else { SETTLE_WITHIN };
+        let deadline = clock.deadline.min(Instant::now() + within);
         let Self { sessions, cluster, .. } = self;
         let way = Way { network: cluster.network(), clock: Clock { deadline, ..clock } };
         let mut begun = Vec::new();
@@ -54,3 +57,7 @@ impl AsyncPool {
 
 /// Time for which a call is held up for lanes that the others do not need.
 const SETTLE_WITHIN: Duration = Duration::from_secs(1);
+
+/// Time for which a reset of all lanes is held up for those of an env that another node has to learn first, which takes as
+/// long as its packages take to import.
+const LEARN_WITHIN: Duration = Duration::from_secs(30);
