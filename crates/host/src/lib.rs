@@ -19,6 +19,9 @@
 //! [`PythonHost`] makes env entries of it: lanes that finish when they finish, stepped by workers in Python, to which all
 //! is said in JSON and in shared memory. What a worker says or writes is checked before it is believed.
 //!
+//! [`OwnWorkers`] are workers of the process's own, which it trusts as itself and which say more than rows. No node has
+//! them.
+//!
 //! Hosts that are given clones of one [`Launcher`] share its bound on concurrent launches.
 //!
 //! Nothing outlives the host: a worker watches its parent and ends its own process group when that is gone,
