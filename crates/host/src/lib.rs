@@ -22,6 +22,9 @@
 //! [`PluginHost`] does the same for plug-ins that are not trusted. Their workers run [`serve_plugin`] and step blocks of
 //! lanes, each in a slot of the shared memory.
 //!
+//! [`OwnWorkers`] are workers of the process's own, which it trusts as itself and which say more than rows. No node has
+//! them.
+//!
 //! Hosts that are given clones of one [`Launcher`] share its bound on concurrent launches.
 //!
 //! Nothing outlives the host: a worker watches its parent and ends its own process group when that is gone,
