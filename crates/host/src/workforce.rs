@@ -16,8 +16,8 @@ use crate::host::{Host, Until, WorkerEvent};
 use crate::record::Record;
 use crate::supervisor::{Cause, WorkerState};
 
-use own::{Asked, Own};
 pub use own::{Answers, Gone, OwnWorkers, Said, Why};
+use own::{Asked, Own};
 pub(crate) use talk::Talk;
 use talk::{AHEAD, SAYS, SAYS_LATER};
 
