@@ -9,7 +9,7 @@ use rollhouse_replay::{Frame, FrameError};
 
 use crate::episodes::EpisodeInfo;
 use crate::failure::{chain, exception};
-use crate::replays::Failure;
+use crate::read_failure::Failure;
 
 /// Packs an image, uint8 [height, width, 3], into the PNG that is recorded. Releases the interpreter lock.
 #[pyfunction]

@@ -1,8 +1,9 @@
 //! Reasons for which recordings cannot be read, as exceptions.
 
+use pyo3::prelude::*;
 use rollhouse_replay::{ReadError, RecomputeError};
 
-use crate::failure::chain;
+use crate::failure::{chain, exception};
 
 /// Why recordings could not be read.
 #[derive(Debug)]

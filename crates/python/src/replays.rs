@@ -11,7 +11,6 @@ use rollhouse_replay::{Disk, Divergence, Library, LibraryEpisode, Query, RealDis
 
 use crate::envs::registry;
 use crate::episodes::EpisodeInfo;
-use crate::failure::exception;
 use crate::read_failure::Failure;
 
 /// The recordings of a folder and of the folders in it, or of a cluster's store, as they were when opened.
