@@ -159,7 +159,6 @@ fn settings() -> LaneSettings {
     LaneSettings {
         env: "Example-v0".into(),
         env_kwargs: String::new(),
-        env_kwargs: String::new(),
         options: BTreeMap::from([
             ("gravity".into(), OptionValue::Float(9.8)),
             ("level".into(), OptionValue::Int(3)),

@@ -1,5 +1,7 @@
 //! What a session answers to its owner's requests.
 
+use std::time::Duration;
+
 use super::*;
 use proptest::prelude::*;
 use rollhouse_core::{AutoresetMode, OptionValue, Outcome, RunId, SeedSchedule};
