@@ -66,7 +66,7 @@ def test_a_lost_lane_is_reported_once_and_comes_back_while_the_others_go_on(
     action: int, worker_too: bool, outcome: str, mode: str
 ) -> None:
     """Lane 0 has the same worker: its row is complete when lane 1 ends that, so that it is lost with its next one."""
-    envs = four(on_loss="report", step_timeout=0.5, autoreset_mode=mode)
+    envs = four(on_loss="report", step_timeout=0.5 if outcome == "hung" else 60.0, autoreset_mode=mode)
     envs.step(FINE)
     actions = FINE.copy()
     actions[1] = action
@@ -91,7 +91,7 @@ def test_a_lost_lane_is_reported_once_and_comes_back_while_the_others_go_on(
     if worker_too:
         step_until_back(envs, 0)
     observations, *_, infos = envs.step(FINE)
-    assert infos["valid"].all() and observations[0, 0] < observations[3, 0] if worker_too else True
+    assert infos["valid"].all() and (observations[:2, 0] < observations[3, 0]).any()
     envs.close()
 
 
