@@ -1,6 +1,7 @@
 //! Envs that nodes learn when they are asked for: who is asked, and that all have to agree.
 
 use rollhouse_coordinator::{Event, Reply};
+use rollhouse_core::RunId;
 use rollhouse_core::limits::MAX_ENV_KWARGS_BYTES;
 use rollhouse_wire::{Grant, LaneSettings, OpenPool, Refusal, RefusalCode, ReplaceSession};
 
@@ -40,8 +41,7 @@ fn an_env_is_asked_for_where_all_kinds_that_its_id_tells_are_hosted() {
     assert_eq!(nodes(&open(&mut stage, of(pong, "{}", 48)).unwrap()), ["both"]);
     for env in ["ale_py.envs:Pong", "mazes:Maze"] {
         stage.lose("both", true);
-        let refusal =
-            open(&mut stage, OpenPool { pool: rollhouse_core::RunId::from_u128(8), ..of(env, "", 1) });
+        let refusal = open(&mut stage, OpenPool { pool: RunId::from_u128(8), ..of(env, "", 1) });
         let refusal = refusal.unwrap_err();
         assert_eq!(refusal.code, RefusalCode::NotFound);
         assert!(refusal.message.contains("nodes host envs of gymnasium"), "{refusal}");
@@ -59,7 +59,9 @@ fn nodes_that_learn_other_envs_under_one_id_refuse_the_pool_with_both_hashes_and
         assert!(refusal.message.contains(part), "{refusal}");
     }
     assert_eq!((stage.opened.len(), stage.closed.len()), (2, 2));
-    assert_eq!(nodes(&open(&mut stage, of(ENV, "", 48)).unwrap()).len(), 1, "one of them alone will do");
+    // A pool that was refused stays so.
+    let another = OpenPool { pool: RunId::from_u128(8), ..of(ENV, "", 48) };
+    assert_eq!(nodes(&open(&mut stage, another).unwrap()).len(), 1, "one of them alone will do");
 }
 
 #[test]
