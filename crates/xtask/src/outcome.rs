@@ -36,6 +36,10 @@ pub(crate) fn cargo(root: &Path, arguments: &[&str]) -> Command {
     command
 }
 
+/// Arguments of cargo that build every binary and every test at once, so that what they share is compiled once: cargo
+/// gives a dependency the features that the packages of one call want.
+pub(crate) const BUILD_ALL: [&str; 6] = ["build", "--quiet", "--workspace", "--bins", "--tests", "--locked"];
+
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::outcome::{Outcome, cargo, line, shown};
+use crate::outcome::{BUILD_ALL, Outcome, cargo, line, shown};
 use crate::watch::{Ended, PATIENCE, watch};
 
 /// The oldest and the newest Gymnasium that the package promises to work with.
@@ -117,10 +117,10 @@ pub(crate) fn usable_python() -> Result<(), Stop> {
     Ok(())
 }
 
-/// Builds the binary from which the tests start clusters.
+/// Builds the binary from which the tests start clusters: with all others and the Rust tests, as their step does. Alone
+/// it would have other features of its dependencies, and half of the workspace would be compiled a second time.
 pub(crate) fn program(root: &Path) -> Result<(), Stop> {
-    let mut build = cargo(root, &["build", "--quiet", "--locked", "--package", "rollhouse-cli"]);
-    shown(&mut build).map_err(Stop::Failed)
+    shown(&mut cargo(root, &BUILD_ALL)).map_err(Stop::Failed)
 }
 
 /// Builds the binary that users get.

@@ -2,15 +2,13 @@
 
 use std::path::Path;
 
-use crate::outcome::{Outcome, cargo, line, shown};
+use crate::outcome::{BUILD_ALL, Outcome, cargo, line, shown};
 use crate::watch::{Ended, PATIENCE, watch};
 
 /// Runs every test of the workspace. `soak` multiplies the repetitions of process tests that draw at random.
 pub(crate) fn run(root: &Path, soak: u32) -> Outcome {
-    // Built once here; without `ROLLHOUSE_BIN` each process test asks cargo for it. Together with the tests, whose
-    // dependencies would otherwise be compiled a second time with their own features.
-    let build = ["build", "--quiet", "--workspace", "--bins", "--tests", "--locked"];
-    if let Err(what) = shown(&mut cargo(root, &build)) {
+    // Built once here; without `ROLLHOUSE_BIN` each process test asks cargo for it.
+    if let Err(what) = shown(&mut cargo(root, &BUILD_ALL)) {
         return Outcome::Failed(what);
     }
     let binary = std::env::current_exe().map(|here| here.with_file_name(BINARY));
