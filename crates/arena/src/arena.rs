@@ -59,7 +59,7 @@ impl Arena {
     ///
     /// # Errors
     /// If the ranges are not disjoint, ascending and inside the batch, if there are too many columns, or if
-    /// the batch would be larger than [`MAX_ARENA_BYTES`].
+    /// the batch would be larger than [`MAX_ARENA_BYTES`](crate::MAX_ARENA_BYTES).
     pub fn on_heap(
         columns: &BatchColumns,
         lanes: usize,

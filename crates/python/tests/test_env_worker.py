@@ -16,7 +16,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rollhouse import env_worker
-from rollhouse.env_worker import ANEW, CLOSE, LOST, NOTHING, RESET, SEEDED, STEP, TERMINATED, TRUNCATED, WORK
+from rollhouse.lane_words import ANEW, CLOSE, LOST, NOTHING, RESET, SEEDED, STEP, TERMINATED, TRUNCATED, WORK
 
 RECORD: dict[str, Any] = {"first": 0, "stride": 512, "reward": 8, "action": 16, "observation": [128, 256, 320, 384]}
 

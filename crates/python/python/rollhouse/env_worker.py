@@ -7,7 +7,7 @@ ends when its host does, whatever its envs are doing.
 The host's first message is ``{"env", "kwargs", "lanes", "allow", "record"}``. The answer is ``{"made": {...}}``, which
 says what the env is, or ``{"refused": {"kind", "message"}}``. ``lanes`` is 0 where only the answer is wanted.
 
-A command has a byte for each lane (the constants below) and then a seed of 8 bytes for each. Each lane has a record in
+A command has a byte for each lane (``rollhouse.lane_words``) and then a seed of 8 bytes for each. Each lane has a record in
 the shared memory, at the places that ``record`` names: its answer's number, reward, action and observation.
 """
 
@@ -28,18 +28,7 @@ from gymnasium import spaces
 
 from rollhouse._native import WorkerLink
 from rollhouse.hosted.columns import Columns, write_array
-
-# Commands: the low byte of the code, the rest its number.
-WORK, CLOSE = 1, 2
-
-# What a lane is to do: nothing, a step, a reset, a reset with its seed, a reset with its seed of an env made anew.
-NOTHING, STEP, RESET, SEEDED, ANEW = range(5)
-
-# How a lane answered, in the low byte of its number.
-TERMINATED, TRUNCATED, LOST = 1, 2, 4
-
-# How the worker answers: nothing more to say, or with the words of the lanes that were lost, as JSON.
-DONE, SAYS = 0, 1
+from rollhouse.lane_words import ANEW, DONE, LOST, NOTHING, RESET, SAYS, STEP, TERMINATED, TRUNCATED, WORK
 
 DTYPES = ("bool", "uint8", "int32", "int64", "float32", "float64")
 """Element types of a Box that columns can have."""

@@ -24,7 +24,10 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space, iterate
 
 from rollhouse._native import WorkerLink, pack_frame
-from rollhouse.env_worker import (
+from rollhouse.hosted.columns import write_array
+from rollhouse.hosted.layout import Layout
+from rollhouse.hosted.words import Packer, pickled
+from rollhouse.lane_words import (
     ANEW,
     DONE,
     LOST,
@@ -36,9 +39,6 @@ from rollhouse.env_worker import (
     TRUNCATED,
     WORK,
 )
-from rollhouse.hosted.columns import write_array
-from rollhouse.hosted.layout import Layout
-from rollhouse.hosted.words import Packer, pickled
 
 # Commands beside those that all workers have: the low byte of the code, the rest its number.
 CLOSE, SETUP, CALL = 2, 3, 4

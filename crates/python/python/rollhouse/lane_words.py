@@ -1,0 +1,15 @@
+"""What processes that step lanes are told and answer, as numbers. The host in Rust has the same."""
+
+from __future__ import annotations
+
+# Commands: the low byte of the code, the rest its number.
+WORK, CLOSE = 1, 2
+
+# What a lane is to do: nothing, a step, a reset, a reset with its seed, a reset with its seed of an env made anew.
+NOTHING, STEP, RESET, SEEDED, ANEW = range(5)
+
+# How a lane answered, in the low byte of its number.
+TERMINATED, TRUNCATED, LOST = 1, 2, 4
+
+# How the worker answers: nothing more to say, or with the words of the lanes that were lost, as JSON.
+DONE, SAYS = 0, 1
