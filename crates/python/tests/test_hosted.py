@@ -381,9 +381,15 @@ def test_make_vec_hosts_what_gymnasium_knows() -> None:
         rollhouse.make_vec("gymnasium:CartPole-v1", 1, threads=2)
 
 
-def test_metadata_and_modes_belong_to_the_vector_env_alone(counters: Any) -> None:
-    assert counters.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
-    assert "autoreset_mode" not in CountEnv.metadata
+def test_metadata_and_modes_belong_to_the_vector_env_alone() -> None:
+    class OwnEnv(CountEnv):
+        # Not that of its base, which Gymnasium's vector envs write into.
+        metadata: dict[str, Any] = {"render_modes": []}
+
+    envs = rollhouse.vectorize([OwnEnv])
+    assert envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    assert OwnEnv.metadata == {"render_modes": []}
+    envs.close()
     with pytest.raises(ValueError, match="on_loss"):
         rollhouse.vectorize([CountEnv], on_loss="ignore")
 
