@@ -3,7 +3,7 @@
 use rollhouse_coordinator::{Event, Reply};
 use rollhouse_core::RunId;
 use rollhouse_core::limits::MAX_ENV_KWARGS_BYTES;
-use rollhouse_wire::{Grant, LaneSettings, OpenPool, Refusal, RefusalCode, ReplaceSession};
+use rollhouse_wire::{Grant, LaneSettings, OpenPool, Refusal, RefusalCode, ReplaceSession, Spread};
 
 use crate::stage::{Stage, asked, asker, open_pool};
 
@@ -60,7 +60,7 @@ fn nodes_that_learn_other_envs_under_one_id_refuse_the_pool_with_both_hashes_and
     }
     assert_eq!((stage.opened.len(), stage.closed.len()), (2, 2));
     // A pool that was refused stays so.
-    let another = OpenPool { pool: RunId::from_u128(8), ..of(ENV, "", 48) };
+    let another = OpenPool { pool: RunId::from_u128(8), spread: Spread::Single, ..of(ENV, "", 48) };
     assert_eq!(nodes(&open(&mut stage, another).unwrap()).len(), 1, "one of them alone will do");
 }
 
