@@ -100,3 +100,20 @@ pub struct Collected {
     /// Lanes that were lost because something that they share did not answer in time; disjoint from both.
     pub hung: LaneSet,
 }
+
+impl Collected {
+    /// Returns the lanes that are no longer under way.
+    pub fn lanes(&self) -> LaneSet {
+        self.done | self.lost | self.hung
+    }
+
+    /// Adds what was collected later, of other lanes.
+    pub fn add(&mut self, later: Self) {
+        let Self { done, terminated, truncated, lost, hung } = later;
+        self.done |= done;
+        self.terminated |= terminated;
+        self.truncated |= truncated;
+        self.lost |= lost;
+        self.hung |= hung;
+    }
+}

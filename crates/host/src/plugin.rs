@@ -25,10 +25,11 @@ use self::block::IsolatedBlock;
 use self::slot::Layout;
 use self::talk::{Answer, Described, Hello, Lanes, heard, said};
 use self::workers::Workers;
-use crate::config::{Environment, HostConfig, MAX_WORKERS, Output, Program};
+use crate::config::{Environment, HostConfig, Output, Program};
 use crate::error::HostError;
 use crate::host::{Host, Until, WorkerEvent};
 use crate::launcher::Launcher;
+use crate::spread::spread;
 
 pub use self::worker::serve_plugin;
 
@@ -177,7 +178,7 @@ impl Session {
         let lanes = options.len();
         let blocks = lanes.div_ceil(BLOCK_LANES);
         let bytes = Layout::of(&self.spec, lanes).bytes().ok_or(WorkerFault::TooLarge { lanes })?;
-        let ranges = ranges(blocks, self.host.workers);
+        let ranges = spread(blocks, self.host.workers);
         let hello = |range: &Range<usize>| {
             let options = options[range.start * BLOCK_LANES..lanes.min(range.end * BLOCK_LANES)].to_vec();
             let lanes = Lanes { env: self.env, all: lanes, first_block: range.start, options };
@@ -195,13 +196,6 @@ impl Session {
         };
         Ok((0..blocks).map(block).collect())
     }
-}
-
-/// Returns the blocks of each worker: ranges of nearly equal length, in order.
-fn ranges(blocks: usize, workers: Option<usize>) -> Vec<Range<usize>> {
-    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-    let workers = workers.unwrap_or_else(cores).clamp(1, blocks.clamp(1, MAX_WORKERS));
-    (0..workers).map(|worker| blocks * worker / workers..blocks * (worker + 1) / workers).collect()
 }
 
 /// Variables that a worker gets of those of this process: what libraries and devices are found by, what the interpreter

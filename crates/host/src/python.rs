@@ -7,16 +7,18 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rollhouse_core::limits::MAX_ENV_ID_BYTES;
-use rollhouse_core::{Determinism, EnvKind, EnvSpec, split_mix64};
+use rollhouse_core::{Determinism, EnvKind, EnvSpec};
 use rollhouse_env::{BatchEnv, EnvEntry, InstructionSet, MakeError, dynamics_hash};
 use serde::Serialize;
 
-use crate::config::{Environment, HostConfig, MAX_WORKERS, Output, Program};
+use crate::config::{Environment, HostConfig, Output, Program};
 use crate::description::{Description, DescriptionError};
 use crate::error::HostError;
+use crate::hashing::hash_bytes;
 use crate::host::{Host, Until, WorkerEvent};
 use crate::launcher::Launcher;
 use crate::record::{Places, Record};
+use crate::spread::spread;
 use crate::worker_block::WorkerBlock;
 use crate::workforce::Workforce;
 
@@ -101,7 +103,7 @@ impl PythonHost {
         // Envs that are not deterministic have the hash of their spec; here it is that of their arguments as well.
         let of_spec = dynamics_hash(&made, InstructionSet::best()).unwrap_or(0);
         let arguments = serde_json::to_vec(&env.kwargs).unwrap_or_default();
-        spec.dynamics_hash = [&answer[..], &arguments].into_iter().fold(of_spec, fold);
+        spec.dynamics_hash = [&answer[..], &arguments].into_iter().fold(of_spec, hash_bytes);
         let (host, env, learned) = (self.clone(), env.clone(), spec.clone());
         Ok(EnvEntry::late(spec, move |options| {
             host.blocks(&env, &learned, &answer, options.len())
@@ -133,7 +135,7 @@ impl PythonHost {
     ) -> Result<Vec<Box<dyn BatchEnv>>, PythonError> {
         let record = Record::of(spec);
         let bytes = record.bytes(lanes).ok_or(PythonError::TooLarge { lanes })?;
-        let ranges = ranges(lanes, self.workers);
+        let ranges = spread(lanes, self.workers);
         let hello = |range: &Range<usize>| {
             let record = Some(record.places(range.start));
             Hello { env: &env.id, kwargs: &env.kwargs, lanes: range.len(), allow: &self.allow, record }
@@ -201,21 +203,6 @@ fn spec(env: &PythonEnv, description: Description) -> EnvSpec {
     }
 }
 
-/// Returns the lanes of each worker: ranges of nearly equal length, in order.
-fn ranges(lanes: usize, workers: Option<usize>) -> Vec<Range<usize>> {
-    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-    let workers = workers.unwrap_or_else(cores).clamp(1, lanes.clamp(1, MAX_WORKERS));
-    (0..workers).map(|worker| lanes * worker / workers..lanes * (worker + 1) / workers).collect()
-}
-
-fn fold(hash: u64, bytes: &[u8]) -> u64 {
-    bytes.chunks(8).fold(split_mix64(hash ^ bytes.len() as u64), |hash, chunk| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        split_mix64(hash ^ u64::from_le_bytes(word))
-    })
-}
-
 /// Variables that a worker gets of those of this process: what interpreters, their libraries and devices are found by.
 /// Whatever else there is, secrets among it, stays here.
 const VARIABLES: [&str; 20] = [
@@ -240,19 +227,3 @@ const VARIABLES: [&str; 20] = [
     "PYOPENGL_PLATFORM",
     "SDL_VIDEODRIVER",
 ];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_lane_has_one_worker_and_no_worker_is_without() {
-        assert_eq!(ranges(5, Some(2)), [0..2, 2..5]);
-        assert_eq!(ranges(2, Some(9)), [0..1, 1..2]);
-        for (lanes, workers) in [(1, None), (64, Some(3)), (10_000, Some(5_000))] {
-            let ranges = ranges(lanes, workers);
-            assert!(ranges.len() <= MAX_WORKERS && ranges.iter().all(|range| !range.is_empty()));
-            assert!(ranges.into_iter().flatten().eq(0..lanes));
-        }
-    }
-}

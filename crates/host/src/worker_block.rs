@@ -43,13 +43,11 @@ impl WorkerBlock {
         while !missing.is_empty() {
             self.wait(Instant::now() + LOOK_AGAIN);
             let rows = LateRows { obs: &mut *rows.obs, infos: &mut *rows.infos, rewards: &mut *rows.rewards };
-            let Collected { done, terminated, truncated, lost, hung } = self.collect(rows);
-            all.done |= done;
-            all.terminated |= terminated;
-            all.truncated |= truncated;
-            all.lost |= lost | hung;
-            missing &= !(done | lost | hung);
+            let collected = self.collect(rows);
+            missing &= !collected.lanes();
+            all.add(collected);
         }
+        all.lost |= all.hung;
         all
     }
 }

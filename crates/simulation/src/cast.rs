@@ -18,7 +18,7 @@ pub(crate) const ENV: &str = "CartPole-v1";
 pub(crate) const OPEN_DEADLINE: Duration = Duration::from_secs(30);
 /// Time for which episodes that ended are kept to have them played again elsewhere, as in the client library.
 pub(crate) const KEPT_FOR: Duration = Duration::from_secs(10);
-/// The folder of its data on its disk.
+/// The folder of the coordinator's data on its disk.
 pub(crate) const DATA: &str = "/coordinator";
 
 /// Returns the name of a node.

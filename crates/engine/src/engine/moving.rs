@@ -17,9 +17,8 @@ impl Engine {
         if self.stage != Stage::New {
             return Err(ConfigError::Begun);
         }
-        let blocks = self.crews.own.blocks.iter_mut().filter(|_| self.entry.is_late());
-        let envs: Option<Vec<_>> = blocks.map(Block::take_env).collect();
-        let envs = envs.filter(|_| self.entry.is_late());
+        let blocks = &mut self.crews.own.blocks;
+        let envs = if self.entry.is_late() { blocks.iter_mut().map(Block::take_env).collect() } else { None };
         Self::made_of(envs, placement, &self.entry, self.config.clone(), None)
     }
 }

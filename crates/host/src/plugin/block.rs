@@ -38,12 +38,9 @@ impl IsolatedBlock {
         while !missing.is_empty() {
             self.linger();
             let rows = LateRows { obs: &mut *rows.obs, infos: &mut *rows.infos, rewards: &mut *rows.rewards };
-            let Collected { done, terminated, truncated, lost, hung } = self.collect(rows);
-            all.done |= done;
-            all.terminated |= terminated;
-            all.truncated |= truncated;
-            all.lost |= lost | hung;
-            missing &= !(done | lost | hung);
+            let collected = self.collect(rows);
+            missing &= !collected.lanes();
+            all.add(collected);
             if !missing.is_empty() && deadline <= Instant::now() {
                 all.lost |= self.give_up(missing);
                 missing &= !all.lost;
@@ -51,6 +48,7 @@ impl IsolatedBlock {
                 self.wait(deadline);
             }
         }
+        all.lost |= all.hung;
         all
     }
 

@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{EnvSpec, Options, split_mix64};
+use rollhouse_core::{EnvSpec, Options};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -134,13 +134,4 @@ pub(super) fn said<T: Serialize>(message: &T) -> Vec<u8> {
 /// Reads a message. The other side is a program of ours, but what it loaded may have written anything.
 pub(super) fn heard<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, rmp_serde::decode::Error> {
     rmp_serde::from_slice(bytes)
-}
-
-/// Adds the bytes of a part of a file to a hash.
-pub(super) fn hash_bytes(hash: u64, bytes: &[u8]) -> u64 {
-    bytes.chunks(8).fold(split_mix64(hash ^ bytes.len() as u64), |hash, chunk| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        split_mix64(hash ^ u64::from_le_bytes(word))
-    })
 }

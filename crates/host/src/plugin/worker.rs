@@ -13,9 +13,10 @@ use rollhouse_env::{BatchEnv, BlockStep, Ended, EnvEntry, ImageSize};
 
 use super::slot::{Done, Layout, Order, Slot};
 use super::talk::{
-    ASK, Answer, Ask, CLOSE, Described, Hello, KIND_BITS, Lanes, Told, WORK, What, hash_bytes, heard, said,
+    ASK, Answer, Ask, CLOSE, Described, Hello, KIND_BITS, Lanes, Told, WORK, What, heard, said,
 };
 use crate::error::LinkError;
+use crate::hashing::hash_bytes;
 use crate::link::Link;
 
 /// Steps the lanes of a plug-in for the process `host`, which started this one. This is what the program of a
