@@ -17,7 +17,7 @@ use rollhouse_core::{EnvKind, panic_message};
 use rollhouse_env::EnvEntry;
 use rollhouse_host::{DescriptionError, PythonEnv, PythonError, PythonHost, RefusalKind};
 use rollhouse_wire::{Refusal, RefusalCode};
-use tokio::sync::{OnceCell, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OnceCell, Semaphore, oneshot};
 
 use crate::owned::with_causes;
 
@@ -97,9 +97,12 @@ impl Learning {
             return Err(Refusal::busy(message, RETRY_MS));
         };
         let (done, result) = oneshot::channel();
-        let started = on_thread(permit, move || {
+        let started = on_thread(move || {
+            let result = catch_unwind(AssertUnwindSafe(work));
+            // Whoever is told finds the room free again.
+            drop(permit);
             // Nobody may wait for it any more.
-            let _told = done.send(catch_unwind(AssertUnwindSafe(work)));
+            let _told = done.send(result);
         });
         let internal = |message: String| Refusal::new(RefusalCode::Internal, message);
         started.map_err(|error| internal(format!("no thread for a Python env: {error}")))?;
@@ -111,13 +114,9 @@ impl Learning {
     }
 }
 
-fn on_thread(permit: OwnedSemaphorePermit, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    let run = move || {
-        work();
-        drop(permit);
-    };
+fn on_thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
     // Task: learning.
-    std::thread::Builder::new().name("rollhouse-learn".to_owned()).spawn(run).map(drop)
+    std::thread::Builder::new().name("rollhouse-learn".to_owned()).spawn(work).map(drop)
 }
 
 /// Returns the env that is asked for by its id, with its arguments.
