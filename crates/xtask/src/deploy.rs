@@ -52,7 +52,7 @@ fn make_dist(root: &Path) -> Result<String, Stop> {
     python::usable_python()?;
     tools_of_dist()?;
     let binary = python::release(root)?;
-    let wheel = python::wheel_of(root, "release", "target/python/release-wheels")?;
+    let wheel = python::release_wheel(root)?;
     let mut make = Command::new("python3");
     make.arg(root.join("deploy/dist.py")).arg("--binary").arg(binary).arg("--wheel").arg(wheel);
     shown(make.current_dir(root)).map_err(Stop::Failed)?;

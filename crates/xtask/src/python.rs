@@ -16,6 +16,9 @@ const TRACED: &str = "target/otlp";
 /// The program that builds the wheel.
 const MATURIN: &str = "maturin==1.16.0";
 
+/// Features of crate python with which its dependencies have the features that the workspace's tests give them.
+const FEATURES_AS_TESTED: &str = "extension-module,as-tested";
+
 /// The oldest Python that the package promises to work with, minor version.
 const OLDEST_PYTHON: u32 = 10;
 
@@ -160,13 +163,18 @@ fn target(root: &Path) -> PathBuf {
     root.join(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from))
 }
 
-/// Builds the wheel with the profile of the other tests, in the same target directory.
+/// Builds the wheel with the profile of the other tests, in the same target directory, out of what was compiled for them.
 pub(crate) fn wheel(root: &Path) -> Result<PathBuf, Stop> {
-    wheel_of(root, "dev", "target/python/wheels")
+    wheel_of(root, "dev", &["--features", FEATURES_AS_TESTED], "target/python/wheels")
 }
 
-/// Builds the wheel with that profile, alone in that folder.
-pub(crate) fn wheel_of(root: &Path, profile: &str, folder: &str) -> Result<PathBuf, Stop> {
+/// Builds the wheel that users get.
+pub(crate) fn release_wheel(root: &Path) -> Result<PathBuf, Stop> {
+    wheel_of(root, "release", &[], "target/python/release-wheels")
+}
+
+/// Builds the wheel with that profile and these arguments of maturin's, alone in that folder.
+fn wheel_of(root: &Path, profile: &str, more: &[&str], folder: &str) -> Result<PathBuf, Stop> {
     let environment = Environment {
         path: root.join("target/python/build"),
         requirements: vec![MATURIN.to_owned()],
@@ -178,7 +186,9 @@ pub(crate) fn wheel_of(root: &Path, profile: &str, folder: &str) -> Result<PathB
     let _absent = fs::remove_dir_all(&wheels);
     let mut build = Command::new(environment.path.join("bin/maturin"));
     build
-        .args(["build", "--quiet", "--profile", profile, "--locked", "--out"])
+        .args(["build", "--quiet", "--profile", profile, "--locked"])
+        .args(more)
+        .arg("--out")
         .arg(&wheels)
         .current_dir(root.join("crates/python"));
     shown(&mut build).map_err(Stop::Failed)?;
@@ -314,4 +324,43 @@ fn from_source(root: &Path) -> Result<(), Stop> {
     shown(smoke.args(["-c", program]).current_dir(&environment.path)).map_err(Stop::Failed)?;
     let mut command = Command::new(environment.path.join("bin/rollhouse"));
     shown(command.arg("--version")).map_err(Stop::Failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Returns the packages that cargo would build, each with its features.
+    fn packages(arguments: &[&str]) -> BTreeSet<String> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut tree =
+            cargo(&root, &["tree", "--locked", "--prefix", "none", "--format", "{p}, features: {f}"]);
+        let output = tree.args(arguments).output().expect("cargo is there");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).expect("UTF-8");
+        text.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
+    }
+
+    #[test]
+    fn the_wheel_of_the_tests_needs_nothing_compiled_that_the_rust_tests_did_not_but_its_bindings() {
+        let compiled = packages(&["--workspace"]);
+        let wanted = packages(&[
+            "--package",
+            "rollhouse-python",
+            "--features",
+            FEATURES_AS_TESTED,
+            "--edges",
+            "normal,build",
+        ]);
+        let more: Vec<&String> = wanted
+            .difference(&compiled)
+            .filter(|package| !package.starts_with("pyo3") && !package.starts_with("rollhouse-python"))
+            .collect();
+        assert!(
+            more.is_empty(),
+            "`as-tested` of crates/python/Cargo.toml lacks features of these: {more:#?}"
+        );
+    }
 }
