@@ -63,6 +63,75 @@ pub enum GameResult {
     Draw,
 }
 
+impl GameResult {
+    /// All results that a game can have.
+    pub const ALL: [Self; 3] = [Self::Win, Self::Lose, Self::Draw];
+
+    /// Returns the word for the result, which is the same in listings, protocol and filters; `None` if there is none.
+    pub const fn word(self) -> Option<&'static str> {
+        match self {
+            Self::None => None,
+            Self::Win => Some("win"),
+            Self::Lose => Some("lose"),
+            Self::Draw => Some("draw"),
+        }
+    }
+
+    /// Returns the number of the result in files and in the interface of plug-ins.
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Win => 1,
+            Self::Lose => 2,
+            Self::Draw => 3,
+        }
+    }
+
+    /// Returns the result of that number; a number of none is [`GameResult::None`].
+    pub const fn of_code(code: u8) -> Self {
+        match code {
+            1 => Self::Win,
+            2 => Self::Lose,
+            3 => Self::Draw,
+            _ => Self::None,
+        }
+    }
+
+    /// Returns the result that a word means, if any.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|result| result.word() == Some(word))
+    }
+}
+
+/// What an env says of an episode that has ended; most envs say nothing, which is the default.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Verdict {
+    result: GameResult,
+    score: Option<f64>,
+}
+
+impl Verdict {
+    /// Makes a verdict. A score that is not finite is left out.
+    pub fn new(result: GameResult, score: Option<f64>) -> Self {
+        Self { result, score: score.filter(|score| score.is_finite()) }
+    }
+
+    /// Returns the result, [`GameResult::None`] if the env knows no winner.
+    pub const fn result(self) -> GameResult {
+        self.result
+    }
+
+    /// Returns the score, if the env has one. It is finite.
+    pub const fn score(self) -> Option<f64> {
+        self.score
+    }
+
+    /// Returns whether the env says nothing.
+    pub fn is_none(self) -> bool {
+        self == Self::default()
+    }
+}
+
 impl EnvSpec {
     /// Returns the columns of an observation in the space's own order.
     pub fn obs_columns(&self) -> Vec<ColumnSpec> {
@@ -87,4 +156,27 @@ impl EnvSpec {
 
 fn column(space: &Space, role: Role, names: Vec<String>) -> ColumnSpec {
     ColumnSpec { path: String::new(), dtype: space.dtype(), shape: space.shape().to_vec(), names, role }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verdict_leaves_out_a_score_that_is_not_finite() {
+        for score in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            assert_eq!(Verdict::new(GameResult::Win, Some(score)).score(), None);
+            assert!(Verdict::new(GameResult::None, Some(score)).is_none());
+        }
+        assert_eq!(Verdict::new(GameResult::None, Some(0.0)).score(), Some(0.0));
+    }
+
+    #[test]
+    fn every_result_is_read_from_its_word_and_number_and_no_result_has_no_word() {
+        for result in GameResult::ALL {
+            assert_eq!(result.word().and_then(GameResult::of_word), Some(result));
+            assert_eq!(GameResult::of_code(result.code()), result);
+        }
+        assert_eq!((GameResult::None.word(), GameResult::of_word("none")), (None, None));
+    }
 }

@@ -57,6 +57,8 @@ pub(crate) struct Block {
     /// State hashes of lanes whose episodes are interrupted, and of those whose hash is due.
     hashes: Box<[u32; BLOCK_LANES]>,
     stats: Stats,
+    /// True if the env may say how an episode ended.
+    has_verdicts: bool,
     /// True if the log of begun episodes and hashes is kept.
     logs: bool,
     /// Lanes whose starts are noted for observers ([`Engine::watch`](crate::Engine::watch)).
@@ -103,6 +105,7 @@ impl Block {
             first_lane: parts.first_lane,
             maker: parts.maker,
             starts: Starts::new(parts.schedule, parts.env.words_per_reset()),
+            has_verdicts: parts.env.has_verdicts(),
             env: Some(parts.env),
             autoreset: parts.autoreset,
             episodes: Episodes::new(parts.limit, parts.target),

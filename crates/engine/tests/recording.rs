@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,8 @@ use std::time::Duration;
 
 use common::header;
 use rollhouse_core::{
-    AutoresetMode, ColumnMut, ColumnRef, Interruption, Outcome, RecordRule, SeedSchedule, random_bits,
+    AutoresetMode, ColumnMut, ColumnRef, GameResult, Interruption, Outcome, RecordRule, SeedSchedule,
+    random_bits,
 };
 use rollhouse_engine::{Engine, EngineConfig, Reset, Stats, StepError};
 use rollhouse_env::Registry;
@@ -318,4 +320,36 @@ fn a_thread_that_waits_for_the_recorder_for_longer_than_its_deadline_is_no_hang(
     assert_eq!(heard.try_recv(), Err(TryRecvError::Disconnected));
     drop(run);
     recorder.finish().unwrap();
+}
+
+#[test]
+fn an_episode_has_the_result_and_score_that_its_env_gave_at_its_end_and_an_interrupted_one_has_none() {
+    for autoreset in [AutoresetMode::NextStep, AutoresetMode::SameStep] {
+        let config = EngineConfig { autoreset, ..EngineConfig::new(LANES) };
+        let recording = record("test/Faulty-v0", config, RecordRule::Trace, |engine| {
+            engine.reset(&Reset::all()).unwrap();
+            step(engine, 0..250);
+        });
+        recording.check();
+        let (replays, mut seen) = (recording.replays(), BTreeSet::new());
+        for info in recording.episodes() {
+            seen.insert(format!("{:?}", info.result));
+            let episode = replays.load(&info).unwrap();
+            let position = episode.recompute(&Registry::builtin()).unwrap();
+            let position = position.obs[0].as_ref().as_f32().unwrap().last().copied();
+            let (Some(position), true) = (position, info.outcome.is_finished()) else {
+                assert_eq!((info.result, info.score), (GameResult::None, None), "{info:?}");
+                continue;
+            };
+            let score = info.score.unwrap();
+            assert!((score - f64::from(position.abs())).abs() < 1e-5, "{score} {position}");
+            let wanted = match position {
+                right if right > 5.0 => GameResult::Win,
+                left if left < -5.0 => GameResult::Lose,
+                _ => GameResult::Draw,
+            };
+            assert_eq!(info.result, wanted, "{info:?}");
+        }
+        assert_eq!(seen.len(), 4, "{seen:?}");
+    }
 }

@@ -1,7 +1,7 @@
 //! The interface of a block of lanes that are stepped together.
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Start};
+use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Start, Verdict};
 
 use crate::{Image, ImageSize, LateLanes, RenderError};
 
@@ -10,8 +10,8 @@ use crate::{Image, ImageSize, LateLanes, RenderError};
 /// Rows of every slice are this block's lanes only, row-major, `lanes()` rows each. Of a
 /// set of lanes, those from `lanes()` on are ignored. No method allocates or blocks, and results are bit-identical on every instruction set.
 ///
-/// A panic in any method but [`BatchEnv::revive`] loses the whole block: the engine catches it, ends the block's
-/// episodes as `crashed` and never calls the value again.
+/// A panic in any method but [`BatchEnv::revive`] and [`BatchEnv::verdict`] loses the whole block: the engine catches it,
+/// ends the block's episodes as `crashed` and never calls the value again.
 ///
 /// ```
 /// use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Options};
@@ -86,6 +86,20 @@ pub trait BatchEnv: Send {
         for lane in lanes & LaneSet::first(self.lanes()) {
             out[lane] = self.state_hash(lane);
         }
+    }
+
+    /// Returns whether [`BatchEnv::verdict`] may ever say something. It is always the same; where it does not, nothing is
+    /// asked.
+    fn has_verdicts(&self) -> bool {
+        false
+    }
+
+    /// Says how the lane's episode ended: result and score. It is asked once for each episode that the env or a limit
+    /// ended, after its last step and before the lane is reset, and depends on the lane's state alone. One that panics says
+    /// nothing.
+    fn verdict(&self, lane: usize) -> Verdict {
+        let _ = lane;
+        Verdict::default()
     }
 
     /// Makes the lost lanes among `lanes` anew, with the options they had, and returns those that can be used again;

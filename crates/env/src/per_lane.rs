@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rollhouse_core::limits::MAX_OBS_COLUMNS;
-use rollhouse_core::{ColumnMut, LaneSet, Options, Start};
+use rollhouse_core::{ColumnMut, LaneSet, Options, Start, Verdict};
 
 use crate::{
     BatchEnv, BlockStep, Ended, Env, Generator, Image, ImageSize, MakeError, RenderError, StateError,
@@ -125,6 +125,14 @@ impl<E: Env> BatchEnv for PerLane<E> {
 
     fn state_hash(&self, lane: usize) -> u32 {
         self.lanes[lane].env.as_ref().map_or(0, Env::state_hash)
+    }
+
+    fn has_verdicts(&self) -> bool {
+        true
+    }
+
+    fn verdict(&self, lane: usize) -> Verdict {
+        self.lanes[lane].env.as_ref().map(Env::verdict).unwrap_or_default()
     }
 
     fn revive(&mut self, lanes: LaneSet) -> LaneSet {

@@ -1,6 +1,6 @@
 //! The interface of one lane, which is the simple way to write an env.
 
-use rollhouse_core::{ColumnMut, ColumnRef};
+use rollhouse_core::{ColumnMut, ColumnRef, Verdict};
 
 use crate::{Generator, Image, ImageSize, RenderError, StateError};
 
@@ -66,6 +66,12 @@ pub trait Env: Send {
 
     /// Returns the hash of the exact bits of everything on which later states depend.
     fn state_hash(&self) -> u32;
+
+    /// Says how the episode ended: result and score. It is asked once for each episode that the env or a limit ended,
+    /// after its last step, and depends on the state alone.
+    fn verdict(&self) -> Verdict {
+        Verdict::default()
+    }
 
     /// Returns the exact state as doubles, in an order that the env documents; for forks and tests.
     ///

@@ -4,7 +4,7 @@
 mod driver;
 
 use driver::{Actions, Driver, options};
-use rollhouse_core::{ColumnMut, Determinism, LaneSet, OptionValue};
+use rollhouse_core::{ColumnMut, Determinism, GameResult, LaneSet, OptionValue, Verdict};
 use rollhouse_env::{BlockStep, Ended, InstructionSet, Registry, StateError};
 
 /// Lane 1 of three panics at `panic_at`.
@@ -132,4 +132,17 @@ fn the_noise_env_says_it_is_not_deterministic_and_is_not() {
     };
     // Eight draws of 53 bits each: equal by chance once in 2^424 runs.
     assert_ne!(run(), run());
+}
+
+#[test]
+fn a_lane_says_how_its_episode_ended_and_a_lost_one_says_nothing() {
+    let mut driver = faulty(1);
+    driver.reset(LaneSet::ALL);
+    driver.step(LaneSet::NONE, LaneSet::NONE, &ones());
+    driver.block.set_state(0, &[5.5, 9.0]).unwrap();
+    assert!(driver.block.has_verdicts());
+    assert_eq!(driver.block.verdict(0), Verdict::new(GameResult::Win, Some(5.5)));
+    assert!(driver.block.verdict(1).is_none());
+    let builtin = Registry::builtin().get("CartPole-v1").unwrap();
+    assert!(!builtin.make_block(&[options(&builtin, &[])]).unwrap().has_verdicts());
 }

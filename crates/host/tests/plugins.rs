@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{
-    AutoresetMode, ColumnData, ColumnMut, ColumnRef, LaneSet, LaneState, OptionValue, Options, Plugin, Start,
-    random_bits,
+    AutoresetMode, ColumnData, ColumnMut, ColumnRef, GameResult, LaneSet, LaneState, OptionValue, Options,
+    Plugin, Start, Verdict, random_bits,
 };
 use rollhouse_engine::{Engine, EngineConfig, Reset, Stats};
 use rollhouse_env::{BatchEnv, EnvEntry, ImageSize, Registry};
@@ -219,7 +219,11 @@ fn a_block_that_is_called_directly_does_what_a_trusted_one_does() {
                 infos: &mut [ColumnMut::I64(&mut infos)],
                 rewards: &mut rewards,
             });
-            let facts: Vec<_> = (0..3).map(|lane| (block.state_hash(lane), block.position(lane))).collect();
+            let fact = |lane| (block.state_hash(lane), block.position(lane), block.verdict(lane));
+            let facts: Vec<_> = (0..3).map(fact).collect();
+            let won = if xs[0] > 0.0 { GameResult::Win } else { GameResult::Lose };
+            assert_eq!(block.verdict(0), Verdict::new(won, Some(xs[0])));
+            assert!(block.verdict(2).is_none(), "nonsense is nothing");
             seen.push((flags, xs.map(f64::to_bits), infos, rewards.map(f64::to_bits), ended, facts));
         }
         seen

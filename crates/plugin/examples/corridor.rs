@@ -4,7 +4,8 @@
 //! rollhouse-env and rollhouse-plugin as dependencies.
 
 use rollhouse_core::{
-    ColumnMut, ColumnRef, Determinism, EnvSpec, LaneSet, OptionSpec, OptionValue, Space, Start, StateHasher,
+    ColumnMut, ColumnRef, Determinism, EnvSpec, GameResult, LaneSet, OptionSpec, OptionValue, Space, Start,
+    StateHasher, Verdict,
 };
 use rollhouse_env::{BatchEnv, BlockStep, Ended, Env, EnvEntry, Generator, StepResult};
 
@@ -19,6 +20,12 @@ fn walk(cell: i64, action: i64, generator: &mut Generator) -> i64 {
     let slips = generator.next_u64().is_multiple_of(8);
     let right = (action == 1) != slips;
     (cell + if right { 1 } else { -1 }).max(0)
+}
+
+/// Says how a walk has ended: it is won at the far end, and the score is the part of the way that was made.
+fn verdict(cell: i64, length: i64) -> Verdict {
+    let result = if cell >= length { GameResult::Win } else { GameResult::Lose };
+    Verdict::new(result, Some(cell as f64 / length as f64))
 }
 
 fn first_cell(length: i64, generator: &mut Generator) -> i64 {
@@ -47,6 +54,10 @@ impl Env for Corridor {
 
     fn state_hash(&self) -> u32 {
         StateHasher::new().word(self.cell as u64).finish()
+    }
+
+    fn verdict(&self) -> Verdict {
+        verdict(self.cell, self.length)
     }
 }
 
@@ -105,6 +116,14 @@ impl BatchEnv for Corridors {
 
     fn state_hash(&self, lane: usize) -> u32 {
         StateHasher::new().word(self.cells[lane] as u64).finish()
+    }
+
+    fn has_verdicts(&self) -> bool {
+        true
+    }
+
+    fn verdict(&self, lane: usize) -> Verdict {
+        verdict(self.cells[lane], LENGTH)
     }
 }
 

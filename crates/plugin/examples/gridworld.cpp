@@ -139,9 +139,17 @@ int32_t render(const rollhouse_block *block, std::uint32_t lane, std::uint32_t w
 
 void end(rollhouse_block *block) noexcept { delete block; }
 
+/* Who finds the treasure has won, who falls into a pit has lost; when time is up it is neither. */
+void verdict(const rollhouse_block *block, std::uint32_t lane, rollhouse_verdict *verdict) noexcept {
+    const Room &room = block->rooms[lane];
+    Cell found = room.cell[room.at];
+    verdict->result = found == TREASURE ? ROLLHOUSE_WIN : found == PIT ? ROLLHOUSE_LOSE : ROLLHOUSE_DRAW;
+}
+
 const rollhouse_plugin_table table = {
     ROLLHOUSE_VERSION, sizeof table, 1,       0,       describe, make,    end,     reset,  step,
-    state_hash,        nullptr,      nullptr, nullptr, nullptr,  nullptr, nullptr, render, nullptr};
+    state_hash,        nullptr,      nullptr, nullptr, nullptr,  nullptr, nullptr, render, nullptr,
+    verdict};
 
 }  // namespace
 

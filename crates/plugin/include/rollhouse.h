@@ -70,6 +70,9 @@ enum {
     ROLLHOUSE_UNSUPPORTED = 2 /* of set_state, render and text: this env, or this lane, cannot */
 };
 
+/* Results of an episode. */
+enum { ROLLHOUSE_NO_RESULT = 0, ROLLHOUSE_WIN = 1, ROLLHOUSE_LOSE = 2, ROLLHOUSE_DRAW = 3 };
+
 /* A block of lanes: what stands behind the pointer is the plug-in's. */
 typedef struct rollhouse_block rollhouse_block;
 
@@ -184,6 +187,13 @@ typedef struct rollhouse_step {
     uint64_t lost;       /* lanes that failed; needs `revive` */
 } rollhouse_step;
 
+/* How an episode ended. What is no result counts as none, and a score that is not finite is left out. */
+typedef struct rollhouse_verdict {
+    uint32_t result;    /* ROLLHOUSE_NO_RESULT, ... */
+    uint32_t has_score; /* 1 if there is a score */
+    double score;
+} rollhouse_verdict;
+
 /* The table of a plug-in. Functions marked optional may be NULL. Lanes are numbers from 0. */
 typedef struct rollhouse_plugin_table {
     uint32_t version; /* ROLLHOUSE_VERSION */
@@ -222,6 +232,9 @@ typedef struct rollhouse_plugin_table {
                       uint8_t *pixels) ROLLHOUSE_NOTHROW;
     /* Optional: describes a lane in one line of printable ASCII that ends with 0, within `room` bytes. */
     int32_t (*text)(const rollhouse_block *block, uint32_t lane, char *text, uint32_t room) ROLLHOUSE_NOTHROW;
+    /* Optional: says how the lane's episode ended, after its last step and before it is reset. All members of `verdict`
+     * are 0 before. What is written depends on the state alone; what is written of a lane that plays on is ignored. */
+    void (*verdict)(const rollhouse_block *block, uint32_t lane, rollhouse_verdict *verdict) ROLLHOUSE_NOTHROW;
 } rollhouse_plugin_table;
 
 /* What a plug-in exports. */

@@ -118,6 +118,12 @@ structures! {
         has_half: u32,
     }
 
+    pub(crate) struct Verdict = "rollhouse_verdict" {
+        result: u32,
+        has_score: u32,
+        score: f64,
+    }
+
     pub(crate) struct Make = "rollhouse_make" {
         size: u32,
         env: u32,
@@ -172,6 +178,7 @@ structures! {
         set_state: Option<unsafe extern "C" fn(*mut Block, u32, *const f64, u32) -> i32>,
         render: Option<unsafe extern "C" fn(*const Block, u32, u32, u32, *mut u8) -> i32>,
         text: Option<unsafe extern "C" fn(*const Block, u32, *mut c_char, u32) -> i32>,
+        verdict: Option<unsafe extern "C" fn(*const Block, u32, *mut Verdict)>,
     }
 }
 
@@ -188,6 +195,8 @@ mod tests {
     use std::fmt::Write as _;
     use std::io::Write as _;
     use std::process::{Command, Stdio};
+
+    use rollhouse_core::GameResult;
 
     use super::*;
 
@@ -213,6 +222,10 @@ mod tests {
             ("OK", OK as u32),
             ("FAILED", FAILED as u32),
             ("UNSUPPORTED", UNSUPPORTED as u32),
+            ("NO_RESULT", GameResult::None.code().into()),
+            ("WIN", GameResult::Win.code().into()),
+            ("LOSE", GameResult::Lose.code().into()),
+            ("DRAW", GameResult::Draw.code().into()),
         ] {
             writeln!(text, "_Static_assert(ROLLHOUSE_{name} == {value}, \"{name}\");").unwrap();
         }

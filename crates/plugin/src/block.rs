@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use rollhouse_core::limits::{BLOCK_LANES, MAX_OBS_COLUMNS};
 use rollhouse_core::{
-    ColumnMut, ColumnRef, ColumnSpec, DType, EnvSpec, LaneSet, OptionSpec, OptionValue, Options, Start,
+    ColumnMut, ColumnRef, ColumnSpec, DType, EnvSpec, GameResult, LaneSet, OptionSpec, OptionValue, Options,
+    Start, Verdict,
 };
 use rollhouse_env::{
     BatchEnv, BlockStep, Ended, Generator, Image, ImageSize, MakeError, RenderError, StateError,
@@ -28,6 +29,7 @@ pub(crate) struct Functions {
     pub(crate) states: Option<States>,
     pub(crate) render: Option<unsafe extern "C" fn(*const Block, u32, u32, u32, *mut u8) -> i32>,
     pub(crate) text: Option<unsafe extern "C" fn(*const Block, u32, *mut c_char, u32) -> i32>,
+    pub(crate) verdict: Option<unsafe extern "C" fn(*const Block, u32, *mut abi::Verdict)>,
 }
 
 /// The functions of a plug-in whose lanes have generators of their own.
@@ -281,6 +283,22 @@ impl BatchEnv for PluginBlock {
         }
         // SAFETY: a block of this plug-in and one of its lanes.
         unsafe { (self.env.functions.state_hash)(self.block, number) }
+    }
+
+    fn has_verdicts(&self) -> bool {
+        self.env.functions.verdict.is_some()
+    }
+
+    fn verdict(&self, lane: usize) -> Verdict {
+        let number = self.checked(lane);
+        let Some(verdict) = self.env.functions.verdict.filter(|_| !self.lost.has(lane)) else {
+            return Verdict::default();
+        };
+        let mut said = abi::Verdict { result: 0, has_score: 0, score: 0.0 };
+        // SAFETY: a block of this plug-in and one of its lanes; what is said lives until the call returns.
+        unsafe { verdict(self.block, number, &raw mut said) };
+        let result = u8::try_from(said.result).map_or(GameResult::None, GameResult::of_code);
+        Verdict::new(result, (said.has_score != 0).then_some(said.score))
     }
 
     fn revive(&mut self, lanes: LaneSet) -> LaneSet {

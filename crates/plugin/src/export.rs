@@ -9,7 +9,7 @@ use arrayvec::ArrayVec;
 use rollhouse_core::limits::MAX_OBS_COLUMNS;
 use rollhouse_core::{
     BoxSpace, ColumnMut, ColumnRef, CompositeSpace, DType, Determinism, DiscreteSpace, EnvSpec, LaneSet,
-    ObservationSpace, OptionValue, Options, Space, Start,
+    ObservationSpace, OptionValue, Options, Space, Start, Verdict,
 };
 use rollhouse_env::{BatchEnv, BlockStep, EnvEntry, ImageSize, InstructionSet};
 
@@ -82,6 +82,7 @@ const TABLE: Table = Table {
     set_state: Some(set_state),
     render: Some(render),
     text: Some(text),
+    verdict: Some(verdict),
 };
 
 /// A block, and how its columns lie in memory.
@@ -282,6 +283,14 @@ unsafe extern "C" fn text(block: *const Block, lane: u32, to: *mut c_char, room:
     // SAFETY: the loader gives that much room.
     unsafe { write_text(&line, to, room as usize) };
     abi::OK
+}
+
+unsafe extern "C" fn verdict(block: *const Block, lane: u32, to: *mut abi::Verdict) {
+    // SAFETY: the loader passes a block of this plug-in.
+    let said = unsafe { called(block, Verdict::default(), |block, _| block.verdict(lane as usize)) };
+    let (has_score, score) = (said.score().is_some().into(), said.score().unwrap_or_default());
+    // SAFETY: the loader passes a place to write to.
+    unsafe { *to = abi::Verdict { result: said.result().code().into(), has_score, score } };
 }
 
 /// Writes a text that ends with 0, cut to the room there is.

@@ -134,6 +134,7 @@ fn checked(table: &Table) -> Result<Functions, PluginFault> {
         states,
         render: table.render,
         text: table.text,
+        verdict: table.verdict,
     })
 }
 

@@ -6,7 +6,7 @@ mod stage;
 use std::path::Path;
 use std::sync::Arc;
 
-use rollhouse_core::{AutoresetMode, ColumnMut, ColumnRef, LaneSet, OptionValue, Options};
+use rollhouse_core::{AutoresetMode, ColumnMut, ColumnRef, GameResult, LaneSet, OptionValue, Options};
 use rollhouse_engine::{Engine, EngineConfig, Reset};
 use rollhouse_env::{BlockStep, ImageSize, Registry};
 use rollhouse_replay::{SeekBounds, Seeker, Verification};
@@ -56,6 +56,24 @@ fn the_example_in_cpp_plays_and_its_recordings_verify() {
 fn the_example_in_rust_plays_and_its_recordings_verify() {
     for id in ["example/Corridor-v0", "example/Corridors-v0"] {
         plays_and_verifies(&example("corridor"), id);
+    }
+}
+
+#[test]
+fn a_plugin_says_how_episodes_ended_and_recordings_keep_it() {
+    for id in ["example/Corridor-v0", "example/Corridors-v0"] {
+        let recording = record(&registry(&example("corridor")).get(id).unwrap(), 400);
+        for info in &recording.episodes {
+            let wanted = match info.outcome.flags() {
+                _ if !info.outcome.is_finished() => GameResult::None,
+                (true, _) => GameResult::Win,
+                (false, _) => GameResult::Lose,
+            };
+            assert_eq!(info.result, wanted, "{info:?}");
+            assert_eq!(info.score.is_some(), info.outcome.is_finished(), "{info:?}");
+            assert_eq!(info.score.is_some_and(|score| score >= 1.0), wanted == GameResult::Win, "{info:?}");
+        }
+        assert!(recording.episodes.iter().any(|info| info.result == GameResult::Win));
     }
 }
 

@@ -106,6 +106,15 @@ fn a_table_may_be_longer_than_this_program_knows() {
 }
 
 #[test]
+fn a_table_from_before_verdicts_loads_and_says_none() {
+    let folder = Folder::new();
+    let Some(path) = compiled(&folder, FAULTY, &["-DOLDER_TABLE"]) else { return };
+    let block = load(&path).unwrap()[0].make_block(&[Options::default()]).unwrap();
+    assert!(!block.has_verdicts());
+    assert!(block.verdict(0).is_none());
+}
+
+#[test]
 fn answers_that_are_lies_are_not_taken_for_a_state_or_a_text() {
     let folder = Folder::new();
     let Some(path) = compiled(&folder, FAULTY, &["-DFAULT_STATE_LENGTH"]) else { return };

@@ -1,5 +1,7 @@
 //! The begins and ends of a block's episodes, which are counted, recorded and logged here.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use rollhouse_arena::{BlockRows, ObsRefs};
 use rollhouse_core::{Began, ColumnMut, GameResult, Interruption, LaneSet, Outcome};
 use rollhouse_replay::{BlockRecorder, End, Finish, Frame, Row};
@@ -92,7 +94,9 @@ impl Block {
     /// Ends the episodes of `over`, as `done` says, and tells the recorder.
     #[inline]
     pub(super) fn end_each(&mut self, over: LaneSet, done: Done) {
-        if (done.truncated & over).is_empty() {
+        if self.has_verdicts && self.recorder.is_some() && !over.is_empty() {
+            self.end_judged(over, done);
+        } else if (done.truncated & over).is_empty() {
             // The usual case, for which nothing is asked lane by lane.
             self.end_by(over, |_| (true, false));
         } else {
@@ -104,6 +108,32 @@ impl Block {
     #[inline(never)]
     fn end_truncated(&mut self, over: LaneSet, done: Done) {
         self.end_by(over, |lane| (done.terminated.has(lane), done.truncated.has(lane)));
+    }
+
+    /// Ends the episodes of `over`, and tells the recorder with those of which the env says something what it says.
+    #[inline(never)]
+    fn end_judged(&mut self, over: LaneSet, done: Done) {
+        let mut unsaid = over;
+        for lane in over {
+            let env = self.env.as_ref();
+            let verdict = catch_unwind(AssertUnwindSafe(|| env.map(|env| env.verdict(lane))));
+            let verdict = verdict.ok().flatten().unwrap_or_default();
+            if verdict.is_none() {
+                continue;
+            }
+            unsaid &= !LaneSet::one(lane);
+            let (terminated, truncated) = (done.terminated.has(lane), done.truncated.has(lane));
+            let outcome = Outcome::Finished { terminated, truncated };
+            let hash = self.env.as_ref().map_or(0, |env| env.state_hash(lane));
+            let finished = self.episodes.end(lane);
+            self.stats.episode(outcome, finished);
+            if let Some(recorder) = &mut self.recorder {
+                let total_reward = finished.total_reward;
+                let (result, score) = (verdict.result(), verdict.score());
+                recorder.end(lane, End { outcome, total_reward, hash, result, score });
+            }
+        }
+        self.end_by(unsaid, |lane| (done.terminated.has(lane), done.truncated.has(lane)));
     }
 
     /// Ends the episodes of `over` and tells the recorder. `flags` returns for each lane whether its episode was

@@ -1,7 +1,8 @@
 //! test/Faulty-v0, a random walk that panics or blocks when its options say so.
 
 use rollhouse_core::{
-    ColumnMut, ColumnRef, Determinism, EnvSpec, OptionSpec, OptionValue, Options, Space, StateHasher,
+    ColumnMut, ColumnRef, Determinism, EnvSpec, GameResult, OptionSpec, OptionValue, Options, Space,
+    StateHasher, Verdict,
 };
 
 use crate::{Env, EnvEntry, Generator, MakeError, StateError, StepResult};
@@ -56,7 +57,8 @@ fn step(options: &Options, name: &'static str) -> Result<Option<u64>, MakeError>
     }
 }
 
-/// One walk, whose state is the position and the number of steps since the reset. Each step draws from the generator.
+/// One walk, whose state is the position and the number of steps since the reset. Each step draws from the generator. It
+/// is won on the right and lost on the left; the score is how far it came.
 struct Faulty {
     panic_at: Option<u64>,
     hang_at: Option<u64>,
@@ -102,6 +104,15 @@ impl Env for Faulty {
 
     fn state_hash(&self) -> u32 {
         StateHasher::new().f64(self.position).word(self.steps).finish()
+    }
+
+    fn verdict(&self) -> Verdict {
+        let result = match self.position {
+            right if right > GOAL => GameResult::Win,
+            left if left < -GOAL => GameResult::Lose,
+            _ => GameResult::Draw,
+        };
+        Verdict::new(result, Some(self.position.abs()))
     }
 
     fn state(&self) -> Result<Vec<f64>, StateError> {

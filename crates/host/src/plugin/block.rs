@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Start};
+use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Start, Verdict};
 use rollhouse_env::{
     BatchEnv, BlockStep, Collected, Ended, Image, ImageSize, LateLanes, LateRows, Post, RenderError,
     StateError,
@@ -157,6 +157,14 @@ impl BatchEnv for IsolatedBlock {
         for lane in lanes & LaneSet::first(self.lanes) {
             out[lane] = workers.hash(self.number, lane);
         }
+    }
+
+    fn has_verdicts(&self) -> bool {
+        true
+    }
+
+    fn verdict(&self, lane: usize) -> Verdict {
+        self.workers.lock().verdict(self.number, lane)
     }
 
     fn revive(&mut self, lanes: LaneSet) -> LaneSet {

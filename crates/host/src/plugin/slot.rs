@@ -6,7 +6,8 @@
 //! of the worker    number of the command that is done, how it went, lanes that terminated, were truncated or lost, lanes
 //!                  of which facts are there
 //! starts           for the lanes that are seeded or restored; then those that the worker knows
-//! facts            a state hash for each lane
+//! facts            a state hash for each lane, and what is said of its episode: the result and whether there is a score,
+//!                  the score
 //! ```
 //!
 //! Behind all slots come the columns of each block: rewards; actions, twice, because while some are being stepped the next
@@ -20,7 +21,9 @@ use std::sync::atomic::Ordering;
 
 use rollhouse_arena::{ColumnPlace, SharedMemory};
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, ColumnSpec, DType, EnvSpec, LaneSet, Start};
+use rollhouse_core::{
+    ColumnData, ColumnMut, ColumnRef, ColumnSpec, DType, EnvSpec, GameResult, LaneSet, Start, Verdict,
+};
 
 /// Places in the slots and columns of a session's blocks.
 #[derive(Debug, Clone)]
@@ -222,15 +225,25 @@ impl Slot<'_> {
         self.start_at(STARTS + lane * START)
     }
 
-    /// Writes what is known of a lane: its state's hash, and where its generator is.
-    pub(super) fn put_facts(self, lane: usize, hash: u32, position: Start) {
+    /// Writes what is known of a lane: its state's hash, where its generator is, and what is said of its episode.
+    pub(super) fn put_facts(self, lane: usize, hash: u32, position: Start, verdict: Verdict) {
         self.store(HASHES + lane * WORD, hash.into());
+        let (result, score) = (u64::from(verdict.result().code()), verdict.score());
+        self.store(VERDICTS + lane * VERDICT, result | u64::from(score.is_some()) << 2);
+        self.store(VERDICTS + lane * VERDICT + WORD, score.unwrap_or_default().to_bits());
         self.put_start_at(POSITIONS + lane * START, position);
     }
 
     /// Returns the hash of a lane's state, as it was last told.
     pub(super) fn hash(self, lane: usize) -> u32 {
         self.load(HASHES + lane * WORD) as u32
+    }
+
+    /// Returns what is said of a lane's episode, as it was last told.
+    pub(super) fn verdict(self, lane: usize) -> Verdict {
+        let what = self.load(VERDICTS + lane * VERDICT);
+        let score = f64::from_bits(self.load(VERDICTS + lane * VERDICT + WORD));
+        Verdict::new(GameResult::of_code((what & 3) as u8), (what & 4 != 0).then_some(score))
     }
 
     /// Returns where a lane's generator is, as it was last told.
@@ -328,6 +341,9 @@ const START: usize = 4 * WORD;
 const STARTS: usize = 2 * LINE;
 const POSITIONS: usize = STARTS + BLOCK_LANES * START;
 const HASHES: usize = POSITIONS + BLOCK_LANES * START;
+/// Bytes of what is said of a lane's episode.
+const VERDICT: usize = 2 * WORD;
+const VERDICTS: usize = HASHES + BLOCK_LANES * WORD;
 /// Bytes of a slot.
-const SLOT: usize = HASHES + BLOCK_LANES * WORD;
+const SLOT: usize = VERDICTS + BLOCK_LANES * VERDICT;
 const _: () = assert!(SLOT.is_multiple_of(LINE), "columns begin at a line of their own");

@@ -199,7 +199,7 @@ fn tell(env: &mut dyn BatchEnv, slot: Slot<'_>, what: What) -> Told {
     match what {
         What::Facts => {
             for lane in 0..env.lanes() {
-                slot.put_facts(lane, env.state_hash(lane), env.position(lane));
+                slot.put_facts(lane, env.state_hash(lane), env.position(lane), env.verdict(lane));
             }
             Told::Done
         }
@@ -277,7 +277,7 @@ impl Stepped {
             let due: LaneSet = order.step.into_iter().filter(old).collect();
             done.known = (due | terminated | truncated) & order.step & !lost;
             for lane in done.known {
-                slot.put_facts(lane, env.state_hash(lane), env.position(lane));
+                slot.put_facts(lane, env.state_hash(lane), env.position(lane), env.verdict(lane));
             }
         }
         done

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{EnvSpec, LaneSet, Start};
+use rollhouse_core::{EnvSpec, LaneSet, Start, Verdict};
 use rollhouse_env::{Collected, LateRows, Post};
 use tracing::warn;
 
@@ -308,6 +308,17 @@ impl Workers {
             return 0;
         }
         self.host.memory().map_or(0, |(memory, at)| self.layout.slot(memory, at, number).hash(lane))
+    }
+
+    /// Returns what is said of a lane's episode; nothing of one that is lost.
+    pub(super) fn verdict(&mut self, number: usize, lane: usize) -> Verdict {
+        let block = &mut self.blocks[number];
+        block.facts = true;
+        if block.lost.has(lane) || !self.knows(number, lane) {
+            return Verdict::default();
+        }
+        let said = |(memory, at)| self.layout.slot(memory, at, number).verdict(lane);
+        self.host.memory().map(said).unwrap_or_default()
     }
 
     /// Sees to it that the slot has the facts of a lane. Returns false if its worker does not tell them.

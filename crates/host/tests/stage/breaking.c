@@ -1,5 +1,6 @@
 /* A plug-in that draws at each step, and whose lanes break as their options tell them. */
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,10 +136,17 @@ static int32_t text(const rollhouse_block *b, uint32_t lane, char *text, uint32_
 
 static void end(rollhouse_block *b) { free(b); }
 
+/* Of the third lane a score that is none is said, and a result that is none. */
+static void verdict(const rollhouse_block *b, uint32_t lane, rollhouse_verdict *verdict) {
+    verdict->result = lane == 2 ? 9 : b->x[lane] > 0 ? ROLLHOUSE_WIN : ROLLHOUSE_LOSE;
+    verdict->has_score = 1;
+    verdict->score = lane == 2 ? INFINITY : b->x[lane];
+}
+
 static const rollhouse_plugin_table table = {
     .version = ROLLHOUSE_VERSION, .size = sizeof table, .env_count = 1, .describe = describe, .make = make, .close = end,
     .reset = reset, .step = step, .state_hash = state_hash, .revive = revive, .state = state, .set_state = set_state,
-    .render = render, .text = text};
+    .render = render, .text = text, .verdict = verdict};
 
 const rollhouse_plugin_table *rollhouse_plugin(void) {
 #if defined LOAD_ABORTS

@@ -195,6 +195,13 @@ static int32_t text(const rollhouse_block *b, uint32_t lane, char *text, uint32_
 
 static void seed(rollhouse_block *b, uint32_t lane, uint64_t seed) { b->drawn[lane] = seed; }
 
+#if defined OLDER_TABLE
+static void verdict(const rollhouse_block *block, uint32_t lane, rollhouse_verdict *verdict) {
+    (void)block;
+    verdict->result = ROLLHOUSE_WIN + lane;
+}
+#endif
+
 static rollhouse_plugin_table table = {
     .version = ROLLHOUSE_VERSION, .size = sizeof table, .env_count = 1, .describe = describe, .make = make,
     .close = end, .reset = reset, .step = step, .state_hash = state_hash, .state = state, .set_state = set_state,
@@ -224,6 +231,9 @@ const rollhouse_plugin_table *rollhouse_plugin(void) {
     table.env_count = 4000000000u;
 #elif defined FAULT_TWO_OF_ONE_ID
     table.env_count = 2;
+#elif defined OLDER_TABLE
+    table.verdict = verdict;
+    table.size = offsetof(rollhouse_plugin_table, verdict);
 #elif defined LARGER_TABLE
     static struct { rollhouse_plugin_table known; void (*unknown)(void); } larger;
     larger.known = table;

@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnMut, EpisodeName, LaneSet, Outcome};
+use rollhouse_core::{ColumnMut, EpisodeName, GameResult, LaneSet, Outcome, Verdict};
 use rollhouse_env::{Ended, Kernel, Registry, Target};
 
 use crate::check::verification::{Unready, Verification, ready};
 use crate::code::chunk::{Columns, Decoder, Part};
 use crate::code::codec::Malformed;
 use crate::code::episode::{known_return, start_of};
-use crate::code::events::CODE_HASH;
+use crate::code::events::{CODE_HASH, CODE_RESULT_SHIFT};
 use crate::code::layout::ActionCoding;
 use crate::code::record::Header;
 use crate::code::run::RecordKind;
@@ -336,6 +336,7 @@ impl Pass<'_, '_> {
                 truncated: ended.truncated.has(lane) || self.limit.is_some_and(|limit| t >= limit),
                 hash: simulator.hashes[lane],
                 total_reward: self.block.totals[lane],
+                verdict: if is_last { simulator.verdict(lane) } else { Verdict::default() },
             };
             let agreed = &mut self.block.agreed[lane];
             let window = self.plan.windows[index].iter().find(|&&(age, _)| age == t);
@@ -403,6 +404,7 @@ fn ending_of(part: &Part) -> Option<Ending> {
         outcome: Outcome::from_code(end.code & 15)?,
         hash: (end.code & CODE_HASH != 0).then_some(end.hash),
         total_reward: known_return(end.total_reward),
+        verdict: Verdict::new(GameResult::of_code(end.code >> CODE_RESULT_SHIFT & 3), part.score),
     })
 }
 

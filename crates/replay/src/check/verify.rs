@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnData, ColumnSpec, LaneSet};
+use rollhouse_core::{ColumnData, ColumnSpec, LaneSet, Verdict};
 use rollhouse_env::{Ended, Registry};
 
 use crate::check::relive::{Chunk, Relive};
@@ -382,6 +382,7 @@ impl<'a> Batch<'a> {
             truncated: ended.truncated.has(lane) || self.limit.is_some_and(|limit| t >= limit),
             hash: hash.unwrap_or_default(),
             total_reward: slot.total_reward,
+            verdict: if is_last { self.simulator.verdict(lane) } else { Verdict::default() },
         };
         if let Some(&(age, recorded)) = slot.episode.windows.get(slot.next_window)
             && age == t
@@ -401,6 +402,7 @@ impl<'a> Batch<'a> {
             outcome: slot.episode.info.outcome,
             hash: slot.episode.end_hash,
             total_reward: slot.episode.info.total_reward,
+            verdict: slot.episode.info.verdict(),
         };
         ending.differs(slot.agreed, &replayed)
     }

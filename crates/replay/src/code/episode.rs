@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use rollhouse_core::{
-    ColumnSpec, EpisodeName, GameResult, Options, Outcome, Parent, RunId, SeedSchedule, Start,
+    ColumnSpec, EpisodeName, GameResult, Options, Outcome, Parent, RunId, SeedSchedule, Start, Verdict,
     per_episode_seed,
 };
 
@@ -85,6 +85,11 @@ impl EpisodeInfo {
     /// Returns how much of each step is kept.
     pub fn recorded(&self) -> RecordKind {
         self.run.recorded
+    }
+
+    /// Returns result and score together.
+    pub(crate) fn verdict(&self) -> Verdict {
+        Verdict::new(self.result, self.score)
     }
 
     /// Compares the places of two episodes of a folder on the disk: reading them in this order costs least.

@@ -14,7 +14,7 @@
 //! Some events have words that follow: a long end its return and its score, begins their lanes, a row the lanes that
 //! stepped and the lanes that began. None of this reaches a disk.
 
-use rollhouse_core::{GameResult, Outcome};
+use rollhouse_core::Outcome;
 use rollhouse_env::fetch_to_write;
 
 use crate::limits::CHUNK_ROWS;
@@ -275,26 +275,6 @@ pub(crate) const CODE_SCORE: u8 = 1 << 7;
 /// Lowest bit of the result in an end's code.
 pub(crate) const CODE_RESULT_SHIFT: u32 = 4;
 const _: () = assert!(Outcome::ALL.len() <= 16 && CHUNK_ROWS < u16::MAX as usize);
-
-/// Returns the number of a game result in files.
-pub(crate) const fn result_code(result: GameResult) -> u8 {
-    match result {
-        GameResult::None => 0,
-        GameResult::Win => 1,
-        GameResult::Lose => 2,
-        GameResult::Draw => 3,
-    }
-}
-
-/// Returns the game result for a number in a file.
-pub(crate) const fn result_of(code: u8) -> GameResult {
-    match code & 3 {
-        1 => GameResult::Win,
-        2 => GameResult::Lose,
-        3 => GameResult::Draw,
-        _ => GameResult::None,
-    }
-}
 
 #[cfg(test)]
 mod tests {

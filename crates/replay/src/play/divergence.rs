@@ -1,6 +1,6 @@
 //! Divergences: what may differ between a recording and its repetition.
 
-use rollhouse_core::{Interruption, Outcome};
+use rollhouse_core::{GameResult, Interruption, Outcome, Verdict};
 use serde::Serialize;
 
 /// The first difference between a recording and its repetition.
@@ -10,8 +10,8 @@ pub struct Divergence {
     pub from: u64,
     /// The last step that may be the first to differ; equal to `from` where the recording names it.
     pub to: u64,
-    /// Name of the value that differs: `state`, `return`, `terminated`, `truncated`, `reward`, `dynamics`, `recording`,
-    /// `panic`, or the name of an observation's or info's element.
+    /// Name of the value that differs: `state`, `return`, `terminated`, `truncated`, `result`, `score`, `reward`,
+    /// `dynamics`, `recording`, `panic`, or the name of an observation's or info's element.
     pub field: String,
     /// The value as it was recorded.
     pub recorded: Value,
@@ -41,6 +41,7 @@ pub(crate) struct Ending {
     pub(crate) outcome: Outcome,
     pub(crate) hash: Option<u32>,
     pub(crate) total_reward: Option<f64>,
+    pub(crate) verdict: Verdict,
 }
 
 /// The result of a step that was taken again.
@@ -51,6 +52,8 @@ pub(crate) struct Replayed {
     pub(crate) hash: u32,
     /// The return up to this step.
     pub(crate) total_reward: f64,
+    /// What the env says of the episode, if this is its last step.
+    pub(crate) verdict: Verdict,
 }
 
 impl Ending {
@@ -70,9 +73,28 @@ impl Ending {
                 }
             }
         }
+        if let Some(divergence) = self.verdict_differs(replayed.verdict) {
+            return Some(divergence);
+        }
         let recorded = self.total_reward.filter(|_| has_return(self.outcome, self.hash))?;
         (recorded.to_bits() != replayed.total_reward.to_bits())
             .then(|| differs(1, t, "return", Value::Number(recorded), Value::Number(replayed.total_reward)))
+    }
+
+    /// Returns the difference of result or score, where they were recorded: envs may have come to say them later.
+    fn verdict_differs(&self, replayed: Verdict) -> Option<Divergence> {
+        let (recorded, t) = (self.verdict, self.length);
+        if recorded.result() != GameResult::None && recorded.result() != replayed.result() {
+            let [recorded, replayed] = [recorded, replayed].map(|verdict| {
+                verdict.result().word().map_or(Value::Nothing, |word| Value::Text(word.into()))
+            });
+            return Some(differs(t, t, "result", recorded, replayed));
+        }
+        let score = recorded.score()?;
+        (replayed.score().map(f64::to_bits) != Some(score.to_bits())).then(|| {
+            let replayed = replayed.score().map_or(Value::Nothing, Value::Number);
+            differs(t, t, "score", Value::Number(score), replayed)
+        })
     }
 }
 

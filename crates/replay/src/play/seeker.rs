@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use rollhouse_core::{ColumnData, ColumnRef, Start};
-use rollhouse_env::{Image, ImageSize, Registry, RenderError};
+use rollhouse_core::{ColumnData, ColumnRef, Start, Verdict};
+use rollhouse_env::{BatchEnv, Image, ImageSize, Registry, RenderError};
 
 use crate::code::episode::Episode;
 use crate::code::frame::Frames;
@@ -352,7 +352,7 @@ impl Passed {
         let Some((env, ended)) = taken.env else { return self.returns.add(taken.t, taken.total_reward) };
         let flags = (ended.terminated.has(0), ended.truncated.has(0));
         if self.checks.is_due(episode, taken.t, flags) {
-            self.checks.look(episode, taken, flags, env.state_hash(0));
+            self.checks.look(episode, taken, flags, env);
         }
         if taken.t == self.keyframes.due() {
             self.keyframes.keep(taken.t, taken.total_reward, env);
@@ -376,13 +376,14 @@ impl Checks {
                 || episode.windows.get(self.next_window).is_some_and(|&(age, _)| age == t))
     }
 
-    fn look(&mut self, episode: &Episode, taken: &Taken<'_>, flags: (bool, bool), hash: u32) {
+    fn look(&mut self, episode: &Episode, taken: &Taken<'_>, flags: (bool, bool), env: &dyn BatchEnv) {
         let (t, info) = (taken.t, &episode.info);
         let replayed = Replayed {
             terminated: flags.0,
             truncated: flags.1 || self.limit > 0 && t >= self.limit,
-            hash,
+            hash: env.state_hash(0),
             total_reward: taken.total_reward,
+            verdict: if t == info.length { env.verdict(0) } else { Verdict::default() },
         };
         if let Some(&(_, recorded)) = episode.windows.get(self.next_window).filter(|&&(age, _)| age == t) {
             self.next_window += 1;
@@ -396,8 +397,8 @@ impl Checks {
             went_on(self.agreed, t, &replayed)
         } else {
             let (outcome, total_reward) = (info.outcome, info.total_reward);
-            Ending { length: t, outcome, hash: episode.end_hash, total_reward }
-                .differs(self.agreed, &replayed)
+            let (hash, verdict) = (episode.end_hash, info.verdict());
+            Ending { length: t, outcome, hash, total_reward, verdict }.differs(self.agreed, &replayed)
         };
     }
 }

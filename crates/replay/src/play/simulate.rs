@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnMut, EnvSpec, LaneSet, Options, Start};
+use rollhouse_core::{ColumnMut, EnvSpec, LaneSet, Options, Start, Verdict};
 use rollhouse_env::{
     BatchEnv, BlockStep, Ended, Image, ImageSize, MakeError, Registry, RenderError, UnknownEnv,
 };
@@ -217,6 +217,15 @@ impl Simulator {
     /// Computes the hashes of the states of `lanes`.
     pub(crate) fn hash(&mut self, lanes: LaneSet) {
         self.env.state_hashes(lanes, &mut self.hashes);
+    }
+
+    /// Returns what the env says of the lane's episode, whose last step it has just made.
+    pub(crate) fn verdict(&self, lane: usize) -> Verdict {
+        if !self.env.has_verdicts() {
+            return Verdict::default();
+        }
+        let env = &self.env;
+        catch_unwind(AssertUnwindSafe(|| env.verdict(lane))).unwrap_or_default()
     }
 
     /// Makes lost lanes usable again; returns those that are.

@@ -9,7 +9,7 @@ use rollhouse_core::{EpisodeName, GameResult, Interruption, Outcome, RunId};
 
 use crate::code::chunk::{Columns, Decoder, Part};
 use crate::code::episode::{EpisodeInfo, Place, known_return, share_of, start_of};
-use crate::code::events::{CODE_RESULT_SHIFT, result_of};
+use crate::code::events::CODE_RESULT_SHIFT;
 use crate::code::extent::{EndFacts, Extent};
 use crate::code::record::{HEADER_BYTES, Header, Kind};
 use crate::code::run_record::{KnownRuns, RunInfo};
@@ -526,7 +526,7 @@ pub(crate) fn info_of(
         length: part.piece.age,
         total_reward: end.and_then(|end| known_return(end.total_reward)),
         outcome: end.and_then(|end| Outcome::from_code(end.code & 15)).unwrap_or(crashed),
-        result: end.map_or(GameResult::None, |end| result_of(end.code >> CODE_RESULT_SHIFT)),
+        result: end.map_or(GameResult::None, |end| GameResult::of_code(end.code >> CODE_RESULT_SHIFT & 3)),
         score: part.score,
         started_ms: part.piece.started_ms,
         bytes: share_of(header.record_len(), part.piece.age, chunk_steps),

@@ -21,7 +21,7 @@ use rollhouse_core::{EpisodeName, GameResult, Interruption, Outcome, Start};
 
 use crate::code::codec::{Cursor, Malformed};
 use crate::code::episode::{EpisodeInfo, Place, known_return, share_of, start_of};
-use crate::code::events::{CODE_RESULT_SHIFT, result_code, result_of};
+use crate::code::events::CODE_RESULT_SHIFT;
 use crate::code::extent::{EndFacts, Extent, RowsPlace};
 use crate::code::run_record::RunInfo;
 use crate::disk::{Disk, read_range};
@@ -223,7 +223,7 @@ impl<'a> RowChunk<'a> {
         EndFacts {
             lane: self.lane(at),
             number: self.numbers.get(at),
-            code: self.outcome(at) | result_code(result) << CODE_RESULT_SHIFT,
+            code: self.outcome(at) | result.code() << CODE_RESULT_SHIFT,
             length: self.lengths.get(at),
             total_reward: self.total_reward(at),
             started_ms: self.started.get(at),
@@ -247,7 +247,7 @@ impl<'a> RowChunk<'a> {
         let Some((codes, scores)) = self.results else { return (GameResult::None, None) };
         let code = codes.get(at).copied().unwrap_or_default();
         let score = scores.as_chunks().0.get(at).map(|bytes| f64::from_le_bytes(*bytes));
-        (result_of(code), score.filter(|_| code & 4 != 0))
+        (GameResult::of_code(code & 3), score.filter(|_| code & 4 != 0))
     }
 
     fn next(cursor: &mut Cursor<'a>) -> Result<Self, Malformed> {

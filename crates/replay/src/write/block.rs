@@ -8,9 +8,7 @@ use rollhouse_env::Target;
 
 use crate::code::buffer::{BEGIN_ESTIMATE, Buffer, END_ESTIMATE, ROW_ESTIMATE, WINDOW_ESTIMATE, append_le};
 use crate::code::coding::stepped::Rule;
-use crate::code::events::{
-    BeginEvents, CODE_HASH, CODE_RESULT_SHIFT, CODE_SCORE, EndEvent, Finish, result_code,
-};
+use crate::code::events::{BeginEvents, CODE_HASH, CODE_RESULT_SHIFT, CODE_SCORE, EndEvent, Finish};
 use crate::code::frame::Frame;
 use crate::code::frame_chunk::FramePlace;
 use crate::code::layout::ActionCoding;
@@ -338,7 +336,7 @@ impl BlockRecorder {
 
     fn push_end(&mut self, lane: usize, end: End) {
         let End { outcome, total_reward, hash, result, score } = end;
-        let mut code = outcome.code() | result_code(result) << CODE_RESULT_SHIFT;
+        let mut code = outcome.code() | result.code() << CODE_RESULT_SHIFT;
         if has_state(outcome) {
             code |= CODE_HASH;
         }
