@@ -45,6 +45,14 @@ fn three_nodes_play_the_episodes_of_one_machine_and_any_process_can_be_killed_an
     let mut nodes: Vec<Service> = names.iter().map(|name| cluster.node(name, &address)).collect();
     let connect = cluster.connection("trainer", &address);
 
+    let offered = json_lines(data(), &format!("envs --connect {connect} --json"));
+    let own = json_lines(data(), "envs --json");
+    let told = |envs: &[Value], id: &str| {
+        envs.iter().map(|e| (e[id].clone(), e["dynamics_hash"].clone())).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&offered, "env"), told(&own, "id"));
+    assert!(offered.iter().all(|env| env["nodes"] == 3), "{offered:?}");
+
     let line = "--env CartPole-v1 --lanes 96 --episodes 300 --seed 7 --json";
     let report = succeed(data(), &format!("rollout --connect {connect} {line}"));
     let report: Value = serde_json::from_str(&report).unwrap();

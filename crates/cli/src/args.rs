@@ -250,6 +250,9 @@ pub(crate) struct EnvsArgs {
     pub(crate) all: bool,
     #[command(flatten)]
     pub(crate) plugins: PluginArgs,
+    /// List those of a cluster's nodes, and the kinds that they learn when one is asked for
+    #[command(flatten)]
+    pub(crate) cluster: ConnectArgs,
     /// Print one JSON object a line instead of text
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,18 +1,24 @@
-//! `rollhouse envs`: lists and describes environments.
+//! `rollhouse envs`: lists and describes environments, and lists those of a cluster.
 
 use std::io::{self, Write};
 
 use rollhouse_core::{CompositeSpace, Determinism, EnvSpec, ObservationSpace, Space};
+use rollhouse_env::is_for_tests;
+use rollhouse_wire::{EnvList, OfferedEnv};
 use serde_json::Value;
 
 use crate::args::EnvsArgs;
+use crate::connect::{connect, request_failure};
 use crate::failure::{Failure, Status};
 use crate::human::{Count, Real};
-use crate::output::Output;
+use crate::output::{Output, say};
 use crate::plugins::unknown_env;
 use crate::table::{Align, Table};
 
 pub(crate) fn run(args: &EnvsArgs, out: &mut Output) -> Result<Status, Failure> {
+    if args.cluster.connect.is_some() {
+        return of_cluster(args, out);
+    }
     let registry = args.plugins.registry()?;
     let ids = match &args.id {
         Some(id) => vec![id.clone()],
@@ -36,6 +42,57 @@ pub(crate) fn run(args: &EnvsArgs, out: &mut Output) -> Result<Status, Failure> 
         list(specs, out)?;
     }
     Ok(Status::Done)
+}
+
+/// Lists the envs of which pools can be opened in a cluster.
+fn of_cluster(args: &EnvsArgs, out: &mut Output) -> Result<Status, Failure> {
+    if args.id.is_some() || !args.plugins.plugins.is_empty() {
+        let hint = "without --connect, `rollhouse envs ID` describes an env of this program";
+        return Err(Failure::new(
+            Status::Usage,
+            "--connect lists envs of nodes, and takes no ID and no --plugin",
+        )
+        .hint(hint));
+    }
+    let EnvList { mut envs, omitted } =
+        connect(&args.cluster)?.envs().map_err(|error| request_failure(&error))?;
+    envs.retain(|offered| args.all || !is_for_tests(&offered.env));
+    if args.json {
+        for OfferedEnv { env, dynamics_hash, nodes, free_lanes } in &envs {
+            out.json(&serde_json::json!({
+                "env": env,
+                "dynamics_hash": dynamics_hash.map(dynamics),
+                "nodes": nodes,
+                "free_lanes": free_lanes,
+            }))?;
+        }
+    } else if envs.is_empty() {
+        say("no node has joined; `rollhouse node` on any machine does");
+    } else {
+        list_offered(&envs, out)?;
+    }
+    if omitted > 0 {
+        say(&format!("and {omitted} more, which do not fit into one answer"));
+    }
+    Ok(Status::Done)
+}
+
+fn list_offered(envs: &[OfferedEnv], out: &mut Output) -> io::Result<()> {
+    let mut table = Table::new(&[
+        ("ENV", Align::Left),
+        ("NODES", Align::Right),
+        ("FREE LANES", Align::Right),
+        ("DYNAMICS HASH", Align::Left),
+    ]);
+    for OfferedEnv { env, dynamics_hash, nodes, free_lanes } in envs {
+        table.row(vec![
+            env.clone(),
+            nodes.to_string(),
+            Count((*free_lanes).into()).to_string(),
+            dynamics_hash.map_or_else(|| "learned when one is asked for".to_owned(), dynamics),
+        ]);
+    }
+    table.write(out)
 }
 
 /// Returns the spec as JSON. The hash is text, because 64 bits do not survive JSON readers as a number. A bound that is

@@ -10,7 +10,7 @@ use rollhouse_core::{ColumnMut, ColumnRef, EnvSpec, Outcome, RunId};
 use rollhouse_engine::Image;
 use rollhouse_engine::{AttributeValue, Method, Received, Reset, SchemaAnswer, StatisticsAnswer};
 use rollhouse_wire::{
-    ClusterStatus, NodeList, OpenPool, PoolOpened, PoolStatus, Request, SessionList, StoreRepaired,
+    ClusterStatus, EnvList, NodeList, OpenPool, PoolOpened, PoolStatus, Request, SessionList, StoreRepaired,
 };
 use serde::de::DeserializeOwned;
 
@@ -92,6 +92,14 @@ impl Cluster {
     /// See [`RequestError`].
     pub fn nodes(&self) -> Result<NodeList, RequestError> {
         self.run(self.inner.nodes())
+    }
+
+    /// Returns the envs of which pools can be opened.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn envs(&self) -> Result<EnvList, RequestError> {
+        self.run(self.inner.envs())
     }
 
     /// Returns the open sessions, by name.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use rollhouse_core::{Pauses, RunId, jitter};
 use rollhouse_wire::{
     CallError, CallId, CertificateFiles, CloseCode, ClosePool, ClusterStatus, Connection, DialError, Dialer,
-    Done, Drain, Identity, NodeList, OpenPool, PoolOpened, PoolStatus, PoolStatusRequest, RefusalCode,
-    Request, SessionList, Settings, Trust, Undrain, new_pool_id,
+    Done, Drain, EnvList, Identity, NodeList, OpenPool, PoolOpened, PoolStatus, PoolStatusRequest,
+    RefusalCode, Request, SessionList, Settings, Trust, Undrain, new_pool_id,
 };
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
@@ -157,6 +157,14 @@ impl AsyncCluster {
     /// See [`RequestError`].
     pub async fn nodes(&self) -> Result<NodeList, RequestError> {
         self.request(&Request::Nodes).await
+    }
+
+    /// Returns the envs of which pools can be opened.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub async fn envs(&self) -> Result<EnvList, RequestError> {
+        self.request(&Request::Envs).await
     }
 
     /// Returns the open sessions, by name.

@@ -10,9 +10,9 @@ use rollhouse_core::limits::MAX_LAUNCH_DEADLINE;
 use rollhouse_core::{EnvKind, RunId};
 use rollhouse_replay::RealDisk;
 use rollhouse_wire::{
-    CallError, CallId, CloseCode, ClusterStatus, Connection, Heartbeat, NodeList, OpenPool, OpenSession,
-    PeerCertificate, PoolStatus, Refusal, Register, ReplaceSession, Request, SessionEnd, SessionId,
-    SessionList, SessionOpened, port_is_closed,
+    CallError, CallId, CloseCode, ClusterStatus, Connection, EnvList, Heartbeat, NodeList, OpenPool,
+    OpenSession, PeerCertificate, PoolStatus, Refusal, Register, ReplaceSession, Request, SessionEnd,
+    SessionId, SessionList, SessionOpened, port_is_closed,
 };
 use tokio::sync::oneshot;
 use tracing::warn;
@@ -126,6 +126,7 @@ pub(crate) struct Look {
 pub(crate) enum ViewRequest {
     Status,
     Nodes,
+    Envs,
     Sessions,
     /// The check whether a machine that joins may have that name.
     Name(String),
@@ -141,6 +142,7 @@ pub(crate) enum ViewRequest {
 pub(crate) enum ViewReply {
     Status(ClusterStatus),
     Nodes(NodeList),
+    Envs(EnvList),
     Sessions(SessionList),
     Pool(Result<PoolStatus, Refusal>),
     Name(Result<(), Refusal>),
@@ -395,6 +397,7 @@ impl Handler<Look> for CoordinatorActor {
         let view = match what {
             ViewRequest::Status => ViewReply::Status(self.status()),
             ViewRequest::Nodes => ViewReply::Nodes(self.cluster.nodes(now)),
+            ViewRequest::Envs => ViewReply::Envs(self.cluster.envs(now)),
             ViewRequest::Sessions => ViewReply::Sessions(self.cluster.sessions()),
             ViewRequest::Name(name) => ViewReply::Name(self.cluster.name_is_free(now, &name)),
             ViewRequest::Pool { pool, .. } => ViewReply::Pool(self.cluster.pool_status(now, pool)),

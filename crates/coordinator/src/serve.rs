@@ -257,6 +257,7 @@ async fn answer(
         Request::Undrain(undrain) => ClusterRequest::Undrain { node: undrain.node },
         Request::Status => return look(service, ViewRequest::Status, responder).await,
         Request::Nodes => return look(service, ViewRequest::Nodes, responder).await,
+        Request::Envs => return look(service, ViewRequest::Envs, responder).await,
         Request::Sessions => return look(service, ViewRequest::Sessions, responder).await,
         Request::PoolStatus(of) => {
             let keeper = of.keep.then(|| asker(connection).0);
@@ -374,6 +375,7 @@ async fn look(service: &Service, what: ViewRequest, responder: Responder) -> Res
     match view {
         Ok(ViewReply::Status(status)) => responder.respond(Ok(status)).await,
         Ok(ViewReply::Nodes(nodes)) => responder.respond(Ok(nodes)).await,
+        Ok(ViewReply::Envs(envs)) => responder.respond(Ok(envs)).await,
         Ok(ViewReply::Sessions(sessions)) => responder.respond(Ok(sessions)).await,
         Ok(ViewReply::Pool(Ok(status))) => {
             let status = match pool {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use rollhouse_core::RunId;
 use rollhouse_wire::limits::MAX_CONTROL_BYTES;
 use rollhouse_wire::{
-    ClusterStatus, Incarnation, NodeList, NodeState, PoolStatus, Refusal, RefusalCode, SessionId,
-    SessionList, SessionStatus, StoreStatus,
+    ClusterStatus, EnvList, Incarnation, NodeList, NodeState, OfferedEnv, PoolStatus, Refusal, RefusalCode,
+    SessionId, SessionList, SessionStatus, StoreStatus,
 };
 
 use crate::cluster::Cluster;
@@ -78,6 +78,29 @@ impl Cluster {
             node.node.len() + node.address.len() + node.program.len() + labels + unfit
         });
         NodeList { nodes, omitted }
+    }
+
+    /// Returns the envs of nodes that are alive, and the kinds of envs that these learn, as many as fit into a message.
+    pub fn envs(&self, now: Duration) -> EnvList {
+        let mut offered: BTreeMap<(String, Option<u64>), (u32, u32)> = BTreeMap::new();
+        for member in self.members.iter().filter(|member| member.state(now) == NodeState::Alive) {
+            let free = member.capacity.saturating_sub(member.load.lanes);
+            let envs = member.envs.iter().map(|(env, hash)| (env.clone(), Some(*hash)));
+            let kinds = member.kinds.iter().map(|kind| (kind.to_string(), None));
+            for env in envs.chain(kinds) {
+                let (nodes, free_lanes) = offered.entry(env).or_default();
+                *nodes += 1;
+                *free_lanes = free_lanes.saturating_add(free);
+            }
+        }
+        let all = offered.into_iter().map(|((env, dynamics_hash), (nodes, free_lanes))| OfferedEnv {
+            env,
+            dynamics_hash,
+            nodes,
+            free_lanes,
+        });
+        let (envs, omitted) = fitting(all, |offered| offered.env.len());
+        EnvList { envs, omitted }
     }
 
     /// Returns the sessions that run, by name, as many as fit into a message.

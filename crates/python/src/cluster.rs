@@ -81,6 +81,11 @@ impl NativeCluster {
         self.ask(py, Cluster::nodes)
     }
 
+    /// Returns the envs of which pools can be opened, as JSON.
+    fn envs(&self, py: Python<'_>) -> PyResult<String> {
+        self.ask(py, Cluster::envs)
+    }
+
     /// Returns the open sessions, as JSON.
     fn sessions(&self, py: Python<'_>) -> PyResult<String> {
         self.ask(py, Cluster::sessions)

@@ -207,6 +207,10 @@ def test_nodes_tell_which_kinds_they_host_and_sessions_end_with_their_workers(no
     cluster = rollhouse.connect(nodes.url, timeout=120)
     kinds = [sorted(node["kinds"]) for node in cluster.nodes()]
     assert kinds == [["broken:*", "endless:*", "gymnasium:*", "mazes:*"]] * 2
+    offered = {env["env"]: env for env in cluster.envs()}
+    assert set(kinds[0]) <= set(offered)
+    assert offered["gymnasium:*"]["nodes"] == offered["CartPole-v1"]["nodes"] == 2
+    assert "dynamics_hash" not in offered["gymnasium:*"] and offered["CartPole-v1"]["dynamics_hash"]
     processes = [nodes.process_id(name) for name in ("one", "two")]
     before = {worker for process in processes for worker in workers_of(process)}
     envs = cluster.make_vec("gymnasium:CartPole-v1", 4, spread="single")

@@ -96,8 +96,8 @@ pub use request::{Answer, Done, Hello, Request, Role, Welcome};
 pub use session::{Attach, AttachMemory, Attached, CloseSession, MemoryAttached, OpenSession, SessionOpened};
 pub use sidecar::{BEGAN_BYTES, LostLane, Notes, ResetLanes, began_of, began_record};
 pub use status::{
-    ClusterStatus, Drain, GoneSession, NodeList, NodeState, NodeStatus, PoolStatus, SessionList,
-    SessionStatus, StoreStatus, Undrain,
+    ClusterStatus, Drain, EnvList, GoneSession, NodeList, NodeState, NodeStatus, OfferedEnv, PoolStatus,
+    SessionList, SessionStatus, StoreStatus, Undrain,
 };
 pub use store::{
     Ship, Shipped, StoreData, StoreEntry, StoreList, StoreListing, StoreRead, StoreRepair, StoreRepaired,

@@ -76,6 +76,8 @@ pub enum Request {
     OpenReplay(OpenReplay),
     /// Node to coordinator. Answer: [`EpisodeBytes`](crate::EpisodeBytes), followed by bytes.
     FetchEpisode(FetchEpisode),
+    /// Viewer to coordinator. Answer: [`EnvList`](crate::EnvList).
+    Envs,
 }
 
 /// The asker's introduction: its program and the versions it speaks.
@@ -178,7 +180,7 @@ impl Role {
     /// Returns whether a peer of this role may ask for that. `Hello` comes before there is a role.
     pub const fn may(self, request: &Request) -> bool {
         use Request::{
-            AdmitWatcher, Attach, AttachMemory, ClosePool, CloseSession, Commands, Drain, Enroll,
+            AdmitWatcher, Attach, AttachMemory, ClosePool, CloseSession, Commands, Drain, Enroll, Envs,
             FetchEpisode, Heartbeat, Hello, Nodes, OpenPool, OpenReplay, OpenSession, OpenWatch, PoolStatus,
             Register, ReplaceSession, Sessions, Ship, Status, StoreLabel, StoreLabels, StoreList, StoreQuery,
             StoreRead, StoreRepair, StoreStats, Undrain, Watch,
@@ -188,8 +190,8 @@ impl Role {
             // The session's secret decides.
             Attach(_) | AttachMemory(_) | Commands(_) | OpenWatch(_) => !matches!(self, Self::Join),
             Enroll(_) => matches!(self, Self::Join | Self::Node),
-            Status | Nodes | Sessions | PoolStatus(_) | StoreList(_) | StoreRead(_) | StoreQuery(_)
-            | StoreStats | StoreLabels(_) | Watch(_) | OpenReplay(_) | ClosePool(_) => {
+            Status | Nodes | Envs | Sessions | PoolStatus(_) | StoreList(_) | StoreRead(_)
+            | StoreQuery(_) | StoreStats | StoreLabels(_) | Watch(_) | OpenReplay(_) | ClosePool(_) => {
                 matches!(self, Self::Viewer | Self::Trainer | Self::Admin)
             }
             OpenPool(_) | ReplaceSession(_) => matches!(self, Self::Trainer | Self::Admin),
@@ -202,13 +204,14 @@ impl Role {
 
 impl Request {
     /// The words of all requests of this version.
-    pub const WORDS: [&'static str; 31] = [
+    pub const WORDS: [&'static str; 32] = [
         "hello",
         "open_pool",
         "close_pool",
         "pool_status",
         "status",
         "nodes",
+        "envs",
         "sessions",
         "drain",
         "undrain",
@@ -245,6 +248,7 @@ impl Request {
             Self::PoolStatus(_) => "pool_status",
             Self::Status => "status",
             Self::Nodes => "nodes",
+            Self::Envs => "envs",
             Self::Sessions => "sessions",
             Self::Drain(_) => "drain",
             Self::Undrain(_) => "undrain",

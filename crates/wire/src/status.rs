@@ -104,6 +104,30 @@ pub struct NodeList {
     pub omitted: u32,
 }
 
+/// An env of which pools can be opened. Nodes whose env of one id has other dynamics are told apart.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OfferedEnv {
+    /// The env's id, or a kind of envs that nodes learn when one is asked for: `gymnasium:*`.
+    pub env: String,
+    /// The hash of its dynamics; `None` of a kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dynamics_hash: Option<u64>,
+    /// Number of nodes that have it and are alive.
+    pub nodes: u32,
+    /// Number of lanes for which these nodes have room.
+    pub free_lanes: u32,
+}
+
+/// The envs of which pools can be opened, by id and dynamics.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnvList {
+    /// The envs, and kinds of envs.
+    pub envs: Vec<OfferedEnv>,
+    /// Number of further ones that do not fit into the message.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub omitted: u32,
+}
+
 /// One session and the node on which it runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionStatus {

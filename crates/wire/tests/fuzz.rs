@@ -13,10 +13,10 @@ use rollhouse_wire::limits::{
     MAX_COMMAND_BYTES, MAX_CONTROL_BYTES, MAX_FRAME_BYTES, MAX_METHOD_BYTES, MAX_SIDECAR_BYTES,
 };
 use rollhouse_wire::{
-    Answer, Attached, ClusterStatus, ColumnBuffer, CommandsOpened, Envelope, FrameHeader, FrameLayout,
-    HEADER_BYTES, HeartbeatTaken, LookAnswer, NodeList, Notes, PoolOpened, PoolStatus, Refusal, Registered,
-    Request, ResetLanes, SessionEnd, SessionList, SessionOpened, SessionReplaced, Shipped, SoFar, StoreData,
-    StoreListing, WatchGrant, WatchOpened, Welcome, control,
+    Answer, Attached, ClusterStatus, ColumnBuffer, CommandsOpened, EnvList, Envelope, FrameHeader,
+    FrameLayout, HEADER_BYTES, HeartbeatTaken, LookAnswer, NodeList, Notes, PoolOpened, PoolStatus, Refusal,
+    Registered, Request, ResetLanes, SessionEnd, SessionList, SessionOpened, SessionReplaced, Shipped, SoFar,
+    StoreData, StoreListing, WatchGrant, WatchOpened, Welcome, control,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -46,6 +46,7 @@ fn body(bytes: &[u8]) {
     reads::<Answer<PoolStatus>>(bytes);
     reads::<Answer<ClusterStatus>>(bytes);
     reads::<Answer<NodeList>>(bytes);
+    reads::<Answer<EnvList>>(bytes);
     reads::<Answer<SessionList>>(bytes);
     reads::<Answer<Registered>>(bytes);
     reads::<Answer<HeartbeatTaken>>(bytes);

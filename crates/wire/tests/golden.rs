@@ -21,17 +21,17 @@ use rollhouse_core::{
 };
 use rollhouse_wire::{
     AdmitWatcher, Answer, Attach, AttachMemory, Attached, Changes, ClosePool, CloseSession, ClusterStatus,
-    Collect, CommandsOpened, Done, Drain, EndCause, Enroll, Enrolled, Envelope, FrameHeader, FrameKind,
-    GoneSession, Grant, Heartbeat, HeartbeatTaken, Hello, Incarnation, LaneFrame, LanePosition, LaneSettings,
-    LookAnswer, LookParams, LostLane, MemoryAttached, NodeList, NodeLoad, NodeState, NodeStatus, Notes,
-    OpenCommands, OpenPool, OpenSession, OpenWatch, PoolOpened, PoolStatus, PoolStatusRequest, Refusal,
-    RefusalCode, Register, Registered, ReplaceSession, Request, ResetLanes, Role, Secret, SessionCounts,
-    SessionEnd, SessionId, SessionList, SessionOpened, SessionReplaced, SessionReport, SessionStatus, Ship,
-    Shipped, SoFar, SoFarFrom, SoFarParams, Spread, StepState, StoreCount, StoreDamage, StoreData,
-    StoreEntry, StoreEpisode, StoreEpisodes, StoreLabel, StoreLabelChange, StoreLabelPage, StoreLabelPlace,
-    StoreLabelled, StoreLabels, StoreList, StoreListing, StoreQuery, StoreRead, StoreRepair, StoreRepaired,
-    StoreStats, StoreStatus, Takes, Undrain, Unfit, Versions, Watch, WatchGrant, WatcherAdmitted, Welcome,
-    control,
+    Collect, CommandsOpened, Done, Drain, EndCause, Enroll, Enrolled, EnvList, Envelope, FrameHeader,
+    FrameKind, GoneSession, Grant, Heartbeat, HeartbeatTaken, Hello, Incarnation, LaneFrame, LanePosition,
+    LaneSettings, LookAnswer, LookParams, LostLane, MemoryAttached, NodeList, NodeLoad, NodeState,
+    NodeStatus, Notes, OfferedEnv, OpenCommands, OpenPool, OpenSession, OpenWatch, PoolOpened, PoolStatus,
+    PoolStatusRequest, Refusal, RefusalCode, Register, Registered, ReplaceSession, Request, ResetLanes, Role,
+    Secret, SessionCounts, SessionEnd, SessionId, SessionList, SessionOpened, SessionReplaced, SessionReport,
+    SessionStatus, Ship, Shipped, SoFar, SoFarFrom, SoFarParams, Spread, StepState, StoreCount, StoreDamage,
+    StoreData, StoreEntry, StoreEpisode, StoreEpisodes, StoreLabel, StoreLabelChange, StoreLabelPage,
+    StoreLabelPlace, StoreLabelled, StoreLabels, StoreList, StoreListing, StoreQuery, StoreRead, StoreRepair,
+    StoreRepaired, StoreStats, StoreStatus, Takes, Undrain, Unfit, Versions, Watch, WatchGrant,
+    WatcherAdmitted, Welcome, control,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -265,6 +265,7 @@ fn requests() -> Vec<Sample> {
         sample("request-pool_status", Request::PoolStatus(PoolStatusRequest { pool: POOL, keep: false })),
         sample("request-status", Request::Status),
         sample("request-nodes", Request::Nodes),
+        sample("request-envs", Request::Envs),
         sample("request-sessions", Request::Sessions),
         sample("request-drain", Request::Drain(Drain { node: "n1".into() })),
         sample("request-undrain", Request::Undrain(Undrain { node: "n1".into() })),
@@ -491,6 +492,21 @@ fn answers() -> Vec<Sample> {
         answer(
             "answer-status-aside",
             ClusterStatus { store: StoreStatus { quarantined: 1, set_aside: 4, ..status.store }, ..status },
+        ),
+        answer(
+            "answer-envs",
+            EnvList {
+                envs: vec![
+                    OfferedEnv {
+                        env: "CartPole-v1".into(),
+                        dynamics_hash: Some(0x0123_4567_89ab_cdef),
+                        nodes: 3,
+                        free_lanes: 512,
+                    },
+                    OfferedEnv { env: "gymnasium:*".into(), dynamics_hash: None, nodes: 2, free_lanes: 256 },
+                ],
+                omitted: 0,
+            },
         ),
         answer("answer-nodes", NodeList { nodes: vec![node.clone()], omitted: 0 }),
         answer(

@@ -14,9 +14,9 @@ use rollhouse_coordinator::{CoordinatorError, DataError, Stopped};
 use rollhouse_core::RunId;
 use rollhouse_wire::{
     Attach, CallError, CloseCode, ClosePool, CloseSession, ClusterStatus, ConnectionLost, Done, Drain,
-    Incarnation, JoinTerms, NodeList, NodeState, PoolOpened, PoolStatus, PoolStatusRequest, RefusalCode,
-    ReplaceSession, Request, Role, Secret, SessionId, SessionList, SessionReplaced, Ship, Shipped, StoreData,
-    StoreList, StoreListing, StoreRead, StoreRepair,
+    EnvList, Incarnation, JoinTerms, NodeList, NodeState, PoolOpened, PoolStatus, PoolStatusRequest,
+    RefusalCode, ReplaceSession, Request, Role, Secret, SessionId, SessionList, SessionReplaced, Ship,
+    Shipped, StoreData, StoreList, StoreListing, StoreRead, StoreRepair,
 };
 use stage::{PATIENCE, Stage, pool_of, spec};
 use tracing::Level;
@@ -67,6 +67,7 @@ fn every_role_may_ask_for_what_it_may_and_for_nothing_else() {
     let requests = [
         Request::Status,
         Request::Nodes,
+        Request::Envs,
         Request::Sessions,
         Request::PoolStatus(PoolStatusRequest { pool: session.pool, keep: false }),
         Request::OpenPool(pool_of("nobody", 1)),
@@ -115,7 +116,7 @@ fn every_role_may_ask_for_what_it_may_and_for_nothing_else() {
 }
 
 #[test]
-fn a_draining_node_is_told_so_and_gets_no_new_sessions() {
+fn a_draining_node_is_told_so_and_neither_gets_new_sessions_nor_offers_envs() {
     let stage = Stage::new("drain");
     let coordinator = stage.coordinator();
     on_a_runtime(async {
@@ -123,12 +124,16 @@ fn a_draining_node_is_told_so_and_gets_no_new_sessions() {
         node.register(64).await.unwrap();
         assert!(!node.beat().await.unwrap().drain);
         let admin = stage.holder(coordinator.address(), Role::Admin).await;
+        let offered: EnvList = admin.ask(Request::Envs).await.unwrap();
+        let [env] = &offered.envs[..] else { panic!("{offered:?}") };
+        assert_eq!((env.dynamics_hash, env.nodes, env.free_lanes), (Some(spec().dynamics_hash), 1, 64));
         let drain = |node: &str| Request::Drain(Drain { node: node.to_owned() });
         let _done: Done = admin.ask(drain("node-a")).await.unwrap();
         assert_eq!(admin.ask::<Done>(drain("node-b")).await.unwrap_err().code, RefusalCode::NotFound);
         assert!(node.beat().await.unwrap().drain);
         let nodes: NodeList = admin.ask(Request::Nodes).await.unwrap();
         assert_eq!(nodes.nodes[0].state, NodeState::Draining);
+        assert!(admin.ask::<EnvList>(Request::Envs).await.unwrap().envs.is_empty());
         assert!(admin.ask::<PoolOpened>(Request::OpenPool(admin.pool(1))).await.is_err());
         assert!(node.sessions().is_empty());
     });

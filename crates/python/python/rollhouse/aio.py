@@ -105,6 +105,10 @@ class AsyncCluster:
         """Returns the nodes as ``Cluster.nodes`` does."""
         return await self._caller.call(self.cluster.nodes)
 
+    async def envs(self) -> list[dict[str, Any]]:
+        """Returns the envs as ``Cluster.envs`` does."""
+        return await self._caller.call(self.cluster.envs)
+
     async def sessions(self) -> list[dict[str, Any]]:
         """Returns the sessions as ``Cluster.sessions`` does."""
         return await self._caller.call(self.cluster.sessions)

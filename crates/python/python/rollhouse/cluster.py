@@ -168,6 +168,13 @@ class Cluster:
         """Returns the nodes, by name."""
         return json.loads(self._native.nodes())["nodes"]
 
+    def envs(self) -> list[dict[str, Any]]:
+        """Returns the envs of nodes that are alive, each with ``env``, ``dynamics_hash``, ``nodes`` and ``free_lanes``.
+
+        A kind of envs that nodes learn when one is asked for, ``gymnasium:*``, has no ``dynamics_hash``.
+        """
+        return json.loads(self._native.envs())["envs"]
+
     def sessions(self) -> list[dict[str, Any]]:
         """Returns the open sessions, by name."""
         return json.loads(self._native.sessions())["sessions"]
