@@ -88,6 +88,30 @@ fn three_nodes_play_the_episodes_of_one_machine_and_any_process_can_be_killed_an
 }
 
 #[test]
+fn episodes_are_listed_by_the_result_that_their_env_gave_them_here_and_from_a_store() {
+    let (cluster, local) = (Cluster::new(&["one"]), Folder::new());
+    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let _node = cluster.node("one", &address);
+    let connect = cluster.connection("trainer", &address);
+    let line = "rollout --env test/Faulty-v0 --lanes 8 --episodes 60 --seed 7";
+    succeed(data(), &format!("{line} --connect {connect}"));
+    succeed(local.path(), line);
+    for (folder, place) in [(data(), format!("--connect {connect}")), (local.path(), String::new())] {
+        let all = json_lines(folder, &format!("replay ls --json {place}"));
+        for word in ["win", "lose", "draw"] {
+            let listed = json_lines(folder, &format!("replay ls --json --result {word} {place}"));
+            let wanted: Vec<_> = all.iter().filter(|one| one["result"] == word).cloned().collect();
+            assert!(!wanted.is_empty() && wanted.iter().all(|one| one["score"].is_f64()), "{word}: {all:?}");
+            assert_eq!(listed, wanted, "{word}");
+        }
+        let won = succeed(folder, &format!("replay ls --result win --limit 1 {place}"));
+        assert!(won.contains("terminated, win"), "{won}");
+        let verified = run(folder, &format!("replay verify {place}"));
+        assert_eq!(verified.code, Some(0), "{}{}", verified.stdout, verified.stderr);
+    }
+}
+
+#[test]
 fn a_drained_node_ends_and_the_others_go_on() {
     let cluster = Cluster::new(&["one", "two"]);
     let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");

@@ -115,6 +115,8 @@ struct Listed<'a> {
     #[serde(rename = "return")]
     total_reward: Option<f64>,
     outcome: &'a str,
+    result: Option<&'a str>,
+    score: Option<f64>,
     started: String,
     #[serde(skip)]
     shown_started: String,
@@ -150,6 +152,8 @@ impl<'a> Listed<'a> {
             length: info.length,
             total_reward: info.total_reward,
             outcome: info.outcome.word(),
+            result: info.result.word(),
+            score: info.score,
             started: rfc3339(info.started_ms),
             shown_started: When(info.started_ms).to_string(),
             policy: &info.policy().name,
@@ -176,6 +180,8 @@ impl<'a> Listed<'a> {
             length: episode.length,
             total_reward: episode.total_reward,
             outcome: &episode.outcome,
+            result: episode.result.as_deref(),
+            score: episode.score,
             started: rfc3339(episode.started_ms),
             shown_started: When(episode.started_ms).to_string(),
             policy: &episode.policy,

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rollhouse_coordinator::{Receive, Store, StoreConfig, StoreError};
+use rollhouse_core::GameResult;
 use rollhouse_replay::testing::{Faults, FaultyDisk};
 use rollhouse_replay::{FolderStats, Library, Query, RecorderConfig, segment_path};
 use rollhouse_wire::{RefusalCode, Ship, Shipped, StoreQuery};
@@ -63,7 +64,7 @@ fn pages_of_a_store_are_what_a_reader_of_it_lists_also_while_segments_come() {
     let disk = FaultyDisk::new();
     let config = StoreConfig { budget_bytes: 1 << 30, quarantine_bytes: 1 << 20 };
     let store = Store::open(Arc::new(disk.clone()), Path::new(DIR), config).unwrap();
-    let segments = recorded(&Play { lanes: 5, ..Play::new("CartPole-v1", 400) });
+    let segments = recorded(&Play { lanes: 5, max_steps: 60, ..Play::new("test/Faulty-v0", 400) });
     assert!(segments.len() > 3);
     for (number, bytes) in segments.iter().enumerate() {
         ship(&store, number, bytes);
@@ -84,17 +85,19 @@ fn check(store: &Store, disk: &FaultyDisk, when: &str) -> FolderStats {
         ("-name", None, false),
         ("name", None, false),
     ] {
-        for outcome in [None, outcome] {
+        for (outcome, result) in [(None, None), (outcome, None), (None, Some(GameResult::Win))] {
             let sort_by = sort.parse().unwrap();
-            let query = Query { sort: sort_by, min_return, outcome, all_outcomes, ..Query::default() };
+            let query =
+                Query { sort: sort_by, min_return, outcome, result, all_outcomes, ..Query::default() };
             let wanted = library.list(&query).unwrap();
             let name = |info: &rollhouse_replay::EpisodeInfo| {
                 format!("{}-{}-{}", info.run_id(), info.name.lane, info.name.number)
             };
             let wanted: Vec<String> = wanted.iter().map(|episode| name(&episode.info)).collect();
             let outcome = outcome.map(|_| "truncated".to_owned());
-            let sort = sort.to_owned();
-            let asked = StoreQuery { sort, min_return, outcome, all_outcomes, ..StoreQuery::default() };
+            let (sort, result) = (sort.to_owned(), result.and_then(GameResult::word).map(str::to_owned));
+            let asked =
+                StoreQuery { sort, min_return, outcome, result, all_outcomes, ..StoreQuery::default() };
             assert_eq!(pages(store, &asked), wanted, "{query:?} {when}");
         }
     }
@@ -169,6 +172,7 @@ fn a_question_that_makes_no_sense_is_refused() {
     for asked in [
         StoreQuery { sort: "colour".into(), ..plain.clone() },
         StoreQuery { outcome: Some("bored".into()), ..plain.clone() },
+        StoreQuery { result: Some("none".into()), ..plain.clone() },
         StoreQuery { after: vec![1, 2], ..plain.clone() },
     ] {
         let refusal = store.episodes(&asked).unwrap_err().refusal();

@@ -54,5 +54,5 @@ pub use seed::{
     SeedSchedule, Start, per_episode_seed, random_bits, random_bits_keyed, random_key, split_mix64,
 };
 pub use space::{BoxSpace, CompositeSpace, DiscreteSpace, ObservationSpace, Space};
-pub use spec::{Determinism, EnvSpec, GameResult, Verdict};
+pub use spec::{Determinism, EnvSpec, GameResult, UnknownResult, Verdict};
 pub use when_full::WhenFull;

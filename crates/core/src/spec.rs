@@ -1,5 +1,7 @@
 //! The spec of an env, which is what it says about itself.
 
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{MAX_ELEMENT_NAMES, MAX_OBS_COLUMNS, MAX_OPTIONS};
@@ -96,12 +98,21 @@ impl GameResult {
             _ => Self::None,
         }
     }
+}
 
-    /// Returns the result that a word means, if any.
-    pub fn of_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|result| result.word() == Some(word))
+impl FromStr for GameResult {
+    type Err = UnknownResult;
+
+    fn from_str(word: &str) -> Result<Self, UnknownResult> {
+        let known = Self::ALL.into_iter().find(|result| result.word() == Some(word));
+        known.ok_or_else(|| UnknownResult(word.to_owned()))
     }
 }
+
+/// Error of a word that names no result.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown result `{0}`; known are win, lose, draw")]
+pub struct UnknownResult(String);
 
 /// What an env says of an episode that has ended; most envs say nothing, which is the default.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -124,6 +135,18 @@ impl Verdict {
     /// Returns the score, if the env has one. It is finite.
     pub const fn score(self) -> Option<f64> {
         self.score
+    }
+
+    /// Returns two words that say the same: the result's number with bit 2 for a score, and the score's bits.
+    pub fn to_words(self) -> [u64; 2] {
+        let has_score = u64::from(self.score.is_some());
+        [u64::from(self.result.code()) | has_score << 2, self.score.unwrap_or_default().to_bits()]
+    }
+
+    /// Returns the verdict of two words, whatever they are.
+    pub fn of_words([what, score]: [u64; 2]) -> Self {
+        let score = (what & 4 != 0).then_some(f64::from_bits(score));
+        Self::new(GameResult::of_code((what & 3) as u8), score)
     }
 
     /// Returns whether the env says nothing.
@@ -172,11 +195,23 @@ mod tests {
     }
 
     #[test]
+    fn a_verdict_is_read_from_its_words_and_any_words_are_one() {
+        for score in [None, Some(0.0), Some(-1.5)] {
+            for result in GameResult::ALL.into_iter().chain([GameResult::None]) {
+                let verdict = Verdict::new(result, score);
+                assert_eq!(Verdict::of_words(verdict.to_words()), verdict);
+            }
+        }
+        assert_eq!(Verdict::of_words([u64::MAX, f64::NAN.to_bits()]), Verdict::new(GameResult::Draw, None));
+    }
+
+    #[test]
     fn every_result_is_read_from_its_word_and_number_and_no_result_has_no_word() {
         for result in GameResult::ALL {
-            assert_eq!(result.word().and_then(GameResult::of_word), Some(result));
+            assert_eq!(result.word().map(str::parse), Some(Ok(result)));
             assert_eq!(GameResult::of_code(result.code()), result);
         }
-        assert_eq!((GameResult::None.word(), GameResult::of_word("none")), (None, None));
+        assert_eq!(GameResult::None.word(), None);
+        assert!("none".parse::<GameResult>().is_err());
     }
 }

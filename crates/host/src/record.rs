@@ -3,6 +3,7 @@
 //! ```text
 //! number    u64: what the lane has answered, in the low byte how
 //! reward    f64
+//! verdict   u64: what the env says of the lane's episode: bits 0-1 the result, bit 2 a score; then the score, f64
 //! action    one value; each part begins at a multiple of 8 bytes
 //! columns   the observation, column by column
 //! said      u64: the length of what the lane says beside it, then its bytes; only where lanes say something
@@ -15,7 +16,7 @@
 use std::sync::atomic::Ordering;
 
 use rollhouse_arena::SharedMemory;
-use rollhouse_core::{ColumnMut, ColumnRef, ColumnSpec, DType, EnvSpec, StateHasher};
+use rollhouse_core::{ColumnMut, ColumnRef, ColumnSpec, DType, EnvSpec, StateHasher, Verdict};
 use serde::Serialize;
 
 /// Places in the record of a lane.
@@ -47,6 +48,8 @@ pub struct Places {
     pub stride: usize,
     /// Place of the reward.
     pub reward: usize,
+    /// Place of what the env says of the episode.
+    pub verdict: usize,
     /// Place of the action.
     pub action: usize,
     /// Place of each column of the observation.
@@ -112,7 +115,7 @@ impl Record {
         let observation = self.columns.iter().map(|place| place.at).collect();
         let said = self.said.map(|at| (at, size_of::<u64>() + SAID_BYTES));
         let Self { stride, action, ahead, .. } = *self;
-        Places { first, stride, reward: REWARD, action, observation, said, ahead }
+        Places { first, stride, reward: REWARD, verdict: VERDICT, action, observation, said, ahead }
     }
 
     /// Returns the record of a lane in the memory, in which records begin at byte `at`.
@@ -157,6 +160,12 @@ impl LaneRecord<'_> {
         let reward = f64::from_bits(self.memory.word(self.at + REWARD).load(Ordering::Relaxed));
         let fine = reward.is_finite() || self.record.said.is_some();
         if fine { Ok(reward) } else { Err(Nonsense::Reward(reward)) }
+    }
+
+    /// Returns what the env says of the lane's episode.
+    pub(crate) fn verdict(self) -> Verdict {
+        let word = |at| self.memory.word(self.at + VERDICT + at).load(Ordering::Relaxed);
+        Verdict::of_words([word(0), word(size_of::<u64>())])
     }
 
     /// Reads what the lane says.
@@ -231,5 +240,6 @@ fn copy(bytes: &[u8], to: ColumnMut<'_>) {
 /// Room for what a lane says beside its row. What is longer travels with its worker's answer.
 const SAID_BYTES: usize = 1024;
 const REWARD: usize = 8;
-const ACTION: usize = 16;
+const VERDICT: usize = 16;
+const ACTION: usize = 32;
 const CACHE_LINE: usize = 64;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnMut, EnvSpec, LaneSet, Start};
+use rollhouse_core::{ColumnMut, EnvSpec, LaneSet, Start, Verdict};
 use rollhouse_env::{BatchEnv, BlockStep, Collected, Ended, EnvEntry, LateLanes, LateRows, Post};
 
 use crate::workforce::{OwnWorkers, Workforce};
@@ -122,6 +122,14 @@ impl BatchEnv for WorkerBlock {
 
     fn state_hash(&self, lane: usize) -> u32 {
         self.workforce.lock().hash(self.lanes.start + lane)
+    }
+
+    fn has_verdicts(&self) -> bool {
+        true
+    }
+
+    fn verdict(&self, lane: usize) -> Verdict {
+        self.workforce.lock().verdict(self.lanes.start + lane)
     }
 
     fn revive(&mut self, lanes: LaneSet) -> LaneSet {

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use rollhouse_core::limits::PER_EPISODE_SEED_BOUND;
-use rollhouse_core::{LaneSet, Start, split_mix64};
+use rollhouse_core::{LaneSet, Start, Verdict, split_mix64};
 use rollhouse_env::{Collected, LateRows, Post};
 use serde::Deserialize;
 use tracing::warn;
@@ -170,6 +170,13 @@ impl Workforce {
     /// Returns a hash of a lane's last observation.
     pub(crate) fn hash(&self, lane: usize) -> u32 {
         self.host.memory().map_or(0, |(memory, at)| self.record.lane(memory, at, lane).hash())
+    }
+
+    /// Returns what the env says of a lane's episode; nothing of one that is lost.
+    pub(crate) fn verdict(&self, lane: usize) -> Verdict {
+        self.host
+            .memory()
+            .map_or_else(Verdict::default, |(memory, at)| self.record.lane(memory, at, lane).verdict())
     }
 
     /// Takes what the lanes of a block are to do, as [`rollhouse_env::LateLanes::post`] has it.

@@ -61,6 +61,18 @@ impl EpisodeInfo {
         self.0.info.outcome.word()
     }
 
+    /// `win`, `lose` or `draw`, or `None` if its env gave it no result.
+    #[getter]
+    fn result(&self) -> Option<&'static str> {
+        self.0.info.result.word()
+    }
+
+    /// The score that its env gave it, or `None`.
+    #[getter]
+    fn score(&self) -> Option<f64> {
+        self.0.info.score
+    }
+
     /// Whether the env itself reached its end; may hold together with `truncated`.
     #[getter]
     fn terminated(&self) -> bool {

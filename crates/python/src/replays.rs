@@ -46,13 +46,14 @@ impl Recordings {
     }
 
     /// Returns the episodes that a query selects, in its order. The words of `sort` are those of `rollhouse replay ls`.
-    #[pyo3(signature = (env, outcome, min_return, all_outcomes, sort, limit))]
+    #[pyo3(signature = (env, outcome, result, min_return, all_outcomes, sort, limit))]
     #[expect(clippy::too_many_arguments, reason = "keywords, of one caller")]
     fn list(
         &self,
         py: Python<'_>,
         env: Option<String>,
         outcome: Option<&str>,
+        result: Option<&str>,
         min_return: Option<f64>,
         all_outcomes: bool,
         sort: &str,
@@ -60,9 +61,11 @@ impl Recordings {
     ) -> PyResult<Vec<EpisodeInfo>> {
         let bad = |error: &dyn std::fmt::Display| PyValueError::new_err(error.to_string());
         let outcome = outcome.map(str::parse).transpose().map_err(|error| bad(&error))?;
+        let result = result.map(str::parse).transpose().map_err(|error| bad(&error))?;
         let query = Query {
             env,
             outcome,
+            result,
             all_outcomes,
             min_return,
             sort: sort.parse().map_err(|error| bad(&error))?,

@@ -181,6 +181,7 @@ impl WorkerLanes {
             dict.set_item("first", places.first)?;
             dict.set_item("stride", places.stride)?;
             dict.set_item("reward", places.reward)?;
+            dict.set_item("verdict", places.verdict)?;
             dict.set_item("action", places.action)?;
             dict.set_item("observation", places.observation)?;
             dict.set_item("said", places.said)?;

@@ -117,6 +117,32 @@ class CountEnv(gymnasium.Env):
         return np.array([self.count]), 1.0, action == self.END, False, {}
 
 
+class GameEnv(gymnasium.Env):
+    """Ends with each action, which says how: what the infos of the last step say of the episode."""
+
+    INFOS: list[dict[str, Any]] = [
+        {"result": "win", "score": 3.0},
+        {"result": "lose", "score": np.float32(-1.5)},
+        {"result": "draw"},
+        {"score": np.int64(7), "other": [1]},
+        {"result": ["win"], "score": float("nan")},
+        {"result": "won", "score": float("inf")},
+        {"result": True, "score": True},
+        {},
+    ]
+    VERDICTS = [("win", 3.0), ("lose", -1.5), ("draw", None), (None, 7.0), *[(None, None)] * 4]
+
+    observation_space = spaces.Box(0, 1, (1,), np.float64)
+    action_space = spaces.Discrete(len(INFOS))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
+        super().reset(seed=seed)
+        return np.zeros(1), {}
+
+    def step(self, action: int):
+        return np.ones(1), 1.0, True, False, dict(self.INFOS[action])
+
+
 class Unpicklable(Exception):
     """Cannot be made again from its arguments."""
 

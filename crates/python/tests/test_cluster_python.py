@@ -54,7 +54,8 @@ class Maze(gymnasium.Env):
     def step(self, action):
         self.place += -1 if action == 5 else 1
         over = self.place in (0, self.size - 1)
-        return self._shown(), float(self.np_random.normal()), over, False, {}
+        won = {"result": "win" if self.place else "lose", "score": self.place}
+        return self._shown(), float(self.np_random.normal()), over, False, won if over else {}
 
 
 class Greedy(Maze):
@@ -369,6 +370,23 @@ def test_a_rollout_on_nodes_records_the_episodes_that_gymnasium_plays(nodes: Two
     assert refused.returncode == 2 and "nonsense" in refused.stderr, refused.stderr
     of_here = subprocess.run([*line, "--workers", "2"], capture_output=True, text=True, check=False)
     assert of_here.returncode == 2 and "--workers" in of_here.stderr
+
+
+def test_a_node_records_the_results_and_scores_that_python_envs_give(nodes: TwoNodes) -> None:
+    line = [str(rollhouse_program()), "rollout", "--connect", nodes.url, "--env", "mazes.envs:Maze"]
+    line += ["--env-kwargs", '{"size": 7}', "--lanes", "4", "--episodes", "30", "--seed", "3", "--json"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    with rollhouse.connect(nodes.url, timeout=120) as cluster:
+        recorded = rollhouse.replays.open(cluster)
+        episodes = list(recorded.filter(lambda info: info.run == json.loads(done.stdout)["run"]))
+        assert {info.result for info in episodes} == {"win", "lose"}
+        for info in episodes:
+            place = recorded.read(info).observations[-1][0]
+            assert (info.result, info.score) == ("win" if place else "lose", place)
+    listing = [str(rollhouse_program()), "replay", "ls", "--connect", nodes.url, "--result", "lose", "--json"]
+    listed = subprocess.run(listing, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert {json.loads(one)["id"] for one in listed} >= {info.id for info in episodes if info.result == "lose"}
 
 
 def test_up_from_a_python_environment_hosts_gymnasium_with_no_setting(tmp_path: Path) -> None:

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import iterate
-from hosted_envs import ZOO, CountEnv, ZooEnv
+from hosted_envs import ZOO, CountEnv, GameEnv, ZooEnv
 
 import rollhouse
+from rollhouse.hosted.verdicts import finite
 
 
 def play(envs: rollhouse.HostedVectorEnv, steps: int, first_done: bool) -> dict[int, list[dict[str, list[Any]]]]:
@@ -89,6 +90,31 @@ def test_episodes_are_read_as_they_were_delivered(tmp_path: Path, name: str, mod
             for part, rows in played.items():
                 assert np.array_equal(getattr(episode, part), np.array(rows)), (info, part)
         assert len(mine) >= len(episodes) > 0
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_an_episode_has_the_result_and_score_that_its_last_info_says(tmp_path: Path, mode: str) -> None:
+    lanes, silent = len(GameEnv.INFOS), len(GameEnv.INFOS) - 1
+    envs = rollhouse.vectorize([GameEnv] * lanes, workers=2, autoreset_mode=mode, record=True, data=tmp_path)
+    envs.reset(seed=0)
+    for episode in range(4):
+        # What the episode before was given is not this one's.
+        envs.step(np.arange(lanes) if episode % 2 == 0 else np.full(lanes, silent))
+        if mode == "NextStep":
+            envs.step(np.arange(lanes))
+    envs.close()
+    recorded = rollhouse.replays.open(tmp_path)
+    ended = [info for info in recorded if info.finished]
+    assert len(ended) == 4 * lanes
+    for info in ended:
+        wanted = GameEnv.VERDICTS[info.lane if info.number % 2 == 0 else silent]
+        assert (info.result, info.score) == wanted, (info, info.lane)
+    assert [info.lane for info in recorded.list(result="win")] == [0, 0]
+
+
+@pytest.mark.parametrize("score", [10**400, float("-inf"), True, "3", None, [1.0], 1j, np.bool_(True)])
+def test_a_score_that_is_no_finite_number_is_left_out(score: Any) -> None:
+    assert finite(score) is None
 
 
 def test_episodes_of_lost_lanes_are_recorded_as_interrupted(tmp_path: Path) -> None:

@@ -152,6 +152,23 @@ def test_queries_are_those_of_a_sorted_and_filtered_list(cartpoles: Path) -> Non
     assert recorded.list(limit=0) == []
 
 
+def test_episodes_are_listed_by_the_result_that_their_env_gave_them(tmp_path: Path) -> None:
+    # It is won on the right.
+    envs = rollhouse.make_vec("test/Faulty-v0", 3, seed=0, record=True, data=tmp_path)
+    envs.reset()
+    for _ in range(50):
+        envs.step(np.ones(3, dtype=np.int64))
+    envs.close()
+    recorded = replays.open(tmp_path)
+    won = [info for info in recorded if info.finished]
+    cut = [info for info in recorded if not info.finished]
+    assert won and all(info.result == "win" and info.score > 5 for info in won)
+    assert cut and all(info.result is None and info.score is None for info in cut)
+    assert recorded.list(result="win") == won
+    assert recorded.filter(result="win").filter(min_return=1).list(limit=2) == won[:2]
+    assert recorded.list(result="draw") == []
+
+
 def test_an_episode_is_found_by_its_name(cartpoles: Path) -> None:
     recorded = replays.open(cartpoles)
     info = recorded.list()[5]
@@ -173,6 +190,8 @@ def test_an_episode_is_found_by_its_name(cartpoles: Path) -> None:
         (lambda r: r.list(sort="luck"), ValueError, "luck"),
         (lambda r: r.list(outcome="won"), ValueError, "won"),
         (lambda r: r.filter(min_return=1).list(outcome="won"), ValueError, "won"),
+        (lambda r: r.list(result="won"), ValueError, "unknown result `won`; known are win, lose, draw"),
+        (lambda r: r.filter(min_return=1).list(result="none"), ValueError, "none"),
         (lambda r: r.list(limit=-1), ValueError, "-1"),
         (lambda r: r.batches(0), ValueError, "batch_size=0"),
         (lambda r: r.batches(4, sequence_length=0), ValueError, "sequence_length=0"),

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rollhouse_core::{EpisodeName, Outcome, RecordRule};
+use rollhouse_core::{EpisodeName, GameResult, Outcome, RecordRule};
 use rollhouse_replay::{
     EpisodeInfo, Library, Query, RealDisk, RecorderConfig, Replays, Sort, repair, rows_path, segment_path,
     summary_path,
@@ -30,6 +30,7 @@ fn recorded(name: &str) -> Folder {
         Play { lanes: 20, seed: 5, per_episode: false, ..Play::new("CartPole-v1", 700) },
         Play { lanes: 9, seed: 6, max_steps: 150, record: RecordRule::Trace, ..Play::new("Acrobot-v1", 400) },
         Play { lanes: 3, seed: 7, max_steps: 90, ..Play::new("Pendulum-v1", 300) },
+        Play { lanes: 6, seed: 8, max_steps: 60, ..Play::new("test/Faulty-v0", 300) },
     ] {
         play_with(Arc::new(RealDisk), &dir, RecorderConfig::default(), &one, |row, recorder, block| {
             if row % 10 == 9 {
@@ -60,6 +61,8 @@ fn queries(dir: &Path) -> Vec<Query> {
         Query { min_return: Some(-1000.0), outcome: Some(truncated), ..Query::default() },
         Query { run: Some(run), ..Query::default() },
         Query { all_outcomes: true, ..Query::default() },
+        Query { result: Some(GameResult::Win), ..Query::default() },
+        Query { result: Some(GameResult::None), min_return: Some(30.0), ..Query::default() },
     ];
     let mut queries = Vec::new();
     for (sort, filter) in sorts.iter().flat_map(|sort| filters.iter().map(move |filter| (sort, filter))) {
@@ -97,6 +100,19 @@ fn an_episode_is_found_by_its_name_without_reading_a_segment() {
     fs::remove_dir_all(folder.0.join("segments")).unwrap();
     for info in listed.iter().step_by(37) {
         assert_eq!(replays.find(info.name).unwrap(), *info);
+    }
+}
+
+#[test]
+fn an_episode_is_listed_under_the_result_that_its_env_gave_it() {
+    let folder = recorded("results");
+    let replays = Replays::open(Arc::new(RealDisk), &folder.0).unwrap();
+    let all = replays.list(&Query::default()).unwrap();
+    for result in GameResult::ALL.into_iter().chain([GameResult::None]) {
+        let listed = replays.list(&Query { result: Some(result), ..Query::default() }).unwrap();
+        let wanted: Vec<_> = all.iter().filter(|info| info.result == result).cloned().collect();
+        assert!(!wanted.is_empty(), "{result:?}");
+        assert_eq!(listed, wanted, "{result:?}");
     }
 }
 

@@ -1,9 +1,9 @@
 //! The filter that is typed over a list of episodes.
 
-use rollhouse_core::{EpisodeName, Outcome};
+use rollhouse_core::{EpisodeName, GameResult, Outcome};
 use rollhouse_replay::Query;
 
-/// Narrows a query by words: part of an env's name, an outcome or its beginning, a run as names begin with it, and
+/// Narrows a query by words: part of an env's name, an outcome or result or its beginning, a run as names begin with it, and
 /// `>=5`, the least return. Later words go before earlier ones.
 ///
 /// # Errors
@@ -24,10 +24,15 @@ pub(crate) fn narrow(mut query: Query, typed: &str, envs: &[String]) -> Result<Q
             Outcome::ALL.into_iter().find(|outcome| outcome.word().starts_with(&lower))
         {
             (query.outcome, query.all_outcomes) = (Some(outcome), true);
+        } else if let Some(result) = GameResult::ALL
+            .into_iter()
+            .find(|result| result.word().is_some_and(|word| word.starts_with(&lower)))
+        {
+            query.result = Some(result);
         } else if let Ok(name) = format!("{lower}-0-0").parse::<EpisodeName>() {
             query.run = Some(name.run);
         } else {
-            return Err(format!("no env, outcome or run is like `{word}`"));
+            return Err(format!("no env, outcome, result or run is like `{word}`"));
         }
     }
     Ok(query)
@@ -42,7 +47,8 @@ mod tests {
         let envs = ["Acrobot-v1".to_owned(), "CartPole-v1".to_owned()];
         let query = |typed: &str| narrow(Query::default(), typed, &envs).unwrap();
         assert_eq!(query(""), Query::default());
-        let all = query("cart trunc >=10.5 q0z9m9q3");
+        let all = query("cart trunc wi >=10.5 q0z9m9q3");
+        assert_eq!(all.result, Some(GameResult::Win));
         assert_eq!((all.env.as_deref(), all.min_return), (Some("CartPole-v1"), Some(10.5)));
         assert_eq!(all.outcome, Some(Outcome::TRUNCATED));
         assert_eq!(all.run, Some("q0z9m9q3-0-0".parse::<EpisodeName>().unwrap().run));

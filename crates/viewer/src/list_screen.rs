@@ -43,7 +43,7 @@ pub fn draw_list(
             x + 1,
             area.y + 1,
             right,
-            "type part of an env, an outcome, a run, >=RETURN",
+            "type part of an env, an outcome, a result, a run, >=RETURN",
             look.faint(),
         );
     }

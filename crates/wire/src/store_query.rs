@@ -12,6 +12,10 @@ pub struct StoreQuery {
     /// Word of the outcome to which the list is limited, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
+    /// Word of the result to which the list is limited, if any: `win`, `lose` or `draw`. Earlier coordinators do
+    /// not look at it, which the results in their answer show.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
     /// Whether interrupted episodes are listed too where the order is by return or length.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub all_outcomes: bool,
@@ -64,6 +68,12 @@ pub struct StoreEpisode {
     pub total_reward: Option<f64>,
     /// Word of its outcome.
     pub outcome: String,
+    /// Word of the result that the env gave it, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
+    /// Score that the env gave it, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub score: Option<f64>,
     /// Wall-clock time of its first step, milliseconds since 1970.
     pub started_ms: u64,
     /// Name of the policy or program that chose its actions.

@@ -251,6 +251,7 @@ fn requests() -> Vec<Sample> {
     let query = StoreQuery {
         env: Some("CartPole-v1".into()),
         outcome: Some("terminated".into()),
+        result: None,
         all_outcomes: false,
         min_return: Some(150.0),
         run: Some(POOL.short()),
@@ -666,6 +667,8 @@ fn episodes() -> StoreEpisodes {
         length: 181,
         total_reward: Some(181.0),
         outcome: "terminated".into(),
+        result: None,
+        score: None,
         started_ms: 1_790_000_000_000,
         policy: "random".into(),
         dynamics: 0x1122_3344_5566_7788,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use rollhouse_core::{EpisodeName, Outcome};
+use rollhouse_core::{EpisodeName, GameResult, Outcome};
 use rollhouse_env::ImageSize;
 use rollhouse_export::{Format, MAX_FPS, Settings};
 use rollhouse_replay::{Query, Sort, Tag};
@@ -105,6 +105,9 @@ pub(crate) struct FilterArgs {
     /// disconnected
     #[arg(long, value_name = "O")]
     pub(crate) outcome: Option<Outcome>,
+    /// Only episodes with this result, for envs that give one: win, lose or draw
+    #[arg(long, value_name = "W")]
+    pub(crate) result: Option<GameResult>,
     /// Also interrupted episodes if the order is by return or length, which otherwise has only finished ones
     #[arg(long)]
     pub(crate) all_outcomes: bool,
@@ -139,6 +142,7 @@ impl FilterArgs {
         Query {
             env: self.env.clone(),
             outcome: self.outcome,
+            result: self.result,
             all_outcomes: self.all_outcomes,
             min_return: self.min_return,
             run: self.run,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use rollhouse_core::{EpisodeName, Outcome};
+use rollhouse_core::{EpisodeName, GameResult, Outcome};
 use rollhouse_replay::{MAX_KEPT_BEST, Note, Query, Tag};
 
 use super::{DataArgs, finite, short_run};
@@ -76,6 +76,9 @@ pub(crate) struct PruneArgs {
     /// disconnected
     #[arg(long, value_name = "O")]
     pub(crate) outcome: Option<Outcome>,
+    /// Only episodes with this result, for envs that give one: win, lose or draw
+    #[arg(long, value_name = "W")]
+    pub(crate) result: Option<GameResult>,
     /// Only episodes with at least this return
     #[arg(long, value_name = "R", allow_negative_numbers = true, value_parser = finite)]
     pub(crate) min_return: Option<f64>,
@@ -106,6 +109,7 @@ impl PruneArgs {
             || self.keep_best.is_some()
             || self.env.is_some()
             || self.outcome.is_some()
+            || self.result.is_some()
             || self.min_return.is_some()
             || self.run.is_some()
             || self.tag.is_some()
@@ -116,6 +120,7 @@ impl PruneArgs {
         Query {
             env: self.env.clone(),
             outcome: self.outcome,
+            result: self.result,
             min_return: self.min_return,
             run: self.run,
             ..Query::default()

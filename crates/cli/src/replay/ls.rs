@@ -7,6 +7,7 @@ use std::io;
 use std::sync::Arc;
 
 use rollhouse_client::Cluster;
+use rollhouse_core::GameResult;
 use rollhouse_replay::{Label, Labels, Query, Sort, SortKey, Tag, plain};
 use rollhouse_wire::limits::MAX_STORE_EPISODES;
 use rollhouse_wire::{RefusalCode, StoreEpisodes, StoreQuery};
@@ -44,6 +45,7 @@ fn stored(args: &LsArgs, cluster: &Cluster, out: &mut Output) -> Result<Option<u
     let mut query = StoreQuery {
         env: filter.env.clone(),
         outcome: filter.outcome.map(|outcome| outcome.word().to_owned()),
+        result: filter.result.and_then(GameResult::word).map(str::to_owned),
         all_outcomes: filter.all_outcomes,
         min_return: filter.min_return,
         run: filter.run,
@@ -62,6 +64,10 @@ fn stored(args: &LsArgs, cluster: &Cluster, out: &mut Output) -> Result<Option<u
             }
             Err(error) => return Err(request_failure(&error)),
         };
+        if query.result.is_some() && page.episodes.iter().any(|episode| episode.result != query.result) {
+            // It does not look at results.
+            return Ok(None);
+        }
         left -= left.min(page.episodes.len());
         printer.print(page.episodes.iter().map(|episode| Listed::stored(episode, &labels)), out)?;
         if !page.more || page.episodes.is_empty() {
@@ -176,7 +182,10 @@ impl Printer {
                 plain(episode.env),
                 episode.total_reward.map_or_else(|| "?".to_owned(), |total| Real(total).to_string()),
                 Count(episode.length).to_string(),
-                episode.outcome.to_owned(),
+                match episode.result {
+                    Some(result) => format!("{}, {result}", episode.outcome),
+                    None => episode.outcome.to_owned(),
+                },
                 plain(episode.policy),
                 episode.seed.map_or_else(|| "-".to_owned(), |seed| seed.to_string()),
                 episode.shown_started,

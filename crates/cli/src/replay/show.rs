@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use rollhouse_core::{GameResult, Options};
+use rollhouse_core::Options;
 use rollhouse_replay::{EpisodeInfo, EpisodeKey, RecordKind, plain};
 use serde::Serialize;
 
@@ -47,8 +47,6 @@ struct EpisodeDetails<'a> {
     /// The spacing in steps of recorded pictures, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     frames_every: Option<u64>,
-    result: GameResult,
-    score: Option<f64>,
     program: &'a str,
     /// The folder inside the one that was named, if the episode is in one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,8 +75,6 @@ impl<'a> EpisodeDetails<'a> {
             policy_version: info.policy().version,
             recorded: info.recorded(),
             frames_every: Some(info.run.frames_every).filter(|&every| every > 0),
-            result: info.result,
-            score: info.score,
             program: &info.run.program,
             folder,
         }
@@ -111,8 +107,8 @@ fn print(info: &EpisodeInfo, folder: Option<String>, label: &ShownLabel, out: &m
     )?;
     line("steps", Count(info.length).to_string())?;
     line("outcome", info.outcome.word().into())?;
-    if info.result != GameResult::None {
-        line("result", format!("{:?}", info.result).to_lowercase())?;
+    if let Some(word) = info.result.word() {
+        line("result", word.into())?;
     }
     if let Some(score) = info.score {
         line("score", Real(score).to_string())?;

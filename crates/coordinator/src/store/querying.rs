@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use parking_lot::MutexGuard;
-use rollhouse_core::Outcome;
+use rollhouse_core::{GameResult, Outcome};
 use rollhouse_replay::{EpisodeInfo, Library, Query, Rank, ReadError};
 use rollhouse_wire::limits::{MAX_STORE_DAMAGE, MAX_STORE_EPISODES, MAX_STORE_PAGE_BYTES};
 use rollhouse_wire::{StoreCount, StoreDamage, StoreEpisode, StoreEpisodes, StoreQuery, StoreStats};
@@ -87,6 +87,8 @@ impl Store {
                 length: info.length,
                 total_reward: info.total_reward,
                 outcome: info.outcome.word().to_owned(),
+                result: info.result.word().map(str::to_owned),
+                score: info.score,
                 started_ms: info.started_ms,
                 policy: info.policy().name.clone(),
                 dynamics: info.dynamics(),
@@ -203,6 +205,7 @@ impl Store {
 fn query_of(asked: &StoreQuery) -> Result<Query, StoreError> {
     let bad = |what: String| StoreError::Query(what);
     let outcome = asked.outcome.as_deref().map(str::parse::<Outcome>).transpose();
+    let result = asked.result.as_deref().map(str::parse::<GameResult>).transpose();
     let after = match asked.after.as_slice() {
         [] => None,
         words => match <[u64; 5]>::try_from(words) {
@@ -214,6 +217,7 @@ fn query_of(asked: &StoreQuery) -> Result<Query, StoreError> {
         only: None,
         env: asked.env.clone(),
         outcome: outcome.map_err(|error| bad(error.to_string()))?,
+        result: result.map_err(|error| bad(error.to_string()))?,
         all_outcomes: asked.all_outcomes,
         min_return: asked.min_return,
         run: asked.run,

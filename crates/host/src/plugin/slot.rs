@@ -21,9 +21,7 @@ use std::sync::atomic::Ordering;
 
 use rollhouse_arena::{ColumnPlace, SharedMemory};
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{
-    ColumnData, ColumnMut, ColumnRef, ColumnSpec, DType, EnvSpec, GameResult, LaneSet, Start, Verdict,
-};
+use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, ColumnSpec, DType, EnvSpec, LaneSet, Start, Verdict};
 
 /// Places in the slots and columns of a session's blocks.
 #[derive(Debug, Clone)]
@@ -228,9 +226,9 @@ impl Slot<'_> {
     /// Writes what is known of a lane: its state's hash, where its generator is, and what is said of its episode.
     pub(super) fn put_facts(self, lane: usize, hash: u32, position: Start, verdict: Verdict) {
         self.store(HASHES + lane * WORD, hash.into());
-        let (result, score) = (u64::from(verdict.result().code()), verdict.score());
-        self.store(VERDICTS + lane * VERDICT, result | u64::from(score.is_some()) << 2);
-        self.store(VERDICTS + lane * VERDICT + WORD, score.unwrap_or_default().to_bits());
+        for (index, word) in verdict.to_words().into_iter().enumerate() {
+            self.store(VERDICTS + lane * VERDICT + index * WORD, word);
+        }
         self.put_start_at(POSITIONS + lane * START, position);
     }
 
@@ -241,9 +239,7 @@ impl Slot<'_> {
 
     /// Returns what is said of a lane's episode, as it was last told.
     pub(super) fn verdict(self, lane: usize) -> Verdict {
-        let what = self.load(VERDICTS + lane * VERDICT);
-        let score = f64::from_bits(self.load(VERDICTS + lane * VERDICT + WORD));
-        Verdict::new(GameResult::of_code((what & 3) as u8), (what & 4 != 0).then_some(score))
+        Verdict::of_words([0, WORD].map(|at| self.load(VERDICTS + lane * VERDICT + at)))
     }
 
     /// Returns where a lane's generator is, as it was last told.

@@ -252,6 +252,12 @@ class EpisodeInfo:
     def outcome(self) -> str:
         """``terminated``, ``truncated``, or how it was interrupted."""
     @property
+    def result(self) -> str | None:
+        """``win``, ``lose`` or ``draw``; None if its env gave it no result."""
+    @property
+    def score(self) -> float | None:
+        """The score that its env gave it; None if it gave none."""
+    @property
     def terminated(self) -> bool:
         """Whether the env itself reached its end."""
     @property
@@ -328,6 +334,7 @@ class Recordings:
         self,
         env: str | None,
         outcome: str | None,
+        result: str | None,
         min_return: float | None,
         all_outcomes: bool,
         sort: str,

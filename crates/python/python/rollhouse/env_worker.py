@@ -8,7 +8,8 @@ The host's first message is ``{"env", "kwargs", "lanes", "allow", "record"}``. T
 says what the env is, or ``{"refused": {"kind", "message"}}``. ``lanes`` is 0 where only the answer is wanted.
 
 A command has a byte for each lane (``rollhouse.lane_words``) and then a seed of 8 bytes for each. Each lane has a record in
-the shared memory, at the places that ``record`` names: its answer's number, reward, action and observation.
+the shared memory, at the places that ``record`` names: its answer's number, reward, what is said of its episode, action
+and observation.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from gymnasium import spaces
 
 from rollhouse._native import WorkerLink
 from rollhouse.hosted.columns import Columns, write_array
+from rollhouse.hosted.verdicts import Verdicts
 from rollhouse.lane_words import ANEW, DONE, LOST, NOTHING, RESET, SAYS, STEP, TERMINATED, TRUNCATED, WORK
 
 DTYPES = ("bool", "uint8", "int32", "int64", "float32", "float64")
@@ -246,6 +248,7 @@ class Worker:
             return np.ndarray((self.count, *shape), dtype, memory, self.places[0] + at, (stride, *within))
 
         self.rewards = array(record["reward"], np.dtype("float64"), ())
+        self.verdicts = Verdicts(memory, self.places[0] + record["verdict"], stride, self.count)
         self.actions = array(record["action"], self.action_columns.dtypes[0], self.action_columns.shapes[0])
         observations = [
             array(at, dtype, shape)
@@ -259,7 +262,7 @@ class Worker:
     def work(self, number: int, payload: bytes) -> dict[int, str]:
         """Does what each lane is told, one lane after the other. Returns the words of those that are lost."""
         said: dict[int, str] = {}
-        publish, number = self.link.publish, number << 8
+        publish, number, told = self.link.publish, number << 8, self.verdicts.told
         seeds = payload[self.count :]
         for lane, action in enumerate(self.taken()):
             task = payload[lane]
@@ -267,7 +270,9 @@ class Worker:
                 continue
             try:
                 if task == STEP:
-                    observation, reward, terminated, truncated, _ = self.envs[lane].step(action)
+                    observation, reward, terminated, truncated, info = self.envs[lane].step(action)
+                    if info or lane in told:
+                        self.verdicts.tell(lane, info)
                     flags = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
                 else:
                     seed = int.from_bytes(seeds[lane * 8 : lane * 8 + 8], "little")

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use rollhouse_core::Outcome;
+use rollhouse_core::{GameResult, Outcome};
 
 use crate::code::episode::EpisodeInfo;
 use crate::code::run_record::RunInfo;
@@ -17,6 +17,8 @@ pub struct Query {
     pub env: Option<String>,
     /// List only episodes whose outcome has the same word.
     pub outcome: Option<Outcome>,
+    /// List only episodes to which their env gave this result.
+    pub result: Option<GameResult>,
     /// Whether an order of merit, by return or length, lists interrupted episodes too; merit says nothing about a part
     /// of an episode. Other orders list them anyway, and so does an `outcome` that asks for them.
     pub all_outcomes: bool,
@@ -39,6 +41,7 @@ impl Query {
     pub(crate) fn matches(&self, info: &EpisodeInfo) -> bool {
         self.is_of_run(&info.run)
             && self.is_of_outcome(info.outcome)
+            && self.is_of_result(info.result)
             && self.is_among(|| EpisodeKey::of(info))
             && self.min_return.is_none_or(|least| info.total_reward.is_some_and(|total| total >= least))
     }
@@ -52,6 +55,10 @@ impl Query {
     /// Returns whether an episode is one of those that the query names, or the query names none.
     pub(crate) fn is_among(&self, key: impl FnOnce() -> EpisodeKey) -> bool {
         self.only.as_ref().is_none_or(|only| only.contains(&key()))
+    }
+
+    pub(crate) fn is_of_result(&self, result: GameResult) -> bool {
+        self.result.is_none_or(|wanted| wanted == result)
     }
 
     pub(crate) fn is_of_outcome(&self, outcome: Outcome) -> bool {

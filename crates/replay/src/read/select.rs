@@ -7,7 +7,7 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use rollhouse_core::Outcome;
+use rollhouse_core::{GameResult, Outcome};
 
 use crate::code::episode::EpisodeInfo;
 use crate::code::events::UNKNOWN_RETURN;
@@ -146,7 +146,12 @@ impl Selection<'_> {
         let matches = |code: u8| Outcome::from_code(code).is_some_and(|o| self.query.is_of_outcome(o));
         let returns = chunk.returns();
         let too_small = min_return.zip(returns).is_some_and(|(least, (_, most))| most < least);
-        if too_small || !self.query.is_of_run(info) || chunk.only_outcome().is_some_and(|o| !matches(o)) {
+        let resultless = !chunk.has_results() && !self.query.is_of_result(GameResult::None);
+        if too_small
+            || resultless
+            || !self.query.is_of_run(info)
+            || chunk.only_outcome().is_some_and(|o| !matches(o))
+        {
             return;
         }
         let (first, last) = sort.ranks_between(&bound(run, chunk, false), &bound(run, chunk, true));
@@ -176,6 +181,7 @@ impl Selection<'_> {
             let rank = sort.rank(&facts);
             if !self.takes(rank)
                 || !matches(chunk.outcome(at))
+                || !self.query.is_of_result(chunk.result(at).0)
                 || !self.query.is_among(|| EpisodeKey { run, lane, number })
                 || (in_part
                     && !replays.lists_end(segment, chunk.offset(), || EpisodeKey { run, lane, number }))

@@ -243,7 +243,13 @@ impl<'a> RowChunk<'a> {
         Start { seed: seeds.get(at), words: words.get(at), half }
     }
 
-    fn result(&self, at: usize) -> (GameResult, Option<f64>) {
+    /// Returns whether an env gave any of its episodes a result or score.
+    pub(crate) const fn has_results(&self) -> bool {
+        self.results.is_some()
+    }
+
+    /// Returns the result and score of a row's episode.
+    pub(crate) fn result(&self, at: usize) -> (GameResult, Option<f64>) {
         let Some((codes, scores)) = self.results else { return (GameResult::None, None) };
         let code = codes.get(at).copied().unwrap_or_default();
         let score = scores.as_chunks().0.get(at).map(|bytes| f64::from_le_bytes(*bytes));

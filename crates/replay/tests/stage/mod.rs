@@ -189,11 +189,9 @@ pub fn play_into(
             let terminated = ended.terminated.has(lane);
             let truncated = ended.truncated.has(lane) || ages[lane] >= play.max_steps;
             let outcome = Outcome::Finished { terminated, truncated };
-            let total_reward = totals[lane];
-            block.end(
-                lane,
-                End { outcome, total_reward, hash: hashes[lane], result: GameResult::None, score: None },
-            );
+            let (total_reward, verdict) = (totals[lane], env.verdict(lane));
+            let (result, score) = (verdict.result(), verdict.score());
+            block.end(lane, End { outcome, total_reward, hash: hashes[lane], result, score });
             numbers[lane] += 1;
             (ages[lane], totals[lane]) = (0, 0.0);
         }

@@ -26,6 +26,7 @@ from gymnasium.vector.utils import batch_space, iterate
 from rollhouse._native import WorkerLink, pack_frame
 from rollhouse.hosted.columns import write_array
 from rollhouse.hosted.layout import Layout
+from rollhouse.hosted.verdicts import Verdicts
 from rollhouse.hosted.words import Packer, pickled
 from rollhouse.lane_words import (
     ANEW,
@@ -148,6 +149,7 @@ class Worker:
 
         rewards = np.ndarray((self.count,), np.float64, self.memory, first * stride + record["reward"], (stride,))
         self.rewards = rewards
+        self.verdicts = Verdicts(self.memory, first * stride + record["verdict"], stride, self.count)
         self.layout, self.action_layout = Layout(observation), Layout(action, 1)
         self.columns, self.action_columns = self.layout.columns, self.action_layout.columns
         self.rows = self.rows_of(columns(self.layout, record["observation"]))
@@ -174,6 +176,7 @@ class Worker:
         count, plain, frames, same_step = self.count, self.plain, self.frames_every, self.same_step
         dtype, shape = (self.columns.dtypes[0], self.columns.shapes[0]) if plain else (None, None)
         ndarray, numbers = np.ndarray, self.packer.numbers
+        tell, told = self.verdicts.tell, self.verdicts.told
         options, items = self.extras(payload) if len(payload) > 9 * count else (None, {})
         actions = self.taken(items, payload)
         later = bytearray()
@@ -187,6 +190,8 @@ class Worker:
                 if task == STEP:
                     observation, reward, terminated, truncated, info = envs[lane].step(actions[lane])
                     rewards[lane] = reward
+                    if info or lane in told:
+                        tell(lane, info)
                     if terminated or truncated:
                         flags = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
                         if same_step:

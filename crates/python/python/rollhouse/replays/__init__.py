@@ -169,16 +169,18 @@ class VerificationReport(NamedTuple):
 class _Filter:
     env: str | None = None
     outcome: str | None = None
+    result: str | None = None
     min_return: float | None = None
     where: Callable[[EpisodeInfo], bool] | None = None
 
-    def query(self) -> tuple[str | None, str | None, float | None]:
-        return self.env, self.outcome, self.min_return
+    def query(self) -> tuple[str | None, str | None, str | None, float | None]:
+        return self.env, self.outcome, self.result, self.min_return
 
     def accepts(self, info: EpisodeInfo) -> bool:
         return (
             (self.env is None or info.env == self.env)
             and (self.outcome is None or info.outcome == self.outcome)
+            and (self.result is None or info.result == self.result)
             and (self.min_return is None or (info.return_ is not None and info.return_ >= self.min_return))
             and (self.where is None or self.where(info))
         )
@@ -225,6 +227,7 @@ class Replays:
         *,
         env: str | None = None,
         outcome: str | None = None,
+        result: str | None = None,
         min_return: float | None = None,
         all_outcomes: bool = False,
         sort: str = "name",
@@ -236,6 +239,7 @@ class Replays:
             env: Only of this env id.
             outcome: Only with this outcome: ``terminated``, ``truncated``, ``crashed``, ``hung``, ``node_lost``,
                 ``evicted``, ``cancelled``, ``disconnected``.
+            result: Only those to which their env gave this result: ``win``, ``lose`` or ``draw``.
             min_return: Only with at least this return.
             all_outcomes: Whether an order by return or length has interrupted episodes too. It leaves them out unless
                 they are asked for so, by ``outcome`` or by a filter with a function.
@@ -243,11 +247,11 @@ class Replays:
             limit: At most so many, the first in that order.
 
         Raises:
-            ValueError: An unknown outcome or order, or a negative limit.
+            ValueError: An unknown outcome, result or order, or a negative limit.
         """
         if limit is not None and limit < 0:
             raise ValueError(f"limit={limit} must be at least 0")
-        filters = [f for f in (*self._filters, _Filter(env, outcome, min_return)) if f != _Filter()]
+        filters = [f for f in (*self._filters, _Filter(env, outcome, result, min_return)) if f != _Filter()]
         # The native side answers one filter without reading what cannot fit, and all of a limit; others follow.
         first, rest = (filters[0], filters[1:]) if filters else (_Filter(), [])
         all_native = not rest and first.where is None
@@ -256,8 +260,8 @@ class Replays:
         if all_native:
             return infos
         for one in rest:
-            # An unknown outcome is an error, not an empty listing.
-            self._recordings.list(None, one.outcome, None, False, sort, 0)
+            # An unknown outcome or result is an error, not an empty listing.
+            self._recordings.list(None, one.outcome, one.result, None, False, sort, 0)
         fitting = [info for info in infos if first.accepts(info) and all(one.accepts(info) for one in rest)]
         return fitting[:limit]
 
@@ -267,12 +271,13 @@ class Replays:
         *,
         env: str | None = None,
         outcome: str | None = None,
+        result: str | None = None,
         min_return: float | None = None,
     ) -> Replays:
         """Returns those of these episodes that fit, and for which ``where(info)`` holds; nothing is read yet."""
         view = object.__new__(Replays)
         view._path, view._shown, view._recordings = self._path, self._shown, self._recordings
-        view._filters = (*self._filters, _Filter(env, outcome, min_return, where))
+        view._filters = (*self._filters, _Filter(env, outcome, result, min_return, where))
         return view
 
     def __len__(self) -> int:
