@@ -8,11 +8,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use rollhouse_core::split_mix64;
 use rollhouse_tests::{
     Cluster, Folder, Running, Service, binary, json_lines, rollhouse, run, succeed, workspace,
 };
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
@@ -106,10 +108,16 @@ impl Viewer {
 
     /// Reads until something is written. Only the cells that change are: a letter that stood in the same place before
     /// is not, and what is waited for must not lie over a name that has been made at random.
+    ///
+    /// # Panics
+    /// If it is not written within [`PATIENCE`], which is a test that waits for what never comes.
     fn wait_for(&mut self, wanted: &str) {
-        let (mut part, mut looked_at) = ([0; 4096], 0);
+        let (mut part, mut looked_at, began) = ([0; 4096], 0, Instant::now());
         while !self.text[looked_at..].windows(wanted.len()).any(|found| found == wanted.as_bytes()) {
             looked_at = self.text.len().saturating_sub(wanted.len());
+            let left = Timespec::try_from(PATIENCE.saturating_sub(began.elapsed())).expect("it is short");
+            let ready = poll(&mut [PollFd::new(&self.shown, PollFlags::IN)], Some(&left));
+            assert!(ready.expect("the terminal is there") > 0, "{wanted:?} is not in {:?}", self.text());
             let read = self.shown.read(&mut part).expect("the terminal is there");
             self.text.extend_from_slice(&part[..read]);
         }
@@ -136,6 +144,9 @@ impl Viewer {
         status
     }
 }
+
+/// Time after which nothing that is waited for is still under way.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A folder with some episodes, and the name of the longest.
 fn recorded() -> (Folder, String) {
@@ -218,7 +229,7 @@ fn an_episode_is_chosen_from_a_list() {
     let (data, _) = recorded();
     let mut viewer = Viewer::start(data.path(), "replay play");
     viewer.wait_for("filter:");
-    viewer.press("zz", "no env, outcome or run is like");
+    viewer.press("zz", "no env, outcome, result or run is like");
     viewer.press("\x7f\x7fgrid\r", "recorded");
     viewer.press("\x03", "\x1b[?1049l");
     assert_eq!(viewer.ended().code(), Some(0));
