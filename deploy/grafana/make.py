@@ -38,6 +38,9 @@ OVERVIEW = {
         ("Episodes", "ops", "Episodes that ended a second, by outcome. Those that are not terminated or truncated were "
          "interrupted.",
          [("sum by (outcome) (rate(rollhouse_episodes_total{$by}[5m]))", "{{outcome}}")]),
+        ("Results", "ops", "Episodes that ended a second with a result, for envs that give one: the share of those that are won shows "
+         "learning where a return does not.",
+         [("sum by (result) (rate(rollhouse_episode_results_total{$by}[5m]))", "{{result}}")]),
         ("Step time", "s", "Time of owners' steps on nodes, without the network: half and 99 % are below.",
          [("histogram_quantile(0.5, sum by (le) (rate(rollhouse_step_seconds_bucket{$by}[5m])))", "median"),
           ("histogram_quantile(0.99, sum by (le) (rate(rollhouse_step_seconds_bucket{$by}[5m])))", "99 %")]),

@@ -45,6 +45,7 @@ fn a_rollout_prints_one_object_with_the_promised_fields() {
         "outcomes",
         "policy",
         "recorded",
+        "results",
         "return",
         "seconds",
         "seed",
@@ -71,8 +72,8 @@ fn a_listing_and_a_verification_have_the_promised_fields() {
     let data = Folder::new();
     succeed(data.path(), "rollout --env CartPole-v1 --lanes 2 --episodes 3");
     let promised = [
-        "bytes", "dynamics", "env", "id", "length", "note", "outcome", "pinned", "policy", "return", "seed",
-        "started", "tags",
+        "bytes", "dynamics", "env", "id", "length", "note", "outcome", "pinned", "policy", "result",
+        "return", "score", "seed", "started", "tags",
     ];
     for line in json_lines(data.path(), "replay ls --json") {
         assert_eq!(keys(&line), promised);

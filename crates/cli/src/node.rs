@@ -306,6 +306,7 @@ impl NodeWatch {
         NodeSample {
             steps: figures.steps.get(),
             episodes: std::array::from_fn(|outcome| figures.episodes[outcome].get()),
+            results: std::array::from_fn(|result| figures.results[result].get()),
             envs: figures.envs.all().iter().map(|(env, figures)| env_sample(env, figures)).collect(),
             queue_waits: histogram(&figures.queue_wait),
             queued: load.queued.into(),

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rollhouse_core::RunId;
 use rollhouse_core::limits::{MAX_THREADS, PER_EPISODE_SEED_BOUND};
-use rollhouse_core::{AutoresetMode, EnvKind, Goal, Outcome, RecordRule};
+use rollhouse_core::{AutoresetMode, EnvKind, GameResult, Goal, Outcome, RecordRule};
 use rollhouse_engine::{EngineConfig, Summary, Timings};
 use rollhouse_env::EnvEntry;
 use rollhouse_node::{Cancel, Exit, Node, Report, Rollout, RolloutError};
@@ -217,6 +217,8 @@ struct Summed<'a> {
     steps: u64,
     episodes: u64,
     outcomes: BTreeMap<&'static str, u64>,
+    /// Episodes by the result that their env gave them; empty for envs that give none.
+    results: BTreeMap<&'static str, u64>,
     #[serde(rename = "return")]
     total_reward: Spread,
     length: Spread,
@@ -265,6 +267,7 @@ impl<'a> Summed<'a> {
             steps: stats.steps,
             episodes: stats.outcomes.iter().sum(),
             outcomes: outcomes(report).into_iter().collect(),
+            results: results(report).collect(),
             total_reward: Spread::of(&stats.returns),
             length: Spread::of(&stats.lengths),
             seconds,
@@ -295,6 +298,12 @@ fn outcomes(report: &Report) -> Vec<(&'static str, u64)> {
     words
 }
 
+/// Returns the results that occurred, by word.
+fn results(report: &Report) -> impl Iterator<Item = (&'static str, u64)> {
+    let counts = GameResult::ALL.into_iter().zip(report.stats.results).filter(|(_, count)| *count > 0);
+    counts.filter_map(|(result, count)| Some((result.word()?, count)))
+}
+
 fn print(
     dir: &Path,
     rollout: &Rollout,
@@ -313,7 +322,7 @@ fn print(
         counted(rollout.engine.lanes as u64, "lane"),
         Time(report.took),
     )?;
-    for (word, count) in outcomes(report) {
+    for (word, count) in outcomes(report).into_iter().chain(results(report)) {
         writeln!(out, "  {word:<12} {}", Count(count))?;
     }
     for (what, summary) in [("return", &stats.returns), ("length", &stats.lengths)] {

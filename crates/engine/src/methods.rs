@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use rollhouse_core::{ColumnSpec, EnvSpec, OptionValue, Outcome, Start};
+use rollhouse_core::{ColumnSpec, EnvSpec, GameResult, OptionValue, Outcome, Start};
 use rollhouse_env::EnvEntry;
 use serde::{Deserialize, Serialize};
 
@@ -345,6 +345,9 @@ pub struct StatisticsAnswer {
     pub steps: u64,
     /// Number of episodes by the word of their outcome. Outcomes that did not occur are left out.
     pub outcomes: BTreeMap<String, u64>,
+    /// Number of episodes by the word of the result that their env gave them. Results that did not occur are left out.
+    #[serde(default)]
+    pub results: BTreeMap<String, u64>,
     /// Summary of the returns of finished episodes.
     pub returns: SummaryAnswer,
     /// Summary of the lengths of finished episodes, in steps.
@@ -392,9 +395,13 @@ impl Method for Statistics {
             // Several outcomes have the same word: those with one flag, and those with both.
             *outcomes.entry(outcome.word().to_owned()).or_default() += count;
         }
+        let results = GameResult::ALL.iter().zip(stats.results).filter(|(_, count)| *count > 0);
+        let results =
+            results.filter_map(|(result, count)| Some((result.word()?.to_owned(), count))).collect();
         Ok(StatisticsAnswer {
             steps: stats.steps,
             outcomes,
+            results,
             returns: stats.returns.into(),
             lengths: stats.lengths.into(),
             restarts: stats.restarts,

@@ -1,6 +1,6 @@
 //! Statistics of an engine since it was made.
 
-use rollhouse_core::Outcome;
+use rollhouse_core::{GameResult, Outcome};
 
 use crate::episodes::Finished;
 
@@ -11,6 +11,8 @@ pub struct Stats {
     pub steps: u64,
     /// Number of episodes by outcome, in the order of [`Outcome::ALL`].
     pub outcomes: [u64; Outcome::ALL.len()],
+    /// Number of finished episodes by the result that their env gave them, in the order of [`GameResult::ALL`].
+    pub results: [u64; GameResult::ALL.len()],
     /// Summary of the returns of finished episodes.
     pub returns: Summary,
     /// Summary of the lengths of finished episodes, in steps.
@@ -43,10 +45,21 @@ impl Stats {
         }
     }
 
+    /// Counts the result of a finished episode.
+    pub(crate) fn result(&mut self, result: GameResult) {
+        // The number of no result is 0.
+        if let Some(index) = result.code().checked_sub(1) {
+            self.results[usize::from(index)] += 1;
+        }
+    }
+
     pub(crate) fn merge(&mut self, other: &Self) {
         self.steps += other.steps;
         self.restarts += other.restarts;
         for (sum, count) in self.outcomes.iter_mut().zip(other.outcomes) {
+            *sum += count;
+        }
+        for (sum, count) in self.results.iter_mut().zip(other.results) {
             *sum += count;
         }
         self.returns.merge(&other.returns);

@@ -1,6 +1,6 @@
 //! Figures of a node.
 
-use rollhouse_core::Outcome;
+use rollhouse_core::{GameResult, Outcome};
 use std::time::Duration;
 
 use crate::family::{Family, Histogram, Kind, Page};
@@ -12,6 +12,8 @@ pub struct NodeSample {
     pub steps: u64,
     /// Number of episodes that ended, by [`Outcome::ALL`].
     pub episodes: [u64; Outcome::ALL.len()],
+    /// Number of episodes by the result that their env gave them, by [`GameResult::ALL`].
+    pub results: [u64; GameResult::ALL.len()],
     /// Figures of the envs whose lanes were stepped for owners.
     pub envs: Vec<EnvSample>,
     /// Times in seconds that owners' requests waited for a thread.
@@ -148,6 +150,7 @@ impl NodeSample {
         STEPS,
         OWNER_STEPS,
         EPISODES,
+        RESULTS,
         STEP_TIMES,
         SEND_TIMES,
         RESET_TIMES,
@@ -242,6 +245,9 @@ impl NodeSample {
             let counts = Outcome::ALL.iter().zip(self.episodes).filter(|(other, _)| same(other));
             page.labelled(&EPISODES, &[outcome.word()], counts.map(|(_, n)| n).sum::<u64>() as f64);
         }
+        for (result, count) in GameResult::ALL.iter().zip(self.results) {
+            page.labelled(&RESULTS, &[result.word().unwrap_or_default()], count as f64);
+        }
     }
 }
 
@@ -291,6 +297,10 @@ const fn by(label: &'static [&'static str], family: Family) -> Family {
 const STEPS: Family = counter("rollhouse_steps_total", "Env steps of all lanes.");
 const EPISODES: Family =
     by(&["outcome"], counter("rollhouse_episodes_total", "Episodes that ended, by outcome."));
+const RESULTS: Family = by(
+    &["result"],
+    counter("rollhouse_episode_results_total", "Episodes that ended with a result, for envs that give one."),
+);
 const OWNER_STEPS: Family =
     by(&["env"], counter("rollhouse_owner_steps_total", "Env steps of sessions that owners step."));
 const STEP_TIMES: Family = by(

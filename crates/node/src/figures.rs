@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rollhouse_core::Outcome;
+use rollhouse_core::{GameResult, Outcome};
 use rollhouse_wire::{CallTimes, Role};
 
 /// Counters of a node since its start; each is exact by itself and read without stopping anything.
@@ -16,6 +16,8 @@ pub struct NodeFigures {
     pub steps: Counter,
     /// Episodes by outcome, in the order of [`Outcome::ALL`].
     pub episodes: [Counter; Outcome::ALL.len()],
+    /// Episodes by the result that their env gave them, in the order of [`GameResult::ALL`].
+    pub results: [Counter; GameResult::ALL.len()],
     /// Lanes that were started again after a failure.
     pub lane_restarts: Counter,
     /// Reports of sessions that brought something new. Not exported: a node reports again only what may have changed.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use rollhouse_core::Outcome;
+use rollhouse_core::{GameResult, Outcome};
 use rollhouse_engine::Stats;
 
 use crate::Tally;
@@ -19,6 +19,7 @@ pub struct Progress {
     episodes: AtomicU64,
     return_sum: AtomicU64,
     outcomes: [AtomicU64; Outcome::ALL.len()],
+    results: [AtomicU64; GameResult::ALL.len()],
     restarts: AtomicU64,
     /// Whether the lanes' processes are being started.
     launching: AtomicBool,
@@ -62,6 +63,7 @@ impl Progress {
         Tally {
             steps: self.steps.load(Ordering::Relaxed),
             outcomes: std::array::from_fn(|code| self.outcomes[code].load(Ordering::Relaxed)),
+            results: std::array::from_fn(|index| self.results[index].load(Ordering::Relaxed)),
             return_sum: f64::from_bits(self.return_sum.load(Ordering::Relaxed)),
             restarts: self.restarts.load(Ordering::Relaxed),
         }
@@ -90,6 +92,9 @@ impl Progress {
         self.return_sum.store(stats.returns.sum().to_bits(), Ordering::Relaxed);
         self.episodes.store(stats.finished(), Ordering::Relaxed);
         for (shown, count) in self.outcomes.iter().zip(stats.outcomes) {
+            shown.store(count, Ordering::Relaxed);
+        }
+        for (shown, count) in self.results.iter().zip(stats.results) {
             shown.store(count, Ordering::Relaxed);
         }
         self.restarts.store(stats.restarts, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rollhouse_core::Outcome;
+use rollhouse_core::{GameResult, Outcome};
 use rollhouse_engine::Stats;
 use rollhouse_wire::SessionCounts;
 
@@ -15,6 +15,8 @@ pub(crate) struct Tally {
     pub(crate) steps: u64,
     /// Episodes by outcome, in the order of [`Outcome::ALL`].
     pub(crate) outcomes: [u64; Outcome::ALL.len()],
+    /// Episodes by the result that their env gave them, in the order of [`GameResult::ALL`].
+    pub(crate) results: [u64; GameResult::ALL.len()],
     /// Sum of the returns of finished episodes.
     pub(crate) return_sum: f64,
     /// Number of lanes that were started again.
@@ -42,6 +44,7 @@ impl From<&Stats> for Tally {
         Self {
             steps: stats.steps,
             outcomes: stats.outcomes,
+            results: stats.results,
             return_sum: stats.returns.sum(),
             restarts: stats.restarts,
         }
@@ -76,6 +79,9 @@ impl ReportedTally {
             env.steps.add(steps);
         }
         for ((counter, new), old) in figures.episodes.iter().zip(new.outcomes).zip(old.outcomes) {
+            counter.add(new.saturating_sub(old));
+        }
+        for ((counter, new), old) in figures.results.iter().zip(new.results).zip(old.results) {
             counter.add(new.saturating_sub(old));
         }
         figures.lane_restarts.add(new.restarts.saturating_sub(old.restarts));

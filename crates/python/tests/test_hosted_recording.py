@@ -102,6 +102,8 @@ def test_an_episode_has_the_result_and_score_that_its_last_info_says(tmp_path: P
         envs.step(np.arange(lanes) if episode % 2 == 0 else np.full(lanes, silent))
         if mode == "NextStep":
             envs.step(np.arange(lanes))
+    (session,) = envs.statistics()["sessions"]
+    assert session["results"] == {"win": 2, "lose": 2, "draw": 2}
     envs.close()
     recorded = rollhouse.replays.open(tmp_path)
     ended = [info for info in recorded if info.finished]

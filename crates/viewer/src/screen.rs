@@ -116,7 +116,8 @@ pub(crate) fn title(
     let x = put(buffer, x, area.y, right, &format!("{}  ", plain(info.env())), Style::new());
     let outcome = if info.outcome.is_finished() { Style::new() } else { look.bad() };
     let word = if player.is_growing() { "● being recorded" } else { info.outcome.word() };
-    let x = put(buffer, x, area.y, right, &format!("{word}  "), outcome);
+    let result = info.result.word().map_or_else(String::new, |word| format!(", {word}"));
+    let x = put(buffer, x, area.y, right, &format!("{word}{result}  "), outcome);
     let total = info
         .total_reward
         .map_or_else(|| "return not known".into(), |total| format!("return {}", real(total)));

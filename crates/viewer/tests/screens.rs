@@ -324,7 +324,7 @@ fn a_list_is_narrowed_by_what_is_typed_and_says_where_nothing_is_like_it() {
     let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
     draw_list(&browser, "a\u{1b}[2Jfolder", Look::Plain, &|ms| ms.to_string(), &mut buffer);
     let text: String = buffer.content().iter().map(|cell| cell.symbol()).collect();
-    assert!(text.contains("no env, outcome or run is like `zebra`"), "{text}");
+    assert!(text.contains("no env, outcome, result or run is like `zebra`"), "{text}");
     assert!(text.contains("a\\u{1b}[2Jfolder") && !text.contains('\u{1b}'), "{text}");
     assert_eq!(tap(&mut browser, &library, [Key::Escape, Key::Enter]), Some(Choice::Show));
     assert_eq!(tap(&mut browser, &library, [Key::Escape]), Some(Choice::Quit));

@@ -94,7 +94,7 @@ impl Block {
     /// Ends the episodes of `over`, as `done` says, and tells the recorder.
     #[inline]
     pub(super) fn end_each(&mut self, over: LaneSet, done: Done) {
-        if self.has_verdicts && self.recorder.is_some() && !over.is_empty() {
+        if self.has_verdicts && !over.is_empty() {
             self.end_judged(over, done);
         } else if (done.truncated & over).is_empty() {
             // The usual case, for which nothing is asked lane by lane.
@@ -110,7 +110,8 @@ impl Block {
         self.end_by(over, |lane| (done.terminated.has(lane), done.truncated.has(lane)));
     }
 
-    /// Ends the episodes of `over`, and tells the recorder with those of which the env says something what it says.
+    /// Ends the episodes of `over`, and tells recorder and statistics with those of which the env says something what it
+    /// says.
     #[inline(never)]
     fn end_judged(&mut self, over: LaneSet, done: Done) {
         let mut unsaid = over;
@@ -124,10 +125,11 @@ impl Block {
             unsaid &= !LaneSet::one(lane);
             let (terminated, truncated) = (done.terminated.has(lane), done.truncated.has(lane));
             let outcome = Outcome::Finished { terminated, truncated };
-            let hash = self.env.as_ref().map_or(0, |env| env.state_hash(lane));
             let finished = self.episodes.end(lane);
             self.stats.episode(outcome, finished);
+            self.stats.result(verdict.result());
             if let Some(recorder) = &mut self.recorder {
+                let hash = self.env.as_ref().map_or(0, |env| env.state_hash(lane));
                 let total_reward = finished.total_reward;
                 let (result, score) = (verdict.result(), verdict.score());
                 recorder.end(lane, End { outcome, total_reward, hash, result, score });
