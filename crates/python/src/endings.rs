@@ -6,12 +6,15 @@
 //! filled anew once nobody holds them any more, which their reference counts tell. An object that is held keeps its
 //! contents.
 
+use arrayvec::ArrayVec;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use rollhouse_core::limits::MAX_OBS_COLUMNS;
 use rollhouse_core::{ColumnRef, DType};
 
 use crate::arrays::RowShape;
+use crate::obs_shape::ObsShape;
 use crate::spares::{Spare, SpareDict, SpareRows};
 use crate::statistics::{EpisodeStatistics, set_rows};
 
@@ -19,11 +22,17 @@ use crate::statistics::{EpisodeStatistics, set_rows};
 pub(crate) struct Ended<'a> {
     pub(crate) terminated: &'a [u8],
     pub(crate) truncated: &'a [u8],
-    /// The last observations of the episodes that ended, and the shape of one; only in SAME_STEP.
-    pub(crate) last: Option<(ColumnRef<'a>, &'a RowShape)>,
+    /// The last observations of the episodes that ended; only in SAME_STEP.
+    pub(crate) last: Option<Last<'a>>,
     /// The statistics that have taken note of the step, if they are to be told, and the lane of each row; no lanes mean
     /// all in order.
     pub(crate) statistics: Option<(&'a mut EpisodeStatistics, Option<&'a [u32]>)>,
+}
+
+/// The columns of last observations, and the shape of one.
+pub(crate) struct Last<'a> {
+    pub(crate) columns: ArrayVec<ColumnRef<'a>, MAX_OBS_COLUMNS>,
+    pub(crate) shape: &'a ObsShape,
 }
 
 /// The objects that are handed out in turns, so that one step's may still be held while the next one's are made.
@@ -174,8 +183,11 @@ impl Turn {
             flags.iter_mut().zip(over).for_each(|(flag, (a, b))| *flag = a | b);
             set_rows(flags, over_rows);
         });
-        if let Some((column, shape)) = ended.last {
-            self.last.fill(py, column, shape, over_rows)?;
+        if let Some(Last { columns, shape }) = ended.last {
+            match shape.plain() {
+                Some(row) => self.last.fill(py, columns[0], row, over_rows)?,
+                None => self.last.fill_with(py, over_rows, |row| shape.copy_row(py, &columns, row))?,
+            }
         }
         if let Some((statistics, lanes)) = ended.statistics {
             self.figures.fill(py, rows, over_rows, statistics, lanes);

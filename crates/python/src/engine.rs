@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use numpy::{PyArray1, PyArrayDyn, PyArrayMethods, PyUntypedArrayMethods};
+use numpy::PyArray1;
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::exceptions::{PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::intern;
@@ -11,18 +11,20 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use rollhouse_client::{RequestError, StepError};
 use rollhouse_core::{AutoresetMode, EnvSpec};
-use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, DType, Space};
+use rollhouse_core::{ColumnData, Space};
 use rollhouse_engine::{Engine, EngineConfig, Frame, Received, Reset, StepError as Refused};
 
+use crate::actions::{put_actions, taken_actions};
 use crate::arrays::{KeepAlive, RowShape, constant_flags, fill_flags, flags, mask};
 use crate::commands::{attribute_list, attribute_value, image, lane_options};
 use crate::cost::Cost;
-use crate::endings::{Ended, Endings, say_valid};
+use crate::endings::{Ended, Endings, Last, say_valid};
 use crate::envs::{checked_options, image_size, known_env};
 use crate::failure::{exception, of_config, of_method, of_request, of_step, one_at_a_time};
 use crate::fork::Home;
-use crate::infos::{InfoShapes, Rows, ShowValid};
+use crate::infos::{Rows, Shapes, ShowValid};
 use crate::lanes::{Lanes, Placement};
+use crate::obs_shape::ObsShape;
 use crate::recording::{Recording, figures};
 use crate::statistics::{Ends, EpisodeStatistics, any};
 use crate::views::{Arrays, Views};
@@ -38,7 +40,7 @@ pub(crate) struct NativeLanes {
     /// Turns anything array-like into a C-contiguous array of the action's dtype, or raises.
     convert: Py<PyAny>,
     rules: Rules,
-    shapes: InfoShapes,
+    shapes: Shapes,
     home: Home,
     state: Mutex<LanesState>,
 }
@@ -199,10 +201,7 @@ impl NativeLanes {
         let converted = self.convert.bind(py).call1((actions, lanes.len()))?;
         let mut state = self.lock(py)?;
         // Copied before the interpreter lock is released: another thread may write to the array then.
-        let actions = match self.action.dtype {
-            DType::I64 => ColumnData::I64(converted.cast::<PyArrayDyn<i64>>()?.to_vec()?),
-            _ => ColumnData::F32(converted.cast::<PyArrayDyn<f32>>()?.to_vec()?),
-        };
+        let actions = taken_actions(&self.action, &converted)?;
         let inner = state.inner(py)?;
         let sent = py.detach(|| inner.send(&lanes, actions.as_ref()));
         sent.map_err(|error| of_step(py, &error))?;
@@ -367,13 +366,6 @@ impl NativeLanes {
             let what = || format!("env {} has columns of {} axes", spec.id, shape.len());
             RowShape::new(dtype, shape).ok_or_else(|| PyValueError::new_err(what()))
         };
-        let observation = spec.observation_space.plain().ok_or_else(|| {
-            let message = format!(
-                "env {} has observations of several columns, which lanes of it here cannot show",
-                spec.id
-            );
-            PyValueError::new_err(message)
-        })?;
         let of_space = |space: &Space| row_shape(space.dtype(), space.shape());
         let channels = spec.info_channels.iter();
         let channels =
@@ -383,7 +375,10 @@ impl NativeLanes {
             action: of_space(&spec.action_space)?,
             convert,
             rules,
-            shapes: InfoShapes { obs: of_space(observation)?, channels: channels.collect::<PyResult<_>>()? },
+            shapes: Shapes {
+                obs: ObsShape::new(&spec.observation_space, of_space)?,
+                channels: channels.collect::<PyResult<_>>()?,
+            },
             home: Home::here(),
             state: Mutex::new(LanesState {
                 memory: KeepAlive::new(py, inner.memory())?,
@@ -438,40 +433,9 @@ impl NativeLanes {
     #[inline]
     fn put_actions(&self, state: &mut LanesState, actions: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = actions.py();
-        match self.action.dtype {
-            DType::I64 => {
-                let Ok(array) = actions.cast::<PyArray1<i64>>() else { return Ok(false) };
-                if array.len() != self.lanes || !array.is_c_contiguous() || !array.is_aligned() {
-                    return Ok(false);
-                }
-                let inner = state.inner(py)?;
-                if let ColumnMut::I64(to) = inner.actions().map_err(|error| of_step(py, &error))?
-                    && !std::ptr::eq(array.data(), to.as_ptr())
-                {
-                    // SAFETY: contiguous and aligned, checked above; nothing else runs while it is copied, as the
-                    // interpreter lock is held. Only an array over the column itself lies in its memory.
-                    to.copy_from_slice(unsafe { std::slice::from_raw_parts(array.data(), self.lanes) });
-                }
-            }
-            DType::F32 => {
-                let Ok(array) = actions.cast::<PyArrayDyn<f32>>() else { return Ok(false) };
-                let fits = array.shape().split_first() == Some((&self.lanes, self.action.shape.as_slice()));
-                if !fits || !array.is_c_contiguous() || !array.is_aligned() {
-                    return Ok(false);
-                }
-                let inner = state.inner(py)?;
-                if let ColumnMut::F32(to) = inner.actions().map_err(|error| of_step(py, &error))?
-                    && !std::ptr::eq(array.data(), to.as_ptr())
-                {
-                    // SAFETY: as above.
-                    to.copy_from_slice(unsafe { std::slice::from_raw_parts(array.data(), array.len()) });
-                }
-            }
-            other => {
-                return Err(PyRuntimeError::new_err(format!("actions of type {other} are not supported")));
-            }
-        }
-        Ok(true)
+        put_actions(&self.action, self.lanes, actions, || {
+            state.inner(py)?.actions().map_err(|error| of_step(py, &error))
+        })
     }
 
     /// Returns the rows of a whole batch.
@@ -529,14 +493,16 @@ impl NativeLanes {
             let (lanes, rewards, reset) = (Some(&*received.lanes), &*received.rewards, &*received.reset);
             statistics.step(Ends { lanes, rewards, reset, ended });
         }
-        let last = received.final_obs.first().map(|column| (column.as_ref(), &self.shapes.obs));
+        let last = (!received.final_obs.is_empty()).then(|| Last {
+            columns: received.final_obs.iter().map(ColumnData::as_ref).collect(),
+            shape: &self.shapes.obs,
+        });
         if ended && (last.is_some() || state.statistics.is_some()) {
             let statistics = state.statistics.as_mut().map(|statistics| (statistics, Some(&*received.lanes)));
             let (terminated, truncated) = (&*received.terminated, &*received.truncated);
             state.endings.add_to(&infos, Ended { terminated, truncated, last, statistics })?;
         }
         rows.add_to(&infos, &self.shapes)?;
-        let obs = received.obs.first().map_or(ColumnRef::U8(&[]), |column| column.as_ref());
         let truncated = flags(py, count, |flags| {
             for ((flag, &truncated), &lane) in flags.iter_mut().zip(&received.truncated).zip(&received.lanes)
             {
@@ -546,7 +512,7 @@ impl NativeLanes {
         PyTuple::new(
             py,
             [
-                self.shapes.obs.copy(py, obs, count)?,
+                self.shapes.obs.copy(py, |index| received.obs[index].as_ref(), count)?,
                 PyArray1::from_slice(py, &received.rewards).into_any(),
                 flags(py, count, |flags| flags.copy_from_slice(&received.terminated))?,
                 truncated,
@@ -641,7 +607,7 @@ impl LanesState {
             Arrays::copied(py, frame, &owner.shapes.obs, &self.lost, with_valid)?
         } else {
             let views = views_of(&mut self.views, &self.memory, py, frame, owner)?;
-            views.show(py, frame, &self.lost, with_valid)
+            views.show(py, frame, &owner.shapes.obs, &self.lost, with_valid)?
         };
         if !newly_lost.is_empty() {
             arrays.truncated = flags(py, owner.lanes, |flags| {
@@ -657,7 +623,9 @@ impl LanesState {
         }
         let valid = arrays.valid.map(|valid| (valid, &self.every_row));
         let infos = if ended {
-            let last = rules.same_step.then(|| (frame.final_obs(0), &owner.shapes.obs));
+            let shape = &owner.shapes.obs;
+            let columns = || (0..shape.columns().count()).map(|index| frame.final_obs(index)).collect();
+            let last = rules.same_step.then(|| Last { columns: columns(), shape });
             let statistics = self.statistics.as_mut().map(|statistics| (statistics, None));
             self.endings.infos(py, Ended { terminated, truncated, last, statistics }, valid)?
         } else {
@@ -679,9 +647,9 @@ impl LanesState {
         let Some(inner) = &mut self.inner else { return Err(closed(py)) };
         let frame = inner.frame().map_err(|error| of_step(py, &error))?;
         let obs = if owner.rules.copy {
-            owner.shapes.obs.copy(py, frame.obs(0), owner.lanes)?
+            owner.shapes.obs.copy(py, |index| frame.obs(index), owner.lanes)?
         } else {
-            views_of(&mut self.views, &self.memory, py, frame, owner)?.obs(py)
+            views_of(&mut self.views, &self.memory, py, frame, owner)?.obs(py, &owner.shapes.obs)?
         };
         let infos = PyDict::new(py);
         if !self.lost.is_empty() {

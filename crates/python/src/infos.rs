@@ -7,6 +7,7 @@ use pyo3::types::{PyDict, PyString};
 use rollhouse_core::ColumnRef;
 
 use crate::arrays::{RowShape, copy_masked, mask, objects};
+use crate::obs_shape::ObsShape;
 use crate::statistics::any;
 
 /// Some rows of one step, from which infos are made.
@@ -55,10 +56,10 @@ impl ShowValid {
     }
 }
 
-/// The columns of an env's own infos, beside those that every env has.
+/// The observations of an env, and the columns of its own infos, beside those that every env has.
 #[derive(Debug)]
-pub(crate) struct InfoShapes {
-    pub(crate) obs: RowShape,
+pub(crate) struct Shapes {
+    pub(crate) obs: ObsShape,
     pub(crate) channels: Vec<(String, RowShape)>,
 }
 
@@ -83,7 +84,7 @@ impl Rows<'_> {
 
     /// Adds the env's own infos, which most envs do not have, and which lanes are lost. The infos of an episode's last
     /// step go into `final_info` if that is there, as in SAME_STEP.
-    pub(crate) fn add_to(&self, infos: &Bound<'_, PyDict>, shapes: &InfoShapes) -> PyResult<()> {
+    pub(crate) fn add_to(&self, infos: &Bound<'_, PyDict>, shapes: &Shapes) -> PyResult<()> {
         if !self.infos.is_empty() {
             let nested = infos.get_item(intern!(infos.py(), "final_info"))?;
             if let Some(nested) = &nested {
@@ -102,7 +103,7 @@ impl Rows<'_> {
     fn add_channels(
         &self,
         infos: &Bound<'_, PyDict>,
-        shapes: &InfoShapes,
+        shapes: &Shapes,
         shown: impl Fn(usize) -> bool,
     ) -> PyResult<()> {
         let py = infos.py();

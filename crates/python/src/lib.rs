@@ -4,6 +4,7 @@
 //! not do itself: lanes here and on a cluster, the arrays over their memory, and recordings. It carries the `rollhouse`
 //! command as well.
 
+mod actions;
 mod arrays;
 mod cluster;
 mod command;
@@ -20,6 +21,7 @@ mod frames;
 mod hosted_statistics;
 mod infos;
 mod lanes;
+mod obs_shape;
 mod read_failure;
 mod recording;
 mod replay_session;

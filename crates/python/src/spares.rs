@@ -192,6 +192,26 @@ impl SpareRows {
     }
 }
 
+impl SpareRows {
+    /// Puts what `value` makes of some rows into the array that [`SpareRows::take`] returned last, and None into all
+    /// others.
+    pub(crate) fn fill_with<'py>(
+        &mut self,
+        py: Python<'py>,
+        rows: &[usize],
+        value: impl Fn(usize) -> PyResult<Bound<'py, PyAny>>,
+    ) -> PyResult<()> {
+        let made = self.objects.as_ref().expect("only what was taken is filled");
+        let objects = made.array.bind(py);
+        clear(objects, made.elements);
+        for &row in rows {
+            assert!(row < made.elements, "row {row}");
+            set_object(objects, row, value(row)?);
+        }
+        Ok(())
+    }
+}
+
 /// Puts None into each of the `elements` rows of an object array.
 fn clear(objects: &Bound<'_, PyAny>, elements: usize) {
     let none = objects.py().None();

@@ -5,10 +5,12 @@ use rollhouse_core::{ColumnRef, DType};
 use rollhouse_engine::Frame;
 
 use crate::arrays::{KeepAlive, RowShape, constant_flags, fill_flags, flags};
+use crate::obs_shape::ObsShape;
 
 /// The views of one slot, made once. They show the frame that was written to it last.
 pub(crate) struct Views {
-    obs: Py<PyAny>,
+    /// The columns of the observations.
+    obs: Vec<Py<PyAny>>,
     rewards: Py<PyAny>,
     terminated: Py<PyAny>,
     truncated: Py<PyAny>,
@@ -28,14 +30,18 @@ pub(crate) struct Arrays<'py> {
 
 impl Views {
     /// Makes the views of the slot that `frame` lies in, whose memory `base` holds.
-    pub(crate) fn new(base: &Bound<'_, KeepAlive>, frame: Frame<'_>, obs: &RowShape) -> PyResult<Self> {
+    pub(crate) fn new(base: &Bound<'_, KeepAlive>, frame: Frame<'_>, obs: &ObsShape) -> PyResult<Self> {
         let (py, lanes) = (base.py(), frame.lanes());
         let (double, flag) = (RowShape::scalar(DType::F64), RowShape::scalar(DType::Bool));
         // SAFETY: a frame's columns lie in its arena's memory, which `base` was made from, and have one row of
         // their space's shape per lane.
         let view = |shape: &RowShape, column| unsafe { shape.view(column, lanes, base).map(Bound::unbind) };
         Ok(Self {
-            obs: view(obs, frame.obs(0))?,
+            obs: obs
+                .columns()
+                .enumerate()
+                .map(|(at, row)| view(row, frame.obs(at)))
+                .collect::<PyResult<_>>()?,
             rewards: view(&double, ColumnRef::F64(frame.rewards()))?,
             terminated: view(&flag, ColumnRef::U8(frame.terminated()))?,
             truncated: view(&flag, ColumnRef::U8(frame.truncated()))?,
@@ -49,12 +55,13 @@ impl Views {
         &self,
         py: Python<'py>,
         frame: Frame<'_>,
+        obs: &ObsShape,
         lost: &[bool],
         with_valid: bool,
-    ) -> Arrays<'py> {
+    ) -> PyResult<Arrays<'py>> {
         let of = |view: &Py<PyAny>| view.bind(py).clone();
-        Arrays {
-            obs: of(&self.obs),
+        Ok(Arrays {
+            obs: self.obs(py, obs)?,
             rewards: of(&self.rewards),
             terminated: of(&self.terminated),
             truncated: of(&self.truncated),
@@ -63,12 +70,16 @@ impl Views {
                 fill_flags(&valid, frame.lanes(), |flags| write_valid(flags, frame, lost));
                 valid
             }),
-        }
+        })
     }
 
-    /// Returns the view of the observations.
-    pub(crate) fn obs<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
-        self.obs.bind(py).clone()
+    /// Returns the view of the observations; a dict of several is a fresh one.
+    #[inline]
+    pub(crate) fn obs<'py>(&self, py: Python<'py>, shape: &ObsShape) -> PyResult<Bound<'py, PyAny>> {
+        match (&self.obs[..], shape.plain()) {
+            ([view], Some(_)) => Ok(view.bind(py).clone()),
+            (views, _) => shape.value(py, |index, _| Ok(views[index].bind(py).clone())),
+        }
     }
 }
 
@@ -77,7 +88,7 @@ impl<'py> Arrays<'py> {
     pub(crate) fn copied(
         py: Python<'py>,
         frame: Frame<'_>,
-        obs: &RowShape,
+        obs: &ObsShape,
         lost: &[bool],
         with_valid: bool,
     ) -> PyResult<Self> {
@@ -85,7 +96,7 @@ impl<'py> Arrays<'py> {
         let (double, flag) = (RowShape::scalar(DType::F64), RowShape::scalar(DType::Bool));
         let valid = with_valid.then(|| flags(py, lanes, |flags| write_valid(flags, frame, lost)));
         Ok(Self {
-            obs: obs.copy(py, frame.obs(0), lanes)?,
+            obs: obs.copy(py, |index| frame.obs(index), lanes)?,
             rewards: double.copy(py, ColumnRef::F64(frame.rewards()), lanes)?,
             terminated: flag.copy(py, ColumnRef::U8(frame.terminated()), lanes)?,
             truncated: flag.copy(py, ColumnRef::U8(frame.truncated()), lanes)?,

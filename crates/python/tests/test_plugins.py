@@ -62,6 +62,49 @@ def test_an_env_of_a_plugin_is_stepped_recorded_and_verified(plugin: Path, tmp_p
     assert "unknown env" in done.stdout, done.stdout
 
 
+@pytest.mark.parametrize("copy", [True, False])
+def test_a_dict_of_observations_is_a_dict_of_arrays(tmp_path: Path, copy: bool) -> None:
+    compiler = shutil.which("c++")
+    if compiler is None:
+        pytest.skip("there is no C++ compiler")
+    library, env = tmp_path / "gridworld.so", "cpp/Gridworld-v0"
+    flags = ["-std=c++17", "-O2", "-ffp-contract=off", "-fPIC", "-shared", "-I", PLUGIN / "include"]
+    subprocess.run([compiler, *flags, PLUGIN / "examples" / "gridworld.cpp", "-o", library], check=True)
+    if env not in rollhouse.env_ids():
+        rollhouse.load_plugin(library)
+    data = tmp_path / "recorded"
+    envs = rollhouse.make_vec(env, 6, seed=3, autoreset_mode="SameStep", copy=copy, record=True, data=data)
+    space = envs.observation_space
+    observations, _ = envs.reset()
+    envs.action_space.seed(1)
+    ended = 0
+    for _ in range(150):
+        before = {key: part.copy() for key, part in observations.items()}
+        last, observations = observations, None
+        observations, _, terminations, truncations, infos = envs.step(envs.action_space.sample())
+        assert observations in space and list(observations) == ["position", "room"]
+        # What was given before is as it was.
+        assert all(np.array_equal(last[key], before[key]) for key in before)
+        for lane in np.flatnonzero(terminations | truncations):
+            ended += 1
+            final = infos["final_obs"][lane]
+            assert final in envs.single_observation_space
+            if terminations[lane]:
+                row, column = final["position"]
+                assert final["room"][row, column] > 0
+    envs.close()
+    assert ended > 10
+    recorded = replays.open(data)
+    assert recorded.verify().ok
+    for info in recorded.filter(lambda info: info.terminated):
+        row, column = recorded.read(info).observations["position"][-1]
+        assert info.result == ("win" if recorded.read(info).observations["room"][-1][row, column] == 2 else "lose")
+    single = gymnasium.make(env)
+    assert single.reset(seed=4)[0] in single.observation_space
+    assert single.step(1)[0] in single.observation_space
+    single.close()
+
+
 def test_what_is_no_plugin_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "text.so"
     path.write_text("no shared object")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import gymnasium
@@ -18,7 +19,7 @@ from gymnasium.vector import AutoresetMode
 
 import rollhouse
 from rollhouse.info_layout import lane_info
-from rollhouse.vector import VectorEnv
+from rollhouse.vector import VectorEnv, rows_at
 
 try:
     from stable_baselines3.common.env_util import is_wrapped
@@ -168,7 +169,7 @@ class Sb3VecEnv(VecEnv):
                 lanes[lane]["terminal_observation"] = final_obs[lane]
             else:
                 # The lane was lost: its last observation is in its row.
-                lanes[lane]["terminal_observation"] = _row(observations, lane)
+                lanes[lane]["terminal_observation"] = deepcopy(rows_at(observations, lane))
         for info, truncated in zip(lanes, (truncations & ~terminations).tolist(), strict=True):
             info["TimeLimit.truncated"] = truncated
         return observations, rewards.astype(np.float32), dones, lanes
@@ -238,10 +239,3 @@ class Sb3VecEnv(VecEnv):
     def _lane_infos(self, infos: dict[str, Any], lanes: Iterable[int]) -> list[dict[str, Any]]:
         return [lane_info(infos, lane) for lane in lanes]
 
-
-def _row(observations: Any, lane: int) -> Any:
-    if isinstance(observations, dict):
-        return {key: _row(value, lane) for key, value in observations.items()}
-    if isinstance(observations, tuple):
-        return tuple(_row(value, lane) for value in observations)
-    return np.copy(observations[lane])

@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode
 from rollhouse.embedded import EmbeddedVectorEnv
 from rollhouse.errors import UnknownOptionError
 from rollhouse.native_env import RENDER_FPS
+from rollhouse.vector import rows_at
 
 
 class SingleEnv(gymnasium.Env):
@@ -50,18 +51,18 @@ class SingleEnv(gymnasium.Env):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+    ) -> tuple[Any, dict[str, Any]]:
         """Begins an episode."""
         super().reset(seed=seed)
         obs, infos = self._envs.reset(seed=seed, options=options)
-        return obs[0], infos
+        return rows_at(obs, 0), infos
 
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Steps once. Over the end of an episode it raises ``ResetNeededError``."""
         actions = np.expand_dims(np.asarray(action), 0)
         obs, rewards, terminations, truncations, infos = self._envs.step(actions)
         single = {key: value[0] for key, value in infos.items() if not key.startswith("_")}
-        return obs[0], float(rewards[0]), bool(terminations[0]), bool(truncations[0]), single
+        return rows_at(obs, 0), float(rewards[0]), bool(terminations[0]), bool(truncations[0]), single
 
     def render(self) -> np.ndarray | None:  # type: ignore[override]
         """Returns the lane as an image, or None when ``render_mode`` is None."""

@@ -13,13 +13,14 @@ import torch
 if TYPE_CHECKING:
     from rollhouse.native_env import NativeVectorEnv
 
-TensorStep = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, dict[str, Any]]
+TensorStep = tuple[Any, torch.Tensor, torch.Tensor, torch.Tensor, dict[str, Any]]
 
 
 class TensorView:
     """``reset``, ``step``, ``send`` and ``recv`` of a ``NativeVectorEnv``, speaking tensors.
 
-    Observations have the space's dtype, rewards are float64 and flags bool. In infos, ``valid`` is a tensor;
+    Observations have the space's dtype (those of a Dict or Tuple space are a dict or tuple of tensors), rewards are float64
+    and flags bool. In infos, ``valid`` is a tensor;
     everything else stays NumPy.
 
     On the CPU a tensor shares the memory of the array that the env would have returned: with ``copy=False`` the
@@ -50,14 +51,14 @@ class TensorView:
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[torch.Tensor, dict[str, Any]]:
+    ) -> tuple[Any, dict[str, Any]]:
         """Resets as ``VectorEnv.reset`` does; ``options["reset_mask"]`` may be a bool tensor."""
         if options is not None and isinstance(options.get("reset_mask"), torch.Tensor):
             options = {**options, "reset_mask": options["reset_mask"].cpu().numpy()}
         while self._copies:
             self._copies.pop().synchronize()
         obs, infos = self.envs.reset(seed=seed, options=options)
-        return (self._tensor(obs) if self._on_cpu else self._fresh(obs)), infos
+        return _of_each(obs, self._tensor if self._on_cpu else self._fresh), infos
 
     def step(self, actions: torch.Tensor) -> TensorStep:
         """Steps as ``VectorEnv.step`` does; fastest with a contiguous int64 (Discrete) or float32 (Box) tensor."""
@@ -77,7 +78,7 @@ class TensorView:
         infos["env_id"] = self._fresh(infos["env_id"])
         if "valid" in infos:
             infos["valid"] = self._fresh(infos["valid"])
-        obs, rewards, terminations, truncations = (self._fresh(array) for array in arrays)
+        obs, rewards, terminations, truncations = (_of_each(array, self._fresh) for array in arrays)
         return obs, rewards, terminations, truncations, infos
 
     def _tensors(self, step: Any) -> TensorStep:
@@ -85,7 +86,7 @@ class TensorView:
         tensor = self._tensor
         if "valid" in infos:
             infos["valid"] = tensor(infos["valid"])
-        result = (tensor(obs), tensor(rewards), tensor(terminations), tensor(truncations), infos)
+        result = (_of_each(obs, tensor), tensor(rewards), tensor(terminations), tensor(truncations), infos)
         self._copies_begun()
         return result
 
@@ -119,6 +120,15 @@ class TensorView:
         """
         if len(self._copies) > 1:
             self._copies.pop(0).synchronize()
+
+
+def _of_each(value: Any, tensor: Callable[[np.ndarray], torch.Tensor]) -> Any:
+    """Makes tensors of an array, or of each array of a dict or tuple."""
+    if isinstance(value, dict):
+        return {key: _of_each(part, tensor) for key, part in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_of_each(part, tensor) for part in value)
+    return tensor(value)
 
 
 def _array(actions: torch.Tensor) -> Any:

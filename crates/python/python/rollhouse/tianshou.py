@@ -15,6 +15,7 @@ import numpy as np
 
 import rollhouse
 from rollhouse.info_layout import lane_info
+from rollhouse.vector import rows_at
 
 try:
     from tianshou.env import BaseVectorEnv
@@ -66,7 +67,7 @@ class VectorEnv(BaseVectorEnv):
             if isinstance(seed, (list, tuple)):
                 seed = _spread(seed, lanes, self.env_num)
         observations, infos = self.envs.reset(seed=seed, options=options or None)
-        return _rows(observations, lanes), _dicts(infos, lanes, lanes)
+        return rows_at(observations, lanes), _dicts(infos, lanes, lanes)
 
     def step(self, action: Any, id: Any = None) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Steps the lanes of ``id``, or all. Returns observations, rewards, terminations, truncations, one dict of
@@ -82,7 +83,7 @@ class VectorEnv(BaseVectorEnv):
             *arrays, infos = self.envs.recv()
             order = {lane: row for row, lane in enumerate(infos["env_id"].tolist())}
             rows = np.array([order[lane] for lane in lanes.tolist()], np.intp)
-        observations, rewards, terminations, truncations = (_rows(array, rows) for array in arrays)
+        observations, rewards, terminations, truncations = (rows_at(array, rows) for array in arrays)
         return observations, rewards, terminations, truncations, _dicts(infos, rows, lanes)
 
     def seed(self, seed: int | Sequence[int] | None = None) -> list[Any]:
@@ -118,14 +119,6 @@ class VectorEnv(BaseVectorEnv):
 def _spread(seeds: Sequence[int], lanes: np.ndarray, count: int) -> list[int | None]:
     given = dict(zip(lanes.tolist(), seeds, strict=True))
     return [given.get(lane) for lane in range(count)]
-
-
-def _rows(batch: Any, rows: np.ndarray) -> Any:
-    if isinstance(batch, dict):
-        return {key: _rows(value, rows) for key, value in batch.items()}
-    if isinstance(batch, tuple):
-        return tuple(_rows(value, rows) for value in batch)
-    return batch[rows]
 
 
 def _dicts(infos: dict[str, Any], rows: np.ndarray, lanes: np.ndarray) -> np.ndarray:

@@ -28,6 +28,15 @@ MAX_SEED = 2**64 - 1
 """The largest seed of a lane."""
 
 
+def rows_at(observations: Any, index: Any) -> Any:
+    """Returns the rows of a batch's observations at an index: one lane's observation, or those of several lanes."""
+    if isinstance(observations, dict):
+        return {key: rows_at(part, index) for key, part in observations.items()}
+    if isinstance(observations, tuple):
+        return tuple(rows_at(part, index) for part in observations)
+    return observations[index]
+
+
 class VectorEnv(gymnasium.vector.VectorEnv):
     """A batch of ``num_envs`` lanes, each one environment, stepped together.
 
