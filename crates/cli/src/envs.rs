@@ -184,7 +184,12 @@ pub(crate) fn space(space: &Space) -> String {
         Space::Discrete(space) => format!("Discrete({}, start={})", space.n, space.start),
         Space::Box(space) => {
             let shape: Vec<String> = space.shape.iter().map(usize::to_string).collect();
-            format!("Box({}, {})", shape.join("x"), space.dtype)
+            let kind = match space.kind() {
+                "multi_discrete" => "MultiDiscrete",
+                "multi_binary" => "MultiBinary",
+                _ => "Box",
+            };
+            format!("{kind}({}, {})", shape.join("x"), space.dtype)
         }
     }
 }

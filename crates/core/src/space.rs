@@ -51,6 +51,10 @@ pub struct BoxSpace {
     pub shape: Vec<usize>,
     /// Element type.
     pub dtype: DType,
+    /// Whether each element is a choice among its whole numbers instead of a quantity: a MultiDiscrete of Gymnasium's, of
+    /// int64, or a MultiBinary, of uint8 where Gymnasium has int8.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub choices: bool,
 }
 
 /// Integers `start .. start + n`, carried as int64.
@@ -71,6 +75,7 @@ impl Space {
             high: high.iter().map(|&v| f64::from(v)).collect(),
             shape: vec![low.len()],
             dtype: DType::F32,
+            choices: false,
         })
     }
 
@@ -102,6 +107,15 @@ impl Space {
 }
 
 impl BoxSpace {
+    /// Returns the word for Gymnasium's space of this kind: `box`, `multi_discrete` or `multi_binary`.
+    pub const fn kind(&self) -> &'static str {
+        match (self.choices, self.dtype) {
+            (false, _) => "box",
+            (true, DType::U8) => "multi_binary",
+            (true, _) => "multi_discrete",
+        }
+    }
+
     /// Returns the number of bytes of one value.
     pub fn row_bytes(&self) -> usize {
         self.shape.iter().product::<usize>() * self.dtype.size()

@@ -61,6 +61,7 @@ enum Field {
     High,
     Shape,
     Dtype,
+    Choices,
     N,
     Start,
     Spaces,
@@ -82,6 +83,7 @@ struct Fields {
     high: Option<Bounds>,
     shape: Option<Shape>,
     dtype: Option<DType>,
+    choices: Option<bool>,
     n: Option<u64>,
     start: Option<i64>,
     spaces: Option<CompositeSpace>,
@@ -103,7 +105,11 @@ impl Fields {
                         "{low} lower and {high} upper bounds for {elements} elements"
                     )));
                 }
-                Ok(Space::Box(BoxSpace { low, high, shape, dtype }).into())
+                let space = BoxSpace { low, high, shape, dtype, choices: self.choices.unwrap_or(false) };
+                if space.choices && !may_be_choices(&space) {
+                    return Err(E::custom("choices are whole numbers between finite bounds"));
+                }
+                Ok(Space::Box(space).into())
             }
             Kind::Discrete => {
                 let n = self.n.ok_or_else(|| missing("n"))?;
@@ -113,6 +119,11 @@ impl Fields {
             Kind::Dict | Kind::Tuple => Ok(self.spaces.ok_or_else(|| missing("spaces"))?.into()),
         }
     }
+}
+
+fn may_be_choices(space: &BoxSpace) -> bool {
+    let whole = |bound: &f64| bound.is_finite() && bound.fract() == 0.0;
+    matches!(space.dtype, DType::I64 | DType::U8) && space.low.iter().chain(&space.high).all(whole)
 }
 
 struct SpaceVisitor;
@@ -133,6 +144,7 @@ impl<'de> Visitor<'de> for SpaceVisitor {
                 Field::High => fields.high = Some(map.next_value()?),
                 Field::Shape => fields.shape = Some(map.next_value()?),
                 Field::Dtype => fields.dtype = Some(map.next_value()?),
+                Field::Choices => fields.choices = Some(map.next_value()?),
                 Field::N => fields.n = Some(map.next_value()?),
                 Field::Start => fields.start = Some(map.next_value()?),
                 Field::Spaces => {
@@ -157,6 +169,7 @@ impl<'de> Visitor<'de> for SpaceVisitor {
                 fields.high = list.next_element()?;
                 fields.shape = list.next_element()?;
                 fields.dtype = list.next_element()?;
+                fields.choices = list.next_element()?;
             }
             Some(Kind::Discrete) => {
                 fields.n = list.next_element()?;
@@ -256,3 +269,32 @@ impl Size {
 
 /// Maximum number of a column's axes, the same as in NumPy.
 const MAX_AXES: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choices(dtype: DType, high: f64) -> Space {
+        Space::Box(BoxSpace { low: vec![-1.0; 2], high: vec![high; 2], shape: vec![2], dtype, choices: true })
+    }
+
+    #[test]
+    fn choices_are_read_as_such_and_what_cannot_be_any_is_refused() {
+        let read = |space: &Space| {
+            let text = serde_json::to_string(space).expect("it is written");
+            serde_json::from_str::<Space>(&text)
+        };
+        for dtype in [DType::I64, DType::U8] {
+            let space = choices(dtype, 3.0);
+            assert_eq!(read(&space).expect("it is read"), space);
+        }
+        for space in [choices(DType::F32, 3.0), choices(DType::I64, 2.5), choices(DType::I64, 1e300 * 1e300)]
+        {
+            assert!(read(&space).is_err(), "{space:?}");
+        }
+        // Earlier versions say nothing of it.
+        let plain = r#"{"kind":"box","low":[0],"high":[1],"shape":[1],"dtype":"i64"}"#;
+        let plain = serde_json::from_str::<Space>(plain).expect("it is read");
+        assert!(matches!(plain, Space::Box(BoxSpace { choices: false, .. })), "{plain:?}");
+    }
+}

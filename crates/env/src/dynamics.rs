@@ -197,8 +197,9 @@ impl Fold {
 
     fn space(self, space: &Space) -> Self {
         match space {
-            Space::Box(BoxSpace { low, high, shape, dtype }) => {
-                self.word(0).floats(low).floats(high).sizes(shape).bytes(dtype.name().as_bytes())
+            Space::Box(BoxSpace { low, high, shape, dtype, choices }) => {
+                let hash = self.word(0).floats(low).floats(high).sizes(shape).bytes(dtype.name().as_bytes());
+                if *choices { hash.word(1) } else { hash }
             }
             Space::Discrete(DiscreteSpace { n, start }) => self.word(1).word(*n).word(*start as u64),
         }

@@ -202,7 +202,8 @@ impl Node {
             Kind::MultiBinary => {
                 let elements = elements(&self.shape)?;
                 let (low, high) = (vec![0.0; elements], vec![1.0; elements]);
-                Ok(Space::Box(BoxSpace { low, high, shape: self.shape, dtype: DType::U8 }).into())
+                Ok(Space::Box(BoxSpace { low, high, shape: self.shape, dtype: DType::U8, choices: true })
+                    .into())
             }
             Kind::Dict => {
                 if self.names.len() != self.spaces.len() {
@@ -232,7 +233,7 @@ impl Node {
         let dtype = dtype.ok_or_else(|| format!("elements of type `{}`", self.dtype))?;
         let elements = elements(&self.shape)?;
         let (low, high) = (bounds(self.low, elements)?, bounds(self.high, elements)?);
-        Ok(Space::Box(BoxSpace { low, high, shape: self.shape, dtype }))
+        Ok(Space::Box(BoxSpace { low, high, shape: self.shape, dtype, choices: false }))
     }
 
     fn integers(self) -> Result<Space, String> {
@@ -242,7 +243,7 @@ impl Node {
         }
         let low: Vec<f64> = self.starts.iter().map(|&start| start as f64).collect();
         let high = low.iter().zip(&self.nvec).map(|(low, &n)| low + n as f64 - 1.0).collect();
-        Ok(Space::Box(BoxSpace { low, high, shape: self.shape, dtype: DType::I64 }))
+        Ok(Space::Box(BoxSpace { low, high, shape: self.shape, dtype: DType::I64, choices: true }))
     }
 }
 
@@ -287,6 +288,13 @@ mod tests {
 
     const TWO: &str = r#"{"kind":"discrete","n":2,"starts":[0]}"#;
 
+    fn kind(space: &Space) -> Option<&'static str> {
+        match space {
+            Space::Box(space) => Some(space.kind()),
+            Space::Discrete(_) => None,
+        }
+    }
+
     #[test]
     fn spaces_of_every_kind_become_columns() {
         let observation = r#"{"kind":"dict","names":["b","a"],"spaces":[
@@ -300,6 +308,10 @@ mod tests {
         assert_eq!(shown, [("b", DType::F32, 2), ("a/0", DType::U8, 3), ("a/1", DType::I64, 2)]);
         let Space::Box(bounds) = columns[0].1 else { panic!("no box") };
         assert_eq!((&bounds.low[..], &bounds.high[..]), (&[f64::NEG_INFINITY; 2][..], &[1.5, 2.0][..]));
+        assert_eq!(
+            columns.iter().filter_map(|(_, space)| kind(space)).collect::<Vec<_>>(),
+            ["box", "multi_binary", "multi_discrete"]
+        );
         let Space::Box(bounds) = columns[2].1 else { panic!("no box") };
         assert_eq!((&bounds.low[..], &bounds.high[..]), (&[0.0, -1.0][..], &[2.0, 2.0][..]));
         assert_eq!(description.action, Space::Discrete(DiscreteSpace { n: 3, start: -1 }));

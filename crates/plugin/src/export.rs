@@ -433,7 +433,7 @@ fn plain(space: &Space) -> abi::Space {
         Space::Discrete(DiscreteSpace { n, start }) => {
             abi::Space { kind: abi::DISCRETE, n: *n, start: *start, ..SPACE }
         }
-        Space::Box(BoxSpace { low, high, shape, dtype: of }) => abi::Space {
+        Space::Box(BoxSpace { low, high, shape, dtype: of, choices: _ }) => abi::Space {
             dtype: dtype(*of),
             axes: shape.len() as u32,
             shape: kept(shape.iter().map(|&extent| extent as u64).collect()),

@@ -129,7 +129,7 @@ mod tests {
     fn a_box_noop_repeats_the_value_nearest_to_zero_in_every_row() {
         let low = vec![-1.0, 0.5, f64::NEG_INFINITY];
         let high = vec![1.0, 2.0, -3.0];
-        let space = Space::Box(BoxSpace { low, high, shape: vec![3], dtype: DType::F32 });
+        let space = Space::Box(BoxSpace { low, high, shape: vec![3], dtype: DType::F32, choices: false });
         let mut rows = [f32::NAN; 6];
         let mut policy = Noop::new(&space).unwrap();
         policy.act(Act { first_lane: 0, step: 0, obs: &[], actions: ColumnMut::F32(&mut rows) }).unwrap();
@@ -139,8 +139,13 @@ mod tests {
     #[test]
     fn a_space_without_a_value_is_refused() {
         assert!(matches!(Noop::new(&Space::discrete(0)), Err(SpaceError::Malformed { .. })));
-        let space =
-            Space::Box(BoxSpace { low: vec![0.2], high: vec![0.8], shape: vec![1], dtype: DType::U8 });
+        let space = Space::Box(BoxSpace {
+            low: vec![0.2],
+            high: vec![0.8],
+            shape: vec![1],
+            dtype: DType::U8,
+            choices: false,
+        });
         assert!(matches!(Noop::new(&space), Err(SpaceError::Empty { element: 0, .. })));
     }
 

@@ -295,7 +295,13 @@ mod tests {
     }
 
     fn space(dtype: DType, low: &[f64], high: &[f64]) -> Space {
-        Space::Box(BoxSpace { low: low.to_vec(), high: high.to_vec(), shape: vec![low.len()], dtype })
+        Space::Box(BoxSpace {
+            low: low.to_vec(),
+            high: high.to_vec(),
+            shape: vec![low.len()],
+            dtype,
+            choices: false,
+        })
     }
 
     proptest! {

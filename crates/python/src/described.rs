@@ -49,5 +49,5 @@ pub(crate) fn space((kind, dtype, shape, low, high): PlainSpace) -> PyResult<Spa
         [bound] => vec![bound; elements],
         _ => given,
     };
-    Ok(Space::Box(BoxSpace { low: bounds(low), high: bounds(high), shape, dtype }))
+    Ok(Space::Box(BoxSpace { low: bounds(low), high: bounds(high), shape, dtype, choices: false }))
 }

@@ -156,12 +156,12 @@ pub(crate) fn observation<'py>(py: Python<'py>, space: &ObservationSpace) -> PyR
     Ok(dict)
 }
 
-/// Converts a space to `{"kind": "box", "low", "high", "shape", "dtype"}` or `{"kind": "discrete", "n", "start"}`.
+/// Converts a space to `{"kind": "box", "low", "high", "shape", "dtype"}`, of kind `multi_discrete` or `multi_binary` too, or `{"kind": "discrete", "n", "start"}`.
 pub(crate) fn space<'py>(py: Python<'py>, space: &Space) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     match space {
         Space::Box(space) => {
-            dict.set_item("kind", "box")?;
+            dict.set_item("kind", space.kind())?;
             dict.set_item("low", &space.low)?;
             dict.set_item("high", &space.high)?;
             dict.set_item("shape", &space.shape)?;

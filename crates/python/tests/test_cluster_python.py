@@ -21,7 +21,8 @@ from conftest import PORTS, TwoNodes, rollhouse_program
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import rollhouse
-from rollhouse.errors import LaneLostError, RefusedError
+from rollhouse.errors import InvalidActionError, LaneLostError, RefusedError
+from rollhouse.vector import rows_at
 
 LANES = 5
 STEPS = 120
@@ -56,6 +57,39 @@ class Maze(gymnasium.Env):
         over = self.place in (0, self.size - 1)
         won = {"result": "win" if self.place else "lose", "score": self.place}
         return self._shown(), float(self.np_random.normal()), over, False, won if over else {}
+
+
+class Arm(Maze):
+    """Observations and actions of other kinds."""
+
+    def __init__(self, size):
+        super().__init__(size)
+        seen = spaces.Tuple((spaces.Discrete(size, start=-1), spaces.Box(0, 255, (2, 3), np.uint8)))
+        self.observation_space = spaces.Dict({"where": spaces.Box(-1, 1, (3,), np.float32), "seen": seen})
+        self.action_space = spaces.Box(-1, 1, (2,), np.float64)
+
+    def _shown(self):
+        picture = self.np_random.integers(0, 256, (2, 3), np.uint8)
+        where = self.np_random.uniform(-1, 1, 3).astype(np.float32)
+        return {"seen": (self.place - 1, picture), "where": where}
+
+    def step(self, action):
+        return super().step(5 if action[0] < action[1] else 6)
+
+
+class Panel(Maze):
+    """Several choices in an observation, and in an action."""
+
+    def __init__(self, size):
+        super().__init__(size)
+        self.observation_space = spaces.MultiDiscrete([size, 4], start=[0, -1])
+        self.action_space = spaces.MultiBinary(2)
+
+    def _shown(self):
+        return np.array([self.place, self.np_random.integers(-1, 3)])
+
+    def step(self, action):
+        return super().step(5 if action[0] < action[1] else 6)
 
 
 class Greedy(Maze):
@@ -152,7 +186,7 @@ def play(there: Any, here: SyncVectorEnv, mode: AutoresetMode, steps: int = STEP
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
-@pytest.mark.parametrize("id", ["CartPole-v1", "FrozenLake-v1", "Pendulum-v1"])
+@pytest.mark.parametrize("id", ["CartPole-v1", "FrozenLake-v1", "Pendulum-v1", "Blackjack-v1"])
 def test_lanes_on_nodes_give_what_gymnasium_gives(cluster: rollhouse.Cluster, id: str, mode: AutoresetMode) -> None:
     there = cluster.make_vec(f"gymnasium:{id}", LANES, autoreset_mode=mode, max_episode_steps=LIMIT, spread="even")
     assert len({placement.node for placement in there.placements}) == 2
@@ -165,25 +199,32 @@ def test_lanes_on_nodes_give_what_gymnasium_gives(cluster: rollhouse.Cluster, id
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
+@pytest.mark.parametrize("name", ["Maze", "Arm", "Panel"])
 def test_a_package_of_ones_own_with_arguments_gives_the_same(
-    cluster: rollhouse.Cluster, package: Path, mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch
+    cluster: rollhouse.Cluster, package: Path, name: str, mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(package)
-    from mazes.envs import Maze  # type: ignore[import-not-found]
+    from mazes import envs  # type: ignore[import-not-found]
 
-    there = cluster.make_vec("mazes.envs:Maze", LANES, env_kwargs={"size": 9}, autoreset_mode=mode, spread="even")
-    here = SyncVectorEnv([partial(Maze, size=9)] * LANES, autoreset_mode=mode)
+    there = cluster.make_vec(f"mazes.envs:{name}", LANES, env_kwargs={"size": 9}, autoreset_mode=mode, spread="even")
+    here = SyncVectorEnv([partial(getattr(envs, name), size=9)] * LANES, autoreset_mode=mode)
+    assert there.single_action_space == here.single_action_space
     assert there.single_observation_space == here.single_observation_space
     assert play(there, here, mode) > LANES
+    if name == "Panel" and mode is AutoresetMode.NEXT_STEP:
+        for wrong in ([[-1, 0]] * LANES, [[0, 256]] * LANES):
+            with pytest.raises(InvalidActionError, match="is not in MultiBinary"):
+                there.step(wrong)
     there.close()
 
 
-def test_first_done_gives_each_lane_what_gymnasium_gives_it(cluster: rollhouse.Cluster) -> None:
-    there = cluster.make_vec("gymnasium:CartPole-v1", LANES, seed=9, spread="even", valid="always")
-    lanes = [gymnasium.make("CartPole-v1") for _ in range(LANES)]
+@pytest.mark.parametrize("id", ["CartPole-v1", "Blackjack-v1"])
+def test_first_done_gives_each_lane_what_gymnasium_gives_it(cluster: rollhouse.Cluster, id: str) -> None:
+    there = cluster.make_vec(f"gymnasium:{id}", LANES, seed=9, spread="even", valid="always")
+    lanes = [gymnasium.make(id) for _ in range(LANES)]
     first = there.reset()[0]
     for lane, env in enumerate(lanes):
-        same(first[lane], env.reset(seed=9 + lane)[0])
+        same(rows_at(first, lane), env.reset(seed=9 + lane)[0])
     over = [False] * LANES
     for step in range(60):
         actions = (np.arange(LANES) + step) % 2
@@ -198,7 +239,7 @@ def test_first_done_gives_each_lane_what_gymnasium_gives_it(cluster: rollhouse.C
                     theirs: Any = (lanes[lane].reset()[0], 0.0, False, False)
                 else:
                     theirs = lanes[lane].step(actions[lane])
-                same(observations[row], theirs[0])
+                same(rows_at(observations, row), theirs[0])
                 assert (rewards[row], terminations[row], truncations[row]) == theirs[1:4]
                 over[lane] = terminations[row] or truncations[row]
     there.close()
@@ -387,6 +428,46 @@ def test_a_node_records_the_results_and_scores_that_python_envs_give(nodes: TwoN
     listing = [str(rollhouse_program()), "replay", "ls", "--connect", nodes.url, "--result", "lose", "--json"]
     listed = subprocess.run(listing, capture_output=True, text=True, check=True).stdout.splitlines()
     assert {json.loads(one)["id"] for one in listed} >= {info.id for info in episodes if info.result == "lose"}
+
+
+@pytest.mark.adapters("mujoco", "ale_py")
+@pytest.mark.parametrize("id", ["HalfCheetah-v5", "ale_py:ALE/Pong-v5"])
+def test_a_simulator_and_a_game_on_two_nodes_give_what_gymnasium_gives(tmp_path: Path, id: str) -> None:
+    two = TwoNodes(tmp_path, rollhouse_program(), python_settings("ale_py"))
+    try:
+        with rollhouse.connect(two.url, timeout=120) as cluster:
+            there = cluster.make_vec(f"gymnasium:{id}", 4, autoreset_mode="SameStep", spread="even")
+            here = SyncVectorEnv([partial(gymnasium.make, id)] * 4, autoreset_mode=AutoresetMode.SAME_STEP)
+            assert there.single_action_space == here.single_action_space
+            assert there.single_observation_space == here.single_observation_space
+            assert play(there, here, AutoresetMode.SAME_STEP, 2500) >= 4
+            there.close()
+    finally:
+        two.close()
+
+
+@pytest.mark.adapters("stable_baselines3", "torch")
+def test_ppo_learns_on_python_lanes_of_two_nodes_one_of_whose_workers_is_killed(nodes: TwoNodes) -> None:
+    pytest.importorskip("stable_baselines3")
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.evaluation import evaluate_policy
+    from stable_baselines3.common.monitor import Monitor
+    from stable_baselines3.common.vec_env import VecMonitor
+
+    from rollhouse.sb3 import Sb3VecEnv
+
+    with rollhouse.connect(nodes.url, timeout=120) as cluster:
+        envs = cluster.make_vec(
+            "gymnasium:CartPole-v1", 8, seed=1, autoreset_mode="SameStep", spread="even", on_loss="report"
+        )
+        assert len({placement.node for placement in envs.placements}) == 2
+        model = PPO("MlpPolicy", VecMonitor(Sb3VecEnv(envs)), n_steps=256, batch_size=256, seed=0, device="cpu")
+        model.learn(10_000)
+        os.kill(workers_of(nodes.process_id("one"))[0], signal.SIGKILL)
+        model.learn(40_000, reset_num_timesteps=False)
+        envs.close()
+    reached, _ = evaluate_policy(model, Monitor(gymnasium.make("CartPole-v1")), n_eval_episodes=10)
+    assert reached > 200
 
 
 def test_up_from_a_python_environment_hosts_gymnasium_with_no_setting(tmp_path: Path) -> None:

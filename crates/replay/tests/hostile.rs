@@ -152,8 +152,13 @@ fn the_run_headers_of_a_segment_are_bounded_together() {
 fn shapes_whose_product_wraps_or_does_not_fit_the_bounds_are_refused() {
     let halves = vec![1 << 32, 1 << 32];
     let boxed = |low: usize, shape: &[usize]| {
-        let bounds =
-            BoxSpace { low: vec![0.0; low], high: vec![1.0; low], shape: shape.into(), dtype: DType::F32 };
+        let bounds = BoxSpace {
+            low: vec![0.0; low],
+            high: vec![1.0; low],
+            shape: shape.into(),
+            dtype: DType::F32,
+            choices: false,
+        };
         rmp_serde::to_vec_named(&Space::Box(bounds)).unwrap()
     };
     let channel = |shape: &[usize]| {

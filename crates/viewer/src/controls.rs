@@ -336,6 +336,7 @@ mod tests {
                 high: bounds.iter().map(|(low, range)| (low.round() + range.round()).max(low.round())).collect(),
                 shape: vec![bounds.len()],
                 dtype: if whole { DType::I64 } else { DType::F64 },
+                choices: false,
             };
             let mut sliders = Controls::new(&Space::Box(space.clone()), &[]);
             let mut choice = Controls::new(&Space::Discrete(DiscreteSpace { n, start }), &[]);

@@ -129,7 +129,13 @@ fn report() -> SessionReport {
 }
 
 fn spec() -> EnvSpec {
-    let bounds = BoxSpace { low: vec![-4.8, -3.0], high: vec![4.8, 3.0], shape: vec![2], dtype: DType::F32 };
+    let bounds = BoxSpace {
+        low: vec![-4.8, -3.0],
+        high: vec![4.8, 3.0],
+        shape: vec![2],
+        dtype: DType::F32,
+        choices: false,
+    };
     EnvSpec {
         id: "Example-v0".into(),
         summary: "an example".into(),

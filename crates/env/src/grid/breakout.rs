@@ -34,6 +34,7 @@ fn spec() -> EnvSpec {
             high: vec![f64::from(LIT); PIXELS],
             shape: vec![SIDE, SIDE, CHANNELS],
             dtype: DType::U8,
+            choices: false,
         })
         .into(),
         action_space: Space::discrete(3),

@@ -188,7 +188,7 @@ class NativeVectorEnv(VectorEnv):
 
         Returns:
             ``steps``, ``episodes`` (finished), and ``sessions``: per node (one for lanes of this process) a dict of
-            ``steps``, ``outcomes``, ``returns``, ``lengths``, ``restarts``, ``lost`` and ``timings``.
+            ``steps``, ``outcomes``, ``results``, ``returns``, ``lengths``, ``restarts``, ``lost`` and ``timings``.
         """
         self._check_usable()
         return statistics_of(self._native.statistics())
@@ -299,7 +299,18 @@ def make_space(space: Mapping[str, Any]) -> gymnasium.Space:
     low, high = (
         np.array(space[bound], dtype=np.float64).astype(dtype).reshape(space["shape"]) for bound in ("low", "high")
     )
+    if space["kind"] == "multi_discrete":
+        return gymnasium.spaces.MultiDiscrete(high - low + 1, start=low)
     return gymnasium.spaces.Box(low, high, dtype=dtype.type)
+
+
+def make_action_space(space: Mapping[str, Any]) -> gymnasium.Space:
+    """Makes the Gymnasium space of actions that ``env_spec`` describes. A MultiBinary, which has bytes with a sign in
+    Gymnasium, is one here: actions are converted. Observations of one are a Box.
+    """
+    if space["kind"] == "multi_binary":
+        return gymnasium.spaces.MultiBinary(space["shape"])
+    return make_space(space)
 
 
 def action_converter(space: gymnasium.Space) -> Callable[[Any, int], np.ndarray]:
@@ -308,10 +319,10 @@ def action_converter(space: gymnasium.Space) -> Callable[[Any, int], np.ndarray]
     It raises ``InvalidActionError`` for a wrong number of them and ``ActionTypeError`` for a wrong type. Which
     values the space contains the engine checks.
     """
-    discrete = isinstance(space, gymnasium.spaces.Discrete)
     row_shape = space.shape or ()
-    dtype = np.dtype(np.int64 if discrete else space.dtype)
-    kinds, what = ("iu", "integers") if discrete else ("fiu", "numbers")
+    own = {gymnasium.spaces.Discrete: np.int64, gymnasium.spaces.MultiBinary: np.uint8}
+    dtype = np.dtype(own.get(type(space), space.dtype))
+    kinds, what = {"f": ("fiu", "numbers"), "b": ("b", "flags")}.get(dtype.kind, ("iu", "integers"))
 
     def convert(actions: Any, rows: int) -> np.ndarray:
         try:
@@ -324,8 +335,11 @@ def action_converter(space: gymnasium.Space) -> Callable[[Any, int], np.ndarray]
             raise InvalidActionError(f"actions have shape {array.shape}, must have {(rows, *row_shape)}")
         if array.dtype.kind not in kinds:
             raise ActionTypeError(f"actions have dtype {array.dtype}, must be {what} that fit {dtype}")
-        if array.dtype == np.uint64 and discrete and array.size and array.max() > np.iinfo(np.int64).max:
-            raise InvalidActionError(f"action {array.max()} is not in {space}")
+        if dtype.kind in "iu" and array.size and not np.can_cast(array.dtype, dtype):
+            fits = np.iinfo(dtype)
+            bad = [end for end in (array.min(), array.max()) if not fits.min <= end <= fits.max]
+            if bad:
+                raise InvalidActionError(f"action {bad[0]} is not in {space}")
         with np.errstate(over="ignore"):
             # What a double has beyond a single becomes infinite, which the engine refuses.
             return np.require(array, dtype, ["C_CONTIGUOUS", "ALIGNED"])

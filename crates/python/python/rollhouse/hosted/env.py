@@ -287,8 +287,8 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
 
     def statistics(self) -> dict[str, Any]:
         """Returns what the lanes have done and how the time of their batches was spent: ``steps``, ``episodes``
-        (finished), and ``sessions``, a list of one dict of ``steps``, ``outcomes``, ``returns``, ``lengths``,
-        ``restarts``, ``lost`` and ``timings``.
+        (finished), and ``sessions``, a list of one dict of ``steps``, ``outcomes``, ``results``, ``returns``,
+        ``lengths``, ``restarts``, ``lost`` and ``timings``.
 
         Raises:
             OutstandingError: Lanes have been sent and not received.
