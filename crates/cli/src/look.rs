@@ -223,6 +223,7 @@ fn print_sessions(sessions: &[SessionStatus], out: &mut Output) -> io::Result<()
     for SessionStatus { node, report } in sessions {
         let last = report.first_lane + report.lanes.saturating_sub(1);
         let stepped_by = match (&report.replay, report.attached, &report.transport) {
+            _ if report.launching => "nobody yet: it is launched".to_owned(),
             (Some(replay), ..) => format!("replay of {}, {}", replay.episode, replay.state.word()),
             (None, None, _) => "the node".to_owned(),
             (None, Some(true), Some(transport)) => transport.clone(),

@@ -313,6 +313,7 @@ impl NodeWatch {
             busy: figures.busy.get(),
             abandoned_threads: figures.abandoned.get(),
             sessions: node.sessions() as u64,
+            launching_sessions: node.launching() as u64,
             sessions_opened: figures.sessions_opened.get(),
             attached: figures.attached.get(),
             attached_sessions: attached_sessions(&node.attached()),

@@ -33,6 +33,7 @@ fn report(node: u64, index: u32, steps: u64) -> SessionReport {
         lanes: LANES / 2,
         pool_lanes: LANES,
         replaces: false,
+        launching: false,
         attached: Some(true),
         transport: Some("quic".to_owned()),
         done: SessionCounts { steps, episodes: steps / 20, return_sum: steps as f64, interrupted: 0 },

@@ -278,6 +278,7 @@ impl Cluster {
             opened: false,
             tried,
             state: SessionState::Running,
+            launching: false,
             attached: None,
             transport: None,
             done: SessionCounts::default(),

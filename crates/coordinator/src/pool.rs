@@ -95,6 +95,8 @@ pub(crate) struct Session {
     /// Nodes on which it was tried.
     pub(crate) tried: Vec<Arc<str>>,
     pub(crate) state: SessionState,
+    /// Whether its node says that its lanes are being launched.
+    pub(crate) launching: bool,
     pub(crate) attached: Option<bool>,
     pub(crate) transport: Option<String>,
     pub(crate) done: SessionCounts,
@@ -130,6 +132,7 @@ impl Session {
             opened: true,
             tried: Vec::new(),
             state: SessionState::Running,
+            launching: report.launching,
             attached: report.attached,
             transport: report.transport.clone(),
             done: report.done,
@@ -144,6 +147,7 @@ impl Session {
 
     pub(crate) fn update(&mut self, report: &SessionReport) {
         self.state = SessionState::Running;
+        self.launching = report.launching;
         self.attached = report.attached;
         self.transport.clone_from(&report.transport);
         self.done = report.done;
@@ -160,6 +164,7 @@ impl Session {
             lanes: self.lanes,
             pool_lanes: pool.lanes,
             replaces: self.replaces,
+            launching: self.launching || !self.opened,
             attached: self.attached,
             transport: self.transport.clone(),
             done: self.done,

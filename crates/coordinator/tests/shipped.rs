@@ -182,6 +182,7 @@ fn report(index: u32, sessions: u32, counter: u64) -> SessionReport {
         lanes: SESSION_LANES,
         pool_lanes: sessions * SESSION_LANES,
         replaces: false,
+        launching: false,
         attached: Some(true),
         transport: None,
         done: SessionCounts { steps: 10, ..SessionCounts::default() },

@@ -26,6 +26,8 @@ pub struct NodeSample {
     pub abandoned_threads: u64,
     /// Number of open sessions.
     pub sessions: u64,
+    /// Number of these whose lanes are being launched.
+    pub launching_sessions: u64,
     /// Number of sessions that were opened.
     pub sessions_opened: u64,
     /// Number of times that owners attached, and attached again.
@@ -159,6 +161,7 @@ impl NodeSample {
         BUSY,
         ABANDONED,
         SESSIONS,
+        LAUNCHING_SESSIONS,
         SESSIONS_OPENED,
         ATTACHED,
         ATTACHED_SESSIONS,
@@ -211,6 +214,7 @@ impl NodeSample {
         page.value(&BUSY, self.busy as f64);
         page.value(&ABANDONED, self.abandoned_threads as f64);
         page.value(&SESSIONS, self.sessions as f64);
+        page.value(&LAUNCHING_SESSIONS, self.launching_sessions as f64);
         page.value(&SESSIONS_OPENED, self.sessions_opened as f64);
         page.value(&ATTACHED, self.attached as f64);
         for &(transport, count) in &self.attached_sessions {
@@ -331,6 +335,8 @@ const BUSY: Family = counter(
 const ABANDONED: Family =
     counter("rollhouse_abandoned_threads_total", "Threads that hung in a step and were given up.");
 const SESSIONS: Family = gauge("rollhouse_sessions", "Open sessions.");
+const LAUNCHING_SESSIONS: Family =
+    gauge("rollhouse_launching_sessions", "Open sessions whose lanes are being launched.");
 const SESSIONS_OPENED: Family = counter("rollhouse_sessions_opened_total", "Sessions that were opened.");
 const ATTACHED: Family = counter(
     "rollhouse_owners_attached_total",

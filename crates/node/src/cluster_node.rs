@@ -385,6 +385,11 @@ impl ClusterNode {
         self.hosting.sessions()
     }
 
+    /// Returns the number of sessions whose lanes are being launched.
+    pub fn launching(&self) -> usize {
+        self.hosting.launching()
+    }
+
     /// Returns the number of sessions that an owner steps now, by transport.
     pub fn attached(&self) -> BTreeMap<Transport, u64> {
         self.hosting.attached()

@@ -321,6 +321,11 @@ impl Hosting {
         self.table().len()
     }
 
+    /// Returns the number of sessions whose lanes are being launched.
+    pub(crate) fn launching(&self) -> usize {
+        self.table().launching(|session| session.handle.is_launching())
+    }
+
     /// Returns the reports of the open sessions, or `None` if nothing has changed since `version`. Sets `version` to
     /// the present one.
     pub(crate) fn reports_since(&self, version: &mut ReportsVersion) -> Option<Vec<SessionReport>> {
@@ -331,7 +336,8 @@ impl Hosting {
             let counts = |session: &Arc<SessionControl>| session.handle.counts();
             let replay =
                 |session: &Arc<SessionControl>| session.handle.replay().map(|replay| replay.report());
-            self.table().reports(counts, replay)
+            let launching = |session: &Arc<SessionControl>| session.handle.is_launching();
+            self.table().reports(counts, launching, replay)
         })
     }
 

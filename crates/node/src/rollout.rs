@@ -97,7 +97,6 @@ impl Rollout {
         }
         let mut policy =
             self.policy.make(&self.env.spec().action_space, self.seed).map_err(RolloutError::Space)?;
-        progress.launch(self.env.is_late());
         let engine = Engine::new(&self.env, self.engine.clone(), recording);
         progress.launch(false);
         let mut engine = engine.map_err(RolloutError::Engine)?;

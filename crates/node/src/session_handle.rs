@@ -83,6 +83,14 @@ impl SessionHandle {
         }
     }
 
+    /// Returns whether the session's lanes are being launched. An owner steps only what is.
+    pub(crate) fn is_launching(&self) -> bool {
+        match self {
+            Self::Owned(_) | Self::Replay(_) => false,
+            Self::Collecting(collecting) => collecting.stepping.progress.is_launching(),
+        }
+    }
+
     /// Returns what the session's env says of itself; of a recorded episode, the env as it was recorded.
     pub(crate) fn spec(&self) -> &EnvSpec {
         match self {

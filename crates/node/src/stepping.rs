@@ -58,10 +58,13 @@ impl Stepping {
         let (sender, ended) = watch::channel(None);
         let hang_deadline = rollout.hang_deadline;
         let watched = recording.as_ref().map(Arc::downgrade).unwrap_or_default();
+        let progress = Progress::default();
+        // It is what its thread does first.
+        progress.launch(rollout.env.is_late());
         let job = Mutex::new(Some(Job { rollout, recording, ended: sender }));
         Arc::new(Self {
             number,
-            progress: Arc::default(),
+            progress: Arc::new(progress),
             cancel,
             hang_deadline,
             job,

@@ -412,18 +412,30 @@ impl<H: Clone> SessionTable<H> {
         entry.session.place().cloned()
     }
 
-    /// Returns the report of every session that is open; `done` tells what a session has done, `replay` which recorded
-    /// episode it shows.
+    /// Returns the number of sessions whose lanes are being launched, those that are being opened among them; `launching`
+    /// tells it of a session that is open.
+    pub fn launching(&self, launching: impl Fn(&H) -> bool) -> usize {
+        let is_launching = |entry: &&Entry<H>| match entry.session.state() {
+            SessionState::Opening => true,
+            _ => entry.session.place().is_some_and(&launching),
+        };
+        self.entries.values().filter(is_launching).count()
+    }
+
+    /// Returns the report of every session that is open; `done` tells what a session has done, `launching` whether its
+    /// lanes are being launched, `replay` which recorded episode it shows.
     pub fn reports(
         &self,
         done: impl Fn(&H) -> SessionCounts,
+        launching: impl Fn(&H) -> bool,
         replay: impl Fn(&H) -> Option<ReplayReport>,
     ) -> Vec<SessionReport> {
         let report = |entry: &Entry<H>| match entry.session.state() {
             SessionState::Detached { place, .. }
             | SessionState::Attached { place, .. }
             | SessionState::Ending { place } => {
-                Some(SessionReport { replay: replay(place), ..entry.report(done(place)) })
+                let (launching, replay) = (launching(place), replay(place));
+                Some(SessionReport { launching, replay, ..entry.report(done(place)) })
             }
             SessionState::Opening | SessionState::Gone => None,
         };
@@ -488,6 +500,7 @@ impl<H> Entry<H> {
             lanes: open.lanes,
             pool_lanes: open.pool_lanes,
             replaces: open.replaces,
+            launching: false,
             attached,
             transport: (attached == Some(true)).then(|| self.session.transport().word().to_owned()),
             done,

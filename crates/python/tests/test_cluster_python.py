@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,15 @@ class Greedy(Maze):
             self.place = 1
             action = 5
         return self._shown(), 0.0, False, False, {}
+
+
+class Patient(Maze):
+    """Is made only once a file is there."""
+
+    def __init__(self, size, file):
+        super().__init__(size)
+        while not os.path.exists(file):
+            time.sleep(0.01)
 
 
 class Slow(Maze):
@@ -293,15 +303,38 @@ def test_what_cannot_be_hosted_is_refused_with_the_reason(
     cluster.close()
 
 
+def test_sessions_whose_lanes_are_being_launched_are_told_as_such(nodes: TwoNodes, tmp_path: Path) -> None:
+    id, file = "mazes.envs:Patient", tmp_path / "there"
+
+    def of_it(cluster: rollhouse.Cluster) -> list[dict[str, Any]]:
+        return [one["report"] for one in cluster.sessions() if one["report"]["env"] == id]
+
+    with rollhouse.connect(nodes.url, timeout=120) as trainer, rollhouse.connect(nodes.url) as watcher:
+        with ThreadPoolExecutor(1) as thread:
+            made = thread.submit(trainer.make_vec, id, 2, env_kwargs={"size": 9, "file": str(file)})
+            while not (launched := of_it(watcher)):
+                assert not made.done(), made.result()
+            line = [str(rollhouse_program()), "sessions", "--connect", nodes.url]
+            told = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+            file.touch()
+            envs = made.result()
+        assert all(report["launching"] for report in launched)
+        assert "nobody yet: it is launched" in told
+        there = of_it(watcher)
+        assert there and not any("launching" in report for report in there)
+        envs.close()
+
+
 def test_a_killed_worker_costs_its_lanes_and_they_come_back(nodes: TwoNodes) -> None:
     cluster = rollhouse.connect(nodes.url, timeout=120)
+    others = [worker for name in ("one", "two") for worker in workers_of(nodes.process_id(name))]
     envs = cluster.make_vec("gymnasium:CartPole-v1", 4, spread="single", on_loss="report", valid="always")
     here = SyncVectorEnv([partial(gymnasium.make, "CartPole-v1")] * 4)
     same(envs.reset(seed=3)[0], here.reset(seed=3)[0])
     actions = np.zeros(4, np.int64)
     same(envs.step(actions)[0], here.step(actions)[0])
     workers = workers_of(nodes.process_id(envs.placements[0].node))
-    os.kill(workers[0], signal.SIGKILL)
+    os.kill(next(worker for worker in workers if worker not in others), signal.SIGKILL)
     lost: list[int] = []
     back = np.zeros(4, bool)
     while not back.all():
@@ -456,14 +489,16 @@ def test_ppo_learns_on_python_lanes_of_two_nodes_one_of_whose_workers_is_killed(
 
     from rollhouse.sb3 import Sb3VecEnv
 
+    others = workers_of(nodes.process_id("one"))
     with rollhouse.connect(nodes.url, timeout=120) as cluster:
         envs = cluster.make_vec(
             "gymnasium:CartPole-v1", 8, seed=1, autoreset_mode="SameStep", spread="even", on_loss="report"
         )
         assert len({placement.node for placement in envs.placements}) == 2
+        mine = [worker for worker in workers_of(nodes.process_id("one")) if worker not in others]
         model = PPO("MlpPolicy", VecMonitor(Sb3VecEnv(envs)), n_steps=256, batch_size=256, seed=0, device="cpu")
         model.learn(10_000)
-        os.kill(workers_of(nodes.process_id("one"))[0], signal.SIGKILL)
+        os.kill(mine[0], signal.SIGKILL)
         model.learn(40_000, reset_num_timesteps=False)
         envs.close()
     reached, _ = evaluate_policy(model, Monitor(gymnasium.make("CartPole-v1")), n_eval_episodes=10)

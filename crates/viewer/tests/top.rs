@@ -40,6 +40,7 @@ fn session(index: u32, node: &str, env: &str, steps: u64, episodes: u64) -> Sess
         lanes: 64,
         pool_lanes: 192,
         replaces: false,
+        launching: false,
         attached: Some(true),
         transport: Some("quic".into()),
         done: SessionCounts {

@@ -157,6 +157,9 @@ pub struct SessionReport {
     /// Whether it took the place of an earlier placement.
     #[serde(default, skip_serializing_if = "is_false")]
     pub replaces: bool,
+    /// Whether its lanes are being launched, which processes may take long for: nothing is stepped yet.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub launching: bool,
     /// Whether its owner is attached; `None` when the node plays by itself.
     pub attached: Option<bool>,
     /// Transport of the attached owner, e.g. `quic`.

@@ -179,6 +179,7 @@ mod tests {
             lanes: 1,
             pool_lanes: 1,
             replaces: false,
+            launching: false,
             attached: Some(true),
             transport: None,
             done: SessionCounts { steps, ..SessionCounts::default() },

@@ -121,6 +121,7 @@ fn report() -> SessionReport {
         lanes: 32,
         pool_lanes: 64,
         replaces: false,
+        launching: false,
         attached: Some(true),
         transport: Some("quic".into()),
         done: counts(),

@@ -41,6 +41,7 @@ prop_compose! {
             lanes,
             pool_lanes,
             replaces: false,
+            launching: false,
             attached: Some(true),
             transport: None,
             done,

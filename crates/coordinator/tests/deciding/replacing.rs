@@ -98,6 +98,7 @@ fn the_end_of_a_placement_before_the_one_that_the_owner_has_ends_nothing() {
             lanes: grant.lanes,
             pool_lanes: 2,
             replaces: false,
+            launching: false,
             attached: Some(false),
             transport: None,
             done: SessionCounts::default(),

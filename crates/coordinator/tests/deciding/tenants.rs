@@ -178,6 +178,7 @@ fn a_pool_whose_name_another_owner_has_taken_after_a_start_is_given_back_when_it
         lanes: 4,
         pool_lanes: 4,
         replaces: false,
+        launching: false,
         attached: Some(true),
         transport: None,
         done: SessionCounts::default(),

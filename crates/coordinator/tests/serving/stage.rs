@@ -294,6 +294,7 @@ impl Node {
             lanes: open.lanes,
             pool_lanes: open.pool_lanes,
             replaces: open.replaces,
+            launching: false,
             attached: Some(true),
             transport: Some("quic".to_owned()),
             done: SessionCounts::default(),

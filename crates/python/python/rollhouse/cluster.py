@@ -177,7 +177,7 @@ class Cluster:
         return json.loads(self._native.envs())["envs"]
 
     def sessions(self) -> list[dict[str, Any]]:
-        """Returns the open sessions, by name."""
+        """Returns the open sessions, by name. The ``report`` of one whose lanes are still being launched says ``launching``."""
         return json.loads(self._native.sessions())["sessions"]
 
     def open_replay(self, name: str) -> ReplaySession:

@@ -309,7 +309,8 @@ def make_action_space(space: Mapping[str, Any]) -> gymnasium.Space:
     Gymnasium, is one here: actions are converted. Observations of one are a Box.
     """
     if space["kind"] == "multi_binary":
-        return gymnasium.spaces.MultiBinary(space["shape"])
+        shape = space["shape"]
+        return gymnasium.spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
     return make_space(space)
 
 
