@@ -199,9 +199,10 @@ fn elements(space: &Space, names: &[String], out: &mut Output) -> io::Result<()>
         Space::Box(space) => {
             let mut table =
                 Table::new(&[("  ELEMENT", Align::Left), ("LOW", Align::Right), ("HIGH", Align::Right)]);
-            for (index, (low, high)) in space.low.iter().zip(&space.high).enumerate().take(MAX_ELEMENTS) {
+            for (index, (low, high)) in space.low.iter().zip(space.high.iter()).enumerate().take(MAX_ELEMENTS)
+            {
                 let name = names.get(index).cloned().unwrap_or_else(|| index.to_string());
-                table.row(vec![format!("  {name}"), bound(*low), bound(*high)]);
+                table.row(vec![format!("  {name}"), bound(low), bound(high)]);
             }
             table.write(out)?;
             match space.low.len().saturating_sub(MAX_ELEMENTS) {

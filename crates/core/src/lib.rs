@@ -8,6 +8,7 @@
 
 mod autoreset;
 mod bounded;
+mod bounds;
 mod column;
 mod column_data;
 mod env_kind;
@@ -34,6 +35,7 @@ mod when_full;
 
 pub use autoreset::{AutoresetMode, UnknownAutoreset};
 pub use bounded::bounded_list;
+pub use bounds::Bounds;
 pub use column::{ColumnMut, ColumnRef, ColumnSpec, DType, Role};
 pub use column_data::ColumnData;
 pub use env_kind::{EnvKind, NoEnvKind};

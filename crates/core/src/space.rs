@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::DType;
+use crate::{Bounds, DType};
 
 /// Set of values of one column, with Gymnasium's meaning: of an action, of an observation or of a part of one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -44,9 +44,9 @@ pub enum CompositeSpace {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct BoxSpace {
     /// Lower bounds, one per element.
-    pub low: Vec<f64>,
+    pub low: Bounds,
     /// Upper bounds, one per element.
-    pub high: Vec<f64>,
+    pub high: Bounds,
     /// Extent of each axis; empty for a scalar.
     pub shape: Vec<usize>,
     /// Element type.
@@ -71,8 +71,8 @@ impl Space {
     pub fn f32_box(low: &[f32], high: &[f32]) -> Self {
         debug_assert_eq!(low.len(), high.len());
         Self::Box(BoxSpace {
-            low: low.iter().map(|&v| f64::from(v)).collect(),
-            high: high.iter().map(|&v| f64::from(v)).collect(),
+            low: low.iter().map(|&v| f64::from(v)).collect::<Vec<_>>().into(),
+            high: high.iter().map(|&v| f64::from(v)).collect::<Vec<_>>().into(),
             shape: vec![low.len()],
             dtype: DType::F32,
             choices: false,

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::limits::{MAX_NAME_BYTES, MAX_OBS_COLUMNS, MAX_ROW_ELEMENTS};
-use crate::{BoxSpace, CompositeSpace, DType, DiscreteSpace, ObservationSpace, Space, bounded_list};
+use crate::{Bounds, BoxSpace, CompositeSpace, DType, DiscreteSpace, ObservationSpace, Space, bounded_list};
 
 impl<'de> Deserialize<'de> for ObservationSpace {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -73,14 +73,14 @@ enum Field {
 struct Shape(#[serde(deserialize_with = "shape")] Vec<usize>);
 
 #[derive(Deserialize)]
-struct Bounds(#[serde(deserialize_with = "bounded_list::<_, MAX_ROW_ELEMENTS, _>")] Vec<f64>);
+struct Numbers(#[serde(deserialize_with = "bounded_list::<_, MAX_ROW_ELEMENTS, _>")] Vec<f64>);
 
 /// Fields of a space that have been read so far.
 #[derive(Default)]
 struct Fields {
     kind: Option<Kind>,
-    low: Option<Bounds>,
-    high: Option<Bounds>,
+    low: Option<Numbers>,
+    high: Option<Numbers>,
     shape: Option<Shape>,
     dtype: Option<DType>,
     choices: Option<bool>,
@@ -99,12 +99,12 @@ impl Fields {
                 let shape = self.shape.ok_or_else(|| missing("shape"))?.0;
                 let dtype = self.dtype.ok_or_else(|| missing("dtype"))?;
                 let elements = elements(&shape).map_err(E::custom)?;
-                if low.len() != elements || high.len() != elements {
-                    let (low, high) = (low.len(), high.len());
-                    return Err(E::custom(format_args!(
-                        "{low} lower and {high} upper bounds for {elements} elements"
-                    )));
-                }
+                let counts = (low.len(), high.len());
+                let both = Bounds::given(low, elements).zip(Bounds::given(high, elements));
+                let (low, high) = both.ok_or_else(|| {
+                    let (low, high) = counts;
+                    E::custom(format_args!("{low} lower and {high} upper bounds for {elements} elements"))
+                })?;
                 let space = BoxSpace { low, high, shape, dtype, choices: self.choices.unwrap_or(false) };
                 if space.choices && !may_be_choices(&space) {
                     return Err(E::custom("choices are whole numbers between finite bounds"));
@@ -123,7 +123,8 @@ impl Fields {
 
 fn may_be_choices(space: &BoxSpace) -> bool {
     let whole = |bound: &f64| bound.is_finite() && bound.fract() == 0.0;
-    matches!(space.dtype, DType::I64 | DType::U8) && space.low.iter().chain(&space.high).all(whole)
+    matches!(space.dtype, DType::I64 | DType::U8)
+        && space.low.numbers().iter().chain(space.high.numbers()).all(whole)
 }
 
 struct SpaceVisitor;
@@ -275,7 +276,13 @@ mod tests {
     use super::*;
 
     fn choices(dtype: DType, high: f64) -> Space {
-        Space::Box(BoxSpace { low: vec![-1.0; 2], high: vec![high; 2], shape: vec![2], dtype, choices: true })
+        Space::Box(BoxSpace {
+            low: Bounds::all(-1.0, 2),
+            high: Bounds::all(high, 2),
+            shape: vec![2],
+            dtype,
+            choices: true,
+        })
     }
 
     #[test]

@@ -151,8 +151,9 @@ impl Fold {
         sizes.iter().fold(self.word(sizes.len() as u64), |hash, &size| hash.word(size as u64))
     }
 
-    fn floats(self, floats: &[f64]) -> Self {
-        floats.iter().fold(self.word(floats.len() as u64), |hash, float| hash.word(float.to_bits()))
+    fn floats(self, floats: impl ExactSizeIterator<Item = f64>) -> Self {
+        let count = floats.len() as u64;
+        floats.fold(self.word(count), |hash, float| hash.word(float.to_bits()))
     }
 
     /// Adds everything of a spec on which a recording depends, which leaves out the texts. Each struct is taken apart
@@ -198,7 +199,12 @@ impl Fold {
     fn space(self, space: &Space) -> Self {
         match space {
             Space::Box(BoxSpace { low, high, shape, dtype, choices }) => {
-                let hash = self.word(0).floats(low).floats(high).sizes(shape).bytes(dtype.name().as_bytes());
+                let hash = self
+                    .word(0)
+                    .floats(low.iter())
+                    .floats(high.iter())
+                    .sizes(shape)
+                    .bytes(dtype.name().as_bytes());
                 if *choices { hash.word(1) } else { hash }
             }
             Space::Discrete(DiscreteSpace { n, start }) => self.word(1).word(*n).word(*start as u64),

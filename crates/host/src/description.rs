@@ -3,7 +3,7 @@
 use std::fmt;
 
 use rollhouse_core::limits::{MAX_NAME_BYTES, MAX_OBS_COLUMNS, MAX_ROW_ELEMENTS, MAX_SPACE_DEPTH};
-use rollhouse_core::{BoxSpace, CompositeSpace, DType, DiscreteSpace, ObservationSpace, Space};
+use rollhouse_core::{Bounds, BoxSpace, CompositeSpace, DType, DiscreteSpace, ObservationSpace, Space};
 use serde::Deserialize;
 
 /// Maximum number of bytes of a worker's answer. The bounds of an image of 1,280 x 720 take less if they are equal.
@@ -201,7 +201,7 @@ impl Node {
             Kind::MultiDiscrete => self.integers().map(ObservationSpace::from),
             Kind::MultiBinary => {
                 let elements = elements(&self.shape)?;
-                let (low, high) = (vec![0.0; elements], vec![1.0; elements]);
+                let (low, high) = (Bounds::all(0.0, elements), Bounds::all(1.0, elements));
                 Ok(Space::Box(BoxSpace { low, high, shape: self.shape, dtype: DType::U8, choices: true })
                     .into())
             }
@@ -242,7 +242,8 @@ impl Node {
             return Err(format!("a MultiDiscrete of {} numbers for {elements} elements", self.nvec.len()));
         }
         let low: Vec<f64> = self.starts.iter().map(|&start| start as f64).collect();
-        let high = low.iter().zip(&self.nvec).map(|(low, &n)| low + n as f64 - 1.0).collect();
+        let high: Vec<f64> = low.iter().zip(&self.nvec).map(|(low, &n)| low + n as f64 - 1.0).collect();
+        let (low, high) = (low.into(), high.into());
         Ok(Space::Box(BoxSpace { low, high, shape: self.shape, dtype: DType::I64, choices: true }))
     }
 }
@@ -256,7 +257,7 @@ fn elements(shape: &[usize]) -> Result<usize, String> {
 }
 
 /// Returns a bound for each element; a single one is that of all.
-fn bounds(given: Vec<Bound>, elements: usize) -> Result<Vec<f64>, String> {
+fn bounds(given: Vec<Bound>, elements: usize) -> Result<Bounds, String> {
     let given = given.into_iter().map(|bound| match bound {
         Bound::Number(number) => Ok(number),
         Bound::Word(word) => word
@@ -267,8 +268,8 @@ fn bounds(given: Vec<Bound>, elements: usize) -> Result<Vec<f64>, String> {
     });
     let given = given.collect::<Result<Vec<f64>, String>>()?;
     match given[..] {
-        [bound] => Ok(vec![bound; elements]),
-        _ if given.len() == elements => Ok(given),
+        [bound] => Ok(Bounds::all(bound, elements)),
+        _ if given.len() == elements => Ok(given.into()),
         _ => Err(format!("{} bounds for {elements} elements", given.len())),
     }
 }
@@ -306,14 +307,14 @@ mod tests {
         let shown: Vec<_> =
             columns.iter().map(|(path, space)| (path.as_str(), space.dtype(), space.elements())).collect();
         assert_eq!(shown, [("b", DType::F32, 2), ("a/0", DType::U8, 3), ("a/1", DType::I64, 2)]);
-        let Space::Box(bounds) = columns[0].1 else { panic!("no box") };
-        assert_eq!((&bounds.low[..], &bounds.high[..]), (&[f64::NEG_INFINITY; 2][..], &[1.5, 2.0][..]));
+        let Space::Box(bounds) = columns[0].1.clone() else { panic!("no box") };
+        assert_eq!((bounds.low, bounds.high), (Bounds::all(f64::NEG_INFINITY, 2), vec![1.5, 2.0].into()));
         assert_eq!(
             columns.iter().filter_map(|(_, space)| kind(space)).collect::<Vec<_>>(),
             ["box", "multi_binary", "multi_discrete"]
         );
-        let Space::Box(bounds) = columns[2].1 else { panic!("no box") };
-        assert_eq!((&bounds.low[..], &bounds.high[..]), (&[0.0, -1.0][..], &[2.0, 2.0][..]));
+        let Space::Box(bounds) = columns[2].1.clone() else { panic!("no box") };
+        assert_eq!((bounds.low, bounds.high), (vec![0.0, -1.0].into(), Bounds::all(2.0, 2)));
         assert_eq!(description.action, Space::Discrete(DiscreteSpace { n: 3, start: -1 }));
         assert_eq!(description.max_episode_steps, Some(500));
     }

@@ -9,8 +9,8 @@ use rollhouse_core::limits::{
     MAX_SPACE_DEPTH,
 };
 use rollhouse_core::{
-    BoxSpace, ColumnSpec, CompositeSpace, DType, Determinism, DiscreteSpace, EnvSpec, ObservationSpace,
-    OptionSpec, OptionValue, Role, Space,
+    Bounds, BoxSpace, ColumnSpec, CompositeSpace, DType, Determinism, DiscreteSpace, EnvSpec,
+    ObservationSpace, OptionSpec, OptionValue, Role, Space,
 };
 use rollhouse_env::ImageSize;
 
@@ -160,9 +160,9 @@ fn box_space(space: &abi::Space, of: &dyn Fn(&str) -> String) -> Result<Space, D
     }
     // Fits: it is 1 or at most MAX_ROW_ELEMENTS.
     let count = space.bounds as u32;
-    let bounds = |from, field: &str| {
+    let bounds = |from, field: &str| -> Result<Bounds, DescriptionError> {
         let given = list(from, count, MAX_ROW_ELEMENTS, &of(field))?;
-        Ok(if given.len() == elements { given.to_vec() } else { vec![given[0]; elements] })
+        Ok(if given.len() == elements { given.to_vec().into() } else { Bounds::all(given[0], elements) })
     };
     let (low, high) = (bounds(space.low, "low")?, bounds(space.high, "high")?);
     let in_order = |index: usize| low[index].partial_cmp(&high[index]).is_some_and(Ordering::is_le);

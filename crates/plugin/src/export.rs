@@ -433,15 +433,19 @@ fn plain(space: &Space) -> abi::Space {
         Space::Discrete(DiscreteSpace { n, start }) => {
             abi::Space { kind: abi::DISCRETE, n: *n, start: *start, ..SPACE }
         }
-        Space::Box(BoxSpace { low, high, shape, dtype: of, choices: _ }) => abi::Space {
-            dtype: dtype(*of),
-            axes: shape.len() as u32,
-            shape: kept(shape.iter().map(|&extent| extent as u64).collect()),
-            bounds: low.len() as u64,
-            low: kept(low.clone()),
-            high: kept(high.clone()),
-            ..SPACE
-        },
+        Space::Box(BoxSpace { low, high, shape, dtype: of, choices: _ }) => {
+            // One is that of all elements.
+            let bounds = low.numbers().len().max(high.numbers().len());
+            abi::Space {
+                dtype: dtype(*of),
+                axes: shape.len() as u32,
+                shape: kept(shape.iter().map(|&extent| extent as u64).collect()),
+                bounds: bounds as u64,
+                low: kept(low.iter().take(bounds).collect()),
+                high: kept(high.iter().take(bounds).collect()),
+                ..SPACE
+            }
+        }
     }
 }
 

@@ -37,8 +37,8 @@ impl Noop {
                     let bounds = space.low.len().min(space.high.len());
                     return Err(SpaceError::Malformed { elements, bounds });
                 }
-                let pairs = space.low.iter().zip(&space.high).enumerate();
-                let row = pairs.map(|(element, (&low, &high))| {
+                let pairs = space.low.iter().zip(space.high.iter()).enumerate();
+                let row = pairs.map(|(element, (low, high))| {
                     nearest_to_zero(space.dtype, low, high).ok_or(SpaceError::Empty { element, low, high })
                 });
                 Action::Box { dtype: space.dtype, row: row.collect::<Result<_, _>>()? }
@@ -129,7 +129,13 @@ mod tests {
     fn a_box_noop_repeats_the_value_nearest_to_zero_in_every_row() {
         let low = vec![-1.0, 0.5, f64::NEG_INFINITY];
         let high = vec![1.0, 2.0, -3.0];
-        let space = Space::Box(BoxSpace { low, high, shape: vec![3], dtype: DType::F32, choices: false });
+        let space = Space::Box(BoxSpace {
+            low: low.into(),
+            high: high.into(),
+            shape: vec![3],
+            dtype: DType::F32,
+            choices: false,
+        });
         let mut rows = [f32::NAN; 6];
         let mut policy = Noop::new(&space).unwrap();
         policy.act(Act { first_lane: 0, step: 0, obs: &[], actions: ColumnMut::F32(&mut rows) }).unwrap();
@@ -140,8 +146,8 @@ mod tests {
     fn a_space_without_a_value_is_refused() {
         assert!(matches!(Noop::new(&Space::discrete(0)), Err(SpaceError::Malformed { .. })));
         let space = Space::Box(BoxSpace {
-            low: vec![0.2],
-            high: vec![0.8],
+            low: vec![0.2].into(),
+            high: vec![0.8].into(),
             shape: vec![1],
             dtype: DType::U8,
             choices: false,

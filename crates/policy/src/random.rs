@@ -99,8 +99,8 @@ fn elements(space: &BoxSpace) -> Result<Vec<Element>, SpaceError> {
     if elements == 0 || space.low.len() != elements || space.high.len() != elements {
         return Err(SpaceError::Malformed { elements, bounds: space.low.len().min(space.high.len()) });
     }
-    let pairs = space.low.iter().zip(&space.high).enumerate();
-    pairs.map(|(element, (&low, &high))| Element::new(space.dtype, element, low, high)).collect()
+    let pairs = space.low.iter().zip(space.high.iter()).enumerate();
+    pairs.map(|(element, (low, high))| Element::new(space.dtype, element, low, high)).collect()
 }
 
 impl Element {
@@ -296,8 +296,8 @@ mod tests {
 
     fn space(dtype: DType, low: &[f64], high: &[f64]) -> Space {
         Space::Box(BoxSpace {
-            low: low.to_vec(),
-            high: high.to_vec(),
+            low: low.to_vec().into(),
+            high: high.to_vec().into(),
             shape: vec![low.len()],
             dtype,
             choices: false,

@@ -3,7 +3,7 @@
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use rollhouse_core::limits::MAX_SPACE_DEPTH;
-use rollhouse_core::{BoxSpace, CompositeSpace, DType, DiscreteSpace, ObservationSpace, Space};
+use rollhouse_core::{Bounds, BoxSpace, CompositeSpace, DType, DiscreteSpace, ObservationSpace, Space};
 
 /// A space of one column: (kind, dtype, shape, low, high). "box" has all bounds, or one that is that of all; "discrete"
 /// has low = \[start\], high = \[n\].
@@ -46,8 +46,8 @@ pub(crate) fn space((kind, dtype, shape, low, high): PlainSpace) -> PyResult<Spa
     let elements = shape.iter().try_fold(1_usize, |product, &extent| product.checked_mul(extent));
     let elements = elements.ok_or_else(|| PyValueError::new_err(format!("a shape of {shape:?}")))?;
     let bounds = |given: Vec<f64>| match given[..] {
-        [bound] => vec![bound; elements],
-        _ => given,
+        [bound] => Bounds::all(bound, elements),
+        _ => given.into(),
     };
     Ok(Space::Box(BoxSpace { low: bounds(low), high: bounds(high), shape, dtype, choices: false }))
 }

@@ -162,8 +162,8 @@ pub(crate) fn space<'py>(py: Python<'py>, space: &Space) -> PyResult<Bound<'py, 
     match space {
         Space::Box(space) => {
             dict.set_item("kind", space.kind())?;
-            dict.set_item("low", &space.low)?;
-            dict.set_item("high", &space.high)?;
+            dict.set_item("low", space.low.iter().collect::<Vec<_>>())?;
+            dict.set_item("high", space.high.iter().collect::<Vec<_>>())?;
             dict.set_item("shape", &space.shape)?;
             dict.set_item("dtype", space.dtype.name())?;
         }

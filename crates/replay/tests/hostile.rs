@@ -153,8 +153,8 @@ fn shapes_whose_product_wraps_or_does_not_fit_the_bounds_are_refused() {
     let halves = vec![1 << 32, 1 << 32];
     let boxed = |low: usize, shape: &[usize]| {
         let bounds = BoxSpace {
-            low: vec![0.0; low],
-            high: vec![1.0; low],
+            low: vec![0.0; low].into(),
+            high: vec![1.0; low].into(),
             shape: shape.into(),
             dtype: DType::F32,
             choices: false,

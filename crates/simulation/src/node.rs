@@ -239,7 +239,7 @@ impl Node {
     fn heartbeat(&mut self, number: u64) -> (Heartbeat, bool) {
         let mut load = NodeLoad { lanes: self.table.lanes(), ..NodeLoad::default() };
         self.spool.load(&mut load);
-        self.reports.update(self.table.reports(|_| SessionCounts::default(), |_| None));
+        self.reports.update(self.table.reports(|_| SessionCounts::default(), |_| false, |_| None));
         let changes = self.reports.changes(REPORTS);
         let (ended, all_ends) = self.table.ends();
         let more = changes.more || !all_ends;

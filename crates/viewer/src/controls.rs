@@ -332,8 +332,12 @@ mod tests {
                 Key::Char('0'), Key::Char('7'), Key::Char('x'), Key::Enter,
             ];
             let space = BoxSpace {
-                low: bounds.iter().map(|(low, _)| low.round()).collect(),
-                high: bounds.iter().map(|(low, range)| (low.round() + range.round()).max(low.round())).collect(),
+                low: bounds.iter().map(|(low, _)| low.round()).collect::<Vec<_>>().into(),
+                high: bounds
+                    .iter()
+                    .map(|(low, range)| (low.round() + range.round()).max(low.round()))
+                    .collect::<Vec<_>>()
+                    .into(),
                 shape: vec![bounds.len()],
                 dtype: if whole { DType::I64 } else { DType::F64 },
                 choices: false,
@@ -344,8 +348,8 @@ mod tests {
                 sliders.press(known[key]);
                 choice.press(known[key]);
                 let action = sliders.action();
-                for (at, (low, high)) in space.low.iter().zip(&space.high).enumerate() {
-                    prop_assert!((*low..=*high).contains(&action.number(at)), "{action:?}");
+                for (at, (low, high)) in space.low.iter().zip(space.high.iter()).enumerate() {
+                    prop_assert!((low..=high).contains(&action.number(at)), "{action:?}");
                 }
                 prop_assert!((start..start + n as i64).contains(&(choice.action().number(0) as i64)));
             }

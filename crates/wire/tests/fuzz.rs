@@ -108,8 +108,13 @@ fn named_lanes(bytes: &[u8]) {
 }
 
 fn spec() -> EnvSpec {
-    let bounds =
-        BoxSpace { low: vec![0.0; 3], high: vec![1.0; 3], shape: vec![3], dtype: DType::F32, choices: false };
+    let bounds = BoxSpace {
+        low: vec![0.0; 3].into(),
+        high: vec![1.0; 3].into(),
+        shape: vec![3],
+        dtype: DType::F32,
+        choices: false,
+    };
     EnvSpec {
         id: "Example-v0".into(),
         summary: String::new(),

@@ -131,8 +131,8 @@ fn report() -> SessionReport {
 
 fn spec() -> EnvSpec {
     let bounds = BoxSpace {
-        low: vec![-4.8, -3.0],
-        high: vec![4.8, 3.0],
+        low: vec![-4.8, -3.0].into(),
+        high: vec![4.8, 3.0].into(),
         shape: vec![2],
         dtype: DType::F32,
         choices: false,

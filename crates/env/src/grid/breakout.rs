@@ -10,7 +10,8 @@
 //! paddle.
 
 use rollhouse_core::{
-    BoxSpace, ColumnMut, DType, Determinism, EnvSpec, LaneSet, OptionSpec, OptionValue, Options, Space, Start,
+    Bounds, BoxSpace, ColumnMut, DType, Determinism, EnvSpec, LaneSet, OptionSpec, OptionValue, Options,
+    Space, Start,
 };
 
 use super::game::{BOTTOM, BRICK_ROWS, Game, Move, SIDE, STATE};
@@ -30,8 +31,8 @@ fn spec() -> EnvSpec {
         id: "GridBreakout-v0".into(),
         summary: "break bricks with a ball and a paddle on 10 x 10 cells, seen as an image".into(),
         observation_space: Space::Box(BoxSpace {
-            low: vec![0.0; PIXELS],
-            high: vec![f64::from(LIT); PIXELS],
+            low: Bounds::all(0.0, PIXELS),
+            high: Bounds::all(f64::from(LIT), PIXELS),
             shape: vec![SIDE, SIDE, CHANNELS],
             dtype: DType::U8,
             choices: false,

@@ -128,7 +128,13 @@ impl RunInfo {
     pub(crate) fn memory(&self) -> usize {
         let texts = |names: &[String]| names.iter().map(|name| TEXT_BYTES + name.len()).sum::<usize>();
         let EnvSpec { observation_space, action_space, info_channels, .. } = &self.spec;
-        let bounds = |space: &Space| if let Space::Box(space) = space { 2 * space.low.len() } else { 0 };
+        let bounds = |space: &Space| {
+            if let Space::Box(space) = space {
+                space.low.numbers().len() + space.high.numbers().len()
+            } else {
+                0
+            }
+        };
         let columns = observation_space.columns();
         let spaces = columns.iter().map(|(_, space)| bounds(space)).sum::<usize>() + bounds(action_space);
         let names = texts(&self.spec.observation_names)

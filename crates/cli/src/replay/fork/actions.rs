@@ -226,8 +226,8 @@ mod tests {
         let two = Space::discrete(2);
         assert_eq!(read("1\n\n{\"action\":0,\"why\":[]}\n1", &two, 5), Ok(ColumnData::I64(vec![1, 0, 1])));
         let arm = Space::Box(BoxSpace {
-            low: vec![-1.0; 4],
-            high: vec![1.0; 4],
+            low: vec![-1.0; 4].into(),
+            high: vec![1.0; 4].into(),
             shape: vec![2, 2],
             dtype: DType::F32,
             choices: false,
