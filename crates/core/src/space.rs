@@ -210,8 +210,8 @@ mod tests {
         for (text, wrong) in [
             ("{}", "missing field `kind`"),
             (
-                r#"{"kind":"box","low":[0],"high":[1],"shape":[2],"dtype":"f32"}"#,
-                "1 lower and 1 upper bounds",
+                r#"{"kind":"box","low":[0,0],"high":[1],"shape":[3],"dtype":"f32"}"#,
+                "2 lower and 1 upper bounds",
             ),
             (r#"{"spaces":[],"kind":"dict"}"#, "`kind` stands before `spaces`"),
             (r#"{"kind":"sphere"}"#, "unknown variant"),
