@@ -32,8 +32,19 @@ pub(crate) fn line(command: &Command) -> String {
 /// Returns cargo at the workspace's root, with these arguments.
 pub(crate) fn cargo(root: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    forget_own_package(&mut command);
     command.args(arguments).current_dir(root);
     command
+}
+
+/// Hides from a program what cargo has told this one of its own package. Build scripts of dependencies that look at such
+/// variables would run again, and all that depends on them be compiled again, whenever cargo is called with and without
+/// xtask in turn.
+pub(crate) fn forget_own_package(command: &mut Command) {
+    let of_package = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(of_package)) {
+        command.env_remove(name);
+    }
 }
 
 /// Arguments of cargo that build every binary and every test at once, so that what they share is compiled once: cargo

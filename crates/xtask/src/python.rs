@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::outcome::{BUILD_ALL, Outcome, cargo, line, shown};
+use crate::outcome::{BUILD_ALL, Outcome, cargo, forget_own_package, line, shown};
 use crate::watch::{Ended, PATIENCE, watch};
 
 /// The oldest and the newest Gymnasium that the package promises to work with.
@@ -185,6 +185,7 @@ fn wheel_of(root: &Path, profile: &str, more: &[&str], folder: &str) -> Result<P
     // The newest is not told from older ones by its name.
     let _absent = fs::remove_dir_all(&wheels);
     let mut build = Command::new(environment.path.join("bin/maturin"));
+    forget_own_package(&mut build);
     build
         .args(["build", "--quiet", "--profile", profile, "--locked"])
         .args(more)
@@ -202,6 +203,7 @@ pub(crate) fn image_wheels(root: &Path, environment: &Environment) -> Result<(),
     let wheels = root.join(IMAGE_WHEELS);
     let _absent = fs::remove_dir_all(&wheels);
     let mut build = Command::new(environment.python());
+    forget_own_package(&mut build);
     build.args(["-m", "pip", "wheel", "--quiet", "--wheel-dir"]).arg(&wheels).arg(root.join("crates/python"));
     shown(&mut build).map_err(Stop::Failed)
 }
