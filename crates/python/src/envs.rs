@@ -156,7 +156,8 @@ pub(crate) fn observation<'py>(py: Python<'py>, space: &ObservationSpace) -> PyR
     Ok(dict)
 }
 
-/// Converts a space to `{"kind": "box", "low", "high", "shape", "dtype"}`, of kind `multi_discrete` or `multi_binary` too, or `{"kind": "discrete", "n", "start"}`.
+/// Converts a space to `{"kind": "box", "low", "high", "shape", "dtype"}`, of kind `multi_discrete` or `multi_binary` too,
+/// or `{"kind": "discrete", "n", "start"}`.
 pub(crate) fn space<'py>(py: Python<'py>, space: &Space) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     match space {
