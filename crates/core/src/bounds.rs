@@ -69,7 +69,7 @@ impl From<Vec<f64>> for Bounds {
     }
 }
 
-/// Writes one each, as all versions read them; those of more elements than [`APART`] that are the same as one.
+/// Writes one each, as all versions read them; those of more elements than `APART` that are the same as one.
 impl Serialize for Bounds {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         if self.numbers.len() == 1 && self.elements > APART {
