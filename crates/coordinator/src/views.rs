@@ -216,7 +216,7 @@ mod tests {
                 lanes: u32::MAX,
                 pool_lanes: u32::MAX,
                 replaces: true,
-                launching: false,
+                launching: true,
                 attached: Some(false),
                 transport: Some("shared-memory".to_owned()),
                 done,

@@ -83,7 +83,7 @@ impl SessionHandle {
         }
     }
 
-    /// Returns whether the session's lanes are being launched. An owner steps only what is.
+    /// Returns whether the session's lanes are being launched. One that an owner steps is open only once they are.
     pub(crate) fn is_launching(&self) -> bool {
         match self {
             Self::Owned(_) | Self::Replay(_) => false,

@@ -47,12 +47,12 @@ fn put<'a, T: ActionElement>(
     Ok(true)
 }
 
-/// Copies an array of that type, whatever its shape.
+/// Copies an array of exactly that type, whatever its shape.
 ///
 /// # Errors
 /// If it is of another type, or not contiguous.
-pub(crate) fn taken_actions(shape: &RowShape, array: &Bound<'_, PyAny>) -> PyResult<ColumnData> {
-    Ok(match shape.dtype {
+pub(crate) fn column_data(array: &Bound<'_, PyAny>, dtype: DType) -> PyResult<ColumnData> {
+    Ok(match dtype {
         DType::Bool => {
             let flags = array.cast::<PyArrayDyn<bool>>()?.to_vec()?;
             ColumnData::U8(flags.into_iter().map(u8::from).collect())

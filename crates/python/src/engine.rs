@@ -14,7 +14,7 @@ use rollhouse_core::{AutoresetMode, EnvSpec};
 use rollhouse_core::{ColumnData, Space};
 use rollhouse_engine::{Engine, EngineConfig, Frame, Received, Reset, StepError as Refused};
 
-use crate::actions::{put_actions, taken_actions};
+use crate::actions::{column_data, put_actions};
 use crate::arrays::{KeepAlive, RowShape, constant_flags, fill_flags, flags, mask};
 use crate::commands::{attribute_list, attribute_value, image, lane_options};
 use crate::cost::Cost;
@@ -201,7 +201,7 @@ impl NativeLanes {
         let converted = self.convert.bind(py).call1((actions, lanes.len()))?;
         let mut state = self.lock(py)?;
         // Copied before the interpreter lock is released: another thread may write to the array then.
-        let actions = taken_actions(&self.action, &converted)?;
+        let actions = column_data(&converted, self.action.dtype)?;
         let inner = state.inner(py)?;
         let sent = py.detach(|| inner.send(&lanes, actions.as_ref()));
         sent.map_err(|error| of_step(py, &error))?;

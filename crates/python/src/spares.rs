@@ -162,9 +162,8 @@ impl SpareRows {
         shape: &RowShape,
         rows: &[usize],
     ) -> PyResult<()> {
-        let made = self.objects.as_ref().expect("only what was taken is filled");
+        let made = cleared(&self.objects, py);
         let objects = made.array.bind(py);
-        clear(objects, made.elements);
         self.rows.resize_with(self.rows.len().max(rows.len()), Spare::default);
         let (dims, elements) = (shape.dims(None), shape.elements());
         let (bytes, first) = (elements * shape.dtype.size(), address(column).cast::<u8>());
@@ -190,26 +189,32 @@ impl SpareRows {
         }
         Ok(())
     }
-}
 
-impl SpareRows {
     /// Puts what `value` makes of some rows into the array that [`SpareRows::take`] returned last, and None into all
     /// others.
+    ///
+    /// # Panics
+    /// If there is no such row.
     pub(crate) fn fill_with<'py>(
         &mut self,
         py: Python<'py>,
         rows: &[usize],
         value: impl Fn(usize) -> PyResult<Bound<'py, PyAny>>,
     ) -> PyResult<()> {
-        let made = self.objects.as_ref().expect("only what was taken is filled");
-        let objects = made.array.bind(py);
-        clear(objects, made.elements);
+        let made = cleared(&self.objects, py);
         for &row in rows {
             assert!(row < made.elements, "row {row}");
-            set_object(objects, row, value(row)?);
+            set_object(made.array.bind(py), row, value(row)?);
         }
         Ok(())
     }
+}
+
+/// Returns the array that was taken, with None in all of its rows.
+fn cleared<'a>(objects: &'a Option<Made>, py: Python<'_>) -> &'a Made {
+    let made = objects.as_ref().expect("only what was taken is filled");
+    clear(made.array.bind(py), made.elements);
+    made
 }
 
 /// Puts None into each of the `elements` rows of an object array.

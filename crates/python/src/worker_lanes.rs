@@ -17,6 +17,7 @@ use rollhouse_host::{
     Cause, Environment, Gone, HostConfig, HostError, Launcher, Output, OwnWorkers, Program,
 };
 
+use crate::actions::column_data;
 use crate::arrays::{KeepAlive, RowShape};
 use crate::described::{PlainSpace, observation_space, space};
 use crate::failure::{chain, exception, of_config, of_method, of_step, one_at_a_time};
@@ -24,7 +25,7 @@ use crate::fork::Home;
 use crate::lanes::Lanes;
 use crate::recording::{Recording, figures};
 use crate::worker_link::duration;
-use crate::worker_rows::{column_data, received_rows, views};
+use crate::worker_rows::{received_rows, views};
 
 /// Lanes of an engine that worker processes of this one's own step. What workers are told beside lanes, and what they
 /// say beside rows, are bytes of the caller's.

@@ -1,9 +1,9 @@
 //! Arrays of the rows of lanes in worker processes.
 
-use numpy::{PyArray1, PyArrayDyn, PyArrayMethods};
+use numpy::PyArray1;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
-use rollhouse_core::{ColumnData, ColumnRef, DType};
+use rollhouse_core::{ColumnRef, DType};
 use rollhouse_engine::{Frame, Received};
 
 use crate::arrays::{KeepAlive, RowShape};
@@ -55,19 +55,4 @@ pub(crate) fn received_rows<'py>(
             flag.copy(py, ColumnRef::U8(&rows.reset), count)?,
         ],
     )
-}
-
-/// Copies an array of exactly that type.
-pub(crate) fn column_data(array: &Bound<'_, PyAny>, dtype: DType) -> PyResult<ColumnData> {
-    Ok(match dtype {
-        DType::Bool => {
-            let flags = array.cast::<PyArrayDyn<bool>>()?.to_vec()?;
-            ColumnData::U8(flags.into_iter().map(u8::from).collect())
-        }
-        DType::U8 => ColumnData::U8(array.cast::<PyArrayDyn<u8>>()?.to_vec()?),
-        DType::I32 => ColumnData::I32(array.cast::<PyArrayDyn<i32>>()?.to_vec()?),
-        DType::I64 => ColumnData::I64(array.cast::<PyArrayDyn<i64>>()?.to_vec()?),
-        DType::F32 => ColumnData::F32(array.cast::<PyArrayDyn<f32>>()?.to_vec()?),
-        DType::F64 => ColumnData::F64(array.cast::<PyArrayDyn<f64>>()?.to_vec()?),
-    })
 }

@@ -105,12 +105,11 @@ class Greedy(Maze):
 
 
 class Patient(Maze):
-    """Is made only once a file is there."""
+    """Is made only once somebody writes to a pipe."""
 
-    def __init__(self, size, file):
+    def __init__(self, size, pipe):
         super().__init__(size)
-        while not os.path.exists(file):
-            time.sleep(0.01)
+        os.close(os.open(pipe, os.O_RDONLY))
 
 
 class Slow(Maze):
@@ -304,20 +303,23 @@ def test_what_cannot_be_hosted_is_refused_with_the_reason(
 
 
 def test_sessions_whose_lanes_are_being_launched_are_told_as_such(nodes: TwoNodes, tmp_path: Path) -> None:
-    id, file = "mazes.envs:Patient", tmp_path / "there"
+    id, pipe = "mazes.envs:Patient", tmp_path / "pipe"
+    os.mkfifo(pipe)
 
     def of_it(cluster: rollhouse.Cluster) -> list[dict[str, Any]]:
         return [one["report"] for one in cluster.sessions() if one["report"]["env"] == id]
 
     with rollhouse.connect(nodes.url, timeout=120) as trainer, rollhouse.connect(nodes.url) as watcher:
         with ThreadPoolExecutor(1) as thread:
-            made = thread.submit(trainer.make_vec, id, 2, env_kwargs={"size": 9, "file": str(file)})
+            made = thread.submit(trainer.make_vec, id, 2, env_kwargs={"size": 9, "pipe": str(pipe)})
             while not (launched := of_it(watcher)):
                 assert not made.done(), made.result()
             line = [str(rollhouse_program()), "sessions", "--connect", nodes.url]
             told = subprocess.run(line, capture_output=True, text=True, check=True).stdout
-            file.touch()
+            # Whoever opens it for reading waits for a writer; here is one until all are made.
+            writer = os.open(pipe, os.O_RDWR)
             envs = made.result()
+            os.close(writer)
         assert all(report["launching"] for report in launched)
         assert "nobody yet: it is launched" in told
         there = of_it(watcher)
