@@ -44,7 +44,7 @@ impl<'a, 'py> Keywords<'a, 'py> {
         let missing = || PyTypeError::new_err(format!("missing required keyword argument '{name}'"));
         let value = given.ok_or_else(missing)?;
         let py = value.py();
-        value.extract().map_err(|error| {
+        value.extract::<T>().map_err(|error| {
             let error: PyErr = error.into();
             if !error.is_instance_of::<PyTypeError>(py) {
                 return error;

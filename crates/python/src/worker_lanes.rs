@@ -557,7 +557,7 @@ fn places_dict<'py>(py: Python<'py>, places: &Places) -> PyResult<Bound<'py, PyD
     dict.set_item("stride", places.stride)?;
     dict.set_item("reward", places.reward)?;
     dict.set_item("verdict", places.verdict)?;
-    dict.set_item("action", &places.action)?;
+    dict.set_item("action", places.action)?;
     dict.set_item("observation", &places.observation)?;
     dict.set_item("said", places.said)?;
     dict.set_item("ahead", places.ahead)?;
