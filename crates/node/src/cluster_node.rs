@@ -341,10 +341,11 @@ fn name_of(config: &ClusterNodeConfig) -> Result<String, ClusterNodeError> {
     Ok(name)
 }
 
+/// The recorder of the spool, and what ships its segments, if there is a spool.
+type OpenSpool = (Option<Arc<Recorder>>, Option<Arc<Shipping>>);
+
 /// Opens the spool, if there is one, and prepares to ship what is recorded there.
-fn open_spool(
-    config: &RecordingConfig,
-) -> Result<(Option<Arc<Recorder>>, Option<Arc<Shipping>>), ClusterNodeError> {
+fn open_spool(config: &RecordingConfig) -> Result<OpenSpool, ClusterNodeError> {
     let Some(spool) = &config.spool else { return Ok((None, None)) };
     check_segments(&config.recorder).map_err(ClusterNodeError::Spool)?;
     // A disk that takes nothing is a spool without room.
