@@ -117,13 +117,14 @@ impl NativeCluster {
     }
 
     /// Asks for lanes. Returns the pool's run, the env's spec, and the lanes.
-    #[pyo3(signature = (id, *, env_kwargs, lanes, autoreset, max_episode_steps, options, record, labels, spread, transport, copy, show_valid, on_loss, statistics, convert))]
+    #[pyo3(signature = (id, *, env_kwargs, deterministic, lanes, autoreset, max_episode_steps, options, record, labels, spread, transport, copy, show_valid, on_loss, statistics, convert))]
     #[expect(clippy::too_many_arguments, reason = "keywords, of one caller")]
     fn make<'py>(
         &self,
         py: Python<'py>,
         id: &str,
         env_kwargs: String,
+        deterministic: Option<bool>,
         lanes: u32,
         autoreset: &str,
         max_episode_steps: Option<u32>,
@@ -141,6 +142,7 @@ impl NativeCluster {
         let show_valid = ShowValid::of(show_valid)?;
         let mut request = PoolRequest::new(id, lanes);
         request.settings.env_kwargs = env_kwargs;
+        request.settings.deterministic = deterministic;
         request.settings.autoreset = match autoreset {
             "NextStep" => AutoresetMode::NextStep,
             "SameStep" => AutoresetMode::SameStep,

@@ -18,7 +18,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from rollhouse import env_worker
 from rollhouse.lane_words import ANEW, CLOSE, LOST, NOTHING, RESET, SEEDED, STEP, TERMINATED, TRUNCATED, WORK
 
-PLACES = {"reward": 8, "verdict": 496, "action": 16, "observation": [128, 256, 320, 384]}
+PLACES = {"reward": 8, "verdict": 496, "action": 16, "observation": [128, 256, 320, 384], "generator": None}
 RECORD: dict[str, Any] = {"first": 0, "stride": 512, **PLACES}
 
 
