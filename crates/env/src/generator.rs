@@ -173,3 +173,32 @@ const INIT_B: u32 = 0x8B51_F9DD;
 const MULT_B: u32 = 0x58F3_8DED;
 const MIX_LEFT: u32 = 0xCA01_F9DD;
 const MIX_RIGHT: u32 = 0x4973_F715;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generator_of_the_same_seed_is_followed_to_wherever_it_stands() {
+        for words in [0, 1, 2, 3, 1_000, (1 << 40) + 12_345, u64::MAX] {
+            let mut other = Generator::seeded(7);
+            other.advance(words);
+            let mut own = Generator::seeded(7);
+            assert!(own.follow(other.numpy_state(), Some(9)), "{words}");
+            assert_eq!(own.position(), Start { words, half: Some(9), ..Start::seeded(7) });
+            assert_eq!(own.next_u64(), other.next_u64());
+        }
+    }
+
+    #[test]
+    fn one_of_another_seed_or_one_that_was_set_back_is_not_followed() {
+        let mut own = Generator::seeded(7);
+        own.advance(5);
+        let (before, (state, increment)) = (own.clone(), own.numpy_state());
+        let back = Generator::seeded(7);
+        for other in [Generator::seeded(8).numpy_state(), back.numpy_state(), (state ^ 1 << 127, increment)] {
+            assert!(!own.follow(other, None), "{other:?}");
+            assert_eq!(own, before);
+        }
+    }
+}

@@ -165,9 +165,7 @@ impl PythonHost {
         let record = Record::of(spec);
         let lanes = ranges.last().map_or(0, |range| range.end);
         let bytes = record.bytes(lanes).ok_or(PythonError::TooLarge { lanes })?;
-        let hello = |range: &Range<usize>| {
-            self.hello(env, range.len(), Some(record.places(range.start)))
-        };
+        let hello = |range: &Range<usize>| self.hello(env, range.len(), Some(record.places(range.start)));
         let mut host = Host::start(self.config(ranges.iter().map(hello).collect()))?;
         host.share(bytes)?;
         let mut workforce = Workforce::new(host, record, answer.to_vec(), ranges);

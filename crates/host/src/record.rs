@@ -131,7 +131,17 @@ impl Record {
         let observation = self.columns.iter().map(|place| place.at).collect();
         let said = self.said.map(|at| (at, size_of::<u64>() + SAID_BYTES));
         let Self { stride, action, generator, ahead, .. } = *self;
-        Places { first, stride, reward: REWARD, verdict: VERDICT, action, observation, generator, said, ahead }
+        Places {
+            first,
+            stride,
+            reward: REWARD,
+            verdict: VERDICT,
+            action,
+            observation,
+            generator,
+            said,
+            ahead,
+        }
     }
 
     /// Returns the record of a lane in the memory, in which records begin at byte `at`.

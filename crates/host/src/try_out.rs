@@ -168,7 +168,11 @@ fn draw(space: &Space, actions: &mut ColumnData, row: usize, lane: usize, turn: 
             Space::Discrete(space) => (space.start + (bits % space.n) as i64) as f64,
             Space::Box(space) => {
                 let (low, high) = ends(space.low[element], space.high[element]);
-                if space.choices { low + (unit * (high - low + 1.0)).floor() } else { low + (high - low) * unit }
+                if space.choices {
+                    low + (unit * (high - low + 1.0)).floor()
+                } else {
+                    low + (high - low) * unit
+                }
             }
         };
         let at = row * elements + element;

@@ -7,8 +7,8 @@ use rollhouse_core::{EnvKind, RecordRule};
 use rollhouse_host::PythonEnv;
 use rollhouse_wire::limits::MAX_PAST_BYTES;
 use rollhouse_wire::{
-    Connection, EndCause, FrameLayout, LaneSettings, OpenSession, Refusal, RefusalCode, ReplayOf, SessionOpened, Takes,
-    Unfit,
+    Connection, EndCause, FrameLayout, LaneSettings, OpenSession, Refusal, RefusalCode, ReplayOf,
+    SessionOpened, Takes, Unfit,
 };
 
 use super::Hosting;

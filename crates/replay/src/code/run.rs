@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use rollhouse_core::{Determinism, EnvKind, EnvSpec, Options, Parent, RecordRule, RunId, SeedSchedule, split_mix64};
+use rollhouse_core::{
+    Determinism, EnvKind, EnvSpec, Options, Parent, RecordRule, RunId, SeedSchedule, split_mix64,
+};
 use serde::{Deserialize, Serialize};
 
 /// The header of a run: everything that its episodes share.
