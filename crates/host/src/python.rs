@@ -76,7 +76,7 @@ pub enum PythonError {
     #[error(transparent)]
     Description(#[from] DescriptionError),
     /// The env is declared deterministic, and is not.
-    #[error("the env is declared deterministic, and {0}")]
+    #[error("the env is declared deterministic, and is not taken as such")]
     NotDeterministic(#[from] TryOutError),
     /// The lanes take more memory than there can be.
     #[error("{lanes} lanes of it take more memory than a mapping has")]
