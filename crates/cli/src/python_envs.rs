@@ -28,7 +28,11 @@ pub(crate) fn entry(args: &PythonArgs, id: &str) -> Result<Arc<EnvEntry>, Failur
         launcher: Launcher::new(cores.max(2)),
         memory: args.worker_memory,
     };
-    let env = PythonEnv { id: id.to_owned(), kwargs: args.env_kwargs.clone().unwrap_or_default() };
+    let env = PythonEnv {
+        id: id.to_owned(),
+        kwargs: args.env_kwargs.clone().unwrap_or_default(),
+        deterministic: args.deterministic.then_some(true),
+    };
     Logging::begin_warnings("rollout")?;
     host.entry(&env).map(Arc::new).map_err(|error| failure(&error))
 }

@@ -56,6 +56,7 @@ impl PoolRequest {
         let settings = LaneSettings {
             env: env.into(),
             env_kwargs: String::new(),
+            deterministic: None,
             options: BTreeMap::new(),
             autoreset: AutoresetMode::default(),
             max_episode_steps: None,

@@ -38,6 +38,7 @@ fn session(on_loss: OnLoss) -> Session {
     let settings = LaneSettings {
         env: "CartPole-v1".to_owned(),
         env_kwargs: String::new(),
+        deterministic: None,
         options: BTreeMap::new(),
         autoreset: AutoresetMode::NextStep,
         max_episode_steps: None,

@@ -21,6 +21,12 @@ pub(crate) fn check(request: &OpenPool) -> Result<(), Refusal> {
         let bytes = settings.env_kwargs.len() as u64;
         return Err(out_of_bounds("the length of env_kwargs in bytes", bytes, 0, MAX_ENV_KWARGS_BYTES));
     }
+    if settings.deterministic.is_some() && !EnvKind::has_id(&settings.env) {
+        return Err(Refusal::new(
+            RefusalCode::BadRequest,
+            format!("deterministic is for Python envs, and `{}` is none: it says so itself", settings.env),
+        ));
+    }
     if !settings.env_kwargs.is_empty() && !EnvKind::has_id(&settings.env) {
         let message =
             format!("env_kwargs are for Python envs, and `{}` is none: it has options", settings.env);

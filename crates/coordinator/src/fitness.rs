@@ -188,6 +188,7 @@ mod tests {
             let settings = LaneSettings {
                 env: "E".to_owned(),
                 env_kwargs: String::new(),
+                deterministic: None,
                 options: BTreeMap::new(),
                 autoreset: AutoresetMode::NextStep,
                 max_episode_steps: None,

@@ -158,6 +158,7 @@ fn pool_of(sessions: u32) -> OpenPool {
         settings: LaneSettings {
             env: ENV.to_owned(),
             env_kwargs: String::new(),
+            deterministic: None,
             options: BTreeMap::new(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,

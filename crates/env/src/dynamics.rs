@@ -18,11 +18,16 @@ use crate::{BlockStep, EnvEntry, InstructionSet, MakeError};
 /// The env cannot be made with its default options.
 pub fn dynamics_hash(entry: &EnvEntry, set: InstructionSet) -> Result<u64, MakeError> {
     let spec = entry.spec();
-    let hash = Fold(0).spec(spec);
+    let hash = Fold(spec_hash(spec));
     match spec.determinism {
         Determinism::Deterministic => fold_run(hash, entry, set).map(|hash| hash.0),
         Determinism::NonDeterministic => Ok(hash.0),
     }
+}
+
+/// Returns the hash of a spec without its texts.
+pub fn spec_hash(spec: &EnvSpec) -> u64 {
+    Fold(0).spec(spec).0
 }
 
 /// Number of steps in the run that [`dynamics_hash`] hashes.

@@ -42,6 +42,39 @@ impl Generator {
         Start { seed: self.seed, words: self.words, half: self.half }
     }
 
+    /// Returns what NumPy calls the `state` and the `inc` of the generator.
+    pub const fn numpy_state(&self) -> (u128, u128) {
+        (self.state, self.increment)
+    }
+
+    /// Moves on to where a generator of the same seed stands: NumPy's `state` and `inc`, and the buffered half. Returns
+    /// false, and stays, if it is not one of the same seed, or has not drawn less than 2^64 words since.
+    pub fn follow(&mut self, (state, increment): (u128, u128), half: Option<u32>) -> bool {
+        let words = if increment == self.increment { self.words_to(state) } else { None };
+        let Some(words) = words.and_then(|words| self.words.checked_add(words)) else { return false };
+        (self.state, self.words, self.half) = (state, words, half);
+        true
+    }
+
+    /// Returns how many words have to be drawn to come to that state. It takes as many rounds as that number has bits.
+    fn words_to(&self, state: u128) -> Option<u64> {
+        let (mut at, mut multiplier, mut increment) = (self.state, MULTIPLIER, self.increment);
+        let mut words = 0;
+        for bit in 0..u64::BITS {
+            if at == state {
+                break;
+            }
+            // The lowest bits of such a sequence go round by themselves: each tells one bit of the number.
+            if (at ^ state) >> bit & 1 == 1 {
+                at = at.wrapping_mul(multiplier).wrapping_add(increment);
+                words |= 1 << bit;
+            }
+            increment = increment.wrapping_mul(multiplier.wrapping_add(1));
+            multiplier = multiplier.wrapping_mul(multiplier);
+        }
+        (at == state).then_some(words)
+    }
+
     /// Draws the next 64-bit word. Leaves a buffered half alone, as NumPy does.
     #[inline]
     pub const fn next_u64(&mut self) -> u64 {
@@ -140,3 +173,32 @@ const INIT_B: u32 = 0x8B51_F9DD;
 const MULT_B: u32 = 0x58F3_8DED;
 const MIX_LEFT: u32 = 0xCA01_F9DD;
 const MIX_RIGHT: u32 = 0x4973_F715;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generator_of_the_same_seed_is_followed_to_wherever_it_stands() {
+        for words in [0, 1, 2, 3, 1_000, (1 << 40) + 12_345, u64::MAX] {
+            let mut other = Generator::seeded(7);
+            other.advance(words);
+            let mut own = Generator::seeded(7);
+            assert!(own.follow(other.numpy_state(), Some(9)), "{words}");
+            assert_eq!(own.position(), Start { words, half: Some(9), ..Start::seeded(7) });
+            assert_eq!(own.next_u64(), other.next_u64());
+        }
+    }
+
+    #[test]
+    fn one_of_another_seed_or_one_that_was_set_back_is_not_followed() {
+        let mut own = Generator::seeded(7);
+        own.advance(5);
+        let (before, (state, increment)) = (own.clone(), own.numpy_state());
+        let back = Generator::seeded(7);
+        for other in [Generator::seeded(8).numpy_state(), back.numpy_state(), (state ^ 1 << 127, increment)] {
+            assert!(!own.follow(other, None), "{other:?}");
+            assert_eq!(own, before);
+        }
+    }
+}

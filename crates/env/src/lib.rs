@@ -31,7 +31,7 @@ mod trig;
 
 pub use batch::{BatchEnv, BlockStep, Ended, StateError};
 pub use dispatch::{InstructionSet, Kernel, Target, UnknownInstructionSet, fetch_to_write};
-pub use dynamics::{DYNAMICS_STEPS, dynamics_hash};
+pub use dynamics::{DYNAMICS_STEPS, dynamics_hash, spec_hash};
 pub use generator::Generator;
 pub use image::{Image, ImageSize, MAX_IMAGE_SIDE, MAX_RENDER_PIXELS, RenderError};
 pub use late::{Collected, LateLanes, LateRows, Post};

@@ -23,6 +23,8 @@ struct Made {
     action: Node,
     max_episode_steps: Option<u32>,
     gymnasium: String,
+    #[serde(default)]
+    deterministic: bool,
 }
 
 /// Reason for which a worker does not host an env.
@@ -51,6 +53,8 @@ pub enum RefusalKind {
     SpaceNotSupported,
     /// Envs that were made by the same call have different spaces.
     LanesDiffer,
+    /// The env is declared deterministic and is known not to be, or its generator cannot be put back.
+    NotDeterministic,
 }
 
 impl fmt::Display for RefusalKind {
@@ -62,6 +66,7 @@ impl fmt::Display for RefusalKind {
             Self::MakeFailed => "the env could not be made",
             Self::SpaceNotSupported => "a space is not supported",
             Self::LanesDiffer => "the lanes differ",
+            Self::NotDeterministic => "the env cannot be deterministic",
         })
     }
 }
@@ -96,6 +101,8 @@ pub(crate) struct Description {
     pub(crate) max_episode_steps: Option<u32>,
     /// Version of Gymnasium in the worker.
     pub(crate) gymnasium: String,
+    /// Whether the env is declared deterministic.
+    pub(crate) deterministic: bool,
 }
 
 impl Description {
@@ -120,7 +127,8 @@ impl Description {
         check_size(&action.clone().into()).map_err(of("action"))?;
         // A limit of no steps is none.
         let max_episode_steps = made.max_episode_steps.filter(|&limit| limit > 0);
-        Ok(Self { observation, action, max_episode_steps, gymnasium: made.gymnasium })
+        let Made { gymnasium, deterministic, .. } = *made;
+        Ok(Self { observation, action, max_episode_steps, gymnasium, deterministic })
     }
 }
 

@@ -3,12 +3,12 @@
 use std::ffi::OsString;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rollhouse_core::limits::MAX_ENV_ID_BYTES;
 use rollhouse_core::{Determinism, EnvKind, EnvSpec};
-use rollhouse_env::{BatchEnv, EnvEntry, InstructionSet, MakeError, dynamics_hash};
+use rollhouse_env::{BatchEnv, EnvEntry, MakeError, spec_hash};
 use serde::Serialize;
 
 use crate::config::{Environment, HostConfig, Output, Program};
@@ -19,6 +19,7 @@ use crate::host::{Host, Until, WorkerEvent};
 use crate::launcher::Launcher;
 use crate::record::{Places, Record};
 use crate::spread::spread;
+use crate::try_out::{TryOut, TryOutError};
 use crate::worker_block::WorkerBlock;
 use crate::workforce::Workforce;
 
@@ -47,6 +48,8 @@ pub struct PythonEnv {
     pub id: String,
     /// Arguments with which it is made.
     pub kwargs: serde_json::Map<String, serde_json::Value>,
+    /// Whether it is declared deterministic; `None` leaves that to the `metadata` of its class.
+    pub deterministic: Option<bool>,
 }
 
 /// Reason for which a Python env cannot be hosted.
@@ -72,6 +75,9 @@ pub enum PythonError {
     /// The worker did not make the env, or described one that cannot be hosted.
     #[error(transparent)]
     Description(#[from] DescriptionError),
+    /// The env is declared deterministic, and is not.
+    #[error("the env is declared deterministic, and is not taken as such")]
+    NotDeterministic(#[from] TryOutError),
     /// The lanes take more memory than there can be.
     #[error("{lanes} lanes of it take more memory than a mapping has")]
     TooLarge {
@@ -85,7 +91,8 @@ pub enum PythonError {
 
 impl PythonHost {
     /// Learns from a worker what an env is, and returns the entry that makes lanes of it in workers of their own. Blocks
-    /// for as long as the worker takes to make one, at most until the launch deadline.
+    /// for as long as the worker takes to make one, at most until the launch deadline. An env that is declared
+    /// deterministic is tried out, which takes as long once more at most.
     ///
     /// The entry's lanes are late. Making them blocks in the same way, and fails if a worker fails.
     ///
@@ -99,11 +106,14 @@ impl PythonHost {
         let answer = self.learn(env)?;
         let description = Description::read(&answer)?;
         let mut spec = spec(env, description);
-        let made = EnvEntry::late(spec.clone(), |_| Ok(Vec::new()));
-        // Envs that are not deterministic have the hash of their spec; here it is that of their arguments as well.
-        let of_spec = dynamics_hash(&made, InstructionSet::best()).unwrap_or(0);
+        // The hash is one of the spec and of the arguments, and of what the try-out shows, if there is one.
+        let of_spec = spec_hash(&spec);
         let arguments = serde_json::to_vec(&env.kwargs).unwrap_or_default();
         spec.dynamics_hash = [&answer[..], &arguments].into_iter().fold(of_spec, hash_bytes);
+        if spec.determinism == Determinism::Deterministic {
+            let shown = self.try_out(env, &spec, &answer)?;
+            spec.dynamics_hash = hash_bytes(spec.dynamics_hash, &shown.to_le_bytes());
+        }
         let (host, env, learned) = (self.clone(), env.clone(), spec.clone());
         Ok(EnvEntry::late(spec, move |options| {
             host.blocks(&env, &learned, &answer, options.len())
@@ -113,8 +123,7 @@ impl PythonHost {
 
     /// Returns what a worker says of the env.
     fn learn(&self, env: &PythonEnv) -> Result<Vec<u8>, PythonError> {
-        let hello = Hello { env: &env.id, kwargs: &env.kwargs, lanes: 0, allow: &self.allow, record: None };
-        let mut host = Host::start(self.config(vec![hello.bytes()]))?;
+        let mut host = Host::start(self.config(vec![self.hello(env, 0, None)]))?;
         loop {
             host.wait(Until::AnyEvent, None)?;
             match host.next_event() {
@@ -125,6 +134,14 @@ impl PythonHost {
         }
     }
 
+    /// Tries out an env that is declared deterministic, and returns a hash of what it showed.
+    fn try_out(&self, env: &PythonEnv, spec: &EnvSpec, answer: &[u8]) -> Result<u64, PythonError> {
+        let deadline = Instant::now() + self.launch_deadline;
+        let ranges = TryOut::RANGES.to_vec();
+        let workforce = self.workforce(env, spec, answer, ranges)?;
+        Ok(TryOut::new(workforce, spec, deadline).run()?)
+    }
+
     /// Makes the blocks of a session, which share its workers.
     fn blocks(
         &self,
@@ -133,19 +150,36 @@ impl PythonHost {
         answer: &[u8],
         lanes: usize,
     ) -> Result<Vec<Box<dyn BatchEnv>>, PythonError> {
+        let workforce = self.workforce(env, spec, answer, spread(lanes, self.workers))?;
+        Ok(WorkerBlock::all(&Arc::new(Mutex::new(workforce)), lanes))
+    }
+
+    /// Starts workers, each of which has one of these ranges of lanes.
+    fn workforce(
+        &self,
+        env: &PythonEnv,
+        spec: &EnvSpec,
+        answer: &[u8],
+        ranges: Vec<Range<usize>>,
+    ) -> Result<Workforce, PythonError> {
         let record = Record::of(spec);
+        let lanes = ranges.last().map_or(0, |range| range.end);
         let bytes = record.bytes(lanes).ok_or(PythonError::TooLarge { lanes })?;
-        let ranges = spread(lanes, self.workers);
-        let hello = |range: &Range<usize>| {
-            let record = Some(record.places(range.start));
-            Hello { env: &env.id, kwargs: &env.kwargs, lanes: range.len(), allow: &self.allow, record }
-                .bytes()
-        };
+        let hello = |range: &Range<usize>| self.hello(env, range.len(), Some(record.places(range.start)));
         let mut host = Host::start(self.config(ranges.iter().map(hello).collect()))?;
         host.share(bytes)?;
         let mut workforce = Workforce::new(host, record, answer.to_vec(), ranges);
         workforce.begin().map_err(|detail| self.lost(detail))?;
-        Ok(WorkerBlock::all(&Arc::new(Mutex::new(workforce)), lanes))
+        Ok(workforce)
+    }
+
+    /// Returns the first message to a worker, as bytes.
+    fn hello(&self, env: &PythonEnv, lanes: usize, record: Option<Places>) -> Vec<u8> {
+        let PythonEnv { id, kwargs, deterministic } = env;
+        let hello =
+            Hello { env: id, kwargs, deterministic: *deterministic, lanes, allow: &self.allow, record };
+        // Nothing in it can fail to be written: its keys are texts.
+        serde_json::to_vec(&hello).unwrap_or_default()
     }
 
     fn config(&self, hellos: Vec<Vec<u8>>) -> HostConfig {
@@ -175,16 +209,10 @@ impl PythonHost {
 struct Hello<'a> {
     env: &'a str,
     kwargs: &'a serde_json::Map<String, serde_json::Value>,
+    deterministic: Option<bool>,
     lanes: usize,
     allow: &'a [String],
     record: Option<Places>,
-}
-
-impl Hello<'_> {
-    fn bytes(&self) -> Vec<u8> {
-        // Nothing in it can fail to be written: its keys are texts.
-        serde_json::to_vec(self).unwrap_or_default()
-    }
 }
 
 fn spec(env: &PythonEnv, description: Description) -> EnvSpec {
@@ -196,7 +224,10 @@ fn spec(env: &PythonEnv, description: Description) -> EnvSpec {
         observation_names: Vec::new(),
         action_names: Vec::new(),
         max_episode_steps: description.max_episode_steps,
-        determinism: Determinism::NonDeterministic,
+        determinism: match description.deterministic {
+            true => Determinism::Deterministic,
+            false => Determinism::NonDeterministic,
+        },
         options: Vec::new(),
         info_channels: Vec::new(),
         dynamics_hash: 0,

@@ -6,6 +6,8 @@
 //! verdict   u64: what the env says of the lane's episode: bits 0-1 the result, bit 2 a score; then the score, f64
 //! action    one value; each part begins at a multiple of 8 bytes
 //! columns   the observation, column by column
+//! generator where the lane's generator stands, 5 u64: state and increment, each low half first, and the buffered half with
+//!           bit 32; only of envs that are declared deterministic
 //! said      u64: the length of what the lane says beside it, then its bytes; only where lanes say something
 //! ahead     columns and said once more, of the episode that the lane has begun after the end of the one before; likewise
 //! ```
@@ -16,7 +18,8 @@
 use std::sync::atomic::Ordering;
 
 use rollhouse_arena::SharedMemory;
-use rollhouse_core::{ColumnMut, ColumnRef, ColumnSpec, DType, EnvSpec, StateHasher, Verdict};
+use rollhouse_core::{ColumnMut, ColumnRef, ColumnSpec, DType, Determinism, EnvSpec, StateHasher, Verdict};
+use rollhouse_env::Generator;
 use serde::Serialize;
 
 /// Places in the record of a lane.
@@ -26,6 +29,8 @@ pub(crate) struct Record {
     action: usize,
     columns: Vec<Place>,
     end: usize,
+    /// Place of the generator; `None` if the env is not deterministic.
+    generator: Option<usize>,
     /// Place of what the lane says; `None` if it says nothing.
     said: Option<usize>,
     /// Bytes from the observation and what the lane says to the same of an episode that was begun ahead.
@@ -54,6 +59,8 @@ pub struct Places {
     pub action: usize,
     /// Place of each column of the observation.
     pub observation: Vec<usize>,
+    /// Place of the generator; `None` if the env is not deterministic.
+    pub generator: Option<usize>,
     /// Place and number of bytes of what the lane says, with its length; `None` if it says nothing.
     pub said: Option<(usize, usize)>,
     /// Bytes from both of these to those of an episode that is begun ahead.
@@ -80,6 +87,8 @@ pub(crate) enum Nonsense {
     Boolean(u8),
     #[error("words of {0} bytes")]
     Said(u64),
+    #[error("an np_random that is not the generator of its seed, or was set back")]
+    Generator,
 }
 
 impl Record {
@@ -93,7 +102,9 @@ impl Record {
         };
         place(&spec.action_column());
         let columns = spec.obs_columns().iter().map(place).collect();
-        Self { stride: end.next_multiple_of(CACHE_LINE), action: ACTION, columns, end, said: None, ahead: 0 }
+        let generator = (spec.determinism == Determinism::Deterministic).then_some(end);
+        let stride = (end + generator.map_or(0, |_| GENERATOR_BYTES)).next_multiple_of(CACHE_LINE);
+        Self { stride, action: ACTION, columns, end, generator, said: None, ahead: 0 }
     }
 
     /// Lays out the record of a lane that says something beside its rows.
@@ -110,12 +121,27 @@ impl Record {
         self.stride.checked_mul(lanes)
     }
 
+    /// Returns whether workers tell where lanes' generators stand.
+    pub(crate) const fn has_generator(&self) -> bool {
+        self.generator.is_some()
+    }
+
     /// Returns what a worker is told whose first lane is `first`.
     pub(crate) fn places(&self, first: usize) -> Places {
         let observation = self.columns.iter().map(|place| place.at).collect();
         let said = self.said.map(|at| (at, size_of::<u64>() + SAID_BYTES));
-        let Self { stride, action, ahead, .. } = *self;
-        Places { first, stride, reward: REWARD, verdict: VERDICT, action, observation, said, ahead }
+        let Self { stride, action, generator, ahead, .. } = *self;
+        Places {
+            first,
+            stride,
+            reward: REWARD,
+            verdict: VERDICT,
+            action,
+            observation,
+            generator,
+            said,
+            ahead,
+        }
     }
 
     /// Returns the record of a lane in the memory, in which records begin at byte `at`.
@@ -207,15 +233,31 @@ impl LaneRecord<'_> {
         Ok(())
     }
 
-    /// Returns a hash of the observation's bits.
-    pub(crate) fn hash(self) -> u32 {
+    /// Adds the observation's bits to a hash.
+    pub(crate) fn hashed(self, hasher: StateHasher) -> StateHasher {
         let first = self.record.columns.first().map_or(self.record.end, |column| column.at);
         let words = (first..self.record.end).step_by(8);
-        words
-            .fold(StateHasher::new(), |hash, word| {
-                hash.word(self.memory.word(self.at + word).load(Ordering::Relaxed))
-            })
-            .finish()
+        words.fold(hasher, |hash, word| hash.word(self.memory.word(self.at + word).load(Ordering::Relaxed)))
+    }
+
+    /// Returns where the lane's generator stands, as NumPy has it: state and increment, and the buffered half.
+    pub(crate) fn generator(self) -> Option<((u128, u128), Option<u32>)> {
+        let at = self.at + self.record.generator?;
+        let word = |index| self.memory.word(at + index * size_of::<u64>()).load(Ordering::Relaxed);
+        let number = |index| u128::from(word(index)) | u128::from(word(index + 1)) << 64;
+        let half = (word(4) >> 32 != 0).then_some(word(4) as u32);
+        Some(((number(0), number(2)), half))
+    }
+
+    /// Writes where the lane's generator is to stand.
+    pub(crate) fn put_generator(self, generator: &Generator) {
+        let Some(at) = self.record.generator else { return };
+        let (state, increment) = generator.numpy_state();
+        let half = generator.position().half.map_or(0, |half| u64::from(half) | 1 << 32);
+        let words = [state as u64, (state >> 64) as u64, increment as u64, (increment >> 64) as u64, half];
+        for (index, word) in words.into_iter().enumerate() {
+            self.memory.word(self.at + at + index * size_of::<u64>()).store(word, Ordering::Relaxed);
+        }
     }
 }
 
@@ -242,4 +284,5 @@ const SAID_BYTES: usize = 1024;
 const REWARD: usize = 8;
 const VERDICT: usize = 16;
 const ACTION: usize = 32;
+const GENERATOR_BYTES: usize = 5 * size_of::<u64>();
 const CACHE_LINE: usize = 64;

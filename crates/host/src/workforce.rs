@@ -1,21 +1,23 @@
 //! The workers that step the lanes of one session.
 
+mod exact;
+mod lane;
 mod own;
 mod talk;
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use rollhouse_core::limits::PER_EPISODE_SEED_BOUND;
-use rollhouse_core::{LaneSet, Start, Verdict, split_mix64};
+use rollhouse_core::{LaneSet, Start, StateHasher, Verdict};
 use rollhouse_env::{Collected, LateRows, Post};
 use serde::Deserialize;
 use tracing::warn;
 
 use crate::host::{Host, Until, WorkerEvent};
-use crate::record::{LaneRecord, Nonsense, Record};
+use crate::record::Record;
 use crate::supervisor::{Cause, WorkerState};
 
+use lane::{Lane, Stage, Task};
 pub use own::{Answers, Gone, OwnWorkers, Said, Why};
 use own::{Asked, Own};
 pub(crate) use talk::Talk;
@@ -63,79 +65,6 @@ struct Staff {
     asked: Asked,
 }
 
-#[derive(Debug)]
-struct Lane {
-    worker: usize,
-    stage: Stage,
-    /// Seed that the next reset is given.
-    seed: Option<u64>,
-    /// Position as the env's interface tells it: the words are the resets since the seed.
-    position: Start,
-    /// Whether the next reset has to make the env anew.
-    anew: bool,
-    /// Whether its worker has ended since its row was written.
-    orphaned: bool,
-    /// Whether it has begun its next episode already.
-    ahead: bool,
-    talk: Talk,
-}
-
-impl Lane {
-    /// Returns the record in which the lane's row is, and the flags of the answer, if the row is there.
-    fn row<'a>(&self, its: LaneRecord<'a>) -> Option<(LaneRecord<'a>, u64)> {
-        match self.stage {
-            Stage::UnderWay(wanted) => {
-                let answer = its.number();
-                (answer >> 8 == wanted).then_some((its, answer & 0xff))
-            }
-            // What it says is where its row is.
-            Stage::Ahead => Some((its.ahead(), SAYS)),
-            Stage::Ready | Stage::Waiting(_) | Stage::Failing { .. } | Stage::Lost { .. } => None,
-        }
-    }
-
-    /// Takes in what a worker of this one's own says beside the row. Returns the flags that are left, which say how the
-    /// row ended, and whether the words made sense.
-    fn hear(&mut self, flags: u64, its: LaneRecord<'_>) -> (u64, Result<(), Nonsense>) {
-        let speaks = flags & (SAYS | SAYS_LATER) != 0;
-        let heard = if speaks { self.talk.hear(flags, its) } else { Ok(()) };
-        let left = flags & !(SAYS | SAYS_LATER | AHEAD);
-        if flags & AHEAD != 0 {
-            self.ahead = left != LOST;
-        }
-        (left, heard)
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    Ready,
-    /// The lane is to do this when its worker can be told.
-    Waiting(Task),
-    /// The lane's answer will have this number.
-    UnderWay(u64),
-    /// The lane has begun its episode before it was posted, and its row is there.
-    Ahead,
-    /// The lane's loss is to be collected.
-    Failing {
-        hung: bool,
-    },
-    /// The lane has no env; `hung` says of one that has not been told so that its worker was late.
-    Lost {
-        hung: bool,
-    },
-}
-
-/// What a lane is to do, as commands have it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Task {
-    Nothing = 0,
-    Step,
-    Reset,
-    Seeded,
-    Anew,
-}
-
 /// What a worker adds to its answer: the words of the lanes that were lost, by their number in the worker.
 #[derive(Debug, Deserialize)]
 struct Words {
@@ -146,17 +75,8 @@ impl Workforce {
     /// Makes the lanes of a host whose workers have these ranges of lanes, and share a memory of records.
     pub(crate) fn new(host: Host, record: Record, expected: Vec<u8>, ranges: Vec<Range<usize>>) -> Self {
         let lanes = ranges.iter().enumerate().flat_map(|(worker, range)| range.clone().map(move |_| worker));
-        let lane = |worker| Lane {
-            worker,
-            stage: Stage::LOST,
-            seed: Some(0),
-            position: Start::seeded(0),
-            anew: false,
-            orphaned: false,
-            ahead: false,
-            talk: Talk::default(),
-        };
-        let lanes = lanes.map(lane).collect();
+        let exact = record.has_generator();
+        let lanes = lanes.map(|worker| Lane::new(worker, exact)).collect();
         let staff = |lanes| Staff { lanes, up: false, number: 0, lied: false, asked: Asked::Nothing };
         let staff = ranges.into_iter().map(staff).collect();
         Self { host, record, expected, staff, lanes, command: Vec::new(), row: Vec::new(), own: None }
@@ -179,24 +99,32 @@ impl Workforce {
 
     /// Gives a lane's next reset a seed.
     pub(crate) fn seed(&mut self, lane: usize, seed: u64) {
-        let lane = &mut self.lanes[lane];
-        (lane.seed, lane.position) = (Some(seed), Start::seeded(seed));
+        self.lanes[lane].seed(seed);
     }
 
     pub(crate) fn position(&self, lane: usize) -> Start {
-        self.lanes[lane].position
+        self.lanes[lane].position()
     }
 
-    /// Puts a lane at a position. What its generator drew there is not known; but the same position gives the same
-    /// episode each time.
+    /// Puts a lane's generator at a position.
     pub(crate) fn restore(&mut self, lane: usize, start: Start) {
-        let lane = &mut self.lanes[lane];
-        (lane.seed, lane.position) = (Some(seed_at(start)), start);
+        self.lanes[lane].restore(start);
     }
 
-    /// Returns a hash of a lane's last observation.
+    /// Returns a hash of what a lane's episode has shown, if the env is declared deterministic, else of its last
+    /// observation.
     pub(crate) fn hash(&self, lane: usize) -> u32 {
-        self.host.memory().map_or(0, |(memory, at)| self.record.lane(memory, at, lane).hash())
+        if let Some(exact) = &self.lanes[lane].exact {
+            return exact.hash();
+        }
+        let hasher = StateHasher::new();
+        let memory = self.host.memory();
+        memory.map_or(0, |(memory, at)| self.record.lane(memory, at, lane).hashed(hasher).finish())
+    }
+
+    /// Returns what is known of the reason for which a lane was lost the last time.
+    pub(crate) fn why_lost(&self, lane: usize) -> String {
+        self.lanes[lane].talk.why().detail
     }
 
     /// Returns what the env says of a lane's episode; nothing of one that is lost.
@@ -214,12 +142,8 @@ impl Workforce {
         for index in (post.step | post.reset) & LaneSet::first(count) {
             let number = block.start + index;
             let lane = &mut lanes[number];
-            let task = match () {
-                () if post.step.has(index) => Task::Step,
-                () if lane.anew => Task::Anew,
-                () if lane.seed.is_some() => Task::Seeded,
-                () => Task::Reset,
-            };
+            let its = record.lane(memory, at, number);
+            let task = lane.task(post.step.has(index));
             let ahead = std::mem::take(&mut lane.ahead) && task == Task::Reset;
             match lane.stage {
                 Stage::Ready if ahead => {
@@ -233,7 +157,14 @@ impl Workforce {
             }
             lane.talk.begin(task == Task::Step);
             if task == Task::Step {
-                record.lane(memory, at, number).put_action(post.actions, index, count, row);
+                its.put_action(post.actions, index, count, row);
+            }
+            if let Some(exact) = &mut lane.exact {
+                if let (Task::Placed, Some(generator)) = (task, exact.wanted()) {
+                    its.put_generator(generator);
+                    lane.seed = Some(generator.position().seed);
+                }
+                exact.post(task == Task::Step);
             }
         }
     }
@@ -266,11 +197,8 @@ impl Workforce {
             lane.stage = Stage::UnderWay(staff.number);
             self.command[index] = task as u8;
             if task != Task::Step {
-                let seed = lane.seed.take().unwrap_or_else(|| seed_at(lane.position));
                 let at = count + index * size_of::<u64>();
-                self.command[at..at + size_of::<u64>()].copy_from_slice(&seed.to_le_bytes());
-                lane.position.words += 1;
-                lane.anew = false;
+                self.command[at..at + size_of::<u64>()].copy_from_slice(&lane.take_seed().to_le_bytes());
             }
         }
         if let Some(own) = &self.own {
@@ -343,7 +271,9 @@ impl Workforce {
                     warn!(worker = lane.worker, flags, "a worker writes flags that there are not");
                     liars.push(lane.worker);
                 }
-                lane.talk.raised();
+                if self.own.is_some() {
+                    lane.talk.raised();
+                }
                 (lane.stage, lane.anew) = (Stage::LOST, !lane.orphaned);
                 collected.lost.insert(index);
                 continue;
@@ -351,7 +281,8 @@ impl Workforce {
             let reward = if lane.stage == Stage::Ahead { Ok(0.0) } else { its.reward() };
             let written = reward.and_then(|reward| {
                 rows.rewards[index] = reward;
-                its.observation(rows.obs, index, count, row)
+                its.observation(rows.obs, index, count, row)?;
+                lane.exact.as_mut().map_or(Ok(()), |exact| exact.add(its, reward, flags))
             });
             if let Err(nonsense) = written {
                 warn!(lane = number, %nonsense, "an env gives what it cannot; the lane is lost");
@@ -405,9 +336,7 @@ impl Workforce {
         for index in lanes & LaneSet::first(block.len()) {
             let lane = &mut self.lanes[block.start + index];
             if lane.stage.is_lost() && self.staff[lane.worker].up {
-                (lane.stage, lane.orphaned) = (Stage::Ready, false);
-                // The generator of an env that is made anew is anywhere unless it is seeded.
-                lane.seed.get_or_insert(seed_at(lane.position));
+                lane.revive();
                 revived.insert(index);
             }
         }
@@ -489,6 +418,9 @@ impl Workforce {
                     for (index, words) in said.lost.into_iter().take(self.staff[worker].lanes.len()) {
                         let lane = self.staff[worker].lanes.start.saturating_add(index);
                         warn!(lane, worker, words, "an env failed; the lane is lost");
+                        if let Some(lane) = self.lanes.get_mut(lane) {
+                            lane.talk.end(false, &words);
+                        }
                     }
                 }
                 Err(error) => warn!(worker, %error, "a worker's words make no sense"),
@@ -541,14 +473,6 @@ impl Workforce {
     }
 }
 
-impl Stage {
-    const LOST: Self = Self::Lost { hung: false };
-
-    const fn is_lost(self) -> bool {
-        matches!(self, Self::Lost { .. })
-    }
-}
-
 impl Drop for Workforce {
     /// Lets workers that are idle close their envs, for at most [`CLOSE_PATIENCE`], and ends all.
     fn drop(&mut self) {
@@ -558,14 +482,6 @@ impl Drop for Workforce {
         }
         let _ = self.host.wait(Until::AllReplied, Some(CLOSE_PATIENCE));
         self.host.end(CLOSE_PATIENCE);
-    }
-}
-
-/// Returns the seed that stands for a position: itself at a seeded reset, else one that follows from both.
-const fn seed_at(start: Start) -> u64 {
-    match start.words {
-        0 => start.seed,
-        words => split_mix64(split_mix64(start.seed) ^ words) % PER_EPISODE_SEED_BOUND,
     }
 }
 

@@ -99,7 +99,7 @@ fn entry(kwargs: serde_json::Value, workers: usize) -> Result<EnvEntry, PythonEr
         memory: None,
     };
     let serde_json::Value::Object(kwargs) = kwargs else { panic!("arguments are a map") };
-    host.entry(&PythonEnv { id: "lanes:Counting".to_owned(), kwargs })
+    host.entry(&PythonEnv { id: "lanes:Counting".to_owned(), kwargs, deterministic: None })
 }
 
 fn make(entry: &EnvEntry, lanes: usize) -> Result<Vec<Box<dyn BatchEnv>>, MakeError> {

@@ -123,12 +123,12 @@ fn on_thread(work: impl FnOnce() + Send + 'static) -> io::Result<()> {
 ///
 /// # Errors
 /// If the arguments are no JSON object.
-pub(crate) fn asked_for(id: &str, kwargs: &str) -> Result<PythonEnv, Refusal> {
+pub(crate) fn asked_for(id: &str, kwargs: &str, deterministic: Option<bool>) -> Result<PythonEnv, Refusal> {
     let kwargs = if kwargs.is_empty() { Ok(Default::default()) } else { serde_json::from_str(kwargs) };
     let kwargs = kwargs.map_err(|error| {
         Refusal::new(RefusalCode::BadRequest, format!("env_kwargs: no JSON object: {error}"))
     })?;
-    Ok(PythonEnv { id: id.to_owned(), kwargs })
+    Ok(PythonEnv { id: id.to_owned(), kwargs, deterministic })
 }
 
 /// Returns a refusal of the worker as trainers are told it. What would be refused by every node is not tried on others.
@@ -139,13 +139,15 @@ fn refusal(error: &PythonError) -> Refusal {
             RefusalKind::NotAllowed => RefusalCode::Forbidden,
             RefusalKind::ImportFailed => RefusalCode::NotFound,
             RefusalKind::KwargsRefused => RefusalCode::BadRequest,
-            RefusalKind::MakeFailed | RefusalKind::SpaceNotSupported | RefusalKind::LanesDiffer => {
-                RefusalCode::Unsupported
-            }
+            RefusalKind::MakeFailed
+            | RefusalKind::SpaceNotSupported
+            | RefusalKind::LanesDiffer
+            | RefusalKind::NotDeterministic => RefusalCode::Unsupported,
         },
-        PythonError::Description(_) | PythonError::Lost { .. } | PythonError::TooLarge { .. } => {
-            RefusalCode::Unsupported
-        }
+        PythonError::Description(_)
+        | PythonError::Lost { .. }
+        | PythonError::TooLarge { .. }
+        | PythonError::NotDeterministic(_) => RefusalCode::Unsupported,
         PythonError::NoPackage { .. } | PythonError::Host(_) => RefusalCode::Internal,
     };
     let mut message = with_causes(error);
@@ -186,16 +188,16 @@ mod tests {
     }
 
     fn numbered(number: usize) -> PythonEnv {
-        asked_for("gymnasium:X-v0", &format!("{{\"n\": {number}}}")).unwrap()
+        asked_for("gymnasium:X-v0", &format!("{{\"n\": {number}}}"), None).unwrap()
     }
 
     #[test]
     fn arguments_are_a_json_object_and_their_order_does_not_matter() {
-        let one = asked_for("a:B", r#"{"x": 1, "y": [2]}"#).unwrap();
-        assert_eq!(one, asked_for("a:B", r#"{"y":[2],"x":1}"#).unwrap());
-        assert_eq!(asked_for("a:B", "").unwrap().kwargs.len(), 0);
+        let one = asked_for("a:B", r#"{"x": 1, "y": [2]}"#, None).unwrap();
+        assert_eq!(one, asked_for("a:B", r#"{"y":[2],"x":1}"#, None).unwrap());
+        assert_eq!(asked_for("a:B", "", None).unwrap().kwargs.len(), 0);
         for wrong in ["[]", "1", "{", "null", "{\"x\": NaN}"] {
-            assert_eq!(asked_for("a:B", wrong).unwrap_err().code, RefusalCode::BadRequest, "{wrong}");
+            assert_eq!(asked_for("a:B", wrong, None).unwrap_err().code, RefusalCode::BadRequest, "{wrong}");
         }
     }
 

@@ -503,6 +503,7 @@ mod tests {
             settings: LaneSettings {
                 env: "test/Faulty-v0".to_owned(),
                 env_kwargs: String::new(),
+                deterministic: None,
                 options: Default::default(),
                 autoreset: AutoresetMode::NextStep,
                 max_episode_steps: None,

@@ -161,6 +161,8 @@ keywords! {
     /// The pool that is asked for.
     struct PoolKeywords {
         env_kwargs: String,
+        deterministic: Option<bool>,
+        deterministic: Option<bool>,
         lanes: u32,
         autoreset: String,
         max_episode_steps: Option<u32>,
@@ -182,6 +184,7 @@ impl PoolKeywords {
     fn request(&self, py: Python<'_>, id: &str) -> PyResult<PoolRequest> {
         let mut request = PoolRequest::new(id, self.lanes);
         request.settings.env_kwargs.clone_from(&self.env_kwargs);
+        request.settings.deterministic = self.deterministic;
         request.settings.autoreset = match &*self.autoreset {
             "NextStep" => AutoresetMode::NextStep,
             "SameStep" => AutoresetMode::SameStep,

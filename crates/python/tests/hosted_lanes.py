@@ -74,6 +74,31 @@ class Unstable(Failing):
         self.observation_space = spaces.Box(0, 1, (next(self.sizes),), np.float32)
 
 
+class Seeded(gymnasium.Env):
+    """Shows what its generator draws; its class says that it is deterministic."""
+
+    metadata = {"render_modes": [], "deterministic": True}
+    observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        return self.np_random.normal(size=2), {}
+
+    def step(self, action: np.ndarray) -> Any:
+        # Half of a word stays over.
+        drawn = self.np_random.integers(0, 9, dtype=np.int32)
+        return np.array([action, drawn], np.float64), float(self.np_random.uniform()), False, False, {}
+
+
+class OtherGenerator(Seeded):
+    """Has a generator that is none of Gymnasium's."""
+
+    @property
+    def np_random(self) -> np.random.Generator:
+        return self.__dict__.setdefault("other", np.random.Generator(np.random.MT19937(1)))
+
+
 class Broken(gymnasium.Env):
     """Cannot be made."""
 

@@ -9,7 +9,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -171,12 +171,20 @@ def same(ours: Any, theirs: Any) -> None:
         assert np.asarray(ours).tobytes() == np.asarray(theirs).tobytes()
 
 
-def play(there: Any, here: SyncVectorEnv, mode: AutoresetMode, steps: int = STEPS) -> int:
+def play(
+    there: Any,
+    here: SyncVectorEnv,
+    mode: AutoresetMode,
+    steps: int = STEPS,
+    midway: Callable[[], None] = lambda: None,
+) -> int:
     """Plays both with the same actions and asserts that they are equal; returns how many episodes ended."""
     same(there.reset(seed=11)[0], here.reset(seed=11)[0])
     here.action_space.seed(4)
     ends = 0
-    for _ in range(steps):
+    for step in range(steps):
+        if step == steps // 2:
+            midway()
         actions = here.action_space.sample()
         ours, theirs = there.step(actions), here.step(actions)
         same(ours[0], theirs[0])

@@ -16,20 +16,29 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rollhouse import env_worker
-from rollhouse.lane_words import ANEW, CLOSE, LOST, NOTHING, RESET, SEEDED, STEP, TERMINATED, TRUNCATED, WORK
+from rollhouse.lane_words import ANEW, CLOSE, LOST, NOTHING, PLACED, RESET, SEEDED, STEP, TERMINATED, TRUNCATED, WORK
 
-PLACES = {"reward": 8, "verdict": 496, "action": 16, "observation": [128, 256, 320, 384]}
+PLACES = {"reward": 8, "verdict": 496, "action": 16, "observation": [128, 256, 320, 384], "generator": None}
 RECORD: dict[str, Any] = {"first": 0, "stride": 512, **PLACES}
+GENERATOR = 448
 
 
 class Driven:
     """A worker that a test drives by hand: its program in a thread, and the link to its host."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, env: str, lanes: int, allow: list[str], columns: int = 1, **kwargs: Any
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        env: str,
+        lanes: int,
+        allow: list[str],
+        columns: int = 1,
+        declared: bool | None = None,
+        **kwargs: Any,
     ):
         record = RECORD | {"observation": RECORD["observation"][:columns]}
-        self._hello = {"env": env, "kwargs": kwargs, "lanes": lanes, "allow": allow, "record": record}
+        self._hello = {"env": env, "kwargs": kwargs, "deterministic": declared, "lanes": lanes, "allow": allow}
+        self._hello["record"] = record | {"generator": GENERATOR if env.endswith("Seeded") else None}
         self.lanes, self.number = lanes, 0
         self._told: queue.Queue[Any] = queue.Queue()
         self._said: queue.Queue[Any] = queue.Queue()
@@ -141,6 +150,64 @@ def test_an_env_that_fails_loses_its_lane_alone_and_is_made_anew(monkeypatch: py
     assert driven.work([NOTHING, ANEW, ANEW], [0, 8, 9]) == ([-1, 0, 0], {})
     assert driven.value(1, 128, "float32", (2,)).tolist() == [8.0, 0.0]
     driven.end()
+
+
+def test_an_episode_begins_again_in_another_env_where_the_generator_stood(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Driven(monkeypatch, "hosted_lanes:Seeded", 1, ["hosted_lanes"])
+    assert first.answer["made"]["deterministic"] is True
+    first.begin()
+    first.work([SEEDED], [5])
+    for _ in range(3):
+        first.work([STEP])
+    generator = np.random.default_rng(5)
+    generator.normal(size=2)
+    for _ in range(3):
+        generator.integers(0, 9, dtype=np.int32)
+        generator.uniform()
+    # Three halves of words were drawn: one of them is left over.
+    place = first.value(0, GENERATOR, "uint64", (5,)).tolist()
+    state = generator.bit_generator.state
+    assert place[0] | place[1] << 64 == state["state"]["state"] and place[2] | place[3] << 64 == state["state"]["inc"]
+    assert place[4] == state["uinteger"] | 1 << 32
+    first.work([RESET])
+    wanted = first.value(0, 128, "float64", (2,)).tolist()
+    assert wanted == generator.normal(size=2).tolist()
+
+    again = Driven(monkeypatch, "hosted_lanes:Seeded", 1, ["hosted_lanes"])
+    again.begin()
+    for _ in range(2):
+        # In an env that has played nothing, and in one made anew.
+        again.value(0, GENERATOR, "uint64", (5,))[...] = place
+        assert again.work([PLACED], [5]) == ([0], {})
+        assert again.value(0, 128, "float64", (2,)).tolist() == wanted
+        again.work([STEP])
+    first.end()
+    again.end()
+
+
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        ("hosted_lanes:OtherGenerator", "np_random is a MT19937"),
+        ("gymnasium:Restless-v0", "registered with nondeterministic=True"),
+    ],
+)
+def test_what_is_known_not_to_be_deterministic_is_refused_if_it_is_declared(
+    monkeypatch: pytest.MonkeyPatch, env: str, words: str
+) -> None:
+    name = "Restless-v0"
+    gymnasium.register(name, "hosted_lanes:Seeded", nondeterministic=True)
+    try:
+        driven = Driven(monkeypatch, env, 1, ["gymnasium", "hosted_lanes"], declared=True)
+        refused = driven.answer["refused"]
+        assert refused["kind"] == "not_deterministic" and words in refused["message"], refused
+        driven.end()
+        driven = Driven(monkeypatch, env, 1, ["gymnasium", "hosted_lanes"], declared=False)
+        assert "deterministic" not in driven.answer["made"]
+        driven.begin()
+        driven.end()
+    finally:
+        del gymnasium.registry[name]
 
 
 @pytest.mark.parametrize(

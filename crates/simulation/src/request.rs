@@ -18,6 +18,7 @@ pub(crate) fn a_pool(ctx: &mut Context<'_>) -> OpenPool {
         settings: LaneSettings {
             env: ENV.to_owned(),
             env_kwargs: String::new(),
+            deterministic: None,
             options: BTreeMap::new(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: Some(9),

@@ -212,6 +212,7 @@ fn open() -> OpenSession {
         settings: LaneSettings {
             env: "CartPole-v1".to_owned(),
             env_kwargs: String::new(),
+            deterministic: None,
             options: BTreeMap::new(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,

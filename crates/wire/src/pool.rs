@@ -18,6 +18,9 @@ pub struct LaneSettings {
     /// none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub env_kwargs: String,
+    /// Whether an env that nodes learn is declared deterministic. Absent leaves that to the env's own `metadata`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deterministic: Option<bool>,
     /// Options of every lane.
     #[serde(default)]
     pub options: BTreeMap<String, OptionValue>,

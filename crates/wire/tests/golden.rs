@@ -166,6 +166,7 @@ fn settings() -> LaneSettings {
     LaneSettings {
         env: "Example-v0".into(),
         env_kwargs: String::new(),
+        deterministic: None,
         options: BTreeMap::from([
             ("gravity".into(), OptionValue::Float(9.8)),
             ("level".into(), OptionValue::Int(3)),

@@ -25,6 +25,9 @@ pub(crate) struct PythonArgs {
     /// Arguments of the environment, a JSON object
     #[arg(long, value_name = "JSON", value_parser = object)]
     pub(crate) env_kwargs: Option<Object>,
+    /// Take the environment as one whose episodes come out the same again from seed and actions; it is tried out
+    #[arg(long)]
+    pub(crate) deterministic: bool,
 }
 
 /// A JSON object.
@@ -33,12 +36,15 @@ pub(crate) type Object = serde_json::Map<String, serde_json::Value>;
 impl PythonArgs {
     /// Returns an argument that was given, if there is one.
     pub(crate) fn given(&self) -> Option<&'static str> {
-        self.of_this_machine().or_else(|| self.env_kwargs.as_ref().map(|_| "--env-kwargs"))
+        let of_the_env =
+            [("--env-kwargs", self.env_kwargs.is_some()), ("--deterministic", self.deterministic)];
+        let given = || of_the_env.into_iter().find_map(|(name, given)| given.then_some(name));
+        self.of_this_machine().or_else(given)
     }
 
     /// Returns an argument that was given and says how this machine hosts envs, if there is one.
     pub(crate) fn of_this_machine(&self) -> Option<&'static str> {
-        let Self { python, allow, workers, worker_memory, env_kwargs: _ } = self;
+        let Self { python, allow, workers, worker_memory, env_kwargs: _, deterministic: _ } = self;
         let given = [
             ("--python", python.is_some()),
             ("--allow", !allow.is_empty()),

@@ -28,6 +28,7 @@ impl Store {
         Ok(LaneSettings {
             env: info.env().to_owned(),
             env_kwargs: String::new(),
+            deterministic: None,
             options,
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: Some(info.run.max_episode_steps.unwrap_or(0)),

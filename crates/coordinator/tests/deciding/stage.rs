@@ -26,6 +26,7 @@ pub(crate) fn open_pool(lanes: u32) -> OpenPool {
         settings: LaneSettings {
             env: "CartPole-v1".to_owned(),
             env_kwargs: String::new(),
+            deterministic: None,
             options: BTreeMap::new(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,

@@ -350,6 +350,7 @@ pub fn pool_of(owner: &str, lanes: u32) -> OpenPool {
         settings: LaneSettings {
             env: "CartPole-v1".to_owned(),
             env_kwargs: String::new(),
+            deterministic: None,
             options: BTreeMap::new(),
             autoreset: rollhouse_core::AutoresetMode::NextStep,
             max_episode_steps: None,

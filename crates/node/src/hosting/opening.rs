@@ -7,8 +7,8 @@ use rollhouse_core::{EnvKind, RecordRule};
 use rollhouse_host::PythonEnv;
 use rollhouse_wire::limits::MAX_PAST_BYTES;
 use rollhouse_wire::{
-    Connection, EndCause, FrameLayout, OpenSession, Refusal, RefusalCode, ReplayOf, SessionOpened, Takes,
-    Unfit,
+    Connection, EndCause, FrameLayout, LaneSettings, OpenSession, Refusal, RefusalCode, ReplayOf,
+    SessionOpened, Takes, Unfit,
 };
 
 use super::Hosting;
@@ -78,10 +78,10 @@ impl Hosting {
     fn wanted(&self, open: &OpenSession) -> Result<Wanted, Refusal> {
         match &open.settings.replay {
             None => {
-                let (env, kwargs) = (&open.settings.env, &open.settings.env_kwargs);
+                let LaneSettings { env, env_kwargs, deterministic, .. } = &open.settings;
                 match &self.learning {
                     Some(learning) if EnvKind::has_id(env) && self.registry.get(env).is_err() => {
-                        Ok(Wanted::Learned(Arc::clone(learning), asked_for(env, kwargs)?))
+                        Ok(Wanted::Learned(Arc::clone(learning), asked_for(env, env_kwargs, *deterministic)?))
                     }
                     _ => {
                         let plan = SessionPlan::of(open, &self.registry, &self.settings.program)?;

@@ -24,6 +24,7 @@ fn open(env: &str) -> OpenSession {
         settings: LaneSettings {
             env: env.to_owned(),
             env_kwargs: String::new(),
+            deterministic: None,
             options: Default::default(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,

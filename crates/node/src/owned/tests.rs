@@ -26,6 +26,7 @@ fn asked(env: &str, lanes: u32, autoreset: AutoresetMode) -> OpenSession {
         settings: LaneSettings {
             env: env.to_owned(),
             env_kwargs: String::new(),
+            deterministic: None,
             options: Default::default(),
             autoreset,
             max_episode_steps: None,

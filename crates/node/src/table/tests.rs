@@ -28,6 +28,7 @@ fn open(index: u32, counter: u64, lanes: u32) -> OpenSession {
         settings: LaneSettings {
             env: "CartPole-v1".to_owned(),
             env_kwargs: String::new(),
+            deterministic: None,
             options: Default::default(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,

@@ -359,6 +359,7 @@ pub fn session(pool: u128, env: &str, lanes: u32) -> OpenSession {
         settings: LaneSettings {
             env: env.to_owned(),
             env_kwargs: String::new(),
+            deterministic: None,
             options: Default::default(),
             autoreset: AutoresetMode::NextStep,
             max_episode_steps: None,

@@ -117,6 +117,7 @@ class NativeCluster:
         id: str,
         *,
         env_kwargs: str,
+        deterministic: bool | None,
         lanes: int,
         autoreset: str,
         max_episode_steps: int | None,

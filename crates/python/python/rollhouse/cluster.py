@@ -92,6 +92,7 @@ class Cluster:
         num_envs: int = 1,
         *,
         env_kwargs: Mapping[str, Any] | None = None,
+        deterministic: bool | None = None,
         seed: int | Sequence[int] | None = None,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         record: bool | Literal["trace"] = True,
@@ -114,6 +115,9 @@ class Cluster:
             id: An env of the nodes, or a Python env that they learn: ``gymnasium:ID``, ``gymnasium:module:ID``, or a
                 class as ``package.module:Class``. Nodes' config says which packages they import.
             env_kwargs: The arguments with which a Python env is made; what JSON has.
+            deterministic: Whether a Python env is declared deterministic: seed and actions decide everything. It is tried
+                out before it is believed, and its lanes are resumed if their node is lost. None for what the env's
+                ``metadata["deterministic"]`` says.
             num_envs, seed, autoreset_mode, copy, max_episode_steps, info_layout, valid, render_mode, render_size,
                 statistics: The arguments of ``rollhouse.make_vec``.
             on_loss: The rule for lanes whose node is lost. ``"resume"``, the default for deterministic envs: another
@@ -144,6 +148,7 @@ class Cluster:
             id,
             num_envs,
             env_kwargs=env_kwargs,
+            deterministic=deterministic,
             seed=seed,
             autoreset_mode=autoreset_mode,
             record=record,
@@ -253,6 +258,7 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         num_envs: int,
         *,
         env_kwargs: Mapping[str, Any] | None,
+        deterministic: bool | None,
         seed: int | Sequence[int] | None,
         autoreset_mode: AutoresetMode | str,
         record: bool | Literal["trace"],
@@ -286,6 +292,7 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         run, spec, native = cluster._native.make(
             id,
             env_kwargs=_as_json(env_kwargs),
+            deterministic=None if deterministic is None else bool(deterministic),
             lanes=num_envs,
             autoreset=parse_autoreset_mode(autoreset_mode).value,
             max_episode_steps=max_episode_steps,

@@ -4,12 +4,13 @@ It is started by the host, never by hand. All that it is told is JSON, or bytes 
 ever unpickled. A lane whose env raises is lost alone; ``SystemExit`` ends the process, and with it all of its lanes. It
 ends when its host does, whatever its envs are doing.
 
-The host's first message is ``{"env", "kwargs", "lanes", "allow", "record"}``. The answer is ``{"made": {...}}``, which
+The host's first message is ``{"env", "kwargs", "deterministic", "lanes", "allow", "record"}``. The answer is ``{"made": {...}}``, which
 says what the env is, or ``{"refused": {"kind", "message"}}``. ``lanes`` is 0 where only the answer is wanted.
 
 A command has a byte for each lane (``rollhouse.lane_words``) and then a seed of 8 bytes for each. Each lane has a record in
 the shared memory, at the places that ``record`` names: its answer's number, reward, what is said of its episode, action
-and observation.
+and observation. A lane of an env that is declared deterministic has a place for its generator too, which the host writes
+before a reset from there and the worker after every row.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import importlib
 import json
 import math
 import mmap
+import struct
 import sys
 import traceback
 from collections.abc import Iterator
@@ -30,7 +32,7 @@ from gymnasium import spaces
 from rollhouse._native import WorkerLink
 from rollhouse.hosted.columns import Columns, write_array
 from rollhouse.hosted.verdicts import Verdicts
-from rollhouse.lane_words import ANEW, DONE, LOST, NOTHING, RESET, SAYS, STEP, TERMINATED, TRUNCATED, WORK
+from rollhouse.lane_words import ANEW, DONE, LOST, NOTHING, PLACED, RESET, SAYS, SEEDED, STEP, TERMINATED, TRUNCATED, WORK
 
 DTYPES = ("bool", "uint8", "int32", "int64", "float32", "float64")
 """Element types of a Box that columns can have."""
@@ -178,7 +180,7 @@ def description(env: gymnasium.Env, hello: dict[str, Any]) -> dict[str, Any]:
     """Says what an env is."""
     name = hello["env"]
     limit = registered(name, hello["allow"]).max_episode_steps if name.startswith(REGISTERED) else None
-    return {
+    told = {
         "observation": space_of(env.observation_space, "observation"),
         "action": space_of(env.action_space, "action"),
         "max_episode_steps": limit,
@@ -186,6 +188,29 @@ def description(env: gymnasium.Env, hello: dict[str, Any]) -> dict[str, Any]:
         "metadata": env.metadata,
         "gymnasium": gymnasium.__version__,
     }
+    if is_declared(env, hello):
+        told["deterministic"] = True
+    return told
+
+
+def is_declared(env: gymnasium.Env, hello: dict[str, Any]) -> bool:
+    """Returns whether the env is declared deterministic: by who asks for it, else by the env's own ``metadata``.
+
+    Raises:
+        Refused: It is declared, and it is known not to be, or its generator is none that can be put back.
+    """
+    name, declared = hello["env"], hello["deterministic"]
+    if declared is None:
+        declared = (env.metadata or {}).get("deterministic") is True
+    if not declared:
+        return False
+    if name.startswith(REGISTERED) and registered(name, hello["allow"]).nondeterministic:
+        raise Refused("not_deterministic", f"{name} is registered with nondeterministic=True")
+    try:
+        generator_of(env)
+    except Exception as error:
+        raise Refused("not_deterministic", str(error)) from error
+    return True
 
 
 def space_of(space: Any, path: str) -> dict[str, Any]:
@@ -218,6 +243,46 @@ def bounds(values: np.ndarray) -> list[Any]:
     return [float(v) if math.isfinite(v) else str(float(v)) for v in numbers]
 
 
+# Generators
+
+GENERATOR = struct.Struct("<5Q")
+"""A generator's place: state and increment, each its low half first, and the buffered half of a word with bit 32."""
+
+LOW = 2**64 - 1
+
+
+def generator_of(env: gymnasium.Env) -> np.random.PCG64:
+    """Returns the bit generator that Gymnasium gives an env.
+
+    Raises:
+        TypeError: The env has another one.
+    """
+    np_random = env.unwrapped.np_random
+    generator = getattr(np_random, "bit_generator", np_random)
+    if type(generator) is not np.random.PCG64:
+        raise TypeError(f"its np_random is a {type(generator).__name__}, and only a PCG64 can be put back")
+    return generator
+
+
+def packed(generator: np.random.PCG64) -> bytes:
+    """Returns where a generator stands."""
+    kept: Any = generator.state
+    state, inc = kept["state"]["state"], kept["state"]["inc"]
+    half = kept["uinteger"] | 1 << 32 if kept["has_uint32"] else 0
+    return GENERATOR.pack(state & LOW, state >> 64, inc & LOW, inc >> 64, half)
+
+
+def unpacked(place: bytes) -> dict[str, Any]:
+    """Returns what ``packed`` made, as NumPy has it."""
+    low, high, inc_low, inc_high, half = GENERATOR.unpack(place)
+    return {
+        "bit_generator": "PCG64",
+        "state": {"state": low | high << 64, "inc": inc_low | inc_high << 64},
+        "has_uint32": half >> 32,
+        "uinteger": half & 0xFFFFFFFF,
+    }
+
+
 # Stepping
 
 
@@ -229,6 +294,7 @@ class Worker:
         self.hello = hello
         self.envs: list[Any] = envs
         self.count = len(envs)
+        self.played = [False] * self.count
         self.told = describe(envs, hello)
         self.columns = Columns(envs[0].observation_space, 1)
         self.action_columns = Columns(envs[0].action_space, 1)
@@ -239,6 +305,7 @@ class Worker:
         memory = mmap.mmap(descriptor, length - offset, offset=offset)
         stride = record["stride"]
         self.places = [(record["first"] + lane) * stride for lane in range(self.count)]
+        self.memory, self.generator_at = memory, record["generator"]
 
         def array(at: int, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
             """One value of every lane, as rows that lie a record apart."""
@@ -282,6 +349,8 @@ class Worker:
                     write_array(self.rows[lane][0], observation)
                 else:
                     self.columns.write(self.rows[lane], [], observation)
+                if self.generator_at is not None:
+                    self.memory[self.place(lane)] = packed(generator_of(self.envs[lane]))
             except Exception as error:
                 said[lane] = words(error)
                 self.drop(lane)
@@ -295,15 +364,25 @@ class Worker:
 
     def begin(self, lane: int, task: int, seed: int) -> Any:
         """Begins an episode in a lane, with a new env if it is told so. Returns the first observation."""
-        if task == ANEW:
+        if task == ANEW or (task == PLACED and self.played[lane]):
             self.drop(lane)
             env = make(self.hello)
             if description(env, self.hello) != self.told:
                 env.close()
                 raise ValueError("an env that was made anew has other spaces than before")
             self.envs[lane] = env
-        observation, _ = self.envs[lane].reset(seed=None if task == RESET else seed)
+        env, self.played[lane] = self.envs[lane], True
+        if task == PLACED:
+            # The seed chooses the sequence; the place is somewhere in it.
+            env.reset(seed=seed)
+            generator_of(env).state = unpacked(self.memory[self.place(lane)])
+        observation, _ = env.reset(seed=seed if task in (SEEDED, ANEW) else None)
         return observation
+
+    def place(self, lane: int) -> slice:
+        """The place of a lane's generator in the memory."""
+        at = self.places[lane] + self.generator_at
+        return slice(at, at + GENERATOR.size)
 
     def drop(self, lane: int) -> None:
         """Puts an env away."""

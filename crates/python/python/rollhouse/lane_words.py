@@ -5,8 +5,9 @@ from __future__ import annotations
 # Commands: the low byte of the code, the rest its number.
 WORK, CLOSE = 1, 2
 
-# What a lane is to do: nothing, a step, a reset, a reset with its seed, a reset with its seed of an env made anew.
-NOTHING, STEP, RESET, SEEDED, ANEW = range(5)
+# What a lane is to do: nothing, a step, a reset, a reset with its seed, a reset with its seed of an env made anew, and a
+# reset of one that has played nothing yet, with its generator at the place in the record.
+NOTHING, STEP, RESET, SEEDED, ANEW, PLACED = range(6)
 
 # How a lane answered, in the low byte of its number.
 TERMINATED, TRUNCATED, LOST = 1, 2, 4

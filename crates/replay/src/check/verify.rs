@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnData, ColumnSpec, LaneSet, Verdict};
+use rollhouse_core::{ColumnData, ColumnSpec, EnvKind, LaneSet, Verdict};
 use rollhouse_env::{Ended, Registry};
 
 use crate::check::relive::{Chunk, Relive};
@@ -164,7 +164,7 @@ impl<'a> Verifier<'a> {
     fn add(&mut self, episode: Box<Episode>, visit: &mut impl FnMut(Verification)) {
         let run = &episode.info.run;
         if run.recorded == RecordKind::Full {
-            return visit(check_full(&episode));
+            return visit(check_whole(&episode, NOT_DETERMINISTIC));
         }
         let options = run.options_index(episode.info.name.lane);
         let found =
@@ -201,6 +201,10 @@ impl Group {
         let queue = std::mem::take(&mut self.queue);
         match &mut self.simulator {
             Ok(simulator) => Batch::new(&self.run, simulator).run(queue, visit),
+            // The env of a package is not here; what was recorded of it is whole all the same.
+            Err(Unready::Failed(_)) if EnvKind::has_id(&self.run.spec.id) => {
+                queue.iter().for_each(|episode| visit(check_whole(episode, NOT_HERE)));
+            }
             Err(why) => queue
                 .iter()
                 .for_each(|episode| visit(why.verification(episode.info.name, &episode.info.run.spec))),
@@ -513,8 +517,8 @@ fn incomplete(info: &EpisodeInfo, missing_steps: u64) -> Verification {
     }
 }
 
-/// Checks an episode of an env that is not deterministic and cannot be stepped again: only whether it is complete.
-fn check_full(episode: &Episode) -> Verification {
+/// Checks an episode that cannot be stepped again, as `note` says: only whether it is complete.
+fn check_whole(episode: &Episode, note: &str) -> Verification {
     let length = episode.info.length;
     let whole = episode.steps.as_ref().is_some_and(|steps| {
         steps.rewards.len() as u64 == length && steps.first_obs.iter().all(|column| !column.is_empty())
@@ -534,10 +538,13 @@ fn check_full(episode: &Episode) -> Verification {
         ok: divergence.is_none(),
         steps: length,
         first_divergence: divergence,
-        note: Some("not recomputed: the env is not deterministic; complete and with intact checksums".into()),
+        note: Some(format!("not recomputed: {note}; complete and with intact checksums")),
     }
 }
 
+const NOT_DETERMINISTIC: &str = "the env is not deterministic";
+/// Reason for which an episode of a Python env is not stepped again: no worker process is started for it.
+const NOT_HERE: &str = "the env is one of a Python package, which is not imported for this";
 /// Simulators that are kept at a time.
 const MAX_GROUPS: usize = 32;
 /// Steps of a group that are collected before they are simulated together.

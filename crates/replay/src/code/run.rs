@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use rollhouse_core::{Determinism, EnvSpec, Options, Parent, RecordRule, RunId, SeedSchedule, split_mix64};
+use rollhouse_core::{
+    Determinism, EnvKind, EnvSpec, Options, Parent, RecordRule, RunId, SeedSchedule, split_mix64,
+};
 use serde::{Deserialize, Serialize};
 
 /// The header of a run: everything that its episodes share.
@@ -56,10 +58,12 @@ pub enum RecordKind {
 }
 
 impl RecordKind {
-    /// Returns how much a rule keeps of an env of that determinism.
-    pub const fn of(rule: RecordRule, determinism: Determinism) -> Self {
-        match (rule, determinism) {
+    /// Returns how much a rule keeps of an env. One that is learned when it is asked for is in no reader's registry, so
+    /// that of it everything is kept.
+    pub fn of(rule: RecordRule, spec: &EnvSpec) -> Self {
+        match (rule, spec.determinism) {
             (_, Determinism::NonDeterministic) => Self::Full,
+            (_, Determinism::Deterministic) if EnvKind::has_id(&spec.id) => Self::Trace,
             (RecordRule::Trace, Determinism::Deterministic) => Self::Trace,
             (RecordRule::All | RecordRule::None | RecordRule::Sample { .. }, Determinism::Deterministic) => {
                 Self::ActionLog
@@ -156,10 +160,17 @@ mod tests {
     }
 
     #[test]
-    fn non_deterministic_envs_are_recorded_in_full_whatever_the_rule() {
+    fn only_of_deterministic_envs_that_readers_have_less_than_everything_is_kept() {
+        let entry = rollhouse_env::Registry::builtin().get("CartPole-v1").unwrap();
+        let mut spec = entry.spec().clone();
+        assert_eq!(RecordKind::of(RecordRule::All, &spec), RecordKind::ActionLog);
+        spec.id = "gymnasium:CartPole-v1".to_owned();
         for rule in [RecordRule::All, RecordRule::Trace, RecordRule::Sample { probability: 0.5 }] {
-            assert_eq!(RecordKind::of(rule, Determinism::NonDeterministic), RecordKind::Full);
+            assert_eq!(RecordKind::of(rule, &spec), RecordKind::Trace);
         }
-        assert_eq!(RecordKind::of(RecordRule::All, Determinism::Deterministic), RecordKind::ActionLog);
+        spec.determinism = Determinism::NonDeterministic;
+        for rule in [RecordRule::All, RecordRule::Trace, RecordRule::Sample { probability: 0.5 }] {
+            assert_eq!(RecordKind::of(rule, &spec), RecordKind::Full);
+        }
     }
 }

@@ -91,7 +91,7 @@ impl RunInfo {
             autoreset: header.autoreset.clone(),
             max_episode_steps: header.max_episode_steps,
             policy: header.policy.clone(),
-            recorded: RecordKind::of(header.record, header.spec.determinism),
+            recorded: RecordKind::of(header.record, &header.spec),
             sample_below: match header.record {
                 RecordRule::None | RecordRule::Sample { .. } => {
                     Sampling::new(header.run, header.record).threshold()

@@ -175,7 +175,7 @@ impl Recorder {
         if header.options.len() != 1 && header.options.len() != header.lanes as usize {
             return Err(BeginError::Options { given: header.options.len(), lanes: header.lanes });
         }
-        let kind = RecordKind::of(header.record, header.spec.determinism);
+        let kind = RecordKind::of(header.record, &header.spec);
         let layout = Layout::new(&header.spec, kind, header.schedule == SeedSchedule::Continue);
         let block_lanes = lanes.len().min(BLOCK_LANES);
         if !layout.fits(block_lanes) {

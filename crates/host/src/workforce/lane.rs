@@ -1,0 +1,174 @@
+//! A lane of a worker, as the host knows it.
+
+use rollhouse_core::limits::PER_EPISODE_SEED_BOUND;
+use rollhouse_core::{Start, split_mix64};
+
+use super::exact::Exact;
+use super::talk::{AHEAD, SAYS, SAYS_LATER};
+use super::{LOST, Talk};
+use crate::record::{LaneRecord, Nonsense};
+
+/// What is known of a lane.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) worker: usize,
+    pub(super) stage: Stage,
+    /// Seed that the next reset is given.
+    pub(super) seed: Option<u64>,
+    /// Position as the env's interface tells it, if nothing exact is known: the words are the resets since the seed.
+    pub(super) position: Start,
+    /// What is known of the lane of an env that is declared deterministic.
+    pub(super) exact: Option<Exact>,
+    /// Whether the next reset has to make the env anew.
+    pub(super) anew: bool,
+    /// Whether its worker has ended since its row was written.
+    pub(super) orphaned: bool,
+    /// Whether it has begun its next episode already.
+    pub(super) ahead: bool,
+    pub(super) talk: Talk,
+}
+
+/// What a lane is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    Ready,
+    /// The lane is to do this when its worker can be told.
+    Waiting(Task),
+    /// The lane's answer will have this number.
+    UnderWay(u64),
+    /// The lane has begun its episode before it was posted, and its row is there.
+    Ahead,
+    /// The lane's loss is to be collected.
+    Failing {
+        hung: bool,
+    },
+    /// The lane has no env; `hung` says of one that has not been told so that its worker was late.
+    Lost {
+        hung: bool,
+    },
+}
+
+/// What a lane is to do, as commands have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Task {
+    Nothing = 0,
+    Step,
+    Reset,
+    Seeded,
+    Anew,
+    /// Reset an env that has played nothing yet, from the seed and the generator's place in the record.
+    Placed,
+}
+
+impl Lane {
+    /// Makes a lane that cannot be used yet and whose next reset has the seed 0; an `exact` one if its worker tells where
+    /// its generator stands.
+    pub(super) fn new(worker: usize, exact: bool) -> Self {
+        Self {
+            worker,
+            stage: Stage::LOST,
+            seed: Some(0),
+            position: Start::seeded(0),
+            exact: exact.then(Exact::new),
+            anew: false,
+            orphaned: false,
+            ahead: false,
+            talk: Talk::default(),
+        }
+    }
+
+    /// Gives the next reset a seed.
+    pub(super) fn seed(&mut self, seed: u64) {
+        (self.seed, self.position) = (Some(seed), Start::seeded(seed));
+        if let Some(exact) = &mut self.exact {
+            exact.seed(seed);
+        }
+    }
+
+    pub(super) fn position(&self) -> Start {
+        self.exact.as_ref().map_or(self.position, Exact::position)
+    }
+
+    /// Puts the lane at a position. If nothing exact is known, what its generator drew there is not known either; but the
+    /// same position gives the same episode each time.
+    pub(super) fn restore(&mut self, start: Start) {
+        match (&mut self.exact, start.plain_seed()) {
+            (Some(_), Some(seed)) => self.seed(seed),
+            (Some(exact), None) => {
+                self.seed = None;
+                exact.restore(start);
+            }
+            (None, _) => (self.seed, self.position) = (Some(seed_at(start)), start),
+        }
+    }
+
+    /// Makes a lost lane usable. The generator of an env that is made anew is anywhere unless it is put somewhere.
+    pub(super) fn revive(&mut self) {
+        (self.stage, self.orphaned) = (Stage::Ready, false);
+        match (&mut self.exact, self.seed) {
+            (_, Some(_)) => {}
+            (Some(exact), None) => exact.renew(),
+            (None, None) => self.seed = Some(seed_at(self.position)),
+        }
+    }
+
+    /// Returns what the lane does when it is posted: a step, or whatever reset it needs.
+    pub(super) fn task(&self, steps: bool) -> Task {
+        match () {
+            () if steps => Task::Step,
+            () if self.exact.as_ref().is_some_and(|exact| exact.wanted().is_some()) => Task::Placed,
+            () if self.anew => Task::Anew,
+            () if self.seed.is_some() => Task::Seeded,
+            () => Task::Reset,
+        }
+    }
+
+    /// Takes the seed that the next reset is told.
+    pub(super) fn take_seed(&mut self) -> u64 {
+        let seed = self.seed.take().unwrap_or_else(|| seed_at(self.position));
+        self.position.words += 1;
+        self.anew = false;
+        seed
+    }
+
+    /// Returns the record in which the lane's row is, and the flags of the answer, if the row is there.
+    pub(super) fn row<'a>(&self, its: LaneRecord<'a>) -> Option<(LaneRecord<'a>, u64)> {
+        match self.stage {
+            Stage::UnderWay(wanted) => {
+                let answer = its.number();
+                (answer >> 8 == wanted).then_some((its, answer & 0xff))
+            }
+            // What it says is where its row is.
+            Stage::Ahead => Some((its.ahead(), SAYS)),
+            Stage::Ready | Stage::Waiting(_) | Stage::Failing { .. } | Stage::Lost { .. } => None,
+        }
+    }
+
+    /// Takes in what a worker of this one's own says beside the row. Returns the flags that are left, which say how the
+    /// row ended, and whether the words made sense.
+    pub(super) fn hear(&mut self, flags: u64, its: LaneRecord<'_>) -> (u64, Result<(), Nonsense>) {
+        let speaks = flags & (SAYS | SAYS_LATER) != 0;
+        let heard = if speaks { self.talk.hear(flags, its) } else { Ok(()) };
+        let left = flags & !(SAYS | SAYS_LATER | AHEAD);
+        if flags & AHEAD != 0 {
+            self.ahead = left != LOST;
+        }
+        (left, heard)
+    }
+}
+
+impl Stage {
+    pub(super) const LOST: Self = Self::Lost { hung: false };
+
+    pub(super) const fn is_lost(self) -> bool {
+        matches!(self, Self::Lost { .. })
+    }
+}
+
+/// Returns the seed that stands for a position: itself at a seeded reset, else one that follows from both.
+const fn seed_at(start: Start) -> u64 {
+    match start.words {
+        0 => start.seed,
+        words => split_mix64(split_mix64(start.seed) ^ words) % PER_EPISODE_SEED_BOUND,
+    }
+}
