@@ -130,6 +130,7 @@ mod tests {
                 labels: BTreeMap::new(),
                 envs: BTreeMap::from([("E".to_owned(), 1)]),
                 kinds: Vec::new(),
+                budget: None,
                 term: 0,
                 program: String::from("test"),
             });
@@ -168,6 +169,7 @@ mod tests {
                 ended: Vec::new(),
                 unfit: None,
                 draining: false,
+                measured: BTreeMap::new(),
             };
             change(&mut heartbeat);
             let (link, heartbeat) = (LinkId(node), Box::new(heartbeat));

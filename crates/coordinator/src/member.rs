@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::EnvKind;
+use rollhouse_core::{EnvKind, Scales};
 use rollhouse_wire::{LaneSettings, NodeLoad, NodeState, NodeStatus, Register, ReportView, Unfit};
 
 use crate::event::LinkId;
@@ -22,6 +22,8 @@ pub(crate) struct Member {
     pub(crate) envs: BTreeMap<String, u64>,
     /// Kinds of envs that it learns when one is asked for.
     pub(crate) kinds: BTreeSet<EnvKind>,
+    /// What it has for lanes, and what they weigh there.
+    pub(crate) scales: Scales,
     pub(crate) load: NodeLoad,
     pub(crate) draining: bool,
     /// Whether to tell it that it need not drain any more.
@@ -132,6 +134,7 @@ impl Member {
             load: self.load,
             program: self.program.clone(),
             kinds: self.kinds.iter().map(EnvKind::to_string).collect(),
+            budget: Some(self.scales.budget().total).filter(|total| !total.is_nothing()),
             unfit: self.unfit_now(now).map(Cow::into_owned),
         }
     }
@@ -154,6 +157,7 @@ impl Member {
             envs: register.envs.clone(),
             // A newer node may have kinds of a form that is not known here: nobody here asks for their envs.
             kinds: register.kinds.iter().filter_map(|kind| kind.parse().ok()).collect(),
+            scales: Scales::new(register.budget.clone().unwrap_or_default()),
             load: NodeLoad::default(),
             draining: false,
             undrain: false,

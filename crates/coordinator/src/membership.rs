@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_ENV_KINDS};
+use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_ENV_KINDS, MAX_WEIGHED_ENVS};
 use rollhouse_wire::limits::{MAX_ATTACH_PATH_BYTES, MAX_LABELS, MAX_NAME_BYTES};
 use rollhouse_wire::{Heartbeat, NotTaken, Refusal, RefusalCode, Register};
 
@@ -114,6 +114,7 @@ impl Membership {
                     member.port_asked = old.port_asked;
                 }
                 member.load = old.load;
+                member.scales.measure(old.scales.measured());
                 member.stray_lanes = old.stray_lanes;
                 if old.link == Some(link) {
                     member.last_heartbeat = old.last_heartbeat;
@@ -148,6 +149,7 @@ impl Membership {
         if member.view.len() + told > MAX_NODE_SESSIONS {
             return Err(out_of_bounds("sessions", (member.view.len() + told) as u64, 0, MAX_NODE_SESSIONS));
         }
+        weighed("measured", heartbeat.measured.keys())?;
         member.heard = now;
         let returned = std::mem::take(&mut member.lost);
         member.closed = false;
@@ -156,6 +158,7 @@ impl Membership {
         if !outdated {
             member.last_heartbeat = heartbeat.number;
             member.load = heartbeat.load;
+            member.scales.measure(&heartbeat.measured);
             member.take_unfit(heartbeat.unfit.as_ref());
             member.take_draining(heartbeat.draining);
             changed = match member.view.take(&heartbeat.changes) {
@@ -311,7 +314,16 @@ fn check(register: &Register) -> Result<(), Refusal> {
     if register.kinds.len() > MAX_ENV_KINDS {
         return Err(out_of_bounds("kinds", register.kinds.len() as u64, 0, MAX_ENV_KINDS));
     }
-    register.kinds.iter().try_for_each(|kind| length("a kind of envs", kind, MAX_ENV_ID_BYTES + 2))
+    register.kinds.iter().try_for_each(|kind| length("a kind of envs", kind, MAX_ENV_ID_BYTES + 2))?;
+    register.budget.as_ref().map_or(Ok(()), |budget| weighed("budget.envs", budget.envs.keys()))
+}
+
+/// Refuses too many envs or kinds of envs by which a node weighs lanes.
+fn weighed<'a>(field: &str, mut envs: impl ExactSizeIterator<Item = &'a String>) -> Result<(), Refusal> {
+    if envs.len() > MAX_WEIGHED_ENVS {
+        return Err(out_of_bounds(field, envs.len() as u64, 0, MAX_WEIGHED_ENVS));
+    }
+    envs.try_for_each(|env| length(field, env, MAX_ENV_ID_BYTES + 2))
 }
 
 /// Refuses an empty or overlong text.
@@ -347,6 +359,7 @@ mod tests {
             labels: BTreeMap::new(),
             envs: BTreeMap::new(),
             kinds: Vec::new(),
+            budget: None,
             term: 0,
             program: "test".to_owned(),
         }
@@ -360,6 +373,7 @@ mod tests {
             ended: Vec::new(),
             unfit: None,
             draining: false,
+            measured: BTreeMap::new(),
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use rollhouse_core::{RunId, WhenFull};
+use rollhouse_core::{Budget, RunId, Weight, WhenFull};
 use rollhouse_env::Registry;
 use rollhouse_host::PythonHost;
 use rollhouse_replay::{
@@ -33,8 +33,8 @@ use crate::pulse::Pulse;
 use crate::serve::{Served, Serving};
 use crate::transport::Transport;
 use crate::{
-    AttachConfig, ConnectionFigures, HANG_DEADLINE, LinkState, Node, NodeFigures, ServeError, ShipFigures,
-    ShipperConfig, Shipping, ShippingConfig, StartError,
+    AttachConfig, ConnectionFigures, HANG_DEADLINE, LinkState, Node, NodeBudget, NodeFigures, ServeError,
+    ShipFigures, ShipperConfig, Shipping, ShippingConfig, StartError,
 };
 
 /// The settings that a node of a cluster is started with.
@@ -80,13 +80,15 @@ pub struct ClusterNodeConfig {
     pub registry: Arc<Registry>,
     /// How the node hosts Python envs, which it learns when they are asked for; `None` for not at all.
     pub python: Option<PythonHost>,
+    /// What the node has for lanes, and what they weigh.
+    pub budget: NodeBudget,
     /// Name and version of the program.
     pub program: String,
 }
 
 impl ClusterNodeConfig {
     /// Returns the settings of a node on any loopback port with one thread per core, 4,096 lanes for each, a queue of
-    /// 1,024 batches, a lease of 30 s, 15 s of patience with watchers, the built-in envs and no spool.
+    /// 1,024 batches, a lease of 30 s, 15 s of patience with watchers, the built-in envs, no budget and no spool.
     pub fn new(identity: Arc<Identity>, coordinator: impl Into<String>, program: impl Into<String>) -> Self {
         let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         Self {
@@ -120,6 +122,7 @@ impl ClusterNodeConfig {
             attach: None,
             registry: Arc::new(Registry::builtin()),
             python: None,
+            budget: NodeBudget::default(),
             program: program.into(),
         }
     }
@@ -219,6 +222,7 @@ impl ClusterNode {
             hang_deadline: config.hang_deadline,
             program: config.program.clone(),
             watch_patience: config.watch_patience,
+            budget: config.budget.clone(),
         };
         let fitness = Fitness {
             identity: Some(Arc::clone(&config.identity)),
@@ -380,6 +384,11 @@ impl ClusterNode {
         self.hosting.load()
     }
 
+    /// Returns what the node has for lanes; what they take of it is part of its load.
+    pub fn budget(&self) -> Weight {
+        self.hosting.budget()
+    }
+
     /// Returns the number of sessions here, whatever their stage.
     pub fn sessions(&self) -> usize {
         self.hosting.sessions()
@@ -529,6 +538,7 @@ fn card(name: &str, config: &ClusterNodeConfig, listen: SocketAddr) -> Card {
         labels: config.labels.clone(),
         envs: envs.collect(),
         kinds: config.python.iter().flat_map(Learning::kinds).map(|kind| kind.to_string()).collect(),
+        budget: Some(config.budget.budget.clone()).filter(|budget| *budget != Budget::default()),
         program: config.program.clone(),
     }
 }
