@@ -47,7 +47,7 @@ pub(super) fn others() -> Vec<Sample> {
         ended: Vec::new(),
         unfit: None,
         draining: false,
-        measured: BTreeMap::new(),
+        measured: Default::default(),
     };
     let standing = ReplayStanding { state: LaneState::Replaying, step: 3, length: 181, speed: 0.5 };
     vec![
