@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use rollhouse_client::{Address, Cluster as Client, ConnectOptions, PoolRequest};
 use rollhouse_tests::{Cluster, json_lines, run, succeed};
-use serde_json::Value;
 
 fn data() -> &'static Path {
     Path::new("/nonexistent")
@@ -58,12 +57,12 @@ fn pools_spread_by_what_nodes_have_and_one_beyond_max_lanes_is_refused_with_what
         let node = nodes.into_iter().find(|node| node["node"] == name).unwrap();
         (node["load"]["taken"].clone(), node["budget"].clone())
     };
-    while taken("big").0["cpu_milli"] != Value::from(16_000) {}
+    while taken("big").0["cpu_milli"] != 16_000 {}
     let weight = |cpu: u64, mib: u64| serde_json::json!({ "cpu_milli": cpu, "memory": mib << 20 });
     assert_eq!(taken("big"), (weight(16_000, 3200), weight(8_000, 4096)));
     let table = succeed(data(), &format!("nodes --connect {admin}"));
     assert!(table.contains("CPU") && table.contains("16.0 of 8.0"), "{table}");
-    assert!(table.contains("3.4 GB of 4.3 GB"), "{table}");
+    assert!(table.contains("3.36 GB of 4.29 GB"), "{table}");
 }
 
 #[test]
