@@ -20,6 +20,7 @@ use crate::mapping::Pages;
 use crate::memory::Memory;
 use crate::patience::{Patience, Unmet, Wait};
 use crate::ring::{RingError, RingReader, RingWriter};
+use crate::sent_lanes::SentLanes;
 use crate::serving::{BEGINS, CLOSED, FRAME, REFUSED, RESET, SEEDED, STEP};
 use crate::shared::{ReadOnlyMemory, SharedWords};
 use crate::words::{Words, WordsMut};
@@ -43,14 +44,7 @@ pub struct AttachedArena {
     /// Number of the newest request whose answer was taken.
     pub(crate) answered: u64,
     pub(crate) frame: u64,
-    /// Newest number under which each lane was sent.
-    pub(crate) sent: Vec<u64>,
-    /// True for each lane that was sent and neither received nor refused.
-    pub(crate) outstanding: Vec<bool>,
-    /// True for each lane whose row the node may be writing: the outstanding ones, and those that were outstanding when
-    /// a request was forgotten.
-    pub(crate) written: Vec<bool>,
-    pub(crate) outstanding_lanes: usize,
+    pub(crate) sent: SentLanes,
     pub(crate) ready_read: u64,
     pub(crate) lanes_refused: u64,
     pub(crate) requests: RingWriter,
@@ -155,10 +149,7 @@ impl AttachedArena {
             posted: 0,
             answered: 0,
             frame: 0,
-            sent: vec![0; expected.lanes],
-            outstanding: vec![false; expected.lanes],
-            written: vec![false; expected.lanes],
-            outstanding_lanes: 0,
+            sent: SentLanes::new(expected.lanes),
             ready_read: 0,
             lanes_refused: 0,
             requests,
@@ -210,13 +201,7 @@ impl AttachedArena {
         self.answered = outputs.load_acquire(outputs::ANSWER_SEQ.at);
         self.posted = self.answered;
         self.frame = outputs.load(outputs::FRAME_SEQ.at);
-        for (lane, sent) in self.sent.iter_mut().enumerate() {
-            *sent = outputs.load(self.plan.lane_seq(lane));
-        }
-        self.outstanding.fill(false);
-        self.outstanding_lanes = 0;
-        // What was sent in an earlier attachment is done: a node serves one at a time.
-        self.written.fill(false);
+        self.sent.begin(|lane| outputs.load(self.plan.lane_seq(lane)));
         self.ready_read = inputs.load(inputs::READY_READ.at);
         self.lanes_refused = outputs.load(outputs::LANES_REFUSED.at);
     }
@@ -267,8 +252,7 @@ impl AttachedArena {
     /// halfway.
     pub fn forget_request(&mut self) {
         self.posted = self.answered;
-        self.outstanding.fill(false);
-        self.outstanding_lanes = 0;
+        self.sent.forget();
     }
 
     /// Returns the frame that the newest answered request wrote. Its values stay in memory until the second next

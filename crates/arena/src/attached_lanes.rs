@@ -102,7 +102,10 @@ impl AttachedArena {
     /// attachment.
     pub fn lane_row(&self, lane: u32) -> LaneRow<'_> {
         let lane = lane as usize;
-        assert!(!self.written[lane], "lane {lane} was sent and not received: its row is being written");
+        assert!(
+            !self.sent.is_written(lane),
+            "lane {lane} was sent and not received: its row is being written"
+        );
         LaneRow { arena: self, lane }
     }
 
@@ -115,12 +118,9 @@ impl AttachedArena {
         let Mapped { inputs: own, outputs: peer, .. } = &*self.mapped;
         for &lane in lanes {
             let index = lane as usize;
-            assert!(!self.outstanding[index], "lane {lane} is outstanding");
-            (self.outstanding[index], self.outstanding_lanes) = (true, self.outstanding_lanes + 1);
-            self.written[index] = true;
-            self.sent[index] = self.sent[index].wrapping_add(1);
+            let number = self.sent.send(index);
             // Pairs with the node's acquire of this word (`ServingEnd::take_sent`): it sees the lane's action.
-            own.store_release(self.inputs_plan.lane_seqs_at + index * 8, self.sent[index]);
+            own.store_release(self.inputs_plan.lane_seqs_at + index * 8, number);
         }
         let doorbell = own.load(inputs::LANES_SEQ.at).wrapping_add(1);
         own.store_release(inputs::LANES_SEQ.at, doorbell);
@@ -132,10 +132,11 @@ impl AttachedArena {
     /// # Panics
     /// If there is no such lane, or it is outstanding.
     pub fn action_row_mut(&mut self, lane: u32) -> ColumnMut<'_> {
-        assert!(!self.outstanding[lane as usize], "lane {lane} is outstanding");
-        let lane = lane as usize;
+        let index = lane as usize;
+        assert!(index < self.lanes(), "lane {lane} is in the batch");
+        assert!(!self.sent.is_outstanding(index), "lane {lane} is outstanding");
         // SAFETY: as in `actions_mut`.
-        unsafe { self.mapped.actions.write(self.inputs_plan.action.rows(&(lane..lane + 1))) }
+        unsafe { self.mapped.actions.write(self.inputs_plan.action.rows(&(index..index + 1))) }
     }
 
     /// Returns whether lanes that were sent are done or refused and were not taken yet.
@@ -147,7 +148,7 @@ impl AttachedArena {
 
     /// Returns the number of lanes that were sent and not received yet.
     pub const fn outstanding(&self) -> usize {
-        self.outstanding_lanes
+        self.sent.outstanding()
     }
 
     /// Waits until at least `min` of the lanes that are outstanding are done, and adds all that are to `ready`; each
@@ -186,7 +187,7 @@ impl AttachedArena {
     }
 
     fn take_ready(&mut self, written: u64, ready: &mut Vec<u32>) -> Result<usize, TrainerError> {
-        let most = self.ready_read.saturating_add(self.outstanding_lanes as u64);
+        let most = self.ready_read.saturating_add(self.sent.outstanding() as u64);
         if written < self.ready_read || written > most {
             let word = outputs::READY_WRITTEN.name;
             return Err(TrainerError::Answer { word, value: written, wanted: most });
@@ -195,11 +196,11 @@ impl AttachedArena {
         while self.ready_read < written {
             let lane = self.mapped.outputs.load(self.plan.ready(self.ready_read));
             let index = usize::try_from(lane).unwrap_or(usize::MAX);
-            if !self.outstanding.get(index).copied().unwrap_or(false) {
+            if !self.sent.is_outstanding(index) {
                 let wanted = self.lanes() as u64 - 1;
                 return Err(TrainerError::Answer { word: "ready lane", value: lane, wanted });
             }
-            self.received(index);
+            self.sent.receive(index);
             ready.push(lane as u32);
             self.ready_read = self.ready_read.wrapping_add(1);
             count += 1;
@@ -211,16 +212,11 @@ impl AttachedArena {
     fn take_refused(&mut self) -> Result<ReadyLanes, TrainerError> {
         self.lanes_refused = self.mapped.outputs.load_acquire(outputs::LANES_REFUSED.at);
         let note = self.note()?;
-        let answered = |lane: usize| self.mapped.outputs.load(self.plan.lane_seq(lane)) == self.sent[lane];
-        let refused = |&lane: &usize| self.outstanding[lane] && answered(lane);
+        let answered =
+            |lane: usize| self.mapped.outputs.load(self.plan.lane_seq(lane)) == self.sent.number(lane);
+        let refused = |&lane: &usize| self.sent.is_outstanding(lane) && answered(lane);
         let lanes: Vec<usize> = (0..self.lanes()).filter(refused).collect();
-        lanes.iter().for_each(|&lane| self.received(lane));
+        lanes.iter().for_each(|&lane| self.sent.receive(lane));
         Ok(ReadyLanes::Refused { lanes: lanes.into_iter().map(|lane| lane as u32).collect(), note })
-    }
-
-    fn received(&mut self, lane: usize) {
-        self.outstanding[lane] = false;
-        self.outstanding_lanes -= 1;
-        self.written[lane] = false;
     }
 }

@@ -47,6 +47,7 @@ mod notes;
 mod patience;
 mod placement;
 mod ring;
+mod sent_lanes;
 mod serving;
 mod serving_lanes;
 mod serving_notes;

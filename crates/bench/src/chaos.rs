@@ -103,7 +103,7 @@ fn measure(args: &ChaosArgs, folder: &Path) -> Result<ChaosResult, Failure> {
     let resident = processes.resident().map_err(failed)?;
     drop(cluster);
     processes.end()?;
-    let lost = links.lost();
+    let datagrams_lost = links.lost();
     drop(links);
     let leaked = Leaked {
         held: released(&[before], || Ok(vec![Held::now()?]))?,
@@ -111,8 +111,8 @@ fn measure(args: &ChaosArgs, folder: &Path) -> Result<ChaosResult, Failure> {
         processes: audit::processes_in(folder)?,
         socket_files: socket_files(folder)?,
     };
-    let compared = Compared { audit, trainers: of_trainers, leaked };
-    Ok(ChaosResult::of(args, &storm, compared, &seen, &progress.fills(), &resident, lost))
+    let compared = Compared { audit, trainers: of_trainers, leaked, datagrams_lost };
+    Ok(ChaosResult::of(args, &storm, compared, &seen, &progress.fills(), &resident))
 }
 
 fn connect(connection: &str) -> Result<Cluster, Failure> {

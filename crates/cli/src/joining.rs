@@ -44,7 +44,7 @@ pub(crate) fn standing(config: &NodeConfig) -> Result<Standing, Failure> {
     let [_, certificate, ..] = config.tls.files(&config.data);
     let folder = JoinedFolder::new(config.data.join(JOINED));
     let given = config.tls.cert.is_some() || config.tls.key.is_some() || certificate.exists();
-    match &config.join {
+    match &config.joining.join {
         _ if given => Ok(Standing::Certified),
         // One that holds needs no token.
         Some(text) if folder.load().is_err() => Ok(Standing::Joins(folder, connect::parse(&text.0)?)),
@@ -73,7 +73,8 @@ pub(crate) fn identity(
             renew: Some(folder),
         },
         Standing::Joins(folder, address) => {
-            let place = config.coordinator.as_ref().map_or_else(|| host_port(&address), |own| own.0.clone());
+            let place =
+                config.joining.coordinator.as_ref().map_or_else(|| host_port(&address), |own| own.0.clone());
             private_folder(&config.data)?;
             if !join(config, &folder, &address, &place, asked)? {
                 return Ok(None);
@@ -97,6 +98,7 @@ pub(crate) fn coordinator(config: &NodeConfig, joined: Option<&JoinedFolder>) ->
         Some(text.trim().to_owned()).filter(|text| !text.is_empty())
     };
     config
+        .joining
         .coordinator
         .as_ref()
         .map(|own| own.0.clone())
@@ -106,7 +108,7 @@ pub(crate) fn coordinator(config: &NodeConfig, joined: Option<&JoinedFolder>) ->
 
 /// Returns the name under which a node joins: the configured one, else the host's.
 pub(crate) fn name(config: &NodeConfig) -> Result<String, Failure> {
-    let (name, from) = match &config.name {
+    let (name, from) = match &config.joining.name {
         Some(name) => (name.clone(), "node.name"),
         None => (host_name(), "the host's name"),
     };
@@ -226,7 +228,7 @@ fn load(folder: &JoinedFolder) -> Result<Arc<Identity>, Failure> {
 
 /// Checks that a node that is started with another node's folder does not take its name.
 fn check_name(config: &NodeConfig, certified: Option<Certified>) -> Result<(), Failure> {
-    match (&config.name, certified) {
+    match (&config.joining.name, certified) {
         (Some(wanted), Some(found)) if *wanted != found.name => Err(Failure::new(
             Status::Usage,
             format_args!("node.name is `{wanted}`, the certificate is that of {found}"),

@@ -9,8 +9,8 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use rollhouse_config::{AttachSettings, BudgetSettings, NodeConfig, Plugins, Python, Spool, Worker};
 use rollhouse_metrics::{
-    BudgetSample, EnvSample, Family, Figures, Health, Links, NodeSample, Page, RecorderSample, SpoolSample,
-    TransportSample, WatcherSample,
+    BudgetSample, EnvSample, Family, Figures, Health, LinkSample, Links, NodeSample, Page, RecorderSample,
+    SessionSample, SpoolSample, ThreadSample, TransportSample, WatcherSample,
 };
 use rollhouse_node::{
     AttachConfig, ClusterNode, ClusterNodeConfig, ClusterNodeError, ConnectionFigures, EnvFigures, Histogram,
@@ -56,12 +56,12 @@ fn serve(mut settings: Live<NodeConfig>, logging: &Logging) -> Result<Status, Fa
     let coordinator = own.coordinator;
     let mut started = ClusterNodeConfig::new(own.identity, coordinator.clone(), PROGRAM);
     started.renew = own.renew;
-    started.listen = config.listen;
-    started.advertise = config.advertise.map(|address| address.0);
+    started.serving.listen = config.listen;
+    started.serving.advertise = config.advertise.map(|address| address.0);
     configure(&mut started, &config.worker, &config.spool, quic, &config.data)?;
-    started.attach = attach_socket(&config.attach, &config.data)?;
+    started.serving.attach = attach_socket(&config.attach, &config.data)?;
     host_envs(&mut started, &config.plugins, &config.python, &config.budget)?;
-    let capacity = started.capacity;
+    let capacity = started.stepping.capacity;
     let listener = listen_for_metrics(config.metrics)?;
     let node = start(started)?;
     let (name, address) = (node.name(), node.address());
@@ -91,20 +91,20 @@ pub(crate) fn configure(
     data: &Path,
 ) -> Result<(), Failure> {
     let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
-    started.threads = NonZeroUsize::new(worker.stepping_threads(cores)).unwrap_or(NonZeroUsize::MIN);
-    started.capacity = worker.lanes(cores);
+    started.stepping.threads = NonZeroUsize::new(worker.stepping_threads(cores)).unwrap_or(NonZeroUsize::MIN);
+    started.stepping.capacity = worker.lanes(cores);
     // Bounded by the type of the setting.
-    started.queue = worker.queue.0 as usize;
+    started.stepping.queue = worker.queue.0 as usize;
     started.labels = worker.labels.0.clone();
-    started.lease = worker.lease.0;
-    started.hang_deadline = worker.hang_after.0;
-    started.recorder.seal_after = Some(spool.seal_after.0);
-    started.shipping.shipper.spool_bytes = spool.limit.0;
-    started.shipping.shipper.when_full = spool.when_full;
-    started.shipping.bytes_per_second = NonZeroU64::new(spool.bandwidth.0);
-    started.quic = quic;
+    started.serving.lease = worker.lease.0;
+    started.stepping.hang_deadline = worker.hang_after.0;
+    started.recording.recorder.seal_after = Some(spool.seal_after.0);
+    started.recording.shipping.shipper.spool_bytes = spool.limit.0;
+    started.recording.shipping.shipper.when_full = spool.when_full;
+    started.recording.shipping.bytes_per_second = NonZeroU64::new(spool.bandwidth.0);
+    started.serving.quic = quic;
     private_folder(data)?;
-    started.spool = Some(data.join("spool"));
+    started.recording.spool = Some(data.join("spool"));
     Ok(())
 }
 
@@ -308,43 +308,59 @@ impl NodeWatch {
 
     fn sample(&self, node: &ClusterNode) -> NodeSample {
         let (figures, load) = (&self.figures, node.load());
-        let causes = NodeFigures::END_CAUSES.iter().zip(&figures.sessions_ended);
-        let (health, renewal) = (node.health(), node.renewal());
+        let health = node.health();
         let part_restarts = health.restarts.iter();
         NodeSample {
             steps: figures.steps.get(),
             episodes: std::array::from_fn(|outcome| figures.episodes[outcome].get()),
             results: std::array::from_fn(|result| figures.results[result].get()),
             envs: figures.envs.all().iter().map(|(env, figures)| env_sample(env, figures)).collect(),
-            queue_waits: histogram(&figures.queue_wait),
-            queued: load.queued.into(),
-            busy: figures.busy.get(),
-            abandoned_threads: figures.abandoned.get(),
-            sessions: node.sessions() as u64,
-            launching_sessions: node.launching() as u64,
-            sessions_opened: figures.sessions_opened.get(),
-            attached: figures.attached.get(),
-            attached_sessions: attached_sessions(&node.attached()),
+            threads: ThreadSample {
+                queue_waits: histogram(&figures.threads.queue_wait),
+                queued: load.queued.into(),
+                busy: figures.threads.busy.get(),
+                abandoned: figures.threads.abandoned.get(),
+            },
+            sessions: self.sessions(node),
             malformed_streams: figures.malformed.get(),
             watchers: WatcherSample {
-                replays: figures.replays.get(),
-                watchers: figures.watchers.get(),
-                dropped: figures.watchers_dropped.get(),
-                frames: figures.frames_shown.get(),
-                missed: figures.frames_missed.get(),
+                replays: figures.watching.replays.get(),
+                watchers: figures.watching.watchers.get(),
+                dropped: figures.watching.dropped.get(),
+                frames: figures.watching.frames_shown.get(),
+                missed: figures.watching.frames_missed.get(),
             },
             lanes: load.lanes.into(),
             capacity: self.capacity.into(),
             budget: BudgetSample { total: node.budget(), taken: load.taken },
-            sessions_ended: causes.map(|(cause, count)| (cause.word(), count.get())).collect(),
             restarts: figures.lane_restarts.get(),
             part_restarts: part_restarts.map(|(&(part, how), &count)| (part.word(), how, count)).collect(),
-            coordinator_lost: figures.coordinator_lost.get(),
+            link: self.link(node),
+            recorder: node.recorder().as_ref().map(recorder).unwrap_or_default(),
+            spool: node.shipping().as_ref().map(spool).unwrap_or_default(),
+        }
+    }
+
+    fn sessions(&self, node: &ClusterNode) -> SessionSample {
+        let figures = &self.figures;
+        let causes = NodeFigures::END_CAUSES.iter().zip(&figures.sessions_ended);
+        SessionSample {
+            open: node.sessions() as u64,
+            launching: node.launching() as u64,
+            opened: figures.sessions_opened.get(),
+            ended: causes.map(|(cause, count)| (cause.word(), count.get())).collect(),
+            attachments: figures.attached.get(),
+            attached: attached_sessions(&node.attached()),
+        }
+    }
+
+    fn link(&self, node: &ClusterNode) -> LinkSample {
+        let renewal = node.renewal();
+        LinkSample {
+            lost: self.figures.coordinator_lost.get(),
             registered: matches!(node.link(), LinkState::Joined { .. }),
             renewals: renewal.renewed,
             renewal_failing: renewal.failed.is_some(),
-            recorder: node.recorder().as_ref().map(recorder).unwrap_or_default(),
-            spool: node.shipping().as_ref().map(spool).unwrap_or_default(),
         }
     }
 }

@@ -116,7 +116,7 @@ impl Local {
         let coordinator = again(config.coordinator_listen, 0)?;
         let reached = reachable(coordinator.address());
         let started = node_config(config, &folders, &authority, reached)?;
-        let (lanes, threads) = (started.capacity, started.threads.get());
+        let (lanes, threads) = (started.stepping.capacity, started.stepping.threads.get());
         let node = node::start(started)?;
         let joined = node.wait_joined(JOIN_DEADLINE);
         let connection = folders.connection(reached, &authority)?;
@@ -148,7 +148,7 @@ fn node_config(
 ) -> Result<ClusterNodeConfig, Failure> {
     let identity = folders.identity(authority, Role::Node, &folders.node)?;
     let mut started = ClusterNodeConfig::new(identity, coordinator.to_string(), PROGRAM);
-    started.listen = config.node_listen;
+    started.serving.listen = config.node_listen;
     node::configure(
         &mut started,
         &config.worker,
@@ -156,7 +156,7 @@ fn node_config(
         service::quic(&config.network, &folders.node)?,
         &folders.node,
     )?;
-    started.attach = node::attach_socket(&config.attach, &folders.node)?;
+    started.serving.attach = node::attach_socket(&config.attach, &folders.node)?;
     node::host_envs(&mut started, &config.plugins, &config.python, &config.budget)?;
     Ok(started)
 }

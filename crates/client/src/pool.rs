@@ -68,6 +68,18 @@ impl PoolRequest {
         Self { lanes, settings, labels, spread, transport: None, on_loss: None }
     }
 
+    /// Returns what becomes of lost lanes of that env.
+    fn on_loss_of(&self, spec: &EnvSpec) -> Result<OnLoss, OpenError> {
+        match self.on_loss {
+            Some(OnLoss::Resume) if !can_resume(spec) => {
+                Err(OpenError::CannotResume { env: spec.id.clone() })
+            }
+            Some(on_loss) => Ok(on_loss),
+            None if can_resume(spec) => Ok(OnLoss::Resume),
+            None => Ok(OnLoss::Report),
+        }
+    }
+
     /// Returns the request as it is sent to the coordinator.
     pub(crate) fn open(&self, pool: RunId) -> OpenPool {
         let Self { lanes, settings, labels, spread, .. } = self.clone();
@@ -166,14 +178,7 @@ impl AsyncPool {
         let layout = FrameLayout::of(&opened.spec);
         let lease = Duration::from_millis(opened.lease_ms);
         let shape = Arc::new(Shape::new(&opened.spec, request.settings.autoreset, layout.clone()));
-        let on_loss = match request.on_loss {
-            Some(OnLoss::Resume) if !can_resume(&opened.spec) => {
-                return Err(OpenError::CannotResume { env: opened.spec.id });
-            }
-            Some(on_loss) => on_loss,
-            None if can_resume(&opened.spec) => OnLoss::Resume,
-            None => OnLoss::Report,
-        };
+        let on_loss = request.on_loss_of(&opened.spec)?;
         let recipe = Recipe { open: request.open(id), dynamics: opened.spec.dynamics_hash, on_loss, lease };
         let recipe = Arc::new(recipe);
         // The id's low bits are random.

@@ -32,7 +32,7 @@ pub use error::{ConfigError, MAX_FILE_BYTES};
 pub use load::{Effective, Loaded, Role, Sources, load, variable};
 pub use local::LocalConfig;
 pub use log::{Log, LogFormat, LogLevel, LogLevels};
-pub use node::NodeConfig;
+pub use node::{NodeConfig, NodeJoining};
 pub use origin::Origin;
 pub use plugins::Plugins;
 pub use python::{LaunchTime, Packages, Python};

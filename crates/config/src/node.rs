@@ -14,15 +14,8 @@ use crate::traces::Traces;
 /// Configuration of a node. `config/node.toml` shows every key at its default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeConfig {
-    /// Name that the node asks for when it joins; `None` is the host's name. Later the node has the name in its
-    /// certificate, and a name that is set has to be the same.
-    pub name: Option<String>,
-    /// Connection string with a join token, or a file that holds one, by which a machine without a certificate becomes
-    /// a node. A machine with a certificate does not use it.
-    pub join: Option<Concealed>,
-    /// Address of the coordinator that the node dials; `None` is the coordinator that the node joined, else the one of
-    /// this machine.
-    pub coordinator: Option<HostPort>,
+    /// What the node joins, and as whom.
+    pub joining: NodeJoining,
     /// Address that trainers dial (UDP). Default port 7610 on all addresses.
     pub listen: SocketAddr,
     /// Address that trainers are told to dial; `None` is the address from which the coordinator is reached, with the
@@ -54,12 +47,24 @@ pub struct NodeConfig {
     pub plugins: Plugins,
 }
 
+/// Settings of what a node joins, and under which name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NodeJoining {
+    /// Name that the node asks for when it joins; `None` is the host's name. Later the node has the name in its
+    /// certificate, and a name that is set has to be the same.
+    pub name: Option<String>,
+    /// Connection string with a join token, or a file that holds one, by which a machine without a certificate becomes
+    /// a node. A machine with a certificate does not use it.
+    pub join: Option<Concealed>,
+    /// Address of the coordinator that the node dials; `None` is the coordinator that the node joined, else the one of
+    /// this machine.
+    pub coordinator: Option<HostPort>,
+}
+
 impl Default for NodeConfig {
     fn default() -> Self {
         Self {
-            name: None,
-            join: None,
-            coordinator: None,
+            joining: NodeJoining::default(),
             listen: SocketAddr::from(([0, 0, 0, 0], NODE_PORT)),
             advertise: None,
             data: "./rollhouse-node".into(),
@@ -81,9 +86,9 @@ impl Default for NodeConfig {
 impl Config for NodeConfig {
     fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)> {
         let mut settings: Vec<(&'static str, &mut dyn Setting)> = vec![
-            ("node.name", &mut self.name),
-            ("node.join", &mut self.join),
-            ("node.coordinator", &mut self.coordinator),
+            ("node.name", &mut self.joining.name),
+            ("node.join", &mut self.joining.join),
+            ("node.coordinator", &mut self.joining.coordinator),
             ("node.listen", &mut self.listen),
             ("node.advertise", &mut self.advertise),
             ("node.data", &mut self.data),

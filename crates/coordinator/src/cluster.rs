@@ -182,7 +182,7 @@ impl Cluster {
         }
         self.close_unwanted(&arrival.name, out);
         self.arrived(&arrival.name);
-        let known = self.members.get(&arrival.name).map_or(0, |member| member.view.version());
+        let known = self.members.get(&arrival.name).map_or(0, |member| member.sessions.view.version());
         Ok(Registered { term: self.term, heartbeat_ms: HEARTBEAT.as_millis() as u64, known })
     }
 
@@ -194,9 +194,9 @@ impl Cluster {
         out: &mut Actions,
     ) -> Result<HeartbeatTaken, Refusal> {
         let beat = self.members.beat(now, link, heartbeat)?;
-        let (name, undrain) = (Arc::clone(&beat.member.name), beat.member.undrain);
-        let drain = beat.member.draining && !undrain;
-        let known = beat.member.view.version();
+        let name = Arc::clone(&beat.member.name);
+        let (drain, undrain) = beat.member.drain.orders();
+        let known = beat.member.sessions.view.version();
         let (number, close) = (heartbeat.number, Vec::new());
         let mut taken = HeartbeatTaken { number, known, close, drain, undrain };
         let Beat { outdated, changed, returned, .. } = beat;
@@ -209,9 +209,9 @@ impl Cluster {
         if changed {
             self.take_reports(&name, &heartbeat.changes.sessions, out);
             if let Some(member) = self.members.get_mut(&name) {
-                member.strayless = None;
+                member.sessions.strayless = None;
                 let reached = heartbeat.changes.sessions.iter().filter(|s| s.attached == Some(true));
-                reached.for_each(|session| member.unreached.clear(&session.owner));
+                reached.for_each(|session| member.reach.unreached.clear(&session.owner));
             }
         }
         for end in &heartbeat.ended {
@@ -229,7 +229,8 @@ impl Cluster {
                 self.session_over(&key, &over, out);
             }
         }
-        let view = self.members.get(&name).filter(|member| member.is_complete()).map(|member| &member.view);
+        let view =
+            self.members.get(&name).filter(|member| member.is_complete()).map(|member| &member.sessions.view);
         for pool in self.shipping.beat(&name, &heartbeat.load, &heartbeat.ended, view) {
             if let Some(pool) = self.pools.get_mut(&pool) {
                 pool.unshipped = pool.unshipped.saturating_sub(1);
@@ -307,12 +308,13 @@ impl Cluster {
     /// Returns the sessions that a node runs and that it is to close, because nobody wants them.
     fn strays(&mut self, name: &Arc<str>) -> Vec<CloseSession> {
         let removed = self.placements.removed();
-        let Some(member) = self.members.get_mut(name).filter(|member| member.strayless != Some(removed))
+        let Some(member) =
+            self.members.get_mut(name).filter(|member| member.sessions.strayless != Some(removed))
         else {
             return Vec::new();
         };
         let (mut strays, mut lanes) = (Vec::new(), 0u32);
-        for (key @ &(session, incarnation), of) in member.view.sessions() {
+        for (key @ &(session, incarnation), of) in member.sessions.view.sessions() {
             if !self.placements.is_on(key, name) {
                 lanes = lanes.saturating_add(of);
                 if strays.len() < MAX_CLOSES {
@@ -320,8 +322,8 @@ impl Cluster {
                 }
             }
         }
-        member.strayless = strays.is_empty().then_some(removed);
-        member.stray_lanes = lanes;
+        member.sessions.strayless = strays.is_empty().then_some(removed);
+        member.sessions.stray_lanes = lanes;
         strays
     }
 
@@ -338,7 +340,7 @@ impl Cluster {
     /// Notes that a session is not on that node any more.
     fn forget_on(&mut self, name: &str, &(session, incarnation): &Key) {
         if let Some(member) = self.members.get_mut(name) {
-            member.view.ended(session, incarnation);
+            member.sessions.view.ended(session, incarnation);
         }
     }
 
@@ -350,7 +352,7 @@ impl Cluster {
         let known = self.pools.get(&id.pool).and_then(|pool| pool.sessions.get(&id.index));
         if let Some(known) = known {
             let (older, node) = ((id, known.incarnation), Arc::clone(&known.node));
-            let (is_over, done) = (known.is_over(), known.done);
+            let (is_over, done) = (known.is_over(), known.activity.done);
             match known.incarnation.cmp(&incarnation) {
                 Ordering::Greater => return self.expect_recording(name, key),
                 Ordering::Equal => return,
@@ -447,8 +449,8 @@ impl Cluster {
         let Some(pool) = self.pools.get_mut(&key.0.pool) else { return };
         let Some(session) = pool.current(key).filter(|session| !session.is_over()) else { return };
         session.state = SessionState::Ended(over.cause);
-        session.attached = session.attached.map(|_| false);
-        session.done = over.done.unwrap_or(session.done);
+        session.activity.attached = session.activity.attached.map(|_| false);
+        session.activity.done = over.done.unwrap_or(session.activity.done);
         if !over.detail.is_empty() {
             pool.failed(format!("session {} on `{}`: {}", key.0, placement.node, over.detail));
         }
@@ -489,9 +491,9 @@ impl Cluster {
         match self.members.get_mut(name) {
             Some(member) => {
                 if drain {
-                    (member.draining, member.undrain) = (true, false);
+                    member.drain.ask();
                 } else {
-                    member.undrain = member.draining;
+                    member.drain.take_back();
                 }
                 out.answer(ticket, Reply::Done);
             }
@@ -511,7 +513,7 @@ impl Cluster {
 
     /// Returns the nodes for which the next coordinator is to wait.
     fn roster(&self) -> Roster {
-        let here = self.members.iter().map(|member| (&member.name, &*member.address));
+        let here = self.members.iter().map(|member| (&member.name, &*member.registration.address));
         let all = self.awaited.iter().chain(here);
         Roster(all.map(|(name, address)| (name.to_string(), address.to_owned())).collect())
     }

@@ -28,8 +28,11 @@ pub(crate) enum Fitness {
 impl Member {
     /// Returns the node's trouble: the one it reports, or that nobody can reach it at its address.
     pub(crate) fn unfit_now(&self, now: Duration) -> Option<Cow<'_, Unfit>> {
-        let misled = self.is_misled(now).then(|| {
-            let why = format!("nobody listens at {}, which it advertises, its host says", self.address);
+        let misled = self.reach.is_misled(now).then(|| {
+            let why = format!(
+                "nobody listens at {}, which it advertises, its host says",
+                self.registration.address
+            );
             Cow::Owned(Unfit { takes: Takes::Last, why })
         });
         self.unfit.as_ref().map(Cow::Borrowed).or(misled)
@@ -42,7 +45,9 @@ impl Member {
             Some(Takes::Nothing) => Fitness::Unfit,
             Some(Takes::Unrecorded) if records => Fitness::Unfit,
             Some(Takes::Last) => Fitness::Last,
-            Some(Takes::Unrecorded) | None if self.is_misled(now) || self.unreached.is_by(now, owner) => {
+            Some(Takes::Unrecorded) | None
+                if self.reach.is_misled(now) || self.reach.unreached.is_by(now, owner) =>
+            {
                 Fitness::Last
             }
             Some(Takes::Unrecorded) | None => Fitness::Fit,
@@ -68,9 +73,9 @@ impl Cluster {
         let waited = matches!(end.cause, EndCause::LeaseEnded | EndCause::Closed);
         let Some(member) = self.members.get_mut(node) else { return };
         match end.unreached {
-            true if waited => member.unreached.note(now, &pool.owner),
+            true if waited => member.reach.unreached.note(now, &pool.owner),
             true => {}
-            false => member.unreached.clear(&pool.owner),
+            false => member.reach.unreached.clear(&pool.owner),
         }
     }
 
@@ -287,7 +292,7 @@ mod tests {
         stage.register(1, "10.0.0.9:7610");
         assert_eq!(stage.open("ada", 8, RecordRule::All), Ok(vec![1]));
         stage.end(EndCause::LeaseEnded, true);
-        let mut unreached = stage.cluster.members.get("n1").unwrap().unreached.clone();
+        let mut unreached = stage.cluster.members.get("n1").unwrap().reach.unreached.clone();
         assert!(unreached.is_by(UNREACHED_FOR - Duration::from_secs(1), "ada"));
         assert!(!unreached.is_by(UNREACHED_FOR, "ada"));
         for owner in 0..2 * MAX_UNREACHED_OWNERS as u64 {

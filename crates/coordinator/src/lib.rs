@@ -44,6 +44,7 @@ mod opening;
 mod owners;
 mod placements;
 mod pool;
+mod reach;
 mod recipe;
 mod remembered;
 mod replacing;

@@ -6,15 +6,37 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_core::{EnvKind, Scales};
-use rollhouse_wire::{LaneSettings, NodeLoad, NodeState, NodeStatus, Register, ReportView, Unfit};
+use rollhouse_wire::{
+    Changes, LaneSettings, NodeLoad, NodeState, NodeStatus, NotTaken, Register, ReportView, Unfit,
+};
 
 use crate::event::LinkId;
-use crate::limits::{MAX_UNREACHED_OWNERS, MISLED_FOR, SUSPECT_AFTER, UNREACHED_FOR};
+use crate::limits::SUSPECT_AFTER;
+use crate::reach::Reach;
 
 /// A node, as the coordinator knows it.
 #[derive(Debug)]
 pub(crate) struct Member {
     pub(crate) name: Arc<str>,
+    pub(crate) registration: Registration,
+    /// What it has for lanes, and what they weigh there.
+    pub(crate) scales: Scales,
+    pub(crate) load: NodeLoad,
+    pub(crate) drain: Drain,
+    /// The trouble that keeps it from taking sessions, as it reports it.
+    pub(crate) unfit: Option<Unfit>,
+    pub(crate) reach: Reach,
+    pub(crate) sessions: NodeSessions,
+    pub(crate) link: Option<LinkId>,
+    pub(crate) heard: Duration,
+    /// Number of the last heartbeat on its link.
+    pub(crate) last_heartbeat: u64,
+    pub(crate) lost: bool,
+}
+
+/// What a node said of itself when it registered.
+#[derive(Debug)]
+pub(crate) struct Registration {
     pub(crate) address: String,
     /// Path of its attach socket, if it has one.
     pub(crate) attach: Option<String>,
@@ -22,47 +44,39 @@ pub(crate) struct Member {
     pub(crate) envs: BTreeMap<String, u64>,
     /// Kinds of envs that it learns when one is asked for.
     pub(crate) kinds: BTreeSet<EnvKind>,
-    /// What it has for lanes, and what they weigh there.
-    pub(crate) scales: Scales,
-    pub(crate) load: NodeLoad,
-    pub(crate) draining: bool,
+    pub(crate) boot: u64,
+    pub(crate) threads: u32,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) program: String,
+}
+
+/// Whether a node takes no new sessions, and whether it is to take some again.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Drain {
+    is_on: bool,
     /// Whether to tell it that it need not drain any more.
-    pub(crate) undrain: bool,
-    /// The trouble that keeps it from taking sessions, as it reports it.
-    pub(crate) unfit: Option<Unfit>,
-    pub(crate) unreached: Unreached,
+    taken_back: bool,
+}
+
+/// The sessions of a node, as it has reported them.
+#[derive(Debug, Default)]
+pub(crate) struct NodeSessions {
     /// The sessions that it has reported and that are not over.
     pub(crate) view: ReportView,
     /// Whether it has reported all of its sessions: until then its free room is not known.
-    pub(crate) complete: bool,
+    complete: bool,
     /// Lanes of its reported sessions that nobody wants.
     pub(crate) stray_lanes: u32,
     /// The number of removed placements at which it had no such sessions. Only a placement that is removed after that,
     /// or a new report of the node, can make one.
     pub(crate) strayless: Option<u64>,
-    pub(crate) link: Option<LinkId>,
-    pub(crate) boot: u64,
-    pub(crate) threads: u32,
-    pub(crate) labels: BTreeMap<String, String>,
-    pub(crate) program: String,
-    pub(crate) heard: Duration,
-    /// Number of the last heartbeat on its link.
-    pub(crate) last_heartbeat: u64,
-    pub(crate) lost: bool,
-    /// The time at which its host was last asked whether its port is closed.
-    pub(crate) port_asked: Option<Duration>,
-    /// Whether it is lost because its host says that its port is closed.
-    pub(crate) closed: bool,
-    /// The time at which its host last said so although the process lives: the node does not listen at the address that
-    /// it advertises.
-    pub(crate) misled: Option<Duration>,
 }
 
 impl Member {
     pub(crate) fn state(&self, now: Duration) -> NodeState {
         if self.lost {
             NodeState::Lost
-        } else if self.draining {
+        } else if self.drain.is_on {
             NodeState::Draining
         } else if self.silence(now) >= SUSPECT_AFTER {
             NodeState::Suspect
@@ -73,12 +87,12 @@ impl Member {
 
     /// Returns the connection through which it takes new sessions, if it does.
     pub(crate) fn takes_sessions(&self, now: Duration) -> Option<LinkId> {
-        self.link.filter(|_| self.complete && self.state(now) == NodeState::Alive)
+        self.link.filter(|_| self.sessions.complete && self.state(now) == NodeState::Alive)
     }
 
     /// Returns whether it has reported all of its sessions.
     pub(crate) const fn is_complete(&self) -> bool {
-        self.complete
+        self.sessions.complete
     }
 
     pub(crate) const fn link(&self) -> Option<LinkId> {
@@ -89,13 +103,77 @@ impl Member {
         self.lost
     }
 
-    /// Takes in whether it says that it drains: an earlier coordinator, or the node itself, may have begun that. A node
-    /// that is told to go on drains until it says that it does not.
-    pub(crate) const fn take_draining(&mut self, draining: bool) {
-        if draining {
-            self.draining = true;
-        } else if self.undrain {
-            (self.draining, self.undrain) = (false, false);
+    pub(crate) fn status(&self, now: Duration, sessions: u32) -> NodeStatus {
+        let said = &self.registration;
+        NodeStatus {
+            node: self.name.to_string(),
+            state: self.state(now),
+            address: said.address.clone(),
+            capacity: said.capacity,
+            threads: said.threads,
+            labels: said.labels.clone(),
+            sessions,
+            silent_ms: u64::try_from(self.silence(now).as_millis()).unwrap_or(u64::MAX),
+            load: self.load,
+            program: said.program.clone(),
+            kinds: said.kinds.iter().map(EnvKind::to_string).collect(),
+            budget: Some(self.scales.budget().total).filter(|total| !total.is_nothing()),
+            unfit: self.unfit_now(now).map(Cow::into_owned),
+        }
+    }
+
+    pub(crate) fn silence(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.heard)
+    }
+
+    pub(crate) fn new(now: Duration, link: LinkId, register: &Register) -> Self {
+        Self {
+            name: register.node.as_str().into(),
+            registration: Registration::of(register),
+            scales: Scales::new(register.budget.clone().unwrap_or_default()),
+            load: NodeLoad::default(),
+            drain: Drain::default(),
+            unfit: None,
+            reach: Reach::default(),
+            // One without sessions has no term to tell.
+            sessions: NodeSessions { complete: register.term == 0, ..NodeSessions::default() },
+            link: Some(link),
+            heard: now,
+            last_heartbeat: 0,
+            lost: false,
+        }
+    }
+
+    /// Goes on as the `old` registration of the same boot did.
+    pub(crate) fn go_on(&mut self, now: Duration, old: Self) {
+        self.drain = old.drain;
+        self.unfit = old.unfit;
+        if self.registration.address == old.registration.address {
+            self.reach = old.reach.registered_again(now);
+        }
+        self.load = old.load;
+        self.scales.measure(old.scales.measured());
+        if old.link == self.link {
+            self.last_heartbeat = old.last_heartbeat;
+        }
+        let complete = self.sessions.complete | old.sessions.complete;
+        self.sessions = NodeSessions { complete, strayless: None, ..old.sessions };
+    }
+}
+
+impl Registration {
+    fn of(register: &Register) -> Self {
+        Self {
+            address: register.address.clone(),
+            attach: register.attach.clone(),
+            capacity: register.capacity,
+            envs: register.envs.clone(),
+            // A newer node may have kinds of a form that is not known here: nobody here asks for their envs.
+            kinds: register.kinds.iter().filter_map(|kind| kind.parse().ok()).collect(),
+            boot: register.boot,
+            threads: register.threads,
+            labels: register.labels.clone(),
+            program: register.program.clone(),
         }
     }
 
@@ -120,66 +198,48 @@ impl Member {
         let hosted = |package: &str| self.kinds.iter().any(|kind| kind.package() == package);
         !packages.is_empty() && packages.into_iter().all(hosted)
     }
+}
 
-    pub(crate) fn status(&self, now: Duration, sessions: u32) -> NodeStatus {
-        NodeStatus {
-            node: self.name.to_string(),
-            state: self.state(now),
-            address: self.address.clone(),
-            capacity: self.capacity,
-            threads: self.threads,
-            labels: self.labels.clone(),
-            sessions,
-            silent_ms: u64::try_from(self.silence(now).as_millis()).unwrap_or(u64::MAX),
-            load: self.load,
-            program: self.program.clone(),
-            kinds: self.kinds.iter().map(EnvKind::to_string).collect(),
-            budget: Some(self.scales.budget().total).filter(|total| !total.is_nothing()),
-            unfit: self.unfit_now(now).map(Cow::into_owned),
+impl Drain {
+    pub(crate) const fn ask(&mut self) {
+        *self = Self { is_on: true, taken_back: false };
+    }
+
+    pub(crate) const fn take_back(&mut self) {
+        self.taken_back = self.is_on;
+    }
+
+    /// Returns whether to tell the node that it is to drain, and whether to tell it that it need not any more.
+    pub(crate) const fn orders(&self) -> (bool, bool) {
+        (self.is_on && !self.taken_back, self.taken_back)
+    }
+
+    pub(crate) const fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// Takes in whether the node says that it drains: an earlier coordinator, or the node itself, may have begun that. A
+    /// node that is told to go on drains until it says that it does not.
+    pub(crate) const fn hear(&mut self, drains: bool) {
+        if drains {
+            self.is_on = true;
+        } else if self.taken_back {
+            *self = Self { is_on: false, taken_back: false };
         }
     }
+}
 
-    /// Returns whether its host said a short time ago that nobody listens at its port, although it lives.
-    pub(crate) fn is_misled(&self, now: Duration) -> bool {
-        self.misled.is_some_and(|at| now.saturating_sub(at) <= MISLED_FOR)
-    }
-
-    pub(crate) fn silence(&self, now: Duration) -> Duration {
-        now.saturating_sub(self.heard)
-    }
-
-    pub(crate) fn new(now: Duration, link: LinkId, register: &Register) -> Self {
-        Self {
-            name: register.node.as_str().into(),
-            address: register.address.clone(),
-            attach: register.attach.clone(),
-            capacity: register.capacity,
-            envs: register.envs.clone(),
-            // A newer node may have kinds of a form that is not known here: nobody here asks for their envs.
-            kinds: register.kinds.iter().filter_map(|kind| kind.parse().ok()).collect(),
-            scales: Scales::new(register.budget.clone().unwrap_or_default()),
-            load: NodeLoad::default(),
-            draining: false,
-            undrain: false,
-            unfit: None,
-            unreached: Unreached::default(),
-            view: ReportView::default(),
-            // One without sessions has no term to tell.
-            complete: register.term == 0,
-            stray_lanes: 0,
-            strayless: None,
-            link: Some(link),
-            boot: register.boot,
-            threads: register.threads,
-            labels: register.labels.clone(),
-            program: register.program.clone(),
-            heard: now,
-            last_heartbeat: 0,
-            lost: false,
-            port_asked: None,
-            closed: false,
-            misled: None,
-        }
+impl NodeSessions {
+    /// Takes in what a heartbeat says of them. Returns whether that was news; if not, it is known or does not follow
+    /// the known version.
+    pub(crate) fn take(&mut self, changes: &Changes) -> bool {
+        let is_news = match self.view.take(changes) {
+            Ok(()) => true,
+            Err(NotTaken::Known | NotTaken::Gap) => false,
+        };
+        // What is told last, and what was known by then, is all.
+        self.complete |= !changes.more && changes.through <= self.view.version();
+        is_news
     }
 }
 
@@ -208,31 +268,5 @@ impl Dynamics {
             (Self::Has(_), None) => false,
             (Self::Learns, _) => true,
         }
-    }
-}
-
-/// Owners that could not reach a node, with the time at which that was noticed last.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Unreached {
-    pub(crate) owners: BTreeMap<Arc<str>, Duration>,
-}
-
-impl Unreached {
-    /// Notes that a session of that owner ended without the owner having attached.
-    pub(crate) fn note(&mut self, now: Duration, owner: &Arc<str>) {
-        if self.owners.len() >= MAX_UNREACHED_OWNERS && !self.owners.contains_key(owner) {
-            let oldest = self.owners.iter().min_by_key(|(_, at)| **at).map(|(owner, _)| Arc::clone(owner));
-            oldest.map(|oldest| self.owners.remove(&oldest));
-        }
-        self.owners.insert(Arc::clone(owner), now);
-    }
-
-    /// Notes that the owner has reached the node.
-    pub(crate) fn clear(&mut self, owner: &str) {
-        self.owners.remove(owner);
-    }
-
-    pub(crate) fn is_by(&self, now: Duration, owner: &str) -> bool {
-        self.owners.get(owner).is_some_and(|&at| now.saturating_sub(at) < UNREACHED_FOR)
     }
 }

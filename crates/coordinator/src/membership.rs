@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_ENV_KINDS, MAX_WEIGHED_ENVS};
 use rollhouse_wire::limits::{MAX_ATTACH_PATH_BYTES, MAX_LABELS, MAX_NAME_BYTES};
-use rollhouse_wire::{Heartbeat, NotTaken, Refusal, RefusalCode, Register};
+use rollhouse_wire::{Heartbeat, Refusal, RefusalCode, Register};
 
 use crate::event::LinkId;
 use crate::limits::{
-    ASK_PORT_EVERY, DOUBT_AFTER, FORGET_AFTER, LOST_AFTER, MAX_ADDRESS_BYTES, MAX_ENVS, MAX_NODE_LANES,
-    MAX_NODE_SESSIONS, MAX_NODES, RETRY_AFTER, SUSPECT_AFTER,
+    DOUBT_AFTER, FORGET_AFTER, LOST_AFTER, MAX_ADDRESS_BYTES, MAX_ENVS, MAX_NODE_LANES, MAX_NODE_SESSIONS,
+    MAX_NODES, RETRY_AFTER, SUSPECT_AFTER,
 };
 use crate::member::Member;
 use crate::roster::PortQuestion;
@@ -80,10 +80,10 @@ impl Membership {
     ) -> Result<Arrival, Refusal> {
         check(register)?;
         let known = self.members.get(register.node.as_str());
-        let restarted = known.is_some_and(|m| m.boot != register.boot);
+        let restarted = known.is_some_and(|m| m.registration.boot != register.boot);
         if let Some(member) = known {
             let silence = member.silence(now);
-            let elsewhere = member.address != register.address;
+            let elsewhere = member.registration.address != register.address;
             if restarted && elsewhere && member.link.is_some_and(|l| l != link) && silence < SUSPECT_AFTER {
                 let retry = SUSPECT_AFTER.saturating_sub(silence).as_millis();
                 return Err(Refusal::busy(
@@ -101,27 +101,10 @@ impl Membership {
         let mut member = Member::new(now, link, register);
         let name = Arc::clone(&member.name);
         let replaced = known_link(&self.members, &name).filter(|&old| old != link);
-        let moved = self.members.get(&name).is_none_or(|old| old.address != member.address);
+        let moved = self.members.get(&name).is_none_or(|old| old.registration.address != register.address);
         self.changed |= moved;
-        if let Some(old) = self.members.remove(&name) {
-            member.draining = old.draining && !restarted;
-            if !restarted {
-                member.undrain = old.undrain;
-                member.unfit = old.unfit;
-                if member.address == old.address {
-                    member.unreached = old.unreached;
-                    member.misled = if old.closed { Some(now) } else { old.misled };
-                    member.port_asked = old.port_asked;
-                }
-                member.load = old.load;
-                member.scales.measure(old.scales.measured());
-                member.stray_lanes = old.stray_lanes;
-                if old.link == Some(link) {
-                    member.last_heartbeat = old.last_heartbeat;
-                }
-                member.view = old.view;
-                member.complete |= old.complete;
-            }
+        if let Some(old) = self.members.remove(&name).filter(|_| !restarted) {
+            member.go_on(now, old);
         }
         if let Some(old) = replaced {
             self.links.remove(&old);
@@ -146,13 +129,18 @@ impl Membership {
             Refusal::new(RefusalCode::NotFound, "no node is registered on this connection: register first")
         })?;
         let told = heartbeat.changes.sessions.len();
-        if member.view.len() + told > MAX_NODE_SESSIONS {
-            return Err(out_of_bounds("sessions", (member.view.len() + told) as u64, 0, MAX_NODE_SESSIONS));
+        if member.sessions.view.len() + told > MAX_NODE_SESSIONS {
+            return Err(out_of_bounds(
+                "sessions",
+                (member.sessions.view.len() + told) as u64,
+                0,
+                MAX_NODE_SESSIONS,
+            ));
         }
         weighed("measured", heartbeat.measured.keys())?;
         member.heard = now;
         let returned = std::mem::take(&mut member.lost);
-        member.closed = false;
+        member.reach.heard();
         let outdated = heartbeat.number <= member.last_heartbeat;
         let mut changed = false;
         if !outdated {
@@ -160,14 +148,8 @@ impl Membership {
             member.load = heartbeat.load;
             member.scales.measure(&heartbeat.measured);
             member.take_unfit(heartbeat.unfit.as_ref());
-            member.take_draining(heartbeat.draining);
-            changed = match member.view.take(&heartbeat.changes) {
-                Ok(()) => true,
-                Err(NotTaken::Known | NotTaken::Gap) => false,
-            };
-            // What is told last, and what was known by then, is all.
-            let through = heartbeat.changes.through;
-            member.complete |= !heartbeat.changes.more && through <= member.view.version();
+            member.drain.hear(heartbeat.draining);
+            changed = member.sessions.take(&heartbeat.changes);
         }
         Ok(Beat { member, outdated, changed, returned })
     }
@@ -192,12 +174,12 @@ impl Membership {
     /// `None` if that was asked a short time ago, or the node is lost anyway.
     pub(crate) fn doubt(&mut self, now: Duration, name: &str) -> Option<(String, PortQuestion)> {
         let member = self.members.get_mut(name).filter(|member| !member.lost)?;
-        if member.port_asked.is_some_and(|at| now < at + ASK_PORT_EVERY) {
+        if !member.reach.ask_port(now) {
             return None;
         }
-        member.port_asked = Some(now);
-        let asked = PortQuestion { node: Arc::clone(&member.name), boot: Some(member.boot), at: now };
-        Some((member.address.clone(), asked))
+        let boot = Some(member.registration.boot);
+        let asked = PortQuestion { node: Arc::clone(&member.name), boot, at: now };
+        Some((member.registration.address.clone(), asked))
     }
 
     /// Returns the nodes that have been silent for longer than a heartbeat takes and are not lost.
@@ -211,14 +193,13 @@ impl Membership {
     /// more. For a process that has shown that it lives all the same, only its connection has ended.
     pub(crate) fn port_closed(&mut self, asked: &PortQuestion) -> Option<Option<LinkId>> {
         let member = self.members.get_mut(&*asked.node)?;
-        if member.lost || asked.boot != Some(member.boot) || member.heard > asked.at {
+        if member.lost || asked.boot != Some(member.registration.boot) || member.heard > asked.at {
             return None;
         }
-        if member.misled.is_some() && member.link.is_some() {
-            member.misled = Some(asked.at);
+        if !member.reach.port_closed(asked.at, member.link.is_some()) {
             return None;
         }
-        (member.lost, member.closed) = (true, true);
+        member.lost = true;
         let link = member.link.take();
         if let Some(link) = link {
             self.links.remove(&link);
@@ -496,7 +477,7 @@ mod tests {
     #[test]
     fn the_same_boot_replaces_its_connection_and_stays_draining() {
         let mut members = with_one();
-        members.get_mut("a").unwrap().draining = true;
+        members.get_mut("a").unwrap().drain.ask();
         let arrival = members.register(at(10), LinkId(2), &register(7)).unwrap();
         assert_eq!(arrival, Arrival { name: "a".into(), restarted: false, replaced: Some(LinkId(1)) });
         assert_eq!(members.get("a").unwrap().state(at(10)), NodeState::Draining);

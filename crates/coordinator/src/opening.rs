@@ -7,8 +7,7 @@ use std::time::Duration;
 use rollhouse_core::{EnvKind, EnvSpec, LaneState, RunId};
 use rollhouse_env::UnknownEnv;
 use rollhouse_wire::{
-    NodeState, OpenPool, Refusal, RefusalCode, ReplayOf, ReplayReport, SessionCounts, SessionId,
-    SessionOpened, Spread,
+    NodeState, OpenPool, Refusal, RefusalCode, ReplayOf, ReplayReport, SessionId, SessionOpened, Spread,
 };
 
 use crate::admission::{More, check, check_share};
@@ -20,7 +19,7 @@ use crate::limits::{MAX_ATTEMPTS, MAX_POOLS, MAX_WAITERS, RETRY_AFTER};
 use crate::member::{Dynamics, Member};
 use crate::membership::out_of_bounds;
 use crate::placements::Key;
-use crate::pool::{Pool, Session, SessionState, Stage};
+use crate::pool::{Activity, Pool, Session, SessionState, Stage};
 use crate::waiting::Want;
 
 impl Cluster {
@@ -90,7 +89,8 @@ impl Cluster {
     /// nobody ever got the answer, the pool is placed anew; else the holder of the grants steps its lanes.
     fn open_adopted_again(&mut self, id: RunId, out: &mut Actions) -> Result<Known, Refusal> {
         let Some(pool) = self.pools.get(&id) else { return Ok(Known::No) };
-        let idle = |s: &Session| s.is_over() || s.attached == Some(false) && s.done.steps == 0;
+        let idle =
+            |s: &Session| s.is_over() || s.activity.attached == Some(false) && s.activity.done.steps == 0;
         if pool.stage != Stage::Open || !pool.sessions.values().all(idle) {
             return Err(stale(id, "was opened before this coordinator started, and runs or has ended"));
         }
@@ -182,8 +182,9 @@ impl Cluster {
         &'a self,
         request: &'a OpenPool,
     ) -> impl Iterator<Item = (&'a Member, Dynamics)> {
-        let labelled = self.members.iter().filter(|m| !m.is_lost() && m.has_labels(&request.labels));
-        labelled.filter_map(|member| Some((member, member.dynamics_for(&request.settings)?)))
+        let labelled =
+            self.members.iter().filter(|m| !m.is_lost() && m.registration.has_labels(&request.labels));
+        labelled.filter_map(|member| Some((member, member.registration.dynamics_for(&request.settings)?)))
     }
 
     /// Returns the refusal of lanes that could not be placed: whether they can be later, and else what is wrong with
@@ -200,24 +201,25 @@ impl Cluster {
         let present: Vec<&Member> = self.members.iter().filter(|m| !m.is_lost()).collect();
         let replay = request.settings.replay.as_ref();
         let needs_env = replay.is_none_or(|of| !of.full);
-        let hosts = |member: &&Member| member.envs.contains_key(env) || member.learns(env);
+        let hosts =
+            |member: &&Member| member.registration.envs.contains_key(env) || member.registration.learns(env);
         if needs_env && !present.iter().any(hosts) {
             if EnvKind::has_id(env) {
                 return unknown_kind(env, &present);
             }
-            let mut known: Vec<&String> = present.iter().flat_map(|m| m.envs.keys()).collect();
+            let mut known: Vec<&String> = present.iter().flat_map(|m| m.registration.envs.keys()).collect();
             known.sort();
             known.dedup();
             let unknown = UnknownEnv::of(env, known.into_iter());
             return Refusal::new(RefusalCode::NotFound, unknown.to_string());
         }
         if let Some(of) = replay
-            && !present.iter().any(|member| member.dynamics_for(&request.settings).is_some())
+            && !present.iter().any(|member| member.registration.dynamics_for(&request.settings).is_some())
         {
             return other_dynamics(of, env, &present);
         }
         let mut capacity: BTreeMap<Dynamics, u64> = BTreeMap::new();
-        for (member, dynamics) in self.suitable(request).filter(|(m, _)| !m.draining) {
+        for (member, dynamics) in self.suitable(request).filter(|(m, _)| !m.drain.is_on()) {
             let (most, here) = (capacity.entry(dynamics).or_default(), u64::from(self.most(member, request)));
             *most = if request.spread == Spread::Single { here.max(*most) } else { *most + here };
         }
@@ -254,7 +256,8 @@ impl Cluster {
         let incarnation = self.next_incarnation();
         let secret = (self.secrets)();
         let Some(member) = self.members.get(&node) else { return };
-        let (address, attach, link) = (member.address.clone(), member.attach.clone(), member.link());
+        let (address, attach, link) =
+            (member.registration.address.clone(), member.registration.attach.clone(), member.link());
         let Some(pool) = self.pools.get_mut(&session.pool) else { return };
         let settings = pool.opened_as().map(|open| &open.settings);
         let replay = settings
@@ -273,11 +276,7 @@ impl Cluster {
             opened: false,
             tried,
             state: SessionState::Running,
-            launching: false,
-            attached: None,
-            transport: None,
-            done: SessionCounts::default(),
-            replay,
+            activity: Activity { replay, ..Activity::default() },
             replacing: None,
         };
         pool.sessions.insert(session.index, placed);
@@ -422,8 +421,9 @@ impl Cluster {
         match told.code {
             // It is the node that is behind or leaving; the asker may find room when it asks again.
             RefusalCode::Draining | RefusalCode::Stale => {
-                if let Some(member) = self.members.get_mut(name) {
-                    member.draining |= told.code == RefusalCode::Draining;
+                let drains = told.code == RefusalCode::Draining;
+                if let Some(member) = self.members.get_mut(name).filter(|_| drains) {
+                    member.drain.hear(true);
                 }
                 self.place_again(now, key, Refusal::busy(told.message, 0), out);
             }
@@ -533,7 +533,8 @@ impl Cluster {
 
 /// Returns the refusal of an episode that no node recomputes: it names the hash of the recording, and those of the nodes.
 fn other_dynamics(of: &ReplayOf, env: &str, present: &[&Member]) -> Refusal {
-    let mut now: Vec<u64> = present.iter().filter_map(|member| member.envs.get(env).copied()).collect();
+    let mut now: Vec<u64> =
+        present.iter().filter_map(|member| member.registration.envs.get(env).copied()).collect();
     now.sort_unstable();
     now.dedup();
     let now: Vec<String> = now.iter().take(MAX_HASHES).map(|hash| format!("{hash:016x}")).collect();
@@ -550,7 +551,7 @@ fn other_dynamics(of: &ReplayOf, env: &str, present: &[&Member]) -> Refusal {
 fn unknown_kind(env: &str, present: &[&Member]) -> Refusal {
     let needed = EnvKind::packages_of(env).join("` and `");
     let hosted: BTreeSet<&str> =
-        present.iter().flat_map(|member| member.kinds.iter().map(EnvKind::package)).collect();
+        present.iter().flat_map(|member| member.registration.kinds.iter().map(EnvKind::package)).collect();
     let hosted: Vec<&str> = hosted.into_iter().take(MAX_HASHES).collect();
     let hosted = match hosted.as_slice() {
         [] => "no node hosts Python envs".to_owned(),

@@ -95,15 +95,36 @@ pub(crate) struct Session {
     /// Nodes on which it was tried.
     pub(crate) tried: Vec<Arc<str>>,
     pub(crate) state: SessionState,
-    /// Whether its node says that its lanes are being launched.
+    pub(crate) activity: Activity,
+    /// The replacement under way, while it is being opened in place of an earlier placement.
+    pub(crate) replacing: Option<Replacing>,
+}
+
+/// What a session does, as its node reported it last.
+#[derive(Debug, Default)]
+pub(crate) struct Activity {
+    /// Whether its lanes are being launched.
     pub(crate) launching: bool,
+    /// Whether its owner is attached; `None` if it plays by itself.
     pub(crate) attached: Option<bool>,
     pub(crate) transport: Option<String>,
     pub(crate) done: SessionCounts,
     /// The recorded episode that it shows, if it is a replay.
     pub(crate) replay: Option<ReplayReport>,
-    /// The replacement under way, while it is being opened in place of an earlier placement.
-    pub(crate) replacing: Option<Replacing>,
+}
+
+impl Activity {
+    fn of(report: &SessionReport) -> Self {
+        // Whether a node tells of an episode, and not of anything that it likes.
+        let is_named = |replay: &ReplayReport| replay.episode.parse::<EpisodeName>().is_ok();
+        Self {
+            launching: report.launching,
+            attached: report.attached,
+            transport: report.transport.clone(),
+            done: report.done,
+            replay: report.replay.clone().filter(is_named),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,16 +148,12 @@ impl Session {
             replaces: report.replaces,
             has_secret: false,
             node: Arc::clone(node),
-            address: member.map(|member| member.address.clone()).unwrap_or_default(),
-            attach: member.and_then(|member| member.attach.clone()),
+            address: member.map(|member| member.registration.address.clone()).unwrap_or_default(),
+            attach: member.and_then(|member| member.registration.attach.clone()),
             opened: true,
             tried: Vec::new(),
             state: SessionState::Running,
-            launching: report.launching,
-            attached: report.attached,
-            transport: report.transport.clone(),
-            done: report.done,
-            replay: report.replay.clone().filter(is_named),
+            activity: Activity::of(report),
             replacing: None,
         }
     }
@@ -147,11 +164,7 @@ impl Session {
 
     pub(crate) fn update(&mut self, report: &SessionReport) {
         self.state = SessionState::Running;
-        self.launching = report.launching;
-        self.attached = report.attached;
-        self.transport.clone_from(&report.transport);
-        self.done = report.done;
-        self.replay = report.replay.clone().filter(is_named);
+        self.activity = Activity::of(report);
     }
 
     pub(crate) fn report(&self, pool: &Pool, session: SessionId) -> SessionReport {
@@ -164,18 +177,13 @@ impl Session {
             lanes: self.lanes,
             pool_lanes: pool.lanes,
             replaces: self.replaces,
-            launching: self.launching || !self.opened,
-            attached: self.attached,
-            transport: self.transport.clone(),
-            done: self.done,
-            replay: self.replay.clone(),
+            launching: self.activity.launching || !self.opened,
+            attached: self.activity.attached,
+            transport: self.activity.transport.clone(),
+            done: self.activity.done,
+            replay: self.activity.replay.clone(),
         }
     }
-}
-
-/// Whether a node tells of an episode, and not of anything that it likes.
-fn is_named(replay: &ReplayReport) -> bool {
-    replay.episode.parse::<EpisodeName>().is_ok()
 }
 
 impl Pool {
@@ -235,7 +243,7 @@ impl Pool {
     pub(crate) fn plays_by_itself(&self) -> bool {
         match self.opened_as() {
             Some(open) => open.settings.collect.is_some(),
-            None => self.sessions.values().any(|session| session.attached.is_none()),
+            None => self.sessions.values().any(|session| session.activity.attached.is_none()),
         }
     }
 
@@ -339,7 +347,8 @@ impl Pool {
                 }
             }
         }
-        for counts in self.sessions.values().map(|session| &session.done).chain(self.before.values()) {
+        for counts in self.sessions.values().map(|session| &session.activity.done).chain(self.before.values())
+        {
             done.add(counts);
         }
         PoolStatus {
@@ -422,7 +431,7 @@ impl Pools {
             for session in sessions.filter(|session| session.state == SessionState::Running) {
                 running.sessions += 1;
                 running.lanes += session.lanes;
-                if let Some(transport) = &session.transport {
+                if let Some(transport) = &session.activity.transport {
                     *running.transports.entry(transport.clone()).or_default() += 1;
                 }
             }

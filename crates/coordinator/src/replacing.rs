@@ -232,7 +232,7 @@ impl Cluster {
     /// Leaves an earlier placement: it is closed as soon as its node is heard of, and its recordings may still have to
     /// come.
     fn fence_off(&mut self, session: SessionId, previous: &Session, out: &mut Actions) {
-        self.carry_counts(session, previous.done);
+        self.carry_counts(session, previous.activity.done);
         let key = (session, previous.incarnation);
         if self.placements.get(&key).is_none() {
             return;
@@ -344,7 +344,7 @@ impl Cluster {
         let Some(previous) = replacing.previous.take_if(|previous| previous.incarnation == key.1) else {
             return;
         };
-        self.carry_counts(key.0, over.done.unwrap_or(previous.done));
+        self.carry_counts(key.0, over.done.unwrap_or(previous.activity.done));
         self.expect_recording(&previous.node, *key);
     }
 

@@ -24,14 +24,14 @@ impl Cluster {
     pub(crate) fn room_for(&self, member: &Member, env: &str, session: u32) -> Room {
         let none = Holdings::default();
         let held = self.placements.held_on(&member.name).unwrap_or(&none);
-        let lanes = held.lanes() + u64::from(member.stray_lanes);
-        let free = member.capacity.saturating_sub(u32::try_from(lanes).unwrap_or(u32::MAX));
+        let lanes = held.lanes() + u64::from(member.sessions.stray_lanes);
+        let free = member.registration.capacity.saturating_sub(u32::try_from(lanes).unwrap_or(u32::MAX));
         let (total, taken) = (member.scales.budget().total, member.scales.taken(held));
         let lane = member.scales.lane(env);
         Room {
             node: Arc::clone(&member.name),
             free: free.min(member.scales.room(env, session, held)),
-            lanes: Dimension { taken: lanes, lane: 1, of: member.capacity.into() },
+            lanes: Dimension { taken: lanes, lane: 1, of: member.registration.capacity.into() },
             budget: [
                 Dimension { taken: taken.cpu_milli, lane: lane.cpu_milli, of: total.cpu_milli },
                 Dimension { taken: taken.memory, lane: lane.memory, of: total.memory },
@@ -42,7 +42,7 @@ impl Cluster {
     /// Returns the most lanes of a pool that a node takes when nothing else is there.
     pub(crate) fn most(&self, member: &Member, open: &OpenPool) -> u32 {
         let env = open.settings.weighed_env();
-        member.capacity.min(member.scales.room(env, u32::MAX, &Holdings::default()))
+        member.registration.capacity.min(member.scales.room(env, u32::MAX, &Holdings::default()))
     }
 
     /// Returns the limits of nodes that the lanes of a pool do not fit within, the first few of them; empty if there are

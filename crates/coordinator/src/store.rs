@@ -31,10 +31,12 @@ mod archive_plan;
 mod archiver;
 mod arrivals;
 mod away;
+mod counting;
 mod episodes;
 mod fetched;
 mod files;
 mod labelling;
+mod quarantine;
 mod querying;
 mod reads;
 mod receiving;
@@ -254,7 +256,8 @@ impl Store {
     /// Corrects a coordinator's status of a pool by what the store has: an episode that is set aside is not stored.
     pub fn confirm(&self, pool: RunId, status: PoolStatus) -> PoolStatus {
         let shelf = self.shelf();
-        let (set_aside, damaged) = (shelf.set_aside(pool.as_u128()), shelf.is_damaged(pool.as_u128()));
+        let (set_aside, damaged) =
+            (shelf.set_aside(pool.as_u128()), shelf.quarantine().has_damage_of(pool.as_u128()));
         let shipped = status.shipped && set_aside == 0 && !damaged;
         PoolStatus { shipped, settled: status.shipped, set_aside, ..status }
     }

@@ -44,7 +44,7 @@ impl Cluster {
             let state = member.state(now);
             *status.nodes.entry(state).or_default() += 1;
             if state == NodeState::Alive {
-                status.capacity = status.capacity.saturating_add(member.capacity);
+                status.capacity = status.capacity.saturating_add(member.registration.capacity);
             }
             // A node may say anything.
             status.steps = status.steps.saturating_add(member.load.steps);
@@ -58,7 +58,7 @@ impl Cluster {
     pub(crate) fn standings(&self, now: Duration) -> impl Iterator<Item = Standing<'_>> {
         self.members.iter().map(move |member| Standing {
             node: &member.name,
-            address: &member.address,
+            address: &member.registration.address,
             state: member.state(now),
             unfit: member.unfit_now(now),
         })
@@ -84,10 +84,10 @@ impl Cluster {
     pub fn envs(&self, now: Duration) -> EnvList {
         let mut offered: BTreeMap<(String, Option<u64>), (u32, u32)> = BTreeMap::new();
         for member in self.members.iter().filter(|member| member.state(now) == NodeState::Alive) {
-            let free = member.capacity.saturating_sub(member.load.lanes);
+            let free = member.registration.capacity.saturating_sub(member.load.lanes);
             let room = |env: &str| free.min(self.room_for(member, env, u32::MAX).free);
-            let envs = member.envs.iter().map(|(env, hash)| (env.clone(), Some(*hash)));
-            let kinds = member.kinds.iter().map(|kind| (kind.to_string(), None));
+            let envs = member.registration.envs.iter().map(|(env, hash)| (env.clone(), Some(*hash)));
+            let kinds = member.registration.kinds.iter().map(|kind| (kind.to_string(), None));
             for env in envs.chain(kinds) {
                 let room = room(&env.0);
                 let (nodes, free_lanes) = offered.entry(env).or_default();

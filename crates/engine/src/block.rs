@@ -1,6 +1,7 @@
 //! A block of lanes, with its env, its episodes and its recorder.
 
 mod lane;
+mod lanes;
 mod late;
 mod losing;
 mod recording;
@@ -31,6 +32,7 @@ use crate::stats::Stats;
 use crate::timings::{Laps, Phase};
 
 pub(crate) use lane::Remade;
+pub(crate) use lanes::BlockLanes;
 pub(crate) use replay::BlockPast;
 pub(crate) use status::BlockStatus;
 
@@ -40,11 +42,7 @@ use starts::Starts;
 
 /// A block of lanes that are stepped together.
 pub(crate) struct Block {
-    /// Rows of the batch that belong to the block.
-    rows: Range<usize>,
-    /// Lane of the run in the block's first row.
-    first_lane: u32,
-    all: LaneSet,
+    lanes: BlockLanes,
     maker: Maker,
     /// Env of the lanes; `None` while the whole block is lost.
     env: Option<Box<dyn BatchEnv>>,
@@ -61,8 +59,6 @@ pub(crate) struct Block {
     has_verdicts: bool,
     /// True if the log of begun episodes and hashes is kept.
     logs: bool,
-    /// Lanes whose starts are noted for observers ([`Engine::watch`](crate::Engine::watch)).
-    watched: LaneSet,
     status: Arc<BlockStatus>,
     /// What lanes are doing that finish when they finish; `None` if the env's lanes finish within the call.
     under_way: Option<Box<UnderWay>>,
@@ -81,8 +77,7 @@ pub(crate) struct Turn {
 
 /// Parts of which a block is made.
 pub(crate) struct BlockParts {
-    pub(crate) rows: Range<usize>,
-    pub(crate) first_lane: u32,
+    pub(crate) lanes: BlockLanes,
     pub(crate) maker: Maker,
     pub(crate) env: Box<dyn BatchEnv>,
     pub(crate) autoreset: AutoresetMode,
@@ -98,11 +93,7 @@ pub(crate) struct BlockParts {
 impl Block {
     pub(crate) fn new(parts: BlockParts) -> Self {
         let action = parts.maker.entry.spec().action_column();
-        let lanes = parts.rows.len();
         let mut block = Self {
-            all: LaneSet::first(parts.rows.len()),
-            rows: parts.rows,
-            first_lane: parts.first_lane,
             maker: parts.maker,
             starts: Starts::new(parts.schedule, parts.env.words_per_reset()),
             has_verdicts: parts.env.has_verdicts(),
@@ -110,14 +101,16 @@ impl Block {
             autoreset: parts.autoreset,
             episodes: Episodes::new(parts.limit, parts.target),
             standing: Standing::default(),
-            restarts: Restarts::new(u64::from(parts.first_lane)),
+            restarts: Restarts::new(u64::from(parts.lanes.in_run(0))),
             recorder: None,
             hashes: Box::new([0; BLOCK_LANES]),
             stats: Stats::default(),
             logs: false,
-            watched: LaneSet::NONE,
             status: parts.status,
-            under_way: parts.late.map(|deadline| Box::new(UnderWay::new(&action, lanes, deadline))),
+            under_way: parts
+                .late
+                .map(|deadline| Box::new(UnderWay::new(&action, parts.lanes.count(), deadline))),
+            lanes: parts.lanes,
         };
         if let Some(recorder) = parts.recorder {
             block.record_with(recorder);
@@ -127,7 +120,7 @@ impl Block {
 
     /// Returns the rows of the batch that belong to the block.
     pub(crate) const fn rows(&self) -> &Range<usize> {
-        &self.rows
+        self.lanes.rows()
     }
 
     /// Returns the stage of a lane's life.
@@ -150,8 +143,8 @@ impl Block {
     /// wait begin their next episode.
     #[inline]
     pub(crate) fn step(&mut self, rows: &mut Rows<'_>, turn: Turn, laps: &mut Laps) {
-        rows.with_block(&self.rows.clone(), |columns| {
-            self.step_columns(columns, columns.actions, self.all, turn, laps);
+        rows.with_block(&self.lanes.rows().clone(), |columns| {
+            self.step_columns(columns, columns.actions, self.lanes.all(), turn, laps);
         });
     }
 
@@ -167,10 +160,10 @@ impl Block {
     ) {
         if self.under_way.is_some() {
             self.post_some(rows, actions, subset, turn);
-            return rows.with_block(&self.rows.clone(), |columns| self.settle(columns, turn, laps));
+            return rows.with_block(&self.lanes.rows().clone(), |columns| self.settle(columns, turn, laps));
         }
-        rows.with_block(&self.rows.clone(), |columns| {
-            self.step_columns(columns, actions, subset & self.all, turn, laps);
+        rows.with_block(&self.lanes.rows().clone(), |columns| {
+            self.step_columns(columns, actions, subset & self.lanes.all(), turn, laps);
         });
     }
 
@@ -235,7 +228,7 @@ impl Block {
         }));
         let Ok(ended) = outcome else {
             self.env = None;
-            self.lose(self.all, Interruption::Crashed);
+            self.lose(self.lanes.all(), Interruption::Crashed);
             return None;
         };
         self.lose_each(ended.lost & (stepped | reset), Interruption::Crashed);
@@ -290,7 +283,7 @@ impl Block {
     /// Keeps the last observations of `lanes` and begins their next episodes in the very step, as SAME_STEP has it.
     fn reset_in_same_step(&mut self, columns: &mut BlockRows<'_, '_>, lanes: LaneSet) {
         for (last, obs) in columns.final_obs.iter_mut().zip(&*columns.obs) {
-            copy_rows(last, obs.as_ref(), lanes, self.rows.len());
+            copy_rows(last, obs.as_ref(), lanes, self.lanes.count());
         }
         self.take_starts(lanes);
         self.reset_env(lanes, columns);
@@ -298,8 +291,7 @@ impl Block {
 
     /// Begins episodes in the lanes of the block of which a reset says so.
     pub(crate) fn reset_as(&mut self, reset: &Reset, rows: &mut Rows<'_>) {
-        let first = self.rows.start;
-        let lanes = self.rows.clone().filter(|&row| reset.resets(row)).map(|row| row - first).collect();
+        let lanes = self.lanes.in_rows(|row| reset.resets(row));
         self.reset(rows, lanes, &|row| reset.seeds.get(row).copied().flatten());
     }
 
@@ -311,10 +303,10 @@ impl Block {
         lanes: LaneSet,
         seeds: &dyn Fn(usize) -> Option<u64>,
     ) {
-        let range = self.rows.clone();
+        let range = self.lanes.rows().clone();
         self.interrupt(lanes, Interruption::Cancelled);
         self.standing.held &= !lanes;
-        let lanes = lanes & self.all & !self.standing.retired & !self.restarts.lost();
+        let lanes = lanes & self.lanes.all() & !self.standing.retired & !self.restarts.lost();
         if let Some(env) = &mut self.env {
             for lane in lanes {
                 if let Some(seed) = seeds(range.start + lane) {
@@ -336,8 +328,8 @@ impl Block {
     /// Lets each lane play `quota(row of the batch)` episodes in all. A lane that has played them is not reset any
     /// more.
     pub(crate) fn limit_episodes(&mut self, quota: &dyn Fn(usize) -> u64) {
-        let limits = Box::new(std::array::from_fn(|lane| quota(self.rows.start + lane)));
-        self.standing.retired = (self.all & !self.episodes.open())
+        let limits = Box::new(std::array::from_fn(|lane| quota(self.lanes.row(lane))));
+        self.standing.retired = (self.lanes.all() & !self.episodes.open())
             .into_iter()
             .filter(|&lane| self.episodes.next_number(lane) >= limits[lane])
             .collect();
@@ -353,7 +345,7 @@ impl Block {
             SeedSchedule::PerEpisode { run_seed } => {
                 for lane in lanes {
                     let number = self.episodes.next_number(lane);
-                    let seed = per_episode_seed(run_seed, self.first_lane + lane as u32, number);
+                    let seed = per_episode_seed(run_seed, self.lanes.in_run(lane), number);
                     env.seed(lane, seed);
                     self.starts.of[lane] = Start::seeded(seed);
                 }
@@ -365,8 +357,8 @@ impl Block {
                     env.seed(lane, self.maker.entropy(lane));
                 }
                 self.starts.seed(unseeded);
-                let asked = if self.logs { lanes } else { lanes & (!self.starts.untouched | self.watched) };
-                if !asked.is_empty() && (self.recorder.is_some() || self.logs || !self.watched.is_empty()) {
+                let asked = self.starts.unknown(lanes, self.logs, self.recorder.is_some());
+                if !asked.is_empty() {
                     env.positions(asked, &mut self.starts.of);
                 }
             }
@@ -389,7 +381,7 @@ impl Block {
             }
             Err(_) => {
                 self.env = None;
-                self.lose(self.all, Interruption::Crashed);
+                self.lose(self.lanes.all(), Interruption::Crashed);
             }
         }
     }
@@ -537,8 +529,7 @@ mod tests {
                 Arena::on_heap(&columns, 2, std::slice::from_ref(&rows), Spin::NEVER).unwrap();
             let block = Block::new(BlockParts {
                 env: maker.make_first().unwrap(),
-                rows,
-                first_lane: 0,
+                lanes: BlockLanes::new(rows, 0),
                 maker,
                 autoreset: AutoresetMode::NextStep,
                 schedule: SeedSchedule::Continue,

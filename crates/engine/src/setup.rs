@@ -10,7 +10,7 @@ use rollhouse_core::{EnvSpec, Options, panic_message};
 use rollhouse_env::{BatchEnv, EnvEntry, InstructionSet, MakeError, Target};
 use rollhouse_replay::RunRecorder;
 
-use crate::block::{Block, BlockParts, BlockStatus};
+use crate::block::{Block, BlockLanes, BlockParts, BlockStatus};
 use crate::config::{EngineConfig, MIN_LANES_PER_THREAD};
 use crate::crew::Crew;
 use crate::error::ConfigError;
@@ -94,6 +94,7 @@ impl Setup<'_> {
             .zip(envs)
             .map(|(first, env)| {
                 let rows = first..(first + BLOCK_LANES).min(range.end);
+                let first_lane = config.first_lane + rows.start as u32;
                 let maker = Maker {
                     entry: Arc::clone(entry),
                     options: options[rows.clone()].to_vec(),
@@ -106,11 +107,9 @@ impl Setup<'_> {
                     schedule: config.schedule,
                     limit: limit.map(u64::from),
                     target,
-                    first_lane: config.first_lane + rows.start as u32,
-                    recorder: recording
-                        .map(|run| run.block(config.first_lane + rows.start as u32, rows.len())),
+                    recorder: recording.map(|run| run.block(first_lane, rows.len())),
                     status: Arc::clone(&status[first / BLOCK_LANES]),
-                    rows,
+                    lanes: BlockLanes::new(rows, first_lane),
                     late: entry.is_late().then_some(config.lane_deadline),
                 })
             })

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use tracing::warn;
 
 use crate::host::{Host, Until, WorkerEvent};
-use crate::record::Record;
+use crate::record::{LaneRecord, Nonsense, Record};
 use crate::supervisor::{Cause, WorkerState};
 
 pub use own::{Answers, Gone, OwnWorkers, Said, Why};
@@ -78,6 +78,33 @@ struct Lane {
     /// Whether it has begun its next episode already.
     ahead: bool,
     talk: Talk,
+}
+
+impl Lane {
+    /// Returns the record in which the lane's row is, and the flags of the answer, if the row is there.
+    fn row<'a>(&self, its: LaneRecord<'a>) -> Option<(LaneRecord<'a>, u64)> {
+        match self.stage {
+            Stage::UnderWay(wanted) => {
+                let answer = its.number();
+                (answer >> 8 == wanted).then_some((its, answer & 0xff))
+            }
+            // What it says is where its row is.
+            Stage::Ahead => Some((its.ahead(), SAYS)),
+            Stage::Ready | Stage::Waiting(_) | Stage::Failing { .. } | Stage::Lost { .. } => None,
+        }
+    }
+
+    /// Takes in what a worker of this one's own says beside the row. Returns the flags that are left, which say how the
+    /// row ended, and whether the words made sense.
+    fn hear(&mut self, flags: u64, its: LaneRecord<'_>) -> (u64, Result<(), Nonsense>) {
+        let speaks = flags & (SAYS | SAYS_LATER) != 0;
+        let heard = if speaks { self.talk.hear(flags, its) } else { Ok(()) };
+        let left = flags & !(SAYS | SAYS_LATER | AHEAD);
+        if flags & AHEAD != 0 {
+            self.ahead = left != LOST;
+        }
+        (left, heard)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -293,33 +320,23 @@ impl Workforce {
         let count = block.len();
         for (index, number) in block.enumerate() {
             let lane = &mut lanes[number];
-            let its = record.lane(memory, at, number);
-            let (its, answer) = match lane.stage {
-                Stage::UnderWay(wanted) if its.number() >> 8 == wanted => (its, its.number()),
-                // What it says is where its row is.
-                Stage::Ahead => (its.ahead(), SAYS),
-                Stage::Failing { hung } => {
-                    let lost = if hung { &mut collected.hung } else { &mut collected.lost };
-                    lost.insert(index);
-                    lane.stage = Stage::LOST;
-                    continue;
-                }
-                Stage::UnderWay(_) | Stage::Ready | Stage::Waiting(_) | Stage::Lost { .. } => continue,
-            };
-            let mut flags = answer & 0xff;
-            if self.own.is_some() && flags & (SAYS | SAYS_LATER) != 0 {
+            if let Stage::Failing { hung } = lane.stage {
+                let lost = if hung { &mut collected.hung } else { &mut collected.lost };
+                lost.insert(index);
+                lane.stage = Stage::LOST;
+                continue;
+            }
+            let Some((its, mut flags)) = lane.row(record.lane(memory, at, number)) else { continue };
+            if self.own.is_some() {
                 if flags & SAYS_LATER != 0 && !lane.talk.has_come() {
                     continue;
                 }
-                if let Err(nonsense) = lane.talk.hear(flags, its) {
+                let (left, heard) = lane.hear(flags, its);
+                if let Err(nonsense) = heard {
                     warn!(lane = number, %nonsense, "a worker's words make no sense");
                     liars.push(lane.worker);
                 }
-                flags &= !(SAYS | SAYS_LATER);
-            }
-            if self.own.is_some() && flags & AHEAD != 0 {
-                flags &= !AHEAD;
-                lane.ahead = flags != LOST;
+                flags = left;
             }
             if flags == LOST || flags > TERMINATED | TRUNCATED {
                 if flags != LOST {

@@ -33,7 +33,10 @@ pub use coordinator::CoordinatorSample;
 pub use exemplar::Exemplar;
 pub use exporter::{Exporter, ExporterError, Figures};
 pub use family::{Family, Histogram, Kind, Page};
-pub use node::{BudgetSample, EnvSample, NodeSample, RecorderSample, SpoolSample, WatcherSample};
+pub use node::{
+    BudgetSample, EnvSample, LinkSample, NodeSample, RecorderSample, SessionSample, SpoolSample,
+    ThreadSample, WatcherSample,
+};
 pub use process::{ProcessFigures, ProcessSample};
 pub use server::{Health, MetricsListener, MetricsServer, ServeError};
 pub use transport::{Links, TransportSample};

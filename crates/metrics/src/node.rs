@@ -16,52 +16,73 @@ pub struct NodeSample {
     pub results: [u64; GameResult::ALL.len()],
     /// Figures of the envs whose lanes were stepped for owners.
     pub envs: Vec<EnvSample>,
-    /// Times in seconds that owners' requests waited for a thread.
-    pub queue_waits: Histogram,
-    /// Number of requests that wait for a thread now.
-    pub queued: u64,
-    /// Number of requests that were refused because too many waited.
-    pub busy: u64,
-    /// Number of threads that hung in a step and were given up.
-    pub abandoned_threads: u64,
-    /// Number of open sessions.
-    pub sessions: u64,
-    /// Number of these whose lanes are being launched.
-    pub launching_sessions: u64,
-    /// Number of sessions that were opened.
-    pub sessions_opened: u64,
-    /// Number of times that owners attached, and attached again.
-    pub attached: u64,
+    /// Figures of the threads that step.
+    pub threads: ThreadSample,
+    /// Figures of the node's sessions.
+    pub sessions: SessionSample,
     /// Number of streams that ended because something came on them that was no request.
     pub malformed_streams: u64,
     /// Figures of those who watch the node's sessions.
     pub watchers: WatcherSample,
-    /// Number of sessions to which an owner is attached, by transport.
-    pub attached_sessions: Vec<(&'static str, u64)>,
     /// Number of lanes in open sessions.
     pub lanes: u64,
     /// Number of lanes that the node takes.
     pub capacity: u64,
     /// What the node has for lanes, and what they take of it.
     pub budget: BudgetSample,
-    /// Number of sessions that ended, by cause.
-    pub sessions_ended: Vec<(&'static str, u64)>,
     /// Number of lanes that were started again after a failure.
     pub restarts: u64,
     /// Parts of the node that ended and were made anew: part, way in which it ended, and number.
     pub part_restarts: Vec<(&'static str, &'static str, u64)>,
-    /// Number of connections to the coordinator that were lost.
-    pub coordinator_lost: u64,
+    /// Figures of the node's link to the coordinator.
+    pub link: LinkSample,
+    /// Figures of the recorder.
+    pub recorder: RecorderSample,
+    /// Figures of the spool, from which recordings are shipped.
+    pub spool: SpoolSample,
+}
+
+/// Figures of the threads that step owners' sessions.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ThreadSample {
+    /// Times in seconds that requests waited for a thread.
+    pub queue_waits: Histogram,
+    /// Number of requests that wait for a thread now.
+    pub queued: u64,
+    /// Number of requests that were refused because too many waited.
+    pub busy: u64,
+    /// Number of threads that hung in a step and were given up.
+    pub abandoned: u64,
+}
+
+/// Figures of a node's sessions.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SessionSample {
+    /// Number of open sessions.
+    pub open: u64,
+    /// Number of these whose lanes are being launched.
+    pub launching: u64,
+    /// Number of sessions that were opened.
+    pub opened: u64,
+    /// Number of sessions that ended, by cause.
+    pub ended: Vec<(&'static str, u64)>,
+    /// Number of times that owners attached, and attached again.
+    pub attachments: u64,
+    /// Number of sessions to which an owner is attached, by transport.
+    pub attached: Vec<(&'static str, u64)>,
+}
+
+/// Figures of a node's link to its coordinator.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LinkSample {
+    /// Number of connections that were lost.
+    pub lost: u64,
     /// True while a coordinator has the node registered.
     pub registered: bool,
     /// Number of times that the node was given another certificate.
     pub renewals: u64,
     /// True if the node's last request for another certificate was refused or had no answer.
     pub renewal_failing: bool,
-    /// Figures of the recorder.
-    pub recorder: RecorderSample,
-    /// Figures of the spool, from which recordings are shipped.
-    pub spool: SpoolSample,
 }
 
 /// Figures of one env over its owners' sessions.
@@ -233,33 +254,21 @@ impl NodeSample {
             page.histogram(&SEND_TIMES, &env, &of.send_times);
             page.histogram(&RESET_TIMES, &env, &of.reset_times);
         }
-        page.histogram(&QUEUE_WAITS, &[], &self.queue_waits);
-        page.value(&QUEUED, self.queued as f64);
-        page.value(&BUSY, self.busy as f64);
-        page.value(&ABANDONED, self.abandoned_threads as f64);
-        page.value(&SESSIONS, self.sessions as f64);
-        page.value(&LAUNCHING_SESSIONS, self.launching_sessions as f64);
-        page.value(&SESSIONS_OPENED, self.sessions_opened as f64);
-        page.value(&ATTACHED, self.attached as f64);
-        for &(transport, count) in &self.attached_sessions {
-            page.labelled(&ATTACHED_SESSIONS, &[transport], count as f64);
-        }
+        self.threads.put(page);
+        self.sessions.put(page);
         page.value(&MALFORMED, self.malformed_streams as f64);
         self.watchers.put(page);
         page.value(&LANES, self.lanes as f64);
         page.value(&CAPACITY, self.capacity as f64);
         self.budget.put(page);
-        for &(cause, count) in &self.sessions_ended {
+        for &(cause, count) in &self.sessions.ended {
             page.labelled(&SESSIONS_ENDED, &[cause], count as f64);
         }
         page.value(&RESTARTS, self.restarts as f64);
         for &(part, cause, count) in &self.part_restarts {
             page.labelled(&PART_RESTARTS, &[part, cause], count as f64);
         }
-        page.value(&COORDINATOR_LOST, self.coordinator_lost as f64);
-        page.value(&REGISTERED, f64::from(u8::from(self.registered)));
-        page.value(&RENEWALS, self.renewals as f64);
-        page.value(&RENEWAL_FAILING, f64::from(u8::from(self.renewal_failing)));
+        self.link.put(page);
         self.recorder.put(page);
         self.spool.put(page);
     }
@@ -277,6 +286,37 @@ impl NodeSample {
         for (result, count) in GameResult::ALL.iter().zip(self.results) {
             page.labelled(&RESULTS, &[result.word().unwrap_or_default()], count as f64);
         }
+    }
+}
+
+impl ThreadSample {
+    fn put(&self, page: &mut Page) {
+        page.histogram(&QUEUE_WAITS, &[], &self.queue_waits);
+        page.value(&QUEUED, self.queued as f64);
+        page.value(&BUSY, self.busy as f64);
+        page.value(&ABANDONED, self.abandoned as f64);
+    }
+}
+
+impl SessionSample {
+    /// Puts all but the ends on a page.
+    fn put(&self, page: &mut Page) {
+        page.value(&SESSIONS, self.open as f64);
+        page.value(&LAUNCHING_SESSIONS, self.launching as f64);
+        page.value(&SESSIONS_OPENED, self.opened as f64);
+        page.value(&ATTACHED, self.attachments as f64);
+        for &(transport, count) in &self.attached {
+            page.labelled(&ATTACHED_SESSIONS, &[transport], count as f64);
+        }
+    }
+}
+
+impl LinkSample {
+    fn put(&self, page: &mut Page) {
+        page.value(&COORDINATOR_LOST, self.lost as f64);
+        page.value(&REGISTERED, f64::from(u8::from(self.registered)));
+        page.value(&RENEWALS, self.renewals as f64);
+        page.value(&RENEWAL_FAILING, f64::from(u8::from(self.renewal_failing)));
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use rollhouse_metrics::{
     ArchiveSample, CoordinatorSample, EnvSample, Exporter, Family, Figures, Histogram, Kind, Links,
-    NodeSample, Page, ProcessFigures, TransportSample,
+    NodeSample, Page, ProcessFigures, ThreadSample, TransportSample,
 };
 use rollhouse_wire::{
     ArrivalCounts, CallHistogram, CallTimes, ClusterStatus, Effective, LinkFigures, Request, Role,
@@ -69,8 +69,8 @@ fn node() -> NodeSample {
     figures.envs =
         vec![EnvSample { env: "CartPole-v1".to_owned(), steps: 8, step_times, ..Default::default() }];
     figures.results = [4, 3, 2];
-    figures.attached_sessions = vec![("quic", 2)];
-    figures.sessions_ended = vec![("finished", 3)];
+    figures.sessions.attached = vec![("quic", 2)];
+    figures.sessions.ended = vec![("finished", 3)];
     figures.part_restarts = vec![("link", "panicked", 2)];
     figures
 }
@@ -190,7 +190,11 @@ fn a_page_with_every_value_of_every_label_has_under_ten_thousand_series() {
         send_times: times(),
         reset_times: times(),
     };
-    let node = NodeSample { envs: (0..ENVS).map(env).collect(), queue_waits: times(), ..node() };
+    let node = NodeSample {
+        envs: (0..ENVS).map(env).collect(),
+        threads: ThreadSample { queue_waits: times(), ..ThreadSample::default() },
+        ..node()
+    };
     let roles = [
         Role::Anonymous,
         Role::Viewer,

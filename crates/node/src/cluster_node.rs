@@ -3,22 +3,16 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::num::NonZeroUsize;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use rollhouse_core::{Budget, RunId, Weight, WhenFull};
-use rollhouse_env::Registry;
-use rollhouse_host::PythonHost;
 use rollhouse_replay::{
     OnOutage, OpenError, RealDisk, RecordError, Recorded, Recorder, RecorderConfig, Status,
 };
 use rollhouse_wire::limits::{MAX_LABELS, MAX_SHIP_BYTES};
-use rollhouse_wire::{
-    ArrivalCounts, Connection, Dialer, Effective, Identity, JoinedFolder, NodeLoad, Role, Settings, Unfit,
-};
+use rollhouse_wire::{ArrivalCounts, Connection, Dialer, Effective, Identity, NodeLoad, Role, Unfit};
 use tokio::sync::mpsc::{self, channel as bounded};
 use tokio::sync::{Mutex, watch};
 
@@ -27,106 +21,16 @@ use crate::fitness::Fitness;
 use crate::hosting::{Hosting, HostingSettings};
 use crate::joining::Renewing;
 use crate::learning::Learning;
-use crate::link::{Card, Link, LinkParts, RenewalState, SpoolLoad};
+use crate::link::{Card, Link, LinkParts, SpoolLoad};
+use crate::link_view::{LinkTeller, LinkView};
 use crate::parts::{Mishap, Part, PartExit, PartsHealth};
 use crate::pulse::Pulse;
 use crate::serve::{Served, Serving};
 use crate::transport::Transport;
 use crate::{
-    AttachConfig, ConnectionFigures, HANG_DEADLINE, LinkState, Node, NodeBudget, NodeFigures, ServeError,
-    ShipFigures, ShipperConfig, Shipping, ShippingConfig, StartError,
+    ClusterNodeConfig, ConnectionFigures, LinkState, Node, NodeFigures, RecordingConfig, RenewalState,
+    ServeError, ShipFigures, Shipping, StartError, SteppingConfig,
 };
-
-/// The settings that a node of a cluster is started with.
-#[derive(Debug, Clone)]
-pub struct ClusterNodeConfig {
-    /// The node's certificate, which names it, and the authorities it believes.
-    pub identity: Arc<Identity>,
-    /// The folder of a certificate that was given for a join token and is renewed; `None` if somebody else renews it.
-    pub renew: Option<JoinedFolder>,
-    /// Host and port of the coordinator.
-    pub coordinator: String,
-    /// The UDP address at which owners dial in; port 0 for any free port.
-    pub listen: SocketAddr,
-    /// The address that owners are told to dial. `None` stands for `listen`; if that listens on all addresses, for the
-    /// address from which the coordinator is reached.
-    pub advertise: Option<String>,
-    /// Most lanes that the node takes.
-    pub capacity: u32,
-    /// Threads that step. Sessions that play by themselves have one more each.
-    pub threads: NonZeroUsize,
-    /// Most batches that may wait for a thread.
-    pub queue: usize,
-    /// Labels by which placement chooses nodes; at most [`MAX_LABELS`].
-    pub labels: BTreeMap<String, String>,
-    /// Time for which a session is kept for an owner that is not heard of.
-    pub lease: Duration,
-    /// Time that one step may take before its session is given up as hung.
-    pub hang_deadline: Duration,
-    /// Time for which a watcher may ask for nothing, or leave an answer untaken, before it is sent away.
-    pub watch_patience: Duration,
-    /// Folder of the spool; `None` records nothing.
-    pub spool: Option<PathBuf>,
-    /// Settings of the spool's recorder. What it does during an outage of its disk follows from
-    /// `shipping.shipper.when_full`.
-    pub recorder: RecorderConfig,
-    /// Settings of shipping recordings to the store.
-    pub shipping: ShippingConfig,
-    /// Settings of the QUIC socket.
-    pub quic: Settings,
-    /// Settings of the attach socket, for owners on this machine; `None` for no socket.
-    pub attach: Option<AttachConfig>,
-    /// The envs that the node can make.
-    pub registry: Arc<Registry>,
-    /// How the node hosts Python envs, which it learns when they are asked for; `None` for not at all.
-    pub python: Option<PythonHost>,
-    /// What the node has for lanes, and what they weigh.
-    pub budget: NodeBudget,
-    /// Name and version of the program.
-    pub program: String,
-}
-
-impl ClusterNodeConfig {
-    /// Returns the settings of a node on any loopback port with one thread per core, 4,096 lanes for each, a queue of
-    /// 1,024 batches, a lease of 30 s, 15 s of patience with watchers, the built-in envs, no budget and no spool.
-    pub fn new(identity: Arc<Identity>, coordinator: impl Into<String>, program: impl Into<String>) -> Self {
-        let threads = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        Self {
-            identity,
-            renew: None,
-            coordinator: coordinator.into(),
-            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-            advertise: None,
-            capacity: u32::try_from(threads.get() * LANES_PER_THREAD).unwrap_or(u32::MAX),
-            threads,
-            queue: WORK_QUEUE,
-            labels: BTreeMap::new(),
-            lease: LEASE,
-            hang_deadline: HANG_DEADLINE,
-            watch_patience: WATCH_PATIENCE,
-            spool: None,
-            recorder: RecorderConfig {
-                budget_bytes: u64::MAX,
-                seal_after: Some(SEAL_AFTER),
-                ..RecorderConfig::default()
-            },
-            shipping: ShippingConfig {
-                shipper: ShipperConfig {
-                    spool_bytes: SPOOL_BYTES,
-                    when_full: WhenFull::BackPressure,
-                    seed: RunId::generate().as_u128() as u64,
-                },
-                bytes_per_second: None,
-            },
-            quic: Settings::default(),
-            attach: None,
-            registry: Arc::new(Registry::builtin()),
-            python: None,
-            budget: NodeBudget::default(),
-            program: program.into(),
-        }
-    }
-}
 
 /// A node of a cluster, in this process. Dropping it ends sessions without waiting for them; see [`ClusterNode::stop`].
 #[derive(Debug)]
@@ -137,10 +41,8 @@ pub struct ClusterNode {
     pulse: Pulse,
     recorder: Option<Arc<Recorder>>,
     shipping: Option<Arc<Shipping>>,
-    state: watch::Receiver<LinkState>,
-    renewal: watch::Receiver<RenewalState>,
+    link: LinkView,
     renews: bool,
-    joined: watch::Receiver<Option<Connection>>,
     stop_link: mpsc::Sender<SyncSender<()>>,
     // Dropped in this order: owners first, then the control thread with the link and the rollouts.
     serving: Serving,
@@ -187,104 +89,55 @@ impl ClusterNode {
     /// # Errors
     /// See [`ClusterNodeError`].
     pub fn start(config: ClusterNodeConfig) -> Result<Self, ClusterNodeError> {
-        let name = match config.identity.certified() {
-            Some(certified) if certified.role == Role::Node => certified.name,
-            other => return Err(ClusterNodeError::Identity { role: other.map(|certified| certified.role) }),
-        };
-        if config.labels.len() > MAX_LABELS {
-            return Err(ClusterNodeError::Labels(config.labels.len()));
-        }
-        if config.spool.is_some() {
-            check_segments(&config.recorder).map_err(ClusterNodeError::Spool)?;
-        }
-        // A disk that takes nothing is a spool without room.
-        let on_outage = match config.shipping.shipper.when_full {
-            WhenFull::BackPressure => OnOutage::Wait,
-            WhenFull::Drop => OnOutage::Lose,
-        };
-        let recording = RecorderConfig { on_outage, ..config.recorder };
-        let recorder = config
-            .spool
-            .as_ref()
-            .map(|spool| Recorder::open(Arc::new(RealDisk), spool, recording).map(Arc::new));
-        let recorder = recorder.transpose().map_err(ClusterNodeError::Spool)?;
-        let shipping =
-            recorder.clone().map(|recorder| Shipping::new(recorder, config.shipping).map(Arc::new));
-        let shipping = shipping.transpose().map_err(|e| ClusterNodeError::Spool(OpenError::Disk(e)))?;
-        let figures: Arc<NodeFigures> = Arc::default();
+        let name = name_of(&config)?;
+        let (recorder, shipping) = open_spool(&config.recording)?;
         let node = Node::start().map_err(ClusterNodeError::Control)?;
-        let executor =
-            Executor::start(config.threads.get(), config.queue, config.hang_deadline, Arc::clone(&figures));
-        let executor = executor.map_err(ClusterNodeError::Worker)?;
-        let settings = HostingSettings {
-            capacity: config.capacity,
-            lease: config.lease,
-            hang_deadline: config.hang_deadline,
-            program: config.program.clone(),
-            watch_patience: config.watch_patience,
-            budget: config.budget.clone(),
-        };
-        let fitness = Fitness {
-            identity: Some(Arc::clone(&config.identity)),
-            recorder: recorder.clone(),
-            shipping: shipping.clone(),
-            when_full: Some(config.shipping.shipper.when_full),
-        };
-        let hosting = Arc::new(Hosting::new(
-            settings,
-            (Arc::clone(&config.registry), config.python.clone().map(Learning::new).map(Arc::new)),
-            executor,
-            fitness,
-            Arc::clone(node.supervision()),
-            figures,
-        ));
+        let hosting = Arc::new(host(&config, recorder.clone(), shipping.clone(), &node)?);
         let served = Served {
-            listen: config.listen,
+            listen: config.serving.listen,
             identity: Arc::clone(&config.identity),
-            quic: config.quic,
+            quic: config.serving.quic,
             program: config.program.clone(),
             hosting: Arc::clone(&hosting),
-            attach: config.attach.clone(),
+            attach: config.serving.attach.clone(),
         };
         let serving = Serving::start(served, node.parts()).map_err(ClusterNodeError::Serve)?;
-        let (state, seen_state) = watch::channel(LinkState::default());
-        let (renewal, seen_renewal) = watch::channel(RenewalState::default());
-        let (joined, seen_joined) = watch::channel(None);
-        let renewing = config.renew.clone().map(|folder| Renewing {
-            identity: Arc::clone(&config.identity),
-            folder,
-            node: name.clone(),
-        });
+        let (teller, view) = LinkTeller::new();
+        let (stop_link, stopped) = bounded(1);
         let link = LinkParts {
             hosting: Arc::clone(&hosting),
-            dialer: Arc::new(Dialer::new(Arc::clone(&config.identity), config.quic, config.program.clone())),
+            dialer: Arc::new(Dialer::new(
+                Arc::clone(&config.identity),
+                config.serving.quic,
+                config.program.clone(),
+            )),
             coordinator: config.coordinator.clone(),
             card: card(&name, &config, serving.effective().address),
             spool_load: spool_load(shipping.clone()),
-            state,
-            renewing,
-            renewal,
-            joined,
+            renewing: config.renew.clone().map(|folder| Renewing {
+                identity: Arc::clone(&config.identity),
+                folder,
+                node: name.clone(),
+            }),
+            teller,
         };
-        let (stop_link, stopped) = bounded(1);
         keep_link(&node, link, stopped);
         if let Some(shipping) = shipping.clone() {
-            keep_shipping(&node, shipping, seen_joined.clone());
+            keep_shipping(&node, shipping, view.joined().clone());
         }
         let pulse = Pulse::new();
         // Task: pulse.
         node.spawn(pulse.clone().run());
+        let (identity, renews) = (config.identity, config.renew.is_some());
         Ok(Self {
             name,
-            identity: config.identity,
+            identity,
             hosting,
             pulse,
             recorder,
             shipping,
-            state: seen_state,
-            renewal: seen_renewal,
-            renews: config.renew.is_some(),
-            joined: seen_joined,
+            link: view,
+            renews,
             stop_link,
             serving,
             node,
@@ -313,7 +166,7 @@ impl ClusterNode {
 
     /// Returns how the node stands with the coordinator.
     pub fn link(&self) -> LinkState {
-        self.state.borrow().clone()
+        self.link.state()
     }
 
     /// Returns whether the node renews its own certificate.
@@ -323,12 +176,12 @@ impl ClusterNode {
 
     /// Returns how often the certificate was renewed, and why the last renewal failed.
     pub fn renewal(&self) -> RenewalState {
-        self.renewal.borrow().clone()
+        self.link.renewal()
     }
 
     /// Waits at most `timeout` until the coordinator knows the node.
     pub fn wait_joined(&self, timeout: Duration) -> bool {
-        let mut joined = self.joined.clone();
+        let mut joined = self.link.joined().clone();
         let (told, heard) = sync_channel(1);
         // Task: caller.
         self.node.spawn(async move {
@@ -352,7 +205,7 @@ impl ClusterNode {
 
     /// Returns the counters of the node's connections.
     pub fn connections(&self) -> ConnectionFigures {
-        let coordinator = self.joined.borrow().as_ref().map(Connection::figures);
+        let coordinator = self.link.joined().borrow().as_ref().map(Connection::figures);
         ConnectionFigures { coordinator, ..self.serving.connections() }
     }
 
@@ -467,7 +320,7 @@ impl ClusterNode {
     /// Waits at most `deadline` until everything that is sealed is in the store. Returns false if something is not.
     fn ship_all(&self, deadline: Duration) -> bool {
         let Some(shipping) = self.shipping.clone() else { return true };
-        if self.joined.borrow().is_none() {
+        if self.link.joined().borrow().is_none() {
             return shipping.is_drained();
         }
         let (told, heard) = sync_channel(1);
@@ -479,6 +332,68 @@ impl ClusterNode {
         });
         heard.recv_timeout(deadline).is_ok()
     }
+}
+
+/// Returns the name in the node's certificate, once the settings that nothing else checks are found good.
+fn name_of(config: &ClusterNodeConfig) -> Result<String, ClusterNodeError> {
+    let name = match config.identity.certified() {
+        Some(certified) if certified.role == Role::Node => certified.name,
+        other => return Err(ClusterNodeError::Identity { role: other.map(|certified| certified.role) }),
+    };
+    if config.labels.len() > MAX_LABELS {
+        return Err(ClusterNodeError::Labels(config.labels.len()));
+    }
+    Ok(name)
+}
+
+/// The recorder of the spool, and what ships its segments, if there is a spool.
+type OpenSpool = (Option<Arc<Recorder>>, Option<Arc<Shipping>>);
+
+/// Opens the spool, if there is one, and prepares to ship what is recorded there.
+fn open_spool(config: &RecordingConfig) -> Result<OpenSpool, ClusterNodeError> {
+    let Some(spool) = &config.spool else { return Ok((None, None)) };
+    check_segments(&config.recorder).map_err(ClusterNodeError::Spool)?;
+    // A disk that takes nothing is a spool without room.
+    let on_outage = match config.shipping.shipper.when_full {
+        WhenFull::BackPressure => OnOutage::Wait,
+        WhenFull::Drop => OnOutage::Lose,
+    };
+    let recording = RecorderConfig { on_outage, ..config.recorder };
+    let recorder = Recorder::open(Arc::new(RealDisk), spool, recording).map_err(ClusterNodeError::Spool)?;
+    let recorder = Arc::new(recorder);
+    let shipping = Shipping::new(Arc::clone(&recorder), config.shipping)
+        .map_err(|error| ClusterNodeError::Spool(OpenError::Disk(error)))?;
+    Ok((Some(recorder), Some(Arc::new(shipping))))
+}
+
+/// Starts the threads that step, and what hosts sessions on them.
+fn host(
+    config: &ClusterNodeConfig,
+    recorder: Option<Arc<Recorder>>,
+    shipping: Option<Arc<Shipping>>,
+    node: &Node,
+) -> Result<Hosting, ClusterNodeError> {
+    let figures: Arc<NodeFigures> = Arc::default();
+    let SteppingConfig { capacity, threads, queue, hang_deadline } = config.stepping;
+    let executor = Executor::start(threads.get(), queue, hang_deadline, Arc::clone(&figures))
+        .map_err(ClusterNodeError::Worker)?;
+    let settings = HostingSettings {
+        capacity,
+        lease: config.serving.lease,
+        hang_deadline,
+        program: config.program.clone(),
+        watch_patience: config.serving.watch_patience,
+        budget: config.budget.clone(),
+    };
+    let fitness = Fitness {
+        identity: Some(Arc::clone(&config.identity)),
+        recorder,
+        shipping,
+        when_full: Some(config.recording.shipping.shipper.when_full),
+    };
+    let learning = config.python.clone().map(Learning::new).map(Arc::new);
+    let envs = (Arc::clone(&config.registry), learning);
+    Ok(Hosting::new(settings, envs, executor, fitness, Arc::clone(node.supervision()), figures))
 }
 
 /// Keeps the link going on the control thread until `stopped` brings the request to end.
@@ -529,12 +444,12 @@ fn card(name: &str, config: &ClusterNodeConfig, listen: SocketAddr) -> Card {
         node: name.to_owned(),
         // The low half of a UUIDv7 is random.
         boot: RunId::generate().as_u128() as u64,
-        advertise: config.advertise.clone(),
+        advertise: config.serving.advertise.clone(),
         // A path that is no text is of no use to others.
-        attach: config.attach.as_ref().and_then(|attach| attach.path.to_str().map(str::to_owned)),
+        attach: config.serving.attach.as_ref().and_then(|attach| attach.path.to_str().map(str::to_owned)),
         listen,
-        capacity: config.capacity,
-        threads: u32::try_from(config.threads.get()).unwrap_or(u32::MAX),
+        capacity: config.stepping.capacity,
+        threads: u32::try_from(config.stepping.threads.get()).unwrap_or(u32::MAX),
         labels: config.labels.clone(),
         envs: envs.collect(),
         kinds: config.python.iter().flat_map(Learning::kinds).map(|kind| kind.to_string()).collect(),
@@ -585,28 +500,9 @@ fn check_segments(config: &RecorderConfig) -> Result<(), OpenError> {
     Err(OpenError::Config { setting: "segment_bytes", given, least, most })
 }
 
-/// Lanes of capacity for each stepping thread: one core steps so many CartPoles in under 50 us.
-const LANES_PER_THREAD: usize = 4_096;
-
-/// Most batches that may wait for a thread, unless configured otherwise.
-const WORK_QUEUE: usize = 1_024;
-
-/// Default lease: longer than the 15 s after which a silent connection counts as lost, so that an owner can dial again.
-const LEASE: Duration = Duration::from_secs(30);
-
-/// Default size of the spool: hours of recordings for a coordinator that is away.
-const SPOOL_BYTES: u64 = 10_000_000_000;
-
-/// Default age at which a segment is sealed, and so the time after which an episode shows in the store.
-const SEAL_AFTER: Duration = Duration::from_secs(5);
-
 /// How long a node that stops waits for owners to move their sessions. An owner that steps does so with its next step,
 /// in well under a second; one that does not step is not waited for longer.
 pub const MOVE_PATIENCE: Duration = Duration::from_secs(5);
-
-/// Default patience with watchers: a watched lane costs its steps a little, so an idle watcher may not cost it for
-/// long.
-const WATCH_PATIENCE: Duration = Duration::from_secs(15);
 
 /// Time for the good-bye even when the deadline is over: the coordinator then places sessions elsewhere sooner.
 const LEAST_GOOD_BYE: Duration = Duration::from_millis(500);

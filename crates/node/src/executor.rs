@@ -189,7 +189,7 @@ impl Executor {
         });
         drop(watches);
         for _ in 0..given_up {
-            if self.shared.figures.abandoned.add(1) <= MAX_ABANDONED {
+            if self.shared.figures.threads.abandoned.add(1) <= MAX_ABANDONED {
                 // A thread that cannot be started now is one worker less; the others go on.
                 let _started = self.start_worker();
             }
@@ -250,7 +250,7 @@ fn work(shared: &Shared, slot: &Mutex<Current>) {
             current.job = Some(hold);
         }
         let began = Instant::now();
-        shared.figures.queue_wait.observe(began.saturating_duration_since(queued));
+        shared.figures.threads.queue_wait.observe(began.saturating_duration_since(queued));
         run();
         let took = began.elapsed();
         let mut state = shared.state.lock();

@@ -26,12 +26,8 @@ pub struct NodeFigures {
     pub envs: Envs,
     /// Durations of requests by the coordinator, and by owners that attach.
     pub calls: CallTimes,
-    /// Time that requests waited for a worker thread; requests stepped on the data thread wait for none.
-    pub queue_wait: Histogram,
-    /// Requests that were refused because the work queue was full.
-    pub busy: Counter,
-    /// Worker threads that hung and were given up.
-    pub abandoned: Counter,
+    /// The threads that step, and the requests that wait for them.
+    pub threads: ThreadFigures,
     /// Sessions that were opened.
     pub sessions_opened: Counter,
     /// Sessions that ended, by cause, in the order of [`NodeFigures::END_CAUSES`].
@@ -42,6 +38,26 @@ pub struct NodeFigures {
     pub refusals: Refusals,
     /// Streams that ended because something that came on them was no request.
     pub malformed: Counter,
+    /// Those who watch the node's sessions.
+    pub watching: WatchFigures,
+    /// Connections to the coordinator that were lost.
+    pub coordinator_lost: Counter,
+}
+
+/// Figures of the threads that step.
+#[derive(Debug, Default)]
+pub struct ThreadFigures {
+    /// Time that requests waited for a worker thread; requests stepped on the data thread wait for none.
+    pub queue_wait: Histogram,
+    /// Requests that were refused because the work queue was full.
+    pub busy: Counter,
+    /// Worker threads that hung and were given up.
+    pub abandoned: Counter,
+}
+
+/// Figures of those who watch a node's sessions, and of what they are shown.
+#[derive(Debug, Default)]
+pub struct WatchFigures {
     /// Recorded episodes that are shown as sessions, as of the last second.
     pub replays: Gauge,
     /// Streams on which sessions are watched now.
@@ -51,9 +67,7 @@ pub struct NodeFigures {
     /// Frames that a watcher never saw, because a newer one had taken their place.
     pub frames_missed: Counter,
     /// Watchers that were sent away because they did not ask, or did not take what they had asked for.
-    pub watchers_dropped: Counter,
-    /// Connections to the coordinator that were lost.
-    pub coordinator_lost: Counter,
+    pub dropped: Counter,
 }
 
 /// Figures by env. The first [`Envs::MOST`] envs that sessions are opened of have their own; all others together count

@@ -15,7 +15,6 @@ use parking_lot::Mutex;
 use rollhouse_env::Registry;
 use rollhouse_wire::{CloseCode, ConnectionLost, Dialer, FrameKind, Role, Settings};
 use tokio::sync::mpsc::channel as bounded;
-use tokio::sync::watch;
 
 use cluster::{Authority, Coordinator, Heard, Owner, session};
 
@@ -24,6 +23,7 @@ use crate::executor::Executor;
 use crate::fitness::Fitness;
 use crate::hosting::{Hosting, HostingSettings};
 use crate::link::{Card, LinkParts};
+use crate::link_view::LinkTeller;
 use crate::{AttachConfig, ClusterNode, Node, NodeFigures, PartExit, PartsHealth};
 
 /// Waits until a node's parts fared so.
@@ -60,8 +60,7 @@ fn a_link_that_panics_is_made_anew_and_the_coordinator_hears_of_the_node_again()
     let identity = authority.identity(Role::Node, "n1");
     let panics = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&panics);
-    let (state, _states) = watch::channel(Default::default());
-    let (joined, _links) = watch::channel(None);
+    let (teller, _view) = LinkTeller::new();
     let parts = LinkParts {
         hosting: Arc::new(hosting),
         dialer: Arc::new(Dialer::new(identity, Settings::default(), "node/test")),
@@ -82,10 +81,8 @@ fn a_link_that_panics_is_made_anew_and_the_coordinator_hears_of_the_node_again()
         },
         // Asked with each heartbeat.
         spool_load: Arc::new(move |_| assert!(!asked.swap(false, Ordering::Relaxed), "in a heartbeat")),
-        state,
         renewing: None,
-        renewal: Default::default(),
-        joined,
+        teller,
     };
     let (stop, stopped) = bounded(1);
     keep_link(&node, parts, stopped);
@@ -107,9 +104,9 @@ fn when_serving_owners_panics_they_dial_the_same_address_again_and_step_on() {
     let authority = Authority::new();
     let coordinator = Coordinator::start(&authority);
     let mut config = authority.node("n1", &coordinator);
-    config.threads = NonZeroUsize::MIN;
+    config.stepping.threads = NonZeroUsize::MIN;
     let path = authority.path().join("attach.sock");
-    config.attach = Some(AttachConfig { path: path.clone(), uids: Vec::new(), sessions: 1 });
+    config.serving.attach = Some(AttachConfig { path: path.clone(), uids: Vec::new(), sessions: 1 });
     let node = ClusterNode::start(config).unwrap();
     coordinator.registered();
     let open = session(1, "CartPole-v1", 2);

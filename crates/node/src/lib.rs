@@ -53,6 +53,7 @@ extern crate self as rollhouse_node;
 mod answer;
 mod attach_socket;
 mod cancel;
+mod cluster_config;
 mod cluster_node;
 mod command_stream;
 mod commands;
@@ -68,6 +69,7 @@ mod injected;
 mod joining;
 mod learning;
 mod link;
+mod link_view;
 mod live;
 mod measured;
 mod memory_owner;
@@ -104,12 +106,16 @@ mod weighing;
 
 pub use attach_socket::AttachConfig;
 pub use cancel::Cancel;
-pub use cluster_node::{ClusterNode, ClusterNodeConfig, ClusterNodeError, MOVE_PATIENCE, StopReport};
+pub use cluster_config::{ClusterNodeConfig, RecordingConfig, ServingConfig, SteppingConfig};
+pub use cluster_node::{ClusterNode, ClusterNodeError, MOVE_PATIENCE, StopReport};
 pub use connections::ConnectionFigures;
 pub use exit::{Exit, Gone, RolloutError};
-pub use figures::{Counter, EnvFigures, Envs, Gauge, Histogram, NodeFigures, Refusals, RequestFigures};
+pub use figures::{
+    Counter, EnvFigures, Envs, Gauge, Histogram, NodeFigures, Refusals, RequestFigures, ThreadFigures,
+    WatchFigures,
+};
 pub use joining::{JoinError, Joining};
-pub use link::{LinkState, RenewalState};
+pub use link_view::{LinkState, RenewalState};
 pub use node::{BeginError, MAX_ROLLOUTS, Node, RolloutHandle, StartError};
 pub use node_session::{NodeSession, SessionAction, SessionEvent, SessionState};
 pub use owned::{FrameRequest, OwnedSession, RequestFault, Unanswered};

@@ -1,7 +1,6 @@
 //! The node's one connection to the coordinator: kept, and served in both directions.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -14,7 +13,7 @@ use rollhouse_wire::{
     Heartbeat, HeartbeatTaken, OpenSession, Refusal, RefusalCode, Register, Registered, ReportLog, Request,
     Requests, Responder, Role, SessionEnd, Validity,
 };
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::{Instrument, info, warn};
 
@@ -22,6 +21,7 @@ use crate::Gone;
 use crate::NodeFigures;
 use crate::hosting::{Hosting, ReportsVersion};
 use crate::joining::{JoinError, Renewing};
+use crate::link_view::LinkTeller;
 use crate::registration::{ANSWER_DEADLINE, LinkAction, LinkEvent, Registration};
 use crate::renewal::{Renewal, RenewalAction, RenewalEvent};
 
@@ -46,33 +46,6 @@ pub(crate) struct Card {
     pub(crate) program: String,
 }
 
-/// The standing of a node with its coordinator.
-#[derive(Debug, Clone, Default)]
-pub enum LinkState {
-    /// Not connected yet.
-    #[default]
-    Dialling,
-    /// The coordinator of that term knows the node.
-    Joined {
-        /// The coordinator's term.
-        term: u64,
-    },
-    /// There is no connection, for that reason; the coordinator is dialled again and again.
-    Away {
-        /// The reason in words.
-        reason: Arc<str>,
-    },
-}
-
-/// The state of a node's certificate renewal.
-#[derive(Debug, Clone, Default)]
-pub struct RenewalState {
-    /// Number of renewals since the node's start.
-    pub renewed: u64,
-    /// Why the last renewal failed, if it did.
-    pub failed: Option<Arc<str>>,
-}
-
 /// Adds the spool's figures to a report of a node's load.
 pub(crate) type SpoolLoad = Arc<dyn Fn(&mut rollhouse_wire::NodeLoad) + Send + Sync>;
 
@@ -91,12 +64,9 @@ pub(crate) struct Link {
     last_beat: u64,
     began: Instant,
     connection: Option<(Connection, Requests)>,
-    state: watch::Sender<LinkState>,
     /// The schedule and the means of the certificate's renewal; `None` if somebody else sees to that.
     renewing: Option<(Renewal, Renewing)>,
-    renewal: watch::Sender<RenewalState>,
-    /// The connection once the coordinator knows the node; everything else that is sent over it waits for that.
-    joined: watch::Sender<Option<Connection>>,
+    teller: LinkTeller,
     asking: JoinSet<CallResult>,
     answering: JoinSet<()>,
 }
@@ -126,20 +96,17 @@ pub(crate) struct LinkParts {
     pub(crate) coordinator: String,
     pub(crate) card: Card,
     pub(crate) spool_load: SpoolLoad,
-    pub(crate) state: watch::Sender<LinkState>,
     pub(crate) renewing: Option<Renewing>,
-    pub(crate) renewal: watch::Sender<RenewalState>,
-    pub(crate) joined: watch::Sender<Option<Connection>>,
+    pub(crate) teller: LinkTeller,
 }
 
 impl Link {
     pub(crate) fn new(parts: LinkParts) -> Self {
-        let LinkParts { hosting, dialer, coordinator, card, spool_load, state, renewing, renewal, joined } =
-            parts;
+        let LinkParts { hosting, dialer, coordinator, card, spool_load, renewing, teller } = parts;
         let renewing = renewing.and_then(|by| Some((Renewal::new(card.boot, by.identity.validity()?), by)));
         Self {
             renewing,
-            renewal,
+            teller,
             hosting,
             dialer,
             coordinator,
@@ -151,8 +118,6 @@ impl Link {
             spool_load,
             began: Instant::now(),
             connection: None,
-            state,
-            joined,
             asking: JoinSet::new(),
             answering: JoinSet::new(),
         }
@@ -177,7 +142,7 @@ impl Link {
                         None
                     }
                     Err(reason) => {
-                        self.away(&reason);
+                        self.teller.away(&reason);
                         Some(self.lost())
                     }
                 },
@@ -200,7 +165,7 @@ impl Link {
         match action {
             LinkAction::Dial => self.dial(),
             LinkAction::Redial => {
-                self.joined.send_replace(None);
+                self.teller.leave();
                 if let Some((connection, _)) = self.connection.take() {
                     connection.close(CloseCode::Finished, "the node dials anew with its new certificate");
                 }
@@ -217,7 +182,7 @@ impl Link {
             }
             LinkAction::Beat { number } => self.beat(number),
             LinkAction::Drop => {
-                self.joined.send_replace(None);
+                self.teller.leave();
                 if let Some((connection, _)) = self.connection.take() {
                     connection.close(CloseCode::Finished, "the node dials anew");
                     self.hosting.figures.coordinator_lost.add(1);
@@ -242,7 +207,7 @@ impl Link {
         if let Some(held) = held {
             renewal.handle(now, RenewalEvent::Given(held));
         }
-        let Some(connection) = self.joined.borrow().clone() else { return };
+        let Some(connection) = self.teller.joined() else { return };
         if renewal.handle(now, RenewalEvent::Tick) == Some(RenewalAction::Ask) {
             let by = by.clone();
             // Task: call of the link.
@@ -253,7 +218,7 @@ impl Link {
     /// Returns the time at which the next certificate is due, if the node renews it itself.
     fn renewal_due(&self) -> Option<Instant> {
         let due = self.renewing.as_ref()?.0.wake_at()?;
-        self.joined.borrow().as_ref()?;
+        self.teller.joined()?;
         Some(Instant::now() + due.saturating_sub(since_1970()))
     }
 
@@ -262,15 +227,12 @@ impl Link {
         match given {
             Ok(validity) => {
                 renewal.handle(since_1970(), RenewalEvent::Given(validity));
-                self.renewal.send_modify(|state| {
-                    *state = RenewalState { renewed: state.renewed + 1, failed: None };
-                });
+                self.teller.renewed();
                 Some(LinkEvent::Renewed)
             }
             Err(error) => {
                 renewal.handle(since_1970(), RenewalEvent::Failed);
-                let why = crate::owned::with_causes(&error);
-                self.renewal.send_modify(|state| state.failed = Some(why.into()));
+                self.teller.renewal_failed(&crate::owned::with_causes(&error));
                 None
             }
         }
@@ -345,7 +307,7 @@ impl Link {
                 Some(LinkEvent::Connected)
             }
             CallResult::Dialled(Err(error)) => {
-                self.away(&crate::owned::with_causes(&error));
+                self.teller.away(&crate::owned::with_causes(&error));
                 Some(match error {
                     DialError::PortClosed { .. } => LinkEvent::PortClosed,
                     _ => LinkEvent::Lost,
@@ -359,8 +321,8 @@ impl Link {
                 None
             }
             CallResult::Registered(_, Ok(registered)) => {
-                self.state.send_replace(LinkState::Joined { term: registered.term });
-                self.joined.send_replace(self.connection.as_ref().map(|(connection, _)| connection.clone()));
+                let connection = self.connection.as_ref().map(|(connection, _)| connection.clone());
+                self.teller.join(registered.term, connection);
                 self.reports.begin(registered.known);
                 self.hosting.joined(registered.term);
                 Some(LinkEvent::Registered { heartbeat: Duration::from_millis(registered.heartbeat_ms) })
@@ -377,7 +339,7 @@ impl Link {
                 Some(LinkEvent::Taken { number: taken.number, more: told.more })
             }
             CallResult::Registered(_, Err(error)) | CallResult::Beat { taken: Err(error), .. } => {
-                self.away(&error.to_string());
+                self.teller.away(&error.to_string());
                 Some(self.lost())
             }
         }
@@ -440,10 +402,6 @@ impl Link {
         self.answering.spawn(answered.instrument(span));
     }
 
-    fn away(&self, reason: &str) {
-        self.state.send_replace(LinkState::Away { reason: reason.into() });
-    }
-
     async fn say_good_bye(&mut self, said: Option<SyncSender<()>>) {
         let connection = self.connection.as_ref().map(|(connection, _)| connection.clone());
         if let (Some(said), Some(connection)) = (said, connection) {
@@ -503,16 +461,6 @@ fn reached_at(listen: SocketAddr, coordinator: SocketAddr) -> SocketAddr {
         socket.local_addr()
     });
     SocketAddr::new(ours.map_or(listen.ip(), |ours| ours.ip()), listen.port())
-}
-
-impl fmt::Display for LinkState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Dialling => f.write_str("dialling the coordinator"),
-            Self::Joined { term } => write!(f, "joined the coordinator (term {term})"),
-            Self::Away { reason } => write!(f, "without a coordinator: {reason}"),
-        }
-    }
 }
 
 /// Time for a coordinator to hear that the node goes away.

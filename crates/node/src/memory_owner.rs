@@ -123,7 +123,7 @@ async fn settle(
         }
         End::Panicked(message) => JobError::Panicked(message),
         End::Hung(still) => {
-            hosting.figures.abandoned.add(1);
+            hosting.figures.threads.abandoned.add(1);
             JobError::Hung(still)
         }
     };

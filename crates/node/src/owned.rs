@@ -39,7 +39,7 @@ use crate::commands;
 use crate::live::{Camera, Live};
 use crate::plan::SessionPlan;
 
-use answers::Kept;
+use answers::{Kept, LastAnswer};
 use recording::Recording;
 
 pub(crate) use memory::MemoryFault;
@@ -53,9 +53,6 @@ pub struct OwnedSession {
     plan: Arc<SessionPlan>,
     engine: Engine,
     layout: FrameLayout,
-    /// The recorder with which the recording begins at the first reset; `None` when nothing is recorded, and
-    /// afterwards.
-    recorder: Option<Arc<Recorder>>,
     recording: Recording,
     /// Whether anything has moved: then the lanes stay in the memory they are in.
     begun: bool,
@@ -63,14 +60,7 @@ pub struct OwnedSession {
     memory: Option<SharedArena>,
     /// Number of attachments by memory so far.
     generation: u64,
-    last: u32,
-    answer: Kept,
-    /// The last answer, if it was a refusal.
-    refused: Option<Refusal>,
-    /// Lanes that were lost in the last answer, ascending.
-    lost: Vec<u32>,
-    /// The code with which the last request was refused, until it has been counted.
-    untold: Option<RefusalCode>,
+    answer: LastAnswer,
     /// The events that the last request began, for owners that keep a log.
     log: Vec<LogEvent>,
     /// The same events as notes beside the newest frame in memory.
@@ -98,16 +88,11 @@ impl OwnedSession {
             plan,
             engine,
             layout,
-            recorder,
-            recording: Recording::default(),
+            recording: Recording::on(recorder),
             begun: false,
             memory: None,
             generation: 0,
-            last: 0,
-            answer: Kept::Bytes(Bytes::new()),
-            refused: None,
-            lost: Vec::new(),
-            untold: None,
+            answer: LastAnswer::default(),
             log: Vec::new(),
             noted: Notes::default(),
             astray: None,
@@ -126,7 +111,7 @@ impl OwnedSession {
     /// Returns the session so changed that its steps no longer wait for its recorder once `cancel` asks for the end.
     #[must_use]
     pub(crate) fn until(self, cancel: &Cancel) -> Self {
-        Self { recording: Recording::until(cancel.flag()), ..self }
+        Self { recording: self.recording.until(cancel.flag()), ..self }
     }
 
     /// Returns the place where the stepping thread and the watchers meet.
@@ -153,7 +138,7 @@ impl OwnedSession {
 
     /// Returns the number of the last request that was answered; 0 if none was.
     pub const fn last(&self) -> u32 {
-        self.last
+        self.answer.number
     }
 
     /// Returns whether a step takes a bounded time now: the env never waits, and neither does the recorder.
@@ -198,7 +183,7 @@ impl OwnedSession {
         Ok(match done {
             Ok(answer) => self.answered(header.number, answer),
             Err(refusal) => {
-                self.untold = Some(refusal.code);
+                self.answer.untold = Some(refusal.code);
                 self.refuse(header.number, &refusal)
             }
         })
@@ -206,18 +191,13 @@ impl OwnedSession {
 
     /// Returns the code with which the last request was refused, if it was; only once.
     pub(crate) const fn take_refused(&mut self) -> Option<RefusalCode> {
-        self.untold.take()
+        self.answer.untold.take()
     }
 
     /// Returns the refusal of a request that cannot be recorded now, if its session waits for the disk. If it were
     /// stepped all the same, it would stop in the middle of a step once the recorder's buffers are used up.
     fn waits_for_disk(&self) -> Option<Refusal> {
-        let outage = match (self.recording.run(), &self.recorder) {
-            (Some(run), _) => run.outage(),
-            (None, Some(recorder)) => recorder.outage(),
-            (None, None) => None,
-        };
-        outage.map(|error| Refusal::busy(with_causes(&error), DISK_RETRY_MS))
+        self.recording.outage().map(|error| Refusal::busy(with_causes(&error), DISK_RETRY_MS))
     }
 
     /// Hands what was recorded so far to the recorder's writer, for which it may wait.
@@ -261,12 +241,12 @@ impl OwnedSession {
     }
 
     fn run_command(&mut self, command: Envelope) -> Envelope {
-        let Self { plan, engine, recorder, recording, .. } = self;
-        if recorder.is_none() {
+        let Self { plan, engine, recording, .. } = self;
+        if !recording.is_to_begin() {
             return commands::run(CommandLanes::of(engine), command);
         }
         let mut record = |engine: &mut Engine| {
-            recording.begin(plan, engine, recorder).map_err(|refusal| CommandError::Recording {
+            recording.begin(plan, engine).map_err(|refusal| CommandError::Recording {
                 message: refusal.message,
                 retry_after_ms: refusal.retry_after_ms,
             })
@@ -308,8 +288,7 @@ impl OwnedSession {
 
     /// Begins episodes; the newest frame shows them.
     fn begin_episodes(&mut self, reset: &Reset) -> Result<(), Refusal> {
-        let Self { plan, engine, recorder, recording, .. } = self;
-        recording.begin(plan, engine, recorder)?;
+        self.recording.begin(&self.plan, &mut self.engine)?;
         self.begun = true;
         self.engine.reset(reset).map_err(|error| refusal_of(&error))?;
         self.show_change();

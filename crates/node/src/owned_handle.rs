@@ -228,7 +228,7 @@ impl OwnedHandle {
         let worked = match executor.submit_with(parts, work, waits) {
             Ok(worked) => worked.await,
             Err(Full { given: (mut given, asked), retry_after }) => {
-                figures.busy.add(1);
+                figures.threads.busy.add(1);
                 *request = asked;
                 let refusal = busy(retry_after);
                 figures.refusals.add_owner(refusal.code.word());
@@ -289,7 +289,7 @@ impl OwnedHandle {
         let done = match executor.submit_with((measured, command), work, waits) {
             Ok(done) => done.await,
             Err(Full { given: (measured, _), retry_after }) => {
-                figures.busy.add(1);
+                figures.threads.busy.add(1);
                 *slot = Slot::Here(measured);
                 let refusal = busy(retry_after);
                 figures.refusals.add_owner(refusal.code.word());

@@ -60,7 +60,7 @@ struct Place(Arc<NodeFigures>);
 
 impl Place {
     fn enter(figures: &Arc<NodeFigures>) -> Result<Self, Refusal> {
-        if figures.watchers.enter(MAX_WATCHERS) {
+        if figures.watching.watchers.enter(MAX_WATCHERS) {
             return Ok(Self(Arc::clone(figures)));
         }
         let message = format!("{MAX_WATCHERS} watchers are at the node, which is as many as it takes");
@@ -70,7 +70,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.watchers.leave();
+        self.0.watching.watchers.leave();
     }
 }
 
@@ -136,7 +136,7 @@ impl Watcher {
             }
             End::Session => CloseCode::SessionEnded,
             End::Hangs => {
-                self.hosting.figures.watchers_dropped.add(1);
+                self.hosting.figures.watching.dropped.add(1);
                 CloseCode::TooSlow
             }
             End::Fault(code, reason) => {
@@ -194,13 +194,13 @@ impl Watcher {
         self.check_lane(lane)?;
         let (figures, handle) = (Arc::clone(&self.hosting.figures), self.handle.clone());
         // With many watchers each sees fewer frames, so that together they cost the thread that answers owners little.
-        let pace = Duration::from_micros(figures.watchers.get() * ANSWER_PACE_US);
+        let pace = Duration::from_micros(figures.watching.watchers.get() * ANSWER_PACE_US);
         let now = tokio::time::Instant::now();
         let until = now + Duration::from_millis(wait_ms.into()).max(pace);
         if let Source::Replay { replay, .. } = &self.source {
             sleep_until(now + pace).await;
             let shown = replay.look(after, until, &self.hosting.executor).await?;
-            figures.frames_shown.add(u64::from(shown.is_some()));
+            figures.watching.frames_shown.add(u64::from(shown.is_some()));
             let standing = shown.as_ref().map_or_else(|| replay.stands(), |shown| shown.standing);
             let frame = shown.map(|shown| (*shown.frame).clone());
             return Ok(LookAnswer { frame, replay: Some(standing) });
@@ -209,8 +209,8 @@ impl Watcher {
         sleep_until(now + pace).await;
         let frame =
             following.frame(after, until, || handle.attend_watchers()).await.map(|(frame, missed)| {
-                figures.frames_shown.add(1);
-                figures.frames_missed.add(missed);
+                figures.watching.frames_shown.add(1);
+                figures.watching.frames_missed.add(missed);
                 (*frame).clone()
             });
         Ok(LookAnswer { frame, replay: None })
@@ -270,7 +270,7 @@ impl Watcher {
 
     async fn go(&self, replay: &ReplaySession, asked: Move) -> Result<LookAnswer, Refusal> {
         let Shown { frame, standing } = replay.go(asked, &self.hosting.executor).await?;
-        self.hosting.figures.frames_shown.add(1);
+        self.hosting.figures.watching.frames_shown.add(1);
         Ok(LookAnswer { frame: Some((*frame).clone()), replay: Some(standing) })
     }
 

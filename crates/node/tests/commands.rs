@@ -166,7 +166,7 @@ fn an_answer_longer_than_an_envelope_is_refused_with_the_limit() {
 #[test]
 fn lanes_that_are_to_be_recorded_keep_their_options() {
     let data = Authority::new();
-    let cluster = Cluster::start(|config| config.spool = Some(data.path().join("spool")));
+    let cluster = Cluster::start(|config| config.recording.spool = Some(data.path().join("spool")));
     let mut open = session(1, "CartPole-v1", 2);
     open.settings.record = RecordRule::All;
     cluster.coordinator.open(&open).unwrap();

@@ -34,7 +34,7 @@ fn a_thousand_attached_sessions_cost_no_thread_and_no_descriptor_and_little_memo
     let authority = Authority::new();
     let coordinator = Coordinator::start(&authority);
     let mut config = authority.node("n1", &coordinator);
-    config.spool = Some(authority.path().join("spool"));
+    config.recording.spool = Some(authority.path().join("spool"));
     let node = ClusterNode::start(config).unwrap();
     coordinator.registered();
     let opens: Vec<_> = (1..=SESSIONS)

@@ -21,8 +21,8 @@ use serde::Serialize;
 /// A cluster whose node records, and ships soon.
 fn recording(change: impl FnOnce(&mut ClusterNodeConfig)) -> Cluster {
     Cluster::start_in(|authority, config| {
-        config.spool = Some(authority.path().join("spool"));
-        config.recorder.seal_after = Some(Duration::from_millis(50));
+        config.recording.spool = Some(authority.path().join("spool"));
+        config.recording.recorder.seal_after = Some(Duration::from_millis(50));
         change(config);
     })
 }
@@ -196,9 +196,9 @@ fn an_owner_that_attaches_is_answered_with_the_rows_that_were_recorded() {
 fn an_attempt_to_attach_to_a_replay_by_memory_is_refused_and_sends_no_owner_away() {
     let mut path = None;
     let cluster = recording(|config| {
-        let folder = config.spool.as_ref().and_then(|spool| spool.parent()).unwrap();
+        let folder = config.recording.spool.as_ref().and_then(|spool| spool.parent()).unwrap();
         let at = folder.join("attach.sock");
-        config.attach = Some(AttachConfig { path: at.clone(), uids: Vec::new(), sessions: 4 });
+        config.serving.attach = Some(AttachConfig { path: at.clone(), uids: Vec::new(), sessions: 4 });
         path = Some(at);
     });
     let (episode, live) = cluster.recorded();
@@ -218,7 +218,7 @@ fn an_attempt_to_attach_to_a_replay_by_memory_is_refused_and_sends_no_owner_away
 
 #[test]
 fn a_replay_is_kept_while_it_is_watched_and_ends_with_its_lease_afterwards() {
-    let cluster = recording(|config| config.lease = Duration::ZERO);
+    let cluster = recording(|config| config.serving.lease = Duration::ZERO);
     // Its own sessions end with that lease too: what is recorded is put there by another node.
     let other = recording(|_| {});
     let (episode, _) = other.recorded();
@@ -355,7 +355,7 @@ impl rollhouse_env::Env for NeverMade {
 
 #[test]
 fn a_watcher_that_hangs_is_sent_away_and_another_goes_on() {
-    let cluster = recording(|config| config.watch_patience = Duration::from_millis(300));
+    let cluster = recording(|config| config.serving.watch_patience = Duration::from_millis(300));
     let (episode, _) = cluster.recorded();
     let open = replay_of(1, &episode);
     cluster.coordinator.open(&open).unwrap();
@@ -368,7 +368,7 @@ fn a_watcher_that_hangs_is_sent_away_and_another_goes_on() {
     cluster.coordinator.open(&stepped).unwrap();
     let mut hangs_too = Viewer::open(&hanging, &stepped);
     let mut asks = Viewer::open(&asking, &open);
-    let dropped = || cluster.node.figures().watchers_dropped.get();
+    let dropped = || cluster.node.figures().watching.dropped.get();
     while dropped() < 2 {
         asks.look(0);
     }
@@ -377,7 +377,7 @@ fn a_watcher_that_hangs_is_sent_away_and_another_goes_on() {
         assert_eq!(code, CloseCode::TooSlow);
     }
     assert_eq!(asks.look(0).frame.map(|frame| frame.step), Some(0));
-    assert_eq!((dropped(), cluster.node.figures().watchers.get()), (2, 1));
+    assert_eq!((dropped(), cluster.node.figures().watching.watchers.get()), (2, 1));
 }
 
 #[test]

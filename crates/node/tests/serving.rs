@@ -218,7 +218,7 @@ fn what_is_no_request_ends_its_connection_with_the_reason_and_others_go_on() {
 
 #[test]
 fn sessions_of_different_envs_and_owners_share_the_workers() {
-    let cluster = Cluster::start(|config| config.threads = NonZeroUsize::MIN);
+    let cluster = Cluster::start(|config| config.stepping.threads = NonZeroUsize::MIN);
     let envs = ["CartPole-v1", "test/Faulty-v0", "MountainCar-v0", "Acrobot-v1"];
     let opens: Vec<_> = (1..).zip(envs).map(|(pool, env)| session(pool, env, 4)).collect();
     opens.iter().for_each(|open| drop(cluster.coordinator.open(open).unwrap()));
@@ -241,8 +241,8 @@ fn sessions_of_different_envs_and_owners_share_the_workers() {
 #[test]
 fn with_every_worker_held_other_sessions_step_the_node_reports_and_a_full_queue_says_busy() {
     let cluster = Cluster::start(|config| {
-        config.threads = NonZeroUsize::MIN;
-        config.queue = 1;
+        config.stepping.threads = NonZeroUsize::MIN;
+        config.stepping.queue = 1;
     });
     let calm_open = session(9, "CartPole-v1", 4);
     cluster.coordinator.open(&calm_open).unwrap();
@@ -268,7 +268,7 @@ fn with_every_worker_held_other_sessions_step_the_node_reports_and_a_full_queue_
             owners.iter().chain([&calm_owner]).for_each(|owner| owner.block_on(tokio::task::yield_now()));
         }
     };
-    let taken = || cluster.node.figures().queue_wait.counts().iter().sum::<u64>();
+    let taken = || cluster.node.figures().threads.queue_wait.counts().iter().sum::<u64>();
     // The first holds the only worker before the second comes, which has the only place in the queue.
     let before = taken();
     steppers[0].ask(FrameKind::Step, 2, &[0; 8]);
@@ -278,7 +278,7 @@ fn with_every_worker_held_other_sessions_step_the_node_reports_and_a_full_queue_
     let busy = steppers[2].step(2, &[0]).refusal();
     assert_eq!(busy.code, RefusalCode::Busy);
     assert!(busy.retry_after_ms.is_some());
-    assert_eq!(cluster.node.figures().busy.get(), 1);
+    assert_eq!(cluster.node.figures().threads.busy.get(), 1);
     for number in 10..30 {
         assert_eq!(calm.step(number, &[1; 4]).header.kind, FrameKind::Batch);
     }
@@ -289,8 +289,8 @@ fn with_every_worker_held_other_sessions_step_the_node_reports_and_a_full_queue_
 #[test]
 fn a_session_that_hangs_is_given_up_its_owner_told_and_another_thread_takes_its_place() {
     let cluster = Cluster::start(|config| {
-        config.threads = NonZeroUsize::MIN;
-        config.hang_deadline = Duration::from_millis(100);
+        config.stepping.threads = NonZeroUsize::MIN;
+        config.stepping.hang_deadline = Duration::from_millis(100);
     });
     let mut open = session(1, "test/Faulty-v0", 1);
     open.settings.options.insert("hang_at".to_owned(), OptionValue::Int(2));
@@ -303,7 +303,7 @@ fn a_session_that_hangs_is_given_up_its_owner_told_and_another_thread_takes_its_
     assert_eq!(stepper.hear(), Err(FrameFault::Lost(StreamLost::ByPeer(CloseCode::SessionEnded))));
     let end = cluster.coordinator.end_of(&open);
     assert_eq!(end.cause, EndCause::Hung);
-    assert_eq!(cluster.node.figures().abandoned.get(), 1);
+    assert_eq!(cluster.node.figures().threads.abandoned.get(), 1);
     let other = session(2, "test/Faulty-v0", 1);
     cluster.coordinator.open(&other).unwrap();
     assert_eq!(owner.attach(&other).reset(1).header.kind, FrameKind::Batch);
@@ -314,8 +314,8 @@ fn the_open_episode_of_a_session_that_hangs_is_in_the_store_as_hung() {
     let authority = Authority::new();
     let coordinator = Coordinator::start(&authority);
     let mut config = authority.node("n1", &coordinator);
-    config.spool = Some(authority.path().join("spool"));
-    config.hang_deadline = Duration::from_millis(500);
+    config.recording.spool = Some(authority.path().join("spool"));
+    config.stepping.hang_deadline = Duration::from_millis(500);
     let node = ClusterNode::start(config).unwrap();
     coordinator.registered();
     let mut open = session(1, "test/Faulty-v0", 1);
@@ -344,7 +344,7 @@ fn the_open_episode_of_a_session_that_hangs_is_in_the_store_as_hung() {
 
 #[test]
 fn a_lease_that_is_over_ends_the_session_and_its_episodes_as_disconnected() {
-    let cluster = Cluster::start(|config| config.lease = Duration::from_millis(200));
+    let cluster = Cluster::start(|config| config.serving.lease = Duration::from_millis(200));
     let open = session(1, "CartPole-v1", 3);
     cluster.coordinator.open(&open).unwrap();
     let owner = cluster.owner();
@@ -406,7 +406,7 @@ fn what_is_done_for_owners_is_counted_and_timed_by_env_and_so_is_how_they_are_at
 
 #[test]
 fn a_newer_placement_of_a_session_ends_the_older_one() {
-    let cluster = Cluster::start(|config| config.capacity = 4);
+    let cluster = Cluster::start(|config| config.stepping.capacity = 4);
     let older = session(1, "CartPole-v1", 4);
     cluster.coordinator.open(&older).unwrap();
     let owner = cluster.owner();
@@ -509,7 +509,7 @@ fn a_node_that_stops_evicts_its_sessions_ships_what_was_recorded_and_tells_the_c
     let coordinator = Coordinator::start(&authority);
     let spool = authority.path().join("spool");
     let mut config = authority.node("n1", &coordinator);
-    config.spool = Some(spool.clone());
+    config.recording.spool = Some(spool.clone());
     let node = ClusterNode::start(config).unwrap();
     coordinator.registered();
     let mut open = session(1, "CartPole-v1", 5);
@@ -554,7 +554,7 @@ fn a_session_that_does_not_end_in_time_is_cut_off_when_its_node_stops() {
     let owner = Owner::dial(&authority, &node);
     let mut stepper = owner.attach(&open);
     stepper.reset(1);
-    let taken = || node.figures().queue_wait.counts().iter().sum::<u64>();
+    let taken = || node.figures().threads.queue_wait.counts().iter().sum::<u64>();
     let before = taken();
     stepper.ask(FrameKind::Step, 2, &[0; 8]);
     while taken() == before {
@@ -570,8 +570,8 @@ fn episodes_that_have_ended_reach_the_store_although_their_session_is_stepped_no
     let authority = Authority::new();
     let coordinator = Coordinator::start(&authority);
     let mut config = authority.node("n1", &coordinator);
-    config.spool = Some(authority.path().join("spool"));
-    config.recorder.seal_after = Some(Duration::from_millis(100));
+    config.recording.spool = Some(authority.path().join("spool"));
+    config.recording.recorder.seal_after = Some(Duration::from_millis(100));
     let node = ClusterNode::start(config).unwrap();
     coordinator.registered();
     let mut open = session(1, "CartPole-v1", 1);
@@ -602,8 +602,8 @@ fn a_node_whose_segments_no_store_would_take_does_not_start() {
     let authority = Authority::new();
     let coordinator = Coordinator::start(&authority);
     let mut config = authority.node("n1", &coordinator);
-    config.spool = Some(authority.path().join("spool"));
-    config.recorder.segment_bytes = MAX_SHIP_BYTES + 1;
+    config.recording.spool = Some(authority.path().join("spool"));
+    config.recording.recorder.segment_bytes = MAX_SHIP_BYTES + 1;
     let refused = ClusterNode::start(config).unwrap_err().to_string();
     assert_eq!(refused, "the spool: segment_bytes = 268435457 is not between 65536 and 268435456");
 }

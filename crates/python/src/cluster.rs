@@ -22,6 +22,7 @@ use crate::envs::{option_value, spec_dict};
 use crate::failure::{exception, look, of_connect, of_open, of_request};
 use crate::fork::Home;
 use crate::infos::ShowValid;
+use crate::keywords::keywords;
 use crate::lanes::Lanes;
 use crate::replay_session::NativeReplay;
 use crate::replays::Recordings;
@@ -38,32 +39,23 @@ pub(crate) struct NativeCluster {
 
 #[pymethods]
 impl NativeCluster {
-    /// Connects and is admitted. `timeout` is that of every later request, in seconds.
+    /// Connects and is admitted.
     #[new]
-    #[pyo3(signature = (url, *, token, ca, certificate, transport, attach, timeout))]
-    #[expect(clippy::too_many_arguments, reason = "keywords, of one caller")]
-    fn new(
-        py: Python<'_>,
-        url: &str,
-        token: Option<String>,
-        ca: Option<String>,
-        certificate: Option<(PathBuf, PathBuf)>,
-        transport: Option<&str>,
-        attach: Option<PathBuf>,
-        timeout: f64,
-    ) -> PyResult<Self> {
+    #[pyo3(signature = (url, **keywords))]
+    fn new(py: Python<'_>, url: &str, keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let given = Connecting::of(keywords)?;
         let of = |error| of_connect(py, &error);
         let address: Address = url.parse().map_err(ConnectError::Address).map_err(of)?;
-        let ca = ca.as_deref().map(trust_of).transpose();
+        let ca = given.ca.as_deref().map(trust_of).transpose();
         let ca = ca.map_err(|error| PyValueError::new_err(error.to_string()))?;
         let options = ConnectOptions {
-            token,
+            token: given.token,
             ca,
-            certificate: certificate.map(|(certificate, key)| CertificateFiles { certificate, key }),
-            transport: transport.map(transport_of).transpose()?,
-            attach,
-            connect_timeout: Duration::from_secs_f64(timeout),
-            timeout: Duration::from_secs_f64(timeout),
+            certificate: given.certificate.map(|(certificate, key)| CertificateFiles { certificate, key }),
+            transport: given.transport.as_deref().map(transport_of).transpose()?,
+            attach: given.attach,
+            connect_timeout: Duration::from_secs_f64(given.timeout),
+            timeout: Duration::from_secs_f64(given.timeout),
             ..ConnectOptions::default()
         };
         let connected = py.detach(|| Cluster::connect(&address, options, Some(Arc::new(look))));
@@ -117,45 +109,94 @@ impl NativeCluster {
     }
 
     /// Asks for lanes. Returns the pool's run, the env's spec, and the lanes.
-    #[pyo3(signature = (id, *, env_kwargs, lanes, autoreset, max_episode_steps, options, record, labels, spread, transport, copy, show_valid, on_loss, statistics, convert))]
-    #[expect(clippy::too_many_arguments, reason = "keywords, of one caller")]
+    #[pyo3(signature = (id, **keywords))]
     fn make<'py>(
         &self,
         py: Python<'py>,
         id: &str,
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Made<'py>> {
+        let asked = PoolKeywords::of(keywords)?;
+        let show_valid = ShowValid::of(&asked.show_valid)?;
+        let request = asked.request(py, id)?;
+        let same_step = request.settings.autoreset == AutoresetMode::SameStep;
+        let cluster = self.cluster(py)?;
+        let opened = py.detach(|| cluster.open_pool(request));
+        let pool = opened.map_err(|error| of_open(py, &error))?;
+        let spec = pool.spec().clone();
+        let deterministic = spec.determinism == rollhouse_core::Determinism::Deterministic;
+        let raise_on_loss = asked.on_loss.as_deref().map_or(!deterministic, |on_loss| on_loss == "raise");
+        let PoolKeywords { copy, statistics, convert, .. } = asked;
+        let rules = Rules { same_step, copy, show_valid, raise_on_loss, statistics };
+        let dict = spec_dict(py, &spec)?;
+        let convert = convert.bind(py).call1((&dict,))?.unbind();
+        let run = pool.id().to_string();
+        let lanes = Lanes::Pool(Box::new(pool));
+        Ok((run, dict, NativeLanes::of(py, &spec, lanes, rules, convert, None)?))
+    }
+
+    /// Closes the connections. Closing again does nothing.
+    fn close(&self, py: Python<'_>) {
+        let cluster = if self.home.is_here() { self.slot().take() } else { None };
+        if let Some(cluster) = cluster {
+            py.detach(|| cluster.close());
+        }
+    }
+}
+
+keywords! {
+    /// How to connect.
+    struct Connecting {
+        token: Option<String>,
+        ca: Option<String>,
+        certificate: Option<(PathBuf, PathBuf)>,
+        transport: Option<String>,
+        attach: Option<PathBuf>,
+        /// Timeout of this and of every later request, in seconds.
+        timeout: f64,
+    }
+}
+
+keywords! {
+    /// The pool that is asked for.
+    struct PoolKeywords {
         env_kwargs: String,
         lanes: u32,
-        autoreset: &str,
+        autoreset: String,
         max_episode_steps: Option<u32>,
-        options: &Bound<'py, PyDict>,
-        record: &str,
+        options: Py<PyDict>,
+        record: String,
         labels: BTreeMap<String, String>,
-        spread: &str,
-        transport: Option<&str>,
+        spread: String,
+        transport: Option<String>,
         copy: bool,
-        show_valid: &str,
-        on_loss: Option<&str>,
+        show_valid: String,
+        on_loss: Option<String>,
         statistics: bool,
-        convert: &Bound<'py, PyAny>,
-    ) -> PyResult<Made<'py>> {
-        let show_valid = ShowValid::of(show_valid)?;
-        let mut request = PoolRequest::new(id, lanes);
-        request.settings.env_kwargs = env_kwargs;
-        request.settings.autoreset = match autoreset {
+        /// Makes what converts actions, of the env's spec.
+        convert: Py<PyAny>,
+    }
+}
+
+impl PoolKeywords {
+    fn request(&self, py: Python<'_>, id: &str) -> PyResult<PoolRequest> {
+        let mut request = PoolRequest::new(id, self.lanes);
+        request.settings.env_kwargs.clone_from(&self.env_kwargs);
+        request.settings.autoreset = match &*self.autoreset {
             "NextStep" => AutoresetMode::NextStep,
             "SameStep" => AutoresetMode::SameStep,
             "Disabled" => AutoresetMode::Disabled,
             other => return Err(PyValueError::new_err(format!("autoreset_mode: `{other}` is unknown"))),
         };
-        request.settings.max_episode_steps = max_episode_steps;
-        request.settings.options = options_of(py, options)?;
-        request.settings.record = match record {
+        request.settings.max_episode_steps = self.max_episode_steps;
+        request.settings.options = options_of(py, self.options.bind(py))?;
+        request.settings.record = match &*self.record {
             "all" => RecordRule::All,
             "trace" => RecordRule::Trace,
             _ => RecordRule::None,
         };
-        request.labels = labels;
-        request.spread = match spread {
+        request.labels.clone_from(&self.labels);
+        request.spread = match &*self.spread {
             "pack" => Spread::Pack,
             "even" => Spread::Even,
             "single" => Spread::Single,
@@ -165,33 +206,13 @@ impl NativeCluster {
                 )));
             }
         };
-        request.transport = transport.map(transport_of).transpose()?;
-        request.on_loss = match on_loss {
+        request.transport = self.transport.as_deref().map(transport_of).transpose()?;
+        request.on_loss = match self.on_loss.as_deref() {
             None => None,
             Some("resume") => Some(OnLoss::Resume),
             Some(_) => Some(OnLoss::Report),
         };
-        let same_step = request.settings.autoreset == AutoresetMode::SameStep;
-        let cluster = self.cluster(py)?;
-        let opened = py.detach(|| cluster.open_pool(request));
-        let pool = opened.map_err(|error| of_open(py, &error))?;
-        let spec = pool.spec().clone();
-        let deterministic = spec.determinism == rollhouse_core::Determinism::Deterministic;
-        let raise_on_loss = on_loss.map_or(!deterministic, |on_loss| on_loss == "raise");
-        let rules = Rules { same_step, copy, show_valid, raise_on_loss, statistics };
-        let dict = spec_dict(py, &spec)?;
-        let convert = convert.call1((&dict,))?.unbind();
-        let (run, count) = (pool.id().to_string(), pool.lanes());
-        let inner = Lanes::Pool(Box::new(pool));
-        Ok((run, dict, NativeLanes::of(py, &spec, inner, count, rules, convert, None)?))
-    }
-
-    /// Closes the connections. Closing again does nothing.
-    fn close(&self, py: Python<'_>) {
-        let cluster = if self.home.is_here() { self.slot().take() } else { None };
-        if let Some(cluster) = cluster {
-            py.detach(|| cluster.close());
-        }
+        Ok(request)
     }
 }
 

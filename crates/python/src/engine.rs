@@ -23,6 +23,7 @@ use crate::envs::{checked_options, image_size, known_env};
 use crate::failure::{exception, of_config, of_method, of_request, of_step, one_at_a_time};
 use crate::fork::Home;
 use crate::infos::{Rows, Shapes, ShowValid};
+use crate::keywords::keywords;
 use crate::lanes::{Lanes, Placement};
 use crate::obs_shape::ObsShape;
 use crate::recording::{Recording, figures};
@@ -82,46 +83,34 @@ struct LanesState {
 impl NativeLanes {
     /// Makes the lanes, without resetting them.
     #[new]
-    #[pyo3(signature = (id, *, lanes, threads, autoreset, max_episode_steps, options, copy, show_valid, raise_on_loss, statistics, convert, data, trace))]
-    #[expect(clippy::too_many_arguments, reason = "keywords, of one caller")]
-    fn new(
-        py: Python<'_>,
-        id: &str,
-        lanes: usize,
-        threads: Option<usize>,
-        autoreset: &str,
-        max_episode_steps: Option<u32>,
-        options: Vec<Bound<'_, PyDict>>,
-        copy: bool,
-        show_valid: &str,
-        raise_on_loss: bool,
-        statistics: bool,
-        convert: Py<PyAny>,
-        data: Option<PathBuf>,
-        trace: bool,
-    ) -> PyResult<Self> {
+    #[pyo3(signature = (id, **keywords))]
+    fn new(py: Python<'_>, id: &str, keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let asked = LanesKeywords::of(keywords)?;
         let entry = known_env(py, id)?;
         let spec = entry.spec();
-        let autoreset: AutoresetMode =
-            autoreset.parse().map_err(|error| PyValueError::new_err(format!("autoreset_mode: {error}")))?;
+        let autoreset: AutoresetMode = asked
+            .autoreset
+            .parse()
+            .map_err(|error| PyValueError::new_err(format!("autoreset_mode: {error}")))?;
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let config = EngineConfig {
-            threads: threads.unwrap_or_else(|| cores().min(rollhouse_core::limits::MAX_THREADS)),
+            threads: asked.threads.unwrap_or_else(|| cores().min(rollhouse_core::limits::MAX_THREADS)),
             autoreset,
-            max_episode_steps,
-            options: checked_options(py, spec, &options)?,
-            ..EngineConfig::new(lanes)
+            max_episode_steps: asked.max_episode_steps,
+            options: checked_options(py, spec, &asked.options)?,
+            ..EngineConfig::new(asked.lanes)
         };
-        let recording = match data {
-            Some(data) => Some(Recording::begin(py, &data, trace, spec, &config)?),
+        let recording = match &asked.data {
+            Some(data) => Some(Recording::begin(py, data, asked.trace, spec, &config)?),
             None => None,
         };
         let made = py.detach(|| Engine::new(&entry, config, recording.as_ref().map(Recording::run)));
         let engine = made.map_err(|error| of_config(py, &error))?;
         let same_step = autoreset == AutoresetMode::SameStep;
-        let show_valid = ShowValid::of(show_valid)?;
+        let show_valid = ShowValid::of(&asked.show_valid)?;
+        let LanesKeywords { copy, raise_on_loss, statistics, convert, .. } = asked;
         let rules = Rules { same_step, copy, show_valid, raise_on_loss, statistics };
-        Self::of(py, spec, Lanes::Engine(Box::new(engine)), lanes, rules, convert, recording)
+        Self::of(py, spec, Lanes::Engine(Box::new(engine)), rules, convert, recording)
     }
 
     /// Returns the number of threads that step, the caller's included.
@@ -345,6 +334,27 @@ impl NativeLanes {
     }
 }
 
+keywords! {
+    /// The lanes that are asked for.
+    struct LanesKeywords {
+        lanes: usize,
+        /// Number of threads that step, the caller's included; None for one per core.
+        threads: Option<usize>,
+        autoreset: String,
+        max_episode_steps: Option<u32>,
+        /// One dict for all lanes or one per lane.
+        options: Vec<Py<PyDict>>,
+        copy: bool,
+        show_valid: String,
+        raise_on_loss: bool,
+        statistics: bool,
+        convert: Py<PyAny>,
+        /// The folder to record into.
+        data: Option<PathBuf>,
+        trace: bool,
+    }
+}
+
 /// The result of closing.
 enum Closed {
     Engine(Result<(), Refused>),
@@ -352,16 +362,16 @@ enum Closed {
 }
 
 impl NativeLanes {
-    /// Makes the arrays over the memory of `lanes`, which are those of `spec`.
+    /// Makes the arrays over the memory of lanes, which are those of `spec`.
     pub(crate) fn of(
         py: Python<'_>,
         spec: &EnvSpec,
         inner: Lanes,
-        lanes: usize,
         rules: Rules,
         convert: Py<PyAny>,
         recording: Option<Recording>,
     ) -> PyResult<Self> {
+        let lanes = inner.count();
         let row_shape = |dtype, shape: &[usize]| {
             let what = || format!("env {} has columns of {} axes", spec.id, shape.len());
             RowShape::new(dtype, shape).ok_or_else(|| PyValueError::new_err(what()))
@@ -456,6 +466,27 @@ impl NativeLanes {
         }
     }
 
+    /// Returns infos that say to which lanes rows belong, and which rows are valid if that is shown.
+    fn infos_of<'py>(
+        &self,
+        py: Python<'py>,
+        received: &Received,
+        rows: &Rows<'_>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let count = rows.count;
+        let infos = PyDict::new(py);
+        let ids: Vec<i64> = received.lanes.iter().map(|&lane| i64::from(lane)).collect();
+        infos.set_item(intern!(py, "env_id"), PyArray1::from_vec(py, ids))?;
+        let every_row = || flags(py, count, |flags| flags.fill(1));
+        infos.set_item(intern!(py, "_env_id"), every_row()?)?;
+        if self.rules.show_valid.is_in(&received.reset, !rows.lost.is_empty()) {
+            let valid: Vec<bool> = (0..count).map(|row| rows.is_valid(row)).collect();
+            infos.set_item(intern!(py, "valid"), mask(py, &valid)?)?;
+            infos.set_item(intern!(py, "_valid"), every_row()?)?;
+        }
+        Ok(infos)
+    }
+
     /// Returns the result of `recv`.
     fn received<'py>(
         &self,
@@ -478,16 +509,7 @@ impl NativeLanes {
             lost: if lost.contains(&true) { &lost } else { &[] },
             losses: &losses,
         };
-        let infos = PyDict::new(py);
-        let ids: Vec<i64> = received.lanes.iter().map(|&lane| i64::from(lane)).collect();
-        infos.set_item(intern!(py, "env_id"), PyArray1::from_vec(py, ids))?;
-        let every_row = || flags(py, count, |flags| flags.fill(1));
-        infos.set_item(intern!(py, "_env_id"), every_row()?)?;
-        if self.rules.show_valid.is_in(&received.reset, !rows.lost.is_empty()) {
-            let valid: Vec<bool> = (0..count).map(|row| rows.is_valid(row)).collect();
-            infos.set_item(intern!(py, "valid"), mask(py, &valid)?)?;
-            infos.set_item(intern!(py, "_valid"), every_row()?)?;
-        }
+        let infos = self.infos_of(py, received, &rows)?;
         let ended = rows.has_ended();
         if let Some(statistics) = &mut state.statistics {
             let (lanes, rewards, reset) = (Some(&*received.lanes), &*received.rewards, &*received.reset);

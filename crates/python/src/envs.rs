@@ -190,12 +190,13 @@ pub(crate) fn plain(py: Python<'_>, value: OptionValue) -> PyResult<Bound<'_, Py
 pub(crate) fn checked_options(
     py: Python<'_>,
     spec: &EnvSpec,
-    lanes: &[Bound<'_, PyDict>],
+    lanes: &[Py<PyDict>],
 ) -> PyResult<Vec<Options>> {
     lanes
         .iter()
         .map(|given| {
             let given = given
+                .bind(py)
                 .iter()
                 .map(|(name, value)| {
                     let name: String = name.extract()?;

@@ -20,6 +20,14 @@ pub(crate) enum Lanes {
 pub(crate) type Placement = (String, usize, usize, &'static str);
 
 impl Lanes {
+    /// Returns the number of lanes.
+    pub(crate) fn count(&self) -> usize {
+        match self {
+            Self::Engine(engine) => engine.lanes(),
+            Self::Pool(pool) => pool.lanes(),
+        }
+    }
+
     /// Returns the number of threads of this process that step.
     pub(crate) fn threads(&self) -> usize {
         match self {

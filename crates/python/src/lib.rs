@@ -20,6 +20,7 @@ mod fork;
 mod frames;
 mod hosted_statistics;
 mod infos;
+mod keywords;
 mod lanes;
 mod obs_shape;
 mod read_failure;

@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rollhouse_core::{EnvSpec, Options, RecordRule, RunId, SeedSchedule};
+use rollhouse_core::{AutoresetMode, EnvSpec, Options, RecordRule, RunId, SeedSchedule};
 use rollhouse_engine::EngineConfig;
 use rollhouse_replay::{
     PolicyInfo, RealDisk, RecordError, Recorded, Recorder, RecorderConfig, RunHeader, RunRecorder,
@@ -39,6 +39,18 @@ pub(crate) struct Recording {
     pub(crate) id: RunId,
 }
 
+/// The lanes of a run, and the rules by which they are played.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Played<'a> {
+    pub(crate) spec: &'a EnvSpec,
+    pub(crate) lanes: usize,
+    pub(crate) autoreset: AutoresetMode,
+    /// One entry for all lanes or one per lane, none for the defaults.
+    pub(crate) options: &'a [Options],
+    /// The limit that applies.
+    pub(crate) max_episode_steps: Option<u32>,
+}
+
 impl Recording {
     /// Begins the run of an engine in this process's folder inside `data`, which is made if it is not there.
     pub(crate) fn begin(
@@ -52,34 +64,26 @@ impl Recording {
             None => spec.max_episode_steps,
             Some(limit) => (limit > 0).then_some(limit),
         };
-        Self::begin_run(
-            py,
-            data,
-            trace,
+        let played = Played {
             spec,
-            config.lanes,
-            config.autoreset.name(),
-            &config.options,
-            limit,
-            0,
-        )
+            lanes: config.lanes,
+            autoreset: config.autoreset,
+            options: &config.options,
+            max_episode_steps: limit,
+        };
+        Self::begin_run(py, data, played, trace, 0)
     }
 
-    /// Begins a run in this process's folder inside `data`, which is made if it is not there. `options` has one entry
-    /// for all lanes or one per lane, none for the defaults. `max_episode_steps` is the limit that applies. There will
-    /// be a picture of every `frames_every`-th step, none if it is 0.
-    #[allow(clippy::too_many_arguments, reason = "what a run is")]
+    /// Begins a run in this process's folder inside `data`, which is made if it is not there. There will be a picture of
+    /// every `frames_every`-th step, none if it is 0.
     pub(crate) fn begin_run(
         py: Python<'_>,
         data: &Path,
+        played: Played<'_>,
         trace: bool,
-        spec: &EnvSpec,
-        lanes: usize,
-        autoreset: &str,
-        options: &[Options],
-        max_episode_steps: Option<u32>,
         frames_every: u64,
     ) -> PyResult<Self> {
+        let Played { spec, lanes, autoreset, options, max_episode_steps } = played;
         let id = RunId::generate();
         let header = RunHeader {
             run: id,
@@ -90,7 +94,7 @@ impl Recording {
             },
             lanes: lanes as u32,
             schedule: SeedSchedule::Continue,
-            autoreset: autoreset.to_owned(),
+            autoreset: autoreset.name().to_owned(),
             max_episode_steps,
             // The caller chooses; which policy that is, nobody says.
             policy: PolicyInfo { name: "external".to_owned(), version: 0 },

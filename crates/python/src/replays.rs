@@ -21,6 +21,10 @@ pub(crate) struct Recordings {
     library: Library,
 }
 
+/// What episodes are listed: those of that env, outcome, result and least return, as far as each is given.
+#[derive(FromPyObject)]
+struct Filter(Option<String>, Option<String>, Option<String>, Option<f64>);
+
 #[pymethods]
 impl Recordings {
     /// Opens `path` and the folders directly in it that hold recordings.
@@ -45,23 +49,20 @@ impl Recordings {
         py.detach(|| self.library.count()).map_err(|error| Failure::from(error).into_py(py))
     }
 
-    /// Returns the episodes that a query selects, in its order. The words of `sort` are those of `rollhouse replay ls`.
-    #[pyo3(signature = (env, outcome, result, min_return, all_outcomes, sort, limit))]
-    #[expect(clippy::too_many_arguments, reason = "keywords, of one caller")]
+    /// Returns the episodes that fit a filter, in the order of `sort`, whose words are those of `rollhouse replay ls`.
+    #[pyo3(signature = (filter, all_outcomes, sort, limit))]
     fn list(
         &self,
         py: Python<'_>,
-        env: Option<String>,
-        outcome: Option<&str>,
-        result: Option<&str>,
-        min_return: Option<f64>,
+        filter: Filter,
         all_outcomes: bool,
         sort: &str,
         limit: Option<usize>,
     ) -> PyResult<Vec<EpisodeInfo>> {
         let bad = |error: &dyn std::fmt::Display| PyValueError::new_err(error.to_string());
-        let outcome = outcome.map(str::parse).transpose().map_err(|error| bad(&error))?;
-        let result = result.map(str::parse).transpose().map_err(|error| bad(&error))?;
+        let Filter(env, outcome, result, min_return) = filter;
+        let outcome = outcome.as_deref().map(str::parse).transpose().map_err(|error| bad(&error))?;
+        let result = result.as_deref().map(str::parse).transpose().map_err(|error| bad(&error))?;
         let query = Query {
             env,
             outcome,

@@ -14,7 +14,7 @@ use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_OBS_COLUMNS};
 use rollhouse_core::{AutoresetMode, Determinism, EnvSpec, LaneState, Space};
 use rollhouse_engine::{Engine, EngineConfig, Reset, StepError};
 use rollhouse_host::{
-    Cause, Environment, Gone, HostConfig, HostError, Launcher, Output, OwnWorkers, Program,
+    Cause, Environment, Gone, HostConfig, HostError, Launcher, Output, OwnWorkers, Places, Program,
 };
 
 use crate::actions::column_data;
@@ -22,8 +22,9 @@ use crate::arrays::{KeepAlive, RowShape};
 use crate::described::{PlainSpace, observation_space, space};
 use crate::failure::{chain, exception, of_config, of_method, of_step, one_at_a_time};
 use crate::fork::Home;
+use crate::keywords::keywords;
 use crate::lanes::Lanes;
-use crate::recording::{Recording, figures};
+use crate::recording::{Played, Recording, figures};
 use crate::worker_link::duration;
 use crate::worker_rows::{received_rows, views};
 
@@ -51,6 +52,40 @@ struct State {
     /// The arrays of the two slots, made when a slot is first shown.
     slots: [Option<Py<PyTuple>>; 2],
     actions: Option<Py<PyAny>>,
+}
+
+impl State {
+    fn new(py: Python<'_>, spec: &EnvSpec, engine: Engine, recording: Option<Recording>) -> PyResult<Self> {
+        let shape = |space: &Space| {
+            let axes = || PyValueError::new_err(format!("columns of {} axes", space.shape().len()));
+            RowShape::new(space.dtype(), space.shape()).ok_or_else(axes)
+        };
+        let obs = spec.observation_space.columns();
+        Ok(Self {
+            memory: KeepAlive::new(py, engine.memory())?,
+            obs: obs.into_iter().map(|(_, space)| shape(space)).collect::<PyResult<_>>()?,
+            action: shape(&spec.action_space)?,
+            lanes: Lanes::Engine(Box::new(engine)),
+            recording,
+            slots: [None, None],
+            actions: None,
+        })
+    }
+}
+
+keywords! {
+    /// The lanes that are laid out.
+    struct LayoutKeywords {
+        id: String,
+        observation: Py<PyAny>,
+        action: PlainSpace,
+        autoreset: String,
+        max_episode_steps: Option<u32>,
+        /// Seconds that a lane may take; None for ever.
+        deadline: Option<f64>,
+        data: Option<PathBuf>,
+        frames_every: u64,
+    }
 }
 
 /// A worker that ended: its index, "died", "hung" or "launch", and more about it.
@@ -120,76 +155,38 @@ impl WorkerLanes {
     /// Makes memory and engine for lanes with these spaces, as `described.rs` has them, and begins to record them into
     /// `data`, with pictures of every `frames_every`-th step. Returns for each worker the places of its lanes' records:
     /// a dict of bytes.
-    #[pyo3(signature = (id, observation, action, *, autoreset, max_episode_steps, deadline, data, frames_every))]
-    #[expect(clippy::too_many_arguments, reason = "keywords, of one caller")]
+    #[pyo3(signature = (**keywords))]
     fn lay_out<'py>(
         &self,
         py: Python<'py>,
-        id: String,
-        observation: &Bound<'py, PyAny>,
-        action: PlainSpace,
-        autoreset: &str,
-        max_episode_steps: Option<u32>,
-        deadline: Option<f64>,
-        data: Option<PathBuf>,
-        frames_every: u64,
+        keywords: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let asked = LayoutKeywords::of(keywords)?;
         let mut state = self.lock(py)?;
-        let spec = spec(id, observation, action, max_episode_steps)?;
-        let autoreset: AutoresetMode =
-            autoreset.parse().map_err(|error| PyValueError::new_err(format!("autoreset_mode: {error}")))?;
+        let max_episode_steps = asked.max_episode_steps;
+        let spec = spec(asked.id, asked.observation.bind(py), asked.action, max_episode_steps)?;
+        let autoreset: AutoresetMode = asked
+            .autoreset
+            .parse()
+            .map_err(|error| PyValueError::new_err(format!("autoreset_mode: {error}")))?;
         let config = EngineConfig {
             autoreset,
             // The envs have their own.
             max_episode_steps: Some(0),
-            lane_deadline: patience_of(deadline),
+            lane_deadline: patience_of(asked.deadline),
             ..EngineConfig::new(self.lanes)
         };
-        let recording = match data {
-            Some(data) => Some(Recording::begin_run(
-                py,
-                &data,
-                false,
-                &spec,
-                self.lanes,
-                autoreset.name(),
-                &[],
-                max_episode_steps,
-                frames_every,
-            )?),
+        let played = Played { spec: &spec, lanes: self.lanes, autoreset, options: &[], max_episode_steps };
+        let recording = match asked.data {
+            Some(data) => Some(Recording::begin_run(py, &data, played, false, asked.frames_every)?),
             None => None,
         };
         let places = self.workers.lay_out(&spec).map_err(of_host)?;
         let entry = Arc::new(self.workers.entry(spec.clone()));
         let engine = Engine::new(&entry, config, recording.as_ref().map(Recording::run))
             .map_err(|error| of_config(py, &error))?;
-        let shape = |space: &Space| {
-            let axes = || PyValueError::new_err(format!("columns of {} axes", space.shape().len()));
-            RowShape::new(space.dtype(), space.shape()).ok_or_else(axes)
-        };
-        let obs = spec.observation_space.columns();
-        *state = Some(State {
-            memory: KeepAlive::new(py, engine.memory())?,
-            obs: obs.into_iter().map(|(_, space)| shape(space)).collect::<PyResult<_>>()?,
-            action: shape(&spec.action_space)?,
-            lanes: Lanes::Engine(Box::new(engine)),
-            recording,
-            slots: [None, None],
-            actions: None,
-        });
-        let dict = |places: rollhouse_host::Places| {
-            let dict = PyDict::new(py);
-            dict.set_item("first", places.first)?;
-            dict.set_item("stride", places.stride)?;
-            dict.set_item("reward", places.reward)?;
-            dict.set_item("verdict", places.verdict)?;
-            dict.set_item("action", places.action)?;
-            dict.set_item("observation", places.observation)?;
-            dict.set_item("said", places.said)?;
-            dict.set_item("ahead", places.ahead)?;
-            Ok(dict)
-        };
-        places.into_iter().map(dict).collect()
+        *state = Some(State::new(py, &spec, engine, recording)?);
+        places.into_iter().map(|places| places_dict(py, &places)).collect()
     }
 
     /// Gives workers their first command, and waits until their lanes can be used. Returns the worker that was lost
@@ -551,6 +548,20 @@ fn spec(
         // Of an env whose dynamics nobody hashes.
         dynamics_hash: 0,
     })
+}
+
+/// Converts the places of a worker's records to a dict.
+fn places_dict<'py>(py: Python<'py>, places: &Places) -> PyResult<Bound<'py, PyDict>> {
+    let dict = PyDict::new(py);
+    dict.set_item("first", places.first)?;
+    dict.set_item("stride", places.stride)?;
+    dict.set_item("reward", places.reward)?;
+    dict.set_item("verdict", places.verdict)?;
+    dict.set_item("action", places.action)?;
+    dict.set_item("observation", &places.observation)?;
+    dict.set_item("said", places.said)?;
+    dict.set_item("ahead", places.ahead)?;
+    Ok(dict)
 }
 
 /// Waits until what was begun has ended.

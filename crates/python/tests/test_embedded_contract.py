@@ -58,7 +58,8 @@ def test_ids_work_with_and_without_the_namespace(id: str) -> None:
 
 
 def test_gymnasium_makes_them_by_their_registered_ids() -> None:
-    for id in rollhouse.env_ids():
+    # Envs of plug-ins that other tests of this process have loaded keep the namespace that they have.
+    for id in (id for id in rollhouse.env_ids() if "/" not in id):
         envs = gymnasium.make_vec(f"rollhouse/{id}", num_envs=3)
         assert isinstance(envs, rollhouse.EmbeddedVectorEnv)
         assert envs.spec.id == f"rollhouse/{id}"

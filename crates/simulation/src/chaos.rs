@@ -19,7 +19,7 @@ impl World {
             eprintln!("{:?} fault: {fault:?}", self.now);
         }
         let name = self.harm(fault);
-        *self.counted.entry(name).or_default() += 1;
+        *self.record.counted.entry(name).or_default() += 1;
     }
 
     /// Does the harm, and returns what was done in words.
@@ -47,7 +47,7 @@ impl World {
                 "paused"
             }
             Fault::Unplug { site: Site::Trainer(index), late } => {
-                self.loose.insert(index, late);
+                self.trouble.loose.insert(index, late);
                 "trainer unplugged"
             }
             Fault::Unplug { site, late } => {
@@ -83,9 +83,9 @@ impl World {
 
     /// Breaks the connections that a cut crosses.
     fn cut(&mut self, index: usize) {
-        let cut = self.network.cuts[index].clone();
+        let cut = self.traffic.network.cuts[index].clone();
         let crosses = |conn: &Conn| conn.open.contains(&true) && cut.breaks(conn.ends[0].0, conn.ends[1].0);
-        let broken = self.conns.iter().filter(|(_, conn)| crosses(conn)).map(|(&conn, _)| conn);
+        let broken = self.traffic.conns.iter().filter(|(_, conn)| crosses(conn)).map(|(&conn, _)| conn);
         for conn in broken.collect::<Vec<_>>() {
             self.lose_conn(conn, self.now + IDLE);
         }
@@ -94,7 +94,7 @@ impl World {
     /// Sets a node's clock on the wall.
     fn set_wall(&mut self, node: usize, ahead_ms: i64) {
         self.walls[node] = ahead_ms;
-        if let Some(node) = &mut self.nodes[node] {
+        if let Some(node) = &mut self.processes.nodes[node] {
             node.set_wall(ahead_ms);
         }
     }
@@ -108,9 +108,9 @@ impl World {
 
     /// Has a trainer make a request that it may not make.
     fn forge(&mut self, trainer: usize) {
-        if let Some(mut process) = self.trainers[trainer].take() {
+        if let Some(mut process) = self.processes.trainers[trainer].take() {
             self.with_context(Site::Trainer(trainer), |ctx| process.forge(ctx));
-            self.trainers[trainer] = Some(process);
+            self.processes.trainers[trainer] = Some(process);
         }
     }
 
@@ -123,17 +123,17 @@ impl World {
         (life.running, life.silent) = (false, silent);
         let number = life.number;
         match site {
-            Site::Coordinator => self.coordinator = None,
-            Site::Node(index) => self.nodes[index] = None,
+            Site::Coordinator => self.processes.coordinator = None,
+            Site::Node(index) => self.processes.nodes[index] = None,
             Site::Trainer(index) => {
                 self.forgets(index);
-                if let Some(pool) = self.trainers[index].take().and_then(|trainer| trainer.pool()) {
+                if let Some(pool) = self.processes.trainers[index].take().and_then(|trainer| trainer.pool()) {
                     self.ledger.owners.gives_up_pool(pool);
                 }
             }
         }
         let mut told = Vec::new();
-        for (&conn, known) in &mut self.conns {
+        for (&conn, known) in &mut self.traffic.conns {
             for end in 0..2 {
                 if known.ends[end] == (site, number) && known.open[end] {
                     known.open[end] = false;
@@ -143,7 +143,7 @@ impl World {
         }
         for (conn, second) in told {
             // Its host tells who dialled it, unless that is filtered on the way, or it is back before anybody asks.
-            let dialler = self.conns[&conn].ends[0].0;
+            let dialler = self.traffic.conns[&conn].ends[0].0;
             if !second
                 && away > DOUBTED_WITHIN
                 && !(self.setup.kinds.network && self.random.chance(300))
@@ -162,9 +162,9 @@ impl World {
 
     /// Asks the coordinator, if it is there, to drain a node, as an operator does.
     fn drain(&mut self, node: usize) {
-        if let Some(mut coordinator) = self.coordinator.take() {
+        if let Some(mut coordinator) = self.processes.coordinator.take() {
             self.with_context(Site::Coordinator, |ctx| coordinator.drain(name(node), ctx));
-            self.coordinator = Some(coordinator);
+            self.processes.coordinator = Some(coordinator);
         }
     }
 
@@ -175,7 +175,7 @@ impl World {
         for owner in self.owners.iter_mut().filter(|owner| **owner == revoked) {
             owner.push('+');
         }
-        if let Some(coordinator) = &mut self.coordinator {
+        if let Some(coordinator) = &mut self.processes.coordinator {
             coordinator.owners.clone_from(&self.owners);
         }
     }
@@ -219,7 +219,7 @@ impl World {
             return;
         }
         let of_it = |conn: &Conn| conn.ends.contains(&(site, number)) && conn.open.contains(&true);
-        let silent = self.conns.iter().filter(|(_, conn)| of_it(conn)).map(|(&conn, _)| conn);
+        let silent = self.traffic.conns.iter().filter(|(_, conn)| of_it(conn)).map(|(&conn, _)| conn);
         for conn in silent.collect::<Vec<_>>() {
             self.lose_conn(conn, self.now + IDLE);
         }
@@ -229,7 +229,8 @@ impl World {
     pub(crate) fn unplug(&mut self, site: Site, late: Duration) {
         let number = self.life(site).number;
         let end = |conn: &Conn| (0..2).find(|&end| conn.ends[end] == (site, number) && conn.open[end]);
-        let own: Vec<_> = self.conns.iter().filter_map(|(&conn, known)| Some((conn, end(known)?))).collect();
+        let own: Vec<_> =
+            self.traffic.conns.iter().filter_map(|(&conn, known)| Some((conn, end(known)?))).collect();
         for (conn, end) in own {
             self.delay(conn, late);
             let now = self.now;
@@ -240,7 +241,7 @@ impl World {
 
     /// Forgets what a trainer kept of its lanes for the case that they have to go on elsewhere.
     fn forgets(&mut self, index: usize) {
-        if let Some((pool, since)) = self.trainers[index].as_ref().and_then(Trainer::keeps) {
+        if let Some((pool, since)) = self.processes.trainers[index].as_ref().and_then(Trainer::keeps) {
             self.ledger.forgets(pool, since);
         }
     }

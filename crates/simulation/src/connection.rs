@@ -15,7 +15,9 @@ impl World {
         match output {
             Output::Dial { conn, to } => {
                 let ends = [(site, self.life(site).number), (to, 0)];
-                self.conns.insert(conn, Conn { ends, open: [true, false], heard: [0, 0], welcomed: false });
+                self.traffic
+                    .conns
+                    .insert(conn, Conn { ends, open: [true, false], heard: [0, 0], welcomed: false });
                 self.send(conn, site, Message::Hello, Duration::ZERO);
                 let late = self.now + HANDSHAKE;
                 self.at(late, Event::HandshakeOver { conn });
@@ -28,7 +30,7 @@ impl World {
 
     /// Returns whether answers of hosts are forged.
     fn has_forgers(&self) -> bool {
-        self.setup.kinds.network && self.setup.kinds.processes && !self.healed
+        self.setup.kinds.network && self.setup.kinds.processes && !self.trouble.healed
     }
 
     /// Asks a node's host about its port, for the coordinator.
@@ -49,15 +51,15 @@ impl World {
         if !has_ended && !forged {
             return None;
         }
-        let there = self.network.arrival(from, to, self.now)?;
-        let back = self.network.arrival(to, from, self.now)?;
+        let there = self.traffic.network.arrival(from, to, self.now)?;
+        let back = self.traffic.network.arrival(to, from, self.now)?;
         let round_trip = (there - self.now) + (back - self.now);
         // Later than that nobody listens to it any more.
         (round_trip <= ANSWER_WITHIN).then_some(self.now + DOUBTED_WITHIN + round_trip * 2)
     }
 
     pub(crate) fn send(&mut self, conn: u64, from: Site, message: Message, after: Duration) {
-        let Some(known) = self.conns.get(&conn) else { return };
+        let Some(known) = self.traffic.conns.get(&conn) else { return };
         let to_second = known.ends[0].0 == from;
         let (own, other) = if to_second { (0, 1) } else { (1, 0) };
         if !known.open[own] {
@@ -69,23 +71,26 @@ impl World {
             return self.at(self.now + after, Event::Leaves { conn, from, life, message });
         }
         let often = if message.may_be_stale() { 80 } else { 15 };
-        let twice =
-            self.setup.kinds.network && !self.healed && message.may_repeat() && self.random.chance(often);
+        let twice = self.setup.kinds.network
+            && !self.trouble.healed
+            && message.may_repeat()
+            && self.random.chance(often);
         for copy in 0..=u8::from(twice) {
             let channel = (conn, message.channel(), to_second);
-            let last = self.ordered.get(&channel).copied().unwrap_or_default();
-            let Some(mut arrives) = self.network.arrival(from, to, self.now).filter(|_| last < Duration::MAX)
+            let last = self.traffic.ordered.get(&channel).copied().unwrap_or_default();
+            let Some(mut arrives) =
+                self.traffic.network.arrival(from, to, self.now).filter(|_| last < Duration::MAX)
             else {
                 // What follows on the channel does not overtake it.
                 if message.channel() != 0 {
-                    self.ordered.insert(channel, Duration::MAX);
+                    self.traffic.ordered.insert(channel, Duration::MAX);
                 }
                 self.lose_conn(conn, self.now + IDLE);
                 continue;
             };
             if message.channel() != 0 {
                 arrives = arrives.max(last);
-                self.ordered.insert(channel, arrives);
+                self.traffic.ordered.insert(channel, arrives);
             }
             if copy > 0 && message.may_be_stale() && self.random.chance(500) {
                 arrives += self.random.millis(0, STALEST);
@@ -100,8 +105,8 @@ impl World {
             self.at(self.now, Event::PortClosed { conn });
         }
         if let (Site::Trainer(index), Message::Frame { .. }) = (from, &message)
-            && let Some(late) = self.loose.remove(&index)
-            && !self.healed
+            && let Some(late) = self.trouble.loose.remove(&index)
+            && !self.trouble.healed
         {
             self.unplug(from, late);
         }
@@ -110,10 +115,12 @@ impl World {
     /// Delays everything that is under way on a connection.
     pub(crate) fn delay(&mut self, conn: u64, by: Duration) {
         let of_it = |event: &Event| matches!(event, Event::Arrives { conn: other, .. } if *other == conn);
-        for ((at, number), event) in self.agenda.extract_if(.., |_, event| of_it(event)).collect::<Vec<_>>() {
-            self.agenda.insert((at + by, number), event);
+        for ((at, number), event) in
+            self.agenda.events.extract_if(.., |_, event| of_it(event)).collect::<Vec<_>>()
+        {
+            self.agenda.events.insert((at + by, number), event);
         }
-        for (_, last) in self.ordered.range_mut((conn, 0, false)..=(conn, u64::MAX, true)) {
+        for (_, last) in self.traffic.ordered.range_mut((conn, 0, false)..=(conn, u64::MAX, true)) {
             *last = last.saturating_add(by);
         }
     }
@@ -127,11 +134,11 @@ impl World {
     }
 
     fn close(&mut self, conn: u64, site: Site) {
-        let Some(known) = self.conns.get_mut(&conn) else { return };
+        let Some(known) = self.traffic.conns.get_mut(&conn) else { return };
         let second = known.ends[1].0 == site;
         known.open[usize::from(second)] = false;
         let (from, to) = (site, known.ends[usize::from(!second)].0);
-        let told = self.network.arrival(from, to, self.now).unwrap_or(self.now + IDLE);
+        let told = self.traffic.network.arrival(from, to, self.now).unwrap_or(self.now + IDLE);
         self.at(told, Event::ConnLost { conn, second: !second });
     }
 
@@ -142,7 +149,7 @@ impl World {
 
     pub(crate) fn end_lost(&mut self, conn: u64, second: bool, how: Input) {
         let end = usize::from(second);
-        let Some(known) = self.conns.get_mut(&conn).filter(|known| known.open[end]) else { return };
+        let Some(known) = self.traffic.conns.get_mut(&conn).filter(|known| known.open[end]) else { return };
         let (site, life) = known.ends[end];
         let process = &self.sites[&site];
         if process.number == life && process.running && process.paused_until > self.now {
@@ -158,7 +165,7 @@ impl World {
 
     /// Sends a keep-alive from each end that believes in the connection.
     pub(crate) fn keep_alive(&mut self, conn: u64) {
-        let Some(&Conn { ends, open, .. }) = self.conns.get(&conn) else { return };
+        let Some(&Conn { ends, open, .. }) = self.traffic.conns.get(&conn) else { return };
         for ((site, life), _) in ends.into_iter().zip(open).filter(|(_, open)| *open) {
             let process = self.life(site);
             if process.number == life && process.running && process.paused_until <= self.now {
@@ -171,7 +178,7 @@ impl World {
     }
 
     pub(crate) fn arrives(&mut self, conn: u64, to_second: bool, message: Message) {
-        let Some(known) = self.conns.get_mut(&conn) else { return };
+        let Some(known) = self.traffic.conns.get_mut(&conn) else { return };
         let (own, other) = if to_second { (1, 0) } else { (0, 1) };
         let (site, from) = (known.ends[own].0, known.ends[other].0);
         let process = &self.sites[&site];
@@ -194,7 +201,7 @@ impl World {
             _ if !known.open[own] || known.ends[own].1 != process.number => {
                 if known.open[other] {
                     // It is told that nobody knows the connection here.
-                    let told = self.network.arrival(site, from, self.now).unwrap_or(self.now + IDLE);
+                    let told = self.traffic.network.arrival(site, from, self.now).unwrap_or(self.now + IDLE);
                     self.at(told, Event::ConnLost { conn, second: other == 1 });
                 }
                 return;
@@ -206,7 +213,7 @@ impl World {
             }
             _ => {}
         }
-        if let Some(known) = self.conns.get_mut(&conn) {
+        if let Some(known) = self.traffic.conns.get_mut(&conn) {
             known.heard[own] += 1;
         }
         let (kind, digest) = message.digest();

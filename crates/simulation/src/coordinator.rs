@@ -330,7 +330,7 @@ impl Coordinator {
             }
             Action::Open { link, request } => {
                 let key = (request.session, request.incarnation);
-                ctx.ledger.given(key.0, key.1);
+                ctx.ledger.placements.given(key.0, key.1);
                 let ended = self.ended.contains(request.owner.as_str());
                 assert!(!ended, "{} gets a place and is revoked", request.owner);
                 self.call(link, key, OPEN_DEADLINE, Question::OpenSession(request), ctx);

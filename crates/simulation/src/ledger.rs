@@ -14,6 +14,7 @@ use rollhouse_replay::{Disk, EpisodeKey, Library, Query, ReadError, SegmentSumma
 use rollhouse_wire::{Incarnation, SessionId, Shipped};
 
 use crate::owners::Owners;
+use crate::placements::Placements;
 
 /// A segment of a node's spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,18 +57,6 @@ impl Resumed {
     }
 }
 
-/// The requests that were carried out for one placement of a session.
-#[derive(Debug, Default)]
-struct Stepped {
-    /// The stream that may step it.
-    stream: u64,
-    last: u32,
-    /// The last request that the owner wrote to it.
-    written: u32,
-    /// Whether its owner has another place.
-    left: bool,
-}
-
 /// Everything that really happened.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
@@ -76,14 +65,8 @@ pub(crate) struct Ledger {
     episodes: BTreeMap<EpisodeKey, (SegmentId, u64)>,
     /// Episodes that ended, by run and lane.
     lived: BTreeMap<(u128, u32), u64>,
-    placements: BTreeMap<(SessionId, Incarnation), Stepped>,
-    /// The newest placement that was stepped.
-    newest: BTreeMap<SessionId, Incarnation>,
-    /// The newest placement whose answers were taken, by pool and lane.
-    taken: BTreeMap<(RunId, u32), Incarnation>,
-    given: BTreeSet<(SessionId, Incarnation)>,
-    /// Placements whose lanes were made.
-    made: BTreeSet<(SessionId, Incarnation)>,
+    /// The placements of sessions, and who stepped them.
+    pub(crate) placements: Placements,
     /// Pools that have been placed since a coordinator last said that all they recorded is in the store.
     recording: BTreeSet<RunId>,
     term: u64,
@@ -98,18 +81,11 @@ pub(crate) struct Ledger {
     newest_stored: Option<SegmentId>,
     /// Folder names of the nodes in the store.
     folders: BTreeMap<usize, String>,
-    /// Number of requests that were carried out.
-    pub(crate) requests: u64,
     /// The owners of pools.
     pub(crate) owners: Owners,
 }
 
 impl Ledger {
-    /// Notes that the coordinator has drawn a placement.
-    pub(crate) fn given(&mut self, session: SessionId, incarnation: Incarnation) {
-        assert!(self.given.insert((session, incarnation)), "{session} {incarnation} was given twice");
-    }
-
     /// Notes that a coordinator has started.
     pub(crate) fn term(&mut self, term: u64) {
         assert!(term > self.term, "term {term} is not greater than {}, which was used before", self.term);
@@ -118,7 +94,7 @@ impl Ledger {
 
     /// Notes that a node has made a session's lanes: of each placement they are made once, on one node.
     pub(crate) fn made(&mut self, session: SessionId, incarnation: Incarnation) {
-        assert!(self.made.insert((session, incarnation)), "{session} {incarnation} is made twice");
+        self.placements.made(session, incarnation);
         self.recording.insert(session.pool);
     }
 
@@ -138,47 +114,6 @@ impl Ledger {
         assert!(missing.is_none(), "{pool} is told as shipped, and {:?} is not", missing.map(|(id, _)| id));
     }
 
-    /// Notes that a stream attached to a session.
-    pub(crate) fn attached(&mut self, session: SessionId, incarnation: Incarnation, stream: u64) {
-        self.placements.entry((session, incarnation)).or_default().stream = stream;
-    }
-
-    /// Notes that a node carried out a request. It must be the next one of its session, from the stream that attached
-    /// last, and of no placement that a newer one has followed.
-    pub(crate) fn stepped(&mut self, session: SessionId, incarnation: Incarnation, stream: u64, number: u32) {
-        self.requests += 1;
-        let stepped = self.placements.entry((session, incarnation)).or_default();
-        assert_eq!(stepped.stream, stream, "{session} {incarnation}: two owners step it");
-        assert_eq!(
-            number,
-            stepped.last + 1,
-            "{session} {incarnation}: a request is carried out twice or not at all"
-        );
-        stepped.last = number;
-        // What its owner had asked before may still be under way; whoever carries it out, nobody takes the answer.
-        let asked_before = stepped.left && number <= stepped.written;
-        let newest = self.newest.entry(session).or_insert(incarnation);
-        assert!(incarnation >= *newest || asked_before, "{session}: {incarnation} is stepped after {newest}");
-        *newest = incarnation.max(*newest);
-    }
-
-    /// Notes that a trainer took the answer to the request with that number.
-    pub(crate) fn taken(
-        &mut self,
-        pool: RunId,
-        lanes: std::ops::Range<u32>,
-        incarnation: Incarnation,
-        asked: u32,
-        answered: u32,
-    ) {
-        assert_eq!(asked, answered, "an answer was taken for an answer to request {asked}");
-        for lane in lanes {
-            let newest = self.taken.entry((pool, lane)).or_insert(incarnation);
-            assert!(incarnation >= *newest, "lane {lane}: {incarnation} answers after {newest}");
-            *newest = incarnation;
-        }
-    }
-
     /// Notes that lanes of that pool go on elsewhere if their node is lost.
     pub(crate) fn resumes(&mut self, pool: RunId) {
         self.resumed.entry(pool.as_u128()).or_default();
@@ -189,16 +124,9 @@ impl Ledger {
         self.forged.insert(pool.as_u128());
     }
 
-    /// Notes that the owner of a session writes a request to one of its placements.
-    pub(crate) fn written(&mut self, session: SessionId, incarnation: Incarnation, number: u32) {
-        let stepped = self.placements.entry((session, incarnation)).or_default();
-        assert!(!stepped.left, "{session} {incarnation}: its owner has another place, and steps it");
-        stepped.written = number;
-    }
-
     /// Notes that the owner of a session has another place for it.
     pub(crate) fn left(&mut self, session: SessionId, incarnation: Incarnation) {
-        self.placements.entry((session, incarnation)).or_default().left = true;
+        self.placements.left(session, incarnation);
         self.resumed.entry(session.pool.as_u128()).or_default().times += 1;
     }
 

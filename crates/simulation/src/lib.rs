@@ -45,6 +45,7 @@ mod message;
 mod network;
 mod node;
 mod owners;
+mod placements;
 mod pool_session;
 mod random;
 mod reference;

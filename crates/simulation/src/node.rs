@@ -425,7 +425,7 @@ impl Node {
         let (handle, number) = (attachment.session, attachment.number);
         let hosted = self.hosted.get_mut(&handle).expect("what is open is hosted");
         hosted.turn.take_over(number);
-        ctx.ledger.attached(hosted.session, hosted.incarnation, stream);
+        ctx.ledger.placements.attached(hosted.session, hosted.incarnation, stream);
         let logs = attach.log && hosted.owned.keep_log();
         let attached = Attached { lanes: hosted.lanes(), last: hosted.owned.last(), logs };
         let turn = hosted.turn;
@@ -484,7 +484,7 @@ impl Node {
                     ctx.count("request waited for the recorder");
                     return self.waiting.push((stream, header, request));
                 }
-                ctx.ledger.stepped(hosted.session, hosted.incarnation, stream, header.number);
+                ctx.ledger.placements.stepped(hosted.session, hosted.incarnation, stream, header.number);
                 let answer = hosted.carry_out(header, &request, ctx.ledger);
                 answer.unwrap_or_else(|fault| panic!("a trainer of ours sends what is no request: {fault}"))
             }

@@ -374,7 +374,7 @@ impl PoolSession {
             return true;
         };
         if stream.posted.as_ref().is_none_or(|(posted, ..)| *posted != number) {
-            ctx.ledger.written(id, self.session.grant().incarnation, number);
+            ctx.ledger.placements.written(id, self.session.grant().incarnation, number);
             let body = self.session.body().expect("what is sent has a body");
             let kind = body.kind;
             let mut columns = ColumnBuffer::default();
@@ -413,7 +413,13 @@ impl PoolSession {
             return self.happened(SessionEvent::Refused(refusal), ctx);
         }
         let Grant { incarnation, .. } = *self.session.grant();
-        ctx.ledger.taken(self.pool(), lanes_of(self.session.grant()), incarnation, number, header.number);
+        ctx.ledger.placements.taken(
+            self.pool(),
+            lanes_of(self.session.grant()),
+            incarnation,
+            number,
+            header.number,
+        );
         let (id, resuming) = (self.id(), self.session.is_resuming());
         self.happened(SessionEvent::Answered, ctx);
         self.answered_at = ctx.world_now;

@@ -62,33 +62,65 @@ pub struct Outcome {
 pub struct World {
     pub(crate) setup: Setup,
     pub(crate) now: Duration,
-    /// The number of the last event; it breaks ties.
-    events: u64,
-    pub(crate) agenda: BTreeMap<(Duration, u64), Event>,
+    pub(crate) agenda: Agenda,
     pub(crate) random: Random,
-    pub(crate) network: Network,
+    pub(crate) traffic: Traffic,
     pub(crate) sites: BTreeMap<Site, Life>,
-    pub(crate) conns: BTreeMap<u64, Conn>,
-    /// The earliest time at which the next message of a channel may arrive, by connection, channel and direction.
-    pub(crate) ordered: BTreeMap<(u64, u64, bool), Duration>,
+    pub(crate) processes: Processes,
     registry: Arc<Registry>,
     /// The owner as which each trainer opens pools now.
     pub(crate) owners: Vec<String>,
-    pub(crate) coordinator: Option<Coordinator>,
-    pub(crate) nodes: Vec<Option<Node>>,
-    pub(crate) trainers: Vec<Option<Trainer>>,
     pub(crate) disks: BTreeMap<Site, FaultyDisk>,
     pub(crate) ledger: Ledger,
     /// Milliseconds by which the wall clocks of nodes are ahead.
     pub(crate) walls: [i64; NODES],
     numbers: u64,
+    pub(crate) trouble: Trouble,
+    pub(crate) record: Record,
+}
+
+/// What is going to happen, and when.
+#[derive(Debug, Default)]
+pub(crate) struct Agenda {
+    pub(crate) events: BTreeMap<(Duration, u64), Event>,
+    /// The number of the last event; it breaks ties.
+    number: u64,
+}
+
+/// The processes that run now.
+#[derive(Debug)]
+pub(crate) struct Processes {
+    pub(crate) coordinator: Option<Coordinator>,
+    pub(crate) nodes: Vec<Option<Node>>,
+    pub(crate) trainers: Vec<Option<Trainer>>,
+}
+
+/// The network and what is under way in it.
+#[derive(Debug)]
+pub(crate) struct Traffic {
+    pub(crate) network: Network,
+    pub(crate) conns: BTreeMap<u64, Conn>,
+    /// The earliest time at which the next message of a channel may arrive, by connection, channel and direction.
+    pub(crate) ordered: BTreeMap<(u64, u64, bool), Duration>,
+}
+
+/// What goes wrong.
+#[derive(Debug)]
+pub(crate) struct Trouble {
     faults: Vec<Fault>,
     /// Trainers that lose their connections when they write their next request, and by how much that request is late.
     pub(crate) loose: BTreeMap<usize, Duration>,
     /// Whether nothing goes wrong any more, and trainers end what they have.
     pub(crate) healed: bool,
     calm: bool,
+}
+
+/// The record of what has happened.
+#[derive(Debug)]
+pub(crate) struct Record {
+    /// A hash over every event so far.
     trace: u64,
+    /// Number of occurrences of several things, by name.
     pub(crate) counted: BTreeMap<&'static str, u64>,
 }
 
@@ -160,29 +192,29 @@ impl World {
         let mut world = Self {
             setup,
             now: Duration::ZERO,
-            events: 0,
-            agenda: BTreeMap::new(),
+            agenda: Agenda::default(),
             random,
-            network,
+            traffic: Traffic { network, conns: BTreeMap::new(), ordered: BTreeMap::new() },
             sites: BTreeMap::new(),
-            conns: BTreeMap::new(),
-            ordered: BTreeMap::new(),
+            processes: Processes {
+                coordinator: None,
+                nodes: (0..NODES).map(|_| None).collect(),
+                trainers: (0..TRAINERS).map(|_| None).collect(),
+            },
             registry: Arc::new(Registry::builtin()),
             // Two of three share a quota.
             owners: (0..TRAINERS).map(|trainer| format!("owner-{}", trainer / 2)).collect(),
-            coordinator: None,
-            nodes: (0..NODES).map(|_| None).collect(),
-            trainers: (0..TRAINERS).map(|_| None).collect(),
             disks: BTreeMap::new(),
             ledger: Ledger::default(),
             walls: [0; NODES],
             numbers: 0,
-            faults: faults.iter().map(|(_, fault)| fault.clone()).collect(),
-            loose: BTreeMap::new(),
-            healed: false,
-            calm: false,
-            trace: setup.seed,
-            counted: BTreeMap::new(),
+            trouble: Trouble {
+                faults: faults.iter().map(|(_, fault)| fault.clone()).collect(),
+                loose: BTreeMap::new(),
+                healed: false,
+                calm: false,
+            },
+            record: Record { trace: setup.seed, counted: BTreeMap::new() },
         };
         let nodes = (0..NODES).map(Site::Node);
         let trainers = (0..TRAINERS).map(Site::Trainer);
@@ -215,33 +247,33 @@ impl World {
         self.live_until(healed + RECOVERY, |world| world.has_recovered(healed));
         assert!(self.has_recovered(healed), "not recovered {RECOVERY:?} after the last fault");
         let recovered_in = self.now - healed;
-        self.calm = true;
+        self.trouble.calm = true;
         self.live_until(self.now + WINDING_UP, |_| false);
         self.seal();
         self.live_until(self.now + SHIPPING, |_| false);
         self.check_end();
         self.open_everything();
-        let slowest = self.trainers.iter().flatten().map(|trainer| trainer.slowest_batch).max();
+        let slowest = self.processes.trainers.iter().flatten().map(|trainer| trainer.slowest_batch).max();
         Outcome {
             slowest_batch: slowest.unwrap_or_default(),
-            trace: self.trace,
-            counted: self.counted,
+            trace: self.record.trace,
+            counted: self.record.counted,
             episodes: self.ledger.episodes(),
             recovered_in,
-            events: self.events,
+            events: self.agenda.number,
         }
     }
 
     pub(crate) fn at(&mut self, at: Duration, event: Event) {
-        self.events += 1;
-        self.agenda.insert((at, self.events), event);
+        self.agenda.number += 1;
+        self.agenda.events.insert((at, self.agenda.number), event);
     }
 
     fn live_until(&mut self, end: Duration, enough: impl Fn(&Self) -> bool) {
-        while let Some((&(at, _), _)) = self.agenda.first_key_value()
+        while let Some((&(at, _), _)) = self.agenda.events.first_key_value()
             && at <= end
         {
-            let Some(((at, _), event)) = self.agenda.pop_first() else { break };
+            let Some(((at, _), event)) = self.agenda.events.pop_first() else { break };
             self.now = at;
             self.happen(event);
             if enough(self) {
@@ -252,7 +284,7 @@ impl World {
     }
 
     pub(crate) fn note(&mut self, words: [u64; 3]) {
-        self.trace = words.into_iter().fold(self.trace, |sum, word| split_mix64(sum ^ word));
+        self.record.trace = words.into_iter().fold(self.record.trace, |sum, word| split_mix64(sum ^ word));
         if self.setup.tell {
             eprintln!("{:?} {words:x?}", self.now);
         }
@@ -283,7 +315,7 @@ impl World {
             Event::Arrives { conn, to_second, message } => self.arrives(conn, to_second, message),
             Event::ConnLost { conn, second } => self.conn_lost(conn, second),
             Event::HandshakeOver { conn } => {
-                if self.conns.get(&conn).is_some_and(|known| !known.welcomed) {
+                if self.traffic.conns.get(&conn).is_some_and(|known| !known.welcomed) {
                     self.conn_lost(conn, false);
                 }
             }
@@ -298,7 +330,7 @@ impl World {
                 }
             }
             Event::KeepAlive { conn } => self.keep_alive(conn),
-            Event::Fault(index) => self.fault(&self.faults[index].clone()),
+            Event::Fault(index) => self.fault(&self.trouble.faults[index].clone()),
         }
     }
 
@@ -323,23 +355,23 @@ impl World {
         let budget = if small { SMALL_BUDGET } else { u64::MAX };
         let started = match site {
             Site::Coordinator => {
-                self.coordinator =
+                self.processes.coordinator =
                     self.with_context(site, |ctx| Coordinator::start(&disk, owners, budget, ctx));
-                self.coordinator.is_some()
+                self.processes.coordinator.is_some()
             }
             Site::Node(index) => {
                 let on_outage = if index.is_multiple_of(2) { OnOutage::Wait } else { OnOutage::Lose };
                 let node = self
                     .with_context(site, |ctx| Node::start(index, number, &disk, &registry, on_outage, ctx));
-                self.nodes[index] = node;
-                if let Some(node) = &mut self.nodes[index] {
+                self.processes.nodes[index] = node;
+                if let Some(node) = &mut self.processes.nodes[index] {
                     node.set_wall(self.walls[index]);
                 }
-                self.nodes[index].is_some()
+                self.processes.nodes[index].is_some()
             }
             Site::Trainer(index) => {
                 let trainer = self.with_context(site, |ctx| Trainer::new(&registry, ctx));
-                self.trainers[index] = Some(trainer);
+                self.processes.trainers[index] = Some(trainer);
                 true
             }
         };
@@ -347,7 +379,7 @@ impl World {
             self.tell(site, Input::Wake);
         } else {
             // Whoever starts processes tries again.
-            *self.counted.entry("process could not start").or_default() += 1;
+            *self.record.counted.entry("process could not start").or_default() += 1;
             self.sites.entry(site).or_default().running = false;
             let again = self.now + Duration::from_secs(1);
             self.at(again, Event::Start(site));
@@ -362,11 +394,11 @@ impl World {
             world_now: self.now,
             bug: self.setup.bug,
             site,
-            conns: &self.conns,
+            conns: &self.traffic.conns,
             random: &mut self.random,
             ledger: &mut self.ledger,
             numbers: &mut self.numbers,
-            counted: &mut self.counted,
+            counted: &mut self.record.counted,
             out: Vec::new(),
         };
         let done = run(&mut ctx);
@@ -378,7 +410,7 @@ impl World {
     }
 
     pub(crate) fn tell(&mut self, site: Site, input: Input) {
-        let calm = self.calm;
+        let calm = self.trouble.calm;
         if self.setup.tell && !matches!(input, Input::Wake) {
             let mut what = format!("{input:?}");
             what.truncate(what.floor_char_boundary(MOST_TOLD));
@@ -386,8 +418,8 @@ impl World {
         }
         match site {
             Site::Coordinator => {
-                let Some(mut process) = self.coordinator.take() else { return };
-                let harmed = self.setup.kinds.tenants && !self.healed && matches!(input, Input::Wake);
+                let Some(mut process) = self.processes.coordinator.take() else { return };
+                let harmed = self.setup.kinds.tenants && !self.trouble.healed && matches!(input, Input::Wake);
                 self.with_context(site, |ctx| {
                     process.handle(input, ctx);
                     if harmed && ctx.random.chance(HARM_PER_MILLE) {
@@ -395,21 +427,21 @@ impl World {
                     }
                 });
                 let wake = process.wake_at();
-                self.coordinator = Some(process);
+                self.processes.coordinator = Some(process);
                 self.wake(site, Some(wake));
             }
             Site::Node(index) => {
-                let Some(mut process) = self.nodes[index].take() else { return };
+                let Some(mut process) = self.processes.nodes[index].take() else { return };
                 self.with_context(site, |ctx| process.handle(input, ctx));
                 let wake = process.wake_at();
-                self.nodes[index] = Some(process);
+                self.processes.nodes[index] = Some(process);
                 self.wake(site, Some(wake));
             }
             Site::Trainer(index) => {
-                let Some(mut process) = self.trainers[index].take() else { return };
+                let Some(mut process) = self.processes.trainers[index].take() else { return };
                 self.with_context(site, |ctx| process.handle(input, calm, ctx));
                 let wake = process.wake_at();
-                self.trainers[index] = Some(process);
+                self.processes.trainers[index] = Some(process);
                 self.wake(site, wake);
             }
         }
@@ -430,7 +462,7 @@ impl World {
 
     /// Ends all faults, apart from those of the links.
     fn heal(&mut self) {
-        self.healed = true;
+        self.trouble.healed = true;
         self.disks.values().for_each(|disk| disk.set_faults(self.with_bugs(DiskFaults::default())));
     }
 
@@ -440,27 +472,30 @@ impl World {
         let steps = |trainer: &Option<Trainer>| {
             trainer.as_ref().is_some_and(|trainer| !trainer.is_playing() || trainer.last_batch > since)
         };
-        self.coordinator.is_some() && self.nodes.iter().all(joined) && self.trainers.iter().all(steps)
+        self.processes.coordinator.is_some()
+            && self.processes.nodes.iter().all(joined)
+            && self.processes.trainers.iter().all(steps)
     }
 
     /// Has every node seal what it recorded, so that it can be shipped.
     fn seal(&mut self) {
         for index in 0..NODES {
-            let Some(mut node) = self.nodes[index].take() else { continue };
+            let Some(mut node) = self.processes.nodes[index].take() else { continue };
             self.with_context(Site::Node(index), |ctx| node.seal(ctx));
-            self.nodes[index] = Some(node);
+            self.processes.nodes[index] = Some(node);
         }
     }
 
     /// Has the coordinator open a pool of all lanes, which are free.
     fn open_everything(&mut self) {
-        let is_full = |world: &Self| world.nodes.iter().all(|node| node.as_ref().is_some_and(Node::is_full));
+        let is_full =
+            |world: &Self| world.processes.nodes.iter().all(|node| node.as_ref().is_some_and(Node::is_full));
         // A call to a node may be lost as any other, and who asks for a pool asks again.
         for _ in 0..OPENINGS {
-            if let Some(mut coordinator) = self.coordinator.take() {
+            if let Some(mut coordinator) = self.processes.coordinator.take() {
                 self.with_context(Site::Coordinator, |ctx| coordinator.open_everything(ctx));
                 let wake = coordinator.wake_at();
-                self.coordinator = Some(coordinator);
+                self.processes.coordinator = Some(coordinator);
                 self.wake(Site::Coordinator, Some(wake));
             }
             self.live_until(self.now + OPENING, is_full);
@@ -472,14 +507,14 @@ impl World {
     }
 
     fn check_end(&self) {
-        for trainer in &self.trainers {
+        for trainer in &self.processes.trainers {
             assert!(
                 trainer.as_ref().is_some_and(Trainer::is_done),
                 "a trainer never came to an end: {trainer:?}"
             );
         }
-        self.coordinator.as_ref().expect("the coordinator runs").check_idle();
-        self.nodes.iter().for_each(|node| node.as_ref().expect("the nodes run").check_idle());
+        self.processes.coordinator.as_ref().expect("the coordinator runs").check_idle();
+        self.processes.nodes.iter().for_each(|node| node.as_ref().expect("the nodes run").check_idle());
         let lossy = self.setup.kinds.disks;
         self.ledger.check_end(&self.disks[&Site::Coordinator], &store_dir(), lossy);
     }

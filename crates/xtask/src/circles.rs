@@ -26,6 +26,23 @@ pub(crate) fn check(files: &[(String, String)]) -> Vec<(String, String)> {
     crates.values().flat_map(|modules| circles(&graph_of(modules))).collect()
 }
 
+/// Returns the paths of the files below `src/` that are for tests only.
+pub(crate) fn files_of_tests(files: &[(String, String)]) -> BTreeSet<&str> {
+    let placed =
+        |path: &'_ str| path.split_once("/src/").map(|(of, module)| (of.to_owned(), module_of(module)));
+    let mut tests: BTreeSet<(String, Module)> = BTreeSet::new();
+    for (path, text) in files {
+        let Some((of, module)) = placed(path) else { continue };
+        tests.extend(modules_of_tests(&module, text).into_iter().map(|tests| (of.clone(), tests)));
+    }
+    let is_of_tests = |path: &str| {
+        placed(path).is_some_and(|(of, module)| {
+            tests.iter().any(|(in_crate, tests)| *in_crate == of && module.starts_with(tests))
+        })
+    };
+    files.iter().map(|(path, _)| path.as_str()).filter(|path| is_of_tests(path)).collect()
+}
+
 /// Returns the module of a file below `src/`.
 fn module_of(path: &str) -> Module {
     let path = path.strip_suffix(".rs").unwrap_or(path);

@@ -135,11 +135,13 @@ struct Memory {
     node_resident_bytes: Vec<u64>,
 }
 
-/// The result of the comparisons afterwards.
+/// What was found afterwards.
 pub(super) struct Compared {
     pub(super) audit: Audit,
     pub(super) trainers: TrainersAudit,
     pub(super) leaked: Leaked,
+    /// Number of datagrams that the links lost.
+    pub(super) datagrams_lost: u64,
 }
 
 impl ChaosResult {
@@ -150,9 +152,8 @@ impl ChaosResult {
         seen: &Seen,
         fills: &[Fill],
         resident: &[u64],
-        datagrams_lost: u64,
     ) -> Self {
-        let Compared { audit, trainers, leaked } = compared;
+        let Compared { audit, trainers, leaked, datagrams_lost } = compared;
         let audit = Audited {
             frames: storm.batches(),
             frames_differing: seen.differing,

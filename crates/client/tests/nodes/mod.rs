@@ -69,10 +69,10 @@ impl Nodes {
             let name = format!("node-{index}");
             let identity = identity(&folder, &authority, Role::Node, &name);
             let mut config = ClusterNodeConfig::new(identity, coordinator.address().to_string(), "test");
-            config.hang_deadline = hang_deadline;
+            config.stepping.hang_deadline = hang_deadline;
             let folder = folder.join(&name);
             std::fs::create_dir(&folder).unwrap();
-            config.attach =
+            config.serving.attach =
                 attach.then(|| AttachConfig { path: folder.join("a.sock"), uids: Vec::new(), sessions: 4 });
             let node = ClusterNode::start(config).unwrap();
             assert!(node.wait_joined(PATIENCE));

@@ -415,7 +415,7 @@ fn list(store: &Weak<Inner>, archive: &Archive) -> Result<(), TaskFailure> {
     let unknown: Vec<SegmentId> = there
         .into_iter()
         .filter(|id| shelf.get(&id.folder, id.number).is_none())
-        .filter(|id| !shelf.is_quarantined(&id.folder, id.number, id.crc))
+        .filter(|id| !shelf.quarantine().has(&id.folder, id.number, id.crc))
         .collect();
     if let Some(archiving) = &mut shelf.archiving {
         if !unknown.is_empty() {

@@ -33,14 +33,16 @@ impl Store {
         let folder = |name: &str| StoreEntry { name: name.to_owned(), bytes: None };
         let listing = match *parts.as_slice() {
             [""] => {
-                let quarantine = (shelf.quarantined().len() > 0).then_some(QUARANTINE);
+                let quarantine = (shelf.quarantine().segments().len() > 0).then_some(QUARANTINE);
                 let folders = shelf.folders().chain([STORE_LOCK]).chain(quarantine);
                 let names = folders.filter(|name| *name > after).collect();
                 part_of(names, |name| StoreEntry { bytes: (name == STORE_LOCK).then_some(0), ..folder(name) })
             }
-            [QUARANTINE] if shelf.quarantined().len() > 0 => {
-                let names =
-                    shelf.quarantined().map(|((of, number, crc), _)| quarantine_name(of, *number, *crc));
+            [QUARANTINE] if shelf.quarantine().segments().len() > 0 => {
+                let names = shelf
+                    .quarantine()
+                    .segments()
+                    .map(|((of, number, crc), _)| quarantine_name(of, *number, *crc));
                 let names: Vec<String> = names.filter(|name| name.as_str() > after).collect();
                 part_of(names.iter().map(String::as_str).collect(), folder)
             }
@@ -193,7 +195,7 @@ impl Store {
     /// Returns number and bytes of the segment that is set aside under that name.
     fn quarantined(&self, shelf: &Shelf, name: &str) -> Option<(u64, u64)> {
         let arrival = quarantined_name(name)?;
-        Some((arrival.1, shelf.quarantined_bytes(&arrival)?))
+        Some((arrival.1, shelf.quarantine().bytes_of(&arrival)?))
     }
 }
 

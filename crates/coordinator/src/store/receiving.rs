@@ -88,7 +88,7 @@ impl Store {
                 shelf.counts.known += 1;
                 return Ok(Receive::Answer(Shipped::Known));
             }
-            if shelf.is_quarantined(&folder, ship.segment, ship.crc) {
+            if shelf.quarantine().has(&folder, ship.segment, ship.crc) {
                 return Ok(Receive::Answer(Shipped::Quarantined));
             }
             if !shelf.has_folder(&folder) {
@@ -285,7 +285,7 @@ impl Receiving {
         self.move_to(&path, &[&folder, &dir.join(QUARANTINE)])?;
         {
             let mut shelf = self.store.shelf();
-            shelf.quarantine(arrival, quarantined);
+            shelf.set_segment_aside(arrival, quarantined);
             shelf.counts.quarantined += 1;
         }
         self.store.keep_budget();

@@ -11,6 +11,8 @@ use rollhouse_wire::StoreStatus;
 use super::StoreCounts;
 use super::archive_plan::{ArchivePlan, Standing};
 use super::arrivals::Arrival;
+use super::counting::{add_all, take_all};
+use super::quarantine::{Quarantine, Quarantined};
 
 /// The segments in stock and those that are set aside.
 #[derive(Debug, Default)]
@@ -22,19 +24,15 @@ pub(crate) struct Shelf {
     came: u64,
     /// Segments that have lanes of a run, by the recording to which they belong.
     runs: BTreeMap<u128, BTreeMap<Writer, BTreeSet<u64>>>,
-    quarantined: BTreeMap<Arrival, Quarantined>,
-    quarantine_order: BTreeMap<u64, Arrival>,
+    quarantine: Quarantine,
     /// Number of episodes that are set aside, by run.
     set_aside: BTreeMap<u128, u64>,
-    /// Number of damaged segments that are set aside and have something of a run, by the low bits of its id.
-    damaged: BTreeMap<u32, u64>,
     /// The plan of the archive, if there is one.
     pub(crate) archiving: Option<ArchivePlan>,
     /// Segments of each folder in which a pinned episode lies; they are not dropped.
     pinned: BTreeMap<Arc<str>, Vec<RangeInclusive<u64>>>,
     /// Bytes of the segments that are on this disk.
     bytes: u64,
-    quarantined_bytes: u64,
     pub(crate) counts: StoreCounts,
     /// Number of segments being received, by node; `drawn` counts all that ever were.
     pub(crate) receiving: BTreeMap<Arc<str>, usize>,
@@ -56,16 +54,6 @@ pub(crate) struct Held {
     aside: BTreeMap<u128, u64>,
     /// Its place in the order in which segments came.
     pub(crate) order: u64,
-}
-
-/// A segment that is set aside as a whole.
-#[derive(Debug)]
-pub(crate) struct Quarantined {
-    pub(crate) bytes: u64,
-    /// Number of its episodes that are nowhere else, by run.
-    pub(crate) runs: BTreeMap<u128, u64>,
-    /// For a damaged segment, the low bits of the ids of all runs of which it has something, readable or not.
-    pub(crate) damaged: BTreeSet<u32>,
 }
 
 /// A segment that was taken out.
@@ -230,7 +218,7 @@ impl Shelf {
     /// Returns all segments, the oldest first, and then those that are set aside, likewise.
     pub(crate) fn arrivals(&self) -> Vec<Arrival> {
         let held = self.all().map(|(_, folder, held)| (folder.clone(), held.number, held.crc));
-        self.quarantine_order.values().cloned().chain(held).collect()
+        self.quarantine.arrivals().cloned().chain(held).collect()
     }
 
     /// Returns folder and number of each segment.
@@ -240,7 +228,7 @@ impl Shelf {
 
     /// Returns how many segments are there or set aside.
     pub(crate) fn len(&self) -> usize {
-        self.order.len() + self.quarantined.len()
+        self.order.len() + self.quarantine.segments().len()
     }
 
     /// Returns segments of other recordings that may have episodes of a new segment: of the same lanes of its runs,
@@ -352,40 +340,22 @@ impl Shelf {
         Some(Taken { folder, number, bytes: held.bytes, emptied })
     }
 
-    pub(crate) fn is_quarantined(&self, folder: &str, number: u64, crc: u32) -> bool {
-        self.quarantined.contains_key(&(folder.into(), number, crc))
-    }
-
     /// Returns the segments that are set aside as a whole.
-    pub(crate) fn quarantined(&self) -> impl ExactSizeIterator<Item = (&Arrival, &Quarantined)> {
-        self.quarantined.iter()
-    }
-
-    /// Returns the bytes of one of them.
-    pub(crate) fn quarantined_bytes(&self, arrival: &Arrival) -> Option<u64> {
-        Some(self.quarantined.get(arrival)?.bytes)
+    pub(crate) const fn quarantine(&self) -> &Quarantine {
+        &self.quarantine
     }
 
     /// Adds a segment that is set aside, after all that are there.
-    pub(crate) fn quarantine(&mut self, arrival: Arrival, quarantined: Quarantined) {
+    pub(crate) fn set_segment_aside(&mut self, arrival: Arrival, quarantined: Quarantined) {
         self.came += 1;
-        self.quarantined_bytes += quarantined.bytes;
         add_all(&mut self.set_aside, &quarantined.runs);
-        add_all(&mut self.damaged, &once_each(&quarantined.damaged));
-        self.quarantine_order.insert(self.came, arrival.clone());
-        self.quarantined.insert(arrival, quarantined);
+        self.quarantine.add(self.came, arrival, quarantined);
     }
 
     /// Takes out the segment that was set aside first if all together exceed `limit`, or are too many.
     pub(crate) fn take_oldest_quarantined(&mut self, limit: u64) -> Option<Arrival> {
-        if self.quarantined_bytes <= limit && self.quarantined.len() <= MAX_QUARANTINED {
-            return None;
-        }
-        let (_, arrival) = self.quarantine_order.pop_first()?;
-        let quarantined = self.quarantined.remove(&arrival)?;
-        self.quarantined_bytes -= quarantined.bytes;
+        let (arrival, quarantined) = self.quarantine.take_oldest(limit)?;
         take_all(&mut self.set_aside, &quarantined.runs);
-        take_all(&mut self.damaged, &once_each(&quarantined.damaged));
         Some(arrival)
     }
 
@@ -394,17 +364,12 @@ impl Shelf {
         self.set_aside.get(&run).copied().unwrap_or(0)
     }
 
-    /// Returns whether a damaged segment that is set aside has something of a run.
-    pub(crate) fn is_damaged(&self, run: u128) -> bool {
-        self.damaged.contains_key(&(run as u32))
-    }
-
     pub(crate) fn status(&self) -> StoreStatus {
         let away = self.archiving.as_ref().map_or(0, |archiving| archiving.amount(Standing::Away).segments);
         StoreStatus {
             segments: self.order.len() as u64 - away,
             bytes: self.bytes,
-            quarantined: self.quarantined.len() as u64,
+            quarantined: self.quarantine.segments().len() as u64,
             set_aside: self.set_aside.values().sum(),
         }
     }
@@ -456,31 +421,8 @@ fn ranges_of(summary: &SegmentSummary) -> Vec<LaneRange> {
     ranges
 }
 
-fn once_each(tags: &BTreeSet<u32>) -> BTreeMap<u32, u64> {
-    tags.iter().map(|&tag| (tag, 1)).collect()
-}
-
-fn add_all<K: Ord + Copy>(sum: &mut BTreeMap<K, u64>, more: &BTreeMap<K, u64>) {
-    for (&run, count) in more {
-        *sum.entry(run).or_default() += count;
-    }
-}
-
-fn take_all<K: Ord + Copy>(sum: &mut BTreeMap<K, u64>, less: &BTreeMap<K, u64>) {
-    for (&run, count) in less {
-        let left = sum.get(&run).copied().unwrap_or(0).saturating_sub(*count);
-        if left == 0 {
-            sum.remove(&run);
-        } else {
-            sum.insert(run, left);
-        }
-    }
-}
-
 /// Number of ranges of numbers that are kept of a segment.
 const MAX_RANGES: usize = 64;
-/// Number of segments that are set aside as a whole. It is bounded as their bytes are, because one may have no byte.
-const MAX_QUARANTINED: usize = 4_096;
 /// Number of times that a new segment is refused because another one that it may contradict cannot be read.
 const UNREADABLE_ATTEMPTS: u32 = 3;
 

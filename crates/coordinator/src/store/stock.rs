@@ -12,7 +12,8 @@ use rollhouse_replay::{
 
 use super::arrivals::{Arrival, Arrivals, sorted};
 use super::away::AwayDisk;
-use super::shelf::{Held, Quarantined, Shelf, by_run};
+use super::quarantine::Quarantined;
+use super::shelf::{Held, Shelf, by_run};
 use super::{INCOMING, is_name, opening};
 
 /// Reads what is in the store and writes anew the order in which it came. Segments that are `away`, which is part of
@@ -40,7 +41,7 @@ pub(super) fn take(
     }
     let aside = take_quarantine(disk, dir)?;
     for (arrival, _, quarantined) in sorted(aside, &order) {
-        shelf.quarantine(arrival, quarantined);
+        shelf.set_segment_aside(arrival, quarantined);
     }
     arrivals.rewrite(disk, &shelf.arrivals()).map_err(OpenError::Disk)?;
     Ok(shelf)

@@ -45,7 +45,7 @@ impl Block {
     pub(crate) fn options_after(&self, change: &Change) -> Result<Vec<Options>, OptionsError> {
         let mut options = self.maker.options.clone();
         for lane in self.wanted(change) {
-            let row = self.rows.start + lane;
+            let row = self.lanes.row(lane);
             options[lane] = change.apply(&self.maker.entry.spec().options, row, &options[lane])?;
         }
         Ok(options)
@@ -60,17 +60,17 @@ impl Block {
     ) -> Result<Remade, OptionsError> {
         let Some(old) = &self.env else { return Ok(Remade { options, env: None }) };
         if let Some(lane) = self.restarts.lost().lowest() {
-            return Err(OptionsError::Lost { lane: self.rows.start + lane });
+            return Err(OptionsError::Lost { lane: self.lanes.row(lane) });
         }
-        let begun = (self.episodes.open() | self.standing.waiting) & self.all;
+        let begun = (self.episodes.open() | self.standing.waiting) & self.lanes.all();
         let kept = if change.forget { begun & !self.wanted(change) } else { begun };
         let carry = || {
-            for lane in 0..self.rows.len() {
+            for lane in 0..self.lanes.count() {
                 env.restore(lane, old.position(lane));
             }
             for lane in kept {
                 let carried = old.state(lane).and_then(|state| env.set_state(lane, &state));
-                carried.map_err(|source| OptionsError::State { lane: self.rows.start + lane, source })?;
+                carried.map_err(|source| OptionsError::State { lane: self.lanes.row(lane), source })?;
             }
             Ok(())
         };
@@ -83,12 +83,11 @@ impl Block {
 
     /// Returns the lanes of the block that a change names.
     fn wanted(&self, change: &Change) -> LaneSet {
-        let wanted = self.rows.clone().filter(|&row| (change.wanted)(row));
-        wanted.map(|row| row - self.rows.start).collect()
+        self.lanes.in_rows(|row| (change.wanted)(row))
     }
 
     const fn cannot_be_made(&self, message: String) -> OptionsError {
-        OptionsError::Make { lane: self.rows.start, message }
+        OptionsError::Make { lane: self.lanes.row(0), message }
     }
 
     /// Puts the env that [`Block::remade`] made into use.
@@ -104,7 +103,7 @@ impl Block {
 
     /// Sets the lanes whose episodes' starts are noted from now on.
     pub(crate) const fn watch(&mut self, lanes: LaneSet) {
-        self.watched = lanes;
+        self.starts.watched = lanes;
     }
 
     /// Returns a view of a lane between two steps.
@@ -151,7 +150,7 @@ impl Block {
             Ok(set) => set,
             Err(_) => {
                 self.env = None;
-                self.lose(self.all, Interruption::Crashed);
+                self.lose(self.lanes.all(), Interruption::Crashed);
                 self.show();
                 Err(StateError::Lost)
             }

@@ -109,8 +109,8 @@ impl UnderWay {
 impl Block {
     /// Posts a step of every lane. Rows of lanes that do not move repeat the frame before.
     pub(crate) fn post_frame(&mut self, rows: &mut Rows<'_>, turn: Turn) {
-        rows.with_block(&self.rows.clone(), |columns| {
-            self.post(columns, columns.actions, self.all, turn, true);
+        rows.with_block(&self.lanes.rows().clone(), |columns| {
+            self.post(columns, columns.actions, self.lanes.all(), turn, true);
         });
     }
 
@@ -123,8 +123,8 @@ impl Block {
         subset: LaneSet,
         turn: Turn,
     ) {
-        rows.with_block(&self.rows.clone(), |columns| {
-            self.post(columns, actions, subset & self.all, turn, false);
+        rows.with_block(&self.lanes.rows().clone(), |columns| {
+            self.post(columns, actions, subset & self.lanes.all(), turn, false);
         });
     }
 
@@ -143,7 +143,7 @@ impl Block {
         let stepped = moving & self.episodes.open();
         let reset = moving & self.standing.waiting & !self.standing.retired;
         if frame {
-            keep_observations(columns, !(stepped | reset), self.rows.len());
+            keep_observations(columns, !(stepped | reset), self.lanes.count());
             show_rest(columns, LaneSet::NONE);
         } else {
             let still = subset & !(stepped | reset);
@@ -156,7 +156,7 @@ impl Block {
         under_way.ready |= subset & !(stepped | reset);
         under_way.stepping |= stepped;
         under_way.resetting |= reset;
-        copy_rows(&mut under_way.actions.as_mut(), actions, stepped, self.rows.len());
+        copy_rows(&mut under_way.actions.as_mut(), actions, stepped, self.lanes.count());
         (stepped | reset).into_iter().for_each(|lane| under_way.versions[lane] = turn.policy_version);
         self.post_to_env(stepped, reset);
         self.show();
@@ -189,7 +189,7 @@ impl Block {
     /// Takes the lanes that have finished and gives up those that are overdue. Returns those whose rows are complete
     /// since the last call; of a frame all lanes are complete together.
     pub(crate) fn collect(&mut self, rows: &mut Rows<'_>, turn: Turn, laps: &mut Laps) -> LaneSet {
-        rows.with_block(&self.rows.clone(), |columns| self.collect_columns(columns, turn, laps));
+        rows.with_block(&self.lanes.rows().clone(), |columns| self.collect_columns(columns, turn, laps));
         self.under_way.as_mut().map_or(LaneSet::NONE, |under_way| std::mem::take(&mut under_way.ready))
     }
 
@@ -276,7 +276,7 @@ impl Block {
             (columns.rewards[lane], columns.reset[lane]) = (0.0, 0);
         }
         if frame && !(moved | renewed).is_empty() {
-            keep_observations(columns, moved | renewed, self.rows.len());
+            keep_observations(columns, moved | renewed, self.lanes.count());
         }
     }
 
@@ -321,7 +321,7 @@ impl Block {
             Ok(value) => value,
             Err(_) => {
                 self.env = None;
-                self.lose(self.all, Interruption::Crashed);
+                self.lose(self.lanes.all(), Interruption::Crashed);
                 None
             }
         }

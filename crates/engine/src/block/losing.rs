@@ -56,8 +56,8 @@ impl Block {
     pub(crate) fn restart_now(&mut self, since_start: Duration) {
         let Collected { lost, hung, .. } = self.with_late(|env| env.gone()).unwrap_or_default();
         let known = self.restarts.lost();
-        self.lose_each(lost & self.all & !known, Interruption::Crashed);
-        self.lose_each(hung & self.all & !known, Interruption::Hung);
+        self.lose_each(lost & self.lanes.all() & !known, Interruption::Crashed);
+        self.lose_each(hung & self.lanes.all() & !known, Interruption::Hung);
         if !self.restarts.lost().is_empty() {
             self.restart(since_start);
             self.show();
@@ -69,8 +69,8 @@ impl Block {
     fn remake(&mut self) -> LaneSet {
         let Some(env) = self.maker.make() else { return LaneSet::NONE };
         self.env = Some(env);
-        self.seed_anew(self.all);
-        self.all
+        self.seed_anew(self.lanes.all());
+        self.lanes.all()
     }
 
     /// Seeds those of `lanes` that had been seeded and whose generators are new.
@@ -78,7 +78,7 @@ impl Block {
         let Some(env) = &mut self.env else { return };
         for lane in lanes & self.starts.seeded {
             let number = self.episodes.next_number(lane);
-            let seed = per_episode_seed(self.starts.of[lane].seed, self.first_lane + lane as u32, number);
+            let seed = per_episode_seed(self.starts.of[lane].seed, self.lanes.in_run(lane), number);
             env.seed(lane, seed);
         }
     }
@@ -87,7 +87,7 @@ impl Block {
     #[cold]
     pub(super) fn keep_lost_rows(&mut self, columns: &mut BlockRows<'_, '_>) {
         let lost = self.restarts.lost();
-        keep_observations(columns, lost, self.rows.len());
+        keep_observations(columns, lost, self.lanes.count());
         for lane in lost {
             columns.rewards[lane] = 0.0;
         }

@@ -85,8 +85,7 @@ impl Block {
             (due).into_iter().for_each(|lane| recorder.window(lane, self.hashes[lane]));
         }
         if self.logs {
-            let hash =
-                |lane| LogEvent::Hash { lane: (self.rows.start + lane) as u32, hash: self.hashes[lane] };
+            let hash = |lane| LogEvent::Hash { lane: self.lanes.row(lane) as u32, hash: self.hashes[lane] };
             self.status.log((due & !over).into_iter().map(hash));
         }
     }
@@ -195,7 +194,7 @@ impl Block {
         if self.logs && !lanes.is_empty() {
             self.status.log((lanes).into_iter().map(|lane| {
                 let number = self.episodes.next_number(lane).wrapping_sub(1);
-                let (lane, start) = ((self.rows.start + lane) as u32, self.starts.of[lane]);
+                let (lane, start) = (self.lanes.row(lane) as u32, self.starts.of[lane]);
                 LogEvent::Began(Began { lane, number, start })
             }));
         }

@@ -55,8 +55,8 @@ impl Block {
         past: &mut BlockPast,
         turn: Turn,
     ) -> Result<(), ResumeError> {
-        let range = self.rows.clone();
-        rows.with_block(&range, |columns| keep_observations(columns, self.all, range.len()));
+        let range = self.lanes.rows().clone();
+        rows.with_block(&range, |columns| keep_observations(columns, self.lanes.all(), range.len()));
         let mut actions = ColumnData::zeros(past.dtype, range.len() * past.elements);
         loop {
             let stepped = self.prepare(rows, past, turn)?;
@@ -111,7 +111,7 @@ impl Block {
         if self.episodes.open().has(lane) {
             return Ok(());
         }
-        Err(ResumeError::NotPlaying { lane: self.rows.start + lane, next: self.episodes.next_number(lane) })
+        Err(ResumeError::NotPlaying { lane: self.lanes.row(lane), next: self.episodes.next_number(lane) })
     }
 
     /// Begins an episode as it began elsewhere, unless SAME_STEP has just begun it.
@@ -140,14 +140,14 @@ impl Block {
                 self.starts.of[lane] = start;
             }
         }
-        rows.with_block(&self.rows.clone(), |columns| {
+        rows.with_block(&self.lanes.rows().clone(), |columns| {
             self.reset_env(bit, columns);
             self.settle(columns, turn, &mut Laps::start(false));
         });
         if !self.restarts.lost().has(lane) {
             return Ok(());
         }
-        Err(ResumeError::Crashed { lane: self.rows.start + lane, number })
+        Err(ResumeError::Crashed { lane: self.lanes.row(lane), number })
     }
 
     fn compare(&mut self, lane: usize, wanted: u32) -> Result<(), ResumeError> {
@@ -157,7 +157,7 @@ impl Block {
             return Ok(());
         }
         Err(ResumeError::Differs {
-            lane: self.rows.start + lane,
+            lane: self.lanes.row(lane),
             number: self.episodes.next_number(lane).saturating_sub(1),
             step: self.episodes.age(lane),
             wanted,

@@ -15,12 +15,33 @@ pub(crate) struct Starts {
     /// Lanes whose last begin was recorded and whose generator nobody has seeded or moved since. If the env says how
     /// many words a reset draws, the start of their next episode follows from that.
     pub(super) untouched: LaneSet,
+    /// Lanes whose starts are noted for observers ([`Engine::watch`](crate::Engine::watch)).
+    pub(super) watched: LaneSet,
 }
 
 impl Starts {
     pub(crate) fn new(schedule: SeedSchedule, words_per_reset: Option<u32>) -> Self {
         let of = Box::new([Start::default(); BLOCK_LANES]);
-        Self { schedule, words_per_reset, of, seeded: LaneSet::NONE, untouched: LaneSet::NONE }
+        Self {
+            schedule,
+            words_per_reset,
+            of,
+            seeded: LaneSet::NONE,
+            untouched: LaneSet::NONE,
+            watched: LaneSet::NONE,
+        }
+    }
+
+    /// Returns those of `lanes`, which begin an episode, whose starts somebody needs and that only the env knows.
+    #[inline]
+    pub(super) fn unknown(&self, lanes: LaneSet, logged: bool, recorded: bool) -> LaneSet {
+        if logged {
+            lanes
+        } else if recorded || !self.watched.is_empty() {
+            lanes & (!self.untouched | self.watched)
+        } else {
+            LaneSet::NONE
+        }
     }
 
     /// Notes that the generators of `lanes` were seeded.

@@ -110,7 +110,7 @@ impl SessionControl {
         });
         hosting.figures.session_ended(cause);
         if self.handle.replay().is_some() {
-            hosting.figures.replays.leave();
+            hosting.figures.watching.replays.leave();
         }
         let (session, incarnation, done) = (self.id, self.incarnation, self.handle.counts());
         let mut table = hosting.table();

@@ -68,7 +68,7 @@ impl Hosting {
         }
         self.figures.sessions_opened.add(1);
         if opened.replay {
-            self.figures.replays.enter(u64::MAX);
+            self.figures.watching.replays.enter(u64::MAX);
         }
         self.supervision.begin(self.supervision.number(), session);
         Ok(opened)

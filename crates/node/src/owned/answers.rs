@@ -5,12 +5,42 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use rollhouse_core::{AutoresetMode, Interruption, Outcome};
 use rollhouse_engine::Received;
-use rollhouse_wire::{FrameKind, LostLane, Notes, Refusal};
+use rollhouse_wire::{FrameHeader, FrameKind, LostLane, Notes, Refusal, RefusalCode};
 
 use super::{OwnedSession, refusal_of};
 use crate::answer::{Answer, Sidecar};
 
-/// The last answer.
+/// The last request that was answered, and its answer.
+#[derive(Debug, Default)]
+pub(super) struct LastAnswer {
+    /// Number of the request; 0 if none was answered.
+    pub(super) number: u32,
+    pub(super) kept: Kept,
+    /// The answer, if it was a refusal.
+    pub(super) refused: Option<Refusal>,
+    /// The code of that refusal, until it has been counted.
+    pub(super) untold: Option<RefusalCode>,
+    /// Lanes that were lost in it, ascending.
+    lost: Vec<u32>,
+}
+
+impl LastAnswer {
+    /// Makes the next answer the last one. It is in memory.
+    #[inline]
+    pub(super) fn next_in_memory(&mut self) {
+        self.number = FrameHeader::next_number(self.number);
+        self.kept = Kept::InMemory;
+    }
+
+    /// Keeps an answer as it was sent.
+    fn keep(&mut self, number: u32, answer: Bytes) {
+        self.number = number;
+        self.refused = None;
+        self.kept = Kept::Bytes(answer);
+    }
+}
+
+/// An answer that is kept.
 #[derive(Debug)]
 pub(super) enum Kept {
     /// It is kept as it was sent.
@@ -21,20 +51,26 @@ pub(super) enum Kept {
     Rows(Received),
 }
 
+impl Default for Kept {
+    fn default() -> Self {
+        Self::Bytes(Bytes::new())
+    }
+}
+
 impl OwnedSession {
     /// Returns the answer again, if the request with that number was answered last.
     pub fn repeated(&mut self, number: u32) -> Option<Bytes> {
-        if number != self.last {
+        if number != self.answer.number {
             return None;
         }
-        if let Kept::Bytes(answer) = &self.answer {
+        if let Kept::Bytes(answer) = &self.answer.kept {
             return Some(answer.clone());
         }
         // It was given by memory, to an owner that goes on over a stream.
-        let answer = match std::mem::replace(&mut self.answer, Kept::Bytes(Bytes::new())) {
+        let answer = match std::mem::take(&mut self.answer.kept) {
             Kept::Bytes(answer) => answer,
             Kept::Rows(received) => self.rows_answer(number, &received),
-            Kept::InMemory => match self.refused.take() {
+            Kept::InMemory => match self.answer.refused.take() {
                 Some(refusal) => return Some(self.refuse(number, &refusal)),
                 None => match self.frame_answer(number) {
                     Ok(answer) => answer,
@@ -42,7 +78,7 @@ impl OwnedSession {
                 },
             },
         };
-        self.answer = Kept::Bytes(answer.clone());
+        self.answer.kept = Kept::Bytes(answer.clone());
         Some(answer)
     }
 
@@ -51,20 +87,18 @@ impl OwnedSession {
         let answer = self.new_answer();
         let answer = answer.finish(FrameKind::Refused, false, number, &Sidecar::Refusal(refusal));
         let answer = self.answered(number, answer);
-        self.refused = Some(refusal.clone());
+        self.answer.refused = Some(refusal.clone());
         answer
     }
 
     pub(super) fn answered(&mut self, number: u32, answer: Bytes) -> Bytes {
-        self.last = number;
-        self.refused = None;
-        self.answer = Kept::Bytes(answer.clone());
+        self.answer.keep(number, answer.clone());
         answer
     }
 
     /// Begins an answer in the memory of the last one, if nobody reads that any more.
     pub(super) fn new_answer(&mut self) -> Answer {
-        match std::mem::replace(&mut self.answer, Kept::InMemory) {
+        match std::mem::replace(&mut self.answer.kept, Kept::InMemory) {
             Kept::Bytes(bytes) => Answer::reusing(bytes),
             Kept::InMemory | Kept::Rows(_) => Answer::reusing(Bytes::new()),
         }
@@ -96,13 +130,13 @@ impl OwnedSession {
     /// Finds out which lanes are lost. Returns those that were not at the last look.
     pub(super) fn look_for_losses(&mut self) -> Vec<u32> {
         if self.engine.lost() == 0 {
-            self.lost.clear();
+            self.answer.lost.clear();
             return Vec::new();
         }
-        let before = std::mem::take(&mut self.lost);
+        let before = std::mem::take(&mut self.answer.lost);
         let lanes = 0..self.engine.lanes() as u32;
-        self.lost = lanes.filter(|&lane| self.engine.is_lost(lane as usize)).collect();
-        self.lost.iter().copied().filter(|lane| before.binary_search(lane).is_err()).collect()
+        self.answer.lost = lanes.filter(|&lane| self.engine.is_lost(lane as usize)).collect();
+        self.answer.lost.iter().copied().filter(|lane| before.binary_search(lane).is_err()).collect()
     }
 
     /// Does the same as [`OwnedSession::look_for_losses`], and marks the newest frame's rows of newly lost lanes as
@@ -119,7 +153,7 @@ impl OwnedSession {
     /// Returns the lanes that were lost at the last look, each with the code of the outcome of its episode.
     pub(super) fn losses(&self) -> impl Iterator<Item = (u32, u8)> {
         let cause = |lane: u32| self.engine.loss(lane as usize).unwrap_or(Interruption::Crashed);
-        self.lost.iter().map(move |&lane| (lane, Outcome::Interrupted(cause(lane)).code()))
+        self.answer.lost.iter().map(move |&lane| (lane, Outcome::Interrupted(cause(lane)).code()))
     }
 
     /// Returns the notes that go beside an answer's rows; `None` if there is nothing to note.

@@ -13,7 +13,7 @@ use rollhouse_arena::{
 use rollhouse_core::{ColumnData, ColumnMut};
 use rollhouse_engine::{Engine, Method, Received, Reset, ResetLanes as ResetMethod};
 use rollhouse_wire::limits::MAX_COMMAND_BYTES;
-use rollhouse_wire::{Envelope, FrameHeader, Refusal, RefusalCode, control};
+use rollhouse_wire::{Envelope, Refusal, RefusalCode, control};
 
 use crate::live::Camera;
 
@@ -66,7 +66,7 @@ impl OwnedSession {
 
     /// Returns the refusal in the last answer, if there was one.
     pub(crate) fn last_refusal(&self) -> Option<&Refusal> {
-        self.refused.as_ref()
+        self.answer.refused.as_ref()
     }
 
     fn make_in_shared_memory(&mut self) -> Result<(), Refusal> {
@@ -172,8 +172,7 @@ impl OwnedSession {
 
     #[inline]
     fn answer_in_memory(&mut self, end: &mut ServingEnd, done: Result<(), Refusal>) {
-        self.last = FrameHeader::next_number(self.last);
-        self.answer = Kept::InMemory;
+        self.answer.next_in_memory();
         end.show_leaving(self.leaving.load(Ordering::Relaxed));
         let answered = done.and_then(|()| {
             self.take_frame_notes();
@@ -184,9 +183,9 @@ impl OwnedSession {
             end.answer_frame(&frame, &lost, &notes);
             Ok(())
         });
-        self.refused = answered.err();
-        if let Some(refusal) = &self.refused {
-            self.untold = Some(refusal.code);
+        self.answer.refused = answered.err();
+        if let Some(refusal) = &self.answer.refused {
+            self.answer.untold = Some(refusal.code);
             end.refuse(&note(refusal));
         }
     }
@@ -209,7 +208,7 @@ impl OwnedSession {
         }
         let actions = end.copy_actions_of(&lanes);
         end.show_leaving(self.leaving.load(Ordering::Relaxed));
-        self.last = FrameHeader::next_number(self.last);
+        self.answer.next_in_memory();
         let waits = self.waits_for_disk().map_or(Ok(()), Err);
         match waits.and_then(|()| self.send_and_receive(&lanes, actions.as_ref())) {
             Ok(received) => {
@@ -218,14 +217,13 @@ impl OwnedSession {
                 end.show_lost(&lost);
                 end.put_lane_notes(&received.lanes, &self.lane_notes(&received.lanes));
                 end.answer_lanes(&received.lanes)?;
-                self.refused = None;
-                self.answer = Kept::Rows(received);
+                self.answer.refused = None;
+                self.answer.kept = Kept::Rows(received);
             }
             Err(refusal) => {
                 end.refuse_lanes(&lanes, &note(&refusal));
-                self.untold = Some(refusal.code);
-                self.refused = Some(refusal);
-                self.answer = Kept::InMemory;
+                self.answer.untold = Some(refusal.code);
+                self.answer.refused = Some(refusal);
             }
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use rollhouse_core::Interruption;
 use rollhouse_engine::Engine;
-use rollhouse_replay::{Recorder, RunRecorder};
+use rollhouse_replay::{DiskError, Recorder, RunRecorder};
 use rollhouse_wire::Refusal;
 
 use super::refusal_of;
@@ -14,6 +14,8 @@ use crate::plan::SessionPlan;
 /// The recording of a session's run, once there is something to record.
 #[derive(Debug, Default)]
 pub(super) struct Recording {
+    /// The recorder with which it begins at the first reset; `None` when nothing is recorded, and afterwards.
+    waiting: Option<Arc<Recorder>>,
     run: Option<Arc<RunRecorder>>,
     watch: RecordingWatch,
     /// The flag that is raised to end the session.
@@ -25,9 +27,28 @@ pub(super) struct Recording {
 pub(crate) struct RecordingWatch(Arc<OnceLock<Weak<RunRecorder>>>);
 
 impl Recording {
-    /// Makes the recording of a session that ends when `ending` is raised.
-    pub(super) fn until(ending: Arc<AtomicBool>) -> Self {
-        Self { ending, ..Self::default() }
+    /// Makes a recording that begins at the first reset, on that recorder; without one nothing is recorded.
+    pub(super) fn on(recorder: Option<Arc<Recorder>>) -> Self {
+        Self { waiting: recorder, ..Self::default() }
+    }
+
+    /// Returns the recording of a session that ends when `ending` is raised.
+    pub(super) fn until(self, ending: Arc<AtomicBool>) -> Self {
+        Self { ending, ..self }
+    }
+
+    /// Returns whether it begins at the next reset.
+    pub(super) const fn is_to_begin(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Returns why the disk takes nothing, while that is so.
+    pub(super) fn outage(&self) -> Option<DiskError> {
+        match (&self.run, &self.waiting) {
+            (Some(run), _) => run.outage(),
+            (None, Some(recorder)) => recorder.outage(),
+            (None, None) => None,
+        }
     }
 
     pub(super) const fn run(&self) -> Option<&Arc<RunRecorder>> {
@@ -39,20 +60,15 @@ impl Recording {
     }
 
     /// Begins the recording, if there is to be one and there is none yet.
-    pub(super) fn begin(
-        &mut self,
-        plan: &SessionPlan,
-        engine: &mut Engine,
-        recorder: &mut Option<Arc<Recorder>>,
-    ) -> Result<(), Refusal> {
-        let Some(waiting) = recorder else { return Ok(()) };
+    pub(super) fn begin(&mut self, plan: &SessionPlan, engine: &mut Engine) -> Result<(), Refusal> {
+        let Some(waiting) = &self.waiting else { return Ok(()) };
         let run = Arc::new(plan.record_on(waiting)?);
         run.end_with(Arc::clone(&self.ending));
         engine.record_with(&run).map_err(|error| refusal_of(&error))?;
         // A session is recorded once: nothing stands there yet.
         let _set = self.watch.0.set(Arc::downgrade(&run));
         self.run = Some(run);
-        *recorder = None;
+        self.waiting = None;
         Ok(())
     }
 }

@@ -96,7 +96,7 @@ impl OwnedSession {
     /// # Errors
     /// The rule that it breaks; nothing has moved.
     pub fn check(&self, header: FrameHeader) -> Result<(), RequestFault> {
-        check_header(header, self.last, self.lanes(), &self.layout)
+        check_header(header, self.answer.number, self.lanes(), &self.layout)
     }
 }
 

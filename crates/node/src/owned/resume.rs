@@ -68,8 +68,7 @@ impl OwnedSession {
             return Ok(Err(self.went_astray()));
         }
         let records = read_past(columns.bytes(), &self.layout.action).map_err(RequestFault::Past)?;
-        let Self { plan, engine, recorder, recording, .. } = self;
-        if let Err(refusal) = recording.begin(plan, engine, recorder) {
+        if let Err(refusal) = self.recording.begin(&self.plan, &mut self.engine) {
             return Ok(Err(refusal));
         }
         self.begun = true;

@@ -188,7 +188,7 @@ fn numbers_that_do_not_follow_are_out_of_order() {
     assert_eq!(session.check(request(FrameKind::Step, 1, bytes, 0)), Ok(()));
     assert_eq!(session.check(request(FrameKind::Step, 2, bytes, 0)), Ok(()));
     assert!(session.check(request(FrameKind::Step, 3, bytes, 0)).is_err());
-    session.last = u32::MAX;
+    session.answer.number = u32::MAX;
     assert_eq!(session.check(request(FrameKind::Step, 1, bytes, 0)), Ok(()));
 }
 

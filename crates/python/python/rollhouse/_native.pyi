@@ -185,10 +185,10 @@ class WorkerLanes:
     def answer(self, worker: int) -> bytes: ...
     def lay_out(
         self,
+        *,
         id: str,
         observation: tuple[Any, ...],
         action: tuple[Any, ...],
-        *,
         autoreset: str,
         max_episode_steps: int | None,
         deadline: float | None,
@@ -332,10 +332,7 @@ class Recordings:
     def count(self) -> int: ...
     def list(
         self,
-        env: str | None,
-        outcome: str | None,
-        result: str | None,
-        min_return: float | None,
+        filter: tuple[str | None, str | None, str | None, float | None],
         all_outcomes: bool,
         sort: str,
         limit: int | None,

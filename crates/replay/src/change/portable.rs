@@ -12,7 +12,7 @@ use rollhouse_core::msgpack::DecodeError;
 use rollhouse_core::{ColumnData, ColumnRef, ColumnSpec, LaneSet, split_mix64};
 
 use crate::change::one_segment::OneSegment;
-use crate::code::buffer::Buffer;
+use crate::code::buffer::{BlockLanes, Buffer};
 use crate::code::coding::stepped::skips_after_end;
 use crate::code::encode::Encoder;
 use crate::code::episode::{Episode, EpisodeInfo};
@@ -115,8 +115,8 @@ fn write_end(pack: &mut Pack<'_>, mut lane: BlockRecorder, episode: &Episode) ->
     if is_cut {
         // As a writer ends the episodes of those that are given up: without a hash.
         let code = info.outcome.code();
-        let mut buffer =
-            Buffer { first_lane: info.name.lane, lanes: 1, opened_ms: info.started_ms, ..Buffer::default() };
+        let lanes = BlockLanes { first: info.name.lane, count: 1 };
+        let mut buffer = Buffer { lanes, opened_ms: info.started_ms, ..Buffer::default() };
         buffer.events.push_end(EndEvent { total_reward, hash: 0, pos: 0, lane: 0, code }, info.score);
         pack.chunk(&mut buffer)?;
     }
@@ -237,7 +237,7 @@ impl Pack<'_> {
         if kept.map_err(|_| PortableError::Steps)? {
             let header = Header {
                 lanes: 1,
-                first_lane: buffer.first_lane,
+                first_lane: buffer.lanes.first,
                 rows: buffer.rows,
                 prev: self.prev,
                 position,

@@ -1,6 +1,6 @@
 //! The buffer that a stepping thread appends to: the raw form of one chunk.
 
-use rollhouse_core::{ColumnRef, Start};
+use rollhouse_core::{ColumnRef, LaneSet, Start};
 use rollhouse_env::fetch_to_write;
 
 use crate::code::coding::stepped::Rule;
@@ -30,8 +30,7 @@ pub(crate) struct Buffer {
     pub(crate) drawn: u32,
     /// Whether an episode begins in the row in which a lane rests because one ended, unless an event says otherwise.
     pub(crate) begins_by_rule: bool,
-    pub(crate) first_lane: u32,
-    pub(crate) lanes: usize,
+    pub(crate) lanes: BlockLanes,
     /// Bytes of each row: raw actions, then in traces and full recordings each observation column, the rewards and each
     /// info column; every lane of the block.
     pub(crate) raw: Vec<u8>,
@@ -48,6 +47,25 @@ pub(crate) struct Buffer {
 }
 
 const _: () = assert!(std::mem::offset_of!(Buffer, rule) == 64);
+
+/// The lanes of a block.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct BlockLanes {
+    /// Lane of the run that is the block's first.
+    pub(crate) first: u32,
+    pub(crate) count: usize,
+}
+
+impl BlockLanes {
+    pub(crate) const fn all(self) -> LaneSet {
+        LaneSet::first(self.count)
+    }
+
+    /// Returns the number that a lane of the block has in the run.
+    pub(crate) const fn in_run(self, lane: usize) -> u32 {
+        self.first + lane as u32
+    }
+}
 
 /// Estimated bytes on disk of an end, a window hash, a begin, a row that is not as the rules say, and a change of the
 /// policy's version.

@@ -28,28 +28,47 @@ pub(crate) struct Happened {
     pub(crate) exceptions: Vec<(usize, u64)>,
     /// The rule after the last row.
     pub(crate) rule: Rule,
-    pub(crate) ends: Vec<Ended>,
-    pub(crate) end_keys: Vec<u32>,
+    pub(crate) ends: Ends,
+    pub(crate) begins: Begins,
+    pub(crate) windows: Windows,
+    /// Lanes with anything of a kept episode.
+    pub(crate) present: u64,
+    /// Lanes with a kept episode that began, or had its first observation, before the buffer.
+    pub(crate) under_way: u64,
+}
+
+/// The ends of episodes.
+#[derive(Debug, Default)]
+pub(crate) struct Ends {
+    pub(crate) each: Vec<Ended>,
+    /// Keys, one per end.
+    pub(crate) keys: Vec<u32>,
     /// Scores by index of their end.
     pub(crate) scores: Vec<(u32, f64)>,
-    pub(crate) begin_keys: Vec<u32>,
+}
+
+/// The begins of episodes.
+#[derive(Debug, Default)]
+pub(crate) struct Begins {
+    /// Keys, one per begin.
+    pub(crate) keys: Vec<u32>,
     /// Words that every begin's lane drew since its last start, if all starts follow from the last ones and drew
     /// equally many.
     pub(crate) all_drew: Option<u32>,
     /// Starts, one per begin; empty if `all_drew` is enough to know them.
     pub(crate) starts: Vec<Start>,
-    /// If `by_row`, whether each begin's episode is kept.
-    pub(crate) kept_begins: Vec<bool>,
-    /// Window hashes of kept episodes.
-    pub(crate) windows: Vec<Window>,
-    /// Number of window hashes that kept episodes would have, those on an episode's last step included.
-    pub(crate) windows_all: u64,
+    /// If rows and begins are written one by one, whether each begin's episode is kept.
+    pub(crate) kept: Vec<bool>,
+}
+
+/// The window hashes of kept episodes.
+#[derive(Debug, Default)]
+pub(crate) struct Windows {
+    pub(crate) each: Vec<Window>,
+    /// Number of hashes that kept episodes would have, those on an episode's last step included.
+    pub(crate) due: u64,
     /// Number of these hashes that are on an episode's last step.
-    pub(crate) windows_at_end: u64,
-    /// Lanes with anything of a kept episode.
-    pub(crate) present: u64,
-    /// Lanes with a kept episode that began, or had its first observation, before the buffer.
-    pub(crate) under_way: u64,
+    pub(crate) at_end: u64,
 }
 
 /// An episode that ended.
@@ -100,15 +119,19 @@ impl Happened {
                 Kind::LongEnd => {
                     let total_reward = f64::from_bits(next()?);
                     if head.end().code & CODE_SCORE != 0 {
-                        taking.to.scores.push((taking.to.ends.len() as u32, f64::from_bits(next()?)));
+                        taking
+                            .to
+                            .ends
+                            .scores
+                            .push((taking.to.ends.each.len() as u32, f64::from_bits(next()?)));
                     }
                     taking.end(head, Some(total_reward))?;
                 }
                 Kind::Begins if head.is_full() => {
                     for lane in LaneSet::of_bits(next()?) {
                         let start = *full.next().ok_or(Malformed("begin without a start"))?;
-                        taking.to.spell_out_starts(&taking.before);
-                        taking.to.starts.push(start);
+                        taking.to.begins.spell_out_starts(&taking.before);
+                        taking.to.begins.starts.push(start);
                         taking.begin(head.pos(), lane, start)?;
                     }
                 }
@@ -122,11 +145,11 @@ impl Happened {
         }
         taking.rows_until(buffer.rows as u16)?;
         taking.finish();
-        if !self.end_keys.is_sorted() {
-            self.sort_ends();
+        if !self.ends.keys.is_sorted() {
+            self.ends.sort();
         }
-        if !self.begin_keys.is_sorted() {
-            self.sort_begins(&mut buffer.first_obs);
+        if !self.begins.keys.is_sorted() {
+            self.begins.sort(&mut buffer.first_obs);
         }
         Ok(())
     }
@@ -136,51 +159,69 @@ impl Happened {
         self.kept_rows.clear();
         self.exceptions.clear();
         self.ends.clear();
-        self.end_keys.clear();
+        self.begins.clear();
+        self.windows.clear();
+    }
+}
+
+impl Ends {
+    fn clear(&mut self) {
+        self.each.clear();
+        self.keys.clear();
         self.scores.clear();
-        self.begin_keys.clear();
+    }
+
+    /// Sorts the ends of one position by lane.
+    #[cold]
+    fn sort(&mut self) {
+        let mut order: Vec<usize> = (0..self.each.len()).collect();
+        order.sort_by_key(|&at| self.keys[at]);
+        self.each = order.iter().map(|&at| self.each[at]).collect();
+        self.keys.sort_unstable();
+        for (at, _) in &mut self.scores {
+            *at = order.iter().position(|&old| old == *at as usize).unwrap_or(0) as u32;
+        }
+        self.scores.sort_by_key(|&(at, _)| at);
+    }
+}
+
+impl Windows {
+    fn clear(&mut self) {
+        self.each.clear();
+        (self.due, self.at_end) = (0, 0);
+    }
+}
+
+impl Begins {
+    fn clear(&mut self) {
+        self.keys.clear();
         self.all_drew = None;
         self.starts.clear();
-        self.kept_begins.clear();
-        self.windows.clear();
-        (self.windows_all, self.windows_at_end) = (0, 0);
+        self.kept.clear();
     }
 
     /// Begins to note each start one by one, and adds those so far, which follow from the lanes' last ones.
     fn spell_out_starts(&mut self, before: &[(u64, u64); BLOCK_LANES]) {
         let Some(drawn) = self.all_drew.take() else { return };
         let mut known = *before;
-        self.starts.extend(self.begin_keys.iter().map(|key| {
+        self.starts.extend(self.keys.iter().map(|key| {
             let (seed, words) = &mut known[(key & 63) as usize];
             *words = words.wrapping_add(u64::from(drawn));
             Start { seed: *seed, words: *words, half: None }
         }));
     }
 
-    /// Sorts the ends of one position by lane.
-    #[cold]
-    fn sort_ends(&mut self) {
-        let mut order: Vec<usize> = (0..self.ends.len()).collect();
-        order.sort_by_key(|&at| self.end_keys[at]);
-        self.ends = order.iter().map(|&at| self.ends[at]).collect();
-        self.end_keys.sort_unstable();
-        for (at, _) in &mut self.scores {
-            *at = order.iter().position(|&old| old == *at as usize).unwrap_or(0) as u32;
-        }
-        self.scores.sort_by_key(|&(at, _)| at);
-    }
-
     /// Sorts the begins of one position by lane, with everything that is kept per begin.
     #[cold]
-    fn sort_begins(&mut self, first_obs: &mut [u8]) {
-        let mut order: Vec<usize> = (0..self.begin_keys.len()).collect();
-        order.sort_by_key(|&at| self.begin_keys[at]);
-        self.begin_keys.sort_unstable();
+    fn sort(&mut self, first_obs: &mut [u8]) {
+        let mut order: Vec<usize> = (0..self.keys.len()).collect();
+        order.sort_by_key(|&at| self.keys[at]);
+        self.keys.sort_unstable();
         if self.all_drew.is_none() {
             self.starts = order.iter().map(|&at| self.starts[at]).collect();
         }
-        if self.by_row {
-            self.kept_begins = order.iter().map(|&at| self.kept_begins[at]).collect();
+        if !self.kept.is_empty() {
+            self.kept = order.iter().map(|&at| self.kept[at]).collect();
         }
         let bytes = first_obs.len() / order.len();
         let rows: Vec<u8> = order.iter().flat_map(|&at| &first_obs[at * bytes..][..bytes]).copied().collect();
@@ -218,7 +259,7 @@ impl<'a, F: FnMut(EndFacts)> BufferPass<'a, F> {
     ) -> Self {
         let (mut keeps, mut aged) = (0, 0);
         for (lane, entry) in state.table.iter().enumerate() {
-            keeps |= u64::from(sampling.keeps(buffer.first_lane + lane as u32, entry.number)) << lane;
+            keeps |= u64::from(sampling.keeps(buffer.lanes.in_run(lane), entry.number)) << lane;
             aged |= u64::from(entry.age > 0) << lane;
         }
         let begun = state.open | aged;
@@ -226,11 +267,11 @@ impl<'a, F: FnMut(EndFacts)> BufferPass<'a, F> {
         // A kept episode under way is present even if its lane rests, so that a block's last chunk knows every
         // episode that was open.
         to.present = keeps & begun;
-        let all = LaneSet::first(buffer.lanes).bits();
+        let all = buffer.lanes.all().bits();
         let before = last_starts(state);
         let mut counter = Counter::new(state, all, buffer.opened_ms);
         counter.rest(buffer.rule.skipped() & all, 1);
-        let sampling = (sampling, buffer.first_lane);
+        let sampling = (sampling, buffer.lanes.first);
         let begins_by_rule = if buffer.begins_by_rule { all } else { 0 };
         let drawn = buffer.drawn;
         Self { to, counter, all, rule: buffer.rule, begins_by_rule, drawn, before, sampling, keeps, ended }
@@ -289,19 +330,22 @@ impl<'a, F: FnMut(EndFacts)> BufferPass<'a, F> {
         if self.keeps & lane_bit != 0 {
             flags = ends::flags_of(&event, length);
             self.to.present |= lane_bit;
-            self.to.windows_all += windows::between(piece.from_age, length);
+            self.to.windows.due += windows::between(piece.from_age, length);
             if length.is_multiple_of(HASH_WINDOW_STEPS) && length > piece.from_age {
-                self.to.windows_at_end += 1;
+                self.to.windows.at_end += 1;
             }
             let EndEvent { code, total_reward, .. } = event;
             let (number, started_ms, start) = (piece.number, piece.started_ms, piece.start);
-            let score =
-                if code & CODE_SCORE != 0 { self.to.scores.last().map(|(_, score)| *score) } else { None };
+            let score = if code & CODE_SCORE != 0 {
+                self.to.ends.scores.last().map(|(_, score)| *score)
+            } else {
+                None
+            };
             let code = code & LISTED_CODE;
             (self.ended)(EndFacts { lane, number, code, length, total_reward, started_ms, start, score });
         }
-        self.to.end_keys.push(head.key());
-        self.to.ends.push(Ended { event, length, flags });
+        self.to.ends.keys.push(head.key());
+        self.to.ends.each.push(Ended { event, length, flags });
         if sampling.threshold().is_some() {
             let keeps = sampling.keeps(lane, piece.number + 1);
             self.keeps = self.keeps & !lane_bit | u64::from(keeps) << event.lane;
@@ -312,10 +356,10 @@ impl<'a, F: FnMut(EndFacts)> BufferPass<'a, F> {
     #[inline(always)]
     fn begin(&mut self, pos: u16, lane: usize, start: Start) -> Result<(), Malformed> {
         self.counter.begin(lane, start)?;
-        self.to.begin_keys.push(key(pos, lane as u8));
+        self.to.begins.keys.push(key(pos, lane as u8));
         self.to.present |= self.keeps & 1 << lane;
         if self.to.by_row {
-            self.to.kept_begins.push(self.keeps >> lane & 1 == 1);
+            self.to.begins.kept.push(self.keeps >> lane & 1 == 1);
         }
         Ok(())
     }
@@ -323,18 +367,18 @@ impl<'a, F: FnMut(EndFacts)> BufferPass<'a, F> {
     /// Begins episodes in `lanes`, each of which drew `drawn` words since its last start.
     #[inline(always)]
     fn begin_following(&mut self, pos: u16, lanes: u64, drawn: u32) -> Result<(), Malformed> {
-        if self.to.all_drew != Some(drawn) {
-            if self.to.begin_keys.is_empty() {
-                self.to.all_drew = Some(drawn);
+        if self.to.begins.all_drew != Some(drawn) {
+            if self.to.begins.keys.is_empty() {
+                self.to.begins.all_drew = Some(drawn);
             } else {
-                self.to.spell_out_starts(&self.before);
+                self.to.begins.spell_out_starts(&self.before);
             }
         }
         for lane in LaneSet::of_bits(lanes) {
             let last = self.counter.last_start(lane)?;
             let start = Start { words: last.words.wrapping_add(u64::from(drawn)), half: None, ..last };
-            if self.to.all_drew.is_none() {
-                self.to.starts.push(start);
+            if self.to.begins.all_drew.is_none() {
+                self.to.begins.starts.push(start);
             }
             self.begin(pos, lane, start)?;
         }
@@ -345,7 +389,7 @@ impl<'a, F: FnMut(EndFacts)> BufferPass<'a, F> {
     fn window(&mut self, head: Head) {
         let event = head.window();
         let lane = usize::from(event.lane);
-        let ended = self.to.ends.iter().rev().take_while(|end| end.event.pos == event.pos);
+        let ended = self.to.ends.each.iter().rev().take_while(|end| end.event.pos == event.pos);
         let of_ended = ended.filter(|end| end.event.lane == event.lane).last();
         let (age, kept) = match of_ended {
             Some(end) => (end.length, end.flags & ends::OUTCOME_BITS != ends::NOT_KEPT),
@@ -358,7 +402,7 @@ impl<'a, F: FnMut(EndFacts)> BufferPass<'a, F> {
             }
         };
         if kept {
-            self.to.windows.push(Window { hash: event.hash, pos: event.pos, lane: event.lane, age });
+            self.to.windows.each.push(Window { hash: event.hash, pos: event.pos, lane: event.lane, age });
         }
     }
 
@@ -369,7 +413,7 @@ impl<'a, F: FnMut(EndFacts)> BufferPass<'a, F> {
         to.rule = self.rule;
         self.counter.finish(to.stepped.len(), |piece| {
             if self.keeps >> piece.lane & 1 == 1 {
-                to.windows_all += windows::between(piece.from_age, piece.age);
+                to.windows.due += windows::between(piece.from_age, piece.age);
             }
         });
     }

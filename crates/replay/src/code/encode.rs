@@ -6,7 +6,7 @@ use rollhouse_core::LaneSet;
 use rollhouse_core::limits::HASH_WINDOW_STEPS;
 
 use crate::code::buffer::Buffer;
-use crate::code::buffer_pass::{Ended, Happened};
+use crate::code::buffer_pass::{Ended, Happened, Windows};
 use crate::code::codec::{Malformed, gather_bits, put_varint, zigzag};
 use crate::code::coding::{begins, column, ends, stepped, windows};
 use crate::code::events::CODE_RESULT_SHIFT;
@@ -150,7 +150,7 @@ impl Encoder {
         let mut exceptions = Vec::new();
         let mut next = 0;
         for (row, &actual) in happened.stepped.iter().enumerate() {
-            while let Some(key) = happened.end_keys.get(next).filter(|&&key| key >> 6 <= row as u32) {
+            while let Some(key) = happened.ends.keys.get(next).filter(|&&key| key >> 6 <= row as u32) {
                 rule.ended |= 1 << (key & 63);
                 next += 1;
             }
@@ -175,7 +175,7 @@ impl Encoder {
             }
             return;
         }
-        let all = present == LaneSet::first(buffer.lanes).bits();
+        let all = present == buffer.lanes.all().bits();
         for word in &buffer.planes {
             let word = if all { *word } else { gather_bits(*word, present) };
             out.extend_from_slice(&word.to_le_bytes()[..bytes]);
@@ -184,15 +184,15 @@ impl Encoder {
 
     fn put_ends(&mut self, present: u64) {
         let out = &mut self.columns[column::ENDS];
-        let happened = &self.happened;
-        let count = put_keys(out, &happened.end_keys, present);
+        let all = &self.happened.ends;
+        let count = put_keys(out, &all.keys, present);
         if count == 0 {
             return;
         }
         self.flags.clear();
-        self.flags.extend(happened.ends.iter().map(|end| end.flags));
-        if count < happened.ends.len() {
-            let mut keys = happened.end_keys.iter();
+        self.flags.extend(all.each.iter().map(|end| end.flags));
+        if count < all.each.len() {
+            let mut keys = all.keys.iter();
             self.flags.retain(|_| keys.next().is_some_and(|key| is_present(*key, present)));
         }
         let (any, every) = self.flags.iter().fold((0, !0), |(any, every), &f| (any | f, every & f));
@@ -204,8 +204,8 @@ impl Encoder {
         }
         let kept = |end: &&Ended| end.flags & ends::OUTCOME_BITS != ends::NOT_KEPT;
         if any & (ends::EXTRA | 2 << ends::RETURN_SHIFT) != 0 {
-            let mut scores = happened.scores.iter().peekable();
-            for (index, end) in happened.ends.iter().enumerate() {
+            let mut scores = all.scores.iter().peekable();
+            for (index, end) in all.each.iter().enumerate() {
                 let score = scores_until(&mut scores, index);
                 if kept(&end) {
                     put_return(out, end);
@@ -219,7 +219,7 @@ impl Encoder {
         let hashes = self.flags.iter().filter(|&flags| flags & ends::HASH != 0).count();
         let from = out.len();
         out.resize(from + hashes * size_of::<u32>(), 0);
-        let hashed = happened.ends.iter().filter(|end| end.flags & ends::HASH != 0);
+        let hashed = all.each.iter().filter(|end| end.flags & ends::HASH != 0);
         for (to, end) in out[from..].as_chunks_mut().0.iter_mut().zip(hashed) {
             *to = end.event.hash.to_le_bytes();
         }
@@ -227,39 +227,39 @@ impl Encoder {
 
     /// Writes the window hashes by lane and age; their places follow from the ages unless the engine left some out.
     fn put_windows(&mut self) {
-        let happened = &mut self.happened;
+        let Windows { each, due, at_end } = &mut self.happened.windows;
         let out = &mut self.columns[column::WINDOWS];
-        let found = happened.windows.len() as u64;
-        if found == 0 && happened.windows_all == 0 {
+        let found = each.len() as u64;
+        if found == 0 && *due == 0 {
             return;
         }
-        happened.windows.sort_unstable_by_key(|window| (window.lane, window.pos));
-        let aligned = happened.windows.iter().all(|w| w.age > 0 && w.age % HASH_WINDOW_STEPS == 0);
-        let distinct = happened.windows.is_sorted_by(|a, b| (a.lane, a.pos) < (b.lane, b.pos));
-        if aligned && distinct && found == happened.windows_all {
+        each.sort_unstable_by_key(|window| (window.lane, window.pos));
+        let aligned = each.iter().all(|w| w.age > 0 && w.age % HASH_WINDOW_STEPS == 0);
+        let distinct = each.is_sorted_by(|a, b| (a.lane, a.pos) < (b.lane, b.pos));
+        if aligned && distinct && found == *due {
             out.push(windows::ALL);
-        } else if aligned && distinct && found == happened.windows_all - happened.windows_at_end {
+        } else if aligned && distinct && found == *due - *at_end {
             out.push(windows::BEFORE_END);
         } else {
             out.push(windows::LISTED);
             put_varint(out, found);
-            for window in &happened.windows {
+            for window in &*each {
                 put_varint(out, u64::from(key(window.pos, window.lane)));
             }
         }
-        for window in &happened.windows {
+        for window in &*each {
             out.extend_from_slice(&window.hash.to_le_bytes());
         }
     }
 
     fn put_begins(&mut self, before: &BlockState, present: u64) {
         let out = &mut self.columns[column::BEGINS];
-        let happened = &self.happened;
-        let count = put_keys(out, &happened.begin_keys, present);
+        let all = &self.happened.begins;
+        let count = put_keys(out, &all.keys, present);
         if count == 0 {
             return;
         }
-        if let Some(drawn) = happened.all_drew {
+        if let Some(drawn) = all.all_drew {
             let head = zigzag(i64::from(drawn)) << begins::FLAG_BITS;
             if head < 0x80 {
                 out.resize(out.len() + count, head as u8);
@@ -269,7 +269,7 @@ impl Encoder {
             return;
         }
         let mut known = last_starts(before);
-        for (key, start) in happened.begin_keys.iter().zip(&happened.starts) {
+        for (key, start) in all.keys.iter().zip(&all.starts) {
             if !is_present(*key, present) {
                 continue;
             }
@@ -308,9 +308,9 @@ impl Encoder {
         let mut raw = &buffer.raw[..];
         for &kept in &self.happened.kept_rows {
             for &(index, bytes) in &shape {
-                let (lanes, rest) = raw.split_at(bytes * buffer.lanes);
+                let (lanes, rest) = raw.split_at(bytes * buffer.lanes.count);
                 raw = rest;
-                if kept == LaneSet::first(buffer.lanes).bits() {
+                if kept == buffer.lanes.all().bits() {
                     self.columns[index].extend_from_slice(lanes);
                 } else {
                     for lane in LaneSet::of_bits(kept) {
@@ -321,7 +321,7 @@ impl Encoder {
         }
         if full {
             let rows = buffer.first_obs.chunks_exact(layout.obs_bytes.max(1));
-            for (row, _) in rows.zip(&self.happened.kept_begins).filter(|(_, kept)| **kept) {
+            for (row, _) in rows.zip(&self.happened.begins.kept).filter(|(_, kept)| **kept) {
                 self.columns[column::FIRST_OBS].extend_from_slice(row);
             }
         }

@@ -6,12 +6,14 @@ use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnRef, GameResult, Interruption, LaneSet, Outcome, Start};
 use rollhouse_env::Target;
 
-use crate::code::buffer::{BEGIN_ESTIMATE, Buffer, END_ESTIMATE, ROW_ESTIMATE, WINDOW_ESTIMATE, append_le};
+use crate::code::buffer::{
+    BEGIN_ESTIMATE, BlockLanes, Buffer, END_ESTIMATE, ROW_ESTIMATE, WINDOW_ESTIMATE, append_le,
+};
 use crate::code::coding::stepped::Rule;
 use crate::code::events::{BeginEvents, CODE_HASH, CODE_RESULT_SHIFT, CODE_SCORE, EndEvent, Finish};
 use crate::code::frame::Frame;
 use crate::code::frame_chunk::FramePlace;
-use crate::code::layout::ActionCoding;
+use crate::code::layout::{ActionCoding, Layout};
 use crate::code::planes::{LowestBits, PlaneBits, SHIFTS};
 use crate::limits::{CHUNK_AGE_MS, CHUNK_FRAMES_TARGET_BYTES, CHUNK_ROWS, CHUNK_TARGET_BYTES};
 use crate::write::handover::RunShared;
@@ -32,34 +34,54 @@ pub struct BlockRecorder {
     open: LaneSet,
     /// Rule that says which lanes step in the next row.
     rule: Rule,
-    /// Lanes whose last start is in `last_starts`.
+    /// Lanes whose last start is in `starts`.
     told: LaneSet,
-    row_bytes: u32,
-    /// Estimated bytes of an end, with those of the begin that by rule follows it.
-    end_estimate: u32,
+    estimates: Estimates,
     /// Whether an episode begins by rule in the row in which a lane rests.
     begins_by_rule: bool,
-    /// Whether a row keeps nothing but the lowest bit of each action of a whole block.
-    lowest_bits: bool,
-    /// Whether the least action is odd.
-    odd: bool,
     observes: bool,
     /// Whether the writer's clock stands for the wall clock of rows.
     driven: bool,
-    target: Target,
+    actions: ActionBits,
     buffer: Buffer,
     shared: Arc<RunShared>,
-    first_lane: u32,
-    lanes: usize,
-    starts: bool,
+    lanes: BlockLanes,
+    starts: Starts,
+    /// Version of the policy that chooses actions; 0 if nobody has said it.
+    version: u64,
+}
+
+/// Estimated bytes on disk of what a block records.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+struct Estimates {
+    row: u32,
+    /// Bytes of an end, with those of the begin that by rule follows it.
+    end: u32,
+}
+
+/// The way in which a row's actions become bits.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+struct ActionBits {
+    /// Whether a row keeps nothing but the lowest bit of each action of a whole block.
+    only_lowest: bool,
+    /// Whether the least action is odd.
+    odd: bool,
+    target: Target,
+}
+
+/// The starts of a block's episodes, as far as the recorder follows them.
+#[derive(Debug)]
+struct Starts {
+    /// Whether starts are recorded.
+    recorded: bool,
     /// Lanes that have begun before, whose last starts the writer knows.
     begun: LaneSet,
     /// Words that every reset draws.
     drawn: u32,
-    /// Seed and words of the last start of each lane of `told`.
-    last_starts: Box<[(u64, u64); BLOCK_LANES]>,
-    /// Version of the policy that chooses actions; 0 if nobody has said it.
-    version: u64,
+    /// Seed and words of the last start of each lane that is told.
+    last: Box<[(u64, u64); BLOCK_LANES]>,
 }
 
 const _: () = assert!(std::mem::offset_of!(BlockRecorder, buffer) == 64);
@@ -103,34 +125,25 @@ pub struct End {
 
 impl BlockRecorder {
     pub(crate) fn new(shared: Arc<RunShared>, first_lane: u32, lanes: usize) -> Self {
-        let mut buffer = shared.first_buffer();
-        buffer.lanes = lanes;
-        buffer.first_lane = first_lane;
-        let row_bytes = shared.layout.row_bytes(lanes).max(LEAST_ROW_ESTIMATE) as u32;
+        let lanes = BlockLanes { first: first_lane, count: lanes };
         let rule = Rule::new(shared.skips_after_end, 0, 0);
-        buffer.rule = rule;
+        let mut buffer = shared.first_buffer();
+        (buffer.lanes, buffer.rule) = (lanes, rule);
         let layout = &shared.layout;
-        let lowest_bits = lanes == BLOCK_LANES && layout.actions.planes() == 1;
+        let row = layout.row_bytes(lanes.count).max(LEAST_ROW_ESTIMATE) as u32;
         Self {
-            all: LaneSet::first(lanes),
+            all: lanes.all(),
             open: LaneSet::NONE,
             rule,
             told: LaneSet::NONE,
-            row_bytes,
-            end_estimate: END_ESTIMATE,
+            estimates: Estimates { row, end: END_ESTIMATE },
             begins_by_rule: false,
-            lowest_bits,
-            odd: matches!(layout.actions, ActionCoding::Planes { start, .. } if start & 1 == 1),
             observes: layout.recorded.has_observations(),
             driven: shared.doorbell.driven_ms().is_some(),
-            target: Target::best(),
+            actions: ActionBits::new(layout, lanes.count),
             buffer,
-            first_lane,
             lanes,
-            starts: layout.starts,
-            begun: LaneSet::NONE,
-            drawn: 0,
-            last_starts: Box::new([(0, 0); BLOCK_LANES]),
+            starts: Starts::new(layout.starts),
             version: 0,
             shared,
         }
@@ -146,10 +159,10 @@ impl BlockRecorder {
     /// start of an episode then follows from the start of the one before, if nobody seeds the generator and it has no
     /// half buffered. Call this before the first row.
     pub fn follow(&mut self, words: u32) {
-        self.drawn = words;
-        if self.starts && self.rule.rests_after_end() == 1 {
+        self.starts.drawn = words;
+        if self.starts.recorded && self.rule.rests_after_end() == 1 {
             self.begins_by_rule = true;
-            self.end_estimate = END_ESTIMATE + BEGIN_ESTIMATE;
+            self.estimates.end = END_ESTIMATE + BEGIN_ESTIMATE;
         }
         self.set_rules();
     }
@@ -163,7 +176,7 @@ impl BlockRecorder {
     /// If `lane` is not one of the block's.
     #[inline]
     pub fn begin(&mut self, lane: usize, start: Start, first_obs: &[ColumnRef<'_>]) {
-        assert!(lane < self.lanes, "lane {lane} of a block of {}", self.lanes);
+        assert!(lane < self.lanes.count, "lane {lane} of a block of {}", self.lanes.count);
         self.begin_lanes(LaneSet::one(lane), |_| start, first_obs);
     }
 
@@ -174,7 +187,7 @@ impl BlockRecorder {
     /// If one of `lanes` is not one of the block's.
     #[inline]
     pub fn begin_each(&mut self, lanes: LaneSet, starts: &[Start; BLOCK_LANES], first_obs: &[ColumnRef<'_>]) {
-        assert!((lanes & !self.all).is_empty(), "lanes of a block of {}", self.lanes);
+        assert!((lanes & !self.all).is_empty(), "lanes of a block of {}", self.lanes.count);
         self.begin_lanes(lanes, |lane| starts[lane], first_obs);
     }
 
@@ -184,9 +197,9 @@ impl BlockRecorder {
     /// # Panics
     /// If one of `lanes` is not one of the block's, or has not begun before.
     pub fn begin_following(&mut self, lanes: LaneSet, first_obs: &[ColumnRef<'_>]) {
-        assert!((lanes & !self.begun).is_empty(), "lanes that have begun before");
+        assert!((lanes & !self.starts.begun).is_empty(), "lanes that have begun before");
         if self.open_lanes(lanes) {
-            self.push_begins(lanes, self.drawn, false);
+            self.push_begins(lanes, self.starts.drawn, false);
             // Where they start is not known here any more.
             self.told &= !lanes;
             if self.wants_observations() {
@@ -202,7 +215,7 @@ impl BlockRecorder {
     /// # Panics
     /// If `lane` is not one of the block's, or its episode is open.
     pub fn number(&mut self, lane: usize, number: u64) {
-        assert!(lane < self.lanes, "lane {lane} of a block of {}", self.lanes);
+        assert!(lane < self.lanes.count, "lane {lane} of a block of {}", self.lanes.count);
         assert!(!self.open.has(lane), "an open episode has its number");
         self.flush();
         self.buffer.numbers.retain(|(of, _)| usize::from(*of) != lane);
@@ -250,13 +263,11 @@ impl BlockRecorder {
         self.told &= !begun;
         buffer.fetch_ahead();
         buffer.rows += 1;
-        buffer.estimate += self.row_bytes;
+        buffer.estimate += self.estimates.row;
         match actions {
-            ColumnRef::I64(actions) if self.lowest_bits => {
+            ColumnRef::I64(actions) if self.actions.only_lowest => {
                 let actions = actions.try_into().expect("actions of a row");
-                let bits =
-                    self.target.run(LowestBits { actions, start: i64::from(self.odd), shifts: &SHIFTS });
-                buffer.planes.push(bits & stepped.bits());
+                buffer.planes.push(self.actions.lowest(actions) & stepped.bits());
             }
             _ => self.push_actions(actions, stepped),
         }
@@ -270,7 +281,7 @@ impl BlockRecorder {
     /// [`BlockRecorder::row`].
     #[inline]
     pub fn window(&mut self, lane: usize, hash: u32) {
-        debug_assert!(lane < self.lanes);
+        debug_assert!(lane < self.lanes.count);
         let buffer = &mut self.buffer;
         buffer.events.push_window(buffer.rows as usize, lane, hash);
         buffer.estimate += WINDOW_ESTIMATE;
@@ -280,7 +291,7 @@ impl BlockRecorder {
     /// whose episode has not begun.
     #[inline]
     pub fn end(&mut self, lane: usize, end: End) {
-        debug_assert!(lane < self.lanes);
+        debug_assert!(lane < self.lanes.count);
         if !self.open.has(lane) {
             return;
         }
@@ -303,7 +314,7 @@ impl BlockRecorder {
             buffer.events.push_finish(pos, lane, finish(lane));
         }
         // An end of two words takes about twice as many bytes.
-        buffer.estimate += (buffer.events.len() - before) as u32 * self.end_estimate;
+        buffer.estimate += (buffer.events.len() - before) as u32 * self.estimates.end;
     }
 
     /// Records a picture of the lane as it is now: after [`BlockRecorder::row`] and before [`BlockRecorder::end`], or,
@@ -313,7 +324,7 @@ impl BlockRecorder {
     /// # Panics
     /// If `lane` is not one of the block's.
     pub fn frame(&mut self, lane: usize, is_first: bool, frame: Frame) {
-        assert!(lane < self.lanes, "lane {lane} of a block of {}", self.lanes);
+        assert!(lane < self.lanes.count, "lane {lane} of a block of {}", self.lanes.count);
         if !self.observes || !self.open.has(lane) {
             return;
         }
@@ -345,7 +356,7 @@ impl BlockRecorder {
         }
         let (pos, lane) = (self.buffer.rows as u16, lane as u8);
         self.buffer.events.push_end(EndEvent { total_reward, hash, pos, lane, code }, score);
-        self.buffer.estimate += 2 * self.end_estimate;
+        self.buffer.estimate += 2 * self.estimates.end;
         self.rule.ended |= 1 << lane;
     }
 
@@ -367,7 +378,7 @@ impl BlockRecorder {
             self.abandon(lanes & self.open);
         }
         self.open |= lanes;
-        if !self.starts {
+        if !self.starts.recorded {
             return false;
         }
         // Begins without rows between them would otherwise grow the buffer without end.
@@ -383,16 +394,13 @@ impl BlockRecorder {
         }
         for lane in lanes {
             let start = start(lane);
-            let (seed, words) = std::mem::replace(&mut self.last_starts[lane], (start.seed, start.words));
-            let drawn = start.words.wrapping_sub(words);
-            let follows = self.told.has(lane) && seed == start.seed && start.half.is_none();
-            let full = !follows || drawn > u64::from(u32::MAX);
-            self.push_begins(LaneSet::one(lane), drawn as u32, full);
-            if full {
+            let follows = self.starts.follow(lane, start).filter(|_| self.told.has(lane));
+            self.push_begins(LaneSet::one(lane), follows.unwrap_or_default(), follows.is_none());
+            if follows.is_none() {
                 self.buffer.full_starts.push(start);
             }
         }
-        self.begun |= lanes;
+        self.starts.begun |= lanes;
         self.told |= lanes;
         if self.wants_observations() {
             lanes.into_iter().for_each(|lane| self.push_first_obs(lane, first_obs));
@@ -402,7 +410,7 @@ impl BlockRecorder {
     /// Notes a row in which other lanes step or begin than the rules say.
     #[cold]
     fn push_row(&mut self, stepped: LaneSet, begun: LaneSet, by_rule: LaneSet) {
-        assert!((begun & !self.begun).is_empty(), "lanes that have begun before");
+        assert!((begun & !self.starts.begun).is_empty(), "lanes that have begun before");
         let buffer = &mut self.buffer;
         buffer.events.push_row(buffer.rows as usize, stepped.bits(), begun.bits());
         buffer.estimate += ROW_ESTIMATE + (begun & !by_rule).len() as u32 * BEGIN_ESTIMATE;
@@ -420,13 +428,13 @@ impl BlockRecorder {
     fn push_actions(&mut self, actions: ColumnRef<'_>, stepped: LaneSet) {
         match (self.shared.layout.actions, actions) {
             (ActionCoding::Planes { start, planes }, ColumnRef::I64(actions)) => {
-                assert_eq!(actions.len(), self.lanes, "actions of a row");
+                assert_eq!(actions.len(), self.lanes.count, "actions of a row");
                 for plane in 0..planes {
                     let bits = match actions.try_into() {
                         Ok(actions) if plane == 0 => {
-                            self.target.run(LowestBits { actions, start, shifts: &SHIFTS })
+                            self.actions.target.run(LowestBits { actions, start, shifts: &SHIFTS })
                         }
-                        _ => self.target.run(PlaneBits { actions, start, plane }),
+                        _ => self.actions.target.run(PlaneBits { actions, start, plane }),
                     };
                     self.buffer.planes.push(bits & stepped.bits());
                 }
@@ -441,7 +449,7 @@ impl BlockRecorder {
         let raw = &mut self.buffer.raw;
         let before = raw.len();
         append_le(raw, actions);
-        assert_eq!(raw.len() - before, bytes * self.lanes, "bytes of a row of actions");
+        assert_eq!(raw.len() - before, bytes * self.lanes.count, "bytes of a row of actions");
     }
 
     fn push_first_obs(&mut self, lane: usize, first_obs: &[ColumnRef<'_>]) {
@@ -449,7 +457,7 @@ impl BlockRecorder {
         assert_eq!(first_obs.len(), layout.obs_columns.len(), "observation columns");
         let before = buffer.first_obs.len();
         for column in first_obs {
-            let elements = column.len() / self.lanes;
+            let elements = column.len() / self.lanes.count;
             append_le(&mut buffer.first_obs, column.slice(lane * elements, (lane + 1) * elements));
         }
         assert_eq!(buffer.first_obs.len() - before, layout.obs_bytes, "bytes of a first observation");
@@ -470,7 +478,7 @@ impl BlockRecorder {
         for column in infos {
             append_le(raw, *column);
         }
-        assert_eq!(raw.len() - before, layout.step_bytes() * self.lanes, "bytes of a recorded row");
+        assert_eq!(raw.len() - before, layout.step_bytes() * self.lanes.count, "bytes of a recorded row");
     }
 
     /// Exchanges the buffer before a row at `now_ms`, when it is full or old.
@@ -491,7 +499,6 @@ impl BlockRecorder {
         if !self.buffer.is_empty() {
             self.shared.exchange(&mut self.buffer);
             self.buffer.fetch_first();
-            self.buffer.first_lane = self.first_lane;
             self.buffer.lanes = self.lanes;
             self.set_rules();
         }
@@ -501,11 +508,41 @@ impl BlockRecorder {
     /// Tells the writer the rules that hold from the buffer's first row on.
     fn set_rules(&mut self) {
         self.buffer.rule = self.rule;
-        self.buffer.drawn = self.drawn;
+        self.buffer.drawn = self.starts.drawn;
         self.buffer.begins_by_rule = self.begins_by_rule;
         if self.version != 0 && self.buffer.versions.is_empty() {
             self.buffer.change_version(self.version);
         }
+    }
+}
+
+impl ActionBits {
+    fn new(layout: &Layout, lanes: usize) -> Self {
+        Self {
+            only_lowest: lanes == BLOCK_LANES && layout.actions.planes() == 1,
+            odd: matches!(layout.actions, ActionCoding::Planes { start, .. } if start & 1 == 1),
+            target: Target::best(),
+        }
+    }
+
+    /// Returns the lowest bit of each action, counted from the least one.
+    #[inline]
+    fn lowest(self, actions: &[i64; BLOCK_LANES]) -> u64 {
+        self.target.run(LowestBits { actions, start: i64::from(self.odd), shifts: &SHIFTS })
+    }
+}
+
+impl Starts {
+    fn new(recorded: bool) -> Self {
+        Self { recorded, begun: LaneSet::NONE, drawn: 0, last: Box::new([(0, 0); BLOCK_LANES]) }
+    }
+
+    /// Notes the start of a lane. Returns the words that were drawn since the last one, if it follows from that.
+    #[inline]
+    fn follow(&mut self, lane: usize, start: Start) -> Option<u32> {
+        let (seed, words) = std::mem::replace(&mut self.last[lane], (start.seed, start.words));
+        let drawn = u32::try_from(start.words.wrapping_sub(words)).ok();
+        drawn.filter(|_| seed == start.seed && start.half.is_none())
     }
 }
 
@@ -540,7 +577,6 @@ mod tests {
 
     use crate::code::encode::Encoder;
     use crate::code::lanes::BlockState;
-    use crate::code::layout::Layout;
     use crate::code::run::{RecordKind, Sampling};
     use crate::write::handover::Doorbell;
 

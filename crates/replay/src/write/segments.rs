@@ -40,8 +40,7 @@ mod disk;
 /// The segments of the folder, with the state of its disk.
 #[derive(Debug)]
 pub(crate) struct Segments {
-    disk: Arc<dyn Disk>,
-    dir: PathBuf,
+    folder: Folder,
     config: RecorderConfig,
     session: u32,
     next_number: u64,
@@ -55,17 +54,60 @@ pub(crate) struct Segments {
     outage: Outage,
     clock: Clock,
     last_commit: Duration,
-    /// Time at which the disk last took a trial write, and the folder was last seen.
-    tried: Option<Duration>,
-    seen: Duration,
-    undurable: Undurable,
+    checks: DiskChecks,
     syncer: Option<Syncer>,
-    /// Bytes of the segments this session has closed.
-    closed_bytes: u64,
-    status: Status,
+    written: Written,
     /// Indexes of segments that this session has sealed and the catalogue does not have yet.
     uncatalogued: Vec<SegmentIndex>,
+}
+
+/// The folder that is recorded into. Nobody else records into it.
+#[derive(Debug)]
+struct Folder {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
     _lock: WriterLock,
+}
+
+impl Folder {
+    /// Returns the folder of the segments in it.
+    fn segments(&self) -> PathBuf {
+        segments_dir(&self.dir)
+    }
+
+    /// Returns the path of a segment in it.
+    fn segment(&self, number: u64) -> PathBuf {
+        self.segments().join(segment_name(number))
+    }
+}
+
+/// The times of the last checks of the folder's disk.
+#[derive(Debug)]
+struct DiskChecks {
+    /// Time at which the disk last took a trial write.
+    tried: Option<Duration>,
+    /// Time at which the folder was last seen.
+    seen: Duration,
+}
+
+/// The account of what was written.
+#[derive(Debug)]
+struct Written {
+    status: Status,
+    /// Bytes of the segments this session has closed.
+    closed_bytes: u64,
+    undurable: Undurable,
+}
+
+impl Written {
+    fn count_durable(&mut self) {
+        self.status.durable_episodes = self.status.recorded.episodes - self.undurable.episodes();
+    }
+
+    fn lose(&mut self, chunks: u64, episodes: u64) {
+        self.status.recorded.lost_chunks += chunks;
+        self.status.recorded.lost_episodes += episodes;
+    }
 }
 
 /// A segment that is being sealed.
@@ -111,8 +153,7 @@ impl Segments {
             highest = highest.max(Some(number));
         }
         Ok(Self {
-            disk,
-            dir: dir.into(),
+            folder: Folder { disk, dir: dir.into(), _lock: lock },
             config,
             session,
             next_number: highest.map_or(1, |number| number + 1),
@@ -123,14 +164,14 @@ impl Segments {
             outage: Outage::new(u64::from(session)),
             clock,
             last_commit: clock.now(),
-            tried: None,
-            seen: clock.now(),
-            undurable: Undurable::default(),
+            checks: DiskChecks { tried: None, seen: clock.now() },
             syncer: if matches!(clock, Clock::System(_)) { Syncer::start() } else { None },
-            closed_bytes: 0,
-            status: Status { repaired: report, ..Status::default() },
+            written: Written {
+                status: Status { repaired: report, ..Status::default() },
+                closed_bytes: 0,
+                undurable: Undurable::default(),
+            },
             uncatalogued: Vec::new(),
-            _lock: lock,
         })
     }
 
@@ -145,17 +186,17 @@ impl Segments {
 
     /// Returns what was written, by a writer that has been busy since `began`.
     pub(crate) fn status(&mut self, began: Duration) -> &Status {
-        self.status.recorded.busy += self.clock.now().saturating_sub(began);
+        self.written.status.recorded.busy += self.clock.now().saturating_sub(began);
         let open = self.current.as_ref().map_or(0, |(_, segment)| segment.len());
-        self.status.recorded.bytes = self.closed_bytes + open;
-        self.status.failing = self.outage.is_on();
-        self.status.open_bytes = open + self.closing.as_ref().map_or(0, |closing| closing.bytes);
-        &self.status
+        self.written.status.recorded.bytes = self.written.closed_bytes + open;
+        self.written.status.failing = self.outage.is_on();
+        self.written.status.open_bytes = open + self.closing.as_ref().map_or(0, |closing| closing.bytes);
+        &self.written.status
     }
 
     /// Returns the reason why nothing may be taken until the disk has room again, if there is one.
     pub(crate) fn outage(&self) -> Option<DiskError> {
-        self.waits().then(|| self.status.error.clone()).flatten()
+        self.waits().then(|| self.written.status.error.clone()).flatten()
     }
 
     /// Writes a chunk of `run` to the current segment, with the payload of its pictures and the ends in it. The run's
@@ -186,10 +227,10 @@ impl Segments {
             segment.add_frames(place, frames);
         }
         self.filling_since.get_or_insert(self.clock.now());
-        self.status.recorded.lost_episodes += ends.headless;
+        self.written.status.recorded.lost_episodes += ends.headless;
         let episodes = episodes - ends.headless;
-        self.status.recorded.episodes += episodes;
-        self.undurable.add(episodes);
+        self.written.status.recorded.episodes += episodes;
+        self.written.undurable.add(episodes);
         if segment.is_flush_due() {
             self.flush();
         }
@@ -228,14 +269,14 @@ impl Segments {
         let number = self.next_number;
         self.next_number += 1;
         let segment = self.new_segment(number);
-        let file = make_file(&*self.disk, segment.path());
+        let file = make_file(&*self.folder.disk, segment.path());
         self.current = Some((number, segment));
         self.open_current(file)
     }
 
     fn new_segment(&self, number: u64) -> SegmentWriter {
-        let lists = self.config.budget_bytes < u64::MAX && self.disk.has_real_paths();
-        SegmentWriter::new(&segments_dir(&self.dir), number, self.session, self.clock.wall_ms(), lists)
+        let lists = self.config.budget_bytes < u64::MAX && self.folder.disk.has_real_paths();
+        SegmentWriter::new(&self.folder.segments(), number, self.session, self.clock.wall_ms(), lists)
     }
 
     /// Gives the current segment its file; returns false if there is none.
@@ -243,7 +284,7 @@ impl Segments {
         let opened = file.map(|file| {
             if let Some((_, segment)) = &mut self.current {
                 segment.open(file);
-                self.status.recorded.segments += 1;
+                self.written.status.recorded.segments += 1;
             }
         });
         let opened = self.check(opened);
@@ -262,12 +303,13 @@ impl Segments {
         let Some((number, segment)) = self.current.take() else { return };
         let bytes = segment.len();
         let next = self.next_number;
-        let path = segments_dir(&self.dir).join(segment_name(next));
-        let job = Job::Turn { number, segment: Box::new(segment), disk: self.disk.clone(), next: path };
+        let path = self.folder.segment(next);
+        let job =
+            Job::Turn { number, segment: Box::new(segment), disk: self.folder.disk.clone(), next: path };
         match syncer.ask(job) {
             Ok(()) => {
-                self.closing = Some(Closing { number, bytes, undurable: self.undurable.close() });
-                self.closed_bytes += bytes;
+                self.closing = Some(Closing { number, bytes, undurable: self.written.undurable.close() });
+                self.written.closed_bytes += bytes;
                 self.next_number += 1;
                 self.current = Some((next, self.new_segment(next)));
                 self.filling_since = None;
@@ -287,8 +329,8 @@ impl Segments {
         let Some(Closing { number, bytes, undurable }) = self.closing.take() else { return };
         match turned {
             Ok((index, file)) => {
-                self.closed_bytes += index.bytes - bytes;
-                self.undurable.made_durable(undurable);
+                self.written.closed_bytes += index.bytes - bytes;
+                self.written.undurable.made_durable(undurable);
                 self.count_durable();
                 self.add_sealed(index);
                 if let Some(job) = self.catalogue() {
@@ -319,7 +361,7 @@ impl Segments {
 
     fn count_durable(&mut self) {
         self.outage.worked();
-        self.status.durable_episodes = self.status.recorded.episodes - self.undurable.episodes();
+        self.written.count_durable();
     }
 
     fn add_sealed(&mut self, index: SegmentIndex) {
@@ -343,7 +385,7 @@ impl Segments {
             if flushed.is_err() {
                 self.save_appended();
             }
-            self.undurable.flushed();
+            self.written.undurable.flushed();
             self.check(flushed);
         }
     }
@@ -356,7 +398,7 @@ impl Segments {
         if let Some((_, segment)) = &mut self.current
             && segment.sync().is_ok()
         {
-            self.undurable.flushed_is_durable();
+            self.written.undurable.flushed_is_durable();
         }
     }
 
@@ -380,7 +422,7 @@ impl Segments {
                 let Some((file, len)) = segment.to_sync() else { return };
                 let path = segment.path().to_owned();
                 match syncer.ask(Job::Sync { segment: *number, len, path, file }) {
-                    Ok(()) => self.undurable.ask(),
+                    Ok(()) => self.written.undurable.ask(),
                     Err(_) => self.syncer = None,
                 }
             }
@@ -390,14 +432,14 @@ impl Segments {
     }
 
     fn take_synced(&mut self, synced: Synced) {
-        let asked = self.undurable.take_asked();
+        let asked = self.written.undurable.take_asked();
         // Of a segment closed since then it does not count: that is durable already, or latched, or being sealed.
         let Some((_, segment)) = self.current.as_mut().filter(|(number, _)| *number == synced.segment) else {
             return;
         };
         if synced.result.is_ok() {
             segment.synced_to(synced.len);
-            self.undurable.made_durable(asked);
+            self.written.undurable.made_durable(asked);
             self.count_durable();
         }
         self.check(synced.result);
@@ -424,9 +466,9 @@ impl Segments {
             Done::Catalogued => {}
             Done::Gone => {
                 self.syncer = None;
-                self.undurable.take_asked();
+                self.written.undurable.take_asked();
                 if let Some(closing) = &self.closing {
-                    let path = segments_dir(&self.dir).join(segment_name(closing.number));
+                    let path = self.folder.segment(closing.number);
                     let error = io::Error::other("the syncer thread ended by a panic");
                     self.take_turned(Err(DiskError::new("seal", &path, error)));
                 }
@@ -447,7 +489,7 @@ impl Segments {
     }
 
     fn all_durable(&mut self) {
-        self.undurable.all_durable();
+        self.written.undurable.all_durable();
         self.count_durable();
     }
 
@@ -459,14 +501,14 @@ impl Segments {
         let len = segment.len();
         match segment.seal() {
             Ok(index) => {
-                self.closed_bytes += index.bytes;
+                self.written.closed_bytes += index.bytes;
                 self.all_durable();
                 self.add_sealed(index);
                 self.catalogue_here();
             }
             Err(error) => {
                 self.sealed.add_unsealed(number, len);
-                self.closed_bytes += len;
+                self.written.closed_bytes += len;
                 self.failed(error);
             }
         }
@@ -487,13 +529,13 @@ impl Segments {
     /// Returns the job that puts the segments sealed since the last one into the catalogue.
     fn catalogue(&mut self) -> Option<Job> {
         // Where segments are taken away, nobody reads them here.
-        if self.config.budget_bytes == u64::MAX || !self.disk.has_real_paths() {
+        if self.config.budget_bytes == u64::MAX || !self.folder.disk.has_real_paths() {
             self.uncatalogued.clear();
             return None;
         }
         let present = self.sealed.sizes().keys().copied().collect();
         let add = std::mem::take(&mut self.uncatalogued);
-        Some(Job::Catalogue { disk: self.disk.clone(), dir: self.dir.clone(), add, present })
+        Some(Job::Catalogue { disk: self.folder.disk.clone(), dir: self.folder.dir.clone(), add, present })
     }
 
     fn catalogue_here(&mut self) {
@@ -506,10 +548,10 @@ impl Segments {
     /// catalogue's entries once many lie in files of their own.
     fn catch_up(&self) {
         // Where segments are taken away, nobody reads them here.
-        if self.config.budget_bytes == u64::MAX || !self.disk.has_real_paths() {
+        if self.config.budget_bytes == u64::MAX || !self.folder.disk.has_real_paths() {
             return;
         }
-        let (disk, dir) = (&*self.disk, &*self.dir);
+        let (disk, dir) = (&*self.folder.disk, &*self.folder.dir);
         let gathered = Catalogue::open(disk, dir);
         let sizes = self.sealed.sizes();
         let apart = || sizes.iter().filter(|(number, _)| !gathered.has(**number)).rev();
@@ -539,12 +581,11 @@ impl Segments {
 
     /// Returns the number of chunks that were lost so far.
     pub(crate) const fn lost_chunks(&self) -> u64 {
-        self.status.recorded.lost_chunks
+        self.written.status.recorded.lost_chunks
     }
 
     pub(crate) fn lose(&mut self, chunks: u64, episodes: u64) {
-        self.status.recorded.lost_chunks += chunks;
-        self.status.recorded.lost_episodes += episodes;
+        self.written.lose(chunks, episodes);
     }
 }
 

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use rollhouse_core::{LaneSet, Outcome};
 
 use crate::clock::Clock;
-use crate::code::buffer::Buffer;
+use crate::code::buffer::{BlockLanes, Buffer};
 use crate::code::encode::Encoder;
 use crate::code::events::{EndEvent, UNKNOWN_RETURN};
 use crate::code::extent::ChunkEnds;
@@ -262,8 +262,8 @@ impl Run {
     /// Codes a buffer, with `payload` to do it in, and writes it.
     fn write(&mut self, buffer: &mut Buffer, segments: &mut Segments, payload: &mut Vec<u8>) {
         let lanes = buffer.lanes;
-        let block = self.blocks.entry(buffer.first_lane);
-        let block = block.or_insert_with(|| Block::new(lanes, segments.lost_chunks()));
+        let block = self.blocks.entry(lanes.first);
+        let block = block.or_insert_with(|| Block::new(lanes.count, segments.lost_chunks()));
         for (lane, number) in buffer.numbers.drain(..) {
             block.state.table[usize::from(lane)].number = number;
         }
@@ -272,11 +272,11 @@ impl Run {
         ends.clear();
         let coded = self.encoder.encode(buffer, &mut block.state, payload, |end| ends.add(end));
         (ends.under_way, ends.stepped) = (self.encoder.under_way(), self.encoder.stepped());
-        block.count_headless(buffer.first_lane, segments.lost_chunks(), ends);
+        block.count_headless(lanes.first, segments.lost_chunks(), ends);
         let place = ChunkPlace {
             run: 0,
-            first_lane: buffer.first_lane,
-            lanes: lanes as u16,
+            first_lane: lanes.first,
+            lanes: lanes.count as u16,
             rows: buffer.rows,
             position: block.rows,
             ms: buffer.opened_ms,
@@ -297,9 +297,9 @@ impl Run {
         let starts = self.shared.layout.starts;
         let open = |block: &Block| if starts { block.state.open } else { block.aged() };
         let blocks = self.blocks.iter().map(|(&first, block)| (first, block.state.lanes, open(block)));
-        for (first_lane, lanes, open) in blocks.filter(|(_, _, open)| *open != 0).collect::<Vec<_>>() {
+        for (first, count, open) in blocks.filter(|(_, _, open)| *open != 0).collect::<Vec<_>>() {
             let opened_ms = segments.clock().wall_ms();
-            let mut buffer = Buffer { first_lane, lanes, opened_ms, ..Buffer::default() };
+            let mut buffer = Buffer { lanes: BlockLanes { first, count }, opened_ms, ..Buffer::default() };
             for lane in LaneSet::of_bits(open) {
                 let (lane, code) = (lane as u8, outcome.code());
                 let end = EndEvent { total_reward: UNKNOWN_RETURN, hash: 0, pos: 0, lane, code };

@@ -86,16 +86,21 @@ impl Shared {
     }
 }
 
+/// What both ends of a connection know after `Hello`.
+pub(crate) struct Acquaintance {
+    pub(crate) peer: Peer,
+    pub(crate) version: u16,
+    pub(crate) path: Path,
+    pub(crate) certificate: Option<PeerCertificate>,
+    /// Bytes that the peer may have on the way once it is known.
+    pub(crate) window: u32,
+    /// The name under which the peer keeps what this side owns there; empty if it keeps nothing.
+    pub(crate) known_as: String,
+}
+
 impl Connection {
-    pub(crate) fn new(
-        inner: quinn::Connection,
-        peer: Peer,
-        version: u16,
-        path: Path,
-        certificate: Option<PeerCertificate>,
-        window: u32,
-        known_as: String,
-    ) -> Self {
+    pub(crate) fn new(inner: quinn::Connection, made: Acquaintance) -> Self {
+        let Acquaintance { peer, version, path, certificate, window, known_as } = made;
         let open_requests = Arc::new(Semaphore::new(MAX_OPEN_REQUESTS));
         let known = AtomicBool::new(peer.role != Role::Anonymous);
         let (doubted, port_closed) = (AtomicBool::new(false), AtomicBool::new(false));

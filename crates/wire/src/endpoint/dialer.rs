@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use quinn::{Endpoint, TokioRuntime};
 use rustls::pki_types::CertificateDer;
 
-use super::connection::{CallError, Connection};
+use super::connection::{Acquaintance, CallError, Connection};
 use super::lost::{CloseCode, ConnectionLost, StreamLost, short_reason};
 use super::peer::{Credential, Peer};
 use super::port;
@@ -153,9 +153,15 @@ impl Dialer {
         let certificate = chain.map(|chain| {
             PeerCertificate::new(self.identity.clone(), *chain, Side::Server, Some(expected.clone()))
         });
-        let window = self.settings.receive_window;
-        let connection =
-            Connection::new(connection, peer, welcome.version, path, certificate, window, welcome.owner);
+        let made = Acquaintance {
+            peer,
+            version: welcome.version,
+            path,
+            certificate,
+            window: self.settings.receive_window,
+            known_as: welcome.owner,
+        };
+        let connection = Connection::new(connection, made);
         connection.watch_port();
         Ok(connection)
     }

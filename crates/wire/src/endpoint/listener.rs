@@ -11,7 +11,7 @@ use quinn::{Endpoint, TokioRuntime, TransportConfig};
 use rustls::pki_types::CertificateDer;
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::connection::{AnswerRef, Connection};
+use super::connection::{Acquaintance, AnswerRef, Connection};
 use super::gate::{Admission, Gate};
 use super::incoming::{Unreadable, code_of, parse};
 use super::lost::{CloseCode, ConnectionLost, StreamLost, short_reason};
@@ -337,7 +337,9 @@ async fn greet(
             if let (Err(MessageError::Lost(lost)), _) | (_, Err(lost)) = (sent, send.finish()) {
                 return Err(TurnedAwayReason::Lost(connection_of(lost)));
             }
-            Ok(Connection::new(connection, peer, version, path, certificate, window, String::new()))
+            let known_as = String::new();
+            let made = Acquaintance { peer, version, path, certificate, window, known_as };
+            Ok(Connection::new(connection, made))
         }
         Err(refusal) => {
             // He is to read why before the connection goes; if he does not, that is his loss.

@@ -256,12 +256,12 @@ class Replays:
         first, rest = (filters[0], filters[1:]) if filters else (_Filter(), [])
         all_native = not rest and first.where is None
         all_outcomes = all_outcomes or any(f.outcome is not None or f.where is not None for f in filters)
-        infos = self._recordings.list(*first.query(), all_outcomes, sort, limit if all_native else None)
+        infos = self._recordings.list(first.query(), all_outcomes, sort, limit if all_native else None)
         if all_native:
             return infos
         for one in rest:
             # An unknown outcome or result is an error, not an empty listing.
-            self._recordings.list(None, one.outcome, one.result, None, False, sort, 0)
+            self._recordings.list((None, one.outcome, one.result, None), False, sort, 0)
         fitting = [info for info in infos if first.accepts(info) and all(one.accepts(info) for one in rest)]
         return fitting[:limit]
 

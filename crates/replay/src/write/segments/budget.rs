@@ -6,37 +6,37 @@ use std::path::Path;
 use super::Segments;
 use crate::disk_error::DiskError;
 use crate::read::label_file::{LabelError, Labels, try_lock_labels};
-use crate::stored::names::{segment_name, segments_dir};
+use crate::stored::names::segment_name;
 
 impl Segments {
     /// Drops the oldest segments in which nothing pinned lies while all together exceed the budget.
     pub(super) fn keep_budget(&mut self) {
-        let dir = segments_dir(&self.dir);
+        let dir = self.folder.segments();
         let mut total: u64 = self.sealed.bytes() + self.config.segment_bytes;
         if total <= self.config.budget_bytes {
             return;
         }
         // Nobody pins anything meanwhile. Where that cannot be known the budget is exceeded until the next segment.
-        let Ok(Some(_lock)) = try_lock_labels(&*self.disk, &self.dir) else { return };
-        let pinned = match Labels::load(&*self.disk, &self.dir) {
+        let Ok(Some(_lock)) = try_lock_labels(&*self.folder.disk, &self.folder.dir) else { return };
+        let pinned = match Labels::load(&*self.folder.disk, &self.folder.dir) {
             Ok(labels) => labels.pinned_segments(),
             Err(error) => {
-                self.status.error = Some(unread_labels(&self.dir, error));
+                self.written.status.error = Some(unread_labels(&self.folder.dir, error));
                 return;
             }
         };
         while total > self.config.budget_bytes {
             let Some((number, bytes)) = self.sealed.take_oldest(&pinned) else { return };
             let path = dir.join(segment_name(number));
-            let removed = self.disk.remove(&path).and_then(|()| self.disk.sync_dir(&dir));
+            let removed = self.folder.disk.remove(&path).and_then(|()| self.folder.disk.sync_dir(&dir));
             if let Err(error) = removed {
                 // The budget is exceeded, nothing is lost: said, not retried for this segment.
-                self.status.error = Some(DiskError::new("remove", &path, error));
+                self.written.status.error = Some(DiskError::new("remove", &path, error));
                 continue;
             }
             total -= bytes;
-            self.status.recorded.dropped_segments += 1;
-            self.status.recorded.dropped_bytes += bytes;
+            self.written.status.recorded.dropped_segments += 1;
+            self.written.status.recorded.dropped_bytes += bytes;
         }
     }
 }
