@@ -132,6 +132,10 @@ INTERNALS = {
         ("Malformed streams", "short", "Streams of the last hour that ended because what came on them was no request.",
          [("sum(increase(rollhouse_malformed_streams_total{$by}[1h]))", "streams")]),
         ("Capacity", "short", "Lanes that each node takes.", [("rollhouse_capacity_lanes{$by}", "{{instance}}")]),
+        ("CPU by weight", "percentunit", "Part of each node's cores that its lanes take, by their weights; more than all is slow.",
+         [("rollhouse_cpu_taken_cores{$by} / (rollhouse_cpu_budget_cores{$by} > 0)", "{{instance}}")]),
+        ("Memory by weight", "percentunit", "Part of each node's memory for lanes that its lanes take, by their weights.",
+         [("rollhouse_memory_taken_bytes{$by} / (rollhouse_memory_budget_bytes{$by} > 0)", "{{instance}}")]),
     ],
     "Faults": [
         ("Lanes started again", "short", "Lanes of the last hour that were started again after a failure.",

@@ -27,3 +27,4 @@ mod replay_sessions;
 mod resume;
 mod terminal;
 mod watch;
+mod weights;

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+mod budget;
 pub mod certs;
 mod close;
 mod completions;

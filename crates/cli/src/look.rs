@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
+use rollhouse_core::Weight;
 use rollhouse_wire::{ClusterStatus, NodeState, NodeStatus, SessionStatus, Unfit};
 use serde::Serialize;
 
@@ -173,6 +174,8 @@ fn print_nodes(nodes: &[NodeStatus], out: &mut Output) -> io::Result<()> {
         ("ADDRESS", Align::Left),
         ("LANES", Align::Right),
         ("OF", Align::Right),
+        ("CPU", Align::Right),
+        ("MEMORY", Align::Right),
         ("THREADS", Align::Right),
         ("SESSIONS", Align::Right),
         ("STEPS", Align::Right),
@@ -190,6 +193,8 @@ fn print_nodes(nodes: &[NodeStatus], out: &mut Output) -> io::Result<()> {
             node.address.clone(),
             Count(node.load.lanes.into()).to_string(),
             Count(node.capacity.into()).to_string(),
+            of_budget(node, |weight| format!("{:.1}", weight.cpu_milli as f64 / 1000.0)),
+            of_budget(node, |weight| Bytes(weight.memory).to_string()),
             node.threads.to_string(),
             node.sessions.to_string(),
             Si(node.load.steps as f64).to_string(),
@@ -207,6 +212,11 @@ fn print_nodes(nodes: &[NodeStatus], out: &mut Output) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Returns what a node's lanes take of what it has for them; empty for a node that does not say what it has.
+fn of_budget(node: &NodeStatus, part: impl Fn(Weight) -> String) -> String {
+    node.budget.map(|budget| format!("{} of {}", part(node.load.taken), part(budget))).unwrap_or_default()
 }
 
 fn print_sessions(sessions: &[SessionStatus], out: &mut Output) -> io::Result<()> {

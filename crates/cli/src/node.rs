@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use rollhouse_config::{AttachSettings, NodeConfig, Plugins, Spool, Worker};
-use rollhouse_env::Registry;
+use rollhouse_config::{AttachSettings, BudgetSettings, NodeConfig, Plugins, Python, Spool, Worker};
 use rollhouse_metrics::{
-    EnvSample, Family, Figures, Health, LinkSample, Links, NodeSample, Page, RecorderSample, SessionSample,
-    SpoolSample, ThreadSample, TransportSample, WatcherSample,
+    BudgetSample, EnvSample, Family, Figures, Health, LinkSample, Links, NodeSample, Page, RecorderSample,
+    SessionSample, SpoolSample, ThreadSample, TransportSample, WatcherSample,
 };
 use rollhouse_node::{
     AttachConfig, ClusterNode, ClusterNodeConfig, ClusterNodeError, ConnectionFigures, EnvFigures, Histogram,
@@ -31,7 +30,7 @@ use crate::plugins;
 use crate::private_folder::private_folder;
 use crate::service::{self, PROGRAM, STOP_DEADLINE, listen_for_metrics, serve_metrics, until_ended};
 use crate::settings::{self, Live};
-use crate::{joining, python_envs, signals};
+use crate::{budget, joining, python_envs, signals};
 
 pub(crate) fn run(args: &NodeArgs) -> Result<Status, Failure> {
     let flags = [
@@ -61,8 +60,7 @@ fn serve(mut settings: Live<NodeConfig>, logging: &Logging) -> Result<Status, Fa
     started.serving.advertise = config.advertise.map(|address| address.0);
     configure(&mut started, &config.worker, &config.spool, quic, &config.data)?;
     started.serving.attach = attach_socket(&config.attach, &config.data)?;
-    started.registry = registry(&config.plugins)?;
-    started.python = python_envs::of_node(&config.python);
+    host_envs(&mut started, &config.plugins, &config.python, &config.budget)?;
     let capacity = started.stepping.capacity;
     let listener = listen_for_metrics(config.metrics)?;
     let node = start(started)?;
@@ -110,9 +108,19 @@ pub(crate) fn configure(
     Ok(())
 }
 
-/// Returns the envs that a node can make, after loading its plug-ins.
-pub(crate) fn registry(plugins: &Plugins) -> Result<Arc<Registry>, Failure> {
-    plugins::registry(&plugins.0).map(Arc::new)
+/// Applies the settings of the envs that a node has, after loading its plug-ins, and of what they may take.
+pub(crate) fn host_envs(
+    started: &mut ClusterNodeConfig,
+    plugins: &Plugins,
+    python: &Python,
+    budget: &BudgetSettings,
+) -> Result<(), Failure> {
+    let census = &started.budget.census;
+    let registry = plugins::registry(&plugins.0, Some(census.clone()))?;
+    started.python = python_envs::of_node(python, census);
+    started.budget.budget = budget::of_node(budget, python, &registry)?;
+    started.registry = Arc::new(registry);
+    Ok(())
 }
 
 /// Returns the socket at which owners of this machine attach by memory. A default path that is too long for a socket is
@@ -324,6 +332,7 @@ impl NodeWatch {
             },
             lanes: load.lanes.into(),
             capacity: self.capacity.into(),
+            budget: BudgetSample { total: node.budget(), taken: load.taken },
             restarts: figures.lane_restarts.get(),
             part_restarts: part_restarts.map(|(&(part, how), &count)| (part.word(), how, count)).collect(),
             link: self.link(node),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rollhouse_core::Plugin;
 use rollhouse_env::{Registry, UnknownEnv};
-use rollhouse_host::{Launcher, PluginHost, serve_plugin};
+use rollhouse_host::{Census, Launcher, PluginHost, serve_plugin};
 
 use crate::failure::{Failure, Status};
 use crate::logging::Logging;
@@ -20,11 +20,12 @@ pub(crate) fn run_within(python: OsString) {
 /// Interpreter in which this command runs, if it is not a program of its own.
 static INTERPRETER: OnceLock<OsString> = OnceLock::new();
 
-/// Makes the registry of built-in envs and of those of plug-ins, which it loads. Blocks for as long as that takes.
+/// Makes the registry of built-in envs and of those of plug-ins, which it loads. Their processes are counted in the census,
+/// if somebody looks at one. Blocks for as long as that takes.
 ///
 /// # Errors
 /// If a plug-in cannot be loaded.
-pub(crate) fn registry(plugins: &[Plugin]) -> Result<Registry, Failure> {
+pub(crate) fn registry(plugins: &[Plugin], census: Option<Census>) -> Result<Registry, Failure> {
     let registry = Registry::builtin();
     if plugins.is_empty() {
         return Ok(registry);
@@ -35,6 +36,7 @@ pub(crate) fn registry(plugins: &[Plugin]) -> Result<Registry, Failure> {
         workers: None,
         launch_deadline: LAUNCH_DEADLINE,
         launcher: Launcher::new(cores.max(2)),
+        census,
     };
     host.register(&registry, plugins).map_err(|error| Failure::of(Status::Usage, &error))?;
     Ok(registry)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rollhouse_config::Python;
 use rollhouse_env::EnvEntry;
-use rollhouse_host::{DescriptionError, Launcher, PythonEnv, PythonError, PythonHost, RefusalKind};
+use rollhouse_host::{Census, DescriptionError, Launcher, PythonEnv, PythonError, PythonHost, RefusalKind};
 
 use crate::args::PythonArgs;
 use crate::failure::{Failure, Status};
@@ -27,6 +27,7 @@ pub(crate) fn entry(args: &PythonArgs, id: &str) -> Result<Arc<EnvEntry>, Failur
         launch_deadline: LAUNCH_DEADLINE,
         launcher: Launcher::new(cores.max(2)),
         memory: args.worker_memory,
+        census: None,
     };
     let env = PythonEnv {
         id: id.to_owned(),
@@ -37,8 +38,9 @@ pub(crate) fn entry(args: &PythonArgs, id: &str) -> Result<Arc<EnvEntry>, Failur
     host.entry(&env).map(Arc::new).map_err(|error| failure(&error))
 }
 
-/// Returns how a node hosts Python envs; `None` if its settings name no interpreter.
-pub(crate) fn of_node(settings: &Python) -> Option<PythonHost> {
+/// Returns how a node hosts Python envs, whose processes are counted in that census; `None` if its settings name no
+/// interpreter.
+pub(crate) fn of_node(settings: &Python, census: &Census) -> Option<PythonHost> {
     let interpreter = settings.interpreter.as_ref().map(OsString::from)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     Some(PythonHost {
@@ -49,6 +51,7 @@ pub(crate) fn of_node(settings: &Python) -> Option<PythonHost> {
         launch_deadline: settings.launch_within.0.0,
         launcher: Launcher::new(settings.launches_on(cores)),
         memory: (settings.memory.0 > 0).then_some(settings.memory.0),
+        census: Some(census.clone()),
     })
 }
 

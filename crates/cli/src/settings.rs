@@ -169,9 +169,11 @@ struct ShownSetting<'a> {
 enum ShownValue<'a> {
     Text(&'a str),
     Integer(u64),
+    Number(f64),
     Flag(bool),
     Table(&'a BTreeMap<String, String>),
     Tables(Vec<BTreeMap<&'a str, ShownValue<'a>>>),
+    Named(BTreeMap<&'a str, BTreeMap<&'a str, ShownValue<'a>>>),
 }
 
 impl<'a> ShownSetting<'a> {
@@ -183,15 +185,21 @@ impl<'a> ShownSetting<'a> {
 }
 
 impl<'a> ShownValue<'a> {
+    fn table(table: &'a BTreeMap<String, SettingValue>) -> BTreeMap<&'a str, Self> {
+        table.iter().map(|(name, value)| (name.as_str(), Self::of(value))).collect()
+    }
+
     fn of(value: &'a SettingValue) -> Self {
         match value {
             SettingValue::Text(text) => Self::Text(text),
             SettingValue::Integer(number) => Self::Integer(*number),
+            SettingValue::Thousandths(number) => Self::Number(*number as f64 / 1000.0),
             SettingValue::Flag(flag) => Self::Flag(*flag),
             SettingValue::Table(table) => Self::Table(table),
-            SettingValue::Tables(tables) => {
-                let shown = |(name, value): (&'a String, &'a SettingValue)| (name.as_str(), Self::of(value));
-                Self::Tables(tables.iter().map(|table| table.iter().map(shown).collect()).collect())
+            SettingValue::Tables(tables) => Self::Tables(tables.iter().map(Self::table).collect()),
+            SettingValue::Named(tables) => {
+                let named = tables.iter().map(|(name, table)| (name.as_str(), Self::table(table)));
+                Self::Named(named.collect())
             }
         }
     }

@@ -33,7 +33,7 @@ use crate::output::{Output, say};
 use crate::private_folder::private_folder;
 use crate::service::{self, PROGRAM, listen_for_metrics, serve_metrics, until_ended};
 use crate::settings::{self, Live};
-use crate::{python_envs, signals, token};
+use crate::{signals, token};
 
 pub(crate) fn run(args: &UpArgs, out: &mut Output) -> Result<Status, Failure> {
     let flags = [("--data", "local.data", &args.data)];
@@ -157,8 +157,7 @@ fn node_config(
         &folders.node,
     )?;
     started.serving.attach = node::attach_socket(&config.attach, &folders.node)?;
-    started.registry = node::registry(&config.plugins)?;
-    started.python = python_envs::of_node(&config.python);
+    node::host_envs(&mut started, &config.plugins, &config.python, &config.budget)?;
     Ok(started)
 }
 

@@ -63,6 +63,17 @@ pub(crate) fn entries(
     Ok(found)
 }
 
+/// Reads a value as it would stand in a file.
+///
+/// # Errors
+/// Says that it is none that a file can hold.
+pub(crate) fn inline(word: &str) -> Result<Given, String> {
+    let text = format!("value = {word}");
+    let parsed = DeTable::parse(&text).ok().filter(|_| !word.contains(['\n', '\r']));
+    let value = parsed.and_then(|table| table.into_inner().into_iter().next());
+    value.map(|(_, value)| given(value.into_inner())).ok_or_else(|| format!("`{word}` is no table of a file"))
+}
+
 fn given(value: DeValue<'_>) -> Given {
     match value {
         DeValue::String(text) => Given::Text(text.into_owned()),

@@ -10,6 +10,7 @@
 //! and settings of a single command, which are its flags. Start reading at [`load`], then [`NodeConfig`].
 #![forbid(unsafe_code)]
 
+mod budget;
 mod coordinator;
 mod error;
 mod file;
@@ -25,6 +26,7 @@ mod setting;
 mod shared;
 mod traces;
 
+pub use budget::{BudgetSettings, Envs};
 pub use coordinator::CoordinatorConfig;
 pub use error::{ConfigError, MAX_FILE_BYTES};
 pub use load::{Effective, Loaded, Role, Sources, load, variable};
@@ -34,7 +36,7 @@ pub use node::{NodeConfig, NodeJoining};
 pub use origin::Origin;
 pub use plugins::Plugins;
 pub use python::{LaunchTime, Packages, Python};
-pub use quantity::{Bytes, Time};
+pub use quantity::{Bytes, Cores, Time};
 pub use setting::{
     Bounded, Concealed, Config, Given, HostPort, Labels, MAX_LABELS, MAX_NAME_BYTES, MAX_TEXT_BYTES,
     MAX_UIDS, Place, Setting, SettingValue, Uids,

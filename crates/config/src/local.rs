@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use crate::budget::BudgetSettings;
 use crate::coordinator::{COORDINATOR_METRICS_PORT, COORDINATOR_PORT};
 use crate::log::Log;
 use crate::node::{NODE_METRICS_PORT, NODE_PORT};
@@ -26,6 +27,8 @@ pub struct LocalConfig {
     pub node_listen: SocketAddr,
     /// Settings of the node's stepping.
     pub worker: Worker,
+    /// Settings of what the node has for lanes, and of what they weigh.
+    pub budget: BudgetSettings,
     /// Settings of the socket by which trainers of this machine attach to sessions' memory.
     pub attach: AttachSettings,
     /// Settings of what the node keeps until the store has it.
@@ -57,6 +60,7 @@ impl Default for LocalConfig {
             enrolment: Enrolment::default(),
             node_listen: local(NODE_PORT),
             worker: Worker::default(),
+            budget: BudgetSettings::default(),
             attach: AttachSettings::default(),
             spool: Spool::default(),
             store: Store::default(),
@@ -78,6 +82,7 @@ impl Config for LocalConfig {
         settings.extend(self.enrolment.settings());
         settings.push(("node.listen", &mut self.node_listen));
         settings.extend(self.worker.settings());
+        settings.extend(self.budget.settings());
         settings.extend(self.attach.settings());
         settings.extend(self.spool.settings());
         settings.extend(self.store.settings());

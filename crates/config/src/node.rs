@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::budget::BudgetSettings;
 use crate::log::Log;
 use crate::plugins::Plugins;
 use crate::python::Python;
@@ -24,6 +25,8 @@ pub struct NodeConfig {
     pub data: PathBuf,
     /// Settings of stepping.
     pub worker: Worker,
+    /// Settings of what the node has for lanes, and of what they weigh.
+    pub budget: BudgetSettings,
     /// Settings of the socket by which trainers of this machine attach to sessions' memory.
     pub attach: AttachSettings,
     /// Settings of what the node keeps until the store has it.
@@ -66,6 +69,7 @@ impl Default for NodeConfig {
             advertise: None,
             data: "./rollhouse-node".into(),
             worker: Worker::default(),
+            budget: BudgetSettings::default(),
             attach: AttachSettings::default(),
             spool: Spool::default(),
             tls: Tls::default(),
@@ -90,6 +94,7 @@ impl Config for NodeConfig {
             ("node.data", &mut self.data),
         ];
         settings.extend(self.worker.settings());
+        settings.extend(self.budget.settings());
         settings.extend(self.attach.settings());
         settings.extend(self.spool.settings());
         settings.extend(self.tls.settings());

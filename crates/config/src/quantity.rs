@@ -1,4 +1,4 @@
-//! Quantities with a unit: bytes and times.
+//! Quantities: bytes and times, which have a unit, and cores.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,6 +12,32 @@ pub struct Bytes(pub u64);
 /// A time, written with a unit: `250 ms`, `30 s`, `5 min`, `2 h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time(pub Duration);
+
+/// A number of cores in thousandths, written as a number: `8`, `0.5`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cores(pub u64);
+
+impl Setting for Cores {
+    fn wanted(&self) -> String {
+        format!("a number of cores from 0 to {MAX_CORES}, as in 8 or 0.5")
+    }
+
+    fn set(&mut self, given: &Given) -> Result<(), String> {
+        let cores = match given {
+            Given::Word(word) => word.trim().parse::<f64>().ok(),
+            Given::Integer(number) => Some(*number as f64),
+            Given::Float(number) => Some(*number),
+            _ => None,
+        };
+        let cores = cores.filter(|cores| (0.0..=MAX_CORES as f64).contains(cores)).ok_or_else(String::new)?;
+        self.0 = (cores * 1000.0).round() as u64;
+        Ok(())
+    }
+
+    fn show(&self) -> SettingValue {
+        SettingValue::Thousandths(self.0)
+    }
+}
 
 impl Setting for Bytes {
     fn wanted(&self) -> String {
@@ -110,6 +136,9 @@ const BYTES: [(&str, u64); 9] = [
 /// Units of time, the smallest first.
 const TIMES: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000)];
 
+/// Maximum number of cores.
+const MAX_CORES: u64 = 4096;
+
 /// Longest time, 1000 h: longer ones are taken for mistakes.
 const MAX_TIME_MS: u64 = 3_600_000_000;
 
@@ -136,6 +165,20 @@ mod tests {
         for bad in ["", "GB", "-1 GB", "1e3 GB", "1.2.3 GB", "99999999999 TB"] {
             assert!(bytes(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn cores_are_numbers_to_the_thousandth() {
+        let mut cores = Cores(7);
+        for (given, milli) in [("8", 8_000), ("0.5", 500), ("0.0004", 0), ("4096", 4_096_000)] {
+            cores.set(&Given::Word(given.to_owned())).unwrap();
+            assert_eq!(cores.0, milli);
+        }
+        for wrong in ["", "-1", "4097", "NaN", "inf", "2 cores"] {
+            assert!(cores.set(&Given::Word(wrong.to_owned())).is_err(), "{wrong}");
+        }
+        assert_eq!(cores.0, 4_096_000, "a refused value changes nothing");
+        assert_eq!([8_000, 500, 1_250].map(|milli| Cores(milli).show().toml()), ["8", "0.5", "1.25"]);
     }
 
     #[test]

@@ -33,18 +33,22 @@ pub enum SettingValue {
     Text(String),
     /// A value that is printed as a whole number.
     Integer(u64),
+    /// A value in thousandths that is printed as a number.
+    Thousandths(u64),
     /// A value that is printed as `true` or `false`.
     Flag(bool),
     /// A value that is printed as a table.
     Table(BTreeMap<String, String>),
     /// A value that is printed as a list of tables.
     Tables(Vec<BTreeMap<String, SettingValue>>),
+    /// A value that is printed as a table of tables.
+    Named(BTreeMap<String, BTreeMap<String, SettingValue>>),
 }
 
 /// A typed configuration, whose default has the value of every key that nobody sets.
 pub trait Config: Default {
     /// Returns every key with the field that holds its value, in the order in which they are shown. Keys have the form
-    /// `section.key`, but for `plugin`, which is a list of tables.
+    /// `section.key`, but for `plugin`, a list of tables, and `env`, tables by name.
     fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)>;
 }
 
@@ -439,6 +443,7 @@ impl SettingValue {
         match self {
             Self::Text(text) => quoted(text),
             Self::Integer(number) => number.to_string(),
+            Self::Thousandths(number) => (*number as f64 / 1000.0).to_string(),
             Self::Flag(flag) => flag.to_string(),
             Self::Table(table) if table.is_empty() => "{}".to_owned(),
             Self::Table(table) => {
@@ -447,14 +452,22 @@ impl SettingValue {
                 format!("{{ {} }}", entries.collect::<Vec<_>>().join(", "))
             }
             Self::Tables(tables) => {
-                let entry = |(name, value): (&String, &Self)| format!("{name} = {}", value.toml());
-                let table = |table: &BTreeMap<String, Self>| {
-                    format!("{{ {} }}", table.iter().map(entry).collect::<Vec<_>>().join(", "))
-                };
-                format!("[{}]", tables.iter().map(table).collect::<Vec<_>>().join(", "))
+                format!("[{}]", tables.iter().map(inline_table).collect::<Vec<_>>().join(", "))
+            }
+            Self::Named(tables) if tables.is_empty() => "{}".to_owned(),
+            Self::Named(tables) => {
+                let entry =
+                    |(name, table): (&String, _)| format!("{} = {}", quoted(name), inline_table(table));
+                format!("{{ {} }}", tables.iter().map(entry).collect::<Vec<_>>().join(", "))
             }
         }
     }
+}
+
+/// Writes a table of TOML in one line.
+fn inline_table(table: &BTreeMap<String, SettingValue>) -> String {
+    let entries = table.iter().map(|(name, value)| format!("{name} = {}", value.toml()));
+    format!("{{ {} }}", entries.collect::<Vec<_>>().join(", "))
 }
 
 /// Writes a basic string of TOML.

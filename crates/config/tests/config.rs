@@ -116,7 +116,8 @@ fn every_key_of_every_role_can_be_set_by_a_variable_and_by_a_file_that_a_variabl
                 SettingValue::Integer(number) => number.to_string(),
                 SettingValue::Flag(flag) => flag.to_string(),
                 // Labels are empty by default, and so is what stands for none.
-                SettingValue::Table(_) | SettingValue::Tables(_) => String::new(),
+                SettingValue::Thousandths(number) => (number / 1000).to_string(),
+                SettingValue::Table(_) | SettingValue::Tables(_) | SettingValue::Named(_) => String::new(),
             };
             let name = variable(setting.key);
             let file =

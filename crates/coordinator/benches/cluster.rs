@@ -52,6 +52,7 @@ fn register(node: u64) -> Register {
         labels: BTreeMap::from([("zone".to_owned(), "a".to_owned())]),
         envs: BTreeMap::from([("CartPole-v1".to_owned(), 1)]),
         kinds: Vec::new(),
+        budget: None,
         term: 1,
         program: "bench".to_owned(),
     }
@@ -79,6 +80,7 @@ fn cluster() -> (Cluster, Vec<Vec<u8>>) {
             ended: Vec::new(),
             unfit: None,
             draining: false,
+            measured: BTreeMap::new(),
         };
         let mut bytes = Vec::new();
         control::encode(&Request::Heartbeat(heartbeat), &mut bytes).expect("a heartbeat fits");

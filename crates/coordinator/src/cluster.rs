@@ -371,7 +371,9 @@ impl Cluster {
             pool.unknown_past |= session.replaces;
         }
         self.pools.insert_session(id, session);
-        self.placements.adopt(key, name, lanes);
+        let env = if report.replay.is_some() { "" } else { &report.env };
+        let load = self.placed_lanes(name, env, lanes);
+        self.placements.adopt(key, name, load);
         if matches!(stage, Stage::Closing { .. } | Stage::Ended { closed: true }) {
             // Its owner has no use for it any more; what it recorded counts.
             self.placements.unwant(&key);

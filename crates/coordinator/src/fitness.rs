@@ -135,6 +135,7 @@ mod tests {
                 labels: BTreeMap::new(),
                 envs: BTreeMap::from([("E".to_owned(), 1)]),
                 kinds: Vec::new(),
+                budget: None,
                 term: 0,
                 program: String::from("test"),
             });
@@ -173,6 +174,7 @@ mod tests {
                 ended: Vec::new(),
                 unfit: None,
                 draining: false,
+                measured: BTreeMap::new(),
             };
             change(&mut heartbeat);
             let (link, heartbeat) = (LinkId(node), Box::new(heartbeat));

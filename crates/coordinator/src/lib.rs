@@ -50,6 +50,7 @@ mod remembered;
 mod replacing;
 mod replays;
 mod revoking;
+mod rooms;
 mod roster;
 mod serve;
 mod service;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::EnvKind;
+use rollhouse_core::{EnvKind, Scales};
 use rollhouse_wire::{
     Changes, LaneSettings, NodeLoad, NodeState, NodeStatus, NotTaken, Register, ReportView, Unfit,
 };
@@ -19,6 +19,8 @@ use crate::reach::Reach;
 pub(crate) struct Member {
     pub(crate) name: Arc<str>,
     pub(crate) registration: Registration,
+    /// What it has for lanes, and what they weigh there.
+    pub(crate) scales: Scales,
     pub(crate) load: NodeLoad,
     pub(crate) drain: Drain,
     /// The trouble that keeps it from taking sessions, as it reports it.
@@ -115,6 +117,7 @@ impl Member {
             load: self.load,
             program: said.program.clone(),
             kinds: said.kinds.iter().map(EnvKind::to_string).collect(),
+            budget: Some(self.scales.budget().total).filter(|total| !total.is_nothing()),
             unfit: self.unfit_now(now).map(Cow::into_owned),
         }
     }
@@ -127,6 +130,7 @@ impl Member {
         Self {
             name: register.node.as_str().into(),
             registration: Registration::of(register),
+            scales: Scales::new(register.budget.clone().unwrap_or_default()),
             load: NodeLoad::default(),
             drain: Drain::default(),
             unfit: None,
@@ -148,6 +152,7 @@ impl Member {
             self.reach = old.reach.registered_again(now);
         }
         self.load = old.load;
+        self.scales.measure(old.scales.measured());
         if old.link == self.link {
             self.last_heartbeat = old.last_heartbeat;
         }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_ENV_KINDS};
+use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_ENV_KINDS, MAX_WEIGHED_ENVS};
 use rollhouse_wire::limits::{MAX_ATTACH_PATH_BYTES, MAX_LABELS, MAX_NAME_BYTES};
 use rollhouse_wire::{Heartbeat, Refusal, RefusalCode, Register};
 
@@ -137,6 +137,7 @@ impl Membership {
                 MAX_NODE_SESSIONS,
             ));
         }
+        weighed("measured", heartbeat.measured.keys())?;
         member.heard = now;
         let returned = std::mem::take(&mut member.lost);
         member.reach.heard();
@@ -145,6 +146,7 @@ impl Membership {
         if !outdated {
             member.last_heartbeat = heartbeat.number;
             member.load = heartbeat.load;
+            member.scales.measure(&heartbeat.measured);
             member.take_unfit(heartbeat.unfit.as_ref());
             member.drain.hear(heartbeat.draining);
             changed = member.sessions.take(&heartbeat.changes);
@@ -293,7 +295,16 @@ fn check(register: &Register) -> Result<(), Refusal> {
     if register.kinds.len() > MAX_ENV_KINDS {
         return Err(out_of_bounds("kinds", register.kinds.len() as u64, 0, MAX_ENV_KINDS));
     }
-    register.kinds.iter().try_for_each(|kind| length("a kind of envs", kind, MAX_ENV_ID_BYTES + 2))
+    register.kinds.iter().try_for_each(|kind| length("a kind of envs", kind, MAX_ENV_ID_BYTES + 2))?;
+    register.budget.as_ref().map_or(Ok(()), |budget| weighed("budget.envs", budget.envs.keys()))
+}
+
+/// Refuses too many envs or kinds of envs by which a node weighs lanes.
+fn weighed<'a>(field: &str, mut envs: impl ExactSizeIterator<Item = &'a String>) -> Result<(), Refusal> {
+    if envs.len() > MAX_WEIGHED_ENVS {
+        return Err(out_of_bounds(field, envs.len() as u64, 0, MAX_WEIGHED_ENVS));
+    }
+    envs.try_for_each(|env| length(field, env, MAX_ENV_ID_BYTES + 2))
 }
 
 /// Refuses an empty or overlong text.
@@ -329,6 +340,7 @@ mod tests {
             labels: BTreeMap::new(),
             envs: BTreeMap::new(),
             kinds: Vec::new(),
+            budget: None,
             term: 0,
             program: "test".to_owned(),
         }
@@ -342,6 +354,7 @@ mod tests {
             ended: Vec::new(),
             unfit: None,
             draining: false,
+            measured: BTreeMap::new(),
         }
     }
 

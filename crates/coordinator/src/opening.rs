@@ -14,7 +14,7 @@ use crate::admission::{More, check, check_share};
 use crate::cluster::Cluster;
 use crate::event::{Action, Actions, Asker, CallFailure, Reply, Ticket};
 use crate::fitness::Fitness;
-use crate::layout::{Room, Share, place};
+use crate::layout::{Room, Share, emptiest, place};
 use crate::limits::{MAX_ATTEMPTS, MAX_POOLS, MAX_WAITERS, RETRY_AFTER};
 use crate::member::{Dynamics, Member};
 use crate::membership::out_of_bounds;
@@ -165,8 +165,7 @@ impl Cluster {
         let mut rooms: BTreeMap<Dynamics, Vec<Room>> = BTreeMap::new();
         for (member, dynamics) in self.suitable(request) {
             if member.takes_sessions(now).is_some() && member.fitness(now, owner, request) >= least {
-                let room = Room { node: Arc::clone(&member.name), free: self.free(member) };
-                rooms.entry(dynamics).or_default().push(room);
+                rooms.entry(dynamics).or_default().push(self.room(member, request));
             }
         }
         let placed = rooms.into_iter().filter_map(|(dynamics, rooms)| {
@@ -186,11 +185,6 @@ impl Cluster {
         let labelled =
             self.members.iter().filter(|m| !m.is_lost() && m.registration.has_labels(&request.labels));
         labelled.filter_map(|member| Some((member, member.registration.dynamics_for(&request.settings)?)))
-    }
-
-    fn free(&self, member: &Member) -> u32 {
-        let taken = self.placements.lanes_on(&member.name) + u64::from(member.sessions.stray_lanes);
-        member.registration.capacity.saturating_sub(u32::try_from(taken).unwrap_or(u32::MAX))
     }
 
     /// Returns the refusal of lanes that could not be placed: whether they can be later, and else what is wrong with
@@ -226,8 +220,7 @@ impl Cluster {
         }
         let mut capacity: BTreeMap<Dynamics, u64> = BTreeMap::new();
         for (member, dynamics) in self.suitable(request).filter(|(m, _)| !m.drain.is_on()) {
-            let (most, here) =
-                (capacity.entry(dynamics).or_default(), u64::from(member.registration.capacity));
+            let (most, here) = (capacity.entry(dynamics).or_default(), u64::from(self.most(member, request)));
             *most = if request.spread == Spread::Single { here.max(*most) } else { *most + here };
         }
         match capacity.into_values().max() {
@@ -235,15 +228,16 @@ impl Cluster {
                 let message = format!("labels: no node that has `{env}` has them all and is not draining");
                 Refusal::new(RefusalCode::NotFound, message)
             }
-            Some(most) if most < u64::from(request.lanes) => out_of_bounds(
-                "lanes",
-                u64::from(request.lanes),
-                1,
-                usize::try_from(most).unwrap_or(usize::MAX),
-            ),
+            Some(most) if most < u64::from(request.lanes) => {
+                let most = usize::try_from(most).unwrap_or(usize::MAX);
+                let mut refusal = out_of_bounds("lanes", u64::from(request.lanes), 1, most);
+                refusal.message += &self.over_budget(now, owner, request);
+                refusal
+            }
             Some(_) => {
                 let unfit = self.unfit_for(now, owner, request);
-                let message = format!("no room for {} lanes of `{env}` now{unfit}", request.lanes);
+                let over = self.over_budget(now, owner, request);
+                let message = format!("no room for {} lanes of `{env}` now{unfit}{over}", request.lanes);
                 Refusal::busy(message, retry)
             }
         }
@@ -287,7 +281,8 @@ impl Cluster {
         };
         pool.sessions.insert(session.index, placed);
         if let (Some(link), Some(request)) = (link, pool.open_request(session)) {
-            self.placements.ask((session, incarnation), &node, lanes);
+            let load = self.placed_lanes(&node, request.settings.weighed_env(), lanes);
+            self.placements.ask((session, incarnation), &node, load);
             out.push(Action::Open { link, request: Box::new(request) });
         }
     }
@@ -485,17 +480,18 @@ impl Cluster {
         tried: &[Arc<str>],
     ) -> Option<Arc<str>> {
         let fitness = |member: &Member| member.fitness(now, wanted.owner, wanted.open);
-        let rooms = self.suitable(wanted.open).filter(|(member, dynamics)| {
+        let able = self.suitable(wanted.open).filter(|(member, dynamics)| {
             dynamics.may_be(wanted.dynamics)
-                && fitness(member) > Fitness::Unfit
                 && member.state(now) == NodeState::Alive
                 && member.takes_sessions(now).is_some()
                 && !tried.contains(&member.name)
-                && self.free(member) >= lanes
         });
-        let emptiest = rooms
-            .max_by_key(|(member, _)| (fitness(member), self.free(member), std::cmp::Reverse(&member.name)));
-        emptiest.map(|(member, _)| Arc::clone(&member.name))
+        let env = wanted.open.settings.weighed_env();
+        let mut rooms: BTreeMap<Fitness, Vec<Room>> = BTreeMap::new();
+        for (member, _) in able {
+            rooms.entry(fitness(member)).or_default().push(self.room_for(member, env, u32::MAX));
+        }
+        [Fitness::Fit, Fitness::Last].iter().find_map(|fit| emptiest(rooms.remove(fit)?, lanes))
     }
 
     /// Refuses a pool that was opening, and closes the sessions of it that were opened.

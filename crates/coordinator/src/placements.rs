@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use rollhouse_core::Holdings;
 use rollhouse_wire::{Incarnation, SessionId};
 
 /// One placement of one session.
@@ -19,12 +20,22 @@ pub(crate) type Key = (SessionId, Incarnation);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Placement {
     pub(crate) node: Arc<str>,
-    pub(crate) lanes: u32,
+    pub(crate) load: PlacedLanes,
     wanted: bool,
     /// Whether the node was asked to open it and has not answered.
     opening: bool,
     /// Whether the node was asked to close it and has not answered.
     closing: bool,
+}
+
+/// The lanes of a placement, as they count on its node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PlacedLanes {
+    /// The env that they weigh by.
+    pub(crate) env: Arc<str>,
+    pub(crate) lanes: u32,
+    /// Number of worker processes that step them, as far as the env's terms there tell.
+    pub(crate) processes: u32,
 }
 
 /// All placements, by name and by node.
@@ -37,27 +48,27 @@ pub(crate) struct Placements {
 
 #[derive(Debug, Default)]
 struct OnNode {
-    lanes: u64,
+    held: Holdings,
     keys: BTreeSet<Key>,
     unwanted: BTreeSet<Key>,
 }
 
 impl Placements {
     /// Adds a placement that the node is being asked for.
-    pub(crate) fn ask(&mut self, key: Key, node: &Arc<str>, lanes: u32) {
-        self.insert(key, node, lanes, true);
+    pub(crate) fn ask(&mut self, key: Key, node: &Arc<str>, load: PlacedLanes) {
+        self.insert(key, node, load, true);
     }
 
     /// Adds a placement that the node has reported.
-    pub(crate) fn adopt(&mut self, key: Key, node: &Arc<str>, lanes: u32) {
-        self.insert(key, node, lanes, false);
+    pub(crate) fn adopt(&mut self, key: Key, node: &Arc<str>, load: PlacedLanes) {
+        self.insert(key, node, load, false);
     }
 
-    fn insert(&mut self, key: Key, node: &Arc<str>, lanes: u32, opening: bool) {
+    fn insert(&mut self, key: Key, node: &Arc<str>, load: PlacedLanes, opening: bool) {
         let on = self.by_node.entry(Arc::clone(node)).or_default();
-        on.lanes += u64::from(lanes);
+        on.held.add(&load.env, load.lanes, load.processes);
         on.keys.insert(key);
-        let placement = Placement { node: Arc::clone(node), lanes, wanted: true, opening, closing: false };
+        let placement = Placement { node: Arc::clone(node), load, wanted: true, opening, closing: false };
         self.all.insert(key, placement);
     }
 
@@ -98,7 +109,8 @@ impl Placements {
         let placement = self.all.remove(key)?;
         self.removed += 1;
         if let Some(on) = self.by_node.get_mut(&placement.node) {
-            on.lanes -= u64::from(placement.lanes);
+            let PlacedLanes { env, lanes, processes } = &placement.load;
+            on.held.remove(env, *lanes, *processes);
             on.keys.remove(key);
             on.unwanted.remove(key);
             if on.keys.is_empty() {
@@ -127,9 +139,9 @@ impl Placements {
         begun
     }
 
-    /// Returns how many lanes a node may be holding.
-    pub(crate) fn lanes_on(&self, node: &str) -> u64 {
-        self.by_node.get(node).map_or(0, |on| on.lanes)
+    /// Returns what a node may be holding; `None` if that is nothing.
+    pub(crate) fn held_on(&self, node: &str) -> Option<&Holdings> {
+        self.by_node.get(node).map(|on| &on.held)
     }
 
     /// Returns whether the placement is on that node, wanted or not.

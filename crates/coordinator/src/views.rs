@@ -85,12 +85,14 @@ impl Cluster {
         let mut offered: BTreeMap<(String, Option<u64>), (u32, u32)> = BTreeMap::new();
         for member in self.members.iter().filter(|member| member.state(now) == NodeState::Alive) {
             let free = member.registration.capacity.saturating_sub(member.load.lanes);
+            let room = |env: &str| free.min(self.room_for(member, env, u32::MAX).free);
             let envs = member.registration.envs.iter().map(|(env, hash)| (env.clone(), Some(*hash)));
             let kinds = member.registration.kinds.iter().map(|kind| (kind.to_string(), None));
             for env in envs.chain(kinds) {
+                let room = room(&env.0);
                 let (nodes, free_lanes) = offered.entry(env).or_default();
                 *nodes += 1;
-                *free_lanes = free_lanes.saturating_add(free);
+                *free_lanes = free_lanes.saturating_add(room);
             }
         }
         let all = offered.into_iter().map(|((env, dynamics_hash), (nodes, free_lanes))| OfferedEnv {
@@ -196,7 +198,7 @@ const ITEM_BYTES: usize = 512;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rollhouse_core::LaneState;
+    use rollhouse_core::{LaneState, Weight};
     use rollhouse_wire::{
         NodeLoad, NodeStatus, ReplayReport, SessionCounts, SessionReport, Takes, Unfit, control,
     };
@@ -239,6 +241,7 @@ mod tests {
             spool_bytes: u64::MAX,
             spool_left: u64::MAX,
             spool_dropped: u64::MAX,
+            taken: Weight { cpu_milli: u64::MAX, memory: u64::MAX },
         };
         let node = NodeStatus {
             node: String::new(),
@@ -252,6 +255,7 @@ mod tests {
             load,
             program: String::new(),
             kinds: Vec::new(),
+            budget: Some(Weight { cpu_milli: u64::MAX, memory: u64::MAX }),
             unfit: Some(Unfit { takes: Takes::Unrecorded, why: String::new() }),
         };
         let (nodes, omitted) = fitting((0..3000).map(|_| node.clone()), |_| 0);

@@ -71,6 +71,7 @@ impl Stage {
             labels: BTreeMap::new(),
             envs: BTreeMap::from([(ENV.to_owned(), dynamics())]),
             kinds: Vec::new(),
+            budget: None,
             term: u64::from(has_sessions),
             program: "test".to_owned(),
         });
@@ -92,6 +93,7 @@ impl Stage {
             ended: ended.to_vec(),
             unfit: None,
             draining: false,
+            measured: BTreeMap::new(),
         };
         let ticket = self.ticket();
         let heartbeat = Box::new(heartbeat);

@@ -9,6 +9,7 @@
 mod autoreset;
 mod bounded;
 mod bounds;
+mod budget;
 mod column;
 mod column_data;
 mod env_kind;
@@ -36,6 +37,7 @@ mod when_full;
 pub use autoreset::{AutoresetMode, UnknownAutoreset};
 pub use bounded::bounded_list;
 pub use bounds::Bounds;
+pub use budget::{Budget, EnvTerms, Holdings, OverBudget, Scales, Weight, Workers};
 pub use column::{ColumnMut, ColumnRef, ColumnSpec, DType, Role};
 pub use column_data::ColumnData;
 pub use env_kind::{EnvKind, NoEnvKind};

@@ -45,6 +45,9 @@ pub const MAX_ENV_KINDS: usize = 64;
 /// Longest time that a node may be told to give a worker process until its envs are made.
 pub const MAX_LAUNCH_DEADLINE: Duration = Duration::from_secs(120);
 
+/// Maximum number of envs and kinds of envs for which a node has terms, and of envs of which it tells a measured weight.
+pub const MAX_WEIGHED_ENVS: usize = 64;
+
 /// Maximum number of plug-ins that a process is told to load.
 pub const MAX_PLUGINS: usize = 64;
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rollhouse_arena::SharedMemory;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::census::Counting;
 use crate::config::{HostConfig, MAX_WORKERS, Program};
 use crate::control::{INLINE_BYTES, Layout, Payload};
 use crate::error::HostError;
@@ -28,6 +29,8 @@ use crate::worker_slot::{WorkerSlot, new_bell};
 pub struct Host {
     supervisor: Supervisor,
     launcher: Launcher,
+    /// The workers' place in a census, if they are counted.
+    counting: Option<Counting>,
     program: Program,
     slots: Vec<WorkerSlot>,
     memory: Option<SharedMemory>,
@@ -133,6 +136,7 @@ impl Host {
                 seed,
             ),
             launcher: config.launcher,
+            counting: None,
             program: config.program,
             slots: config.hellos.iter().map(|hello| WorkerSlot::new(hello)).collect::<Result<_, _>>()?,
             memory: None,
@@ -156,6 +160,11 @@ impl Host {
         self.check_usable()?;
         self.wake(self.slots.len());
         Ok(())
+    }
+
+    /// Counts the workers, each from when it is ready until it ends. To be called before the first wait.
+    pub(crate) fn count_by(&mut self, counting: Counting) {
+        self.counting = Some(counting);
     }
 
     /// Creates the shared memory with `bytes` for the caller and gives it to the workers: those that are ready and,
@@ -321,6 +330,7 @@ impl Host {
         let deadline = Instant::now() + grace;
         for (worker, slot) in self.slots.iter_mut().enumerate() {
             let Some(process) = slot.process.take() else { continue };
+            slot.counted = None;
             if self.supervisor.state(worker) == WorkerState::Idle {
                 process.ends_within(deadline.saturating_duration_since(Instant::now()));
             }
@@ -487,6 +497,12 @@ impl Host {
         match self.slots[worker].receive(Tag::Ready) {
             Ok(answer) => {
                 self.slots[worker].launching = None;
+                let process = self.process_id(worker);
+                self.slots[worker].counted = self
+                    .counting
+                    .as_ref()
+                    .zip(process)
+                    .and_then(|(counting, process)| counting.enter(worker, process));
                 let actions = self.supervisor.on(self.started.elapsed(), worker, Event::Ready);
                 self.events.push_back(WorkerEvent::Ready { worker, answer });
                 self.attach(worker);

@@ -40,6 +40,7 @@
 //! [`PluginHost`], then `plugin/workers.rs`.
 #![forbid(unsafe_code)]
 
+mod census;
 mod config;
 mod control;
 mod description;
@@ -62,6 +63,7 @@ mod worker_block;
 mod worker_slot;
 mod workforce;
 
+pub use census::{Census, Counted, MAX_LOOKED_AT};
 pub use config::{Environment, HostConfig, MAX_WORKERS, Output, Program};
 pub use control::INLINE_BYTES;
 pub use description::{DescriptionError, Refusal, RefusalKind};

@@ -25,6 +25,7 @@ use self::block::IsolatedBlock;
 use self::slot::Layout;
 use self::talk::{Answer, Described, Hello, Lanes, heard, said};
 use self::workers::Workers;
+use crate::census::Census;
 use crate::config::{Environment, HostConfig, Output, Program};
 use crate::error::HostError;
 use crate::host::{Host, Until, WorkerEvent};
@@ -46,6 +47,8 @@ pub struct PluginHost {
     pub launch_deadline: Duration,
     /// Bound on the number of processes that launch at a time.
     pub launcher: Launcher,
+    /// Census in which the processes of sessions are counted; `None` if nobody looks.
+    pub census: Option<Census>,
 }
 
 /// Reason for which a worker does not step the lanes of a plug-in.
@@ -185,6 +188,10 @@ impl Session {
             said(&Hello::new(&self.path, Some(lanes)))
         };
         let mut host = Host::start(self.host.config(ranges.iter().map(hello).collect())?)?;
+        let of = |range: &Range<usize>| lanes.min(range.end * BLOCK_LANES) - range.start * BLOCK_LANES;
+        if let Some(census) = &self.host.census {
+            host.count_by(census.counting(&self.spec.id, ranges.iter().map(of)));
+        }
         host.share(bytes)?;
         let expected = Answer::Made { file: self.file, spec: self.spec.clone() };
         let mut workers = Workers::new(host, &self.spec, expected, &ranges, lanes);

@@ -11,6 +11,7 @@ use rollhouse_core::{Determinism, EnvKind, EnvSpec};
 use rollhouse_env::{BatchEnv, EnvEntry, MakeError, spec_hash};
 use serde::Serialize;
 
+use crate::census::Census;
 use crate::config::{Environment, HostConfig, Output, Program};
 use crate::description::{Description, DescriptionError};
 use crate::error::HostError;
@@ -39,6 +40,8 @@ pub struct PythonHost {
     pub launcher: Launcher,
     /// Maximum number of bytes of memory of its own that each process has ([`Program::memory`]).
     pub memory: Option<u64>,
+    /// Census in which the processes of sessions are counted; `None` if nobody looks.
+    pub census: Option<Census>,
 }
 
 /// A Python env that is asked for.
@@ -167,6 +170,9 @@ impl PythonHost {
         let bytes = record.bytes(lanes).ok_or(PythonError::TooLarge { lanes })?;
         let hello = |range: &Range<usize>| self.hello(env, range.len(), Some(record.places(range.start)));
         let mut host = Host::start(self.config(ranges.iter().map(hello).collect()))?;
+        if let Some(census) = &self.census {
+            host.count_by(census.counting(&env.id, ranges.iter().map(Range::len)));
+        }
         host.share(bytes)?;
         let mut workforce = Workforce::new(host, record, answer.to_vec(), ranges);
         workforce.begin().map_err(|detail| self.lost(detail))?;

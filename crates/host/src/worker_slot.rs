@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::census::InCensus;
 use crate::config::Program;
 use crate::error::HostError;
 use crate::launcher::Launching;
@@ -17,6 +18,8 @@ pub(crate) struct WorkerSlot {
     pub(crate) process: Option<Process>,
     /// Launch of the worker, until it reports that it is ready.
     pub(crate) launching: Option<Launching>,
+    /// Place of the process in a census, from when it is ready.
+    pub(crate) counted: Option<InCensus>,
     pub(crate) socket: Option<OwnedFd>,
     pub(crate) bell: OwnedFd,
     /// Number of the last command.
@@ -29,9 +32,9 @@ impl WorkerSlot {
         if hello.len() > MAX_MESSAGE_BYTES {
             return Err(HostError::TooLong(hello.len()));
         }
-        let (process, launching, socket, sequence) = (None, None, None, 0);
+        let (process, launching, counted, socket, sequence) = (None, None, None, None, 0);
         let (hello, bell) = (message::stash(hello)?, new_bell()?);
-        Ok(Self { hello, process, launching, socket, bell, sequence })
+        Ok(Self { hello, process, launching, counted, socket, bell, sequence })
     }
 
     /// Starts the process and sends the hello.
@@ -45,7 +48,7 @@ impl WorkerSlot {
 
     /// Ends the process, if there is one. Returns how it ended, and the last lines that it said.
     pub(crate) fn end(&mut self) -> (Option<String>, String) {
-        (self.socket, self.launching) = (None, None);
+        (self.socket, self.launching, self.counted) = (None, None, None);
         let Some(process) = self.process.take() else { return (None, String::new()) };
         let (ended, said) = process.end();
         let ended =

@@ -97,6 +97,7 @@ fn entry(kwargs: serde_json::Value, workers: usize) -> Result<EnvEntry, PythonEr
         launch_deadline: Duration::from_secs(60),
         launcher: Launcher::new(2),
         memory: None,
+        census: None,
     };
     let serde_json::Value::Object(kwargs) = kwargs else { panic!("arguments are a map") };
     host.entry(&PythonEnv { id: "lanes:Counting".to_owned(), kwargs, deterministic: None })

@@ -73,7 +73,7 @@ fn host(launch_deadline: Duration) -> PluginHost {
     worker.pop();
     worker.extend(["examples", "plugin_worker"]);
     let command = vec![worker.into_os_string()];
-    PluginHost { command, workers: Some(3), launch_deadline, launcher: Launcher::new(3) }
+    PluginHost { command, workers: Some(3), launch_deadline, launcher: Launcher::new(3), census: None }
 }
 
 /// Returns the first env of a plug-in, isolated or trusted.

@@ -1,6 +1,6 @@
 //! Figures of a node.
 
-use rollhouse_core::{GameResult, Outcome};
+use rollhouse_core::{GameResult, Outcome, Weight};
 use std::time::Duration;
 
 use crate::family::{Family, Histogram, Kind, Page};
@@ -28,6 +28,8 @@ pub struct NodeSample {
     pub lanes: u64,
     /// Number of lanes that the node takes.
     pub capacity: u64,
+    /// What the node has for lanes, and what they take of it.
+    pub budget: BudgetSample,
     /// Number of lanes that were started again after a failure.
     pub restarts: u64,
     /// Parts of the node that ended and were made anew: part, way in which it ended, and number.
@@ -96,6 +98,24 @@ pub struct EnvSample {
     pub send_times: Histogram,
     /// Times in seconds that resets took.
     pub reset_times: Histogram,
+}
+
+/// What a node has for lanes, and what its lanes take of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct BudgetSample {
+    /// What it has.
+    pub total: Weight,
+    /// What they take, as far as it was stated, measured or estimated.
+    pub taken: Weight,
+}
+
+impl BudgetSample {
+    fn put(&self, page: &mut Page) {
+        page.value(&CPU_BUDGET, self.total.cpu_milli as f64 / 1000.0);
+        page.value(&CPU_TAKEN, self.taken.cpu_milli as f64 / 1000.0);
+        page.value(&MEMORY_BUDGET, self.total.memory as f64);
+        page.value(&MEMORY_TAKEN, self.taken.memory as f64);
+    }
 }
 
 /// Figures of a recorder.
@@ -194,6 +214,10 @@ impl NodeSample {
         WATCHED_FRAMES_MISSED,
         LANES,
         CAPACITY,
+        CPU_BUDGET,
+        CPU_TAKEN,
+        MEMORY_BUDGET,
+        MEMORY_TAKEN,
         SESSIONS_ENDED,
         RESTARTS,
         PART_RESTARTS,
@@ -236,6 +260,7 @@ impl NodeSample {
         self.watchers.put(page);
         page.value(&LANES, self.lanes as f64);
         page.value(&CAPACITY, self.capacity as f64);
+        self.budget.put(page);
         for &(cause, count) in &self.sessions.ended {
             page.labelled(&SESSIONS_ENDED, &[cause], count as f64);
         }
@@ -403,6 +428,12 @@ const WATCHED_FRAMES_MISSED: Family = counter(
 );
 const LANES: Family = gauge("rollhouse_lanes", "Lanes of open sessions.");
 const CAPACITY: Family = gauge("rollhouse_capacity_lanes", "Lanes the node takes.");
+const CPU_BUDGET: Family = gauge("rollhouse_cpu_budget_cores", "Cores that the node has for lanes.");
+const CPU_TAKEN: Family =
+    gauge("rollhouse_cpu_taken_cores", "Cores that the lanes of open sessions take, by their weights.");
+const MEMORY_BUDGET: Family = gauge("rollhouse_memory_budget_bytes", "Memory that the node has for lanes.");
+const MEMORY_TAKEN: Family =
+    gauge("rollhouse_memory_taken_bytes", "Memory that the lanes of open sessions take, by their weights.");
 const SESSIONS_ENDED: Family =
     by(&["cause"], counter("rollhouse_sessions_ended_total", "Sessions that ended, by cause."));
 const RESTARTS: Family =

@@ -13,7 +13,7 @@ use rollhouse_host::PythonHost;
 use rollhouse_replay::RecorderConfig;
 use rollhouse_wire::{Identity, JoinedFolder, Settings};
 
-use crate::{AttachConfig, HANG_DEADLINE, ShipperConfig, ShippingConfig};
+use crate::{AttachConfig, HANG_DEADLINE, NodeBudget, ShipperConfig, ShippingConfig};
 
 /// The settings that a node of a cluster is started with.
 #[derive(Debug, Clone)]
@@ -36,6 +36,8 @@ pub struct ClusterNodeConfig {
     pub registry: Arc<Registry>,
     /// How the node hosts Python envs, which it learns when they are asked for; `None` for not at all.
     pub python: Option<PythonHost>,
+    /// What the node has for lanes, and what they weigh.
+    pub budget: NodeBudget,
     /// Name and version of the program.
     pub program: String,
 }
@@ -85,7 +87,7 @@ pub struct RecordingConfig {
 
 impl ClusterNodeConfig {
     /// Returns the settings of a node on any loopback port with one thread per core, 4,096 lanes for each, a queue of
-    /// 1,024 batches, a lease of 30 s, 15 s of patience with watchers, the built-in envs and no spool.
+    /// 1,024 batches, a lease of 30 s, 15 s of patience with watchers, the built-in envs, no budget and no spool.
     pub fn new(identity: Arc<Identity>, coordinator: impl Into<String>, program: impl Into<String>) -> Self {
         Self {
             identity,
@@ -104,6 +106,7 @@ impl ClusterNodeConfig {
             recording: RecordingConfig::default(),
             registry: Arc::new(Registry::builtin()),
             python: None,
+            budget: NodeBudget::default(),
             program: program.into(),
         }
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use rollhouse_core::{RunId, WhenFull};
+use rollhouse_core::{Budget, RunId, Weight, WhenFull};
 use rollhouse_replay::{
     OnOutage, OpenError, RealDisk, RecordError, Recorded, Recorder, RecorderConfig, Status,
 };
@@ -237,6 +237,11 @@ impl ClusterNode {
         self.hosting.load()
     }
 
+    /// Returns what the node has for lanes; what they take of it is part of its load.
+    pub fn budget(&self) -> Weight {
+        self.hosting.budget()
+    }
+
     /// Returns the number of sessions here, whatever their stage.
     pub fn sessions(&self) -> usize {
         self.hosting.sessions()
@@ -378,6 +383,7 @@ fn host(
         hang_deadline,
         program: config.program.clone(),
         watch_patience: config.serving.watch_patience,
+        budget: config.budget.clone(),
     };
     let fitness = Fitness {
         identity: Some(Arc::clone(&config.identity)),
@@ -447,6 +453,7 @@ fn card(name: &str, config: &ClusterNodeConfig, listen: SocketAddr) -> Card {
         labels: config.labels.clone(),
         envs: envs.collect(),
         kinds: config.python.iter().flat_map(Learning::kinds).map(|kind| kind.to_string()).collect(),
+        budget: Some(config.budget.budget.clone()).filter(|budget| *budget != Budget::default()),
         program: config.program.clone(),
     }
 }

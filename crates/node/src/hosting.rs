@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::{Mutex, MutexGuard};
+use rollhouse_core::Weight;
 use rollhouse_env::Registry;
 use rollhouse_replay::Recorder;
 use rollhouse_wire::{
@@ -29,6 +30,7 @@ use crate::session_handle::SessionHandle;
 use crate::stepped::Stepped;
 use crate::table::SessionTable;
 use crate::transport::Transport;
+use crate::weighing::{NodeBudget, Weighing};
 use crate::{Gone, NodeFigures};
 
 /// The state that the sessions of a node share.
@@ -45,6 +47,7 @@ pub(crate) struct Hosting {
     learning: Option<Arc<Learning>>,
     settings: HostingSettings,
     fitness: Fitness,
+    weighing: Mutex<Weighing>,
     /// Whether the node is stopping, and takes no new sessions for good.
     stopping: AtomicBool,
     /// Whether the node is going away, which owners are told with their answers.
@@ -67,6 +70,7 @@ pub(crate) struct HostingSettings {
     pub(crate) program: String,
     /// Time for which a watcher may be silent, or leave an answer untaken.
     pub(crate) watch_patience: Duration,
+    pub(crate) budget: NodeBudget,
 }
 
 /// An owner's place at a session. When it is dropped, however its task ends, the session's lease begins to run.
@@ -97,7 +101,8 @@ impl Hosting {
         supervision: Arc<Supervision>,
         figures: Arc<NodeFigures>,
     ) -> Self {
-        let table = Mutex::new(SessionTable::new(settings.capacity, settings.lease));
+        let table = SessionTable::new(settings.capacity, settings.lease);
+        let table = Mutex::new(table.within(settings.budget.budget.clone()));
         Self {
             table,
             executor,
@@ -108,6 +113,7 @@ impl Hosting {
             learning,
             settings,
             fitness,
+            weighing: Mutex::default(),
             stopping: AtomicBool::new(false),
             leaving: Arc::default(),
             eagerness: Eagerness::default(),
@@ -361,10 +367,25 @@ impl Hosting {
         self.table().acknowledge(ends);
     }
 
+    /// Weighs lanes if that is due, and returns what those of each env were measured to weigh. Reads small files then.
+    pub(crate) fn weigh(&self) -> BTreeMap<String, Weight> {
+        if let Some(weights) = self.weighing.lock().look(self.now(), &self.settings.budget.census) {
+            self.table().measure(weights);
+        }
+        self.table().scales().measured().clone()
+    }
+
+    /// Returns what the node has for lanes.
+    pub(crate) fn budget(&self) -> Weight {
+        self.table().scales().budget().total
+    }
+
     /// Returns how busy the node is, without its spool.
     pub(crate) fn load(&self) -> NodeLoad {
+        let table = self.table();
         NodeLoad {
-            lanes: self.table().lanes(),
+            lanes: table.lanes(),
+            taken: table.taken(),
             queued: u32::try_from(self.executor.queued()).unwrap_or(u32::MAX),
             steps: self.figures.steps.get(),
             episodes: self.figures.finished(),

@@ -45,6 +45,7 @@ fn a_link_that_panics_is_made_anew_and_the_coordinator_hears_of_the_node_again()
         hang_deadline,
         program: "node/test".to_owned(),
         watch_patience: Duration::from_secs(15),
+        budget: Default::default(),
     };
     let executor = Executor::start(1, 8, hang_deadline, Arc::clone(&figures)).unwrap();
     let registry = Arc::new(Registry::builtin());
@@ -75,6 +76,7 @@ fn a_link_that_panics_is_made_anew_and_the_coordinator_hears_of_the_node_again()
             labels: Default::default(),
             envs: Default::default(),
             kinds: Vec::new(),
+            budget: None,
             program: "node/test".to_owned(),
         },
         // Asked with each heartbeat.

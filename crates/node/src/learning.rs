@@ -184,6 +184,7 @@ mod tests {
             launch_deadline: Duration::from_secs(60),
             launcher: Launcher::new(1),
             memory: None,
+            census: None,
         })
     }
 

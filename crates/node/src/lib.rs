@@ -102,6 +102,7 @@ mod transport;
 mod turn;
 mod watch;
 mod watch_stream;
+mod weighing;
 
 pub use attach_socket::AttachConfig;
 pub use cancel::Cancel;
@@ -133,3 +134,4 @@ pub(crate) use tally::Tally;
 pub use transport::Transport;
 pub use turn::{Turn, TurnOver};
 pub use watch::{HANG_SLACK, HangWatch, Verdict};
+pub use weighing::NodeBudget;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rollhouse_core::Budget;
 use rollhouse_wire::limits::MAX_HEARTBEAT_REPORTS;
 use rollhouse_wire::{
     CallError, CloseCode, CloseSession, Connection, ConnectionLost, DialError, Dialer, EndCause, Expected,
@@ -40,6 +41,8 @@ pub(crate) struct Card {
     pub(crate) envs: BTreeMap<String, u64>,
     /// Kinds of envs that it learns.
     pub(crate) kinds: Vec<String>,
+    /// What it has for lanes, if it says so.
+    pub(crate) budget: Option<Budget>,
     pub(crate) program: String,
 }
 
@@ -257,6 +260,7 @@ impl Link {
 
     /// Makes the next heartbeat. Returns it, and whether there is more to say than fits.
     fn heartbeat(&mut self, number: u64) -> (Heartbeat, bool) {
+        let measured = self.hosting.weigh();
         let mut load = self.hosting.load();
         (self.spool_load)(&mut load);
         // Reports before ends: a session that ends in between is told as over, which is taken in last.
@@ -267,7 +271,7 @@ impl Link {
         let (ended, all_ends) = self.hosting.ends();
         let more = changes.more || !all_ends;
         let (unfit, draining) = (self.hosting.unfit(), self.hosting.is_draining());
-        (Heartbeat { number, load, changes, ended, unfit, draining }, more)
+        (Heartbeat { number, load, changes, ended, unfit, draining, measured }, more)
     }
 
     fn register(&self, connection: &Connection) -> Register {
@@ -285,6 +289,7 @@ impl Link {
             labels: card.labels,
             envs: card.envs,
             kinds: card.kinds,
+            budget: card.budget,
             term: self.hosting.newest_term(),
             program: card.program,
         }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rollhouse_core::{Budget, Holdings, OverBudget, Scales, Weight};
 use rollhouse_wire::{
     Attach, EndCause, Incarnation, OpenSession, OpenWatch, Refusal, RefusalCode, ReplayReport, Secret,
     SessionCounts, SessionEnd, SessionId, SessionReport,
@@ -23,7 +24,9 @@ use crate::transport::Transport;
 pub struct SessionTable<H> {
     capacity: u32,
     lease: Duration,
-    lanes: u32,
+    /// What the node has for lanes, and what they weigh.
+    scales: Scales,
+    held: Holdings,
     draining: bool,
     /// The greatest term of a coordinator that asked for something.
     term: u64,
@@ -44,17 +47,39 @@ pub struct Attachment<H> {
 
 impl<H: Clone> SessionTable<H> {
     /// Makes a table without sessions, which takes `capacity` lanes and keeps sessions for `lease` without their owner.
-    pub const fn new(capacity: u32, lease: Duration) -> Self {
+    pub fn new(capacity: u32, lease: Duration) -> Self {
         Self {
             capacity,
             lease,
-            lanes: 0,
+            scales: Scales::new(Budget::default()),
+            held: Holdings::default(),
             draining: false,
             term: 0,
             entries: BTreeMap::new(),
             version: 0,
             over: Over::new(),
         }
+    }
+
+    /// Returns the table so changed that lanes have to fit within a budget too.
+    #[must_use]
+    pub fn within(self, budget: Budget) -> Self {
+        Self { scales: Scales::new(budget), ..self }
+    }
+
+    /// Returns what the node has for lanes, and what they weigh.
+    pub const fn scales(&self) -> &Scales {
+        &self.scales
+    }
+
+    /// Takes in what lanes were measured to weigh, by the ids of their envs.
+    pub fn measure(&mut self, measured: &BTreeMap<String, Weight>) {
+        self.scales.measure(measured);
+    }
+
+    /// Returns what the lanes of all sessions here weigh together.
+    pub fn taken(&self) -> Weight {
+        self.scales.taken(&self.held)
     }
 
     /// Takes a session in. Returns its token if it is to be made now, `None` if that very placement is open already.
@@ -89,18 +114,22 @@ impl<H: Clone> SessionTable<H> {
             let message = format!("the node has {ends} ends to tell, {MAX_ENDS} are the most it takes");
             return Err(Refusal::busy(message, ROOM_RETRY_MS));
         }
-        if self.lanes.saturating_add(open.lanes) > self.capacity {
+        if self.lanes().saturating_add(open.lanes) > self.capacity {
             let message =
                 format!("{} lanes asked for, {} of {} are free", open.lanes, self.free(), self.capacity);
             return Err(Refusal::busy(message, ROOM_RETRY_MS));
         }
         self.takes_rollout(open)?;
         self.takes_replay(open)?;
+        let env = open.settings.weighed_env();
+        let over = |over: OverBudget| Refusal::busy(over.to_string(), ROOM_RETRY_MS);
+        self.scales.fits(env, open.lanes, &self.held).map_err(over)?;
+        let processes = self.scales.processes(env, open.lanes);
         self.term = self.term.max(open.incarnation.term);
-        self.lanes += open.lanes;
+        self.held.add(&env.into(), open.lanes, processes);
         let cancel = Cancel::default();
         let session = NodeSession::new(self.lease, open.settings.collect.is_none());
-        let entry = Entry { open: open.clone(), cancel: cancel.clone(), session };
+        let entry = Entry { open: open.clone(), processes, cancel: cancel.clone(), session };
         self.entries.insert(open.session, entry);
         Ok(Some(cancel))
     }
@@ -373,8 +402,9 @@ impl<H: Clone> SessionTable<H> {
     }
 
     /// Returns the number of lanes of all sessions here.
-    pub const fn lanes(&self) -> u32 {
-        self.lanes
+    pub fn lanes(&self) -> u32 {
+        // No more than the capacity were let in.
+        u32::try_from(self.held.lanes()).unwrap_or(u32::MAX)
     }
 
     /// Returns whether there is no session here.
@@ -464,12 +494,12 @@ impl<H: Clone> SessionTable<H> {
     fn remove(&mut self, id: SessionId) {
         self.version += 1;
         if let Some(entry) = self.entries.remove(&id) {
-            self.lanes -= entry.open.lanes;
+            self.held.remove(entry.open.settings.weighed_env(), entry.open.lanes, entry.processes);
         }
     }
 
-    const fn free(&self) -> u32 {
-        self.capacity - self.lanes
+    fn free(&self) -> u32 {
+        self.capacity - self.lanes()
     }
 }
 
@@ -477,6 +507,8 @@ impl<H: Clone> SessionTable<H> {
 #[derive(Debug)]
 struct Entry<H> {
     open: OpenSession,
+    /// Number of worker processes that it counts as.
+    processes: u32,
     /// The session's token, raised to end it.
     cancel: Cancel,
     session: NodeSession<H>,

@@ -104,7 +104,8 @@ fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
 fn host() -> PluginHost {
     let command = vec![std::env::current_exe().unwrap().into(), WORKER.into()];
     let workers = std::env::var("WORKERS").ok().and_then(|workers| workers.parse().ok());
-    PluginHost { command, workers, launch_deadline: Duration::from_secs(60), launcher: Launcher::new(2) }
+    let (launch_deadline, launcher) = (Duration::from_secs(60), Launcher::new(2));
+    PluginHost { command, workers, launch_deadline, launcher, census: None }
 }
 
 const WORKER: &str = "plugin-worker";

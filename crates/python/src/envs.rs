@@ -56,6 +56,7 @@ pub(crate) fn load_plugin(
         workers: None,
         launch_deadline: LAUNCH_DEADLINE,
         launcher: Launcher::new(cores.max(2)),
+        census: None,
     };
     let plugin = Plugin { path, trusted };
     py.detach(|| host.register(registry(), &[plugin]))

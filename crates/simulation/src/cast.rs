@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rollhouse_core::{Budget, EnvTerms, Weight};
 use rollhouse_wire::Grant;
 
 use crate::network::Site;
@@ -20,6 +21,13 @@ pub(crate) const OPEN_DEADLINE: Duration = Duration::from_secs(30);
 pub(crate) const KEPT_FOR: Duration = Duration::from_secs(10);
 /// The folder of the coordinator's data on its disk.
 pub(crate) const DATA: &str = "/coordinator";
+
+/// Returns the budget of a node: cores that are others on each, so that lanes are heavy, and memory for its lanes alone.
+pub(crate) fn budget(node: usize) -> Budget {
+    let terms = EnvTerms { cpu_milli: Some(100), memory: Some(1), ..EnvTerms::default() };
+    let total = Weight { cpu_milli: 400 * (node as u64 + 1), memory: CAPACITY.into() };
+    Budget { total, stated: false, envs: [(ENV.to_owned(), terms)].into() }
+}
 
 /// Returns the name of a node.
 pub(crate) fn name(node: usize) -> String {

@@ -18,7 +18,7 @@ use rollhouse_wire::{
     Refusal, RefusalCode, Register, ReportLog, SessionCounts, SessionEnd, SessionId, SessionOpened,
 };
 
-use crate::cast::{CAPACITY, ENV, name};
+use crate::cast::{CAPACITY, ENV, budget, name};
 use crate::context::{Context, Input};
 use crate::hosted::Hosted;
 use crate::message::{Message, Question, Response};
@@ -91,7 +91,7 @@ impl Node {
             registration: Registration::new(boot),
             link: None,
             asks: BTreeMap::new(),
-            table: SessionTable::new(CAPACITY, LEASE),
+            table: SessionTable::new(CAPACITY, LEASE).within(budget(index)),
             reports: ReportLog::default(),
             hosted: BTreeMap::new(),
             streams: BTreeMap::new(),
@@ -139,6 +139,8 @@ impl Node {
         let held: u32 = self.hosted.values().map(Hosted::lanes).sum();
         let lanes = self.table.lanes();
         assert!(lanes <= CAPACITY, "{lanes} lanes on a node for {CAPACITY}");
+        let (taken, total) = (self.table.taken().memory, budget(self.index).total.memory);
+        assert!(taken <= total, "{taken} bytes are taken on a node for {total}");
         // One that was closed while it was made is let go when it is.
         assert!(
             held <= lanes && lanes <= held + making,
@@ -230,6 +232,7 @@ impl Node {
             labels: BTreeMap::new(),
             envs: BTreeMap::from([(spec.id.clone(), spec.dynamics_hash)]),
             kinds: Vec::new(),
+            budget: Some(budget(self.index)),
             term: self.table.newest_term(),
             program: "simulated".to_owned(),
         }
@@ -237,13 +240,25 @@ impl Node {
 
     /// Returns the next heartbeat, and whether there is more to say than fits.
     fn heartbeat(&mut self, number: u64) -> (Heartbeat, bool) {
-        let mut load = NodeLoad { lanes: self.table.lanes(), ..NodeLoad::default() };
+        let mut load =
+            NodeLoad { lanes: self.table.lanes(), taken: self.table.taken(), ..NodeLoad::default() };
         self.spool.load(&mut load);
         self.reports.update(self.table.reports(|_| SessionCounts::default(), |_| false, |_| None));
         let changes = self.reports.changes(REPORTS);
         let (ended, all_ends) = self.table.ends();
         let more = changes.more || !all_ends;
-        (Heartbeat { number, load, changes, ended, unfit: None, draining: false }, more)
+        (
+            Heartbeat {
+                number,
+                load,
+                changes,
+                ended,
+                unfit: None,
+                draining: false,
+                measured: BTreeMap::new(),
+            },
+            more,
+        )
     }
 
     fn answered(&mut self, conn: u64, ask: u64, response: Response, ctx: &mut Context<'_>) {

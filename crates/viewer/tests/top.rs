@@ -26,6 +26,7 @@ fn node(name: &str, state: NodeState, lanes: u32, steps: u64) -> NodeStatus {
         load: NodeLoad { lanes, queued: 2, steps, spool_bytes: 1_250_000, ..NodeLoad::default() },
         program: "rollhouse 0.1.0".into(),
         kinds: Vec::new(),
+        budget: None,
         unfit: None,
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use rollhouse_core::Interruption;
+use rollhouse_core::{Budget, Interruption, Weight};
 use serde::{Deserialize, Serialize};
 
 use crate::session::is_false;
@@ -33,6 +33,9 @@ pub struct Register {
     /// Kinds of envs that it learns when one is asked for, e.g. `gymnasium:*`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<String>,
+    /// What it has for lanes, and the terms of envs there; absent if it has nothing to say of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
     /// The greatest term of a session that is open on it, 0 without any: no older coordinator takes the node in.
     pub term: u64,
     /// Name and version of its program.
@@ -67,6 +70,10 @@ pub struct Heartbeat {
     /// Whether it takes no new sessions and ends when its last has.
     #[serde(default, skip_serializing_if = "is_false")]
     pub draining: bool,
+    /// What a lane was measured to weigh there, by the id of its env; at most
+    /// [`MAX_WEIGHED_ENVS`](rollhouse_core::limits::MAX_WEIGHED_ENVS).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub measured: BTreeMap<String, Weight>,
 }
 
 /// A trouble of a node that is alive: of its disk, its recorder or its certificate.
@@ -135,6 +142,9 @@ pub struct NodeLoad {
     pub spool_left: u64,
     /// Episodes that were not recorded because the spool was full.
     pub spool_dropped: u64,
+    /// What its lanes weigh together.
+    #[serde(default, skip_serializing_if = "Weight::is_nothing")]
+    pub taken: Weight,
 }
 
 /// A session as its node sees it.

@@ -44,6 +44,14 @@ pub struct LaneSettings {
     pub replay: Option<ReplayOf>,
 }
 
+impl LaneSettings {
+    /// Returns the env by which the lanes weigh. A recorded episode that is shown weighs next to nothing, whatever its env:
+    /// an empty text stands for it.
+    pub const fn weighed_env(&self) -> &str {
+        if self.replay.is_some() { "" } else { self.env.as_str() }
+    }
+}
+
 /// The settings for lanes whose actions the node chooses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Collect {

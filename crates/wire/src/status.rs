@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rollhouse_core::Weight;
 use serde::{Deserialize, Serialize};
 
 use crate::{EndCause, Incarnation, NodeLoad, SessionCounts, SessionReport, Unfit};
@@ -89,6 +90,9 @@ pub struct NodeStatus {
     /// Kinds of envs that it learns when one is asked for, e.g. `gymnasium:*`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kinds: Vec<String>,
+    /// What it has for lanes, if it says so. Its load has what is taken of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Weight>,
     /// The trouble that keeps it from taking sessions, if there is any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unfit: Option<Unfit>,

@@ -16,8 +16,8 @@ use std::path::PathBuf;
 
 use messagepack::Value;
 use rollhouse_core::{
-    AutoresetMode, Began, BoxSpace, ColumnSpec, DType, Determinism, DiscreteSpace, EnvSpec, Goal, OptionSpec,
-    OptionValue, RecordRule, RunId, SeedSchedule, Space, Start,
+    AutoresetMode, Began, BoxSpace, Budget, ColumnSpec, DType, Determinism, DiscreteSpace, EnvSpec, EnvTerms,
+    Goal, OptionSpec, OptionValue, RecordRule, RunId, SeedSchedule, Space, Start, Weight, Workers,
 };
 use rollhouse_wire::{
     AdmitWatcher, Answer, Attach, AttachMemory, Attached, Changes, ClosePool, CloseSession, ClusterStatus,
@@ -104,7 +104,41 @@ fn load() -> NodeLoad {
         spool_bytes: 70_000,
         spool_left: 1_000_000,
         spool_dropped: 0,
+        taken: Weight::default(),
     }
+}
+
+fn weight() -> Weight {
+    Weight { cpu_milli: 500, memory: 300 << 20 }
+}
+
+fn register() -> Register {
+    Register {
+        node: "n1".into(),
+        boot: 0xfeed_beef,
+        address: "10.0.0.7:7610".into(),
+        attach: Some("/var/lib/rollhouse/attach.sock".into()),
+        capacity: 4096,
+        threads: 8,
+        labels: labels(),
+        envs: BTreeMap::from([("Example-v0".into(), 0x0123_4567_89ab_cdef)]),
+        kinds: Vec::new(),
+        budget: None,
+        term: 3,
+        program: "rollhouse/0.1.0".into(),
+    }
+}
+
+fn with_budget() -> Register {
+    let terms = EnvTerms {
+        cpu_milli: Some(500),
+        memory: Some(300 << 20),
+        max_lanes: Some(64),
+        max_processes: Some(8),
+        workers: Some(Workers { most: 4, lanes: 1 }),
+    };
+    let (total, envs) = (weight().times(8), [("gymnasium:*".into(), terms)].into());
+    Register { budget: Some(Budget { total, stated: true, envs }), ..register() }
 }
 
 fn unfit() -> Unfit {
@@ -194,19 +228,6 @@ fn requests() -> Vec<Sample> {
     };
     let open_pool =
         OpenPool { pool: POOL, lanes: 64, settings: settings(), labels: labels(), spread: Spread::Even };
-    let register = Register {
-        node: "n1".into(),
-        boot: 0xfeed_beef,
-        address: "10.0.0.7:7610".into(),
-        attach: Some("/var/lib/rollhouse/attach.sock".into()),
-        capacity: 4096,
-        threads: 8,
-        labels: labels(),
-        envs: BTreeMap::from([("Example-v0".into(), 0x0123_4567_89ab_cdef)]),
-        kinds: Vec::new(),
-        term: 3,
-        program: "rollhouse/0.1.0".into(),
-    };
     let end = SessionEnd {
         session: session(),
         incarnation: INCARNATION,
@@ -217,8 +238,15 @@ fn requests() -> Vec<Sample> {
         unreached: false,
     };
     let changes = Changes { since: 40, through: 42, sessions: vec![report()], more: false };
-    let heartbeat =
-        Heartbeat { number: 9, load: load(), changes, ended: vec![end], unfit: None, draining: false };
+    let heartbeat = Heartbeat {
+        number: 9,
+        load: load(),
+        changes,
+        ended: vec![end],
+        unfit: None,
+        draining: false,
+        measured: BTreeMap::new(),
+    };
     let open_session = OpenSession {
         session: session(),
         incarnation: INCARNATION,
@@ -278,7 +306,7 @@ fn requests() -> Vec<Sample> {
         sample("request-sessions", Request::Sessions),
         sample("request-drain", Request::Drain(Drain { node: "n1".into() })),
         sample("request-undrain", Request::Undrain(Undrain { node: "n1".into() })),
-        sample("request-register", Request::Register(register)),
+        sample("request-register", Request::Register(register())),
         sample("request-heartbeat", Request::Heartbeat(heartbeat)),
         sample("request-ship", Request::Ship(ship)),
         sample("request-open_session", Request::OpenSession(open_session)),
@@ -393,6 +421,13 @@ fn further_requests() -> Vec<Sample> {
         ended: vec![end],
         unfit: Some(unfit()),
         draining: true,
+        measured: BTreeMap::new(),
+    };
+    let measured = Heartbeat {
+        measured: [("gymnasium:CartPole-v1".into(), weight())].into(),
+        load: NodeLoad { taken: weight(), ..load() },
+        changes: Changes::default(),
+        ..heartbeat.clone()
     };
     let open =
         OpenPool { pool: POOL, lanes: 64, settings: settings(), labels: labels(), spread: Spread::Even };
@@ -418,6 +453,8 @@ fn further_requests() -> Vec<Sample> {
         sample("request-open_pool-leased", Request::OpenPool(leased)),
         sample("request-pool_status-keep", Request::PoolStatus(keep)),
         sample("request-heartbeat-retold", Request::Heartbeat(heartbeat)),
+        sample("request-heartbeat-measured", Request::Heartbeat(measured)),
+        sample("request-register-budget", Request::Register(with_budget())),
         sample("request-replace_session-unknown", Request::ReplaceSession(replace)),
     ]
 }
@@ -469,6 +506,7 @@ fn answers() -> Vec<Sample> {
         load: load(),
         program: "rollhouse/0.1.0".into(),
         kinds: Vec::new(),
+        budget: None,
         unfit: None,
     };
     let close = vec![CloseSession { session: session(), incarnation: INCARNATION }];
@@ -518,6 +556,13 @@ fn answers() -> Vec<Sample> {
             },
         ),
         answer("answer-nodes", NodeList { nodes: vec![node.clone()], omitted: 0 }),
+        answer(
+            "answer-nodes-budget",
+            NodeList {
+                nodes: vec![NodeStatus { budget: Some(weight().times(8)), ..node.clone() }],
+                omitted: 0,
+            },
+        ),
         answer(
             "answer-nodes-unfit",
             NodeList { nodes: vec![NodeStatus { unfit: Some(unfit()), ..node }], omitted: 0 },

@@ -13,3 +13,4 @@ mod revoking;
 mod stage;
 mod tenants;
 mod waiting;
+mod weights;

@@ -262,6 +262,7 @@ pub(crate) fn register_of(node: &str, boot: u64, dynamics: u64) -> Box<Register>
         labels: BTreeMap::new(),
         envs: BTreeMap::from([("CartPole-v1".to_owned(), dynamics)]),
         kinds: Vec::new(),
+        budget: None,
         term: 0,
         program: "test".to_owned(),
     })
@@ -275,5 +276,6 @@ pub(crate) fn heartbeat(number: u64) -> rollhouse_wire::Heartbeat {
         ended: Vec::new(),
         unfit: None,
         draining: false,
+        measured: BTreeMap::new(),
     }
 }

@@ -314,6 +314,7 @@ impl Node {
             labels: BTreeMap::new(),
             envs: BTreeMap::from([(spec().id, spec().dynamics_hash)]),
             kinds: Vec::new(),
+            budget: None,
             term: self.sessions().iter().map(|open| open.incarnation.term).max().unwrap_or(0),
             program: "test".to_owned(),
         };
@@ -330,6 +331,7 @@ impl Node {
             ended: Vec::new(),
             unfit: None,
             draining: false,
+            measured: BTreeMap::new(),
         };
         self.peer.ask(Request::Heartbeat(heartbeat)).await
     }

@@ -46,6 +46,7 @@ fn hosting(registry: Registry, node: &Node, lease: Duration) -> Arc<Hosting> {
         hang_deadline,
         program: "test 1".to_owned(),
         watch_patience: Duration::from_secs(15),
+        budget: Default::default(),
     };
     Arc::new(Hosting::new(
         settings,

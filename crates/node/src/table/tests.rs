@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use proptest::prelude::*;
-use rollhouse_core::{AutoresetMode, Goal, RecordRule, SeedSchedule};
+use rollhouse_core::{AutoresetMode, EnvTerms, Goal, RecordRule, SeedSchedule};
 use rollhouse_core::{Interruption, RunId};
 use rollhouse_wire::{Collect, LaneSettings, Secret};
 
@@ -214,6 +214,26 @@ fn an_owner_whose_sessions_play_by_themselves_leaves_places_for_those_of_others(
     }
     assert_eq!(had, [32, 16, 8, 4]);
     assert!(table.open(&open(9_999, 9_999, 1)).is_ok(), "lanes that an owner steps take none");
+}
+
+#[test]
+fn a_session_that_does_not_fit_within_the_budget_is_refused_with_the_limit_and_what_is_taken() {
+    let terms =
+        EnvTerms { cpu_milli: Some(500), memory: Some(10), max_lanes: Some(8), ..EnvTerms::default() };
+    let total = Weight { cpu_milli: 1000, memory: 60 };
+    let envs = [("CartPole-v1".to_owned(), terms)].into();
+    let mut table: SessionTable<u32> =
+        SessionTable::new(CAPACITY, LEASE).within(Budget { total, stated: false, envs });
+    assert_eq!(made(table.open(&open(0, 1, 5))), Ok(true), "cores are for spreading");
+    assert_eq!(table.taken(), Weight { cpu_milli: 2500, memory: 50 });
+    let refusal = table.open(&open(1, 2, 2)).unwrap_err();
+    assert_eq!(refusal.code, RefusalCode::Busy);
+    assert!(refusal.message.starts_with("memory is 1 MiB for all lanes"), "{refusal}");
+    let refusal = table.open(&open(1, 2, 4)).unwrap_err();
+    assert_eq!(refusal.message, "max_lanes of `CartPole-v1` is 8: 5 are taken, 4 more are asked for");
+    table.not_made(at(0), open(0, 1, 5).session, open(0, 1, 5).incarnation);
+    assert_eq!((table.taken(), table.lanes()), (Weight::default(), 0));
+    assert_eq!(made(table.open(&open(1, 2, 6))), Ok(true));
 }
 
 #[test]

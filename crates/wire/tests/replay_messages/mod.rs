@@ -40,8 +40,15 @@ pub(super) fn others() -> Vec<Sample> {
     let replay = Some(ReplayReport { episode: EPISODE.to_owned(), state: LaneState::Paused });
     let told = SessionReport { attached: Some(false), transport: None, replay, ..report() };
     let changes = Changes { since: 40, through: 42, sessions: vec![told], more: false };
-    let heartbeat =
-        Heartbeat { number: 9, load: load(), changes, ended: Vec::new(), unfit: None, draining: false };
+    let heartbeat = Heartbeat {
+        number: 9,
+        load: load(),
+        changes,
+        ended: Vec::new(),
+        unfit: None,
+        draining: false,
+        measured: Default::default(),
+    };
     let standing = ReplayStanding { state: LaneState::Replaying, step: 3, length: 181, speed: 0.5 };
     vec![
         sample("request-open_session-replay", Request::OpenSession(open)),
