@@ -15,17 +15,40 @@ pub(crate) struct Starts {
     /// Lanes whose last begin was recorded and whose generator nobody has seeded or moved since. If the env says how
     /// many words a reset draws, the start of their next episode follows from that.
     pub(super) untouched: LaneSet,
+    /// Lanes that have been given a seed since their last episode began.
+    pub(super) fresh: LaneSet,
+    /// Lanes with an option that each episode draws. Their starts are always noted.
+    pub(super) drawing: LaneSet,
 }
 
 impl Starts {
     pub(crate) fn new(schedule: SeedSchedule, words_per_reset: Option<u32>) -> Self {
         let of = Box::new([Start::default(); BLOCK_LANES]);
-        Self { schedule, words_per_reset, of, seeded: LaneSet::NONE, untouched: LaneSet::NONE }
+        let none = LaneSet::NONE;
+        Self { schedule, words_per_reset, of, seeded: none, untouched: none, fresh: none, drawing: none }
+    }
+
+    /// Notes the lanes whose options are drawn. Where resets draw nothing, the start of an episode does not follow from
+    /// the one before: [`Starts::next`] tells the episodes of such lanes apart.
+    pub(super) fn draw_options(&mut self, lanes: LaneSet) {
+        self.drawing = lanes;
+        if !lanes.is_empty() {
+            self.words_per_reset = self.words_per_reset.filter(|&words| words > 0);
+        }
+    }
+
+    /// Returns the start of a lane's next episode, whose generator stands at `position`. An episode that would start
+    /// where the one before did starts a word later, so that it does not draw the same options; it happens to envs that
+    /// draw nothing.
+    pub(super) fn next(&self, lane: usize, position: Start) -> Start {
+        let repeated = position == self.of[lane] && !self.fresh.has(lane);
+        Start { words: position.words.wrapping_add(repeated.into()), ..position }
     }
 
     /// Notes that the generators of `lanes` were seeded.
     pub(super) fn seed(&mut self, lanes: LaneSet) {
         self.seeded |= lanes;
+        self.fresh |= lanes;
         self.untouched &= !lanes;
     }
 }
