@@ -125,7 +125,8 @@ impl Options {
     /// are at most `most`, otherwise each end once beside the first ends of the others. Of options without distributions
     /// that is one set, of no more than `most` distributions at most twice as many and one.
     pub fn corners(&self, most: usize) -> Vec<Self> {
-        let ends: Vec<_> = self.drawn().map(|(name, distribution)| (name.to_owned(), distribution.ends())).collect();
+        let ends: Vec<_> =
+            self.drawn().map(|(name, distribution)| (name.to_owned(), distribution.ends())).collect();
         let product = ends.iter().try_fold(1usize, |product, (_, ends)| {
             product.checked_mul(ends.len()).filter(|&product| product <= most)
         });
@@ -202,9 +203,9 @@ impl OptionValue {
     /// Converts `given` to the kind of this value; `None` if it cannot be.
     pub(crate) fn accept(&self, given: &Self) -> Option<Self> {
         match (self, given) {
-            (Self::Bool(_), Self::Bool(_)) | (Self::Int(_), Self::Int(_)) | (Self::Text(_), Self::Text(_)) => {
-                Some(given.clone())
-            }
+            (Self::Bool(_), Self::Bool(_))
+            | (Self::Int(_), Self::Int(_))
+            | (Self::Text(_), Self::Text(_)) => Some(given.clone()),
             (Self::Float(_), Self::Float(float)) if float.is_finite() => Some(given.clone()),
             (Self::Float(_), Self::Int(int)) => Some(Self::Float(*int as f64)),
             (Self::List(_), Self::List(list)) if list.iter().all(|number| number.is_finite()) => {
@@ -301,7 +302,9 @@ impl<'de> Visitor<'de> for ValueVisitor {
         let mut list = Vec::new();
         while let Some(number) = seq.next_element()? {
             if list.len() == MAX_OPTION_NUMBERS {
-                return Err(A::Error::custom(format_args!("a list of more than {MAX_OPTION_NUMBERS} numbers")));
+                return Err(A::Error::custom(format_args!(
+                    "a list of more than {MAX_OPTION_NUMBERS} numbers"
+                )));
             }
             list.push(number);
         }
@@ -426,8 +429,7 @@ mod tests {
     use super::*;
 
     fn schema() -> Vec<OptionSpec> {
-        let option =
-            |name: &str, default| OptionSpec { name: name.into(), default, summary: String::new() };
+        let option = |name: &str, default| OptionSpec { name: name.into(), default, summary: String::new() };
         vec![
             option("g", OptionValue::Float(10.0)),
             option("shaped", OptionValue::Bool(false)),
@@ -487,7 +489,10 @@ mod tests {
             (uniform(9.0, 10.5), r#"{"uniform":[9.0,10.5]}"#),
             (OptionValue::Drawn(Distribution::Integers([-1, 3])), r#"{"integers":[-1,3]}"#),
             (
-                OptionValue::Drawn(Distribution::Choice(vec![OptionValue::Int(1), OptionValue::Text("a".into())])),
+                OptionValue::Drawn(Distribution::Choice(vec![
+                    OptionValue::Int(1),
+                    OptionValue::Text("a".into()),
+                ])),
                 r#"{"choice":[1,"a"]}"#,
             ),
         ] {
@@ -511,17 +516,15 @@ mod tests {
         assert_eq!(drawn.float("g"), Some(GRAVITY));
         assert_eq!(drawn.int("level"), Some(LEVEL));
         assert_eq!((drawn.text("map"), drawn.are_drawn()), (Some("flat"), false));
-        for other in [
-            Start { seed: 8, ..start },
-            Start { words: 13, ..start },
-            Start { half: Some(0), ..start },
-        ] {
+        for other in
+            [Start { seed: 8, ..start }, Start { words: 13, ..start }, Start { half: Some(0), ..start }]
+        {
             assert_ne!(options.of_episode(other).float("g"), Some(GRAVITY));
         }
     }
 
-    const GRAVITY: f64 = 0.0;
-    const LEVEL: i64 = 0;
+    const GRAVITY: f64 = 9.724541322231543;
+    const LEVEL: i64 = 6;
 
     #[test]
     fn corners_are_all_combinations_of_ends_or_each_end_once_if_those_are_too_many() {

@@ -347,7 +347,9 @@ pub enum MakeError {
         name: &'static str,
     },
     /// The env's lanes keep their options, and one is a distribution.
-    #[error("option `{name}` cannot be drawn for each episode: lanes of this env keep the options they are made with")]
+    #[error(
+        "option `{name}` cannot be drawn for each episode: lanes of this env keep the options they are made with"
+    )]
     NotDrawn {
         /// Name of the option.
         name: String,

@@ -249,7 +249,8 @@ fn default_of(
 ) -> Result<OptionValue, DescriptionError> {
     let of = |field: &str| format!("options[{at}].{field}");
     let abi::Value { integer, number } = option.default_value;
-    let length = || u32::try_from(integer).map_err(|_| value(of("default_value.integer"), integer, "a length"));
+    let length =
+        || u32::try_from(integer).map_err(|_| value(of("default_value.integer"), integer, "a length"));
     Ok(match option.kind {
         abi::FLAG if integer == 0 || integer == 1 => OptionValue::Bool(integer == 1),
         abi::FLAG => return Err(value(of("default_value.integer"), integer, "0 or 1, as it is a flag")),
@@ -270,7 +271,9 @@ fn default_of(
             }
             OptionValue::List(numbers.to_vec())
         }
-        other => return Err(value(of("kind"), other, "that of a flag, an integer, a number, a text or a list")),
+        other => {
+            return Err(value(of("kind"), other, "that of a flag, an integer, a number, a text or a list"));
+        }
     })
 }
 

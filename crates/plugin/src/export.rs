@@ -437,8 +437,8 @@ fn description(entry: &EnvEntry) -> abi::Description {
             // The loader refuses it.
             OptionValue::Drawn(_) => 0,
         };
-        let (default_value, sequence) =
-            plain_value(&option.default).unwrap_or((abi::Value { integer: 0, number: 0.0 }, abi::Sequence::NONE));
+        let (default_value, sequence) = plain_value(&option.default)
+            .unwrap_or((abi::Value { integer: 0, number: 0.0 }, abi::Sequence::NONE));
         let (name, summary) = (kept_text(&option.name), kept_text(&option.summary));
         (abi::OptionOf { name, summary, kind, reserved: 0, default_value }, sequence)
     });

@@ -239,7 +239,9 @@ pub(crate) fn option_value(py: Python<'_>, name: &str, value: &Bound<'_, PyAny>)
     } else if let Ok(value) = value.extract::<f64>() {
         Ok(OptionValue::Float(value))
     } else if let Ok(text) = value.cast::<PyString>() {
-        Ok(OptionValue::Text(text.to_str().map_err(|_| refused("the text is no Unicode".to_owned()))?.to_owned()))
+        Ok(OptionValue::Text(
+            text.to_str().map_err(|_| refused("the text is no Unicode".to_owned()))?.to_owned(),
+        ))
     } else if let Ok(values) = value.extract::<Vec<f64>>() {
         Ok(OptionValue::List(values))
     } else {

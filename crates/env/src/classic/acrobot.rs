@@ -14,9 +14,7 @@ type AcrobotBlock = Block<Acrobot, 4, 6>;
 
 /// Makes the registry's entry for the env.
 pub(crate) fn acrobot() -> EnvEntry {
-    EnvEntry::soa(spec(), AcrobotBlock::new)
-        .with_constants(CONSTANTS)
-        .drawn(Acrobot::SIZE, Acrobot::FPS)
+    EnvEntry::soa(spec(), AcrobotBlock::new).with_constants(CONSTANTS).drawn(Acrobot::SIZE, Acrobot::FPS)
 }
 
 fn spec() -> EnvSpec {

@@ -15,9 +15,7 @@ pub(crate) type CartPoleBlock = Block<CartPole, 4, 4>;
 
 /// Makes the registry's entry for the env.
 pub(crate) fn cartpole() -> EnvEntry {
-    EnvEntry::soa(spec(), CartPoleBlock::new)
-        .with_constants(CONSTANTS)
-        .drawn(CartPole::SIZE, CartPole::FPS)
+    EnvEntry::soa(spec(), CartPoleBlock::new).with_constants(CONSTANTS).drawn(CartPole::SIZE, CartPole::FPS)
 }
 
 fn spec() -> EnvSpec {

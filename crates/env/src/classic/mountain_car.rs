@@ -15,8 +15,8 @@ type MountainCarBlock = Block<MountainCar, 2, 2>;
 /// Makes the registry's entry for the env.
 pub(crate) fn mountain_car() -> EnvEntry {
     EnvEntry::soa(spec(), MountainCarBlock::new)
-    .with_constants(CONSTANTS)
-    .drawn(MountainCar::SIZE, MountainCar::FPS)
+        .with_constants(CONSTANTS)
+        .drawn(MountainCar::SIZE, MountainCar::FPS)
 }
 
 fn spec() -> EnvSpec {

@@ -22,8 +22,8 @@ type MountainCarContinuousBlock = Block<MountainCarContinuous, 3, 2>;
 /// Makes the registry's entry for the env.
 pub(crate) fn mountain_car_continuous() -> EnvEntry {
     EnvEntry::soa(spec(), MountainCarContinuousBlock::new)
-    .with_constants(CONSTANTS)
-    .drawn(MountainCarContinuous::SIZE, MountainCarContinuous::FPS)
+        .with_constants(CONSTANTS)
+        .drawn(MountainCarContinuous::SIZE, MountainCarContinuous::FPS)
 }
 
 fn spec() -> EnvSpec {

@@ -14,9 +14,7 @@ type PendulumBlock = Block<Pendulum, 2, 3>;
 
 /// Makes the registry's entry for the env.
 pub(crate) fn pendulum() -> EnvEntry {
-    EnvEntry::soa(spec(), PendulumBlock::new)
-        .with_constants(CONSTANTS)
-        .drawn(Pendulum::SIZE, Pendulum::FPS)
+    EnvEntry::soa(spec(), PendulumBlock::new).with_constants(CONSTANTS).drawn(Pendulum::SIZE, Pendulum::FPS)
 }
 
 fn spec() -> EnvSpec {
