@@ -170,7 +170,7 @@ fn what_is_recorded_is_verified_sought_and_unrolled_with_the_options_that_each_e
         for listed in &listed {
             let info = &listed.info;
             assert_eq!(info.options(), had[info.name.lane as usize][info.name.number as usize]);
-            let episode = library.read(info.name).unwrap();
+            let episode = listed.folder.load(info).unwrap();
             assert!(episode.recompute(&registry).is_ok());
             let mut seeker =
                 Seeker::new(&registry, Arc::new(episode.clone()), &SeekBounds::default()).unwrap();
@@ -191,7 +191,8 @@ fn a_range_that_the_env_cannot_work_with_is_refused_with_option_value_and_limit(
     let refused = |options: &[(&str, OptionValue)]| {
         let options = vec![given(&pendulum, options)];
         let config = EngineConfig { options, ..EngineConfig::new(2) };
-        Engine::new(&pendulum, config, None).unwrap_err().to_string()
+        let error = Engine::new(&pendulum, config, None).unwrap_err();
+        std::error::Error::source(&error).unwrap().to_string()
     };
     let error = refused(&[("x_init", uniform(-0.5, 1.0))]);
     assert!(error.contains("`x_init`") && error.contains("-0.5") && error.contains("from 0 to"), "{error}");
@@ -207,12 +208,12 @@ fn lanes_are_given_a_distribution_at_a_reset_and_keep_it() {
     let counter = counter();
     let mut engine = Engine::new(&counter, EngineConfig::new(3), None).unwrap();
     let max = OptionValue::Drawn(Distribution::Integers([1, 1_000_000]));
-    let reset = |mask: Vec<bool>, value: OptionValue| {
-        let options = LaneOptions::from([("max".to_owned(), vec![value])]);
-        Reset { seeds: vec![Some(4); 3], mask, options }
+    let reset = |values: Vec<OptionValue>| {
+        let options = LaneOptions::from([("max".to_owned(), values)]);
+        Reset { seeds: vec![Some(4); 3], mask: vec![], options }
     };
     engine.reset(&Reset::seeded(4, 3)).unwrap();
-    engine.reset(&reset(vec![false, true, true], max)).unwrap();
+    engine.reset(&reset(vec![OptionValue::Int(3), max.clone(), max])).unwrap();
     let drawn = |engine: &mut Engine| -> Vec<i64> {
         engine.options(0..3).unwrap().iter().map(|options| options.int("max").unwrap()).collect()
     };
@@ -225,7 +226,7 @@ fn lanes_are_given_a_distribution_at_a_reset_and_keep_it() {
     act(&mut engine, &[1, 1, 1]);
     engine.step().unwrap();
     assert_eq!(drawn(&mut engine), second);
-    let none = reset(vec![], OptionValue::Drawn(Distribution::Integers([2, 1])));
+    let none = reset(vec![OptionValue::Drawn(Distribution::Integers([2, 1]))]);
     assert!(matches!(engine.reset(&none), Err(StepError::Options(OptionsError::Option { .. }))));
     assert_eq!(drawn(&mut engine), second);
 }
