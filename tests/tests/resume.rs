@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rollhouse_client::{
     Address, Cluster as Connection, ConnectOptions, OnLoss, Pool, PoolRequest, Transport,
 };
-use rollhouse_core::{ColumnMut, Outcome, RecordRule, random_bits};
+use rollhouse_core::{ColumnMut, Distribution, OptionValue, Options, Outcome, RecordRule, random_bits};
 use rollhouse_engine::{
     AttributeValue, CommandLanes, Engine, EngineConfig, Frame, GetAttributes, GetParams, LaneRange, Method,
     Reset,
@@ -38,17 +38,25 @@ struct Lanes {
     record: RecordRule,
     transport: Transport,
     spread: Spread,
+    /// True if each episode draws the bounds of its first state.
+    drawn: bool,
 }
 
 impl Lanes {
     /// Over QUIC, on all nodes that there are.
     const fn remote(on_loss: OnLoss) -> Self {
-        Self { on_loss, record: RecordRule::All, transport: Transport::Quic, spread: Spread::Even }
+        Self {
+            on_loss,
+            record: RecordRule::All,
+            transport: Transport::Quic,
+            spread: Spread::Even,
+            drawn: false,
+        }
     }
 
     /// Through memory shared with the nodes.
     const fn shared(on_loss: OnLoss, spread: Spread) -> Self {
-        Self { on_loss, record: RecordRule::All, transport: Transport::Shm, spread }
+        Self { on_loss, record: RecordRule::All, transport: Transport::Shm, spread, drawn: false }
     }
 }
 
@@ -63,12 +71,16 @@ impl Trainer {
         let options = ConnectOptions { timeout: Duration::from_secs(120), ..ConnectOptions::default() };
         let connection = Connection::connect(&address, options, None).unwrap();
         let mut request = PoolRequest::new("CartPole-v1", LANES as u32);
-        let Lanes { on_loss, record, transport, spread } = lanes;
+        let Lanes { on_loss, record, transport, spread, drawn } = lanes;
+        let range = OptionValue::Drawn(Distribution::Uniform([-0.05, 0.0]));
+        let given: Vec<_> = drawn.then(|| ("low".to_owned(), range)).into_iter().collect();
+        request.settings.options.extend(given.clone());
         (request.on_loss, request.settings.record) = (Some(on_loss), record);
         (request.transport, request.spread) = (Some(transport), spread);
         let pool = Some(connection.open_pool(request).unwrap());
         let entry = Registry::builtin().get("CartPole-v1").unwrap();
-        let engine = Engine::new(&entry, EngineConfig::new(LANES), None).unwrap();
+        let options = vec![Options::check(&entry.spec().options, &given).unwrap()];
+        let engine = Engine::new(&entry, EngineConfig { options, ..EngineConfig::new(LANES) }, None).unwrap();
         let (finished, open) = (vec![Vec::new(); LANES], vec![(0, 0.0); LANES]);
         Self { connection, pool, engine, turn: 0, finished, open }
     }
@@ -113,9 +125,11 @@ impl Trainer {
 
     /// What can be asked between two steps is asked of the nodes that have the lanes now.
     fn check_states(&mut self) {
-        let params = GetParams { name: "state".into(), lanes: LaneRange { first: 0, count: LANES as u32 } };
-        let here = GetAttributes::run(&mut CommandLanes::of(&mut self.engine), params).unwrap();
-        assert_eq!(self.pool().get_attr("state").unwrap(), here.values);
+        for name in ["state", "low"] {
+            let params = GetParams { name: name.into(), lanes: LaneRange { first: 0, count: LANES as u32 } };
+            let here = GetAttributes::run(&mut CommandLanes::of(&mut self.engine), params).unwrap();
+            assert_eq!(self.pool().get_attr(name).unwrap(), here.values, "{name}");
+        }
     }
 
     /// Steps until that node has no lanes any more, at least once. Prints how long the slowest step took.
@@ -255,6 +269,25 @@ fn a_node_that_is_killed_in_the_middle_of_a_step_through_its_memory_costs_not_on
         trainer.play_off(&killed, "a node was killed in the middle of a step");
         killing.join().unwrap();
         trainer.play(50);
+        let again = cluster.node(&killed, &address);
+        trainer.check_store(&connect);
+        drop(again);
+    }
+}
+
+#[test]
+fn a_killed_node_costs_not_one_number_of_lanes_whose_episodes_draw_their_options() {
+    for lanes in [Lanes::remote(OnLoss::Resume), Lanes::shared(OnLoss::Resume, Spread::Even)] {
+        let (cluster, _coordinator, address, mut nodes) = started(&["one", "two"]);
+        let connect = cluster.connection("trainer", &address);
+        let mut trainer = Trainer::opened(&connect, Lanes { drawn: true, ..lanes });
+        trainer.begin();
+        trainer.play(120);
+        let killed = trainer.nodes()[0].clone();
+        take(&mut nodes, &killed).kill();
+        trainer.play_off(&killed, "a node was killed whose lanes draw their options");
+        trainer.play(100);
+        trainer.check_states();
         let again = cluster.node(&killed, &address);
         trainer.check_store(&connect);
         drop(again);

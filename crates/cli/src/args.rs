@@ -1,6 +1,7 @@
 //! The command line: its commands and their arguments.
 
 mod cluster;
+mod env_options;
 mod export;
 mod hand;
 #[cfg(feature = "viewer")]
@@ -26,6 +27,7 @@ pub(crate) use cluster::{
     DoctorArgs, DoctorRole, DrainArgs, HealthArgs, LookArgs, NodeArgs, ServiceArgs, TokenArgs,
     TokenCreateArgs, TokenLsArgs, TokenRevokeArgs, TokenWhat, UndrainArgs, UpArgs,
 };
+pub(crate) use env_options::OptionArgs;
 pub(crate) use export::{ExportArgs, FilterArgs, ImportArgs};
 pub(crate) use hand::ForkArgs;
 #[cfg(feature = "viewer")]
@@ -165,6 +167,8 @@ pub(crate) struct RolloutArgs {
     /// observation and reward)
     #[arg(long, value_name = "WHAT", default_value = "all")]
     pub(crate) record: RecordArg,
+    #[command(flatten)]
+    pub(crate) env_options: OptionArgs,
     #[command(flatten)]
     pub(crate) plugins: PluginArgs,
     #[command(flatten)]

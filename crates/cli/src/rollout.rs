@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rollhouse_core::RunId;
 use rollhouse_core::limits::{MAX_THREADS, PER_EPISODE_SEED_BOUND};
-use rollhouse_core::{AutoresetMode, EnvKind, GameResult, Goal, Outcome, RecordRule};
+use rollhouse_core::{AutoresetMode, EnvKind, GameResult, Goal, Options, Outcome, RecordRule};
 use rollhouse_engine::{EngineConfig, Summary, Timings};
 use rollhouse_env::EnvEntry;
 use rollhouse_node::{Cancel, Exit, Node, Report, Rollout, RolloutError};
@@ -84,8 +84,15 @@ fn plan(args: &RolloutArgs, env: Arc<EnvEntry>) -> Result<Rollout, Failure> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = args.threads.unwrap_or_else(|| cores.min(MAX_THREADS));
     // SAME_STEP: every lane takes a step in every batch, so that whole batches are whole steps.
-    let engine =
-        EngineConfig { threads, autoreset: AutoresetMode::SameStep, ..EngineConfig::new(args.lanes) };
+    let options = Options::check(&env.spec().options, &args.env_options.options);
+    let options = options.map_err(|error| Failure::of(Status::Usage, &error))?;
+    env.check_drawn(&options).map_err(|error| Failure::of(Status::Usage, &error))?;
+    let engine = EngineConfig {
+        threads,
+        autoreset: AutoresetMode::SameStep,
+        options: vec![options],
+        ..EngineConfig::new(args.lanes)
+    };
     Ok(Rollout::new(env, engine, seed_or_drawn(args.seed), args.policy, goal))
 }
 

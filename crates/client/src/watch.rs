@@ -292,7 +292,7 @@ impl Watch {
 /// Returns the header under which the lanes' episodes would be recorded.
 fn header_of(session: SessionId, opened: &WatchOpened) -> Result<RunHeader, WatchError> {
     let WatchOpened { spec, settings, pool_lanes, program, .. } = opened;
-    let given: Vec<_> = settings.options.iter().map(|(name, value)| (name.clone(), *value)).collect();
+    let given: Vec<_> = settings.options.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
     let options = Options::check(&spec.options, &given).map_err(|error| unlike(&error.to_string()))?;
     let policy = settings.collect.as_ref().map_or("external", |collect| &collect.policy);
     Ok(RunHeader {

@@ -54,6 +54,15 @@ pub const MAX_PLUGINS: usize = 64;
 /// Maximum number of options that one lane may be given.
 pub const MAX_OPTIONS: usize = 64;
 
+/// Maximum number of bytes in an option's text.
+pub const MAX_OPTION_TEXT_BYTES: usize = 4096;
+
+/// Maximum number of numbers in an option's list.
+pub const MAX_OPTION_NUMBERS: usize = 1024;
+
+/// Maximum number of values that an option's distribution chooses from.
+pub const MAX_OPTION_CHOICES: usize = 64;
+
 /// Upper bound, exclusive, of the seeds that [`per_episode_seed`](crate::per_episode_seed) returns. Every value is
 /// exact in a double, so no JSON reader rounds it.
 pub const PER_EPISODE_SEED_BOUND: u64 = 1 << 53;

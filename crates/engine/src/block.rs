@@ -112,6 +112,7 @@ impl Block {
                 .map(|deadline| Box::new(UnderWay::new(&action, parts.lanes.count(), deadline))),
             lanes: parts.lanes,
         };
+        block.note_drawn();
         if let Some(recorder) = parts.recorder {
             block.record_with(recorder);
         }
@@ -181,9 +182,9 @@ impl Block {
         }
         let subset = self.standing.let_go(subset);
         let stepped = subset & self.episodes.open();
-        let reset = subset & self.standing.waiting & !self.standing.retired;
+        let mut reset = subset & self.standing.waiting & !self.standing.retired;
         if !reset.is_empty() {
-            self.take_starts(reset);
+            reset = self.take_starts(reset);
         }
         let moves = Moves { actions, stepped, reset };
         match self.step_env(columns, moves, laps) {
@@ -285,7 +286,7 @@ impl Block {
         for (last, obs) in columns.final_obs.iter_mut().zip(&*columns.obs) {
             copy_rows(last, obs.as_ref(), lanes, self.lanes.count());
         }
-        self.take_starts(lanes);
+        let lanes = self.take_starts(lanes);
         self.reset_env(lanes, columns);
     }
 
@@ -317,7 +318,7 @@ impl Block {
         }
         rows.with_block(&range, |columns| {
             keep_observations(columns, !lanes, range.len());
-            self.take_starts(lanes);
+            let lanes = self.take_starts(lanes);
             self.begin_frame(columns);
             self.reset_env(lanes, columns);
             show_rest(columns, lanes & !self.restarts.lost());
@@ -337,10 +338,11 @@ impl Block {
         self.show();
     }
 
-    /// Seeds the generators of `lanes` as the schedule says and notes where their next episodes start.
+    /// Seeds the generators of `lanes` as the schedule says, notes where their next episodes start and draws their
+    /// options. Returns the lanes that can begin: all but those that the env loses by their options.
     #[inline]
-    fn take_starts(&mut self, lanes: LaneSet) {
-        let Some(env) = &mut self.env else { return };
+    fn take_starts(&mut self, lanes: LaneSet) -> LaneSet {
+        let Some(env) = &mut self.env else { return lanes };
         match self.starts.schedule {
             SeedSchedule::PerEpisode { run_seed } => {
                 for lane in lanes {
@@ -363,6 +365,8 @@ impl Block {
                 }
             }
         }
+        let drawing = lanes & self.starts.drawing;
+        if drawing.is_empty() { lanes } else { lanes & !self.draw_options(drawing) }
     }
 
     /// Resets the env in `lanes`, whose starts have been taken, and begins their episodes; those of late lanes begin when

@@ -25,16 +25,16 @@ impl Engine {
         self.backlog.is_some()
     }
 
-    /// Returns the present options of those lanes.
+    /// Returns the present options of those lanes: of those that are drawn, what the newest episode has drawn.
     ///
     /// # Errors
     /// [`StepError::NoSuchLane`], [`StepError::LaneOutstanding`] in first-done mode, [`StepError::Hung`].
     pub fn options(&mut self, lanes: Range<usize>) -> Result<Vec<Options>, StepError> {
-        self.each_lane(lanes, |block, lane| block.options(lane).clone())
+        self.each_lane(lanes, |block, lane| block.options(lane))
     }
 
-    /// Gives options to lanes, one value for all of `lanes` or one for each. Their blocks are made anew; lanes that
-    /// play go on in the state they are in.
+    /// Gives options to lanes, one value or distribution for all of `lanes` or one for each. Their blocks are made anew;
+    /// lanes that play go on in the state they are in, with what is drawn for them.
     ///
     /// # Errors
     /// [`StepError::Options`], and what [`Engine::options`] says. Nothing has changed then.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use rollhouse_core::{ColumnSpec, EnvSpec, GameResult, OptionValue, Outcome, Start};
+use rollhouse_core::{ColumnSpec, EnvSpec, GameResult, OptionValue, Options, Outcome, Start};
 use rollhouse_env::EnvEntry;
 use serde::{Deserialize, Serialize};
 
@@ -158,12 +158,13 @@ impl Method for SetPolicyVersion {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum AttributeValue {
-    /// One value: of an option or a constant, or for `max_episode_steps` the limit, 0 for none.
-    Scalar(OptionValue),
-    /// Several doubles. For `state` they are the exact state in an order that the env documents. For `generator` they
+    /// Several doubles: a list of an option. For `state` they are the exact state in an order that the env documents. For `generator` they
     /// are the position of the lane's generator: the lower and upper 32 bits of its seed, those of the number of 64-bit
     /// words drawn since, whether half a word is left over (0 or 1), and that half.
     Vector(Vec<f64>),
+    /// One value: of an option or a constant, or for `max_episode_steps` the limit, 0 for none. To be set it may be a
+    /// distribution.
+    Scalar(OptionValue),
 }
 
 /// Method that reads an attribute of lanes: an option's name, a constant's, `state`, `generator` or
@@ -216,8 +217,7 @@ impl Method for GetAttributes {
                     vec![AttributeValue::Scalar(OptionValue::Float(*value)); range.len()]
                 }
                 None => {
-                    let value =
-                        |options: rollhouse_core::Options| options.get(option).map(AttributeValue::Scalar);
+                    let value = |options: Options| options.get(option).cloned().map(AttributeValue::from);
                     // Every lane has a value for each option of its env.
                     engine.options(range)?.into_iter().filter_map(value).collect()
                 }
@@ -274,17 +274,28 @@ impl Method for SetAttributes {
             };
             engine.set_states(range, states)?;
         } else {
-            let scalar = |value| match value {
-                AttributeValue::Scalar(value) => Some(value),
-                AttributeValue::Vector(_) => None,
-            };
-            let values: Option<Vec<_>> = values.into_iter().map(scalar).collect();
-            let Some(values) = values else {
-                return Err(CommandError::Value { name, wanted: "true, false or a number" });
-            };
+            let values = values.into_iter().map(OptionValue::from).collect();
             engine.set_options(range, BTreeMap::from([(name, values)]))?;
         }
         Ok(Nothing {})
+    }
+}
+
+impl From<OptionValue> for AttributeValue {
+    fn from(value: OptionValue) -> Self {
+        match value {
+            OptionValue::List(values) => Self::Vector(values),
+            value => Self::Scalar(value),
+        }
+    }
+}
+
+impl From<AttributeValue> for OptionValue {
+    fn from(value: AttributeValue) -> Self {
+        match value {
+            AttributeValue::Vector(values) => Self::List(values),
+            AttributeValue::Scalar(value) => value,
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use rollhouse_core::{OptionError, OptionSpec, OptionValue, Options};
 use rollhouse_env::StateError;
 
-/// Options of several lanes by name: one value for all lanes, or one for each. Options that are not named stay as they
+/// Options of several lanes by name: one value or distribution for all lanes, or one for each. Options that are not named stay as they
 /// are.
 pub type LaneOptions = BTreeMap<String, Vec<OptionValue>>;
 
@@ -40,10 +40,10 @@ impl Change {
         now: &Options,
     ) -> Result<Options, OptionsError> {
         let mut given: BTreeMap<String, OptionValue> =
-            now.iter().map(|(name, value)| (name.to_owned(), value)).collect();
+            now.iter().map(|(name, value)| (name.to_owned(), value.clone())).collect();
         for (name, values) in &self.values {
             let place = if values.len() == 1 { 0 } else { row - self.first };
-            given.insert(name.clone(), values[place]);
+            given.insert(name.clone(), values[place].clone());
         }
         let given: Vec<_> = given.into_iter().collect();
         Options::check(schema, &given).map_err(|source| OptionsError::Option { lane: row, source })

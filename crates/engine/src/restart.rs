@@ -9,9 +9,10 @@ use rollhouse_core::limits::PER_EPISODE_SEED_BOUND;
 use rollhouse_core::{
     BackOff, LaneEvent, LaneSet, LaneState, Options, RestartDecision, panic_message, split_mix64,
 };
-use rollhouse_env::{BatchEnv, EnvEntry, InstructionSet};
+use rollhouse_env::{BatchEnv, EnvEntry, InstructionSet, MakeError};
 
 use crate::error::ConfigError;
+use crate::setup::check_drawn_of;
 
 /// Makes a block's env, and makes it again.
 pub(crate) struct Maker {
@@ -134,10 +135,18 @@ impl Maker {
     /// Makes the block's env for the first time. The error says why it cannot be made, which the caller that configured
     /// it wants to know.
     pub(crate) fn make_first(&self) -> Result<Box<dyn BatchEnv>, ConfigError> {
-        match catch_unwind(AssertUnwindSafe(|| self.entry.make_block_on(self.set, &self.options))) {
+        match catch_unwind(AssertUnwindSafe(|| self.make_with(&self.options))) {
             Ok(made) => made.map_err(ConfigError::Make),
             Err(panic) => Err(ConfigError::MakePanicked(panic_message(&*panic))),
         }
+    }
+
+    /// Makes an env of the block with other options, which have been tried if they are drawn. Panics of the env are not
+    /// caught.
+    pub(crate) fn make_with(&self, options: &[Options]) -> Result<Box<dyn BatchEnv>, MakeError> {
+        let first: Vec<_> = options.iter().map(Options::before_episodes).collect();
+        check_drawn_of(&self.entry, options)?;
+        self.entry.make_block_on(self.set, &first)
     }
 
     /// Makes the block's env anew; `None` if that fails or panics, and for late lanes, whose blocks are made together.

@@ -118,13 +118,24 @@ impl Setup<'_> {
     }
 }
 
+/// Checks that the env works with everything that may be drawn of the options of lanes. Neighbours mostly have the same.
+pub(crate) fn check_drawn_of(entry: &EnvEntry, options: &[Options]) -> Result<(), MakeError> {
+    let groups = options.chunk_by(|one, next| one == next);
+    groups.filter_map(|group| group.first()).try_for_each(|options| entry.check_drawn(options))
+}
+
 /// Makes the envs of the blocks of as many lanes as `options` has elements.
 pub(crate) fn make_envs(
     entry: &EnvEntry,
     set: InstructionSet,
     options: &[Options],
 ) -> Result<Vec<Box<dyn BatchEnv>>, ConfigError> {
-    let envs = match catch_unwind(AssertUnwindSafe(|| entry.make_blocks_on(set, options))) {
+    let make = || {
+        check_drawn_of(entry, options)?;
+        let first: Vec<_> = options.iter().map(Options::before_episodes).collect();
+        entry.make_blocks_on(set, &first)
+    };
+    let envs = match catch_unwind(AssertUnwindSafe(make)) {
         Ok(made) => made.map_err(ConfigError::Make)?,
         Err(panic) => return Err(ConfigError::MakePanicked(panic_message(&*panic))),
     };

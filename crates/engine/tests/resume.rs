@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use rollhouse_core::{
-    AutoresetMode, Began, ColumnData, Interruption, Options, Outcome, Past, PastEvent, RecordRule, RunId,
-    SeedSchedule, Start, random_bits,
+    AutoresetMode, Began, ColumnData, Distribution, Interruption, OptionValue, Options, Outcome, Past,
+    PastEvent, RecordRule, RunId, SeedSchedule, Start, random_bits,
 };
 use rollhouse_engine::{Engine, EngineConfig, LogEvent, Received, Reset, ResumeError, StepError};
 use rollhouse_env::{EnvEntry, Registry};
@@ -73,6 +73,8 @@ struct Game {
     partial: bool,
     /// True if lanes finish late, in an order of their own.
     late: bool,
+    /// True if each episode draws an option.
+    drawn: bool,
 }
 
 impl Game {
@@ -87,8 +89,21 @@ impl Game {
             schedule: self.schedule,
             max_episode_steps: self.limit,
             first_lane: 5,
+            options: vec![self.options()],
             ..EngineConfig::new(self.lanes)
         }
+    }
+
+    fn options(&self) -> Options {
+        let (name, low, high) = match self.id {
+            "Pendulum-v1" => ("g", 9.0, 10.5),
+            "MountainCar-v0" => ("low", -0.6, -0.5),
+            _ => ("low", -0.05, -0.01),
+        };
+        let range = OptionValue::Drawn(Distribution::Uniform([low, high]));
+        let given = [(name.to_owned(), range)];
+        let given = if self.drawn { &given[..] } else { &[] };
+        Options::check(&entry(self.id).spec().options, given).unwrap()
     }
 
     fn engine(&self) -> Engine {
@@ -252,9 +267,9 @@ fn games() -> impl Strategy<Value = Game> {
     let schedules =
         prop::sample::select(vec![SeedSchedule::Continue, SeedSchedule::PerEpisode { run_seed: 9 }]);
     let limits = prop::sample::select(vec![None, Some(0), Some(20)]);
-    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
     let parts = (ids, 1usize..80, modes, schedules, limits, any::<u32>(), flags);
-    parts.prop_map(|(id, lanes, autoreset, schedule, limit, seed, (first_done, partial, late))| Game {
+    parts.prop_map(|(id, lanes, autoreset, schedule, limit, seed, (first_done, partial, late, drawn))| Game {
         id,
         lanes,
         autoreset,
@@ -265,6 +280,8 @@ fn games() -> impl Strategy<Value = Game> {
         first_done: first_done && autoreset != AutoresetMode::Disabled && !late,
         partial,
         late,
+        // Late lanes keep their options.
+        drawn: drawn && !late,
     })
 }
 
@@ -308,6 +325,7 @@ fn cartpole(lanes: usize) -> Game {
         first_done: false,
         partial: false,
         late: false,
+        drawn: false,
     }
 }
 
@@ -377,7 +395,7 @@ fn header(game: &Game, run: RunId, record: RecordRule) -> RunHeader {
     let spec = entry(game.id).spec().clone();
     RunHeader {
         run,
-        options: vec![Options::check(&spec.options, &[]).unwrap()],
+        options: vec![game.options()],
         lanes: game.lanes as u32,
         schedule: game.schedule,
         autoreset: game.autoreset.name().to_owned(),
@@ -451,10 +469,12 @@ fn listed(library: &Library) -> BTreeMap<(u32, u64), Facts> {
 #[test]
 fn an_episode_that_goes_on_elsewhere_is_recorded_whole_and_read_once_under_its_name() {
     for schedule in [SeedSchedule::Continue, SeedSchedule::PerEpisode { run_seed: 4 }] {
-        for (autoreset, mode) in
-            [(AutoresetMode::NextStep, RecordRule::All), (AutoresetMode::SameStep, RecordRule::Trace)]
-        {
-            let game = Game { schedule, autoreset, partial: true, ..cartpole(9) };
+        for (autoreset, mode, drawn) in [
+            (AutoresetMode::NextStep, RecordRule::All, false),
+            (AutoresetMode::SameStep, RecordRule::Trace, false),
+            (AutoresetMode::NextStep, RecordRule::All, true),
+        ] {
+            let game = Game { schedule, autoreset, partial: true, drawn, ..cartpole(9) };
             let whole = listed(&recorded(&game, mode, &[("a", 300)]));
             assert!(whole.values().filter(|facts| facts.3.is_finished()).count() > 50);
             for moves in [

@@ -1,9 +1,9 @@
 //! The interface of a block of lanes that are stepped together.
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Start, Verdict};
+use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Options, Start, Verdict};
 
-use crate::{Image, ImageSize, LateLanes, RenderError};
+use crate::{Image, ImageSize, LateLanes, MakeError, RenderError};
 
 /// A block of up to [`BLOCK_LANES`] lanes of one env, as structure of arrays.
 ///
@@ -60,6 +60,17 @@ pub trait BatchEnv: Send {
 
     /// Moves the lane's generator to a position that [`BatchEnv::position`] gave, in this or another process.
     fn restore(&mut self, lane: usize, start: Start);
+
+    /// Gives the lane, whose reset comes next, other options than those with which it was made. Its generator stays as it
+    /// is. Unlike the other methods it may allocate. It is called only of entries that say so
+    /// ([`EnvEntry::draws_options`](crate::EnvEntry::draws_options)).
+    ///
+    /// # Errors
+    /// The env cannot work with the options, or keeps those it has. The lane has no use before it is revived then.
+    fn set_options(&mut self, lane: usize, options: &Options) -> Result<(), MakeError> {
+        let _ = (lane, options);
+        Err(MakeError::Kept)
+    }
 
     /// Begins a new episode in each lane of `lanes`, drawing from its generator, and writes those lanes'
     /// rows of `obs`. Other rows are left alone. Returns the lanes that failed, with the meaning of

@@ -1,11 +1,11 @@
 //! A block of lanes as structure of arrays, which all built-in envs of classic control share.
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Start, StateHasher};
+use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Options, Start, StateHasher};
 
 use crate::dispatch::{Kernel, Target};
 use crate::scene::Scene;
-use crate::{BatchEnv, BlockStep, Ended, Generator, Image, ImageSize, RenderError, StateError};
+use crate::{BatchEnv, BlockStep, Ended, Generator, Image, ImageSize, MakeError, RenderError, StateError};
 
 /// One number for each lane of a block.
 pub(crate) type Row = [f64; BLOCK_LANES];
@@ -21,7 +21,7 @@ pub(crate) trait Dynamics<const STATE: usize, const OBS: usize>: Scene<[f64; STA
     type Action: Action;
 
     /// Parameters that differ between lanes by their options.
-    type Params: Send;
+    type Params: Params;
 
     /// Number of 64-bit words that a reset draws.
     const WORDS_PER_RESET: u32;
@@ -42,6 +42,19 @@ pub(crate) trait Dynamics<const STATE: usize, const OBS: usize>: Scene<[f64; STA
         obs: &mut [[f32; OBS]],
         rewards: &mut [f64],
     ) -> LaneSet;
+}
+
+/// Parameters of the lanes of a block.
+pub(crate) trait Params: Default + Send {
+    /// Reads the parameters of one lane from its options; those of others stay as they are.
+    fn set(&mut self, lane: usize, options: &Options) -> Result<(), MakeError>;
+
+    /// Reads the parameters of up to [`BLOCK_LANES`] lanes.
+    fn of(options: &[Options]) -> Result<Self, MakeError> {
+        let mut params = Self::default();
+        options.iter().enumerate().try_for_each(|(lane, options)| params.set(lane, options))?;
+        Ok(params)
+    }
 }
 
 /// Number of lanes that kernels step at a time: the doubles of an AVX-512 register.
@@ -82,11 +95,13 @@ struct LaneTable<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> 
 }
 
 impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> Block<D, STATE, OBS> {
-    /// Makes a block of `lanes` lanes whose states are zero and whose generators are seeded with zero.
-    pub(crate) fn new(target: Target, lanes: usize, params: D::Params) -> Self {
-        let generators = vec![Generator::seeded(0); lanes];
+    /// Makes a block with a lane for each element of `options`. Their states are zero, and their generators are seeded
+    /// with zero.
+    pub(crate) fn new(target: Target, options: &[Options]) -> Result<Self, MakeError> {
+        let params = D::Params::of(options)?;
+        let generators = vec![Generator::seeded(0); options.len()];
         let lanes = Box::new(LaneTable { state: [[0.0; BLOCK_LANES]; STATE], params, generators });
-        Self { target, lanes }
+        Ok(Self { target, lanes })
     }
 }
 
@@ -133,6 +148,11 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> BatchEnv for
         if generator.position() != start {
             *generator = Generator::at(start);
         }
+    }
+
+    fn set_options(&mut self, lane: usize, options: &Options) -> Result<(), MakeError> {
+        assert!(lane < self.lanes(), "lane {lane} of a block of {}", self.lanes());
+        self.lanes.params.set(lane, options)
     }
 
     fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {

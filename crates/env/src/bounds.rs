@@ -4,7 +4,7 @@ use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{OptionSpec, OptionValue, Options};
 
 use crate::MakeError;
-use crate::block::Row;
+use crate::block::{Params, Row};
 
 /// Returns the options `low` and `high` with Gymnasium's defaults.
 pub(crate) fn reset_bound_options(of: &str, low: f64, high: f64) -> [OptionSpec; 2] {
@@ -23,28 +23,30 @@ pub(crate) struct ResetBounds {
     high: Row,
 }
 
-impl ResetBounds {
-    /// Reads the bounds from the options of up to [`BLOCK_LANES`] lanes.
-    ///
-    /// # Errors
-    /// If a lower bound is above the upper, or so far from it that the difference overflows.
-    pub(crate) fn of(options: &[Options]) -> Result<Self, MakeError> {
-        let mut bounds = Self { low: [0.0; BLOCK_LANES], high: [0.0; BLOCK_LANES] };
-        for (lane, options) in options.iter().enumerate() {
-            let low = float(options, lane, "low")?;
-            let high = float(options, lane, "high")?;
-            if low > high {
-                return Err(MakeError::option(lane, "low", low, format!("at most `high`, {high}")));
-            }
-            if !(high - low).is_finite() {
-                return Err(MakeError::option(lane, "low", low, format!("nearer to `high`, {high}")));
-            }
-            bounds.low[lane] = low;
-            bounds.high[lane] = high;
-        }
-        Ok(bounds)
+impl Default for ResetBounds {
+    fn default() -> Self {
+        Self { low: [0.0; BLOCK_LANES], high: [0.0; BLOCK_LANES] }
     }
+}
 
+impl Params for ResetBounds {
+    /// Reads the bounds of a lane. A lower bound that is above the upper, or so far from it that the difference
+    /// overflows, is refused.
+    fn set(&mut self, lane: usize, options: &Options) -> Result<(), MakeError> {
+        let low = float(options, lane, "low")?;
+        let high = float(options, lane, "high")?;
+        if low > high {
+            return Err(MakeError::option(lane, "low", low, format!("at most `high`, {high}")));
+        }
+        if !(high - low).is_finite() {
+            return Err(MakeError::option(lane, "low", low, format!("nearer to `high`, {high}")));
+        }
+        (self.low[lane], self.high[lane]) = (low, high);
+        Ok(())
+    }
+}
+
+impl ResetBounds {
     #[inline(always)]
     pub(crate) fn lane(&self, lane: usize) -> (f64, f64) {
         (self.low[lane], self.high[lane])

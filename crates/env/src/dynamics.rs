@@ -222,6 +222,10 @@ impl Fold {
             OptionValue::Bool(value) => hash.word(0).word(u64::from(*value)),
             OptionValue::Int(value) => hash.word(1).word(*value as u64),
             OptionValue::Float(value) => hash.word(2).word(value.to_bits()),
+            OptionValue::Text(value) => hash.word(3).bytes(value.as_bytes()),
+            OptionValue::List(values) => hash.word(4).floats(values.iter().copied()),
+            // No default is drawn.
+            OptionValue::Drawn(_) => hash.word(5),
         }
     }
 

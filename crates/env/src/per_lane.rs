@@ -82,6 +82,17 @@ impl<E: Env> BatchEnv for PerLane<E> {
         self.lanes[lane].generator = Generator::at(start);
     }
 
+    fn set_options(&mut self, lane: usize, options: &Options) -> Result<(), MakeError> {
+        let slot = &mut self.lanes[lane];
+        // As in `Lane::call`: the old env is gone whatever its destructor does.
+        if let Some(old) = slot.env.take() {
+            let _ = catch_unwind(AssertUnwindSafe(move || drop(old)));
+        }
+        slot.env = Some((self.make)(options).map_err(|error| error.in_lane(lane))?);
+        slot.options.clone_from(options);
+        Ok(())
+    }
+
     fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
         let count = self.lanes.len();
         let mut lost = LaneSet::NONE;

@@ -114,6 +114,7 @@ pub struct EnvEntry {
     spec: EnvSpec,
     make: Make,
     bounded: bool,
+    draws_options: bool,
     drawn: Option<Drawn>,
     constants: &'static [(&'static str, f64)],
 }
@@ -146,19 +147,21 @@ impl EnvEntry {
     }
 
     const fn made_by(spec: EnvSpec, make: Make) -> Self {
-        Self { spec, make, bounded: false, drawn: None, constants: &[] }
+        Self { spec, make, bounded: false, draws_options: false, drawn: None, constants: &[] }
     }
 
-    /// Makes an entry whose lanes are made one by one; `make` is called again when a lane is revived.
+    /// Makes an entry whose lanes are made one by one; `make` is called again when a lane is revived, and for each
+    /// episode of a lane with an option that is drawn.
     pub fn per_lane<E: Env + 'static>(
         spec: EnvSpec,
         make: impl Fn(&Options) -> Result<E, MakeError> + Send + Sync + 'static,
     ) -> Self {
         let make = Arc::new(make);
-        Self::new(spec, move |_, options| {
+        let entry = Self::new(spec, move |_, options| {
             let make = Arc::clone(&make);
             Ok(Box::new(PerLane::new(options, move |options| make(options))?))
-        })
+        });
+        entry.with_drawn_options()
     }
 
     /// Makes an entry of a block that is compiled for each instruction set.
@@ -170,7 +173,41 @@ impl EnvEntry {
             let target = Target::new(set).ok_or(MakeError::InstructionSet { set })?;
             Ok(Box::new(make(target, options)?))
         });
-        Self { bounded: true, ..entry }
+        Self { bounded: true, draws_options: true, ..entry }
+    }
+
+    /// Adds that the blocks take other options for each episode ([`BatchEnv::set_options`]), so that options may be
+    /// drawn.
+    #[must_use]
+    pub fn with_drawn_options(self) -> Self {
+        Self { draws_options: true, ..self }
+    }
+
+    /// Returns whether options may be drawn for each episode.
+    pub const fn draws_options(&self) -> bool {
+        self.draws_options
+    }
+
+    /// Checks that the env works with everything that may be drawn of a lane's options: with all combinations of the
+    /// ends of distributions if there are at most [`BLOCK_LANES`], otherwise with each end beside one of the others.
+    /// Options without distributions are not tried.
+    ///
+    /// # Errors
+    /// [`MakeError::NotDrawn`], or what a block of those options gives.
+    pub fn check_drawn(&self, options: &Options) -> Result<(), MakeError> {
+        let Some((name, _)) = options.drawn().next() else { return Ok(()) };
+        if !self.draws_options {
+            return Err(MakeError::NotDrawn { name: name.to_owned() });
+        }
+        let refused = |error| match error {
+            MakeError::Kept => MakeError::NotDrawn { name: name.to_owned() },
+            error => error,
+        };
+        options.corners(BLOCK_LANES).chunks(BLOCK_LANES).try_for_each(|corners| {
+            let mut block = self.make_block(corners)?;
+            let mut corners = corners.iter().enumerate();
+            corners.try_for_each(|(lane, corner)| block.set_options(lane, corner).map_err(refused))
+        })
     }
 
     /// Adds that the env draws itself: [`BatchEnv::render`](crate::BatchEnv::render) gives images, which have the size
@@ -309,6 +346,17 @@ pub enum MakeError {
         /// Name of the option that is missing.
         name: &'static str,
     },
+    /// The env's lanes keep their options, and one is a distribution.
+    #[error(
+        "option `{name}` cannot be drawn for each episode: lanes of this env keep the options they are made with"
+    )]
+    NotDrawn {
+        /// Name of the option.
+        name: String,
+    },
+    /// The env's lanes keep the options that they have.
+    #[error("lanes of this env keep the options they are made with")]
+    Kept,
     /// This machine does not have the instruction set.
     #[error("this machine has no {set}")]
     InstructionSet {

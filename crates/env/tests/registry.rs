@@ -149,7 +149,7 @@ fn lanes_of_one_block_may_have_different_options() {
     let entry = Registry::builtin().get("CartPole-v1").unwrap();
     let at = |value| {
         let bound = OptionValue::Float(value);
-        options(&entry, &[("low", bound), ("high", bound)])
+        options(&entry, &[("low", bound.clone()), ("high", bound)])
     };
     let mut driver = driver::Driver::with(entry.clone(), InstructionSet::best(), &[at(0.0), at(0.125)]);
     driver.seed_all(0);

@@ -20,8 +20,8 @@ use crate::supervisor::{Cause, WorkerState};
 use lane::{Lane, Stage, Task};
 pub use own::{Answers, Gone, OwnWorkers, Said, Why};
 use own::{Asked, Own};
+use talk::SAYS_LATER;
 pub(crate) use talk::Talk;
-use talk::{AHEAD, SAYS, SAYS_LATER};
 
 /// Workers and the lanes that each of them has. Blocks of the session share it; a lane's number is the session's.
 ///

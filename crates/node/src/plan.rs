@@ -48,7 +48,8 @@ impl SessionPlan {
         let bad = |message: String| Refusal::new(RefusalCode::BadRequest, message);
         let settings = &open.settings;
         check_lanes(open)?;
-        let given: Vec<_> = settings.options.iter().map(|(name, value)| (name.clone(), *value)).collect();
+        let given: Vec<_> =
+            settings.options.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
         let options =
             Options::check(&entry.spec().options, &given).map_err(|error| bad(error.to_string()))?;
         let engine = engine_config(open, options);

@@ -4,15 +4,35 @@
 //! rollhouse-env and rollhouse-plugin as dependencies.
 
 use rollhouse_core::{
-    ColumnMut, ColumnRef, Determinism, EnvSpec, GameResult, LaneSet, OptionSpec, OptionValue, Space, Start,
-    StateHasher, Verdict,
+    ColumnMut, ColumnRef, Determinism, EnvSpec, GameResult, LaneSet, OptionSpec, OptionValue, Options, Space,
+    Start, StateHasher, Verdict,
 };
-use rollhouse_env::{BatchEnv, BlockStep, Ended, Env, EnvEntry, Generator, StepResult};
+use rollhouse_env::{BatchEnv, BlockStep, Ended, Env, EnvEntry, Generator, MakeError, StepResult};
 
 /// A corridor whose far end is wanted. Action 1 goes right and 0 left, and one step in eight slips the other way.
 struct Corridor {
     cell: i64,
     length: i64,
+    /// True if only the far end pays, instead of each step costing 1.
+    pays_at_the_end: bool,
+    /// Cells on which every step slips.
+    ice: Vec<f64>,
+}
+
+impl Corridor {
+    fn new(options: &Options) -> Result<Self, MakeError> {
+        let pays_at_the_end = match options.text("pay") {
+            Some("end") => true,
+            Some("steps") | None => false,
+            Some(other) => {
+                return Err(MakeError::Refused {
+                    source: format!("`pay` is {other:?}, not steps or end").into(),
+                });
+            }
+        };
+        let length = options.int("length").unwrap_or(LENGTH);
+        Ok(Self { cell: 0, length, pays_at_the_end, ice: options.list("ice").unwrap_or_default().to_vec() })
+    }
 }
 
 /// Goes one step; the first steps begin in the first third.
@@ -47,9 +67,12 @@ impl Env for Corridor {
     ) -> StepResult {
         let action = action.as_i64().and_then(|row| row.first()).copied().unwrap_or_default();
         assert!(self.length != PANICS, "a corridor of {PANICS} cells panics");
-        self.cell = walk(self.cell, action, generator);
+        let slips = self.ice.contains(&(self.cell as f64));
+        self.cell = walk(self.cell, if slips { 1 - action } else { action }, generator);
         show(self.cell, obs, 0);
-        StepResult { reward: -1.0, terminated: self.cell >= self.length, truncated: false }
+        let terminated = self.cell >= self.length;
+        let reward = if self.pays_at_the_end { f64::from(u8::from(terminated)) } else { -1.0 };
+        StepResult { reward, terminated, truncated: false }
     }
 
     fn state_hash(&self) -> u32 {
@@ -149,14 +172,17 @@ const LENGTH: i64 = 10;
 const PANICS: i64 = 13;
 
 rollhouse_plugin::export_envs!({
-    let length = OptionSpec {
-        name: "length".to_owned(),
-        default: OptionValue::Int(LENGTH),
-        summary: "number of cells".to_owned(),
+    let option = |name: &str, default, summary: &str| OptionSpec {
+        name: name.to_owned(),
+        default,
+        summary: summary.to_owned(),
     };
-    let one = EnvEntry::per_lane(spec("example/Corridor-v0", vec![length]), |options| {
-        Ok(Corridor { cell: 0, length: options.int("length").unwrap_or(LENGTH) })
-    });
+    let options = vec![
+        option("length", OptionValue::Int(LENGTH), "number of cells"),
+        option("pay", OptionValue::Text("steps".to_owned()), "steps: each costs 1; end: the far end pays 1"),
+        option("ice", OptionValue::List(Vec::new()), "cells on which every step slips"),
+    ];
+    let one = EnvEntry::per_lane(spec("example/Corridor-v0", options), Corridor::new);
     let many = EnvEntry::new(spec("example/Corridors-v0", Vec::new()), |_, options| {
         let generators = vec![Generator::seeded(0); options.len()];
         Ok(Box::new(Corridors { cells: vec![0; options.len()], generators }))

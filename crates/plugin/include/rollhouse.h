@@ -61,13 +61,19 @@ enum {
 };
 
 /* Kinds of an option. */
-enum { ROLLHOUSE_FLAG = 1, ROLLHOUSE_INTEGER = 2, ROLLHOUSE_NUMBER = 3 };
+enum {
+    ROLLHOUSE_FLAG = 1,
+    ROLLHOUSE_INTEGER = 2,
+    ROLLHOUSE_NUMBER = 3,
+    ROLLHOUSE_TEXT = 4,
+    ROLLHOUSE_LIST = 5
+};
 
-/* What reset, step, make, set_state, render and text return. */
+/* What reset, step, make, set_state, set_options, render and text return. */
 enum {
     ROLLHOUSE_OK = 0,
     ROLLHOUSE_FAILED = 1,     /* of reset and step: the whole block is lost, and is only closed any more */
-    ROLLHOUSE_UNSUPPORTED = 2 /* of set_state, render and text: this env, or this lane, cannot */
+    ROLLHOUSE_UNSUPPORTED = 2 /* of set_state, set_options, render and text: this env, or this lane, cannot */
 };
 
 /* Results of an episode. */
@@ -91,11 +97,18 @@ typedef struct rollhouse_space {
     uint64_t n;            /* of a discrete space: number of values, at least 1 */
 } rollhouse_space;
 
-/* The value of an option: a flag (0 or 1) or an integer in `integer`, a number in `number`. */
+/* The value of an option: a flag (0 or 1) or an integer in `integer`, a number in `number`. Of a text or a list `integer`
+ * is the length, and a rollhouse_sequence has the rest. */
 typedef struct rollhouse_value {
     int64_t integer;
     double number;
 } rollhouse_value;
+
+/* What a text or a list has beside its length. */
+typedef struct rollhouse_sequence {
+    const char *text;      /* of a text: UTF-8, at most 4,096 bytes; may be NULL if it is empty, and needs no 0 at its end */
+    const double *numbers; /* of a list: finite, at most 1,024; may be NULL if it is empty */
+} rollhouse_sequence;
 
 /* An option with which the env can be made. */
 typedef struct rollhouse_option {
@@ -128,6 +141,7 @@ typedef struct rollhouse_description {
     uint32_t render_height;
     uint32_t render_fps; /* pictures, one for each step, in a second of a video */
     uint32_t reserved;
+    const rollhouse_sequence *option_defaults; /* one for each option; may be NULL if none is a text or a list */
 } rollhouse_description;
 
 /* The generators of a block's lanes: NumPy's PCG64, as Gymnasium seeds it. Rollhouse seeds them and moves them to where
@@ -159,6 +173,7 @@ typedef struct rollhouse_make {
     const rollhouse_value *values; /* the options of lane 0 in the described order, then those of lane 1, ... */
     char *error;                   /* where a failed `make` may say why, in one sentence that ends with 0 */
     size_t error_bytes;            /* room there */
+    const rollhouse_sequence *sequences; /* one for each value; NULL if no option is a text or a list */
 } rollhouse_make;
 
 /* A reset of lanes. */
@@ -235,6 +250,11 @@ typedef struct rollhouse_plugin_table {
     /* Optional: says how the lane's episode ended, after its last step and before it is reset. All members of `verdict`
      * are 0 before. What is written depends on the state alone; what is written of a lane that plays on is ignored. */
     void (*verdict)(const rollhouse_block *block, uint32_t lane, rollhouse_verdict *verdict) ROLLHOUSE_NOTHROW;
+    /* Optional: gives a lane, whose reset comes next, other options, in the described order; `sequences` is as in
+     * rollhouse_make. Its generator stays as it is. Without it the options of this plug-in cannot be drawn for each
+     * episode. Returns ROLLHOUSE_UNSUPPORTED if lanes of the env keep the options with which they were made. */
+    int32_t (*set_options)(rollhouse_block *block, uint32_t lane, const rollhouse_value *values,
+                           const rollhouse_sequence *sequences) ROLLHOUSE_NOTHROW;
 } rollhouse_plugin_table;
 
 /* What a plug-in exports. */

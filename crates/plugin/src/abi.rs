@@ -17,6 +17,8 @@ pub(crate) const TUPLE: u32 = 4;
 pub(crate) const FLAG: u32 = 1;
 pub(crate) const INTEGER: u32 = 2;
 pub(crate) const NUMBER: u32 = 3;
+pub(crate) const TEXT: u32 = 4;
+pub(crate) const LIST: u32 = 5;
 
 pub(crate) const OK: i32 = 0;
 pub(crate) const FAILED: i32 = 1;
@@ -71,6 +73,11 @@ structures! {
         number: f64,
     }
 
+    pub(crate) struct Sequence = "rollhouse_sequence" {
+        text: *const c_char,
+        numbers: *const f64,
+    }
+
     pub(crate) struct OptionOf = "rollhouse_option" {
         name: *const c_char,
         summary: *const c_char,
@@ -100,6 +107,7 @@ structures! {
         render_height: u32,
         render_fps: u32,
         reserved: u32,
+        option_defaults: *const Sequence,
     }
 
     pub(crate) struct Random = "rollhouse_random" {
@@ -132,6 +140,7 @@ structures! {
         values: *const Value,
         error: *mut c_char,
         error_bytes: usize,
+        sequences: *const Sequence,
     }
 
     pub(crate) struct Reset = "rollhouse_reset" {
@@ -179,7 +188,13 @@ structures! {
         render: Option<unsafe extern "C" fn(*const Block, u32, u32, u32, *mut u8) -> i32>,
         text: Option<unsafe extern "C" fn(*const Block, u32, *mut c_char, u32) -> i32>,
         verdict: Option<unsafe extern "C" fn(*const Block, u32, *mut Verdict)>,
+        set_options: Option<unsafe extern "C" fn(*mut Block, u32, *const Value, *const Sequence) -> i32>,
     }
+}
+
+impl Sequence {
+    /// The sequence of a value that is neither a text nor a list.
+    pub(crate) const NONE: Self = Self { text: std::ptr::null(), numbers: std::ptr::null() };
 }
 
 /// Returns the `size` of a structure that this program writes.
@@ -219,6 +234,8 @@ mod tests {
             ("FLAG", FLAG),
             ("INTEGER", INTEGER),
             ("NUMBER", NUMBER),
+            ("TEXT", TEXT),
+            ("LIST", LIST),
             ("OK", OK as u32),
             ("FAILED", FAILED as u32),
             ("UNSUPPORTED", UNSUPPORTED as u32),

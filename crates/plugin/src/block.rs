@@ -30,6 +30,8 @@ pub(crate) struct Functions {
     pub(crate) render: Option<unsafe extern "C" fn(*const Block, u32, u32, u32, *mut u8) -> i32>,
     pub(crate) text: Option<unsafe extern "C" fn(*const Block, u32, *mut c_char, u32) -> i32>,
     pub(crate) verdict: Option<unsafe extern "C" fn(*const Block, u32, *mut abi::Verdict)>,
+    pub(crate) set_options:
+        Option<unsafe extern "C" fn(*mut Block, u32, *const abi::Value, *const abi::Sequence) -> i32>,
 }
 
 /// The functions of a plug-in whose lanes have generators of their own.
@@ -85,21 +87,31 @@ impl PluginEnv {
         Self { functions, number, columns: Columns::of(spec), options: spec.options.clone() }
     }
 
-    /// Returns the options of all lanes in the order of the description.
-    fn values(&self, lanes: &[Options]) -> Result<Vec<abi::Value>, MakeError> {
+    /// Returns the options of all lanes in the order of the description. They point into `lanes`.
+    fn values(&self, lanes: &[Options]) -> Result<(Vec<abi::Value>, Vec<abi::Sequence>), MakeError> {
         let mut values = Vec::new();
         for lane in lanes {
             for option in &self.options {
-                values.push(match lane.get(&option.name) {
-                    Some(OptionValue::Bool(flag)) => abi::Value { integer: flag.into(), number: 0.0 },
-                    Some(OptionValue::Int(integer)) => abi::Value { integer, number: 0.0 },
-                    Some(OptionValue::Float(number)) => abi::Value { integer: 0, number },
-                    None => return Err(refused(format!("the options lack `{}`", option.name))),
-                });
+                let value = lane.get(&option.name).and_then(plain_value);
+                values.push(value.ok_or_else(|| refused(format!("the options lack `{}`", option.name)))?);
             }
         }
-        Ok(values)
+        Ok(values.into_iter().unzip())
     }
+}
+
+/// Returns a value as plug-ins get it; `None` of a distribution.
+pub(crate) fn plain_value(value: &OptionValue) -> Option<(abi::Value, abi::Sequence)> {
+    let (mut plain, mut sequence) = (abi::Value { integer: 0, number: 0.0 }, abi::Sequence::NONE);
+    match value {
+        OptionValue::Bool(flag) => plain.integer = (*flag).into(),
+        OptionValue::Int(integer) => plain.integer = *integer,
+        OptionValue::Float(number) => plain.number = *number,
+        OptionValue::Text(text) => (plain.integer, sequence.text) = (text.len() as i64, text.as_ptr().cast()),
+        OptionValue::List(list) => (plain.integer, sequence.numbers) = (list.len() as i64, list.as_ptr()),
+        OptionValue::Drawn(_) => return None,
+    }
+    Some((plain, sequence))
 }
 
 /// Lanes that a plug-in steps. A plug-in that fails as a whole panics here, which is how a [`BatchEnv`] says so.
@@ -122,7 +134,7 @@ impl PluginBlock {
     /// # Errors
     /// [`MakeError::Refused`] with what the plug-in says.
     pub(crate) fn make(env: &Arc<PluginEnv>, options: &[Options]) -> Result<Self, MakeError> {
-        let values = env.values(options)?;
+        let (values, sequences) = env.values(options)?;
         let (mut block, mut error) = (ptr::null_mut(), [0u8; MAX_ERROR_BYTES]);
         let make = abi::Make {
             size: abi::size::<abi::Make>(),
@@ -133,6 +145,7 @@ impl PluginBlock {
             values: values.as_ptr(),
             error: error.as_mut_ptr().cast(),
             error_bytes: error.len(),
+            sequences: sequences.as_ptr(),
         };
         // SAFETY: the call is as rollhouse.h says; everything it points to lives until it returns.
         let status = unsafe { (env.functions.make)(&raw const make, &raw mut block) };
@@ -219,6 +232,18 @@ impl BatchEnv for PluginBlock {
                 unsafe { (own.restore)(self.block, number, &raw const position) };
             }
             None => self.generators.lanes[lane] = Generator::at(start),
+        }
+    }
+
+    fn set_options(&mut self, lane: usize, options: &Options) -> Result<(), MakeError> {
+        let number = self.checked(lane);
+        let set_options = self.env.functions.set_options.ok_or(MakeError::Kept)?;
+        let (values, sequences) = self.env.values(std::slice::from_ref(options))?;
+        // SAFETY: a block of this plug-in and one of its lanes; what the values point to lives until the call returns.
+        match unsafe { set_options(self.block, number, values.as_ptr(), sequences.as_ptr()) } {
+            abi::OK => Ok(()),
+            abi::UNSUPPORTED => Err(MakeError::Kept),
+            _ => Err(refused("its `set_options` failed".to_owned())),
         }
     }
 

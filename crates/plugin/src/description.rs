@@ -5,8 +5,8 @@ use std::ffi::c_char;
 use std::{ptr, slice};
 
 use rollhouse_core::limits::{
-    MAX_ELEMENT_NAMES, MAX_ENV_ID_BYTES, MAX_NAME_BYTES, MAX_OBS_COLUMNS, MAX_OPTIONS, MAX_ROW_ELEMENTS,
-    MAX_SPACE_DEPTH,
+    MAX_ELEMENT_NAMES, MAX_ENV_ID_BYTES, MAX_NAME_BYTES, MAX_OBS_COLUMNS, MAX_OPTION_NUMBERS,
+    MAX_OPTION_TEXT_BYTES, MAX_OPTIONS, MAX_ROW_ELEMENTS, MAX_SPACE_DEPTH,
 };
 use rollhouse_core::{
     Bounds, BoxSpace, ColumnSpec, CompositeSpace, DType, Determinism, DiscreteSpace, EnvSpec,
@@ -100,7 +100,7 @@ fn read(from: &abi::Description) -> Result<Described, DescriptionError> {
             1 => Determinism::Deterministic,
             other => return Err(value("deterministic", other, "0 or 1")),
         },
-        options: options(list(from.options, from.option_count, MAX_OPTIONS, "options")?)?,
+        options: options(from)?,
         info_channels: infos(list(from.infos, from.info_count, MAX_OBS_COLUMNS, "infos")?)?,
         dynamics_hash: 0,
     };
@@ -221,19 +221,16 @@ fn infos(spaces: &[abi::Space]) -> Result<Vec<ColumnSpec>, DescriptionError> {
     columns.collect()
 }
 
-fn options(given: &[abi::OptionOf]) -> Result<Vec<OptionSpec>, DescriptionError> {
+fn options(from: &abi::Description) -> Result<Vec<OptionSpec>, DescriptionError> {
+    let given = list(from.options, from.option_count, MAX_OPTIONS, "options")?;
+    let sequences = match from.option_defaults.is_null() {
+        true => &[],
+        false => list(from.option_defaults, from.option_count, MAX_OPTIONS, "option_defaults")?,
+    };
     let mut options: Vec<OptionSpec> = Vec::new();
     for (at, option) in given.iter().enumerate() {
+        let default = default_of(at, option, sequences.get(at).unwrap_or(&abi::Sequence::NONE))?;
         let of = |field: &str| format!("options[{at}].{field}");
-        let abi::Value { integer, number } = option.default_value;
-        let default = match option.kind {
-            abi::FLAG if integer == 0 || integer == 1 => OptionValue::Bool(integer == 1),
-            abi::FLAG => return Err(value(of("default_value.integer"), integer, "0 or 1, as it is a flag")),
-            abi::INTEGER => OptionValue::Int(integer),
-            abi::NUMBER if number.is_finite() => OptionValue::Float(number),
-            abi::NUMBER => return Err(value(of("default_value.number"), number, "finite")),
-            other => return Err(value(of("kind"), other, "that of a flag, an integer or a number")),
-        };
         let name = text(option.name, MAX_NAME_BYTES, &of("name"))?;
         if options.iter().any(|other| other.name == name) {
             return Err(value(of("name"), name, "another than those before"));
@@ -242,6 +239,42 @@ fn options(given: &[abi::OptionOf]) -> Result<Vec<OptionSpec>, DescriptionError>
         options.push(OptionSpec { name, default, summary });
     }
     Ok(options)
+}
+
+/// Reads the default of option number `at`.
+fn default_of(
+    at: usize,
+    option: &abi::OptionOf,
+    sequence: &abi::Sequence,
+) -> Result<OptionValue, DescriptionError> {
+    let of = |field: &str| format!("options[{at}].{field}");
+    let abi::Value { integer, number } = option.default_value;
+    let length =
+        || u32::try_from(integer).map_err(|_| value(of("default_value.integer"), integer, "a length"));
+    Ok(match option.kind {
+        abi::FLAG if integer == 0 || integer == 1 => OptionValue::Bool(integer == 1),
+        abi::FLAG => return Err(value(of("default_value.integer"), integer, "0 or 1, as it is a flag")),
+        abi::INTEGER => OptionValue::Int(integer),
+        abi::NUMBER if number.is_finite() => OptionValue::Float(number),
+        abi::NUMBER => return Err(value(of("default_value.number"), number, "finite")),
+        abi::TEXT => {
+            let member = format!("option_defaults[{at}].text");
+            let bytes = list(sequence.text.cast::<u8>(), length()?, MAX_OPTION_TEXT_BYTES, &member)?;
+            let text = std::str::from_utf8(bytes).map_err(|error| value(&member, error, "UTF-8"))?;
+            OptionValue::Text(text.to_owned())
+        }
+        abi::LIST => {
+            let member = format!("option_defaults[{at}].numbers");
+            let numbers = list(sequence.numbers, length()?, MAX_OPTION_NUMBERS, &member)?;
+            if let Some(number) = numbers.iter().find(|number| !number.is_finite()) {
+                return Err(value(&member, number, "finite"));
+            }
+            OptionValue::List(numbers.to_vec())
+        }
+        other => {
+            return Err(value(of("kind"), other, "that of a flag, an integer, a number, a text or a list"));
+        }
+    })
 }
 
 /// Reads names: none, or `wanted` of them.

@@ -14,8 +14,9 @@ use rollhouse_core::{
 use rollhouse_env::{BatchEnv, BlockStep, EnvEntry, ImageSize, InstructionSet};
 
 use crate::abi::{self, Block, Table};
-use crate::block::Columns;
+use crate::block::{Columns, plain_value};
 use crate::description::DTYPES;
+use crate::structure::grown;
 
 /// Makes the crate that calls it a plug-in, if it is compiled as a `cdylib`. The argument is an expression that gives
 /// the envs, a `Vec` of `EnvEntry`, and is evaluated once.
@@ -83,12 +84,14 @@ const TABLE: Table = Table {
     render: Some(render),
     text: Some(text),
     verdict: Some(verdict),
+    set_options: Some(set_options),
 };
 
-/// A block, and how its columns lie in memory.
+/// A block, how its columns lie in memory, and the number of its env.
 struct ExportedBlock {
     block: Box<dyn BatchEnv>,
     columns: Columns,
+    env: u32,
 }
 
 /// Calls a block of this plug-in, and returns `failed` if it panics.
@@ -102,7 +105,7 @@ unsafe fn called<T>(
 ) -> T {
     // SAFETY: by the caller; `make` gives blocks of this type.
     let exported = unsafe { &mut *block.cast_mut().cast::<ExportedBlock>() };
-    let ExportedBlock { block, columns } = exported;
+    let ExportedBlock { block, columns, env: _ } = exported;
     // Unwind safety: a block that has panicked is only closed.
     catch_unwind(AssertUnwindSafe(|| call(&mut **block, columns))).unwrap_or(failed)
 }
@@ -113,8 +116,9 @@ unsafe extern "C" fn describe(env: u32) -> *const abi::Description {
 }
 
 unsafe extern "C" fn make(make: *const abi::Make, block: *mut *mut Block) -> i32 {
-    // SAFETY: the loader passes both for the time of the call.
-    let (make, block) = unsafe { (&*make, &mut *block) };
+    // SAFETY: the loader passes both for the time of the call, and as many bytes of the first as it says.
+    let (make, block) = unsafe { (grown("make", make, (*make).size), &mut *block) };
+    let Ok(make) = make else { return abi::FAILED };
     let made = catch_unwind(AssertUnwindSafe(|| {
         let exported = EXPORTED.get().ok_or("nothing is exported")?;
         let entry = exported.entries.get(make.env as usize).ok_or("there is no such env")?;
@@ -125,14 +129,18 @@ unsafe extern "C" fn make(make: *const abi::Make, block: *mut *mut Block) -> i32
         }
         // SAFETY: the loader gives that many values; it may give none as NULL.
         let values = if count == 0 { &[] } else { unsafe { slice::from_raw_parts(make.values, count) } };
-        let lane = |lane: usize| options(spec, &values[lane * spec.options.len()..]);
+        let lane = |lane: usize| {
+            let first = lane * spec.options.len();
+            // SAFETY: the loader gives as many sequences as values, or NULL if it knows none.
+            unsafe { options(spec, &values[first..], behind(make.sequences, first)) }
+        };
         let lanes = (0..make.lanes as usize).map(lane).collect::<Result<Vec<_>, String>>()?;
         let block = entry.make_block_on(InstructionSet::best(), &lanes);
         let block = block.map_err(|error| match error {
             rollhouse_env::MakeError::Refused { source } => source.to_string(),
             error => error.to_string(),
         })?;
-        Ok(ExportedBlock { block, columns: Columns::of(spec) })
+        Ok(ExportedBlock { block, columns: Columns::of(spec), env: make.env })
     }));
     match made.unwrap_or_else(|_| Err("it panicked".to_owned())) {
         Ok(made) => {
@@ -147,17 +155,74 @@ unsafe extern "C" fn make(make: *const abi::Make, block: *mut *mut Block) -> i32
     }
 }
 
+/// Returns the sequences behind `count`; NULL if there are none.
+const unsafe fn behind(sequences: *const abi::Sequence, count: usize) -> *const abi::Sequence {
+    // SAFETY: by the caller there are that many.
+    if sequences.is_null() { sequences } else { unsafe { sequences.add(count) } }
+}
+
 /// Returns the options of a lane whose values come first in `values`.
-fn options(spec: &EnvSpec, values: &[abi::Value]) -> Result<Options, String> {
-    let given = spec.options.iter().zip(values).map(|(option, value)| {
+///
+/// # Safety
+/// `sequences` is NULL, or has one for each option of the spec, whose text or numbers are as long as its value says.
+unsafe fn options(
+    spec: &EnvSpec,
+    values: &[abi::Value],
+    sequences: *const abi::Sequence,
+) -> Result<Options, String> {
+    let given = spec.options.iter().zip(values).enumerate().map(|(at, (option, value))| {
+        // SAFETY: by the caller.
+        let sequence = if sequences.is_null() { abi::Sequence::NONE } else { unsafe { *sequences.add(at) } };
+        let length = usize::try_from(value.integer).unwrap_or_default();
         let value = match option.default {
             OptionValue::Bool(_) => OptionValue::Bool(value.integer != 0),
             OptionValue::Int(_) => OptionValue::Int(value.integer),
             OptionValue::Float(_) => OptionValue::Float(value.number),
+            OptionValue::Text(_) => {
+                // SAFETY: by the caller.
+                let bytes = unsafe { part(sequence.text.cast::<u8>(), length) };
+                OptionValue::Text(String::from_utf8_lossy(bytes).into_owned())
+            }
+            // SAFETY: by the caller.
+            OptionValue::List(_) => OptionValue::List(unsafe { part(sequence.numbers, length) }.to_vec()),
+            OptionValue::Drawn(_) => return Err(format!("option `{}` has no kind", option.name)),
         };
-        (option.name.clone(), value)
+        Ok((option.name.clone(), value))
     });
-    Options::check(&spec.options, &given.collect::<Vec<_>>()).map_err(|error| error.to_string())
+    let given = given.collect::<Result<Vec<_>, _>>()?;
+    Options::check(&spec.options, &given).map_err(|error| error.to_string())
+}
+
+/// Returns what is at `from`; nothing if it is NULL.
+///
+/// # Safety
+/// If it is not NULL, `count` values are there.
+const unsafe fn part<'a, T>(from: *const T, count: usize) -> &'a [T] {
+    // SAFETY: by the caller.
+    if from.is_null() { &[] } else { unsafe { slice::from_raw_parts(from, count) } }
+}
+
+unsafe extern "C" fn set_options(
+    block: *mut Block,
+    lane: u32,
+    values: *const abi::Value,
+    sequences: *const abi::Sequence,
+) -> i32 {
+    // SAFETY: the loader passes a block of this plug-in.
+    let env = unsafe { (*block.cast::<ExportedBlock>()).env };
+    let Some(entry) = EXPORTED.get().and_then(|exported| exported.entries.get(env as usize)) else {
+        return abi::FAILED;
+    };
+    if !entry.draws_options() {
+        return abi::UNSUPPORTED;
+    }
+    let spec = entry.spec();
+    // SAFETY: the loader gives a value and a sequence for each option.
+    let given = unsafe { options(spec, part(values, spec.options.len()), sequences) };
+    let Ok(given) = given else { return abi::FAILED };
+    let set = |block: &mut dyn BatchEnv, _: &Columns| block.set_options(lane as usize, &given).is_ok();
+    // SAFETY: the loader passes a block of this plug-in.
+    if unsafe { called(block, false, set) } { abi::OK } else { abi::FAILED }
 }
 
 unsafe extern "C" fn close(block: *mut Block) {
@@ -363,15 +428,22 @@ fn description(entry: &EnvEntry) -> abi::Description {
         abi::Space { name: kept_text(&channel.path), axes, shape: kept(shape), dtype, ..SPACE }
     });
     let options = spec.options.iter().map(|option| {
-        let value = |integer, number| abi::Value { integer, number };
-        let (kind, default_value) = match option.default {
-            OptionValue::Bool(flag) => (abi::FLAG, value(flag.into(), 0.0)),
-            OptionValue::Int(integer) => (abi::INTEGER, value(integer, 0.0)),
-            OptionValue::Float(number) => (abi::NUMBER, value(0, number)),
+        let kind = match option.default {
+            OptionValue::Bool(_) => abi::FLAG,
+            OptionValue::Int(_) => abi::INTEGER,
+            OptionValue::Float(_) => abi::NUMBER,
+            OptionValue::Text(_) => abi::TEXT,
+            OptionValue::List(_) => abi::LIST,
+            // The loader refuses it.
+            OptionValue::Drawn(_) => 0,
         };
+        let (default_value, sequence) = plain_value(&option.default)
+            .unwrap_or((abi::Value { integer: 0, number: 0.0 }, abi::Sequence::NONE));
         let (name, summary) = (kept_text(&option.name), kept_text(&option.summary));
-        abi::OptionOf { name, summary, kind, reserved: 0, default_value }
+        (abi::OptionOf { name, summary, kind, reserved: 0, default_value }, sequence)
     });
+    // The defaults are those of an entry that is exported, which is never freed.
+    let (options, option_defaults): (Vec<_>, Vec<_>) = options.unzip();
     let names = |names: &[String]| kept(names.iter().map(|name| kept_text(name)).collect());
     let drawn = entry.render_size();
     abi::Description {
@@ -385,7 +457,7 @@ fn description(entry: &EnvEntry) -> abi::Description {
         info_count: spec.info_channels.len() as u32,
         infos: kept(infos.collect()),
         option_count: spec.options.len() as u32,
-        options: kept(options.collect()),
+        options: kept(options),
         observation_name_count: spec.observation_names.len() as u32,
         observation_names: names(&spec.observation_names),
         action_name_count: spec.action_names.len() as u32,
@@ -395,6 +467,7 @@ fn description(entry: &EnvEntry) -> abi::Description {
         render_height: drawn.map_or(0, |size| size.height() as u32),
         render_fps: entry.render_fps().unwrap_or_default(),
         reserved: 0,
+        option_defaults: kept(option_defaults),
     }
 }
 

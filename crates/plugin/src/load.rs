@@ -135,6 +135,7 @@ fn checked(table: &Table) -> Result<Functions, PluginFault> {
         render: table.render,
         text: table.text,
         verdict: table.verdict,
+        set_options: table.set_options,
     })
 }
 
@@ -161,6 +162,7 @@ fn bare_entry(functions: &Arc<Functions>, env: u32, found: Described) -> EnvEntr
     let Described { spec, drawn } = found;
     let made = Arc::new(PluginEnv::new(Arc::clone(functions), env, &spec));
     let entry = EnvEntry::new(spec, move |_, options| Ok(Box::new(PluginBlock::make(&made, options)?)));
+    let entry = if functions.set_options.is_some() { entry.with_drawn_options() } else { entry };
     match drawn {
         Some((size, images_per_second)) => entry.drawn(size, images_per_second),
         None => entry,

@@ -6,9 +6,11 @@ mod stage;
 use std::path::Path;
 use std::sync::Arc;
 
-use rollhouse_core::{AutoresetMode, ColumnMut, ColumnRef, GameResult, LaneSet, OptionValue, Options};
+use rollhouse_core::{
+    AutoresetMode, ColumnMut, ColumnRef, Distribution, GameResult, LaneSet, OptionValue, Options,
+};
 use rollhouse_engine::{Engine, EngineConfig, Reset};
-use rollhouse_env::{BlockStep, ImageSize, Registry};
+use rollhouse_env::{BatchEnv, BlockStep, EnvEntry, ImageSize, MakeError, Registry};
 use rollhouse_replay::{SeekBounds, Seeker, Verification};
 use stage::{Folder, compiled, example, record, registry, replays, step};
 
@@ -162,6 +164,87 @@ fn a_panic_of_an_env_in_rust_loses_its_lane_alone() {
     let lost = LaneSet::one(1);
     assert_eq!(ended.lost, lost);
     assert_eq!(block.revive(LaneSet::ALL), lost);
+}
+
+/// Options of a Corridor.
+fn corridor_options(entry: &EnvEntry, given: &[(&str, OptionValue)]) -> Options {
+    let given: Vec<_> = given.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+    Options::check(&entry.spec().options, &given).unwrap()
+}
+
+/// Goes right in each lane until all are at the end; returns the cells that each lane showed, and its last reward.
+fn walked(block: &mut dyn BatchEnv) -> Vec<(Vec<f32>, f64)> {
+    let lanes = block.lanes();
+    let (mut obs, mut rewards) = (vec![0.0; lanes], vec![0.0; lanes]);
+    (0..lanes).for_each(|lane| block.seed(lane, 5));
+    assert!(block.reset(LaneSet::first(lanes), &mut [ColumnMut::F32(&mut obs)]).is_empty());
+    let mut seen: Vec<_> = obs.iter().map(|&cell| (vec![cell], 0.0)).collect();
+    let mut over = LaneSet::NONE;
+    while over != LaneSet::first(lanes) {
+        let ended = block.step(BlockStep {
+            skip: over,
+            reset: LaneSet::NONE,
+            actions: ColumnRef::I64(&vec![1; lanes]),
+            obs: &mut [ColumnMut::F32(&mut obs)],
+            infos: &mut [],
+            rewards: &mut rewards,
+        });
+        for lane in LaneSet::first(lanes) & !over {
+            seen[lane].0.push(obs[lane]);
+            seen[lane].1 = rewards[lane];
+        }
+        over |= ended.terminated;
+    }
+    seen
+}
+
+#[test]
+fn texts_and_lists_reach_an_env_of_a_plugin() {
+    let registry = registry(&example("corridor"));
+    let entry = registry.get("example/Corridor-v0").unwrap();
+    let defaults = corridor_options(&entry, &[]);
+    assert_eq!((defaults.text("pay"), defaults.list("ice")), (Some("steps"), Some(&[][..])));
+    let given = corridor_options(
+        &entry,
+        &[("pay", OptionValue::Text("end".to_owned())), ("ice", OptionValue::List(vec![4.0, 7.0]))],
+    );
+    let mut block = entry.make_block(&[defaults, given]).unwrap();
+    let seen = walked(&mut *block);
+    assert_eq!((seen[0].1, seen[1].1), (-1.0, 1.0));
+    assert!(seen[1].0.len() > seen[0].0.len(), "ice takes time: {seen:?}");
+    let bad = corridor_options(&entry, &[("pay", OptionValue::Text("nothing".to_owned()))]);
+    let error = entry.make_block(&[bad]).map(drop).unwrap_err();
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert!(source.contains("\"nothing\""), "{source}");
+}
+
+#[test]
+fn a_lane_of_a_plugin_takes_other_options_for_its_next_episode() {
+    let registry = registry(&example("corridor"));
+    let entry = registry.get("example/Corridor-v0").unwrap();
+    let pays = OptionValue::Drawn(Distribution::Choice(
+        ["steps", "end"].map(|text| OptionValue::Text(text.to_owned())).into(),
+    ));
+    let drawn = corridor_options(&entry, &[("pay", pays)]);
+    entry.check_drawn(&drawn).unwrap();
+    let mut block = entry.make_block(&[corridor_options(&entry, &[])]).unwrap();
+    for (pay, last) in [("end", 1.0), ("steps", -1.0), ("end", 1.0)] {
+        let options = corridor_options(&entry, &[("pay", OptionValue::Text(pay.to_owned()))]);
+        block.set_options(0, &options).unwrap();
+        assert_eq!(walked(&mut *block)[0].1, last);
+    }
+    let nothing = OptionValue::Drawn(Distribution::Choice(vec![OptionValue::Text("nothing".to_owned())]));
+    assert!(entry.check_drawn(&corridor_options(&entry, &[("pay", nothing)])).is_err());
+}
+
+#[test]
+fn options_of_a_plugin_without_set_options_cannot_be_drawn() {
+    let folder = Folder::new();
+    let Some(path) = compiled(&folder, "examples/cartpole.c", &[]) else { return };
+    let entry = registry(&path).get("c/CartPole-v0").unwrap();
+    let range = OptionValue::Drawn(Distribution::Uniform([0.01, 0.02]));
+    let error = entry.check_drawn(&corridor_options(&entry, &[("bound", range)])).unwrap_err();
+    assert!(matches!(&error, MakeError::NotDrawn { name } if name == "bound"), "{error}");
 }
 
 #[test]

@@ -162,7 +162,6 @@ keywords! {
     struct PoolKeywords {
         env_kwargs: String,
         deterministic: Option<bool>,
-        deterministic: Option<bool>,
         lanes: u32,
         autoreset: String,
         max_episode_steps: Option<u32>,

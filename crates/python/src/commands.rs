@@ -95,7 +95,7 @@ pub(crate) fn attribute_list<'py>(
     let list = PyList::empty(py);
     for value in values {
         match value {
-            AttributeValue::Scalar(value) => list.append(plain(py, value)?)?,
+            AttributeValue::Scalar(value) => list.append(plain(py, &value)?)?,
             AttributeValue::Vector(values) => list.append(PyArray1::from_vec(py, values))?,
         }
     }

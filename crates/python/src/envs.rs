@@ -6,9 +6,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyDict, PyList, PyString};
 use rollhouse_core::{
-    ColumnSpec, CompositeSpace, Determinism, EnvSpec, ObservationSpace, OptionValue, Options, Plugin, Space,
+    ColumnSpec, CompositeSpace, Determinism, Distribution, EnvSpec, ObservationSpace, OptionValue, Options,
+    Plugin, Space,
 };
 use rollhouse_env::{EnvEntry, ImageSize, Registry};
 use rollhouse_host::{Launcher, PluginHost};
@@ -125,7 +126,7 @@ pub(crate) fn spec_dict<'py>(py: Python<'py>, spec: &EnvSpec) -> PyResult<Bound<
     dict.set_item("deterministic", *determinism == Determinism::Deterministic)?;
     let schema = PyDict::new(py);
     for option in options {
-        schema.set_item(&option.name, (plain(py, option.default)?, &option.summary))?;
+        schema.set_item(&option.name, (plain(py, &option.default)?, &option.summary))?;
     }
     dict.set_item("options", schema)?;
     let channels = PyList::empty(py);
@@ -178,11 +179,27 @@ pub(crate) fn space<'py>(py: Python<'py>, space: &Space) -> PyResult<Bound<'py, 
     Ok(dict)
 }
 
-pub(crate) fn plain(py: Python<'_>, value: OptionValue) -> PyResult<Bound<'_, PyAny>> {
+/// Converts an option's value for Python: bool, int, float, str, list of floats, or a distribution as it was given.
+pub(crate) fn plain<'py>(py: Python<'py>, value: &OptionValue) -> PyResult<Bound<'py, PyAny>> {
     Ok(match value {
         OptionValue::Bool(value) => value.into_pyobject(py)?.to_owned().into_any(),
         OptionValue::Int(value) => value.into_pyobject(py)?.into_any(),
         OptionValue::Float(value) => value.into_pyobject(py)?.into_any(),
+        OptionValue::Text(value) => value.into_pyobject(py)?.into_any(),
+        OptionValue::List(values) => values.into_pyobject(py)?.into_any(),
+        OptionValue::Drawn(distribution) => {
+            let (name, values) = match distribution {
+                Distribution::Uniform(ends) => ("uniform", ends.into_pyobject(py)?.into_any()),
+                Distribution::Integers(ends) => ("integers", ends.into_pyobject(py)?.into_any()),
+                Distribution::Choice(choices) => {
+                    let choices = choices.iter().map(|choice| plain(py, choice));
+                    ("choice", choices.collect::<PyResult<Vec<_>>>()?.into_pyobject(py)?)
+                }
+            };
+            let dict = PyDict::new(py);
+            dict.set_item(name, values)?;
+            dict.into_any()
+        }
     })
 }
 
@@ -210,16 +227,54 @@ pub(crate) fn checked_options(
         .collect()
 }
 
+/// Converts an option's value from Python: a bool, an int, a float, a str, a sequence of floats, or a dict that names a
+/// distribution.
 pub(crate) fn option_value(py: Python<'_>, name: &str, value: &Bound<'_, PyAny>) -> PyResult<OptionValue> {
+    let refused = |what: String| exception(py, "OptionsError", format!("option `{name}`: {what}"));
+    if let Ok(dict) = value.cast::<PyDict>() {
+        return distribution(py, name, dict).map(OptionValue::Drawn);
+    }
     if let Ok(value) = value.extract::<bool>() {
         Ok(OptionValue::Bool(value))
     } else if let Ok(value) = value.extract::<i64>() {
         Ok(OptionValue::Int(value))
     } else if let Ok(value) = value.extract::<f64>() {
         Ok(OptionValue::Float(value))
+    } else if let Ok(text) = value.cast::<PyString>() {
+        Ok(OptionValue::Text(
+            text.to_str().map_err(|_| refused("the text is no Unicode".to_owned()))?.to_owned(),
+        ))
+    } else if let Ok(values) = value.extract::<Vec<f64>>() {
+        Ok(OptionValue::List(values))
     } else {
         let given = value.repr().map_or_else(|_| "?".to_owned(), |repr| repr.to_string());
-        let message = format!("option `{name}` is {given}, must be a bool, an integer or a float");
+        let message = format!(
+            "option `{name}` is {given}, must be a bool, an integer, a float, a text, a list of floats or a distribution"
+        );
         Err(exception(py, "OptionsError", message))
+    }
+}
+
+/// Converts a distribution: a dict of one name.
+fn distribution(py: Python<'_>, name: &str, dict: &Bound<'_, PyDict>) -> PyResult<Distribution> {
+    let refused = || {
+        let given = dict.repr().map_or_else(|_| "?".to_owned(), |repr| repr.to_string());
+        let message = format!(
+            "option `{name}` is {given}, a distribution is {{\"uniform\": [low, high]}}, {{\"integers\": [low, high]}} \
+             or {{\"choice\": [value, ...]}}"
+        );
+        exception(py, "OptionsError", message)
+    };
+    let mut items = dict.iter();
+    let (Some((kind, values)), None) = (items.next(), items.next()) else { return Err(refused()) };
+    match kind.extract::<String>().ok().as_deref() {
+        Some("uniform") => values.extract().map(Distribution::Uniform).map_err(|_| refused()),
+        Some("integers") => values.extract().map(Distribution::Integers).map_err(|_| refused()),
+        Some("choice") => {
+            let choices: Vec<Bound<'_, PyAny>> = values.extract().map_err(|_| refused())?;
+            let choices = choices.iter().map(|choice| option_value(py, name, choice));
+            choices.collect::<PyResult<_>>().map(Distribution::Choice)
+        }
+        _ => Err(refused()),
     }
 }

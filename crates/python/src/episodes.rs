@@ -10,11 +10,11 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 use rollhouse_core::ColumnData;
-use rollhouse_core::{ColumnSpec, DType, EpisodeName, OptionValue};
+use rollhouse_core::{ColumnSpec, DType, EpisodeName};
 use rollhouse_replay::{Episode, LibraryEpisode, ReadError, RecordKind, Steps};
 
 use crate::envs;
-use crate::envs::registry;
+use crate::envs::{plain, registry};
 use crate::read_failure::Failure;
 
 /// The entry of an episode in a listing. The fields are those of `rollhouse replay ls --json` and `replay show --json`;
@@ -150,16 +150,12 @@ impl EpisodeInfo {
         self.0.info.name.number
     }
 
-    /// The options that its lane was made with.
+    /// The options that it had: of those that are drawn, what it drew.
     #[getter]
     fn options<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
         for (name, value) in self.0.info.options().iter() {
-            match value {
-                OptionValue::Bool(value) => dict.set_item(name, value)?,
-                OptionValue::Int(value) => dict.set_item(name, value)?,
-                OptionValue::Float(value) => dict.set_item(name, value)?,
-            }
+            dict.set_item(name, plain(py, value)?)?;
         }
         Ok(dict)
     }

@@ -1,8 +1,9 @@
 //! `rollhouse replay show`: shows all facts of one episode.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use rollhouse_core::Options;
+use rollhouse_core::{Distribution, OptionValue, Options};
 use rollhouse_replay::{EpisodeInfo, EpisodeKey, RecordKind, plain};
 use serde::Serialize;
 
@@ -40,6 +41,9 @@ struct EpisodeDetails<'a> {
     number: u64,
     start: ShownStart,
     options: Options,
+    /// The distributions of the options that were drawn.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    drawn: BTreeMap<String, Distribution>,
     max_episode_steps: Option<u32>,
     autoreset: &'a str,
     policy_version: u64,
@@ -70,6 +74,7 @@ impl<'a> EpisodeDetails<'a> {
             number: info.name.number,
             start: ShownStart { seed: info.start.seed, words: info.start.words, half: info.start.half },
             options: info.options(),
+            drawn: drawn(&info.lane_options()),
             max_episode_steps: info.run.max_episode_steps,
             autoreset: &info.run.autoreset,
             policy_version: info.policy().version,
@@ -79,6 +84,11 @@ impl<'a> EpisodeDetails<'a> {
             folder,
         }
     }
+}
+
+/// Returns the distributions of a lane's options.
+fn drawn(options: &Options) -> BTreeMap<String, Distribution> {
+    options.drawn().map(|(name, distribution)| (name.to_owned(), distribution.clone())).collect()
 }
 
 /// Returns the words for what was recorded.
@@ -130,7 +140,12 @@ fn print(info: &EpisodeInfo, folder: Option<String>, label: &ShownLabel, out: &m
         None => line("limit", "none".into())?,
     }
     let options = info.options();
-    let options: Vec<String> = options.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+    let drawn = drawn(&info.lane_options());
+    let shown = |(name, value): (&str, &OptionValue)| match drawn.get(name) {
+        Some(distribution) => format!("{name} = {value} (drawn: {distribution})"),
+        None => format!("{name} = {value}"),
+    };
+    let options: Vec<String> = options.iter().map(shown).collect();
     if !options.is_empty() {
         line("options", options.join(", "))?;
     }

@@ -53,7 +53,7 @@ fn request(pool: RunId, args: &RolloutArgs, goal: Goal, seed: u64) -> OpenPool {
         env: args.env.clone(),
         env_kwargs: args.python.env_kwargs.as_ref().map(json).unwrap_or_default(),
         deterministic: args.python.deterministic.then_some(true),
-        options: Default::default(),
+        options: args.env_options.options.iter().cloned().collect(),
         // As on one machine: every lane takes a step in every batch.
         autoreset: AutoresetMode::SameStep,
         max_episode_steps: None,

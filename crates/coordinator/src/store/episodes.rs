@@ -19,7 +19,7 @@ impl Store {
         let info = self.asking(|library| library.find(name))?.info;
         check_size(&info)?;
         let options: BTreeMap<_, _> =
-            info.options().iter().map(|(option, value)| (option.to_owned(), value)).collect();
+            info.options().iter().map(|(option, value)| (option.to_owned(), value.clone())).collect();
         let replay = ReplayOf {
             episode: name.to_string(),
             dynamics: info.dynamics(),

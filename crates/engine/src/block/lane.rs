@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use rollhouse_core::{Interruption, LaneSet, Options, Start, panic_message};
+use rollhouse_core::{Interruption, LaneSet, Options, SeedSchedule, Start, panic_message};
 use rollhouse_env::{BatchEnv, Image, ImageSize, RenderError, StateError};
 
 use super::Block;
@@ -17,9 +17,50 @@ pub(crate) struct Remade {
 }
 
 impl Block {
-    /// Returns the options of a lane.
-    pub(crate) fn options(&self, lane: usize) -> &Options {
-        &self.maker.options[lane]
+    /// Returns the options of a lane: of those that are drawn, what its newest episode has drawn.
+    pub(crate) fn options(&self, lane: usize) -> Options {
+        self.maker.options[lane].of_episode(self.starts.of[lane])
+    }
+
+    /// Notes which lanes have options that are drawn.
+    pub(crate) fn note_drawn(&mut self) {
+        let options = self.maker.options.iter().enumerate();
+        let drawing = options.filter(|(_, options)| options.are_drawn()).map(|(lane, _)| lane);
+        self.starts.draw_options(drawing.collect());
+    }
+
+    /// Draws the options of the episodes that begin in `lanes` and gives them to the env. Returns the lanes that are
+    /// lost by it: whose env cannot work with them, though it could with the ends of what is drawn.
+    #[inline(never)]
+    pub(super) fn draw_options(&mut self, lanes: LaneSet) -> LaneSet {
+        let mut lost = LaneSet::NONE;
+        for lane in lanes {
+            let Some(env) = &mut self.env else { break };
+            let (starts, options) = (&mut self.starts, &self.maker.options[lane]);
+            let given = catch_unwind(AssertUnwindSafe(|| {
+                if starts.schedule == SeedSchedule::Continue {
+                    let position = env.position(lane);
+                    let start = starts.next(lane, position);
+                    if start != position {
+                        env.restore(lane, start);
+                    }
+                    starts.of[lane] = start;
+                }
+                env.set_options(lane, &options.of_episode(starts.of[lane]))
+            }));
+            match given {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => lost.insert(lane),
+                Err(_) => {
+                    self.env = None;
+                    self.lose(self.lanes.all(), Interruption::Crashed);
+                    return lanes;
+                }
+            }
+        }
+        self.starts.fresh &= !lanes;
+        self.lose_each(lost, Interruption::Crashed);
+        lost
     }
 
     /// Makes the env with the options of a change, in the state it is in. Returns `None` if nothing changes in this
@@ -33,7 +74,7 @@ impl Block {
         if self.env.is_none() {
             return Ok(Some(Remade { options, env: None }));
         }
-        let make = || self.maker.entry.make_block_on(self.maker.set, &options);
+        let make = || self.maker.make_with(&options);
         let made = match catch_unwind(AssertUnwindSafe(make)) {
             Ok(made) => made.map_err(|error| self.cannot_be_made(error.to_string())),
             Err(panic) => Err(self.cannot_be_made(panic_message(&*panic))),
@@ -68,6 +109,10 @@ impl Block {
             for lane in 0..self.lanes.count() {
                 env.restore(lane, old.position(lane));
             }
+            for lane in kept.into_iter().filter(|&lane| options[lane].are_drawn()) {
+                let given = env.set_options(lane, &options[lane].of_episode(self.starts.of[lane]));
+                given.map_err(|error| self.cannot_be_made(error.to_string()))?;
+            }
             for lane in kept {
                 let carried = old.state(lane).and_then(|state| env.set_state(lane, &state));
                 carried.map_err(|source| OptionsError::State { lane: self.lanes.row(lane), source })?;
@@ -94,6 +139,7 @@ impl Block {
     pub(crate) fn adopt(&mut self, remade: Remade) {
         self.maker.options = remade.options;
         self.env = remade.env;
+        self.note_drawn();
     }
 
     /// Takes the env out of a block that has done nothing, whose lanes go on in another engine.

@@ -131,14 +131,20 @@ impl Block {
         self.interrupt(bit, Interruption::Cancelled);
         self.count_from(lane, number);
         match self.starts.schedule {
-            SeedSchedule::PerEpisode { .. } => self.take_starts(bit),
+            SeedSchedule::PerEpisode { .. } => {
+                self.take_starts(bit);
+            }
             SeedSchedule::Continue => {
                 if let Some(env) = &mut self.env {
                     env.restore(lane, start);
                 }
                 self.starts.seed(bit);
                 self.starts.of[lane] = start;
+                self.draw_options(bit & self.starts.drawing);
             }
+        }
+        if self.restarts.lost().has(lane) {
+            return Err(ResumeError::Crashed { lane: self.lanes.row(lane), number });
         }
         rows.with_block(&self.lanes.rows().clone(), |columns| {
             self.reset_env(bit, columns);

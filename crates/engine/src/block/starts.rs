@@ -17,6 +17,10 @@ pub(crate) struct Starts {
     pub(super) untouched: LaneSet,
     /// Lanes whose starts are noted for observers ([`Engine::watch`](crate::Engine::watch)).
     pub(super) watched: LaneSet,
+    /// Lanes that have been given a seed since their last episode began.
+    pub(super) fresh: LaneSet,
+    /// Lanes with an option that each episode draws. Their starts are always noted.
+    pub(super) drawing: LaneSet,
 }
 
 impl Starts {
@@ -28,13 +32,17 @@ impl Starts {
             of,
             seeded: LaneSet::NONE,
             untouched: LaneSet::NONE,
+            fresh: LaneSet::NONE,
+            drawing: LaneSet::NONE,
             watched: LaneSet::NONE,
         }
     }
 
-    /// Returns those of `lanes`, which begin an episode, whose starts somebody needs and that only the env knows.
+    /// Returns those of `lanes`, which begin an episode, whose starts somebody needs, only the env knows,
+    /// and are not noted anyway.
     #[inline]
     pub(super) fn unknown(&self, lanes: LaneSet, logged: bool, recorded: bool) -> LaneSet {
+        let lanes = lanes & !self.drawing;
         if logged {
             lanes
         } else if recorded || !self.watched.is_empty() {
@@ -44,9 +52,27 @@ impl Starts {
         }
     }
 
+    /// Notes the lanes whose options are drawn. Where resets draw nothing, the start of an episode does not follow from
+    /// the one before: [`Starts::next`] tells the episodes of such lanes apart.
+    pub(super) fn draw_options(&mut self, lanes: LaneSet) {
+        self.drawing = lanes;
+        if !lanes.is_empty() {
+            self.words_per_reset = self.words_per_reset.filter(|&words| words > 0);
+        }
+    }
+
+    /// Returns the start of a lane's next episode, whose generator stands at `position`. An episode that would start
+    /// where the one before did starts a word later, so that it does not draw the same options; it happens to envs that
+    /// draw nothing.
+    pub(super) fn next(&self, lane: usize, position: Start) -> Start {
+        let repeated = position == self.of[lane] && !self.fresh.has(lane);
+        Start { words: position.words.wrapping_add(repeated.into()), ..position }
+    }
+
     /// Notes that the generators of `lanes` were seeded.
     pub(super) fn seed(&mut self, lanes: LaneSet) {
         self.seeded |= lanes;
+        self.fresh |= lanes;
         self.untouched &= !lanes;
     }
 }

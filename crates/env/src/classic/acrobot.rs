@@ -1,12 +1,12 @@
 //! Acrobot-v1, in which a pendulum of two links is swung up by a torque between the links.
 
-use rollhouse_core::{Determinism, EnvSpec, LANE_BIT, LaneSet, Options, Space};
+use rollhouse_core::{Determinism, EnvSpec, LANE_BIT, LaneSet, Space};
 
 use crate::block::{Block, Dynamics, Row};
 use crate::bounds::{ResetBounds, reset_bound_options};
 use crate::scene::Scene;
 use crate::trig;
-use crate::{EnvEntry, Generator, MakeError};
+use crate::{EnvEntry, Generator};
 
 /// A block of acrobots, whose state is the angle of the first link (rad, 0 hanging), the angle of the second link
 /// against the first, and both angular velocities (rad/s).
@@ -14,9 +14,7 @@ type AcrobotBlock = Block<Acrobot, 4, 6>;
 
 /// Makes the registry's entry for the env.
 pub(crate) fn acrobot() -> EnvEntry {
-    EnvEntry::soa(spec(), |target, options| Ok(AcrobotBlock::new(target, options.len(), params(options)?)))
-        .with_constants(CONSTANTS)
-        .drawn(Acrobot::SIZE, Acrobot::FPS)
+    EnvEntry::soa(spec(), AcrobotBlock::new).with_constants(CONSTANTS).drawn(Acrobot::SIZE, Acrobot::FPS)
 }
 
 fn spec() -> EnvSpec {
@@ -46,10 +44,6 @@ fn spec() -> EnvSpec {
 
 /// Hash that ties the spec to the dynamics; a test recomputes it.
 const DYNAMICS_HASH: u64 = 0x25ef_aa82_eb16_0e2e;
-
-fn params(options: &[Options]) -> Result<ResetBounds, MakeError> {
-    ResetBounds::of(options)
-}
 
 pub(crate) struct Acrobot;
 

@@ -3,7 +3,7 @@
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{Determinism, EnvSpec, LANE_BIT, LaneSet, OptionSpec, OptionValue, Options, Space};
 
-use crate::block::{Block, Dynamics, Row};
+use crate::block::{self, Block, Dynamics, Row};
 use crate::bounds::{ResetBounds, reset_bound_options};
 use crate::scene::Scene;
 use crate::trig::{self, Range};
@@ -15,9 +15,7 @@ pub(crate) type CartPoleBlock = Block<CartPole, 4, 4>;
 
 /// Makes the registry's entry for the env.
 pub(crate) fn cartpole() -> EnvEntry {
-    EnvEntry::soa(spec(), |target, options| Ok(CartPoleBlock::new(target, options.len(), params(options)?)))
-        .with_constants(CONSTANTS)
-        .drawn(CartPole::SIZE, CartPole::FPS)
+    EnvEntry::soa(spec(), CartPoleBlock::new).with_constants(CONSTANTS).drawn(CartPole::SIZE, CartPole::FPS)
 }
 
 fn spec() -> EnvSpec {
@@ -46,16 +44,20 @@ fn spec() -> EnvSpec {
 /// Hash that ties the spec to the dynamics; a test recomputes it.
 const DYNAMICS_HASH: u64 = 0x8162_0ef0_e3d8_c050;
 
+#[derive(Default)]
 pub(crate) struct Params {
     bounds: ResetBounds,
     /// Lanes whose option `sutton_barto_reward` is on.
     sutton_barto: LaneSet,
 }
 
-fn params(options: &[Options]) -> Result<Params, MakeError> {
-    let chosen = |options: &Options| options.flag("sutton_barto_reward").unwrap_or_default();
-    let sutton_barto = (0..).zip(options).filter(|(_, o)| chosen(o)).map(|(lane, _)| lane).collect();
-    Ok(Params { bounds: ResetBounds::of(options)?, sutton_barto })
+impl block::Params for Params {
+    fn set(&mut self, lane: usize, options: &Options) -> Result<(), MakeError> {
+        self.bounds.set(lane, options)?;
+        self.sutton_barto.remove(lane);
+        self.sutton_barto.insert_if(lane, options.flag("sutton_barto_reward").unwrap_or_default());
+        Ok(())
+    }
 }
 
 pub(crate) struct CartPole;

@@ -9,7 +9,7 @@
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{Determinism, EnvSpec, LANE_BIT, LaneSet, OptionSpec, OptionValue, Options, Space};
 
-use crate::block::{Block, Dynamics, Row};
+use crate::block::{self, Block, Dynamics, Row};
 use crate::bounds::{ResetBounds, float, reset_bound_options};
 use crate::scene::Scene;
 use crate::trig::{self, Range};
@@ -21,11 +21,9 @@ type MountainCarContinuousBlock = Block<MountainCarContinuous, 3, 2>;
 
 /// Makes the registry's entry for the env.
 pub(crate) fn mountain_car_continuous() -> EnvEntry {
-    EnvEntry::soa(spec(), |target, options| {
-        Ok(MountainCarContinuousBlock::new(target, options.len(), params(options)?))
-    })
-    .with_constants(CONSTANTS)
-    .drawn(MountainCarContinuous::SIZE, MountainCarContinuous::FPS)
+    EnvEntry::soa(spec(), MountainCarContinuousBlock::new)
+        .with_constants(CONSTANTS)
+        .drawn(MountainCarContinuous::SIZE, MountainCarContinuous::FPS)
 }
 
 fn spec() -> EnvSpec {
@@ -59,12 +57,18 @@ pub(crate) struct Params {
     goal_velocity: Row,
 }
 
-fn params(options: &[Options]) -> Result<Params, MakeError> {
-    let mut goal_velocity = [0.0; BLOCK_LANES];
-    for (lane, options) in options.iter().enumerate() {
-        goal_velocity[lane] = float(options, lane, "goal_velocity")?;
+impl Default for Params {
+    fn default() -> Self {
+        Self { bounds: ResetBounds::default(), goal_velocity: [0.0; BLOCK_LANES] }
     }
-    Ok(Params { bounds: ResetBounds::of(options)?, goal_velocity })
+}
+
+impl block::Params for Params {
+    fn set(&mut self, lane: usize, options: &Options) -> Result<(), MakeError> {
+        self.bounds.set(lane, options)?;
+        self.goal_velocity[lane] = float(options, lane, "goal_velocity")?;
+        Ok(())
+    }
 }
 
 pub(crate) struct MountainCarContinuous;

@@ -3,7 +3,7 @@
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{Determinism, EnvSpec, LaneSet, OptionSpec, OptionValue, Options, Space};
 
-use crate::block::{Block, Dynamics, Row};
+use crate::block::{self, Block, Dynamics, Row};
 use crate::bounds::float;
 use crate::scene::Scene;
 use crate::trig::{self, Range};
@@ -14,9 +14,7 @@ type PendulumBlock = Block<Pendulum, 2, 3>;
 
 /// Makes the registry's entry for the env.
 pub(crate) fn pendulum() -> EnvEntry {
-    EnvEntry::soa(spec(), |target, options| Ok(PendulumBlock::new(target, options.len(), params(options)?)))
-        .with_constants(CONSTANTS)
-        .drawn(Pendulum::SIZE, Pendulum::FPS)
+    EnvEntry::soa(spec(), PendulumBlock::new).with_constants(CONSTANTS).drawn(Pendulum::SIZE, Pendulum::FPS)
 }
 
 fn spec() -> EnvSpec {
@@ -55,15 +53,20 @@ pub(crate) struct Params {
     velocity: Row,
 }
 
-fn params(options: &[Options]) -> Result<Params, MakeError> {
-    let zero = [0.0; BLOCK_LANES];
-    let mut params = Params { fall: zero, angle: zero, velocity: zero };
-    for (lane, options) in options.iter().enumerate() {
-        params.fall[lane] = 3.0 * float(options, lane, "g")? / 2.0;
-        params.angle[lane] = bound(options, lane, "x_init")?;
-        params.velocity[lane] = bound(options, lane, "y_init")?;
+impl Default for Params {
+    fn default() -> Self {
+        let zero = [0.0; BLOCK_LANES];
+        Self { fall: zero, angle: zero, velocity: zero }
     }
-    Ok(params)
+}
+
+impl block::Params for Params {
+    fn set(&mut self, lane: usize, options: &Options) -> Result<(), MakeError> {
+        let fall = 3.0 * float(options, lane, "g")? / 2.0;
+        let (angle, velocity) = (bound(options, lane, "x_init")?, bound(options, lane, "y_init")?);
+        (self.fall[lane], self.angle[lane], self.velocity[lane]) = (fall, angle, velocity);
+        Ok(())
+    }
 }
 
 /// Returns a bound that is used with both signs.

@@ -81,14 +81,7 @@ struct Breakout {
 
 impl Breakout {
     fn new(options: &[Options]) -> Result<Self, MakeError> {
-        let sticky = options.iter().enumerate().map(|(lane, options)| {
-            let probability = float(options, lane, STICKY)?;
-            if (0.0..=1.0).contains(&probability) {
-                Ok(probability)
-            } else {
-                Err(MakeError::option(lane, STICKY, probability, "0 to 1".into()))
-            }
-        });
+        let sticky = options.iter().enumerate().map(|(lane, options)| sticky(lane, options));
         Ok(Self {
             sticky: sticky.collect::<Result<_, _>>()?,
             games: vec![Game::at((0, BRICK_ROWS.end as u8), (1, 1)); options.len()],
@@ -101,6 +94,16 @@ impl Breakout {
         let probability = self.sticky[lane];
         let sticks = probability > 0.0 && self.generators[lane].next_f64() < probability;
         if sticks { self.games[lane].last } else { Move::of(action) }
+    }
+}
+
+/// Returns the probability with which a lane's actions stick.
+fn sticky(lane: usize, options: &Options) -> Result<f64, MakeError> {
+    let probability = float(options, lane, STICKY)?;
+    if (0.0..=1.0).contains(&probability) {
+        Ok(probability)
+    } else {
+        Err(MakeError::option(lane, STICKY, probability, "0 to 1".into()))
     }
 }
 
@@ -119,6 +122,11 @@ impl BatchEnv for Breakout {
 
     fn restore(&mut self, lane: usize, start: Start) {
         self.generators[lane] = Generator::at(start);
+    }
+
+    fn set_options(&mut self, lane: usize, options: &Options) -> Result<(), MakeError> {
+        self.sticky[lane] = sticky(lane, options)?;
+        Ok(())
     }
 
     fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {

@@ -61,7 +61,7 @@ pub(crate) struct Driver {
 const SPOILT: u8 = 7;
 
 pub(crate) fn options(entry: &EnvEntry, given: &[(&str, OptionValue)]) -> Options {
-    let given: Vec<_> = given.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+    let given: Vec<_> = given.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
     Options::check(&entry.spec().options, &given).unwrap()
 }
 

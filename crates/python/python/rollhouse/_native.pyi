@@ -294,7 +294,7 @@ class EpisodeInfo:
     def number(self) -> int:
         """Counts its lane's episodes from 0."""
     @property
-    def options(self) -> dict[str, bool | int | float]:
+    def options(self) -> dict[str, bool | int | float | str | list[float]]:
         """Options its lane was made with."""
     @property
     def max_episode_steps(self) -> int | None:

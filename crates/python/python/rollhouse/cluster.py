@@ -25,7 +25,8 @@ from rollhouse.native_env import (
     lane_options_of,
     make_action_space,
     make_space,
-    plain,
+    merged_options,
+    option_of,
     positive,
     render_metadata,
     render_size_of,
@@ -132,7 +133,8 @@ class Cluster:
             labels: Labels that a node must have.
             spread: ``"pack"`` for as few nodes as have room, ``"even"`` for all that fit, ``"single"`` for one session on
                 one node, so that a large batch shared in memory needs no gathering.
-            **options: Options of the env itself, the same for all lanes.
+            **options: Options of the env itself by name, or a dict of them as ``options``; the same for all lanes, or
+                distributions of which each episode draws, as in ``rollhouse.make_vec``.
 
         Raises:
             OptionsError, ValueError: The message names the argument, its value and what was wanted.
@@ -143,6 +145,7 @@ class Cluster:
             if options.pop(name, None) is not None:
                 raise ValueError(f"{name} cannot be given for lanes of a cluster")
         _check_transport(transport)
+        options = merged_options(options)
         return ClusterVectorEnv(
             self,
             id,
@@ -429,6 +432,6 @@ def _checked(id: str, options: Mapping[str, Any], num_envs: int) -> dict[str, An
         spec = _native.env_spec(id)
     except UnknownEnvError:
         # The nodes may have it.
-        return {name: plain(value) for name, value in options.items()}
+        return {name: option_of(value) for name, value in options.items()}
     arguments = Cluster.make_vec.__kwdefaults__ or ()
     return lane_options_of(spec, options, None, num_envs, arguments)[0]

@@ -23,6 +23,7 @@ from rollhouse.native_env import (
     lane_options_of,
     make_action_space,
     make_space,
+    merged_options,
     positive,
     render_metadata,
     render_size_of,
@@ -177,9 +178,11 @@ def make_vec(
         data: The data folder; None for ``ROLLHOUSE_DATA`` or ``./rollhouse-data``.
         copy: False for views of the engine's memory, valid until the second next step.
         max_episode_steps: The time limit; None for the env's own, 0 for none.
-        **options: ``info_layout``, ``valid``, ``on_loss``, ``render_mode``, ``render_size`` (width and height of images in
-            pixels), ``statistics`` and ``lane_options`` (one dict of options per lane), and what the env itself takes:
-            ``rollhouse.env_spec(id)["options"]``.
+        **options: ``options`` (a dict of what the env itself takes, ``rollhouse.env_spec(id)["options"]``; it may stand here
+            by name as well), ``info_layout``, ``valid``, ``on_loss``, ``render_mode``, ``render_size`` (width and height of images in
+            pixels), ``statistics`` and ``lane_options`` (one dict of options per lane). An option is a value, or a
+            distribution of which each episode draws a value of its own when it begins: ``{"uniform": [low, high]}``,
+            ``{"integers": [low, high]}`` (both included) or ``{"choice": [value, ...]}``.
 
     Raises:
         UnknownEnvError, OptionsError, ValueError: The message names the argument, its value and what was wanted.
@@ -199,6 +202,7 @@ def make_vec(
         }
         return hosted.make_vec(id, num_envs, **shared, **options)  # type: ignore[arg-type]
     ours = {name: options.pop(name) for name in OURS if name in options}
+    options = merged_options(options)
     return EmbeddedVectorEnv(
         id,
         num_envs,

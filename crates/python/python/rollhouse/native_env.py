@@ -48,7 +48,8 @@ class NativeVectorEnv(VectorEnv):
     Gymnasium has for them (``gravity``; ``env_spec(id)["constants"]``), and not set.
 
     ``reset(options={...})`` gives options to the lanes that are reset: one value for all, or an array or list of N.
-    Unlike in Gymnasium they stay until others are given, also where autoreset begins an episode.
+    Unlike in Gymnasium they stay until others are given, also where autoreset begins an episode. A distribution
+    (``{"uniform": [9, 10.5]}``) stays too, and each episode draws a value of its own, which ``get_attr`` shows.
 
     Attributes:
         copies: The argument ``copy``.
@@ -175,13 +176,19 @@ class NativeVectorEnv(VectorEnv):
         given = {}
         for name, value in options.items():
             check_option(self._env_spec, name)
-            if isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim):
+            if self._is_per_lane(name, value):
                 if len(value) != self.num_envs:
                     raise OptionsError(f"option {name!r} has {len(value)} values, must have 1 or {self.num_envs}")
-                given[name] = [plain(one) for one in value]
+                given[name] = [option_of(one) for one in value]
             else:
-                given[name] = [plain(value[()] if isinstance(value, np.ndarray) else value)]
+                given[name] = [option_of(value)]
         return given
+
+    def _is_per_lane(self, name: str, value: Any) -> bool:
+        """Returns whether a reset's option has a value for each lane. Where the option is a list, those are lists."""
+        is_list = isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim > 0)
+        takes_list = isinstance(self._env_spec["options"][name][0], list)
+        return is_list and (not takes_list or any(np.ndim(one) or isinstance(one, dict) for one in value))
 
     def statistics(self) -> dict[str, Any]:
         """Returns what the lanes have done and how the time of their batches was spent, by session.
@@ -362,7 +369,21 @@ def lane_options_of(
     for name in (name for lane in lanes for name in lane):
         check_option(spec, name, arguments)
     # NumPy's scalars are not Python's.
-    return [{name: plain(value) for name, value in lane.items()} for lane in lanes]
+    return [{name: option_of(value) for name, value in lane.items()} for lane in lanes]
+
+
+def merged_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the options that were given by name, and those of a dict that was given as ``options``."""
+    given = dict(options)
+    more = given.pop("options", None)
+    if more is None:
+        return given
+    if not isinstance(more, Mapping):
+        raise OptionsError(f"options={more!r} must be a dict of options")
+    for name in more:
+        if name in given:
+            raise OptionsError(f"option {name!r} is given by name and in options")
+    return {**more, **given}
 
 
 def check_option(spec: Mapping[str, Any], name: str, arguments: Iterable[str] = ()) -> None:
@@ -414,6 +435,11 @@ def render_metadata(id: str, renders: bool) -> dict[str, Any]:
         return {"render_modes": []}
     known = _native.env_spec(id) if id in _native.env_ids() else {}
     return {"render_modes": ["rgb_array"], "render_fps": known.get("render_fps") or RENDER_FPS}
+
+
+def option_of(value: Any) -> Any:
+    """Returns an option's value without NumPy's types."""
+    return value.tolist() if isinstance(value, np.ndarray) else plain(value)
 
 
 def plain(value: Any) -> Any:

@@ -191,7 +191,7 @@ impl<'a> Verifier<'a> {
 
 impl Group {
     fn new(registry: &Registry, run: Arc<RunInfo>, options: usize, info: &EpisodeInfo) -> Self {
-        let simulator = ready(registry, &run, &info.options(), BLOCK_LANES);
+        let simulator = ready(registry, &run, &info.lane_options(), BLOCK_LANES);
         Self { run, options, simulator, queue: VecDeque::new(), steps: 0 }
     }
 

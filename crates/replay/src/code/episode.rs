@@ -118,9 +118,14 @@ impl EpisodeInfo {
         self.length.saturating_mul(row as u64)
     }
 
-    /// Returns the options of the episode's lane.
-    pub fn options(&self) -> Options {
+    /// Returns the options of the episode's lane, some of which may be distributions.
+    pub fn lane_options(&self) -> Options {
         self.run.options(self.name.lane)
+    }
+
+    /// Returns the options that the episode had.
+    pub fn options(&self) -> Options {
+        self.lane_options().of_episode(self.start)
     }
 }
 

@@ -14,7 +14,8 @@ pub struct RunHeader {
     pub run: RunId,
     /// The env as it was when the run began.
     pub spec: EnvSpec,
-    /// Checked options: one for all lanes, or one per lane.
+    /// Checked options: one for all lanes, or one per lane. What an episode has of those that are drawn follows from its
+    /// start.
     pub options: Vec<Options>,
     /// Lanes of the run's batch.
     pub lanes: u32,

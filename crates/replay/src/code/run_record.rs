@@ -19,7 +19,7 @@ pub struct RunInfo {
     run: (u64, u64),
     /// The env as it was when the run began.
     pub spec: EnvSpec,
-    /// Distinct sets of options.
+    /// Distinct sets of options. What is drawn for each episode is a distribution here.
     #[serde(deserialize_with = "bounded_list::<_, MAX_LANES, _>")]
     options: Vec<Options>,
     /// (lanes, index into `options`), from lane 0 on; the last holds for all lanes that follow.
@@ -141,7 +141,7 @@ impl RunInfo {
             + texts(&self.spec.action_names)
             + info_channels.iter().map(|channel| texts(&channel.names)).sum::<usize>();
         let options = self.options.iter().map(|set| {
-            set.iter().map(|(name, _)| name.len()).sum::<usize>()
+            set.iter().map(|(name, value)| name.len() + value.heap_bytes()).sum::<usize>()
                 + set.iter().count().div_ceil(5) * NODE_BYTES
         });
         size_of::<Self>()
@@ -165,7 +165,7 @@ impl RunInfo {
         }
     }
 
-    /// Returns the options of a lane; the empty set if the recording has none.
+    /// Returns the options of a lane, some of which may be distributions; the empty set if the recording has none.
     pub fn options(&self, lane: u32) -> Options {
         self.options.get(self.options_index(lane)).cloned().unwrap_or_default()
     }

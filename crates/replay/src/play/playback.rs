@@ -105,7 +105,7 @@ impl Episode {
 pub(crate) fn simulator_of(registry: &Registry, episode: &Episode) -> Result<Box<Simulator>, SimulateError> {
     can_be_simulated(registry, episode)?;
     let info = &episode.info;
-    Ok(Box::new(Simulator::new(registry, &info.run.spec, &info.options(), 1)?))
+    Ok(Box::new(Simulator::new(registry, &info.run.spec, &info.lane_options(), 1)?))
 }
 
 /// Checks that the episode's env is deterministic and still the recorded one.

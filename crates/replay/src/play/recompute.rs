@@ -35,7 +35,7 @@ impl Episode {
     pub fn recompute(&self, registry: &Registry) -> Result<Steps, RecomputeError> {
         let spec = &self.info.run.spec;
         self.is_of_now(registry)?;
-        let mut simulator = Simulator::new(registry, spec, &self.info.options(), 1)?;
+        let mut simulator = Simulator::new(registry, spec, &self.info.lane_options(), 1)?;
         simulator.restore(0, self.info.start);
         if simulator.reset(LaneSet::one(0)) != Some(LaneSet::NONE) {
             return Err(SimulateError::Panicked { steps: 0 }.into());

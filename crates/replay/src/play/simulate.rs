@@ -14,10 +14,15 @@ use crate::code::episode::StepFrom;
 use crate::play::keyframes::Keyframe;
 use rollhouse_core::ColumnData;
 
-/// A block of lanes of one env with one set of options, and the columns it works on.
+/// A block of lanes of one env with one set of options, and the columns it works on. Where some are drawn, each episode
+/// has what its start says.
 pub(crate) struct Simulator {
     env: Box<dyn BatchEnv>,
     lanes: usize,
+    /// The options of all lanes, if some are drawn.
+    drawn: Option<Options>,
+    /// Lanes whose env does not work with the options of their episode.
+    refused: LaneSet,
     pub(crate) actions: ColumnData,
     pub(crate) action_elements: usize,
     pub(crate) obs: Vec<ColumnData>,
@@ -90,14 +95,19 @@ impl Simulator {
         {
             return Err(SimulateError::Changed { env: spec.id.clone() });
         }
-        let options = vec![options.clone(); lanes];
-        let made = catch_unwind(AssertUnwindSafe(|| entry.make_block(&options)));
+        let first = vec![options.before_episodes(); lanes];
+        let made = catch_unwind(AssertUnwindSafe(|| {
+            entry.check_drawn(options)?;
+            entry.make_block(&first)
+        }));
         let env = made.map_err(|_| SimulateError::Panicked { steps: 0 })?.map_err(SimulateError::Make)?;
         let rows =
             |column: &rollhouse_core::ColumnSpec| ColumnData::zeros(column.dtype, column.elements() * lanes);
         Ok(Self {
             env,
             lanes,
+            drawn: options.are_drawn().then(|| options.clone()),
+            refused: LaneSet::NONE,
             actions: rows(&spec.action_column()),
             action_elements: spec.action_column().elements(),
             obs: spec.obs_columns().iter().map(rows).collect(),
@@ -110,6 +120,12 @@ impl Simulator {
     /// Begins an episode from `start` in a lane; the reset itself happens with [`Simulator::reset`].
     pub(crate) fn restore(&mut self, lane: usize, start: Start) {
         self.env.restore(lane, start);
+        if let Some(options) = &self.drawn {
+            let (env, options) = (&mut self.env, options.of_episode(start));
+            let given = catch_unwind(AssertUnwindSafe(|| env.set_options(lane, &options)));
+            self.refused.remove(lane);
+            self.refused.insert_if(lane, !matches!(given, Ok(Ok(()))));
+        }
     }
 
     /// Resets lanes; returns those that failed. `None` if the whole block is lost.
@@ -120,8 +136,9 @@ impl Simulator {
             *to = Some(from.as_mut());
         }
         let mut obs: Vec<_> = obs.into_iter().flatten().take(count).collect();
-        let env = &mut self.env;
-        catch_unwind(AssertUnwindSafe(|| env.reset(lanes, &mut obs))).ok()
+        let (env, refused) = (&mut self.env, self.refused & lanes);
+        let lost = catch_unwind(AssertUnwindSafe(|| env.reset(lanes & !refused, &mut obs))).ok()?;
+        Some(lost | refused)
     }
 
     /// Steps all lanes of `lanes` once. `None` if the whole block is lost.

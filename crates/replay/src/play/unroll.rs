@@ -74,7 +74,7 @@ impl<'a> Unroller<'a> {
                 other.1
                     && other.0.env() == one.env()
                     && other.0.dynamics() == one.dynamics()
-                    && other.0.options() == one.options()
+                    && other.0.lane_options() == one.lane_options()
             };
             let count = episodes[at..].iter().take_while(alike).count().max(1);
             let lost = Group::new(simulator, at, &episodes[at..at + count], obs).run(table);
@@ -90,7 +90,7 @@ impl<'a> Unroller<'a> {
     /// Returns the simulator of the episode's env with its options, and makes it if it is not the last one.
     fn simulator(&mut self, episode: &Episode) -> Result<&mut Simulator, SimulateError> {
         can_be_simulated(self.registry, episode)?;
-        let (info, options) = (&episode.info, episode.info.options());
+        let (info, options) = (&episode.info, episode.info.lane_options());
         let fits = |kept: &Kept| {
             kept.env == info.env() && kept.dynamics == info.dynamics() && kept.options == options
         };

@@ -35,7 +35,10 @@ pub struct SoFar {
 
 impl From<SoFar> for Episode {
     fn from(so_far: SoFar) -> Self {
-        let SoFar { run, lane, number, start, from, actions, hash, ended, total_reward } = so_far;
+        let SoFar { mut run, lane, number, start, from, actions, hash, ended, total_reward } = so_far;
+        // From a later step on its start is another: what was drawn of its options has to stay.
+        let of_lane = if run.options.len() == 1 { 0 } else { lane as usize };
+        run.options = run.options.get(of_lane).map(|options| options.of_episode(start)).into_iter().collect();
         let elements = run.spec.action_column().elements().max(1);
         let (terminated, truncated) = ended;
         // From a later step on limits come earlier than they did.
