@@ -83,6 +83,25 @@ def test_a_seeded_run_gives_the_same_arrays_embedded_and_on_a_cluster(
     there.close()
 
 
+def test_options_that_episodes_draw_are_the_same_embedded_and_on_a_cluster(cluster: rollhouse.Cluster) -> None:
+    drawn = {"g": {"uniform": [2, 15]}}
+    here = rollhouse.make_vec("Pendulum-v1", LANES, options=drawn, max_episode_steps=20)
+    there = cluster.make_vec("Pendulum-v1", LANES, options=drawn, max_episode_steps=20)
+    same(there.reset(seed=11), here.reset(seed=11))
+    here.action_space.seed(4)
+    values = set()
+    for _ in range(STEPS):
+        actions = here.action_space.sample()
+        same(there.step(actions), here.step(actions))
+        assert there.get_attr("g") == here.get_attr("g")
+        values.update(here.get_attr("g"))
+    assert all(2 <= value < 15 for value in values)
+    assert len(values) == LANES * (1 + STEPS // 21), "a value for each episode"
+    with pytest.raises(errors.OptionsError, match="gauss"):
+        cluster.make_vec("Pendulum-v1", LANES, options={"g": {"gauss": [2, 15]}})
+    there.close()
+
+
 def test_views_stay_as_they_are_until_the_second_next_step(cluster: rollhouse.Cluster) -> None:
     envs = cluster.make_vec("CartPole-v1", LANES, copy=False, seed=3)
     envs.reset()

@@ -16,6 +16,7 @@ from rollhouse import replays
 from rollhouse.errors import (
     DamagedRecordingError,
     EpisodeNotFoundError,
+    OptionsError,
     RecordingsNotFoundError,
     ReplayError,
 )
@@ -112,6 +113,33 @@ def test_a_listing_has_the_fields_of_the_command_line(cartpoles: Path) -> None:
     assert info.parent is None
     assert info.observation_space == rollhouse.make_vec("CartPole-v1", 1).single_observation_space
     assert info.id in repr(info)
+
+
+def test_episodes_are_read_with_the_options_that_each_has_drawn(tmp_path: Path) -> None:
+    drawn = {"g": {"uniform": [2, 15]}}
+    envs = rollhouse.make_vec(
+        "Pendulum-v1", 3, options=drawn, record=True, data=tmp_path, seed=5, max_episode_steps=10
+    )
+    envs.reset()
+    shown = [list(envs.get_attr("g"))]
+    for _ in range(40):
+        *_, infos = envs.step(np.zeros((3, 1), dtype=np.float32))
+        shown.append(list(envs.get_attr("g")))
+    envs.close()
+    recorded = replays.open(tmp_path)
+    finished = [info for info in recorded.list() if info.outcome == "truncated"]
+    assert len(finished) == 9
+    for info in finished:
+        value = recorded.read(info).options["g"]
+        assert 2 <= value < 15
+        assert value == shown[11 * info.number + 1][info.lane]
+    assert len({recorded.read(info).options["g"] for info in finished}) == 9
+
+
+def test_a_range_that_is_none_is_refused_by_name() -> None:
+    for wrong in ({"uniform": [15, 2]}, {"uniform": [2]}, {"gauss": [2, 15]}, {"uniform": [2, "x"]}, {"choice": []}):
+        with pytest.raises(OptionsError, match="g"):
+            rollhouse.make_vec("Pendulum-v1", 3, options={"g": wrong})
 
 
 def test_a_seed_in_a_listing_gives_the_episode_again(cartpoles: Path) -> None:
