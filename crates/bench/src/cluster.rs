@@ -15,7 +15,7 @@ use rollhouse_cli::service::STOP_DEADLINE;
 use rollhouse_cli::table::{Align, Table};
 use rollhouse_cli::up::Local;
 use rollhouse_client::{Address, AsyncCluster, ConnectOptions, Transport};
-use rollhouse_config::LocalConfig;
+use rollhouse_config::{LocalConfig, LocalMetrics};
 use rollhouse_coordinator::Stopped;
 use serde::Serialize;
 use tokio::runtime::Builder;
@@ -60,8 +60,7 @@ pub(super) fn start(folder: &Path) -> Result<Local, Failure> {
         data: folder.join("cluster"),
         coordinator_listen: any,
         node_listen: any,
-        coordinator_metrics: None,
-        node_metrics: None,
+        metrics: LocalMetrics { coordinator: None, node: None },
         ..LocalConfig::default()
     })?;
     match local.joined {

@@ -55,7 +55,7 @@ fn serve(
     }
     let asked = signals::of_service()?;
     let listeners =
-        [listen_for_metrics(config.coordinator_metrics)?, listen_for_metrics(config.node_metrics)?];
+        [listen_for_metrics(config.metrics.coordinator)?, listen_for_metrics(config.metrics.node)?];
     let Local { coordinator, again, node, connection, lanes, threads, joined, folders } =
         Local::start(&config)?;
     if !joined {

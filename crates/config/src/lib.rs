@@ -30,7 +30,7 @@ pub use budget::{BudgetSettings, Envs};
 pub use coordinator::CoordinatorConfig;
 pub use error::{ConfigError, MAX_FILE_BYTES};
 pub use load::{Effective, Loaded, Role, Sources, load, variable};
-pub use local::LocalConfig;
+pub use local::{LocalConfig, LocalMetrics};
 pub use log::{Log, LogFormat, LogLevel, LogLevels};
 pub use node::{NodeConfig, NodeJoining};
 pub use origin::Origin;

@@ -35,10 +35,8 @@ pub struct LocalConfig {
     pub spool: Spool,
     /// Settings of the store of recordings.
     pub store: Store,
-    /// Address of the coordinator's /metrics, /healthz and /readyz (TCP); `None` is nowhere.
-    pub coordinator_metrics: Option<SocketAddr>,
-    /// Address of the node's /metrics, /healthz and /readyz (TCP); `None` is nowhere.
-    pub node_metrics: Option<SocketAddr>,
+    /// Addresses at which both show their figures.
+    pub metrics: LocalMetrics,
     /// Settings of how datagrams travel.
     pub network: Network,
     /// Settings of the log.
@@ -49,6 +47,15 @@ pub struct LocalConfig {
     pub python: Python,
     /// Plug-ins whose envs the node can make, beside the built-in ones.
     pub plugins: Plugins,
+}
+
+/// Addresses of /metrics, /healthz and /readyz (TCP); `None` is nowhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalMetrics {
+    /// Address of the coordinator's.
+    pub coordinator: Option<SocketAddr>,
+    /// Address of the node's.
+    pub node: Option<SocketAddr>,
 }
 
 impl Default for LocalConfig {
@@ -64,8 +71,10 @@ impl Default for LocalConfig {
             attach: AttachSettings::default(),
             spool: Spool::default(),
             store: Store::default(),
-            coordinator_metrics: Some(local(COORDINATOR_METRICS_PORT)),
-            node_metrics: Some(local(NODE_METRICS_PORT)),
+            metrics: LocalMetrics {
+                coordinator: Some(local(COORDINATOR_METRICS_PORT)),
+                node: Some(local(NODE_METRICS_PORT)),
+            },
             network: Network::default(),
             log: Log::default(),
             traces: Traces::default(),
@@ -86,8 +95,8 @@ impl Config for LocalConfig {
         settings.extend(self.attach.settings());
         settings.extend(self.spool.settings());
         settings.extend(self.store.settings());
-        settings.push(("metrics.coordinator", &mut self.coordinator_metrics));
-        settings.push(("metrics.node", &mut self.node_metrics));
+        settings.push(("metrics.coordinator", &mut self.metrics.coordinator));
+        settings.push(("metrics.node", &mut self.metrics.node));
         settings.extend(self.network.settings());
         settings.extend(self.log.settings());
         settings.extend(self.traces.settings());

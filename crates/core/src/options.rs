@@ -1,14 +1,18 @@
 //! Options with which an env is made.
 
+mod distribution;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Serialize};
 
-use crate::distribution::DISTRIBUTIONS;
+use crate::Start;
 use crate::limits::{MAX_OPTION_CHOICES, MAX_OPTION_NUMBERS, MAX_OPTION_TEXT_BYTES, MAX_OPTIONS};
-use crate::{Distribution, Start};
+
+use distribution::DISTRIBUTIONS;
+pub use distribution::Distribution;
 
 /// Value of an option, or a distribution of which each episode draws a value of its own. An env only ever gets values.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -262,7 +266,7 @@ impl<'de> Deserialize<'de> for OptionValue {
 }
 
 /// Reader of a value: of a plain one, or of one that may be a distribution.
-pub(crate) struct ValueVisitor {
+struct ValueVisitor {
     pub(crate) plain: bool,
 }
 

@@ -12,7 +12,6 @@ use rollhouse_core::{
 use rollhouse_env::{BatchEnv, EnvEntry, InstructionSet, MakeError};
 
 use crate::error::ConfigError;
-use crate::setup::check_drawn_of;
 
 /// Makes a block's env, and makes it again.
 pub(crate) struct Maker {
@@ -163,6 +162,12 @@ impl Maker {
     pub(crate) fn entropy(&self, lane: usize) -> u64 {
         RandomState::new().hash_one(lane) % PER_EPISODE_SEED_BOUND
     }
+}
+
+/// Checks that the env works with everything that may be drawn of the options of lanes. Neighbours mostly have the same.
+pub(crate) fn check_drawn_of(entry: &EnvEntry, options: &[Options]) -> Result<(), MakeError> {
+    let groups = options.chunk_by(|one, next| one == next);
+    groups.filter_map(|group| group.first()).try_for_each(|options| entry.check_drawn(options))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::block::{Block, BlockLanes, BlockParts, BlockStatus};
 use crate::config::{EngineConfig, MIN_LANES_PER_THREAD};
 use crate::crew::Crew;
 use crate::error::ConfigError;
-use crate::restart::Maker;
+use crate::restart::{Maker, check_drawn_of};
 use crate::timings::Timings;
 
 /// Refuses more lanes or threads than there can be.
@@ -116,12 +116,6 @@ impl Setup<'_> {
             .collect();
         Ok(Crew { share, blocks, timings: Timings::default(), late: entry.is_late() })
     }
-}
-
-/// Checks that the env works with everything that may be drawn of the options of lanes. Neighbours mostly have the same.
-pub(crate) fn check_drawn_of(entry: &EnvEntry, options: &[Options]) -> Result<(), MakeError> {
-    let groups = options.chunk_by(|one, next| one == next);
-    groups.filter_map(|group| group.first()).try_for_each(|options| entry.check_drawn(options))
 }
 
 /// Makes the envs of the blocks of as many lanes as `options` has elements.

@@ -24,10 +24,6 @@ pub struct NodeSample {
     pub malformed_streams: u64,
     /// Figures of those who watch the node's sessions.
     pub watchers: WatcherSample,
-    /// Number of lanes in open sessions.
-    pub lanes: u64,
-    /// Number of lanes that the node takes.
-    pub capacity: u64,
     /// What the node has for lanes, and what they take of it.
     pub budget: BudgetSample,
     /// Number of lanes that were started again after a failure.
@@ -103,6 +99,10 @@ pub struct EnvSample {
 /// What a node has for lanes, and what its lanes take of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BudgetSample {
+    /// Number of lanes in open sessions.
+    pub lanes: u64,
+    /// Number of lanes that the node takes.
+    pub capacity: u64,
     /// What it has.
     pub total: Weight,
     /// What they take, as far as it was stated, measured or estimated.
@@ -111,6 +111,8 @@ pub struct BudgetSample {
 
 impl BudgetSample {
     fn put(&self, page: &mut Page) {
+        page.value(&LANES, self.lanes as f64);
+        page.value(&CAPACITY, self.capacity as f64);
         page.value(&CPU_BUDGET, self.total.cpu_milli as f64 / 1000.0);
         page.value(&CPU_TAKEN, self.taken.cpu_milli as f64 / 1000.0);
         page.value(&MEMORY_BUDGET, self.total.memory as f64);
@@ -258,8 +260,6 @@ impl NodeSample {
         self.sessions.put(page);
         page.value(&MALFORMED, self.malformed_streams as f64);
         self.watchers.put(page);
-        page.value(&LANES, self.lanes as f64);
-        page.value(&CAPACITY, self.capacity as f64);
         self.budget.put(page);
         for &(cause, count) in &self.sessions.ended {
             page.labelled(&SESSIONS_ENDED, &[cause], count as f64);

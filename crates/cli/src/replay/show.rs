@@ -100,6 +100,16 @@ const fn recorded(kind: RecordKind) -> &'static str {
     }
 }
 
+/// Returns the options of an episode, and of what they were drawn.
+fn options(info: &EpisodeInfo) -> String {
+    let drawn = drawn(&info.lane_options());
+    let shown = |(name, value): (&str, &OptionValue)| match drawn.get(name) {
+        Some(distribution) => format!("{name} = {value} (drawn: {distribution})"),
+        None => format!("{name} = {value}"),
+    };
+    info.options().iter().map(shown).collect::<Vec<_>>().join(", ")
+}
+
 fn print(info: &EpisodeInfo, folder: Option<String>, label: &ShownLabel, out: &mut Output) -> io::Result<()> {
     writeln!(
         out,
@@ -139,15 +149,9 @@ fn print(info: &EpisodeInfo, folder: Option<String>, label: &ShownLabel, out: &m
         Some(limit) => line("limit", format!("{} steps", Count(limit.into())))?,
         None => line("limit", "none".into())?,
     }
-    let options = info.options();
-    let drawn = drawn(&info.lane_options());
-    let shown = |(name, value): (&str, &OptionValue)| match drawn.get(name) {
-        Some(distribution) => format!("{name} = {value} (drawn: {distribution})"),
-        None => format!("{name} = {value}"),
-    };
-    let options: Vec<String> = options.iter().map(shown).collect();
+    let options = options(info);
     if !options.is_empty() {
-        line("options", options.join(", "))?;
+        line("options", options)?;
     }
     line("recorded", recorded(info.recorded()).into())?;
     if info.run.frames_every > 0 {

@@ -5,9 +5,9 @@ use std::fmt;
 use serde::Serialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
+use super::{OptionValue, ValueVisitor};
 use crate::limits::MAX_OPTION_CHOICES;
-use crate::options::ValueVisitor;
-use crate::{OptionValue, Start, split_mix64};
+use crate::{Start, split_mix64};
 
 /// A distribution of an option's values.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -22,12 +22,12 @@ pub enum Distribution {
 }
 
 /// How the distributions are written, for errors.
-pub(crate) const DISTRIBUTIONS: &str =
+pub(super) const DISTRIBUTIONS: &str =
     r#"{"uniform": [low, high]}, {"integers": [low, high]} or {"choice": [value, ...]}"#;
 
 impl Distribution {
     /// Returns the value that 64 random bits stand for.
-    pub(crate) fn draw(&self, bits: u64) -> OptionValue {
+    pub(super) fn draw(&self, bits: u64) -> OptionValue {
         match self {
             Self::Uniform([low, high]) => {
                 let unit = (bits >> 11) as f64 / (1u64 << 53) as f64;
@@ -44,7 +44,7 @@ impl Distribution {
     }
 
     /// Returns the least and the greatest value, or all choices.
-    pub(crate) fn ends(&self) -> Vec<OptionValue> {
+    pub(super) fn ends(&self) -> Vec<OptionValue> {
         match self {
             Self::Uniform(ends) => ends.map(OptionValue::Float).into(),
             Self::Integers(ends) => ends.map(OptionValue::Int).into(),
@@ -53,7 +53,7 @@ impl Distribution {
     }
 
     /// Returns the distribution with values of the kind of `kind`; `None` if some are of another.
-    pub(crate) fn accepted_by(&self, kind: &OptionValue) -> Option<Self> {
+    pub(super) fn accepted_by(&self, kind: &OptionValue) -> Option<Self> {
         match (self, kind) {
             (Self::Uniform(_), OptionValue::Float(_)) | (Self::Integers(_), OptionValue::Int(_)) => {
                 Some(self.clone())
@@ -68,7 +68,7 @@ impl Distribution {
     }
 
     /// Returns the reason for which nothing can be drawn, if there is one.
-    pub(crate) fn check(&self) -> Result<(), &'static str> {
+    pub(super) fn check(&self) -> Result<(), &'static str> {
         match self {
             Self::Uniform([low, high]) if !(high - low).is_finite() => {
                 Err("the ends of a range are finite numbers whose difference is finite")
@@ -81,7 +81,7 @@ impl Distribution {
     }
 
     /// Reads a map of one name.
-    pub(crate) fn read<'de, A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
+    pub(super) fn read<'de, A: MapAccess<'de>>(mut map: A) -> Result<Self, A::Error> {
         let unknown = || A::Error::custom(format_args!("a distribution is {DISTRIBUTIONS}"));
         let distribution = match map.next_key::<String>()?.as_deref() {
             Some("uniform") => Self::Uniform(map.next_value()?),
@@ -105,7 +105,7 @@ const fn below(bits: u64, count: u64) -> u64 {
 impl Start {
     /// Returns 64 random bits for option number `rank` of the episode that begins here: SplitMix64 chained over seed,
     /// words with half, and rank.
-    pub(crate) const fn option_bits(self, rank: u64) -> u64 {
+    pub(super) const fn option_bits(self, rank: u64) -> u64 {
         let place = self.words.rotate_left(1) ^ self.half.is_some() as u64;
         split_mix64(split_mix64(split_mix64(self.seed ^ OPTIONS) ^ place) ^ rank)
     }
