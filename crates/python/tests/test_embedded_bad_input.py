@@ -125,7 +125,7 @@ DRAWN = {"render_mode": "rgb_array"}
         ("LunarLander-v3", {}, gymnasium.error.NameNotFound, "'gymnasium:LunarLander-v3' runs it in worker processes"),
         ("CartPole-v1", {"zzz": True}, ValueError, "unknown option 'zzz'; CartPole-v1 takes sutton_barto_reward"),
         ("CartPole-v1", {"sutton_barto_reward": 3}, ValueError, "`sutton_barto_reward` takes true or false, got 3"),
-        ("CartPole-v1", {"sutton_barto_reward": "x"}, ValueError, "`sutton_barto_reward` is 'x'"),
+        ("CartPole-v1", {"sutton_barto_reward": "x"}, ValueError, "takes true or false, got \"x\""),
         ("CartPole-v1", {"lane_options": [{}]}, ValueError, "lane_options has 1 dicts, must have one per lane"),
         ("CartPole-v1", {"seed": [1]}, ValueError, "num_envs=2 but got length=1"),
     ],
