@@ -148,6 +148,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         line = [program(), "rollout", "--connect", connection, "--env", "CartPole-v1", "--lanes", "16"]
         rollout = subprocess.Popen([*line, "--steps", "1000000000000"], cwd=folder, stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL)
+        steps = re.compile(r"^rollhouse_steps_total [^0]", re.MULTILINE)
+        until("lanes play", lambda: steps.search(get(f"http://127.0.0.1:{ports['node']}/metrics")[1]))
         yield {"connection": connection, "log": str(folder / "log"), **{role: f"127.0.0.1:{port}" for role, port in ports.items()}}
     finally:
         for process in filter(None, [rollout, up]):
