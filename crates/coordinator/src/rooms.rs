@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::{Holdings, OverBudget};
+use rollhouse_core::{Holdings, OverBudget, Weight};
 use rollhouse_wire::{OpenPool, Spread};
 
 use crate::cluster::Cluster;
@@ -27,7 +27,8 @@ impl Cluster {
         let lanes = held.lanes() + u64::from(member.sessions.stray_lanes);
         let free = member.registration.capacity.saturating_sub(u32::try_from(lanes).unwrap_or(u32::MAX));
         let (total, taken) = (member.scales.budget().total, member.scales.taken(held));
-        let lane = member.scales.lane(env);
+        let measured = self.members.iter().filter_map(|node| node.scales.measured().get(env).copied());
+        let lane = member.scales.lane_beside(env, measured.reduce(Weight::greater));
         Room {
             node: Arc::clone(&member.name),
             free: free.min(member.scales.room(env, session, held)),

@@ -31,6 +31,12 @@ impl Weight {
         Self { cpu_milli: self.cpu_milli.saturating_mul(count), memory: self.memory.saturating_mul(count) }
     }
 
+    /// Returns the greater of each part.
+    #[must_use]
+    pub fn greater(self, other: Self) -> Self {
+        Self { cpu_milli: self.cpu_milli.max(other.cpu_milli), memory: self.memory.max(other.memory) }
+    }
+
     /// Returns the weight of both together. Saturates.
     #[must_use]
     pub const fn plus(self, other: Self) -> Self {
@@ -164,8 +170,15 @@ impl Scales {
     /// Returns the weight of a lane: as stated, else as measured, else a small one, which is nothing for lanes that the
     /// node steps itself.
     pub fn lane(&self, env: &str) -> Weight {
+        self.lane_beside(env, None)
+    }
+
+    /// Returns the weight of a lane where another node has measured it as well: of what was measured, the greater counts,
+    /// so that nodes that differ only in what they have measured so far are filled alike.
+    pub fn lane_beside(&self, env: &str, elsewhere: Option<Weight>) -> Weight {
         let unweighed = || if EnvKind::has_id(env) { LEARNED } else { Weight::default() };
-        let guess = self.measured.get(env).copied().unwrap_or_else(unweighed);
+        let measured = self.measured.get(env).copied().into_iter().chain(elsewhere);
+        let guess = measured.reduce(Weight::greater).unwrap_or_else(unweighed);
         let Some((_, terms)) = self.terms(env) else { return guess };
         Weight {
             cpu_milli: terms.cpu_milli.unwrap_or(guess.cpu_milli),

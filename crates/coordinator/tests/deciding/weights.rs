@@ -129,8 +129,19 @@ fn memory_that_is_stated_is_never_exceeded_and_what_was_measured_only_spreads() 
     let measured = BTreeMap::from([("CartPole-v1".to_owned(), Weight { cpu_milli: 10, memory: 400 })]);
     let (ticket, heartbeat) = (stage.ticket(), Box::new(Heartbeat { measured, ..heartbeat(100) }));
     stage.tell(Event::Heartbeat { link: LinkId(1), ticket, heartbeat });
-    assert_eq!(lanes(&stage.spread(1, 20, Spread::Pack).unwrap()), [("b", 20)].into());
+    assert_eq!(lanes(&stage.spread(1, 20, Spread::Pack).unwrap()), [("a", 10), ("b", 10)].into());
     assert!(stage.spread(2, 4000, Spread::Even).is_ok());
+}
+
+/// Symptom: all lanes of a pool went to the node that had not weighed such lanes yet. Cause: one node's lanes counted as
+/// measured and the other's as light. Fix: what one has measured counts for all.
+#[test]
+fn nodes_of_which_only_one_has_measured_an_env_are_filled_alike() {
+    let mut stage = cluster(&[("a", 2), ("b", 2)], &EnvTerms::default());
+    let measured = BTreeMap::from([("CartPole-v1".to_owned(), Weight { cpu_milli: 900, memory: 0 })]);
+    let (ticket, heartbeat) = (stage.ticket(), Box::new(Heartbeat { measured, ..heartbeat(100) }));
+    stage.tell(Event::Heartbeat { link: LinkId(1), ticket, heartbeat });
+    assert_eq!(lanes(&stage.spread(1, 4, Spread::Even).unwrap()), [("a", 2), ("b", 2)].into());
 }
 
 #[test]
