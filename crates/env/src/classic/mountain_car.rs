@@ -45,9 +45,10 @@ fn spec() -> EnvSpec {
 /// Hash that ties the spec to the dynamics; a test recomputes it.
 const DYNAMICS_HASH: u64 = 0x8b92_885c_dc52_8b57;
 
+/// The options of lanes with a mountain car, pushed by three forces or by any.
 pub(crate) struct Params {
-    bounds: ResetBounds,
-    goal_velocity: Row,
+    pub(super) bounds: ResetBounds,
+    pub(super) goal_velocity: Row,
 }
 
 impl Default for Params {

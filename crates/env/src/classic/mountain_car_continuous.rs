@@ -7,13 +7,14 @@
 //! result.
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{Determinism, EnvSpec, LANE_BIT, LaneSet, OptionSpec, OptionValue, Options, Space};
+use rollhouse_core::{Determinism, EnvSpec, LANE_BIT, LaneSet, OptionSpec, OptionValue, Space};
 
-use crate::block::{self, Block, Dynamics, Row};
-use crate::bounds::{ResetBounds, float, reset_bound_options};
+use super::mountain_car::Params;
+use crate::block::{Block, Dynamics, Row};
+use crate::bounds::reset_bound_options;
 use crate::scene::Scene;
 use crate::trig::{self, Range};
-use crate::{EnvEntry, Generator, MakeError};
+use crate::{EnvEntry, Generator};
 
 /// A block of mountain cars, whose state is the position, the velocity per step, and 1 once the two are held as
 /// singles.
@@ -51,25 +52,6 @@ fn spec() -> EnvSpec {
 
 /// Hash that ties the spec to the dynamics; a test recomputes it.
 const DYNAMICS_HASH: u64 = 0xfa5d_b290_a561_ae45;
-
-pub(crate) struct Params {
-    bounds: ResetBounds,
-    goal_velocity: Row,
-}
-
-impl Default for Params {
-    fn default() -> Self {
-        Self { bounds: ResetBounds::default(), goal_velocity: [0.0; BLOCK_LANES] }
-    }
-}
-
-impl block::Params for Params {
-    fn set(&mut self, lane: usize, options: &Options) -> Result<(), MakeError> {
-        self.bounds.set(lane, options)?;
-        self.goal_velocity[lane] = float(options, lane, "goal_velocity")?;
-        Ok(())
-    }
-}
 
 pub(crate) struct MountainCarContinuous;
 
