@@ -15,7 +15,7 @@ use crate::cluster::Cluster;
 use crate::event::{Action, Actions, Asker, CallFailure, Reply, Ticket};
 use crate::fitness::Fitness;
 use crate::layout::{Room, Share, emptiest, place};
-use crate::limits::{MAX_ATTEMPTS, MAX_POOLS, MAX_WAITERS, RETRY_AFTER};
+use crate::limits::{MAX_ATTEMPTS, MAX_POOLS, MAX_SESSION_LANES, MAX_WAITERS, RETRY_AFTER};
 use crate::member::{Dynamics, Member};
 use crate::membership::out_of_bounds;
 use crate::placements::Key;
@@ -162,11 +162,14 @@ impl Cluster {
         request: &OpenPool,
         least: Fitness,
     ) -> Option<(Dynamics, Vec<Share>)> {
+        let able = self.suitable(request).filter(|(member, _)| {
+            member.takes_sessions(now).is_some() && member.fitness(now, owner, request) >= least
+        });
+        let able = able.map(|(member, dynamics)| (dynamics, member));
+        let session = if request.spread == Spread::Single { u32::MAX } else { MAX_SESSION_LANES };
         let mut rooms: BTreeMap<Dynamics, Vec<Room>> = BTreeMap::new();
-        for (member, dynamics) in self.suitable(request) {
-            if member.takes_sessions(now).is_some() && member.fitness(now, owner, request) >= least {
-                rooms.entry(dynamics).or_default().push(self.room(member, request));
-            }
+        for (dynamics, room) in self.rooms(able, request.settings.weighed_env(), session) {
+            rooms.entry(dynamics).or_default().push(room);
         }
         let placed = rooms.into_iter().filter_map(|(dynamics, rooms)| {
             let free: u64 = rooms.iter().map(|room| u64::from(room.free)).sum();
@@ -487,9 +490,10 @@ impl Cluster {
                 && !tried.contains(&member.name)
         });
         let env = wanted.open.settings.weighed_env();
+        let able = able.map(|(member, _)| (fitness(member), member));
         let mut rooms: BTreeMap<Fitness, Vec<Room>> = BTreeMap::new();
-        for (member, _) in able {
-            rooms.entry(fitness(member)).or_default().push(self.room_for(member, env, u32::MAX));
+        for (fitness, room) in self.rooms(able, env, u32::MAX) {
+            rooms.entry(fitness).or_default().push(room);
         }
         [Fitness::Fit, Fitness::Last].iter().find_map(|fit| emptiest(rooms.remove(fit)?, lanes))
     }

@@ -4,40 +4,58 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_core::{Holdings, OverBudget, Weight};
-use rollhouse_wire::{OpenPool, Spread};
+use rollhouse_wire::OpenPool;
 
 use crate::cluster::Cluster;
 use crate::fitness::Fitness;
 use crate::layout::{Dimension, Room};
-use crate::limits::{MAX_SESSION_LANES, MAX_UNFIT_TOLD};
+use crate::limits::MAX_UNFIT_TOLD;
 use crate::member::Member;
 use crate::placements::PlacedLanes;
 
 impl Cluster {
-    /// Returns the room of a node for lanes of a pool.
-    pub(crate) fn room(&self, member: &Member, open: &OpenPool) -> Room {
-        let session = if open.spread == Spread::Single { u32::MAX } else { MAX_SESSION_LANES };
-        self.room_for(member, open.settings.weighed_env(), session)
+    /// Returns the rooms of those nodes for lanes of an env, in sessions of at most so many lanes.
+    pub(crate) fn rooms<'a, K>(
+        &'a self,
+        members: impl Iterator<Item = (K, &'a Member)>,
+        env: &'a str,
+        session: u32,
+    ) -> impl Iterator<Item = (K, Room)> {
+        let measured = self.members.iter().filter_map(|node| node.scales.measured().get(env).copied());
+        let measured = measured.reduce(Weight::greater);
+        members.map(move |(key, member)| {
+            let held = self.placements.held_on(&member.name);
+            let taken = held.map(|held| member.scales.taken(held)).unwrap_or_default();
+            let (total, lane) = (member.scales.budget().total, member.scales.lane_beside(env, measured));
+            let room = Room {
+                node: Arc::clone(&member.name),
+                free: self.free(member, env, session),
+                lanes: Dimension {
+                    taken: self.lanes_on(member),
+                    lane: 1,
+                    of: member.registration.capacity.into(),
+                },
+                budget: [
+                    Dimension { taken: taken.cpu_milli, lane: lane.cpu_milli, of: total.cpu_milli },
+                    Dimension { taken: taken.memory, lane: lane.memory, of: total.memory },
+                ],
+            };
+            (key, room)
+        })
     }
 
-    /// Returns the room of a node for lanes of an env, in sessions of at most so many lanes.
-    pub(crate) fn room_for(&self, member: &Member, env: &str, session: u32) -> Room {
+    /// Returns the most lanes of an env that a node could take now, in sessions of at most so many lanes.
+    pub(crate) fn free(&self, member: &Member, env: &str, session: u32) -> u32 {
         let none = Holdings::default();
         let held = self.placements.held_on(&member.name).unwrap_or(&none);
-        let lanes = held.lanes() + u64::from(member.sessions.stray_lanes);
-        let free = member.registration.capacity.saturating_sub(u32::try_from(lanes).unwrap_or(u32::MAX));
-        let (total, taken) = (member.scales.budget().total, member.scales.taken(held));
-        let measured = self.members.iter().filter_map(|node| node.scales.measured().get(env).copied());
-        let lane = member.scales.lane_beside(env, measured.reduce(Weight::greater));
-        Room {
-            node: Arc::clone(&member.name),
-            free: free.min(member.scales.room(env, session, held)),
-            lanes: Dimension { taken: lanes, lane: 1, of: member.registration.capacity.into() },
-            budget: [
-                Dimension { taken: taken.cpu_milli, lane: lane.cpu_milli, of: total.cpu_milli },
-                Dimension { taken: taken.memory, lane: lane.memory, of: total.memory },
-            ],
-        }
+        let lanes = u32::try_from(self.lanes_on(member)).unwrap_or(u32::MAX);
+        member.registration.capacity.saturating_sub(lanes).min(member.scales.room(env, session, held))
+    }
+
+    /// Returns the number of lanes on a node, those of sessions that nobody here knows among them.
+    fn lanes_on(&self, member: &Member) -> u64 {
+        let held = self.placements.held_on(&member.name).map_or(0, Holdings::lanes);
+        held + u64::from(member.sessions.stray_lanes)
     }
 
     /// Returns the most lanes of a pool that a node takes when nothing else is there.

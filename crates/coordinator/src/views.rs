@@ -85,7 +85,7 @@ impl Cluster {
         let mut offered: BTreeMap<(String, Option<u64>), (u32, u32)> = BTreeMap::new();
         for member in self.members.iter().filter(|member| member.state(now) == NodeState::Alive) {
             let free = member.registration.capacity.saturating_sub(member.load.lanes);
-            let room = |env: &str| free.min(self.room_for(member, env, u32::MAX).free);
+            let room = |env: &str| free.min(self.free(member, env, u32::MAX));
             let envs = member.registration.envs.iter().map(|(env, hash)| (env.clone(), Some(*hash)));
             let kinds = member.registration.kinds.iter().map(|kind| (kind.to_string(), None));
             for env in envs.chain(kinds) {
