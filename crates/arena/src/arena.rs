@@ -12,8 +12,9 @@ use rollhouse_core::{ColumnMut, ColumnRef};
 
 use crate::columns::{BatchColumns, Layout, Place, Slot, slot_of};
 use crate::memory::Memory;
+use crate::patience::Patience;
 use crate::placement::{ArenaError, Placement};
-use crate::wait::{Sequence, Spin, TimedOut};
+use crate::sequence::{Sequence, TimedOut};
 
 /// The owner's side of a batch's memory, which writes actions, starts steps and reads frames.
 #[derive(Debug)]
@@ -24,7 +25,7 @@ pub struct Arena {
     /// Number of frames started so far; its parity is the slot of the newest one.
     frame: u64,
     in_flight: bool,
-    spin: Spin,
+    patience: Patience,
 }
 
 /// The side of one thread, which steps the lanes `range`.
@@ -64,9 +65,9 @@ impl Arena {
         columns: &BatchColumns,
         lanes: usize,
         ranges: &[Range<usize>],
-        spin: Spin,
+        patience: Patience,
     ) -> Result<(Self, Vec<Share>), ArenaError> {
-        Self::new(columns, lanes, ranges, spin, Placement::heap())
+        Self::new(columns, lanes, ranges, patience, Placement::heap())
     }
 
     /// Makes an arena like [`Arena::on_heap`], in the memory that `placement` stands for.
@@ -77,7 +78,7 @@ impl Arena {
         columns: &BatchColumns,
         lanes: usize,
         ranges: &[Range<usize>],
-        spin: Spin,
+        patience: Patience,
         placement: Placement,
     ) -> Result<(Self, Vec<Share>), ArenaError> {
         let most = columns.obs.len().max(columns.infos.len());
@@ -111,7 +112,7 @@ impl Arena {
             done: 0,
         };
         let shares = ranges.iter().enumerate().map(share).collect();
-        Ok((Self { shared, posted: 0, frame: 0, in_flight: false, spin }, shares))
+        Ok((Self { shared, posted: 0, frame: 0, in_flight: false, patience }, shares))
     }
 
     /// Returns the action column, to be filled before [`Arena::start`].
@@ -171,7 +172,7 @@ impl Arena {
     pub fn wait(&mut self, deadline: Option<Instant>) -> Result<(), TimedOut> {
         if self.in_flight {
             for done in &self.shared.done {
-                done.wait(self.posted, self.spin, deadline)?;
+                done.wait(self.posted, &mut self.patience, deadline)?;
             }
             self.in_flight = false;
         }
@@ -278,8 +279,8 @@ impl Turns {
     ///
     /// # Errors
     /// When `deadline` passes first.
-    pub fn wait(&mut self, spin: Spin, deadline: Option<Instant>) -> Result<(), TimedOut> {
-        self.shared.posted.wait(self.seen + 1, spin, deadline)?;
+    pub fn wait(&mut self, patience: &mut Patience, deadline: Option<Instant>) -> Result<(), TimedOut> {
+        self.shared.posted.wait(self.seen + 1, patience, deadline)?;
         self.seen = self.shared.posted.get();
         Ok(())
     }
@@ -544,14 +545,14 @@ mod tests {
     fn shares_on_other_threads_see_every_action_and_the_owner_every_reward() {
         let lanes = 100;
         let ranges = [0..30, 30..64, 64..100];
-        let (mut arena, shares) = Arena::on_heap(&columns(), lanes, &ranges, Spin::among(4)).unwrap();
+        let (mut arena, shares) = Arena::on_heap(&columns(), lanes, &ranges, Patience::among(4)).unwrap();
         let threads: Vec<_> = shares
             .into_iter()
             .map(|mut share| {
                 let mut turns = share.turns();
                 std::thread::spawn(move || {
                     for _ in 0..500 {
-                        turns.wait(Spin::NEVER, None).unwrap();
+                        turns.wait(&mut { Patience::NONE }, None).unwrap();
                         echo(&mut share);
                     }
                 })
@@ -572,7 +573,7 @@ mod tests {
 
     #[test]
     fn a_frame_keeps_its_values_until_the_second_next_step() {
-        let (mut arena, mut shares) = Arena::on_heap(&columns(), 2, one(&(0..2)), Spin::NEVER).unwrap();
+        let (mut arena, mut shares) = Arena::on_heap(&columns(), 2, one(&(0..2)), Patience::NONE).unwrap();
         let mut addresses = Vec::new();
         for step in 0..4 {
             arena.actions_mut().as_i64_mut().unwrap().fill(step);
@@ -587,7 +588,7 @@ mod tests {
 
     #[test]
     fn housekeeping_and_suspended_turns_stay_in_the_newest_frame() {
-        let (mut arena, mut shares) = Arena::on_heap(&columns(), 2, one(&(0..2)), Spin::NEVER).unwrap();
+        let (mut arena, mut shares) = Arena::on_heap(&columns(), 2, one(&(0..2)), Patience::NONE).unwrap();
         arena.actions_mut().as_i64_mut().unwrap().fill(5);
         arena.start();
         echo(&mut shares[0]);
@@ -602,7 +603,7 @@ mod tests {
 
     #[test]
     fn the_previous_observation_can_be_read_during_a_step() {
-        let (mut arena, mut shares) = Arena::on_heap(&columns(), 2, one(&(0..2)), Spin::NEVER).unwrap();
+        let (mut arena, mut shares) = Arena::on_heap(&columns(), 2, one(&(0..2)), Patience::NONE).unwrap();
         arena.start();
         let fill = |rows: &mut BlockRows<'_, '_>| rows.obs[0].as_f32_mut().unwrap().fill(7.0);
         shares[0].begin().unwrap().with_block(&(0..2), fill);
@@ -619,14 +620,14 @@ mod tests {
     #[test]
     #[should_panic(expected = "in flight")]
     fn the_owner_cannot_read_while_a_step_is_in_flight() {
-        let (mut arena, _shares) = Arena::on_heap(&columns(), 2, one(&(0..2)), Spin::NEVER).unwrap();
+        let (mut arena, _shares) = Arena::on_heap(&columns(), 2, one(&(0..2)), Patience::NONE).unwrap();
         arena.start();
         arena.frame();
     }
 
     #[test]
     fn a_share_that_never_answers_is_given_up_at_the_deadline() {
-        let (mut arena, shares) = Arena::on_heap(&columns(), 2, one(&(0..2)), Spin::NEVER).unwrap();
+        let (mut arena, shares) = Arena::on_heap(&columns(), 2, one(&(0..2)), Patience::NONE).unwrap();
         arena.start();
         assert_eq!(arena.wait(Some(Instant::now())), Err(TimedOut));
         drop(arena);
@@ -636,7 +637,7 @@ mod tests {
     #[test]
     fn overlapping_ranges_and_absurd_sizes_are_refused() {
         let make =
-            |lanes, ranges: &[Range<usize>]| Arena::on_heap(&columns(), lanes, ranges, Spin::NEVER).err();
+            |lanes, ranges: &[Range<usize>]| Arena::on_heap(&columns(), lanes, ranges, Patience::NONE).err();
         assert_eq!(make(4, &[0..2, 1..4]), Some(ArenaError::Ranges(1..4)));
         assert_eq!(make(4, one(&(0..5))), Some(ArenaError::Ranges(0..5)));
         assert_eq!(make(usize::MAX / 2, &[]), Some(ArenaError::Size));
@@ -644,7 +645,7 @@ mod tests {
 
     #[test]
     fn every_column_starts_on_a_cache_line_of_its_own() {
-        let (mut arena, _shares) = Arena::on_heap(&columns(), 5, &[], Spin::NEVER).unwrap();
+        let (mut arena, _shares) = Arena::on_heap(&columns(), 5, &[], Patience::NONE).unwrap();
         assert_eq!(arena.actions_mut().as_i64_mut().unwrap().as_ptr() as usize % 64, 0);
         let frame = arena.frame();
         assert_eq!(frame.obs(0).as_f32().unwrap().as_ptr() as usize % 64, 0);

@@ -18,7 +18,7 @@ use crate::files::{
 use crate::header::{HEADER_BYTES, Word, inputs, outputs};
 use crate::mapping::Pages;
 use crate::memory::Memory;
-use crate::patience::{Patience, Unmet, Wait};
+use crate::patience::{Patience, SLICE, Unmet, Wait};
 use crate::ring::{RingError, RingReader, RingWriter};
 use crate::sent_lanes::SentLanes;
 use crate::serving::{BEGINS, CLOSED, FRAME, REFUSED, RESET, SEEDED, STEP};
@@ -434,7 +434,7 @@ impl AttachedArena {
     ) -> Result<(), TrainerError> {
         let Self { mapped, patience, generation, requests, .. } = self;
         let Mapped { inputs: own, outputs: peer, .. } = &**mapped;
-        let wait = Wait { own, peer, bell: TRAINER_BELL, deadline };
+        let wait = Wait { own, peer, bell: TRAINER_BELL, deadline, slice: SLICE };
         let push = || {
             serves(peer, *generation)?;
             requests.push(own, peer, command).map(|pushed| pushed.then_some(())).map_err(TrainerError::Ring)
@@ -456,7 +456,7 @@ impl AttachedArena {
     ) -> Result<(), TrainerError> {
         let Self { mapped, patience, generation, answers, .. } = self;
         let Mapped { inputs: own, outputs: peer, .. } = &**mapped;
-        let wait = Wait { own, peer, bell: TRAINER_BELL, deadline };
+        let wait = Wait { own, peer, bell: TRAINER_BELL, deadline, slice: SLICE };
         let pop = || match answers.pop(own, peer, answer).map_err(TrainerError::Ring)? {
             true => Ok(Some(())),
             false => serves(peer, *generation).map(|()| None),
@@ -525,7 +525,8 @@ impl Mapped {
         deadline: Option<Instant>,
         alive: impl FnMut() -> bool,
     ) -> Result<(), TrainerError> {
-        let wait = Wait { own: &self.inputs, peer: &self.outputs, bell: TRAINER_BELL, deadline };
+        let wait =
+            Wait { own: &self.inputs, peer: &self.outputs, bell: TRAINER_BELL, deadline, slice: SLICE };
         let ready = || self.is_answered(posted, generation).map(|answered| answered.then_some(()));
         patience.wait(&wait, ready, alive).map_err(TrainerError::of)
     }

@@ -8,7 +8,7 @@ use crate::attached::{AttachedArena, Mapped, TrainerError, serves, serves_genera
 use crate::columns::{Place, Slot};
 use crate::files::{NODE_BELL, TRAINER_BELL};
 use crate::header::{inputs, outputs};
-use crate::patience::Wait;
+use crate::patience::{SLICE, Wait};
 use crate::words::{Words, WordsMut};
 
 /// Result of waiting for lanes.
@@ -165,7 +165,7 @@ impl AttachedArena {
     ) -> Result<ReadyLanes, TrainerError> {
         let Self { mapped, patience, generation, ready_read, lanes_refused, .. } = self;
         let Mapped { inputs: own, outputs: peer, .. } = &**mapped;
-        let wait = Wait { own, peer, bell: TRAINER_BELL, deadline };
+        let wait = Wait { own, peer, bell: TRAINER_BELL, deadline, slice: SLICE };
         let look = || {
             // Pairs with the node's release of this word (`ServingEnd::answer_lanes`): the rows are there.
             let written = peer.load_acquire(outputs::READY_WRITTEN.at);

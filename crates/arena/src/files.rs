@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use rollhouse_core::{ColumnSpec, DType, Role};
 
-use crate::bell::Bell;
+use crate::bell::{Bell, Sleeping};
 use crate::columns::{Allocator, BatchColumns, Place, Slot};
 use crate::header::{HEADER_BYTES, LAYOUT_VERSION, Word, inputs, outputs};
 use crate::mapping::WORD;
@@ -551,11 +551,12 @@ pub(crate) const fn dtype_code(dtype: DType) -> u64 {
 }
 
 /// Bell that wakes the node.
-pub(crate) const NODE_BELL: Bell = Bell { sleeping: outputs::NODE_SLEEPING.at, wake: inputs::NODE_WAKE.at };
+pub(crate) const NODE_BELL: Bell =
+    Bell { sleeping: Sleeping(outputs::NODE_SLEEPING.at), wake: inputs::NODE_WAKE.at };
 
 /// Bell that wakes the trainer.
 pub(crate) const TRAINER_BELL: Bell =
-    Bell { sleeping: inputs::TRAINER_SLEEPING.at, wake: outputs::TRAINER_WAKE.at };
+    Bell { sleeping: Sleeping(inputs::TRAINER_SLEEPING.at), wake: outputs::TRAINER_WAKE.at };
 
 /// Number of slots in the outputs: two for frames, one for rows of single lanes.
 pub(crate) const SLOTS: usize = 3;

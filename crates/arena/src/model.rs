@@ -12,11 +12,12 @@ use loom::sync::atomic::{AtomicU64, fence};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-use crate::bell::Bell;
+use crate::bell::{Bell, Sleeping};
 use crate::files::{NODE_BELL, TRAINER_BELL};
 use crate::header::{inputs, outputs};
-use crate::patience::{Wait, sleep};
+use crate::patience::{SLICE, Wait, sleep};
 use crate::ring::{RingPlace, RingReader, RingWriter};
+use crate::sequence;
 use crate::words::{Words, WordsMut};
 
 /// Words that the checker watches. Its futex sleeps without a time limit, so that a lost wake-up is a deadlock.
@@ -60,10 +61,40 @@ impl WordsMut for Watched {
         drop(self.queue.lock().unwrap());
         self.woken.notify_all();
     }
+
+    fn enter(&self, offset: usize) {
+        self.words[&offset].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn leave(&self, offset: usize) {
+        self.words[&offset].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A descriptor that counts what is written to it, and on which one sleeps while it is 0.
+#[derive(Default)]
+struct Counter {
+    count: Mutex<u64>,
+    written: Condvar,
+}
+
+impl Counter {
+    fn write(&self) {
+        *self.count.lock().unwrap() += 1;
+        self.written.notify_all();
+    }
+
+    fn poll_and_read(&self) {
+        let mut count = self.count.lock().unwrap();
+        while *count == 0 {
+            count = self.written.wait(count).unwrap();
+        }
+        *count = 0;
+    }
 }
 
 fn sleep_until<T>(own: &Watched, peer: &Watched, bell: Bell, mut ready: impl FnMut() -> Option<T>) -> T {
-    let wait = Wait { own, peer, bell, deadline: None };
+    let wait = Wait { own, peer, bell, deadline: None, slice: SLICE };
     sleep(&wait, || Ok::<_, Infallible>(ready()), || true).expect("nothing ends this wait")
 }
 
@@ -107,8 +138,8 @@ fn a_step_is_seen_whole_by_both_sides_and_no_wake_up_is_lost() {
 fn a_ring_passes_every_record_on_and_wakes_whoever_waits_for_room() {
     /// Room for two of the records, and no record passes the end without a skip.
     const RING: RingPlace = RingPlace { data: 64, bytes: 32, written: 0, read: 0 };
-    const READER: Bell = Bell { sleeping: 8, wake: 8 };
-    const WRITER: Bell = Bell { sleeping: 16, wake: 16 };
+    const READER: Bell = Bell { sleeping: Sleeping(8), wake: 8 };
+    const WRITER: Bell = Bell { sleeping: Sleeping(16), wake: 16 };
     let mut builder = Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(|| {
@@ -134,5 +165,59 @@ fn a_ring_passes_every_record_on_and_wakes_whoever_waits_for_room() {
             WRITER.ring(&*readers, &*writers);
         }
         writing.join().unwrap();
+    });
+}
+
+#[test]
+fn a_number_is_seen_by_all_threads_that_wait_for_it_and_no_wake_up_is_lost() {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(|| {
+        let words = Arc::new(Watched::new([sequence::VALUE, sequence::SLEEPERS, sequence::WAKES]));
+        let column = Arc::new(UnsafeCell::new(0));
+        let waiters: Vec<_> = (0..2)
+            .map(|_| {
+                let (words, column) = (Arc::clone(&words), Arc::clone(&column));
+                thread::spawn(move || {
+                    sleep_until(&words, &words, sequence::BELL, || sequence::reached(&*words, 1));
+                    // SAFETY: nobody writes it once the number is raised.
+                    assert_eq!(column.with(|column| unsafe { *column }), 7);
+                })
+            })
+            .collect();
+        // SAFETY: nobody reads it before the number is raised.
+        column.with_mut(|column| unsafe { *column = 7 });
+        sequence::raise(&*words, 1);
+        waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
+        assert_eq!(words.load(sequence::SLEEPERS), 0);
+    });
+}
+
+#[test]
+fn a_worker_that_sleeps_on_a_descriptor_misses_no_command() {
+    const COMMANDED: usize = 0;
+    const ASLEEP: Sleeping = Sleeping(8);
+    loom::model(|| {
+        let memory = Arc::new(Watched::new([COMMANDED, ASLEEP.0]));
+        let bell = Arc::new(Counter::default());
+        let worker = thread::spawn({
+            let (memory, bell) = (Arc::clone(&memory), Arc::clone(&bell));
+            move || {
+                for number in 1..=2 {
+                    ASLEEP.announce(&*memory);
+                    while memory.load_acquire(COMMANDED) < number {
+                        bell.poll_and_read();
+                    }
+                    ASLEEP.withdraw(&*memory);
+                }
+            }
+        });
+        for number in 1..=2 {
+            memory.store_release(COMMANDED, number);
+            if ASLEEP.is_announced(&*memory) {
+                bell.write();
+            }
+        }
+        worker.join().unwrap();
     });
 }

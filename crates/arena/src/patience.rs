@@ -1,5 +1,6 @@
-//! Waits for another process: looks, gives its core away, sleeps.
+//! Waits for another thread or process: looks, gives its core away, sleeps.
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
@@ -7,21 +8,23 @@ use std::time::{Duration, Instant};
 use crate::bell::Bell;
 use crate::words::{Words, WordsMut};
 
-/// Waits for another process in three stages.
+/// Waits for another thread or process in three stages.
 ///
 /// First it spins: a wake-up across cores costs tens of microseconds on a virtual machine, a spinning look a tenth of
 /// one. Then it gives its core away again and again, which on a shared core hands it to the very process for which it
-/// waits. Then it sleeps, in slices of at most [`SLICE`], and asks the caller before each slice whether that is still
-/// worth it.
+/// waits. Then it sleeps: in an arena on a futex, elsewhere on what the caller has ([`Patience::poll`] is the two stages
+/// before).
 ///
 /// Spinning has its bounds. Fewer threads of a process spin at once than it has cores, so that the awaited process has
 /// one, and a process on one core never spins. A party for which spinning has failed [`CREDIT`] times in a row hardly
 /// ever spins. If the answer comes as soon as the core is given away, the spinner had kept the core from the other
 /// process; if it does not come before sleep, it costs a wake-up anyway.
-#[derive(Debug)]
-pub(crate) struct Patience {
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
     /// Number of threads of this process that may spin at once; 0 for none.
     spinners: usize,
+    /// Whether this party gives its core away before it sleeps.
+    yields: bool,
     /// Number of times that spinning may still fail.
     credit: u32,
     /// Number of waits since it was last checked whether spinning helps again.
@@ -39,47 +42,82 @@ pub(crate) enum Unmet<E> {
     Failed(E),
 }
 
-/// Memory, bell and deadline of one wait.
+/// Memory, bell and bounds of one wait.
 pub(crate) struct Wait<'a, W, P> {
     pub(crate) own: &'a W,
     pub(crate) peer: &'a P,
     pub(crate) bell: Bell,
     pub(crate) deadline: Option<Instant>,
+    /// Longest time to sleep before it is asked whether somebody is still there to wait for.
+    pub(crate) slice: Duration,
 }
 
 impl Patience {
+    /// Patience of a party that sleeps at once.
+    pub const NONE: Self = Self { spinners: 0, yields: false, credit: CREDIT, unspun: 0 };
+
     /// Makes the patience of a party in this process, for the cores that it has now.
     pub(crate) fn new() -> Self {
-        // Counts affinity and cgroup quota. At least 1.
-        let cores = available_parallelism().map_or(1, usize::from);
-        Self { spinners: cores - 1, credit: CREDIT, unspun: 0 }
+        Self { spinners: cores() - 1, yields: true, credit: CREDIT, unspun: 0 }
+    }
+
+    /// Makes the patience of one of `parties` threads and processes that wait for each other: they spin only if there is a
+    /// core for each (affinity and cgroup quota counted).
+    pub fn among(parties: usize) -> Self {
+        if parties <= cores() { Self::new() } else { Self { yields: true, ..Self::NONE } }
+    }
+
+    /// Looks until `ready` returns a value, for less than a millisecond: it spins where that helps, then gives the core
+    /// away. Returns `None` if the caller may as well sleep.
+    #[inline]
+    pub fn poll<T>(&mut self, mut ready: impl FnMut() -> Option<T>) -> Option<T> {
+        let found = self.look(&mut || Ok::<_, Infallible>(ready()), None);
+        found.unwrap_or_else(|never| match never {})
     }
 
     /// Waits until `ready` returns a value, and returns it. `alive` is asked before every slice of sleep, and may take
     /// microseconds.
+    #[inline]
     pub(crate) fn wait<T, E>(
         &mut self,
         wait: &Wait<'_, impl WordsMut, impl Words>,
         mut ready: impl FnMut() -> Result<Option<T>, E>,
         alive: impl FnMut() -> bool,
     ) -> Result<T, Unmet<E>> {
-        if let Some(found) = ready().map_err(Unmet::Failed)? {
-            return Ok(found);
+        match self.look(&mut ready, wait.deadline).map_err(Unmet::Failed)? {
+            Some(found) => Ok(found),
+            None => sleep(wait, ready, alive),
         }
-        let spun = match self.spin(&mut ready, wait.deadline).map_err(Unmet::Failed)? {
-            Spun::Found(found) => return Ok(found),
+    }
+
+    #[inline]
+    fn look<T, E>(
+        &mut self,
+        ready: &mut impl FnMut() -> Result<Option<T>, E>,
+        deadline: Option<Instant>,
+    ) -> Result<Option<T>, E> {
+        match ready()? {
+            None => self.look_on(ready, deadline),
+            found => Ok(found),
+        }
+    }
+
+    fn look_on<T, E>(
+        &mut self,
+        ready: &mut impl FnMut() -> Result<Option<T>, E>,
+        deadline: Option<Instant>,
+    ) -> Result<Option<T>, E> {
+        let spun = match self.spin(ready, deadline)? {
+            Spun::Found(found) => return Ok(Some(found)),
             Spun::InVain => true,
             Spun::Not => false,
         };
-        let gave_way = give_way(&mut ready, wait.deadline).map_err(Unmet::Failed)?;
+        let gave_way = if self.yields { give_way(ready, deadline)? } else { None };
         let in_vain = gave_way.as_ref().is_none_or(|(_, yields)| *yields == 1);
         if spun && in_vain {
             self.credit = self.credit.saturating_sub(1);
         }
-        match gave_way {
-            Some((found, _)) => Ok(found),
-            None => sleep(wait, ready, alive),
-        }
+        Ok(gave_way.map(|(found, _)| found))
     }
 
     fn spin<T, E>(
@@ -148,25 +186,33 @@ pub(crate) fn sleep<T, E>(
     mut ready: impl FnMut() -> Result<Option<T>, E>,
     mut alive: impl FnMut() -> bool,
 ) -> Result<T, Unmet<E>> {
-    let Wait { own, peer, bell, deadline } = *wait;
-    let result = loop {
+    let Wait { own, peer, bell, deadline, slice } = *wait;
+    loop {
         let seen = bell.announce(own, peer);
-        match ready() {
-            Ok(None) => {}
-            Ok(Some(found)) => break Ok(found),
-            Err(error) => break Err(Unmet::Failed(error)),
-        }
-        if !alive() {
-            break Err(Unmet::Gone);
-        }
-        let left = deadline.map_or(SLICE, |deadline| deadline.saturating_duration_since(Instant::now()));
-        if left.is_zero() {
-            break Err(Unmet::TimedOut);
-        }
-        bell.sleep(peer, seen, left.min(SLICE));
-    };
-    bell.awake(own);
-    result
+        let result = match ready() {
+            Ok(None) if !alive() => Err(Unmet::Gone),
+            Ok(None) => {
+                let left =
+                    deadline.map_or(slice, |deadline| deadline.saturating_duration_since(Instant::now()));
+                if left.is_zero() {
+                    Err(Unmet::TimedOut)
+                } else {
+                    bell.sleep(peer, seen, left.min(slice));
+                    bell.sleeping.withdraw(own);
+                    continue;
+                }
+            }
+            Ok(Some(found)) => Ok(found),
+            Err(error) => Err(Unmet::Failed(error)),
+        };
+        bell.sleeping.withdraw(own);
+        return result;
+    }
+}
+
+/// Returns the number of cores of this process, affinity and cgroup quota counted; at least 1.
+fn cores() -> usize {
+    available_parallelism().map_or(1, usize::from)
 }
 
 /// A place among the threads of this process that spin.
@@ -200,7 +246,7 @@ const SPIN_TIME: Duration = Duration::from_micros(100);
 /// in a process that idles.
 const YIELD_TIME: Duration = Duration::from_micros(200);
 
-/// Longest time to sleep without asking whether the peer is alive.
+/// Longest time to sleep without asking whether a peer in another process is alive.
 pub(crate) const SLICE: Duration = Duration::from_millis(250);
 
 /// Number of times in a row that spinning may fail before it is given up.
@@ -214,17 +260,17 @@ const LOOKS_BETWEEN_CLOCK_READS: u32 = 32;
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
-    use std::convert::Infallible;
 
     use super::*;
+    use crate::bell::Sleeping;
     use crate::words::plain::Plain;
 
-    const BELL: Bell = Bell { sleeping: 0, wake: 8 };
+    const BELL: Bell = Bell { sleeping: Sleeping(0), wake: 8 };
 
     /// Waits for what is there once `there` says so of the number of looks and of whether the waiter has come to sleep.
     fn wait(patience: &mut Patience, there: impl Fn(u32, bool) -> bool) {
         let words = Plain::new(16);
-        let wait = Wait { own: &words, peer: &words, bell: BELL, deadline: None };
+        let wait = Wait { own: &words, peer: &words, bell: BELL, deadline: None, slice: SLICE };
         let (mut looks, slept) = (0, Cell::new(false));
         let ready = || {
             looks += 1;
@@ -235,12 +281,12 @@ mod tests {
             true
         };
         assert_eq!(patience.wait(&wait, ready, alive), Ok(()));
-        assert_eq!(words.load(BELL.sleeping), 0, "who is awake says so");
+        assert_eq!(words.load(BELL.sleeping.0), 0, "who is awake says so");
     }
 
     fn patience() -> Patience {
         // As many as other tests of this process may have.
-        Patience { spinners: usize::MAX, credit: CREDIT, unspun: 0 }
+        Patience { spinners: usize::MAX, yields: true, credit: CREDIT, unspun: 0 }
     }
 
     #[test]
@@ -271,7 +317,7 @@ mod tests {
     #[test]
     fn who_is_not_alive_is_not_waited_for() {
         let words = Plain::new(16);
-        let wait = Wait { own: &words, peer: &words, bell: BELL, deadline: None };
+        let wait = Wait { own: &words, peer: &words, bell: BELL, deadline: None, slice: SLICE };
         let never = || Ok::<Option<()>, Infallible>(None);
         assert_eq!(patience().wait(&wait, never, || false), Err(Unmet::Gone));
         let late = Wait { deadline: Some(Instant::now()), ..wait };

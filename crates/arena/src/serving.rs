@@ -11,7 +11,7 @@ use crate::files::{InputsPlan, MAX_NOTE_BYTES, NODE_BELL, OutputsPlan, TRAINER_B
 use crate::header::{inputs, outputs};
 use crate::memory::{Memory, column_bytes_mut};
 use crate::notes::FrameNotes;
-use crate::patience::{Patience, Unmet, Wait};
+use crate::patience::{Patience, SLICE, Unmet, Wait};
 use crate::ring::{RingError, RingReader, RingWriter};
 use crate::shared::SharedMemory;
 use crate::words::{Words, WordsMut};
@@ -152,7 +152,7 @@ impl ServingEnd {
         alive: impl FnMut() -> bool,
     ) -> Result<Request, ServeError> {
         let Self { outputs, inputs, requests, answered, lanes_seq, patience, .. } = self;
-        let wait = Wait { own: &**outputs, peer: &**inputs, bell: NODE_BELL, deadline };
+        let wait = Wait { own: &**outputs, peer: &**inputs, bell: NODE_BELL, deadline, slice: SLICE };
         let ready = || look(inputs, requests, *answered, lanes_seq);
         patience.wait(&wait, ready, alive).map_err(|unmet| match unmet {
             Unmet::TimedOut => ServeError::TimedOut,
@@ -269,7 +269,7 @@ impl ServingEnd {
     ) -> Result<(), ServeError> {
         let Self { outputs, inputs, answers, patience, .. } = self;
         let (own, peer) = (&**outputs, &**inputs);
-        let wait = Wait { own, peer, bell: NODE_BELL, deadline };
+        let wait = Wait { own, peer, bell: NODE_BELL, deadline, slice: SLICE };
         let ready = || answers.push(own, peer, answer).map(|pushed| pushed.then_some(()));
         patience.wait(&wait, ready, alive).map_err(|unmet| match unmet {
             Unmet::TimedOut => ServeError::TimedOut,

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rollhouse_core::{ColumnMut, ColumnRef};
 use rustix::fs::SealFlags;
 
+use crate::bell::Sleeping;
 use crate::mapping::{Access, Mapping, Pages, WORD};
 use crate::memory::Memory;
 use crate::placement::MAX_ARENA_BYTES;
@@ -106,6 +107,23 @@ impl SharedMemory {
     #[inline]
     pub fn word(&self, offset: usize) -> &AtomicU64 {
         self.words.word(offset)
+    }
+
+    /// Announces at the word at byte `offset`, which only this side writes, that this side is about to sleep. It has to look
+    /// once more for what it waits for before it does: from then on [`SharedMemory::has_sleeper`] tells the other side.
+    pub fn announce_sleep(&self, offset: usize) {
+        Sleeping(offset).announce(self);
+    }
+
+    /// Takes the announcement back.
+    pub fn withdraw_sleep(&self, offset: usize) {
+        Sleeping(offset).withdraw(self);
+    }
+
+    /// Returns whether the other side has to be woken. It is asked after what that side waits for was stored.
+    #[inline]
+    pub fn has_sleeper(&self, offset: usize) -> bool {
+        Sleeping(offset).is_announced(self)
     }
 
     /// Copies `bytes` to byte `offset`, which is a multiple of 8. The rest of a last, partial word becomes zero.

@@ -70,6 +70,18 @@ pub(crate) trait WordsMut: Words {
     /// Wakes the threads that sleep on the word.
     fn wake_on(&self, offset: usize);
 
+    /// Says in the word that a thread of the writer's is about to sleep. Words on which several threads sleep count them.
+    #[inline]
+    fn enter(&self, offset: usize) {
+        self.store(offset, 1);
+    }
+
+    /// Takes back what [`WordsMut::enter`] said.
+    #[inline]
+    fn leave(&self, offset: usize) {
+        self.store(offset, 0);
+    }
+
     /// Sets the word, released: a thread that acquires it sees what was written before.
     #[inline]
     fn store_release(&self, offset: usize, value: u64) {

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use rollhouse_arena::{
     Answer, Arena, ArenaIdent, AttachedArena, BatchColumns, DEFAULT_RING_BYTES, Expected, FrameNotes,
-    LaneNote, PeerError, ReadyLanes, Request, ServeError, ServingEnd, Share, SharedArena, Spin, TrainerError,
+    LaneNote, Patience, PeerError, ReadyLanes, Request, ServeError, ServingEnd, Share, SharedArena,
+    TrainerError,
 };
 use rollhouse_core::{ColumnSpec, DType, Role};
 
@@ -44,7 +45,7 @@ impl Node {
         let (shared, placement) = SharedArena::create(&columns(), LANES, IDENT, DEFAULT_RING_BYTES).unwrap();
         let range: Range<usize> = 0..LANES;
         let ranges = std::slice::from_ref(&range);
-        let (arena, mut shares) = Arena::new(&columns(), LANES, ranges, Spin::NEVER, placement).unwrap();
+        let (arena, mut shares) = Arena::new(&columns(), LANES, ranges, Patience::NONE, placement).unwrap();
         Self { shared, arena, share: shares.remove(0) }
     }
 

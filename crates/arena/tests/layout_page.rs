@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::process::Command;
 
 use rollhouse_arena::{
-    Arena, ArenaIdent, AttachedArena, BatchColumns, Expected, FrameNotes, LaneNote, MIN_RING_BYTES,
-    SharedArena, Spin,
+    Arena, ArenaIdent, AttachedArena, BatchColumns, Expected, FrameNotes, LaneNote, MIN_RING_BYTES, Patience,
+    SharedArena,
 };
 use rollhouse_core::{ColumnMut, ColumnSpec, DType, Role};
 
@@ -55,7 +55,7 @@ fn a_reader_written_from_the_page_finds_every_column() {
     let (mut shared, placement) = SharedArena::create(&columns, LANES, ident, MIN_RING_BYTES).unwrap();
     let range = 0..LANES;
     let ranges = std::slice::from_ref(&range);
-    let (mut arena, mut shares) = Arena::new(&columns, LANES, ranges, Spin::NEVER, placement).unwrap();
+    let (mut arena, mut shares) = Arena::new(&columns, LANES, ranges, Patience::NONE, placement).unwrap();
     let mut end = shared.attach(6, 0).unwrap();
     let copy = |fd: BorrowedFd<'_>| fd.try_clone_to_owned().unwrap();
     let (outputs, inputs) = (copy(end.outputs_fd()), copy(end.inputs_fd()));

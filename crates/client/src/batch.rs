@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use parking_lot::Mutex;
-use rollhouse_arena::{Arena, ArenaError, BatchColumns, BlockRows, Frame, Rows, Share, Spin};
+use rollhouse_arena::{Arena, ArenaError, BatchColumns, BlockRows, Frame, Patience, Rows, Share};
 use rollhouse_core::{ColumnMut, ColumnRef, DType, EnvSpec};
 use rollhouse_wire::{BatchPlaces, column_bytes, column_bytes_mut};
 
@@ -34,7 +34,7 @@ impl Batch {
     pub(crate) fn new(spec: &EnvSpec, lanes: usize, same_step: bool) -> Result<Self, ArenaError> {
         let columns = BatchColumns::of(spec, same_step);
         let (arena, mut shares) =
-            Arena::on_heap(&columns, lanes, std::slice::from_ref(&(0..lanes)), Spin::NEVER)?;
+            Arena::on_heap(&columns, lanes, std::slice::from_ref(&(0..lanes)), Patience::NONE)?;
         let share = shares.pop().ok_or(ArenaError::Ranges(0..lanes))?;
         Ok(Self { arena, share, lanes })
     }

@@ -462,7 +462,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use rollhouse_arena::{Arena, BatchColumns, Share, Spin};
+    use rollhouse_arena::{Arena, BatchColumns, Patience, Share};
     use rollhouse_core::{Determinism, EnvSpec, Options, Outcome, Space};
     use rollhouse_env::{Ended, EnvEntry, InstructionSet};
 
@@ -530,7 +530,7 @@ mod tests {
             let maker = Maker { entry, options: vec![Options::default(); 2], set: InstructionSet::Portable };
             let rows = 0..2;
             let (arena, mut shares) =
-                Arena::on_heap(&columns, 2, std::slice::from_ref(&rows), Spin::NEVER).unwrap();
+                Arena::on_heap(&columns, 2, std::slice::from_ref(&rows), Patience::NONE).unwrap();
             let block = Block::new(BlockParts {
                 env: maker.make_first().unwrap(),
                 lanes: BlockLanes::new(rows, 0),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
-use rollhouse_arena::{Rows, Share, Spin, Turns};
+use rollhouse_arena::{Patience, Rows, Share, Turns};
 
 use crate::block::{Block, Turn};
 use crate::first_done::{Received, Task, TaskChannels, look};
@@ -249,12 +249,12 @@ pub(crate) fn work(
     mut turns: Turns,
     orders: &Orders,
     channels: &TaskChannels,
-    spin: Spin,
+    mut patience: Patience,
     started: Instant,
 ) {
     loop {
         // Without a deadline waiting cannot time out.
-        if turns.wait(spin, None).is_err() {
+        if turns.wait(&mut patience, None).is_err() {
             continue;
         }
         let mut crew: MutexGuard<'_, Crew> = shared.lock();
@@ -279,7 +279,7 @@ pub(crate) fn work(
                 orders.report(&crew.timings);
                 drop(crew.share.begin());
             }
-            Order::Serve => serve(&mut crew, channels, spin, started),
+            Order::Serve => serve(&mut crew, channels, &mut patience, started),
             Order::Stop => {
                 drop(crew.share.begin());
                 return;
@@ -289,9 +289,9 @@ pub(crate) fn work(
 }
 
 /// Serves tasks until their channel is closed. This is one turn: the rows are the crew's throughout.
-fn serve(crew: &mut Crew, channels: &TaskChannels, spin: Spin, started: Instant) {
+fn serve(crew: &mut Crew, channels: &TaskChannels, patience: &mut Patience, started: Instant) {
     let tasks = channels.tasks.lock();
-    while let Some(Some(task)) = look(&tasks, spin).or_else(|| tasks.recv().ok()) {
+    while let Some(Some(task)) = look(&tasks, patience).or_else(|| tasks.recv().ok()) {
         crew.timings.queue_wait.add(started.elapsed().saturating_sub(task.turn.since_start));
         let Some(result) = crew.do_task(&task) else { return };
         if channels.results.send((channels.crew, result)).is_err() {

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use rollhouse_arena::Spin;
+use rollhouse_arena::Patience;
 
 use crate::block::Turn;
 use crate::config::MAX_SUB_BATCHES;
@@ -22,7 +22,7 @@ pub(crate) struct Crews {
     pub(crate) others: Vec<Worker>,
     /// Sub-batches that other crews have stepped, each with the index of its crew.
     pub(crate) results: Receiver<(usize, Received)>,
-    pub(crate) spin: Spin,
+    pub(crate) patience: Patience,
     pub(crate) orders: Arc<Orders>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Worker {
 
 impl Crews {
     /// Starts a thread for every crew but the first, which is the caller's.
-    pub(crate) fn start(crews: Vec<Crew>, spin: Spin, started: Instant) -> Result<Self, ConfigError> {
+    pub(crate) fn start(crews: Vec<Crew>, patience: Patience, started: Instant) -> Result<Self, ConfigError> {
         let orders = Arc::new(Orders::default());
         let mut crews = crews.into_iter();
         let Some(own) = crews.next() else { return Err(ConfigError::Threads(0)) };
@@ -58,11 +58,11 @@ impl Crews {
             // Task: crew.
             let thread = std::thread::Builder::new()
                 .name(format!("rollhouse-step-{}", index + 1))
-                .spawn(move || work(&its_crew, turns, &orders, &channels, spin, started))
+                .spawn(move || work(&its_crew, turns, &orders, &channels, patience, started))
                 .map_err(ConfigError::Thread)?;
             others.push(Worker { range, crew, tasks, thread: Some(thread) });
         }
-        Ok(Self { own, others, results, spin, orders })
+        Ok(Self { own, others, results, patience, orders })
     }
 
     /// Steps the crews whose threads have not begun to: where something else has their core, they may not for

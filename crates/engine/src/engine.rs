@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rollhouse_arena::{Arena, BatchColumns, Frame, Placement, Rows, Spin};
+use rollhouse_arena::{Arena, BatchColumns, Frame, Patience, Placement, Rows};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{AutoresetMode, ColumnMut, ColumnSpec, Interruption, LaneSet, LaneState, SeedSchedule};
 use rollhouse_env::{BatchEnv, EnvEntry, MakeError, Target};
@@ -139,16 +139,16 @@ impl Engine {
         let spec = entry.spec();
         let columns = Self::columns(entry, config.autoreset);
         let ranges = split(lanes, config.threads, entry.is_late());
-        let spin = Spin::among(ranges.len() + placement.peers());
+        let patience = Patience::among(ranges.len() + placement.peers());
         let (arena, shares) =
-            Arena::new(&columns, lanes, &ranges, spin, placement).map_err(ConfigError::Arena)?;
+            Arena::new(&columns, lanes, &ranges, patience, placement).map_err(ConfigError::Arena)?;
         let status: Vec<Arc<BlockStatus>> =
             (0..lanes.div_ceil(BLOCK_LANES)).map(|_| Arc::default()).collect();
         let mut setup =
             Setup { entry, config: &config, target, options: &options, status: &status, recording, envs };
         let crews = shares.into_iter().map(|share| setup.crew(share)).collect::<Result<Vec<_>, _>>()?;
         let started = Instant::now();
-        let crews = Crews::start(crews, spin, started)?;
+        let crews = Crews::start(crews, patience, started)?;
         Ok(Self {
             entry: Arc::clone(entry),
             check: ActionCheck::new(&spec.action_space, target),

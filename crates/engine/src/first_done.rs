@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Instant;
 
 use parking_lot::Mutex;
-use rollhouse_arena::{BlockRows, Spin};
+use rollhouse_arena::{BlockRows, Patience};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, ColumnSpec, LaneSet};
 
@@ -80,21 +80,14 @@ impl FirstDone {
 }
 
 /// Returns the next message, if it comes before `deadline`.
-pub(crate) fn receive<T>(from: &Receiver<T>, spin: Spin, deadline: Instant) -> Option<T> {
+pub(crate) fn receive<T>(from: &Receiver<T>, patience: &mut Patience, deadline: Instant) -> Option<T> {
     let left = || deadline.saturating_duration_since(Instant::now());
-    look(from, spin).or_else(|| from.recv_timeout(left()).ok())
+    look(from, patience).or_else(|| from.recv_timeout(left()).ok())
 }
 
-/// Polls for a message for as long as spinning is worth it: a wake-up costs more than most tasks.
-pub(crate) fn look<T>(from: &Receiver<T>, spin: Spin) -> Option<T> {
-    let start = Instant::now();
-    loop {
-        match from.try_recv() {
-            Ok(message) => return Some(message),
-            Err(_) if start.elapsed() >= spin.time() => return None,
-            Err(_) => std::hint::spin_loop(),
-        }
-    }
+/// Polls for a message for as long as that is worth it: a wake-up costs more than most tasks.
+pub(crate) fn look<T>(from: &Receiver<T>, patience: &mut Patience) -> Option<T> {
+    patience.poll(|| from.try_recv().ok())
 }
 
 /// Lanes of a task that are in one block.

@@ -8,10 +8,10 @@
 //! ```
 //!
 //! Each line is written by one side; the lines keep 128 bytes apart because processors fetch cache lines in pairs. A
-//! sleeper raises its flag and then looks at the sequence again; the other side raises the sequence and then looks at
-//! the flag. Both are sequentially consistent (Dekker's pattern): one of the two sees the other.
+//! sleeper announces itself and then looks at the sequence again; the other side raises the sequence and then looks
+//! whether there is a sleeper ([`SharedMemory::announce_sleep`]): one of the two sees the other.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use rollhouse_arena::SharedMemory;
 
@@ -72,19 +72,19 @@ impl Lines<'_> {
             self.memory.word(self.line + word).store(0, Relaxed);
         }
         self.memory.word(self.line + REPLY + SEQUENCE).store(sequence, Relaxed);
-        self.memory.word(self.line + SEQUENCE).store(sequence, SeqCst);
+        self.memory.word(self.line + SEQUENCE).store(sequence, Release);
     }
 
     /// Writes command number `sequence`, on the host's side, and returns whether the worker has to be woken.
     pub(crate) fn command(self, sequence: u64, code: u64, inline: Payload<'_>) -> bool {
         self.put(0, self.areas, sequence, code, inline);
-        self.memory.word(self.line + ASLEEP).load(SeqCst) != 0
+        self.memory.has_sleeper(self.line + ASLEEP)
     }
 
     /// Writes reply number `sequence`, on the worker's side, and returns whether the host has to be woken.
     pub(crate) fn reply(self, sequence: u64, code: u64, inline: Payload<'_>) -> bool {
         self.put(REPLY, self.areas + INLINE_BYTES, sequence, code, inline);
-        self.memory.word(self.line + WANTS_BELL).load(SeqCst) != 0
+        self.wants_bell()
     }
 
     fn put(self, line: usize, area: usize, sequence: u64, code: u64, payload: Payload<'_>) {
@@ -99,19 +99,19 @@ impl Lines<'_> {
         self.memory.word(line + CODE).store(code, Relaxed);
         self.memory.word(line + LEN).store(len as u64, Relaxed);
         // Pairs with the loads in `commanded` and `replied`.
-        self.memory.word(line + SEQUENCE).store(sequence, SeqCst);
+        self.memory.word(line + SEQUENCE).store(sequence, Release);
     }
 
     /// Returns the number of the last command, on the worker's side.
     #[inline]
     pub(crate) fn commanded(self) -> u64 {
-        self.memory.word(self.line + SEQUENCE).load(SeqCst)
+        self.memory.word(self.line + SEQUENCE).load(Acquire)
     }
 
     /// Returns the number of the last reply, on the host's side.
     #[inline]
     pub(crate) fn replied(self) -> u64 {
-        self.memory.word(self.line + REPLY + SEQUENCE).load(SeqCst)
+        self.memory.word(self.line + REPLY + SEQUENCE).load(Acquire)
     }
 
     /// Returns the head of the command that the worker has just seen.
@@ -141,19 +141,25 @@ impl Lines<'_> {
 
     /// Sets whether the worker sleeps for a command. The worker reads [`Lines::commanded`] once more after setting it.
     pub(crate) fn set_asleep(self, asleep: bool) {
-        let order = if asleep { SeqCst } else { Release };
-        self.memory.word(self.line + ASLEEP).store(u64::from(asleep), order);
+        self.say(ASLEEP, asleep);
     }
 
     /// Returns whether the host sleeps, on the worker's side, which has just written what the host reads when it wakes.
     pub(crate) fn wants_bell(self) -> bool {
-        self.memory.word(self.line + WANTS_BELL).load(SeqCst) != 0
+        self.memory.has_sleeper(self.line + WANTS_BELL)
     }
 
     /// Sets whether the host sleeps for a reply. The host reads [`Lines::replied`] once more after setting it.
     pub(crate) fn set_wants_bell(self, wants: bool) {
-        let order = if wants { SeqCst } else { Release };
-        self.memory.word(self.line + WANTS_BELL).store(u64::from(wants), order);
+        self.say(WANTS_BELL, wants);
+    }
+
+    fn say(self, word: usize, sleeps: bool) {
+        if sleeps {
+            self.memory.announce_sleep(self.line + word);
+        } else {
+            self.memory.withdraw_sleep(self.line + word);
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use rollhouse_arena::SharedMemory;
+use rollhouse_arena::{Patience, SharedMemory};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::census::Counting;
@@ -16,7 +16,6 @@ use crate::launcher::Launcher;
 use crate::link::{QUIET_TIME, ring, silence};
 use crate::log::Log;
 use crate::message::{self, MAX_MESSAGE_BYTES, Tag};
-use crate::patience::Patience;
 use crate::process::Process;
 use crate::supervisor::{Action, Cause, Event, Restart, Supervisor, WorkerState};
 use crate::worker_slot::{WorkerSlot, new_bell};
@@ -381,7 +380,8 @@ impl Host {
     }
 
     /// Spins and yields for replies.
-    fn look(&self, awaited: Awaited<'_>) {
+    fn look(&mut self, awaited: Awaited<'_>) {
+        let mut patience = self.patience;
         let (first, last) = (self.busy().next(), self.busy().next_back());
         if let (Some(first), Some(last)) = (first, last) {
             let answered = || match awaited.until {
@@ -392,8 +392,9 @@ impl Host {
                 Until::AnyEvent => (first..=last).any(|worker| self.has_replied(worker)),
                 Until::AllBack => true,
             };
-            self.patience.wait(answered);
+            patience.poll(|| answered().then_some(()));
         }
+        self.patience = patience;
     }
 
     /// Takes the replies that are there.

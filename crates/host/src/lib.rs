@@ -51,7 +51,6 @@ mod launcher;
 mod link;
 mod log;
 mod message;
-mod patience;
 mod plugin;
 mod process;
 mod python;

@@ -6,14 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rollhouse_arena::{SharedColumns, SharedMemory};
+use rollhouse_arena::{Patience, SharedColumns, SharedMemory};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, getpgrp, getpid, getppid, kill_process_group, pidfd_open};
 
 use crate::control::{INLINE_BYTES, Layout, Payload};
 use crate::error::LinkError;
 use crate::message::{self, MAX_MESSAGE_BYTES, Message, Received, Tag};
-use crate::patience::Patience;
 
 /// Connection of a worker process to the host that started it.
 ///
@@ -145,8 +144,7 @@ impl Link {
         if !offset.is_multiple_of(8) || offset > room.saturating_sub(8) {
             return Err(LinkError::Protocol("a number for a word that is not there"));
         }
-        // Pairs with the look of the host, after it has set that it wants the bell.
-        attached.memory.word(attached.layout.data_offset() + offset).store(number, Ordering::SeqCst);
+        attached.memory.word(attached.layout.data_offset() + offset).store(number, Ordering::Release);
         let lines = attached.layout.lines(&attached.memory, attached.worker);
         // The clock is read only where it decides.
         if lines.wants_bell() && attached.commanded.elapsed() >= QUIET_TIME {
@@ -178,10 +176,11 @@ impl Link {
 
 impl Attached {
     /// Waits until there is a command that has not been taken.
-    fn wait(&self, socket: &OwnedFd) -> Result<(), LinkError> {
+    fn wait(&mut self, socket: &OwnedFd) -> Result<(), LinkError> {
         let lines = self.layout.lines(&self.memory, self.worker);
-        let commanded = || lines.commanded() != self.sequence;
-        if self.patience.wait(commanded) {
+        let sequence = self.sequence;
+        let commanded = || lines.commanded() != sequence;
+        if self.patience.poll(|| commanded().then_some(())).is_some() {
             return Ok(());
         }
         lines.set_asleep(true);

@@ -8,8 +8,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::process::{Child, Command, Stdio};
 
 use rollhouse_arena::{
-    Answer, Arena, ArenaIdent, AttachedArena, BatchColumns, Expected, FrameNotes, MIN_RING_BYTES, Request,
-    ServingEnd, Share, SharedArena, Spin, TrainerError,
+    Answer, Arena, ArenaIdent, AttachedArena, BatchColumns, Expected, FrameNotes, MIN_RING_BYTES, Patience,
+    Request, ServingEnd, Share, SharedArena, TrainerError,
 };
 use rollhouse_core::{ColumnMut, ColumnSpec, DType, Role};
 
@@ -37,7 +37,7 @@ impl Pair {
         let (mut shared, placement) = SharedArena::create(&columns, size.lanes, IDENT, MIN_RING_BYTES)?;
         let ranges = std::slice::from_ref(&lanes);
         let (arena, mut shares) =
-            Arena::new(&columns, size.lanes, ranges, Spin::NEVER, placement).map_err(io::Error::other)?;
+            Arena::new(&columns, size.lanes, ranges, Patience::NONE, placement).map_err(io::Error::other)?;
         let end = shared.attach(GENERATION, arena.frames())?;
         let files = [inherited(end.outputs_fd())?, inherited(end.inputs_fd())?];
         let [outputs, inputs] = files.each_ref().map(|fd| fd.as_raw_fd().to_string());

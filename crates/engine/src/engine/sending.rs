@@ -89,7 +89,10 @@ impl Engine {
             let next = if ready >= min.max(1) {
                 self.crews.results.try_recv().ok()
             } else {
-                Some(receive(&self.crews.results, self.crews.spin, deadline).ok_or(StepError::TimedOut)?)
+                Some(
+                    receive(&self.crews.results, &mut self.crews.patience, deadline)
+                        .ok_or(StepError::TimedOut)?,
+                )
             };
             let Some((crew, result)) = next else { break };
             books.under_way[crew] -= 1;

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use rollhouse_arena::Patience;
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{EnvSpec, LaneSet, Start, Verdict};
 use rollhouse_env::{Collected, LateRows, Post};
@@ -13,7 +14,6 @@ use super::lanes::{BlockLanes, Moves};
 use super::slot::{Layout, Order};
 use super::talk::{ASK, Answer, Ask, CLOSE, KIND_BITS, Told, WORK, What, heard, said};
 use crate::host::{Host, Until, WorkerEvent};
-use crate::patience::Patience;
 use crate::supervisor::{Cause, WorkerState};
 
 /// Workers and the blocks that each of them has. A block's number is the session's.
@@ -175,7 +175,7 @@ impl Workers {
         let (Some((memory, at)), true) = (self.host.memory(), self.patient) else { return };
         let Some((command, _)) = self.blocks[number].under_way else { return };
         let slot = self.layout.slot(memory, at, number);
-        self.patient = self.patience.wait(|| slot.is_done(command));
+        self.patient = self.patience.poll(|| slot.is_done(command).then_some(())).is_some();
     }
 
     /// Waits until a block may be done, at most until `deadline`.
