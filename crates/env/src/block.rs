@@ -122,7 +122,11 @@ impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> LaneTable<D,
 /// Returns a lane's state, read from the rows.
 #[inline(always)]
 fn column<const STATE: usize>(state: &[Row; STATE], lane: usize) -> [f64; STATE] {
-    std::array::from_fn(|index| state[index][lane])
+    let mut of_lane = [0.0; STATE];
+    for (number, row) in of_lane.iter_mut().zip(state) {
+        *number = row[lane];
+    }
+    of_lane
 }
 
 impl<D: Dynamics<STATE, OBS>, const STATE: usize, const OBS: usize> BatchEnv for Block<D, STATE, OBS> {
