@@ -139,9 +139,10 @@ impl PluginHost {
         env: usize,
         described: Described,
     ) -> Result<EnvEntry, WorkerFault> {
-        let Described { spec, drawn } = described;
+        let Described { spec, drawn, verdicts } = described;
         let untried = Box::new(EnvSpec { dynamics_hash: 0, ..spec.clone() });
-        let session = Session { host: self.clone(), path: path.to_owned(), file, env, spec: untried };
+        let session =
+            Session { host: self.clone(), path: path.to_owned(), file, env, spec: untried, verdicts };
         let entry = EnvEntry::late(spec, move |options| {
             session.blocks(options).map_err(|fault| MakeError::Refused { source: Box::new(fault) })
         });
@@ -173,6 +174,8 @@ struct Session {
     env: usize,
     /// Spec without the dynamics hash.
     spec: Box<EnvSpec>,
+    /// Whether its lanes may give an episode a result or a score.
+    verdicts: bool,
 }
 
 impl Session {
@@ -199,7 +202,8 @@ impl Session {
         let workers = Arc::new(Mutex::new(workers));
         let block = |number: usize| {
             let count = (lanes - number * BLOCK_LANES).min(BLOCK_LANES);
-            Box::new(IsolatedBlock::new(Arc::clone(&workers), number, count)) as Box<dyn BatchEnv>
+            let workers = Arc::clone(&workers);
+            Box::new(IsolatedBlock::new(workers, number, count, self.verdicts)) as Box<dyn BatchEnv>
         };
         Ok((0..blocks).map(block).collect())
     }

@@ -198,6 +198,21 @@ fn lanes_that_are_sent_as_they_come_back_give_the_bits_of_a_trusted_plugin() {
 }
 
 #[test]
+fn lanes_of_a_plugin_without_verdicts_are_asked_for_none_wherever_they_are() {
+    let folder = Folder::new();
+    let Some(breaking) = folder.breaking() else { return };
+    let Some(silent) = folder.compiled("plugin/examples/cartpole.c", "-DSILENT") else { return };
+    for trusted in [true, false] {
+        let says = |path: &Path| {
+            let entry = entry(path, trusted);
+            let options = Options::check(&entry.spec().options, &[]).unwrap();
+            entry.make_block(&[options]).unwrap().has_verdicts()
+        };
+        assert_eq!((says(&breaking), says(&silent)), (true, false), "trusted: {trusted}");
+    }
+}
+
+#[test]
 fn a_block_that_is_called_directly_does_what_a_trusted_one_does() {
     let folder = Folder::new();
     let Some(path) = folder.breaking() else { return };

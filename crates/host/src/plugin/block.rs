@@ -19,13 +19,19 @@ pub(super) struct IsolatedBlock {
     workers: Arc<Mutex<Workers>>,
     number: usize,
     lanes: usize,
+    verdicts: bool,
     /// Lanes that were asked to be revived and did not come back at once.
     asked: LaneSet,
 }
 
 impl IsolatedBlock {
-    pub(super) const fn new(workers: Arc<Mutex<Workers>>, number: usize, lanes: usize) -> Self {
-        Self { workers, number, lanes, asked: LaneSet::NONE }
+    pub(super) const fn new(
+        workers: Arc<Mutex<Workers>>,
+        number: usize,
+        lanes: usize,
+        verdicts: bool,
+    ) -> Self {
+        Self { workers, number, lanes, verdicts, asked: LaneSet::NONE }
     }
 
     /// Posts, and waits until all lanes are done or lost.
@@ -160,7 +166,7 @@ impl BatchEnv for IsolatedBlock {
     }
 
     fn has_verdicts(&self) -> bool {
-        true
+        self.verdicts
     }
 
     fn verdict(&self, lane: usize) -> Verdict {

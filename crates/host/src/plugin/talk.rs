@@ -60,6 +60,8 @@ pub(super) struct Described {
     pub(super) spec: EnvSpec,
     /// Width and height of a picture, and pictures in a second of a video.
     pub(super) drawn: Option<(usize, usize, u32)>,
+    /// Whether its lanes may give an episode a result or a score.
+    pub(super) verdicts: bool,
 }
 
 /// Question to a worker about one of the session's blocks.

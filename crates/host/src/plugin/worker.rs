@@ -50,13 +50,15 @@ fn envs(path: &Path) -> Result<Answer, String> {
     let file = file_hash(path).map_err(|error| error.to_string())?;
     let entries = rollhouse_plugin::load(path).map_err(|error| error.fault.to_string())?;
     let described = |entry: &EnvEntry| {
+        let options = Options::check(&entry.spec().options, &[]).map_err(|error| error.to_string())?;
         let drawn = entry.render_size().zip(entry.render_fps());
-        Described {
+        Ok(Described {
             spec: entry.spec().clone(),
             drawn: drawn.map(|(size, fps)| (size.width(), size.height(), fps)),
-        }
+            verdicts: make(entry, &[options])?.has_verdicts(),
+        })
     };
-    Ok(Answer::Envs { file, envs: entries.iter().map(described).collect() })
+    Ok(Answer::Envs { file, envs: entries.iter().map(described).collect::<Result<_, String>>()? })
 }
 
 /// Hashes the bytes of a file.
