@@ -196,7 +196,7 @@ impl Lanes {
         let column = column.as_ref();
         let width = column.len() / config.lanes;
         let mut actions = ColumnData::zeros(column.dtype(), (config.lanes + SPARE_LANES) * width);
-        let request = Act { first_lane: 0, step: 0, obs: &[], actions: actions.as_mut() };
+        let request = Act { first_lane: 0, step: 0, obs: &[], mask: None, actions: actions.as_mut() };
         policy.act(request).map_err(|error| Failure::of(Status::Failed, &error))?;
         Ok(Self { engine, actions, width, stepped: 0 })
     }

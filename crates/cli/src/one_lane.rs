@@ -110,9 +110,11 @@ impl OneLane {
 
     /// Takes a step with the action that a policy chooses.
     pub(crate) fn step_by(&mut self, policy: &mut dyn Policy) -> Result<(), LaneError> {
+        let masked = self.engine.entry().spec().action_mask();
         let (frame, actions) = self.engine.frame_and_actions().map_err(LaneError::Step)?;
         let obs = frame.obs_columns();
-        let request = Act { first_lane: 0, step: self.steps, obs: &obs, actions };
+        let mask = masked.and_then(|column| frame.info(column).as_u8());
+        let request = Act { first_lane: 0, step: self.steps, obs: &obs, mask, actions };
         policy.act(request).map_err(LaneError::Act)?;
         drop(obs);
         self.take_step().map_err(LaneError::Step)

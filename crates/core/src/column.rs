@@ -74,6 +74,17 @@ pub enum Role {
     FinalObs,
     /// The column is an info channel, written at every step.
     Info,
+    /// The column is an info channel that says which actions the lane may take next, as booleans: one for each value of a
+    /// Discrete action, or for each value of each element of a MultiDiscrete one in turn. It is written in every row, also in
+    /// one that began an episode.
+    ActionMask,
+}
+
+impl Role {
+    /// Returns whether an info channel is written in rows that began an episode, too.
+    pub const fn is_in_first_rows(self) -> bool {
+        matches!(self, Self::ActionMask)
+    }
 }
 
 /// Description of one column, which has N rows of `shape` elements each.

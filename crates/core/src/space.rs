@@ -104,6 +104,19 @@ impl Space {
     pub fn elements(&self) -> usize {
         self.shape().iter().product()
     }
+
+    /// Returns the number of booleans of an action mask: a Discrete space's values, or the values of all elements of a
+    /// MultiDiscrete or MultiBinary one together. `None` for quantities, which have no mask.
+    pub fn choices(&self) -> Option<u64> {
+        match self {
+            Self::Discrete(space) => Some(space.n),
+            Self::Box(space) if space.choices => {
+                let values = space.high.iter().zip(space.low.iter()).map(|(high, low)| high - low + 1.0);
+                Some(values.sum::<f64>() as u64)
+            }
+            Self::Box(_) => None,
+        }
+    }
 }
 
 impl BoxSpace {

@@ -167,6 +167,11 @@ impl EnvSpec {
         columns.collect()
     }
 
+    /// Returns the number of the info channel that is the action mask, if the env gives one.
+    pub fn action_mask(&self) -> Option<usize> {
+        self.info_channels.iter().position(|channel| channel.role == Role::ActionMask)
+    }
+
     /// Returns the column of an action.
     pub fn action_column(&self) -> ColumnSpec {
         let names = match self.action_space {

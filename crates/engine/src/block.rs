@@ -55,13 +55,21 @@ pub(crate) struct Block {
     /// State hashes of lanes whose episodes are interrupted, and of those whose hash is due.
     hashes: Box<[u32; BLOCK_LANES]>,
     stats: Stats,
-    /// True if the env may say how an episode ended.
-    has_verdicts: bool,
+    says: Says,
     /// True if the log of begun episodes and hashes is kept.
     logs: bool,
     status: Arc<BlockStatus>,
     /// What lanes are doing that finish when they finish; `None` if the env's lanes finish within the call.
     under_way: Option<Box<UnderWay>>,
+}
+
+/// What the env says beside its rows.
+#[derive(Debug, Clone, Copy)]
+struct Says {
+    /// True if it may say how an episode ended.
+    verdicts: bool,
+    /// True if it has infos in rows that began an episode, and no late side that writes them there.
+    first_infos: bool,
 }
 
 /// Time of a batch and the policy's version, as the owner tells them to the crews.
@@ -92,11 +100,17 @@ pub(crate) struct BlockParts {
 
 impl Block {
     pub(crate) fn new(parts: BlockParts) -> Self {
-        let action = parts.maker.entry.spec().action_column();
+        let spec = parts.maker.entry.spec();
+        let action = spec.action_column();
+        let says = Says {
+            verdicts: parts.env.has_verdicts(),
+            first_infos: parts.late.is_none()
+                && spec.info_channels.iter().any(|channel| channel.role.is_in_first_rows()),
+        };
         let mut block = Self {
             maker: parts.maker,
             starts: Starts::new(parts.schedule, parts.env.words_per_reset()),
-            has_verdicts: parts.env.has_verdicts(),
+            says,
             env: Some(parts.env),
             autoreset: parts.autoreset,
             episodes: Episodes::new(parts.limit, parts.target),
@@ -208,6 +222,7 @@ impl Block {
         moves: Moves<'_>,
         laps: &mut Laps,
     ) -> Option<Done> {
+        let first_infos = self.says.first_infos;
         let env = self.env.as_mut()?;
         let Moves { actions, stepped, reset } = moves;
         let apart = laps.sampled();
@@ -224,6 +239,9 @@ impl Block {
             if apart && !reset.is_empty() {
                 ended.lost |= env.reset(reset, columns.obs);
                 laps.lap(Phase::Reset);
+            }
+            if first_infos && !reset.is_empty() {
+                ended.lost |= env.first_infos(reset & !ended.lost, columns.infos);
             }
             ended
         }));
@@ -375,8 +393,12 @@ impl Block {
         if self.under_way.is_some() {
             return self.post_resets(lanes, columns);
         }
+        let first_infos = self.says.first_infos;
         let Some(env) = &mut self.env else { return };
-        let lost = catch_unwind(AssertUnwindSafe(|| env.reset(lanes, columns.obs)));
+        let lost = catch_unwind(AssertUnwindSafe(|| {
+            let lost = env.reset(lanes, columns.obs);
+            if first_infos { lost | env.first_infos(lanes & !lost, columns.infos) } else { lost }
+        }));
         match lost {
             Ok(lost) => {
                 self.lose_each(lost & lanes, Interruption::Crashed);

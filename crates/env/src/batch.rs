@@ -77,6 +77,15 @@ pub trait BatchEnv: Send {
     /// [`Ended::lost`].
     fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet;
 
+    /// Writes what info channels say of each lane of `lanes`, which has just begun an episode: the rows of the columns that
+    /// are there in such rows ([`Role::is_in_first_rows`](rollhouse_core::Role::is_in_first_rows)), and of no others. It is
+    /// called after [`BatchEnv::reset`], or after a step with resets, of envs that have such a column and no late side. Returns
+    /// the lanes that failed, as [`BatchEnv::reset`] does.
+    fn first_infos(&mut self, lanes: LaneSet, infos: &mut [ColumnMut<'_>]) -> LaneSet {
+        let _ = (lanes, infos);
+        LaneSet::NONE
+    }
+
     /// Steps every lane that is neither in `skip` nor in `reset`, and resets those in `reset`.
     ///
     /// A lane that reached a terminal state is reset before it is stepped again: what a step would give in a terminal

@@ -3,7 +3,7 @@
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{
     BoxSpace, ColumnMut, ColumnSpec, CompositeSpace, DType, Determinism, DiscreteSpace, EnvSpec, LaneSet,
-    ObservationSpace, OptionSpec, OptionValue, Options, Space, random_bits, split_mix64,
+    ObservationSpace, OptionSpec, OptionValue, Options, Role, Space, random_bits, split_mix64,
 };
 
 use crate::{BlockStep, EnvEntry, InstructionSet, MakeError};
@@ -229,7 +229,9 @@ impl Fold {
         }
     }
 
-    fn channel(self, ColumnSpec { path, dtype, shape, names, role: _ }: &ColumnSpec) -> Self {
-        self.bytes(path.as_bytes()).bytes(dtype.name().as_bytes()).sizes(shape).strings(names)
+    fn channel(self, ColumnSpec { path, dtype, shape, names, role }: &ColumnSpec) -> Self {
+        let hash = self.bytes(path.as_bytes()).bytes(dtype.name().as_bytes()).sizes(shape).strings(names);
+        // Channels had one role when the first hashes were made.
+        if *role == Role::Info { hash } else { hash.word(*role as u64) }
     }
 }

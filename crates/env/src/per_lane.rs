@@ -104,6 +104,17 @@ impl<E: Env> BatchEnv for PerLane<E> {
         lost
     }
 
+    fn first_infos(&mut self, lanes: LaneSet, infos: &mut [ColumnMut<'_>]) -> LaneSet {
+        let count = self.lanes.len();
+        let mut lost = LaneSet::NONE;
+        for lane in lanes & LaneSet::first(count) {
+            let mut infos = Rows::of(infos, lane, count);
+            let called = self.lanes[lane].call(|env, _| env.first_infos(infos.columns()));
+            lost.insert_if(lane, called.is_none());
+        }
+        lost
+    }
+
     fn step(&mut self, step: BlockStep<'_, '_>) -> Ended {
         let count = self.lanes.len();
         let mut ended = Ended::default();

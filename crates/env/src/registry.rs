@@ -44,6 +44,7 @@ impl Registry {
             echo::echo(),
             grid::breakout(),
             test_envs::faulty(),
+            test_envs::masked(),
             test_envs::noise(),
         ];
         let entries = entries.into_iter().map(|entry| (entry.spec.id.clone(), Arc::new(entry))).collect();

@@ -64,6 +64,12 @@ pub trait Env: Send {
         infos: &mut [ColumnMut<'_>],
     ) -> StepResult;
 
+    /// Writes what info channels say of an episode that has just begun: those that are there in such rows, as an action mask
+    /// is, one row each.
+    fn first_infos(&self, infos: &mut [ColumnMut<'_>]) {
+        let _ = infos;
+    }
+
     /// Returns the hash of the exact bits of everything on which later states depend.
     fn state_hash(&self) -> u32;
 

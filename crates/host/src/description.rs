@@ -3,8 +3,10 @@
 use std::fmt;
 
 use rollhouse_core::limits::{MAX_NAME_BYTES, MAX_OBS_COLUMNS, MAX_ROW_ELEMENTS, MAX_SPACE_DEPTH};
-use rollhouse_core::{Bounds, BoxSpace, CompositeSpace, DType, DiscreteSpace, ObservationSpace, Space};
-use serde::Deserialize;
+use rollhouse_core::{
+    Bounds, BoxSpace, ColumnSpec, CompositeSpace, DType, DiscreteSpace, ObservationSpace, Role, Space,
+};
+use serde::{Deserialize, Serialize};
 
 /// Maximum number of bytes of a worker's answer. The bounds of an image of 1,280 x 720 take less if they are equal.
 pub(crate) const MAX_ANSWER_BYTES: usize = 16 << 20;
@@ -25,6 +27,38 @@ struct Made {
     gymnasium: String,
     #[serde(default)]
     deterministic: bool,
+    action_mask: Option<ActionMask>,
+}
+
+/// Mask of the actions that a lane may take next, as a worker gives it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ActionMask {
+    /// Number of its booleans.
+    n: usize,
+    by: GivenBy,
+}
+
+/// Where an env gives its action mask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum GivenBy {
+    /// The infos of resets and steps have it, as `action_mask`.
+    Info,
+    /// The env has a method `action_masks`.
+    Method,
+}
+
+impl ActionMask {
+    /// Returns the info channel that it is.
+    pub(crate) fn channel(&self) -> ColumnSpec {
+        ColumnSpec {
+            path: "action_mask".to_owned(),
+            dtype: DType::Bool,
+            shape: vec![self.n],
+            names: Vec::new(),
+            role: Role::ActionMask,
+        }
+    }
 }
 
 /// Reason for which a worker does not host an env.
@@ -103,6 +137,8 @@ pub(crate) struct Description {
     pub(crate) gymnasium: String,
     /// Whether the env is declared deterministic.
     pub(crate) deterministic: bool,
+    /// Mask of its actions, if it gives one.
+    pub(crate) action_mask: Option<ActionMask>,
 }
 
 impl Description {
@@ -127,8 +163,20 @@ impl Description {
         check_size(&action.clone().into()).map_err(of("action"))?;
         // A limit of no steps is none.
         let max_episode_steps = made.max_episode_steps.filter(|&limit| limit > 0);
-        let Made { gymnasium, deterministic, .. } = *made;
-        Ok(Self { observation, action, max_episode_steps, gymnasium, deterministic })
+        let Made { gymnasium, deterministic, action_mask, .. } = *made;
+        check_mask(action_mask.as_ref(), &action).map_err(of("action"))?;
+        Ok(Self { observation, action, max_episode_steps, gymnasium, deterministic, action_mask })
+    }
+}
+
+fn check_mask(mask: Option<&ActionMask>, action: &Space) -> Result<(), String> {
+    let wanted = action.choices();
+    match mask {
+        Some(mask) if wanted != Some(mask.n as u64) => match wanted {
+            Some(wanted) => Err(format!("a mask of {} actions, it has {wanted}", mask.n)),
+            None => Err("a mask of actions that are not counted".to_owned()),
+        },
+        _ => Ok(()),
     }
 }
 

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::census::Census;
 use crate::config::{Environment, HostConfig, Output, Program};
-use crate::description::{Description, DescriptionError};
+use crate::description::{ActionMask, Description, DescriptionError};
 use crate::error::HostError;
 use crate::hashing::hash_bytes;
 use crate::host::{Host, Until, WorkerEvent};
@@ -126,7 +126,7 @@ impl PythonHost {
 
     /// Returns what a worker says of the env.
     fn learn(&self, env: &PythonEnv) -> Result<Vec<u8>, PythonError> {
-        let mut host = Host::start(self.config(vec![self.hello(env, 0, None)]))?;
+        let mut host = Host::start(self.config(vec![self.hello(env, 0, None, None)]))?;
         loop {
             host.wait(Until::AnyEvent, None)?;
             match host.next_event() {
@@ -166,9 +166,12 @@ impl PythonHost {
         ranges: Vec<Range<usize>>,
     ) -> Result<Workforce, PythonError> {
         let record = Record::of(spec);
+        let mask = Description::read(answer)?.action_mask;
         let lanes = ranges.last().map_or(0, |range| range.end);
         let bytes = record.bytes(lanes).ok_or(PythonError::TooLarge { lanes })?;
-        let hello = |range: &Range<usize>| self.hello(env, range.len(), Some(record.places(range.start)));
+        let hello = |range: &Range<usize>| {
+            self.hello(env, range.len(), Some(record.places(range.start)), mask.as_ref())
+        };
         let mut host = Host::start(self.config(ranges.iter().map(hello).collect()))?;
         if let Some(census) = &self.census {
             host.count_by(census.counting(&env.id, ranges.iter().map(Range::len)));
@@ -180,10 +183,16 @@ impl PythonHost {
     }
 
     /// Returns the first message to a worker, as bytes.
-    fn hello(&self, env: &PythonEnv, lanes: usize, record: Option<Places>) -> Vec<u8> {
-        let PythonEnv { id, kwargs, deterministic } = env;
-        let hello =
-            Hello { env: id, kwargs, deterministic: *deterministic, lanes, allow: &self.allow, record };
+    fn hello(
+        &self,
+        env: &PythonEnv,
+        lanes: usize,
+        record: Option<Places>,
+        action_mask: Option<&ActionMask>,
+    ) -> Vec<u8> {
+        let PythonEnv { id: env, kwargs, deterministic } = env;
+        let (deterministic, allow) = (*deterministic, &self.allow[..]);
+        let hello = Hello { env, kwargs, deterministic, lanes, allow, record, action_mask };
         // Nothing in it can fail to be written: its keys are texts.
         serde_json::to_vec(&hello).unwrap_or_default()
     }
@@ -219,6 +228,7 @@ struct Hello<'a> {
     lanes: usize,
     allow: &'a [String],
     record: Option<Places>,
+    action_mask: Option<&'a ActionMask>,
 }
 
 fn spec(env: &PythonEnv, description: Description) -> EnvSpec {
@@ -235,7 +245,7 @@ fn spec(env: &PythonEnv, description: Description) -> EnvSpec {
             false => Determinism::NonDeterministic,
         },
         options: Vec::new(),
-        info_channels: Vec::new(),
+        info_channels: description.action_mask.iter().map(ActionMask::channel).collect(),
         dynamics_hash: 0,
     }
 }

@@ -5,7 +5,7 @@
 //! reward    f64
 //! verdict   u64: what the env says of the lane's episode: bits 0-1 the result, bit 2 a score; then the score, f64
 //! action    one value; each part begins at a multiple of 8 bytes
-//! columns   the observation, column by column
+//! columns   the observation, column by column, then the info channels
 //! generator where the lane's generator stands, 5 u64: state and increment, each low half first, and the buffered half with
 //!           bit 32; only of envs that are declared deterministic
 //! said      u64: the length of what the lane says beside it, then its bytes; only where lanes say something
@@ -28,6 +28,7 @@ pub(crate) struct Record {
     stride: usize,
     action: usize,
     columns: Vec<Place>,
+    infos: Vec<Place>,
     end: usize,
     /// Place of the generator; `None` if the env is not deterministic.
     generator: Option<usize>,
@@ -59,6 +60,8 @@ pub struct Places {
     pub action: usize,
     /// Place of each column of the observation.
     pub observation: Vec<usize>,
+    /// Place of each info channel.
+    pub infos: Vec<usize>,
     /// Place of the generator; `None` if the env is not deterministic.
     pub generator: Option<usize>,
     /// Place and number of bytes of what the lane says, with its length; `None` if it says nothing.
@@ -101,10 +104,11 @@ impl Record {
             place
         };
         place(&spec.action_column());
-        let columns = spec.obs_columns().iter().map(place).collect();
+        let columns = spec.obs_columns().iter().map(&mut place).collect();
+        let infos = spec.info_channels.iter().map(place).collect();
         let generator = (spec.determinism == Determinism::Deterministic).then_some(end);
         let stride = (end + generator.map_or(0, |_| GENERATOR_BYTES)).next_multiple_of(CACHE_LINE);
-        Self { stride, action: ACTION, columns, end, generator, said: None, ahead: 0 }
+        Self { stride, action: ACTION, columns, infos, end, generator, said: None, ahead: 0 }
     }
 
     /// Lays out the record of a lane that says something beside its rows.
@@ -128,7 +132,8 @@ impl Record {
 
     /// Returns what a worker is told whose first lane is `first`.
     pub(crate) fn places(&self, first: usize) -> Places {
-        let observation = self.columns.iter().map(|place| place.at).collect();
+        let of = |places: &[Place]| places.iter().map(|place| place.at).collect();
+        let (observation, infos) = (of(&self.columns), of(&self.infos));
         let said = self.said.map(|at| (at, size_of::<u64>() + SAID_BYTES));
         let Self { stride, action, generator, ahead, .. } = *self;
         Places {
@@ -138,6 +143,7 @@ impl Record {
             verdict: VERDICT,
             action,
             observation,
+            infos,
             generator,
             said,
             ahead,
@@ -212,6 +218,7 @@ impl LaneRecord<'_> {
     ///
     /// # Errors
     /// If a boolean is none. The row means nothing then.
+    #[inline]
     pub(crate) fn observation(
         self,
         columns: &mut [ColumnMut<'_>],
@@ -219,7 +226,33 @@ impl LaneRecord<'_> {
         lanes: usize,
         scratch: &mut Vec<u8>,
     ) -> Result<(), Nonsense> {
-        for (place, column) in self.record.columns.iter().zip(columns) {
+        self.copy_out(&self.record.columns, columns, (lane, lanes), scratch)
+    }
+
+    /// Copies the info channels in the same way.
+    ///
+    /// # Errors
+    /// As [`LaneRecord::observation`].
+    #[inline]
+    pub(crate) fn infos(
+        self,
+        columns: &mut [ColumnMut<'_>],
+        lane: usize,
+        lanes: usize,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), Nonsense> {
+        self.copy_out(&self.record.infos, columns, (lane, lanes), scratch)
+    }
+
+    #[inline]
+    fn copy_out(
+        self,
+        places: &[Place],
+        columns: &mut [ColumnMut<'_>],
+        (lane, lanes): (usize, usize),
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), Nonsense> {
+        for (place, column) in places.iter().zip(columns) {
             scratch.resize(place.bytes, 0);
             self.memory.read_to(self.at + self.shift + place.at, scratch);
             if place.dtype == DType::Bool

@@ -110,10 +110,10 @@ impl BatchEnv for WorkerBlock {
     }
 
     fn step(&mut self, step: BlockStep<'_, '_>) -> Ended {
-        let BlockStep { skip, reset, actions, obs, rewards, .. } = step;
+        let BlockStep { skip, reset, actions, obs, infos, rewards } = step;
         let lanes = LaneSet::first(self.lanes.len());
         rewards.fill(0.0);
-        let mut rows = LateRows { obs, infos: &mut [], rewards };
+        let mut rows = LateRows { obs, infos, rewards };
         self.workforce.lock().show(self.lanes.clone(), skip, &mut rows);
         let post = Post { step: lanes & !(skip | reset), reset: reset & lanes, actions };
         let Collected { terminated, truncated, lost, .. } = self.complete(post, rows);

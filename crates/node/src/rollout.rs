@@ -176,9 +176,11 @@ impl From<StepError> for Ended {
 
 /// Has the policy choose every lane's next action from the newest frame.
 fn act(engine: &mut Engine, first_lane: u32, policy: &mut dyn Policy, batch: u64) -> Result<(), Ended> {
+    let masked = engine.entry().spec().action_mask();
     let (frame, actions) = engine.frame_and_actions()?;
     let obs = frame.obs_columns();
-    let request = Act { first_lane, step: batch, obs: &obs, actions };
+    let mask = masked.and_then(|column| frame.info(column).as_u8());
+    let request = Act { first_lane, step: batch, obs: &obs, mask, actions };
     policy.act(request).map_err(|error| Ended::Error(RolloutError::Act(error)))
 }
 

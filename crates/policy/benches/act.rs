@@ -15,7 +15,7 @@ fn random_discrete(bencher: Bencher<'_, '_>, n: u64) {
     let mut step = 0;
     bencher.counter(BLOCK_LANES).bench_local(|| {
         step += 1;
-        policy.act(Act { first_lane: 0, step, obs: &[], actions: ColumnMut::I64(&mut rows) })
+        policy.act(Act { first_lane: 0, step, obs: &[], mask: None, actions: ColumnMut::I64(&mut rows) })
     });
 }
 
@@ -26,6 +26,6 @@ fn random_f32_box(bencher: Bencher<'_, '_>) {
     let mut step = 0;
     bencher.counter(BLOCK_LANES).bench_local(|| {
         step += 1;
-        policy.act(Act { first_lane: 0, step, obs: &[], actions: ColumnMut::F32(&mut rows) })
+        policy.act(Act { first_lane: 0, step, obs: &[], mask: None, actions: ColumnMut::F32(&mut rows) })
     });
 }

@@ -119,7 +119,7 @@ mod tests {
         fn a_discrete_noop_is_the_value_nearest_to_zero(start in -20i64..20, n in 1u64..20) {
             let mut rows = [99; 3];
             let mut policy = Noop::new(&Space::Discrete(DiscreteSpace { n, start })).unwrap();
-            policy.act(Act { first_lane: 0, step: 0, obs: &[], actions: ColumnMut::I64(&mut rows) }).unwrap();
+            policy.act(Act { first_lane: 0, step: 0, obs: &[], mask: None, actions: ColumnMut::I64(&mut rows) }).unwrap();
             let nearest = (start..start + n as i64).min_by_key(|v| v.abs());
             prop_assert!(rows.iter().all(|&a| Some(a) == nearest));
         }
@@ -138,7 +138,9 @@ mod tests {
         });
         let mut rows = [f32::NAN; 6];
         let mut policy = Noop::new(&space).unwrap();
-        policy.act(Act { first_lane: 0, step: 0, obs: &[], actions: ColumnMut::F32(&mut rows) }).unwrap();
+        policy
+            .act(Act { first_lane: 0, step: 0, obs: &[], mask: None, actions: ColumnMut::F32(&mut rows) })
+            .unwrap();
         assert_eq!(rows, [0.0, 0.5, -3.0, 0.0, 0.5, -3.0]);
     }
 
@@ -158,7 +160,8 @@ mod tests {
     #[test]
     fn a_column_of_another_type_is_refused() {
         let mut policy = Noop::new(&Space::discrete(2)).unwrap();
-        let request = Act { first_lane: 0, step: 0, obs: &[], actions: ColumnMut::F32(&mut [0.0]) };
+        let request =
+            Act { first_lane: 0, step: 0, obs: &[], mask: None, actions: ColumnMut::F32(&mut [0.0]) };
         assert_eq!(policy.act(request), Err(ActError::DType { wanted: DType::I64 }));
     }
 }

@@ -28,6 +28,8 @@ pub struct Act<'a> {
     pub step: u64,
     /// Observation columns in the spec's order, with one row for each lane.
     pub obs: &'a [ColumnRef<'a>],
+    /// Action mask of each lane, a boolean for each action it may or may not take next; `None` if the env gives none.
+    pub mask: Option<&'a [u8]>,
     /// Column into which the actions are written, with one row for each lane.
     pub actions: ColumnMut<'a>,
 }
@@ -47,6 +49,14 @@ pub enum ActError {
         /// Number of elements in one action.
         elements: usize,
         /// Number of elements in the column.
+        given: usize,
+    },
+    /// The action mask has another length.
+    #[error("an action mask of {given} booleans, {wanted} are wanted")]
+    Mask {
+        /// Number of booleans for all lanes of the request.
+        wanted: usize,
+        /// Number that was given.
         given: usize,
     },
 }

@@ -13,6 +13,9 @@ use crate::{Act, ActError, Policy, SpaceError};
 /// bits as give it exactly where `n` is a power of two, so that neighbouring lanes share a word, else by scaling 32
 /// bits (64 above 65,536 values), which prefers no value by more than `n` in 2^32. An element of a box takes 53 bits of
 /// a word and scales them to `[low, high]` in double precision before it is rounded to the column's type.
+///
+/// With an action mask it draws uniformly from what the mask allows, each choice from a word of its own; where the mask allows
+/// nothing, as after the end of an episode, from all.
 #[derive(Debug, Clone)]
 pub struct Random {
     key: u64,
@@ -46,15 +49,19 @@ impl Policy for Random {
     }
 
     fn act(&mut self, request: Act<'_>) -> Result<(), ActError> {
-        let Act { first_lane, step, mut actions, .. } = request;
+        let Act { first_lane, step, mask, mut actions, .. } = request;
         let words = Words { key: self.key, first_lane, step };
-        match &self.draw {
-            Draw::Discrete(space) => {
+        match (&self.draw, mask) {
+            (Draw::Discrete(DiscreteSpace { n, start }), Some(mask)) => {
+                words.fill_allowed(&[Element::Integer { low: *start, count: *n }], mask, actions)
+            }
+            (Draw::Box { elements, .. }, Some(mask)) => words.fill_allowed(elements, mask, actions),
+            (Draw::Discrete(space), None) => {
                 let rows = actions.as_i64_mut().ok_or(ActError::DType { wanted: DType::I64 })?;
                 words.fill_discrete(*space, rows);
                 Ok(())
             }
-            Draw::Box { dtype, elements } => words.fill_box(*dtype, elements, actions),
+            (Draw::Box { dtype, elements }, None) => words.fill_box(*dtype, elements, actions),
         }
     }
 }
@@ -201,6 +208,35 @@ impl Words {
         few(row, 0, groups.into_remainder());
     }
 
+    /// Fills rows with choices that the masks allow; a mask has the choices of all elements of an action, one after the other.
+    fn fill_allowed(self, elements: &[Element], mask: &[u8], actions: ColumnMut<'_>) -> Result<(), ActError> {
+        let given = actions.as_ref().len();
+        let choices: usize = elements.iter().map(|element| element.count() as usize).sum();
+        let rows = given / elements.len();
+        if !given.is_multiple_of(elements.len()) || mask.len() != rows * choices {
+            return Err(ActError::Mask { wanted: rows * choices, given: mask.len() });
+        }
+        match actions {
+            ColumnMut::I64(rows) => self.fill_choices(elements, mask, rows, |choice| choice),
+            ColumnMut::U8(rows) => self.fill_choices(elements, mask, rows, |choice| choice as u8),
+            _ => return Err(ActError::DType { wanted: DType::I64 }),
+        }
+        Ok(())
+    }
+
+    fn fill_choices<T>(self, elements: &[Element], mask: &[u8], rows: &mut [T], cast: impl Fn(i64) -> T) {
+        let mut left = mask;
+        for (row, action) in rows.chunks_exact_mut(elements.len()).enumerate() {
+            let word = self.of(row);
+            for (k, (value, element)) in action.iter_mut().zip(elements).enumerate() {
+                let (allowed, rest) = left.split_at(element.count() as usize);
+                left = rest;
+                let word = split_mix64(word.wrapping_add(k as u64));
+                *value = cast(element.first().wrapping_add(chosen(allowed, word) as i64));
+            }
+        }
+    }
+
     fn fill_box(self, dtype: DType, elements: &[Element], actions: ColumnMut<'_>) -> Result<(), ActError> {
         let given = actions.as_ref().len();
         if !given.is_multiple_of(elements.len()) {
@@ -253,6 +289,22 @@ impl Element {
         }
     }
 
+    /// Returns the number of values, 0 for a quantity.
+    const fn count(self) -> u64 {
+        match self {
+            Self::Float { .. } => 0,
+            Self::Integer { count, .. } => count,
+        }
+    }
+
+    /// Returns the least value.
+    const fn first(self) -> i64 {
+        match self {
+            Self::Float { low, .. } => low as i64,
+            Self::Integer { low, .. } => low,
+        }
+    }
+
     #[inline]
     const fn low(self) -> f64 {
         match self {
@@ -268,6 +320,16 @@ impl Element {
             Self::Integer { low, count } => low as f64 + count as f64,
         }
     }
+}
+
+/// Chooses one of the places whose flag is set, or of all if none is.
+fn chosen(allowed: &[u8], word: u64) -> u64 {
+    let count = allowed.iter().filter(|&&flag| flag != 0).count();
+    if count == 0 {
+        return below(word, allowed.len() as u64);
+    }
+    let mut places = (0..).zip(allowed).filter(|(_, flag)| **flag != 0).map(|(place, _)| place);
+    places.nth(below(word, count as u64) as usize).unwrap_or(0)
 }
 
 /// Scales a word to `0 .. n`.
@@ -290,8 +352,44 @@ mod tests {
 
     fn discrete(policy: &mut Random, first_lane: u32, step: u64, lanes: usize) -> Vec<i64> {
         let mut rows = vec![-1; lanes];
-        policy.act(Act { first_lane, step, obs: &[], actions: ColumnMut::I64(&mut rows) }).unwrap();
+        policy
+            .act(Act { first_lane, step, obs: &[], mask: None, actions: ColumnMut::I64(&mut rows) })
+            .unwrap();
         rows
+    }
+
+    #[test]
+    fn each_element_of_an_action_has_its_part_of_the_mask() {
+        let mut both = space(DType::I64, &[0.0, 3.0], &[2.0, 4.0]);
+        if let Space::Box(both) = &mut both {
+            both.choices = true;
+        }
+        let mut policy = Random::new(&both, 1).unwrap();
+        let mask = [0, 1, 0, 0, 1].repeat(50);
+        let mut rows = vec![0; 100];
+        policy
+            .act(Act {
+                first_lane: 0,
+                step: 3,
+                obs: &[],
+                mask: Some(&mask),
+                actions: ColumnMut::I64(&mut rows),
+            })
+            .unwrap();
+        assert!(rows.chunks(2).all(|action| action == [1, 4]));
+        let mask = [1, 1, 0, 1, 1].repeat(50);
+        policy
+            .act(Act {
+                first_lane: 0,
+                step: 3,
+                obs: &[],
+                mask: Some(&mask),
+                actions: ColumnMut::I64(&mut rows),
+            })
+            .unwrap();
+        for choice in [[0, 3], [0, 4], [1, 3], [1, 4]] {
+            assert!(rows.chunks(2).any(|action| action == choice), "{choice:?}");
+        }
     }
 
     fn space(dtype: DType, low: &[f64], high: &[f64]) -> Space {
@@ -310,6 +408,30 @@ mod tests {
             let space = Space::Discrete(DiscreteSpace { n, start });
             let rows = discrete(&mut Random::new(&space, seed).unwrap(), 0, step, 70);
             prop_assert!(rows.iter().all(|&a| a >= start && a < start + n as i64));
+        }
+
+        #[test]
+        fn what_a_mask_allows_is_chosen_and_each_of_it_alike(
+            n in 1u64..12, start in -5i64..5, masks in proptest::collection::vec(any::<u16>(), 40), seed: u64,
+        ) {
+            let mut policy = Random::new(&Space::Discrete(DiscreteSpace { n, start }), seed).unwrap();
+            let allows = |lane: usize, action: i64| masks[lane] >> (action - start) & 1 == 1;
+            let mask: Vec<u8> =
+                masks.iter().flat_map(|mask| (0..n).map(move |bit| (mask >> bit & 1) as u8)).collect();
+            let mut rows = vec![start - 1; masks.len()];
+            for step in 0..20 {
+                let actions = ColumnMut::I64(&mut rows);
+                policy.act(Act { first_lane: 0, step, obs: &[], mask: Some(&mask), actions }).unwrap();
+                for (lane, &action) in rows.iter().enumerate() {
+                    prop_assert!(action >= start && action < start + n as i64);
+                    let nothing = (0..n as i64).all(|bit| !allows(lane, start + bit));
+                    prop_assert!(nothing || allows(lane, action), "{action}");
+                }
+            }
+            let short = policy.act(Act {
+                first_lane: 0, step: 0, obs: &[], mask: Some(&mask[1..]), actions: ColumnMut::I64(&mut rows),
+            });
+            prop_assert_eq!(short, Err(ActError::Mask { wanted: mask.len(), given: mask.len() - 1 }));
         }
 
         #[test]
@@ -341,7 +463,7 @@ mod tests {
             let high: Vec<f64> = pairs.iter().map(|p| f64::from((p.0 + p.1) as f32)).collect();
             let mut rows = vec![f32::NAN; 33 * low.len()];
             let mut policy = Random::new(&space(DType::F32, &low, &high), seed).unwrap();
-            policy.act(Act { first_lane: 0, step, obs: &[], actions: ColumnMut::F32(&mut rows) }).unwrap();
+            policy.act(Act { first_lane: 0, step, obs: &[], mask: None, actions: ColumnMut::F32(&mut rows) }).unwrap();
             for row in rows.chunks(low.len()) {
                 for ((&value, &low), &high) in row.iter().zip(&low).zip(&high) {
                     prop_assert!(f64::from(value) >= low && f64::from(value) <= high, "{value} in {low} {high}");
@@ -353,7 +475,7 @@ mod tests {
         fn integer_boxes_yield_integers_between_their_bounds(low in -40.5f64..40.0, width in 1.0f64..40.0, seed: u64) {
             let mut rows = [i32::MAX; 64];
             let mut policy = Random::new(&space(DType::I32, &[low], &[low + width]), seed).unwrap();
-            policy.act(Act { first_lane: 0, step: 0, obs: &[], actions: ColumnMut::I32(&mut rows) }).unwrap();
+            policy.act(Act { first_lane: 0, step: 0, obs: &[], mask: None, actions: ColumnMut::I32(&mut rows) }).unwrap();
             prop_assert!(rows.iter().all(|&a| f64::from(a) >= low && f64::from(a) <= low + width));
         }
     }
@@ -375,7 +497,9 @@ mod tests {
     fn box_actions_reach_into_every_tenth_of_their_range() {
         let mut policy = Random::new(&space(DType::F64, &[-1.0, 2.0], &[1.0, 4.0]), 3).unwrap();
         let mut rows = vec![0.0; 2 * 2000];
-        policy.act(Act { first_lane: 0, step: 9, obs: &[], actions: ColumnMut::F64(&mut rows) }).unwrap();
+        policy
+            .act(Act { first_lane: 0, step: 9, obs: &[], mask: None, actions: ColumnMut::F64(&mut rows) })
+            .unwrap();
         let mut counts = [[0u32; 10]; 2];
         for row in rows.chunks(2) {
             counts[0][((row[0] + 1.0) * 5.0) as usize] += 1;
@@ -398,7 +522,9 @@ mod tests {
     #[test]
     fn a_column_of_another_type_or_of_half_a_row_is_refused() {
         let mut policy = Random::new(&space(DType::F32, &[0.0, 0.0], &[1.0, 1.0]), 0).unwrap();
-        let mut act = |actions: ColumnMut<'_>| policy.act(Act { first_lane: 0, step: 0, obs: &[], actions });
+        let mut act = |actions: ColumnMut<'_>| {
+            policy.act(Act { first_lane: 0, step: 0, obs: &[], mask: None, actions })
+        };
         assert_eq!(act(ColumnMut::F64(&mut [0.0; 2])), Err(ActError::DType { wanted: DType::F32 }));
         assert_eq!(act(ColumnMut::F32(&mut [0.0; 3])), Err(ActError::Rows { elements: 2, given: 3 }));
     }

@@ -10,7 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use rollhouse_client::{RequestError, StepError};
-use rollhouse_core::{AutoresetMode, EnvSpec};
+use rollhouse_core::{AutoresetMode, ColumnSpec, EnvSpec};
 use rollhouse_core::{ColumnData, Space};
 use rollhouse_engine::{Engine, EngineConfig, Frame, Received, Reset, StepError as Refused};
 
@@ -22,7 +22,7 @@ use crate::endings::{Ended, Endings, Last, say_valid};
 use crate::envs::{checked_options, image_size, known_env};
 use crate::failure::{exception, of_config, of_method, of_request, of_step, one_at_a_time};
 use crate::fork::Home;
-use crate::infos::{Rows, Shapes, ShowValid};
+use crate::infos::{Channel, Rows, Shapes, ShowValid};
 use crate::keywords::keywords;
 use crate::lanes::{Lanes, Placement};
 use crate::obs_shape::ObsShape;
@@ -378,8 +378,9 @@ impl NativeLanes {
         };
         let of_space = |space: &Space| row_shape(space.dtype(), space.shape());
         let channels = spec.info_channels.iter();
-        let channels =
-            channels.map(|column| Ok((column.path.clone(), row_shape(column.dtype, &column.shape)?)));
+        let channels = channels.map(|ColumnSpec { path, dtype, shape, role, .. }| {
+            Ok(Channel { name: path.clone(), shape: row_shape(*dtype, shape)?, role: *role })
+        });
         Ok(Self {
             lanes,
             action: of_space(&spec.action_space)?,
@@ -674,10 +675,8 @@ impl LanesState {
             views_of(&mut self.views, &self.memory, py, frame, owner)?.obs(py, &owner.shapes.obs)?
         };
         let infos = PyDict::new(py);
-        if !self.lost.is_empty() {
-            // A reset has no infos of steps: only which lanes are lost.
-            let rows = Rows { infos: Vec::new(), ..owner.rows_of(frame, &self.lost, &self.losses) };
-            rows.add_to(&infos, &owner.shapes)?;
+        if !owner.shapes.channels.is_empty() || !self.lost.is_empty() {
+            owner.rows_of(frame, &self.lost, &self.losses).add_first_to(&infos, &owner.shapes)?;
         }
         (obs, infos).into_pyobject(py)
     }

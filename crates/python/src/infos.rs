@@ -4,7 +4,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use rollhouse_core::ColumnRef;
+use rollhouse_core::{ColumnRef, Role};
 
 use crate::arrays::{RowShape, copy_masked, mask, objects};
 use crate::obs_shape::ObsShape;
@@ -60,7 +60,15 @@ impl ShowValid {
 #[derive(Debug)]
 pub(crate) struct Shapes {
     pub(crate) obs: ObsShape,
-    pub(crate) channels: Vec<(String, RowShape)>,
+    pub(crate) channels: Vec<Channel>,
+}
+
+/// A column of an env's own infos.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    pub(crate) name: String,
+    pub(crate) shape: RowShape,
+    pub(crate) role: Role,
 }
 
 impl Rows<'_> {
@@ -88,11 +96,19 @@ impl Rows<'_> {
         if !self.infos.is_empty() {
             let nested = infos.get_item(intern!(infos.py(), "final_info"))?;
             if let Some(nested) = &nested {
-                self.add_channels(nested.cast::<PyDict>()?, shapes, |row| self.is_over(row))?;
+                let nested = nested.cast::<PyDict>()?;
+                self.add_channels(nested, shapes, |channel, row| {
+                    !channel.role.is_in_first_rows() && self.is_over(row)
+                })?;
             }
-            // A reset has none.
-            let shown = |row| self.is_valid(row) && !(nested.is_some() && self.is_over(row));
-            self.add_channels(infos, shapes, shown)?;
+            // A reset has none, but for those that are there in first rows; these are of the episode that has begun, also
+            // where one has ended in the same step.
+            self.add_channels(infos, shapes, |channel, row| {
+                if channel.role.is_in_first_rows() {
+                    return !self.is_lost(row);
+                }
+                self.is_valid(row) && !(nested.is_some() && self.is_over(row))
+            })?;
         }
         if !self.lost.is_empty() {
             self.add_lost(infos)?;
@@ -100,19 +116,33 @@ impl Rows<'_> {
         Ok(())
     }
 
+    /// Adds what a reset tells: the infos that are there in rows which began an episode, and which lanes are lost.
+    pub(crate) fn add_first_to(&self, infos: &Bound<'_, PyDict>, shapes: &Shapes) -> PyResult<()> {
+        self.add_channels(infos, shapes, |channel, row| {
+            channel.role.is_in_first_rows() && self.reset[row] != 0
+        })?;
+        if self.lost.is_empty() { Ok(()) } else { self.add_lost(infos) }
+    }
+
     fn add_channels(
         &self,
         infos: &Bound<'_, PyDict>,
         shapes: &Shapes,
-        shown: impl Fn(usize) -> bool,
+        is_shown: impl Fn(&Channel, usize) -> bool,
     ) -> PyResult<()> {
         let py = infos.py();
-        let shown: Vec<bool> = (0..self.count).map(shown).collect();
-        if !shown.contains(&true) {
-            return Ok(());
-        }
-        for ((name, shape), &column) in shapes.channels.iter().zip(&self.infos) {
-            infos.set_item(name, copy_masked(py, shape, column, &shown)?)?;
+        for (channel, &column) in shapes.channels.iter().zip(&self.infos) {
+            let shown: Vec<bool> = (0..self.count).map(|row| is_shown(channel, row)).collect();
+            if !shown.contains(&true) {
+                continue;
+            }
+            let Channel { name, shape, role } = channel;
+            let mut rows = copy_masked(py, shape, column, &shown)?.into_any();
+            if *role == Role::ActionMask {
+                // As Gymnasium's own envs give them.
+                rows = rows.call_method1(intern!(py, "view"), ("int8",))?;
+            }
+            infos.set_item(name, rows)?;
             infos.set_item(format!("_{name}"), mask(py, &shown)?)?;
         }
         Ok(())

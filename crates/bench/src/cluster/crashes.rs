@@ -77,7 +77,7 @@ async fn step(pool: &mut AsyncPool, watched: &mut Watched) -> Result<u64, Failur
             let what = format_args!("only {} of {lanes} lanes have crashed and are back", watched.back());
             return Err(Failure::new(Status::Failed, what));
         }
-        let act = Act { first_lane: 0, step: batch, obs: &[], actions: pool.actions() };
+        let act = Act { first_lane: 0, step: batch, obs: &[], mask: None, actions: pool.actions() };
         policy.act(act).map_err(failed)?;
         let begins = pool.step().await.map_err(failed)?.reset().to_vec();
         let now = Instant::now();

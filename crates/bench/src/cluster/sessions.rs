@@ -90,7 +90,13 @@ impl Player {
             reset = Reset::all();
             let mut over = false;
             while !over {
-                let act = Act { first_lane: 0, step: self.steps, obs: &[], actions: self.pool.actions() };
+                let act = Act {
+                    first_lane: 0,
+                    step: self.steps,
+                    obs: &[],
+                    mask: None,
+                    actions: self.pool.actions(),
+                };
                 policy.act(act).map_err(failed)?;
                 let frame = self.pool.step().await.map_err(failed)?;
                 over = frame.terminated()[0] | frame.truncated()[0] != 0;

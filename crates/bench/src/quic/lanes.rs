@@ -92,7 +92,8 @@ impl Lanes {
     /// Steps and adds the time of each step.
     fn step(&mut self, steps: u32, times: &mut Vec<Duration>) -> Result<(), Failure> {
         for _ in 0..steps {
-            let act = Act { first_lane: 0, step: self.steps, obs: &[], actions: self.pool.actions() };
+            let act =
+                Act { first_lane: 0, step: self.steps, obs: &[], mask: None, actions: self.pool.actions() };
             self.policy.act(act).map_err(failed)?;
             self.steps += 1;
             let began = Instant::now();

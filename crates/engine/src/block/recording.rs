@@ -93,7 +93,7 @@ impl Block {
     /// Ends the episodes of `over`, as `done` says, and tells the recorder.
     #[inline]
     pub(super) fn end_each(&mut self, over: LaneSet, done: Done) {
-        if self.has_verdicts && !over.is_empty() {
+        if self.says.verdicts && !over.is_empty() {
             self.end_judged(over, done);
         } else if (done.truncated & over).is_empty() {
             // The usual case, for which nothing is asked lane by lane.

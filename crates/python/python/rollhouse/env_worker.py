@@ -4,8 +4,9 @@ It is started by the host, never by hand. All that it is told is JSON, or bytes 
 ever unpickled. A lane whose env raises is lost alone; ``SystemExit`` ends the process, and with it all of its lanes. It
 ends when its host does, whatever its envs are doing.
 
-The host's first message is ``{"env", "kwargs", "deterministic", "lanes", "allow", "record"}``. The answer is ``{"made": {...}}``, which
-says what the env is, or ``{"refused": {"kind", "message"}}``. ``lanes`` is 0 where only the answer is wanted.
+The host's first message is ``{"env", "kwargs", "deterministic", "lanes", "allow", "record", "action_mask"}``. The answer is ``{"made":
+{...}}``, which says what the env is, or ``{"refused": {"kind", "message"}}``. ``lanes`` is 0 where only the answer is wanted; then
+the env is reset once to see whether it gives action masks, and ``action_mask`` of the messages that follow is what was said of them.
 
 A command has a byte for each lane (``rollhouse.lane_words``) and then a seed of 8 bytes for each. Each lane has a record in
 the shared memory, at the places that ``record`` names: its answer's number, reward, what is said of its episode, action
@@ -190,7 +191,35 @@ def description(env: gymnasium.Env, hello: dict[str, Any]) -> dict[str, Any]:
     }
     if is_declared(env, hello):
         told["deterministic"] = True
+    mask = hello["action_mask"] if hello["lanes"] else action_mask_of(env)
+    if mask is not None:
+        told["action_mask"] = mask
     return told
+
+
+def action_mask_of(env: gymnasium.Env) -> dict[str, Any] | None:
+    """Says how many booleans the env's action masks have and where it gives them; None if it gives none.
+
+    Raises:
+        Refused: A mask is not one of the action space's.
+    """
+    if not isinstance(env.action_space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+        return None
+    try:
+        _, info = env.reset()
+    except Exception:
+        # Its lanes will tell.
+        return None
+    if "action_mask" in info:
+        by, mask = "info", info["action_mask"]
+    elif callable(method := getattr(env.unwrapped, "action_masks", None)):
+        by, mask = "method", method()
+    else:
+        return None
+    n = np.asarray(mask).shape
+    if len(n) != 1:
+        raise Refused("space_not_supported", f"action_mask: an array of shape {n} is no mask")
+    return {"n": n[0], "by": by}
 
 
 def is_declared(env: gymnasium.Env, hello: dict[str, Any]) -> bool:
@@ -298,6 +327,7 @@ class Worker:
         self.told = describe(envs, hello)
         self.columns = Columns(envs[0].observation_space, 1)
         self.action_columns = Columns(envs[0].action_space, 1)
+        self.mask_by: str | None = (hello["action_mask"] or {}).get("by")
 
     def set_up(self, place: tuple[int, int, int], record: dict[str, Any]) -> None:
         """Finds the lanes' records in the shared memory."""
@@ -323,6 +353,8 @@ class Worker:
                 record["observation"], self.columns.dtypes, self.columns.shapes, strict=True
             )
         ]
+        if self.mask_by is not None:
+            self.masks = array(record["infos"][0], np.dtype("uint8"), (self.hello["action_mask"]["n"],))
         # Per lane one writable array per column, of no dimensions where a value is a scalar.
         self.rows = [[a[lane : lane + 1].reshape(a.shape[1:]) for a in observations] for lane in range(self.count)]
 
@@ -343,8 +375,10 @@ class Worker:
                     flags = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
                 else:
                     seed = int.from_bytes(seeds[lane * 8 : lane * 8 + 8], "little")
-                    observation, reward, flags = self.begin(lane, task, seed), 0.0, 0
+                    (observation, info), reward, flags = self.begin(lane, task, seed), 0.0, 0
                 self.rewards[lane] = reward
+                if self.mask_by is not None:
+                    self.mask(lane, info)
                 if self.columns.single:
                     write_array(self.rows[lane][0], observation)
                 else:
@@ -362,8 +396,20 @@ class Worker:
         """Iterates over the actions in memory, as Gymnasium's ``iterate`` does. They are copies: envs may keep them."""
         return iter(self.actions.copy())
 
-    def begin(self, lane: int, task: int, seed: int) -> Any:
-        """Begins an episode in a lane, with a new env if it is told so. Returns the first observation."""
+    def mask(self, lane: int, info: dict[str, Any]) -> None:
+        """Writes which actions a lane may take next.
+
+        Raises:
+            ValueError: What the env gives is no mask.
+        """
+        given = info.get("action_mask") if self.mask_by == "info" else self.envs[lane].unwrapped.action_masks()
+        mask, place = np.asarray(given), self.masks[lane]
+        if mask.shape != place.shape or not ((mask == 0) | (mask == 1)).all():
+            raise ValueError(f"action_mask: {given!r} is no mask of {len(place)} actions")
+        place[...] = mask
+
+    def begin(self, lane: int, task: int, seed: int) -> tuple[Any, dict[str, Any]]:
+        """Begins an episode in a lane, with a new env if it is told so. Returns the first observation and the info."""
         if task == ANEW or (task == PLACED and self.played[lane]):
             self.drop(lane)
             env = make(self.hello)
@@ -376,8 +422,7 @@ class Worker:
             # The seed chooses the sequence; the place is somewhere in it.
             env.reset(seed=seed)
             generator_of(env).state = unpacked(self.memory[self.place(lane)])
-        observation, _ = env.reset(seed=seed if task in (SEEDED, ANEW) else None)
-        return observation
+        return env.reset(seed=seed if task in (SEEDED, ANEW) else None)
 
     def place(self, lane: int) -> slice:
         """The place of a lane's generator in the memory."""
