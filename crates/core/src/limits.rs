@@ -13,7 +13,7 @@ pub const MAX_LANES: usize = 65_536;
 pub const MAX_THREADS: usize = 256;
 
 /// Maximum number of columns in one observation space.
-pub const MAX_OBS_COLUMNS: usize = 16;
+pub const MAX_OBS_COLUMNS: usize = 64;
 
 /// Maximum number of nested composite spaces in one observation space. With as many, a run's header stays within
 /// [`MAX_CONTROL_DEPTH`].

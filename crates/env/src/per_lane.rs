@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use arrayvec::ArrayVec;
 use rollhouse_core::limits::MAX_OBS_COLUMNS;
 use rollhouse_core::{ColumnMut, LaneSet, Options, Start, Verdict};
 
@@ -191,23 +192,20 @@ impl<E: Env> BatchEnv for PerLane<E> {
 
 /// One lane's row of each column, which is held without allocating.
 struct Rows<'a> {
-    columns: [ColumnMut<'a>; MAX_OBS_COLUMNS],
-    count: usize,
+    columns: ArrayVec<ColumnMut<'a>, MAX_OBS_COLUMNS>,
 }
 
 impl<'a> Rows<'a> {
     /// Returns row `lane` of columns of `lanes` rows.
     fn of(columns: &'a mut [ColumnMut<'_>], lane: usize, lanes: usize) -> Self {
-        let mut rows =
-            Self { columns: std::array::from_fn(|_| ColumnMut::U8(&mut [])), count: columns.len() };
-        for (row, column) in rows.columns.iter_mut().zip(columns) {
+        let row = |column: &'a mut ColumnMut<'_>| {
             let width = column.as_ref().len() / lanes;
-            *row = column.slice(lane * width, (lane + 1) * width);
-        }
-        rows
+            column.slice(lane * width, (lane + 1) * width)
+        };
+        Self { columns: columns.iter_mut().map(row).collect() }
     }
 
     fn columns(&mut self) -> &mut [ColumnMut<'a>] {
-        &mut self.columns[..self.count]
+        &mut self.columns
     }
 }

@@ -15,9 +15,14 @@ pub(crate) mod column {
     pub(crate) const FIXED: usize = 9;
     /// Id of the first observation column.
     pub(crate) const OBS_ID: u64 = 16;
+    /// Number of observation columns whose ids follow the first one's.
+    const NEAR: usize = 48;
     /// Id of the first info column.
     pub(crate) const INFO_ID: u64 = 64;
-    const _: () = assert!(OBS_ID as usize + rollhouse_core::limits::MAX_OBS_COLUMNS <= INFO_ID as usize);
+    /// Id of the first observation column behind those.
+    const FAR_OBS_ID: u64 = 128;
+    const _: () = assert!(OBS_ID as usize + NEAR == INFO_ID as usize);
+    const _: () = assert!(INFO_ID as usize + rollhouse_core::limits::MAX_OBS_COLUMNS <= FAR_OBS_ID as usize);
 
     /// Returns the place of observation column `index`; info columns follow the observation columns.
     pub(crate) const fn obs(index: usize) -> usize {
@@ -29,7 +34,8 @@ pub(crate) mod column {
         if place < FIXED {
             place as u64 + 1
         } else if place < FIXED + obs_columns {
-            OBS_ID + (place - FIXED) as u64
+            let index = place - FIXED;
+            if index < NEAR { OBS_ID + index as u64 } else { FAR_OBS_ID + (index - NEAR) as u64 }
         } else {
             INFO_ID + (place - FIXED - obs_columns) as u64
         }
@@ -188,4 +194,23 @@ pub(crate) mod begins {
     pub(crate) const NEW_SEED: u64 = 2;
     /// A difference of words at or above this value stands for "the words follow in full".
     pub(crate) const WIDE: u64 = 1 << 61;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use rollhouse_core::limits::MAX_OBS_COLUMNS;
+
+    use super::column;
+
+    #[test]
+    fn each_column_of_the_widest_env_has_an_id_of_its_own_and_the_first_48_those_they_always_had() {
+        let places = 0..column::FIXED + 2 * MAX_OBS_COLUMNS;
+        let ids: BTreeSet<u64> = places.clone().map(|place| column::id(place, MAX_OBS_COLUMNS)).collect();
+        assert_eq!(ids.len(), places.len());
+        let observation = |index| column::id(column::obs(index), MAX_OBS_COLUMNS);
+        assert_eq!([0, 47, 48, 63].map(observation), [16, 63, 128, 143]);
+        assert_eq!(column::id(column::obs(3), 3), 64);
+    }
 }
