@@ -232,3 +232,27 @@ def test_a_lost_lane_is_raised_or_looks_like_a_time_limit() -> None:
     assert infos[0]["TimeLimit.truncated"] and not infos[0]["valid"] and infos[0]["lost"] == "crashed"
     np.testing.assert_array_equal(infos[0]["terminal_observation"], [2])
     envs.close()
+
+
+def test_masks_of_an_env_are_those_that_maskable_ppo_asks_for() -> None:
+    utils = pytest.importorskip("sb3_contrib.common.maskable.utils")
+    from sb3_contrib import MaskablePPO
+
+    envs = make_vec_env("test/Masked-v0", 4, seed=0)
+    observations = envs.reset()
+    assert utils.is_masking_supported(envs)
+    for _ in range(40):
+        masks = utils.get_action_masks(envs)
+        np.testing.assert_array_equal(masks, (observations.astype(int) + np.arange(4)) % 2 == 0)
+        observations = envs.step(masks.argmax(axis=1))[0]
+    model = MaskablePPO("MlpPolicy", envs, n_steps=64, batch_size=64, n_epochs=1, seed=1)
+    model.learn(512)
+    observations, lost = envs.reset(), 0
+    for _ in range(60):
+        actions, _ = model.predict(observations, action_masks=utils.get_action_masks(envs))
+        observations, _, _, infos = envs.step(actions)
+        lost += sum(info.get("result") == "lose" for info in infos)
+    assert lost == 0
+    without = make_vec_env("CartPole-v1", 2)
+    without.reset()
+    assert not utils.is_masking_supported(without)

@@ -29,6 +29,9 @@ except ImportError as error:
 
 __all__ = ["Sb3VecEnv", "make_vec_env"]
 
+MASKS = "action_masks"
+"""The method by which SB3-contrib asks an env which actions it takes."""
+
 
 def make_vec_env(
     env_id: str | Callable[[], gymnasium.Env],
@@ -114,6 +117,9 @@ class Sb3VecEnv(VecEnv):
     SB3 learns from every row it gets. Under ``on_loss="report"`` a lost lane therefore looks to it like an episode
     that a time limit cut at its last observation, with reward 0; ``infos[i]["valid"]`` is False there.
 
+    ``env_method("action_masks")`` returns the newest masks of envs that give them in their infos, which is how
+    ``MaskablePPO`` of SB3-contrib asks for them.
+
     Args:
         envs: In SAME_STEP mode, not with ``info_layout="0.29"``. It is closed with this.
     """
@@ -127,12 +133,15 @@ class Sb3VecEnv(VecEnv):
         self.envs = envs
         self._actions: Any = None
         self._has_lanes: bool | None = None
+        self._masks: np.ndarray | None = None
         super().__init__(envs.num_envs, envs.single_observation_space, envs.single_action_space)
 
     def reset(self) -> Any:
         """Resets all lanes, with the seeds and options that were set since the last reset, and returns observations."""
         seeds = self._seeds if any(seed is not None for seed in self._seeds) else None
         observations, infos = self.envs.reset(seed=seeds, options=self._options[0] or None)
+        self._masks = None
+        self._keep_masks(infos)
         self.reset_infos = self._lane_infos(infos, range(self.num_envs))
         # Lanes with options of their own begin once more, in groups of the same options.
         left = [lane for lane in range(self.num_envs) if self._options[lane] != self._options[0]]
@@ -143,6 +152,7 @@ class Sb3VecEnv(VecEnv):
             mask = np.zeros(self.num_envs, np.bool_)
             mask[group] = True
             observations, infos = self.envs.reset(seed=seeds, options={**options, "reset_mask": mask})
+            self._keep_masks(infos)
             for lane, info in zip(group, self._lane_infos(infos, group), strict=True):
                 self.reset_infos[lane] = info
         self._reset_seeds()
@@ -156,6 +166,7 @@ class Sb3VecEnv(VecEnv):
     def step_wait(self) -> tuple[Any, np.ndarray, np.ndarray, list[dict[str, Any]]]:
         """Steps all lanes. Returns observations, rewards, dones, infos."""
         observations, rewards, terminations, truncations, infos = self.envs.step(self._actions)
+        self._keep_masks(infos)
         dones = terminations | truncations
         ended = np.flatnonzero(dones)
         final_obs, has_final = infos.pop("final_obs", None), infos.pop("_final_obs", None)
@@ -182,6 +193,8 @@ class Sb3VecEnv(VecEnv):
         """Returns the attribute of the lanes' envs."""
         if attr_name == "render_mode":
             values: Sequence[Any] = [self.envs.render_mode] * self.num_envs
+        elif attr_name == MASKS and self._masks is not None:
+            values = [functools.partial(self.env_method, MASKS, indices=lane) for lane in range(self.num_envs)]
         else:
             values = self.envs.get_attr(attr_name)
         return [values[lane] for lane in self._get_indices(indices)]
@@ -200,7 +213,9 @@ class Sb3VecEnv(VecEnv):
     ) -> list[Any]:
         """Calls the method of the lanes' envs."""
         lanes = self._lanes(indices)
-        if self._tells_lanes_apart():
+        if method_name == MASKS and self._masks is not None:
+            values: Sequence[Any] = self._masks.copy()
+        elif self._tells_lanes_apart():
             values = self.envs.call("sb3_method", lanes, method_name, method_args, method_kwargs)
         else:
             self._all_or_none(lanes, indices)
@@ -214,6 +229,16 @@ class Sb3VecEnv(VecEnv):
         else:
             wrapped = [False] * self.num_envs
         return [wrapped[lane] for lane in self._get_indices(indices)]
+
+    def _keep_masks(self, infos: dict[str, Any]) -> None:
+        """Keeps the masks of the lanes that give one; a lane that was lost may do all until it is back."""
+        given = infos.get("action_mask")
+        if given is None:
+            return
+        if self._masks is None:
+            self._masks = np.ones(given.shape, np.bool_)
+        told = infos["_action_mask"]
+        self._masks[told] = given[told]
 
     def _tells_lanes_apart(self) -> bool:
         """Returns whether the lanes are those of ``make_vec_env`` in workers."""
