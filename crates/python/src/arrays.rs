@@ -40,6 +40,8 @@ impl KeepAlive {
 #[derive(Debug, Clone)]
 pub(crate) struct RowShape {
     pub(crate) dtype: DType,
+    /// Whether NumPy is shown its bytes, 0 or 1 each, with a sign, as Gymnasium has bits.
+    bits: bool,
     /// One row; empty for a scalar.
     pub(crate) shape: ArrayVec<usize, { MAX_AXES - 1 }>,
 }
@@ -50,11 +52,20 @@ const MAX_AXES: usize = 16;
 impl RowShape {
     /// Describes the rows; `None` if a row has too many axes.
     pub(crate) fn new(dtype: DType, shape: &[usize]) -> Option<Self> {
-        Some(Self { dtype, shape: shape.try_into().ok()? })
+        Some(Self { dtype, bits: false, shape: shape.try_into().ok()? })
+    }
+
+    /// Returns the rows with elements of int8, if they are `bits` of one byte each.
+    pub(crate) fn of_bits(self, bits: bool) -> Self {
+        Self { bits: bits && self.dtype.size() == 1, ..self }
     }
 
     pub(crate) fn scalar(dtype: DType) -> Self {
-        Self { dtype, shape: ArrayVec::new_const() }
+        Self { dtype, bits: false, shape: ArrayVec::new_const() }
+    }
+
+    fn descr<'py>(&self, py: Python<'py>) -> Bound<'py, PyArrayDescr> {
+        if self.bits { i8::get_dtype(py) } else { descr(py, self.dtype) }
     }
 
     pub(crate) fn elements(&self) -> usize {
@@ -107,7 +118,7 @@ impl RowShape {
         let mut dims = self.dims(Some(rows));
         // SAFETY: by contract; the array takes a reference to `base`.
         unsafe {
-            let array = new_array(py, self.dtype, &mut dims, data, flags)?;
+            let array = new_array_of(py, self.descr(py), &mut dims, data, flags)?;
             let base = base.clone().into_any().into_ptr();
             if PY_ARRAY_API.PyArray_SetBaseObject(py, array.as_ptr().cast(), base) != 0 {
                 return Err(PyErr::fetch(py));
@@ -151,7 +162,7 @@ impl RowShape {
         // SAFETY: a new C-contiguous array of as many elements of the same type as the column has; nobody else
         // knows it yet.
         unsafe {
-            let array = new_array(py, self.dtype, dims, ptr::null(), 0)?;
+            let array = new_array_of(py, self.descr(py), dims, ptr::null(), 0)?;
             let data = (*array.as_ptr().cast::<npyffi::PyArrayObject>()).fields.data;
             ptr::copy_nonoverlapping(address(column).cast::<u8>(), data.cast::<u8>(), bytes);
             Ok(array)
@@ -269,12 +280,25 @@ pub(crate) unsafe fn new_array<'py>(
     data: *const c_void,
     flags: c_int,
 ) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: by contract.
+    unsafe { new_array_of(py, descr(py, dtype), dims, data, flags) }
+}
+
+/// # Safety
+/// As [`new_array`].
+unsafe fn new_array_of<'py>(
+    py: Python<'py>,
+    descr: Bound<'py, PyArrayDescr>,
+    dims: &mut [npy_intp],
+    data: *const c_void,
+    flags: c_int,
+) -> PyResult<Bound<'py, PyAny>> {
     // SAFETY: by contract; the call takes over the reference to the descriptor.
     unsafe {
         let array = PY_ARRAY_API.PyArray_NewFromDescr(
             py,
             npyffi::get_type_object(py, NpyTypes::PyArray_Type),
-            descr(py, dtype).into_dtype_ptr(),
+            descr.into_dtype_ptr(),
             dims.len() as c_int,
             dims.as_mut_ptr(),
             ptr::null_mut(),

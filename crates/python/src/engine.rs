@@ -10,7 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use rollhouse_client::{RequestError, StepError};
-use rollhouse_core::{AutoresetMode, ColumnSpec, EnvSpec};
+use rollhouse_core::{AutoresetMode, ColumnSpec, EnvSpec, Role};
 use rollhouse_core::{ColumnData, Space};
 use rollhouse_engine::{Engine, EngineConfig, Frame, Received, Reset, StepError as Refused};
 
@@ -376,14 +376,19 @@ impl NativeLanes {
             let what = || format!("env {} has columns of {} axes", spec.id, shape.len());
             RowShape::new(dtype, shape).ok_or_else(|| PyValueError::new_err(what()))
         };
-        let of_space = |space: &Space| row_shape(space.dtype(), space.shape());
+        let of_space = |space: &Space| {
+            let bits = matches!(space, Space::Box(space) if space.choices);
+            Ok(row_shape(space.dtype(), space.shape())?.of_bits(bits))
+        };
         let channels = spec.info_channels.iter();
         let channels = channels.map(|ColumnSpec { path, dtype, shape, role, .. }| {
-            Ok(Channel { name: path.clone(), shape: row_shape(*dtype, shape)?, role: *role })
+            // As Gymnasium's own envs give masks.
+            let shape = row_shape(*dtype, shape)?.of_bits(*role == Role::ActionMask);
+            Ok(Channel { name: path.clone(), shape, role: *role })
         });
         Ok(Self {
             lanes,
-            action: of_space(&spec.action_space)?,
+            action: row_shape(spec.action_space.dtype(), spec.action_space.shape())?,
             convert,
             rules,
             shapes: Shapes {

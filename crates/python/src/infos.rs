@@ -136,13 +136,8 @@ impl Rows<'_> {
             if !shown.contains(&true) {
                 continue;
             }
-            let Channel { name, shape, role } = channel;
-            let mut rows = copy_masked(py, shape, column, &shown)?.into_any();
-            if *role == Role::ActionMask {
-                // As Gymnasium's own envs give them.
-                rows = rows.call_method1(intern!(py, "view"), ("int8",))?;
-            }
-            infos.set_item(name, rows)?;
+            let Channel { name, shape, .. } = channel;
+            infos.set_item(name, copy_masked(py, shape, column, &shown)?)?;
             infos.set_item(format!("_{name}"), mask(py, &shown)?)?;
         }
         Ok(())

@@ -93,6 +93,20 @@ class Panel(Maze):
         return super().step(5 if action[0] < action[1] else 6)
 
 
+class Wide(Maze):
+    """Observations of many columns."""
+
+    def __init__(self, size, columns=64):
+        super().__init__(size)
+        few = [spaces.Box(-1, 1, (2,), np.float32), spaces.MultiBinary(3), spaces.Discrete(size)]
+        self.observation_space = spaces.Dict({f"c{at:02}": few[at % 3] for at in range(columns)})
+
+    def _shown(self):
+        unit = self.np_random.uniform(-1, 1, 2).astype(np.float32)
+        few = [unit, self.np_random.integers(0, 2, 3, np.int8), self.place]
+        return {name: few[at % 3] for at, name in enumerate(self.observation_space)}
+
+
 class Greedy(Maze):
     """Takes memory with action 6, `size` MiB."""
 
@@ -216,7 +230,7 @@ def test_lanes_on_nodes_give_what_gymnasium_gives(cluster: rollhouse.Cluster, id
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
-@pytest.mark.parametrize("name", ["Maze", "Arm", "Panel"])
+@pytest.mark.parametrize("name", ["Maze", "Arm", "Panel", "Wide"])
 def test_a_package_of_ones_own_with_arguments_gives_the_same(
     cluster: rollhouse.Cluster, package: Path, name: str, mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,6 +306,7 @@ def test_nodes_tell_which_kinds_they_host_and_sessions_end_with_their_workers(no
         ("broken:World", {}, "not_found", "no library of that name"),
         ("mazes.envs:Maze", {"size": 9, "width": 3}, "bad_request", "width"),
         ("mazes.envs:Maze", {}, "unsupported", "size"),
+        ("mazes.envs:Wide", {"size": 9, "columns": 65}, "unsupported", "65 columns, at most 64"),
         ("endless:World", {}, "unsupported", "here it stays"),
         ("CartPole-v1", {"size": 9}, "bad_request", "env_kwargs"),
         ("mazes.envs:Maze", {"size": "9" * 20_000}, "bad_request", "env_kwargs"),

@@ -23,7 +23,6 @@ from rollhouse.native_env import (
     action_converter,
     check_render_mode,
     lane_options_of,
-    make_action_space,
     make_space,
     merged_options,
     option_of,
@@ -308,7 +307,7 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
             show_valid=show_valid(info_layout, valid),
             on_loss=on_loss,
             statistics=bool(statistics),
-            convert=lambda spec: action_converter(make_action_space(spec["action_space"])),
+            convert=lambda spec: action_converter(make_space(spec["action_space"])),
         )
         self._env_spec = spec
         self._max_episode_steps = spec["max_episode_steps"] if max_episode_steps is None else max_episode_steps or None
@@ -322,7 +321,7 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         super().__init__(
             num_envs=num_envs,
             single_observation_space=make_space(spec["observation_space"]),
-            single_action_space=make_action_space(spec["action_space"]),
+            single_action_space=make_space(spec["action_space"]),
             autoreset_mode=autoreset_mode,
             metadata=render_metadata(id, renders),
             info_layout=info_layout,

@@ -21,7 +21,6 @@ from rollhouse.native_env import (
     action_converter,
     check_render_mode,
     lane_options_of,
-    make_action_space,
     make_space,
     merged_options,
     positive,
@@ -100,7 +99,7 @@ class EmbeddedVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         super().__init__(
             num_envs=num_envs,
             single_observation_space=make_space(spec["observation_space"]),
-            single_action_space=make_action_space(spec["action_space"]),
+            single_action_space=make_space(spec["action_space"]),
             autoreset_mode=autoreset_mode,
             metadata=render_metadata(id, spec["renders"]),
             info_layout=info_layout,

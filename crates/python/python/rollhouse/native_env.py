@@ -302,6 +302,9 @@ def make_space(space: Mapping[str, Any]) -> gymnasium.Space:
         return gymnasium.spaces.Tuple([make_space(part) for part in space["spaces"]])
     if space["kind"] == "discrete":
         return gymnasium.spaces.Discrete(space["n"], start=space["start"])
+    if space["kind"] == "multi_binary":
+        shape = space["shape"]
+        return gymnasium.spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
     dtype = np.dtype(space["dtype"])
     low, high = (
         np.array(space[bound], dtype=np.float64).astype(dtype).reshape(space["shape"]) for bound in ("low", "high")
@@ -309,16 +312,6 @@ def make_space(space: Mapping[str, Any]) -> gymnasium.Space:
     if space["kind"] == "multi_discrete":
         return gymnasium.spaces.MultiDiscrete(high - low + 1, start=low)
     return gymnasium.spaces.Box(low, high, dtype=dtype.type)
-
-
-def make_action_space(space: Mapping[str, Any]) -> gymnasium.Space:
-    """Makes the Gymnasium space of actions that ``env_spec`` describes. A MultiBinary, which has bytes with a sign in
-    Gymnasium, is one here: actions are converted. Observations of one are a Box.
-    """
-    if space["kind"] == "multi_binary":
-        shape = space["shape"]
-        return gymnasium.spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
-    return make_space(space)
 
 
 def action_converter(space: gymnasium.Space) -> Callable[[Any, int], np.ndarray]:

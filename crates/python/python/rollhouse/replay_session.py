@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import numpy as np
 
-from rollhouse.native_env import make_action_space, make_space
+from rollhouse.native_env import make_space
 
 if TYPE_CHECKING:
     from rollhouse import _native
@@ -32,7 +32,7 @@ class ReplaySession:
         self.session = session
         self.env_spec = spec
         self.observation_space = make_space(spec["observation_space"])
-        self.action_space = make_action_space(spec["action_space"])
+        self.action_space = make_space(spec["action_space"])
         self._native = native
         self._frame: dict[str, Any] = {}
         self.refresh()
