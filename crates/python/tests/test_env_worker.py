@@ -38,6 +38,7 @@ class Driven:
     ):
         record = RECORD | {"observation": RECORD["observation"][:columns]}
         self._hello = {"env": env, "kwargs": kwargs, "deterministic": declared, "lanes": lanes, "allow": allow}
+        self._hello["action_mask"] = None
         self._hello["record"] = record | {"generator": GENERATOR if env.endswith("Seeded") else None}
         self.lanes, self.number = lanes, 0
         self._told: queue.Queue[Any] = queue.Queue()
