@@ -214,34 +214,20 @@ impl LaneRecord<'_> {
         Ok(())
     }
 
-    /// Copies the observation to row `lane` of columns of `lanes` rows.
+    /// Copies the observation and the info channels to row `lane` of columns of `lanes` rows.
     ///
     /// # Errors
     /// If a boolean is none. The row means nothing then.
     #[inline]
-    pub(crate) fn observation(
+    pub(crate) fn columns(
         self,
-        columns: &mut [ColumnMut<'_>],
-        lane: usize,
-        lanes: usize,
+        obs: &mut [ColumnMut<'_>],
+        infos: &mut [ColumnMut<'_>],
+        (lane, lanes): (usize, usize),
         scratch: &mut Vec<u8>,
     ) -> Result<(), Nonsense> {
-        self.copy_out(&self.record.columns, columns, (lane, lanes), scratch)
-    }
-
-    /// Copies the info channels in the same way.
-    ///
-    /// # Errors
-    /// As [`LaneRecord::observation`].
-    #[inline]
-    pub(crate) fn infos(
-        self,
-        columns: &mut [ColumnMut<'_>],
-        lane: usize,
-        lanes: usize,
-        scratch: &mut Vec<u8>,
-    ) -> Result<(), Nonsense> {
-        self.copy_out(&self.record.infos, columns, (lane, lanes), scratch)
+        self.copy_out(&self.record.columns, obs, (lane, lanes), scratch)?;
+        self.copy_out(&self.record.infos, infos, (lane, lanes), scratch)
     }
 
     #[inline]

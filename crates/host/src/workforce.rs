@@ -281,8 +281,7 @@ impl Workforce {
             let reward = if lane.stage == Stage::Ahead { Ok(0.0) } else { its.reward() };
             let written = reward.and_then(|reward| {
                 rows.rewards[index] = reward;
-                its.observation(rows.obs, index, count, row)?;
-                its.infos(rows.infos, index, count, row)?;
+                its.columns(rows.obs, rows.infos, (index, count), row)?;
                 lane.exact.as_mut().map_or(Ok(()), |exact| exact.add(its, reward, flags))
             });
             if let Err(nonsense) = written {
@@ -307,8 +306,7 @@ impl Workforce {
         for index in lanes & LaneSet::first(block.len()) {
             let its = self.record.lane(memory, at, block.start + index);
             // What makes no sense was told when it was collected.
-            let _ = its.observation(rows.obs, index, block.len(), &mut self.row);
-            let _ = its.infos(rows.infos, index, block.len(), &mut self.row);
+            let _ = its.columns(rows.obs, rows.infos, (index, block.len()), &mut self.row);
         }
     }
 
