@@ -83,6 +83,14 @@ pub enum OpenError {
         /// The env's id.
         env: String,
     },
+    /// The env was asked for as one that is declared deterministic, and is not opened as one.
+    #[error(
+        "deterministic: the nodes that have `{env}` do not know of such a declaration; they run an earlier version"
+    )]
+    NotDeclared {
+        /// The env's id.
+        env: String,
+    },
     /// A session's batch is larger than a frame may be.
     #[error("a batch of {lanes} lanes is larger than a frame may be")]
     TooLarge {

@@ -71,6 +71,10 @@ impl PoolRequest {
 
     /// Returns what becomes of lost lanes of that env.
     fn on_loss_of(&self, spec: &EnvSpec) -> Result<OnLoss, OpenError> {
+        let declared = self.settings.deterministic == Some(true);
+        if declared && !can_resume(spec) {
+            return Err(OpenError::NotDeclared { env: spec.id.clone() });
+        }
         match self.on_loss {
             Some(OnLoss::Resume) if !can_resume(spec) => {
                 Err(OpenError::CannotResume { env: spec.id.clone() })
@@ -175,11 +179,11 @@ impl AsyncPool {
         let lanes =
             check_grants(&opened.sessions, request.lanes).map_err(|what| OpenError::Grants { what })?;
         let same_step = request.settings.autoreset == AutoresetMode::SameStep;
+        let on_loss = request.on_loss_of(&opened.spec)?;
         let batch = Batch::new(&opened.spec, lanes, same_step).map_err(OpenError::Arena)?;
         let layout = FrameLayout::of(&opened.spec);
         let lease = Duration::from_millis(opened.lease_ms);
         let shape = Arc::new(Shape::new(&opened.spec, request.settings.autoreset, layout.clone()));
-        let on_loss = request.on_loss_of(&opened.spec)?;
         let recipe = Recipe { open: request.open(id), dynamics: opened.spec.dynamics_hash, on_loss, lease };
         let recipe = Arc::new(recipe);
         // The id's low bits are random.
@@ -511,3 +515,25 @@ fn check_grants(grants: &[Grant], wanted: u32) -> Result<usize, String> {
 
 /// Time to wait for the end of a pool that could not be made. The coordinator goes on with it.
 const CLOSED_WITHIN: Duration = Duration::from_millis(300);
+
+#[cfg(test)]
+mod tests {
+    use rollhouse_env::Registry;
+
+    use super::*;
+
+    #[test]
+    fn lanes_that_are_asked_for_as_deterministic_and_opened_as_others_are_refused_by_name() {
+        // Nodes of an earlier version ignore the declaration.
+        let spec = |id| Registry::builtin().get(id).unwrap().spec().clone();
+        let (noise, cart_pole) = (spec("test/Noise-v0"), spec("CartPole-v1"));
+        let mut request = PoolRequest::new("test/Noise-v0", 1);
+        for (declared, refused) in [(None, false), (Some(false), false), (Some(true), true)] {
+            request.settings.deterministic = declared;
+            assert!(matches!(request.on_loss_of(&cart_pole), Ok(OnLoss::Resume)));
+            let on_loss = request.on_loss_of(&noise);
+            assert_eq!(matches!(&on_loss, Err(OpenError::NotDeclared { env }) if *env == noise.id), refused);
+            assert_eq!(matches!(on_loss, Ok(OnLoss::Report)), !refused);
+        }
+    }
+}

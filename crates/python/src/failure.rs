@@ -99,7 +99,9 @@ pub(crate) fn of_open(py: Python<'_>, error: &OpenError) -> PyErr {
     match error {
         OpenError::Request(error) => of_request(py, error),
         OpenError::NoMemory { refusal, .. } => refused(py, refusal.code, error.to_string()),
-        OpenError::CannotResume { .. } => PyValueError::new_err(error.to_string()),
+        OpenError::CannotResume { .. } | OpenError::NotDeclared { .. } => {
+            PyValueError::new_err(error.to_string())
+        }
         error => exception(py, "ClusterError", chain(error)),
     }
 }
