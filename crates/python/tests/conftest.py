@@ -46,12 +46,13 @@ def rollhouse_program() -> Path:
     return program
 
 
-class TwoNodes:
-    """A cluster of a coordinator and two nodes, each a process of its own, on free ports.
+class LocalCluster:
+    """A cluster of a coordinator and nodes, each a process of its own, on free ports.
 
     Args:
-        settings: Settings of both nodes, as ``KEY=VALUE``.
+        settings: Settings of all nodes, as ``KEY=VALUE``.
         variables: Variables of a node's environment, by its name.
+        names: Names of the nodes.
     """
 
     def __init__(
@@ -60,17 +61,18 @@ class TwoNodes:
         program: Path,
         settings: Sequence[str] = (),
         variables: Mapping[str, Mapping[str, str]] | None = None,
+        names: Sequence[str] = ("one", "two"),
     ):
         self._folder, self._program = folder, program
         self._settings, self._variables = settings, variables or {}
         self._processes: dict[str, subprocess.Popen[str]] = {}
         self._run("certs", "init", "--dir", "ca")
-        for role, name in [("coordinator", "main"), ("node", "one"), ("node", "two")]:
+        for role, name in [("coordinator", "main"), *(("node", name) for name in names)]:
             self._run("certs", "issue", "--dir", "ca", "--role", role, "--name", name, "--output", f"{name}/tls")
         address = self._start("main", "coordinator", ["coordinator.listen", "metrics.listen"], "listens on ")
         token = self._run("token", "create", "--role", "trainer", "--name", "test", "--data", "main").strip()
         self.url = f"rollhouse://{address}?token={token}&ca={folder / 'ca/ca.pem'}"
-        for name in ("one", "two"):
+        for name in names:
             self._start(name, "node", ["node.listen", "metrics.listen"], "joined the coordinator", address)
 
     def _run(self, *line: str) -> str:
@@ -112,9 +114,9 @@ class TwoNodes:
 
 
 @pytest.fixture
-def two_nodes(tmp_path: Path) -> Iterator[TwoNodes]:
+def two_nodes(tmp_path: Path) -> Iterator[LocalCluster]:
     """A cluster whose nodes a test may kill."""
-    cluster = TwoNodes(tmp_path, rollhouse_program())
+    cluster = LocalCluster(tmp_path, rollhouse_program())
     try:
         yield cluster
     finally:

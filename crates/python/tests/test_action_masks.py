@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from conftest import TwoNodes, rollhouse_program
+from conftest import LocalCluster, rollhouse_program
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from test_cluster_python import python_settings
 
@@ -64,13 +64,13 @@ class Small(Shop):
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoNodes]:
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Two nodes that host envs with masks."""
     package = tmp_path_factory.mktemp("packages")
     (package / "shops.py").write_text(PACKAGE)
     path = {"PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
     settings = python_settings("shops")
-    nodes = TwoNodes(tmp_path_factory.mktemp("nodes"), rollhouse_program(), settings, {"one": path, "two": path})
+    nodes = LocalCluster(tmp_path_factory.mktemp("nodes"), rollhouse_program(), settings, {"one": path, "two": path})
     try:
         yield nodes
     finally:
@@ -78,7 +78,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoNodes]:
 
 
 @pytest.fixture(scope="module", params=["quic", "shm"])
-def cluster(nodes: TwoNodes, request: pytest.FixtureRequest) -> rollhouse.Cluster:
+def cluster(nodes: LocalCluster, request: pytest.FixtureRequest) -> rollhouse.Cluster:
     return rollhouse.connect(nodes.url, transport=request.param, timeout=120)
 
 
@@ -119,7 +119,7 @@ def test_masks_on_nodes_are_those_that_gymnasium_gives(cluster: rollhouse.Cluste
 
 @MODES
 @pytest.mark.parametrize("where", ["here", "quic", "shm"])
-def test_an_env_of_ours_says_what_it_allows_wherever_it_is(nodes: TwoNodes, where: Any, mode: AutoresetMode) -> None:
+def test_an_env_of_ours_says_what_it_allows_wherever_it_is(nodes: LocalCluster, where: Any, mode: AutoresetMode) -> None:
     if where == "here":
         envs: Any = rollhouse.make_vec(MASKED, LANES, autoreset_mode=mode)
     else:
@@ -146,7 +146,7 @@ def test_an_env_of_ours_says_what_it_allows_wherever_it_is(nodes: TwoNodes, wher
     envs.close()
 
 
-def test_the_policy_of_a_rollout_takes_only_what_is_allowed(nodes: TwoNodes, tmp_path: Path) -> None:
+def test_the_policy_of_a_rollout_takes_only_what_is_allowed(nodes: LocalCluster, tmp_path: Path) -> None:
     def run(*line: str) -> str:
         done = subprocess.run([str(rollhouse_program()), *line], capture_output=True, text=True, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
@@ -184,7 +184,7 @@ def test_what_is_no_mask_costs_the_lane_that_gives_it(
     envs.close()
 
 
-def test_a_mask_of_another_size_than_the_action_space_is_refused(nodes: TwoNodes, tmp_path: Path) -> None:
+def test_a_mask_of_another_size_than_the_action_space_is_refused(nodes: LocalCluster, tmp_path: Path) -> None:
     cluster = rollhouse.connect(nodes.url, timeout=120)
     with pytest.raises(RefusedError, match="a mask of 3 actions, it has 5"):
         cluster.make_vec("shops:Small", 2)

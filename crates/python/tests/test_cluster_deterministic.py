@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import gymnasium
 import numpy as np
 import pytest
-from conftest import TwoNodes, rollhouse_program
+from conftest import LocalCluster, rollhouse_program
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from test_cluster_python import play, python_settings
+from test_cluster_python import THREE, play, python_settings
 
 import rollhouse
 from rollhouse.errors import RefusedError
@@ -111,15 +111,16 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def two_nodes_with(folder: Path, package: Path, *allow: str) -> TwoNodes:
+def nodes_with(folder: Path, package: Path, *allow: str, names: Sequence[str] = ("one", "two")) -> LocalCluster:
     path = {"PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
-    return TwoNodes(folder, rollhouse_program(), python_settings(*allow), {"one": path, "two": path})
+    variables = {name: path for name in names}
+    return LocalCluster(folder, rollhouse_program(), python_settings(*allow), variables, names)
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator[TwoNodes]:
+def nodes(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator[LocalCluster]:
     """A cluster that no test kills a node of."""
-    cluster = two_nodes_with(tmp_path_factory.mktemp("nodes"), package, "walks", "ale_py")
+    cluster = nodes_with(tmp_path_factory.mktemp("nodes"), package, "walks", "ale_py")
     try:
         yield cluster
     finally:
@@ -133,14 +134,14 @@ def test_a_node_killed_in_the_middle_of_episodes_changes_no_number(
     monkeypatch.syspath_prepend(package)
     import walks  # type: ignore[import-not-found]
 
-    two = two_nodes_with(tmp_path, package, "walks")
+    two = nodes_with(tmp_path, package, "walks")
     try:
         with rollhouse.connect(two.url, timeout=120) as cluster:
             there = cluster.make_vec("walks:Walk", LANES, autoreset_mode=mode, spread="single")
             assert there.on_loss == "resume"
             first = there.placements[0].node
             here = SyncVectorEnv([walks.Walk] * LANES, autoreset_mode=mode)
-            assert play(there, here, mode, STEPS, lambda: two.kill(first)) > LANES
+            assert play(there, here, mode, STEPS, {STEPS // 2: lambda: two.kill(first)}) > LANES
             assert there.placements[0].node != first
             there.close()
     finally:
@@ -150,7 +151,7 @@ def test_a_node_killed_in_the_middle_of_episodes_changes_no_number(
 def test_a_resumed_lane_that_comes_out_otherwise_is_lost_and_gives_no_other_numbers(
     tmp_path: Path, package: Path
 ) -> None:
-    two = two_nodes_with(tmp_path, package, "walks")
+    two = nodes_with(tmp_path, package, "walks")
     try:
         with rollhouse.connect(two.url, timeout=120) as cluster:
             envs = cluster.make_vec(
@@ -178,7 +179,7 @@ def test_a_resumed_lane_that_comes_out_otherwise_is_lost_and_gives_no_other_numb
         ("Reseeding", r"failed while it was tried out: it gives an np_random that is not the generator of its seed"),
     ],
 )
-def test_an_env_that_lies_is_refused_with_the_step_that_differed(nodes: TwoNodes, env: str, words: str) -> None:
+def test_an_env_that_lies_is_refused_with_the_step_that_differed(nodes: LocalCluster, env: str, words: str) -> None:
     with rollhouse.connect(nodes.url, timeout=120) as cluster:
         with pytest.raises(RefusedError, match=words) as refused:
             cluster.make_vec(f"walks:{env}", 2)
@@ -192,7 +193,7 @@ def test_an_env_that_lies_is_refused_with_the_step_that_differed(nodes: TwoNodes
 
 
 @pytest.mark.parametrize("id", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "Blackjack-v1"])
-def test_envs_of_gymnasium_are_deterministic_if_they_are_declared_so(nodes: TwoNodes, id: str) -> None:
+def test_envs_of_gymnasium_are_deterministic_if_they_are_declared_so(nodes: LocalCluster, id: str) -> None:
     with rollhouse.connect(nodes.url, timeout=120) as cluster:
         envs = cluster.make_vec(f"gymnasium:{id}", LANES, spread="even", deterministic=True)
         assert envs.on_loss == "resume" and len(envs.placements) == 2
@@ -201,7 +202,7 @@ def test_envs_of_gymnasium_are_deterministic_if_they_are_declared_so(nodes: TwoN
         envs.close()
 
 
-def test_a_rollout_of_a_declared_env_is_recorded_with_everything_and_its_hashes(nodes: TwoNodes) -> None:
+def test_a_rollout_of_a_declared_env_is_recorded_with_everything_and_its_hashes(nodes: LocalCluster) -> None:
     line = [str(rollhouse_program()), "rollout", "--connect", nodes.url, "--env", "gymnasium:CartPole-v1"]
     line += ["--lanes", "2", "--episodes", "6", "--seed", "3", "--deterministic", "--json"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False)
@@ -225,17 +226,26 @@ def test_a_rollout_of_a_declared_env_is_recorded_with_everything_and_its_hashes(
     assert told["ok"] and "the env is one of a Python package" in told["note"], told
 
 
-@pytest.mark.adapters("mujoco")
-def test_a_simulator_is_resumed_where_its_node_was_killed(tmp_path: Path) -> None:
-    id = "HalfCheetah-v5"
-    two = TwoNodes(tmp_path, rollhouse_program(), python_settings())
+@pytest.mark.parametrize(
+    ("id", "steps"),
+    [("walks:Walk", 3000), pytest.param("gymnasium:HalfCheetah-v5", 2600, marks=pytest.mark.adapters("mujoco"))],
+)
+def test_two_of_three_nodes_that_are_killed_change_no_number(
+    tmp_path: Path, package: Path, id: str, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(package)
+    import walks
+
+    make = walks.Walk if id == "walks:Walk" else partial(gymnasium.make, "HalfCheetah-v5")
+    nodes = nodes_with(tmp_path, package, "walks", names=THREE)
     try:
-        with rollhouse.connect(two.url, timeout=120) as cluster:
-            there = cluster.make_vec(f"gymnasium:{id}", LANES, spread="single", deterministic=True)
-            here = SyncVectorEnv([partial(gymnasium.make, id)] * LANES)
-            first = there.placements[0].node
-            assert play(there, here, AutoresetMode.NEXT_STEP, 2600, lambda: two.kill(first)) >= LANES
-            assert there.placements[0].node != first
+        with rollhouse.connect(nodes.url, timeout=120) as cluster:
+            there = cluster.make_vec(id, 6, spread="even", deterministic=True)
+            assert {placement.node for placement in there.placements} == set(THREE)
+            here = SyncVectorEnv([make] * 6)
+            kills = {steps // 3: lambda: nodes.kill("one"), 2 * steps // 3: lambda: nodes.kill("two")}
+            assert play(there, here, AutoresetMode.NEXT_STEP, steps, kills) >= 6
+            assert {placement.node for placement in there.placements} == {"three"}
             there.close()
     finally:
-        two.close()
+        nodes.close()

@@ -9,7 +9,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from conftest import PORTS, TwoNodes, rollhouse_program
+from conftest import PORTS, LocalCluster, rollhouse_program
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import rollhouse
@@ -29,6 +29,7 @@ LANES = 5
 STEPS = 120
 LIMIT = 17
 HERE = Path(__file__).parent
+THREE = ("one", "two", "three")
 
 PACKAGE = '''
 import os, time
@@ -154,11 +155,11 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator[TwoNodes]:
+def nodes(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator[LocalCluster]:
     """A cluster of two nodes that host the packages of these tests."""
     path = {"PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
     settings = python_settings("mazes", "endless", "broken", launch_within="10 s")
-    cluster = TwoNodes(tmp_path_factory.mktemp("nodes"), rollhouse_program(), settings, {"one": path, "two": path})
+    cluster = LocalCluster(tmp_path_factory.mktemp("nodes"), rollhouse_program(), settings, {"one": path, "two": path})
     try:
         yield cluster
     finally:
@@ -166,7 +167,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator[T
 
 
 @pytest.fixture(scope="module", params=["quic", "shm"])
-def cluster(nodes: TwoNodes, request: pytest.FixtureRequest) -> rollhouse.Cluster:
+def cluster(nodes: LocalCluster, request: pytest.FixtureRequest) -> rollhouse.Cluster:
     return rollhouse.connect(nodes.url, transport=request.param, timeout=120)
 
 
@@ -190,15 +191,19 @@ def play(
     here: SyncVectorEnv,
     mode: AutoresetMode,
     steps: int = STEPS,
-    midway: Callable[[], None] = lambda: None,
+    at: Mapping[int, Callable[[], None]] | None = None,
 ) -> int:
-    """Plays both with the same actions and asserts that they are equal; returns how many episodes ended."""
+    """Plays both with the same actions and asserts that they are equal; returns how many episodes ended.
+
+    Args:
+        at: What happens before a step, by its number.
+    """
     same(there.reset(seed=11)[0], here.reset(seed=11)[0])
     here.action_space.seed(4)
     ends = 0
     for step in range(steps):
-        if step == steps // 2:
-            midway()
+        if at and step in at:
+            at[step]()
         actions = here.action_space.sample()
         ours, theirs = there.step(actions), here.step(actions)
         same(ours[0], theirs[0])
@@ -276,7 +281,7 @@ def test_first_done_gives_each_lane_what_gymnasium_gives_it(cluster: rollhouse.C
     there.close()
 
 
-def test_nodes_tell_which_kinds_they_host_and_sessions_end_with_their_workers(nodes: TwoNodes) -> None:
+def test_nodes_tell_which_kinds_they_host_and_sessions_end_with_their_workers(nodes: LocalCluster) -> None:
     cluster = rollhouse.connect(nodes.url, timeout=120)
     kinds = [sorted(node["kinds"]) for node in cluster.nodes()]
     assert kinds == [["broken:*", "endless:*", "gymnasium:*", "mazes:*"]] * 2
@@ -313,7 +318,7 @@ def test_nodes_tell_which_kinds_they_host_and_sessions_end_with_their_workers(no
     ],
 )
 def test_what_cannot_be_hosted_is_refused_with_the_reason(
-    nodes: TwoNodes, id: str, kwargs: dict[str, Any], code: str, words: str
+    nodes: LocalCluster, id: str, kwargs: dict[str, Any], code: str, words: str
 ) -> None:
     cluster = rollhouse.connect(nodes.url, timeout=120)
     with pytest.raises(RefusedError, match=re.escape(words)) as refused:
@@ -325,7 +330,7 @@ def test_what_cannot_be_hosted_is_refused_with_the_reason(
     cluster.close()
 
 
-def test_sessions_whose_lanes_are_being_launched_are_told_as_such(nodes: TwoNodes, tmp_path: Path) -> None:
+def test_sessions_whose_lanes_are_being_launched_are_told_as_such(nodes: LocalCluster, tmp_path: Path) -> None:
     id, pipe = "mazes.envs:Patient", tmp_path / "pipe"
     os.mkfifo(pipe)
 
@@ -350,7 +355,7 @@ def test_sessions_whose_lanes_are_being_launched_are_told_as_such(nodes: TwoNode
         envs.close()
 
 
-def test_a_killed_worker_costs_its_lanes_and_they_come_back(nodes: TwoNodes) -> None:
+def test_a_killed_worker_costs_its_lanes_and_they_come_back(nodes: LocalCluster) -> None:
     cluster = rollhouse.connect(nodes.url, timeout=120)
     others = [worker for name in ("one", "two") for worker in workers_of(nodes.process_id(name))]
     envs = cluster.make_vec("gymnasium:CartPole-v1", 4, spread="single", on_loss="report", valid="always")
@@ -379,7 +384,7 @@ def test_lanes_of_a_killed_node_are_lost_its_workers_end_and_a_reset_goes_on_els
     tmp_path: Path, package: Path
 ) -> None:
     path = {"PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
-    two = TwoNodes(tmp_path, rollhouse_program(), python_settings("mazes"), {"one": path, "two": path})
+    two = LocalCluster(tmp_path, rollhouse_program(), python_settings("mazes"), {"one": path, "two": path})
     try:
         cluster = rollhouse.connect(two.url, timeout=120)
         envs = cluster.make_vec("mazes.envs:Maze", 4, env_kwargs={"size": 30}, spread="single")
@@ -414,7 +419,7 @@ def test_nodes_that_have_other_envs_under_one_id_are_told_apart_by_both_hashes(t
         (tmp_path / name / "worlds.py").write_text(source + "    action_space = gymnasium.spaces.Discrete(2)\n")
         search = os.pathsep.join([str(tmp_path / name), os.environ.get("PYTHONPATH", "")])
         variables[name] = {"PYTHONPATH": search}
-    two = TwoNodes(tmp_path, rollhouse_program(), python_settings("worlds"), variables)
+    two = LocalCluster(tmp_path, rollhouse_program(), python_settings("worlds"), variables)
     try:
         cluster = rollhouse.connect(two.url, timeout=120)
         with pytest.raises(RefusedError, match="nodes do not agree") as refused:
@@ -429,7 +434,7 @@ def test_nodes_that_have_other_envs_under_one_id_are_told_apart_by_both_hashes(t
 def test_memory_and_time_of_a_lane_are_bounded_and_the_others_go_on(tmp_path: Path, package: Path) -> None:
     path = {"PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
     settings = [*python_settings("mazes", memory="1 GiB"), "node.hang_after=5 s"]
-    two = TwoNodes(tmp_path, rollhouse_program(), settings, {"one": path, "two": path})
+    two = LocalCluster(tmp_path, rollhouse_program(), settings, {"one": path, "two": path})
     try:
         cluster = rollhouse.connect(two.url, timeout=120)
         for env, outcome in [("Greedy", "crashed"), ("Slow", "hung")]:
@@ -446,7 +451,7 @@ def test_memory_and_time_of_a_lane_are_bounded_and_the_others_go_on(tmp_path: Pa
         two.close()
 
 
-def test_a_rollout_on_nodes_records_the_episodes_that_gymnasium_plays(nodes: TwoNodes) -> None:
+def test_a_rollout_on_nodes_records_the_episodes_that_gymnasium_plays(nodes: LocalCluster) -> None:
     line = [str(rollhouse_program()), "rollout", "--connect", nodes.url, "--env", "gymnasium:CartPole-v1"]
     line += ["--lanes", "4", "--episodes", "10", "--seed", "3", "--json"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False)
@@ -471,7 +476,7 @@ def test_a_rollout_on_nodes_records_the_episodes_that_gymnasium_plays(nodes: Two
     assert of_here.returncode == 2 and "--workers" in of_here.stderr
 
 
-def test_a_node_records_the_results_and_scores_that_python_envs_give(nodes: TwoNodes) -> None:
+def test_a_node_records_the_results_and_scores_that_python_envs_give(nodes: LocalCluster) -> None:
     line = [str(rollhouse_program()), "rollout", "--connect", nodes.url, "--env", "mazes.envs:Maze"]
     line += ["--env-kwargs", '{"size": 7}', "--lanes", "4", "--episodes", "30", "--seed", "3", "--json"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False)
@@ -490,22 +495,49 @@ def test_a_node_records_the_results_and_scores_that_python_envs_give(nodes: TwoN
 
 @pytest.mark.adapters("mujoco", "ale_py")
 @pytest.mark.parametrize("id", ["HalfCheetah-v5", "ale_py:ALE/Pong-v5"])
-def test_a_simulator_and_a_game_on_two_nodes_give_what_gymnasium_gives(tmp_path: Path, id: str) -> None:
-    two = TwoNodes(tmp_path, rollhouse_program(), python_settings("ale_py"))
+def test_a_simulator_and_a_game_on_three_nodes_give_what_gymnasium_gives(tmp_path: Path, id: str) -> None:
+    nodes = LocalCluster(tmp_path, rollhouse_program(), python_settings("ale_py"), names=THREE)
     try:
-        with rollhouse.connect(two.url, timeout=120) as cluster:
-            there = cluster.make_vec(f"gymnasium:{id}", 4, autoreset_mode="SameStep", spread="even")
-            here = SyncVectorEnv([partial(gymnasium.make, id)] * 4, autoreset_mode=AutoresetMode.SAME_STEP)
+        with rollhouse.connect(nodes.url, timeout=120) as cluster:
+            there = cluster.make_vec(f"gymnasium:{id}", 6, autoreset_mode="SameStep", spread="even")
+            assert {placement.node for placement in there.placements} == set(THREE)
+            here = SyncVectorEnv([partial(gymnasium.make, id)] * 6, autoreset_mode=AutoresetMode.SAME_STEP)
             assert there.single_action_space == here.single_action_space
             assert there.single_observation_space == here.single_observation_space
-            assert play(there, here, AutoresetMode.SAME_STEP, 2500) >= 4
+            assert play(there, here, AutoresetMode.SAME_STEP, 2500) >= 6
             there.close()
     finally:
-        two.close()
+        nodes.close()
+
+
+@pytest.mark.adapters("ale_py")
+def test_a_worker_of_a_game_on_three_nodes_that_is_killed_changes_no_other_number(tmp_path: Path) -> None:
+    nodes = LocalCluster(tmp_path, rollhouse_program(), python_settings("ale_py"), names=THREE)
+    try:
+        with rollhouse.connect(nodes.url, timeout=120) as cluster:
+            id, lanes = "ale_py:ALE/Pong-v5", 6
+            there = cluster.make_vec(f"gymnasium:{id}", lanes, spread="even", on_loss="report")
+            here = SyncVectorEnv([partial(gymnasium.make, id)] * lanes)
+            same(there.reset(seed=1)[0], here.reset(seed=1)[0])
+            here.action_space.seed(2)
+            lost: set[int] = set()
+            for step in range(1200):
+                if step == 400:
+                    os.kill(workers_of(nodes.process_id("two"))[0], signal.SIGKILL)
+                actions = here.action_space.sample()
+                ours, theirs = there.step(actions), here.step(actions)
+                lost |= set(np.flatnonzero(ours[4].get("_lost", [])).tolist())
+                others = [lane for lane in range(lanes) if lane not in lost]
+                for mine, of_theirs in zip(ours[:4], theirs[:4], strict=True):
+                    same(mine[others], of_theirs[others])
+            assert len(lost) == 1
+            there.close()
+    finally:
+        nodes.close()
 
 
 @pytest.mark.adapters("stable_baselines3", "torch")
-def test_ppo_learns_on_python_lanes_of_two_nodes_one_of_whose_workers_is_killed(nodes: TwoNodes) -> None:
+def test_ppo_learns_on_python_lanes_of_two_nodes_one_of_whose_workers_is_killed(nodes: LocalCluster) -> None:
     pytest.importorskip("stable_baselines3")
     from stable_baselines3 import PPO
     from stable_baselines3.common.evaluation import evaluate_policy
