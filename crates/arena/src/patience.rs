@@ -16,7 +16,7 @@ use crate::words::{Words, WordsMut};
 /// before).
 ///
 /// Spinning has its bounds. Fewer threads of a process spin at once than it has cores, so that the awaited process has
-/// one, and a process on one core never spins. A party for which spinning has failed [`CREDIT`] times in a row hardly
+/// one, and a process on one core never spins. A party for which spinning has failed 16 times in a row hardly
 /// ever spins. If the answer comes as soon as the core is given away, the spinner had kept the core from the other
 /// process; if it does not come before sleep, it costs a wake-up anyway.
 #[derive(Debug, Clone, Copy)]
