@@ -57,6 +57,6 @@ pub use record_rule::RecordRule;
 pub use seed::{
     SeedSchedule, Start, per_episode_seed, random_bits, random_bits_keyed, random_key, split_mix64,
 };
-pub use space::{BoxSpace, CompositeSpace, DiscreteSpace, ObservationSpace, Space};
+pub use space::{BoxSpace, CompositeSpace, DiscreteSpace, MaskError, ObservationSpace, Space};
 pub use spec::{Determinism, EnvSpec, GameResult, UnknownResult, Verdict};
 pub use when_full::WhenFull;

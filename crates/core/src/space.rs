@@ -117,6 +117,46 @@ impl Space {
             Self::Box(_) => None,
         }
     }
+
+    /// Checks the number of booleans in a mask of these actions.
+    ///
+    /// # Errors
+    /// [`MaskError`] if it is not that of [`Space::choices`].
+    pub fn check_mask(&self, booleans: usize) -> Result<(), MaskError> {
+        match self.choices() {
+            Some(choices) if choices == booleans as u64 => Ok(()),
+            Some(choices) => Err(MaskError::Size { booleans, choices }),
+            None => Err(MaskError::Uncounted),
+        }
+    }
+}
+
+/// Error of an action mask that does not fit its action space.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MaskError {
+    /// The mask has too few or too many booleans.
+    #[error("a mask of {booleans} actions, it has {choices}")]
+    Size {
+        /// Number of booleans in the mask.
+        booleans: usize,
+        /// Number of choices in the space.
+        choices: u64,
+    },
+    /// The actions are quantities.
+    #[error("a mask of actions that are not counted")]
+    Uncounted,
+    /// The mask is no column of booleans.
+    #[error("a mask of {}, must be of bool", dtype.name())]
+    Type {
+        /// Element type of the mask.
+        dtype: DType,
+    },
+    /// There is more than one mask.
+    #[error("{count} masks, may have one")]
+    Several {
+        /// Number of masks.
+        count: usize,
+    },
 }
 
 impl BoxSpace {

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{MAX_ELEMENT_NAMES, MAX_OBS_COLUMNS, MAX_OPTIONS};
-use crate::{ColumnSpec, ObservationSpace, OptionSpec, Role, Space, bounded_list};
+use crate::{ColumnSpec, DType, MaskError, ObservationSpace, OptionSpec, Role, Space, bounded_list};
 
 /// Everything that is known of an env without running it. There is one spec for each env id, shared by all lanes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -170,6 +170,25 @@ impl EnvSpec {
     /// Returns the number of the info channel that is the action mask, if the env gives one.
     pub fn action_mask(&self) -> Option<usize> {
         self.info_channels.iter().position(|channel| channel.role == Role::ActionMask)
+    }
+
+    /// Checks that there is at most one action mask, and that it has a boolean for each action.
+    ///
+    /// # Errors
+    /// [`MaskError`] otherwise.
+    pub fn check_action_mask(&self) -> Result<(), MaskError> {
+        let masks = || self.info_channels.iter().filter(|channel| channel.role == Role::ActionMask);
+        match (masks().next(), masks().count()) {
+            (None, _) => Ok(()),
+            (Some(mask), 1) if mask.dtype == DType::Bool => self.action_space.check_mask(mask.elements()),
+            (Some(mask), 1) => Err(MaskError::Type { dtype: mask.dtype }),
+            (Some(_), count) => Err(MaskError::Several { count }),
+        }
+    }
+
+    /// Returns whether an info channel is written in rows that began an episode.
+    pub fn has_first_infos(&self) -> bool {
+        self.info_channels.iter().any(|channel| channel.role.is_in_first_rows())
     }
 
     /// Returns the column of an action.

@@ -104,8 +104,7 @@ impl Block {
         let action = spec.action_column();
         let says = Says {
             verdicts: parts.env.has_verdicts(),
-            first_infos: parts.late.is_none()
-                && spec.info_channels.iter().any(|channel| channel.role.is_in_first_rows()),
+            first_infos: parts.late.is_none() && spec.has_first_infos(),
         };
         let mut block = Self {
             maker: parts.maker,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use rollhouse_core::limits::{BLOCK_LANES, MAX_ENV_ID_BYTES, MAX_OBS_COLUMNS};
-use rollhouse_core::{EnvSpec, Options};
+use rollhouse_core::{EnvSpec, MaskError, Options};
 
 use crate::dispatch::Target;
 use crate::{BatchEnv, Env, ImageSize, InstructionSet, PerLane, classic, echo, grid, test_envs};
@@ -74,7 +74,7 @@ impl Registry {
     ///
     /// # Errors
     /// If the id is taken, empty or longer than [`MAX_ENV_ID_BYTES`], or there are more than [`MAX_OBS_COLUMNS`]
-    /// observation columns or info channels; nothing changes then.
+    /// observation columns or info channels, or an action mask that is none of the actions; nothing changes then.
     pub fn register(&self, entry: EnvEntry) -> Result<(), RegisterError> {
         let id = entry.spec.id.clone();
         if id.is_empty() || id.len() > MAX_ENV_ID_BYTES {
@@ -84,6 +84,7 @@ impl Registry {
         if columns > MAX_OBS_COLUMNS {
             return Err(RegisterError::Columns { count: columns });
         }
+        entry.spec.check_action_mask().map_err(RegisterError::Mask)?;
         let mut entries = self.entries.write();
         if entries.contains_key(&id) {
             return Err(RegisterError::Taken { id });
@@ -458,4 +459,7 @@ pub enum RegisterError {
         /// Number of columns.
         count: usize,
     },
+    /// The action mask does not fit the actions.
+    #[error("action space: {0}")]
+    Mask(MaskError),
 }

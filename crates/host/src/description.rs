@@ -164,19 +164,10 @@ impl Description {
         // A limit of no steps is none.
         let max_episode_steps = made.max_episode_steps.filter(|&limit| limit > 0);
         let Made { gymnasium, deterministic, action_mask, .. } = *made;
-        check_mask(action_mask.as_ref(), &action).map_err(of("action"))?;
+        if let Some(mask) = &action_mask {
+            action.check_mask(mask.n).map_err(|error| of("action")(error.to_string()))?;
+        }
         Ok(Self { observation, action, max_episode_steps, gymnasium, deterministic, action_mask })
-    }
-}
-
-fn check_mask(mask: Option<&ActionMask>, action: &Space) -> Result<(), String> {
-    let wanted = action.choices();
-    match mask {
-        Some(mask) if wanted != Some(mask.n as u64) => match wanted {
-            Some(wanted) => Err(format!("a mask of {} actions, it has {wanted}", mask.n)),
-            None => Err("a mask of actions that are not counted".to_owned()),
-        },
-        _ => Ok(()),
     }
 }
 

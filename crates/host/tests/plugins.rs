@@ -164,6 +164,39 @@ fn an_isolated_plugin_gives_the_bits_of_a_trusted_one_in_every_mode() {
     }
 }
 
+/// Steps an env whose lanes say which actions they take, with random ones among these, and returns all that is shown.
+fn walk(entry: &Arc<EnvEntry>, autoreset: AutoresetMode) -> Vec<Vec<i64>> {
+    let mut engine = engine(entry, EngineConfig { autoreset, ..EngineConfig::new(LANES) });
+    let mut shown = Vec::new();
+    for number in 0..60 {
+        let frame = engine.frame().unwrap();
+        let (ColumnRef::I64(cells), ColumnRef::U8(masks)) = (frame.obs(0), frame.info(1)) else { panic!() };
+        let mut actions = Vec::new();
+        for (lane, (cell, mask)) in cells.iter().zip(masks.chunks(4)).enumerate() {
+            // A mask is that of the cell which is shown: every second action, whatever the lane has done before.
+            assert_eq!(mask[usize::from(cell % 2 == 1)..], [1, 0, 1, 0][..4 - usize::from(cell % 2 == 1)]);
+            actions.push(cell % 2 + 2 * (random_bits(3, lane as u32, number) % 2) as i64);
+        }
+        shown.push(cells.iter().copied().chain(masks.iter().map(|&byte| byte.into())).collect());
+        assert!(frame.rewards().iter().all(|&reward| reward >= 0.0), "what a mask allows is taken");
+        let ColumnMut::I64(to) = engine.actions().unwrap() else { panic!("actions are integers") };
+        to.copy_from_slice(&actions);
+        engine.step().unwrap();
+    }
+    shown
+}
+
+#[test]
+fn masks_are_there_in_the_rows_of_steps_and_of_beginnings_wherever_the_plugin_is() {
+    let folder = Folder::new();
+    let Some(path) = folder.compiled("host/tests/stage/masked.c", "-DMASKED") else { return };
+    let (trusted, isolated) = (entry(&path, true), entry(&path, false));
+    assert_eq!(trusted.spec(), isolated.spec());
+    for autoreset in [AutoresetMode::NextStep, AutoresetMode::SameStep] {
+        assert_eq!(walk(&trusted, autoreset), walk(&isolated, autoreset));
+    }
+}
+
 /// Sends lanes as they come back, and returns the rows of each lane in order: x, reward, and whether it began.
 fn first_done(entry: &Arc<EnvEntry>, rows: usize) -> Vec<Vec<(u64, u64, u8)>> {
     let mut engine = engine(entry, EngineConfig::new(LANES));

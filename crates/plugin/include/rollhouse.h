@@ -47,8 +47,15 @@
 extern "C" {
 #endif
 
-/* Kinds of a space. */
-enum { ROLLHOUSE_BOX = 1, ROLLHOUSE_DISCRETE = 2, ROLLHOUSE_DICT = 3, ROLLHOUSE_TUPLE = 4 };
+/* Kinds of a space, and of an info that is an action mask: ROLLHOUSE_BOOL, one for each value of the discrete action,
+ * 1 if the lane may take it next. */
+enum {
+    ROLLHOUSE_BOX = 1,
+    ROLLHOUSE_DISCRETE = 2,
+    ROLLHOUSE_DICT = 3,
+    ROLLHOUSE_TUPLE = 4,
+    ROLLHOUSE_ACTION_MASK = 5
+};
 
 /* Element types of a column. A bool is a byte, 0 or 1. */
 enum {
@@ -127,7 +134,8 @@ typedef struct rollhouse_description {
     const char *summary;                /* one sentence, for listings */
     const rollhouse_space *observation; /* one space, with its parts behind it; at most 64 columns */
     const rollhouse_space *action;      /* one box or discrete space */
-    const rollhouse_space *infos;       /* columns that each step gives beside the observation: boxes, bounds unused */
+    const rollhouse_space *infos;       /* columns that each step gives beside the observation: boxes, bounds unused, and
+                                           at most one action mask */
     const rollhouse_option *options;
     const char *const *observation_names; /* a name for each element of the observation, or none */
     const char *const *action_names;      /* a name for each action (discrete) or element (box), or none */
@@ -255,6 +263,9 @@ typedef struct rollhouse_plugin_table {
      * episode. Returns ROLLHOUSE_UNSUPPORTED if lanes of the env keep the options with which they were made. */
     int32_t (*set_options)(rollhouse_block *block, uint32_t lane, const rollhouse_value *values,
                            const rollhouse_sequence *sequences) ROLLHOUSE_NOTHROW;
+    /* Needed if an info is an action mask: writes the mask of lanes that have just begun an episode, in a reset or a
+     * step, to its column among `infos`, and nothing to the others. Returns the lanes that failed; needs `revive` then. */
+    uint64_t (*first_infos)(rollhouse_block *block, uint64_t lanes, void *const *infos) ROLLHOUSE_NOTHROW;
 } rollhouse_plugin_table;
 
 /* What a plug-in exports. */

@@ -13,6 +13,7 @@ pub(crate) const BOX: u32 = 1;
 pub(crate) const DISCRETE: u32 = 2;
 pub(crate) const DICT: u32 = 3;
 pub(crate) const TUPLE: u32 = 4;
+pub(crate) const ACTION_MASK: u32 = 5;
 
 pub(crate) const FLAG: u32 = 1;
 pub(crate) const INTEGER: u32 = 2;
@@ -189,6 +190,7 @@ structures! {
         text: Option<unsafe extern "C" fn(*const Block, u32, *mut c_char, u32) -> i32>,
         verdict: Option<unsafe extern "C" fn(*const Block, u32, *mut Verdict)>,
         set_options: Option<unsafe extern "C" fn(*mut Block, u32, *const Value, *const Sequence) -> i32>,
+        first_infos: Option<unsafe extern "C" fn(*mut Block, u64, *const *mut c_void) -> u64>,
     }
 }
 
@@ -231,6 +233,7 @@ mod tests {
             ("DISCRETE", DISCRETE),
             ("DICT", DICT),
             ("TUPLE", TUPLE),
+            ("ACTION_MASK", ACTION_MASK),
             ("FLAG", FLAG),
             ("INTEGER", INTEGER),
             ("NUMBER", NUMBER),

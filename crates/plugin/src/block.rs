@@ -32,6 +32,7 @@ pub(crate) struct Functions {
     pub(crate) verdict: Option<unsafe extern "C" fn(*const Block, u32, *mut abi::Verdict)>,
     pub(crate) set_options:
         Option<unsafe extern "C" fn(*mut Block, u32, *const abi::Value, *const abi::Sequence) -> i32>,
+    pub(crate) first_infos: Option<unsafe extern "C" fn(*mut Block, u64, *const *mut c_void) -> u64>,
 }
 
 /// The functions of a plug-in whose lanes have generators of their own.
@@ -262,6 +263,15 @@ impl BatchEnv for PluginBlock {
         // the generators live until the call returns.
         let status = unsafe { (self.env.functions.reset)(self.block, &raw mut reset) };
         self.conclude("reset", status, LaneSet::of_bits(reset.lost) & lanes)
+    }
+
+    fn first_infos(&mut self, lanes: LaneSet, infos: &mut [ColumnMut<'_>]) -> LaneSet {
+        let lanes = lanes & LaneSet::first(self.lanes);
+        let Some(first_infos) = self.env.functions.first_infos else { return LaneSet::NONE };
+        let infos = pointers(infos, &self.env.columns.infos, self.lanes);
+        // SAFETY: as in `reset`.
+        let lost = unsafe { first_infos(self.block, lanes.bits(), infos.as_ptr()) };
+        self.conclude("first_infos", abi::OK, LaneSet::of_bits(lost) & lanes)
     }
 
     fn step(&mut self, step: BlockStep<'_, '_>) -> Ended {

@@ -211,12 +211,14 @@ pub(crate) const DTYPES: [DType; 6] =
 fn infos(spaces: &[abi::Space]) -> Result<Vec<ColumnSpec>, DescriptionError> {
     let columns = spaces.iter().enumerate().map(|(at, space)| {
         let of = |field: &str| format!("infos[{at}].{field}");
-        if space.kind != abi::BOX {
-            return Err(value(of("kind"), space.kind, "that of a box"));
-        }
+        let role = match space.kind {
+            abi::BOX => Role::Info,
+            abi::ACTION_MASK => Role::ActionMask,
+            other => return Err(value(of("kind"), other, "that of a box or an action mask")),
+        };
         let path = text(space.name, MAX_NAME_BYTES, &of("name"))?;
         let (shape, _) = shape(space, &of)?;
-        Ok(ColumnSpec { path, dtype: dtype(space.dtype, &of)?, shape, names: Vec::new(), role: Role::Info })
+        Ok(ColumnSpec { path, dtype: dtype(space.dtype, &of)?, shape, names: Vec::new(), role })
     });
     columns.collect()
 }

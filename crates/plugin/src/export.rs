@@ -9,7 +9,7 @@ use arrayvec::ArrayVec;
 use rollhouse_core::limits::MAX_OBS_COLUMNS;
 use rollhouse_core::{
     BoxSpace, ColumnMut, ColumnRef, CompositeSpace, DType, Determinism, DiscreteSpace, EnvSpec, LaneSet,
-    ObservationSpace, OptionValue, Options, Space, Start, Verdict,
+    ObservationSpace, OptionValue, Options, Role, Space, Start, Verdict,
 };
 use rollhouse_env::{BatchEnv, BlockStep, EnvEntry, ImageSize, InstructionSet};
 
@@ -85,6 +85,7 @@ const TABLE: Table = Table {
     text: Some(text),
     verdict: Some(verdict),
     set_options: Some(set_options),
+    first_infos: Some(first_infos),
 };
 
 /// A block, how its columns lie in memory, and the number of its env.
@@ -243,6 +244,16 @@ unsafe extern "C" fn reset(block: *mut Block, reset: *mut abi::Reset) -> i32 {
     };
     // SAFETY: the loader passes a block of this plug-in.
     unsafe { called(block, abi::FAILED, call) }
+}
+
+unsafe extern "C" fn first_infos(block: *mut Block, lanes: u64, infos: *const *mut c_void) -> u64 {
+    let call = |block: &mut dyn BatchEnv, columns: &Columns| {
+        // SAFETY: the loader gives the columns as described, with a row for each lane.
+        let mut infos = unsafe { rows_mut(infos, &columns.infos, block.lanes()) };
+        block.first_infos(LaneSet::of_bits(lanes), &mut infos).bits()
+    };
+    // SAFETY: the loader passes a block of this plug-in.
+    unsafe { called(block, lanes, call) }
 }
 
 unsafe extern "C" fn step(block: *mut Block, step: *mut abi::Step) -> i32 {
@@ -425,7 +436,8 @@ fn description(entry: &EnvEntry) -> abi::Description {
     let infos = spec.info_channels.iter().map(|channel| {
         let shape = channel.shape.iter().map(|&extent| extent as u64).collect::<Vec<_>>();
         let (axes, dtype) = (shape.len() as u32, dtype(channel.dtype));
-        abi::Space { name: kept_text(&channel.path), axes, shape: kept(shape), dtype, ..SPACE }
+        let kind = if channel.role == Role::ActionMask { abi::ACTION_MASK } else { abi::BOX };
+        abi::Space { name: kept_text(&channel.path), kind, axes, shape: kept(shape), dtype, ..SPACE }
     });
     let options = spec.options.iter().map(|option| {
         let kind = match option.default {

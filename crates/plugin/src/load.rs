@@ -7,7 +7,7 @@ use std::{fs, ptr, thread};
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use rollhouse_core::{Determinism, EnvSpec, panic_message};
-use rollhouse_env::{EnvEntry, InstructionSet, dynamics_hash};
+use rollhouse_env::{EnvEntry, InstructionSet, RegisterError, dynamics_hash};
 
 use crate::abi::{MAX_ENVS, SYMBOL, Table, VERSION};
 use crate::block::{Functions, OwnGenerators, PluginBlock, PluginEnv, States};
@@ -136,6 +136,7 @@ fn checked(table: &Table) -> Result<Functions, PluginFault> {
         text: table.text,
         verdict: table.verdict,
         set_options: table.set_options,
+        first_infos: table.first_infos,
     })
 }
 
@@ -144,6 +145,13 @@ fn entry(functions: &Arc<Functions>, env: u32, found: Described) -> Result<EnvEn
     if found.drawn.is_some() && functions.render.is_none() {
         return Err(PluginFault::Missing { function: "render", why: "an env with a picture's size needs" });
     }
+    if found.spec.action_mask().is_some() && functions.first_infos.is_none() {
+        return Err(PluginFault::Missing {
+            function: "first_infos",
+            why: "an env with an action mask needs",
+        });
+    }
+    found.spec.check_action_mask().map_err(|error| PluginFault::Register(RegisterError::Mask(error)))?;
     let id = found.spec.id.clone();
     let unhashed = bare_entry(functions, env, found.clone());
     // Results depend on no instruction set, and a plug-in is compiled for its own.

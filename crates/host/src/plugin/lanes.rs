@@ -45,6 +45,8 @@ pub(super) struct Moves {
 struct Scratch {
     obs: Vec<ColumnData>,
     infos: Vec<ColumnData>,
+    /// Which of `infos` are there in rows that began an episode.
+    in_first_rows: Vec<bool>,
     rewards: Vec<f64>,
 }
 
@@ -67,6 +69,11 @@ impl BlockLanes {
             scratch: Scratch {
                 obs: spec.obs_columns().iter().map(rows).collect(),
                 infos: spec.info_channels.iter().map(rows).collect(),
+                in_first_rows: spec
+                    .info_channels
+                    .iter()
+                    .map(|channel| channel.role.is_in_first_rows())
+                    .collect(),
                 rewards: vec![0.0; lanes],
             },
         }
@@ -116,27 +123,31 @@ impl BlockLanes {
             let mut columns: Vec<ColumnMut<'_>> = obs.iter_mut().map(ColumnData::as_mut).collect();
             wrong |= slot.obs(&mut columns);
             slot.rewards(rewards);
-            copy_rows(rows.obs, obs, moved, self.lanes);
+            for (to, from) in rows.obs.iter_mut().zip(obs) {
+                copy_rows(to, from, moved, self.lanes);
+            }
             moved.into_iter().for_each(|lane| rows.rewards[lane] = rewards[lane]);
         }
-        if !rows.infos.is_empty() && !moves.step.is_empty() {
-            let infos = &mut self.scratch.infos;
+        let Scratch { infos, in_first_rows, .. } = &mut self.scratch;
+        let told = |first: bool| if first { moved } else { moves.step };
+        let any = told(in_first_rows.contains(&true));
+        if !rows.infos.is_empty() && !any.is_empty() {
             let mut columns: Vec<ColumnMut<'_>> = infos.iter_mut().map(ColumnData::as_mut).collect();
-            wrong |= slot.infos(&mut columns) & moves.step;
-            copy_rows(rows.infos, infos, moves.step, self.lanes);
+            wrong |= slot.infos(&mut columns) & any;
+            for ((to, from), &first) in rows.infos.iter_mut().zip(infos).zip(&*in_first_rows) {
+                copy_rows(to, from, told(first), self.lanes);
+            }
         }
         wrong
     }
 }
 
-/// Copies the rows of `lanes` out of columns of `count` rows.
-fn copy_rows(to: &mut [ColumnMut<'_>], from: &[ColumnData], lanes: LaneSet, count: usize) {
-    for (to, from) in to.iter_mut().zip(from) {
-        let width = from.as_ref().len() / count.max(1);
-        for lane in lanes {
-            let (start, end) = (lane * width, (lane + 1) * width);
-            let copied = to.slice(start, end).copy_from(from.as_ref().slice(start, end));
-            debug_assert!(copied, "columns of one place have one type");
-        }
+/// Copies the rows of `lanes` out of a column of `count` rows.
+fn copy_rows(to: &mut ColumnMut<'_>, from: &ColumnData, lanes: LaneSet, count: usize) {
+    let width = from.as_ref().len() / count.max(1);
+    for lane in lanes {
+        let (start, end) = (lane * width, (lane + 1) * width);
+        let copied = to.slice(start, end).copy_from(from.as_ref().slice(start, end));
+        debug_assert!(copied, "columns of one place have one type");
     }
 }

@@ -89,6 +89,8 @@ type BlockColumns<'a> = ArrayVec<ColumnMut<'a>, { 3 + 2 * MAX_OBS_COLUMNS }>;
 /// A block that is stepped.
 struct Stepped {
     options: Vec<Options>,
+    /// Whether rows that began an episode have infos.
+    first_infos: bool,
     /// The lanes; `None` after they have failed as one.
     env: Option<Box<dyn BatchEnv>>,
     /// Steps of each lane since its reset.
@@ -223,6 +225,7 @@ impl Stepped {
         Ok(Self {
             env: Some(make(entry, options)?),
             options: options.to_vec(),
+            first_infos: entry.spec().has_first_infos(),
             ages: [0; BLOCK_LANES],
             begun: LaneSet::NONE,
         })
@@ -242,10 +245,14 @@ impl Stepped {
         };
         let actions = [first, second][order.place].as_ref();
         let (obs, infos) = rows.split_at_mut(obs_columns);
-        let begun = self.begun;
+        let (begun, first_infos) = (self.begun, self.first_infos);
         let stepped = catch_unwind(AssertUnwindSafe(|| {
             set_generators(env.as_mut(), slot, order);
-            step(env.as_mut(), order, begun, obs, infos, (actions, rewards))
+            let mut ended = step(env.as_mut(), order, begun, obs, infos, (actions, rewards));
+            if first_infos && !order.reset.is_empty() {
+                ended.lost |= env.first_infos(order.reset & !ended.lost, infos);
+            }
+            ended
         }));
         match stepped {
             Ok(ended) => {

@@ -100,6 +100,25 @@ static const rollhouse_description *describe(uint32_t env) {
         .kind = ROLLHOUSE_BOX, .dtype = ROLLHOUSE_U8, .axes = 1, .shape = shape, .low = most, .high = zero, .bounds = 1};
     d.observation = &space;
     d.observation_count = 1;
+#elif defined FAULT_MASK_SIZE || defined FAULT_MASK_TYPE || defined FAULT_TWO_MASKS || defined FAULT_MASK_WITHOUT_BEGINNING
+#if defined FAULT_MASK_SIZE
+    static const uint64_t choices[1] = {3};
+#else
+    static const uint64_t choices[1] = {2};
+#endif
+#if defined FAULT_MASK_TYPE
+    enum { MASK = ROLLHOUSE_U8 };
+#else
+    enum { MASK = ROLLHOUSE_BOOL };
+#endif
+    static const rollhouse_space masks[2] = {
+        {.name = "action_mask", .kind = ROLLHOUSE_ACTION_MASK, .dtype = MASK, .axes = 1, .shape = choices},
+        {.name = "other", .kind = ROLLHOUSE_ACTION_MASK, .dtype = MASK, .axes = 1, .shape = choices}};
+    d.infos = masks;
+    d.info_count = 1;
+#if defined FAULT_TWO_MASKS
+    d.info_count = 2;
+#endif
 #elif defined FAULT_NO_ACTIONS
     static const rollhouse_space space = {.kind = ROLLHOUSE_DISCRETE, .n = 0};
     d.action = &space;
