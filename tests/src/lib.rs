@@ -17,11 +17,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use rollhouse_core::split_mix64;
 use serde_json::Value;
+use tempfile::TempDir;
 
 pub use cluster::Cluster;
 pub use service::Service;
@@ -149,35 +149,23 @@ impl Done {
 
 /// A folder that is gone at the end of the test.
 #[derive(Debug)]
-pub struct Folder(PathBuf);
+pub struct Folder(TempDir);
 
 impl Folder {
     /// A new empty folder.
     pub fn new() -> Self {
-        static FOLDERS: AtomicU32 = AtomicU32::new(0);
-        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
-        let name = format!("rollhouse-test-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir_all(&path).expect("the temporary folder can be written");
-        Self(path)
+        Self(tempfile::tempdir().expect("the temporary folder can be written"))
     }
 
     /// Its path.
     pub fn path(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
 }
 
 impl Default for Folder {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // What cannot be removed is in the system's temporary folder.
-        let _removed = fs::remove_dir_all(&self.0);
     }
 }
 

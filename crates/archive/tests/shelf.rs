@@ -6,9 +6,8 @@ mod stage;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use rollhouse_archive::{
     Carried, Checked, Flaw, Kept, Manifest, Selection, Shelf, Target, TargetFault, TargetOptions,
@@ -16,27 +15,24 @@ use rollhouse_archive::{
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{AsideEpisode, Disk, Library, SegmentSummary, SetAside, segment_path};
 use stage::{Play, play, run_of};
+use tempfile::TempDir;
 
 /// A folder that is gone at the end of the test.
-struct Folder(PathBuf);
+struct Folder(TempDir);
 
 impl Folder {
     fn new() -> Self {
-        static FOLDERS: AtomicU32 = AtomicU32::new(0);
-        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
-        Self(std::env::temp_dir().join(format!("rollhouse-shelf-{}-{number}", std::process::id())))
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
     }
 
     fn shelf(&self) -> Shelf {
-        let target = Target::named(self.0.to_str().unwrap(), &TargetOptions::default()).unwrap();
+        let target = Target::named(self.path().to_str().unwrap(), &TargetOptions::default()).unwrap();
         target.prepare().unwrap();
         Shelf::new(target)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _gone = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -75,14 +71,14 @@ fn a_segment_without_its_label_counts_for_nothing_and_is_taken_up() {
     let of = [checked.id.label_object(), checked.id.aside_object(), checked.id.segment_object()];
     // As an attempt leaves them that was interrupted before each of its steps.
     for gone in 1..=3 {
-        of[..gone].iter().for_each(|object| _ = fs::remove_file(folder.0.join(object)));
+        of[..gone].iter().for_each(|object| _ = fs::remove_file(folder.path().join(object)));
         assert!(shelf.segments().unwrap().is_empty());
         assert_eq!(shelf.keep(&checked).unwrap(), Kept::Sent);
         assert_eq!(shelf.fetch(&checked.id).unwrap().unwrap(), checked);
     }
     // And with the label left alone.
     for object in &of[1..] {
-        fs::remove_file(folder.0.join(object)).unwrap();
+        fs::remove_file(folder.path().join(object)).unwrap();
         assert_eq!(shelf.fetch(&checked.id).unwrap(), Err(Flaw::Missing { object: object.clone() }));
         assert_eq!(shelf.keep(&checked).unwrap(), Kept::Sent);
         assert_eq!(shelf.fetch(&checked.id).unwrap().unwrap(), checked);
@@ -95,7 +91,7 @@ fn a_segment_is_found_damaged_whichever_bit_of_its_objects_changes_and_wherever_
     let shelf = folder.shelf();
     shelf.keep(&checked).unwrap();
     for object in [checked.id.label_object(), checked.id.aside_object(), checked.id.segment_object()] {
-        let path = folder.0.join(&object);
+        let path = folder.path().join(&object);
         let bytes = fs::read(&path).unwrap();
         // A line end more or less says nothing else.
         let all = bytes.len() - usize::from(object.ends_with(".json"));
@@ -125,7 +121,7 @@ fn what_is_damaged_or_under_another_number_is_not_checked() {
 #[test]
 fn what_others_left_half_written_is_removed_and_what_is_being_written_is_not() {
     let folder = Folder::new();
-    let parts = folder.0.join("parts");
+    let parts = folder.path().join("parts");
     fs::create_dir_all(&parts).unwrap();
     fs::write(parts.join("1-0"), b"half").unwrap();
     let writing = fs::File::create_new(parts.join("2-0")).unwrap();
@@ -147,7 +143,7 @@ fn the_same_segments_make_the_same_manifest_and_one_of_another_name_is_damaged()
     let mut found = Vec::new();
     shelf.manifests(|name, manifest| found.push((name.to_owned(), manifest))).unwrap();
     assert_eq!(found, [(name.clone(), Some(manifest))]);
-    fs::rename(folder.0.join(&name), folder.0.join("manifests/other.json")).unwrap();
+    fs::rename(folder.path().join(&name), folder.path().join("manifests/other.json")).unwrap();
     shelf.manifests(|_, manifest| assert_eq!(manifest, None)).unwrap();
 }
 

@@ -440,8 +440,8 @@ mod tests {
 
     #[test]
     fn a_coordinator_whose_certificate_has_expired_is_not_ready_and_lives() {
-        let folder = std::env::temp_dir().join(format!("rollhouse-expired-{}", std::process::id()));
-        let again = starting(&folder, Duration::ZERO);
+        let folder = tempfile::tempdir().unwrap();
+        let again = starting(folder.path(), Duration::ZERO);
         let started = again(SocketAddr::from(([127, 0, 0, 1], 0)), 0).unwrap();
         let watch = CoordinatorWatch::new(started, again);
         while watch.figures().is_none() {
@@ -450,7 +450,6 @@ mod tests {
         assert!(watch.ready().is_err_and(|why| why.contains("has expired")));
         assert_eq!(watch.live(), Ok(()));
         assert!(matches!(watch.stop(), Ok(Status::Done)));
-        let _gone = std::fs::remove_dir_all(folder);
     }
 
     /// Panics where it is first heard that somebody is turned away: in the task that accepts.
@@ -471,13 +470,13 @@ mod tests {
     }
 
     fn fail_and_be_made_anew() {
-        let folder = std::env::temp_dir().join(format!("rollhouse-watch-{}", std::process::id()));
-        let again = starting(&folder, DAY);
+        let folder = tempfile::tempdir().unwrap();
+        let again = starting(folder.path(), DAY);
         let first = again(SocketAddr::from(([127, 0, 0, 1], 0)), 0).unwrap();
         let (address, term) = (first.address(), first.term());
         let watch = CoordinatorWatch::new(first, again);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let nobody = Identity::load(trust_in(&folder), None).unwrap();
+        let nobody = Identity::load(trust_in(folder.path()), None).unwrap();
         let dialler = Dialer::new(nobody, Settings::default(), PROGRAM);
         let dialled = runtime.block_on(dialler.dial_address(address, &Expected::COORDINATOR, None));
         assert!(dialled.is_err(), "nobody without a name is let in");
@@ -494,6 +493,5 @@ mod tests {
             assert_eq!((running.address(), running.term()), (address, term + 1));
         }
         assert!(matches!(watch.stop(), Ok(Status::Done)));
-        let _gone = std::fs::remove_dir_all(folder);
     }
 }

@@ -73,7 +73,8 @@ mod tests {
 
     #[test]
     fn a_manager_is_told_of_start_life_and_end_and_not_of_a_life_without_progress() {
-        let path = std::env::temp_dir().join(format!("rollhouse-manager-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("manager");
         let manager = UnixDatagram::bind(&path).unwrap();
         let mut service = Manager::at(path.to_str(), Some(Duration::ZERO));
         service.ready();
@@ -85,7 +86,6 @@ mod tests {
             let length = manager.recv(&mut heard).unwrap();
             assert_eq!(&heard[..length], words.as_bytes());
         }
-        let _gone = std::fs::remove_file(path);
         let mut alone = Manager::at(None, None);
         alone.ready();
         alone.beat(|| panic!("nobody asked"));

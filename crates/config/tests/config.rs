@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
@@ -10,6 +11,7 @@ use rollhouse_config::{
     load, variable,
 };
 use rollhouse_core::Plugin;
+use tempfile::NamedTempFile;
 
 fn example(role: Role) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -20,23 +22,21 @@ fn example(role: Role) -> PathBuf {
 }
 
 /// A file with that text, gone when dropped.
-struct TextFile(PathBuf);
+struct TextFile(NamedTempFile);
 
 impl TextFile {
-    fn new(name: &str, text: impl AsRef<[u8]>) -> Self {
-        let path = std::env::temp_dir().join(format!("rollhouse-config-{}-{name}.toml", std::process::id()));
-        std::fs::write(&path, text).expect("the temporary folder can be written");
-        Self(path)
+    fn new(text: impl AsRef<[u8]>) -> Self {
+        let mut file = NamedTempFile::with_suffix(".toml").expect("the temporary folder can be written");
+        file.write_all(text.as_ref()).expect("the temporary folder can be written");
+        Self(file)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().to_owned()
     }
 
     fn sources(&self) -> Sources {
-        Sources { file: Some(self.0.clone()), ..Sources::default() }
-    }
-}
-
-impl Drop for TextFile {
-    fn drop(&mut self) {
-        let _removed = std::fs::remove_file(&self.0);
+        Sources { file: Some(self.path()), ..Sources::default() }
     }
 }
 
@@ -64,7 +64,7 @@ fn each_example_shows_every_key_at_its_default() {
 #[test]
 fn paths_in_a_file_are_meant_in_its_folder_and_those_of_variables_and_flags_where_the_command_runs() {
     let text = "[node]\ndata = \"spool\"\n[tls]\nca = \"../ca.pem\"\ncert = \"/etc/cert.pem\"\n";
-    let file = TextFile::new("paths", text);
+    let file = TextFile::new(text);
     let folder = std::env::temp_dir();
     let NodeConfig { data, tls, .. } = load(&file.sources()).unwrap().config;
     assert_eq!(data, folder.join("spool"));
@@ -91,7 +91,7 @@ fn keys_of_a_configuration_are_distinct() {
 
 #[test]
 fn flags_go_over_variables_over_the_file_over_defaults() {
-    let file = TextFile::new("order", "[node]\ncapacity = 1\nthreads = 2\nqueue = 3\n");
+    let file = TextFile::new("[node]\ncapacity = 1\nthreads = 2\nqueue = 3\n");
     let sources = Sources {
         variables: variables(&[("ROLLHOUSE_NODE__THREADS", "4"), ("ROLLHOUSE_NODE__QUEUE", "5")]),
         flags: vec![("--set".to_owned(), "node.queue".to_owned(), "6".to_owned())],
@@ -101,7 +101,7 @@ fn flags_go_over_variables_over_the_file_over_defaults() {
     let worker = &loaded.config.worker;
     assert_eq!((worker.capacity.0, worker.threads.0, worker.queue.0), (1, 4, 6));
     let origin = |key: &str| loaded.effective.iter().find(|e| e.key == key).unwrap().origin.clone();
-    assert_eq!(origin("node.capacity"), Origin::File { path: file.0.clone(), line: 2 });
+    assert_eq!(origin("node.capacity"), Origin::File { path: file.path(), line: 2 });
     assert_eq!(origin("node.threads"), Origin::Variable("ROLLHOUSE_NODE__THREADS".to_owned()));
     assert_eq!(origin("node.queue"), Origin::Flag("--set".to_owned()));
     assert_eq!(origin("node.lease"), Origin::Default);
@@ -120,9 +120,8 @@ fn every_key_of_every_role_can_be_set_by_a_variable_and_by_a_file_that_a_variabl
                 SettingValue::Table(_) | SettingValue::Tables(_) | SettingValue::Named(_) => String::new(),
             };
             let name = variable(setting.key);
-            let file =
-                TextFile::new(&format!("secret-{}-{}", role.word(), setting.key), format!("{value}\n"));
-            let path = file.0.display().to_string();
+            let file = TextFile::new(format!("{value}\n"));
+            let path = file.path().display().to_string();
             for (name, given) in [(name.clone(), value), (format!("{name}_FILE"), path)] {
                 let sources = Sources {
                     variables: variables(&[(name.as_str(), given.as_str())]),
@@ -138,8 +137,8 @@ fn every_key_of_every_role_can_be_set_by_a_variable_and_by_a_file_that_a_variabl
 
 #[test]
 fn a_file_that_a_variable_names_is_read_whole_and_stops_the_start_if_it_cannot_be() {
-    let file = TextFile::new("labels", "zone=a,gpu=none\r\n");
-    let path = file.0.display().to_string();
+    let file = TextFile::new("zone=a,gpu=none\r\n");
+    let path = file.path().display().to_string();
     let sources = |given: &[(&str, &str)]| Sources { variables: variables(given), ..Sources::default() };
     let set = [("ROLLHOUSE_NODE__LABELS_FILE", &*path)];
     let labels = load::<NodeConfig>(&sources(&set)).unwrap().config.worker.labels.0;
@@ -160,17 +159,17 @@ fn a_file_that_a_variable_names_is_read_whole_and_stops_the_start_if_it_cannot_b
 
 #[test]
 fn an_unknown_key_stops_with_its_line_and_the_nearest_keys() {
-    let file = TextFile::new("unknown", "[node]\n\n# a slip\nlissen = \"0.0.0.0:1\"\n");
+    let file = TextFile::new("[node]\n\n# a slip\nlissen = \"0.0.0.0:1\"\n");
     let error = load::<NodeConfig>(&file.sources()).unwrap_err();
     let ConfigError::UnknownKey { key, origin, nearest } = &error else { panic!("{error:?}") };
     assert_eq!((key.as_str(), nearest.first()), ("node.lissen", Some(&"node.listen")));
-    assert_eq!(*origin, Origin::File { path: file.0.clone(), line: 4 });
+    assert_eq!(*origin, Origin::File { path: file.path(), line: 4 });
     assert!(error.to_string().contains("line 4: unknown key `node.lissen`; nearest"), "{error}");
 }
 
 #[test]
 fn a_key_in_the_wrong_section_is_led_to_the_right_one() {
-    let file = TextFile::new("section", "[recorder]\nseal_after = \"5 s\"\n");
+    let file = TextFile::new("[recorder]\nseal_after = \"5 s\"\n");
     let error = load::<NodeConfig>(&file.sources()).unwrap_err();
     assert!(error.to_string().contains("nearest is spool.seal_after"), "{error}");
 }
@@ -192,7 +191,7 @@ fn a_value_of_the_wrong_type_stops_with_key_value_wanted_type_and_line() {
         ("[node]\nqueue = 99999999999999999999\n", "expected a whole number"),
     ];
     for (text, wanted) in cases {
-        let file = TextFile::new("value", text);
+        let file = TextFile::new(text);
         let error = load::<NodeConfig>(&file.sources()).unwrap_err().to_string();
         assert!(error.contains(wanted), "{text:?} gives: {error}");
     }
@@ -200,14 +199,14 @@ fn a_value_of_the_wrong_type_stops_with_key_value_wanted_type_and_line() {
 
 #[test]
 fn what_is_no_toml_stops_with_its_line() {
-    let file = TextFile::new("syntax", "[node]\nthreads = 4\nthreads = 5\n");
+    let file = TextFile::new("[node]\nthreads = 4\nthreads = 5\n");
     let error = load::<NodeConfig>(&file.sources()).unwrap_err();
     assert!(matches!(error, ConfigError::Syntax { line: 3, .. }), "{error:?}");
     let error = load::<NodeConfig>(&Sources { file: Some("/no/such/file".into()), ..Sources::default() });
     assert!(matches!(error.unwrap_err(), ConfigError::Read { .. }));
-    let file = TextFile::new("binary", [0xff, 0xfe]);
+    let file = TextFile::new([0xff, 0xfe]);
     assert!(matches!(load::<NodeConfig>(&file.sources()).unwrap_err(), ConfigError::NoText { .. }));
-    let file = TextFile::new("long", vec![b'#'; 2 << 20]);
+    let file = TextFile::new(vec![b'#'; 2 << 20]);
     assert!(matches!(load::<NodeConfig>(&file.sources()).unwrap_err(), ConfigError::NoText { .. }));
 }
 
@@ -248,12 +247,12 @@ fn plugins_are_tables_of_a_file_or_paths_in_a_variable() {
         "[[plugin]]\npath = \"maze.so\"\ntrusted = true\n[[plugin]]\npath = \"/lib/other.so\"\n",
         "plugin = [{ path = \"./maze.so\", trusted = true }, { path = \"/lib/other.so\", trusted = false }]\n",
     ] {
-        let file = TextFile::new("plugins", text);
+        let file = TextFile::new(text);
         let loaded = load::<NodeConfig>(&file.sources()).unwrap();
         assert_eq!(loaded.config.plugins.0, [maze.clone(), other.clone()]);
         assert_eq!(load::<LocalConfig>(&file.sources()).unwrap().config.plugins, loaded.config.plugins);
         let shown = loaded.effective.iter().find(|e| e.key == "plugin").unwrap().value.toml();
-        let back = TextFile::new("plugins-back", format!("plugin = {shown}\n"));
+        let back = TextFile::new(format!("plugin = {shown}\n"));
         assert_eq!(load::<NodeConfig>(&back.sources()).unwrap().config, loaded.config);
     }
     let given = variables(&[("ROLLHOUSE_PLUGIN", "trusted:a.so, b.so"), ("ROLLHOUSE_DATA", "elsewhere")]);
@@ -269,7 +268,7 @@ fn plugins_are_tables_of_a_file_or_paths_in_a_variable() {
         ("[[plugin]]\npath = \"a.so\"\nname = \"a\"", "a plug-in has no `name`"),
         (&"[[plugin]]\npath = \"a.so\"\n".repeat(65), "there are 65"),
     ] {
-        let file = TextFile::new("plugins-bad", text);
+        let file = TextFile::new(text);
         let error = load::<NodeConfig>(&file.sources()).unwrap_err().to_string();
         assert!(error.contains("plugin") && error.contains(wanted), "{text}: {error}");
     }
@@ -277,7 +276,7 @@ fn plugins_are_tables_of_a_file_or_paths_in_a_variable() {
 
 #[test]
 fn an_empty_value_is_none_where_there_can_be_none() {
-    let file = TextFile::new("none", "[metrics]\nlisten = \"\"\n[node]\nlabels = { zone = \"a\" }\n");
+    let file = TextFile::new("[metrics]\nlisten = \"\"\n[node]\nlabels = { zone = \"a\" }\n");
     let config = load::<NodeConfig>(&file.sources()).unwrap().config;
     assert_eq!(config.metrics, None);
     assert_eq!(config.worker.labels.0.get("zone").map(String::as_str), Some("a"));
@@ -287,8 +286,8 @@ proptest! {
     /// Any text is taken or refused, never more.
     #[test]
     fn no_text_is_too_strange(text in "\\PC{0,200}", lines in prop::collection::vec("[a-z.\\[\\]={}\"0-9 ]{0,30}", 0..8)) {
-        for (name, text) in [("strange", text), ("lines", lines.join("\n"))] {
-            let file = TextFile::new(name, text);
+        for text in [text, lines.join("\n")] {
+            let file = TextFile::new(text);
             for role in Role::ALL {
                 if let Err(error) = role.effective(&file.sources()) {
                     prop_assert!(!error.to_string().is_empty());
@@ -306,7 +305,7 @@ proptest! {
         let quoted = rollhouse_config::SettingValue::Text(data.clone()).toml();
         let labels = rollhouse_config::SettingValue::Table([("zone".to_owned(), zone.trim().to_owned())].into()).toml();
         let text = format!("[node]\nthreads = {threads}\ndata = {quoted}\nlabels = {labels}\n");
-        let file = TextFile::new("back", text);
+        let file = TextFile::new(text);
         let config = load::<NodeConfig>(&file.sources()).unwrap().config;
         prop_assert_eq!(config.worker.threads.0, threads);
         prop_assert_eq!(config.worker.labels.0.get("zone").map(String::as_str), Some(zone.trim()));

@@ -7,7 +7,6 @@ mod stage;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rollhouse_archive::{Shelf, Target, TargetOptions};
@@ -16,38 +15,33 @@ use rollhouse_replay::testing::{Faults, FaultyDisk};
 use rollhouse_replay::{ARCHIVED, Disk, RecorderConfig, segment_path, summary_path};
 use rollhouse_wire::{RefusalCode, Ship, Shipped, StoreQuery, StoreStats};
 use stage::{Play, play_with};
+use tempfile::TempDir;
 
 const DIR: &str = "/store";
 const FOLDER: &str = "node-a-aaaaaaaa";
 
 /// A folder to archive into, gone at the end of the test.
-struct Folder(PathBuf);
+struct Folder(TempDir);
 
 impl Folder {
     fn new() -> Self {
-        static FOLDERS: AtomicU32 = AtomicU32::new(0);
-        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("rollhouse-archive-{}-{number}", std::process::id()));
-        let _left = fs::remove_dir_all(&path);
-        Self(path)
+        Self(TempDir::with_prefix("rollhouse-archive-").unwrap())
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
     }
 
     fn target(&self) -> Target {
-        Target::named(self.0.to_str().unwrap(), &TargetOptions::default()).unwrap()
+        Target::named(self.path().to_str().unwrap(), &TargetOptions::default()).unwrap()
     }
 
     /// The files of segments in it.
     fn segments(&self) -> Vec<PathBuf> {
-        let inside = fs::read_dir(self.0.join("segments").join(FOLDER)).into_iter().flatten();
+        let inside = fs::read_dir(self.path().join("segments").join(FOLDER)).into_iter().flatten();
         let mut files: Vec<PathBuf> = inside.map(|entry| entry.unwrap().path()).collect();
         files.sort();
         files
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _gone = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -168,8 +162,8 @@ fn while_the_archive_is_away_nothing_leaves_and_nodes_keep_what_has_no_room() {
     let store = open(&disk, budget(&segments), Some(&folder));
     assert_eq!(ship(&store, 0, &segments[0]).unwrap(), Shipped::Durable);
     archive(&store);
-    let elsewhere = folder.0.with_extension("away");
-    fs::rename(&folder.0, &elsewhere).unwrap();
+    let elsewhere = folder.path().with_extension("away");
+    fs::rename(folder.path(), &elsewhere).unwrap();
     let mut number = 1;
     let refused = loop {
         match ship(&store, number, &segments[number]) {
@@ -185,13 +179,13 @@ fn while_the_archive_is_away_nothing_leaves_and_nodes_keep_what_has_no_room() {
     let figures = archive(&store);
     assert!(figures.failures > 2 && figures.longest_wait >= Duration::ZERO);
     assert_eq!(figures.waiting.segments, number as u64 - 1);
-    assert!(!folder.0.exists(), "what is away is not made anew in its place");
+    assert!(!folder.path().exists(), "what is away is not made anew in its place");
     assert_eq!(store.counts().dropped_segments, 0);
     // What was archived already has made room; it cannot be read, and is told to be away.
     assert_eq!(figures.away.segments, 1);
     let away = store.read(&format!("{FOLDER}/segments/0000000001.seg"), 0, 100).unwrap_err();
     assert_eq!(away.refusal().code, RefusalCode::Busy, "{away}");
-    fs::rename(&elsewhere, &folder.0).unwrap();
+    fs::rename(&elsewhere, folder.path()).unwrap();
     for (at, bytes) in segments.iter().enumerate().skip(number) {
         archive(&store);
         assert_eq!(ship(&store, at, bytes).unwrap(), Shipped::Durable);
@@ -325,7 +319,7 @@ fn what_is_damaged_in_the_archive_is_sent_anew_while_it_is_here_and_named_when_i
         let error = store.read(&format!("{FOLDER}/segments/{number:010}.seg"), 0, 100).unwrap_err();
         let refusal = error.refusal();
         assert_eq!(refusal.code, RefusalCode::Internal);
-        for word in [what, &format!("{FOLDER}/{number:010}"), folder.0.to_str().unwrap()] {
+        for word in [what, &format!("{FOLDER}/{number:010}"), folder.path().to_str().unwrap()] {
             assert!(refusal.message.contains(word), "{word} in {}", refusal.message);
         }
     }

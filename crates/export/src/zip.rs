@@ -202,11 +202,10 @@ mod tests {
                 file.end().unwrap();
             }
             zip.finish().unwrap();
-            let path = std::env::temp_dir().join(format!("rollhouse-zip-{}-{wide_from}", std::process::id()));
-            std::fs::write(&path, &bytes).unwrap();
+            let archive = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(archive.path(), &bytes).unwrap();
             let script = "import sys, zipfile\nz = zipfile.ZipFile(sys.argv[1])\nassert z.testzip() is None\nprint([(n, z.read(n).decode()) for n in z.namelist()])";
-            let read = Command::new("python3").args(["-c", script]).arg(&path).output();
-            std::fs::remove_file(&path).unwrap();
+            let read = Command::new("python3").args(["-c", script]).arg(archive.path()).output();
             let Ok(read) = read else {
                 // Past what catches the output of tests that pass.
                 let _said = io::stderr()

@@ -5,7 +5,7 @@
 mod stage;
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, LazyLock};
 
@@ -16,6 +16,7 @@ use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{Episode, Query, Replays, RunInfo, SeekBounds, Seeker};
 use serde_json::Value;
 use stage::{Play, play};
+use tempfile::TempDir;
 
 static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::builtin);
 
@@ -42,7 +43,7 @@ fn settings() -> Settings {
 /// Chromium with a folder of its own, which is gone at the end.
 struct Browser {
     program: &'static str,
-    folder: PathBuf,
+    folder: TempDir,
 }
 
 impl Browser {
@@ -59,14 +60,12 @@ impl Browser {
             std::io::stderr().write_all(why.as_bytes()).unwrap();
             return None;
         };
-        let folder = std::env::temp_dir().join(format!("rollhouse-page-{}-{test}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        Some(Self { program, folder })
+        Some(Self { program, folder: tempfile::tempdir().unwrap() })
     }
 
     /// Opens a page and gives what the browser prints.
     fn open(&self, page: &str, hash: &str, args: &[&str]) -> String {
-        let path = self.folder.join("page.html");
+        let path = self.folder.path().join("page.html");
         std::fs::write(&path, page).unwrap();
         let mut command = Command::new(self.program);
         command.args(["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]);
@@ -75,7 +74,7 @@ impl Browser {
             "--force-device-scale-factor=1",
             "--virtual-time-budget=20000",
         ]);
-        command.arg(format!("--user-data-dir={}", self.folder.join("profile").display()));
+        command.arg(format!("--user-data-dir={}", self.folder.path().join("profile").display()));
         let output = command.args(args).arg(format!("file://{}{hash}", path.display())).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
@@ -92,13 +91,6 @@ impl Browser {
         let text = title.replace("&amp;", "&").replace("&lt;", "<").replace("&gt;", ">");
         let found = text.strip_prefix("found ").unwrap_or_else(|| panic!("the script did not end: {text}"));
         serde_json::from_str(found).unwrap()
-    }
-}
-
-impl Drop for Browser {
-    fn drop(&mut self) {
-        // What cannot be removed is in the system's temporary folder.
-        let _removed = std::fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -127,7 +119,7 @@ fn a_page_shows_each_step_as_the_env_draws_it() {
     let page = page(&settings(), &episode);
     let mut seeker = Seeker::new(&REGISTRY, Arc::clone(&episode), &SeekBounds::default()).unwrap();
     let size = ImageSize::new(400, 400).unwrap();
-    let shot = browser.folder.join("shot.png");
+    let shot = browser.folder.path().join("shot.png");
     for t in [0, 1, episode.info.length / 2, episode.info.length] {
         browser.open(&page, &format!("#{t}"), &[&format!("--screenshot={}", shot.display())]);
         seeker.seek(t).unwrap();

@@ -250,7 +250,8 @@ for name in ["reward", "terminated", "truncated"]:
     same(name, [step[name] for step in steps])
 print(meta["env"], arrays["obs"].dtype, arrays["obs"].shape[1:], arrays["action"].dtype, arrays["terminated"].dtype)
 "#;
-    let path = std::env::temp_dir().join(format!("rollhouse-{}.npz", std::process::id()));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("episode.npz");
     for (env, wanted) in [
         ("CartPole-v1", "CartPole-v1 float32 (4,) int64 bool\n"),
         ("Pendulum-v1", "Pendulum-v1 float32 (3,) float32 bool\n"),
@@ -275,5 +276,4 @@ print(meta["env"], arrays["obs"].dtype, arrays["obs"].shape[1:], arrays["action"
             String::from_utf8_lossy(&output.stderr)
         );
     }
-    std::fs::remove_file(&path).unwrap();
 }

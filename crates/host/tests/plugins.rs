@@ -4,7 +4,6 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rollhouse_core::limits::BLOCK_LANES;
@@ -15,27 +14,24 @@ use rollhouse_core::{
 use rollhouse_engine::{Engine, EngineConfig, Reset, Stats};
 use rollhouse_env::{BatchEnv, EnvEntry, ImageSize, Registry};
 use rollhouse_host::{Launcher, PluginHost};
+use tempfile::TempDir;
 
 /// Three blocks, of which each worker has one.
 const LANES: usize = 150;
 
 /// A folder for a test's plug-ins, removed at its end.
-struct Folder(PathBuf);
+struct Folder(TempDir);
 
 impl Folder {
     fn new() -> Self {
-        static MADE: AtomicUsize = AtomicUsize::new(0);
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("rollhouse-isolated-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
+        Self(tempfile::tempdir().unwrap())
     }
 
     /// Compiles a plug-in; None, said by name, where there is no compiler.
     fn compiled(&self, source: &str, flag: &str) -> Option<PathBuf> {
         let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
         let name = flag.split('=').next().unwrap_or_default();
-        let out = self.0.join(format!("{}.so", name.trim_start_matches("-D")));
+        let out = self.0.path().join(format!("{}.so", name.trim_start_matches("-D")));
         let mut command = Command::new("cc");
         command.args(["-std=gnu99", "-O2", "-ffp-contract=off", "-fPIC", "-shared", "-I"]);
         command.arg(crates.join("plugin/include")).arg(flag).arg(crates.join(source)).arg("-o").arg(&out);
@@ -53,17 +49,11 @@ impl Folder {
 
     /// File that the plug-in makes when it breaks, so that it breaks once.
     fn mark(&self) -> PathBuf {
-        self.0.join("broken")
+        self.0.path().join("broken")
     }
 
     fn breaking(&self) -> Option<PathBuf> {
         self.compiled("host/tests/stage/breaking.c", &format!("-DMARK=\"{}\"", self.mark().display()))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _removed = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -387,11 +377,11 @@ fn what_is_wrong_with_an_isolated_plugin_is_told_as_of_a_trusted_one() {
         let trusted = rollhouse_plugin::load(&path).map(drop).unwrap_err().to_string();
         assert_eq!(refusal(&path, Duration::from_secs(60)), trusted, "{fault}");
     }
-    let text = folder.0.join("text.so");
+    let text = folder.0.path().join("text.so");
     std::fs::write(&text, "no shared object").unwrap();
     for (path, wanted) in [
         (&text, "it cannot be loaded"),
-        (&folder.0.join("nothing.so"), "No such file"),
+        (&folder.0.path().join("nothing.so"), "No such file"),
         (&folder.0, "it is not a file"),
     ] {
         let refused = refusal(path, Duration::from_secs(60));

@@ -91,9 +91,9 @@ fn a_thread_computes_as_before_when_a_plugin_has_changed_its_own() {
 #[test]
 fn what_is_no_shared_object_is_refused() {
     let folder = Folder::new();
-    assert!(refusal(&folder.0.join("nothing.so")).contains("No such file"));
-    assert!(refusal(&folder.0).contains("it is not a file"));
-    let text = folder.0.join("text.so");
+    assert!(refusal(&folder.path().join("nothing.so")).contains("No such file"));
+    assert!(refusal(folder.path()).contains("it is not a file"));
+    let text = folder.path().join("text.so");
     std::fs::write(&text, "no shared object").unwrap();
     assert!(refusal(&text).contains("it cannot be loaded"));
     // The loader would look for a bare name in the system's folders.

@@ -3,7 +3,6 @@
 //! `cargo bench -p rollhouse-replay --bench recording`
 #![allow(missing_docs, clippy::print_stdout)]
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use divan::counter::ItemsCount;
@@ -46,21 +45,6 @@ fn header(lanes: u32, schedule: SeedSchedule) -> RunHeader {
         program: "bench".into(),
         started_ms: 0,
         parent: None,
-    }
-}
-
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        let path = std::env::temp_dir().join(format!("rollhouse-bench-{}", RunId::generate()));
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
@@ -135,8 +119,9 @@ impl Block {
 }
 
 fn run(bencher: divan::Bencher<'_, '_>, blocks: u32, schedule: Option<SeedSchedule>) {
-    let folder = Folder::new();
-    let recorder = Recorder::open(Arc::new(RealDisk), &folder.0, RecorderConfig::default()).expect("open");
+    let folder = tempfile::tempdir().expect("the temporary folder can be written");
+    let recorder =
+        Recorder::open(Arc::new(RealDisk), folder.path(), RecorderConfig::default()).expect("open");
     let run = schedule.map(|schedule| recorder.begin_run(header(blocks * 64, schedule)).expect("begin"));
     let script = Script::new();
     let mut blocks: Vec<_> = (0..blocks).map(|b| Block::new(run.as_ref(), b)).collect();

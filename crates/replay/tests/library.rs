@@ -323,16 +323,15 @@ fn folders_are_read_by_name_and_too_many_are_an_error() {
 
 #[test]
 fn a_link_to_a_folder_that_is_read_shows_nothing_twice() {
-    let dir = std::env::temp_dir().join(format!("rollhouse-links-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&dir);
-    play(Arc::new(RealDisk), &dir, &Play { lanes: 2, seed: 1, ..Play::new("CartPole-v1", 60) });
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    play(Arc::new(RealDisk), dir, &Play { lanes: 2, seed: 1, ..Play::new("CartPole-v1", 60) });
     play(Arc::new(RealDisk), &dir.join("a"), &Play { lanes: 2, seed: 2, ..Play::new("CartPole-v1", 60) });
-    let listed = || Library::open(Arc::new(RealDisk), &dir).unwrap().list(&Query::default()).unwrap().len();
+    let listed = || Library::open(Arc::new(RealDisk), dir).unwrap().list(&Query::default()).unwrap().len();
     let without = listed();
     std::os::unix::fs::symlink(dir.join("a"), dir.join("latest")).unwrap();
-    std::os::unix::fs::symlink(&dir, dir.join("here")).unwrap();
+    std::os::unix::fs::symlink(dir, dir.join("here")).unwrap();
     std::os::unix::fs::symlink(dir.join("gone"), dir.join("nowhere")).unwrap();
     fs::write(dir.join("file"), b"no folder").unwrap();
     assert_eq!(listed(), without);
-    fs::remove_dir_all(&dir).unwrap();
 }

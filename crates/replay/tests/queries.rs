@@ -2,7 +2,7 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rollhouse_core::{EpisodeName, GameResult, Outcome, RecordRule};
@@ -10,21 +10,14 @@ use rollhouse_replay::{
     EpisodeInfo, Library, Query, RealDisk, RecorderConfig, Replays, Sort, repair, rows_path, segment_path,
     summary_path,
 };
+use tempfile::TempDir;
 
 use crate::stage::{Play, play_with};
 
-/// A folder of this test's own, removed at its end.
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        fs::remove_dir_all(&self.0).unwrap();
-    }
-}
-
 /// Several runs and envs in hundreds of segments, as a recorder leaves them: each with its entry, and all gathered.
-fn recorded(name: &str) -> Folder {
-    let dir = std::env::temp_dir().join(format!("rollhouse-queries-{name}-{}", std::process::id()));
+fn recorded() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
     for one in [
         Play::new("CartPole-v1", 900),
         Play { lanes: 20, seed: 5, per_episode: false, ..Play::new("CartPole-v1", 700) },
@@ -32,7 +25,7 @@ fn recorded(name: &str) -> Folder {
         Play { lanes: 3, seed: 7, max_steps: 90, ..Play::new("Pendulum-v1", 300) },
         Play { lanes: 6, seed: 8, max_steps: 60, ..Play::new("test/Faulty-v0", 300) },
     ] {
-        play_with(Arc::new(RealDisk), &dir, RecorderConfig::default(), &one, |row, recorder, block| {
+        play_with(Arc::new(RealDisk), dir, RecorderConfig::default(), &one, |row, recorder, block| {
             if row % 10 == 9 {
                 block.flush();
                 recorder.seal().unwrap();
@@ -40,9 +33,9 @@ fn recorded(name: &str) -> Folder {
         });
     }
     assert!(fs::read_dir(dir.join("segments")).unwrap().count() > 200);
-    assert!(summary_path(&dir, 1).is_file() && rows_path(&dir, 1).is_file());
+    assert!(summary_path(dir, 1).is_file() && rows_path(dir, 1).is_file());
     assert!(dir.join("catalogue.sum").is_file(), "the entries are gathered");
-    Folder(dir)
+    folder
 }
 
 fn names(replays: &Replays, query: &Query) -> Vec<EpisodeName> {
@@ -76,8 +69,8 @@ fn queries(dir: &Path) -> Vec<Query> {
 
 #[test]
 fn packed_rows_give_the_episodes_that_chunks_give() {
-    let folder = recorded("same");
-    let (disk, dir) = (Arc::new(RealDisk), &folder.0);
+    let folder = recorded();
+    let (disk, dir) = (Arc::new(RealDisk), folder.path());
     let scanned = Replays::open_scanning(disk.clone(), dir).unwrap();
     let packed = Replays::open(disk, dir).unwrap();
     assert_eq!(packed.stats().unwrap(), scanned.stats().unwrap());
@@ -94,10 +87,10 @@ fn packed_rows_give_the_episodes_that_chunks_give() {
 /// chunk of the extents that may hold the name. Fix: it goes through the packed rows, as listings do.
 #[test]
 fn an_episode_is_found_by_its_name_without_reading_a_segment() {
-    let folder = recorded("found");
-    let replays = Replays::open(Arc::new(RealDisk), &folder.0).unwrap();
+    let folder = recorded();
+    let replays = Replays::open(Arc::new(RealDisk), folder.path()).unwrap();
     let listed = replays.list(&Query { all_outcomes: true, ..Query::default() }).unwrap();
-    fs::remove_dir_all(folder.0.join("segments")).unwrap();
+    fs::remove_dir_all(folder.path().join("segments")).unwrap();
     for info in listed.iter().step_by(37) {
         assert_eq!(replays.find(info.name).unwrap(), *info);
     }
@@ -105,8 +98,8 @@ fn an_episode_is_found_by_its_name_without_reading_a_segment() {
 
 #[test]
 fn an_episode_is_listed_under_the_result_that_its_env_gave_it() {
-    let folder = recorded("results");
-    let replays = Replays::open(Arc::new(RealDisk), &folder.0).unwrap();
+    let folder = recorded();
+    let replays = Replays::open(Arc::new(RealDisk), folder.path()).unwrap();
     let all = replays.list(&Query::default()).unwrap();
     for result in GameResult::ALL.into_iter().chain([GameResult::None]) {
         let listed = replays.list(&Query { result: Some(result), ..Query::default() }).unwrap();
@@ -118,9 +111,9 @@ fn an_episode_is_listed_under_the_result_that_its_env_gave_it() {
 
 #[test]
 fn pages_joined_are_the_whole_listing() {
-    let folder = recorded("pages");
-    let replays = Replays::open(Arc::new(RealDisk), &folder.0).unwrap();
-    for query in queries(&folder.0).into_iter().filter(|query| query.limit.is_none()) {
+    let folder = recorded();
+    let replays = Replays::open(Arc::new(RealDisk), folder.path()).unwrap();
+    for query in queries(folder.path()).into_iter().filter(|query| query.limit.is_none()) {
         let whole = names(&replays, &query);
         let (mut joined, mut page) = (Vec::new(), Query { limit: Some(97), ..query.clone() });
         loop {
@@ -164,8 +157,8 @@ fn scramble(path: &Path) {
 
 #[test]
 fn rows_and_entries_that_are_missing_or_scrambled_cost_reading_and_nothing_else() {
-    let folder = recorded("scrambled");
-    let dir = &folder.0;
+    let folder = recorded();
+    let dir = folder.path();
     let wanted = answers(dir);
     check(dir, &wanted, "as recorded");
     each_file(&dir.join("rows"), scramble);
@@ -185,8 +178,8 @@ fn rows_and_entries_that_are_missing_or_scrambled_cost_reading_and_nothing_else(
 
 #[test]
 fn entries_of_segments_that_were_dropped_or_changed_say_nothing() {
-    let folder = recorded("stale");
-    let dir = &folder.0;
+    let folder = recorded();
+    let dir = folder.path();
     // As a budget drops the oldest, in the middle of a run: heads are gone.
     for number in 1..30 {
         fs::remove_file(segment_path(dir, number)).unwrap();
@@ -208,8 +201,8 @@ fn entries_of_segments_that_were_dropped_or_changed_say_nothing() {
 /// Readers take no turns: sled locks its files, and who comes second reads what stands beside the segments.
 #[test]
 fn a_second_reader_and_one_who_may_not_write_find_the_same() {
-    let folder = recorded("second");
-    let dir = &folder.0;
+    let folder = recorded();
+    let dir = folder.path();
     let wanted = answers(dir);
     let held = sled::Config::new().path(dir.join("catalogue")).open().unwrap();
     check(dir, &wanted, "in use");

@@ -2,31 +2,28 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rollhouse_core::RecordRule;
 use rollhouse_replay::{Query, RealDisk, Recorder, RecorderConfig, Replays, Sort, SortKey, repair};
+use tempfile::TempDir;
 
 use crate::model::{Driver, Shape, all};
 
-struct Folder(PathBuf);
+struct Folder(TempDir);
 
 impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("rollhouse-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        Self(path)
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
     }
 
     fn open(&self) -> Replays {
-        Replays::open(Arc::new(RealDisk), &self.0).unwrap()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        Replays::open(Arc::new(RealDisk), self.path()).unwrap()
     }
 }
 
@@ -34,7 +31,7 @@ impl Drop for Folder {
 fn large(folder: &Folder, rows: usize, record: RecordRule, segment_bytes: u64) -> (u64, u64) {
     let shape = Shape { record, ..Shape::plain(rows) };
     let config = RecorderConfig { segment_bytes, ..RecorderConfig::default() };
-    let recorder = Recorder::open(Arc::new(RealDisk), &folder.0, config).unwrap();
+    let recorder = Recorder::open(Arc::new(RealDisk), folder.path(), config).unwrap();
     let run = recorder.begin_run(shape.header()).unwrap();
     let mut driver = Driver::new(&shape, run.block(0, 64));
     for _ in 0..rows {
@@ -54,10 +51,10 @@ fn names(replays: &Replays) -> Vec<String> {
 
 #[test]
 fn a_scrambled_deleted_or_unopenable_catalogue_changes_nothing_and_repair_makes_it_anew() {
-    let folder = Folder::new("catalogue");
+    let folder = Folder::new();
     let (bytes, episodes) = large(&folder, 6000, RecordRule::Trace, 100 << 10);
     assert!(bytes > 9 << 20, "{bytes} bytes");
-    let sled = folder.0.join("catalogue");
+    let sled = folder.path().join("catalogue");
     assert!(sled.is_dir(), "the recorder gathers the entries of so many segments");
     let expected = names(&folder.open());
     assert_eq!(expected.len() as u64, episodes);
@@ -79,13 +76,13 @@ fn a_scrambled_deleted_or_unopenable_catalogue_changes_nothing_and_repair_makes_
     }
     fs::write(&db, &scrambled).unwrap();
     same("scrambled");
-    fs::write(folder.0.join("catalogue.sum"), "nonsense").unwrap();
+    fs::write(folder.path().join("catalogue.sum"), "nonsense").unwrap();
     same("scrambled checksum");
     fs::remove_dir_all(&sled).unwrap();
     same("deleted");
     fs::write(&sled, "a file where a folder should be").unwrap();
     same("a file");
-    repair(Arc::new(RealDisk), &folder.0).unwrap();
+    repair(Arc::new(RealDisk), folder.path()).unwrap();
     assert!(sled.is_dir());
     same("repaired");
     // In use by somebody else: sled locks its files.
@@ -96,11 +93,11 @@ fn a_scrambled_deleted_or_unopenable_catalogue_changes_nothing_and_repair_makes_
 
 #[test]
 fn random_episodes_cost_less_than_their_budget_on_disk() {
-    let folder = Folder::new("bytes");
+    let folder = Folder::new();
     let (_, episodes) = large(&folder, 10_000, RecordRule::All, 3 << 20);
     let steps: u64 = all(&folder.open()).iter().map(|info| info.length).sum();
     let bytes_in = |inside: &str| -> u64 {
-        walk(&folder.0.join(inside)).iter().map(|path| fs::metadata(path).unwrap().len()).sum()
+        walk(&folder.path().join(inside)).iter().map(|path| fs::metadata(path).unwrap().len()).sum()
     };
     let bytes = bytes_in("segments");
     let per_step = bytes as f64 / steps as f64;

@@ -45,8 +45,6 @@ mod status;
 mod store;
 mod store_label;
 mod store_query;
-#[cfg(test)]
-mod test_folder;
 mod token;
 mod version;
 mod watch;

@@ -486,7 +486,6 @@ const MAX_FILE_BYTES: u64 = 4 << 20;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_folder::TestFolder;
     use std::os::unix::fs::PermissionsExt;
 
     const DAY: Duration = Duration::from_secs(86_400);
@@ -502,7 +501,7 @@ mod tests {
 
     #[test]
     fn a_join_token_lets_in_as_many_as_it_says_whoever_counts_and_no_others() {
-        let folder = TestFolder::new("tokens-join");
+        let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokens.json");
         let (ours, theirs) = (TokenStore::open(&path).unwrap(), TokenStore::open(&path).unwrap());
         let now = SystemTime::now();
@@ -522,7 +521,7 @@ mod tests {
 
     #[test]
     fn a_join_token_has_an_end_and_terms_and_is_forgotten_a_week_after_it() {
-        let folder = TestFolder::new("tokens-join-end");
+        let folder = tempfile::tempdir().unwrap();
         let store = TokenStore::open(folder.path().join("tokens.json")).unwrap();
         let now = SystemTime::now();
         for wrong in [
@@ -542,7 +541,7 @@ mod tests {
 
     #[test]
     fn a_token_is_known_by_its_secret_only() {
-        let folder = TestFolder::new("tokens");
+        let folder = tempfile::tempdir().unwrap();
         let store = TokenStore::open(folder.path().join("tokens.json")).unwrap();
         let now = SystemTime::now();
         let (record, text) = store.create(&trainer(None), now).unwrap();
@@ -558,7 +557,7 @@ mod tests {
 
     #[test]
     fn the_file_holds_no_secret_and_is_for_its_owner_only() {
-        let folder = TestFolder::new("tokens-file");
+        let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokens.json");
         let store = TokenStore::open(&path).unwrap();
         let (_, text) = store.create(&trainer(None), SystemTime::now()).unwrap();
@@ -570,7 +569,7 @@ mod tests {
 
     #[test]
     fn expired_and_revoked_tokens_are_told_apart() {
-        let folder = TestFolder::new("tokens-ends");
+        let folder = tempfile::tempdir().unwrap();
         let store = TokenStore::open(folder.path().join("tokens.json")).unwrap();
         let now = SystemTime::now();
         let (short, short_text) = store.create(&trainer(Some(DAY)), now).unwrap();
@@ -586,7 +585,7 @@ mod tests {
 
     #[test]
     fn what_another_process_changes_is_seen() {
-        let folder = TestFolder::new("tokens-two");
+        let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokens.json");
         let (ours, theirs) = (TokenStore::open(&path).unwrap(), TokenStore::open(&path).unwrap());
         let now = SystemTime::now();
@@ -598,7 +597,7 @@ mod tests {
 
     #[test]
     fn a_file_that_was_spoilt_leaves_the_tokens_in_force_and_says_so() {
-        let folder = TestFolder::new("tokens-spoilt");
+        let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tokens.json");
         let store = TokenStore::open(&path).unwrap();
         let now = SystemTime::now();
@@ -612,7 +611,7 @@ mod tests {
 
     #[test]
     fn nodes_and_coordinators_need_certificates() {
-        let folder = TestFolder::new("tokens-roles");
+        let folder = tempfile::tempdir().unwrap();
         let store = TokenStore::open(folder.path().join("tokens.json")).unwrap();
         for role in [Role::Node, Role::Coordinator, Role::Anonymous] {
             let new = NewToken { role, ..trainer(None) };

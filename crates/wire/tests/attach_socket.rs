@@ -9,7 +9,6 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener as BlockingListener;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use rollhouse_core::RunId;
 use rollhouse_wire::limits::{MAX_ATTACH_MESSAGE_BYTES, MAX_ATTACH_PATH_BYTES};
@@ -18,30 +17,24 @@ use rollhouse_wire::{
     LocalArrival, MemoryAttached, OwnerSocket, Refusal, RefusalCode, Request, Secret, control,
 };
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 /// A private folder, gone when dropped.
-struct Folder(PathBuf);
+struct Folder(TempDir);
 
 impl Folder {
     fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("rollhouse-attach-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).unwrap();
-        Self(path)
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
     }
 
     fn socket(&self) -> PathBuf {
-        self.0.join("attach.sock")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _gone = std::fs::remove_dir_all(&self.0);
+        self.path().join("attach.sock")
     }
 }
 
@@ -67,7 +60,7 @@ async fn admitted(listener: &AttachListener) -> AttachSocket {
 }
 
 fn file(folder: &Folder, name: &str, text: &str) -> File {
-    let path = folder.0.join(name);
+    let path = folder.path().join(name);
     std::fs::write(&path, text).unwrap();
     File::open(path).unwrap()
 }
@@ -237,7 +230,7 @@ async fn a_file_that_has_taken_its_place_is_not_removed() {
 #[tokio::test]
 async fn paths_that_are_too_long_are_refused_by_name() {
     let folder = Folder::new();
-    let long = folder.0.join("s".repeat(MAX_ATTACH_PATH_BYTES));
+    let long = folder.path().join("s".repeat(MAX_ATTACH_PATH_BYTES));
     let error = AttachListener::bind(&long, &[]).unwrap_err().to_string();
     assert!(error.ends_with(&format!("{} bytes, it is from 1 to 107", long.as_os_str().len())), "{error}");
     assert!(matches!(AttachListener::bind(Path::new(""), &[]), Err(AttachBindError::Length { .. })));
@@ -250,16 +243,16 @@ async fn paths_that_are_too_long_are_refused_by_name() {
 async fn folders_in_which_others_could_replace_the_socket_are_refused_by_name() {
     let folder = Folder::new();
     for mode in [0o777, 0o770, 0o775, 0o702] {
-        std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(mode)).unwrap();
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(mode)).unwrap();
         let error = AttachListener::bind(&folder.socket(), &[]).unwrap_err().to_string();
         assert!(error.ends_with(&format!("(mode {mode:04o})")), "{error}");
     }
     for mode in [0o1777, 0o1770, 0o755, 0o700] {
-        std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(mode)).unwrap();
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(mode)).unwrap();
         drop(AttachListener::bind(&folder.socket(), &[]).unwrap());
     }
     // Only root can give a folder away.
-    if std::os::unix::fs::chown(&folder.0, Some(12_345), None).is_ok() {
+    if std::os::unix::fs::chown(folder.path(), Some(12_345), None).is_ok() {
         let error = AttachListener::bind(&folder.socket(), &[]).unwrap_err().to_string();
         assert!(error.ends_with("is user 12345's"), "{error}");
     }
@@ -271,13 +264,13 @@ async fn folders_in_which_others_could_replace_the_socket_are_refused_by_name() 
 async fn a_folder_that_is_not_there_is_made_for_the_nodes_user_alone() {
     let folder = Folder::new();
     // What Kubernetes lets containers of a pod share, and a folder in it.
-    std::fs::set_permissions(&folder.0, PermissionsExt::from_mode(0o2777)).unwrap();
-    let made = folder.0.join("node");
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o2777)).unwrap();
+    let made = folder.path().join("node");
     drop(AttachListener::bind(&made.join("attach.sock"), &[]).unwrap());
     let mode = std::fs::metadata(&made).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700, "{mode:o}");
     assert!(matches!(
-        AttachListener::bind(&folder.0.join("not/there/attach.sock"), &[]),
+        AttachListener::bind(&folder.path().join("not/there/attach.sock"), &[]),
         Err(AttachBindError::Io { .. })
     ));
 }

@@ -81,8 +81,9 @@ pub(crate) fn main() {
 }
 
 fn join(plan: &Plan, json: bool) {
-    let folder = std::env::temp_dir().join(format!("rollhouse-link-{}", std::process::id()));
-    serve::make_identity(&folder);
+    let temporary = tempfile::tempdir().expect("the temporary folder can be written");
+    let folder = temporary.path();
+    serve::make_identity(folder);
     let shown = folder.to_str().expect("temporary folders have plain names");
     let text = serde_json::to_string(plan).expect("a plan is plain");
     let mut server = Inside::start(&["child-serve", &text, shown]);
@@ -103,7 +104,6 @@ fn join(plan: &Plan, json: bool) {
         .map(|_| serde_json::from_str(&client.hear()).expect("the child prints figures"))
         .collect();
     let carried = link.carried();
-    std::fs::remove_dir_all(&folder).expect("the folder is ours");
     report(plan, &measured, json);
     if !json {
         println!("packets: {} carried, {} lost, {} dropped", carried.carried, carried.lost, carried.dropped);

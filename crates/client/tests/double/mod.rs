@@ -3,7 +3,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -21,6 +20,7 @@ use rollhouse_wire::{
     Refusal, RefusalCode, Request, ResetLanes, Responder, Role, Secret, SessionCounts, Settings, Stranger,
     Trust, column_bytes, control,
 };
+use tempfile::TempDir;
 use tokio::sync::Notify;
 
 pub(crate) const TOKEN: &str = "rh_1_test";
@@ -53,7 +53,8 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// A cluster of one process. Ends when dropped.
 pub(crate) struct Double {
     address: SocketAddr,
-    folder: PathBuf,
+    /// What is in it is read while the cluster lives.
+    _folder: TempDir,
     authority: CertificateAuthority,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -88,11 +89,9 @@ impl Double {
 
     /// Its nodes' certificates hold for so long.
     pub(crate) fn start_for(nodes: usize, nodes_hold: Duration) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("rollhouse-client-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let authority = CertificateAuthority::create(&folder, DAY).unwrap();
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path();
+        let authority = CertificateAuthority::create(folder, DAY).unwrap();
         let identity = |role: Role, name: &str, holds: Duration| {
             let (certificate, key) = (folder.join(format!("{name}.pem")), folder.join(format!("{name}.key")));
             authority.issue(role, name, holds).unwrap().write(&certificate, &key).unwrap();
@@ -132,7 +131,7 @@ impl Double {
             }
         });
         let address = told.recv().unwrap();
-        Self { address, folder, authority, shared, thread: Some(thread) }
+        Self { address, _folder: temporary, authority, shared, thread: Some(thread) }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -187,7 +186,6 @@ impl Drop for Double {
         if let Some(thread) = self.thread.take() {
             let _ended = thread.join();
         }
-        let _gone = std::fs::remove_dir_all(&self.folder);
     }
 }
 

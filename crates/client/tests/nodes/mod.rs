@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rollhouse_client::{Address, Cluster, ConnectOptions};
 use rollhouse_coordinator::{Coordinator, CoordinatorConfig, EnrolmentConfig, StoreConfig};
 use rollhouse_node::{AttachConfig, ClusterNode, ClusterNodeConfig, HANG_DEADLINE};
 use rollhouse_wire::{CertificateAuthority, CertificateFiles, Identity, Role, Settings, TokenStore, Trust};
+use tempfile::TempDir;
 
 const DAY: Duration = Duration::from_secs(86_400);
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Nodes {
     nodes: Vec<Option<ClusterNode>>,
     coordinator: Coordinator,
-    folder: PathBuf,
+    folder: TempDir,
 }
 
 fn identity(folder: &Path, authority: &CertificateAuthority, role: Role, name: &str) -> Arc<Identity> {
@@ -47,18 +47,16 @@ impl Nodes {
     }
 
     fn start_with(count: usize, attach: bool, hang_deadline: Duration) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("rollhouse-nodes-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let authority = CertificateAuthority::create(&folder, DAY).unwrap();
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = temporary.path();
+        let authority = CertificateAuthority::create(folder, DAY).unwrap();
         let coordinator = Coordinator::start(CoordinatorConfig {
             least_term: 0,
             data: folder.join("coordinator"),
             listen: ([127, 0, 0, 1], 0).into(),
-            identity: identity(&folder, &authority, Role::Coordinator, "main"),
+            identity: identity(folder, &authority, Role::Coordinator, "main"),
             tokens: Arc::new(TokenStore::open(folder.join("tokens")).unwrap()),
-            enrolment: EnrolmentConfig::in_folder(&folder),
+            enrolment: EnrolmentConfig::in_folder(folder),
             store: StoreConfig { budget_bytes: 1 << 30, quarantine_bytes: 1 << 20 },
             archive: None,
             quic: Settings::default(),
@@ -67,7 +65,7 @@ impl Nodes {
         let coordinator = coordinator.unwrap();
         let node = |index| {
             let name = format!("node-{index}");
-            let identity = identity(&folder, &authority, Role::Node, &name);
+            let identity = identity(folder, &authority, Role::Node, &name);
             let mut config = ClusterNodeConfig::new(identity, coordinator.address().to_string(), "test");
             config.stepping.hang_deadline = hang_deadline;
             let folder = folder.join(&name);
@@ -80,23 +78,23 @@ impl Nodes {
         };
         let nodes = (0..count).map(node).collect();
         for (role, name) in [(Role::Trainer, "trainer"), (Role::Admin, "admin")] {
-            let _written = identity(&folder, &authority, role, name);
+            let _written = identity(folder, &authority, role, name);
         }
-        Self { nodes, coordinator, folder }
+        Self { nodes, coordinator, folder: temporary }
     }
 
     pub(crate) fn folder(&self) -> &Path {
-        &self.folder
+        self.folder.path()
     }
 
     pub(crate) fn attach_folder(&self, node: usize) -> PathBuf {
-        self.folder.join(format!("node-{node}"))
+        self.folder().join(format!("node-{node}"))
     }
 
     pub(crate) fn options(&self) -> ConnectOptions {
         ConnectOptions {
-            ca: Some(Trust::File(self.folder.join("ca.pem"))),
-            certificate: Some(files(&self.folder, "trainer")),
+            ca: Some(Trust::File(self.folder().join("ca.pem"))),
+            certificate: Some(files(self.folder(), "trainer")),
             ..ConnectOptions::default()
         }
     }
@@ -106,7 +104,7 @@ impl Nodes {
     }
 
     pub(crate) fn connect_as(&self, name: &str) -> Cluster {
-        self.connect_with(ConnectOptions { certificate: Some(files(&self.folder, name)), ..self.options() })
+        self.connect_with(ConnectOptions { certificate: Some(files(self.folder(), name)), ..self.options() })
     }
 
     pub(crate) fn address(&self) -> Address {
@@ -125,6 +123,5 @@ impl Nodes {
 impl Drop for Nodes {
     fn drop(&mut self) {
         self.nodes.clear();
-        let _gone = std::fs::remove_dir_all(&self.folder);
     }
 }

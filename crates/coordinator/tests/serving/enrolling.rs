@@ -21,7 +21,7 @@ fn key() -> KeyRequest {
 
 #[test]
 fn a_join_token_is_given_certificates_for_as_many_machines_as_it_says_and_each_machine_again() {
-    let stage = Stage::new("enrol");
+    let stage = Stage::new();
     stage.issuer();
     let coordinator = stage.coordinator();
     on_a_runtime(async {
@@ -56,7 +56,7 @@ fn a_join_token_is_given_certificates_for_as_many_machines_as_it_says_and_each_m
 
 #[test]
 fn a_name_in_use_by_a_living_node_is_not_given_and_costs_no_use() {
-    let stage = Stage::new("enrol-taken");
+    let stage = Stage::new();
     stage.issuer();
     let coordinator = stage.coordinator();
     on_a_runtime(async {
@@ -74,7 +74,7 @@ fn a_name_in_use_by_a_living_node_is_not_given_and_costs_no_use() {
 
 #[test]
 fn a_node_renews_its_own_certificate_and_no_other_and_other_roles_none() {
-    let stage = Stage::new("enrol-renew");
+    let stage = Stage::new();
     stage.issuer();
     let coordinator = stage.coordinator();
     on_a_runtime(async {
@@ -92,7 +92,7 @@ fn a_node_renews_its_own_certificate_and_no_other_and_other_roles_none() {
 
 #[test]
 fn requests_that_are_none_names_beyond_the_terms_and_revoked_tokens_are_refused_and_cost_no_use() {
-    let stage = Stage::new("enrol-bad");
+    let stage = Stage::new();
     stage.issuer();
     let coordinator = stage.coordinator();
     on_a_runtime(async {
@@ -117,7 +117,7 @@ fn requests_that_are_none_names_beyond_the_terms_and_revoked_tokens_are_refused_
 
 #[test]
 fn without_an_issuer_nobody_is_let_in_and_an_issuer_is_taken_without_a_restart() {
-    let stage = Stage::new("enrol-none");
+    let stage = Stage::new();
     let coordinator = stage.coordinator();
     on_a_runtime(async {
         let (_, token) = stage.join_token(JoinTerms::new(1));
@@ -125,7 +125,7 @@ fn without_an_issuer_nobody_is_let_in_and_an_issuer_is_taken_without_a_restart()
         let refused = enroll(&joining, "a", &key()).await.unwrap_err();
         assert_eq!(refused.code, RefusalCode::Unsupported);
         assert!(refused.message.contains("rollhouse certs issuer"), "{refused}");
-        let foreign = Stage::new("enrol-foreign");
+        let foreign = Stage::new();
         NodeIssuer::create(foreign.authority(), HOUR, &stage.path().join("issuer.pem")).unwrap();
         let refused = enroll(&joining, "a", &key()).await.unwrap_err();
         assert_eq!(

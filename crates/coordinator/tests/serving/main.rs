@@ -27,7 +27,7 @@ fn on_a_runtime(test: impl Future<Output = ()>) {
 
 #[test]
 fn a_pool_opens_on_a_node_is_seen_and_closes() {
-    let stage = Stage::new("pool");
+    let stage = Stage::new();
     let coordinator = stage.coordinator();
     on_a_runtime(async {
         let node = stage.node(coordinator.address(), "node-a").await;
@@ -60,7 +60,7 @@ fn a_pool_opens_on_a_node_is_seen_and_closes() {
 
 #[test]
 fn every_role_may_ask_for_what_it_may_and_for_nothing_else() {
-    let stage = Stage::new("roles");
+    let stage = Stage::new();
     let coordinator = stage.coordinator();
     let session = SessionId { pool: RunId::from_u128(1), index: 0 };
     let incarnation = Incarnation { term: 1, counter: 1 };
@@ -117,7 +117,7 @@ fn every_role_may_ask_for_what_it_may_and_for_nothing_else() {
 
 #[test]
 fn a_draining_node_is_told_so_and_neither_gets_new_sessions_nor_offers_envs() {
-    let stage = Stage::new("drain");
+    let stage = Stage::new();
     let coordinator = stage.coordinator();
     on_a_runtime(async {
         let mut node = stage.node(coordinator.address(), "node-a").await;
@@ -141,7 +141,7 @@ fn a_draining_node_is_told_so_and_neither_gets_new_sessions_nor_offers_envs() {
 
 #[test]
 fn a_restarted_coordinator_has_a_greater_term_and_learns_its_pools_from_the_nodes() {
-    let stage = Stage::new("restart");
+    let stage = Stage::new();
     let first = stage.coordinator();
     let (id, token) = stage.token(Role::Trainer, None);
     let request = pool_of(&format!("trainer:{id}"), 64);
@@ -180,7 +180,7 @@ fn a_restarted_coordinator_has_a_greater_term_and_learns_its_pools_from_the_node
 
 #[test]
 fn quotas_hold_for_each_token_and_a_revoked_one_is_of_no_more_use() {
-    let stage = Stage::new("quota");
+    let stage = Stage::new();
     let coordinator = stage.coordinator();
     on_a_runtime(async {
         let node = stage.node(coordinator.address(), "node-a").await;
@@ -210,7 +210,7 @@ fn quotas_hold_for_each_token_and_a_revoked_one_is_of_no_more_use() {
 
 #[test]
 fn a_segment_that_a_node_ships_is_acknowledged_listed_and_read() {
-    let stage = Stage::new("ship");
+    let stage = Stage::new();
     let coordinator = stage.coordinator();
     let segment = recorded(&stage);
     on_a_runtime(async {
@@ -256,7 +256,7 @@ fn a_segment_that_a_node_ships_is_acknowledged_listed_and_read() {
 /// Fix: a place is held while a piece is read, and no longer.
 #[test]
 fn readers_that_do_not_read_hold_up_nobody_else() {
-    let stage = Stage::new("slow-readers");
+    let stage = Stage::new();
     let coordinator = stage.coordinator();
     on_a_runtime(async {
         let node = stage.node(coordinator.address(), "node-a").await;
@@ -325,7 +325,7 @@ mod play;
 
 #[test]
 fn a_panic_in_what_decides_ends_the_coordinator_as_failed_and_the_next_one_takes_a_greater_term() {
-    let stage = Stage::new("actor-panics");
+    let stage = Stage::new();
     let panics = |_: Level, line: &str| assert!(!line.contains("has joined"), "in the actor of the cluster");
     let coordinator = stage.start_telling(panics).unwrap();
     on_a_runtime(async {
@@ -346,7 +346,7 @@ fn a_panic_in_what_decides_ends_the_coordinator_as_failed_and_the_next_one_takes
 
 #[test]
 fn while_what_decides_is_stuck_figures_say_so_and_afterwards_what_was_asked_is_answered() {
-    let stage = Stage::new("actor-stuck");
+    let stage = Stage::new();
     let (let_go, go) = sync_channel::<()>(0);
     let go = Mutex::new(go);
     let stuck = move |_: Level, line: &str| {
@@ -373,7 +373,7 @@ fn while_what_decides_is_stuck_figures_say_so_and_afterwards_what_was_asked_is_a
 
 #[test]
 fn a_panic_while_a_request_is_answered_costs_that_request_alone() {
-    let stage = Stage::new("request-panics");
+    let stage = Stage::new();
     let panics =
         |_: Level, line: &str| assert!(!line.contains("refused a request"), "while a request is answered");
     let coordinator = stage.start_telling(panics).unwrap();
@@ -402,7 +402,7 @@ fn a_panic_while_a_request_is_answered_costs_that_request_alone() {
 /// in it.
 #[test]
 fn nobody_opens_a_pool_or_places_a_session_under_the_id_of_anothers_pool() {
-    let stage = Stage::new("ids");
+    let stage = Stage::new();
     let coordinator = stage.coordinator();
     on_a_runtime(async {
         let node = stage.node(coordinator.address(), "node-a").await;
@@ -434,7 +434,7 @@ fn nobody_opens_a_pool_or_places_a_session_under_the_id_of_anothers_pool() {
 /// Symptom: the log said what was refused, and not to whom. Fix: a line has the asker's role, name and address.
 #[test]
 fn a_line_of_the_log_about_a_refusal_says_whose_request_it_was() {
-    let stage = Stage::new("whose");
+    let stage = Stage::new();
     let (told, lines) = sync_channel(64);
     let tell = move |level: Level, line: &str| drop(told.try_send((level, line.to_owned())));
     let coordinator = stage.start_telling(tell).unwrap();
@@ -451,7 +451,7 @@ fn a_line_of_the_log_about_a_refusal_says_whose_request_it_was() {
 
 #[test]
 fn a_second_coordinator_on_the_folder_is_refused() {
-    let stage = Stage::new("second");
+    let stage = Stage::new();
     let first = stage.coordinator();
     let error = stage.start().unwrap_err();
     assert!(matches!(error, CoordinatorError::Data(DataError::Held { .. })), "{error}");
@@ -462,7 +462,7 @@ fn a_second_coordinator_on_the_folder_is_refused() {
 /// had not begun is begun when it is dropped, which was after its event loop. Fix: it leaves before that ends.
 #[test]
 fn a_coordinator_that_is_stopped_as_soon_as_it_has_started_stops_in_order() {
-    let stage = Stage::new("at-once");
+    let stage = Stage::new();
     for _ in 0..20 {
         assert_eq!(stage.coordinator().stop(Duration::ZERO), Stopped::InOrder);
     }

@@ -26,7 +26,7 @@ async fn sent_away(peer: &Peer) -> String {
 /// second, ends those connections, and closes those pools at the nodes.
 #[test]
 fn a_revoked_token_ends_the_pools_and_the_connections_of_its_holders_and_nobody_elses() {
-    let stage = Stage::new("revoked");
+    let stage = Stage::new();
     let coordinator = stage.coordinator();
     on_a_runtime(async {
         let at = coordinator.address();
@@ -57,7 +57,7 @@ fn a_revoked_token_ends_the_pools_and_the_connections_of_its_holders_and_nobody_
 /// As above for what ends by itself, whoever holds it. (A token's time is told in seconds: this takes two.)
 #[test]
 fn an_expired_token_ends_what_its_holder_has() {
-    let stage = Stage::new("expired");
+    let stage = Stage::new();
     let coordinator = stage.coordinator();
     on_a_runtime(async {
         let at = coordinator.address();
@@ -80,7 +80,7 @@ fn an_expired_token_ends_what_its_holder_has() {
 /// certificate does not hold any more counts as lost at once.
 #[test]
 fn an_expired_certificate_ends_what_its_holder_has_whatever_its_role() {
-    let stage = Stage::new("expired-certificate");
+    let stage = Stage::new();
     let (told, lines) = sync_channel(64);
     let tell = move |_: Level, line: &str| drop(told.try_send(line.to_owned()));
     let coordinator = stage.start_telling(tell).unwrap();
@@ -106,7 +106,7 @@ fn an_expired_certificate_ends_what_its_holder_has_whatever_its_role() {
 /// what is not known ends nobody's lanes.
 #[test]
 fn a_renewed_certificate_keeps_pools_and_a_lost_file_of_tokens_ends_none() {
-    let stage = Stage::new("renewed");
+    let stage = Stage::new();
     let coordinator = stage.coordinator();
     on_a_runtime(async {
         let at = coordinator.address();

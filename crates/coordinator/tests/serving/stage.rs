@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use rollhouse_coordinator::{Coordinator, CoordinatorConfig, CoordinatorError, EnrolmentConfig, StoreConfig};
@@ -17,6 +16,7 @@ use rollhouse_wire::{
     SessionReport, Settings, Spread, TokenStore, Trust, new_pool_id,
 };
 use serde::de::DeserializeOwned;
+use tempfile::TempDir;
 use tokio::sync::watch;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -32,25 +32,21 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The folder of one test, with an authority in it; gone when dropped.
 pub struct Stage {
-    folder: PathBuf,
+    folder: TempDir,
     authority: CertificateAuthority,
     pub tokens: Arc<TokenStore>,
 }
 
 impl Stage {
-    pub fn new(name: &str) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let folder = format!("rollhouse-serving-{name}-{}-{number}", std::process::id());
-        let folder = std::env::temp_dir().join(folder);
-        std::fs::create_dir_all(&folder).unwrap();
-        let authority = CertificateAuthority::create(&folder, Duration::from_secs(3600)).unwrap();
-        let tokens = Arc::new(TokenStore::open(folder.join("tokens.json")).unwrap());
+    pub fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = CertificateAuthority::create(folder.path(), Duration::from_secs(3600)).unwrap();
+        let tokens = Arc::new(TokenStore::open(folder.path().join("tokens.json")).unwrap());
         Self { folder, authority, tokens }
     }
 
     pub fn path(&self) -> &Path {
-        &self.folder
+        self.folder.path()
     }
 
     /// Somebody with a certificate.
@@ -61,8 +57,8 @@ impl Stage {
     /// The same with a certificate that holds for so long.
     pub fn certified_for(&self, role: Role, name: &str, validity: Duration) -> Arc<Identity> {
         let files = CertificateFiles {
-            certificate: self.folder.join(format!("{name}.pem")),
-            key: self.folder.join(format!("{name}.key")),
+            certificate: self.path().join(format!("{name}.pem")),
+            key: self.path().join(format!("{name}.key")),
         };
         let issued = self.authority.issue(role, name, validity).unwrap();
         issued.write(&files.certificate, &files.key).unwrap();
@@ -70,7 +66,7 @@ impl Stage {
     }
 
     fn trust(&self) -> Trust {
-        Trust::File(self.folder.join(rollhouse_wire::CA_CERTIFICATE))
+        Trust::File(self.path().join(rollhouse_wire::CA_CERTIFICATE))
     }
 
     pub fn coordinator(&self) -> Coordinator {
@@ -92,12 +88,12 @@ impl Stage {
     fn start_heard(&self) -> Result<Coordinator, CoordinatorError> {
         Coordinator::start(CoordinatorConfig {
             least_term: 0,
-            data: self.folder.join("data"),
+            data: self.path().join("data"),
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             identity: self.certified(Role::Coordinator, "coordinator"),
             tokens: Arc::clone(&self.tokens),
             enrolment: EnrolmentConfig {
-                issuer: self.folder.join("issuer.pem"),
+                issuer: self.path().join("issuer.pem"),
                 validity: Duration::from_secs(600),
             },
             store: StoreConfig { budget_bytes: 1 << 30, quarantine_bytes: 1 << 20 },
@@ -135,7 +131,7 @@ impl Stage {
 
     /// Makes what the coordinator lets nodes in by.
     pub fn issuer(&self) {
-        NodeIssuer::create(&self.authority, Duration::from_secs(3600), &self.folder.join("issuer.pem"))
+        NodeIssuer::create(&self.authority, Duration::from_secs(3600), &self.path().join("issuer.pem"))
             .unwrap();
     }
 
@@ -170,12 +166,6 @@ impl Stage {
     /// The same with that certificate.
     pub async fn node_as(identity: Arc<Identity>, at: SocketAddr, name: &str) -> Node {
         Node::new(Peer::dial(identity, at, None).await, name)
-    }
-}
-
-impl Drop for Stage {
-    fn drop(&mut self) {
-        let _gone = std::fs::remove_dir_all(&self.folder);
     }
 }
 

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
@@ -20,6 +19,7 @@ use rollhouse_wire::{
     Registered, Request, Role, Secret, SessionEnd, SessionId, SessionOpened, Settings, Shipped, Stranger,
     Trust, column_bytes,
 };
+use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::channel as bounded;
 use tokio::sync::oneshot;
@@ -65,27 +65,24 @@ impl Cluster {
 
 /// A folder with an authority; gone when dropped.
 pub struct Authority {
-    folder: PathBuf,
+    folder: TempDir,
     authority: CertificateAuthority,
 }
 
 impl Authority {
     pub fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("rollhouse-node-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let authority = CertificateAuthority::create(&folder, DAY).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let authority = CertificateAuthority::create(folder.path(), DAY).unwrap();
         Self { folder, authority }
     }
 
     pub fn path(&self) -> &Path {
-        &self.folder
+        self.folder.path()
     }
 
     /// Where coordinators put what nodes ship.
     pub fn store(&self) -> PathBuf {
-        self.folder.join("store")
+        self.path().join("store")
     }
 
     pub fn identity(&self, role: Role, name: &str) -> Arc<Identity> {
@@ -95,28 +92,22 @@ impl Authority {
     /// One that holds for so long.
     pub fn identity_for(&self, role: Role, name: &str, holds: Duration) -> Arc<Identity> {
         let files = CertificateFiles {
-            certificate: self.folder.join(format!("{name}.pem")),
-            key: self.folder.join(format!("{name}.key")),
+            certificate: self.path().join(format!("{name}.pem")),
+            key: self.path().join(format!("{name}.key")),
         };
         let issued = self.authority.issue(role, name, holds).unwrap();
         issued.write(&files.certificate, &files.key).unwrap();
-        Identity::load(Trust::File(self.folder.join("ca.pem")), Some(files)).unwrap()
+        Identity::load(Trust::File(self.path().join("ca.pem")), Some(files)).unwrap()
     }
 
     pub fn nobody(&self) -> Arc<Identity> {
-        Identity::load(Trust::File(self.folder.join("ca.pem")), None).unwrap()
+        Identity::load(Trust::File(self.path().join("ca.pem")), None).unwrap()
     }
 
     /// A node's configuration, for a coordinator at that address.
     pub fn node(&self, name: &str, coordinator: &Coordinator) -> ClusterNodeConfig {
         let identity = self.identity(Role::Node, name);
         ClusterNodeConfig::new(identity, coordinator.address.to_string(), "node/test")
-    }
-}
-
-impl Drop for Authority {
-    fn drop(&mut self) {
-        let _gone = std::fs::remove_dir_all(&self.folder);
     }
 }
 

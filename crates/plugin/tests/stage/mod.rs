@@ -9,9 +9,8 @@
 )]
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, id};
+use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rollhouse_core::{
     AutoresetMode, ColumnMut, Interruption, Options, RecordRule, RunId, SeedSchedule, Space, random_bits,
@@ -21,23 +20,18 @@ use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_plugin::load;
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{EpisodeInfo, PolicyInfo, Recorder, RecorderConfig, Replays, RunHeader};
+use tempfile::TempDir;
 
 /// A folder for a test's files, removed at its end.
-pub struct Folder(pub PathBuf);
+pub struct Folder(TempDir);
 
 impl Folder {
     pub fn new() -> Self {
-        static MADE: AtomicUsize = AtomicUsize::new(0);
-        let number = MADE.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("rollhouse-plugin-{}-{number}", id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Self(path)
+        Self(tempfile::tempdir().unwrap())
     }
-}
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _removed = std::fs::remove_dir_all(&self.0);
+    pub fn path(&self) -> &Path {
+        self.0.path()
     }
 }
 
@@ -51,7 +45,7 @@ pub fn compiled(folder: &Folder, source: &str, flags: &[&str]) -> Option<PathBuf
         true => ("c++", "-std=c++17"),
         false => ("cc", "-std=c99"),
     };
-    let out = folder.0.join(format!("{}.so", flags.first().map_or("plugin", |flag| &flag[2..])));
+    let out = folder.path().join(format!("{}.so", flags.first().map_or("plugin", |flag| &flag[2..])));
     let mut command = Command::new(compiler);
     command.args([
         standard,

@@ -230,11 +230,10 @@ impl std::error::Error for AttachBindError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_folder::TestFolder;
 
     #[tokio::test]
     async fn a_process_of_another_user_is_turned_away_before_anything_is_read() {
-        let folder = TestFolder::new("uids");
+        let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("attach.sock");
         let mut listener = AttachListener::bind(&path, &[]).unwrap();
         listener.uids = vec![geteuid().as_raw() + 1];

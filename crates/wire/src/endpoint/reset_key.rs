@@ -66,11 +66,10 @@ const KEY_BYTES: usize = 32;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_folder::TestFolder;
 
     #[test]
     fn a_key_is_drawn_once_and_kept() {
-        let folder = TestFolder::new("reset-key");
+        let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("reset.key");
         let drawn = ResetKey::kept_in(&path).unwrap();
         assert_eq!(ResetKey::kept_in(&path).unwrap(), drawn);

@@ -132,14 +132,13 @@ pub(crate) const MAX_FILE_BYTES: u64 = 256 << 10;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_folder::TestFolder;
 
     /// Symptom: after `token create` as root a coordinator that ran as another user took no new token and did not start
     /// again. Cause: the file that took the place of the old one was root's. Fix: owner and mode stay, and a new file
     /// is of whom its folder is. (Where the test does not run as root, the folder is its own user's.)
     #[test]
     fn what_takes_the_place_of_a_file_keeps_its_owner_and_mode_and_what_is_new_is_of_whom_the_folder_is() {
-        let folder = TestFolder::new("files-owner");
+        let folder = tempfile::tempdir().unwrap();
         // To anybody else but root this is refused, and the folder stays theirs.
         let _given = std::os::unix::fs::chown(folder.path(), Some(12_345), Some(54_321));
         let owner = |path: &Path| fs::metadata(path).map(|of| (of.uid(), of.gid())).unwrap();
@@ -154,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_secret_is_readable_by_its_owner_only_and_replaced_whole() {
-        let folder = TestFolder::new("files");
+        let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("key");
         replace(&path, b"one", Readers::Owner).unwrap();
         let first = Stamp::of(&path);
@@ -167,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_file_above_the_limit_is_not_read() {
-        let folder = TestFolder::new("files-limit");
+        let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("long");
         replace(&path, &[7; 100], Readers::All).unwrap();
         assert_eq!(read(&path, 100).unwrap().len(), 100);

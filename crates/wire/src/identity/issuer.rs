@@ -179,7 +179,6 @@ mod tests {
     use super::super::pem::BEGIN;
     use super::*;
     use crate::IdentityError;
-    use crate::test_folder::TestFolder;
 
     const DAY: Duration = Duration::from_secs(86_400);
 
@@ -199,7 +198,7 @@ mod tests {
 
     #[test]
     fn what_an_issuer_signs_is_believed_as_that_node_by_file_and_by_fingerprint() {
-        let folder = TestFolder::new("issuer");
+        let folder = tempfile::tempdir().unwrap();
         let authority = CertificateAuthority::create(folder.path(), 30 * DAY).unwrap();
         let path = folder.path().join("issuer.pem");
         NodeIssuer::create(&authority, 10 * DAY, &path).unwrap();
@@ -220,7 +219,7 @@ mod tests {
     /// Guards against this symptom: a thief of the coordinator's issuer makes himself an admin.
     #[test]
     fn whom_an_issuer_of_nodes_certifies_as_anybody_else_is_not_believed() {
-        let folder = TestFolder::new("issuer-misused");
+        let folder = tempfile::tempdir().unwrap();
         let authority = CertificateAuthority::create(folder.path(), 30 * DAY).unwrap();
         let issuer = NodeIssuer::create(&authority, 10 * DAY, &folder.path().join("issuer.pem")).unwrap();
         for role in [Role::Admin, Role::Trainer, Role::Viewer, Role::Coordinator] {
@@ -236,7 +235,7 @@ mod tests {
 
     #[test]
     fn an_issuer_cannot_make_another_one_below_it() {
-        let folder = TestFolder::new("issuer-below");
+        let folder = tempfile::tempdir().unwrap();
         let authority = CertificateAuthority::create(folder.path(), 30 * DAY).unwrap();
         let issuer = NodeIssuer::create(&authority, 10 * DAY, &folder.path().join("issuer.pem")).unwrap();
         let mut ours = CertificateParams::default();
@@ -256,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_no_issuers_is_refused_and_a_key_beside_certificates_is_left_out() {
-        let folder = TestFolder::new("issuer-file");
+        let folder = tempfile::tempdir().unwrap();
         let authority = CertificateAuthority::create(folder.path(), 30 * DAY).unwrap();
         let path = folder.path().join("issuer.pem");
         assert!(matches!(NodeIssuer::load(&path), Err(AuthorityError::Read { .. })));

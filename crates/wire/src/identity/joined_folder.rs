@@ -127,22 +127,22 @@ const NEW: &str = "new";
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_folder::TestFolder;
     use crate::{Begins, CertificateAuthority, NodeIssuer, RequestedKey};
     use std::os::unix::fs::PermissionsExt;
     use std::time::Duration;
+    use tempfile::TempDir;
 
     const DAY: Duration = Duration::from_secs(86_400);
 
     struct Given {
-        folder: TestFolder,
+        folder: TempDir,
         issuer: NodeIssuer,
         authorities: String,
     }
 
     impl Given {
-        fn new(name: &str) -> Self {
-            let folder = TestFolder::new(name);
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
             let authority = CertificateAuthority::create(folder.path(), 30 * DAY).unwrap();
             let issuer = NodeIssuer::create(&authority, 10 * DAY, &folder.path().join("issuer.pem")).unwrap();
             Self { folder, issuer, authorities: authority.certificate_pem().to_owned() }
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn what_was_given_is_kept_for_its_owner_only_and_taken_at_the_next_look() {
-        let given = Given::new("joined");
+        let given = Given::new();
         let joined = JoinedFolder::new(given.folder.path().join("joined"));
         assert!(!joined.is_joined() && joined.shown().is_none());
         let request = KeyRequest::make().unwrap();
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn what_is_of_no_use_leaves_what_was_there_as_it_is() {
-        let (given, foreign) = (Given::new("joined-bad"), Given::new("joined-foreign"));
+        let (given, foreign) = (Given::new(), Given::new());
         let joined = JoinedFolder::new(given.folder.path().join("joined"));
         let request = KeyRequest::make().unwrap();
         joined.keep(&request, &given.enrolled(&request, "n1"), "n1").unwrap();

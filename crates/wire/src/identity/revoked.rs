@@ -114,7 +114,6 @@ fn parse(line: &str) -> Option<(Certified, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_folder::TestFolder;
     use crate::{CertificateAuthority, CertificateFiles, Identity, Role, Trust};
     use rustls::pki_types::UnixTime;
     use rustls::pki_types::pem::PemObject;
@@ -128,7 +127,7 @@ mod tests {
 
     #[test]
     fn what_is_revoked_is_read_as_it_was_written_and_later_moments_win() {
-        let folder = TestFolder::new("revoked");
+        let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("revoked");
         assert_eq!(Revoked::read(&path).unwrap(), Revoked::default(), "no file revokes nobody");
         let mut revoked = Revoked::default();
@@ -142,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_line_that_is_none_is_named() {
-        let folder = TestFolder::new("revoked-lines");
+        let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("revoked");
         for line in ["node n1", "node n1 soon", "king n1 5", "node n/1 5", "node n1 5 6", "token n1 5"] {
             std::fs::write(&path, format!("# who\n\nnode n2 7 # gone\n{line}\n")).unwrap();
@@ -153,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_revoked_certificate_is_not_believed_and_one_that_begins_later_is() {
-        let folder = TestFolder::new("revoked-believed");
+        let folder = tempfile::tempdir().unwrap();
         let authority = CertificateAuthority::create(folder.path(), 30 * DAY).unwrap();
         let files = |name: &str| CertificateFiles {
             certificate: folder.path().join(format!("{name}.pem")),

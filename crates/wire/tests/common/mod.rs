@@ -4,48 +4,45 @@
 
 pub mod raw;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use rollhouse_wire::{
     Arrival, CertificateAuthority, CertificateFiles, Connection, Dialer, Identity, Listener, Peer, Role,
     Settings, TokenStore, Trust, TurnedAway,
 };
+use tempfile::TempDir;
 
 pub const DAY: Duration = Duration::from_secs(86_400);
 pub const SOON: Duration = Duration::from_secs(10);
 
 /// A folder with an authority and its identities; gone when dropped.
 pub struct Cluster {
-    folder: PathBuf,
+    folder: TempDir,
     pub authority: CertificateAuthority,
 }
 
 impl Cluster {
     pub fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let folder = std::env::temp_dir().join(format!("rollhouse-wire-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let authority = CertificateAuthority::create(&folder, DAY).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let authority = CertificateAuthority::create(folder.path(), DAY).unwrap();
         Self { folder, authority }
     }
 
     pub fn path(&self) -> &Path {
-        &self.folder
+        self.folder.path()
     }
 
     pub fn trust(&self) -> Trust {
-        Trust::File(self.folder.join("ca.pem"))
+        Trust::File(self.path().join("ca.pem"))
     }
 
     /// A certificate with its key, issued by this cluster.
     pub fn files(&self, role: Role, name: &str) -> CertificateFiles {
         let files = CertificateFiles {
-            certificate: self.folder.join(format!("{name}.pem")),
-            key: self.folder.join(format!("{name}.key")),
+            certificate: self.path().join(format!("{name}.pem")),
+            key: self.path().join(format!("{name}.key")),
         };
         let issued = self.authority.issue(role, name, DAY).unwrap();
         issued.write(&files.certificate, &files.key).unwrap();
@@ -62,7 +59,7 @@ impl Cluster {
     }
 
     pub fn tokens(&self) -> Arc<TokenStore> {
-        Arc::new(TokenStore::open(self.folder.join("tokens.json")).unwrap())
+        Arc::new(TokenStore::open(self.path().join("tokens.json")).unwrap())
     }
 
     /// A coordinator's endpoint.
@@ -78,12 +75,6 @@ impl Cluster {
         let identity = self.identity(Role::Node, name);
         let admit = |_: &_, stranger: &_| Ok(Peer::anonymous(stranger));
         Listener::bind(localhost(), identity, settings, "node/test", Box::new(admit)).unwrap()
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        let _gone = std::fs::remove_dir_all(&self.folder);
     }
 }
 
