@@ -1,4 +1,5 @@
-//! One line on the terminal that is drawn over itself.
+//! One line on the terminal that is drawn over itself. It is written by hand: indicatif cuts a line that is too long for
+//! the terminal at its end, and here parts are left out in an order of their own before the bar is.
 
 use std::io::{self, IsTerminal, Write};
 
