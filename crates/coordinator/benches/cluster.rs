@@ -119,7 +119,7 @@ fn a_second_of_heartbeats(bencher: Bencher<'_, '_>) {
 /// A pool of 4,096 lanes on four nodes opens over loopback, and closes.
 #[divan::bench(sample_count = 100, sample_size = 1)]
 fn a_pool_of_4096_lanes_opens_and_closes(bencher: Bencher<'_, '_>) {
-    let stage = stage::Stage::new("bench");
+    let stage = stage::Stage::new();
     let coordinator = stage.coordinator();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let (_nodes, trainer) = runtime.block_on(async {
