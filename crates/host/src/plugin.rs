@@ -58,6 +58,8 @@ enum WorkerFault {
     Refused(String),
     #[error("its worker process was lost before it was ready: {0}")]
     Lost(String),
+    #[error("its worker process is lost")]
+    Gone,
     #[error("its worker process said what makes no sense: {0}")]
     Nonsense(String),
     #[error("{lanes} lanes of it take more memory than a mapping has")]
@@ -139,13 +141,14 @@ impl PluginHost {
         env: usize,
         described: Described,
     ) -> Result<EnvEntry, WorkerFault> {
-        let Described { spec, drawn, verdicts } = described;
+        let Described { spec, drawn, verdicts, draws_options } = described;
         let untried = Box::new(EnvSpec { dynamics_hash: 0, ..spec.clone() });
         let session =
             Session { host: self.clone(), path: path.to_owned(), file, env, spec: untried, verdicts };
         let entry = EnvEntry::late(spec, move |options| {
             session.blocks(options).map_err(|fault| MakeError::Refused { source: Box::new(fault) })
         });
+        let entry = if draws_options { entry.with_drawn_options() } else { entry };
         let Some((width, height, images_per_second)) = drawn else { return Ok(entry) };
         let size = ImageSize::new(width, height).map_err(|error| WorkerFault::Nonsense(error.to_string()))?;
         Ok(entry.drawn(size, images_per_second))

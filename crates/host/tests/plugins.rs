@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{
-    AutoresetMode, ColumnData, ColumnMut, ColumnRef, GameResult, LaneSet, LaneState, OptionValue, Options,
-    Plugin, Start, Verdict, random_bits,
+    AutoresetMode, ColumnData, ColumnMut, ColumnRef, Distribution, GameResult, LaneSet, LaneState,
+    OptionValue, Options, Plugin, Start, Verdict, random_bits,
 };
 use rollhouse_engine::{Engine, EngineConfig, Reset, Stats};
 use rollhouse_env::{BatchEnv, EnvEntry, ImageSize, Registry};
@@ -155,8 +155,11 @@ fn an_isolated_plugin_gives_the_bits_of_a_trusted_one_in_every_mode() {
 }
 
 /// Steps an env whose lanes say which actions they take, with random ones among these, and returns all that is shown.
-fn walk(entry: &Arc<EnvEntry>, autoreset: AutoresetMode) -> Vec<Vec<i64>> {
-    let mut engine = engine(entry, EngineConfig { autoreset, ..EngineConfig::new(LANES) });
+fn walk(entry: &Arc<EnvEntry>, autoreset: AutoresetMode, far: OptionValue) -> Vec<Vec<i64>> {
+    let options = Options::check(&entry.spec().options, &[("far".to_owned(), far)]).unwrap();
+    entry.check_drawn(&options).unwrap();
+    let config = EngineConfig { autoreset, options: vec![options], ..EngineConfig::new(LANES) };
+    let mut engine = engine(entry, config);
     let mut shown = Vec::new();
     for number in 0..60 {
         let frame = engine.frame().unwrap();
@@ -183,8 +186,25 @@ fn masks_are_there_in_the_rows_of_steps_and_of_beginnings_wherever_the_plugin_is
     let (trusted, isolated) = (entry(&path, true), entry(&path, false));
     assert_eq!(trusted.spec(), isolated.spec());
     for autoreset in [AutoresetMode::NextStep, AutoresetMode::SameStep] {
-        assert_eq!(walk(&trusted, autoreset), walk(&isolated, autoreset));
+        let walks = [&trusted, &isolated].map(|entry| walk(entry, autoreset, OptionValue::Int(4)));
+        assert_eq!(walks[0], walks[1]);
     }
+}
+
+#[test]
+fn options_are_drawn_for_each_episode_alike_wherever_the_plugin_is() {
+    let folder = Folder::new();
+    let Some(path) = folder.compiled("host/tests/stage/masked.c", "-DDRAWN") else { return };
+    let (trusted, isolated) = (entry(&path, true), entry(&path, false));
+    let drawn = |range| OptionValue::Drawn(Distribution::Integers(range));
+    for autoreset in [AutoresetMode::NextStep, AutoresetMode::SameStep] {
+        let walks = [&trusted, &isolated].map(|entry| walk(entry, autoreset, drawn([1, 19])));
+        assert_eq!(walks[0], walks[1]);
+        assert_ne!(walks[0], walk(&trusted, autoreset, OptionValue::Int(4)));
+    }
+    let beyond = Options::check(&isolated.spec().options, &[("far".to_owned(), drawn([1, 20]))]).unwrap();
+    let why = |entry: &Arc<EnvEntry>| entry.check_drawn(&beyond).unwrap_err().to_string();
+    assert_eq!(why(&trusted), why(&isolated), "what does not work with an end of it is refused alike");
 }
 
 /// Sends lanes as they come back, and returns the rows of each lane in order: x, reward, and whether it began.
@@ -382,7 +402,7 @@ fn what_is_wrong_with_an_isolated_plugin_is_told_as_of_a_trusted_one() {
     for (path, wanted) in [
         (&text, "it cannot be loaded"),
         (&folder.0.path().join("nothing.so"), "No such file"),
-        (&folder.0, "it is not a file"),
+        (&folder.0.path().to_owned(), "it is not a file"),
     ] {
         let refused = refusal(path, Duration::from_secs(60));
         assert!(refused.contains(wanted), "{refused}");

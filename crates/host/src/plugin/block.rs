@@ -5,12 +5,13 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Start, Verdict};
+use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Options, Start, Verdict};
 use rollhouse_env::{
-    BatchEnv, BlockStep, Collected, Ended, Image, ImageSize, LateLanes, LateRows, Post, RenderError,
-    StateError,
+    BatchEnv, BlockStep, Collected, Ended, Image, ImageSize, LateLanes, LateRows, MakeError, Post,
+    RenderError, StateError,
 };
 
+use super::WorkerFault;
 use super::talk::{Told, What};
 use super::workers::Workers;
 
@@ -133,6 +134,16 @@ impl BatchEnv for IsolatedBlock {
 
     fn restore(&mut self, lane: usize, start: Start) {
         self.workers.lock().generators(self.number, lane).restore(lane, start);
+    }
+
+    fn set_options(&mut self, lane: usize, options: &Options) -> Result<(), MakeError> {
+        let refused = |fault| MakeError::Refused { source: Box::new(fault) };
+        match self.ask(lane, What::SetOptions { lane, options: options.clone() }) {
+            Ok(Some(Told::Done)) => Ok(()),
+            Ok(Some(Told::Refused(why))) => Err(refused(WorkerFault::Refused(why))),
+            Ok(Some(_)) => Err(MakeError::Kept),
+            Ok(None) | Err(Lost) => Err(refused(WorkerFault::Gone)),
+        }
     }
 
     fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {

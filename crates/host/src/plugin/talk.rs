@@ -62,6 +62,8 @@ pub(super) struct Described {
     pub(super) drawn: Option<(usize, usize, u32)>,
     /// Whether its lanes may give an episode a result or a score.
     pub(super) verdicts: bool,
+    /// Whether its options may be drawn for each episode.
+    pub(super) draws_options: bool,
 }
 
 /// Question to a worker about one of the session's blocks.
@@ -81,6 +83,11 @@ pub(super) enum What {
     SetState {
         lane: usize,
         state: Vec<f64>,
+    },
+    /// Give a lane, whose reset comes next, other options.
+    SetOptions {
+        lane: usize,
+        options: Options,
     },
     Render {
         lane: usize,
@@ -108,6 +115,8 @@ pub(super) enum Told {
     Revived(u64),
     /// The env cannot do it.
     Unsupported,
+    /// The env will not do it, for this reason.
+    Refused(String),
 }
 
 impl Hello {

@@ -9,7 +9,7 @@ use arrayvec::ArrayVec;
 use rollhouse_arena::SharedColumns;
 use rollhouse_core::limits::{BLOCK_LANES, HASH_WINDOW_STEPS, MAX_OBS_COLUMNS};
 use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Options, panic_message};
-use rollhouse_env::{BatchEnv, BlockStep, Ended, EnvEntry, ImageSize};
+use rollhouse_env::{BatchEnv, BlockStep, Ended, EnvEntry, ImageSize, MakeError};
 
 use super::slot::{Done, Layout, Order, Slot};
 use super::talk::{
@@ -56,6 +56,7 @@ fn envs(path: &Path) -> Result<Answer, String> {
             spec: entry.spec().clone(),
             drawn: drawn.map(|(size, fps)| (size.width(), size.height(), fps)),
             verdicts: make(entry, &[options])?.has_verdicts(),
+            draws_options: entry.draws_options(),
         })
     };
     Ok(Answer::Envs { file, envs: entries.iter().map(described).collect::<Result<_, String>>()? })
@@ -211,6 +212,11 @@ fn tell(env: &mut dyn BatchEnv, slot: Slot<'_>, what: What) -> Told {
         What::SetState { lane, state } => {
             env.set_state(lane, &state).map_or(Told::Unsupported, |()| Told::Done)
         }
+        What::SetOptions { lane, options } => match env.set_options(lane, &options) {
+            Ok(()) => Told::Done,
+            Err(MakeError::Kept) => Told::Unsupported,
+            Err(error) => Told::Refused(words(&error)),
+        },
         What::Render { lane, width, height } => {
             let image = ImageSize::new(width, height).ok().and_then(|size| env.render(lane, size).ok());
             image.map_or(Told::Unsupported, |image| Told::Picture(image.pixels().to_vec()))
@@ -322,11 +328,14 @@ fn step<'a>(
 
 fn make(entry: &EnvEntry, options: &[Options]) -> Result<Box<dyn BatchEnv>, String> {
     match catch_unwind(AssertUnwindSafe(|| entry.make_block(options))) {
-        Ok(made) => made.map_err(|error| {
-            std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)
-        }),
+        Ok(made) => made.map_err(|error| words(&error)),
         Err(panic) => Err(panic_message(&*panic)),
     }
+}
+
+/// Returns what a plug-in says of an error, without the words around it.
+fn words(error: &MakeError) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 /// Bytes of a file that are read at a time.

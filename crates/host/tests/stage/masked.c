@@ -7,7 +7,7 @@
 enum { LANES = ROLLHOUSE_BLOCK_LANES, ACTIONS = 4, CELLS = 20 };
 
 struct rollhouse_block {
-    uint64_t cell[LANES];
+    uint64_t cell[LANES], far[LANES];
     uint32_t lanes;
 };
 
@@ -18,18 +18,29 @@ static const rollhouse_space action = {.kind = ROLLHOUSE_DISCRETE, .n = ACTIONS}
 static const rollhouse_space infos[2] = {
     {.name = "gone", .kind = ROLLHOUSE_BOX, .dtype = ROLLHOUSE_BOOL},
     {.name = "action_mask", .kind = ROLLHOUSE_ACTION_MASK, .dtype = ROLLHOUSE_BOOL, .axes = 1, .shape = actions}};
+static const rollhouse_option options[1] = {
+    {.name = "far", .summary = "cells of which one is the first", .kind = ROLLHOUSE_INTEGER, .default_value = {.integer = 4}}};
 static const rollhouse_description description = {
     .size = sizeof description, .deterministic = 1, .id = "c/Masked-v0", .summary = "walk", .observation = &observation,
-    .observation_count = 1, .action = &action, .infos = infos, .info_count = 2, .max_episode_steps = 9};
+    .observation_count = 1, .action = &action, .infos = infos, .info_count = 2, .options = options, .option_count = 1, .max_episode_steps = 9};
 
 static const rollhouse_description *describe(uint32_t env) {
     (void)env;
     return &description;
 }
 
+static int32_t set_options(rollhouse_block *b, uint32_t lane, const rollhouse_value *values, const rollhouse_sequence *none) {
+    (void)none;
+    if (values->integer < 1 || values->integer >= CELLS) return ROLLHOUSE_FAILED;
+    b->far[lane] = (uint64_t)values->integer;
+    return ROLLHOUSE_OK;
+}
+
 static int32_t make(const rollhouse_make *make, rollhouse_block **block) {
     *block = calloc(1, sizeof **block);
     (*block)->lanes = make->lanes;
+    for (uint32_t lane = 0; lane < make->lanes; lane++)
+        if (set_options(*block, lane, make->values + lane, NULL) != ROLLHOUSE_OK) return ROLLHOUSE_FAILED;
     return ROLLHOUSE_OK;
 }
 
@@ -42,7 +53,7 @@ static void mask(const rollhouse_block *b, uint32_t lane, void *const *infos) {
 }
 
 static void begin(rollhouse_block *b, uint32_t lane, const rollhouse_random *random, void *const *obs) {
-    b->cell[lane] = (uint64_t)random->uniform(random->context, lane, 0, 4);
+    b->cell[lane] = (uint64_t)random->uniform(random->context, lane, 0, (double)b->far[lane]);
     ((int64_t *)obs[0])[lane] = (int64_t)b->cell[lane];
 }
 
@@ -81,6 +92,6 @@ static uint32_t state_hash(const rollhouse_block *b, uint32_t lane) {
 
 static const rollhouse_plugin_table table = {
     .version = ROLLHOUSE_VERSION, .size = sizeof table, .env_count = 1, .describe = describe, .make = make, .close = end,
-    .reset = reset, .step = step, .state_hash = state_hash, .first_infos = first_infos};
+    .reset = reset, .step = step, .state_hash = state_hash, .set_options = set_options, .first_infos = first_infos};
 
 const rollhouse_plugin_table *rollhouse_plugin(void) { return &table; }
