@@ -145,13 +145,13 @@ fn entry(functions: &Arc<Functions>, env: u32, found: Described) -> Result<EnvEn
     if found.drawn.is_some() && functions.render.is_none() {
         return Err(PluginFault::Missing { function: "render", why: "an env with a picture's size needs" });
     }
+    found.spec.check_action_mask().map_err(|error| PluginFault::Register(RegisterError::Mask(error)))?;
     if found.spec.action_mask().is_some() && functions.first_infos.is_none() {
         return Err(PluginFault::Missing {
             function: "first_infos",
             why: "an env with an action mask needs",
         });
     }
-    found.spec.check_action_mask().map_err(|error| PluginFault::Register(RegisterError::Mask(error)))?;
     let id = found.spec.id.clone();
     let unhashed = bare_entry(functions, env, found.clone());
     // Results depend on no instruction set, and a plug-in is compiled for its own.
