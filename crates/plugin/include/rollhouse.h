@@ -150,6 +150,8 @@ typedef struct rollhouse_description {
     uint32_t render_fps; /* pictures, one for each step, in a second of a video */
     uint32_t reserved;
     const rollhouse_sequence *option_defaults; /* one for each option; may be NULL if none is a text or a list */
+    uint32_t no_verdicts; /* 1 if `verdict` has nothing to say of this env, so that it is not asked */
+    uint32_t reserved_too;
 } rollhouse_description;
 
 /* The generators of a block's lanes: NumPy's PCG64, as Gymnasium seeds it. Rollhouse seeds them and moves them to where

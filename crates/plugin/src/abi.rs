@@ -109,6 +109,8 @@ structures! {
         render_fps: u32,
         reserved: u32,
         option_defaults: *const Sequence,
+        no_verdicts: u32,
+        reserved_too: u32,
     }
 
     pub(crate) struct Random = "rollhouse_random" {

@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_void};
 use std::ptr;
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
 use rollhouse_core::limits::{BLOCK_LANES, MAX_OBS_COLUMNS};
 use rollhouse_core::{
     ColumnMut, ColumnRef, ColumnSpec, DType, EnvSpec, GameResult, LaneSet, OptionSpec, OptionValue, Options,
@@ -54,6 +55,8 @@ pub(crate) struct PluginEnv {
     number: u32,
     columns: Columns,
     options: Vec<OptionSpec>,
+    /// Whether `verdict` is there and may say something.
+    verdicts: bool,
 }
 
 /// Element type and number of elements in a row of each column of an env.
@@ -84,8 +87,8 @@ const fn plain(dtype: DType) -> DType {
 
 impl PluginEnv {
     /// Makes env number `number` of a plug-in that described it as `spec`.
-    pub(crate) fn new(functions: Arc<Functions>, number: u32, spec: &EnvSpec) -> Self {
-        Self { functions, number, columns: Columns::of(spec), options: spec.options.clone() }
+    pub(crate) fn new(functions: Arc<Functions>, number: u32, spec: &EnvSpec, verdicts: bool) -> Self {
+        Self { functions, number, columns: Columns::of(spec), options: spec.options.clone(), verdicts }
     }
 
     /// Returns the options of all lanes in the order of the description. They point into `lanes`.
@@ -249,17 +252,18 @@ impl BatchEnv for PluginBlock {
     }
 
     fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
-        let obs = pointers(obs, &self.env.columns.obs, self.lanes);
+        let mut pointers = Pointers::new();
+        point(&mut pointers, obs, &self.env.columns.obs, self.lanes);
         let random = self.generators.callbacks();
         let mut reset = abi::Reset {
             size: abi::size::<abi::Reset>(),
             lanes_in_block: self.lanes as u32,
             lanes: (lanes & LaneSet::first(self.lanes)).bits(),
-            obs: obs.as_ptr(),
+            obs: pointers.as_ptr(),
             random: &raw const random,
             lost: 0,
         };
-        // SAFETY: a block of this plug-in. The columns have a row for each lane, as `pointers` has checked, and with
+        // SAFETY: a block of this plug-in. The columns have a row for each lane, as `point` has checked, and with
         // the generators live until the call returns.
         let status = unsafe { (self.env.functions.reset)(self.block, &raw mut reset) };
         self.conclude("reset", status, LaneSet::of_bits(reset.lost) & lanes)
@@ -268,9 +272,10 @@ impl BatchEnv for PluginBlock {
     fn first_infos(&mut self, lanes: LaneSet, infos: &mut [ColumnMut<'_>]) -> LaneSet {
         let lanes = lanes & LaneSet::first(self.lanes);
         let Some(first_infos) = self.env.functions.first_infos else { return LaneSet::NONE };
-        let infos = pointers(infos, &self.env.columns.infos, self.lanes);
+        let mut pointers = Pointers::new();
+        point(&mut pointers, infos, &self.env.columns.infos, self.lanes);
         // SAFETY: as in `reset`.
-        let lost = unsafe { first_infos(self.block, lanes.bits(), infos.as_ptr()) };
+        let lost = unsafe { first_infos(self.block, lanes.bits(), pointers.as_ptr()) };
         self.conclude("first_infos", abi::OK, LaneSet::of_bits(lost) & lanes)
     }
 
@@ -279,8 +284,9 @@ impl BatchEnv for PluginBlock {
         let all = LaneSet::first(lanes);
         let (skip, reset) = (step.skip & all, step.reset & all);
         assert!(step.rewards.len() == lanes, "{} rewards for {lanes} lanes", step.rewards.len());
-        let (obs, infos) =
-            (pointers(step.obs, &columns.obs, lanes), pointers(step.infos, &columns.infos, lanes));
+        let (mut obs, mut infos) = (Pointers::new(), Pointers::new());
+        point(&mut obs, step.obs, &columns.obs, lanes);
+        point(&mut infos, step.infos, &columns.infos, lanes);
         let actions = pointer(step.actions, columns.action, lanes);
         let random = self.generators.callbacks();
         let mut call = abi::Step {
@@ -321,7 +327,7 @@ impl BatchEnv for PluginBlock {
     }
 
     fn has_verdicts(&self) -> bool {
-        self.env.functions.verdict.is_some()
+        self.env.verdicts
     }
 
     fn verdict(&self, lane: usize) -> Verdict {
@@ -415,36 +421,33 @@ impl BatchEnv for PluginBlock {
     }
 }
 
-/// Returns the columns as a plug-in is given them.
+/// Pointers to the columns of a call. They are put where they stay.
+type Pointers = ArrayVec<*mut c_void, MAX_OBS_COLUMNS>;
+
+/// Adds the columns as a plug-in is given them.
 ///
 /// # Panics
 /// If the caller gave other types or numbers of rows than the spec says.
 #[inline]
-fn pointers(
-    columns: &mut [ColumnMut<'_>],
-    kinds: &[(DType, usize)],
-    lanes: usize,
-) -> [*mut c_void; MAX_OBS_COLUMNS] {
+fn point(to: &mut Pointers, columns: &mut [ColumnMut<'_>], kinds: &[(DType, usize)], lanes: usize) {
     assert!(columns.len() == kinds.len(), "{} columns of {}", columns.len(), kinds.len());
-    let mut pointers = [ptr::null_mut(); MAX_OBS_COLUMNS];
-    for ((pointer, column), &(dtype, width)) in pointers.iter_mut().zip(columns).zip(kinds) {
+    for (column, &(dtype, width)) in columns.iter_mut().zip(kinds) {
         let rows = column.as_ref();
         assert!(
             rows.dtype() == dtype && rows.len() == width * lanes,
             "a column has the spec's type and rows"
         );
-        *pointer = match column {
+        to.push(match column {
             ColumnMut::U8(values) => values.as_mut_ptr().cast(),
             ColumnMut::I32(values) => values.as_mut_ptr().cast(),
             ColumnMut::I64(values) => values.as_mut_ptr().cast(),
             ColumnMut::F32(values) => values.as_mut_ptr().cast(),
             ColumnMut::F64(values) => values.as_mut_ptr().cast(),
-        };
+        });
     }
-    pointers
 }
 
-/// Returns a column to be read, as `pointers` does.
+/// Returns a column to be read, as `point` does.
 #[inline]
 fn pointer(column: ColumnRef<'_>, (dtype, width): (DType, usize), lanes: usize) -> *const c_void {
     assert!(

@@ -32,6 +32,8 @@ const MAX_AXES: usize = 64;
 #[derive(Clone)]
 pub(crate) struct Described {
     pub(crate) spec: EnvSpec,
+    /// Whether the plug-in may give its episodes a result or a score.
+    pub(crate) verdicts: bool,
     pub(crate) drawn: Option<(ImageSize, u32)>,
 }
 
@@ -52,10 +54,10 @@ pub(crate) fn described(
     let size = unsafe { ptr::read_unaligned(description.cast::<u32>()) };
     // SAFETY: a description has as many bytes as it says. Zeros are an empty one.
     let description = unsafe { grown("description", description, size) }.map_err(Err)?;
-    read(&description).map_err(Ok)
+    read(functions, &description).map_err(Ok)
 }
 
-fn read(from: &abi::Description) -> Result<Described, DescriptionError> {
+fn read(functions: &Functions, from: &abi::Description) -> Result<Described, DescriptionError> {
     let spaces = list(from.observation, from.observation_count, MAX_SPACES, "observation")?;
     let mut reader = Spaces { spaces, at: 0, member: "observation" };
     let (_, observation_space) = reader.next(0)?;
@@ -104,7 +106,8 @@ fn read(from: &abi::Description) -> Result<Described, DescriptionError> {
         info_channels: infos(list(from.infos, from.info_count, MAX_OBS_COLUMNS, "infos")?)?,
         dynamics_hash: 0,
     };
-    Ok(Described { spec, drawn })
+    let verdicts = functions.verdict.is_some() && from.no_verdicts == 0;
+    Ok(Described { spec, verdicts, drawn })
 }
 
 /// Spaces in the order in which they stand, each before its parts.

@@ -237,8 +237,9 @@ unsafe extern "C" fn reset(block: *mut Block, reset: *mut abi::Reset) -> i32 {
     // SAFETY: the loader passes it for the time of the call.
     let reset = unsafe { &mut *reset };
     let call = |block: &mut dyn BatchEnv, columns: &Columns| {
+        let mut obs = RowsMut::new();
         // SAFETY: the loader gives the columns as described, with a row for each lane.
-        let mut obs = unsafe { rows_mut(reset.obs, &columns.obs, block.lanes()) };
+        unsafe { add_rows(&mut obs, reset.obs, &columns.obs, block.lanes()) };
         reset.lost = block.reset(LaneSet::of_bits(reset.lanes), &mut obs).bits();
         abi::OK
     };
@@ -248,9 +249,10 @@ unsafe extern "C" fn reset(block: *mut Block, reset: *mut abi::Reset) -> i32 {
 
 unsafe extern "C" fn first_infos(block: *mut Block, lanes: u64, infos: *const *mut c_void) -> u64 {
     let call = |block: &mut dyn BatchEnv, columns: &Columns| {
+        let mut rows = RowsMut::new();
         // SAFETY: the loader gives the columns as described, with a row for each lane.
-        let mut infos = unsafe { rows_mut(infos, &columns.infos, block.lanes()) };
-        block.first_infos(LaneSet::of_bits(lanes), &mut infos).bits()
+        unsafe { add_rows(&mut rows, infos, &columns.infos, block.lanes()) };
+        block.first_infos(LaneSet::of_bits(lanes), &mut rows).bits()
     };
     // SAFETY: the loader passes a block of this plug-in.
     unsafe { called(block, lanes, call) }
@@ -261,14 +263,12 @@ unsafe extern "C" fn step(block: *mut Block, step: *mut abi::Step) -> i32 {
     let step = unsafe { &mut *step };
     let call = |block: &mut dyn BatchEnv, columns: &Columns| {
         let lanes = block.lanes();
+        let (mut obs, mut infos) = (RowsMut::new(), RowsMut::new());
         // SAFETY: the loader gives the columns as described, with a row for each lane, and a reward for each.
-        let (mut obs, mut infos, actions, rewards) = unsafe {
-            (
-                rows_mut(step.obs, &columns.obs, lanes),
-                rows_mut(step.infos, &columns.infos, lanes),
-                rows(step.actions, columns.action, lanes),
-                slice::from_raw_parts_mut(step.rewards, lanes),
-            )
+        let (actions, rewards) = unsafe {
+            add_rows(&mut obs, step.obs, &columns.obs, lanes);
+            add_rows(&mut infos, step.infos, &columns.infos, lanes);
+            (rows(step.actions, columns.action, lanes), slice::from_raw_parts_mut(step.rewards, lanes))
         };
         let ended = block.step(BlockStep {
             skip: LaneSet::of_bits(step.skip),
@@ -383,20 +383,20 @@ unsafe fn write_text(text: &str, to: *mut c_char, room: usize) {
     }
 }
 
-/// Returns columns to write to, at most [`MAX_OBS_COLUMNS`], as a registry's entry has.
+/// Columns of a call, at most [`MAX_OBS_COLUMNS`], as a registry's entry has. They are filled where they stay: moving room for
+/// that many would cost more than stepping a lane.
+type RowsMut<'a> = ArrayVec<ColumnMut<'a>, MAX_OBS_COLUMNS>;
+
+/// Adds columns to write to.
 ///
 /// # Safety
 /// `from` has a pointer for each of `kinds`, to `lanes` rows of that type and width, which nobody else uses meanwhile.
 #[inline]
-unsafe fn rows_mut<'a>(
-    from: *const *mut c_void,
-    kinds: &[(DType, usize)],
-    lanes: usize,
-) -> ArrayVec<ColumnMut<'a>, MAX_OBS_COLUMNS> {
-    let column = |(at, &(dtype, width)): (usize, &(DType, usize))| {
+unsafe fn add_rows(to: &mut RowsMut<'_>, from: *const *mut c_void, kinds: &[(DType, usize)], lanes: usize) {
+    for (at, &(dtype, width)) in kinds.iter().take(to.remaining_capacity()).enumerate() {
         let elements = width * lanes;
         // SAFETY: by the caller.
-        unsafe {
+        to.push(unsafe {
             let rows = *from.add(at);
             match dtype {
                 DType::Bool | DType::U8 => ColumnMut::U8(slice::from_raw_parts_mut(rows.cast(), elements)),
@@ -405,9 +405,8 @@ unsafe fn rows_mut<'a>(
                 DType::F32 => ColumnMut::F32(slice::from_raw_parts_mut(rows.cast(), elements)),
                 DType::F64 => ColumnMut::F64(slice::from_raw_parts_mut(rows.cast(), elements)),
             }
-        }
-    };
-    kinds.iter().take(MAX_OBS_COLUMNS).enumerate().map(column).collect()
+        });
+    }
 }
 
 /// Returns a column to read.
@@ -480,7 +479,19 @@ fn description(entry: &EnvEntry) -> abi::Description {
         render_fps: entry.render_fps().unwrap_or_default(),
         reserved: 0,
         option_defaults: kept(option_defaults),
+        no_verdicts: (!has_verdicts(entry)).into(),
+        reserved_too: 0,
     }
+}
+
+/// Returns whether a lane of the env may give an episode a result or a score; one that cannot be made may.
+fn has_verdicts(entry: &EnvEntry) -> bool {
+    let Ok(options) = Options::check(&entry.spec().options, &[]) else { return true };
+    let made = catch_unwind(AssertUnwindSafe(|| {
+        let block = entry.make_block_on(InstructionSet::best(), &[options]);
+        block.map_or(true, |block| block.has_verdicts())
+    }));
+    made.unwrap_or(true)
 }
 
 /// A box without axes, bounds and name.

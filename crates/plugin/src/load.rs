@@ -167,8 +167,8 @@ fn entry(functions: &Arc<Functions>, env: u32, found: Described) -> Result<EnvEn
 }
 
 fn bare_entry(functions: &Arc<Functions>, env: u32, found: Described) -> EnvEntry {
-    let Described { spec, drawn } = found;
-    let made = Arc::new(PluginEnv::new(Arc::clone(functions), env, &spec));
+    let Described { spec, verdicts, drawn } = found;
+    let made = Arc::new(PluginEnv::new(Arc::clone(functions), env, &spec, verdicts));
     let entry = EnvEntry::new(spec, move |_, options| Ok(Box::new(PluginBlock::make(&made, options)?)));
     let entry = if functions.set_options.is_some() { entry.with_drawn_options() } else { entry };
     match drawn {

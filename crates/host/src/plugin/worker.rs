@@ -147,8 +147,9 @@ impl Work {
             let (slot, memory_at) = slot(&self.layout, link, at)?;
             let Some(order) = slot.order(number) else { continue };
             let places = self.layout.places(memory_at, at, block.options.len());
-            let mut columns: BlockColumns<'_> = columns.at(places).collect();
-            let worked = block.work(slot, order, &mut columns, self.layout.obs_columns());
+            let mut columns_of_block = BlockColumns::new();
+            columns_of_block.extend(columns.at(places));
+            let worked = block.work(slot, order, &mut columns_of_block, self.layout.obs_columns());
             let done = worked.unwrap_or_else(|why| {
                 failures.push((at, why));
                 Done { failed: true, ..Done::default() }
