@@ -49,5 +49,6 @@ pub(crate) fn space((kind, dtype, shape, low, high): PlainSpace) -> PyResult<Spa
         [bound] => Bounds::all(bound, elements),
         _ => given.into(),
     };
-    Ok(Space::Box(BoxSpace { low: bounds(low), high: bounds(high), shape, dtype, choices: false }))
+    let (low, high) = (bounds(low), bounds(high));
+    Ok(Space::Box(BoxSpace { low, high, shape, dtype, choices: false, parts: None }))
 }

@@ -31,6 +31,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rollhouse._native import WorkerLink
+from rollhouse.action_parts import ActionParts
 from rollhouse.hosted.columns import Columns, write_array
 from rollhouse.hosted.verdicts import Verdicts
 from rollhouse.lane_words import ANEW, DONE, LOST, NOTHING, PLACED, RESET, SAYS, SEEDED, STEP, TERMINATED, TRUNCATED, WORK
@@ -326,7 +327,7 @@ class Worker:
         self.played = [False] * self.count
         self.told = describe(envs, hello)
         self.columns = Columns(envs[0].observation_space, 1)
-        self.action_columns = Columns(envs[0].action_space, 1)
+        self.parts = ActionParts(envs[0].action_space) if ActionParts.has(envs[0].action_space) else None
         self.mask_by: str | None = (hello["action_mask"] or {}).get("by")
 
     def set_up(self, place: tuple[int, int, int], record: dict[str, Any]) -> None:
@@ -346,7 +347,11 @@ class Worker:
 
         self.rewards = array(record["reward"], np.dtype("float64"), ())
         self.verdicts = Verdicts(memory, self.places[0] + record["verdict"], stride, self.count)
-        self.actions = array(record["action"], self.action_columns.dtypes[0], self.action_columns.shapes[0])
+        if self.parts is not None:
+            self.actions = array(record["action"], self.parts.dtype, (self.parts.elements,))
+        else:
+            column = Columns(self.envs[0].action_space, 1)
+            self.actions = array(record["action"], column.dtypes[0], column.shapes[0])
         observations = [
             array(at, dtype, shape)
             for at, dtype, shape in zip(
@@ -369,6 +374,8 @@ class Worker:
                 continue
             try:
                 if task == STEP:
+                    if self.parts is not None:
+                        action = self.parts.action(action)
                     observation, reward, terminated, truncated, info = self.envs[lane].step(action)
                     if info or lane in told:
                         self.verdicts.tell(lane, info)
