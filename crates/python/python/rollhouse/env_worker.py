@@ -32,6 +32,7 @@ from gymnasium import spaces
 
 from rollhouse._native import WorkerLink
 from rollhouse.action_parts import ActionParts
+from rollhouse.agents import adapted
 from rollhouse.hosted.columns import Columns, write_array
 from rollhouse.hosted.verdicts import Verdicts
 from rollhouse.lane_words import ANEW, DONE, LOST, NOTHING, PLACED, RESET, SAYS, SEEDED, STEP, TERMINATED, TRUNCATED, WORK
@@ -120,7 +121,7 @@ def make(hello: dict[str, Any]) -> gymnasium.Env:
         env_class = getattr(load(module), attribute, None)
         if env_class is None:
             raise Refused("import_failed", f"module {module!r} has no {attribute!r}")
-        env = env_class(**kwargs)
+        env = adapted(env_class(**kwargs))
     except TypeError as error:
         # One without a frame below this one was raised by the call itself.
         by_call = error.__traceback__ is not None and error.__traceback__.tb_next is None
@@ -128,7 +129,7 @@ def make(hello: dict[str, Any]) -> gymnasium.Env:
             raise Refused("kwargs_refused", f"{error}; given were {', '.join(kwargs)}") from error
         raise
     if not isinstance(env, gymnasium.Env):
-        raise Refused("make_failed", f"{name} gives a {type(env).__name__}, which is no gymnasium.Env")
+        raise Refused("make_failed", f"{name} gives a {type(env).__name__}, which is neither a gymnasium.Env nor PettingZoo's")
     return env
 
 
