@@ -297,9 +297,10 @@ def test_the_lanes_below_are_gymnasiums_with_all_agents_in_their_spaces(nodes: L
     plain.close()
 
 
-def test_what_agents_did_on_a_node_is_read_back_from_the_store(nodes: LocalCluster) -> None:
-    cluster = rollhouse.connect(nodes.url, timeout=120)
-    envs = rollhouse.pettingzoo.make_vec("races:race", 2, cluster=cluster, autoreset_mode="Disabled")
+def test_what_agents_did_is_read_back_from_its_recording(where: Any, tmp_path: Path) -> None:
+    cluster = where.get("cluster")
+    recorded = {} if cluster else {"record": True, "data": tmp_path}
+    envs = rollhouse.pettingzoo.make_vec("races:race", 2, autoreset_mode="Disabled", **where, **recorded)
     observations, infos = envs.reset(seed=5)
     seen, done, paid, alive = [observations], [], [], []
     while not infos.get("over", np.zeros(2, bool))[1]:
@@ -311,9 +312,13 @@ def test_what_agents_did_on_a_node_is_read_back_from_the_store(nodes: LocalClust
         paid.append(rewards)
         alive.append(infos["alive"])
     returns = {agent: infos["agent_returns"][agent][1] for agent in AGENTS}
-    run = envs.envs.run
     envs.close()
-    episode = recorded_of(cluster, run, lane=1)[0]
+    if cluster:
+        episode = recorded_of(cluster, envs.envs.run, lane=1)[0]
+    else:
+        replays = rollhouse.replays.open(tmp_path)
+        episode = next(replays.read(info) for info in replays if info.lane == 1)
+    assert episode.info.env == ("races:race" if cluster else "race")
     assert len(episode) == len(paid) and episode.info.finished
     for agent in AGENTS:
         acts = np.array([True, *(rows[agent][1] for rows in alive[:-1])])

@@ -6,7 +6,7 @@ where all are, and else as float64. The native half lays them out in the same wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import gymnasium
@@ -16,6 +16,9 @@ from gymnasium import spaces
 from rollhouse.errors import ActionTypeError, InvalidActionError
 
 Convert = Callable[[Any, int], np.ndarray]
+
+EXACT = 2**53
+"""The number up to which float64 has every integer."""
 
 
 class ActionParts:
@@ -30,10 +33,10 @@ class ActionParts:
     def __init__(self, space: gymnasium.Space):
         self.space = space
         self._leaves = list(_leaves(space, ()))
-        kinds = {leaf.dtype.kind for _, leaf in self._leaves if leaf.dtype is not None}
         self.dtype = np.dtype(np.int64)
-        if "f" in kinds:
-            single = all(leaf.dtype == np.float32 for _, leaf in self._leaves)
+        if any(leaf.dtype.kind == "f" for _, leaf in self._leaves):
+            # Half precision counts as the single that it is widened to.
+            single = all(leaf.dtype.kind == "f" and leaf.dtype.itemsize <= 4 for _, leaf in self._leaves)
             self.dtype = np.dtype(np.float32 if single else np.float64)
         ends = np.cumsum([0] + [int(np.prod(leaf.shape or (), dtype=np.int64)) for _, leaf in self._leaves]).tolist()
         self._places = [slice(start, end) for start, end in zip(ends, ends[1:], strict=False)]
@@ -44,16 +47,48 @@ class ActionParts:
         """Returns whether actions of a space have parts."""
         return isinstance(space, (spaces.Dict, spaces.Tuple))
 
+    def is_exact(self) -> bool:
+        """Returns whether the carrying column has every value of the space exactly."""
+        whole = (leaf for _, leaf in self._leaves if leaf.dtype.kind != "f")
+        return self.dtype == np.int64 or all(abs(end) <= EXACT for leaf in whole for end in _ends(leaf))
+
+    def zeros(self, count: int) -> np.ndarray:
+        """Returns rows of zeros."""
+        return np.zeros((count, self.elements), self.dtype)
+
+    def join(self, rows: np.ndarray, arrays: Sequence[np.ndarray]) -> None:
+        """Writes arrays [N, ...] of the columns to the rows that carry them."""
+        for place, array in zip(self._places, arrays, strict=True):
+            rows[:, place] = array.reshape(len(rows), -1)
+
+    def split(self, rows: np.ndarray) -> list[np.ndarray]:
+        """Returns the columns that rows carry, [N, ...] each, of their own dtypes."""
+        placed = zip(self._leaves, self._places, strict=True)
+        return [np.asarray(self._column(leaf, rows[:, place], len(rows))) for (_, leaf), place in placed]
+
+    def loose(self, items: Sequence[Any]) -> np.ndarray:
+        """Returns rows that carry actions, one each, that are of other types than the space's; zeros where that cannot be."""
+        rows = self.zeros(len(items))
+        for row, item in zip(rows, items, strict=True):
+            for (path, _), place in zip(self._leaves, self._places, strict=True):
+                try:
+                    value = item
+                    for key in path:
+                        value = value[key]
+                    row[place] = np.asarray(value).reshape(-1)
+                except (ValueError, TypeError, KeyError, IndexError, OverflowError):
+                    # The env sees what it is given.
+                    pass
+        return rows
+
     def action(self, row: np.ndarray) -> Any:
         """Returns the action that a row carries, as ``gymnasium.vector.utils.iterate`` gives it to an env."""
         return self._action(self.space, row, iter(self._places))
 
     def columns(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Returns the columns that rows [T, elements] carry: by path arrays [T, ...] of their own dtypes."""
-        return {
-            "/".join(map(str, path)): np.asarray(self._column(leaf, rows[:, place], len(rows)))
-            for (path, leaf), place in zip(self._leaves, self._places, strict=True)
-        }
+        paths = ("/".join(map(str, path)) for path, _ in self._leaves)
+        return dict(zip(paths, self.split(rows), strict=True))
 
     def rows(self, actions: Any, count: int, converter: Callable[[gymnasium.Space], Convert]) -> np.ndarray:
         """Returns rows that carry a batch of actions. Rows themselves, of the carrying dtype, are taken as they are.
@@ -95,7 +130,7 @@ class ActionParts:
     def _column(self, leaf: gymnasium.Space, values: np.ndarray, *rows: int) -> Any:
         """Returns elements as a column has them: of its dtype and shape, a scalar for a single value without axes."""
         dtype, shape = leaf.dtype, leaf.shape or ()
-        if dtype is not None and dtype.kind != "f" and values.dtype.kind == "f":
+        if dtype.kind != "f" and values.dtype.kind == "f":
             values = np.rint(values)
         return values.astype(dtype).reshape(*rows, *shape)[()]
 
@@ -115,6 +150,17 @@ def _leaves(space: gymnasium.Space, path: tuple[Any, ...]) -> Iterator[tuple[tup
             yield from _leaves(part, (*path, place))
     else:
         yield path, space
+
+
+def _ends(space: gymnasium.Space) -> list[int]:
+    """Returns the least and the greatest integer of a column."""
+    if isinstance(space, spaces.Discrete):
+        return [int(space.start), int(space.start + space.n - 1)]
+    if isinstance(space, spaces.MultiDiscrete):
+        return [int(space.start.min(initial=0)), int((space.start + space.nvec - 1).max(initial=0))]
+    if isinstance(space, spaces.Box):
+        return [int(space.low.min(initial=0)), int(space.high.max(initial=0))]
+    return [0, 1]
 
 
 def _check_names(space: gymnasium.Space, actions: Any, name: str) -> None:

@@ -59,8 +59,8 @@ def vectorize(
         info_layout, valid, statistics: As ``VectorEnv`` has them.
         step_timeout, reset_timeout, call_timeout: Seconds a worker has for a batch of its lanes; None for ever.
         launch_timeout: Seconds a worker has from its start until all of its envs are made; None for ever.
-        record: True to record every episode in full: observations, actions, rewards. Observation and action have
-            to be one column each: Box, Discrete, MultiDiscrete or MultiBinary.
+        record: True to record every episode in full: observations, actions, rewards. Both spaces have to be made of Box,
+            Discrete, MultiDiscrete and MultiBinary, alone or in Dict and Tuple.
         record_frames: An integer to record pictures too, of every reset, every ``record_frames``-th step and the last of
             each episode, as ``render`` gives them; the envs have to be made with ``render_mode="rgb_array"``. Workers
             draw and pack them, which takes milliseconds each. None for none.

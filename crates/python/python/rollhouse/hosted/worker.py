@@ -292,7 +292,10 @@ class Worker:
             actions = list(actions)
         else:
             lanes = [lane for lane in range(self.count) if payload[lane] == STEP and lane not in items]
-            stored = iterate(self.batched_action_space, self.action_columns.batch([a[lanes] for a in self.actions], ())) if lanes else ()
+            arrays, parts = [a[lanes] for a in self.actions], self.action_layout.parts
+            if parts is not None:
+                arrays = parts.split(arrays[0])
+            stored = iterate(self.batched_action_space, self.action_columns.batch(arrays, ())) if lanes else ()
             actions = [None] * self.count
             for lane, action in zip(lanes, stored, strict=True):
                 actions[lane] = action
