@@ -93,6 +93,9 @@ class Race:
             self._err(observations, rewards, ends)
         return observations, rewards, ends, cuts, {}
 
+    def close(self):
+        pass
+
     def _err(self, observations, rewards, ends):
         if self.fault == "stranger seen":
             observations["wolf"] = 1

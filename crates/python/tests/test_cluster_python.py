@@ -112,6 +112,23 @@ class Hands(Maze):
         return shown, reward + felt, *rest
 
 
+class Small(Maze):
+    """Observations and actions of types that columns do not have."""
+
+    def __init__(self, size):
+        super().__init__(size)
+        halves = spaces.Box(-9, 9, (2,), np.float16)
+        self.observation_space = spaces.Dict({"way": spaces.Box(-1, 100, (), np.int8), "halves": halves})
+        self.action_space = spaces.Box(0, 9, (2,), np.int16)
+
+    def _shown(self):
+        return {"way": np.int8(self.place), "halves": self.np_random.uniform(-9, 9, 2).astype(np.float16)}
+
+    def step(self, action):
+        assert action.dtype == np.int16
+        return super().step(5 if action[0] < action[1] else 6)
+
+
 class Wide(Maze):
     """Observations of many columns."""
 
@@ -272,10 +289,29 @@ def test_a_package_of_ones_own_with_arguments_gives_the_same(
     there.close()
 
 
+def test_small_types_are_kept_as_the_next_that_has_their_values(
+    cluster: rollhouse.Cluster, package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(package)
+    from mazes import envs
+
+    there = cluster.make_vec("mazes.envs:Small", 3, env_kwargs={"size": 9})
+    here = SyncVectorEnv([partial(envs.Small, size=9)] * 3, autoreset_mode=AutoresetMode.NEXT_STEP)
+    assert there.single_observation_space["way"].dtype == there.single_action_space.dtype == np.int32
+    ours, theirs = there.reset(seed=4)[0], here.reset(seed=4)[0]
+    for _ in range(30):
+        assert (ours["halves"].dtype, ours["way"].dtype) == (np.float32, np.int32)
+        np.testing.assert_array_equal(ours["halves"], theirs["halves"])
+        np.testing.assert_array_equal(ours["way"], theirs["way"])
+        actions = here.action_space.sample()
+        ours, theirs = there.step(actions)[0], here.step(actions)[0]
+    there.close()
+
+
 def test_actions_of_several_columns_are_checked_by_part_and_recorded_as_what_they_are(
     cluster: rollhouse.Cluster,
 ) -> None:
-    envs = cluster.make_vec("mazes.envs:Hands", 2, env_kwargs={"size": 9}, autoreset_mode="Disabled")
+    envs = cluster.make_vec("mazes.envs:Hands", 2, env_kwargs={"size": 99}, autoreset_mode="Disabled")
     envs.action_space.seed(3)
     right = envs.action_space.sample()
     for wrong, words in [

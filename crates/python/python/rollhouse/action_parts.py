@@ -32,7 +32,7 @@ class ActionParts:
 
     def __init__(self, space: gymnasium.Space):
         self.space = space
-        self._leaves = list(_leaves(space, ()))
+        self._leaves: list[tuple[tuple[Any, ...], Any]] = list(_leaves(space, ()))
         self.dtype = np.dtype(np.int64)
         if any(leaf.dtype.kind == "f" for _, leaf in self._leaves):
             # Half precision counts as the single that it is widened to.
@@ -127,7 +127,7 @@ class ActionParts:
             return tuple(self._action(part, row, places) for part in space.spaces)
         return self._column(space, row[next(places)])
 
-    def _column(self, leaf: gymnasium.Space, values: np.ndarray, *rows: int) -> Any:
+    def _column(self, leaf: Any, values: np.ndarray, *rows: int) -> Any:
         """Returns elements as a column has them: of its dtype and shape, a scalar for a single value without axes."""
         dtype, shape = leaf.dtype, leaf.shape or ()
         if dtype.kind != "f" and values.dtype.kind == "f":
@@ -140,7 +140,7 @@ def recorded_actions(space: gymnasium.Space, rows: np.ndarray) -> np.ndarray | d
     return ActionParts(space).columns(rows) if ActionParts.has(space) else rows
 
 
-def _leaves(space: gymnasium.Space, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], gymnasium.Space]]:
+def _leaves(space: gymnasium.Space, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Any]]:
     """Iterates over paths and spaces of the columns, in their order."""
     if isinstance(space, spaces.Dict):
         for key, part in space.spaces.items():
@@ -152,7 +152,7 @@ def _leaves(space: gymnasium.Space, path: tuple[Any, ...]) -> Iterator[tuple[tup
         yield path, space
 
 
-def _ends(space: gymnasium.Space) -> list[int]:
+def _ends(space: Any) -> list[int]:
     """Returns the least and the greatest integer of a column."""
     if isinstance(space, spaces.Discrete):
         return [int(space.start), int(space.start + space.n - 1)]
@@ -171,7 +171,7 @@ def _check_names(space: gymnasium.Space, actions: Any, name: str) -> None:
         for what, keys in (("none for", space.keys() - actions.keys()), ("nothing is called", actions.keys() - space.keys())):
             if keys:
                 raise ActionTypeError(f"{name}: {what} {', '.join(sorted(map(str, keys)))}")
-        parts = space.spaces.items()
+        parts: Any = space.spaces.items()
     elif isinstance(space, spaces.Tuple):
         if not isinstance(actions, (tuple, list)) or len(actions) != len(space.spaces):
             raise ActionTypeError(f"{name}: must be a tuple of {len(space.spaces)} batches")

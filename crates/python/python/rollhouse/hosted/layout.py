@@ -47,8 +47,7 @@ class Layout:
     def __init__(self, space: gymnasium.Space, most: int = MAX_COLUMNS):
         self.space = space
         self.columns = columns = Columns(space, 0)
-        leaves = _leaves(space)
-        names = [_stored(leaf) for leaf in leaves if leaf is not None]
+        names = [_stored(leaf) for leaf in leaves(space)]
         unknown = not 1 <= len(names) <= MAX_COLUMNS or None in names or bool(columns.others)
         own = columns.dtypes
         self.parts: ActionParts | None = None
@@ -169,12 +168,12 @@ def _strided(
     return np.ndarray((rows, *shape), dtype, buffer, offset, (stride, *within))
 
 
-def _leaves(space: gymnasium.Space) -> list[gymnasium.Space]:
+def leaves(space: gymnasium.Space) -> list[gymnasium.Space]:
     """Returns the spaces of the columns, in their order."""
     if isinstance(space, spaces.Dict):
-        return [leaf for child in space.spaces.values() for leaf in _leaves(child)]
+        return [leaf for child in space.spaces.values() for leaf in leaves(child)]
     if isinstance(space, spaces.Tuple):
-        return [leaf for child in space.spaces for leaf in _leaves(child)]
+        return [leaf for child in space.spaces for leaf in leaves(child)]
     return [space] if Columns(space, 0).single else []
 
 
