@@ -17,6 +17,9 @@ from rollhouse.errors import ActionTypeError, InvalidActionError
 
 Convert = Callable[[Any, int], np.ndarray]
 
+MAX_DEPTH = 7
+"""Most Dicts and Tuples around a part."""
+
 EXACT = 2**53
 """The number up to which float64 has every integer."""
 
@@ -47,8 +50,10 @@ class ActionParts:
         """Returns whether actions of a space have parts."""
         return isinstance(space, (spaces.Dict, spaces.Tuple))
 
-    def is_exact(self) -> bool:
-        """Returns whether the carrying column has every value of the space exactly."""
+    def can_be(self) -> bool:
+        """Returns whether one column can carry them: it has every value of the space exactly, and that is not too deep."""
+        if any(len(path) > MAX_DEPTH for path, _ in self._leaves):
+            return False
         whole = (leaf for _, leaf in self._leaves if leaf.dtype.kind != "f")
         return self.dtype == np.int64 or all(abs(end) <= EXACT for leaf in whole for end in _ends(leaf))
 

@@ -53,7 +53,7 @@ class Layout:
         self.parts: ActionParts | None = None
         if most == 1 and ActionParts.has(space) and not unknown and np.dtype(np.uint64) not in own:
             parts = ActionParts(space)
-            self.parts = parts if parts.is_exact() else None
+            self.parts = parts if parts.can_be() else None
         self.raw = self.parts is None and (unknown or len(names) > most)
         if self.raw:
             self.stored = own
