@@ -36,7 +36,7 @@ class ActionParts:
     def __init__(self, space: gymnasium.Space):
         self.space = space
         self._leaves: list[tuple[tuple[Any, ...], Any]] = list(_leaves(space, ()))
-        self.dtype = np.dtype(np.int64)
+        self.dtype: np.dtype[Any] = np.dtype(np.int64)
         if any(leaf.dtype.kind == "f" for _, leaf in self._leaves):
             # Half precision counts as the single that it is widened to.
             single = all(leaf.dtype.kind == "f" and leaf.dtype.itemsize <= 4 for _, leaf in self._leaves)
@@ -137,7 +137,7 @@ class ActionParts:
         dtype, shape = leaf.dtype, leaf.shape or ()
         if dtype.kind != "f" and values.dtype.kind == "f":
             values = np.rint(values)
-        return values.astype(dtype).reshape(*rows, *shape)[()]
+        return values.astype(dtype).reshape((*rows, *shape))[()]
 
 
 def recorded_actions(space: gymnasium.Space, rows: np.ndarray) -> np.ndarray | dict[str, np.ndarray]:

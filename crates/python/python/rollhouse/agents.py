@@ -77,7 +77,7 @@ class ParallelEnvAdapter(gymnasium.Env):
         # What an agent that takes no part observes.
         self._nothing = {agent: zero(space) for agent, space in observed}
 
-    @property
+    @property  # type: ignore[misc]
     def np_random(self) -> Any:  # type: ignore[override]
         """The generator of the env itself."""
         return self.env.unwrapped.np_random

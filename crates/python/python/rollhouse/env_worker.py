@@ -269,7 +269,8 @@ def space_of(space: Any, path: str) -> dict[str, Any]:
 
 def kept(space: Any) -> np.dtype:
     """Returns the dtype with which a column of a space is kept."""
-    return np.dtype(WIDER.get(space.dtype.name, space.dtype) if isinstance(space, spaces.Box) else space.dtype)
+    dtype: np.dtype = np.dtype(space.dtype)
+    return np.dtype(WIDER.get(dtype.name, dtype)) if isinstance(space, spaces.Box) else dtype
 
 
 def bounds(values: np.ndarray) -> list[Any]:

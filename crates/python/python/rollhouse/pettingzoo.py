@@ -84,7 +84,7 @@ def agent_returns(episode: Episode) -> dict[str, float]:
     Raises:
         ValueError: It is no episode of several agents.
     """
-    observed = episode.info.observation_space
+    observed: Any = episode.info.observation_space
     _check_observed(observed, episode.info.env)
     totals = episode.observations["rewards"][1:].sum(axis=0)  # type: ignore[call-overload]
     return dict(zip(observed["observations"], totals.tolist(), strict=True))
