@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use rollhouse_core::{CompositeSpace, Determinism, EnvSpec, ObservationSpace, Space};
+use rollhouse_core::{BoxSpace, CompositeSpace, Determinism, EnvSpec, ObservationSpace, Space};
 use rollhouse_env::is_for_tests;
 use rollhouse_wire::{EnvList, OfferedEnv};
 use serde_json::Value;
@@ -165,12 +165,18 @@ fn describe(spec: &EnvSpec, out: &mut Output) -> io::Result<()> {
 fn observation(space: &ObservationSpace) -> String {
     match space {
         ObservationSpace::Plain(plain) => self::space(plain),
-        ObservationSpace::Composite(CompositeSpace::Dict { spaces }) => {
+        ObservationSpace::Composite(parts) => composite(parts),
+    }
+}
+
+fn composite(space: &CompositeSpace) -> String {
+    match space {
+        CompositeSpace::Dict { spaces } => {
             let parts: Vec<String> =
                 spaces.iter().map(|(name, space)| format!("{name}: {}", observation(space))).collect();
             format!("Dict({})", parts.join(", "))
         }
-        ObservationSpace::Composite(CompositeSpace::Tuple { spaces }) => {
+        CompositeSpace::Tuple { spaces } => {
             let parts: Vec<String> = spaces.iter().map(observation).collect();
             format!("Tuple({})", parts.join(", "))
         }
@@ -182,6 +188,7 @@ pub(crate) fn space(space: &Space) -> String {
     match space {
         Space::Discrete(space) if space.start == 0 => format!("Discrete({})", space.n),
         Space::Discrete(space) => format!("Discrete({}, start={})", space.n, space.start),
+        Space::Box(BoxSpace { parts: Some(parts), .. }) => composite(parts),
         Space::Box(space) => {
             let shape: Vec<String> = space.shape.iter().map(usize::to_string).collect();
             let kind = match space.kind() {

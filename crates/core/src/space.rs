@@ -55,6 +55,10 @@ pub struct BoxSpace {
     /// int64, or a MultiBinary, of uint8 where Gymnasium has int8.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub choices: bool,
+    /// Space of several columns whose elements these are, one after the other, where an action of several columns is carried
+    /// as one ([`BoxSpace::of_parts`]); `None` for an ordinary box.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parts: Option<Box<CompositeSpace>>,
 }
 
 /// Integers `start .. start + n`, carried as int64.
@@ -76,6 +80,7 @@ impl Space {
             shape: vec![low.len()],
             dtype: DType::F32,
             choices: false,
+            parts: None,
         })
     }
 
@@ -198,13 +203,28 @@ impl ObservationSpace {
     }
 
     fn collect<'a>(&'a self, path: String, columns: &mut Vec<(String, &'a Space)>) {
-        let below = |part: &str| if path.is_empty() { part.to_owned() } else { format!("{path}/{part}") };
         match self {
             Self::Plain(space) => columns.push((path, space)),
-            Self::Composite(CompositeSpace::Dict { spaces }) => {
+            Self::Composite(parts) => parts.collect(&path, columns),
+        }
+    }
+}
+
+impl CompositeSpace {
+    /// Returns the spaces of all columns, as [`ObservationSpace::columns`] does.
+    pub fn columns(&self) -> Vec<(String, &Space)> {
+        let mut columns = Vec::new();
+        self.collect("", &mut columns);
+        columns
+    }
+
+    fn collect<'a>(&'a self, path: &str, columns: &mut Vec<(String, &'a Space)>) {
+        let below = |part: &str| if path.is_empty() { part.to_owned() } else { format!("{path}/{part}") };
+        match self {
+            Self::Dict { spaces } => {
                 spaces.iter().for_each(|(name, space)| space.collect(below(name), columns));
             }
-            Self::Composite(CompositeSpace::Tuple { spaces }) => {
+            Self::Tuple { spaces } => {
                 let places = spaces.iter().enumerate();
                 places.for_each(|(place, space)| space.collect(below(&place.to_string()), columns));
             }

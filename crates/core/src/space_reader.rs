@@ -62,6 +62,7 @@ enum Field {
     Shape,
     Dtype,
     Choices,
+    Parts,
     N,
     Start,
     Spaces,
@@ -84,6 +85,7 @@ struct Fields {
     shape: Option<Shape>,
     dtype: Option<DType>,
     choices: Option<bool>,
+    parts: Option<ObservationSpace>,
     n: Option<u64>,
     start: Option<i64>,
     spaces: Option<CompositeSpace>,
@@ -105,10 +107,16 @@ impl Fields {
                     let (low, high) = counts;
                     E::custom(format_args!("{low} lower and {high} upper bounds for {elements} elements"))
                 })?;
-                let space = BoxSpace { low, high, shape, dtype, choices: self.choices.unwrap_or(false) };
+                let choices = self.choices.unwrap_or(false);
+                let mut space = BoxSpace { low, high, shape, dtype, choices, parts: None };
                 if space.choices && !may_be_choices(&space) {
                     return Err(E::custom("choices are whole numbers between finite bounds"));
                 }
+                space.parts = match self.parts {
+                    None => None,
+                    Some(ObservationSpace::Composite(parts)) if space.is_of(&parts) => Some(Box::new(parts)),
+                    Some(_) => return Err(E::custom("the parts of a box are not those of its elements")),
+                };
                 Ok(Space::Box(space).into())
             }
             Kind::Discrete => {
@@ -146,6 +154,7 @@ impl<'de> Visitor<'de> for SpaceVisitor {
                 Field::Shape => fields.shape = Some(map.next_value()?),
                 Field::Dtype => fields.dtype = Some(map.next_value()?),
                 Field::Choices => fields.choices = Some(map.next_value()?),
+                Field::Parts => fields.parts = Some(map.next_value()?),
                 Field::N => fields.n = Some(map.next_value()?),
                 Field::Start => fields.start = Some(map.next_value()?),
                 Field::Spaces => {
@@ -170,7 +179,15 @@ impl<'de> Visitor<'de> for SpaceVisitor {
                 fields.high = list.next_element()?;
                 fields.shape = list.next_element()?;
                 fields.dtype = list.next_element()?;
-                fields.choices = list.next_element()?;
+                // Both are left out where they say nothing.
+                match list.next_element()? {
+                    Some(Last::Choices(choices)) => {
+                        fields.choices = Some(choices);
+                        fields.parts = list.next_element()?;
+                    }
+                    Some(Last::Parts(parts)) => fields.parts = Some(parts),
+                    None => {}
+                }
             }
             Some(Kind::Discrete) => {
                 fields.n = list.next_element()?;
@@ -180,6 +197,40 @@ impl<'de> Visitor<'de> for SpaceVisitor {
             None => {}
         }
         fields.space()
+    }
+}
+
+/// Field of a box in a list without names of fields that comes behind its type.
+enum Last {
+    Choices(bool),
+    Parts(ObservationSpace),
+}
+
+impl<'de> Deserialize<'de> for Last {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(LastVisitor)
+    }
+}
+
+struct LastVisitor;
+
+impl<'de> Visitor<'de> for LastVisitor {
+    type Value = Last;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a boolean or a space")
+    }
+
+    fn visit_bool<E: Error>(self, choices: bool) -> Result<Last, E> {
+        Ok(Last::Choices(choices))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Last, A::Error> {
+        SpaceVisitor.visit_map(map).map(Last::Parts)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Last, A::Error> {
+        SpaceVisitor.visit_seq(list).map(Last::Parts)
     }
 }
 
@@ -282,6 +333,7 @@ mod tests {
             shape: vec![2],
             dtype,
             choices: true,
+            parts: None,
         })
     }
 

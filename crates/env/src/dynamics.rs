@@ -191,11 +191,17 @@ impl Fold {
     fn observation(self, space: &ObservationSpace) -> Self {
         match space {
             ObservationSpace::Plain(space) => self.space(space),
-            ObservationSpace::Composite(CompositeSpace::Dict { spaces }) => {
+            ObservationSpace::Composite(parts) => self.composite(parts),
+        }
+    }
+
+    fn composite(self, space: &CompositeSpace) -> Self {
+        match space {
+            CompositeSpace::Dict { spaces } => {
                 let hash = self.word(2).word(spaces.len() as u64);
                 spaces.iter().fold(hash, |hash, (name, space)| hash.bytes(name.as_bytes()).observation(space))
             }
-            ObservationSpace::Composite(CompositeSpace::Tuple { spaces }) => {
+            CompositeSpace::Tuple { spaces } => {
                 spaces.iter().fold(self.word(3).word(spaces.len() as u64), Self::observation)
             }
         }
@@ -203,14 +209,18 @@ impl Fold {
 
     fn space(self, space: &Space) -> Self {
         match space {
-            Space::Box(BoxSpace { low, high, shape, dtype, choices }) => {
+            Space::Box(BoxSpace { low, high, shape, dtype, choices, parts }) => {
                 let hash = self
                     .word(0)
                     .floats(low.iter())
                     .floats(high.iter())
                     .sizes(shape)
                     .bytes(dtype.name().as_bytes());
-                if *choices { hash.word(1) } else { hash }
+                let hash = if *choices { hash.word(1) } else { hash };
+                match parts.as_deref() {
+                    Some(parts) => hash.composite(parts),
+                    None => hash,
+                }
             }
             Space::Discrete(DiscreteSpace { n, start }) => self.word(1).word(*n).word(*start as u64),
         }

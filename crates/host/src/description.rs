@@ -154,13 +154,16 @@ impl Description {
         let of = |part| move |why| DescriptionError::Space { part, why };
         let observation = made.observation.space(0).map_err(of("observation"))?;
         check_size(&observation).map_err(of("observation"))?;
-        let action = match made.action.space(0).map_err(of("action"))? {
+        // What carries an action of several columns is a level above them.
+        let action = made.action.space(1).map_err(of("action"))?;
+        check_size(&action).map_err(of("action"))?;
+        let action = match action {
             ObservationSpace::Plain(space) => space,
-            ObservationSpace::Composite(_) => {
-                return Err(of("action")("actions of several columns are not supported".to_owned()));
+            ObservationSpace::Composite(parts) => {
+                let carrier = BoxSpace::of_parts(parts).map_err(|error| error.to_string());
+                Space::Box(carrier.map_err(of("action"))?)
             }
         };
-        check_size(&action.clone().into()).map_err(of("action"))?;
         // A limit of no steps is none.
         let max_episode_steps = made.max_episode_steps.filter(|&limit| limit > 0);
         let Made { gymnasium, deterministic, action_mask, .. } = *made;
@@ -249,8 +252,8 @@ impl Node {
             Kind::MultiBinary => {
                 let elements = elements(&self.shape)?;
                 let (low, high) = (Bounds::all(0.0, elements), Bounds::all(1.0, elements));
-                Ok(Space::Box(BoxSpace { low, high, shape: self.shape, dtype: DType::U8, choices: true })
-                    .into())
+                let (shape, dtype) = (self.shape, DType::U8);
+                Ok(Space::Box(BoxSpace { low, high, shape, dtype, choices: true, parts: None }).into())
             }
             Kind::Dict => {
                 if self.names.len() != self.spaces.len() {
@@ -280,7 +283,8 @@ impl Node {
         let dtype = dtype.ok_or_else(|| format!("elements of type `{}`", self.dtype))?;
         let elements = elements(&self.shape)?;
         let (low, high) = (bounds(self.low, elements)?, bounds(self.high, elements)?);
-        Ok(Space::Box(BoxSpace { low, high, shape: self.shape, dtype, choices: false }))
+        let shape = self.shape;
+        Ok(Space::Box(BoxSpace { low, high, shape, dtype, choices: false, parts: None }))
     }
 
     fn integers(self) -> Result<Space, String> {
@@ -290,8 +294,8 @@ impl Node {
         }
         let low: Vec<f64> = self.starts.iter().map(|&start| start as f64).collect();
         let high: Vec<f64> = low.iter().zip(&self.nvec).map(|(low, &n)| low + n as f64 - 1.0).collect();
-        let (low, high) = (low.into(), high.into());
-        Ok(Space::Box(BoxSpace { low, high, shape: self.shape, dtype: DType::I64, choices: true }))
+        let (low, high, shape) = (low.into(), high.into(), self.shape);
+        Ok(Space::Box(BoxSpace { low, high, shape, dtype: DType::I64, choices: true, parts: None }))
     }
 }
 
@@ -390,8 +394,17 @@ mod tests {
                 "{observation}: {error}"
             );
         }
-        let pair = format!(r#"{{"kind":"tuple","spaces":[{TWO},{TWO}]}}"#);
-        assert!(read(TWO, &pair).unwrap_err().to_string().contains("several columns"));
+        let nothing = read(TWO, r#"{"kind":"tuple","spaces":[]}"#).unwrap_err().to_string();
+        assert!(nothing.starts_with("action space") && nothing.contains("no column"), "{nothing}");
+    }
+
+    #[test]
+    fn an_action_of_several_columns_is_carried_as_one_that_knows_its_parts() {
+        let push = r#"{"kind":"box","low":[-1],"high":[1],"shape":[2],"dtype":"float32"}"#;
+        let action = format!(r#"{{"kind":"dict","names":["hare","cart"],"spaces":[{TWO},{push}]}}"#);
+        let Space::Box(carrier) = read(TWO, &action).unwrap().action else { panic!("no box") };
+        assert_eq!((carrier.dtype, &carrier.shape[..]), (DType::F64, &[3][..]));
+        assert_eq!(carrier.part_names(), ["hare", "cart[0]", "cart[1]"]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rollhouse_core::limits::MAX_ENV_ID_BYTES;
-use rollhouse_core::{Determinism, EnvKind, EnvSpec};
+use rollhouse_core::{Determinism, EnvKind, EnvSpec, Space};
 use rollhouse_env::{BatchEnv, EnvEntry, MakeError, spec_hash};
 use serde::Serialize;
 
@@ -232,13 +232,17 @@ struct Hello<'a> {
 }
 
 fn spec(env: &PythonEnv, description: Description) -> EnvSpec {
+    let action_names = match &description.action {
+        Space::Box(carrier) => carrier.part_names(),
+        Space::Discrete(_) => Vec::new(),
+    };
     EnvSpec {
         id: env.id.clone(),
         summary: format!("a Python env in worker processes, with Gymnasium {}", description.gymnasium),
         observation_space: description.observation,
         action_space: description.action,
         observation_names: Vec::new(),
-        action_names: Vec::new(),
+        action_names,
         max_episode_steps: description.max_episode_steps,
         determinism: match description.deterministic {
             true => Determinism::Deterministic,

@@ -160,6 +160,10 @@ impl TryOut {
 /// Writes an action of the space into row `row` of a column; the same for each `lane` and `turn`.
 fn draw(space: &Space, actions: &mut ColumnData, row: usize, lane: usize, turn: u64) {
     let elements = space.elements();
+    let choices = match space {
+        Space::Box(space) => space.element_choices(),
+        Space::Discrete(_) => Vec::new(),
+    };
     for element in 0..elements {
         let bits = random_bits(element as u64, lane as u32, turn);
         let unit = (bits >> 11) as f64 / (1u64 << 53) as f64;
@@ -168,7 +172,7 @@ fn draw(space: &Space, actions: &mut ColumnData, row: usize, lane: usize, turn: 
             Space::Discrete(space) => (space.start + (bits % space.n) as i64) as f64,
             Space::Box(space) => {
                 let (low, high) = ends(space.low[element], space.high[element]);
-                if space.choices {
+                if choices[element] {
                     low + (unit * (high - low + 1.0)).floor()
                 } else {
                     low + (high - low) * unit

@@ -172,7 +172,7 @@ fn box_space(space: &abi::Space, of: &dyn Fn(&str) -> String) -> Result<Space, D
     if let Some(index) = (0..elements).find(|&index| !in_order(index)) {
         return Err(value(of(&format!("low[{index}]")), low[index], format!("at most {}", high[index])));
     }
-    Ok(Space::Box(BoxSpace { low, high, shape, dtype: dtype(space.dtype, of)?, choices: false }))
+    Ok(Space::Box(BoxSpace { low, high, shape, dtype: dtype(space.dtype, of)?, choices: false, parts: None }))
 }
 
 fn discrete(space: &abi::Space, of: &dyn Fn(&str) -> String) -> Result<Space, DescriptionError> {

@@ -529,7 +529,7 @@ fn plain(space: &Space) -> abi::Space {
         Space::Discrete(DiscreteSpace { n, start }) => {
             abi::Space { kind: abi::DISCRETE, n: *n, start: *start, ..SPACE }
         }
-        Space::Box(BoxSpace { low, high, shape, dtype: of, choices: _ }) => {
+        Space::Box(BoxSpace { low, high, shape, dtype: of, choices: _, parts: _ }) => {
             // One is that of all elements.
             let bounds = low.numbers().len().max(high.numbers().len());
             abi::Space {

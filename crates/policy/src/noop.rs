@@ -135,6 +135,7 @@ mod tests {
             shape: vec![3],
             dtype: DType::F32,
             choices: false,
+            parts: None,
         });
         let mut rows = [f32::NAN; 6];
         let mut policy = Noop::new(&space).unwrap();
@@ -153,6 +154,7 @@ mod tests {
             shape: vec![1],
             dtype: DType::U8,
             choices: false,
+            parts: None,
         });
         assert!(matches!(Noop::new(&space), Err(SpaceError::Empty { element: 0, .. })));
     }

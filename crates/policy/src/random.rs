@@ -106,8 +106,13 @@ fn elements(space: &BoxSpace) -> Result<Vec<Element>, SpaceError> {
     if elements == 0 || space.low.len() != elements || space.high.len() != elements {
         return Err(SpaceError::Malformed { elements, bounds: space.low.len().min(space.high.len()) });
     }
-    let pairs = space.low.iter().zip(space.high.iter()).enumerate();
-    pairs.map(|(element, (low, high))| Element::new(space.dtype, element, low, high)).collect()
+    let pairs = space.low.iter().zip(space.high.iter()).zip(space.element_choices()).enumerate();
+    let drawn = pairs.map(|(element, ((low, high), choice))| {
+        // One beside quantities is whole all the same.
+        let dtype = if choice { DType::I64 } else { space.dtype };
+        Element::new(dtype, element, low, high)
+    });
+    drawn.collect()
 }
 
 impl Element {
@@ -248,7 +253,10 @@ impl Words {
                     (e.float(word) as f32).clamp(e.low() as f32, e.high() as f32)
                 });
             }
-            (DType::F64, ColumnMut::F64(rows)) => self.fill_rows(elements, rows, |e, word| e.float(word)),
+            (DType::F64, ColumnMut::F64(rows)) => self.fill_rows(elements, rows, |e, word| match e {
+                Element::Float { .. } => e.float(word),
+                Element::Integer { .. } => e.integer(word) as f64,
+            }),
             (DType::Bool | DType::U8, ColumnMut::U8(rows)) => {
                 self.fill_rows(elements, rows, |e, word| e.integer(word) as u8);
             }
@@ -348,7 +356,7 @@ const UNIT: f64 = 1.0 / (1u64 << 53) as f64;
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use rollhouse_core::random_bits;
+    use rollhouse_core::{CompositeSpace, random_bits};
 
     fn discrete(policy: &mut Random, first_lane: u32, step: u64, lanes: usize) -> Vec<i64> {
         let mut rows = vec![-1; lanes];
@@ -356,6 +364,23 @@ mod tests {
             .act(Act { first_lane, step, obs: &[], mask: None, actions: ColumnMut::I64(&mut rows) })
             .unwrap();
         rows
+    }
+
+    #[test]
+    fn choices_beside_quantities_are_whole_and_each_is_drawn() {
+        let parts = [("move", Space::discrete(3)), ("push", Space::f32_box(&[-1.0], &[1.0]))];
+        let spaces = parts.map(|(name, space)| (name.to_owned(), space.into())).into();
+        let carrier = BoxSpace::of_parts(CompositeSpace::Dict { spaces }).unwrap();
+        assert_eq!(carrier.dtype, DType::F64);
+        let mut policy = Random::new(&Space::Box(carrier), 1).unwrap();
+        let mut rows = vec![9.0; 400];
+        let actions = ColumnMut::F64(&mut rows);
+        policy.act(Act { first_lane: 0, step: 3, obs: &[], mask: None, actions }).unwrap();
+        for choice in [0.0, 1.0, 2.0] {
+            assert!(rows.chunks(2).any(|action| action[0] == choice), "{choice}");
+        }
+        assert!(rows.chunks(2).all(|action| [0.0, 1.0, 2.0].contains(&action[0]) && action[1].abs() <= 1.0));
+        assert!(rows.chunks(2).any(|action| action[1].fract() != 0.0));
     }
 
     #[test]
@@ -399,6 +424,7 @@ mod tests {
             shape: vec![low.len()],
             dtype,
             choices: false,
+            parts: None,
         })
     }
 

@@ -7,7 +7,7 @@ use rollhouse_core::{Bounds, BoxSpace, CompositeSpace, DType, DiscreteSpace, Obs
 
 /// A space of one column: (kind, dtype, shape, low, high). "box" has all bounds, or one that is that of all; "discrete"
 /// has low = \[start\], high = \[n\].
-pub(crate) type PlainSpace = (String, String, Vec<usize>, Vec<f64>, Vec<f64>);
+type PlainSpace = (String, String, Vec<usize>, Vec<f64>, Vec<f64>);
 
 /// Reads a plain space, or ("dict", [(name, space), ...]) or ("tuple", [space, ...]), at most `depth` levels down.
 pub(crate) fn observation_space(given: &Bound<'_, PyAny>, depth: usize) -> PyResult<ObservationSpace> {
@@ -33,8 +33,19 @@ pub(crate) fn observation_space(given: &Bound<'_, PyAny>, depth: usize) -> PyRes
     })
 }
 
+/// Reads the space of an action: a plain one, or one of several columns, which a box carries.
+pub(crate) fn action_space(given: &Bound<'_, PyAny>) -> PyResult<Space> {
+    match observation_space(given, 1)? {
+        ObservationSpace::Plain(space) => Ok(space),
+        ObservationSpace::Composite(parts) => {
+            let carrier = BoxSpace::of_parts(parts);
+            carrier.map(Space::Box).map_err(|error| PyValueError::new_err(error.to_string()))
+        }
+    }
+}
+
 /// Reads a plain space.
-pub(crate) fn space((kind, dtype, shape, low, high): PlainSpace) -> PyResult<Space> {
+fn space((kind, dtype, shape, low, high): PlainSpace) -> PyResult<Space> {
     if kind == "discrete" {
         let (start, n) = (low.first().copied().unwrap_or(0.0), high.first().copied().unwrap_or(1.0));
         return Ok(Space::Discrete(DiscreteSpace { n: n as u64, start: start as i64 }));
@@ -49,5 +60,6 @@ pub(crate) fn space((kind, dtype, shape, low, high): PlainSpace) -> PyResult<Spa
         [bound] => Bounds::all(bound, elements),
         _ => given.into(),
     };
-    Ok(Space::Box(BoxSpace { low: bounds(low), high: bounds(high), shape, dtype, choices: false }))
+    let (low, high) = (bounds(low), bounds(high));
+    Ok(Space::Box(BoxSpace { low, high, shape, dtype, choices: false, parts: None }))
 }

@@ -141,15 +141,22 @@ pub(crate) fn spec_dict<'py>(py: Python<'py>, spec: &EnvSpec) -> PyResult<Bound<
 /// Converts a space to `{"kind": "dict", "spaces": [(name, space), ...]}`, `{"kind": "tuple", "spaces": [space, ...]}`,
 /// or a plain one.
 pub(crate) fn observation<'py>(py: Python<'py>, space: &ObservationSpace) -> PyResult<Bound<'py, PyDict>> {
+    match space {
+        ObservationSpace::Plain(plain) => self::space(py, plain),
+        ObservationSpace::Composite(parts) => composite(py, parts),
+    }
+}
+
+/// Converts a space of several columns, as [`observation`] does.
+fn composite<'py>(py: Python<'py>, space: &CompositeSpace) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     match space {
-        ObservationSpace::Plain(plain) => return self::space(py, plain),
-        ObservationSpace::Composite(CompositeSpace::Dict { spaces }) => {
+        CompositeSpace::Dict { spaces } => {
             let parts = spaces.iter().map(|(name, space)| Ok((name, observation(py, space)?)));
             dict.set_item("kind", "dict")?;
             dict.set_item("spaces", parts.collect::<PyResult<Vec<_>>>()?)?;
         }
-        ObservationSpace::Composite(CompositeSpace::Tuple { spaces }) => {
+        CompositeSpace::Tuple { spaces } => {
             let parts = spaces.iter().map(|space| observation(py, space));
             dict.set_item("kind", "tuple")?;
             dict.set_item("spaces", parts.collect::<PyResult<Vec<_>>>()?)?;
@@ -159,7 +166,7 @@ pub(crate) fn observation<'py>(py: Python<'py>, space: &ObservationSpace) -> PyR
 }
 
 /// Converts a space to `{"kind": "box", "low", "high", "shape", "dtype"}`, of kind `multi_discrete` or `multi_binary` too,
-/// or `{"kind": "discrete", "n", "start"}`.
+/// or `{"kind": "discrete", "n", "start"}`. A box that carries an action of several columns has their space as `parts`.
 pub(crate) fn space<'py>(py: Python<'py>, space: &Space) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     match space {
@@ -169,6 +176,9 @@ pub(crate) fn space<'py>(py: Python<'py>, space: &Space) -> PyResult<Bound<'py, 
             dict.set_item("high", space.high.iter().collect::<Vec<_>>())?;
             dict.set_item("shape", &space.shape)?;
             dict.set_item("dtype", space.dtype.name())?;
+            if let Some(parts) = &space.parts {
+                dict.set_item("parts", composite(py, parts)?)?;
+            }
         }
         Space::Discrete(space) => {
             dict.set_item("kind", "discrete")?;

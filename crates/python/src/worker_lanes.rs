@@ -19,7 +19,7 @@ use rollhouse_host::{
 
 use crate::actions::column_data;
 use crate::arrays::{KeepAlive, RowShape};
-use crate::described::{PlainSpace, observation_space, space};
+use crate::described::{action_space, observation_space};
 use crate::failure::{chain, exception, of_config, of_method, of_step, one_at_a_time};
 use crate::fork::Home;
 use crate::keywords::keywords;
@@ -78,7 +78,7 @@ keywords! {
     struct LayoutKeywords {
         id: String,
         observation: Py<PyAny>,
-        action: PlainSpace,
+        action: Py<PyAny>,
         autoreset: String,
         max_episode_steps: Option<u32>,
         /// Seconds that a lane may take; None for ever.
@@ -164,7 +164,7 @@ impl WorkerLanes {
         let asked = LayoutKeywords::of(keywords)?;
         let mut state = self.lock(py)?;
         let max_episode_steps = asked.max_episode_steps;
-        let spec = spec(asked.id, asked.observation.bind(py), asked.action, max_episode_steps)?;
+        let spec = spec(asked.id, asked.observation.bind(py), asked.action.bind(py), max_episode_steps)?;
         let autoreset: AutoresetMode = asked
             .autoreset
             .parse()
@@ -521,7 +521,7 @@ impl Drop for WorkerLanes {
 fn spec(
     id: String,
     observation: &Bound<'_, PyAny>,
-    action: PlainSpace,
+    action: &Bound<'_, PyAny>,
     max_episode_steps: Option<u32>,
 ) -> PyResult<EnvSpec> {
     if id.len() > MAX_ENV_ID_BYTES {
@@ -534,13 +534,18 @@ fn spec(
         let message = format!("observations of {columns} columns; 1 to {MAX_OBS_COLUMNS} are possible");
         return Err(PyValueError::new_err(message));
     }
+    let action_space = action_space(action)?;
+    let action_names = match &action_space {
+        Space::Box(carrier) => carrier.part_names(),
+        Space::Discrete(_) => Vec::new(),
+    };
     Ok(EnvSpec {
         id,
         summary: "a Python env".to_owned(),
         observation_space,
-        action_space: space(action)?,
+        action_space,
         observation_names: Vec::new(),
-        action_names: Vec::new(),
+        action_names,
         max_episode_steps,
         determinism: Determinism::NonDeterministic,
         options: Vec::new(),

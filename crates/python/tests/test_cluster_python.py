@@ -22,7 +22,7 @@ from conftest import PORTS, LocalCluster, rollhouse_program
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import rollhouse
-from rollhouse.errors import InvalidActionError, LaneLostError, RefusedError
+from rollhouse.errors import ActionTypeError, InvalidActionError, LaneLostError, RefusedError
 from rollhouse.vector import rows_at
 
 LANES = 5
@@ -91,6 +91,41 @@ class Panel(Maze):
         return np.array([self.place, self.np_random.integers(-1, 3)])
 
     def step(self, action):
+        return super().step(5 if action[0] < action[1] else 6)
+
+
+class Hands(Maze):
+    """Actions of several columns, of all kinds."""
+
+    def __init__(self, size):
+        super().__init__(size)
+        grip = spaces.Tuple((spaces.MultiDiscrete([2, 3], start=[-1, 4]), spaces.MultiBinary(3)))
+        push = spaces.Box(-1, 1, (2, 2), np.float32)
+        far = spaces.Box(-5, 5, (), np.float64)
+        self.action_space = spaces.Dict({"push": push, "way": spaces.Discrete(2, start=5), "grip": grip, "far": far})
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        choices, bits = action["grip"]
+        shown, reward, *rest = super().step(action["way"])
+        felt = float(action["push"].sum()) + float(action["far"]) + 7 * choices[0] + 11 * choices[1] + bits @ [1, 2, 4]
+        return shown, reward + felt, *rest
+
+
+class Small(Maze):
+    """Observations and actions of types that columns do not have."""
+
+    def __init__(self, size):
+        super().__init__(size)
+        halves = spaces.Box(-9, 9, (2,), np.float16)
+        self.observation_space = spaces.Dict({"way": spaces.Box(-1, 100, (), np.int8), "halves": halves})
+        self.action_space = spaces.Box(0, 9, (2,), np.int16)
+
+    def _shown(self):
+        return {"way": np.int8(self.place), "halves": self.np_random.uniform(-9, 9, 2).astype(np.float16)}
+
+    def step(self, action):
+        assert action.dtype == np.int16
         return super().step(5 if action[0] < action[1] else 6)
 
 
@@ -235,7 +270,7 @@ def test_lanes_on_nodes_give_what_gymnasium_gives(cluster: rollhouse.Cluster, id
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
-@pytest.mark.parametrize("name", ["Maze", "Arm", "Panel", "Wide"])
+@pytest.mark.parametrize("name", ["Maze", "Arm", "Panel", "Hands", "Wide"])
 def test_a_package_of_ones_own_with_arguments_gives_the_same(
     cluster: rollhouse.Cluster, package: Path, name: str, mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,6 +287,71 @@ def test_a_package_of_ones_own_with_arguments_gives_the_same(
             with pytest.raises(InvalidActionError, match="is not in MultiBinary"):
                 there.step(wrong)
     there.close()
+
+
+def test_small_types_are_kept_as_the_next_that_has_their_values(
+    cluster: rollhouse.Cluster, package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(package)
+    from mazes import envs
+
+    there = cluster.make_vec("mazes.envs:Small", 3, env_kwargs={"size": 9})
+    here = SyncVectorEnv([partial(envs.Small, size=9)] * 3, autoreset_mode=AutoresetMode.NEXT_STEP)
+    assert there.single_observation_space["way"].dtype == there.single_action_space.dtype == np.int32
+    ours, theirs = there.reset(seed=4)[0], here.reset(seed=4)[0]
+    for _ in range(30):
+        assert (ours["halves"].dtype, ours["way"].dtype) == (np.float32, np.int32)
+        np.testing.assert_array_equal(ours["halves"], theirs["halves"])
+        np.testing.assert_array_equal(ours["way"], theirs["way"])
+        actions = here.action_space.sample()
+        ours, theirs = there.step(actions)[0], here.step(actions)[0]
+    there.close()
+
+
+def test_actions_of_several_columns_are_checked_by_part_and_recorded_as_what_they_are(
+    cluster: rollhouse.Cluster,
+) -> None:
+    envs = cluster.make_vec("mazes.envs:Hands", 2, env_kwargs={"size": 99}, autoreset_mode="Disabled")
+    envs.action_space.seed(3)
+    right = envs.action_space.sample()
+    for wrong, words in [
+        ({**right, "way": np.array([5, 7])}, "actions of way: lane 1 is given .*7.*, which is not in Discrete"),
+        ({**right, "push": np.zeros((2, 2, 3))}, "push: actions have shape"),
+    ]:
+        with pytest.raises(InvalidActionError, match=words):
+            envs.step(wrong)
+    for wrong, words in [
+        ({**right, "wing": np.zeros(2)}, "nothing is called wing"),
+        ({key: right[key] for key in ("push", "way", "far")}, "none for grip"),
+        ({**right, "grip": right["grip"][:1]}, "must be a tuple of 2 batches"),
+        (np.zeros(2), "ndarray given, must be a dict"),
+    ]:
+        with pytest.raises(ActionTypeError, match=words):
+            envs.step(wrong)
+    envs.reset(seed=5)
+    taken = []
+    for _ in range(3):
+        taken.append(envs.action_space.sample())
+        envs.step(taken[-1])
+    carried = envs.actions
+    carried[:] = 0
+    assert carried.shape == (2, 4 + 1 + 5 + 1) and carried.dtype == np.float64
+    run = envs.run
+    envs.close()
+    [episode] = recorded_of(cluster, run, lane=1)
+    same(episode.actions["push"], np.array([one["push"][1] for one in taken]))
+    same(episode.actions["way"], np.array([one["way"][1] for one in taken]))
+    same(episode.actions["grip/0"], np.array([one["grip"][0][1] for one in taken]))
+    same(episode.actions["grip/1"], np.array([one["grip"][1][1] for one in taken]))
+    same(episode.actions["far"], np.array([one["far"][1] for one in taken]))
+
+
+def recorded_of(cluster: rollhouse.Cluster, run: str, lane: int) -> list[Any]:
+    """What the store has of a lane of a pool that was closed, once it is there."""
+    while not cluster.close_pool(run)["shipped"]:
+        pass
+    recorded = rollhouse.replays.open(cluster)
+    return [recorded.read(info) for info in recorded if info.run == run and info.lane == lane]
 
 
 @pytest.mark.parametrize("id", ["CartPole-v1", "Blackjack-v1"])

@@ -48,7 +48,7 @@ def play(envs: rollhouse.HostedVectorEnv, steps: int, first_done: bool) -> dict[
             same_step_end = mode is AutoresetMode.SAME_STEP and over[lane]
             last = infos["final_obs"][lane] if same_step_end else seen(lane)
             open_episodes[lane]["observations"].append(last)
-            open_episodes[lane]["actions"].append(actions[lane].copy())
+            open_episodes[lane]["actions"].append(deepcopy(list(iterate(envs.action_space, actions))[lane]))
             open_episodes[lane]["rewards"].append(rewards[lane])
             if over[lane]:
                 ended[lane].append(open_episodes[lane])
@@ -186,6 +186,67 @@ def test_observations_that_are_not_made_of_columns_are_refused(tmp_path: Path, n
         rollhouse.vectorize([partial(ZooEnv, ZOO[name])], workers=1, record=True, data=tmp_path)
 
 
-def test_actions_of_several_columns_are_refused(tmp_path: Path) -> None:
+HANDS = gymnasium.spaces.Dict(
+    {
+        "push": gymnasium.spaces.Box(-1, 1, (2, 2), np.float32),
+        "half": ZOO["half"],
+        "deep": gymnasium.spaces.Tuple((ZOO["multi"], gymnasium.spaces.Dict({"far": ZOO["scalar"], "way": ZOO["discrete"]}))),
+        "bits": ZOO["binary"],
+        "picture": ZOO["image"],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("action", "mode", "first_done"),
+    [
+        (ZOO["dict"], "NextStep", False),
+        (ZOO["tuple"], "SameStep", False),
+        (HANDS, "Disabled", False),
+        (HANDS, "NextStep", True),
+        (gymnasium.spaces.Tuple((ZOO["discrete32"], ZOO["multi"])), "NextStep", False),
+        (gymnasium.spaces.Dict({"one": ZOO["discrete"]}), "SameStep", False),
+    ],
+)
+def test_actions_of_several_columns_are_read_by_part(
+    tmp_path: Path, action: gymnasium.Space, mode: str, first_done: bool
+) -> None:
+    fns = [partial(ZooEnv, ZOO["box"], 9, False, action)] * 3
+    envs = rollhouse.vectorize(fns, workers=2, autoreset_mode=mode, record=True, data=tmp_path)
+    ended = play(envs, 25, first_done)
+    envs.close()
+    assert envs.recording is not None
+    replays = rollhouse.replays.open(envs.recording.path)
+    for lane, episodes in ended.items():
+        mine = sorted((info for info in replays.list() if info.lane == lane), key=lambda info: info.number)
+        assert len(mine) >= len(episodes) > 0
+        for info, played in zip(mine, episodes, strict=False):
+            read, expected = replays.read(info.id).actions, columns_of(action, played["actions"])
+            assert isinstance(read, dict) and list(read) == list(expected)
+            for path, column in expected.items():
+                assert np.array_equal(read[path], column), (info, path)
+    batch = next(iter(replays.batches(8, seed=0)))
+    assert list(batch["actions"]) == list(expected) and all(len(part) == 8 for part in batch["actions"].values())
+
+
+def test_actions_that_are_no_arrays_are_recorded_as_what_they_say(tmp_path: Path) -> None:
+    action = gymnasium.spaces.Dict({"push": ZOO["scalar"], "way": ZOO["discrete"]})
+    envs = rollhouse.vectorize([partial(ZooEnv, ZOO["box"], 99, False, action)] * 2, workers=1, record=True, data=tmp_path)
+    envs.reset(seed=3)
+    envs.step({"push": [0.5, -0.25], "way": [1, -2]})
+    envs.close()
+    replays = rollhouse.replays.open(tmp_path)
+    read = {info.lane: replays.read(info.id).actions for info in replays}
+    assert {lane: (actions["push"][0], actions["way"][0]) for lane, actions in read.items()} == {0: (0.5, 1), 1: (-0.25, -2)}
+
+
+@pytest.mark.parametrize("name", ["mixed", "far"])
+def test_actions_that_one_column_cannot_carry_are_refused(tmp_path: Path, name: str) -> None:
+    far = gymnasium.spaces.Dict({"n": gymnasium.spaces.Discrete(3, start=2**60), "x": ZOO["box"]})
+    env = partial(ZooEnv, ZOO["box"], 9, False, {"mixed": ZOO["mixed"], "far": far}[name])
     with pytest.raises(ValueError, match="record: the action space"):
-        rollhouse.vectorize([partial(ZooEnv, ZOO["dict"])], workers=1, record=True, data=tmp_path)
+        rollhouse.vectorize([env], workers=1, record=True, data=tmp_path)
+    envs = rollhouse.vectorize([env], workers=1)
+    envs.reset(seed=1)
+    envs.step(envs.action_space.sample())
+    envs.close()

@@ -341,6 +341,7 @@ mod tests {
                 shape: vec![bounds.len()],
                 dtype: if whole { DType::I64 } else { DType::F64 },
                 choices: false,
+                parts: None,
             };
             let mut sliders = Controls::new(&Space::Box(space.clone()), &[]);
             let mut choice = Controls::new(&Space::Discrete(DiscreteSpace { n, start }), &[]);

@@ -114,6 +114,7 @@ fn spec() -> EnvSpec {
         shape: vec![3],
         dtype: DType::F32,
         choices: false,
+        parts: None,
     };
     EnvSpec {
         id: "Example-v0".into(),

@@ -170,6 +170,7 @@ fn spec() -> EnvSpec {
         shape: vec![2],
         dtype: DType::F32,
         choices: false,
+        parts: None,
     };
     EnvSpec {
         id: "Example-v0".into(),

@@ -36,6 +36,7 @@ fn spec() -> EnvSpec {
             shape: vec![SIDE, SIDE, CHANNELS],
             dtype: DType::U8,
             choices: false,
+            parts: None,
         })
         .into(),
         action_space: Space::discrete(3),

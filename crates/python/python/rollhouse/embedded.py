@@ -165,7 +165,7 @@ def make_vec(
 
     Args:
         id: A built-in env (``rollhouse.env_ids()``), with or without ``rollhouse/`` before it, or
-            ``gymnasium:ID`` for N of Gymnasium's env ``ID`` in worker processes.
+            ``gymnasium:ID`` for N of Gymnasium's env ``ID`` in worker processes, or ``package.module:Class`` for N of those.
         num_envs: N, the number of lanes, 1 to 65,536.
         seed: The seed of the first ``reset`` if that is given none: an int s (lane i gets
             s + i) or one per lane. None draws seeds.
@@ -187,7 +187,7 @@ def make_vec(
         UnknownEnvError, OptionsError, ValueError: The message names the argument, its value and what was wanted.
         RecordingError: The data folder cannot be written.
     """
-    if id.startswith("gymnasium:"):
+    if ":" in id:
         from rollhouse import hosted
 
         shared = {

@@ -31,12 +31,15 @@ import numpy as np
 from gymnasium import spaces
 
 from rollhouse._native import WorkerLink
+from rollhouse.action_parts import ActionParts
+from rollhouse.agents import adapted
 from rollhouse.hosted.columns import Columns, write_array
+from rollhouse.hosted.layout import WIDER, leaves
 from rollhouse.hosted.verdicts import Verdicts
 from rollhouse.lane_words import ANEW, DONE, LOST, NOTHING, PLACED, RESET, SAYS, SEEDED, STEP, TERMINATED, TRUNCATED, WORK
 
 DTYPES = ("bool", "uint8", "int32", "int64", "float32", "float64")
-"""Element types of a Box that columns can have."""
+"""Element types of a Box that columns can have. Others are kept as the next that has all their values, if there is one."""
 
 REGISTERED = "gymnasium:"
 """How names of envs begin that are looked up in Gymnasium's registry; others are a module and a class."""
@@ -119,7 +122,7 @@ def make(hello: dict[str, Any]) -> gymnasium.Env:
         env_class = getattr(load(module), attribute, None)
         if env_class is None:
             raise Refused("import_failed", f"module {module!r} has no {attribute!r}")
-        env = env_class(**kwargs)
+        env = adapted(env_class(**kwargs))
     except TypeError as error:
         # One without a frame below this one was raised by the call itself.
         by_call = error.__traceback__ is not None and error.__traceback__.tb_next is None
@@ -127,7 +130,7 @@ def make(hello: dict[str, Any]) -> gymnasium.Env:
             raise Refused("kwargs_refused", f"{error}; given were {', '.join(kwargs)}") from error
         raise
     if not isinstance(env, gymnasium.Env):
-        raise Refused("make_failed", f"{name} gives a {type(env).__name__}, which is no gymnasium.Env")
+        raise Refused("make_failed", f"{name} gives a {type(env).__name__}, which is neither a gymnasium.Env nor PettingZoo's")
     return env
 
 
@@ -244,9 +247,9 @@ def is_declared(env: gymnasium.Env, hello: dict[str, Any]) -> bool:
 
 def space_of(space: Any, path: str) -> dict[str, Any]:
     """Describes a space."""
-    if isinstance(space, spaces.Box) and space.dtype.name in DTYPES:
+    if isinstance(space, spaces.Box) and (dtype := kept(space).name) in DTYPES:
         low, high = bounds(space.low), bounds(space.high)
-        return {"kind": "box", "low": low, "high": high, "shape": list(space.shape), "dtype": space.dtype.name}
+        return {"kind": "box", "low": low, "high": high, "shape": list(space.shape), "dtype": dtype}
     if isinstance(space, spaces.Discrete) and space.dtype == np.int64:
         return {"kind": "discrete", "n": int(space.n), "starts": [int(space.start)]}
     if isinstance(space, spaces.MultiDiscrete) and space.dtype == np.int64:
@@ -262,6 +265,12 @@ def space_of(space: Any, path: str) -> dict[str, Any]:
     dtype = getattr(space, "dtype", None)
     of_dtype = f" of {dtype}" if isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete)) else ""
     raise Refused("space_not_supported", f"{path}: {type(space).__name__}{of_dtype} cannot be hosted")
+
+
+def kept(space: Any) -> np.dtype:
+    """Returns the dtype with which a column of a space is kept."""
+    dtype: np.dtype = np.dtype(space.dtype)
+    return np.dtype(WIDER.get(dtype.name, dtype)) if isinstance(space, spaces.Box) else dtype
 
 
 def bounds(values: np.ndarray) -> list[Any]:
@@ -326,7 +335,10 @@ class Worker:
         self.played = [False] * self.count
         self.told = describe(envs, hello)
         self.columns = Columns(envs[0].observation_space, 1)
-        self.action_columns = Columns(envs[0].action_space, 1)
+        action_space = envs[0].action_space
+        self.parts = ActionParts(action_space) if ActionParts.has(action_space) else None
+        # A copy is of the env's own dtype; parts are cast each for itself.
+        self.action_dtype = action_space.dtype if self.parts is None else self.parts.dtype
         self.mask_by: str | None = (hello["action_mask"] or {}).get("by")
 
     def set_up(self, place: tuple[int, int, int], record: dict[str, Any]) -> None:
@@ -346,11 +358,18 @@ class Worker:
 
         self.rewards = array(record["reward"], np.dtype("float64"), ())
         self.verdicts = Verdicts(memory, self.places[0] + record["verdict"], stride, self.count)
-        self.actions = array(record["action"], self.action_columns.dtypes[0], self.action_columns.shapes[0])
+        if self.parts is not None:
+            self.actions = array(record["action"], self.parts.dtype, (self.parts.elements,))
+        else:
+            action_space = self.envs[0].action_space
+            self.actions = array(record["action"], kept(action_space), action_space.shape or ())
         observations = [
             array(at, dtype, shape)
             for at, dtype, shape in zip(
-                record["observation"], self.columns.dtypes, self.columns.shapes, strict=True
+                record["observation"],
+                map(kept, leaves(self.envs[0].observation_space)),
+                self.columns.shapes,
+                strict=True,
             )
         ]
         if self.mask_by is not None:
@@ -369,6 +388,8 @@ class Worker:
                 continue
             try:
                 if task == STEP:
+                    if self.parts is not None:
+                        action = self.parts.action(action)
                     observation, reward, terminated, truncated, info = self.envs[lane].step(action)
                     if info or lane in told:
                         self.verdicts.tell(lane, info)
@@ -394,7 +415,7 @@ class Worker:
 
     def taken(self) -> Iterator[Any]:
         """Iterates over the actions in memory, as Gymnasium's ``iterate`` does. They are copies: envs may keep them."""
-        return iter(self.actions.copy())
+        return iter(self.actions.astype(self.action_dtype))
 
     def mask(self, lane: int, info: dict[str, Any]) -> None:
         """Writes which actions a lane may take next.

@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 
 from rollhouse import _native
+from rollhouse.action_parts import ActionParts
 from rollhouse.errors import ActionTypeError, ClosedError, InvalidActionError, OptionsError, UnknownOptionError
 from rollhouse.vector import Step, VectorEnv
 
@@ -90,15 +91,18 @@ class NativeVectorEnv(VectorEnv):
     def actions(self) -> np.ndarray:
         """An array of actions to fill in and hand to ``step``: the memory that the node reads, if lanes are stepped
         through one, so that nothing is copied; else an ordinary array. Writing to it during a step decides which
-        action is taken.
+        action is taken. Of a Dict or Tuple of actions it has a row of numbers per lane, the elements of all parts in turn.
         """
         self._check_usable()
         column = self._native.actions
         if column is None:
             if self._own_actions is None:
                 space = self.single_action_space
-                shape, dtype = (self.num_envs, *(space.shape or ())), space.dtype
-                self._own_actions = np.zeros(shape, dtype)
+                shape, dtype = space.shape or (), space.dtype
+                if ActionParts.has(space):
+                    parts = ActionParts(space)
+                    shape, dtype = (parts.elements,), parts.dtype
+                self._own_actions = np.zeros((self.num_envs, *shape), dtype)
             return self._own_actions
         return column
 
@@ -296,6 +300,8 @@ def _generator_at(
 
 def make_space(space: Mapping[str, Any]) -> gymnasium.Space:
     """Makes the Gymnasium space that ``env_spec`` describes."""
+    if "parts" in space:
+        return make_space(space["parts"])
     if space["kind"] == "dict":
         return gymnasium.spaces.Dict([(name, make_space(part)) for name, part in space["spaces"]])
     if space["kind"] == "tuple":
@@ -318,8 +324,11 @@ def action_converter(space: gymnasium.Space) -> Callable[[Any, int], np.ndarray]
     """Returns a function of (actions, rows) that gives them as a C-contiguous array of the engine's own type.
 
     It raises ``InvalidActionError`` for a wrong number of them and ``ActionTypeError`` for a wrong type. Which
-    values the space contains the engine checks.
+    values the space contains the engine checks, but for parts of a Dict or Tuple, which are checked here.
     """
+    if ActionParts.has(space):
+        parts = ActionParts(space)
+        return lambda actions, rows: parts.rows(actions, rows, action_converter)
     row_shape = space.shape or ()
     own = {gymnasium.spaces.Discrete: np.int64, gymnasium.spaces.MultiBinary: np.uint8}
     dtype = np.dtype(own.get(type(space), space.dtype))

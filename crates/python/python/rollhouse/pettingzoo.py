@@ -1,4 +1,4 @@
-"""PettingZoo's parallel envs, many at a time.
+"""PettingZoo's envs, many at a time.
 
     import rollhouse.pettingzoo
     from pettingzoo.butterfly import pistonball_v6
@@ -8,14 +8,14 @@
     actions = {agent: envs.action_space(agent).sample() for agent in envs.possible_agents}
     observations, rewards, terminations, truncations, infos = envs.step(actions)
 
-One lane is one env with all its agents; everything is a dict from agent to arrays of N rows.
+One lane is one env with all its agents; everything is a dict from agent to arrays of N rows. ``make_vec`` does the same by
+name, here or on the nodes of a cluster.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -23,9 +23,15 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 import rollhouse
+from rollhouse.agents import OBSERVED, zero
 from rollhouse.errors import ActionTypeError
+from rollhouse.hosted import of_class
 
-__all__ = ["ParallelVectorEnv", "vectorize"]
+if TYPE_CHECKING:
+    from rollhouse.cluster import Cluster
+    from rollhouse.replays import Episode
+
+__all__ = ["ParallelVectorEnv", "agent_returns", "make_vec", "vectorize"]
 
 
 def vectorize(
@@ -35,92 +41,62 @@ def vectorize(
     autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
     **arguments: Any,
 ) -> ParallelVectorEnv:
-    """Hosts PettingZoo parallel envs in worker processes, one lane each.
+    """Hosts PettingZoo envs in worker processes, one lane each.
 
     Args:
-        env_fns: Each makes a ``ParallelEnv``; all have the same possible agents and spaces.
+        env_fns: Each makes a ``ParallelEnv``, or an ``AECEnv``, which is taken in its parallel form; all have the same
+            possible agents and spaces.
         seed: For the first reset, if ``reset`` is given none.
         autoreset_mode: When a lane whose agents are all gone begins its next episode.
         arguments: Further arguments of ``rollhouse.vectorize``: ``workers``, ``on_loss``, ...
     """
-    wrapped = [functools.partial(ParallelEnvAdapter, env_fn) for env_fn in env_fns]
-    envs = rollhouse.vectorize(
-        wrapped, seed=seed, autoreset_mode=autoreset_mode, info_layout="default", valid="always", **arguments
-    )
+    envs = rollhouse.vectorize(env_fns, seed=seed, autoreset_mode=autoreset_mode, **_LAYOUT, **arguments)
     return ParallelVectorEnv(envs)
 
 
-class ParallelEnvAdapter(gymnasium.Env):
-    """A parallel env as a Gymnasium env, whose observation holds the observations of all agents in a step.
+def make_vec(
+    id: str,
+    num_envs: int = 1,
+    *,
+    cluster: Cluster | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    **arguments: Any,
+) -> ParallelVectorEnv:
+    """Makes N lanes of a PettingZoo env by its name: in worker processes, or on the nodes of a cluster.
 
-    It is over when no agent is left: terminated if an agent's own end was the last, truncated if a limit was.
+    Args:
+        id: A function or class as ``package.module:name``: ``pettingzoo.mpe.simple_spread_v3:parallel_env``, or ``:env`` for
+            the AEC env in its parallel form. Nodes import what their config allows.
+        num_envs: N.
+        cluster: What ``rollhouse.connect`` gave; None for processes of this one's.
+        env_kwargs: The arguments with which the env is made.
+        arguments: Further arguments of ``rollhouse.vectorize``, or of ``Cluster.make_vec``.
     """
+    if cluster is not None:
+        return ParallelVectorEnv(cluster.make_vec(id, num_envs, env_kwargs=env_kwargs, **_LAYOUT, **arguments))
+    fn = of_class(id, env_kwargs or {}, arguments.pop("max_episode_steps", None))
+    return vectorize([fn] * num_envs, **arguments)
 
-    def __init__(self, env_fn: Callable[[], Any]):
-        self.env = env_fn()
-        self.agents = list(self.env.possible_agents)
-        count = len(self.agents)
-        self.metadata = dict(getattr(self.env, "metadata", {}))
-        self.render_mode = getattr(self.env, "render_mode", None)
-        flags = functools.partial(spaces.MultiBinary, count)
-        self.observation_space = spaces.Dict(
-            {
-                "observations": spaces.Dict(
-                    {agent: self.env.observation_space(agent) for agent in self.agents}
-                ),
-                "rewards": spaces.Box(-np.inf, np.inf, (count,), np.float64),
-                "terminations": flags(),
-                "truncations": flags(),
-                "alive": flags(),
-            }
-        )
-        self.action_space = spaces.Dict({agent: self.env.action_space(agent) for agent in self.agents})
-        # What an agent that takes no part observes.
-        self._nothing = {agent: _zero(self.env.observation_space(agent)) for agent in self.agents}
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        observations, infos = self.env.reset(seed=seed, options=options)
-        return self._pack(observations, {}, {}, {}), self._infos(infos)
+def agent_returns(episode: Episode) -> dict[str, float]:
+    """Returns the sum of each agent's rewards in a recorded episode.
 
-    def step(self, actions: dict[str, Any]) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        taking_part = list(self.env.agents)
-        observations, rewards, terminations, truncations, infos = self.env.step(
-            {agent: actions[agent] for agent in taking_part}
-        )
-        over = not self.env.agents
-        truncated = over and any(truncations.get(agent, False) for agent in taking_part)
-        packed = self._pack(observations, rewards, terminations, truncations)
-        total = float(sum(rewards.values()))
-        return packed, total, over and not truncated, truncated, self._infos(infos)
+    Raises:
+        ValueError: It is no episode of several agents.
+    """
+    observed: Any = episode.info.observation_space
+    _check_observed(observed, episode.info.env)
+    totals = episode.observations["rewards"][1:].sum(axis=0)  # type: ignore[call-overload]
+    return dict(zip(observed["observations"], totals.tolist(), strict=True))
 
-    def render(self) -> Any:
-        return self.env.render()
 
-    def close(self) -> None:
-        self.env.close()
+_LAYOUT: dict[str, Any] = {"info_layout": "default", "valid": "always"}
 
-    def __getattr__(self, name: str) -> Any:
-        if name == "env":
-            raise AttributeError(name)
-        return getattr(self.env, name)
 
-    def _pack(self, observations: Any, rewards: Any, terminations: Any, truncations: Any) -> dict[str, Any]:
-        def flags(values: Any) -> np.ndarray:
-            return np.array([bool(values.get(agent, False)) for agent in self.agents], np.int8)
-
-        alive = set(self.env.agents)
-        return {
-            "observations": {agent: observations.get(agent, self._nothing[agent]) for agent in self.agents},
-            "rewards": np.array([rewards.get(agent, 0.0) for agent in self.agents], np.float64),
-            "terminations": flags(terminations),
-            "truncations": flags(truncations),
-            "alive": np.array([agent in alive for agent in self.agents], np.int8),
-        }
-
-    def _infos(self, infos: dict[str, Any]) -> dict[str, Any]:
-        return {agent: info for agent, info in infos.items() if info}
+def _check_observed(space: gymnasium.Space, whose: str) -> None:
+    """Raises ``ValueError`` unless a space is that of lanes of several agents."""
+    if not isinstance(space, spaces.Dict) or set(space) != set(OBSERVED):
+        raise ValueError(f"{whose} has no agents: it observes {space}")
 
 
 class ParallelVectorEnv:
@@ -136,29 +112,45 @@ class ParallelVectorEnv:
     the agents last observed is in ``infos["final_obs"][i]``, a dict, the infos of that step in
     ``infos["final_info"]``), or when ``reset(options={"reset_mask": ...})`` says so (DISABLED).
     ``infos["over"]`` (bool [N]) marks lanes whose episode ended in this step, ``infos["valid"]`` (bool [N])
-    rows that are transitions.
+    rows that are transitions. In a step in which one ended, ``infos["agent_returns"]``, a dict from agent to float64 [N], has the
+    sums of the agents' rewards in the lanes that are over, 0 in others. A time limit that is not the env's own truncates the
+    agents that are left.
 
     Attributes:
         num_envs: N.
         possible_agents: All agents, in the env's order.
-        envs: The ``rollhouse.VectorEnv`` below.
+        envs: The ``rollhouse.VectorEnv`` below, in which a lane is a Gymnasium env: ``ParallelEnvAdapter`` of
+            ``rollhouse.agents`` says of which spaces.
     """
 
     def __init__(self, envs: Any):
+        """``envs`` is what ``rollhouse.vectorize``, ``rollhouse.make_vec`` or ``Cluster.make_vec`` made of envs with several
+        agents, with the default ``info_layout``.
+
+        Raises:
+            ValueError: Its lanes have no agents, or it has another layout.
+        """
+        if envs.info_layout != "default":
+            raise ValueError(f"info_layout={envs.info_layout!r}: several agents a lane need 'default'")
+        _check_observed(envs.single_observation_space, f"a lane of {type(envs).__name__}")
         self.envs = envs
         self.num_envs: int = envs.num_envs
         self.autoreset_mode: AutoresetMode = envs.autoreset_mode
         self.metadata: dict[str, Any] = envs.metadata
-        self.possible_agents: list[str] = list(envs.call("agents")[0])
+        self.possible_agents: list[str] = list(envs.single_observation_space["observations"])
         self._alive = np.zeros((self.num_envs, len(self.possible_agents)), np.bool_)
+        self._returns = np.zeros(self._alive.shape)
         self._idle = {agent: _member(self.single_action_space(agent)) for agent in self.possible_agents}
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Begins an episode in every lane, or in those of ``options["reset_mask"]``; as ``VectorEnv.reset``."""
+        mask = None if options is None else options.get("reset_mask")
         packed, infos = self.envs.reset(seed=seed, options=options)
-        self._alive = packed["alive"].astype(np.bool_)
+        begun = np.ones(self.num_envs, np.bool_) if mask is None else np.asarray(mask)
+        self._alive[begun] = packed["alive"].astype(np.bool_)[begun]
+        self._returns[begun] = 0.0
         return packed["observations"], {**infos, "alive": self._by_agent(self._alive)}
 
     def step(
@@ -177,14 +169,20 @@ class ParallelVectorEnv:
         packed, _, terminated, truncated, infos = self.envs.step(self._filled(actions))
         over = terminated | truncated
         alive = packed["alive"].astype(np.bool_)
+        left = alive.copy()
         columns = {key: np.array(packed[key]) for key in ("rewards", "terminations", "truncations")}
-        for lane in np.flatnonzero(infos.get("_final_obs", False) & over).tolist():
+        shown = infos.get("_final_obs", False) & over
+        for lane in np.flatnonzero(shown).tolist():
             # The row shows the next episode's first observation already; what ended is beside it.
             final = infos["final_obs"][lane]
             for key, column in columns.items():
                 column[lane] = final[key]
+            left[lane] = final["alive"]
             infos["final_obs"][lane] = final["observations"]
-        void = ~infos["valid"]
+        # Those that are left when an episode is over have met a limit that is not the env's.
+        columns["truncations"][over] |= left[over]
+        alive[over & ~shown] = False
+        void = ~infos.setdefault("valid", np.ones(self.num_envs, np.bool_))
         if void.any():
             # A lost lane shows what it last delivered: nobody is rewarded for that twice.
             lost = void & over
@@ -195,6 +193,7 @@ class ParallelVectorEnv:
             alive[lost] = False
         self._alive = alive
         infos.update(alive=self._by_agent(alive), over=over)
+        self._add_returns(columns["rewards"], over, infos)
         return (
             packed["observations"],
             self._by_agent(columns["rewards"]),
@@ -202,6 +201,13 @@ class ParallelVectorEnv:
             self._by_agent(columns["truncations"].astype(np.bool_)),
             infos,
         )
+
+    def _add_returns(self, rewards: np.ndarray, over: np.ndarray, infos: dict[str, Any]) -> None:
+        """Adds up rewards [N, agents], and tells those of the episodes that are over."""
+        self._returns += rewards
+        if over.any():
+            infos["agent_returns"] = self._by_agent(np.where(over[:, None], self._returns, 0.0))
+            self._returns[over] = 0.0
 
     def render(self) -> tuple[Any, ...] | None:
         """Returns the rendered frames of all lanes, or None when the envs have no render mode."""
@@ -254,17 +260,6 @@ class ParallelVectorEnv:
         return self.envs.single_action_space[agent]
 
 
-def _zero(space: gymnasium.Space) -> Any:
-    """Returns a value of the space's form, all zeros."""
-    if isinstance(space, spaces.Dict):
-        return {key: _zero(part) for key, part in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_zero(part) for part in space.spaces)
-    if space.shape is None or space.dtype is None:
-        return space.sample()
-    return np.zeros(space.shape, space.dtype)
-
-
 def _member(space: gymnasium.Space) -> Any:
     """Returns some value that the space contains, the same each time where it is made of numbers."""
     if isinstance(space, spaces.Dict):
@@ -272,10 +267,10 @@ def _member(space: gymnasium.Space) -> Any:
     if isinstance(space, spaces.Tuple):
         return tuple(_member(part) for part in space.spaces)
     if isinstance(space, spaces.Box):
-        return np.clip(_zero(space), space.low, space.high)
+        return np.clip(zero(space), space.low, space.high)
     if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
-        return _zero(space) + space.start
-    return _zero(space) if isinstance(space, spaces.MultiBinary) else space.sample()
+        return zero(space) + space.start
+    return zero(space) if isinstance(space, spaces.MultiBinary) else space.sample()
 
 
 def _repeated(space: gymnasium.Space, item: Any, count: int) -> Any:

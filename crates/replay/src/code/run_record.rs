@@ -128,12 +128,20 @@ impl RunInfo {
     pub(crate) fn memory(&self) -> usize {
         let texts = |names: &[String]| names.iter().map(|name| TEXT_BYTES + name.len()).sum::<usize>();
         let EnvSpec { observation_space, action_space, info_channels, .. } = &self.spec;
-        let bounds = |space: &Space| {
+        let own = |space: &Space| {
             if let Space::Box(space) = space {
                 space.low.numbers().len() + space.high.numbers().len()
             } else {
                 0
             }
+        };
+        let bounds = |space: &Space| {
+            let parts = match space {
+                Space::Box(space) => space.parts.as_deref(),
+                Space::Discrete(_) => None,
+            };
+            let columns = parts.map(|parts| parts.columns()).unwrap_or_default();
+            own(space) + columns.iter().map(|(_, part)| own(part)).sum::<usize>()
         };
         let columns = observation_space.columns();
         let spaces = columns.iter().map(|(_, space)| bounds(space)).sum::<usize>() + bounds(action_space);

@@ -231,6 +231,7 @@ mod tests {
             shape: vec![2, 2],
             dtype: DType::F32,
             choices: false,
+            parts: None,
         });
         let wanted = Ok(ColumnData::F32(vec![0.5, -1.0, 0.1, 7.0]));
         assert_eq!(read("[[0.5,-1],[0.1,7]]", &arm, 0), wanted);

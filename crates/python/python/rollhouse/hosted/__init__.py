@@ -1,10 +1,11 @@
-"""Any Python env as lanes of a vector env: ``vectorize`` and ``make_vec("gymnasium:ID")``."""
+"""Any Python env as lanes of a vector env: ``vectorize``, ``make_vec("gymnasium:ID")`` and ``make_vec("module:Class")``."""
 
 from __future__ import annotations
 
 import functools
+import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from rollhouse.agents import adapted
 from rollhouse.hosted.crew import EnvFn
 from rollhouse.hosted.env import LAUNCH_TIMEOUT, HostedVectorEnv
 from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, ShowValid
@@ -45,7 +47,8 @@ def vectorize(
     others start at the first ``reset`` or ``call``.
 
     Args:
-        env_fns: One function without arguments per lane, which makes the lane's env; sent with cloudpickle.
+        env_fns: One function without arguments per lane, which makes the lane's env; sent with cloudpickle. A PettingZoo env
+            is one lane with all of its agents (``rollhouse.pettingzoo``).
         workers: Processes to spread the lanes over; None for one per core, at most one per lane.
         autoreset_mode: ``gymnasium.vector.AutoresetMode`` or its value.
         copy: False for observations that are views of the shared memory.
@@ -56,8 +59,8 @@ def vectorize(
         info_layout, valid, statistics: As ``VectorEnv`` has them.
         step_timeout, reset_timeout, call_timeout: Seconds a worker has for a batch of its lanes; None for ever.
         launch_timeout: Seconds a worker has from its start until all of its envs are made; None for ever.
-        record: True to record every episode in full: observations, actions, rewards. Observation and action have
-            to be one column each: Box, Discrete, MultiDiscrete or MultiBinary.
+        record: True to record every episode in full: observations, actions, rewards. Both spaces have to be made of Box,
+            Discrete, MultiDiscrete and MultiBinary, alone or in Dict and Tuple.
         record_frames: An integer to record pictures too, of every reset, every ``record_frames``-th step and the last of
             each episode, as ``render`` gives them; the envs have to be made with ``render_mode="rgb_array"``. Workers
             draw and pack them, which takes milliseconds each. None for none.
@@ -98,7 +101,7 @@ def make_vec(
     max_episode_steps: int | None = None,
     **options: Any,
 ) -> HostedVectorEnv:
-    """Makes N of Gymnasium's env ``gymnasium:ID``; ``rollhouse.make_vec`` calls this.
+    """Makes N of Gymnasium's env ``gymnasium:ID``, or of ``package.module:Class``; ``rollhouse.make_vec`` calls this.
 
     ``options`` are those of ``vectorize`` and, under other names, arguments of the env: what ``gymnasium.make``
     takes.
@@ -108,6 +111,8 @@ def make_vec(
     if isinstance(num_envs, bool) or not isinstance(num_envs, (int, np.integer)) or num_envs < 1:
         raise ValueError(f"num_envs={num_envs!r} must be an integer of at least 1")
     ours = {name: options.pop(name) for name in _OPTIONS if name in options}
+    if not id.startswith("gymnasium:"):
+        return vectorize([of_class(id, options, max_episode_steps)] * num_envs, **ours)
     if max_episode_steps is not None:
         # Gymnasium's word for no limit.
         options["max_episode_steps"] = max_episode_steps or -1
@@ -116,6 +121,17 @@ def make_vec(
     envs = vectorize([functools.partial(gymnasium.make, spec, **options)] * num_envs, **ours)
     envs.spec = deepcopy(spec)
     return envs
+
+
+def of_class(id: str, kwargs: Mapping[str, Any], max_episode_steps: int | None = None) -> EnvFn:
+    """Returns a function that makes an env of a class or function ``package.module:name``."""
+    return functools.partial(_made, id, dict(kwargs), max_episode_steps)
+
+
+def _made(id: str, kwargs: dict[str, Any], max_episode_steps: int | None) -> gymnasium.Env:
+    module, _, name = id.partition(":")
+    env = adapted(getattr(importlib.import_module(module), name)(**kwargs))
+    return gymnasium.wrappers.TimeLimit(env, max_episode_steps) if max_episode_steps else env
 
 
 _OPTIONS = frozenset(vectorize.__kwdefaults__ or ())

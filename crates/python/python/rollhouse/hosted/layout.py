@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from rollhouse.action_parts import ActionParts
 from rollhouse.hosted.columns import Columns
 
 WIDER = {
@@ -24,18 +25,20 @@ WIDER = {
 KEPT = ("bool", "uint8", "int32", "int64", "float32", "float64")
 """The dtypes that the engine has."""
 
-MAX_COLUMNS = 16
+MAX_COLUMNS = 64
 """Most columns of an observation."""
 
 
 class Layout:
     """Columns of values of a space, as lanes and recordings have them.
 
-    A space whose columns the engine does not have (too many of them, none, a dtype that has no wider one, and every action
-    of several columns) is *raw*: one column of bytes, in which each of the space's own begins at a multiple of eight.
+    A space whose columns the engine does not have (too many of them, none, a dtype that has no wider one) is *raw*: one column
+    of bytes, in which each of the space's own begins at a multiple of eight. Where the engine has one column, as for actions,
+    one of numbers carries several.
 
     Attributes:
         columns: The space's own columns, of no rows.
+        parts: Where a column of the engine's carries each of them; None if none does.
         raw: Whether it is raw.
         stored: The dtype with which each of its columns is kept.
         offsets: The byte at which each of a raw space's columns begins.
@@ -44,10 +47,14 @@ class Layout:
     def __init__(self, space: gymnasium.Space, most: int = MAX_COLUMNS):
         self.space = space
         self.columns = columns = Columns(space, 0)
-        leaves = _leaves(space)
-        names = [_stored(leaf) for leaf in leaves if leaf is not None]
-        self.raw = not 1 <= len(names) <= most or None in names or bool(columns.others)
+        names = [_stored(leaf) for leaf in leaves(space)]
+        unknown = not 1 <= len(names) <= MAX_COLUMNS or None in names or bool(columns.others)
         own = columns.dtypes
+        self.parts: ActionParts | None = None
+        if most == 1 and ActionParts.has(space) and not unknown and np.dtype(np.uint64) not in own:
+            parts = ActionParts(space)
+            self.parts = parts if parts.can_be() else None
+        self.raw = self.parts is None and (unknown or len(names) > most)
         if self.raw:
             self.stored = own
         else:
@@ -96,14 +103,17 @@ class Layout:
 
     def rows(self, arrays: Sequence[np.ndarray], count: int) -> np.ndarray:
         """Returns rows of the engine's one column, of arrays [k, ...] of the space's own columns."""
-        if self.raw:
-            rows = np.zeros((count, self._bytes), np.uint8)
+        if self.raw or self.parts is not None:
+            rows = np.zeros((count, self._bytes), np.uint8) if self.parts is None else self.parts.zeros(count)
             self.put(rows, arrays)
             return rows
         return np.ascontiguousarray(arrays[0]).astype(self.stored[0], copy=False).view(self._kept[0])
 
     def put(self, column: np.ndarray, arrays: Sequence[np.ndarray]) -> None:
         """Writes arrays [N, ...] of the space's own columns to the engine's one column."""
+        if self.parts is not None:
+            self.parts.join(column, arrays)
+            return
         if not self.raw:
             column = column if column.dtype == self.stored[0] else column.view(self.stored[0])
             np.copyto(column, arrays[0])
@@ -119,6 +129,8 @@ class Layout:
         be."""
         if self.raw:
             return np.zeros((len(items), self._bytes), np.uint8)
+        if self.parts is not None:
+            return self.parts.loose(items)
         shape = (len(items), *self.columns.shapes[0])
         start = self.space.start if isinstance(self.space, spaces.Discrete) else 0
         rows = np.full(shape, start, self.stored[0])
@@ -132,7 +144,12 @@ class Layout:
     def records(
         self, memory: mmap.mmap, places: Sequence[int], first: int, stride: int, count: int
     ) -> list[np.ndarray]:
-        """Returns the columns of lanes' records, [count, ...] each; ``places`` are those of the engine's columns."""
+        """Returns the columns of lanes' records, [count, ...] each, or the one that carries them; ``places`` are those of the
+        engine's columns.
+        """
+        if self.parts is not None:
+            place, shape = first * stride + places[0], (self.parts.elements,)
+            return [_strided(memory, place, stride, count, self.parts.dtype, shape)]
         if self.raw:
             places = [places[0] + offset for offset in self.offsets]
         return [
@@ -151,12 +168,12 @@ def _strided(
     return np.ndarray((rows, *shape), dtype, buffer, offset, (stride, *within))
 
 
-def _leaves(space: gymnasium.Space) -> list[gymnasium.Space]:
+def leaves(space: gymnasium.Space) -> list[gymnasium.Space]:
     """Returns the spaces of the columns, in their order."""
     if isinstance(space, spaces.Dict):
-        return [leaf for child in space.spaces.values() for leaf in _leaves(child)]
+        return [leaf for child in space.spaces.values() for leaf in leaves(child)]
     if isinstance(space, spaces.Tuple):
-        return [leaf for child in space.spaces for leaf in _leaves(child)]
+        return [leaf for child in space.spaces for leaf in leaves(child)]
     return [space] if Columns(space, 0).single else []
 
 

@@ -24,6 +24,7 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space, iterate
 
 from rollhouse._native import WorkerLink, pack_frame
+from rollhouse.agents import adapted, name_of
 from rollhouse.hosted.columns import write_array
 from rollhouse.hosted.layout import Layout
 from rollhouse.hosted.verdicts import Verdicts
@@ -110,7 +111,7 @@ class Worker:
         self.first: int = hello["first"]
         self.fns: list[Callable[[], gymnasium.Env]] = [pickle.loads(fn) for fn in hello["env_fns"]]
         self.same_step = AutoresetMode(hello["autoreset_mode"]) is AutoresetMode.SAME_STEP
-        self.envs: list[Any] = [fn() for fn in self.fns]
+        self.envs: list[Any] = [adapted(fn()) for fn in self.fns]
         self.count = len(self.envs)
         # Pictures are recorded of every so many-th step, of none if it is 0; and the steps of each lane's episode.
         self.frames_every: int = hello["frames_every"]
@@ -124,7 +125,7 @@ class Worker:
         lanes: list[tuple[Any, ...]] = []
         for env in self.envs:
             spec = env.spec
-            name = spec.id if spec is not None else type(env.unwrapped).__name__
+            name = spec.id if spec is not None else name_of(env.unwrapped)
             limit = spec.max_episode_steps if spec is not None else None
             lanes.append((env.observation_space, env.action_space, env.metadata, env.render_mode, name, limit))
         return lanes
@@ -291,7 +292,10 @@ class Worker:
             actions = list(actions)
         else:
             lanes = [lane for lane in range(self.count) if payload[lane] == STEP and lane not in items]
-            stored = iterate(self.batched_action_space, self.action_columns.batch([a[lanes] for a in self.actions], ())) if lanes else ()
+            arrays, parts = [a[lanes] for a in self.actions], self.action_layout.parts
+            if parts is not None:
+                arrays = parts.split(arrays[0])
+            stored = iterate(self.batched_action_space, self.action_columns.batch(arrays, ())) if lanes else ()
             actions = [None] * self.count
             for lane, action in zip(lanes, stored, strict=True):
                 actions[lane] = action
@@ -303,7 +307,7 @@ class Worker:
         """Begins an episode in a lane, with a new env if it is told so. Returns what its reset gives."""
         if task == ANEW or self.envs[lane] is None:
             self.lose(lane)
-            self.envs[lane] = self.fns[lane]()
+            self.envs[lane] = adapted(self.fns[lane]())
         self.begun.pop(lane, None)
         return self.envs[lane].reset(seed=None if task == RESET else seed, options=options)
 

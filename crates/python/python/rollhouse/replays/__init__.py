@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rollhouse._native import EpisodeInfo, Recordings, read_episodes, read_frames, unpack_frame
+from rollhouse.action_parts import recorded_actions
 from rollhouse.cluster import Cluster
 from rollhouse.errors import (
     AmbiguousEpisodeError,
@@ -86,7 +87,8 @@ class Episode:
     Attributes:
         info: Its entry in a listing.
         observations: [T + 1, ...], the first one from the reset; a dict of arrays where there are several columns.
-        actions: [T, ...]; row t led from observation t to observation t + 1.
+        actions: [T, ...], a dict of arrays where there are several columns; row t led from observation t to observation
+            t + 1.
         rewards: float64 [T].
         terminations: bool [T]; True at most in the last row.
         truncations: bool [T]; likewise. Both are False throughout if the episode was interrupted.
@@ -95,7 +97,7 @@ class Episode:
 
     info: EpisodeInfo
     observations: np.ndarray | dict[str, np.ndarray]
-    actions: np.ndarray
+    actions: np.ndarray | dict[str, np.ndarray]
     rewards: np.ndarray
     terminations: np.ndarray
     truncations: np.ndarray
@@ -456,6 +458,7 @@ def _split(infos: list[EpisodeInfo]) -> list[Episode]:
     if not infos:
         return []
     lengths, observations, actions, rewards, columns = read_episodes(infos)
+    acted = recorded_actions(infos[0].action_space, actions)
     episodes = []
     row = 0
     for at, (info, steps) in enumerate(zip(infos, lengths.tolist(), strict=True)):
@@ -467,6 +470,7 @@ def _split(infos: list[EpisodeInfo]) -> list[Episode]:
         rows = slice(row, row + steps)
         infos_of = {path: column[rows] for path, column in columns.items()}
         plain = seen[""] if list(seen) == [""] else seen
-        episodes.append(Episode(info, plain, actions[rows], rewards[rows], terminations, truncations, infos_of))
+        taken = {path: part[rows] for path, part in acted.items()} if isinstance(acted, dict) else acted[rows]
+        episodes.append(Episode(info, plain, taken, rewards[rows], terminations, truncations, infos_of))
         row += steps
     return episodes

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rollhouse._native import EpisodeInfo, in_reading_order, read_episodes
+from rollhouse.action_parts import recorded_actions
 
 if TYPE_CHECKING:
     from rollhouse.replays import Replays
@@ -32,7 +33,7 @@ class Batches:
     Single steps (``sequence_length`` None), B rows each:
 
     * ``observations`` and ``next_observations`` [B, ...], dicts of arrays where there are several columns;
-    * ``actions`` [B, ...], ``rewards`` float64 [B], ``terminations`` and ``truncations`` bool [B].
+    * ``actions`` [B, ...], likewise, ``rewards`` float64 [B], ``terminations`` and ``truncations`` bool [B].
 
     Sequences of L steps: every episode is cut into windows from its beginning, the last of which may be shorter
     and is padded with zeros.
@@ -183,7 +184,7 @@ def _read(block: list[EpisodeInfo]) -> tuple[np.ndarray, _Rows]:
     truncations[ends] = [info.truncated for info in block]
     columns = {
         "observations": observations[""] if list(observations) == [""] else observations,
-        "actions": actions,
+        "actions": recorded_actions(block[0].action_space, actions),
         "rewards": rewards,
         "terminations": terminations,
         "truncations": truncations,

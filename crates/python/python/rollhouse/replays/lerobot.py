@@ -219,7 +219,11 @@ def _columns(episode: Episode) -> Iterator[tuple[str, np.ndarray]]:
             yield f"observation.images.{name or 'image'}", column[:-1]
         else:
             yield f"observation.{name or 'state'}", column[:-1]
-    yield "action", episode.actions
+    if isinstance(episode.actions, dict):
+        for path, column in episode.actions.items():
+            yield f"action.{path.replace('/', '.')}", column
+    else:
+        yield "action", episode.actions
     yield "next.reward", episode.rewards
     yield "next.done", episode.terminations | episode.truncations
     yield "next.truncated", episode.truncations

@@ -101,7 +101,7 @@ def _columns(episode: Episode, space: gymnasium.Space) -> dict[str, Any]:
     return {
         "seed": episode.seed,
         "observations": _nested(space, episode.observations),
-        "actions": episode.actions,
+        "actions": _nested(episode.info.action_space, episode.actions),
         "rewards": episode.rewards,
         "terminations": episode.terminations,
         "truncations": episode.truncations,
