@@ -119,8 +119,9 @@ INTERNALS = {
           ("histogram_quantile(0.99, sum by (le) (rate(rollhouse_reset_seconds_bucket{$by}[5m])))", "reset")]),
     ],
     "Sessions": [
-        ("Open", "short", "Open sessions of each node, and of all nodes those whose lanes are still being launched.",
-         [("rollhouse_sessions{$by}", "{{instance}}"), ("sum(rollhouse_launching_sessions{$by})", "launching")]),
+        ("Open", "short", "Open sessions of each node, and of all nodes those whose lanes are still being launched, or try to connect.",
+         [("rollhouse_sessions{$by}", "{{instance}}"), ("sum(rollhouse_launching_sessions{$by})", "launching"),
+          ("sum(rollhouse_connecting_sessions{$by})", "connecting")]),
         ("Opened", "ops", "Sessions opened a second.",
          [("sum(rate(rollhouse_sessions_opened_total{$by}[5m]))", "opened")]),
         ("Ended", "ops", "Sessions that ended a second, by cause.",

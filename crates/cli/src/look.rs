@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use rollhouse_core::Weight;
-use rollhouse_wire::{ClusterStatus, NodeState, NodeStatus, SessionStatus, Unfit};
+use rollhouse_wire::{ClusterStatus, NodeState, NodeStatus, SessionReport, SessionStatus, Unfit};
 use serde::Serialize;
 
 use crate::args::{DrainArgs, LookArgs, UndrainArgs};
@@ -230,28 +230,34 @@ fn print_sessions(sessions: &[SessionStatus], out: &mut Output) -> io::Result<()
         ("STEPS", Align::Right),
         ("EPISODES", Align::Right),
     ]);
-    for SessionStatus { node, report } in sessions {
+    for SessionStatus { node, report, connecting } in sessions {
         let last = report.first_lane + report.lanes.saturating_sub(1);
-        let stepped_by = match (&report.replay, report.attached, &report.transport) {
-            _ if report.launching => "nobody yet: it is launched".to_owned(),
-            (Some(replay), ..) => format!("replay of {}, {}", replay.episode, replay.state.word()),
-            (None, None, _) => "the node".to_owned(),
-            (None, Some(true), Some(transport)) => transport.clone(),
-            (None, Some(true), None) => "its owner".to_owned(),
-            (None, Some(false), _) => "nobody: its owner is away".to_owned(),
-        };
         table.row(vec![
             report.session.to_string(),
             node.clone(),
             report.env.clone(),
             report.owner.clone(),
             format!("{}-{last} of {}", report.first_lane, report.pool_lanes),
-            stepped_by,
+            stepped_by(report, *connecting),
             Count(report.done.steps).to_string(),
             Count(report.done.episodes).to_string(),
         ]);
     }
     table.write(out)
+}
+
+/// Returns who steps a session, and how often its lanes have tried again to connect, if they do.
+fn stepped_by(report: &SessionReport, retries: u32) -> String {
+    let by = match (&report.replay, report.attached, &report.transport) {
+        _ if report.launching && retries > 0 => "nobody yet".to_owned(),
+        _ if report.launching => "nobody yet: it is launched".to_owned(),
+        (Some(replay), ..) => format!("replay of {}, {}", replay.episode, replay.state.word()),
+        (None, None, _) => "the node".to_owned(),
+        (None, Some(true), Some(transport)) => transport.clone(),
+        (None, Some(true), None) => "its owner".to_owned(),
+        (None, Some(false), _) => "nobody: its owner is away".to_owned(),
+    };
+    if retries > 0 { format!("{by}: connecting, retry {retries}") } else { by }
 }
 
 pub(crate) const fn state_word(state: NodeState) -> &'static str {

@@ -350,6 +350,8 @@ impl NodeWatch {
         SessionSample {
             open: node.sessions() as u64,
             launching: node.launching() as u64,
+            connecting: node.connecting() as u64,
+            connect_retries: node.connect_retries(),
             opened: figures.sessions_opened.get(),
             ended: causes.map(|(cause, count)| (cause.word(), count.get())).collect(),
             attachments: figures.attached.get(),

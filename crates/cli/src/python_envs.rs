@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use rollhouse_config::Python;
 use rollhouse_env::EnvEntry;
-use rollhouse_host::{Census, DescriptionError, Launcher, PythonEnv, PythonError, PythonHost, RefusalKind};
+use rollhouse_host::{
+    Census, Connect, ConnectWatch, DescriptionError, Launcher, PythonEnv, PythonError, PythonHost, RefusalKind,
+};
 
 use crate::args::PythonArgs;
 use crate::failure::{Failure, Status};
 use crate::logging::Logging;
 
-/// Learns what a Python env is, and returns the entry that makes it. Reasons for which lanes are lost are logged from
+/// Learns what a Python env is, and returns the entry that makes it; `watch` shows what connects. Reasons for which lanes are lost are logged from
 /// here on. Blocks until a worker has made one.
-pub(crate) fn entry(args: &PythonArgs, id: &str) -> Result<Arc<EnvEntry>, Failure> {
+pub(crate) fn entry(args: &PythonArgs, id: &str, watch: &ConnectWatch) -> Result<Arc<EnvEntry>, Failure> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let host = PythonHost {
         interpreter: args.python.clone().unwrap_or_else(|| "python3".into()),
@@ -25,6 +27,7 @@ pub(crate) fn entry(args: &PythonArgs, id: &str) -> Result<Arc<EnvEntry>, Failur
             .collect(),
         workers: args.workers,
         launch_deadline: LAUNCH_DEADLINE,
+        connect: args.connect_retries.map_or_else(Connect::default, |retries| Connect { retries, ..Connect::default() }),
         launcher: Launcher::new(cores.max(2)),
         memory: args.worker_memory,
         census: None,
@@ -35,7 +38,8 @@ pub(crate) fn entry(args: &PythonArgs, id: &str) -> Result<Arc<EnvEntry>, Failur
         deterministic: args.deterministic.then_some(true),
     };
     Logging::begin_warnings("rollout")?;
-    host.entry(&env).map(Arc::new).map_err(|error| failure(&error))
+    let learned = host.learn(&env, watch).map_err(|error| failure(&error))?;
+    Ok(Arc::new(Arc::new(learned).entry(watch)))
 }
 
 /// Returns how a node hosts Python envs, whose processes are counted in that census; `None` if its settings name no
@@ -49,6 +53,11 @@ pub(crate) fn of_node(settings: &Python, census: &Census) -> Option<PythonHost> 
         // Bounded by the type of the setting.
         workers: (settings.workers.0 > 0).then_some(settings.workers.0 as usize),
         launch_deadline: settings.launch_within.0.0,
+        connect: Connect {
+            // Bounded by the type of the setting.
+            retries: settings.connect_retries.0 as u32,
+            deadline: settings.connect_within.0.0,
+        },
         launcher: Launcher::new(settings.launches_on(cores)),
         memory: (settings.memory.0 > 0).then_some(settings.memory.0),
         census: Some(census.clone()),
@@ -64,6 +73,7 @@ fn failure(error: &PythonError) -> Failure {
         PythonError::Lost { .. } => "--python names the interpreter",
         PythonError::Description(DescriptionError::Refused(refusal)) => match refusal.kind {
             RefusalKind::NotAllowed => "--allow PACKAGE permits it",
+            RefusalKind::ConnectFailed => "--connect-retries says how often it tries again",
             RefusalKind::KwargsRefused => "--env-kwargs has them, as a JSON object",
             _ => return Failure::of(Status::Failed, error),
         },

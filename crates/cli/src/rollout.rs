@@ -14,6 +14,7 @@ use rollhouse_core::limits::{MAX_THREADS, PER_EPISODE_SEED_BOUND};
 use rollhouse_core::{AutoresetMode, EnvKind, GameResult, Goal, Options, Outcome, RecordRule};
 use rollhouse_engine::{EngineConfig, Summary, Timings};
 use rollhouse_env::EnvEntry;
+use rollhouse_host::ConnectWatch;
 use rollhouse_node::{Cancel, Exit, Node, Report, Rollout, RolloutError};
 use rollhouse_replay::{RecordError, Recorded, Recorder};
 use serde::Serialize;
@@ -54,15 +55,16 @@ pub(crate) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failur
 
 /// Runs the rollout on this machine, in this process.
 fn local(args: &RolloutArgs, dir: &Path, out: &mut Output) -> Result<Status, Failure> {
+    let connecting = ConnectWatch::default();
     let env = match (EnvKind::has_id(&args.env), args.python.given()) {
-        (true, _) => python_envs::entry(&args.python, &args.env)?,
+        (true, _) => python_envs::entry(&args.python, &args.env, &connecting)?,
         (false, Some(name)) => {
             let message = format_args!("{name} is for Python environments, and {} is none", args.env);
             return Err(Failure::new(Status::Usage, message));
         }
         (false, None) => args.plugins.registry()?.get(&args.env).map_err(|error| unknown_env(&error))?,
     };
-    let rollout = plan(args, env)?;
+    let rollout = Rollout { connecting, ..plan(args, env)? };
     // Also finds out whether the policy can play here, before anything is written.
     let space = &rollout.env.spec().action_space;
     rollout.policy.make(space, rollout.seed).map_err(|error| Failure::of(Status::Usage, &error))?;

@@ -35,7 +35,7 @@ pub use log::{Log, LogFormat, LogLevel, LogLevels};
 pub use node::{NodeConfig, NodeJoining};
 pub use origin::Origin;
 pub use plugins::Plugins;
-pub use python::{LaunchTime, Packages, Python};
+pub use python::{ConnectTime, LaunchTime, Packages, Python};
 pub use quantity::{Bytes, Cores, Time};
 pub use setting::{
     Bounded, Concealed, Config, Given, HostPort, Labels, MAX_LABELS, MAX_NAME_BYTES, MAX_TEXT_BYTES,

@@ -1,7 +1,11 @@
 //! The section of Python envs.
 
+use std::time::Duration;
+
 use rollhouse_core::EnvKind;
-use rollhouse_core::limits::{MAX_ENV_KINDS, MAX_LAUNCH_DEADLINE};
+use rollhouse_core::limits::{
+    CONNECT_RETRIES, MAX_CONNECT_DEADLINE, MAX_CONNECT_RETRIES, MAX_ENV_KINDS, MAX_LAUNCH_DEADLINE,
+};
 
 use crate::quantity::{Bytes, Time};
 use crate::setting::{Bounded, Given, Setting, SettingValue, text};
@@ -23,6 +27,12 @@ pub struct Python {
     /// Time from the start of a process until its envs are made. Default 25 s, for large packages on cold disks; learning
     /// an env and starting a session's processes each may take as long.
     pub launch_within: LaunchTime,
+    /// Number of times that an env which is a client of a game or simulator tries again to connect, when its constructor or
+    /// `reset` raises `ConnectionError` or `TimeoutError`. Default 120, of which the pauses grow to 1 s; 0 tells the first
+    /// failure.
+    pub connect_retries: Bounded<0, 10_000>,
+    /// Time from the first failure to connect until it has connected. Default 2 min. It comes on top of `launch_within`.
+    pub connect_within: ConnectTime,
     /// Number of bytes of private writable memory that each process may have; 0 is no limit. Default no limit. A process
     /// that needs more fails in its allocation, which costs its lanes.
     pub memory: Bytes,
@@ -36,6 +46,10 @@ pub struct Packages(pub Vec<String>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaunchTime(pub Time);
 
+/// A time for connecting, at most [`MAX_CONNECT_DEADLINE`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectTime(pub Time);
+
 impl Default for Python {
     fn default() -> Self {
         Self {
@@ -44,6 +58,8 @@ impl Default for Python {
             workers: Bounded(0),
             launches: Bounded(0),
             launch_within: LaunchTime(Time(std::time::Duration::from_secs(25))),
+            connect_retries: Bounded(CONNECT_RETRIES.into()),
+            connect_within: ConnectTime(Time(MAX_CONNECT_DEADLINE)),
             memory: Bytes(0),
         }
     }
@@ -66,6 +82,8 @@ impl Python {
             ("python.workers", &mut self.workers),
             ("python.launches", &mut self.launches),
             ("python.launch_within", &mut self.launch_within),
+            ("python.connect_retries", &mut self.connect_retries),
+            ("python.connect_within", &mut self.connect_within),
             ("python.memory", &mut self.memory),
         ]
     }
@@ -100,23 +118,48 @@ impl Setting for Packages {
 
 impl Setting for LaunchTime {
     fn wanted(&self) -> String {
-        format!("a time from 1 s to {} s, as in \"25 s\"", MAX_LAUNCH_DEADLINE.as_secs())
+        wanted_time(MAX_LAUNCH_DEADLINE)
     }
 
     fn set(&mut self, given: &Given) -> Result<(), String> {
-        let mut time = self.0;
-        time.set(given)?;
-        if time.0.as_secs() < 1 || time.0 > MAX_LAUNCH_DEADLINE {
-            return Err(String::new());
-        }
-        self.0 = time;
-        Ok(())
+        set_time(&mut self.0, given, MAX_LAUNCH_DEADLINE)
     }
 
     fn show(&self) -> SettingValue {
         self.0.show()
     }
 }
+
+impl Setting for ConnectTime {
+    fn wanted(&self) -> String {
+        wanted_time(MAX_CONNECT_DEADLINE)
+    }
+
+    fn set(&mut self, given: &Given) -> Result<(), String> {
+        set_time(&mut self.0, given, MAX_CONNECT_DEADLINE)
+    }
+
+    fn show(&self) -> SettingValue {
+        self.0.show()
+    }
+}
+
+fn wanted_time(most: Duration) -> String {
+    format!("a time from 1 s to {} s, as in \"25 s\"", most.as_secs())
+}
+
+/// Sets a time of 1 s to `most`.
+fn set_time(to: &mut Time, given: &Given, most: Duration) -> Result<(), String> {
+    let mut time = *to;
+    time.set(given)?;
+    if time.0.as_secs() < 1 || time.0 > most {
+        return Err(String::new());
+    }
+    *to = time;
+    Ok(())
+}
+
+const _: () = assert!(MAX_CONNECT_RETRIES == 10_000, "the bound of connect_retries");
 
 #[cfg(test)]
 mod tests {

@@ -81,6 +81,7 @@ fn cluster() -> (Cluster, Vec<Vec<u8>>) {
             unfit: None,
             draining: false,
             measured: BTreeMap::new(),
+            connecting: Vec::new(),
         };
         let mut bytes = Vec::new();
         control::encode(&Request::Heartbeat(heartbeat), &mut bytes).expect("a heartbeat fits");

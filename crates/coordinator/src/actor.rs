@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use actix::prelude::*;
-use rollhouse_core::limits::MAX_LAUNCH_DEADLINE;
+use rollhouse_core::limits::{MAX_CONNECT_DEADLINE, MAX_LAUNCH_DEADLINE};
 use rollhouse_core::{EnvKind, RunId};
 use rollhouse_replay::RealDisk;
 use rollhouse_wire::{
@@ -435,10 +435,11 @@ impl Handler<Leave> for CoordinatorActor {
     }
 }
 
-/// Returns the time that a node may take to open a session: one that learns an env launches processes twice.
+/// Returns the time that a node may take to open a session: one that learns an env launches processes twice, which may
+/// have to connect.
 fn open_deadline(request: &OpenSession) -> Duration {
     if EnvKind::has_id(&request.settings.env) {
-        OPEN_DEADLINE + 2 * MAX_LAUNCH_DEADLINE
+        OPEN_DEADLINE + 2 * (MAX_LAUNCH_DEADLINE + MAX_CONNECT_DEADLINE)
     } else {
         OPEN_DEADLINE
     }

@@ -175,6 +175,7 @@ mod tests {
                 unfit: None,
                 draining: false,
                 measured: BTreeMap::new(),
+                connecting: Vec::new(),
             };
             change(&mut heartbeat);
             let (link, heartbeat) = (LinkId(node), Box::new(heartbeat));

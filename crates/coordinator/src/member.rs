@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_core::{EnvKind, Scales};
+use rollhouse_wire::limits::MAX_CONNECTING_TOLD;
 use rollhouse_wire::{
-    Changes, LaneSettings, NodeLoad, NodeState, NodeStatus, NotTaken, Register, ReportView, Unfit,
+    Changes, ConnectingSession, Incarnation, LaneSettings, NodeLoad, NodeState, NodeStatus, NotTaken,
+    Register, ReportView, SessionId, Unfit,
 };
 
 use crate::event::LinkId;
@@ -70,6 +72,8 @@ pub(crate) struct NodeSessions {
     /// The number of removed placements at which it had no such sessions. Only a placement that is removed after that,
     /// or a new report of the node, can make one.
     pub(crate) strayless: Option<u64>,
+    /// How often the lanes of sessions that try to connect have tried again, as its last heartbeat says.
+    pub(crate) connecting: BTreeMap<(SessionId, Incarnation), u32>,
 }
 
 impl Member {
@@ -240,6 +244,15 @@ impl NodeSessions {
         // What is told last, and what was known by then, is all.
         self.complete |= !changes.more && changes.through <= self.view.version();
         is_news
+    }
+
+    /// Takes in which of them try to connect: what a heartbeat does not tell is over.
+    pub(crate) fn take_connecting(&mut self, told: &[ConnectingSession]) {
+        if told.is_empty() && self.connecting.is_empty() {
+            return;
+        }
+        let told = told.iter().take(MAX_CONNECTING_TOLD);
+        self.connecting = told.map(|one| ((one.session, one.incarnation), one.retries)).collect();
     }
 }
 

@@ -150,6 +150,7 @@ impl Membership {
             member.take_unfit(heartbeat.unfit.as_ref());
             member.drain.hear(heartbeat.draining);
             changed = member.sessions.take(&heartbeat.changes);
+            member.sessions.take_connecting(&heartbeat.connecting);
         }
         Ok(Beat { member, outdated, changed, returned })
     }
@@ -355,6 +356,7 @@ mod tests {
             unfit: None,
             draining: false,
             measured: BTreeMap::new(),
+            connecting: Vec::new(),
         }
     }
 

@@ -107,13 +107,18 @@ impl Cluster {
 
     /// Returns the sessions that run, by name, as many as fit into a message.
     pub fn sessions(&self) -> SessionList {
+        let connecting = |id: SessionId, session: &Session| {
+            let told = self.members.get(&session.node).map(|member| &member.sessions.connecting);
+            told.and_then(|told| told.get(&(id, session.incarnation))).copied().unwrap_or(0)
+        };
         let status = |(pool, id): (&Pool, SessionId), session: &Session| SessionStatus {
             node: session.node.to_string(),
             report: session.report(pool, id),
+            connecting: connecting(id, session),
         };
         let all = self.running().map(|(of, session)| status(of, session));
         let (sessions, omitted) =
-            fitting(all, |SessionStatus { node, report }| node.len() + report.owner.len() + report.env.len());
+            fitting(all, |SessionStatus { node, report, .. }| node.len() + report.owner.len() + report.env.len());
         SessionList { sessions, omitted }
     }
 
@@ -208,6 +213,7 @@ mod tests {
         let done =
             SessionCounts { steps: u64::MAX, episodes: u64::MAX, return_sum: 0.1, interrupted: u64::MAX };
         let session = SessionStatus {
+            connecting: u32::MAX,
             node: "n".repeat(128),
             report: SessionReport {
                 session: SessionId { pool: RunId::from_u128(u128::MAX), index: u32::MAX },

@@ -94,6 +94,7 @@ impl Stage {
             unfit: None,
             draining: false,
             measured: BTreeMap::new(),
+            connecting: Vec::new(),
         };
         let ticket = self.ticket();
         let heartbeat = Box::new(heartbeat);

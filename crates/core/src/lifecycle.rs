@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::limits::MAX_CONNECT_DEADLINE;
 use crate::pauses::{Pauses, jitter};
 
 /// Stage of a lane's life, written as its [`LaneState::word`].
@@ -219,7 +220,7 @@ impl BackOff {
 
 const LAUNCH_DEADLINE: Duration = Duration::from_secs(60);
 const LOAD_DEADLINE: Duration = Duration::from_secs(120);
-const CONNECT_DEADLINE: Duration = Duration::from_secs(120);
+const CONNECT_DEADLINE: Duration = MAX_CONNECT_DEADLINE;
 const FIRST_RESET_DEADLINE: Duration = Duration::from_secs(60);
 const CLEANUP_DEADLINE: Duration = Duration::from_secs(10);
 const BACK_OFF: Pauses = Pauses { first: Duration::from_secs(1), longest: Duration::from_secs(60) };

@@ -45,6 +45,16 @@ pub const MAX_ENV_KINDS: usize = 64;
 /// Longest time that a node may be told to give a worker process until its envs are made.
 pub const MAX_LAUNCH_DEADLINE: Duration = Duration::from_secs(120);
 
+/// Longest time that a node may be told to let an env try to connect to the game or simulator of which it is a client.
+pub const MAX_CONNECT_DEADLINE: Duration = Duration::from_secs(120);
+
+/// Number of times that an env tries again to connect, unless it is told otherwise: as many as fit into
+/// [`MAX_CONNECT_DEADLINE`].
+pub const CONNECT_RETRIES: u32 = 120;
+
+/// Maximum number of times that an env may be told to try again to connect.
+pub const MAX_CONNECT_RETRIES: u32 = 10_000;
+
 /// Maximum number of envs and kinds of envs for which a node has terms, and of envs of which it tells a measured weight.
 pub const MAX_WEIGHED_ENVS: usize = 64;
 

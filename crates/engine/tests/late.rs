@@ -258,6 +258,20 @@ fn a_lane_that_never_finishes_is_lost_as_hung_and_others_keep_their_numbers() {
 }
 
 #[test]
+fn a_lane_that_connects_is_not_given_up_at_its_deadline() {
+    let timing = Timing { seed: 1, hangs: Some((66, 2)), connects: 3, ..Timing::default() };
+    let config = EngineConfig { lane_deadline: Duration::from_millis(20), ..EngineConfig::new(70) };
+    let mut engine = counting(&[1_000_000; 70], &[-1; 70], timing, config);
+    engine.reset(&Reset::all()).unwrap();
+    for at in 1..=4u32 {
+        common::act(&mut engine, &[1; 70]);
+        let frame = engine.step().unwrap();
+        assert!(frame.obs(0).as_f32().unwrap().iter().all(|&count| count == at as f32));
+    }
+    assert_eq!((engine.lost(), outcomes(&mut engine, Interruption::Hung)), (0, 0));
+}
+
+#[test]
 fn lanes_that_were_not_reset_go_on_in_other_memory_without_being_made_again() {
     let made = Arc::new(AtomicUsize::new(0));
     let (inner, makes) = (late(&counter(), Timing::default()), Arc::clone(&made));

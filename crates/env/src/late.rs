@@ -42,6 +42,12 @@ pub trait LateLanes {
     /// that are under way. Lanes of other blocks that are lost by it are collected there.
     fn give_up(&mut self, lanes: LaneSet) -> LaneSet;
 
+    /// Returns the lanes under way that wait for something to which their env tries to connect. They are not given up at the
+    /// time that lanes have; it is asked when that is over, and each time once more. How long it goes on is bounded here.
+    fn connecting(&mut self) -> LaneSet {
+        LaneSet::NONE
+    }
+
     /// Returns the lanes that were lost while nothing was posted to them, among `lost` and `hung`, if that is known before
     /// they are posted again.
     fn gone(&self) -> Collected {

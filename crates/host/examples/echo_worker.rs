@@ -1,7 +1,8 @@
 //! A worker that does what it is told, for trying and testing a host.
 //!
 //! Its arguments are the host's process id and nothing else. A hello of "never" makes it hang before it is
-//! ready, one of "refuse" makes it end.
+//! ready, one of "refuse" makes it end. One of "connect" makes it say twice that it tries to connect before it is ready, one
+//! of "connect for ever" three times before it hangs.
 
 use std::io::{Read, Write};
 use std::process::ExitCode;
@@ -18,6 +19,8 @@ pub const HANG: u64 = 3;
 pub const SPAWN: u64 = 4;
 /// Writes as many bytes as the payload's first eight say to the standard error before it answers.
 pub const SAY: u64 = 5;
+/// Says that it has tried so many times to connect as the payload's first eight bytes say, and never answers.
+pub const CONNECT: u64 = 7;
 /// Publishes the payload's first eight bytes as the first word, and never answers.
 pub const PUBLISH: u64 = 6;
 
@@ -37,6 +40,11 @@ fn work() -> Result<ExitCode, LinkError> {
             std::io::stderr().write_all(b"refused\n")?;
             return Ok(ExitCode::from(9));
         }
+        b"connect" => (1..=2).chain([0]).try_for_each(|retries| link.connecting(retries))?,
+        b"connect for ever" => {
+            (1..=3).try_for_each(|retries| link.connecting(retries))?;
+            hang();
+        }
         _ => {}
     }
     let hello = link.hello().to_vec();
@@ -49,6 +57,10 @@ fn work() -> Result<ExitCode, LinkError> {
         match code {
             EXIT => return Ok(ExitCode::from(payload.first().copied().unwrap_or(0))),
             HANG => hang(),
+            CONNECT => {
+                link.connecting(payload.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes)))?;
+                hang();
+            }
             PUBLISH => {
                 let number = payload.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
                 link.publish(0, number)?;

@@ -85,6 +85,12 @@ fn work() -> Result<ExitCode, LinkError> {
                     std::io::stderr().write_all(b"it had enough\n")?;
                     return Ok(ExitCode::SUCCESS);
                 }
+                "connect" => {
+                    link.connecting(1)?;
+                    loop {
+                        std::thread::park();
+                    }
+                }
                 "hang" => loop {
                     std::thread::park();
                 },

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::param::clock_ticks_per_second;
+
+use crate::connect_watch::ConnectWatch;
 
 /// The worker processes that are ready to step, of all hosts that were given a clone of it.
 ///
@@ -14,6 +17,7 @@ use rustix::param::clock_ticks_per_second;
 #[derive(Debug, Clone, Default)]
 pub struct Census {
     processes: Arc<Mutex<BTreeMap<u32, Entry>>>,
+    connect_retries: Arc<AtomicU64>,
 }
 
 /// What the worker processes of one env have.
@@ -56,6 +60,16 @@ impl Census {
     /// Makes the place of a host whose workers have so many lanes of an env each.
     pub(crate) fn counting(&self, env: &str, lanes: impl Iterator<Item = usize>) -> Counting {
         Counting { census: self.clone(), env: env.into(), lanes: lanes.map(|lanes| lanes as u64).collect() }
+    }
+
+    /// Returns a watch over the connecting of one host's workers, whose retries are counted here.
+    pub fn connect_watch(&self) -> ConnectWatch {
+        ConnectWatch::counted_in(&self.connect_retries)
+    }
+
+    /// Returns how often workers have tried again to connect, those of all watches together.
+    pub fn connect_retries(&self) -> u64 {
+        self.connect_retries.load(Ordering::Relaxed)
     }
 
     /// Returns the number of processes.

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use crate::connect_watch::ConnectWatch;
 use crate::launcher::Launcher;
 
 /// Maximum number of workers of one host. Each has three descriptors and two areas of [`crate::INLINE_BYTES`], which
@@ -22,6 +23,11 @@ pub struct HostConfig {
     pub launch_at_start: usize,
     /// Maximum time from the start of a process until it reports that it is ready; `None` waits for ever.
     pub launch_deadline: Option<Duration>,
+    /// Maximum time from when a worker first says that it connects until it reports that it is ready, and for which it may
+    /// connect in a command; `None` waits for ever.
+    pub connect_deadline: Option<Duration>,
+    /// Watch that shows how often workers have tried to connect.
+    pub connect_watch: ConnectWatch,
     /// Bound on the number of processes that launch at a time, with those of other hosts that have a clone of it.
     pub launcher: Launcher,
 }

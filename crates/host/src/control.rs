@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! per worker   command line, 128 bytes: sequence, code, payload length, host wants the bell
-//!              reply line,   128 bytes: sequence, code, payload length, worker is asleep
+//!              reply line,   128 bytes: sequence, code, payload length, worker is asleep,
+//!                                       how often the worker has tried to connect
 //! per worker   inline areas: command payload, reply payload
 //! the rest     the caller's
 //! ```
@@ -68,7 +69,7 @@ impl Layout {
 impl Lines<'_> {
     /// Sets both sequences, on the host's side. It may only be called while no worker is attached to the lines.
     pub(crate) fn reset(self, sequence: u64) {
-        for word in [ASLEEP, WANTS_BELL] {
+        for word in [ASLEEP, WANTS_BELL, CONNECTING] {
             self.memory.word(self.line + word).store(0, Relaxed);
         }
         self.memory.word(self.line + REPLY + SEQUENCE).store(sequence, Relaxed);
@@ -144,6 +145,17 @@ impl Lines<'_> {
         self.say(ASLEEP, asleep);
     }
 
+    /// Sets how often the worker has tried again to connect, on its side, and returns whether the host has to be woken.
+    pub(crate) fn set_connecting(self, retries: u64) -> bool {
+        self.memory.word(self.line + CONNECTING).store(retries, Release);
+        self.wants_bell()
+    }
+
+    /// Returns how often the worker has tried again to connect, on the host's side; 0 if it does not.
+    pub(crate) fn connecting(self) -> u64 {
+        self.memory.word(self.line + CONNECTING).load(Acquire)
+    }
+
     /// Returns whether the host sleeps, on the worker's side, which has just written what the host reads when it wakes.
     pub(crate) fn wants_bell(self) -> bool {
         self.memory.has_sleeper(self.line + WANTS_BELL)
@@ -182,6 +194,8 @@ const LEN: usize = 16;
 const WANTS_BELL: usize = 24;
 /// Offset of the flag on the reply line, which the worker writes.
 const ASLEEP: usize = REPLY + 24;
+/// Offset of the worker's retries on the reply line.
+const CONNECTING: usize = REPLY + 32;
 
 #[cfg(test)]
 mod tests {

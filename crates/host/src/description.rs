@@ -89,6 +89,8 @@ pub enum RefusalKind {
     LanesDiffer,
     /// The env is declared deterministic and is known not to be, or its generator cannot be put back.
     NotDeterministic,
+    /// The env is a client of something to which it could not connect, however often it tried.
+    ConnectFailed,
 }
 
 impl fmt::Display for RefusalKind {
@@ -101,6 +103,7 @@ impl fmt::Display for RefusalKind {
             Self::SpaceNotSupported => "a space is not supported",
             Self::LanesDiffer => "the lanes differ",
             Self::NotDeterministic => "the env cannot be deterministic",
+            Self::ConnectFailed => "the env could not connect",
         })
     }
 }

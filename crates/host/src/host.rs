@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 
 use rollhouse_arena::{Patience, SharedMemory};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tracing::info;
 
 use crate::census::Counting;
 use crate::config::{HostConfig, MAX_WORKERS, Program};
+use crate::connect_watch::{ConnectWatch, Tries};
 use crate::control::{INLINE_BYTES, Layout, Payload};
 use crate::error::HostError;
 use crate::launcher::Launcher;
@@ -18,7 +20,7 @@ use crate::log::Log;
 use crate::message::{self, MAX_MESSAGE_BYTES, Tag};
 use crate::process::Process;
 use crate::supervisor::{Action, Cause, Event, Restart, Supervisor, WorkerState};
-use crate::worker_slot::{WorkerSlot, new_bell};
+use crate::worker_slot::{AtStart, WorkerSlot, new_bell};
 
 /// Worker processes and the memory they share with this one.
 ///
@@ -28,6 +30,7 @@ use crate::worker_slot::{WorkerSlot, new_bell};
 pub struct Host {
     supervisor: Supervisor,
     launcher: Launcher,
+    connect_watch: ConnectWatch,
     /// The workers' place in a census, if they are counted.
     counting: Option<Counting>,
     program: Program,
@@ -131,10 +134,11 @@ impl Host {
             supervisor: Supervisor::new(
                 workers,
                 config.launcher.max_launching(),
-                config.launch_deadline,
+                (config.launch_deadline, config.connect_deadline),
                 seed,
             ),
             launcher: config.launcher,
+            connect_watch: config.connect_watch,
             counting: None,
             program: config.program,
             slots: config.hellos.iter().map(|hello| WorkerSlot::new(hello)).collect::<Result<_, _>>()?,
@@ -310,6 +314,14 @@ impl Host {
         Ok(())
     }
 
+    /// Returns whether a worker that has a command tries to connect, and has done so for less than its deadline.
+    pub(crate) fn is_connecting(&mut self, worker: usize) -> bool {
+        self.look_at_tries();
+        let deadline = self.supervisor.connect_deadline();
+        let late = |tries: &Tries| deadline.is_some_and(|deadline| tries.since.elapsed() >= deadline);
+        self.slots[worker].tries.is_some_and(|tries| tries.retries > 0 && !late(&tries))
+    }
+
     /// Returns whether there is an event to take.
     pub(crate) fn has_events(&self) -> bool {
         !self.events.is_empty()
@@ -334,8 +346,9 @@ impl Host {
                 process.ends_within(deadline.saturating_duration_since(Instant::now()));
             }
             process.end();
-            (slot.socket, slot.launching) = (None, None);
+            (slot.socket, slot.launching, slot.tries) = (None, None, None);
         }
+        self.show_tries();
         self.ended = true;
     }
 
@@ -365,8 +378,10 @@ impl Host {
         use WorkerState as S;
         match until {
             Until::AllReplied => none(&[S::Busy]),
-            Until::AllBack => none(&[S::Queued, S::Launching, S::BackOff]),
-            Until::AnyEvent => !self.events.is_empty() || none(&[S::Busy, S::Queued, S::Launching]),
+            Until::AllBack => (0..self.slots.len()).all(|worker| !self.state(worker).is_coming()),
+            Until::AnyEvent => {
+                !self.events.is_empty() || none(&[S::Busy, S::Queued, S::Launching, S::Connecting])
+            }
         }
     }
 
@@ -412,10 +427,13 @@ impl Host {
         let head = lines.reply_head();
         let payload = match usize::try_from(head.len) {
             Ok(len) if len <= INLINE_BYTES => Ok(lines.reply_payload(len)),
-            _ => self.slots[worker].receive(Tag::Payload),
+            _ => self.slots[worker].payload(),
         };
         match payload {
             Ok(payload) => {
+                if self.slots[worker].tries.take().is_some() {
+                    self.show_tries();
+                }
                 self.supervisor.on(self.started.elapsed(), worker, Event::Replied);
                 self.events.push_back(WorkerEvent::Replied(Reply { worker, code: head.code, payload }));
             }
@@ -425,7 +443,12 @@ impl Host {
 
     /// Returns whether some worker is in a state in which only descriptors tell what happens to it.
     fn needs_watching(&self) -> bool {
-        (0..self.slots.len()).any(|worker| self.supervisor.state(worker) == WorkerState::Launching)
+        (0..self.slots.len()).any(|worker| self.is_starting(worker))
+    }
+
+    /// Returns whether a worker's process is there and not ready.
+    fn is_starting(&self, worker: usize) -> bool {
+        matches!(self.supervisor.state(worker), WorkerState::Launching | WorkerState::Connecting)
     }
 
     /// Sleeps until a worker replies, dies or becomes ready, or `patience` is over. Returns false if a signal came.
@@ -443,6 +466,9 @@ impl Host {
         self.want_bells(&bells, false);
         let woken = woken?;
         self.collect();
+        if sleeping {
+            self.look_at_tries();
+        }
         Ok(woken)
     }
 
@@ -457,10 +483,10 @@ impl Host {
         let mut watched = Vec::new();
         for (worker, slot) in self.slots.iter().enumerate() {
             if let (Some(process), Some(socket)) = (&slot.process, &slot.socket) {
-                let launching = self.supervisor.state(worker) == WorkerState::Launching;
+                let starting = self.is_starting(worker);
                 let at = fds.len();
                 fds.push(PollFd::from_borrowed_fd(process.descriptor(), PollFlags::IN));
-                fds.push(PollFd::new(socket, if launching { PollFlags::IN } else { PollFlags::empty() }));
+                fds.push(PollFd::new(socket, if starting { PollFlags::IN } else { PollFlags::empty() }));
                 let said = process.log().and_then(Log::descriptor);
                 watched.push((worker, at, said.is_some()));
                 fds.extend(said.map(|said| PollFd::from_borrowed_fd(said, PollFlags::IN)));
@@ -483,7 +509,7 @@ impl Host {
                 process.drain_log();
             }
             let (ended, spoke) = (told[at], told[at + 1]);
-            if spoke && self.supervisor.state(worker) == WorkerState::Launching {
+            if spoke && self.is_starting(worker) {
                 self.hear(worker);
             } else if ended || spoke {
                 self.collect();
@@ -493,11 +519,19 @@ impl Host {
         Ok(true)
     }
 
-    /// Takes the message of a launching worker.
+    /// Takes the message of a worker that is being started.
     fn hear(&mut self, worker: usize) {
-        match self.slots[worker].receive(Tag::Ready) {
-            Ok(answer) => {
+        match self.slots[worker].said_at_start() {
+            Ok(AtStart::Connecting(retries)) => {
                 self.slots[worker].launching = None;
+                self.take_tries(worker, retries);
+                self.show_tries();
+                let actions = self.supervisor.on(self.started.elapsed(), worker, Event::Connecting);
+                self.act(actions);
+            }
+            Ok(AtStart::Ready(answer)) => {
+                (self.slots[worker].launching, self.slots[worker].tries) = (None, None);
+                self.show_tries();
                 let process = self.process_id(worker);
                 self.slots[worker].counted = self
                     .counting
@@ -511,6 +545,36 @@ impl Host {
             }
             Err(what) => self.died(worker, what),
         }
+    }
+
+    /// Looks how often workers that have a command have tried to connect.
+    fn look_at_tries(&mut self) {
+        let mut news = false;
+        for worker in 0..self.slots.len() {
+            let Some(memory) = &self.memory else { return };
+            if self.supervisor.state(worker) != WorkerState::Busy {
+                continue;
+            }
+            let said = self.layout.lines(memory, worker).connecting();
+            if said != self.slots[worker].tries.map_or(0, |tries| tries.retries.into()) {
+                self.take_tries(worker, said);
+                news = true;
+            }
+        }
+        if news {
+            self.show_tries();
+        }
+    }
+
+    fn take_tries(&mut self, worker: usize, said: u64) {
+        if Tries::told(&mut self.slots[worker].tries, said, &self.connect_watch) {
+            info!(worker, "a worker tries to connect");
+        }
+    }
+
+    fn show_tries(&self) {
+        let tries = self.slots.iter().filter_map(|slot| slot.tries);
+        self.connect_watch.show(tries.map(|tries| tries.retries).max().unwrap_or(0));
     }
 
     /// Gives a ready worker the memory, if there is one.
@@ -550,8 +614,14 @@ impl Host {
             match action {
                 Action::Launch(worker) => self.launch(worker),
                 Action::Lose { worker, cause, restart } => {
+                    let tries = self.slots[worker].tries;
                     let (ended, said) = self.slots[worker].end();
+                    self.show_tries();
                     let mut detail = match (&what, cause) {
+                        (_, Cause::ConnectTimedOut) => {
+                            let retries = tries.map_or(0, |tries| tries.retries);
+                            format!("killed at its deadline as it tried to connect, after {retries} retries")
+                        }
                         (_, Cause::Hung | Cause::LaunchTimedOut) => "killed at its deadline".to_owned(),
                         (Some(what), Cause::Died) => {
                             ended.map_or_else(|| what.clone(), |ended| format!("{what}: {ended}"))

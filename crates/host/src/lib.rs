@@ -6,6 +6,7 @@
 //! ```text
 //! Host                                                   worker process
 //!   launch   spawn, HELLO ─────────── socket ───────────▶  Link::open; makes its envs
+//!            CONNECTING   ◀────────── socket ────────────  Link::connecting, if they are clients of what is not there
 //!            READY        ◀────────── socket ────────────  Link::ready
 //!            ATTACH       ─────────── socket ───────────▶  maps the memory
 //!   post     command line ────────── mapping ───────────▶  Link::receive
@@ -42,6 +43,7 @@
 
 mod census;
 mod config;
+mod connect_watch;
 mod control;
 mod description;
 mod error;
@@ -64,15 +66,16 @@ mod workforce;
 
 pub use census::{Census, Counted, MAX_LOOKED_AT};
 pub use config::{Environment, HostConfig, MAX_WORKERS, Output, Program};
+pub use connect_watch::{Connect, ConnectWatch};
 pub use control::INLINE_BYTES;
 pub use description::{DescriptionError, Refusal, RefusalKind};
 pub use error::{HostError, LinkError};
 pub use host::{Host, Reply, Until, Waited, WorkerEvent};
 pub use launcher::Launcher;
-pub use link::{Command, Link};
+pub use link::{Command, Link, MAX_TOLD};
 pub use message::MAX_MESSAGE_BYTES;
 pub use plugin::{PluginHost, serve_plugin};
-pub use python::{PythonEnv, PythonError, PythonHost};
+pub use python::{LearnedEnv, PythonEnv, PythonError, PythonHost};
 pub use record::Places;
 pub use supervisor::{Action, Cause, Event, Restart, Supervisor, WorkerState};
 pub use try_out::TryOutError;

@@ -22,6 +22,8 @@ use crate::message::{self, MAX_MESSAGE_BYTES, Message, Received, Tag};
 pub struct Link {
     socket: Arc<OwnedFd>,
     hello: Vec<u8>,
+    /// Number of messages that told of connecting.
+    told: u32,
     attached: Option<Attached>,
 }
 
@@ -61,7 +63,7 @@ impl Link {
         watch(host, Arc::clone(&socket))?;
         let mut message = receive_message(&socket, Tag::Hello)?;
         let hello = message.descriptors.pop().ok_or(LinkError::Protocol("a hello without its bytes"))?;
-        Ok(Self { socket, hello: message::unstash(hello)?, attached: None })
+        Ok(Self { socket, hello: message::unstash(hello)?, told: 0, attached: None })
     }
 
     /// Returns the first message, which [`crate::HostConfig::hellos`] has for this worker.
@@ -149,6 +151,29 @@ impl Link {
         // The clock is read only where it decides.
         if lines.wants_bell() && attached.commanded.elapsed() >= QUIET_TIME {
             ring(&attached.host_bell)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the host how often this worker has tried again to connect to what its envs are clients of; 0 once they have
+    /// connected. Before [`Link::ready`] only the first [`MAX_TOLD`] calls are told, which fit the socket of a host that
+    /// does not read just now.
+    ///
+    /// # Errors
+    /// As for [`Link::open`].
+    pub fn connecting(&mut self, retries: u64) -> Result<(), LinkError> {
+        match &self.attached {
+            Some(attached) => {
+                let lines = attached.layout.lines(&attached.memory, attached.worker);
+                if lines.set_connecting(retries) {
+                    ring(&attached.host_bell)?;
+                }
+            }
+            None if self.told < MAX_TOLD => {
+                self.told += 1;
+                message::send(&self.socket, Tag::Connecting, retries, &[])?;
+            }
+            None => {}
         }
         Ok(())
     }
@@ -264,6 +289,8 @@ fn end_own_group() {
 /// Age of a command from which what its worker publishes wakes the host. In commands that take less time, waking it for
 /// each of many lanes would cost more than the lanes.
 pub(crate) const QUIET_TIME: Duration = Duration::from_millis(1);
+/// Maximum number of messages that tell of connecting before a worker is ready.
+pub const MAX_TOLD: u32 = 160;
 const NOT_READY: LinkError = LinkError::Protocol("a command before the worker was ready");
 /// Events for the end of the connection. The set is empty because poll reports errors and hang-ups without being asked.
 const HUNG_UP: PollFlags = PollFlags::empty();

@@ -31,6 +31,8 @@ pub(crate) enum Tag {
     Attach,
     /// Message of either side, with the payload of a command or reply that does not fit its inline area.
     Payload,
+    /// Message from a worker that is not ready to its host: it has tried so many times to connect, and tries again.
+    Connecting,
 }
 
 /// Message with its number and descriptors.
@@ -112,7 +114,8 @@ pub(crate) fn receive(socket: &OwnedFd, block: bool) -> io::Result<Received> {
         word.copy_from_slice(half);
         u64::from_ne_bytes(word)
     });
-    let tag = [Tag::Hello, Tag::Ready, Tag::Attach, Tag::Payload].into_iter().find(|&t| t as u64 == tag);
+    let tags = [Tag::Hello, Tag::Ready, Tag::Attach, Tag::Payload, Tag::Connecting];
+    let tag = tags.into_iter().find(|&t| t as u64 == tag);
     match tag {
         Some(tag) if received.bytes == HEADER_BYTES => {
             Ok(Received::Message(Message { tag, number, descriptors }))

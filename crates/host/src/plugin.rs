@@ -27,6 +27,7 @@ use self::talk::{Answer, Described, Hello, Lanes, heard, said};
 use self::workers::Workers;
 use crate::census::Census;
 use crate::config::{Environment, HostConfig, Output, Program};
+use crate::connect_watch::ConnectWatch;
 use crate::error::HostError;
 use crate::host::{Host, Until, WorkerEvent};
 use crate::launcher::Launcher;
@@ -164,7 +165,16 @@ impl PluginHost {
             memory: None,
         };
         let (launch_at_start, launch_deadline) = (hellos.len(), Some(self.launch_deadline));
-        Ok(HostConfig { program, hellos, launch_at_start, launch_deadline, launcher: self.launcher.clone() })
+        Ok(HostConfig {
+            program,
+            hellos,
+            launch_at_start,
+            launch_deadline,
+            // Its workers do not connect.
+            connect_deadline: None,
+            connect_watch: ConnectWatch::default(),
+            launcher: self.launcher.clone(),
+        })
     }
 }
 

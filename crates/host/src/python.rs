@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rollhouse_core::limits::MAX_ENV_ID_BYTES;
@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::census::Census;
 use crate::config::{Environment, HostConfig, Output, Program};
+use crate::connect_watch::{Connect, ConnectWatch};
 use crate::description::{ActionMask, Description, DescriptionError};
 use crate::error::HostError;
 use crate::hashing::hash_bytes;
@@ -36,6 +37,8 @@ pub struct PythonHost {
     pub workers: Option<usize>,
     /// Maximum time from the start of a process until its envs are made.
     pub launch_deadline: Duration,
+    /// Rules by which envs that are clients of something try again to connect to it.
+    pub connect: Connect,
     /// Bound on the number of processes that launch at a time.
     pub launcher: Launcher,
     /// Maximum number of bytes of memory of its own that each process has ([`Program::memory`]).
@@ -92,21 +95,52 @@ pub enum PythonError {
     Host(#[from] HostError),
 }
 
+/// A Python env that a worker has described.
+#[derive(Debug)]
+pub struct LearnedEnv {
+    host: PythonHost,
+    env: PythonEnv,
+    spec: EnvSpec,
+    /// Answer that every worker has to give.
+    answer: Vec<u8>,
+}
+
+impl LearnedEnv {
+    /// Returns the entry that makes lanes of the env in workers of their own, whose connecting shows in `watch`. Its lanes
+    /// are late. Making them blocks for as long as workers take to make envs, at most until the launch deadline and, of
+    /// those that connect, the connect deadline. It fails if a worker fails.
+    pub fn entry(self: &Arc<Self>, watch: &ConnectWatch) -> EnvEntry {
+        let (learned, watch) = (Arc::clone(self), watch.clone());
+        EnvEntry::late(self.spec.clone(), move |options| {
+            let LearnedEnv { host, env, spec, answer } = &*learned;
+            host.blocks((env, spec, answer), options.len(), &watch)
+                .map_err(|error| MakeError::Refused { source: Box::new(error) })
+        })
+    }
+}
+
 impl PythonHost {
-    /// Learns from a worker what an env is, and returns the entry that makes lanes of it in workers of their own. Blocks
-    /// for as long as the worker takes to make one, at most until the launch deadline. An env that is declared
-    /// deterministic is tried out, which takes as long once more at most.
+    /// Learns from a worker what an env is, and returns the entry that makes lanes of it, as [`LearnedEnv::entry`] does.
     ///
-    /// The entry's lanes are late. Making them blocks in the same way, and fails if a worker fails.
+    /// # Errors
+    /// As [`PythonHost::learn`].
+    pub fn entry(&self, env: &PythonEnv) -> Result<EnvEntry, PythonError> {
+        let watch = ConnectWatch::default();
+        Ok(Arc::new(self.learn(env, &watch)?).entry(&watch))
+    }
+
+    /// Learns from a worker what an env is; `watch` shows its connecting. Blocks for as long as the worker takes to make
+    /// one, at most until the launch deadline, and the connect deadline if it connects. An env that is declared
+    /// deterministic is tried out, which takes as long once more at most.
     ///
     /// # Errors
     /// [`PythonError`].
-    pub fn entry(&self, env: &PythonEnv) -> Result<EnvEntry, PythonError> {
+    pub fn learn(&self, env: &PythonEnv, watch: &ConnectWatch) -> Result<LearnedEnv, PythonError> {
         if !EnvKind::has_id(&env.id) {
             let shown = env.id.floor_char_boundary(MAX_ENV_ID_BYTES);
             return Err(PythonError::Id(env.id[..shown].to_owned()));
         }
-        let answer = self.learn(env)?;
+        let answer = self.describe(env, watch)?;
         let description = Description::read(&answer)?;
         let mut spec = spec(env, description);
         // The hash is one of the spec and of the arguments, and of what the try-out shows, if there is one.
@@ -114,19 +148,15 @@ impl PythonHost {
         let arguments = serde_json::to_vec(&env.kwargs).unwrap_or_default();
         spec.dynamics_hash = [&answer[..], &arguments].into_iter().fold(of_spec, hash_bytes);
         if spec.determinism == Determinism::Deterministic {
-            let shown = self.try_out(env, &spec, &answer)?;
+            let shown = self.try_out((env, &spec, &answer), watch)?;
             spec.dynamics_hash = hash_bytes(spec.dynamics_hash, &shown.to_le_bytes());
         }
-        let (host, env, learned) = (self.clone(), env.clone(), spec.clone());
-        Ok(EnvEntry::late(spec, move |options| {
-            host.blocks(&env, &learned, &answer, options.len())
-                .map_err(|error| MakeError::Refused { source: Box::new(error) })
-        }))
+        Ok(LearnedEnv { host: self.clone(), env: env.clone(), spec, answer })
     }
 
     /// Returns what a worker says of the env.
-    fn learn(&self, env: &PythonEnv) -> Result<Vec<u8>, PythonError> {
-        let mut host = Host::start(self.config(vec![self.hello(env, 0, None, None)]))?;
+    fn describe(&self, env: &PythonEnv, watch: &ConnectWatch) -> Result<Vec<u8>, PythonError> {
+        let mut host = Host::start(self.config(vec![self.hello(env, 0, None, None)], watch))?;
         loop {
             host.wait(Until::AnyEvent, None)?;
             match host.next_event() {
@@ -138,32 +168,28 @@ impl PythonHost {
     }
 
     /// Tries out an env that is declared deterministic, and returns a hash of what it showed.
-    fn try_out(&self, env: &PythonEnv, spec: &EnvSpec, answer: &[u8]) -> Result<u64, PythonError> {
-        let deadline = Instant::now() + self.launch_deadline;
-        let ranges = TryOut::RANGES.to_vec();
-        let workforce = self.workforce(env, spec, answer, ranges)?;
-        Ok(TryOut::new(workforce, spec, deadline).run()?)
+    fn try_out(&self, known: Known<'_>, watch: &ConnectWatch) -> Result<u64, PythonError> {
+        let workforce = self.workforce(known, TryOut::RANGES.to_vec(), watch)?;
+        Ok(TryOut::new(workforce, known.1, self.launch_deadline).run()?)
     }
 
     /// Makes the blocks of a session, which share its workers.
     fn blocks(
         &self,
-        env: &PythonEnv,
-        spec: &EnvSpec,
-        answer: &[u8],
+        known: Known<'_>,
         lanes: usize,
+        watch: &ConnectWatch,
     ) -> Result<Vec<Box<dyn BatchEnv>>, PythonError> {
-        let workforce = self.workforce(env, spec, answer, spread(lanes, self.workers))?;
+        let workforce = self.workforce(known, spread(lanes, self.workers), watch)?;
         Ok(WorkerBlock::all(&Arc::new(Mutex::new(workforce)), lanes))
     }
 
     /// Starts workers, each of which has one of these ranges of lanes.
     fn workforce(
         &self,
-        env: &PythonEnv,
-        spec: &EnvSpec,
-        answer: &[u8],
+        (env, spec, answer): Known<'_>,
         ranges: Vec<Range<usize>>,
+        watch: &ConnectWatch,
     ) -> Result<Workforce, PythonError> {
         let record = Record::of(spec);
         let mask = Description::read(answer)?.action_mask;
@@ -172,7 +198,7 @@ impl PythonHost {
         let hello = |range: &Range<usize>| {
             self.hello(env, range.len(), Some(record.places(range.start)), mask.as_ref())
         };
-        let mut host = Host::start(self.config(ranges.iter().map(hello).collect()))?;
+        let mut host = Host::start(self.config(ranges.iter().map(hello).collect(), watch))?;
         if let Some(census) = &self.census {
             host.count_by(census.counting(&env.id, ranges.iter().map(Range::len)));
         }
@@ -192,12 +218,13 @@ impl PythonHost {
     ) -> Vec<u8> {
         let PythonEnv { id: env, kwargs, deterministic } = env;
         let (deterministic, allow) = (*deterministic, &self.allow[..]);
-        let hello = Hello { env, kwargs, deterministic, lanes, allow, record, action_mask };
+        let connect = ConnectHello::of(self.connect);
+        let hello = Hello { env, kwargs, deterministic, lanes, allow, connect, record, action_mask };
         // Nothing in it can fail to be written: its keys are texts.
         serde_json::to_vec(&hello).unwrap_or_default()
     }
 
-    fn config(&self, hellos: Vec<Vec<u8>>) -> HostConfig {
+    fn config(&self, hellos: Vec<Vec<u8>>, watch: &ConnectWatch) -> HostConfig {
         let arguments = ["-u", "-m", "rollhouse.env_worker"].map(OsString::from);
         let program = Program {
             path: self.interpreter.clone(),
@@ -207,7 +234,15 @@ impl PythonHost {
             memory: self.memory,
         };
         let (launch_at_start, launch_deadline) = (hellos.len(), Some(self.launch_deadline));
-        HostConfig { program, hellos, launch_at_start, launch_deadline, launcher: self.launcher.clone() }
+        HostConfig {
+            program,
+            hellos,
+            launch_at_start,
+            launch_deadline,
+            connect_deadline: Some(self.connect.deadline),
+            connect_watch: watch.clone(),
+            launcher: self.launcher.clone(),
+        }
     }
 
     fn lost(&self, detail: String) -> PythonError {
@@ -219,6 +254,9 @@ impl PythonHost {
     }
 }
 
+/// What is known of an env: how it is asked for, its spec, and what a worker said of it.
+type Known<'a> = (&'a PythonEnv, &'a EnvSpec, &'a [u8]);
+
 /// First message to a worker. The worker, in `rollhouse/env_worker.py`, has the same names.
 #[derive(Serialize)]
 struct Hello<'a> {
@@ -227,8 +265,22 @@ struct Hello<'a> {
     deterministic: Option<bool>,
     lanes: usize,
     allow: &'a [String],
+    connect: ConnectHello,
     record: Option<Places>,
     action_mask: Option<&'a ActionMask>,
+}
+
+/// How often an env of a worker tries again to connect, and for how many seconds.
+#[derive(Serialize)]
+struct ConnectHello {
+    retries: u32,
+    within: f64,
+}
+
+impl ConnectHello {
+    fn of(Connect { retries, deadline }: Connect) -> Self {
+        Self { retries, within: deadline.as_secs_f64() }
+    }
 }
 
 fn spec(env: &PythonEnv, description: Description) -> EnvSpec {

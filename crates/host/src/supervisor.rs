@@ -1,7 +1,7 @@
 //! The supervisor, which decides what to do about each worker and when, without processes and clock.
 //!
 //! ```text
-//! dormant -> queued -> launching -> idle <-> busy
+//! dormant -> queued -> launching -> [connecting ->] idle <-> busy
 //!                     <-            no room among all hosts: tried again
 //!              any of these -> backoff -> queued          died, hung or broken
 //!              backoff -> failed                          restarted too often
@@ -20,6 +20,7 @@ pub struct Supervisor {
     workers: Vec<Worker>,
     max_launching: usize,
     launch_deadline: Option<Duration>,
+    connect_deadline: Option<Duration>,
 }
 
 /// State of a worker.
@@ -31,6 +32,8 @@ pub enum WorkerState {
     Queued,
     /// The worker's process has been asked for and has not reported that it is ready.
     Launching,
+    /// The worker's process is there, and tries to connect to what its envs are clients of.
+    Connecting,
     /// The worker waits for a command.
     Idle,
     /// The worker has a command.
@@ -46,6 +49,8 @@ pub enum WorkerState {
 pub enum Event {
     /// The worker's process is there and its envs are made.
     Ready,
+    /// The worker's process is there, and what its envs are clients of is not.
+    Connecting,
     /// The worker was given a command, to be answered by this time; `None` never expires.
     Posted(Option<Duration>),
     /// The worker answered.
@@ -83,6 +88,8 @@ pub enum Cause {
     Hung,
     /// The worker was not ready in time.
     LaunchTimedOut,
+    /// The worker had not connected in time.
+    ConnectTimedOut,
 }
 
 /// Decision about the restart of a lost worker.
@@ -105,8 +112,14 @@ struct Worker {
 
 impl Supervisor {
     /// Makes `workers` dormant workers, of which at most `max_launching` (at least 1) launch at a time once they are
-    /// woken, each within `launch_deadline` (`None`: it may take for ever). `seed` decides the jitter of restarts.
-    pub fn new(workers: usize, max_launching: usize, launch_deadline: Option<Duration>, seed: u64) -> Self {
+    /// woken. Each has the first of the `deadlines` to launch, and the second to connect if it says that it does (`None`:
+    /// it may take for ever). `seed` decides the jitter of restarts.
+    pub fn new(
+        workers: usize,
+        max_launching: usize,
+        (launch_deadline, connect_deadline): (Option<Duration>, Option<Duration>),
+        seed: u64,
+    ) -> Self {
         let worker = |index: usize| Worker {
             state: WorkerState::Dormant,
             until: None,
@@ -116,7 +129,13 @@ impl Supervisor {
             workers: (0..workers).map(worker).collect(),
             max_launching: max_launching.max(1),
             launch_deadline,
+            connect_deadline,
         }
+    }
+
+    /// Returns the time that a worker has to connect.
+    pub const fn connect_deadline(&self) -> Option<Duration> {
+        self.connect_deadline
     }
 
     /// Returns the number of workers.
@@ -134,6 +153,7 @@ impl Supervisor {
         match self.workers[worker].state {
             WorkerState::Dormant | WorkerState::Queued => LaneState::Idle,
             WorkerState::Launching => LaneState::Launching,
+            WorkerState::Connecting => LaneState::Connecting,
             WorkerState::Idle | WorkerState::Busy => LaneState::Playing,
             WorkerState::BackOff => LaneState::BackOff,
             WorkerState::Failed => LaneState::Failed,
@@ -154,9 +174,16 @@ impl Supervisor {
         use WorkerState as S;
         let w = &mut self.workers[worker];
         match (w.state, event) {
-            (S::Launching, Event::Ready) | (S::Busy, Event::Replied) => w.enter(S::Idle, None),
+            (S::Launching | S::Connecting, Event::Ready) | (S::Busy, Event::Replied) => {
+                w.enter(S::Idle, None);
+            }
+            (S::Launching, Event::Connecting) => {
+                // What is left of the launch is not taken away.
+                let until = w.until.zip(self.connect_deadline).map(|(launch, time)| launch.max(now + time));
+                w.enter(S::Connecting, until);
+            }
             (S::Idle, Event::Posted(until)) => w.enter(S::Busy, until),
-            (S::Launching | S::Idle | S::Busy, Event::Died | Event::GivenUp) => {
+            (S::Launching | S::Connecting | S::Idle | S::Busy, Event::Died | Event::GivenUp) => {
                 let cause = if event == Event::Died { Cause::Died } else { Cause::Hung };
                 let lost = w.lose(now, worker, cause);
                 return self.with_launches(now, vec![lost]);
@@ -180,6 +207,7 @@ impl Supervisor {
             }
             match worker.state {
                 WorkerState::Launching => actions.push(worker.lose(now, index, Cause::LaunchTimedOut)),
+                WorkerState::Connecting => actions.push(worker.lose(now, index, Cause::ConnectTimedOut)),
                 WorkerState::Busy => actions.push(worker.lose(now, index, Cause::Hung)),
                 WorkerState::BackOff | WorkerState::Queued => worker.enter(WorkerState::Queued, None),
                 WorkerState::Dormant | WorkerState::Idle | WorkerState::Failed => {}
@@ -203,6 +231,13 @@ impl Supervisor {
             actions.push(Action::Launch(index));
         }
         actions
+    }
+}
+
+impl WorkerState {
+    /// Returns whether the worker is being started, or will be.
+    pub const fn is_coming(self) -> bool {
+        matches!(self, Self::Queued | Self::Launching | Self::Connecting | Self::BackOff)
     }
 }
 
@@ -232,13 +267,15 @@ mod tests {
     use proptest::prelude::*;
 
     const LAUNCH: Duration = Duration::from_secs(60);
+    const CONNECT: Duration = Duration::from_secs(100);
+    const DEADLINES: (Option<Duration>, Option<Duration>) = (Some(LAUNCH), Some(CONNECT));
 
     fn seconds(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
     }
 
     fn playing(workers: usize) -> Supervisor {
-        let mut supervisor = Supervisor::new(workers, workers, Some(LAUNCH), 1);
+        let mut supervisor = Supervisor::new(workers, workers, DEADLINES, 1);
         supervisor.wake(Duration::ZERO, workers);
         for worker in 0..workers {
             supervisor.on(Duration::ZERO, worker, Event::Ready);
@@ -248,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_dormant_worker_is_launched_when_it_is_woken_and_has_its_whole_deadline_from_then() {
-        let mut supervisor = Supervisor::new(2, 2, Some(LAUNCH), 1);
+        let mut supervisor = Supervisor::new(2, 2, DEADLINES, 1);
         assert_eq!(supervisor.tick(LAUNCH * 9), []);
         assert_eq!(supervisor.wake(LAUNCH * 9, 1), [Action::Launch(0)]);
         assert_eq!(supervisor.state(1), WorkerState::Dormant);
@@ -260,7 +297,7 @@ mod tests {
 
     #[test]
     fn no_more_launch_at_once_than_allowed_and_each_that_is_ready_makes_room() {
-        let mut supervisor = Supervisor::new(3, 2, Some(LAUNCH), 1);
+        let mut supervisor = Supervisor::new(3, 2, DEADLINES, 1);
         assert_eq!(supervisor.wake(Duration::ZERO, 3), [Action::Launch(0), Action::Launch(1)]);
         assert_eq!(supervisor.tick(Duration::ZERO), []);
         assert_eq!(supervisor.on(seconds(1), 1, Event::Ready), [Action::Launch(2)]);
@@ -285,15 +322,37 @@ mod tests {
 
     #[test]
     fn a_worker_that_is_never_ready_is_lost_at_its_launch_deadline() {
-        let mut supervisor = Supervisor::new(1, 1, Some(LAUNCH), 1);
+        let mut supervisor = Supervisor::new(1, 1, DEADLINES, 1);
         supervisor.wake(Duration::ZERO, 1);
         let actions = supervisor.tick(LAUNCH);
         assert!(matches!(actions[..], [Action::Lose { cause: Cause::LaunchTimedOut, .. }]), "{actions:?}");
     }
 
     #[test]
+    fn a_worker_that_connects_has_a_deadline_of_its_own_and_makes_room_for_others() {
+        let mut supervisor = Supervisor::new(2, 1, DEADLINES, 1);
+        assert_eq!(supervisor.wake(Duration::ZERO, 2), [Action::Launch(0)]);
+        assert_eq!(supervisor.on(seconds(5), 0, Event::Connecting), [Action::Launch(1)]);
+        assert_eq!(supervisor.lane_state(0), LaneState::Connecting);
+        assert_eq!(supervisor.on(seconds(50), 0, Event::Connecting), [], "the first time counts");
+        supervisor.on(seconds(6), 1, Event::Ready);
+        assert_eq!(supervisor.tick(LAUNCH), []);
+        let actions = supervisor.tick(CONNECT + seconds(5));
+        assert!(
+            matches!(actions[..], [Action::Lose { worker: 0, cause: Cause::ConnectTimedOut, .. }]),
+            "{actions:?}"
+        );
+        let mut supervisor = Supervisor::new(1, 1, (Some(LAUNCH), Some(seconds(1))), 1);
+        supervisor.wake(Duration::ZERO, 1);
+        supervisor.on(seconds(5), 0, Event::Connecting);
+        assert_eq!(supervisor.tick(LAUNCH - seconds(1)), [], "the rest of the launch is left");
+        supervisor.on(LAUNCH - seconds(1), 0, Event::Ready);
+        assert_eq!(supervisor.state(0), WorkerState::Idle);
+    }
+
+    #[test]
     fn a_worker_that_dies_at_every_launch_is_left_after_five_restarts() {
-        let mut supervisor = Supervisor::new(1, 1, Some(LAUNCH), 1);
+        let mut supervisor = Supervisor::new(1, 1, DEADLINES, 1);
         let (mut now, mut launches) = (Duration::ZERO, 0);
         while supervisor.state(0) != WorkerState::Failed {
             for action in supervisor.wake(now, 1).into_iter().chain(supervisor.tick(now)).collect::<Vec<_>>()
@@ -322,9 +381,9 @@ mod tests {
         fn processes_are_launched_and_lost_in_turns_and_never_more_than_allowed(
             workers in 1_usize..6,
             max_launching in 1_usize..4,
-            steps in proptest::collection::vec((0_usize..6, 0_u8..7, 0_u64..3_000), 1..200),
+            steps in proptest::collection::vec((0_usize..6, 0_u8..8, 0_u64..3_000), 1..200),
         ) {
-            let mut supervisor = Supervisor::new(workers, max_launching, Some(LAUNCH), 7);
+            let mut supervisor = Supervisor::new(workers, max_launching, DEADLINES, 7);
             let mut model = Model { alive: vec![false; workers], launches_open: vec![false; workers] };
             let mut now = Duration::ZERO;
             for (worker, what, wait) in steps {
@@ -336,7 +395,10 @@ mod tests {
                     1 => Some(Event::Posted(Some(now + seconds(2)))),
                     2 => Some(Event::Replied),
                     3 if model.alive[worker] => Some(Event::Died),
-                    4 if model.launches_open[worker] => Some(Event::NoRoom(now + seconds(1))),
+                    4 if model.launches_open[worker] && supervisor.state(worker) == WorkerState::Launching => {
+                        Some(Event::NoRoom(now + seconds(1)))
+                    }
+                    7 if model.launches_open[worker] => Some(Event::Connecting),
                     _ => None,
                 };
                 match event {
@@ -365,10 +427,12 @@ mod tests {
                 }
                 for (worker, &alive) in model.alive.iter().enumerate() {
                     let state = supervisor.state(worker);
-                    let wants = matches!(state, WorkerState::Launching | WorkerState::Idle | WorkerState::Busy);
+                    use WorkerState as S;
+                    let wants = matches!(state, S::Launching | S::Connecting | S::Idle | S::Busy);
                     prop_assert_eq!(alive, wants, "{:?}", state);
                 }
-                let launching = model.launches_open.iter().filter(|&&open| open).count();
+                let launching =
+                    (0..workers).filter(|&w| supervisor.state(w) == WorkerState::Launching).count();
                 prop_assert!(launching <= max_launching);
                 // Whatever waits for time has a time; nothing that is due was left undone.
                 if let Some(due) = supervisor.next_due() {

@@ -21,6 +21,8 @@ pub(crate) struct TryOut {
     actions: ColumnData,
     /// Columns into which rows go that nobody reads: what lanes show is in their hashes.
     obs: Vec<ColumnData>,
+    /// Time that it may take, apart from connecting.
+    patience: Duration,
     deadline: Instant,
 }
 
@@ -58,10 +60,11 @@ impl TryOut {
     pub(crate) const RANGES: [Range<usize>; 2] = [0..LANES, LANES..2 * LANES];
 
     /// Makes the try-out of lanes that have done nothing yet.
-    pub(crate) fn new(workforce: Workforce, spec: &EnvSpec, deadline: Instant) -> Self {
+    pub(crate) fn new(workforce: Workforce, spec: &EnvSpec, patience: Duration) -> Self {
         let rows = |column: &ColumnSpec| ColumnData::zeros(column.dtype, column.elements() * 2 * LANES);
         let (actions, obs) = (rows(&spec.action_column()), spec.obs_columns().iter().map(rows).collect());
-        Self { workforce, space: spec.action_space.clone(), actions, obs, deadline }
+        let deadline = Instant::now() + patience;
+        Self { workforce, space: spec.action_space.clone(), actions, obs, patience, deadline }
     }
 
     /// Plays, and returns a hash of all that was shown: nodes on which it differs have other dynamics.
@@ -150,7 +153,10 @@ impl TryOut {
                 return Ok(over);
             }
             if self.deadline <= Instant::now() {
-                return Err(TryOutError::TooSlow);
+                if self.workforce.connecting(all.clone()).is_empty() {
+                    return Err(TryOutError::TooSlow);
+                }
+                self.deadline = Instant::now() + self.patience;
             }
             self.workforce.wait(self.deadline);
         }

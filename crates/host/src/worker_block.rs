@@ -73,6 +73,10 @@ impl LateLanes for WorkerBlock {
         self.workforce.lock().give_up(self.lanes.clone(), lanes)
     }
 
+    fn connecting(&mut self) -> LaneSet {
+        self.workforce.lock().connecting(self.lanes.clone())
+    }
+
     fn gone(&self) -> Collected {
         self.workforce.lock().gone(self.lanes.clone())
     }

@@ -6,9 +6,10 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::census::InCensus;
 use crate::config::Program;
+use crate::connect_watch::Tries;
 use crate::error::HostError;
 use crate::launcher::Launching;
-use crate::message::{self, MAX_MESSAGE_BYTES, Received, Tag};
+use crate::message::{self, MAX_MESSAGE_BYTES, Message, Received, Tag};
 use crate::process::Process;
 
 /// Host's side of one worker.
@@ -20,6 +21,8 @@ pub(crate) struct WorkerSlot {
     pub(crate) launching: Option<Launching>,
     /// Place of the process in a census, from when it is ready.
     pub(crate) counted: Option<InCensus>,
+    /// Connecting of the worker, since its start or since its last command.
+    pub(crate) tries: Option<Tries>,
     pub(crate) socket: Option<OwnedFd>,
     pub(crate) bell: OwnedFd,
     /// Number of the last command.
@@ -32,9 +35,9 @@ impl WorkerSlot {
         if hello.len() > MAX_MESSAGE_BYTES {
             return Err(HostError::TooLong(hello.len()));
         }
-        let (process, launching, counted, socket, sequence) = (None, None, None, None, 0);
+        let (process, launching, counted, tries, socket, sequence) = (None, None, None, None, None, 0);
         let (hello, bell) = (message::stash(hello)?, new_bell()?);
-        Ok(Self { hello, process, launching, counted, socket, bell, sequence })
+        Ok(Self { hello, process, launching, counted, tries, socket, bell, sequence })
     }
 
     /// Starts the process and sends the hello.
@@ -48,7 +51,7 @@ impl WorkerSlot {
 
     /// Ends the process, if there is one. Returns how it ended, and the last lines that it said.
     pub(crate) fn end(&mut self) -> (Option<String>, String) {
-        (self.socket, self.launching, self.counted) = (None, None, None);
+        (self.socket, self.launching, self.counted, self.tries) = (None, None, None, None);
         let Some(process) = self.process.take() else { return (None, String::new()) };
         let (ended, said) = process.end();
         let ended =
@@ -56,21 +59,50 @@ impl WorkerSlot {
         (Some(ended), said)
     }
 
-    /// Returns the bytes of the message of this kind, which has to be there, or what is wrong if it is not.
-    pub(crate) fn receive(&self, tag: Tag) -> Result<Vec<u8>, String> {
+    /// Returns the payload of a reply, whose message has to be there, or what is wrong if it is not.
+    pub(crate) fn payload(&self) -> Result<Vec<u8>, String> {
+        match self.receive()? {
+            message if message.tag == Tag::Payload => bytes_of(message),
+            _ => Err(OUT_OF_TURN.to_owned()),
+        }
+    }
+
+    /// Returns what a worker says that is not ready yet, which has to be there, or what is wrong if it is not.
+    pub(crate) fn said_at_start(&self) -> Result<AtStart, String> {
+        let message = self.receive()?;
+        match message.tag {
+            Tag::Ready => bytes_of(message).map(AtStart::Ready),
+            Tag::Connecting => Ok(AtStart::Connecting(message.number)),
+            Tag::Hello | Tag::Attach | Tag::Payload => Err(OUT_OF_TURN.to_owned()),
+        }
+    }
+
+    fn receive(&self) -> Result<Message, String> {
         let socket = self.socket.as_ref().ok_or("it has no connection")?;
         match message::receive(socket, false) {
-            Ok(Received::Message(mut message)) if message.tag == tag => {
-                let fd = message.descriptors.pop().ok_or("it sent a message without its bytes")?;
-                message::unstash(fd).map_err(|error| error.to_string())
-            }
-            Ok(Received::Message(_)) => Err("it sent a message out of turn".to_owned()),
+            Ok(Received::Message(message)) => Ok(message),
             Ok(Received::Nothing) => Err("it did not send what it announced".to_owned()),
             Ok(Received::Closed) => Err("it hung up".to_owned()),
             Err(error) => Err(error.to_string()),
         }
     }
 }
+
+/// What a worker says before it takes commands.
+#[derive(Debug)]
+pub(crate) enum AtStart {
+    /// Its answer to the hello: it is ready.
+    Ready(Vec<u8>),
+    /// How often it has tried again to connect.
+    Connecting(u64),
+}
+
+fn bytes_of(mut message: Message) -> Result<Vec<u8>, String> {
+    let fd = message.descriptors.pop().ok_or("it sent a message without its bytes")?;
+    message::unstash(fd).map_err(|error| error.to_string())
+}
+
+const OUT_OF_TURN: &str = "it sent a message out of turn";
 
 /// Makes a bell that nobody has rung.
 pub(crate) fn new_bell() -> Result<OwnedFd, HostError> {

@@ -328,6 +328,16 @@ impl Workforce {
         lost
     }
 
+    /// Returns which lanes of a block wait for a worker that tries to connect.
+    pub(crate) fn connecting(&mut self, block: Range<usize>) -> LaneSet {
+        let lanes = self.lanes[block].iter().enumerate();
+        let under_way = |lane: &Lane| matches!(lane.stage, Stage::Waiting(_) | Stage::UnderWay(_));
+        lanes
+            .filter(|(_, lane)| under_way(lane) && self.host.is_connecting(lane.worker))
+            .map(|(index, _)| index)
+            .collect()
+    }
+
     /// Makes lost lanes of a block usable whose worker is there. Returns them, and those whose worker is coming.
     pub(crate) fn revive(&mut self, block: Range<usize>, lanes: LaneSet) -> (LaneSet, LaneSet) {
         self.pump();
@@ -347,9 +357,9 @@ impl Workforce {
     pub(crate) fn coming(&self, block: Range<usize>, lanes: LaneSet) -> LaneSet {
         let comes = |index: &usize| {
             let lane = &self.lanes[block.start + index];
-            let state = self.host.state(lane.worker);
-            let away = matches!(state, WorkerState::Queued | WorkerState::Launching | WorkerState::BackOff);
-            lane.stage.is_lost() && !self.staff[lane.worker].up && away
+            lane.stage.is_lost()
+                && !self.staff[lane.worker].up
+                && self.host.state(lane.worker).is_coming()
         };
         (lanes & LaneSet::first(block.len())).into_iter().filter(comes).collect()
     }

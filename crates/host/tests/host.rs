@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rollhouse_arena::SharedMemory;
 use rollhouse_host::{
-    Cause, Environment, Host, HostConfig, HostError, INLINE_BYTES, Launcher, Output, Program, Reply, Restart,
+    Cause, ConnectWatch, Environment, Host, HostConfig, HostError, INLINE_BYTES, Launcher, Output, Program, Reply, Restart,
     Until, Waited, WorkerEvent, WorkerState,
 };
 
@@ -15,6 +15,7 @@ const HANG: u64 = 3;
 const SPAWN: u64 = 4;
 const SAY: u64 = 5;
 const PUBLISH: u64 = 6;
+const CONNECT: u64 = 7;
 const LONG: Option<Duration> = Some(Duration::from_secs(60));
 const SHORT: Option<Duration> = Some(Duration::from_millis(50));
 
@@ -23,25 +24,56 @@ fn start(hellos: &[&str], launch_deadline: Option<Duration>) -> Host {
 }
 
 fn start_with(launcher: Launcher, hellos: &[&str], launch_deadline: Option<Duration>) -> Host {
+    let hellos = hellos.iter().map(|hello| hello.as_bytes().to_vec()).collect();
+    let mut host = Host::start(config(echo(), hellos, launch_deadline, launcher)).expect("workers can be started");
+    assert!((1..host.workers()).all(|worker| host.state(worker) == WorkerState::Dormant));
+    assert!((0..host.workers()).filter_map(|worker| host.process_id(worker)).count() <= 1);
+    host.launch_all().expect("it has not ended");
+    host
+}
+
+/// Two or more workers that can be given commands, whose connecting `watch` shows.
+fn start_watched(hellos: &[&str], watch: &ConnectWatch) -> Host {
+    let hellos = hellos.iter().map(|hello| hello.as_bytes().to_vec()).collect();
+    let config = config(echo(), hellos, LONG, Launcher::new(2));
+    let mut host = Host::start(HostConfig { connect_watch: watch.clone(), ..config }).unwrap();
+    host.launch_all().unwrap();
+    assert!(matches!(host.wait(Until::AllBack, LONG), Ok(Waited::Satisfied)));
+    host.share(4096).unwrap();
+    host
+}
+
+fn echo() -> Program {
     let mut path = std::env::current_exe().expect("a test knows its path");
     path.pop();
     path.pop();
     path.extend(["examples", "echo_worker"]);
     let arguments = vec![std::process::id().to_string().into()];
-    let program = Program {
+    Program {
         path: path.into(),
         arguments,
         environment: Environment::Inherited,
         output: Output::Kept,
         memory: None,
-    };
-    let hellos = hellos.iter().map(|hello| hello.as_bytes().to_vec()).collect();
-    let config = HostConfig { program, hellos, launch_at_start: 1, launch_deadline, launcher };
-    let mut host = Host::start(config).expect("workers can be started");
-    assert!((1..host.workers()).all(|worker| host.state(worker) == WorkerState::Dormant));
-    assert!((0..host.workers()).filter_map(|worker| host.process_id(worker)).count() <= 1);
-    host.launch_all().expect("it has not ended");
-    host
+    }
+}
+
+fn config(
+    program: Program,
+    hellos: Vec<Vec<u8>>,
+    launch_deadline: Option<Duration>,
+    launcher: Launcher,
+) -> HostConfig {
+    let (connect_deadline, connect_watch) = (SHORT, ConnectWatch::default());
+    HostConfig {
+        program,
+        hellos,
+        launch_at_start: 1,
+        launch_deadline,
+        connect_deadline,
+        connect_watch,
+        launcher,
+    }
 }
 
 fn playing(workers: usize) -> Host {
@@ -216,6 +248,30 @@ fn hosts_with_one_launcher_launch_no_more_at_a_time_than_it_allows_and_all_get_t
 }
 
 #[test]
+fn workers_that_connect_are_not_launching_and_are_lost_at_a_deadline_of_their_own() {
+    let mut host = start(&["connect"], LONG);
+    assert_eq!(host.wait(Until::AnyEvent, LONG).unwrap(), Waited::Satisfied);
+    assert!(matches!(host.next_event(), Some(WorkerEvent::Ready { .. })));
+    let mut host = start(&["connect for ever"], Some(Duration::from_secs(3)));
+    assert_eq!(host.wait(Until::AnyEvent, LONG).unwrap(), Waited::Satisfied);
+    let (_, cause, _, detail) = loss(&mut host);
+    assert_eq!(cause, Cause::ConnectTimedOut);
+    assert!(detail.contains("after 3 retries"), "{detail}");
+}
+
+#[test]
+fn whoever_watches_sees_how_often_a_worker_has_tried_to_connect_in_a_command() {
+    let watch = ConnectWatch::default();
+    let mut host = start_watched(&["x", "y"], &watch);
+    host.post(1, CONNECT, &7_u64.to_le_bytes(), None).unwrap();
+    while watch.retries() != Some(7) {
+        host.wait(Until::AllReplied, SHORT).unwrap();
+    }
+    host.give_up(1).unwrap();
+    assert_eq!(watch.retries(), None);
+}
+
+#[test]
 fn a_program_that_does_not_exist_is_a_loss_that_says_so() {
     let program = Program {
         path: "/nowhere/python".into(),
@@ -226,8 +282,7 @@ fn a_program_that_does_not_exist_is_a_loss_that_says_so() {
     };
     let hellos = vec![vec![]];
     let launcher = Launcher::new(1);
-    let config = HostConfig { program, hellos, launch_at_start: 1, launch_deadline: LONG, launcher };
-    let mut host = Host::start(config).unwrap();
+    let mut host = Host::start(config(program, hellos, LONG, launcher)).unwrap();
     assert_eq!(host.wait(Until::AnyEvent, LONG).unwrap(), Waited::Satisfied);
     assert!(loss(&mut host).3.contains("could not be started"));
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Options, Start};
 use rollhouse_env::{BatchEnv, Collected, EnvEntry, LateRows, MakeError, Post};
-use rollhouse_host::{DescriptionError, Launcher, PythonEnv, PythonError, PythonHost, RefusalKind};
+use rollhouse_host::{Connect, DescriptionError, Launcher, PythonEnv, PythonError, PythonHost, RefusalKind};
 use serde_json::json;
 
 /// Lanes of one block, and their rows.
@@ -95,6 +95,7 @@ fn entry(kwargs: serde_json::Value, workers: usize) -> Result<EnvEntry, PythonEr
         allow: vec!["lanes".to_owned()],
         workers: Some(workers),
         launch_deadline: Duration::from_secs(60),
+        connect: Connect::default(),
         launcher: Launcher::new(2),
         memory: None,
         census: None,
@@ -173,6 +174,21 @@ fn a_lane_is_collected_while_its_neighbour_in_the_same_process_hangs_and_the_hun
     assert_eq!(four.collect_all(2).done, lanes(&[0, 1]));
     // Their seeds follow from where they stood.
     assert!(four.pair(0)[0] != 10.0 && four.pair(0)[1] == 0.0 && four.pair(0) != four.pair(1));
+}
+
+#[test]
+fn lanes_whose_worker_connects_are_told_apart_from_others_under_way() {
+    let mut four = Lanes::of(json!({"length": 9, "fault": "connect", "lane": 1, "at": 1}), 4, 2);
+    four.reset();
+    four.post(LaneSet::first(4), LaneSet::NONE);
+    assert_eq!(four.collect_all(3).done, lanes(&[0, 2, 3]));
+    let late = four.block.late().unwrap();
+    while late.connecting().is_empty() {
+        late.wait(Instant::now() + Duration::from_millis(20));
+    }
+    assert_eq!(late.connecting(), lanes(&[1]));
+    assert_eq!(late.give_up(lanes(&[1])), lanes(&[1]));
+    assert_eq!(late.connecting(), LaneSet::NONE);
 }
 
 #[test]

@@ -58,6 +58,10 @@ pub struct SessionSample {
     pub open: u64,
     /// Number of these whose lanes are being launched.
     pub launching: u64,
+    /// Number of sessions whose lanes try to connect to what their env is a client of.
+    pub connecting: u64,
+    /// Number of times that workers have tried again to connect.
+    pub connect_retries: u64,
     /// Number of sessions that were opened.
     pub opened: u64,
     /// Number of sessions that ended, by cause.
@@ -205,6 +209,8 @@ impl NodeSample {
         ABANDONED,
         SESSIONS,
         LAUNCHING_SESSIONS,
+        CONNECTING_SESSIONS,
+        CONNECT_RETRIES,
         SESSIONS_OPENED,
         ATTACHED,
         ATTACHED_SESSIONS,
@@ -303,6 +309,8 @@ impl SessionSample {
     fn put(&self, page: &mut Page) {
         page.value(&SESSIONS, self.open as f64);
         page.value(&LAUNCHING_SESSIONS, self.launching as f64);
+        page.value(&CONNECTING_SESSIONS, self.connecting as f64);
+        page.value(&CONNECT_RETRIES, self.connect_retries as f64);
         page.value(&SESSIONS_OPENED, self.opened as f64);
         page.value(&ATTACHED, self.attachments as f64);
         for &(transport, count) in &self.attached {
@@ -402,6 +410,14 @@ const ABANDONED: Family =
 const SESSIONS: Family = gauge("rollhouse_sessions", "Open sessions.");
 const LAUNCHING_SESSIONS: Family =
     gauge("rollhouse_launching_sessions", "Open sessions whose lanes are being launched.");
+const CONNECTING_SESSIONS: Family = gauge(
+    "rollhouse_connecting_sessions",
+    "Sessions whose lanes try to connect to the game or simulator of which their env is a client.",
+);
+const CONNECT_RETRIES: Family = counter(
+    "rollhouse_connect_retries_total",
+    "Times that worker processes tried again to connect.",
+);
 const SESSIONS_OPENED: Family = counter("rollhouse_sessions_opened_total", "Sessions that were opened.");
 const ATTACHED: Family = counter(
     "rollhouse_owners_attached_total",

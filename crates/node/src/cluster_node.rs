@@ -252,6 +252,16 @@ impl ClusterNode {
         self.hosting.launching()
     }
 
+    /// Returns the number of sessions whose lanes try to connect to what their env is a client of.
+    pub fn connecting(&self) -> usize {
+        self.hosting.connecting_sessions()
+    }
+
+    /// Returns how often worker processes have tried again to connect.
+    pub fn connect_retries(&self) -> u64 {
+        self.hosting.connect_retries()
+    }
+
     /// Returns the number of sessions that an owner steps now, by transport.
     pub fn attached(&self) -> BTreeMap<Transport, u64> {
         self.hosting.attached()

@@ -13,8 +13,9 @@ use parking_lot::{Mutex, MutexGuard};
 use rollhouse_core::Weight;
 use rollhouse_env::Registry;
 use rollhouse_replay::Recorder;
+use rollhouse_wire::limits::MAX_CONNECTING_TOLD;
 use rollhouse_wire::{
-    AdmitWatcher, Attach, CallId, CloseSession, Eagerness, EndCause, Incarnation, NodeLoad, OpenCommands,
+    AdmitWatcher, Attach, CallId, CloseSession, ConnectingSession, Eagerness, EndCause, Incarnation, NodeLoad, OpenCommands,
     OpenWatch, Refusal, RefusalCode, SessionEnd, SessionId, SessionReport, Unfit, WatchOpened,
     WatcherAdmitted,
 };
@@ -330,6 +331,21 @@ impl Hosting {
     /// Returns the number of sessions whose lanes are being launched.
     pub(crate) fn launching(&self) -> usize {
         self.table().launching(|session| session.handle.is_launching())
+    }
+
+    /// Returns the sessions whose lanes try to connect, as many as a heartbeat tells of.
+    pub(crate) fn connecting(&self) -> Vec<ConnectingSession> {
+        self.table().connecting().take(MAX_CONNECTING_TOLD).collect()
+    }
+
+    /// Returns the number of sessions whose lanes try to connect.
+    pub(crate) fn connecting_sessions(&self) -> usize {
+        self.table().connecting().count()
+    }
+
+    /// Returns how often workers have tried again to connect.
+    pub(crate) fn connect_retries(&self) -> u64 {
+        self.settings.budget.census.connect_retries()
     }
 
     /// Returns the reports of the open sessions, or `None` if nothing has changed since `version`. Sets `version` to

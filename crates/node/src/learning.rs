@@ -14,8 +14,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rollhouse_core::{EnvKind, panic_message};
-use rollhouse_env::EnvEntry;
-use rollhouse_host::{DescriptionError, PythonEnv, PythonError, PythonHost, RefusalKind};
+use rollhouse_host::{
+    Census, ConnectWatch, DescriptionError, LearnedEnv, PythonEnv, PythonError, PythonHost, RefusalKind,
+};
 use rollhouse_wire::{Refusal, RefusalCode};
 use tokio::sync::{OnceCell, Semaphore, oneshot};
 
@@ -35,8 +36,19 @@ pub(crate) struct Learning {
 #[derive(Debug)]
 struct Known {
     env: PythonEnv,
-    /// Its entry, once it is learned. Those that ask meanwhile wait for the same.
-    entry: Arc<OnceCell<Arc<EnvEntry>>>,
+    /// What it is, once it is learned. Those that ask meanwhile wait for the same.
+    learned: Arc<OnceCell<Arc<LearnedEnv>>>,
+    /// Connecting of the worker that it is learned from.
+    connecting: ConnectWatch,
+}
+
+/// An env that is being learned, or is known.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    env: PythonEnv,
+    learned: Arc<OnceCell<Arc<LearnedEnv>>>,
+    /// Connecting of the worker that it is learned from.
+    pub(crate) connecting: ConnectWatch,
 }
 
 impl Learning {
@@ -49,39 +61,44 @@ impl Learning {
         host.allow.iter().filter_map(|package| EnvKind::of_package(package))
     }
 
-    /// Returns the env's entry, learning it from a worker process if it is not known. Cancellation-safe; a process that
+    /// Returns what the env is, learning it from a worker process if it is not known. Cancellation-safe; a process that
     /// nobody waits for any more ends by its deadline.
     ///
     /// # Errors
     /// The reason for the refusal, as the worker or the operating system gave it.
-    pub(crate) async fn entry(&self, env: &PythonEnv) -> Result<Arc<EnvEntry>, Refusal> {
-        let cell = self.cell(env);
+    pub(crate) async fn learn(&self, asked: &Asked) -> Result<Arc<LearnedEnv>, Refusal> {
+        let Asked { env, learned: cell, connecting } = asked;
         let learned = cell.get_or_try_init(|| async {
-            let (host, env) = (Arc::clone(&self.host), env.clone());
-            let learned = self.apart(move || host.entry(&env)).await?;
+            let (host, env, watch) = (Arc::clone(&self.host), env.clone(), connecting.clone());
+            let learned = self.apart(move || host.learn(&env, &watch)).await?;
             learned.map(Arc::new).map_err(|error| refusal(&error))
         });
         let learned = learned.await.cloned();
         if learned.is_err() {
-            self.known.lock().retain(|known| !Arc::ptr_eq(&known.entry, &cell) || cell.initialized());
+            self.known.lock().retain(|known| !Arc::ptr_eq(&known.learned, cell) || cell.initialized());
         }
         learned
     }
 
-    /// Returns the place of an env's entry, as the one asked for last.
-    fn cell(&self, env: &PythonEnv) -> Arc<OnceCell<Arc<EnvEntry>>> {
+    /// Returns a watch over the connecting of a session's workers.
+    pub(crate) fn connect_watch(&self) -> ConnectWatch {
+        self.host.census.as_ref().map_or_else(ConnectWatch::default, Census::connect_watch)
+    }
+
+    /// Takes up an env as the one asked for last.
+    pub(crate) fn ask(&self, env: PythonEnv) -> Asked {
         let mut known = self.known.lock();
-        let at = known.iter().position(|known| known.env == *env);
+        let at = known.iter().position(|known| known.env == env);
         let found = match at {
             Some(at) => known.remove(at),
-            None => Known { env: env.clone(), entry: Arc::default() },
+            None => Known { env: env.clone(), learned: Arc::default(), connecting: self.connect_watch() },
         };
-        let cell = Arc::clone(&found.entry);
+        let asked = Asked { env, learned: Arc::clone(&found.learned), connecting: found.connecting.clone() };
         known.push(found);
         if known.len() > MAX_KNOWN {
             known.remove(0);
         }
-        cell
+        asked
     }
 
     /// Runs what waits for processes on a thread of its own. If the future is dropped, the thread goes on to its end.
@@ -142,7 +159,8 @@ fn refusal(error: &PythonError) -> Refusal {
             RefusalKind::MakeFailed
             | RefusalKind::SpaceNotSupported
             | RefusalKind::LanesDiffer
-            | RefusalKind::NotDeterministic => RefusalCode::Unsupported,
+            | RefusalKind::NotDeterministic
+            | RefusalKind::ConnectFailed => RefusalCode::Unsupported,
         },
         PythonError::Description(_)
         | PythonError::Lost { .. }
@@ -172,7 +190,7 @@ const MAX_REASON_BYTES: usize = 8 << 10;
 mod tests {
     use std::time::Duration;
 
-    use rollhouse_host::Launcher;
+    use rollhouse_host::{Connect, Launcher};
 
     use super::*;
 
@@ -182,6 +200,7 @@ mod tests {
             allow: vec!["gymnasium".to_owned()],
             workers: None,
             launch_deadline: Duration::from_secs(60),
+            connect: Connect::default(),
             launcher: Launcher::new(1),
             memory: None,
             census: None,
@@ -205,22 +224,23 @@ mod tests {
     #[test]
     fn a_bounded_number_of_envs_is_known_and_the_one_asked_for_longest_ago_is_forgotten() {
         let learning = learning("/bin/false");
-        let first = learning.cell(&numbered(0));
+        let cell = |number| learning.ask(numbered(number)).learned;
+        let first = cell(0);
         for number in 1..MAX_KNOWN {
-            learning.cell(&numbered(number));
+            cell(number);
         }
-        assert!(Arc::ptr_eq(&first, &learning.cell(&numbered(0))), "it is known, and now the newest");
-        let second = learning.cell(&numbered(1));
-        (0..MAX_KNOWN - 1).for_each(|number| drop(learning.cell(&numbered(100 + number))));
+        assert!(Arc::ptr_eq(&first, &cell(0)), "it is known, and now the newest");
+        let second = cell(1);
+        (0..MAX_KNOWN - 1).for_each(|number| drop(cell(100 + number)));
         assert_eq!(learning.known.lock().len(), MAX_KNOWN);
-        assert!(Arc::ptr_eq(&second, &learning.cell(&numbered(1))));
-        assert!(!Arc::ptr_eq(&first, &learning.cell(&numbered(0))), "it was forgotten");
+        assert!(Arc::ptr_eq(&second, &cell(1)));
+        assert!(!Arc::ptr_eq(&first, &cell(0)), "it was forgotten");
     }
 
     #[tokio::test]
     async fn a_worker_that_ends_at_once_is_a_refusal_and_nothing_of_it_is_kept() {
         let learning = learning("/bin/false");
-        let refused = learning.entry(&numbered(1)).await.unwrap_err();
+        let refused = learning.learn(&learning.ask(numbered(1))).await.unwrap_err();
         assert_eq!(refused.code, RefusalCode::Unsupported);
         assert!(refused.message.contains("/bin/false"), "{refused}");
         assert!(learning.known.lock().is_empty());

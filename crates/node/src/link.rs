@@ -271,7 +271,8 @@ impl Link {
         let (ended, all_ends) = self.hosting.ends();
         let more = changes.more || !all_ends;
         let (unfit, draining) = (self.hosting.unfit(), self.hosting.is_draining());
-        (Heartbeat { number, load, changes, ended, unfit, draining, measured }, more)
+        let connecting = self.hosting.connecting();
+        (Heartbeat { number, load, changes, ended, unfit, draining, measured, connecting }, more)
     }
 
     fn register(&self, connection: &Connection) -> Register {

@@ -175,10 +175,11 @@ impl Costs {
     }
 }
 
-/// Returns whether stepping waits for the recorder because the disk cannot follow: that is no hang.
-pub(crate) fn waits_for_recorder(session: &OwnedSession) -> Waits {
-    let recording = session.recording_watch();
-    Box::new(move || recording.is_behind())
+/// Returns whether stepping waits for the recorder because the disk cannot follow, or for workers that try to connect: that
+/// is no hang.
+pub(crate) fn waits_for_others(session: &OwnedSession) -> Waits {
+    let (recording, connecting) = (session.recording_watch(), session.connecting().clone());
+    Box::new(move || recording.is_behind() || connecting.retries().is_some())
 }
 
 /// Interval at which a session in memory that is watched and not stepped shows what is wanted of it.

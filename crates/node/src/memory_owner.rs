@@ -28,7 +28,7 @@ use tracing::Instrument;
 
 use crate::executor::{JobError, Waits};
 use crate::hosting::Hosting;
-use crate::measured::{MeasuredSession, waits_for_recorder};
+use crate::measured::{MeasuredSession, waits_for_others};
 use crate::owned::Unanswered;
 use crate::owned_handle::{OwnedHandle, TakenSession};
 use crate::stepped::Stepped;
@@ -313,10 +313,10 @@ impl StepperShared {
         self.measured.lock().take()
     }
 
-    /// Returns the test of whether the session waits for something of the node's own, such as its recorder.
+    /// Returns the test of whether the session waits for something else than its lanes' steps, such as its recorder.
     fn waits(&self) -> Waits {
         match &mut *self.measured.lock() {
-            Some(measured) => waits_for_recorder(measured.session()),
+            Some(measured) => waits_for_others(measured.session()),
             None => Box::new(|| false),
         }
     }

@@ -26,6 +26,7 @@ use rollhouse_engine::{
     SetAttributes, SetOptions, Stats, StepError,
 };
 use rollhouse_env::EnvEntry;
+use rollhouse_host::ConnectWatch;
 use rollhouse_replay::{Recorder, RunRecorder};
 use rollhouse_wire::{
     ColumnBuffer, Envelope, FrameHeader, FrameKind, FrameLayout, Notes, Refusal, RefusalCode, ResetLanes,
@@ -124,6 +125,11 @@ impl OwnedSession {
         if self.live.is_watched() {
             self.camera.attend(&mut self.engine, &self.live);
         }
+    }
+
+    /// Returns the watch over the connecting of the lanes' workers.
+    pub(crate) fn connecting(&self) -> &ConnectWatch {
+        &self.plan.connecting
     }
 
     /// Returns the env of the lanes.

@@ -13,7 +13,7 @@ use tokio::sync::{Mutex, MutexGuard, watch};
 
 use crate::executor::{Executor, Full, JobError};
 use crate::live::Live;
-use crate::measured::{MeasuredSession, waits_for_recorder};
+use crate::measured::{MeasuredSession, waits_for_others};
 use crate::owned::{FrameRequest, OwnedSession, RecordingWatch, RequestFault, Unanswered};
 use crate::tally::ReportedTally;
 use crate::turn::{Turn, TurnOver};
@@ -218,7 +218,7 @@ impl OwnedHandle {
         figures: &Arc<NodeFigures>,
     ) -> Result<Bytes, Unanswered> {
         let mut measured = slot.take().map_err(Unanswered::Gone)?;
-        let waits = waits_for_recorder(&measured.session);
+        let waits = waits_for_others(&measured.session);
         let parts = (measured, std::mem::take(request));
         let (own, cancel) = (Arc::clone(figures), self.cancel.clone());
         let work = move |(mut measured, request): (Box<MeasuredSession>, FrameRequest)| {
@@ -277,7 +277,7 @@ impl OwnedHandle {
             self.tell_if_stale(measured, figures);
             return done.map_err(|panic| Some(slot.lose(JobError::Panicked(panic_message(&*panic)))));
         }
-        let waits = waits_for_recorder(&measured.session);
+        let waits = waits_for_others(&measured.session);
         let measured = slot.take().map_err(Some)?;
         let (cancel, span) = (self.cancel.clone(), command.span());
         let work = move |(mut measured, command): (Box<MeasuredSession>, Envelope)| {
@@ -402,7 +402,7 @@ async fn finish(
     } else {
         let mut measured = measured;
         let result = loop {
-            let waits = waits_for_recorder(&measured.session);
+            let waits = waits_for_others(&measured.session);
             match executor.submit_with(measured, finish, waits) {
                 Ok(result) => break result,
                 Err(full) => {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rollhouse_core::{AutoresetMode, Goal, Options, RecordRule, RunId};
 use rollhouse_engine::EngineConfig;
 use rollhouse_env::{EnvEntry, Registry};
+use rollhouse_host::ConnectWatch;
 use rollhouse_policy::Builtin;
 use rollhouse_replay::{BeginError, PolicyInfo, Recorder, RunHeader, RunRecorder};
 use rollhouse_wire::{Collect, FrameLayout, Incarnation, LaneSettings, OpenSession, Refusal, RefusalCode};
@@ -26,6 +27,8 @@ pub struct SessionPlan {
     pub(crate) record: RecordRule,
     /// The policy, the seed and the goal, if the session plays by itself.
     pub(crate) collect: Option<(Builtin, u64, Goal)>,
+    /// Connecting of the lanes' workers.
+    pub(crate) connecting: ConnectWatch,
     program: String,
 }
 
@@ -69,6 +72,7 @@ impl SessionPlan {
             placement: open.incarnation.term.rotate_left(32) ^ open.incarnation.counter,
             record,
             collect,
+            connecting: ConnectWatch::default(),
             program: program.to_owned(),
         })
     }
@@ -79,6 +83,12 @@ impl SessionPlan {
     pub(crate) fn giving_up_before(mut self, hang_deadline: Duration) -> Self {
         self.engine.lane_deadline = self.engine.lane_deadline.min(hang_deadline * 2 / 5);
         self
+    }
+
+    /// Returns the plan of lanes whose workers' connecting that watch shows.
+    #[must_use]
+    pub(crate) fn connecting_by(self, watch: ConnectWatch) -> Self {
+        Self { connecting: watch, ..self }
     }
 
     /// Begins the recording of the session's lanes. May wait for the recorder's writer.
@@ -138,6 +148,7 @@ impl SessionPlan {
             policy,
             goal,
             hang_deadline,
+            connecting: self.connecting.clone(),
         })
     }
 }

@@ -7,6 +7,7 @@ use rollhouse_core::{Goal, Interruption, Options, RecordRule, RunId, SeedSchedul
 use rollhouse_engine::{Engine, EngineConfig, Reset, Stats, StepError, Timings};
 use rollhouse_env::EnvEntry;
 use rollhouse_policy::{Act, Builtin, Policy};
+use rollhouse_host::ConnectWatch;
 use rollhouse_replay::{PolicyInfo, RunHeader, RunRecorder};
 
 use crate::live::Camera;
@@ -30,6 +31,8 @@ pub struct Rollout {
     pub goal: Goal,
     /// Time that the session may make no progress before it counts as hung.
     pub hang_deadline: Duration,
+    /// Connecting of the lanes' workers: while they try, the session does not count as hung.
+    pub connecting: ConnectWatch,
 }
 
 /// The result of a rollout.
@@ -50,7 +53,8 @@ impl Rollout {
     /// hang deadline is [`HANG_DEADLINE`].
     pub fn new(env: Arc<EnvEntry>, engine: EngineConfig, seed: u64, policy: Builtin, goal: Goal) -> Self {
         let engine = EngineConfig { schedule: SeedSchedule::PerEpisode { run_seed: seed }, ..engine };
-        Self { env, run_lanes: engine.lanes, engine, seed, policy, goal, hang_deadline: HANG_DEADLINE }
+        let (run_lanes, connecting) = (engine.lanes, ConnectWatch::default());
+        Self { env, run_lanes, engine, seed, policy, goal, hang_deadline: HANG_DEADLINE, connecting }
     }
 
     /// Returns the header of its run, for a recorder.

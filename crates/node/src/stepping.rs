@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rollhouse_core::{Interruption, panic_message};
 use rollhouse_engine::StepError;
+use rollhouse_host::ConnectWatch;
 use rollhouse_replay::RunRecorder;
 use tokio::sync::watch;
 
@@ -28,6 +29,8 @@ pub(crate) struct Stepping {
     pub(crate) progress: Arc<Progress>,
     pub(crate) cancel: Cancel,
     hang_deadline: Duration,
+    /// Connecting of the lanes' workers.
+    connecting: ConnectWatch,
     job: Mutex<Option<Job>>,
     /// The exit of the thread.
     ended: watch::Receiver<Option<Arc<Exit>>>,
@@ -56,7 +59,7 @@ impl Stepping {
         told: Option<SyncSender<Arc<Exit>>>,
     ) -> Arc<Self> {
         let (sender, ended) = watch::channel(None);
-        let hang_deadline = rollout.hang_deadline;
+        let (hang_deadline, connecting) = (rollout.hang_deadline, rollout.connecting.clone());
         let watched = recording.as_ref().map(Arc::downgrade).unwrap_or_default();
         let progress = Progress::default();
         // It is what its thread does first.
@@ -67,6 +70,7 @@ impl Stepping {
             progress: Arc::new(progress),
             cancel,
             hang_deadline,
+            connecting,
             job,
             ended,
             exit: watch::Sender::new(None),
@@ -128,8 +132,9 @@ impl Stepping {
     /// Looks whether the thread makes progress. Returns for how long it has not, if it hangs.
     fn look(&self, watch: &mut HangWatch, now: Duration) -> Option<Duration> {
         let beats = self.progress.snapshot().beats;
-        let waits =
-            self.progress.is_launching() || self.recording.upgrade().is_some_and(|run| run.is_behind());
+        let waits = self.progress.is_launching()
+            || self.connecting.retries().is_some()
+            || self.recording.upgrade().is_some_and(|run| run.is_behind());
         let Verdict::Hung(still) = watch.look(now, beats, waits) else { return None };
         // Should it ever move again, it is to end at once.
         self.cancel.end(Interruption::Hung);

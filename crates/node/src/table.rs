@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rollhouse_core::{Budget, Holdings, OverBudget, Scales, Weight};
+use rollhouse_host::ConnectWatch;
 use rollhouse_wire::{
-    Attach, EndCause, Incarnation, OpenSession, OpenWatch, Refusal, RefusalCode, ReplayReport, Secret,
+    Attach, ConnectingSession, EndCause, Incarnation, OpenSession, OpenWatch, Refusal, RefusalCode, ReplayReport, Secret,
     SessionCounts, SessionEnd, SessionId, SessionReport,
 };
 
@@ -129,7 +130,8 @@ impl<H: Clone> SessionTable<H> {
         self.held.add(&env.into(), open.lanes, processes);
         let cancel = Cancel::default();
         let session = NodeSession::new(self.lease, open.settings.collect.is_none());
-        let entry = Entry { open: open.clone(), processes, cancel: cancel.clone(), session };
+        let (cancelled, connecting) = (cancel.clone(), ConnectWatch::default());
+        let entry = Entry { open: open.clone(), processes, cancel: cancelled, connecting, session };
         self.entries.insert(open.session, entry);
         Ok(Some(cancel))
     }
@@ -452,6 +454,22 @@ impl<H: Clone> SessionTable<H> {
         self.entries.values().filter(is_launching).count()
     }
 
+    /// Has the connecting of a session's lanes shown by that watch from now on.
+    pub fn watch_connecting(&mut self, id: SessionId, incarnation: Incarnation, watch: ConnectWatch) {
+        let entry = self.entries.get_mut(&id).filter(|entry| entry.open.incarnation == incarnation);
+        if let Some(entry) = entry {
+            entry.connecting = watch;
+        }
+    }
+
+    /// Returns the sessions whose lanes try to connect, those that are being opened among them.
+    pub fn connecting(&self) -> impl Iterator<Item = ConnectingSession> {
+        self.entries.values().filter_map(|entry| {
+            let OpenSession { session, incarnation, .. } = entry.open;
+            entry.connecting.retries().map(|retries| ConnectingSession { session, incarnation, retries })
+        })
+    }
+
     /// Returns the report of every session that is open; `done` tells what a session has done, `launching` whether its
     /// lanes are being launched, `replay` which recorded episode it shows.
     pub fn reports(
@@ -511,6 +529,8 @@ struct Entry<H> {
     processes: u32,
     /// The session's token, raised to end it.
     cancel: Cancel,
+    /// Connecting of the workers that its lanes have, or of the one that its env is learned from.
+    connecting: ConnectWatch,
     session: NodeSession<H>,
 }
 

@@ -14,7 +14,7 @@ use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_OBS_COLUMNS};
 use rollhouse_core::{AutoresetMode, Determinism, EnvSpec, LaneState, Space};
 use rollhouse_engine::{Engine, EngineConfig, Reset, StepError};
 use rollhouse_host::{
-    Cause, Environment, Gone, HostConfig, HostError, Launcher, Output, OwnWorkers, Places, Program,
+    Cause, ConnectWatch, Environment, Gone, HostConfig, HostError, Launcher, Output, OwnWorkers, Places, Program,
 };
 
 use crate::actions::column_data;
@@ -88,20 +88,21 @@ keywords! {
     }
 }
 
-/// A worker that ended: its index, "died", "hung" or "launch", and more about it.
+/// A worker that ended: its index, "died", "hung", "launch" or "connect", and more about it.
 type Lost = (usize, &'static str, String);
 
 #[pymethods]
 impl WorkerLanes {
     /// Starts workers. `program` is the executable and its arguments. There is one hello and one range of lanes for each
-    /// worker, of which the first `launch_at_start` are launched at once. Times are in seconds, None for ever.
+    /// worker, of which the first `launch_at_start` are launched at once. The `timeouts` of launching and of connecting are
+    /// in seconds, None for ever.
     #[new]
     fn new(
         program: Vec<OsString>,
         hellos: Vec<PyBackedBytes>,
         ranges: Vec<(usize, usize)>,
         launch_at_start: usize,
-        launch_timeout: Option<f64>,
+        (launch_timeout, connect_timeout): (Option<f64>, Option<f64>),
         max_launching: usize,
     ) -> PyResult<Self> {
         let mut program = program.into_iter();
@@ -124,6 +125,8 @@ impl WorkerLanes {
             hellos: hellos.iter().map(|hello| hello.to_vec()).collect(),
             launch_at_start,
             launch_deadline: duration(launch_timeout),
+            connect_deadline: duration(connect_timeout),
+            connect_watch: ConnectWatch::default(),
             launcher: Launcher::new(max_launching),
         };
         let lanes = ranges.last().map_or(0, |&(_, end)| end);
@@ -602,6 +605,7 @@ fn lost(gone: Gone) -> Lost {
         Cause::Died => "died",
         Cause::Hung => "hung",
         Cause::LaunchTimedOut => "launch",
+        Cause::ConnectTimedOut => "connect",
     };
     (gone.worker, cause, gone.detail)
 }

@@ -59,6 +59,11 @@ impl WorkerLink {
         self.inner.publish(offset, number).map_err(of_link)
     }
 
+    /// Tells the host how often this worker has tried again to connect; 0 once it has.
+    fn connecting(&mut self, retries: u64) -> PyResult<()> {
+        self.inner.connecting(retries).map_err(of_link)
+    }
+
     /// Answers the command.
     fn reply(&mut self, code: u64, payload: &[u8]) -> PyResult<()> {
         self.inner.reply(code, payload).map_err(of_link)

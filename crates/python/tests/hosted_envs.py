@@ -117,6 +117,30 @@ class CountEnv(gymnasium.Env):
         return np.array([self.count]), 1.0, action == self.END, False, {}
 
 
+class ClientEnv(CountEnv):
+    """Is a client of a server that refuses the first so many calls: files of a folder count those of its constructor and
+    those of its resets, of all lanes together. The action END ends an episode.
+    """
+
+    def __init__(self, folder: str, making: int = 0, resetting: int = 0, hangs: bool = False):
+        super().__init__()
+        self.folder, self.resetting, self.hangs = folder, resetting, hangs
+        self.call("made", making)
+
+    def call(self, what: str, refusals: int) -> None:
+        with open(os.path.join(self.folder, what), "ab", buffering=0) as calls:
+            calls.write(b"x")
+            number = calls.tell()
+        while self.hangs and number > refusals:
+            time.sleep(1)
+        if number <= refusals:
+            raise ConnectionRefusedError(f"call {number} is refused")
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
+        self.call("reset", self.resetting)
+        return super().reset(seed=seed, options=options)
+
+
 class GameEnv(gymnasium.Env):
     """Ends with each action, which says how: what the infos of the last step say of the episode."""
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,23 @@ class Patient(Maze):
     def __init__(self, size, pipe):
         super().__init__(size)
         os.close(os.open(pipe, os.O_RDONLY))
+
+
+class Client(Maze):
+    """Is a client of a server, which listens once there is a file."""
+
+    def __init__(self, size, server):
+        super().__init__(size)
+        self.server = server
+        self.connect()
+
+    def connect(self):
+        if not os.path.exists(self.server):
+            raise ConnectionRefusedError("nobody listens")
+
+    def reset(self, *, seed=None, options=None):
+        self.connect()
+        return super().reset(seed=seed, options=options)
 
 
 class Slow(Maze):
@@ -453,6 +471,54 @@ def test_sessions_whose_lanes_are_being_launched_are_told_as_such(nodes: LocalCl
         there = of_it(watcher)
         assert there and not any("launching" in report for report in there)
         envs.close()
+
+
+def test_lanes_that_try_to_connect_are_told_with_their_retries_until_they_have(
+    nodes: LocalCluster, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(package)
+    from mazes import envs as mazes
+
+    id, server = "mazes.envs:Client", tmp_path / "server"
+
+    def retries(cluster: rollhouse.Cluster) -> int:
+        return max([one.get("connecting", 0) for one in cluster.sessions() if one["report"]["env"] == id], default=0)
+
+    with rollhouse.connect(nodes.url, timeout=120) as trainer, rollhouse.connect(nodes.url) as watcher:
+        with ThreadPoolExecutor(1) as thread:
+            made = thread.submit(trainer.make_vec, id, 2, env_kwargs={"size": 9, "server": str(server)}, spread="single")
+            # Its first node learns the env, longer than a launch may take.
+            while retries(watcher) < 14:
+                assert not made.done(), made.result()
+            line = [str(rollhouse_program()), "sessions", "--connect", nodes.url]
+            shown = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+            server.touch()
+            envs = made.result()
+        assert re.search("nobody yet: connecting, retry [0-9]+", shown)
+        envs.reset(seed=1)
+        # And again as its lanes reset, for longer than a lane may take.
+        server.unlink()
+        with ThreadPoolExecutor(1) as thread:
+            reset = thread.submit(envs.reset, seed=2)
+            while retries(watcher) < 2:
+                assert not reset.done(), reset.result()
+            server.touch()
+            reset.result()
+        while retries(watcher):
+            pass
+        here = SyncVectorEnv([partial(mazes.Maze, 9)] * 2)
+        same(envs.reset(seed=3)[0], here.reset(seed=3)[0])
+        envs.close()
+
+
+def test_an_env_that_cannot_connect_is_refused_with_the_last_failure(tmp_path: Path, package: Path) -> None:
+    path = {"PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
+    settings = python_settings("mazes", connect_retries="2")
+    with closing(LocalCluster(tmp_path, rollhouse_program(), settings, {"one": path}, ("one",))) as nodes:
+        with rollhouse.connect(nodes.url, timeout=120) as cluster:
+            with pytest.raises(RefusedError, match="2 retries .* ConnectionRefusedError: nobody listens") as refused:
+                cluster.make_vec("mazes.envs:Client", 2, env_kwargs={"size": 9, "server": str(tmp_path / "none")})
+            assert refused.value.code == "unsupported"
 
 
 def test_a_killed_worker_costs_its_lanes_and_they_come_back(nodes: LocalCluster) -> None:

@@ -8,6 +8,7 @@ import os
 import queue
 import struct
 import threading
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -38,9 +39,11 @@ class Driven:
     ):
         record = RECORD | {"observation": RECORD["observation"][:columns]}
         self._hello = {"env": env, "kwargs": kwargs, "deterministic": declared, "lanes": lanes, "allow": allow}
+        self._hello["connect"] = {"retries": 3, "within": 60.0}
         self._hello["action_mask"] = None
         self._hello["record"] = record | {"generator": GENERATOR if env.endswith("Seeded") else None}
         self.lanes, self.number = lanes, 0
+        self.retries: list[int] = []
         self._told: queue.Queue[Any] = queue.Queue()
         self._said: queue.Queue[Any] = queue.Queue()
         monkeypatch.setattr(env_worker, "WorkerLink", lambda host: self)
@@ -62,6 +65,9 @@ class Driven:
 
     def publish(self, offset: int, number: int) -> None:
         self.memory[offset : offset + 8] = number.to_bytes(8, "little")
+
+    def connecting(self, retries: int) -> None:
+        self.retries.append(retries)
 
     def reply(self, code: int, payload: bytes) -> None:
         self._said.put(payload)
@@ -150,6 +156,45 @@ def test_an_env_that_fails_loses_its_lane_alone_and_is_made_anew(monkeypatch: py
     assert "ValueError: enough" in said["1"] and "shape (3,)" in said["2"]
     assert driven.work([NOTHING, ANEW, ANEW], [0, 8, 9]) == ([-1, 0, 0], {})
     assert driven.value(1, 128, "float32", (2,)).tolist() == [8.0, 0.0]
+    driven.end()
+
+
+def test_envs_that_cannot_connect_try_again_and_tell_how_often(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    arguments = {"folder": str(tmp_path), "making": 2, "resetting": 3}
+    driven = Driven(monkeypatch, "hosted_envs:ClientEnv", 2, ["hosted_envs"], **arguments)
+    assert driven.answer["made"] and driven.retries == [1, 2, 0]
+    driven.begin()
+    # Both are refused, then the first one again; the second one resets meanwhile.
+    assert driven.work([SEEDED, SEEDED], [1, 2]) == ([0, 0], {})
+    assert driven.retries == [1, 2, 0, 0, 1, 2, 0]
+    driven.end()
+
+
+def test_an_env_that_cannot_connect_is_refused_with_the_last_failure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    driven = Driven(monkeypatch, "hosted_envs:ClientEnv", 0, ["hosted_envs"], folder=str(tmp_path), making=9)
+    refused = driven.answer["refused"]
+    assert refused["kind"] == "connect_failed" and "3 retries" in refused["message"]
+    assert "ConnectionRefusedError: call 4 is refused" in refused["message"]
+    (tmp_path / "made").unlink()
+    # One that connects in its reset is looked at for action masks as it is learned.
+    driven = Driven(monkeypatch, "hosted_envs:ClientEnv", 0, ["hosted_envs"], folder=str(tmp_path), resetting=9)
+    assert "call 4 is refused" in driven.answer["refused"]["message"]
+
+
+def test_a_lane_that_cannot_connect_is_lost_alone_and_others_go_on_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    driven = Driven(monkeypatch, "hosted_envs:ClientEnv", 2, ["hosted_envs"], folder=str(tmp_path), resetting=5)
+    driven.begin()
+    (tmp_path / "reset").write_bytes(b"x" * 9)
+    assert driven.work([SEEDED, SEEDED], [1, 2]) == ([0, 0], {})
+    (tmp_path / "reset").unlink()
+    answers, said = driven.work([RESET, STEP])
+    assert answers == [LOST, 0] and list(said) == ["0"]
+    assert "NotConnectedError: could not connect: 3 retries" in said["0"]
+    assert driven.retries[-1] == 0
     driven.end()
 
 

@@ -125,7 +125,7 @@ impl Coordinator {
             Some(((call.session, call.incarnation), (node, call.opens?)))
         });
         let sessions = self.cluster.sessions().sessions.into_iter();
-        let running = sessions.map(|SessionStatus { node, report }| {
+        let running = sessions.map(|SessionStatus { node, report, .. }| {
             ((report.session, report.incarnation), (index(&node), report.lanes))
         });
         // A session may be told of before the answer to who asked for it.

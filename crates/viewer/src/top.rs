@@ -315,7 +315,7 @@ impl Top {
     }
 
     fn session(&self, session: &SessionStatus) -> Row {
-        let SessionStatus { node, report } = session;
+        let SessionStatus { node, report, .. } = session;
         let name = report.session.to_string();
         let (steps, episodes, mean) = self.rates.session(&name);
         let mean = mean.or_else(|| rates::mean(&report.done));

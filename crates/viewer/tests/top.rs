@@ -52,7 +52,7 @@ fn session(index: u32, node: &str, env: &str, steps: u64, episodes: u64) -> Sess
         },
         replay: None,
     };
-    SessionStatus { node: node.into(), report }
+    SessionStatus { node: node.into(), report, connecting: 0 }
 }
 
 /// The cluster `seconds` after the first look.

@@ -46,6 +46,8 @@ pub const MAX_STORE_READ_BYTES: usize = 4 << 20;
 /// Number of sessions whose changes one heartbeat tells. At up to 600 bytes each, with the ends that the heartbeat
 /// tells, they stay within a control message. The next heartbeat tells the rest and follows at once.
 pub const MAX_HEARTBEAT_REPORTS: usize = 1024;
+/// Number of sessions of which one heartbeat tells that their lanes try to connect.
+pub const MAX_CONNECTING_TOLD: usize = 256;
 /// Number of requests that one connection may have unanswered at a time; sessions' streams are counted apart.
 pub const MAX_OPEN_REQUESTS: usize = 256;
 /// Number of sessions' streams that one connection may have open.

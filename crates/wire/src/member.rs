@@ -74,6 +74,21 @@ pub struct Heartbeat {
     /// [`MAX_WEIGHED_ENVS`](rollhouse_core::limits::MAX_WEIGHED_ENVS).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub measured: BTreeMap<String, Weight>,
+    /// Its sessions, open or being opened, whose lanes try to connect; at most
+    /// [`MAX_CONNECTING_TOLD`](crate::limits::MAX_CONNECTING_TOLD).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub connecting: Vec<ConnectingSession>,
+}
+
+/// A session whose lanes try to connect to the game or simulator of which their env is a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnectingSession {
+    /// The session.
+    pub session: SessionId,
+    /// The placement of the session.
+    pub incarnation: Incarnation,
+    /// How often the lane that has tried longest has tried again.
+    pub retries: u32,
 }
 
 /// A trouble of a node that is alive: of its disk, its recorder or its certificate.

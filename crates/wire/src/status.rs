@@ -139,6 +139,13 @@ pub struct SessionStatus {
     pub node: String,
     /// The session as the node sees it.
     pub report: SessionReport,
+    /// How often its lanes have tried again to connect, while they try; else 0.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub connecting: u32,
+}
+
+const fn is_none(retries: &u32) -> bool {
+    *retries == 0
 }
 
 /// The sessions, by name.

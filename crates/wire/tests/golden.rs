@@ -247,6 +247,7 @@ fn requests() -> Vec<Sample> {
         unfit: None,
         draining: false,
         measured: BTreeMap::new(),
+        connecting: Vec::new(),
     };
     let open_session = OpenSession {
         session: session(),
@@ -570,7 +571,7 @@ fn answers() -> Vec<Sample> {
         ),
         answer(
             "answer-sessions",
-            SessionList { sessions: vec![SessionStatus { node: "n1".into(), report: report() }], omitted: 3 },
+            SessionList { sessions: vec![SessionStatus { node: "n1".into(), report: report(), connecting: 0 }], omitted: 3 },
         ),
         answer("answer-drain", Done {}),
         answer("answer-register", Registered { term: 3, heartbeat_ms: 1_000, known: 40 }),

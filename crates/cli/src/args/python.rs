@@ -22,6 +22,9 @@ pub(crate) struct PythonArgs {
     /// Memory of its own that each of them may have, as in 2 GiB [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = memory)]
     pub(crate) worker_memory: Option<u64>,
+    /// Times that an environment which is a client of a game or simulator tries again to connect [default: 120]
+    #[arg(long, value_name = "N", value_parser = retries)]
+    pub(crate) connect_retries: Option<u32>,
     /// Arguments of the environment, a JSON object
     #[arg(long, value_name = "JSON", value_parser = object)]
     pub(crate) env_kwargs: Option<Object>,
@@ -44,15 +47,21 @@ impl PythonArgs {
 
     /// Returns an argument that was given and says how this machine hosts envs, if there is one.
     pub(crate) fn of_this_machine(&self) -> Option<&'static str> {
-        let Self { python, allow, workers, worker_memory, env_kwargs: _, deterministic: _ } = self;
+        let Self { python, allow, workers, worker_memory, connect_retries, .. } = self;
         let given = [
             ("--python", python.is_some()),
             ("--allow", !allow.is_empty()),
             ("--workers", workers.is_some()),
             ("--worker-memory", worker_memory.is_some()),
+            ("--connect-retries", connect_retries.is_some()),
         ];
         given.into_iter().find_map(|(name, given)| given.then_some(name))
     }
+}
+
+fn retries(text: &str) -> Result<u32, String> {
+    let retries = text.parse().map_err(|_| "no whole number".to_owned())?;
+    if retries > MAX_CONNECT_RETRIES { Err(format!("at most {MAX_CONNECT_RETRIES}")) } else { Ok(retries) }
 }
 
 fn workers(text: &str) -> Result<usize, String> {

@@ -277,5 +277,6 @@ pub(crate) fn heartbeat(number: u64) -> rollhouse_wire::Heartbeat {
         unfit: None,
         draining: false,
         measured: BTreeMap::new(),
+        connecting: Vec::new(),
     }
 }

@@ -201,13 +201,20 @@ impl Block {
                 // Those of rows that were handed out are not to be added up again.
                 columns.rewards.fill(0.0);
             }
-            let overdue = under_way.overdue(Instant::now());
+            let now = Instant::now();
+            let overdue = under_way.overdue(now);
             let collected = self.with_late(|env| {
                 let rows = LateRows { obs: columns.obs, infos: columns.infos, rewards: columns.rewards };
                 let mut collected = env.collect(rows);
-                let overdue = overdue & !(collected.done | collected.lost | collected.hung);
+                let overdue = overdue & !collected.lanes();
                 if !overdue.is_empty() {
-                    collected.hung |= overdue | env.give_up(overdue);
+                    let connecting = overdue & env.connecting();
+                    // Their time begins again.
+                    under_way.posted(connecting, now);
+                    let late = overdue & !connecting;
+                    if !late.is_empty() {
+                        collected.hung |= late | env.give_up(late);
+                    }
                 }
                 collected
             });

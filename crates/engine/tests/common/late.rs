@@ -15,6 +15,8 @@ pub(crate) struct Timing {
     pub(crate) seed: u64,
     /// Lanes of a session that never finish from their n-th step on: (lane, n).
     pub(crate) hangs: Option<(usize, u64)>,
+    /// Number of times that the lane which hangs says that it connects; then it goes on.
+    pub(crate) connects: u32,
     /// Number of times that a lane is asked for before it is back.
     pub(crate) comes_back_after: u32,
     /// Lane of a session that finishes only when nothing else is under way.
@@ -240,6 +242,23 @@ impl LateLanes for Delayed {
         shared.begun[self.number] &= !lanes;
         shared.free[self.number] &= !lanes;
         lanes
+    }
+
+    fn connecting(&mut self) -> LaneSet {
+        let Loop { timing, posted, .. } = &mut *self.shared.lock();
+        let Some((lane, _)) = timing.hangs.filter(|&(lane, _)| lane / BLOCK_LANES == self.number) else {
+            return LaneSet::NONE;
+        };
+        if timing.connects == 0 {
+            return LaneSet::NONE;
+        }
+        timing.connects -= 1;
+        let lane = LaneSet::one(lane % BLOCK_LANES);
+        if timing.connects == 0 {
+            timing.hangs = None;
+            posted[self.number] |= lane;
+        }
+        lane
     }
 
     fn coming(&self) -> LaneSet {

@@ -279,10 +279,8 @@ impl Workers {
 
     /// Returns which of these lanes are lost and have a worker that is coming.
     pub(super) fn coming(&self, number: usize, lanes: LaneSet) -> LaneSet {
-        use WorkerState as S;
         let block = &self.blocks[number];
-        let state = self.host.state(block.worker);
-        let comes = !self.workers[block.worker].up && matches!(state, S::Queued | S::Launching | S::BackOff);
+        let comes = !self.workers[block.worker].up && self.host.state(block.worker).is_coming();
         if comes { lanes & block.lost } else { LaneSet::NONE }
     }
 

@@ -237,9 +237,7 @@ impl OwnWorkers {
     pub fn are_coming(&self) -> bool {
         let workforce = self.workforce.lock();
         (0..workforce.staff.len()).any(|worker| {
-            let state = workforce.host.state(worker);
-            matches!(state, WorkerState::Queued | WorkerState::Launching | WorkerState::BackOff)
-                || workforce.staff[worker].asked == Asked::Setup
+            workforce.host.state(worker).is_coming() || workforce.staff[worker].asked == Asked::Setup
         })
     }
 

@@ -50,9 +50,7 @@ impl Hosting {
         let handle = match wanted {
             Wanted::Lanes(plan) => self.make(plan, open, cancel).await?,
             Wanted::Learned(learning, env) => {
-                let entry = learning.entry(&env).await?;
-                let plan = SessionPlan::with(entry, open, &self.settings.program)?;
-                let plan = plan.giving_up_before(self.settings.hang_deadline);
+                let plan = self.learned(&learning, env, open).await?;
                 self.make(Arc::new(plan), open, cancel).await?
             }
             Wanted::Replay(of) => self.make_replay(of, open, coordinator).await?,
@@ -72,6 +70,24 @@ impl Hosting {
         }
         self.supervision.begin(self.supervision.number(), session);
         Ok(opened)
+    }
+
+    /// Learns an env, and returns the plan of the session. What connects meanwhile shows in the table.
+    async fn learned(
+        &self,
+        learning: &Learning,
+        env: PythonEnv,
+        open: &OpenSession,
+    ) -> Result<SessionPlan, Refusal> {
+        let shown =
+            |watch: &_| self.table().watch_connecting(open.session, open.incarnation, Clone::clone(watch));
+        let asked = learning.ask(env);
+        shown(&asked.connecting);
+        let learned = learning.learn(&asked).await?;
+        let watch = learning.connect_watch();
+        shown(&watch);
+        let plan = SessionPlan::with(Arc::new(learned.entry(&watch)), open, &self.settings.program)?;
+        Ok(plan.connecting_by(watch).giving_up_before(self.settings.hang_deadline))
     }
 
     /// Returns what kind of session is asked for, checked as far as possible before anything is made.

@@ -4,7 +4,7 @@ It is started by the host, never by hand. All that it is told is JSON, or bytes 
 ever unpickled. A lane whose env raises is lost alone; ``SystemExit`` ends the process, and with it all of its lanes. It
 ends when its host does, whatever its envs are doing.
 
-The host's first message is ``{"env", "kwargs", "deterministic", "lanes", "allow", "record", "action_mask"}``. The answer is ``{"made":
+The host's first message is ``{"env", "kwargs", "deterministic", "lanes", "allow", "connect", "record", "action_mask"}``. The answer is ``{"made":
 {...}}``, which says what the env is, or ``{"refused": {"kind", "message"}}``. ``lanes`` is 0 where only the answer is wanted; then
 the env is reset once to see whether it gives action masks, and ``action_mask`` of the messages that follow is what was said of them.
 
@@ -23,7 +23,7 @@ import mmap
 import struct
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import gymnasium
@@ -33,6 +33,8 @@ from gymnasium import spaces
 from rollhouse._native import WorkerLink
 from rollhouse.action_parts import ActionParts
 from rollhouse.agents import adapted
+from rollhouse.connecting import UNREACHED, Connector
+from rollhouse.errors import NotConnectedError
 from rollhouse.hosted.columns import Columns, write_array
 from rollhouse.hosted.layout import WIDER, leaves
 from rollhouse.hosted.verdicts import Verdicts
@@ -63,20 +65,26 @@ def main(host: int) -> None:
     """Runs the worker until it is told to end. ``host`` is the process id of its parent."""
     link = WorkerLink(host)
     hello = json.loads(link.hello())
+    connector = Connector(link, hello["connect"]["retries"], hello["connect"]["within"])
     worker = None
     try:
-        envs = [make(hello) for _ in range(max(1, hello["lanes"]))]
+        envs = [connector.make(lambda: make(hello)) for _ in range(max(1, hello["lanes"]))]
         told = describe(envs, hello)
+        if not hello["lanes"] and (mask := connector.make(lambda: action_mask_of(envs[0]))) is not None:
+            told["action_mask"] = mask
         answer = json.dumps({"made": told}, sort_keys=True, separators=(",", ":"), default=str)
-        worker = Worker(link, hello, envs)
+        worker = Worker(link, hello, envs, connector)
     except Refused as error:
         answer = refusal(error.kind, str(error))
+    except NotConnectedError as error:
+        answer = refusal("connect_failed", str(error))
     except Exception as error:
         answer = refusal("make_failed", words(error))
     place = link.ready(answer.encode())
     if worker is None or not hello["lanes"]:
         # The host has what it wanted to know.
         return
+    connector.rest()
     worker.set_up(place, hello["record"])
     while True:
         code, payload = link.receive()
@@ -194,9 +202,8 @@ def description(env: gymnasium.Env, hello: dict[str, Any]) -> dict[str, Any]:
     }
     if is_declared(env, hello):
         told["deterministic"] = True
-    mask = hello["action_mask"] if hello["lanes"] else action_mask_of(env)
-    if mask is not None:
-        told["action_mask"] = mask
+    if hello["lanes"] and hello["action_mask"] is not None:
+        told["action_mask"] = hello["action_mask"]
     return told
 
 
@@ -205,11 +212,14 @@ def action_mask_of(env: gymnasium.Env) -> dict[str, Any] | None:
 
     Raises:
         Refused: A mask is not one of the action space's.
+        ConnectionError, TimeoutError: The env cannot connect.
     """
     if not isinstance(env.action_space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
         return None
     try:
         _, info = env.reset()
+    except UNREACHED:
+        raise
     except Exception:
         # Its lanes will tell.
         return None
@@ -327,8 +337,9 @@ def unpacked(place: bytes) -> dict[str, Any]:
 class Worker:
     """The lanes of this process, counted from 0."""
 
-    def __init__(self, link: WorkerLink, hello: dict[str, Any], envs: list[gymnasium.Env]):
+    def __init__(self, link: WorkerLink, hello: dict[str, Any], envs: list[gymnasium.Env], connector: Connector):
         self.link = link
+        self.connector = connector
         self.hello = hello
         self.envs: list[Any] = envs
         self.count = len(envs)
@@ -378,11 +389,24 @@ class Worker:
         self.rows = [[a[lane : lane + 1].reshape(a.shape[1:]) for a in observations] for lane in range(self.count)]
 
     def work(self, number: int, payload: bytes) -> dict[int, str]:
-        """Does what each lane is told, one lane after the other. Returns the words of those that are lost."""
+        """Does what each lane is told, one lane after the other; those that cannot connect try again after the others.
+        Returns the words of those that are lost.
+        """
         said: dict[int, str] = {}
-        publish, number, told = self.link.publish, number << 8, self.verdicts.told
+        number <<= 8
+        again = self.do(enumerate(self.taken()), number, payload, said)
+        while again:
+            self.connector.pause(again)
+            # They reset, for which there is no action.
+            again = self.do([(lane, None) for lane in again], number, payload, said)
+        self.connector.rest()
+        return said
+
+    def do(self, lanes: Iterable[tuple[int, Any]], number: int, payload: bytes, said: dict[int, str]) -> list[int]:
+        """Does what lanes are told, given their actions. Returns those that are to try again to connect."""
+        publish, told, again = self.link.publish, self.verdicts.told, []
         seeds = payload[self.count :]
-        for lane, action in enumerate(self.taken()):
+        for lane, action in lanes:
             task = payload[lane]
             if task == NOTHING:
                 continue
@@ -407,11 +431,15 @@ class Worker:
                 if self.generator_at is not None:
                     self.memory[self.place(lane)] = packed(generator_of(self.envs[lane]))
             except Exception as error:
-                said[lane] = words(error)
+                failure = error if task == STEP else self.connector.failed(lane, error)
+                if failure is None:
+                    again.append(lane)
+                    continue
+                said[lane] = words(failure)
                 self.drop(lane)
                 flags = LOST
             publish(self.places[lane], number | flags)
-        return said
+        return again
 
     def taken(self) -> Iterator[Any]:
         """Iterates over the actions in memory, as Gymnasium's ``iterate`` does. They are copies: envs may keep them."""

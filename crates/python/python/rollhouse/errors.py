@@ -93,6 +93,19 @@ class LaneLostError(gymnasium.error.Error, RuntimeError):
         self.outcome = outcome
 
 
+class NotConnectedError(gymnasium.error.Error, ConnectionError):
+    """An env that is a client of a game or simulator could not connect to it, however often it tried. The message has the
+    last failure.
+
+    Attributes:
+        retries: How often it tried again.
+    """
+
+    def __init__(self, message: str, retries: int = 0):
+        super().__init__(message)
+        self.retries = retries
+
+
 class HungError(gymnasium.error.Error, TimeoutError):
     """A stepping thread did not answer within its deadline. The vector env can only be closed."""
 

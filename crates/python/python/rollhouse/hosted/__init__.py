@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode
 
 from rollhouse.agents import adapted
 from rollhouse.hosted.crew import EnvFn
-from rollhouse.hosted.env import LAUNCH_TIMEOUT, HostedVectorEnv
+from rollhouse.hosted.env import CONNECT_RETRIES, CONNECT_TIMEOUT, LAUNCH_TIMEOUT, HostedVectorEnv
 from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, ShowValid
 
 __all__ = ["HostedVectorEnv", "make_vec", "vectorize"]
@@ -37,6 +37,8 @@ def vectorize(
     reset_timeout: float | None = DEFAULT_TIMEOUT,
     call_timeout: float | None = DEFAULT_TIMEOUT,
     launch_timeout: float | None = LAUNCH_TIMEOUT,
+    connect_retries: int = CONNECT_RETRIES,
+    connect_timeout: float | None = CONNECT_TIMEOUT,
     record: bool = False,
     record_frames: int | None = None,
     data: str | os.PathLike[str] | None = None,
@@ -59,6 +61,10 @@ def vectorize(
         info_layout, valid, statistics: As ``VectorEnv`` has them.
         step_timeout, reset_timeout, call_timeout: Seconds a worker has for a batch of its lanes; None for ever.
         launch_timeout: Seconds a worker has from its start until all of its envs are made; None for ever.
+        connect_retries: Times that an env tries again to connect whose function or ``reset`` raises ``ConnectionError`` or
+            ``TimeoutError``, because it is a client of a game or simulator; 0 for none.
+        connect_timeout: Seconds from the first such failure until it has connected; None for ever. They are added to
+            ``launch_timeout``, and to the time of a reset.
         record: True to record every episode in full: observations, actions, rewards. Both spaces have to be made of Box,
             Discrete, MultiDiscrete and MultiBinary, alone or in Dict and Tuple.
         record_frames: An integer to record pictures too, of every reset, every ``record_frames``-th step and the last of
@@ -70,6 +76,7 @@ def vectorize(
         TypeError: A function cannot be pickled; the message names its index.
         RuntimeError: The envs' spaces do not fit together.
         LaneLostError: A worker died or was not ready in time.
+        NotConnectedError: An env could not connect, however often it tried.
         Exception: The exception that a function raised.
     """
     return HostedVectorEnv(
@@ -87,6 +94,8 @@ def vectorize(
         reset_timeout=reset_timeout,
         call_timeout=call_timeout,
         launch_timeout=launch_timeout,
+        connect_retries=connect_retries,
+        connect_timeout=connect_timeout,
         record=record,
         record_frames=record_frames,
         data=data,

@@ -7,7 +7,7 @@ import os
 import pickle
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 from gymnasium.vector import AutoresetMode
@@ -33,6 +33,13 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+class Connect(NamedTuple):
+    """How often an env that is a client of something tries again to connect, and for how many seconds."""
+
+    retries: int
+    timeout: float | None
+
+
 class Crew:
     """The workers, and the lanes that each of them has: ranges of nearly equal length, in order.
 
@@ -49,16 +56,17 @@ class Crew:
         mode: AutoresetMode,
         launch_timeout: float | None,
         *,
+        connect: Connect,
         alike: bool,
         frames_every: int = 0,
     ):
-        """Starts workers. ``alike``: all lanes have the spaces of the first, so that its worker can speak for the
+        """Starts workers. ``connect``: how their envs try again to connect. ``alike``: all lanes have the spaces of the first, so that its worker can speak for the
         others, which are started when they are needed. ``frames_every``: steps between two pictures that workers take
         of lanes, 0 for none.
         """
         lanes = len(env_fns)
         self.ranges = [(lanes * w // workers, lanes * (w + 1) // workers) for w in range(workers)]
-        self.launch_timeout = launch_timeout
+        self.launch_timeout, self.connect = launch_timeout, connect
         pickled = [_pickle_fn(index, fn) for index, fn in enumerate(env_fns)]
         hellos = [
             pickle.dumps(
@@ -67,6 +75,7 @@ class Crew:
                     "env_fns": pickled[first:end],
                     "autoreset_mode": mode.value,
                     "frames_every": frames_every,
+                    "connect": tuple(connect),
                 }
             )
             for first, end in self.ranges
@@ -74,7 +83,7 @@ class Crew:
         program = [sys.executable, "-c", _BOOT, json.dumps(sys.path), str(os.getpid())]
         self.launched = 1 if alike else workers
         self.lanes = _native.WorkerLanes(
-            program, hellos, self.ranges, self.launched, launch_timeout, max(2, cores())
+            program, hellos, self.ranges, self.launched, (launch_timeout, connect.timeout), max(2, cores())
         )
         self._setups: list[bytes] = []
 
@@ -118,6 +127,7 @@ class Crew:
         what = {
             "died": f"died: {detail}",
             "hung": "did not answer within its deadline and was killed",
+            "connect": f"did not connect within connect_timeout={self.connect.timeout} s and was {detail}",
             "launch": f"did not make its envs within launch_timeout={self.launch_timeout} s and was killed",
         }[cause]
         lanes = tuple(range(*self.ranges[index]))

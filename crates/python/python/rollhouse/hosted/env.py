@@ -21,7 +21,7 @@ from rollhouse.errors import (
     ResetNeededError,
 )
 from rollhouse.hosted.actions import Actions
-from rollhouse.hosted.crew import MAX_WORKERS, Crew, EnvFn, cores
+from rollhouse.hosted.crew import MAX_WORKERS, Connect, Crew, EnvFn, cores
 from rollhouse.hosted.infos import Said, add_lost, batch_infos, say_valid
 from rollhouse.hosted.layout import Layout
 from rollhouse.hosted.losses import Loss, Losses
@@ -39,6 +39,15 @@ from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, ShowValid, Step, Vecto
 
 LAUNCH_TIMEOUT = 120.0
 """Seconds from the start of a worker process until all of its envs are made."""
+
+CONNECT_RETRIES = 120
+"""Times that an env tries again to connect. Pauses grow to a second."""
+
+CONNECT_TIMEOUT = 120.0
+"""Seconds in which an env has to connect."""
+
+MAX_CONNECT_RETRIES = 10_000
+"""Most times that an env may be told to try again."""
 
 CLOSE_TIMEOUT = 10.0
 """Seconds that envs have to close themselves."""
@@ -93,6 +102,8 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         reset_timeout: float | None = DEFAULT_TIMEOUT,
         call_timeout: float | None = DEFAULT_TIMEOUT,
         launch_timeout: float | None = LAUNCH_TIMEOUT,
+        connect_retries: int = CONNECT_RETRIES,
+        connect_timeout: float | None = CONNECT_TIMEOUT,
         record: bool = False,
         record_frames: int | None = None,
         data: str | os.PathLike[str] | None = None,
@@ -111,9 +122,13 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             ("reset_timeout", reset_timeout),
             ("call_timeout", call_timeout),
             ("launch_timeout", launch_timeout),
+            ("connect_timeout", connect_timeout),
         ):
             if value is not None and not value > 0:
                 raise ValueError(f"{name}={value!r} must be a positive number of seconds, or None for no limit")
+        tries = connect_retries
+        if isinstance(tries, bool) or not isinstance(tries, int) or not 0 <= tries <= MAX_CONNECT_RETRIES:
+            raise ValueError(f"connect_retries={tries!r} must be an integer from 0 to {MAX_CONNECT_RETRIES}")
         if record not in (False, True):
             raise ValueError(f"record={record!r} must be False or True")
         if data is not None and not record:
@@ -130,7 +145,13 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         alike = observation_mode == "same" and all(fn is env_fns[0] for fn in env_fns)
         every = record_frames or 0
         self._crew = Crew(
-            env_fns, min(workers, len(env_fns)), mode, launch_timeout, alike=alike, frames_every=every
+            env_fns,
+            min(workers, len(env_fns)),
+            mode,
+            launch_timeout,
+            connect=Connect(connect_retries, connect_timeout),
+            alike=alike,
+            frames_every=every,
         )
         self._native = self._crew.lanes
         try:

@@ -15,7 +15,7 @@ import mmap
 import pickle
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import gymnasium
@@ -25,6 +25,7 @@ from gymnasium.vector.utils import batch_space, iterate
 
 from rollhouse._native import WorkerLink, pack_frame
 from rollhouse.agents import adapted, name_of
+from rollhouse.connecting import UNREACHED, Connector
 from rollhouse.hosted.columns import write_array
 from rollhouse.hosted.layout import Layout
 from rollhouse.hosted.verdicts import Verdicts
@@ -58,6 +59,7 @@ def main(host: int) -> None:
     hello = pickle.loads(link.hello())
     try:
         worker = Worker(link, hello)
+        worker.connector.rest()
         answer: tuple[str, Any] = ("made", worker.describe())
     except Exception as error:
         worker, answer = None, ("raised", failure(error))
@@ -111,7 +113,8 @@ class Worker:
         self.first: int = hello["first"]
         self.fns: list[Callable[[], gymnasium.Env]] = [pickle.loads(fn) for fn in hello["env_fns"]]
         self.same_step = AutoresetMode(hello["autoreset_mode"]) is AutoresetMode.SAME_STEP
-        self.envs: list[Any] = [adapted(fn()) for fn in self.fns]
+        self.connector = Connector(link, *hello["connect"])
+        self.envs: list[Any] = [self.connector.make(lambda fn=fn: adapted(fn())) for fn in self.fns]
         self.count = len(self.envs)
         # Pictures are recorded of every so many-th step, of none if it is 0; and the steps of each lane's episode.
         self.frames_every: int = hello["frames_every"]
@@ -171,8 +174,19 @@ class Worker:
     # Lanes
 
     def work(self, number: int, payload: bytes) -> bytes:
-        """Does what each lane is told, one lane after the other. Returns what there was no room to say in their records."""
-        number <<= 8
+        """Does what each lane is told, one lane after the other; those that cannot connect try again after the others.
+        Returns what there was no room to say in their records.
+        """
+        later = bytearray()
+        again = self.do(range(self.count), number << 8, payload, later)
+        while again:
+            self.connector.pause(again)
+            again = self.do(again, number << 8, payload, later)
+        self.connector.rest()
+        return bytes(later)
+
+    def do(self, lanes: Iterable[int], number: int, payload: bytes, later: bytearray) -> list[int]:
+        """Does what these lanes are told. Returns those that are to try again to connect."""
         envs, places, rewards, rows, publish = self.envs, self.places, self.rewards, self.rows, self.link.publish
         count, plain, frames, same_step = self.count, self.plain, self.frames_every, self.same_step
         dtype, shape = (self.columns.dtypes[0], self.columns.shapes[0]) if plain else (None, None)
@@ -180,8 +194,8 @@ class Worker:
         tell, told = self.verdicts.tell, self.verdicts.told
         options, items = self.extras(payload) if len(payload) > 9 * count else (None, {})
         actions = self.taken(items, payload)
-        later = bytearray()
-        for lane in range(count):
+        again: list[int] = []
+        for lane in lanes:
             task = payload[lane]
             if task == NOTHING:
                 continue
@@ -217,12 +231,16 @@ class Worker:
                     if final is not None and self.begin_ahead(lane):
                         flags |= AHEAD
             except Exception as error:
-                picture, words, flags = b"", dump(failure(error)), LOST
+                told_of = error if task == STEP else self.connector.failed(lane, error)
+                if told_of is None:
+                    again.append(lane)
+                    continue
+                picture, words, flags = b"", dump(failure(told_of)), LOST
                 self.lose(lane)
             if words is not None or picture:
                 flags |= self.say(lane, picture, words or b"", later)
             publish(places[lane], number | flags)
-        return bytes(later)
+        return again
 
     def begin_ahead(self, lane: int) -> bool:
         """Begins the lane's next episode, and writes what that gives beside the row of the one that has ended. Returns false
@@ -235,6 +253,10 @@ class Worker:
                 return False
             others = self.write(self.ahead_rows[lane], observation)
             words = pickled(None, info, others, None, dump) if info or others else b""
+        except UNREACHED:
+            # It tries again when the reset is asked for.
+            self.begun.pop(lane, None)
+            return False
         except Exception as error:
             self.begun[lane] = error
             return False
