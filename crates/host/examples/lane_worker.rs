@@ -5,6 +5,7 @@
 //! The argument `fault` names what goes wrong when lane `lane` takes its step number `at`.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use rollhouse_host::{Command, Link, LinkError};
@@ -25,6 +26,8 @@ struct Arguments {
     lane: usize,
     #[serde(default)]
     at: u64,
+    /// File that is made by the process of lane `lane` which dies by the fault "die", and keeps the next one from that.
+    marker: Option<PathBuf>,
     length: u64,
 }
 
@@ -58,6 +61,16 @@ fn work() -> Result<ExitCode, LinkError> {
     let hello: Hello = serde_json::from_slice(link.hello()).map_err(|_| LinkError::Protocol("a hello"))?;
     let Hello { kwargs, lanes, record } = hello;
     let first = record.as_ref().map_or(0, |record| record.first);
+    if record.is_some() && first == kwargs.lane && kwargs.fault == "die" {
+        let died = kwargs.marker.as_ref().is_some_and(|marker| marker.exists());
+        if !died {
+            if let Some(marker) = &kwargs.marker {
+                std::fs::write(marker, [])?;
+            }
+            std::io::stderr().write_all(b"it fell over\n")?;
+            return Ok(ExitCode::from(3));
+        }
+    }
     link.ready(answer(&kwargs.fault, first).as_bytes())?;
     let Some(places) = record else { return Ok(ExitCode::SUCCESS) };
     let mut states = vec![Lane::default(); lanes];

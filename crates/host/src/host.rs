@@ -254,6 +254,21 @@ impl Host {
         self.wait_for(Awaited { until, seen: None, from }, timeout)
     }
 
+    /// Waits for an event, also for that of a worker that is launched again after its back-off, for at most `patience`.
+    ///
+    /// # Errors
+    /// As [`Host::wait`].
+    pub(crate) fn wait_for_start(&mut self, patience: Duration) -> Result<Waited, HostError> {
+        use WorkerState as S;
+        let has = |wanted: &[S]| {
+            (0..self.slots.len()).any(|worker| wanted.contains(&self.supervisor.state(worker)))
+        };
+        let moves = has(&[S::Busy, S::Queued, S::Launching, S::Connecting]);
+        // No event is waited for if workers do nothing but back off.
+        let until = if has(&[S::BackOff]) && !moves { Until::AllBack } else { Until::AnyEvent };
+        self.wait(until, Some(patience))
+    }
+
     /// Waits as [`Host::wait`] does, but only until `seen` holds, which is about numbers that busy workers publish
     /// ([`crate::Link::publish`]). It is given the memory and the offset of the caller's part, and is first asked when
     /// the wait has lasted for 1 ms: being woken for each of many quick lanes would cost more than the lanes.

@@ -4,7 +4,7 @@
 //! dormant -> queued -> launching -> [connecting ->] idle <-> busy
 //!                     <-            no room among all hosts: tried again
 //!              any of these -> backoff -> queued          died, hung or broken
-//!              backoff -> failed                          restarted too often
+//!              backoff -> failed                          restarted too often, or never ready within its first launch's time
 //! ```
 
 use std::time::Duration;
@@ -97,6 +97,9 @@ pub enum Cause {
 pub enum Restart {
     /// The worker is launched again after this time.
     After(Duration),
+    /// The worker died before it was ever ready, for the first time, and is launched again after this time, within what is
+    /// left of the time to launch it.
+    Again(Duration),
     /// The worker has used up its restarts and is not launched again.
     Never,
 }
@@ -107,7 +110,21 @@ struct Worker {
     /// Time at which the state ends by itself: the deadline of a launch or command, the end of the back-off, or the
     /// next try of a launch for which there was no room.
     until: Option<Duration>,
+    first_launch: FirstLaunch,
     back_off: BackOff,
+}
+
+/// First launch of a worker, which is tried once more if its process dies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FirstLaunch {
+    None,
+    /// The worker has time until then. `died` says whether a process of it has died.
+    UnderWay {
+        by: Option<Duration>,
+        died: bool,
+    },
+    /// The worker was ready once.
+    Ready,
 }
 
 impl Supervisor {
@@ -123,6 +140,7 @@ impl Supervisor {
         let worker = |index: usize| Worker {
             state: WorkerState::Dormant,
             until: None,
+            first_launch: FirstLaunch::None,
             back_off: BackOff::new(split_mix64(seed ^ index as u64)),
         };
         Self {
@@ -174,9 +192,11 @@ impl Supervisor {
         use WorkerState as S;
         let w = &mut self.workers[worker];
         match (w.state, event) {
-            (S::Launching | S::Connecting, Event::Ready) | (S::Busy, Event::Replied) => {
+            (S::Launching | S::Connecting, Event::Ready) => {
+                w.first_launch = FirstLaunch::Ready;
                 w.enter(S::Idle, None);
             }
+            (S::Busy, Event::Replied) => w.enter(S::Idle, None),
             (S::Launching, Event::Connecting) => {
                 // What is left of the launch is not taken away.
                 let until = w.until.zip(self.connect_deadline).map(|(launch, time)| launch.max(now + time));
@@ -189,6 +209,10 @@ impl Supervisor {
                 return self.with_launches(now, vec![lost]);
             }
             (S::Launching, Event::NoRoom(until)) => {
+                if let FirstLaunch::UnderWay { by: Some(by), .. } = &mut w.first_launch {
+                    // Waiting for room is not launching.
+                    *by += until.saturating_sub(now);
+                }
                 w.enter(S::Queued, Some(until));
                 // There is no room for others either.
                 return Vec::new();
@@ -227,6 +251,7 @@ impl Supervisor {
         let queued = self.workers.iter_mut().enumerate();
         let queued = queued.filter(|(_, w)| w.state == WorkerState::Queued && w.until.is_none());
         for (index, worker) in queued.take(self.max_launching.saturating_sub(launching)) {
+            let until = worker.begin(until);
             worker.enter(WorkerState::Launching, until);
             actions.push(Action::Launch(index));
         }
@@ -246,17 +271,34 @@ impl Worker {
         (self.state, self.until) = (state, until);
     }
 
+    /// Notes a launch that may last until then, and returns until when it may: the first ones have their time together.
+    fn begin(&mut self, until: Option<Duration>) -> Option<Duration> {
+        match self.first_launch {
+            FirstLaunch::None => self.first_launch = FirstLaunch::UnderWay { by: until, died: false },
+            FirstLaunch::UnderWay { by, .. } => return by,
+            FirstLaunch::Ready => {}
+        }
+        until
+    }
+
     fn lose(&mut self, now: Duration, worker: usize, cause: Cause) -> Action {
-        let restart = match self.back_off.failed(now) {
-            RestartDecision::RetryAfter(wait) => {
-                self.enter(WorkerState::BackOff, Some(now + wait));
-                Restart::After(wait)
-            }
-            RestartDecision::GiveUp => {
-                self.enter(WorkerState::Failed, None);
+        let restart = match (self.back_off.failed(now), &mut self.first_launch) {
+            (RestartDecision::RetryAfter(wait), FirstLaunch::UnderWay { by: Some(by), .. }) if now + wait >= *by => {
                 Restart::Never
             }
+            (RestartDecision::RetryAfter(wait), FirstLaunch::UnderWay { died: died @ false, .. })
+                if cause == Cause::Died =>
+            {
+                *died = true;
+                Restart::Again(wait)
+            }
+            (RestartDecision::RetryAfter(wait), _) => Restart::After(wait),
+            (RestartDecision::GiveUp, _) => Restart::Never,
         };
+        match restart {
+            Restart::After(wait) | Restart::Again(wait) => self.enter(WorkerState::BackOff, Some(now + wait)),
+            Restart::Never => self.enter(WorkerState::Failed, None),
+        }
         Action::Lose { worker, cause, restart }
     }
 }
@@ -348,6 +390,34 @@ mod tests {
         assert_eq!(supervisor.tick(LAUNCH - seconds(1)), [], "the rest of the launch is left");
         supervisor.on(LAUNCH - seconds(1), 0, Event::Ready);
         assert_eq!(supervisor.state(0), WorkerState::Idle);
+    }
+
+    #[test]
+    fn a_worker_that_dies_before_it_was_ever_ready_is_launched_once_more_in_the_time_that_is_left() {
+        let restart = |actions: Vec<Action>| match actions[..] {
+            [Action::Lose { restart, .. }] => restart,
+            _ => panic!("{actions:?}"),
+        };
+        let mut supervisor = Supervisor::new(1, 1, DEADLINES, 1);
+        supervisor.wake(Duration::ZERO, 1);
+        let again = restart(supervisor.on(seconds(20), 0, Event::Died));
+        assert!(matches!(again, Restart::Again(_)), "{again:?}");
+        assert_eq!(supervisor.tick(seconds(21)), [Action::Launch(0)]);
+        assert_eq!(supervisor.next_due(), Some(LAUNCH));
+        assert!(matches!(restart(supervisor.on(seconds(22), 0, Event::Died)), Restart::After(_)));
+        assert_eq!(supervisor.tick(seconds(24)), [Action::Launch(0)]);
+        assert_eq!(restart(supervisor.tick(LAUNCH)), Restart::Never);
+        // Waiting for room takes none of it.
+        let mut supervisor = Supervisor::new(1, 1, DEADLINES, 1);
+        supervisor.wake(Duration::ZERO, 1);
+        assert_eq!(supervisor.on(Duration::ZERO, 0, Event::NoRoom(seconds(90))), []);
+        assert_eq!(supervisor.tick(seconds(90)), [Action::Launch(0)]);
+        assert_eq!(supervisor.next_due(), Some(LAUNCH + seconds(90)));
+        // One that was ready has the whole time again.
+        let mut supervisor = playing(1);
+        assert!(matches!(restart(supervisor.on(LAUNCH, 0, Event::Died)), Restart::After(_)));
+        assert_eq!(supervisor.tick(LAUNCH + seconds(1)), [Action::Launch(0)]);
+        assert_eq!(supervisor.next_due(), Some(2 * LAUNCH + seconds(1)));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use tracing::warn;
 
 use crate::host::{Host, Until, WorkerEvent};
 use crate::record::Record;
-use crate::supervisor::{Cause, WorkerState};
+use crate::supervisor::{Cause, Restart, WorkerState};
 
 use lane::{Lane, Stage, Task};
 pub use own::{Answers, Gone, OwnWorkers, Said, Why};
@@ -83,10 +83,11 @@ impl Workforce {
     }
 
     /// Waits until every worker is there, and puts its lanes to use. Returns what is wrong with the first one that is
-    /// lost instead. Blocks until the host's launch deadline.
+    /// lost instead, for more than the time that it is launched once more. Blocks until the host's launch deadline, and its
+    /// connect deadline.
     pub(crate) fn begin(&mut self) -> Result<(), String> {
         while !self.staff.iter().all(|staff| staff.up) {
-            if let Err(error) = self.host.wait(Until::AnyEvent, Some(LOOK_AGAIN)) {
+            if let Err(error) = self.host.wait_for_start(LOOK_AGAIN) {
                 return Err(error.to_string());
             }
             if let Some(lost) = self.take_events() {
@@ -374,7 +375,8 @@ impl Workforce {
         happened
     }
 
-    /// Handles what happened to workers. Returns what is wrong with the last one that was lost.
+    /// Handles what happened to workers. Returns what is wrong with the last one that was lost, unless its start is tried
+    /// again.
     fn take_events(&mut self) -> Option<String> {
         let mut wrong = None;
         while let Some(event) = self.host.next_event() {
@@ -395,15 +397,20 @@ impl Workforce {
                 },
                 WorkerEvent::Lost { worker, cause, restart, detail } => {
                     let staff = &mut self.staff[worker];
+                    // One that was there comes back as it does later.
+                    let again = matches!(restart, Restart::Again(_))
+                        || staff.up && matches!(restart, Restart::After(_));
                     staff.up = false;
                     let hung = cause == Cause::Hung && !staff.lied;
                     if !staff.lied {
                         warn!(worker, ?cause, ?restart, detail, "a worker is lost, with its lanes");
-                        wrong = Some(detail.clone());
+                        if !again {
+                            wrong = Some(detail.clone());
+                        }
                     }
                     staff.lied = false;
                     self.fail_lanes(worker, hung, &detail);
-                    self.lose(worker, cause, detail);
+                    self.lose(worker, cause, restart, detail);
                 }
             }
         }

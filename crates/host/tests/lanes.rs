@@ -176,6 +176,23 @@ fn a_lane_is_collected_while_its_neighbour_in_the_same_process_hangs_and_the_hun
     assert!(four.pair(0)[0] != 10.0 && four.pair(0)[1] == 0.0 && four.pair(0) != four.pair(1));
 }
 
+/// Symptom: a pool was refused because one of its processes was killed while it started, as when memory was short for a
+/// moment. Cause: whatever was lost before all were there ended the start. Fix: a process that dies is started once more,
+/// and refuses the pool only if that dies as well.
+#[test]
+fn a_worker_that_dies_as_it_is_launched_is_launched_once_more() {
+    let marker = std::env::temp_dir().join(format!("rollhouse-died-{}", std::process::id()));
+    let kwargs = json!({"length": 9, "fault": "die", "lane": 2, "marker": marker.to_str()});
+    let mut four = Lanes::of(kwargs, 4, 2);
+    std::fs::remove_file(&marker).expect("it has died once");
+    assert_eq!(four.reset().done, LaneSet::first(4));
+    assert_eq!(four.step().done, LaneSet::first(4));
+    let entry = entry(json!({"length": 9, "fault": "die", "lane": 2}), 2).unwrap();
+    let Err(refused) = make(&entry, 4) else { panic!("it dies each time") };
+    let mut causes = std::iter::successors(Some(&refused as &dyn std::error::Error), |error| error.source());
+    assert!(causes.any(|cause| cause.to_string().contains("it said last: it fell over")), "{refused:?}");
+}
+
 #[test]
 fn lanes_whose_worker_connects_are_told_apart_from_others_under_way() {
     let mut four = Lanes::of(json!({"length": 9, "fault": "connect", "lane": 1, "at": 1}), 4, 2);

@@ -180,6 +180,18 @@ class Client(Maze):
         return super().reset(seed=seed, options=options)
 
 
+class Stumbling(Maze):
+    """Ends its process in those constructors, counted over all processes, that `dies` has."""
+
+    def __init__(self, size, calls, dies):
+        super().__init__(size)
+        with open(calls, "ab", buffering=0) as file:
+            file.write(b"x")
+            if file.tell() in dies:
+                print("it stumbles", flush=True)
+                os._exit(3)
+
+
 class Slow(Maze):
     """Waits for ever with action 6."""
 
@@ -519,6 +531,21 @@ def test_an_env_that_cannot_connect_is_refused_with_the_last_failure(tmp_path: P
             with pytest.raises(RefusedError, match="2 retries .* ConnectionRefusedError: nobody listens") as refused:
                 cluster.make_vec("mazes.envs:Client", 2, env_kwargs={"size": 9, "server": str(tmp_path / "none")})
             assert refused.value.code == "unsupported"
+
+
+def test_a_worker_that_dies_as_its_session_starts_is_started_once_more(nodes: LocalCluster, tmp_path: Path) -> None:
+    # The first one is made to learn the env, the two lanes have a worker each.
+    with rollhouse.connect(nodes.url, timeout=120) as cluster:
+        for name, dies in [("once", [2]), ("again", [2, 4])]:
+            kwargs = {"size": 9, "calls": str(tmp_path / name), "dies": dies}
+            if name == "once":
+                envs = cluster.make_vec("mazes.envs:Stumbling", 2, env_kwargs=kwargs, spread="single")
+                envs.reset(seed=1)
+                assert envs.step([5, 5])[0].shape == (2, 4)
+                envs.close()
+            else:
+                with pytest.raises(RefusedError, match="exit status: 3; it said last: it stumbles"):
+                    cluster.make_vec("mazes.envs:Stumbling", 2, env_kwargs=kwargs, spread="single")
 
 
 def test_a_killed_worker_costs_its_lanes_and_they_come_back(nodes: LocalCluster) -> None:

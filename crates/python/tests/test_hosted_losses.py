@@ -115,6 +115,35 @@ def test_raising_gives_the_envs_own_exception_and_a_reset_brings_the_lane_back()
     envs.close()
 
 
+class Stumbling:
+    """Makes an env; the call that makes the file kills its process instead."""
+
+    def __init__(self, path: Path):
+        self.path = str(path)
+
+    def __call__(self) -> CountEnv:
+        try:
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return CountEnv()
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("it is dead")
+
+
+def test_a_worker_that_is_killed_while_it_starts_is_started_once_more(tmp_path: Path) -> None:
+    envs = rollhouse.vectorize([CountEnv, Stumbling(tmp_path / "at once")], workers=2)
+    assert envs.reset(seed=1)[0].tolist() == [[0.0], [0.0]]
+    envs.close()
+    # One of those that are started later.
+    stumbling = Stumbling(tmp_path / "later")
+    (tmp_path / "later").touch()
+    envs = rollhouse.vectorize([stumbling] * 3, workers=3)
+    (tmp_path / "later").unlink()
+    assert envs.reset(seed=1)[0].tolist() == [[0.0], [0.0], [0.0]]
+    assert envs.step(FINE[:3])[0].tolist() == [[1.0], [1.0], [1.0]]
+    envs.close()
+
+
 def test_a_lane_can_be_reset_alone_after_its_loss() -> None:
     envs = four(autoreset_mode="Disabled")
     envs.step(FINE)

@@ -14,7 +14,7 @@ use super::lanes::{BlockLanes, Moves};
 use super::slot::{Layout, Order};
 use super::talk::{ASK, Answer, Ask, CLOSE, KIND_BITS, Told, WORK, What, heard, said};
 use crate::host::{Host, Until, WorkerEvent};
-use crate::supervisor::{Cause, WorkerState};
+use crate::supervisor::{Cause, Restart, WorkerState};
 
 /// Workers and the blocks that each of them has. A block's number is the session's.
 ///
@@ -85,11 +85,11 @@ impl Workers {
         }
     }
 
-    /// Waits until every worker is there. Returns what is wrong with the first one that is lost instead. Blocks until
-    /// the host's launch deadline.
+    /// Waits until every worker is there. Returns what is wrong with the first one that is lost instead, for more than the
+    /// time that it is launched once more. Blocks until the host's launch deadline.
     pub(super) fn begin(&mut self) -> Result<(), String> {
         while !self.workers.iter().all(|worker| worker.up) {
-            if let Err(error) = self.host.wait(Until::AnyEvent, Some(LOOK_AGAIN)) {
+            if let Err(error) = self.host.wait_for_start(LOOK_AGAIN) {
                 return Err(error.to_string());
             }
             if let Some(wrong) = self.take_events() {
@@ -419,7 +419,12 @@ impl Workers {
                             detail,
                             "a worker of a plug-in is lost, with its lanes"
                         );
-                        wrong = Some(detail);
+                        // One that was there comes back as it does later.
+                        let again = matches!(restart, Restart::Again(_))
+                            || self.workers[worker].up && matches!(restart, Restart::After(_));
+                        if !again {
+                            wrong = Some(detail);
+                        }
                     }
                     self.lose_blocks(worker, cause == Cause::Hung && !lied);
                 }

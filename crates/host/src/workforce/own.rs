@@ -14,7 +14,7 @@ use crate::config::HostConfig;
 use crate::error::HostError;
 use crate::host::{Host, Until, Waited};
 use crate::record::{Places, Record};
-use crate::supervisor::{Cause, WorkerState};
+use crate::supervisor::{Cause, Restart, WorkerState};
 
 /// Workers of the process that started them, which trusts them as it trusts itself: hellos, answers, calls and words of
 /// lanes are the caller's bytes, and nothing here reads them. No other machine can reach it.
@@ -318,7 +318,7 @@ impl OwnWorkers {
                 return Ok(false);
             }
             // A signal is for the caller to look after.
-            if workforce.host.wait(Until::AnyEvent, Some(left))? == Waited::Interrupted {
+            if workforce.host.wait_for_start(left)? == Waited::Interrupted {
                 return Ok(false);
             }
         }
@@ -381,6 +381,10 @@ impl Workforce {
     }
 
     fn greet(&mut self, worker: usize) {
+        if self.host.state(worker) != WorkerState::Idle {
+            // It has ended meanwhile, and is greeted when it is back.
+            return;
+        }
         let Some(setup) = self.own_mut().workers[worker].setup.clone() else { return };
         match self.host.post(worker, SETUP, &setup, None) {
             Ok(()) => self.staff[worker].asked = Asked::Setup,
@@ -428,14 +432,20 @@ impl Workforce {
     }
 
     /// Notes that a worker has ended.
-    pub(super) fn lose(&mut self, worker: usize, cause: Cause, detail: String) {
+    pub(super) fn lose(&mut self, worker: usize, cause: Cause, restart: Restart, detail: String) {
         let asked = std::mem::take(&mut self.staff[worker].asked);
         let Some(own) = &mut self.own else { return };
         let gone = Gone { worker, cause, detail };
         if asked == Asked::Call {
             own.workers[worker].reply = Some(Err(gone.clone()));
         }
-        if !own.workers[worker].settled {
+        let again = match restart {
+            Restart::Again(_) => true,
+            // It was there. One that ends when it is greeted would do so again.
+            Restart::After(_) => own.workers[worker].answer.is_some() && asked == Asked::Nothing,
+            Restart::Never => false,
+        };
+        if !own.workers[worker].settled && !again {
             own.lost.get_or_insert(gone);
         }
     }

@@ -184,7 +184,8 @@ class Cluster:
         return json.loads(self._native.envs())["envs"]
 
     def sessions(self) -> list[dict[str, Any]]:
-        """Returns the open sessions, by name. The ``report`` of one whose lanes are still being launched says ``launching``."""
+        """Returns the open sessions, by name. The ``report`` of one whose lanes are still being launched says ``launching``.
+        Of one whose lanes try to connect, ``connecting`` says how often they have tried again."""
         return json.loads(self._native.sessions())["sessions"]
 
     def open_replay(self, name: str) -> ReplaySession:
