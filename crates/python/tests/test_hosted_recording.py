@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
@@ -178,6 +179,20 @@ def test_nested_observations_and_rare_dtypes_are_read_column_by_column(
                 assert np.array_equal(read[path], column), (info, path)
     shown = replays.list()[0].observation_space
     assert type(shown) is type(space) and len(columns_of(shown, [shown.sample()])) == len(expected)
+
+
+def test_infos_that_a_recording_leaves_out_are_named_once(tmp_path: Path) -> None:
+    fn = partial(ZooEnv, ZOO["box"], 100)
+    envs = rollhouse.vectorize([fn] * 2, workers=1, record=True, data=tmp_path)
+    with pytest.warns(UserWarning, match="left out: late, nested, options, steps$"):
+        envs.reset(seed=1)
+    with pytest.warns(UserWarning, match="left out: action, first$"):
+        envs.step(envs.action_space.sample())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(5):
+            envs.step(envs.action_space.sample())
+    envs.close()
 
 
 @pytest.mark.parametrize("name", ["text", "graph", "mixed"])

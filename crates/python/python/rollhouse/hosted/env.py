@@ -52,6 +52,9 @@ MAX_CONNECT_RETRIES = 10_000
 CLOSE_TIMEOUT = 10.0
 """Seconds that envs have to close themselves."""
 
+RECORDED_INFOS = ("result", "score", "final_obs", "final_info")
+"""Keys of infos that are recorded with their episode, or are no info of an env's own."""
+
 MAX_LANES = 65_536
 """Most lanes of one vector env."""
 
@@ -201,6 +204,8 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         self._absent: set[int] = set()
         self._abandoned = False
         self._warned_unpainted = False
+        # Keys of infos of which a recording has been said to have or to leave them out.
+        self._known_infos = set(RECORDED_INFOS)
         self._episodes = _native.EpisodeStatistics(self.num_envs) if self.episode_statistics else None
 
     def _set_up(self, id: str, max_episode_steps: int | None, data: str | None, frames_every: int) -> None:
@@ -303,6 +308,16 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             message = f"record_frames: a picture is missing in the recording, and others may be: {said.unpainted}"
             gymnasium.logger.warn(message)
 
+    def _warn_left_out(self, infos: dict[str, Any]) -> None:
+        """Warns of infos that the recording leaves out, once of each."""
+        new = infos.keys() - self._known_infos
+        self._known_infos |= new
+        # Each has a mask beside it, of its name with an underscore.
+        left_out = sorted(key for key in new if not (key.startswith("_") and key[1:] in infos))
+        if left_out:
+            message = f"record: infos are not recorded but for result and score; left out: {', '.join(left_out)}"
+            gymnasium.logger.warn(message)
+
     def _set_policy_version(self, version: int) -> None:
         self._native.set_policy_version(version)
 
@@ -401,6 +416,8 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         else:
             self._over[lanes] = over
         infos = batch_infos(self, lanes, said)
+        if self.recording is not None and not self._known_infos.issuperset(infos):
+            self._warn_left_out(infos)
         say_valid(infos, valid, self._show_valid, are_lost=bool(self._losses.away))
         if self._episodes is not None:
             self._episodes.step(infos, lanes, rewards, terminations, truncations, ~valid)
@@ -563,6 +580,8 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         said = self._heard(None)
         observations = self._batch(self._frame[0], self._all_lanes, self.copy)
         infos = batch_infos(self, self._all_lanes, said)
+        if self.recording is not None and not self._known_infos.issuperset(infos):
+            self._warn_left_out(infos)
         if missing:
             if self.on_loss == "raise" or self._losses.all_failed():
                 raise self._losses.error(lost) if lost else self._losses.absence(missing)
