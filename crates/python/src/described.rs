@@ -3,7 +3,10 @@
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use rollhouse_core::limits::MAX_SPACE_DEPTH;
-use rollhouse_core::{Bounds, BoxSpace, CompositeSpace, DType, DiscreteSpace, ObservationSpace, Space};
+use rollhouse_core::{
+    Bounds, BoxSpace, ColumnSpec, CompositeSpace, DType, DiscreteSpace, ObservationSpace, Role,
+    Space,
+};
 
 /// A space of one column: (kind, dtype, shape, low, high). "box" has all bounds, or one that is that of all; "discrete"
 /// has low = \[start\], high = \[n\].
@@ -44,16 +47,24 @@ pub(crate) fn action_space(given: &Bound<'_, PyAny>) -> PyResult<Space> {
     }
 }
 
+/// Reads an info channel: its name, dtype and shape.
+pub(crate) fn info_channel((path, dtype, shape): (String, String, Vec<usize>)) -> PyResult<ColumnSpec> {
+    Ok(ColumnSpec { path, dtype: dtype_of(&dtype)?, shape, names: Vec::new(), role: Role::Info })
+}
+
+fn dtype_of(name: &str) -> PyResult<DType> {
+    let known = [DType::Bool, DType::U8, DType::I32, DType::I64, DType::F32, DType::F64];
+    let none = || PyTypeError::new_err(format!("columns of dtype {name}: there are those of {known:?}"));
+    known.into_iter().find(|known| known.name() == name).ok_or_else(none)
+}
+
 /// Reads a plain space.
 fn space((kind, dtype, shape, low, high): PlainSpace) -> PyResult<Space> {
     if kind == "discrete" {
         let (start, n) = (low.first().copied().unwrap_or(0.0), high.first().copied().unwrap_or(1.0));
         return Ok(Space::Discrete(DiscreteSpace { n: n as u64, start: start as i64 }));
     }
-    let known = [DType::Bool, DType::U8, DType::I32, DType::I64, DType::F32, DType::F64];
-    let dtype = known.into_iter().find(|known| known.name() == dtype).ok_or_else(|| {
-        PyTypeError::new_err(format!("columns of dtype {dtype}: there are those of {known:?}"))
-    })?;
+    let dtype = dtype_of(&dtype)?;
     let elements = shape.iter().try_fold(1_usize, |product, &extent| product.checked_mul(extent));
     let elements = elements.ok_or_else(|| PyValueError::new_err(format!("a shape of {shape:?}")))?;
     let bounds = |given: Vec<f64>| match given[..] {

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_OBS_COLUMNS};
-use rollhouse_core::{AutoresetMode, Determinism, EnvSpec, LaneState, Space};
+use rollhouse_core::{AutoresetMode, ColumnSpec, Determinism, EnvSpec, LaneState, Space};
 use rollhouse_engine::{Engine, EngineConfig, Reset, StepError};
 use rollhouse_host::{
     Cause, ConnectWatch, Environment, Gone, HostConfig, HostError, Launcher, Output, OwnWorkers, Places, Program,
@@ -19,7 +19,7 @@ use rollhouse_host::{
 
 use crate::actions::column_data;
 use crate::arrays::{KeepAlive, RowShape};
-use crate::described::{action_space, observation_space};
+use crate::described::{action_space, info_channel, observation_space};
 use crate::failure::{chain, exception, of_config, of_method, of_step, one_at_a_time};
 use crate::fork::Home;
 use crate::keywords::keywords;
@@ -79,6 +79,8 @@ keywords! {
         id: String,
         observation: Py<PyAny>,
         action: Py<PyAny>,
+        /// Infos that are recorded: name, dtype and shape.
+        infos: Vec<(String, String, Vec<usize>)>,
         autoreset: String,
         max_episode_steps: Option<u32>,
         /// Seconds that a lane may take; None for ever.
@@ -167,7 +169,9 @@ impl WorkerLanes {
         let asked = LayoutKeywords::of(keywords)?;
         let mut state = self.lock(py)?;
         let max_episode_steps = asked.max_episode_steps;
-        let spec = spec(asked.id, asked.observation.bind(py), asked.action.bind(py), max_episode_steps)?;
+        let spaces = (asked.observation.bind(py), asked.action.bind(py));
+        let infos = asked.infos.into_iter().map(info_channel).collect::<PyResult<_>>()?;
+        let spec = spec(asked.id, spaces, infos, max_episode_steps)?;
         let autoreset: AutoresetMode = asked
             .autoreset
             .parse()
@@ -523,8 +527,8 @@ impl Drop for WorkerLanes {
 
 fn spec(
     id: String,
-    observation: &Bound<'_, PyAny>,
-    action: &Bound<'_, PyAny>,
+    (observation, action): (&Bound<'_, PyAny>, &Bound<'_, PyAny>),
+    info_channels: Vec<ColumnSpec>,
     max_episode_steps: Option<u32>,
 ) -> PyResult<EnvSpec> {
     if id.len() > MAX_ENV_ID_BYTES {
@@ -552,7 +556,7 @@ fn spec(
         max_episode_steps,
         determinism: Determinism::NonDeterministic,
         options: Vec::new(),
-        info_channels: Vec::new(),
+        info_channels,
         // Of an env whose dynamics nobody hashes.
         dynamics_hash: 0,
     })
@@ -567,6 +571,7 @@ fn places_dict<'py>(py: Python<'py>, places: &Places) -> PyResult<Bound<'py, PyD
     dict.set_item("verdict", places.verdict)?;
     dict.set_item("action", places.action)?;
     dict.set_item("observation", &places.observation)?;
+    dict.set_item("infos", &places.infos)?;
     dict.set_item("said", places.said)?;
     dict.set_item("ahead", places.ahead)?;
     Ok(dict)

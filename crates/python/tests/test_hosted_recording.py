@@ -195,6 +195,64 @@ def test_infos_that_a_recording_leaves_out_are_named_once(tmp_path: Path) -> Non
     envs.close()
 
 
+class Walker(CountEnv):
+    """Says where it is."""
+
+    def step(self, action: int):
+        observation, *rest, _ = super().step(action)
+        x = self.count * 0.5
+        info = {"x": x, "forces": np.full(3, x, np.float32), "small": np.int8(self.count), "up": self.count > 1}
+        if action == self.PRINT:
+            info["forces"] = np.zeros(4, np.float32)
+        if self.count == 3:
+            del info["x"], info["up"]
+        return observation, *rest, info
+
+
+@pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+def test_infos_that_are_asked_for_are_recorded_with_their_dtype_and_shape(tmp_path: Path, mode: str) -> None:
+    asked = {"x": 0.0, "forces": np.zeros(3, np.float32), "small": np.int8(0), "up": False}
+    envs = rollhouse.vectorize(
+        [Walker] * 3, workers=2, autoreset_mode=mode, record=True, record_infos=asked, data=tmp_path
+    )
+    envs.reset(seed=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for action in [0, 0, 0, CountEnv.END]:
+            envs.step([action] * 3)
+    envs.close()
+    assert envs.recording is not None
+    replays = rollhouse.replays.open(envs.recording.path)
+    ended = [info for info in replays.list() if info.outcome == "terminated"]
+    assert len(ended) == 3
+    for info in ended:
+        infos = replays.read(info.id).infos
+        assert {name: column.dtype.name for name, column in infos.items()} == {
+            "x": "float64",
+            "forces": "float32",
+            "small": "int32",
+            "up": "bool",
+        }
+        assert np.array_equal(infos["x"], [0.5, 1.0, np.nan, 2.0], equal_nan=True)
+        assert infos["forces"].tolist() == [[x] * 3 for x in (0.5, 1.0, 1.5, 2.0)]
+        assert infos["small"].tolist() == [1, 2, 3, 4] and infos["up"].tolist() == [False, True, False, True]
+
+
+def test_an_info_of_another_shape_than_was_said_loses_its_lane_with_its_name(tmp_path: Path) -> None:
+    asked = {"forces": np.zeros(3, np.float32)}
+    envs = rollhouse.vectorize([Walker], workers=1, record=True, record_infos=asked, data=tmp_path)
+    envs.reset(seed=1)
+    with pytest.raises(ValueError, match="info 'forces' is not as record_infos says"):
+        envs.step([CountEnv.PRINT])
+    envs.close()
+
+
+@pytest.mark.parametrize("asked", [{"x": "text"}, {"": 0.0}, {"x": np.uint64(1)}])
+def test_infos_that_recordings_do_not_have_are_refused(tmp_path: Path, asked: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match="record_infos"):
+        rollhouse.vectorize([Walker], workers=1, record=True, record_infos=asked, data=tmp_path)
+
+
 @pytest.mark.parametrize("name", ["text", "graph", "mixed"])
 def test_observations_that_are_not_made_of_columns_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="record: the observation space"):

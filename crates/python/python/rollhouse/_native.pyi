@@ -190,6 +190,7 @@ class WorkerLanes:
         id: str,
         observation: tuple[Any, ...],
         action: tuple[Any, ...],
+        infos: Sequence[tuple[str, str, Sequence[int]]],
         autoreset: str,
         max_episode_steps: int | None,
         deadline: float | None,

@@ -40,6 +40,7 @@ def vectorize(
     connect_retries: int = CONNECT_RETRIES,
     connect_timeout: float | None = CONNECT_TIMEOUT,
     record: bool = False,
+    record_infos: Mapping[str, Any] | None = None,
     record_frames: int | None = None,
     data: str | os.PathLike[str] | None = None,
 ) -> HostedVectorEnv:
@@ -67,6 +68,9 @@ def vectorize(
             ``launch_timeout``, and to the time of a reset.
         record: True to record every episode in full: observations, actions, rewards. Both spaces have to be made of Box,
             Discrete, MultiDiscrete and MultiBinary, alone or in Dict and Tuple.
+        record_infos: Infos to record beside observations, actions and rewards, by name, each with a value of its dtype and
+            shape, as in ``{"x_position": 0.0, "forces": np.zeros(6, np.float32)}``: ``Episode.infos`` has them, NaN or 0 where
+            a step gave none. None for none.
         record_frames: An integer to record pictures too, of every reset, every ``record_frames``-th step and the last of
             each episode, as ``render`` gives them; the envs have to be made with ``render_mode="rgb_array"``. Workers
             draw and pack them, which takes milliseconds each. None for none.
@@ -97,6 +101,7 @@ def vectorize(
         connect_retries=connect_retries,
         connect_timeout=connect_timeout,
         record=record,
+        record_infos=record_infos,
         record_frames=record_frames,
         data=data,
     )

@@ -135,20 +135,23 @@ class Crew:
             f"the worker of lanes {', '.join(map(str, lanes))} {what}", lanes, "crashed" if cause == "died" else "hung"
         )
 
-    def set_up(self, observation: Layout, action: Layout, **options: Any) -> None:
+    def set_up(
+        self, observation: Layout, action: Layout, infos: list[tuple[str, str, list[int]]], **options: Any
+    ) -> None:
         """Lays out the lanes' records and gives them to the workers that are launched; blocks until those have them.
 
         Args:
             observation, action: The layouts of the spaces.
+            infos: Name, dtype and shape of the infos that are recorded.
             **options: Further arguments of ``WorkerLanes.lay_out``.
 
         Raises:
             LaneLostError: A worker died over it.
         """
         places = self.lanes.lay_out(
-            observation=observation.described(), action=action.described(), **options
+            observation=observation.described(), action=action.described(), infos=infos, **options
         )
-        told = {"observation": observation.space, "action": action.space}
+        told = {"observation": observation.space, "action": action.space, "infos": infos}
         self._setups = [dump({**told, "record": record}) for record in places]
         self._greet(range(self.launched))
 

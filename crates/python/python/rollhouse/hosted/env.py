@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,7 +23,7 @@ from rollhouse.errors import (
 from rollhouse.hosted.actions import Actions
 from rollhouse.hosted.crew import MAX_WORKERS, Connect, Crew, EnvFn, cores
 from rollhouse.hosted.infos import Said, add_lost, batch_infos, say_valid
-from rollhouse.hosted.layout import Layout
+from rollhouse.hosted.layout import Layout, info_channels
 from rollhouse.hosted.losses import Loss, Losses
 from rollhouse.hosted.observation_modes import (
     batch_observation_spaces,
@@ -108,6 +108,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         connect_retries: int = CONNECT_RETRIES,
         connect_timeout: float | None = CONNECT_TIMEOUT,
         record: bool = False,
+        record_infos: Mapping[str, Any] | None = None,
         record_frames: int | None = None,
         data: str | os.PathLike[str] | None = None,
     ):
@@ -136,6 +137,9 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             raise ValueError(f"record={record!r} must be False or True")
         if data is not None and not record:
             raise ValueError(f"data={os.fspath(data)!r} is used only with record=True")
+        if record_infos and not record:
+            raise ValueError(f"record_infos={record_infos!r} is used only with record=True")
+        infos = info_channels(record_infos or {})
         if record_frames is not None:
             if isinstance(record_frames, bool) or not isinstance(record_frames, int) or record_frames < 1:
                 raise ValueError(f"record_frames={record_frames!r} must be an integer of at least 1, or None")
@@ -183,7 +187,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
                 raise ValueError(f"{message}, so that they give no pictures; 'rgb_array' is needed")
             self._first_seeds = None if seed is None else self._parse_seeds(seed)
             self._layout, self._action_layout = Layout(single), Layout(self.single_action_space, 1)
-            self._set_up(*lanes[0][4:], _data_folder(data) if record else None, every)
+            self._set_up(*lanes[0][4:], _data_folder(data) if record else None, every, infos)
         except BaseException:
             self.closed = True
             self._native.close(None)
@@ -205,10 +209,17 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         self._abandoned = False
         self._warned_unpainted = False
         # Keys of infos of which a recording has been said to have or to leave them out.
-        self._known_infos = set(RECORDED_INFOS)
+        self._known_infos = {*RECORDED_INFOS, *(name for name, *_ in infos)}
         self._episodes = _native.EpisodeStatistics(self.num_envs) if self.episode_statistics else None
 
-    def _set_up(self, id: str, max_episode_steps: int | None, data: str | None, frames_every: int) -> None:
+    def _set_up(
+        self,
+        id: str,
+        max_episode_steps: int | None,
+        data: str | None,
+        frames_every: int,
+        infos: list[tuple[str, str, list[int]]],
+    ) -> None:
         """Makes the lanes' memory and engine, and begins to record."""
         if data is not None:
             for name, layout in (("observation", self._layout), ("action", self._action_layout)):
@@ -219,6 +230,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         self._crew.set_up(
             self._layout,
             self._action_layout,
+            infos,
             id=id,
             autoreset=self.autoreset_mode.value,
             max_episode_steps=max_episode_steps,
@@ -315,7 +327,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         # Each has a mask beside it, of its name with an underscore.
         left_out = sorted(key for key in new if not (key.startswith("_") and key[1:] in infos))
         if left_out:
-            message = f"record: infos are not recorded but for result and score; left out: {', '.join(left_out)}"
+            message = f"record: infos that record_infos does not name are left out: {', '.join(left_out)}"
             gymnasium.logger.warn(message)
 
     def _set_policy_version(self, version: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from rollhouse.action_parts import ActionParts
-from rollhouse.hosted.columns import Columns
+from rollhouse.hosted.columns import Columns, write_array
 
 WIDER = {
     "int8": "int32",
@@ -24,6 +24,9 @@ WIDER = {
 
 KEPT = ("bool", "uint8", "int32", "int64", "float32", "float64")
 """The dtypes that the engine has."""
+
+MAX_INFOS = 64
+"""Most infos that are recorded."""
 
 MAX_COLUMNS = 64
 """Most columns of an observation."""
@@ -156,6 +159,56 @@ class Layout:
             _strided(memory, first * stride + at, stride, count, dtype, shape)
             for at, dtype, shape in zip(places, self.stored, self.columns.shapes, strict=True)
         ]
+
+
+def info_channels(examples: Mapping[str, Any]) -> list[tuple[str, str, list[int]]]:
+    """Returns (name, dtype, shape) of infos that are to be recorded, of which each has an example.
+
+    Raises:
+        TypeError: A name is no text, or a value is no number or array of numbers that recordings have.
+        ValueError: There are too many.
+    """
+    if len(examples) > MAX_INFOS:
+        raise ValueError(f"record_infos: {len(examples)} infos; at most {MAX_INFOS} are possible")
+    channels = []
+    for name, example in examples.items():
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"record_infos: {name!r} is not the name of an info")
+        array = np.asarray(example)
+        dtype = WIDER.get(array.dtype.name, array.dtype.name)
+        if dtype not in KEPT:
+            raise TypeError(f"record_infos: {name!r} has values of dtype {array.dtype}, which recordings do not have")
+        channels.append((name, dtype, list(array.shape)))
+    return channels
+
+
+class InfoRows:
+    """Writes infos that are recorded to lanes' records."""
+
+    def __init__(
+        self, memory: mmap.mmap, record: dict[str, Any], channels: Sequence[tuple[str, str, list[int]]], count: int
+    ):
+        first, stride = record["first"], record["stride"]
+        self._channels: list[tuple[str, np.ndarray, float]] = []
+        for at, (name, dtype, shape) in zip(record["infos"], channels, strict=True):
+            rows = _strided(memory, first * stride + at, stride, count, np.dtype(dtype), tuple(shape))
+            self._channels.append((name, rows, np.nan if rows.dtype.kind == "f" else 0))
+
+    def write(self, lane: int, info: dict[str, Any]) -> None:
+        """Writes what a step said: NaN, or 0, for what it did not.
+
+        Raises:
+            ValueError: A value has another shape, or a dtype that does not become the one it was said to have.
+        """
+        for name, rows, missing in self._channels:
+            row = rows[lane : lane + 1].reshape(rows.shape[1:])
+            if name not in info:
+                row.fill(missing)
+                continue
+            try:
+                write_array(row, info[name])
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"info {name!r} is not as record_infos says: {error}") from error
 
 
 def _strided(

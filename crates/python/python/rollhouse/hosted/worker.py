@@ -27,7 +27,7 @@ from rollhouse._native import WorkerLink, pack_frame
 from rollhouse.agents import adapted, name_of
 from rollhouse.connecting import UNREACHED, Connector
 from rollhouse.hosted.columns import write_array
-from rollhouse.hosted.layout import Layout
+from rollhouse.hosted.layout import InfoRows, Layout
 from rollhouse.hosted.verdicts import Verdicts
 from rollhouse.hosted.words import Packer, pickled
 from rollhouse.lane_words import (
@@ -165,6 +165,7 @@ class Worker:
         ]
         self.plain = self.columns.single and self.narrow == [None]
         self.actions = columns(self.action_layout, [record["action"]])
+        self.infos = InfoRows(self.memory, record, told["infos"], self.count) if told["infos"] else None
         self.batched_action_space = batch_space(action, 1)
 
     def rows_of(self, arrays: list[np.ndarray]) -> list[list[np.ndarray]]:
@@ -191,7 +192,7 @@ class Worker:
         count, plain, frames, same_step = self.count, self.plain, self.frames_every, self.same_step
         dtype, shape = (self.columns.dtypes[0], self.columns.shapes[0]) if plain else (None, None)
         ndarray, numbers = np.ndarray, self.packer.numbers
-        tell, told = self.verdicts.tell, self.verdicts.told
+        tell, told, infos = self.verdicts.tell, self.verdicts.told, self.infos
         options, items = self.extras(payload) if len(payload) > 9 * count else (None, {})
         actions = self.taken(items, payload)
         again: list[int] = []
@@ -207,6 +208,8 @@ class Worker:
                     rewards[lane] = reward
                     if info or lane in told:
                         tell(lane, info)
+                    if infos is not None:
+                        infos.write(lane, info)
                     if terminated or truncated:
                         flags = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
                         if same_step:
