@@ -7,7 +7,8 @@ use std::time::Duration;
 use rollhouse_config::Python;
 use rollhouse_env::EnvEntry;
 use rollhouse_host::{
-    Census, Connect, ConnectWatch, DescriptionError, Launcher, PythonEnv, PythonError, PythonHost, RefusalKind,
+    Census, Connect, ConnectWatch, DescriptionError, Launcher, PythonEnv, PythonError, PythonHost,
+    RefusalKind,
 };
 
 use crate::args::PythonArgs;
@@ -27,7 +28,9 @@ pub(crate) fn entry(args: &PythonArgs, id: &str, watch: &ConnectWatch) -> Result
             .collect(),
         workers: args.workers,
         launch_deadline: LAUNCH_DEADLINE,
-        connect: args.connect_retries.map_or_else(Connect::default, |retries| Connect { retries, ..Connect::default() }),
+        connect: args
+            .connect_retries
+            .map_or_else(Connect::default, |retries| Connect { retries, ..Connect::default() }),
         launcher: Launcher::new(cores.max(2)),
         memory: args.worker_memory,
         census: None,

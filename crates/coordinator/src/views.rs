@@ -117,8 +117,9 @@ impl Cluster {
             connecting: connecting(id, session),
         };
         let all = self.running().map(|(of, session)| status(of, session));
-        let (sessions, omitted) =
-            fitting(all, |SessionStatus { node, report, .. }| node.len() + report.owner.len() + report.env.len());
+        let (sessions, omitted) = fitting(all, |SessionStatus { node, report, .. }| {
+            node.len() + report.owner.len() + report.env.len()
+        });
         SessionList { sessions, omitted }
     }
 

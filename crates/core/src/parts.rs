@@ -1,7 +1,9 @@
 //! Actions of several columns, which are carried as one.
 
+use std::ops::Range;
+
 use crate::limits::MAX_ELEMENT_NAMES;
-use crate::{BoxSpace, CompositeSpace, DType, Space};
+use crate::{BoxSpace, ColumnData, CompositeSpace, DType, Space};
 
 /// Error of a part whose integers a column of float64 does not have, which it would share with numbers that are not whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -66,6 +68,24 @@ impl BoxSpace {
         each.collect()
     }
 
+    /// Returns rows of this box as rows of each of its parts, of their own types; `None` for a box without parts, and for
+    /// rows of another type. What is left at the end is no row.
+    pub fn split(&self, rows: &ColumnData) -> Option<Vec<ColumnData>> {
+        let columns = self.parts.as_ref()?.columns();
+        let (width, mut first) = (self.low.len().max(1), 0);
+        let column = |(_, space): &(String, &Space)| {
+            let place = first..first + space.elements();
+            first = place.end;
+            match rows {
+                ColumnData::I64(rows) => Some(taken(rows, width, place, space.dtype())),
+                ColumnData::F32(rows) => Some(taken(rows, width, place, space.dtype())),
+                ColumnData::F64(rows) => Some(taken(rows, width, place, space.dtype())),
+                _ => None,
+            }
+        };
+        columns.iter().map(column).collect()
+    }
+
     /// Returns whether parts that were read are those of this box: none has parts of its own, and they have its elements.
     pub(crate) fn is_of(&self, parts: &CompositeSpace) -> bool {
         let columns = parts.columns();
@@ -84,6 +104,67 @@ impl Space {
                 space.low.iter().zip(space.high.iter()).for_each(|(low, high)| take(low, high));
             }
         }
+    }
+}
+
+/// A number of a column that carries parts.
+trait Carried: Copy {
+    fn whole(self) -> i64;
+    fn single(self) -> f32;
+    fn double(self) -> f64;
+}
+
+impl Carried for i64 {
+    fn whole(self) -> i64 {
+        self
+    }
+
+    fn single(self) -> f32 {
+        self as f32
+    }
+
+    fn double(self) -> f64 {
+        self as f64
+    }
+}
+
+impl Carried for f32 {
+    fn whole(self) -> i64 {
+        self.round_ties_even() as i64
+    }
+
+    fn single(self) -> f32 {
+        self
+    }
+
+    fn double(self) -> f64 {
+        self.into()
+    }
+}
+
+impl Carried for f64 {
+    fn whole(self) -> i64 {
+        self.round_ties_even() as i64
+    }
+
+    fn single(self) -> f32 {
+        self as f32
+    }
+
+    fn double(self) -> f64 {
+        self
+    }
+}
+
+/// Returns the elements at `place` of every row of `width`, as a column of that type.
+fn taken<T: Carried>(rows: &[T], width: usize, place: Range<usize>, dtype: DType) -> ColumnData {
+    let elements = rows.chunks_exact(width).flat_map(|row| &row[place.clone()]).copied();
+    match dtype {
+        DType::Bool | DType::U8 => ColumnData::U8(elements.map(|value| value.whole() as u8).collect()),
+        DType::I32 => ColumnData::I32(elements.map(|value| value.whole() as i32).collect()),
+        DType::I64 => ColumnData::I64(elements.map(Carried::whole).collect()),
+        DType::F32 => ColumnData::F32(elements.map(Carried::single).collect()),
+        DType::F64 => ColumnData::F64(elements.map(Carried::double).collect()),
     }
 }
 
@@ -126,6 +207,21 @@ mod tests {
         assert_eq!(mixed.high.iter().collect::<Vec<_>>(), [7.0, 1.0, 2.0]);
         assert_eq!(mixed.part_names(), ["hare", "cart[0]", "cart[1]"]);
         assert_eq!(mixed.element_choices(), [true, false, false]);
+    }
+
+    #[test]
+    fn rows_come_apart_into_the_parts_types() {
+        let push = Space::f32_box(&[-1.0, -2.0], &[1.0, 2.0]);
+        let mixed = BoxSpace::of_parts(dict(&[("hare", moves()), ("cart", push)])).unwrap();
+        let rows = ColumnData::F64(vec![5.0, 0.5, -2.0, 7.0, 0.1_f32.into(), 1.5, 6.0]);
+        let wanted = vec![ColumnData::I64(vec![5, 7]), ColumnData::F32(vec![0.5, -2.0, 0.1, 1.5])];
+        assert_eq!(mixed.split(&rows), Some(wanted));
+        assert_eq!(mixed.split(&ColumnData::U8(vec![0; 24])), None);
+        let far = Space::Discrete(DiscreteSpace { n: 3, start: i64::MAX - 3 });
+        let whole = BoxSpace::of_parts(dict(&[("far", far), ("near", moves())])).unwrap();
+        let rows = ColumnData::I64(vec![i64::MAX - 1, 6]);
+        let wanted = vec![ColumnData::I64(vec![i64::MAX - 1]), ColumnData::I64(vec![6])];
+        assert_eq!(whole.split(&rows), Some(wanted));
     }
 
     #[test]

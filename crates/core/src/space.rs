@@ -97,6 +97,14 @@ impl Space {
         }
     }
 
+    /// Returns the space of several columns whose elements these are, if an action of several is carried as one.
+    pub fn parts(&self) -> Option<&CompositeSpace> {
+        match self {
+            Self::Box(space) => space.parts.as_deref(),
+            Self::Discrete(_) => None,
+        }
+    }
+
     /// Returns the extent of each axis of one value; empty for a scalar.
     pub fn shape(&self) -> &[usize] {
         match self {

@@ -5,7 +5,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{MAX_ELEMENT_NAMES, MAX_OBS_COLUMNS, MAX_OPTIONS};
-use crate::{ColumnSpec, DType, MaskError, ObservationSpace, OptionSpec, Role, Space, bounded_list};
+use crate::{
+    ColumnData, ColumnSpec, DType, MaskError, ObservationSpace, OptionSpec, Role, Space, bounded_list,
+};
 
 /// Everything that is known of an env without running it. There is one spec for each env id, shared by all lanes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -189,6 +191,22 @@ impl EnvSpec {
     /// Returns whether an info channel is written in rows that began an episode.
     pub fn has_first_infos(&self) -> bool {
         self.info_channels.iter().any(|channel| channel.role.is_in_first_rows())
+    }
+
+    /// Returns the columns of an action as its space has them: those of a Dict or Tuple by their paths, else the one column.
+    pub fn action_parts(&self) -> Vec<ColumnSpec> {
+        let Some(parts) = self.action_space.parts() else { return vec![self.action_column()] };
+        let columns = parts.columns().into_iter();
+        columns.map(|(path, space)| ColumnSpec { path, ..column(space, Role::Action, Vec::new()) }).collect()
+    }
+
+    /// Returns rows of actions, as [`EnvSpec::action_column`] has them, as rows of each of [`EnvSpec::action_parts`]; `None` if
+    /// they are the only part.
+    pub fn split_actions(&self, rows: &ColumnData) -> Option<Vec<ColumnData>> {
+        match &self.action_space {
+            Space::Box(space) => space.split(rows),
+            Space::Discrete(_) => None,
+        }
     }
 
     /// Returns the column of an action.

@@ -17,12 +17,15 @@ pub(crate) fn write(
     watch: &mut Watch<'_>,
 ) -> Result<(), ExportError> {
     let spec = &episode.info.run.spec;
-    let (obs, action) = (spec.obs_columns(), spec.action_column());
+    let (obs, actions) = (spec.obs_columns(), spec.action_parts());
     let mut playback = Playback::new(registry, episode)?;
     let mut lines = Vec::with_capacity(2 * LINES_BYTES);
     while let Some(step) = playback.next_step()? {
         let version = step.t.checked_sub(1).map_or(0, |before| episode.policy_versions.of_step(before));
-        serde_json::to_writer(&mut lines, &line(&step, &obs, &action, version)).map_err(io::Error::from)?;
+        let split = step.action.as_ref().and_then(|action| spec.split_actions(action));
+        let parts = split.as_deref().or(step.action.as_ref().map(std::slice::from_ref));
+        let action = parts.map(|columns| Values { specs: &actions, columns });
+        serde_json::to_writer(&mut lines, &line(&step, &obs, action, version)).map_err(io::Error::from)?;
         lines.push(b'\n');
         if lines.len() >= LINES_BYTES {
             out.write_all(&lines)?;
@@ -38,12 +41,17 @@ const LINES_BYTES: usize = 1 << 16;
 
 /// Returns the fields of one line, in their order: `t` and `obs` for the reset, all of them for a step; the version of
 /// the policy where somebody has said it.
-fn line<'a>(step: &'a PlayedStep, obs: &'a [ColumnSpec], action: &'a ColumnSpec, version: u64) -> Line<'a> {
+fn line<'a>(
+    step: &'a PlayedStep,
+    obs: &'a [ColumnSpec],
+    action: Option<Values<'a>>,
+    version: u64,
+) -> Line<'a> {
     Line {
         t: step.t,
-        action: step.action.as_ref().map(|data| Row { data, spec: action }),
+        action,
         reward: step.reward,
-        obs: Observation { specs: obs, columns: &step.obs },
+        obs: Values { specs: obs, columns: &step.obs },
         ended: (step.t > 0).then_some(Flags { terminated: step.terminated, truncated: step.truncated }),
         policy_version: Some(version).filter(|&version| version > 0),
     }
@@ -54,10 +62,10 @@ fn line<'a>(step: &'a PlayedStep, obs: &'a [ColumnSpec], action: &'a ColumnSpec,
 struct Line<'a> {
     t: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    action: Option<Row<'a>>,
+    action: Option<Values<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reward: Option<f64>,
-    obs: Observation<'a>,
+    obs: Values<'a>,
     #[serde(flatten)]
     ended: Option<Flags>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -70,14 +78,14 @@ struct Flags {
     truncated: bool,
 }
 
-/// An observation: the only column of a plain space, or a map from path to column.
+/// An observation or an action: the only column of a plain space, or a map from path to column.
 #[derive(Debug)]
-struct Observation<'a> {
+struct Values<'a> {
     specs: &'a [ColumnSpec],
     columns: &'a [ColumnData],
 }
 
-impl Serialize for Observation<'_> {
+impl Serialize for Values<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match (self.specs, self.columns) {
             ([spec], [data]) if spec.path.is_empty() => Row { data, spec }.serialize(serializer),

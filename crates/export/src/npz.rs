@@ -29,25 +29,29 @@ pub(crate) fn write(
     for (index, column) in obs.iter().enumerate() {
         let bytes = (steps + 1) * column.row_bytes() as u64;
         let mut array =
-            begin(&mut zip, &name_of(index, &obs), column.dtype, &shape(steps + 1, column), bytes)?;
+            begin(&mut zip, &name_of("obs", index, &obs), column.dtype, &shape(steps + 1, column), bytes)?;
         pass.go(|step, row| {
             step.obs.get(index).into_iter().for_each(|data| append_le(data, row));
             array.put(row)
         })?;
         array.end()?;
     }
-    let action = spec.action_column();
-    let bytes = steps * action.row_bytes() as u64;
-    let mut array = begin(&mut zip, "action", action.dtype, &shape(steps, &action), bytes)?;
+    let (parts, split) = (spec.action_parts(), spec.split_actions(&episode.actions));
+    let columns = split.as_deref().unwrap_or(std::slice::from_ref(&episode.actions));
     let mut row = Vec::new();
-    for at in 0..steps as usize {
-        row.clear();
-        if let Some(data) = episode.actions.row(at, action.elements()) {
-            append_le(&ColumnData::from(data), &mut row);
+    for (index, (action, column)) in parts.iter().zip(columns).enumerate() {
+        let bytes = steps * action.row_bytes() as u64;
+        let name = name_of("action", index, &parts);
+        let mut array = begin(&mut zip, &name, action.dtype, &shape(steps, action), bytes)?;
+        for at in 0..steps as usize {
+            row.clear();
+            if let Some(data) = column.row(at, action.elements()) {
+                append_le(&ColumnData::from(data), &mut row);
+            }
+            array.put(&row)?;
         }
-        array.put(&row)?;
+        array.end()?;
     }
-    array.end()?;
     let mut array = begin(&mut zip, "reward", DType::F64, &[steps], steps * size_of::<f64>() as u64)?;
     pass.go(|step, row| {
         row.extend(step.reward.into_iter().flat_map(f64::to_le_bytes));
@@ -94,14 +98,14 @@ impl Pass<'_, '_> {
     }
 }
 
-/// Returns the name of an observation's column: `obs`, or `obs/` and its path, if that may be a name in an archive.
-fn name_of(index: usize, columns: &[ColumnSpec]) -> String {
+/// Returns the name of a column: `root` of the only one, or `root/` and its path, if that may be a name in an archive.
+fn name_of(root: &str, index: usize, columns: &[ColumnSpec]) -> String {
     let path = &columns[index].path;
     let is_plain = |part: &str| !matches!(part, "" | "." | "..") && !part.contains(['\\', '\0', ':']);
     match path.split('/').all(is_plain) {
-        _ if path.is_empty() && columns.len() == 1 => "obs".to_owned(),
-        true if path.len() <= MAX_NAME_BYTES => format!("obs/{path}"),
-        _ => format!("obs/column {index}"),
+        _ if path.is_empty() && columns.len() == 1 => root.to_owned(),
+        true if path.len() <= MAX_NAME_BYTES => format!("{root}/{path}"),
+        _ => format!("{root}/column {index}"),
     }
 }
 

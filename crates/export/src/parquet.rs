@@ -33,7 +33,7 @@ pub struct ParquetFile<'a> {
     /// output that may go to other threads.
     writer: SerializedFileWriter<Vec<u8>>,
     obs: Vec<ColumnSpec>,
-    action: ColumnSpec,
+    actions: Vec<ColumnSpec>,
     columns: Columns,
     /// The episodes of the next row group.
     waiting: Vec<Episode>,
@@ -61,8 +61,8 @@ impl<'a> ParquetFile<'a> {
     /// # Errors
     /// If `out` fails.
     pub fn new(registry: &'a Registry, spec: &EnvSpec, out: &'a mut dyn Write) -> Result<Self, ExportError> {
-        let (obs, action) = (spec.obs_columns(), spec.action_column());
-        let columns = Columns::of(&obs, &action);
+        let (obs, actions) = (spec.obs_columns(), spec.action_parts());
+        let columns = Columns::of(&obs, &actions);
         let properties = Arc::new(properties(spec, &obs, &columns)?);
         let writer = SerializedFileWriter::new(Vec::new(), columns.schema()?, properties)?;
         let row_bytes: usize = obs.iter().map(ColumnSpec::row_bytes).sum();
@@ -72,7 +72,7 @@ impl<'a> ParquetFile<'a> {
             out,
             writer,
             obs,
-            action,
+            actions,
             columns,
             waiting: Vec::new(),
             waiting_rows: 0,
@@ -85,7 +85,7 @@ impl<'a> ParquetFile<'a> {
 
     /// Returns whether episodes of that env have the columns of the file.
     pub fn takes(&self, spec: &EnvSpec) -> bool {
-        spec.obs_columns() == self.obs && spec.action_column() == self.action
+        spec.obs_columns() == self.obs && spec.action_parts() == self.actions
     }
 
     /// Adds an episode, whose rows may be written later. Returns the episodes, this one or earlier ones, whose
@@ -130,10 +130,12 @@ impl<'a> ParquetFile<'a> {
         self.unroller.unroll(&self.obs, &waiting, &mut self.unrolled);
         let failed = std::mem::take(&mut self.unrolled.failed);
         let is_whole = |at: usize| failed.binary_search_by_key(&at, |(at, _)| *at).is_err();
+        let split: Vec<_> = waiting.iter().map(split).collect();
         let whole = waiting.iter().enumerate().filter(|(at, _)| is_whole(*at));
         let spans: Vec<_> = whole
             .map(|(at, episode)| Span {
                 episode,
+                actions: columns_of(episode, &split[at]),
                 t: 0,
                 first: self.unrolled.firsts[at],
                 rows: episode.info.length as usize + 1,
@@ -152,7 +154,8 @@ impl<'a> ParquetFile<'a> {
     fn write_long(&mut self, episode: &Episode, watch: &mut Watch<'_>) -> Result<(), ExportError> {
         let mut playback = Playback::new(self.registry, episode)?;
         let mut obs: Vec<_> = self.obs.iter().map(|spec| ColumnData::zeros(spec.dtype, 0)).collect();
-        let mut rewards = Vec::new();
+        let (mut rewards, split) = (Vec::new(), split(episode));
+        let actions = columns_of(episode, &split);
         let mut t = 0;
         loop {
             obs.iter_mut().for_each(ColumnData::clear);
@@ -161,7 +164,7 @@ impl<'a> ParquetFile<'a> {
             if rows == 0 {
                 break;
             }
-            let spans = [Span { episode, t, first: 0, rows }];
+            let spans = [Span { episode, actions, t, first: 0, rows }];
             self.columns.write(&Rows { spans: &spans, obs: &obs, rewards: &rewards }, &mut self.writer)?;
             self.carry()?;
             t += rows;
@@ -187,6 +190,16 @@ impl std::fmt::Debug for ParquetFile<'_> {
     }
 }
 
+/// Returns the columns of an episode's actions, if they have several.
+fn split(episode: &Episode) -> Option<Vec<ColumnData>> {
+    episode.info.run.spec.split_actions(&episode.actions)
+}
+
+/// Returns the columns of an episode's actions, which were `split` if they have several.
+fn columns_of<'a>(episode: &'a Episode, split: &'a Option<Vec<ColumnData>>) -> &'a [ColumnData] {
+    split.as_deref().unwrap_or(std::slice::from_ref(&episode.actions))
+}
+
 /// Writes one episode as a file.
 pub(crate) fn write(
     registry: &Registry,
@@ -210,16 +223,13 @@ fn properties(
     obs: &[ColumnSpec],
     columns: &Columns,
 ) -> Result<WriterProperties, ExportError> {
-    let shapes = obs.iter().map(|column| Shape {
-        path: &column.path,
-        shape: &column.shape,
-        dtype: column.dtype.name(),
-    });
+    let parts = if spec.action_space.parts().is_some() { spec.action_parts() } else { Vec::new() };
     let about = About {
         env: &spec.id,
         dynamics: format!("{:016x}", spec.dynamics_hash),
         action_names: &spec.action_names,
-        obs: shapes.collect(),
+        obs: obs.iter().map(Shape::of).collect(),
+        actions: parts.iter().map(Shape::of).collect(),
     };
     let about = serde_json::to_string(&about).map_err(io::Error::from)?;
     let mut properties = WriterProperties::builder()
@@ -260,6 +270,9 @@ struct About<'a> {
     dynamics: String,
     action_names: &'a [String],
     obs: Vec<Shape<'a>>,
+    /// Columns of an action that has several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    actions: Vec<Shape<'a>>,
 }
 
 #[derive(Debug, Serialize)]
@@ -267,6 +280,12 @@ struct Shape<'a> {
     path: &'a str,
     shape: &'a [usize],
     dtype: &'a str,
+}
+
+impl<'a> Shape<'a> {
+    fn of(column: &'a ColumnSpec) -> Self {
+        Self { path: &column.path, shape: &column.shape, dtype: column.dtype.name() }
+    }
 }
 
 impl From<ParquetError> for ExportError {

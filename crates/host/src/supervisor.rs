@@ -283,7 +283,9 @@ impl Worker {
 
     fn lose(&mut self, now: Duration, worker: usize, cause: Cause) -> Action {
         let restart = match (self.back_off.failed(now), &mut self.first_launch) {
-            (RestartDecision::RetryAfter(wait), FirstLaunch::UnderWay { by: Some(by), .. }) if now + wait >= *by => {
+            (RestartDecision::RetryAfter(wait), FirstLaunch::UnderWay { by: Some(by), .. })
+                if now + wait >= *by =>
+            {
                 Restart::Never
             }
             (RestartDecision::RetryAfter(wait), FirstLaunch::UnderWay { died: died @ false, .. })

@@ -358,9 +358,7 @@ impl Workforce {
     pub(crate) fn coming(&self, block: Range<usize>, lanes: LaneSet) -> LaneSet {
         let comes = |index: &usize| {
             let lane = &self.lanes[block.start + index];
-            lane.stage.is_lost()
-                && !self.staff[lane.worker].up
-                && self.host.state(lane.worker).is_coming()
+            lane.stage.is_lost() && !self.staff[lane.worker].up && self.host.state(lane.worker).is_coming()
         };
         (lanes & LaneSet::first(block.len())).into_iter().filter(comes).collect()
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rollhouse_arena::SharedMemory;
 use rollhouse_host::{
-    Cause, ConnectWatch, Environment, Host, HostConfig, HostError, INLINE_BYTES, Launcher, Output, Program, Reply, Restart,
-    Until, Waited, WorkerEvent, WorkerState,
+    Cause, ConnectWatch, Environment, Host, HostConfig, HostError, INLINE_BYTES, Launcher, Output, Program,
+    Reply, Restart, Until, Waited, WorkerEvent, WorkerState,
 };
 
 const ECHO: u64 = 1;
@@ -25,7 +25,8 @@ fn start(hellos: &[&str], launch_deadline: Option<Duration>) -> Host {
 
 fn start_with(launcher: Launcher, hellos: &[&str], launch_deadline: Option<Duration>) -> Host {
     let hellos = hellos.iter().map(|hello| hello.as_bytes().to_vec()).collect();
-    let mut host = Host::start(config(echo(), hellos, launch_deadline, launcher)).expect("workers can be started");
+    let mut host =
+        Host::start(config(echo(), hellos, launch_deadline, launcher)).expect("workers can be started");
     assert!((1..host.workers()).all(|worker| host.state(worker) == WorkerState::Dormant));
     assert!((0..host.workers()).filter_map(|worker| host.process_id(worker)).count() <= 1);
     host.launch_all().expect("it has not ended");

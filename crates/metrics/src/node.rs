@@ -414,10 +414,8 @@ const CONNECTING_SESSIONS: Family = gauge(
     "rollhouse_connecting_sessions",
     "Sessions whose lanes try to connect to the game or simulator of which their env is a client.",
 );
-const CONNECT_RETRIES: Family = counter(
-    "rollhouse_connect_retries_total",
-    "Times that worker processes tried again to connect.",
-);
+const CONNECT_RETRIES: Family =
+    counter("rollhouse_connect_retries_total", "Times that worker processes tried again to connect.");
 const SESSIONS_OPENED: Family = counter("rollhouse_sessions_opened_total", "Sessions that were opened.");
 const ATTACHED: Family = counter(
     "rollhouse_owners_attached_total",

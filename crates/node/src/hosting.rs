@@ -15,9 +15,9 @@ use rollhouse_env::Registry;
 use rollhouse_replay::Recorder;
 use rollhouse_wire::limits::MAX_CONNECTING_TOLD;
 use rollhouse_wire::{
-    AdmitWatcher, Attach, CallId, CloseSession, ConnectingSession, Eagerness, EndCause, Incarnation, NodeLoad, OpenCommands,
-    OpenWatch, Refusal, RefusalCode, SessionEnd, SessionId, SessionReport, Unfit, WatchOpened,
-    WatcherAdmitted,
+    AdmitWatcher, Attach, CallId, CloseSession, ConnectingSession, Eagerness, EndCause, Incarnation,
+    NodeLoad, OpenCommands, OpenWatch, Refusal, RefusalCode, SessionEnd, SessionId, SessionReport, Unfit,
+    WatchOpened, WatcherAdmitted,
 };
 use tracing::{info, warn};
 

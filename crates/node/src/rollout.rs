@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use rollhouse_core::{Goal, Interruption, Options, RecordRule, RunId, SeedSchedule};
 use rollhouse_engine::{Engine, EngineConfig, Reset, Stats, StepError, Timings};
 use rollhouse_env::EnvEntry;
-use rollhouse_policy::{Act, Builtin, Policy};
 use rollhouse_host::ConnectWatch;
+use rollhouse_policy::{Act, Builtin, Policy};
 use rollhouse_replay::{PolicyInfo, RunHeader, RunRecorder};
 
 use crate::live::Camera;

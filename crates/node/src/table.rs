@@ -9,8 +9,8 @@ use std::time::Duration;
 use rollhouse_core::{Budget, Holdings, OverBudget, Scales, Weight};
 use rollhouse_host::ConnectWatch;
 use rollhouse_wire::{
-    Attach, ConnectingSession, EndCause, Incarnation, OpenSession, OpenWatch, Refusal, RefusalCode, ReplayReport, Secret,
-    SessionCounts, SessionEnd, SessionId, SessionReport,
+    Attach, ConnectingSession, EndCause, Incarnation, OpenSession, OpenWatch, Refusal, RefusalCode,
+    ReplayReport, Secret, SessionCounts, SessionEnd, SessionId, SessionReport,
 };
 
 use crate::Cancel;

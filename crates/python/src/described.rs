@@ -4,8 +4,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use rollhouse_core::limits::MAX_SPACE_DEPTH;
 use rollhouse_core::{
-    Bounds, BoxSpace, ColumnSpec, CompositeSpace, DType, DiscreteSpace, ObservationSpace, Role,
-    Space,
+    Bounds, BoxSpace, ColumnSpec, CompositeSpace, DType, DiscreteSpace, ObservationSpace, Role, Space,
 };
 
 /// A space of one column: (kind, dtype, shape, low, high). "box" has all bounds, or one that is that of all; "discrete"

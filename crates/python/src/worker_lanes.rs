@@ -14,7 +14,8 @@ use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_OBS_COLUMNS};
 use rollhouse_core::{AutoresetMode, ColumnSpec, Determinism, EnvSpec, LaneState, Space};
 use rollhouse_engine::{Engine, EngineConfig, Reset, StepError};
 use rollhouse_host::{
-    Cause, ConnectWatch, Environment, Gone, HostConfig, HostError, Launcher, Output, OwnWorkers, Places, Program,
+    Cause, ConnectWatch, Environment, Gone, HostConfig, HostError, Launcher, Output, OwnWorkers, Places,
+    Program,
 };
 
 use crate::actions::column_data;

@@ -7,12 +7,16 @@ import io
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 from conftest import rollhouse_program
+from hosted_envs import ZOO, ZooEnv
 
+import rollhouse
 from rollhouse import replays
 
 
@@ -43,6 +47,31 @@ def best(data: Path, env: str) -> replays.Episode:
 def same_bits(found: np.ndarray, wanted: np.ndarray) -> None:
     assert found.dtype == wanted.dtype and found.shape == wanted.shape, (found.dtype, found.shape, wanted.dtype)
     assert found.tobytes() == wanted.tobytes()
+
+
+def test_actions_of_several_columns_are_written_by_their_paths(tmp_path: Path) -> None:
+    space = gymnasium.spaces.Dict({"b": gymnasium.spaces.Box(-1, 1, (2,)), "a": gymnasium.spaces.Discrete(5, start=-2)})
+    fn = partial(ZooEnv, ZOO["box"], 3, False, space)
+    envs = rollhouse.vectorize([fn], workers=1, record=True, data=tmp_path / "data")
+    envs.reset(seed=1)
+    envs.action_space.seed(1)
+    for _ in range(9):
+        envs.step(envs.action_space.sample())
+    envs.close()
+    episode = best(tmp_path / "data", "ZooEnv")
+    wanted = episode.actions
+    assert isinstance(wanted, dict) and len(wanted["a"]) == len(episode)
+    arrays = np.load(io.BytesIO(export(tmp_path / "data", episode.id, "--format", "npz")))
+    for path, column in wanted.items():
+        same_bits(arrays[f"action/{path}"], column)
+    lines = [json.loads(line) for line in export(tmp_path / "data", episode.id, "--format", "jsonl").splitlines()]
+    assert [line["action"]["a"] for line in lines[1:]] == wanted["a"].tolist()
+    assert np.array_equal(np.array([line["action"]["b"] for line in lines[1:]], np.float32), wanted["b"])
+    pq = pytest.importorskip("pyarrow.parquet")
+    export(tmp_path / "data", "--format", "parquet", "-o", str(tmp_path / "all.parquet"))
+    table = pq.read_table(tmp_path / "all.parquet").filter(pq.read_table(tmp_path / "all.parquet")["episode"].to_numpy() == episode.id)
+    assert table["action/a"].to_pylist() == [None, *wanted["a"].tolist()]
+    assert table["action/b/1"].to_pylist() == [None, *wanted["b"][:, 1].tolist()]
 
 
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1", "GridBreakout-v0"])

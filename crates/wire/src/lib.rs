@@ -75,8 +75,8 @@ pub use ids::{Incarnation, Secret, SessionId, is_pool_of, new_pool_id};
 pub use join::{Enroll, Enrolled, JoinRefused, JoinTerms};
 pub use layout::{ActionPlaces, BatchPlaces, ColumnBuffer, FrameLayout, column_bytes, column_bytes_mut};
 pub use member::{
-    ConnectingSession, EndCause, Heartbeat, HeartbeatTaken, NodeLoad, Register, Registered, SessionCounts, SessionEnd,
-    SessionReport, Takes, Unfit,
+    ConnectingSession, EndCause, Heartbeat, HeartbeatTaken, NodeLoad, Register, Registered, SessionCounts,
+    SessionEnd, SessionReport, Takes, Unfit,
 };
 pub use past::{PastError, put_past, put_played, read_past};
 pub use pool::{

@@ -571,7 +571,10 @@ fn answers() -> Vec<Sample> {
         ),
         answer(
             "answer-sessions",
-            SessionList { sessions: vec![SessionStatus { node: "n1".into(), report: report(), connecting: 0 }], omitted: 3 },
+            SessionList {
+                sessions: vec![SessionStatus { node: "n1".into(), report: report(), connecting: 0 }],
+                omitted: 3,
+            },
         ),
         answer("answer-drain", Done {}),
         answer("answer-register", Registered { term: 3, heartbeat_ms: 1_000, known: 40 }),

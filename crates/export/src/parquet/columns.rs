@@ -35,8 +35,8 @@ enum ColumnContent {
     Reward,
     Terminated,
     Truncated,
-    /// An element of the action.
-    Action(Element),
+    /// An element of a column of the action.
+    Action(usize, Element),
     /// An element of an observation column.
     Obs(usize, Element),
     /// All elements of an observation column, as a list.
@@ -63,6 +63,8 @@ pub(super) struct Rows<'a> {
 /// Rows of one episode that follow each other.
 pub(super) struct Span<'a> {
     pub(super) episode: &'a Episode,
+    /// Columns of all of its actions.
+    pub(super) actions: &'a [ColumnData],
     /// The step of the first row; 0 is the reset.
     pub(super) t: usize,
     /// Index of the first row among all rows.
@@ -72,7 +74,7 @@ pub(super) struct Span<'a> {
 
 impl Columns {
     /// Makes a column for each element of the action, and for each element of observations that do not have too many.
-    pub(super) fn of(obs: &[ColumnSpec], action: &ColumnSpec) -> Self {
+    pub(super) fn of(obs: &[ColumnSpec], actions: &[ColumnSpec]) -> Self {
         let plain = |name: &str, what| Column { name: name.to_owned(), what };
         let mut columns = vec![plain(EPISODE, ColumnContent::Episode), plain(T, ColumnContent::T)];
         let elements =
@@ -83,7 +85,9 @@ impl Columns {
                     .map(|(at, name)| Column { name, what: what(Element { at, of, dtype: spec.dtype }) })
                     .collect()
             };
-        columns.extend(elements(action, "action", &ColumnContent::Action));
+        for (index, spec) in actions.iter().enumerate() {
+            columns.extend(elements(spec, "action", &|element| ColumnContent::Action(index, element)));
+        }
         columns.push(plain("reward", ColumnContent::Reward));
         for (index, spec) in obs.iter().enumerate() {
             let (of, dtype) = (spec.elements(), spec.dtype);
@@ -112,7 +116,7 @@ impl Columns {
         self.0.iter().filter(move |column| !is_list(column)).filter_map(|column| {
             let repeats = match column.what {
                 ColumnContent::Reward => true,
-                ColumnContent::Action(element) | ColumnContent::Obs(_, element) => {
+                ColumnContent::Action(_, element) | ColumnContent::Obs(_, element) => {
                     matches!(element.dtype, DType::U8 | DType::I32 | DType::I64)
                 }
                 ColumnContent::Episode
@@ -122,7 +126,7 @@ impl Columns {
                 ColumnContent::List(..) | ColumnContent::Bytes(..) => false,
             };
             let is_bool = match column.what {
-                ColumnContent::Action(element) | ColumnContent::Obs(_, element) => {
+                ColumnContent::Action(_, element) | ColumnContent::Obs(_, element) => {
                     element.dtype == DType::Bool
                 }
                 _ => false,
@@ -206,14 +210,14 @@ impl Rows<'_> {
     fn actions<V: Copy, O>(
         &self,
         of: impl for<'a> Fn(&'a ColumnData) -> &'a [V],
-        element: Element,
+        (column, element): (usize, Element),
         into: impl Fn(V) -> O,
     ) -> Vec<O> {
         let mut values = Vec::with_capacity(self.count());
         for span in self.spans {
             // The action that led to step t stands in row t - 1.
             let (from, to) = (span.t.saturating_sub(1), span.t + span.rows - 1);
-            let rows = &of(&span.episode.actions)[from * element.of..to * element.of];
+            let rows = &of(&span.actions[column])[from * element.of..to * element.of];
             values.extend(rows.chunks_exact(element.of).map(|row| into(row[element.at])));
         }
         values
@@ -233,7 +237,7 @@ impl Column {
             ColumnContent::T => of(DType::I64, required),
             ColumnContent::Reward => of(DType::F64, Repetition::OPTIONAL),
             ColumnContent::Terminated | ColumnContent::Truncated => of(DType::Bool, required),
-            ColumnContent::Action(element) => of(element.dtype, Repetition::OPTIONAL),
+            ColumnContent::Action(_, element) => of(element.dtype, Repetition::OPTIONAL),
             ColumnContent::Obs(_, element) => of(element.dtype, required),
             ColumnContent::Bytes(_, element) => {
                 let bytes = Type::primitive_type_builder(&self.name, Physical::FIXED_LEN_BYTE_ARRAY);
@@ -288,7 +292,7 @@ impl Column {
                 }
                 put_some::<DoubleType>(writer, &rewards, levels)
             }
-            ColumnContent::Action(element) => put_action(rows, element, levels, writer),
+            ColumnContent::Action(column, element) => put_action(rows, (column, element), levels, writer),
             ColumnContent::Obs(column, element) => put_element(rows, &rows.obs[column], element, writer),
             ColumnContent::List(column, element) => put_list(rows, &rows.obs[column], element, writer),
             ColumnContent::Bytes(column, element) => {
@@ -323,7 +327,7 @@ fn put_element(
 
 fn put_action(
     rows: &Rows<'_>,
-    element: Element,
+    (column, element): (usize, Element),
     levels: &[i16],
     writer: &mut SerializedColumnWriter<'_>,
 ) -> Result<()> {
@@ -335,7 +339,7 @@ fn put_action(
                     _ => &[],
                 }
             }
-            put_some::<$type>(writer, &rows.actions(of, element, $into), levels)
+            put_some::<$type>(writer, &rows.actions(of, (column, element), $into), levels)
         }};
     }
     match element.dtype {
