@@ -1,5 +1,6 @@
 //! Python envs as lanes of the engine.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rollhouse_core::limits::MAX_ENV_ID_BYTES;
-use rollhouse_core::{Determinism, EnvKind, EnvSpec};
+use rollhouse_core::{Determinism, EnvKind, EnvSpec, Options};
 use rollhouse_env::{BatchEnv, EnvEntry, MakeError, spec_hash};
 use serde::Serialize;
 
@@ -97,7 +98,8 @@ impl PythonHost {
     /// for as long as the worker takes to make one, at most until the launch deadline. An env that is declared
     /// deterministic is tried out, which takes as long once more at most.
     ///
-    /// The entry's lanes are late. Making them blocks in the same way, and fails if a worker fails.
+    /// The entry's lanes are late. Making them blocks in the same way, and fails if a worker fails. So does trying options
+    /// ([`EnvEntry::check_drawn`]), of an env that declares some: a worker begins an episode with each set that is new.
     ///
     /// # Errors
     /// [`PythonError`].
@@ -106,7 +108,7 @@ impl PythonHost {
             let shown = env.id.floor_char_boundary(MAX_ENV_ID_BYTES);
             return Err(PythonError::Id(env.id[..shown].to_owned()));
         }
-        let answer = self.learn(env)?;
+        let answer = self.learn(env, &[])?;
         let description = Description::read(&answer)?;
         let mut spec = spec(env, description);
         // The hash is one of the spec and of the arguments, and of what the try-out shows, if there is one.
@@ -117,16 +119,26 @@ impl PythonHost {
             let shown = self.try_out(env, &spec, &answer)?;
             spec.dynamics_hash = hash_bytes(spec.dynamics_hash, &shown.to_le_bytes());
         }
-        let (host, env, learned) = (self.clone(), env.clone(), spec.clone());
-        Ok(EnvEntry::late(spec, move |options| {
-            host.blocks(&env, &learned, &answer, options.len())
-                .map_err(|error| MakeError::Refused { source: Box::new(error) })
+        let refused = |error| MakeError::Refused { source: Box::new(error) };
+        let (host, of, learned) = (self.clone(), env.clone(), spec.clone());
+        let entry = EnvEntry::late(spec, move |options| {
+            host.blocks(&of, &learned, &answer, options).map_err(refused)
+        });
+        if entry.spec().options.is_empty() {
+            return Ok(entry);
+        }
+        // Defaults are the env's own.
+        let tried = Tried::new(Options::check(&entry.spec().options, &[]).unwrap_or_default());
+        let (host, env) = (self.clone(), env.clone());
+        Ok(entry.with_tried_options(move |options| {
+            let begin = |new: &[Options]| Ok(Description::read(&host.learn(&env, new)?).map(drop)?);
+            tried.check(options, begin).map_err(refused)
         }))
     }
 
-    /// Returns what a worker says of the env.
-    fn learn(&self, env: &PythonEnv) -> Result<Vec<u8>, PythonError> {
-        let mut host = Host::start(self.config(vec![self.hello(env, 0, None, None)]))?;
+    /// Returns what a worker says of the env, after an episode of it with each of these options.
+    fn learn(&self, env: &PythonEnv, options: &[Options]) -> Result<Vec<u8>, PythonError> {
+        let mut host = Host::start(self.config(vec![self.hello(env, 0, None, None, options)]))?;
         loop {
             host.wait(Until::AnyEvent, None)?;
             match host.next_event() {
@@ -141,7 +153,9 @@ impl PythonHost {
     fn try_out(&self, env: &PythonEnv, spec: &EnvSpec, answer: &[u8]) -> Result<u64, PythonError> {
         let deadline = Instant::now() + self.launch_deadline;
         let ranges = TryOut::RANGES.to_vec();
-        let workforce = self.workforce(env, spec, answer, ranges)?;
+        let mut workforce = self.workforce(env, spec, answer, ranges)?;
+        let defaults = Options::check(&spec.options, &[]).unwrap_or_default();
+        TryOut::RANGES.into_iter().flatten().for_each(|lane| workforce.set_options(lane, &defaults));
         Ok(TryOut::new(workforce, spec, deadline).run()?)
     }
 
@@ -151,9 +165,11 @@ impl PythonHost {
         env: &PythonEnv,
         spec: &EnvSpec,
         answer: &[u8],
-        lanes: usize,
+        options: &[Options],
     ) -> Result<Vec<Box<dyn BatchEnv>>, PythonError> {
-        let workforce = self.workforce(env, spec, answer, spread(lanes, self.workers))?;
+        let lanes = options.len();
+        let mut workforce = self.workforce(env, spec, answer, spread(lanes, self.workers))?;
+        options.iter().enumerate().for_each(|(lane, options)| workforce.set_options(lane, options));
         Ok(WorkerBlock::all(&Arc::new(Mutex::new(workforce)), lanes))
     }
 
@@ -170,7 +186,7 @@ impl PythonHost {
         let lanes = ranges.last().map_or(0, |range| range.end);
         let bytes = record.bytes(lanes).ok_or(PythonError::TooLarge { lanes })?;
         let hello = |range: &Range<usize>| {
-            self.hello(env, range.len(), Some(record.places(range.start)), mask.as_ref())
+            self.hello(env, range.len(), Some(record.places(range.start)), mask.as_ref(), &[])
         };
         let mut host = Host::start(self.config(ranges.iter().map(hello).collect()))?;
         if let Some(census) = &self.census {
@@ -189,10 +205,11 @@ impl PythonHost {
         lanes: usize,
         record: Option<Places>,
         action_mask: Option<&ActionMask>,
+        options: &[Options],
     ) -> Vec<u8> {
         let PythonEnv { id: env, kwargs, deterministic } = env;
         let (deterministic, allow) = (*deterministic, &self.allow[..]);
-        let hello = Hello { env, kwargs, deterministic, lanes, allow, record, action_mask };
+        let hello = Hello { env, kwargs, deterministic, lanes, allow, record, action_mask, options };
         // Nothing in it can fail to be written: its keys are texts.
         serde_json::to_vec(&hello).unwrap_or_default()
     }
@@ -229,7 +246,45 @@ struct Hello<'a> {
     allow: &'a [String],
     record: Option<Places>,
     action_mask: Option<&'a ActionMask>,
+    options: &'a [Options],
 }
+
+/// Options with which an env has begun an episode, so that they need not be tried again.
+struct Tried(Mutex<Vec<u64>>);
+
+impl Tried {
+    fn new(defaults: Options) -> Self {
+        Self(Mutex::new(vec![hash_of(&defaults)]))
+    }
+
+    /// Has those of the options that are new tried by `begin`: at most half as many as are kept.
+    fn check(
+        &self,
+        options: &[Options],
+        begin: impl FnOnce(&[Options]) -> Result<(), PythonError>,
+    ) -> Result<(), PythonError> {
+        let mut known: BTreeSet<_> = self.0.lock().iter().copied().collect();
+        let is_new = |options: &&Options| known.insert(hash_of(options));
+        let new: Vec<_> = options.iter().filter(is_new).take(MAX_TRIED / 2).cloned().collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        begin(&new)?;
+        let mut tried = self.0.lock();
+        let most = MAX_TRIED.saturating_sub(new.len()).min(tried.len());
+        tried.truncate(most);
+        tried.extend(new.iter().map(hash_of));
+        Ok(())
+    }
+}
+
+fn hash_of(options: &Options) -> u64 {
+    // Nothing in it can fail to be written: its keys are texts.
+    hash_bytes(0, &serde_json::to_vec(options).unwrap_or_default())
+}
+
+/// Most sets of options that are known to work.
+const MAX_TRIED: usize = 1024;
 
 fn spec(env: &PythonEnv, description: Description) -> EnvSpec {
     EnvSpec {
@@ -244,7 +299,7 @@ fn spec(env: &PythonEnv, description: Description) -> EnvSpec {
             true => Determinism::Deterministic,
             false => Determinism::NonDeterministic,
         },
-        options: Vec::new(),
+        options: description.options,
         info_channels: description.action_mask.iter().map(ActionMask::channel).collect(),
         dynamics_hash: 0,
     }
