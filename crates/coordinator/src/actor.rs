@@ -435,11 +435,11 @@ impl Handler<Leave> for CoordinatorActor {
     }
 }
 
-/// Returns the time that a node may take to open a session: one that learns an env launches processes twice, which may
-/// have to connect.
+/// Returns the time that a node may take to open a session. Processes of a Python env are launched, and may have to connect,
+/// to learn it, to try out whether it is deterministic, to try its options, and to step its lanes.
 fn open_deadline(request: &OpenSession) -> Duration {
     if EnvKind::has_id(&request.settings.env) {
-        OPEN_DEADLINE + 2 * (MAX_LAUNCH_DEADLINE + MAX_CONNECT_DEADLINE)
+        OPEN_DEADLINE + 4 * (MAX_LAUNCH_DEADLINE + MAX_CONNECT_DEADLINE)
     } else {
         OPEN_DEADLINE
     }

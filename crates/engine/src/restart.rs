@@ -144,7 +144,7 @@ impl Maker {
     /// caught.
     pub(crate) fn make_with(&self, options: &[Options]) -> Result<Box<dyn BatchEnv>, MakeError> {
         let first: Vec<_> = options.iter().map(Options::before_episodes).collect();
-        check_drawn_of(&self.entry, options)?;
+        self.entry.check_drawn_of(options)?;
         self.entry.make_block_on(self.set, &first)
     }
 
@@ -162,12 +162,6 @@ impl Maker {
     pub(crate) fn entropy(&self, lane: usize) -> u64 {
         RandomState::new().hash_one(lane) % PER_EPISODE_SEED_BOUND
     }
-}
-
-/// Checks that the env works with everything that may be drawn of the options of lanes. Neighbours mostly have the same.
-pub(crate) fn check_drawn_of(entry: &EnvEntry, options: &[Options]) -> Result<(), MakeError> {
-    let groups = options.chunk_by(|one, next| one == next);
-    groups.filter_map(|group| group.first()).try_for_each(|options| entry.check_drawn(options))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::block::{Block, BlockLanes, BlockParts, BlockStatus};
 use crate::config::{EngineConfig, MIN_LANES_PER_THREAD};
 use crate::crew::Crew;
 use crate::error::ConfigError;
-use crate::restart::{Maker, check_drawn_of};
+use crate::restart::Maker;
 use crate::timings::Timings;
 
 /// Refuses more lanes or threads than there can be.
@@ -125,7 +125,7 @@ pub(crate) fn make_envs(
     options: &[Options],
 ) -> Result<Vec<Box<dyn BatchEnv>>, ConfigError> {
     let make = || {
-        check_drawn_of(entry, options)?;
+        entry.check_drawn_of(options)?;
         let first: Vec<_> = options.iter().map(Options::before_episodes).collect();
         entry.make_blocks_on(set, &first)
     };

@@ -102,6 +102,7 @@ pub fn is_for_tests(id: &str) -> bool {
 
 type MakeBlock = dyn Fn(InstructionSet, &[Options]) -> Result<Box<dyn BatchEnv>, MakeError> + Send + Sync;
 type MakeLate = dyn Fn(&[Options]) -> Result<Vec<Box<dyn BatchEnv>>, MakeError> + Send + Sync;
+type TryOptions = dyn Fn(&[Options]) -> Result<(), MakeError> + Send + Sync;
 
 /// How the blocks of an env are made.
 enum Make {
@@ -117,6 +118,7 @@ pub struct EnvEntry {
     make: Make,
     bounded: bool,
     draws_options: bool,
+    try_options: Option<Box<TryOptions>>,
     drawn: Option<Drawn>,
     constants: &'static [(&'static str, f64)],
 }
@@ -149,7 +151,15 @@ impl EnvEntry {
     }
 
     const fn made_by(spec: EnvSpec, make: Make) -> Self {
-        Self { spec, make, bounded: false, draws_options: false, drawn: None, constants: &[] }
+        Self {
+            spec,
+            make,
+            bounded: false,
+            draws_options: false,
+            try_options: None,
+            drawn: None,
+            constants: &[],
+        }
     }
 
     /// Makes an entry whose lanes are made one by one; `make` is called again when a lane is revived, and for each
@@ -185,6 +195,21 @@ impl EnvEntry {
         Self { draws_options: true, ..self }
     }
 
+    /// Adds that the blocks take other options for each episode, whatever they are, and that `try_options` tells whether
+    /// the env works with each of those that it is given.
+    #[must_use]
+    pub fn with_tried_options(
+        self,
+        try_options: impl Fn(&[Options]) -> Result<(), MakeError> + Send + Sync + 'static,
+    ) -> Self {
+        Self { draws_options: true, try_options: Some(Box::new(try_options)), ..self }
+    }
+
+    /// Returns whether blocks take any options, which are tried beforehand ([`EnvEntry::with_tried_options`]).
+    pub const fn tries_options(&self) -> bool {
+        self.try_options.is_some()
+    }
+
     /// Returns whether options may be drawn for each episode.
     pub const fn draws_options(&self) -> bool {
         self.draws_options
@@ -192,11 +217,15 @@ impl EnvEntry {
 
     /// Checks that the env works with everything that may be drawn of a lane's options: with all combinations of the
     /// ends of distributions if there are at most [`BLOCK_LANES`], otherwise with each end beside one of the others.
-    /// Options without distributions are not tried.
+    /// Options without distributions are tried only if blocks do not look at them as they are made
+    /// ([`EnvEntry::with_tried_options`]).
     ///
     /// # Errors
     /// [`MakeError::NotDrawn`], or what a block of those options gives.
     pub fn check_drawn(&self, options: &Options) -> Result<(), MakeError> {
+        if let Some(try_options) = &self.try_options {
+            return try_options(&options.corners(BLOCK_LANES));
+        }
         let Some((name, _)) = options.drawn().next() else { return Ok(()) };
         if !self.draws_options {
             return Err(MakeError::NotDrawn { name: name.to_owned() });
@@ -210,6 +239,21 @@ impl EnvEntry {
             let mut corners = corners.iter().enumerate();
             corners.try_for_each(|(lane, corner)| block.set_options(lane, corner).map_err(refused))
         })
+    }
+
+    /// Checks the options of several lanes as [`EnvEntry::check_drawn`] does those of one. Neighbours mostly have the same.
+    ///
+    /// # Errors
+    /// As [`EnvEntry::check_drawn`].
+    pub fn check_drawn_of(&self, lanes: &[Options]) -> Result<(), MakeError> {
+        let mut groups = lanes.chunk_by(|one, next| one == next).filter_map(|group| group.first());
+        match &self.try_options {
+            Some(try_options) => {
+                let corners = groups.flat_map(|options| options.corners(BLOCK_LANES));
+                try_options(&corners.collect::<Vec<_>>())
+            }
+            None => groups.try_for_each(|options| self.check_drawn(options)),
+        }
     }
 
     /// Adds that the env draws itself: [`BatchEnv::render`](crate::BatchEnv::render) gives images, which have the size

@@ -2,7 +2,8 @@
 //!
 //! It takes the place of an interpreter and understands what `rollhouse/env_worker.py` does. An observation is the
 //! lane's seed, how many steps its episode has, and a flag; a reward is the action; an episode ends after `length` steps.
-//! The argument `fault` names what goes wrong when lane `lane` takes its step number `at`.
+//! The argument `fault` names what goes wrong when lane `lane` takes its step number `at`. With `shift` it declares an option
+//! of that name, which is added to the seed that is shown and may not be negative, and one that is a text.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -16,6 +17,13 @@ struct Hello {
     kwargs: Arguments,
     lanes: usize,
     record: Option<Places>,
+    options: Vec<Shift>,
+}
+
+/// Options of an episode.
+#[derive(Deserialize)]
+struct Shift {
+    shift: f64,
 }
 
 #[derive(Deserialize)]
@@ -29,6 +37,8 @@ struct Arguments {
     /// File that is made by the process of lane `lane` which dies by the fault "die", and keeps the next one from that.
     marker: Option<PathBuf>,
     length: u64,
+    #[serde(default)]
+    shift: bool,
 }
 
 #[derive(Deserialize)]
@@ -43,6 +53,7 @@ struct Places {
 #[derive(Clone, Default)]
 struct Lane {
     seed: u64,
+    shift: f64,
     steps: u64,
     /// Steps since the env was made.
     all_steps: u64,
@@ -59,7 +70,7 @@ fn work() -> Result<ExitCode, LinkError> {
     let host = std::env::args().next_back().and_then(|id| id.parse().ok());
     let mut link = Link::open(host.ok_or(LinkError::Protocol("no process id of the host"))?)?;
     let hello: Hello = serde_json::from_slice(link.hello()).map_err(|_| LinkError::Protocol("a hello"))?;
-    let Hello { kwargs, lanes, record } = hello;
+    let Hello { kwargs, lanes, record, options } = hello;
     let first = record.as_ref().map_or(0, |record| record.first);
     if record.is_some() && first == kwargs.lane && kwargs.fault == "die" {
         let died = kwargs.marker.as_ref().is_some_and(|marker| marker.exists());
@@ -71,7 +82,8 @@ fn work() -> Result<ExitCode, LinkError> {
             return Ok(ExitCode::from(3));
         }
     }
-    link.ready(answer(&kwargs.fault, first).as_bytes())?;
+    let fault = if options.iter().any(|options| options.shift < 0.0) { "options" } else { &kwargs.fault };
+    link.ready(answer(fault, first, kwargs.shift).as_bytes())?;
     let Some(places) = record else { return Ok(ExitCode::SUCCESS) };
     let mut states = vec![Lane::default(); lanes];
     loop {
@@ -79,6 +91,15 @@ fn work() -> Result<ExitCode, LinkError> {
         if code & 0xff != 1 {
             link.reply(0, &[])?;
             return Ok(ExitCode::SUCCESS);
+        }
+        let mut options = &payload[lanes * 9..];
+        while let Some((head, rest)) = options.split_first_chunk::<8>() {
+            let [lane, bytes] =
+                [0, 4].map(|at| head[at..].first_chunk().copied().map_or(0, u32::from_le_bytes));
+            let (json, rest) = rest.split_at(bytes as usize);
+            let of_lane: Shift = serde_json::from_slice(json).map_err(|_| LinkError::Protocol("options"))?;
+            states[lane as usize].shift = of_lane.shift;
+            options = rest;
         }
         for (lane, state) in states.iter_mut().enumerate() {
             let at = lanes + lane * 8;
@@ -88,7 +109,7 @@ fn work() -> Result<ExitCode, LinkError> {
                 0 => continue,
                 1 => (state.steps, state.all_steps) = (state.steps + 1, state.all_steps + 1),
                 2 => state.steps = 0,
-                _ => *state = Lane { seed, ..Lane::default() },
+                _ => *state = Lane { seed, shift: state.shift, ..Lane::default() },
             }
             let fails = payload[lane] == 1 && first + lane == kwargs.lane && state.all_steps == kwargs.at;
             let fault = if fails { kwargs.fault.as_str() } else { "" };
@@ -131,13 +152,24 @@ fn write(link: &Link, places: &Places, lane: usize, state: &Lane, fault: &str) {
         _ => action as f64,
     };
     memory.write(at + places.reward, &reward.to_ne_bytes());
-    let pair: Vec<u8> =
-        [state.seed as f32, state.steps as f32].iter().flat_map(|v| v.to_ne_bytes()).collect();
+    let pair: Vec<u8> = [(state.seed as f64 + state.shift) as f32, state.steps as f32]
+        .iter()
+        .flat_map(|v| v.to_ne_bytes())
+        .collect();
     memory.write(at + places.observation[0], &pair);
     memory.write(at + places.observation[1], &[if fault == "boolean" { 2 } else { 1 }]);
 }
 
-fn answer(fault: &str, first: usize) -> String {
+fn answer(fault: &str, first: usize, shift: bool) -> String {
+    if fault == "options" {
+        return r#"{"refused":{"kind":"options_refused","message":"shift is below 0"}}"#.to_owned();
+    }
+    let options = match shift {
+        true => {
+            r#"{"name":"shift","default":0.5,"summary":"added"},{"name":"text","default":"","summary":""}"#
+        }
+        false => "",
+    };
     if fault == "refuse" {
         return r#"{"refused":{"kind":"not_allowed","message":"package `lanes` is not in the list"}}"#
             .to_owned();
@@ -150,6 +182,7 @@ fn answer(fault: &str, first: usize) -> String {
         r#"{{"made":{{"observation":{{"kind":"dict","names":["a","b"],"spaces":[
             {{"kind":"box","low":["-inf"],"high":["inf"],"shape":[2],"dtype":"float32"}},
             {{"kind":"box","low":[0],"high":[{high}],"shape":[],"dtype":"bool"}}]}},
-            "action":{{"kind":"discrete","n":10,"starts":[0]}},"max_episode_steps":null,"gymnasium":"none"}}}}"#
+            "action":{{"kind":"discrete","n":10,"starts":[0]}},"max_episode_steps":null,"gymnasium":"none",
+            "options":[{options}]}}}}"#
     )
 }

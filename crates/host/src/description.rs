@@ -4,7 +4,8 @@ use std::fmt;
 
 use rollhouse_core::limits::{MAX_NAME_BYTES, MAX_OBS_COLUMNS, MAX_ROW_ELEMENTS, MAX_SPACE_DEPTH};
 use rollhouse_core::{
-    Bounds, BoxSpace, ColumnSpec, CompositeSpace, DType, DiscreteSpace, ObservationSpace, Role, Space,
+    Bounds, BoxSpace, ColumnSpec, CompositeSpace, DType, DiscreteSpace, ObservationSpace, OptionSpec,
+    Options, Role, Space,
 };
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,8 @@ struct Made {
     #[serde(default)]
     deterministic: bool,
     action_mask: Option<ActionMask>,
+    #[serde(default)]
+    options: Vec<OptionSpec>,
 }
 
 /// Mask of the actions that a lane may take next, as a worker gives it.
@@ -91,6 +94,8 @@ pub enum RefusalKind {
     NotDeterministic,
     /// The env is a client of something to which it could not connect, however often it tried.
     ConnectFailed,
+    /// The env does not begin an episode with the options.
+    OptionsRefused,
 }
 
 impl fmt::Display for RefusalKind {
@@ -104,6 +109,7 @@ impl fmt::Display for RefusalKind {
             Self::LanesDiffer => "the lanes differ",
             Self::NotDeterministic => "the env cannot be deterministic",
             Self::ConnectFailed => "the env could not connect",
+            Self::OptionsRefused => "the options are refused",
         })
     }
 }
@@ -128,6 +134,9 @@ pub enum DescriptionError {
         /// What is wrong with it.
         why: String,
     },
+    /// The options that the env declares are none.
+    #[error("metadata[\"options\"]: {0}")]
+    Options(String),
 }
 
 /// What a worker said of its env, checked.
@@ -142,6 +151,8 @@ pub(crate) struct Description {
     pub(crate) deterministic: bool,
     /// Mask of its actions, if it gives one.
     pub(crate) action_mask: Option<ActionMask>,
+    /// Options that the env declares, of which each episode is given values.
+    pub(crate) options: Vec<OptionSpec>,
 }
 
 impl Description {
@@ -169,11 +180,12 @@ impl Description {
         };
         // A limit of no steps is none.
         let max_episode_steps = made.max_episode_steps.filter(|&limit| limit > 0);
-        let Made { gymnasium, deterministic, action_mask, .. } = *made;
+        let Made { gymnasium, deterministic, action_mask, options, .. } = *made;
         if let Some(mask) = &action_mask {
             action.check_mask(mask.n).map_err(|error| of("action")(error.to_string()))?;
         }
-        Ok(Self { observation, action, max_episode_steps, gymnasium, deterministic, action_mask })
+        check_options(&options).map_err(DescriptionError::Options)?;
+        Ok(Self { observation, action, max_episode_steps, gymnasium, deterministic, action_mask, options })
     }
 }
 
@@ -189,6 +201,29 @@ fn check_size(space: &ObservationSpace) -> Result<(), String> {
         }
         () => Ok(()),
     }
+}
+
+/// Checks options as an env declares them, with their defaults as if they were given.
+fn check_options(options: &[OptionSpec]) -> Result<(), String> {
+    for (at, option) in options.iter().enumerate() {
+        let bytes = option.name.len();
+        if bytes == 0 || bytes > MAX_NAME_BYTES {
+            return Err(format!("a name of {bytes} bytes, must have 1 to {MAX_NAME_BYTES}"));
+        }
+        if options[..at].iter().any(|other| other.name == option.name) {
+            return Err(format!("`{}` is there twice", option.name));
+        }
+        let bytes = option.summary.len();
+        if bytes > MAX_SUMMARY_BYTES {
+            let name = &option.name;
+            return Err(format!(
+                "the summary of `{name}` has {bytes} bytes, at most {MAX_SUMMARY_BYTES} are taken"
+            ));
+        }
+    }
+    let defaults: Vec<_> =
+        options.iter().map(|option| (option.name.clone(), option.default.clone())).collect();
+    Options::check(options, &defaults).map(drop).map_err(|error| error.to_string())
 }
 
 /// A space as a worker describes it. Fields that its kind does not have are left out.
@@ -328,6 +363,9 @@ fn bounds(given: Vec<Bound>, elements: usize) -> Result<Bounds, String> {
     }
 }
 
+/// Maximum number of bytes in the summary of an option.
+const MAX_SUMMARY_BYTES: usize = 1024;
+
 const DTYPES: [DType; 6] = [DType::Bool, DType::U8, DType::I32, DType::I64, DType::F32, DType::F64];
 
 #[cfg(test)]
@@ -371,6 +409,42 @@ mod tests {
         assert_eq!((bounds.low, bounds.high), (vec![0.0, -1.0].into(), Bounds::all(2.0, 2)));
         assert_eq!(description.action, Space::Discrete(DiscreteSpace { n: 3, start: -1 }));
         assert_eq!(description.max_episode_steps, Some(500));
+    }
+
+    #[test]
+    fn options_that_make_no_sense_are_refused_by_what_is_wrong() {
+        let read = |options: &str| {
+            let answer = format!(
+                r#"{{"made":{{"observation":{TWO},"action":{TWO},"max_episode_steps":null,"gymnasium":"1.2.2","options":{options}}}}}"#
+            );
+            Description::read(answer.as_bytes())
+        };
+        let option =
+            |name: &str, default: &str| format!(r#"{{"name":"{name}","default":{default},"summary":"s"}}"#);
+        let told = [("g", "9.5"), ("n", "3"), ("on", "true"), ("map", "\"flat\""), ("gates", "[1,2.5]")];
+        let described = read(&format!("[{}]", told.map(|(name, of)| option(name, of)).join(","))).unwrap();
+        let names: Vec<_> = described.options.iter().map(|option| option.name.as_str()).collect();
+        assert_eq!(names, ["g", "n", "on", "map", "gates"]);
+        let many: Vec<_> = (0..65).map(|at| option(&format!("o{at}"), "1")).collect();
+        for (options, wrong) in [
+            (option("", "1"), "a name of 0 bytes"),
+            (option(&"n".repeat(129), "1"), "a name of 129 bytes"),
+            (format!("{},{}", option("n", "1"), option("n", "2")), "`n` is there twice"),
+            (option("n", r#"{"uniform":[1,2]}"#), "`n` takes a distribution"),
+            (many.join(","), "65 options given"),
+            (format!(r#"{{"name":"n","default":1,"summary":"{}"}}"#, "s".repeat(1025)), "1025 bytes"),
+        ] {
+            let error = read(&format!("[{options}]")).unwrap_err().to_string();
+            assert!(error.contains(wrong), "{error}");
+        }
+        for nonsense in
+            [option("n", "null"), option("n", "[true]"), option("n", &format!("\"{}\"", "t".repeat(4097)))]
+        {
+            assert!(
+                matches!(read(&format!("[{nonsense}]")), Err(DescriptionError::Nonsense(_))),
+                "{nonsense}"
+            );
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Python envs as lanes of the engine.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rollhouse_core::limits::MAX_ENV_ID_BYTES;
-use rollhouse_core::{Determinism, EnvKind, EnvSpec, Space};
+use rollhouse_core::{Determinism, EnvKind, EnvSpec, Options, Space};
 use rollhouse_env::{BatchEnv, EnvEntry, MakeError, spec_hash};
 use serde::Serialize;
 
@@ -108,13 +109,25 @@ pub struct LearnedEnv {
 impl LearnedEnv {
     /// Returns the entry that makes lanes of the env in workers of their own, whose connecting shows in `watch`. Its lanes
     /// are late. Making them blocks for as long as workers take to make envs, at most until the launch deadline and, of
-    /// those that connect, the connect deadline. It fails if a worker fails.
+    /// those that connect, the connect deadline. It fails if a worker fails. So does trying options
+    /// ([`EnvEntry::check_drawn`]), of an env that declares some: a worker begins an episode with each set that is new.
     pub fn entry(self: &Arc<Self>, watch: &ConnectWatch) -> EnvEntry {
-        let (learned, watch) = (Arc::clone(self), watch.clone());
-        EnvEntry::late(self.spec.clone(), move |options| {
+        let refused = |error| MakeError::Refused { source: Box::new(error) };
+        let (learned, connecting) = (Arc::clone(self), watch.clone());
+        let entry = EnvEntry::late(self.spec.clone(), move |options| {
             let LearnedEnv { host, env, spec, answer } = &*learned;
-            host.blocks((env, spec, answer), options.len(), &watch)
-                .map_err(|error| MakeError::Refused { source: Box::new(error) })
+            host.blocks((env, spec, answer), options, &connecting).map_err(refused)
+        });
+        if self.spec.options.is_empty() {
+            return entry;
+        }
+        // Defaults are the env's own.
+        let tried = Tried::new(Options::check(&self.spec.options, &[]).unwrap_or_default());
+        let (learned, watch) = (Arc::clone(self), watch.clone());
+        entry.with_tried_options(move |options| {
+            let LearnedEnv { host, env, .. } = &*learned;
+            let begin = |new: &[Options]| Ok(Description::read(&host.describe(env, new, &watch)?).map(drop)?);
+            tried.check(options, begin).map_err(refused)
         })
     }
 }
@@ -140,7 +153,7 @@ impl PythonHost {
             let shown = env.id.floor_char_boundary(MAX_ENV_ID_BYTES);
             return Err(PythonError::Id(env.id[..shown].to_owned()));
         }
-        let answer = self.describe(env, watch)?;
+        let answer = self.describe(env, &[], watch)?;
         let description = Description::read(&answer)?;
         let mut spec = spec(env, description);
         // The hash is one of the spec and of the arguments, and of what the try-out shows, if there is one.
@@ -154,9 +167,14 @@ impl PythonHost {
         Ok(LearnedEnv { host: self.clone(), env: env.clone(), spec, answer })
     }
 
-    /// Returns what a worker says of the env.
-    fn describe(&self, env: &PythonEnv, watch: &ConnectWatch) -> Result<Vec<u8>, PythonError> {
-        let mut host = Host::start(self.config(vec![self.hello(env, 0, None, None)], watch))?;
+    /// Returns what a worker says of the env, after an episode of it with each of these options.
+    fn describe(
+        &self,
+        env: &PythonEnv,
+        options: &[Options],
+        watch: &ConnectWatch,
+    ) -> Result<Vec<u8>, PythonError> {
+        let mut host = Host::start(self.config(vec![self.hello(env, 0, None, None, options)], watch))?;
         loop {
             host.wait(Until::AnyEvent, None)?;
             match host.next_event() {
@@ -169,7 +187,9 @@ impl PythonHost {
 
     /// Tries out an env that is declared deterministic, and returns a hash of what it showed.
     fn try_out(&self, known: Known<'_>, watch: &ConnectWatch) -> Result<u64, PythonError> {
-        let workforce = self.workforce(known, TryOut::RANGES.to_vec(), watch)?;
+        let mut workforce = self.workforce(known, TryOut::RANGES.to_vec(), watch)?;
+        let defaults = Options::check(&known.1.options, &[]).unwrap_or_default();
+        TryOut::RANGES.into_iter().flatten().for_each(|lane| workforce.set_options(lane, &defaults));
         Ok(TryOut::new(workforce, known.1, self.launch_deadline).run()?)
     }
 
@@ -177,10 +197,12 @@ impl PythonHost {
     fn blocks(
         &self,
         known: Known<'_>,
-        lanes: usize,
+        options: &[Options],
         watch: &ConnectWatch,
     ) -> Result<Vec<Box<dyn BatchEnv>>, PythonError> {
-        let workforce = self.workforce(known, spread(lanes, self.workers), watch)?;
+        let lanes = options.len();
+        let mut workforce = self.workforce(known, spread(lanes, self.workers), watch)?;
+        options.iter().enumerate().for_each(|(lane, options)| workforce.set_options(lane, options));
         Ok(WorkerBlock::all(&Arc::new(Mutex::new(workforce)), lanes))
     }
 
@@ -196,7 +218,7 @@ impl PythonHost {
         let lanes = ranges.last().map_or(0, |range| range.end);
         let bytes = record.bytes(lanes).ok_or(PythonError::TooLarge { lanes })?;
         let hello = |range: &Range<usize>| {
-            self.hello(env, range.len(), Some(record.places(range.start)), mask.as_ref())
+            self.hello(env, range.len(), Some(record.places(range.start)), mask.as_ref(), &[])
         };
         let mut host = Host::start(self.config(ranges.iter().map(hello).collect(), watch))?;
         if let Some(census) = &self.census {
@@ -215,11 +237,12 @@ impl PythonHost {
         lanes: usize,
         record: Option<Places>,
         action_mask: Option<&ActionMask>,
+        options: &[Options],
     ) -> Vec<u8> {
         let PythonEnv { id: env, kwargs, deterministic } = env;
         let (deterministic, allow) = (*deterministic, &self.allow[..]);
         let connect = ConnectHello::of(self.connect);
-        let hello = Hello { env, kwargs, deterministic, lanes, allow, connect, record, action_mask };
+        let hello = Hello { env, kwargs, deterministic, lanes, allow, connect, record, action_mask, options };
         // Nothing in it can fail to be written: its keys are texts.
         serde_json::to_vec(&hello).unwrap_or_default()
     }
@@ -268,6 +291,7 @@ struct Hello<'a> {
     connect: ConnectHello,
     record: Option<Places>,
     action_mask: Option<&'a ActionMask>,
+    options: &'a [Options],
 }
 
 /// How often an env of a worker tries again to connect, and for how many seconds.
@@ -282,6 +306,43 @@ impl ConnectHello {
         Self { retries, within: deadline.as_secs_f64() }
     }
 }
+
+/// Options with which an env has begun an episode, so that they need not be tried again.
+struct Tried(Mutex<Vec<u64>>);
+
+impl Tried {
+    fn new(defaults: Options) -> Self {
+        Self(Mutex::new(vec![hash_of(&defaults)]))
+    }
+
+    /// Has those of the options that are new tried by `begin`: at most half as many as are kept.
+    fn check(
+        &self,
+        options: &[Options],
+        begin: impl FnOnce(&[Options]) -> Result<(), PythonError>,
+    ) -> Result<(), PythonError> {
+        let mut known: BTreeSet<_> = self.0.lock().iter().copied().collect();
+        let is_new = |options: &&Options| known.insert(hash_of(options));
+        let new: Vec<_> = options.iter().filter(is_new).take(MAX_TRIED / 2).cloned().collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        begin(&new)?;
+        let mut tried = self.0.lock();
+        let most = MAX_TRIED.saturating_sub(new.len()).min(tried.len());
+        tried.truncate(most);
+        tried.extend(new.iter().map(hash_of));
+        Ok(())
+    }
+}
+
+fn hash_of(options: &Options) -> u64 {
+    // Nothing in it can fail to be written: its keys are texts.
+    hash_bytes(0, &serde_json::to_vec(options).unwrap_or_default())
+}
+
+/// Most sets of options that are known to work.
+const MAX_TRIED: usize = 1024;
 
 fn spec(env: &PythonEnv, description: Description) -> EnvSpec {
     let action_names = match &description.action {
@@ -300,7 +361,7 @@ fn spec(env: &PythonEnv, description: Description) -> EnvSpec {
             true => Determinism::Deterministic,
             false => Determinism::NonDeterministic,
         },
-        options: Vec::new(),
+        options: description.options,
         info_channels: description.action_mask.iter().map(ActionMask::channel).collect(),
         dynamics_hash: 0,
     }

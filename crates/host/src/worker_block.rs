@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnMut, EnvSpec, LaneSet, Start, Verdict};
-use rollhouse_env::{BatchEnv, BlockStep, Collected, Ended, EnvEntry, LateLanes, LateRows, Post};
+use rollhouse_core::{ColumnMut, EnvSpec, LaneSet, Options, Start, Verdict};
+use rollhouse_env::{BatchEnv, BlockStep, Collected, Ended, EnvEntry, LateLanes, LateRows, MakeError, Post};
 
 use crate::workforce::{OwnWorkers, Workforce};
 
@@ -105,6 +105,11 @@ impl BatchEnv for WorkerBlock {
 
     fn restore(&mut self, lane: usize, start: Start) {
         self.workforce.lock().restore(self.lanes.start + lane, start);
+    }
+
+    fn set_options(&mut self, lane: usize, options: &Options) -> Result<(), MakeError> {
+        self.workforce.lock().set_options(self.lanes.start + lane, options);
+        Ok(())
     }
 
     fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {

@@ -8,7 +8,7 @@ mod talk;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use rollhouse_core::{LaneSet, Start, StateHasher, Verdict};
+use rollhouse_core::{LaneSet, Options, Start, StateHasher, Verdict};
 use rollhouse_env::{Collected, LateRows, Post};
 use serde::Deserialize;
 use tracing::warn;
@@ -103,6 +103,14 @@ impl Workforce {
         self.lanes[lane].seed(seed);
     }
 
+    /// Gives a lane's next resets options; none if the env has none.
+    pub(crate) fn set_options(&mut self, lane: usize, options: &Options) {
+        let has_options = options.iter().next().is_some();
+        // Nothing in it can fail to be written: its keys are texts.
+        let json = has_options.then(|| serde_json::to_vec(options).unwrap_or_default());
+        self.lanes[lane].options = json.unwrap_or_default();
+    }
+
     pub(crate) fn position(&self, lane: usize) -> Start {
         self.lanes[lane].position()
     }
@@ -195,6 +203,9 @@ impl Workforce {
         self.command.resize(count * COMMAND_BYTES, Task::Nothing as u8);
         for (index, lane) in lanes.iter_mut().enumerate() {
             let Stage::Waiting(task) = lane.stage else { continue };
+            if task != Task::Step && !lane.add_options(index, &mut self.command, count * COMMAND_BYTES) {
+                continue;
+            }
             lane.stage = Stage::UnderWay(staff.number);
             self.command[index] = task as u8;
             if task != Task::Step {

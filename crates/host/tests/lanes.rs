@@ -1,8 +1,12 @@
 //! Late lanes whose worker is a program that fails as it is told.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Options, Start};
+use rollhouse_core::{
+    AutoresetMode, ColumnMut, ColumnRef, Distribution, LaneSet, OptionValue, Options, Start,
+};
+use rollhouse_engine::{Engine, EngineConfig, LaneOptions, OptionsError, Reset, StepError};
 use rollhouse_env::{BatchEnv, Collected, EnvEntry, LateRows, MakeError, Post};
 use rollhouse_host::{Connect, DescriptionError, Launcher, PythonEnv, PythonError, PythonHost, RefusalKind};
 use serde_json::json;
@@ -106,6 +110,19 @@ fn entry(kwargs: serde_json::Value, workers: usize) -> Result<EnvEntry, PythonEr
 
 fn make(entry: &EnvEntry, lanes: usize) -> Result<Vec<Box<dyn BatchEnv>>, MakeError> {
     entry.make_blocks_on(rollhouse_env::InstructionSet::best(), &vec![Options::default(); lanes])
+}
+
+/// An env that declares options.
+fn shifting(length: u64) -> EnvEntry {
+    entry(json!({"length": length, "shift": true}), 2).unwrap()
+}
+
+fn shifted(entry: &EnvEntry, shift: OptionValue) -> Options {
+    Options::check(&entry.spec().options, &[("shift".to_owned(), shift)]).unwrap()
+}
+
+fn between(low: f64, high: f64) -> OptionValue {
+    OptionValue::Drawn(Distribution::Uniform([low, high]))
 }
 
 fn lanes(lanes: &[usize]) -> LaneSet {
@@ -263,4 +280,122 @@ fn what_cannot_be_hosted_is_refused_by_its_kind() {
     assert!(make(&differ, 1).is_ok());
     let Err(MakeError::Refused { source }) = make(&differ, 2) else { panic!("workers that differ are used") };
     assert!(source.to_string().contains("are others"), "{source}");
+}
+
+#[test]
+fn each_reset_has_the_options_of_its_lane_and_one_after_the_end_of_its_worker_as_well() {
+    let entry = entry(json!({"length": 9, "shift": true, "fault": "exit", "lane": 2, "at": 1}), 2).unwrap();
+    let of = |shift: f64| shifted(&entry, OptionValue::Float(shift));
+    let options = [of(0.25), of(0.5), of(2.25), of(3.0)];
+    let block = entry.make_blocks_on(rollhouse_env::InstructionSet::best(), &options).unwrap().remove(0);
+    let mut four = Lanes { block, pairs: vec![0.0; 8], flags: vec![0; 4], rewards: vec![0.0; 4] };
+    (0..4).for_each(|lane| four.block.seed(lane, 10 + lane as u64));
+    four.reset();
+    assert_eq!([0, 1, 2, 3].map(|lane| four.pair(lane)[0]), [10.25, 11.5, 14.25, 16.0]);
+    four.block.set_options(1, &of(7.0)).unwrap();
+    assert_eq!(four.step().lost, lanes(&[2, 3]));
+    four.revive(lanes(&[2, 3]));
+    (0..4).for_each(|lane| four.block.seed(lane, 0));
+    four.reset();
+    assert_eq!([0, 1, 2, 3].map(|lane| four.pair(lane)[0]), [0.25, 7.0, 2.25, 3.0]);
+}
+
+#[test]
+fn options_that_are_too_much_for_one_command_go_with_several() {
+    let entry = shifting(9);
+    let text = OptionValue::Text("x".repeat(4096));
+    let of = |lane: u32| {
+        let given = [("shift".to_owned(), OptionValue::Int(lane.into())), ("text".to_owned(), text.clone())];
+        Options::check(&entry.spec().options, &given).unwrap()
+    };
+    let options: Vec<_> = (0..1_000).map(of).collect();
+    let blocks = entry.make_blocks_on(rollhouse_env::InstructionSet::best(), &options).unwrap();
+    for (first, mut block) in (0..).step_by(64).zip(blocks) {
+        let count = block.lanes();
+        let (mut pairs, mut flags) = (vec![0.0; 2 * count], vec![0; count]);
+        (0..count).for_each(|lane| block.seed(lane, 0));
+        let obs = &mut [ColumnMut::F32(&mut pairs), ColumnMut::U8(&mut flags)];
+        assert!(block.reset(LaneSet::first(count), obs).is_empty());
+        let shown: Vec<_> = pairs.iter().step_by(2).copied().collect();
+        assert_eq!(shown, (first..).take(count).map(|lane| lane as f32).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn what_an_episode_draws_is_what_its_env_gets_in_every_mode() {
+    let entry = Arc::new(shifting(3));
+    for autoreset in [AutoresetMode::NextStep, AutoresetMode::SameStep] {
+        let options = vec![shifted(&entry, between(0.0, 0.5))];
+        let mut engine =
+            Engine::new(&entry, EngineConfig { autoreset, options, ..EngineConfig::new(5) }, None).unwrap();
+        engine.reset(&Reset::seeded(1, 5)).unwrap();
+        let (mut first, mut values) = (Vec::new(), Vec::new());
+        for step in 0..13 {
+            let told: Vec<_> =
+                engine.options(0..5).unwrap().iter().map(|o| o.float("shift").unwrap()).collect();
+            let frame = engine.frame().unwrap();
+            let shown: Vec<_> = frame.obs(0).as_f32().unwrap().iter().step_by(2).copied().collect();
+            if step == 0 {
+                first.clone_from(&shown);
+            }
+            for lane in 0..5 {
+                // Seeds are whole numbers. Those of later episodes are too large for a single's fraction.
+                if shown[lane] < 1e4 {
+                    assert_eq!(shown[lane], (shown[lane].trunc() as f64 + told[lane]) as f32);
+                }
+                if !values.contains(&told[lane]) {
+                    values.push(told[lane]);
+                }
+            }
+            engine.step().unwrap();
+        }
+        assert!(first.iter().zip(1..).all(|(&shown, seed)| shown > seed as f32));
+        assert!(values.len() >= 15 && values.iter().all(|value| (0.0..0.5).contains(value)), "{values:?}");
+    }
+}
+
+#[test]
+fn a_reset_gives_its_lanes_options_without_new_workers_and_nothing_of_what_the_env_refuses() {
+    let entry = Arc::new(shifting(9));
+    let mut engine = Engine::new(&entry, EngineConfig::new(3), None).unwrap();
+    engine.reset(&Reset::seeded(10, 3)).unwrap();
+    let first = |engine: &mut Engine| {
+        let frame = engine.frame().unwrap();
+        frame.obs(0).as_f32().unwrap().iter().step_by(2).copied().collect::<Vec<_>>()
+    };
+    assert_eq!(first(&mut engine), [10.5, 11.5, 12.5]);
+    let give = |values: &[f64]| {
+        let values = values.iter().copied().map(OptionValue::Float).collect();
+        LaneOptions::from([("shift".to_owned(), values)])
+    };
+    let reset = |options, mask: [bool; 3]| {
+        let seeds = vec![Some(20), Some(21), Some(22)];
+        Reset { seeds, mask: mask.to_vec(), options }
+    };
+    engine.reset(&reset(give(&[1.0, 2.0, 3.0]), [true, false, true])).unwrap();
+    // The worker's lane begins a new env with a seed; the one between plays on.
+    assert_eq!(first(&mut engine), [21.0, 11.5, 25.0]);
+    let refused = engine.reset(&reset(give(&[-1.0]), [true; 3])).unwrap_err();
+    assert!(refused.to_string().contains("shift is below 0"), "{refused}");
+    engine.reset(&reset(LaneOptions::new(), [true; 3])).unwrap();
+    assert_eq!(first(&mut engine), [21.0, 21.5, 25.0]);
+    let playing = engine.set_options(0..3, give(&[4.0])).unwrap_err();
+    assert!(matches!(playing, StepError::Options(OptionsError::State { lane: 0, .. })), "{playing}");
+}
+
+#[test]
+fn options_with_which_the_env_begins_no_episode_are_refused_before_lanes_are_made() {
+    let entry = shifting(9);
+    let described = &entry.spec().options;
+    assert_eq!(described.iter().map(|option| &option.name[..]).collect::<Vec<_>>(), ["shift", "text"]);
+    assert_eq!(described[0].default, OptionValue::Float(0.5));
+    for good in [OptionValue::Int(3), between(0.0, 2.0)] {
+        entry.check_drawn(&shifted(&entry, good)).unwrap();
+    }
+    for bad in [OptionValue::Int(-3), between(-0.5, 2.0)] {
+        let Err(MakeError::Refused { source }) = entry.check_drawn(&shifted(&entry, bad)) else {
+            panic!("they are taken")
+        };
+        assert_eq!(source.to_string(), "the options are refused: shift is below 0");
+    }
 }

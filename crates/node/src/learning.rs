@@ -155,7 +155,7 @@ fn refusal(error: &PythonError) -> Refusal {
         PythonError::Description(DescriptionError::Refused(refused)) => match refused.kind {
             RefusalKind::NotAllowed => RefusalCode::Forbidden,
             RefusalKind::ImportFailed => RefusalCode::NotFound,
-            RefusalKind::KwargsRefused => RefusalCode::BadRequest,
+            RefusalKind::KwargsRefused | RefusalKind::OptionsRefused => RefusalCode::BadRequest,
             RefusalKind::MakeFailed
             | RefusalKind::SpaceNotSupported
             | RefusalKind::LanesDiffer

@@ -55,6 +55,20 @@ class Failing(gymnasium.Env):
         return np.ones(shape, np.float32), 0.0, False, False, {}
 
 
+class Given(Failing):
+    """Declares options, and shows those that it is given."""
+
+    metadata = {"options": {"size": {"default": 1.5, "summary": "in m"}, "at": (0, 1)}}
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        if options["size"] < 0:
+            raise ValueError("too small")
+        return np.array([options["size"], options["at"].pop()], np.float32), {}
+
+
 class Wordy(Failing):
     """Says something."""
 

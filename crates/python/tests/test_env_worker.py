@@ -35,12 +35,13 @@ class Driven:
         allow: list[str],
         columns: int = 1,
         declared: bool | None = None,
+        tried: list[dict[str, Any]] | None = None,
         **kwargs: Any,
     ):
         record = RECORD | {"observation": RECORD["observation"][:columns]}
         self._hello = {"env": env, "kwargs": kwargs, "deterministic": declared, "lanes": lanes, "allow": allow}
         self._hello["connect"] = {"retries": 3, "within": 60.0}
-        self._hello["action_mask"] = None
+        self._hello |= {"action_mask": None, "options": tried or []}
         self._hello["record"] = record | {"generator": GENERATOR if env.endswith("Seeded") else None}
         self.lanes, self.number = lanes, 0
         self.retries: list[int] = []
@@ -81,10 +82,15 @@ class Driven:
         self.memory = mmap.mmap(descriptor, length)
         self._told.put((descriptor, 0, length))
 
-    def work(self, tasks: list[int], seeds: list[int] | None = None) -> tuple[list[int], dict[str, str]]:
+    def work(
+        self, tasks: list[int], seeds: list[int] | None = None, options: dict[int, Any] | None = None
+    ) -> tuple[list[int], dict[str, str]]:
         """Gives a command. Returns for each lane how it answered (-1: not at all), and what was said."""
         self.number += 1
         payload = bytes(tasks) + struct.pack(f"<{self.lanes}Q", *(seeds or [0] * self.lanes))
+        for lane, given in (options or {}).items():
+            words = json.dumps(given).encode()
+            payload += struct.pack("<II", lane, len(words)) + words
         self._told.put((self.number << 8 | WORK, payload))
         said = self._said.get(timeout=60)
         numbers = [self.value(lane, 0, "uint64") for lane in range(self.lanes)]
@@ -229,6 +235,30 @@ def test_an_episode_begins_again_in_another_env_where_the_generator_stood(monkey
         again.work([STEP])
     first.end()
     again.end()
+
+
+def test_lanes_that_begin_an_episode_are_given_their_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = Driven(monkeypatch, "hosted_lanes:Given", 3, ["hosted_lanes"])
+    assert given.answer["made"]["options"] == [
+        {"name": "size", "default": 1.5, "summary": "in m"},
+        {"name": "at", "default": [0.0, 1.0], "summary": ""},
+    ]
+    given.begin()
+    for tasks in ([SEEDED, SEEDED, NOTHING], [RESET, ANEW, NOTHING]):
+        options = {lane: {"size": lane + 0.25, "at": [2.0, 3.0 + lane]} for lane in (0, 1)}
+        assert given.work(tasks, options=options) == ([0, 0, -1], {})
+        assert [given.value(lane, 128, "float32", (2,)).tolist() for lane in (0, 1)] == [[0.25, 3.0], [1.25, 4.0]]
+        assert given.work([STEP, NOTHING, NOTHING]) == ([0, -1, -1], {})
+    answers, said = given.work([NOTHING, NOTHING, SEEDED], options={2: {"size": -2.5, "at": [0.0, 1.0]}})
+    assert answers == [-1, -1, LOST] and "ValueError: too small" in said["2"]
+    given.end()
+    for tried, refused in [([{"size": 2.0, "at": [0.0, 1.0]}], None), ([{"size": -2.0, "at": [0.0, 1.0]}], "size=-2.0")]:
+        answer = Driven(monkeypatch, "hosted_lanes:Given", 0, ["hosted_lanes"], tried=tried).answer
+        if refused is None:
+            assert "made" in answer
+        else:
+            told = answer["refused"]
+            assert (told["kind"], told["message"]) == ("options_refused", f"{refused}: ValueError: too small")
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,33 @@ impl Block {
         Ok(options)
     }
 
+    /// Refuses a change of lanes that play and are not about to begin an episode.
+    pub(crate) fn check_between_episodes(&self, change: &Change) -> Result<(), OptionsError> {
+        let playing = if change.forget { LaneSet::NONE } else { self.wanted(change) & self.episodes.open() };
+        match playing.lowest() {
+            None => Ok(()),
+            Some(lane) => {
+                Err(OptionsError::State { lane: self.lanes.row(lane), source: StateError::Unsupported })
+            }
+        }
+    }
+
+    /// Gives lanes that a change names their options, which have been tried, for their next episodes.
+    pub(crate) fn give_options(
+        &mut self,
+        change: &Change,
+        options: Vec<Options>,
+    ) -> Result<(), OptionsError> {
+        for lane in self.wanted(change) {
+            let Some(env) = &mut self.env else { break };
+            let given = env.set_options(lane, &options[lane].before_episodes());
+            given.map_err(|error| self.cannot_be_made(error.to_string()))?;
+        }
+        self.maker.options = options;
+        self.note_drawn();
+        Ok(())
+    }
+
     /// Puts a new env, which was made with `options`, into the state of the present one.
     pub(crate) fn carried(
         &self,

@@ -6,14 +6,22 @@ use crate::options::{Change, OptionsError};
 use crate::setup::make_envs;
 
 impl Engine {
-    /// Makes all lanes anew with the options of a change, because their blocks are made together.
+    /// Gives lanes the options of a change: between two episodes where their env takes any, else by making all lanes anew,
+    /// because their blocks are made together.
     pub(crate) fn change_late_options(&mut self, change: &Change) -> Result<(), StepError> {
         self.lockstep()?;
         let crew = &mut self.crews.own;
         let options = crew.blocks.iter().map(|block| block.options_after(change));
         let options = options.collect::<Result<Vec<_>, OptionsError>>()?;
+        if self.entry.tries_options() {
+            self.entry.check_drawn_of(&options.concat()).map_err(|error| cannot_be_made(&error))?;
+            crew.blocks.iter().try_for_each(|block| block.check_between_episodes(change))?;
+            self.end_log()?;
+            let mut blocks = self.crews.own.blocks.iter_mut().zip(options);
+            return Ok(blocks.try_for_each(|(block, options)| block.give_options(change, options))?);
+        }
         let envs = make_envs(&self.entry, self.config.instruction_set, &options.concat());
-        let envs = envs.map_err(|error| OptionsError::Make { lane: 0, message: error.to_string() })?;
+        let envs = envs.map_err(|error| cannot_be_made(&error))?;
         let remade = crew.blocks.iter().zip(options).zip(envs);
         let remade = remade.map(|((block, options), env)| block.carried(change, options, env));
         let remade = remade.collect::<Result<Vec<_>, OptionsError>>()?;
@@ -23,4 +31,10 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+fn cannot_be_made(error: &dyn std::error::Error) -> OptionsError {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    let message = causes.fold(error.to_string(), |message, cause| format!("{message}: {cause}"));
+    OptionsError::Make { lane: 0, message }
 }

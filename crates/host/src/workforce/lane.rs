@@ -19,6 +19,8 @@ pub(super) struct Lane {
     pub(super) position: Start,
     /// What is known of the lane of an env that is declared deterministic.
     pub(super) exact: Option<Exact>,
+    /// Options that resets are given, as JSON; empty if the env has none.
+    pub(super) options: Vec<u8>,
     /// Whether the next reset has to make the env anew.
     pub(super) anew: bool,
     /// Whether its worker has ended since its row was written.
@@ -70,6 +72,7 @@ impl Lane {
             seed: Some(0),
             position: Start::seeded(0),
             exact: exact.then(Exact::new),
+            options: Vec::new(),
             anew: false,
             orphaned: false,
             ahead: false,
@@ -131,6 +134,22 @@ impl Lane {
         seed
     }
 
+    /// Adds the lane's options, if it has some, to a command that has `without` bytes without any: the lane's number in the
+    /// worker and their length as u32, and they. Returns false if they are to go with the next command, because there is
+    /// much already.
+    pub(super) fn add_options(&self, number: usize, command: &mut Vec<u8>, without: usize) -> bool {
+        if self.options.is_empty() {
+            return true;
+        }
+        if command.len() > without && command.len() + self.options.len() > without + MAX_OPTIONS_BYTES {
+            return false;
+        }
+        command.extend((number as u32).to_le_bytes());
+        command.extend((self.options.len() as u32).to_le_bytes());
+        command.extend(&self.options);
+        true
+    }
+
     /// Returns the record in which the lane's row is, and the flags of the answer, if the row is there.
     pub(super) fn row<'a>(&self, its: LaneRecord<'a>) -> Option<(LaneRecord<'a>, u64)> {
         match self.stage {
@@ -164,6 +183,9 @@ impl Stage {
         matches!(self, Self::Lost { .. })
     }
 }
+
+/// Bytes of options in a command, beyond which lanes wait for the next one.
+const MAX_OPTIONS_BYTES: usize = 1 << 20;
 
 /// Returns the seed that stands for a position: itself at a seeded reset, else one that follows from both.
 const fn seed_at(start: Start) -> u64 {

@@ -4,11 +4,13 @@ It is started by the host, never by hand. All that it is told is JSON, or bytes 
 ever unpickled. A lane whose env raises is lost alone; ``SystemExit`` ends the process, and with it all of its lanes. It
 ends when its host does, whatever its envs are doing.
 
-The host's first message is ``{"env", "kwargs", "deterministic", "lanes", "allow", "connect", "record", "action_mask"}``. The answer is ``{"made":
-{...}}``, which says what the env is, or ``{"refused": {"kind", "message"}}``. ``lanes`` is 0 where only the answer is wanted; then
-the env is reset once to see whether it gives action masks, and ``action_mask`` of the messages that follow is what was said of them.
+The host's first message is ``{"env", "kwargs", "deterministic", "lanes", "allow", "connect", "record", "action_mask", "options"}``. The answer is
+``{"made": {...}}``, which says what the env is, or ``{"refused": {"kind", "message"}}``. ``lanes`` is 0 where only the answer is
+wanted; then the env is reset once to see whether it gives action masks, and ``action_mask`` of the messages that follow is what was said
+of them; and once with each of the dicts of ``options``, which is refused if that raises.
 
-A command has a byte for each lane (``rollhouse.lane_words``) and then a seed of 8 bytes for each. Each lane has a record in
+A command has a byte for each lane (``rollhouse.lane_words``) and then a seed of 8 bytes for each. Behind them stand, for lanes that begin
+an episode of an env that declares options: the lane's number and a length, u32 each, and as many bytes of JSON. Each lane has a record in
 the shared memory, at the places that ``record`` names: its answer's number, reward, what is said of its episode, action
 and observation. A lane of an env that is declared deterministic has a place for its generator too, which the host writes
 before a reset from there and the worker after every row.
@@ -16,6 +18,7 @@ before a reset from there and the worker after every row.
 
 from __future__ import annotations
 
+import copy
 import importlib
 import json
 import math
@@ -36,6 +39,7 @@ from rollhouse.agents import adapted
 from rollhouse.connecting import UNREACHED, Connector
 from rollhouse.errors import NotConnectedError
 from rollhouse.hosted.columns import Columns, write_array
+from rollhouse.hosted.declared import declared_options
 from rollhouse.hosted.layout import WIDER, leaves
 from rollhouse.hosted.verdicts import Verdicts
 from rollhouse.lane_words import ANEW, DONE, LOST, NOTHING, PLACED, RESET, SAYS, SEEDED, STEP, TERMINATED, TRUNCATED, WORK
@@ -70,8 +74,10 @@ def main(host: int) -> None:
     try:
         envs = [connector.make(lambda: make(hello)) for _ in range(max(1, hello["lanes"]))]
         told = describe(envs, hello)
-        if not hello["lanes"] and (mask := connector.make(lambda: action_mask_of(envs[0]))) is not None:
+        declared = told.get("options", [])
+        if not hello["lanes"] and (mask := connector.make(lambda: action_mask_of(envs[0], declared))) is not None:
             told["action_mask"] = mask
+        connector.make(lambda: try_options(envs[0], declared, hello["options"]))
         answer = json.dumps({"made": told}, sort_keys=True, separators=(",", ":"), default=str)
         worker = Worker(link, hello, envs, connector)
     except Refused as error:
@@ -204,10 +210,34 @@ def description(env: gymnasium.Env, hello: dict[str, Any]) -> dict[str, Any]:
         told["deterministic"] = True
     if hello["lanes"] and hello["action_mask"] is not None:
         told["action_mask"] = hello["action_mask"]
+    try:
+        options = declared_options(env.metadata)
+    except ValueError as error:
+        raise Refused("make_failed", str(error)) from error
+    if options:
+        told["options"] = options
     return told
 
 
-def action_mask_of(env: gymnasium.Env) -> dict[str, Any] | None:
+def try_options(env: gymnasium.Env, declared: list[dict[str, Any]], tried: list[dict[str, Any]]) -> None:
+    """Begins an episode with each set of options.
+
+    Raises:
+        Refused: The env raised. The message has the options that are not as they are by default.
+    """
+    defaults = {option["name"]: option["default"] for option in declared}
+    for options in tried:
+        try:
+            begun(env, 0, options)
+        except UNREACHED:
+            raise
+        except Exception as error:
+            others = [f"{name}={value!r}" for name, value in options.items() if value != defaults.get(name)]
+            message = f"{', '.join(others)}: {type(error).__name__}: {error}"
+            raise Refused("options_refused", message[:MAX_WORDS]) from error
+
+
+def action_mask_of(env: gymnasium.Env, options: list[dict[str, Any]]) -> dict[str, Any] | None:
     """Says how many booleans the env's action masks have and where it gives them; None if it gives none.
 
     Raises:
@@ -217,7 +247,7 @@ def action_mask_of(env: gymnasium.Env) -> dict[str, Any] | None:
     if not isinstance(env.action_space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
         return None
     try:
-        _, info = env.reset()
+        _, info = begun(env, None, {option["name"]: option["default"] for option in options})
     except UNREACHED:
         raise
     except Exception:
@@ -233,6 +263,11 @@ def action_mask_of(env: gymnasium.Env) -> dict[str, Any] | None:
     if len(n) != 1:
         raise Refused("space_not_supported", f"action_mask: an array of shape {n} is no mask")
     return {"n": n[0], "by": by}
+
+
+def begun(env: gymnasium.Env, seed: int | None, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Resets an env, with options if it declares some. It may keep and change what it is given."""
+    return env.reset(seed=seed, options=copy.deepcopy(options)) if options else env.reset(seed=seed)
 
 
 def is_declared(env: gymnasium.Env, hello: dict[str, Any]) -> bool:
@@ -297,6 +332,12 @@ GENERATOR = struct.Struct("<5Q")
 """A generator's place: state and increment, each its low half first, and the buffered half of a word with bit 32."""
 
 LOW = 2**64 - 1
+
+OPTIONS = struct.Struct("<II")
+"""What stands before a lane's options in a command: its number and their length."""
+
+SEED_BYTES = 8
+"""Bytes of a lane's seed in a command."""
 
 
 def generator_of(env: gymnasium.Env) -> np.random.PCG64:
@@ -405,7 +446,7 @@ class Worker:
     def do(self, lanes: Iterable[tuple[int, Any]], number: int, payload: bytes, said: dict[int, str]) -> list[int]:
         """Does what lanes are told, given their actions. Returns those that are to try again to connect."""
         publish, told, again = self.link.publish, self.verdicts.told, []
-        seeds = payload[self.count :]
+        seeds, options = payload[self.count :], self.options_in(payload)
         for lane, action in lanes:
             task = payload[lane]
             if task == NOTHING:
@@ -419,8 +460,8 @@ class Worker:
                         self.verdicts.tell(lane, info)
                     flags = (TERMINATED if terminated else 0) | (TRUNCATED if truncated else 0)
                 else:
-                    seed = int.from_bytes(seeds[lane * 8 : lane * 8 + 8], "little")
-                    (observation, info), reward, flags = self.begin(lane, task, seed), 0.0, 0
+                    seed = int.from_bytes(seeds[lane * SEED_BYTES : (lane + 1) * SEED_BYTES], "little")
+                    (observation, info), reward, flags = self.begin(lane, task, seed, options.get(lane, {})), 0.0, 0
                 self.rewards[lane] = reward
                 if self.mask_by is not None:
                     self.mask(lane, info)
@@ -441,6 +482,16 @@ class Worker:
             publish(self.places[lane], number | flags)
         return again
 
+    def options_in(self, command: bytes) -> dict[int, dict[str, Any]]:
+        """The options of lanes that begin an episode."""
+        options, at = {}, self.count * (1 + SEED_BYTES)
+        while at < len(command):
+            lane, length = OPTIONS.unpack_from(command, at)
+            at += OPTIONS.size
+            options[lane] = json.loads(command[at : at + length])
+            at += length
+        return options
+
     def taken(self) -> Iterator[Any]:
         """Iterates over the actions in memory, as Gymnasium's ``iterate`` does. They are copies: envs may keep them."""
         return iter(self.actions.astype(self.action_dtype))
@@ -457,7 +508,7 @@ class Worker:
             raise ValueError(f"action_mask: {given!r} is no mask of {len(place)} actions")
         place[...] = mask
 
-    def begin(self, lane: int, task: int, seed: int) -> tuple[Any, dict[str, Any]]:
+    def begin(self, lane: int, task: int, seed: int, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Begins an episode in a lane, with a new env if it is told so. Returns the first observation and the info."""
         if task == ANEW or (task == PLACED and self.played[lane]):
             self.drop(lane)
@@ -469,9 +520,9 @@ class Worker:
         env, self.played[lane] = self.envs[lane], True
         if task == PLACED:
             # The seed chooses the sequence; the place is somewhere in it.
-            env.reset(seed=seed)
+            begun(env, seed, options)
             generator_of(env).state = unpacked(self.memory[self.place(lane)])
-        return env.reset(seed=seed if task in (SEEDED, ANEW) else None)
+        return begun(env, seed if task in (SEEDED, ANEW) else None, options)
 
     def place(self, lane: int) -> slice:
         """The place of a lane's generator in the memory."""
