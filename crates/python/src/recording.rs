@@ -14,7 +14,7 @@ use pyo3::types::PyDict;
 use rollhouse_core::{AutoresetMode, EnvSpec, Options, RecordRule, RunId, SeedSchedule};
 use rollhouse_engine::EngineConfig;
 use rollhouse_replay::{
-    PolicyInfo, RealDisk, RecordError, Recorded, Recorder, RecorderConfig, RunHeader, RunRecorder,
+    Beside, PolicyInfo, RealDisk, RecordError, Recorded, Recorder, RecorderConfig, RunHeader, RunRecorder,
 };
 
 use crate::failure::{chain, exception};
@@ -106,8 +106,8 @@ impl Recording {
         };
         let begun = py.detach(|| {
             let folder = folder(data)?;
-            let run =
-                folder.recorder.begin_run_with_frames(header, frames_every).map_err(|error| chain(&error))?;
+            let beside = Beside { frames_every, ..Beside::default() };
+            let run = folder.recorder.begin_run_with(header, beside).map_err(|error| chain(&error))?;
             Ok(Self { run, folder, id })
         });
         begun.map_err(|message: String| {
