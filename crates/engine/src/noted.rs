@@ -22,12 +22,13 @@ impl NoteBoard {
         *self.columns.lock() = unknown;
     }
 
-    /// Writes the row of a lane in a column. Returns false if there is none of that type and length.
-    pub(crate) fn set(&self, column: usize, lane: usize, values: ColumnRef<'_>) -> bool {
+    /// Writes row `row` of a column, of as many elements as there are values: that of a lane, or row 0 of all lanes.
+    /// Returns false if there is none of that type and length.
+    pub(crate) fn set(&self, column: usize, row: usize, values: ColumnRef<'_>) -> bool {
         let mut columns = self.columns.lock();
         let Some(column) = columns.get_mut(column) else { return false };
         self.changed.store(true, Ordering::Relaxed);
-        column.set_row(lane, values.len(), values)
+        column.set_row(row, values.len(), values)
     }
 
     /// Shows all columns, if something was noted since the last call.

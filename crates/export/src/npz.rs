@@ -38,22 +38,21 @@ pub(crate) fn write(
     }
     let action = spec.action_column();
     let bytes = steps * action.row_bytes() as u64;
-    let mut array = begin(&mut zip, "action", action.dtype, &shape(steps, &action), bytes)?;
-    let mut row = Vec::new();
-    for at in 0..steps as usize {
-        row.clear();
-        if let Some(data) = episode.actions.row(at, action.elements()) {
-            append_le(&ColumnData::from(data), &mut row);
-        }
-        array.put(&row)?;
-    }
-    array.end()?;
+    put_rows(
+        begin(&mut zip, "action", action.dtype, &shape(steps, &action), bytes)?,
+        &episode.actions,
+        &action,
+    )?;
     let mut array = begin(&mut zip, "reward", DType::F64, &[steps], steps * size_of::<f64>() as u64)?;
     pass.go(|step, row| {
         row.extend(step.reward.into_iter().flat_map(f64::to_le_bytes));
         array.put(row)
     })?;
     array.end()?;
+    for (column, spec) in episode.step_columns.iter().zip(episode.info.run.step_columns.specs()) {
+        let (name, bytes) = (format!("step/{}", spec.path), steps * spec.row_bytes() as u64);
+        put_rows(begin(&mut zip, &name, spec.dtype, &shape(steps, spec), bytes)?, column, spec)?;
+    }
     let (terminated, truncated) = episode.info.outcome.flags();
     for (name, flag) in [("terminated", terminated), ("truncated", truncated)] {
         let mut array = begin(&mut zip, name, DType::Bool, &[steps], steps)?;
@@ -63,6 +62,17 @@ pub(crate) fn write(
         array.end()?;
     }
     Ok(zip.finish()?)
+}
+
+/// Writes a column of which each step has a row.
+fn put_rows(mut array: Entry<'_, '_>, column: &ColumnData, spec: &ColumnSpec) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    for row in (0..).map_while(|row| column.row(row, spec.elements())) {
+        bytes.clear();
+        append_le(&ColumnData::from(row), &mut bytes);
+        array.put(&bytes)?;
+    }
+    array.end()
 }
 
 /// A pass through the episode for one column.

@@ -41,14 +41,20 @@ impl Engine {
             let (what, given) = ("elements of a step column", values.len());
             return Err(StepError::Length { what, given, wanted: rows * elements });
         }
-        match lanes {
-            Some(lanes) => lanes.iter().try_for_each(|&lane| self.refuse_note(lane as usize))?,
-            None => self.refuse_outstanding()?,
-        }
-        for row in 0..rows {
-            let lane = lanes.map_or(row, |lanes| lanes[row] as usize);
-            let value = values.slice(row * elements, (row + 1) * elements);
-            let set = self.status[lane / BLOCK_LANES].noted.set(column, lane % BLOCK_LANES, value);
+        let of_rows = |from: usize, to: usize| values.slice(from * elements, to * elements);
+        let Some(lanes) = lanes else {
+            self.refuse_outstanding()?;
+            for (block, status) in self.status.iter().enumerate() {
+                let first = block * BLOCK_LANES;
+                let set = status.noted.set(column, 0, of_rows(first, rows.min(first + BLOCK_LANES)));
+                debug_assert!(set, "the board has the run's columns");
+            }
+            return Ok(());
+        };
+        lanes.iter().try_for_each(|&lane| self.refuse_note(lane as usize))?;
+        for (row, &lane) in lanes.iter().enumerate() {
+            let (block, lane) = (lane as usize / BLOCK_LANES, lane as usize % BLOCK_LANES);
+            let set = self.status[block].noted.set(column, lane, of_rows(row, row + 1));
             debug_assert!(set, "the board has the run's columns");
         }
         Ok(())

@@ -37,6 +37,8 @@ enum ColumnContent {
     Truncated,
     /// An element of the action.
     Action(Element),
+    /// An element of a step column.
+    Noted(usize, Element),
     /// An element of an observation column.
     Obs(usize, Element),
     /// All elements of an observation column, as a list.
@@ -72,7 +74,7 @@ pub(super) struct Span<'a> {
 
 impl Columns {
     /// Makes a column for each element of the action, and for each element of observations that do not have too many.
-    pub(super) fn of(obs: &[ColumnSpec], action: &ColumnSpec) -> Self {
+    pub(super) fn of(obs: &[ColumnSpec], action: &ColumnSpec, noted: &[ColumnSpec]) -> Self {
         let plain = |name: &str, what| Column { name: name.to_owned(), what };
         let mut columns = vec![plain(EPISODE, ColumnContent::Episode), plain(T, ColumnContent::T)];
         let elements =
@@ -96,6 +98,9 @@ impl Columns {
                 _ => columns.push(plain(&column_name("obs", spec), ColumnContent::List(index, all))),
             }
         }
+        for (index, spec) in noted.iter().enumerate() {
+            columns.extend(elements(spec, "step", &|element| ColumnContent::Noted(index, element)));
+        }
         columns.push(plain("terminated", ColumnContent::Terminated));
         columns.push(plain("truncated", ColumnContent::Truncated));
         Self(columns)
@@ -112,6 +117,7 @@ impl Columns {
         self.0.iter().filter(move |column| !is_list(column)).filter_map(|column| {
             let repeats = match column.what {
                 ColumnContent::Reward => true,
+                ColumnContent::Noted(..) => true,
                 ColumnContent::Action(element) | ColumnContent::Obs(_, element) => {
                     matches!(element.dtype, DType::U8 | DType::I32 | DType::I64)
                 }
@@ -122,9 +128,9 @@ impl Columns {
                 ColumnContent::List(..) | ColumnContent::Bytes(..) => false,
             };
             let is_bool = match column.what {
-                ColumnContent::Action(element) | ColumnContent::Obs(_, element) => {
-                    element.dtype == DType::Bool
-                }
+                ColumnContent::Action(element)
+                | ColumnContent::Noted(_, element)
+                | ColumnContent::Obs(_, element) => element.dtype == DType::Bool,
                 _ => false,
             };
             // Of booleans the writer knows the best way itself.
@@ -202,18 +208,18 @@ impl Rows<'_> {
         values
     }
 
-    /// Gathers one element of each action: rows of resets have none.
-    fn actions<V: Copy, O>(
+    /// Gathers one element of each row of a column of steps: rows of resets have none.
+    fn of_steps<V: Copy, O>(
         &self,
-        of: impl for<'a> Fn(&'a ColumnData) -> &'a [V],
+        of: impl for<'a> Fn(&'a Episode) -> &'a [V],
         element: Element,
         into: impl Fn(V) -> O,
     ) -> Vec<O> {
         let mut values = Vec::with_capacity(self.count());
         for span in self.spans {
-            // The action that led to step t stands in row t - 1.
+            // What led to step t stands in row t - 1.
             let (from, to) = (span.t.saturating_sub(1), span.t + span.rows - 1);
-            let rows = &of(&span.episode.actions)[from * element.of..to * element.of];
+            let rows = &of(span.episode)[from * element.of..to * element.of];
             values.extend(rows.chunks_exact(element.of).map(|row| into(row[element.at])));
         }
         values
@@ -233,7 +239,9 @@ impl Column {
             ColumnContent::T => of(DType::I64, required),
             ColumnContent::Reward => of(DType::F64, Repetition::OPTIONAL),
             ColumnContent::Terminated | ColumnContent::Truncated => of(DType::Bool, required),
-            ColumnContent::Action(element) => of(element.dtype, Repetition::OPTIONAL),
+            ColumnContent::Action(element) | ColumnContent::Noted(_, element) => {
+                of(element.dtype, Repetition::OPTIONAL)
+            }
             ColumnContent::Obs(_, element) => of(element.dtype, required),
             ColumnContent::Bytes(_, element) => {
                 let bytes = Type::primitive_type_builder(&self.name, Physical::FIXED_LEN_BYTE_ARRAY);
@@ -288,7 +296,8 @@ impl Column {
                 }
                 put_some::<DoubleType>(writer, &rewards, levels)
             }
-            ColumnContent::Action(element) => put_action(rows, element, levels, writer),
+            ColumnContent::Action(element) => put_steps(rows, None, element, levels, writer),
+            ColumnContent::Noted(column, element) => put_steps(rows, Some(column), element, levels, writer),
             ColumnContent::Obs(column, element) => put_element(rows, &rows.obs[column], element, writer),
             ColumnContent::List(column, element) => put_list(rows, &rows.obs[column], element, writer),
             ColumnContent::Bytes(column, element) => {
@@ -321,21 +330,23 @@ fn put_element(
     }
 }
 
-fn put_action(
+/// Writes an element of a column of which each step has a row: of the step column at a place, or of the actions.
+fn put_steps(
     rows: &Rows<'_>,
+    noted: Option<usize>,
     element: Element,
     levels: &[i16],
     writer: &mut SerializedColumnWriter<'_>,
 ) -> Result<()> {
     macro_rules! put {
         ($type:ty, $variant:ident, $native:ty, $into:expr) => {{
-            fn of(actions: &ColumnData) -> &[$native] {
-                match actions {
+            fn of(episode: &Episode, noted: Option<usize>) -> &[$native] {
+                match noted.map_or(&episode.actions, |column| &episode.step_columns[column]) {
                     ColumnData::$variant(values) => values,
                     _ => &[],
                 }
             }
-            put_some::<$type>(writer, &rows.actions(of, element, $into), levels)
+            put_some::<$type>(writer, &rows.of_steps(|episode| of(episode, noted), element, $into), levels)
         }};
     }
     match element.dtype {

@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode
 
 from rollhouse.hosted.crew import EnvFn
 from rollhouse.hosted.env import LAUNCH_TIMEOUT, HostedVectorEnv
+from rollhouse.step_columns import StepColumnSpecs
 from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, ShowValid
 
 __all__ = ["HostedVectorEnv", "make_vec", "vectorize"]
@@ -38,6 +39,7 @@ def vectorize(
     record: bool = False,
     record_frames: int | None = None,
     data: str | os.PathLike[str] | None = None,
+    step_columns: StepColumnSpecs | None = None,
 ) -> HostedVectorEnv:
     """Runs any Python envs in worker processes, as one vector env.
 
@@ -62,6 +64,7 @@ def vectorize(
             each episode, as ``render`` gives them; the envs have to be made with ``render_mode="rgb_array"``. Workers
             draw and pack them, which takes milliseconds each. None for none.
         data: The data folder; None for ``ROLLHOUSE_DATA`` or ``./rollhouse-data``.
+        step_columns: What ``note`` notes of each step, as ``rollhouse.make_vec`` has it.
 
     Raises:
         TypeError: A function cannot be pickled; the message names its index.
@@ -87,6 +90,7 @@ def vectorize(
         record=record,
         record_frames=record_frames,
         data=data,
+        step_columns=step_columns,
     )
 
 

@@ -91,6 +91,7 @@ class Episode:
         terminations: bool [T]; True at most in the last row.
         truncations: bool [T]; likewise. Both are False throughout if the episode was interrupted.
         infos: The info columns by name, [T, ...] each.
+        step_columns: What whoever chose the actions noted of each step, by name, [T, ...] each; row t is of action t.
     """
 
     info: EpisodeInfo
@@ -100,6 +101,7 @@ class Episode:
     terminations: np.ndarray
     truncations: np.ndarray
     infos: dict[str, np.ndarray]
+    step_columns: dict[str, np.ndarray]
 
     @property
     def id(self) -> str:
@@ -455,7 +457,7 @@ def _episodes(window: list[EpisodeInfo]) -> Iterator[Episode]:
 def _split(infos: list[EpisodeInfo]) -> list[Episode]:
     if not infos:
         return []
-    lengths, observations, actions, rewards, columns = read_episodes(infos)
+    lengths, observations, actions, rewards, columns, noted = read_episodes(infos)
     episodes = []
     row = 0
     for at, (info, steps) in enumerate(zip(infos, lengths.tolist(), strict=True)):
@@ -465,8 +467,9 @@ def _split(infos: list[EpisodeInfo]) -> list[Episode]:
         # Before it there are `at` first observations.
         seen = {path: column[row + at : row + at + steps + 1] for path, column in observations.items()}
         rows = slice(row, row + steps)
-        infos_of = {path: column[rows] for path, column in columns.items()}
+        infos_of, noted_of = ({name: column[rows] for name, column in of.items()} for of in (columns, noted))
         plain = seen[""] if list(seen) == [""] else seen
-        episodes.append(Episode(info, plain, actions[rows], rewards[rows], terminations, truncations, infos_of))
+        flags = terminations, truncations
+        episodes.append(Episode(info, plain, actions[rows], rewards[rows], *flags, infos_of, noted_of))
         row += steps
     return episodes
