@@ -112,6 +112,11 @@ impl ColumnData {
         }
     }
 
+    /// Returns whether both have the same type and the same bits. NaNs with equal bits are equal.
+    pub fn has_bits_of(&self, other: &Self) -> bool {
+        self.len() == other.len() && self.first_difference(0, other, 0, self.len()).is_none()
+    }
+
     /// Returns element `index` as a double; 0 past the end.
     pub fn number(&self, index: usize) -> f64 {
         match self {

@@ -33,6 +33,7 @@ mod seed;
 mod space;
 mod space_reader;
 mod spec;
+mod step_columns;
 mod when_full;
 
 pub use autoreset::{AutoresetMode, UnknownAutoreset};
@@ -61,4 +62,5 @@ pub use seed::{
 };
 pub use space::{BoxSpace, CompositeSpace, DiscreteSpace, MaskError, ObservationSpace, Space};
 pub use spec::{Determinism, EnvSpec, GameResult, UnknownResult, Verdict};
+pub use step_columns::{StepColumn, StepColumns, StepColumnsError};
 pub use when_full::WhenFull;

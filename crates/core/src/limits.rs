@@ -77,5 +77,14 @@ pub const MAX_OPTION_CHOICES: usize = 64;
 /// exact in a double, so no JSON reader rounds it.
 pub const PER_EPISODE_SEED_BOUND: u64 = 1 << 53;
 
+/// Maximum number of step columns of a run: what is noted of each step by those who choose the actions.
+pub const MAX_STEP_COLUMNS: usize = 16;
+
+/// Maximum number of bytes of one lane's row over all step columns of a run.
+pub const MAX_STEP_COLUMN_BYTES: usize = 4096;
+
+/// Maximum number of bytes in the name of a step column.
+pub const MAX_STEP_COLUMN_NAME_BYTES: usize = 64;
+
 /// Number of steps between two state hashes of an episode.
 pub const HASH_WINDOW_STEPS: u64 = 64;

@@ -4,6 +4,7 @@ mod in_parts;
 mod late_options;
 mod looking;
 mod moving;
+mod noting;
 mod refusals;
 mod resume;
 mod sending;
@@ -17,7 +18,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rollhouse_arena::{Arena, BatchColumns, Frame, Patience, Placement, Rows};
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{AutoresetMode, ColumnMut, ColumnSpec, Interruption, LaneSet, LaneState, SeedSchedule};
+use rollhouse_core::{
+    AutoresetMode, ColumnMut, ColumnSpec, Interruption, LaneSet, LaneState, SeedSchedule, StepColumns,
+};
 use rollhouse_env::{BatchEnv, EnvEntry, MakeError, Target};
 use rollhouse_replay::{Backlog, RunRecorder};
 
@@ -74,6 +77,8 @@ pub struct Engine {
     clock: Clock,
     /// Queue of the recorder, which tells whether crews wait for it; `None` if nothing is recorded.
     pub(crate) backlog: Option<Backlog>,
+    /// Columns of the recorder in which something is noted of each step.
+    step_columns: StepColumns,
     log: Log,
 }
 
@@ -149,7 +154,7 @@ impl Engine {
         let crews = shares.into_iter().map(|share| setup.crew(share)).collect::<Result<Vec<_>, _>>()?;
         let started = Instant::now();
         let crews = Crews::start(crews, patience, started)?;
-        Ok(Self {
+        let mut engine = Self {
             entry: Arc::clone(entry),
             check: ActionCheck::new(&spec.action_space, target),
             action: columns.action,
@@ -163,8 +168,11 @@ impl Engine {
             hung: false,
             clock: Clock::start(started),
             backlog: recording.map(RunRecorder::backlog),
+            step_columns: StepColumns::default(),
             log: Log::Off,
-        })
+        };
+        recording.into_iter().for_each(|run| engine.begin_noting(run));
+        Ok(engine)
     }
 
     /// Returns the columns of the batches of an env's engines.
@@ -235,6 +243,7 @@ impl Engine {
             }
         })?;
         self.backlog = Some(run.backlog());
+        self.begin_noting(run);
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use rollhouse_arena::ArenaError;
+use rollhouse_core::DType;
 use rollhouse_core::limits::{MAX_LANES, MAX_THREADS};
 use rollhouse_env::{MakeError, RenderError, StateError};
 
@@ -76,6 +77,13 @@ pub enum StepError {
         given: usize,
         /// Length that the list should have.
         wanted: usize,
+    },
+    /// There is no such step column, or none of that type, which is the caller's fault.
+    StepColumn {
+        /// Place of the column among those of the run.
+        column: usize,
+        /// Type of the values that were noted.
+        dtype: DType,
     },
     /// The batch does not have the lane, which is the caller's fault.
     NoSuchLane {
@@ -159,6 +167,9 @@ impl fmt::Display for StepError {
             Self::Begun => f.write_str("recording has to begin before the first reset"),
             Self::SeedsScheduled => f.write_str("a seed was given, but the schedule seeds every episode"),
             Self::Length { what, given, wanted } => write!(f, "{given} {what} given, {wanted} wanted"),
+            Self::StepColumn { column, dtype } => {
+                write!(f, "{dtype} values noted in step column {column}; the run has none such")
+            }
             Self::NoSuchLane { lane, lanes } => write!(f, "lane {lane} of a batch of {lanes}"),
             Self::LaneOutstanding { lane } => {
                 write!(f, "lane {lane} was sent already and its result has not been received")

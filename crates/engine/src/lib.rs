@@ -40,6 +40,7 @@ mod glance;
 mod lane_access;
 mod late;
 mod methods;
+mod noted;
 mod options;
 mod past;
 mod render;

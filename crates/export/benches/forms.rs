@@ -77,7 +77,7 @@ fn table(env: &'static str) {
         loading.push(on_core() - begun);
         let mut counted = Counted(0);
         let begun = on_core();
-        let mut file = ParquetFile::new(&registry, &infos[0].run.spec, &mut counted).unwrap();
+        let mut file = ParquetFile::new(&registry, &infos[0].run, &mut counted).unwrap();
         for episode in episodes {
             assert!(file.add(episode, &mut |_| true).unwrap().is_empty());
         }

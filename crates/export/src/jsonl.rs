@@ -25,7 +25,9 @@ pub(crate) fn write(
         let split = step.action.as_ref().and_then(|action| spec.split_actions(action));
         let parts = split.as_deref().or(step.action.as_ref().map(std::slice::from_ref));
         let action = parts.map(|columns| Values { specs: &actions, columns });
-        serde_json::to_writer(&mut lines, &line(&step, &obs, action, version)).map_err(io::Error::from)?;
+        let noted = step.t.checked_sub(1).map_or_else(Vec::new, |before| noted_of(episode, before));
+        let line = Line { step_columns: Noted(noted), ..line(&step, &obs, action, version) };
+        serde_json::to_writer(&mut lines, &line).map_err(io::Error::from)?;
         lines.push(b'\n');
         if lines.len() >= LINES_BYTES {
             out.write_all(&lines)?;
@@ -54,7 +56,17 @@ fn line<'a>(
         obs: Values { specs: obs, columns: &step.obs },
         ended: (step.t > 0).then_some(Flags { terminated: step.terminated, truncated: step.truncated }),
         policy_version: Some(version).filter(|&version| version > 0),
+        step_columns: Noted(Vec::new()),
     }
+}
+
+/// Returns what was noted of the step after `before` others: one row of each column.
+fn noted_of(episode: &Episode, before: u64) -> Vec<(&ColumnSpec, ColumnData)> {
+    let columns = episode.info.run.step_columns.specs().iter().zip(&episode.step_columns);
+    let row = |(spec, column): (&'_ ColumnSpec, &ColumnData)| {
+        column.row(before as usize, spec.elements()).map(ColumnData::from)
+    };
+    columns.filter_map(|column| Some((column.0, row(column)?))).collect()
 }
 
 /// One line; the field names are part of the interface.
@@ -70,6 +82,24 @@ struct Line<'a> {
     ended: Option<Flags>,
     #[serde(skip_serializing_if = "Option::is_none")]
     policy_version: Option<u64>,
+    #[serde(skip_serializing_if = "Noted::is_empty")]
+    step_columns: Noted<'a>,
+}
+
+/// A row of each step column, by name.
+#[derive(Debug)]
+struct Noted<'a>(Vec<(&'a ColumnSpec, ColumnData)>);
+
+impl Noted<'_> {
+    const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl Serialize for Noted<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(spec, data)| (&spec.path, Row { data, spec })))
+    }
 }
 
 #[derive(Debug, Serialize)]

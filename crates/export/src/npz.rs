@@ -38,19 +38,9 @@ pub(crate) fn write(
     }
     let (parts, split) = (spec.action_parts(), spec.split_actions(&episode.actions));
     let columns = split.as_deref().unwrap_or(std::slice::from_ref(&episode.actions));
-    let mut row = Vec::new();
     for (index, (action, column)) in parts.iter().zip(columns).enumerate() {
-        let bytes = steps * action.row_bytes() as u64;
-        let name = name_of("action", index, &parts);
-        let mut array = begin(&mut zip, &name, action.dtype, &shape(steps, action), bytes)?;
-        for at in 0..steps as usize {
-            row.clear();
-            if let Some(data) = column.row(at, action.elements()) {
-                append_le(&ColumnData::from(data), &mut row);
-            }
-            array.put(&row)?;
-        }
-        array.end()?;
+        let (name, bytes) = (name_of("action", index, &parts), steps * action.row_bytes() as u64);
+        put_rows(begin(&mut zip, &name, action.dtype, &shape(steps, action), bytes)?, column, action)?;
     }
     let mut array = begin(&mut zip, "reward", DType::F64, &[steps], steps * size_of::<f64>() as u64)?;
     pass.go(|step, row| {
@@ -58,6 +48,10 @@ pub(crate) fn write(
         array.put(row)
     })?;
     array.end()?;
+    for (column, spec) in episode.step_columns.iter().zip(episode.info.run.step_columns.specs()) {
+        let (name, bytes) = (format!("step/{}", spec.path), steps * spec.row_bytes() as u64);
+        put_rows(begin(&mut zip, &name, spec.dtype, &shape(steps, spec), bytes)?, column, spec)?;
+    }
     let (terminated, truncated) = episode.info.outcome.flags();
     for (name, flag) in [("terminated", terminated), ("truncated", truncated)] {
         let mut array = begin(&mut zip, name, DType::Bool, &[steps], steps)?;
@@ -67,6 +61,17 @@ pub(crate) fn write(
         array.end()?;
     }
     Ok(zip.finish()?)
+}
+
+/// Writes a column of which each step has a row.
+fn put_rows(mut array: Entry<'_, '_>, column: &ColumnData, spec: &ColumnSpec) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    for row in (0..).map_while(|row| column.row(row, spec.elements())) {
+        bytes.clear();
+        append_le(&ColumnData::from(row), &mut bytes);
+        array.put(&bytes)?;
+    }
+    array.end()
 }
 
 /// A pass through the episode for one column.

@@ -16,9 +16,9 @@ use ::parquet::file::metadata::KeyValue;
 use ::parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
 use ::parquet::file::writer::SerializedFileWriter;
 use ::parquet::schema::types::ColumnPath;
-use rollhouse_core::{ColumnData, ColumnSpec, EnvSpec, EpisodeName};
+use rollhouse_core::{ColumnData, ColumnSpec, EnvSpec, EpisodeName, StepColumns};
 use rollhouse_env::Registry;
-use rollhouse_replay::{Episode, Playback, RecomputeError, Unrolled, Unroller};
+use rollhouse_replay::{Episode, Playback, RecomputeError, RunInfo, Unrolled, Unroller};
 use serde::Serialize;
 
 use crate::error::ExportError;
@@ -34,6 +34,7 @@ pub struct ParquetFile<'a> {
     writer: SerializedFileWriter<Vec<u8>>,
     obs: Vec<ColumnSpec>,
     actions: Vec<ColumnSpec>,
+    step_columns: StepColumns,
     columns: Columns,
     /// The episodes of the next row group.
     waiting: Vec<Episode>,
@@ -56,13 +57,14 @@ const ROWS: usize = 1 << 16;
 const ROWS_BYTES: usize = 16 << 20;
 
 impl<'a> ParquetFile<'a> {
-    /// Begins a file for episodes of an env.
+    /// Begins a file for episodes with the columns of a run.
     ///
     /// # Errors
     /// If `out` fails.
-    pub fn new(registry: &'a Registry, spec: &EnvSpec, out: &'a mut dyn Write) -> Result<Self, ExportError> {
+    pub fn new(registry: &'a Registry, run: &RunInfo, out: &'a mut dyn Write) -> Result<Self, ExportError> {
+        let RunInfo { spec, step_columns, .. } = run;
         let (obs, actions) = (spec.obs_columns(), spec.action_parts());
-        let columns = Columns::of(&obs, &actions);
+        let columns = Columns::of(&obs, &actions, step_columns.specs());
         let properties = Arc::new(properties(spec, &obs, &columns)?);
         let writer = SerializedFileWriter::new(Vec::new(), columns.schema()?, properties)?;
         let row_bytes: usize = obs.iter().map(ColumnSpec::row_bytes).sum();
@@ -73,6 +75,7 @@ impl<'a> ParquetFile<'a> {
             writer,
             obs,
             actions,
+            step_columns: step_columns.clone(),
             columns,
             waiting: Vec::new(),
             waiting_rows: 0,
@@ -83,9 +86,12 @@ impl<'a> ParquetFile<'a> {
         })
     }
 
-    /// Returns whether episodes of that env have the columns of the file.
-    pub fn takes(&self, spec: &EnvSpec) -> bool {
-        spec.obs_columns() == self.obs && spec.action_parts() == self.actions
+    /// Returns whether episodes of that run have the columns of the file.
+    pub fn takes(&self, run: &RunInfo) -> bool {
+        let RunInfo { spec, step_columns, .. } = run;
+        spec.obs_columns() == self.obs
+            && spec.action_parts() == self.actions
+            && *step_columns == self.step_columns
     }
 
     /// Adds an episode, whose rows may be written later. Returns the episodes, this one or earlier ones, whose
@@ -207,7 +213,7 @@ pub(crate) fn write(
     out: &mut dyn Write,
     watch: &mut Watch<'_>,
 ) -> Result<(), ExportError> {
-    let mut file = ParquetFile::new(registry, &episode.info.run.spec, out)?;
+    let mut file = ParquetFile::new(registry, &episode.info.run, out)?;
     let mut left_out = file.add(episode.clone(), watch)?;
     left_out.extend(file.finish(watch)?);
     match left_out.pop() {

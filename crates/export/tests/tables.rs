@@ -12,7 +12,7 @@ use std::sync::{Arc, LazyLock};
 use bytes::Bytes;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, Row};
-use rollhouse_core::{ColumnData, RecordRule};
+use rollhouse_core::{ColumnData, ColumnSpec, RecordRule};
 use rollhouse_env::Registry;
 use rollhouse_export::{ExportError, Format, ParquetFile, Settings, write};
 use rollhouse_replay::testing::FaultyDisk;
@@ -84,6 +84,12 @@ fn assert_rows(rows: &[Row], episode: &Episode) {
         assert_eq!(below(row, "obs"), obs, "{} step {}", episode.info.env(), step.t);
         assert_eq!(below(row, "action"), step.action.as_ref().map_or_else(Vec::new, bits_of));
         assert_eq!(field(row, "reward"), &step.reward.map_or(Field::Null, Field::Double));
+        let noted = episode.step_columns.iter().zip(episode.info.run.step_columns.specs());
+        let row_of = |(column, spec): (&ColumnData, &ColumnSpec)| {
+            let at = (step.t as usize).checked_sub(1)?;
+            column.row(at, spec.elements()).map(|row| bits_of(&row.into()))
+        };
+        assert_eq!(below(row, "step"), noted.filter_map(row_of).flatten().collect::<Vec<_>>());
         assert_eq!(field(row, "terminated"), &Field::Bool(step.terminated));
         assert_eq!(field(row, "truncated"), &Field::Bool(step.truncated));
     }
@@ -92,9 +98,10 @@ fn assert_rows(rows: &[Row], episode: &Episode) {
 #[test]
 fn a_table_has_a_row_of_the_reset_and_of_each_step_to_the_bit() {
     for env in ["CartPole-v1", "Pendulum-v1", "GridBreakout-v0", "Echo-v0"] {
-        for mode in [RecordRule::All, RecordRule::Trace] {
-            let episode =
-                Arc::new(recorded(&Play { lanes: 2, record: mode, ..Play::new(env, 90) }).swap_remove(0));
+        for (record, noted) in [(RecordRule::All, false), (RecordRule::Trace, false), (RecordRule::All, true)]
+        {
+            let one = Play { lanes: 2, record, noted, ..Play::new(env, 90) };
+            let episode = Arc::new(recorded(&one).swap_remove(0));
             let mut bytes = Vec::new();
             write(&Settings::new(Format::Parquet), &REGISTRY, &episode, &mut bytes, &mut |_| true).unwrap();
             assert_rows(&read(bytes), &episode);
@@ -108,7 +115,7 @@ fn many_episodes_are_one_table_in_their_order_and_those_that_are_not_as_recorded
     assert!(episodes.len() > 100, "{}", episodes.len());
     episodes[40].end_hash = episodes[40].end_hash.map(|hash| hash ^ 1);
     let mut bytes = Vec::new();
-    let mut file = ParquetFile::new(&REGISTRY, &episodes[0].info.run.spec, &mut bytes).unwrap();
+    let mut file = ParquetFile::new(&REGISTRY, &episodes[0].info.run, &mut bytes).unwrap();
     let mut left_out = Vec::new();
     for episode in &episodes {
         left_out.extend(file.add(episode.clone(), &mut |_| true).unwrap());
@@ -129,9 +136,8 @@ fn many_episodes_are_one_table_in_their_order_and_those_that_are_not_as_recorded
 
 #[test]
 fn an_episode_longer_than_a_row_group_is_written_part_by_part_and_can_be_stopped() {
-    let episode = Arc::new(
-        recorded(&Play { lanes: 1, max_steps: 70_000, ..Play::new("Pendulum-v1", 70_001) }).swap_remove(0),
-    );
+    let one = Play { lanes: 1, max_steps: 70_000, noted: true, ..Play::new("Pendulum-v1", 70_001) };
+    let episode = Arc::new(recorded(&one).swap_remove(0));
     let (mut bytes, mut told) = (Vec::new(), Vec::new());
     let mut watch = |step| {
         told.push(step);

@@ -25,6 +25,7 @@ use crate::fork::Home;
 use crate::infos::{Channel, Rows, Shapes, ShowValid};
 use crate::keywords::keywords;
 use crate::lanes::{Lanes, Placement};
+use crate::noting::{Declared, Noted, note, step_columns};
 use crate::obs_shape::ObsShape;
 use crate::recording::{Recording, figures};
 use crate::statistics::{Ends, EpisodeStatistics, any};
@@ -100,8 +101,9 @@ impl NativeLanes {
             options: checked_options(py, spec, &asked.options)?,
             ..EngineConfig::new(asked.lanes)
         };
+        let columns = step_columns(asked.step_columns)?;
         let recording = match &asked.data {
-            Some(data) => Some(Recording::begin(py, data, asked.trace, spec, &config)?),
+            Some(data) => Some(Recording::begin(py, data, asked.trace, spec, &config, columns)?),
             None => None,
         };
         let made = py.detach(|| Engine::new(&entry, config, recording.as_ref().map(Recording::run)));
@@ -262,6 +264,15 @@ impl NativeLanes {
         py.detach(|| inner.set_policy_version(version)).map_err(|error| of_method(py, &error))
     }
 
+    /// Notes values of step columns for the next steps of `lanes`, or of all lanes.
+    fn note<'py>(&self, py: Python<'py>, lanes: Option<Vec<u32>>, columns: Vec<Noted<'py>>) -> PyResult<()> {
+        let mut state = self.lock(py)?;
+        match state.inner(py)? {
+            Lanes::Engine(engine) => note(py, engine, lanes.as_deref(), columns),
+            Lanes::Pool(_) => Err(PyValueError::new_err("lanes of a cluster have no step columns")),
+        }
+    }
+
     /// Returns an image of every lane, uint8 `[height, width, 3]` each. `size` is (width, height); None stands for the
     /// env's own.
     #[pyo3(signature = (size=None))]
@@ -352,6 +363,8 @@ keywords! {
         /// The folder to record into.
         data: Option<PathBuf>,
         trace: bool,
+        /// What is noted of each step beside that.
+        step_columns: Vec<Declared>,
     }
 }
 

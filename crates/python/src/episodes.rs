@@ -120,6 +120,16 @@ impl EpisodeInfo {
         Ok(PyArray1::from_iter(py, versions))
     }
 
+    /// Reads what was noted of each step by those who chose the actions: {name: `[T, ...]`}.
+    fn step_columns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let load = || self.0.folder.load(&self.0.info).map_err(Failure::from);
+        let episode = py.detach(load).map_err(|failure| failure.into_py(py))?;
+        let specs = self.0.info.run.step_columns.specs().iter();
+        let arrays =
+            specs.zip(episode.step_columns).map(|(spec, column)| Ok((&spec.path, array(py, spec, column)?)));
+        arrays.collect::<PyResult<Vec<_>>>()?.into_py_dict(py)
+    }
+
     /// Hash of the env's dynamics when it was recorded, 16 hexadecimal digits.
     #[getter]
     fn dynamics(&self) -> String {
@@ -265,28 +275,36 @@ struct Rows {
     actions: ColumnData,
     rewards: Vec<f64>,
     infos: Vec<ColumnData>,
+    step_columns: Vec<ColumnData>,
 }
 
-/// The lengths, observations, actions, rewards and infos of episodes.
-type Columns<'py> =
-    (Bound<'py, PyAny>, Bound<'py, PyDict>, Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyDict>);
+/// The lengths, observations, actions, rewards, infos and step columns of episodes.
+type Columns<'py> = (
+    Bound<'py, PyAny>,
+    Bound<'py, PyDict>,
+    Bound<'py, PyAny>,
+    Bound<'py, PyAny>,
+    Bound<'py, PyDict>,
+    Bound<'py, PyDict>,
+);
 
 /// Reads episodes of one env as columns, one after another: (lengths int64 [E], observation columns as
 /// {path: [sum of (T + 1), ...]}, actions [sum of T, ...], rewards float64 [sum of T], info columns as {path:
-/// [sum of T, ...]}). All of it is held in memory.
+/// [sum of T, ...]}, step columns likewise). All of it is held in memory.
 #[pyfunction]
 pub(crate) fn read_episodes<'py>(py: Python<'py>, infos: Vec<Py<EpisodeInfo>>) -> PyResult<Columns<'py>> {
     let first = infos.first().ok_or_else(|| PyValueError::new_err("infos: no episode to read"))?.get();
-    let spec = &first.0.info.run.spec;
+    let (spec, noted) = (&first.0.info.run.spec, &first.0.info.run.step_columns);
     let (obs, action) = (spec.obs_columns(), spec.action_column());
-    if let Some(other) = infos.iter().map(|info| &info.get().0.info.run.spec).find(|other| {
-        other.obs_columns() != obs
-            || other.action_column() != action
-            || other.info_channels != spec.info_channels
+    if let Some(other) = infos.iter().map(|info| &info.get().0.info.run).find(|other| {
+        other.spec.obs_columns() != obs
+            || other.spec.action_column() != action
+            || other.spec.info_channels != spec.info_channels
+            || other.step_columns != *noted
     }) {
         return Err(PyTypeError::new_err(format!(
             "infos: episodes of {} and {} have different columns and cannot be read together",
-            spec.id, other.id
+            spec.id, other.spec.id
         )));
     }
     let rows = py.detach(|| Rows::read(&infos)).map_err(|failure| failure.into_py(py))?;
@@ -301,6 +319,7 @@ pub(crate) fn read_episodes<'py>(py: Python<'py>, infos: Vec<Py<EpisodeInfo>>) -
         array(py, &action, rows.actions)?,
         PyArray1::from_vec(py, rows.rewards).into_any(),
         dict(&spec.info_channels, rows.infos)?,
+        dict(noted.specs(), rows.step_columns)?,
     ))
 }
 
@@ -334,6 +353,7 @@ impl Rows {
             actions: empty(&episode.actions),
             rewards: Vec::new(),
             infos: steps.infos.iter().map(empty).collect(),
+            step_columns: episode.step_columns.iter().map(empty).collect(),
         }
     }
 
@@ -345,7 +365,8 @@ impl Rows {
         }
         append(&mut self.actions, &episode.actions);
         self.rewards.extend_from_slice(&steps.rewards);
-        for (to, from) in self.infos.iter_mut().zip(&steps.infos) {
+        let noted = self.step_columns.iter_mut().zip(&episode.step_columns);
+        for (to, from) in self.infos.iter_mut().zip(&steps.infos).chain(noted) {
             append(to, from);
         }
     }

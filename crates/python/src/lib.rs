@@ -22,6 +22,7 @@ mod hosted_statistics;
 mod infos;
 mod keywords;
 mod lanes;
+mod noting;
 mod obs_shape;
 mod read_failure;
 mod recording;

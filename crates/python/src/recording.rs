@@ -11,10 +11,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rollhouse_core::{AutoresetMode, EnvSpec, Options, RecordRule, RunId, SeedSchedule};
+use rollhouse_core::{AutoresetMode, EnvSpec, Options, RecordRule, RunId, SeedSchedule, StepColumns};
 use rollhouse_engine::EngineConfig;
 use rollhouse_replay::{
-    PolicyInfo, RealDisk, RecordError, Recorded, Recorder, RecorderConfig, RunHeader, RunRecorder,
+    Beside, PolicyInfo, RealDisk, RecordError, Recorded, Recorder, RecorderConfig, RunHeader, RunRecorder,
 };
 
 use crate::failure::{chain, exception};
@@ -59,6 +59,7 @@ impl Recording {
         trace: bool,
         spec: &EnvSpec,
         config: &EngineConfig,
+        step_columns: StepColumns,
     ) -> PyResult<Self> {
         let limit = match config.max_episode_steps {
             None => spec.max_episode_steps,
@@ -71,17 +72,17 @@ impl Recording {
             options: &config.options,
             max_episode_steps: limit,
         };
-        Self::begin_run(py, data, played, trace, 0)
+        Self::begin_run(py, data, played, trace, Beside { step_columns, ..Beside::default() })
     }
 
-    /// Begins a run in this process's folder inside `data`, which is made if it is not there. There will be a picture of
-    /// every `frames_every`-th step, none if it is 0.
+    /// Begins a run in this process's folder inside `data`, which is made if it is not there. `beside` says what
+    /// is recorded beside steps.
     pub(crate) fn begin_run(
         py: Python<'_>,
         data: &Path,
         played: Played<'_>,
         trace: bool,
-        frames_every: u64,
+        beside: Beside,
     ) -> PyResult<Self> {
         let Played { spec, lanes, autoreset, options, max_episode_steps } = played;
         let id = RunId::generate();
@@ -106,8 +107,7 @@ impl Recording {
         };
         let begun = py.detach(|| {
             let folder = folder(data)?;
-            let run =
-                folder.recorder.begin_run_with_frames(header, frames_every).map_err(|error| chain(&error))?;
+            let run = folder.recorder.begin_run_with(header, beside).map_err(|error| chain(&error))?;
             Ok(Self { run, folder, id })
         });
         begun.map_err(|message: String| {

@@ -17,6 +17,7 @@ use rollhouse_host::{
     Cause, ConnectWatch, Environment, Gone, HostConfig, HostError, Launcher, Output, OwnWorkers, Places,
     Program,
 };
+use rollhouse_replay::Beside;
 
 use crate::actions::column_data;
 use crate::arrays::{KeepAlive, RowShape};
@@ -25,6 +26,7 @@ use crate::failure::{chain, exception, of_config, of_method, of_step, one_at_a_t
 use crate::fork::Home;
 use crate::keywords::keywords;
 use crate::lanes::Lanes;
+use crate::noting::{Declared, Noted, note, step_columns};
 use crate::recording::{Played, Recording, figures};
 use crate::worker_link::duration;
 use crate::worker_rows::{received_rows, views};
@@ -88,6 +90,7 @@ keywords! {
         deadline: Option<f64>,
         data: Option<PathBuf>,
         frames_every: u64,
+        step_columns: Vec<Declared>,
     }
 }
 
@@ -185,8 +188,10 @@ impl WorkerLanes {
             ..EngineConfig::new(self.lanes)
         };
         let played = Played { spec: &spec, lanes: self.lanes, autoreset, options: &[], max_episode_steps };
+        let step_columns = step_columns(asked.step_columns)?;
+        let beside = Beside { frames_every: asked.frames_every, step_columns, ..Beside::default() };
         let recording = match asked.data {
-            Some(data) => Some(Recording::begin_run(py, &data, played, false, asked.frames_every)?),
+            Some(data) => Some(Recording::begin_run(py, &data, played, false, beside)?),
             None => None,
         };
         let places = self.workers.lay_out(&spec).map_err(of_host)?;
@@ -424,6 +429,11 @@ impl WorkerLanes {
     fn set_policy_version(&self, py: Python<'_>, version: u64) -> PyResult<()> {
         self.enter(py)?.engine(py)?.set_policy_version(version);
         Ok(())
+    }
+
+    /// Notes values of step columns for the next steps of `lanes`, or of all lanes.
+    fn note<'py>(&self, py: Python<'py>, lanes: Option<Vec<u32>>, columns: Vec<Noted<'py>>) -> PyResult<()> {
+        note(py, self.enter(py)?.engine(py)?, lanes.as_deref(), columns)
     }
 
     /// Returns the folder into which it records and the run's UUID, if it does.

@@ -89,6 +89,6 @@ pub use stored::summary::{
 pub use write::block::{BlockRecorder, End, Row};
 pub use write::record_error::{BeginError, RecordError};
 pub use write::recorded::{Recorded, Status};
-pub use write::recorder::{Backlog, Recorder, RunRecorder};
+pub use write::recorder::{Backlog, Beside, Recorder, RunRecorder};
 pub use write::recorder_config::{OnOutage, RecorderConfig};
 pub use write::spool::{Spool, is_spool_name, kept_name_of_folder, name_of_folder, name_of_part};

@@ -12,6 +12,7 @@ mod golden;
 mod labels;
 mod library;
 mod model;
+mod noted;
 mod outages;
 mod part;
 mod portable;

@@ -12,9 +12,9 @@ use rollhouse_core::{
 use rollhouse_env::{Image, ImageSize, Registry};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{
-    Disk, End, Episode, Frame, Importer, PolicyInfo, Portable, PruneRules, Query, Recorder, RecorderConfig,
-    Replays, Row, RunHeader, SeekBounds, Seeker, SegmentSummary, SetAside, part_of_run, prune, segment_path,
-    write_portable,
+    Beside, Disk, End, Episode, Frame, Importer, PolicyInfo, Portable, PruneRules, Query, Recorder,
+    RecorderConfig, Replays, Row, RunHeader, SeekBounds, Seeker, SegmentSummary, SetAside, part_of_run,
+    prune, segment_path, write_portable,
 };
 
 const DIR: &str = "/data";
@@ -54,6 +54,10 @@ fn refs(columns: &[ColumnData]) -> Vec<ColumnRef<'_>> {
 }
 
 /// Records lanes that are not recomputed for 300 rows, with a picture of every fourth step and of the last.
+fn pictures(frames_every: u64) -> Beside {
+    Beside { frames_every, ..Beside::default() }
+}
+
 fn record(disk: &FaultyDisk, frames_every: u64) -> Vec<u64> {
     let recorder = Recorder::open(Arc::new(disk.clone()), Path::new(DIR), RecorderConfig::default()).unwrap();
     let numbers = record_into(&recorder, frames_every);
@@ -65,7 +69,7 @@ fn record(disk: &FaultyDisk, frames_every: u64) -> Vec<u64> {
 fn record_into(recorder: &Recorder, frames_every: u64) -> Vec<u64> {
     let header = header("test/Noise-v0");
     let spec = header.spec.clone();
-    let run = recorder.begin_run_with_frames(header, frames_every).unwrap();
+    let run = recorder.begin_run_with(header, pictures(frames_every)).unwrap();
     let mut block = run.block(0, LANES);
     let rows =
         |column: rollhouse_core::ColumnSpec| ColumnData::zeros(column.dtype, column.elements() * LANES);
@@ -169,7 +173,7 @@ fn recordings_that_keep_no_observations_or_were_not_asked_have_none() {
     assert!(loaded(&disk, DIR).iter().all(|episode| episode.steps.as_ref().unwrap().frames.is_empty()));
     let disk = FaultyDisk::new();
     let recorder = Recorder::open(Arc::new(disk.clone()), Path::new(DIR), RecorderConfig::default()).unwrap();
-    let run = recorder.begin_run_with_frames(RunHeader { lanes: 1, ..header("CartPole-v1") }, 1).unwrap();
+    let run = recorder.begin_run_with(RunHeader { lanes: 1, ..header("CartPole-v1") }, pictures(1)).unwrap();
     let mut block = run.block(0, 1);
     block.begin(0, Start::seeded(1), &[]);
     block.frame(0, true, Frame::pack(&picture(0, 0, 0)).unwrap());

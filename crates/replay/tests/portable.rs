@@ -42,8 +42,10 @@ fn importer(disk: &FaultyDisk) -> Importer {
 
 /// What of an episode does not depend on where it stands.
 fn facts(episode: &Episode) -> String {
-    let Episode { info, actions, windows, end_hash, policy_versions, steps, from } = episode;
-    let all = format!("{actions:?} {windows:?} {end_hash:?} {policy_versions:?} {steps:?} {from:?}");
+    let Episode { info, actions, windows, end_hash, policy_versions, step_columns, steps, from } = episode;
+    let all = format!(
+        "{actions:?} {windows:?} {end_hash:?} {policy_versions:?} {step_columns:?} {steps:?} {from:?}"
+    );
     format!(
         "{} {:?} {} {:?} {:?} {:?} {:?} {} {:?} {:016x}",
         info.name,
@@ -74,9 +76,10 @@ proptest! {
         per_episode in any::<bool>(),
         mode in prop::sample::select(vec![RecordRule::All, RecordRule::Trace, RecordRule::Sample { probability: 0.6 }]),
         version_rows in prop::sample::select(vec![0u64, 1, 7, 100]),
+        noted in any::<bool>(),
     ) {
         let disk = FaultyDisk::new();
-        let one = Play { lanes, per_episode, record: mode, version_rows, max_steps: 70, ..Play::new(env, rows) };
+        let one = Play { lanes, per_episode, record: mode, version_rows, noted, max_steps: 70, ..Play::new(env, rows) };
         play(Arc::new(disk.clone()), Path::new(FROM), &one);
         let recorded = episodes(&disk, FROM);
         let mut importer = importer(&disk);

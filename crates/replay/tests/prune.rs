@@ -39,8 +39,10 @@ fn episodes(disk: &FaultyDisk) -> BTreeMap<EpisodeName, String> {
 
 /// All that was recorded of an episode but where it stands.
 fn facts(episode: &Episode) -> String {
-    let Episode { info, actions, windows, end_hash, policy_versions, steps, from } = episode;
-    let rest = format!("{actions:?} {windows:?} {end_hash:?} {policy_versions:?} {steps:?} {from:?}");
+    let Episode { info, actions, windows, end_hash, policy_versions, step_columns, steps, from } = episode;
+    let rest = format!(
+        "{actions:?} {windows:?} {end_hash:?} {policy_versions:?} {step_columns:?} {steps:?} {from:?}"
+    );
     let hash = rest.bytes().fold(0, |sum, byte| rollhouse_core::split_mix64(sum ^ u64::from(byte)));
     let EpisodeInfo { start, length, total_reward, outcome, result, score, started_ms, .. } = info;
     format!("{start:?} {length} {total_reward:?} {outcome:?} {result:?} {score:?} {started_ms} {hash:016x}")
@@ -65,7 +67,7 @@ fn recorded() -> FaultyDisk {
     let disk = FaultyDisk::new();
     let one = Play { lanes: 6, ..Play::new("CartPole-v1", 9000) };
     play_with(shared(&disk), Path::new(DIR), config(), &one, sealing(1500));
-    let other = Play { lanes: 3, per_episode: false, ..Play::new("Pendulum-v1", 2500) };
+    let other = Play { lanes: 3, per_episode: false, noted: true, ..Play::new("Pendulum-v1", 2500) };
     play_with(shared(&disk), Path::new(DIR), config(), &other, sealing(600));
     assert!(segments(&disk) > 5, "{}", segments(&disk));
     disk.after_power_cut(|_, _| 0)

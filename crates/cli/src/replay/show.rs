@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use rollhouse_core::{Distribution, OptionValue, Options};
+use rollhouse_core::{ColumnSpec, Distribution, OptionValue, Options, StepColumns};
 use rollhouse_replay::{EpisodeInfo, EpisodeKey, RecordKind, plain};
 use serde::Serialize;
 
@@ -51,6 +51,9 @@ struct EpisodeDetails<'a> {
     /// The spacing in steps of recorded pictures, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     frames_every: Option<u64>,
+    /// What was noted of each step beside that.
+    #[serde(skip_serializing_if = "StepColumns::is_empty")]
+    step_columns: &'a StepColumns,
     program: &'a str,
     /// The folder inside the one that was named, if the episode is in one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,6 +83,7 @@ impl<'a> EpisodeDetails<'a> {
             policy_version: info.policy().version,
             recorded: info.recorded(),
             frames_every: Some(info.run.frames_every).filter(|&every| every > 0),
+            step_columns: &info.run.step_columns,
             program: &info.run.program,
             folder,
         }
@@ -98,6 +102,18 @@ const fn recorded(kind: RecordKind) -> &'static str {
         RecordKind::Trace => "everything, and it can be recomputed",
         RecordKind::Full => "everything; it cannot be recomputed",
     }
+}
+
+/// Returns the words for what was noted of each step.
+fn noted(columns: &StepColumns) -> String {
+    let shown = |column: &ColumnSpec| match &column.shape[..] {
+        [] => format!("{} ({})", column.path, column.dtype),
+        shape => {
+            let shape: Vec<_> = shape.iter().map(usize::to_string).collect();
+            format!("{} ({} {})", column.path, column.dtype, shape.join(" x "))
+        }
+    };
+    format!("of each step {}", columns.specs().iter().map(shown).collect::<Vec<_>>().join(", "))
 }
 
 /// Returns the options of an episode, and of what they were drawn.
@@ -156,6 +172,9 @@ fn print(info: &EpisodeInfo, folder: Option<String>, label: &ShownLabel, out: &m
     line("recorded", recorded(info.recorded()).into())?;
     if info.run.frames_every > 0 {
         line("pictures", format!("of every {} steps", Count(info.run.frames_every)))?;
+    }
+    if !info.run.step_columns.is_empty() {
+        line("noted", noted(&info.run.step_columns))?;
     }
     line("size", format!("about {}", Bytes(info.bytes)))?;
     line("dynamics", crate::envs::dynamics(info.dynamics()))?;

@@ -58,6 +58,7 @@ impl Block {
         let now_ms = turn.now_ms;
         let rewards = &*columns.rewards;
         recorder.policy_version(turn.policy_version);
+        self.status.noted.take(|columns| recorder.note(columns));
         recorder.row(Row { stepped, begun, actions, obs: &obs, rewards, infos: &infos, now_ms });
         if self.under_way.is_some() {
             self.record_pictures(stepped, false);

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use rollhouse_core::LaneSet;
 
+use crate::noted::NoteBoard;
 use crate::past::LogEvent;
 
 /// Status of a block for the owner's thread, which reads it when no step is in flight.
@@ -19,6 +20,8 @@ pub(crate) struct BlockStatus {
     /// True if the log is not empty.
     logged: AtomicBool,
     log: Mutex<Vec<LogEvent>>,
+    /// What is noted of the lanes' next steps.
+    pub(crate) noted: NoteBoard,
 }
 
 impl BlockStatus {

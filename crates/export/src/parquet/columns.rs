@@ -35,14 +35,32 @@ enum ColumnContent {
     Reward,
     Terminated,
     Truncated,
-    /// An element of a column of the action.
-    Action(usize, Element),
+    /// An element of a column of which each step has a row.
+    Step(StepColumn, Element),
     /// An element of an observation column.
     Obs(usize, Element),
     /// All elements of an observation column, as a list.
     List(usize, Element),
     /// All bytes of an observation column.
     Bytes(usize, Element),
+}
+
+/// A column of which each step has a row.
+#[derive(Debug, Clone, Copy)]
+enum StepColumn {
+    /// A column of the action.
+    Action(usize),
+    /// What whoever chose the actions noted.
+    Noted(usize),
+}
+
+impl StepColumn {
+    fn of<'a>(self, span: &Span<'a>) -> &'a ColumnData {
+        match self {
+            Self::Action(index) => &span.actions[index],
+            Self::Noted(index) => &span.episode.step_columns[index],
+        }
+    }
 }
 
 /// One of the `of` elements of a row.
@@ -74,7 +92,7 @@ pub(super) struct Span<'a> {
 
 impl Columns {
     /// Makes a column for each element of the action, and for each element of observations that do not have too many.
-    pub(super) fn of(obs: &[ColumnSpec], actions: &[ColumnSpec]) -> Self {
+    pub(super) fn of(obs: &[ColumnSpec], actions: &[ColumnSpec], noted: &[ColumnSpec]) -> Self {
         let plain = |name: &str, what| Column { name: name.to_owned(), what };
         let mut columns = vec![plain(EPISODE, ColumnContent::Episode), plain(T, ColumnContent::T)];
         let elements =
@@ -86,7 +104,9 @@ impl Columns {
                     .collect()
             };
         for (index, spec) in actions.iter().enumerate() {
-            columns.extend(elements(spec, "action", &|element| ColumnContent::Action(index, element)));
+            columns.extend(elements(spec, "action", &|element| {
+                ColumnContent::Step(StepColumn::Action(index), element)
+            }));
         }
         columns.push(plain("reward", ColumnContent::Reward));
         for (index, spec) in obs.iter().enumerate() {
@@ -99,6 +119,11 @@ impl Columns {
                 DType::U8 => columns.push(plain(&column_name("obs", spec), ColumnContent::Bytes(index, all))),
                 _ => columns.push(plain(&column_name("obs", spec), ColumnContent::List(index, all))),
             }
+        }
+        for (index, spec) in noted.iter().enumerate() {
+            columns.extend(elements(spec, "step", &|element| {
+                ColumnContent::Step(StepColumn::Noted(index), element)
+            }));
         }
         columns.push(plain("terminated", ColumnContent::Terminated));
         columns.push(plain("truncated", ColumnContent::Truncated));
@@ -116,7 +141,8 @@ impl Columns {
         self.0.iter().filter(move |column| !is_list(column)).filter_map(|column| {
             let repeats = match column.what {
                 ColumnContent::Reward => true,
-                ColumnContent::Action(_, element) | ColumnContent::Obs(_, element) => {
+                ColumnContent::Step(StepColumn::Noted(_), _) => true,
+                ColumnContent::Step(StepColumn::Action(_), element) | ColumnContent::Obs(_, element) => {
                     matches!(element.dtype, DType::U8 | DType::I32 | DType::I64)
                 }
                 ColumnContent::Episode
@@ -126,7 +152,7 @@ impl Columns {
                 ColumnContent::List(..) | ColumnContent::Bytes(..) => false,
             };
             let is_bool = match column.what {
-                ColumnContent::Action(_, element) | ColumnContent::Obs(_, element) => {
+                ColumnContent::Step(_, element) | ColumnContent::Obs(_, element) => {
                     element.dtype == DType::Bool
                 }
                 _ => false,
@@ -206,18 +232,18 @@ impl Rows<'_> {
         values
     }
 
-    /// Gathers one element of each action: rows of resets have none.
-    fn actions<V: Copy, O>(
+    /// Gathers one element of each row of a column of steps: rows of resets have none.
+    fn of_steps<V: Copy, O>(
         &self,
-        of: impl for<'a> Fn(&'a ColumnData) -> &'a [V],
-        (column, element): (usize, Element),
+        of: impl for<'a> Fn(&Span<'a>) -> &'a [V],
+        element: Element,
         into: impl Fn(V) -> O,
     ) -> Vec<O> {
         let mut values = Vec::with_capacity(self.count());
         for span in self.spans {
-            // The action that led to step t stands in row t - 1.
+            // What led to step t stands in row t - 1.
             let (from, to) = (span.t.saturating_sub(1), span.t + span.rows - 1);
-            let rows = &of(&span.actions[column])[from * element.of..to * element.of];
+            let rows = &of(span)[from * element.of..to * element.of];
             values.extend(rows.chunks_exact(element.of).map(|row| into(row[element.at])));
         }
         values
@@ -237,7 +263,7 @@ impl Column {
             ColumnContent::T => of(DType::I64, required),
             ColumnContent::Reward => of(DType::F64, Repetition::OPTIONAL),
             ColumnContent::Terminated | ColumnContent::Truncated => of(DType::Bool, required),
-            ColumnContent::Action(_, element) => of(element.dtype, Repetition::OPTIONAL),
+            ColumnContent::Step(_, element) => of(element.dtype, Repetition::OPTIONAL),
             ColumnContent::Obs(_, element) => of(element.dtype, required),
             ColumnContent::Bytes(_, element) => {
                 let bytes = Type::primitive_type_builder(&self.name, Physical::FIXED_LEN_BYTE_ARRAY);
@@ -292,7 +318,7 @@ impl Column {
                 }
                 put_some::<DoubleType>(writer, &rewards, levels)
             }
-            ColumnContent::Action(column, element) => put_action(rows, (column, element), levels, writer),
+            ColumnContent::Step(column, element) => put_steps(rows, column, element, levels, writer),
             ColumnContent::Obs(column, element) => put_element(rows, &rows.obs[column], element, writer),
             ColumnContent::List(column, element) => put_list(rows, &rows.obs[column], element, writer),
             ColumnContent::Bytes(column, element) => {
@@ -325,21 +351,23 @@ fn put_element(
     }
 }
 
-fn put_action(
+/// Writes an element of a column of which each step has a row.
+fn put_steps(
     rows: &Rows<'_>,
-    (column, element): (usize, Element),
+    column: StepColumn,
+    element: Element,
     levels: &[i16],
     writer: &mut SerializedColumnWriter<'_>,
 ) -> Result<()> {
     macro_rules! put {
         ($type:ty, $variant:ident, $native:ty, $into:expr) => {{
-            fn of(actions: &ColumnData) -> &[$native] {
-                match actions {
+            fn of<'a>(span: &Span<'a>, column: StepColumn) -> &'a [$native] {
+                match column.of(span) {
                     ColumnData::$variant(values) => values,
                     _ => &[],
                 }
             }
-            put_some::<$type>(writer, &rows.actions(of, (column, element), $into), levels)
+            put_some::<$type>(writer, &rows.of_steps(|span| of(span, column), element, $into), levels)
         }};
     }
     match element.dtype {

@@ -27,6 +27,7 @@ from rollhouse.native_env import (
     render_metadata,
     render_size_of,
 )
+from rollhouse.step_columns import StepColumns, StepColumnSpecs
 from rollhouse.vector import InfoLayout, ShowValid, VectorEnv, show_valid
 
 DEFAULT_DATA = "./rollhouse-data"
@@ -77,6 +78,7 @@ class EmbeddedVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         render_mode: str | None = None,
         render_size: Sequence[int] | None = None,
         statistics: bool = False,
+        step_columns: StepColumnSpecs | None = None,
     ):
         id = id.removeprefix(NAMESPACE)
         spec = _spec_of(id)
@@ -93,6 +95,7 @@ class EmbeddedVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
             raise ValueError(f"data={os.fspath(data)!r} is used only with record=True")
         if on_loss is None:
             on_loss = "report" if spec["deterministic"] else "raise"
+        self._step_columns = StepColumns(step_columns)
         self._env_spec = spec
         self._max_episode_steps = spec["max_episode_steps"] if max_episode_steps is None else max_episode_steps or None
         checked = lane_options_of(spec, options or {}, lane_options, num_envs, _ARGUMENTS)
@@ -122,6 +125,7 @@ class EmbeddedVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
             convert=action_converter(self.single_action_space),
             data=_data_folder(data) if record else None,
             trace=record == "trace",
+            step_columns=self._step_columns.declared,
         )
         self._adopt(native, seed=seed, copy=copy)
         where = self._native.recording
@@ -179,7 +183,9 @@ def make_vec(
         max_episode_steps: The time limit; None for the env's own, 0 for none.
         **options: ``options`` (a dict of what the env itself takes, ``rollhouse.env_spec(id)["options"]``; it may stand here
             by name as well), ``info_layout``, ``valid``, ``on_loss``, ``render_mode``, ``render_size`` (width and height of images in
-            pixels), ``statistics`` and ``lane_options`` (one dict of options per lane). An option is a value, or a
+            pixels), ``statistics``, ``lane_options`` (one dict of options per lane) and ``step_columns`` (what ``note``
+            notes of each step, for recordings: ``{"log_prob": "float32", "logits": ("float32", (4,))}``, at most 16 columns
+            and 4,096 bytes a lane). An option is a value, or a
             distribution of which each episode draws a value of its own when it begins: ``{"uniform": [low, high]}``,
             ``{"integers": [low, high]}`` (both included) or ``{"choice": [value, ...]}``.
 
@@ -220,7 +226,7 @@ def make_vec(
 _ARGUMENTS = tuple(EmbeddedVectorEnv.__init__.__kwdefaults__ or ())
 """Keywords of every env, one of which may be meant by what is no option."""
 
-OURS = ("info_layout", "valid", "on_loss", "lane_options", "render_mode", "render_size", "statistics")
+OURS = ("info_layout", "valid", "on_loss", "lane_options", "render_mode", "render_size", "statistics", "step_columns")
 """Keywords that are no options of envs."""
 
 

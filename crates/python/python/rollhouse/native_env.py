@@ -230,6 +230,9 @@ class NativeVectorEnv(VectorEnv):
     def _set_policy_version(self, version: int) -> None:
         self._native.set_policy_version(version)
 
+    def _note(self, lanes: list[int] | None, columns: list[tuple[int, np.ndarray]]) -> None:
+        self._native.note(lanes, columns)
+
     def _set_attr(self, name: str, values: list[Any]) -> None:
         if name not in self._writable():
             self._call(name, (), {})

@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from rollhouse.errors import ClosedError, ForkedError, ResetNeededError, SeedError
+from rollhouse.step_columns import StepColumns
 
 if TYPE_CHECKING:
     from rollhouse.embedded import Recording
@@ -86,6 +87,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
     # Until it is made there is nothing to close: older Gymnasiums close what was made halfway.
     closed: bool = True
     recording: Recording | None = None
+    _step_columns: StepColumns = StepColumns(None)
     info_layouts: ClassVar[tuple[str, ...]] = ("default", "gymnasium", "0.29")
     valids: ClassVar[tuple[str, ...]] = ("needed", "always")
     on_losses: ClassVar[tuple[str, ...]] = ("raise", "report")
@@ -272,6 +274,29 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self._set_policy_version(operator.index(version))
 
     def _set_policy_version(self, version: int) -> None:
+        raise NotImplementedError
+
+    def note(self, lanes: Any = None, /, **columns: Any) -> None:
+        """Notes something of the steps that lanes take from now on, for recordings: values of columns that were declared
+        as ``step_columns`` when the env was made. A value stays until another one is noted; before the first one it is
+        NaN in columns of floats and else 0. Without ``record`` nothing is kept.
+
+        Args:
+            lanes: The k lanes that are meant, a sequence of indices; None for all N. None of them may be outstanding.
+            **columns: For each name an array of k rows in that column's shape, or of one value for all.
+
+        Raises:
+            ValueError: A column was not declared, or an array has another shape.
+            TypeError: An array has another dtype, and values could not be kept as they are.
+            OutstandingError: A lane was sent and not received.
+        """
+        self._check_usable()
+        lanes, rows = self._step_columns.lanes(lanes, self.num_envs)
+        noted = self._step_columns.arrays(columns, rows)
+        if self.recording is not None:
+            self._note(lanes, noted)
+
+    def _note(self, lanes: list[int] | None, columns: list[tuple[int, np.ndarray]]) -> None:
         raise NotImplementedError
 
     def render(self) -> tuple[Any, ...] | None:

@@ -52,8 +52,7 @@ pub(crate) fn write_placed(
     let info = &episode.info;
     let mut run = RunInfo::clone(&info.run);
     run.placement = placement;
-    let layout =
-        Layout::new(&run.spec, run.recorded, run.schedule() == rollhouse_core::SeedSchedule::Continue);
+    let layout = Layout::of_run(&run);
     let shared = RunShared::new(layout.clone(), 1, skips_after_end(&run.autoreset), Arc::default());
     let mut pack = Pack {
         out,
@@ -160,6 +159,10 @@ fn record_row(
     let missing = || PortableError::Steps;
     let actions = episode.actions.row(row, specs.action.elements()).ok_or_else(missing)?;
     let now_ms = episode.info.started_ms;
+    let noted = episode.info.run.step_columns.specs();
+    if !noted.is_empty() {
+        lane.note(&rows_of(&episode.step_columns, noted, row).ok_or_else(missing)?);
+    }
     let (mut obs, mut info_rows, mut rewards) = (Vec::new(), Vec::new(), &[][..]);
     if let Some(steps) = &episode.steps {
         obs = rows_of(&steps.obs, &specs.obs, row).ok_or_else(missing)?;

@@ -149,7 +149,8 @@ fn check(number: u64, bytes: &[u8], originals: &[Episode]) -> Result<(), Portabl
     let found = originals.iter().map(|original| listed.get(&EpisodeKey::of(&original.info)));
     let found: Vec<&EpisodeInfo> = found.collect::<Option<_>>().ok_or(PortableError::Steps)?;
     for (read, original) in replays.load_many(found).zip(originals) {
-        if !read.map_err(PortableError::Read)?.has_contents_of(original) {
+        let read = read.map_err(PortableError::Read)?;
+        if !read.has_contents_of(original) || !read.has_notes_of(original) {
             return Err(PortableError::Steps);
         }
     }

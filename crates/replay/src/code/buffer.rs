@@ -7,6 +7,7 @@ use crate::code::coding::stepped::Rule;
 use crate::code::events::EventWords;
 use crate::code::frame_chunk::FrameBuffer;
 use crate::code::layout::{ActionCoding, Layout};
+use crate::code::noted::NotedRows;
 use crate::limits::{CHUNK_ROWS, CHUNK_TARGET_BYTES};
 
 /// One chunk as the stepping thread leaves it. Positions count rows: an event with `pos` p happened after the
@@ -40,13 +41,21 @@ pub(crate) struct Buffer {
     pub(crate) first_obs: Vec<u8>,
     /// Lanes, before the first row, whose next episode does not have the number that follows; each with that number.
     pub(crate) numbers: Vec<(u8, u64)>,
-    /// Rows from which on another version of the policy acts, ascending, each with the version.
-    pub(crate) versions: Vec<(u32, u64)>,
+    pub(crate) said: Said,
     /// Pictures of lanes.
     pub(crate) frames: FrameBuffer,
 }
 
 const _: () = assert!(std::mem::offset_of!(Buffer, rule) == 64);
+
+/// What those who choose the actions have said of a chunk's rows.
+#[derive(Debug, Default)]
+pub(crate) struct Said {
+    /// Rows from which on another version of the policy acts, ascending, each with the version.
+    pub(crate) versions: Vec<(u32, u64)>,
+    /// Values of each step column.
+    pub(crate) noted: Vec<NotedRows>,
+}
 
 /// The lanes of a block.
 #[derive(Debug, Clone, Copy, Default)]
@@ -91,6 +100,9 @@ impl Buffer {
         };
         // A row is taken while the estimate is under the target. No event has more words than estimated bytes.
         let events = CHUNK_TARGET_BYTES + 8 * lanes;
+        let noted_bytes = (layout.noted_bytes() * lanes).max(1);
+        let noted =
+            |row: &Vec<u8>| NotedRows::with_capacity(CHUNK_TARGET_BYTES / noted_bytes + 2, row.len() * lanes);
         let begins = if layout.starts { CHUNK_TARGET_BYTES / BEGIN_ESTIMATE as usize + 2 * lanes } else { 0 };
         Self {
             events: EventWords::with_capacity(events),
@@ -102,6 +114,7 @@ impl Buffer {
             } else {
                 0
             }),
+            said: Said { versions: Vec::new(), noted: layout.unnoted.iter().map(noted).collect() },
             ..Self::default()
         }
     }
@@ -113,6 +126,7 @@ impl Buffer {
             + self.raw.capacity()
             + self.full_starts.capacity() * size_of::<Start>()
             + self.first_obs.capacity()
+            + self.said.noted.iter().map(NotedRows::memory).sum::<usize>()
     }
 
     /// Has the processor fetch the memory that the next rows fill. The writer read that memory last, on another core,
@@ -132,9 +146,9 @@ impl Buffer {
 
     /// Notes that from the next row on that version of the policy acts.
     pub(crate) fn change_version(&mut self, version: u64) {
-        match self.versions.last_mut().filter(|(row, _)| *row == self.rows) {
+        match self.said.versions.last_mut().filter(|(row, _)| *row == self.rows) {
             Some((_, last)) => *last = version,
-            None => self.versions.push((self.rows, version)),
+            None => self.said.versions.push((self.rows, version)),
         }
         self.estimate += VERSION_ESTIMATE;
     }
@@ -152,7 +166,8 @@ impl Buffer {
         self.full_starts.clear();
         self.first_obs.clear();
         self.numbers.clear();
-        self.versions.clear();
+        self.said.versions.clear();
+        self.said.noted.iter_mut().for_each(NotedRows::clear);
         if self.frames.bytes() > 0 {
             self.frames = FrameBuffer::default();
         }

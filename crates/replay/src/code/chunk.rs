@@ -1,7 +1,7 @@
 //! A chunk's payload: its columns and how they are read. Layout: docs/replay-format.md.
 
 use rollhouse_core::limits::HASH_WINDOW_STEPS;
-use rollhouse_core::{LANE_BIT, LaneSet, Outcome, SeedSchedule, Start};
+use rollhouse_core::{LANE_BIT, LaneSet, Outcome, Start};
 use rollhouse_env::{Kernel, Target};
 
 use crate::code::codec::{Cursor, Malformed, scatter_bits, unzigzag};
@@ -54,6 +54,7 @@ pub(crate) struct Part {
 pub(crate) struct Columns<'a> {
     fixed: [&'a [u8]; column::FIXED],
     steps: Vec<&'a [u8]>,
+    noted: Vec<&'a [u8]>,
 }
 
 impl<'a> Columns<'a> {
@@ -71,7 +72,9 @@ impl<'a> Columns<'a> {
             cursor.varint("column id")?;
             cursor.varint("column length")?;
         }
-        let mut found = Self { fixed: [&[]; column::FIXED], steps: vec![&[]; obs + infos] };
+        let noted = layout.unnoted.len();
+        let mut found =
+            Self { fixed: [&[]; column::FIXED], steps: vec![&[]; obs + infos], noted: vec![&[]; noted] };
         for _ in 0..count {
             let id = directory.varint("column id")?;
             let length = directory.varint("column length")?;
@@ -80,7 +83,11 @@ impl<'a> Columns<'a> {
             match place {
                 Some(place) if place < column::FIXED => found.fixed[place] = bytes,
                 Some(place) => found.steps[place - column::FIXED] = bytes,
-                None => {}
+                None => {
+                    if let Some(index) = column::noted_of(id, noted) {
+                        found.noted[index] = bytes;
+                    }
+                }
             }
         }
         Ok(found)
@@ -448,6 +455,11 @@ impl<'a> Columns<'a> {
         self.fixed[column::REWARDS]
     }
 
+    /// Returns the step columns.
+    pub(crate) fn noted(&self) -> &[&'a [u8]] {
+        &self.noted
+    }
+
     /// Returns the observation columns, then the info columns.
     pub(crate) fn steps(&self) -> &[&'a [u8]] {
         &self.steps
@@ -543,8 +555,7 @@ const MAX_KEY: u64 = (CHUNK_ROWS as u64 + 1) << 6;
 impl Decoder {
     /// Makes a decoder for chunks of a run.
     pub(crate) fn of_run(run: &RunInfo) -> Self {
-        let starts = run.schedule() == SeedSchedule::Continue;
-        Self::new(Layout::new(&run.spec, run.recorded, starts), run.sampling())
+        Self::new(Layout::of_run(run), run.sampling())
     }
 
     /// Returns the number of lane-steps of the decoded chunk.

@@ -21,8 +21,22 @@ pub(crate) mod column {
     pub(crate) const INFO_ID: u64 = 64;
     /// Id of the first observation column behind those.
     const FAR_OBS_ID: u64 = 128;
+    /// Id of the first step column.
+    const NOTED_ID: u64 = 144;
     const _: () = assert!(OBS_ID as usize + NEAR == INFO_ID as usize);
     const _: () = assert!(INFO_ID as usize + rollhouse_core::limits::MAX_OBS_COLUMNS <= FAR_OBS_ID as usize);
+    const _: () =
+        assert!(FAR_OBS_ID as usize + rollhouse_core::limits::MAX_OBS_COLUMNS - NEAR <= NOTED_ID as usize);
+
+    /// Returns the id in files of step column `index`.
+    pub(crate) const fn noted_id(index: usize) -> u64 {
+        NOTED_ID + index as u64
+    }
+
+    /// Returns which of so many step columns has that id in files.
+    pub(crate) fn noted_of(id: u64, columns: usize) -> Option<usize> {
+        id.checked_sub(NOTED_ID).map(|index| index as usize).filter(|&index| index < columns)
+    }
 
     /// Returns the place of observation column `index`; info columns follow the observation columns.
     pub(crate) const fn obs(index: usize) -> usize {
@@ -182,6 +196,14 @@ pub(crate) mod windows {
     pub(crate) const fn between(from: u64, to: u64) -> u64 {
         to / HASH_WINDOW_STEPS - from / HASH_WINDOW_STEPS
     }
+}
+
+/// The step columns.
+pub(crate) mod noted {
+    /// Head of a column: the values stand row by row.
+    pub(crate) const PLAIN: u8 = 0;
+    /// Head of a column: runs of equal values, lane by lane.
+    pub(crate) const RUNS: u8 = 1;
 }
 
 /// The column of begins.

@@ -25,6 +25,8 @@ pub(crate) struct Encoder {
     /// Whether a lane is not stepped in the row after its episode's end.
     skips_after_end: bool,
     columns: Vec<Vec<u8>>,
+    /// Step columns.
+    noted: Vec<Vec<u8>>,
     happened: Happened,
     /// Flags of the ends that are stored.
     flags: Vec<u8>,
@@ -33,10 +35,11 @@ pub(crate) struct Encoder {
 impl Encoder {
     pub(crate) fn new(layout: Layout, sampling: Sampling, autoreset: &str) -> Self {
         let raw = matches!(layout.actions, ActionCoding::Raw { .. });
-        let by_row = raw || layout.recorded.has_observations();
+        let by_row = raw || layout.recorded.has_observations() || !layout.unnoted.is_empty();
         Self {
             skips_after_end: stepped::skips_after_end(autoreset),
             columns: vec![Vec::new(); column::FIXED + layout.obs_columns.len() + layout.info_columns.len()],
+            noted: vec![Vec::new(); layout.unnoted.len()],
             happened: Happened::new(by_row, layout.recorded.has_observations()),
             flags: Vec::new(),
             sampling,
@@ -71,11 +74,15 @@ impl Encoder {
         self.put_windows();
         self.put_begins(&before, present);
         self.put_steps(buffer);
-        versions::put(&mut self.columns[column::VERSIONS], &buffer.versions, buffer.rows);
-        let filled = || self.columns.iter().enumerate().filter(|(_, bytes)| !bytes.is_empty());
+        versions::put(&mut self.columns[column::VERSIONS], &buffer.said.versions, buffer.rows);
+        self.put_noted(buffer);
+        let id = |place| column::id(place, self.layout.obs_columns.len());
+        let columns = self.columns.iter().enumerate().map(|(place, bytes)| (id(place), bytes));
+        let noted = self.noted.iter().enumerate().map(|(index, bytes)| (column::noted_id(index), bytes));
+        let filled = || columns.clone().chain(noted.clone()).filter(|(_, bytes)| !bytes.is_empty());
         put_varint(out, filled().count() as u64);
-        for (index, bytes) in filled() {
-            put_varint(out, column::id(index, self.layout.obs_columns.len()));
+        for (id, bytes) in filled() {
+            put_varint(out, id);
             put_varint(out, bytes.len() as u64);
         }
         for (_, bytes) in filled() {
@@ -288,6 +295,15 @@ impl Encoder {
                 out.extend_from_slice(&half.to_le_bytes());
             }
             *known = (start.seed, start.words);
+        }
+    }
+
+    /// Writes the step columns of the lanes that were stepped in kept episodes.
+    fn put_noted(&mut self, buffer: &Buffer) {
+        self.noted.iter_mut().for_each(Vec::clear);
+        let columns = self.noted.iter_mut().zip(&self.layout.unnoted).zip(&buffer.said.noted);
+        for ((out, unnoted), noted) in columns {
+            noted.put(&self.happened.kept_rows, buffer.lanes.count, unnoted.len(), out);
         }
     }
 

@@ -109,7 +109,7 @@ impl EpisodeInfo {
     /// Returns the bytes of memory that the episode's steps take once it is loaded.
     pub fn bytes_in_memory(&self) -> u64 {
         let spec = &self.run.spec;
-        let mut row = spec.action_column().row_bytes();
+        let mut row = spec.action_column().row_bytes() + self.run.step_columns.row_bytes();
         if self.recorded().has_observations() {
             let columns = spec.obs_columns();
             row += columns.iter().chain(&spec.info_channels).map(ColumnSpec::row_bytes).sum::<usize>();
@@ -142,6 +142,8 @@ pub struct Episode {
     pub end_hash: Option<u32>,
     /// Versions of the policy that chose the actions.
     pub policy_versions: PolicyVersions,
+    /// What those who chose the actions noted of each step: for each of the run's step columns, one row per step.
+    pub step_columns: Vec<ColumnData>,
     /// Observations, rewards and infos; `None` except in traces and full recordings.
     pub steps: Option<Steps>,
     /// The step that stands for step 0, if nothing before it is known: for episodes that are watched while they are
@@ -168,7 +170,7 @@ pub struct StepFrom {
 
 impl Episode {
     /// Returns whether both have the same start, actions and end, whenever and wherever they were recorded. Versions of
-    /// policies do not count: a lane that goes on elsewhere is played again there by nobody's policy.
+    /// policies and step columns do not count: a lane that goes on elsewhere is played again there by nobody's policy.
     pub(crate) fn has_contents_of(&self, other: &Self) -> bool {
         let facts = |info: &EpisodeInfo| {
             let (reward, score) = (info.total_reward.map(f64::to_bits), info.score.map(f64::to_bits));
@@ -180,6 +182,12 @@ impl Episode {
             && self.windows == other.windows
             && self.end_hash == other.end_hash
             && self.steps == other.steps
+    }
+
+    /// Returns whether the same was noted of the steps of both.
+    pub(crate) fn has_notes_of(&self, other: &Self) -> bool {
+        let (notes, others) = (&self.step_columns, &other.step_columns);
+        notes.len() == others.len() && notes.iter().zip(others).all(|(note, other)| note.has_bits_of(other))
     }
 }
 

@@ -1,8 +1,10 @@
 //! The layout of a run's buffers and chunks: sizes that follow from its spec.
 
-use rollhouse_core::{EnvSpec, Space};
+use rollhouse_core::{ColumnData, EnvSpec, SeedSchedule, Space, StepColumns};
 
+use crate::code::buffer::append_le;
 use crate::code::run::RecordKind;
+use crate::code::run_record::RunInfo;
 use crate::limits::MAX_PAYLOAD_BYTES;
 
 /// Sizes that follow from a run's spec and decide how its buffers are made and closed.
@@ -22,6 +24,8 @@ pub(crate) struct Layout {
     pub(crate) obs_columns: Vec<usize>,
     /// Row bytes of each info column.
     pub(crate) info_columns: Vec<usize>,
+    /// One row of each step column, of which nobody has noted anything.
+    pub(crate) unnoted: Vec<Vec<u8>>,
 }
 
 /// The form in which a buffer keeps actions.
@@ -74,7 +78,29 @@ impl Layout {
             info_bytes: info_columns.iter().sum(),
             obs_columns,
             info_columns,
+            unnoted: Vec::new(),
         }
+    }
+
+    /// Computes the sizes for a run that is recorded.
+    pub(crate) fn of_run(run: &RunInfo) -> Self {
+        let starts = run.schedule() == SeedSchedule::Continue;
+        Self::new(&run.spec, run.recorded, starts).with_step_columns(&run.step_columns)
+    }
+
+    /// Returns the same sizes for a run with step columns.
+    pub(crate) fn with_step_columns(self, columns: &StepColumns) -> Self {
+        let bytes = |column: &ColumnData| {
+            let mut row = Vec::new();
+            append_le(&mut row, column.as_ref());
+            row
+        };
+        Self { unnoted: columns.unknown(1).iter().map(bytes).collect(), ..self }
+    }
+
+    /// Returns the bytes of one row of all step columns.
+    pub(crate) fn noted_bytes(&self) -> usize {
+        self.unnoted.iter().map(Vec::len).sum()
     }
 
     /// Returns the bytes on disk of one row of `lanes` lanes, without ends and hashes.

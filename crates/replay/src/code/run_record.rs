@@ -6,7 +6,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rollhouse_core::limits::MAX_LANES;
 use rollhouse_core::msgpack::{self, DecodeError};
-use rollhouse_core::{EnvSpec, Options, Parent, RecordRule, RunId, SeedSchedule, Space, bounded_list};
+use rollhouse_core::{
+    ColumnSpec, EnvSpec, Options, Parent, RecordRule, RunId, SeedSchedule, Space, StepColumns, bounded_list,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::code::run::{PolicyInfo, RecordKind, RunHeader, Sampling};
@@ -49,6 +51,9 @@ pub struct RunInfo {
     /// Number of steps from one picture of an episode to the next, as a rule; 0 if there are no pictures.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub frames_every: u64,
+    /// Columns in which those who chose the actions noted something of each step.
+    #[serde(default, skip_serializing_if = "StepColumns::is_empty")]
+    pub step_columns: StepColumns,
     /// Number that tells apart recordings of the same lanes that moved from one recorder to another, and maybe back.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) placement: u64,
@@ -102,6 +107,7 @@ impl RunInfo {
             started_ms: header.started_ms,
             parent: header.parent,
             frames_every: 0,
+            step_columns: StepColumns::default(),
             placement: 0,
         }
     }
@@ -156,6 +162,12 @@ impl RunInfo {
             + spaces * size_of::<f64>()
             + names
             + options.sum::<usize>()
+            + self
+                .step_columns
+                .specs()
+                .iter()
+                .map(|c| size_of::<ColumnSpec>() + TEXT_BYTES + c.path.len())
+                .sum::<usize>()
             + self.options.len() * size_of::<Options>()
             + self.lane_options.len() * size_of::<(u32, u32)>()
     }

@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use rollhouse_core::EnvSpec;
-
 use crate::code::chunk::{Columns, Decoder, Part};
 use crate::code::codec::Malformed;
 use crate::code::episode::{Episode, EpisodeInfo, Steps};
@@ -13,7 +11,9 @@ use crate::code::events::CODE_HASH;
 use crate::code::frame::Frames;
 use crate::code::frame_chunk;
 use crate::code::layout::{ActionCoding, Layout};
+use crate::code::noted;
 use crate::code::record::{Header, Kind};
+use crate::code::run_record::RunInfo;
 use crate::code::versions::{self, PolicyVersions};
 use crate::disk::DiskFile;
 use crate::read::read_error::ReadError;
@@ -87,7 +87,7 @@ impl<'a> Loader<'a> {
 
     pub(crate) fn load(&mut self, info: &EpisodeInfo) -> Result<Episode, ReadError> {
         let mut chain = self.chain(info)?;
-        let mut draft = Draft::new(&info.run.spec, info.run.recorded.has_observations());
+        let mut draft = Draft::new(&info.run);
         let malformed = |what: Malformed| ReadError::Malformed { name: info.name, what: what.to_string() };
         while let Some((chunk, at)) = chain.pop() {
             let columns = Columns::find(&chunk.payload, chunk.decoder.layout()).map_err(malformed)?;
@@ -212,15 +212,17 @@ pub(crate) struct Draft {
     windows: Vec<(u64, u32)>,
     end_hash: Option<u32>,
     versions: PolicyVersions,
+    step_columns: Vec<ColumnData>,
     steps: Option<Steps>,
     scratch: Vec<u8>,
 }
 
 impl Draft {
-    pub(crate) fn new(spec: &EnvSpec, full: bool) -> Self {
+    pub(crate) fn new(run: &RunInfo) -> Self {
+        let RunInfo { spec, recorded, step_columns, .. } = run;
         let empty = |dtype| ColumnData::zeros(dtype, 0);
         let obs = || spec.obs_columns().iter().map(|c| empty(c.dtype)).collect::<Vec<_>>();
-        let steps = full.then(|| Steps {
+        let steps = recorded.has_observations().then(|| Steps {
             first_obs: obs(),
             obs: obs(),
             rewards: Vec::new(),
@@ -232,6 +234,7 @@ impl Draft {
             windows: Vec::new(),
             end_hash: None,
             versions: PolicyVersions::default(),
+            step_columns: step_columns.unknown(0),
             steps,
             scratch: Vec::new(),
         }
@@ -264,6 +267,12 @@ impl Draft {
         }
         let changes = versions::read(columns.versions(), decoder.stepped.len() as u32)?;
         self.versions.take(part, &decoder.stepped, &changes);
+        let noted = columns.noted().iter().zip(&layout.unnoted);
+        for ((column, unnoted), target) in noted.zip(&mut self.step_columns) {
+            self.scratch.clear();
+            noted::read(column, unnoted.len(), part, rows, &mut self.scratch)?;
+            append_le(target, &self.scratch)?;
+        }
         self.take_steps(decoder, columns, part, rows, layout)
     }
 
@@ -299,8 +308,17 @@ impl Draft {
     }
 
     pub(crate) fn finish(self, info: EpisodeInfo) -> Episode {
-        let Self { actions, windows, end_hash, versions, steps, .. } = self;
-        Episode { info, actions, windows, end_hash, policy_versions: versions, steps, from: None }
+        let Self { actions, windows, end_hash, versions, step_columns, steps, .. } = self;
+        Episode {
+            info,
+            actions,
+            windows,
+            end_hash,
+            policy_versions: versions,
+            step_columns,
+            steps,
+            from: None,
+        }
     }
 }
 
@@ -337,11 +355,12 @@ impl Assembler {
         decoder: &Decoder,
         columns: &Columns<'_>,
         mut infos: impl Iterator<Item = EpisodeInfo>,
-        spec: &EnvSpec,
+        of: &RunInfo,
     ) -> Result<Vec<Assembled>, Malformed> {
         let full = decoder.layout().recorded.has_observations();
         let windows = decoder.windows(columns)?;
-        let rows = if full || decoder.layout().actions.planes() == 0 {
+        let layout = decoder.layout();
+        let rows = if full || layout.actions.planes() == 0 || !layout.unnoted.is_empty() {
             decoder.kept_rows()
         } else {
             (Vec::new(), Vec::new())
@@ -356,7 +375,7 @@ impl Assembler {
             let known = known.filter(|u| u.number == piece.number && u.age == piece.from_age);
             let draft = match known {
                 Some(underway) => Some(underway.draft),
-                None if piece.from_age == 0 => Some(Draft::new(spec, full)),
+                None if piece.from_age == 0 => Some(Draft::new(of)),
                 None => None,
             };
             let draft = match draft {

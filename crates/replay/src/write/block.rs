@@ -14,6 +14,7 @@ use crate::code::events::{BeginEvents, CODE_HASH, CODE_RESULT_SHIFT, CODE_SCORE,
 use crate::code::frame::Frame;
 use crate::code::frame_chunk::FramePlace;
 use crate::code::layout::{ActionCoding, Layout};
+use crate::code::noted::NotedNow;
 use crate::code::planes::{LowestBits, PlaneBits, SHIFTS};
 use crate::limits::{CHUNK_AGE_MS, CHUNK_FRAMES_TARGET_BYTES, CHUNK_ROWS, CHUNK_TARGET_BYTES};
 use crate::write::handover::RunShared;
@@ -49,6 +50,7 @@ pub struct BlockRecorder {
     starts: Starts,
     /// Version of the policy that chooses actions; 0 if nobody has said it.
     version: u64,
+    noted: NotedNow,
 }
 
 /// Estimated bytes on disk of what a block records.
@@ -130,6 +132,8 @@ impl BlockRecorder {
         let mut buffer = shared.first_buffer();
         (buffer.lanes, buffer.rule) = (lanes, rule);
         let layout = &shared.layout;
+        let noted = NotedNow::new(&layout.unnoted, lanes.count);
+        noted.begin(&mut buffer.said.noted);
         let row = layout.row_bytes(lanes.count).max(LEAST_ROW_ESTIMATE) as u32;
         Self {
             all: lanes.all(),
@@ -145,6 +149,7 @@ impl BlockRecorder {
             lanes,
             starts: Starts::new(layout.starts),
             version: 0,
+            noted,
             shared,
         }
     }
@@ -230,6 +235,17 @@ impl BlockRecorder {
             self.version = version;
             self.buffer.change_version(version);
         }
+    }
+
+    /// Says what the run's step columns have in the rows from the next one on: one row per lane of the block of each
+    /// column. Before the first call nobody has noted anything. A column that is as it was costs a comparison; the first
+    /// calls may allocate.
+    ///
+    /// # Panics
+    /// If a column has another type or length than the run's.
+    pub fn note(&mut self, columns: &[ColumnRef<'_>]) {
+        let buffer = &mut self.buffer;
+        buffer.estimate += self.noted.note(columns, buffer.rows, &mut buffer.said.noted) as u32;
     }
 
     /// Records one batch step. Call [`BlockRecorder::window`] and [`BlockRecorder::end`] for what happened in
@@ -510,9 +526,10 @@ impl BlockRecorder {
         self.buffer.rule = self.rule;
         self.buffer.drawn = self.starts.drawn;
         self.buffer.begins_by_rule = self.begins_by_rule;
-        if self.version != 0 && self.buffer.versions.is_empty() {
+        if self.version != 0 && self.buffer.said.versions.is_empty() {
             self.buffer.change_version(self.version);
         }
+        self.noted.begin(&mut self.buffer.said.noted);
     }
 }
 

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{Interruption, Outcome, RecordRule, RunId, SeedSchedule};
+use rollhouse_core::{Interruption, Outcome, RecordRule, RunId, SeedSchedule, StepColumns};
 
 use crate::clock::Clock;
 use crate::code::coding::stepped::skips_after_end;
@@ -46,7 +46,20 @@ pub struct Recorder {
 pub struct RunRecorder {
     shared: Arc<RunShared>,
     lanes: Range<u32>,
+    step_columns: StepColumns,
     open_runs: Arc<AtomicUsize>,
+}
+
+/// What is recorded of a run beside its env's steps.
+#[derive(Debug, Clone, Default)]
+pub struct Beside {
+    /// Number that tells apart recordings of lanes that several recorders may record: see [`Recorder::begin_placed`].
+    pub placement: u64,
+    /// Of every how many-th step of an episode there are pictures, as a rule: see [`BlockRecorder::frame`]. 0 stands
+    /// for none. Pictures are kept only of envs that cannot be recomputed.
+    pub frames_every: u64,
+    /// Columns in which those who choose the actions note something of each step: see [`BlockRecorder::note`].
+    pub step_columns: StepColumns,
 }
 
 /// A handle that tells whether stepping threads wait for a run's writer; see [`RunRecorder::backlog`].
@@ -115,18 +128,13 @@ impl Recorder {
         self.begin_lanes(header, lanes)
     }
 
-    /// Begins a run whose pictures are recorded too, as a rule of every `frames_every`-th step of an episode: see
-    /// [`BlockRecorder::frame`]. Pictures are kept only of envs that cannot be recomputed.
+    /// Begins a run of which more is recorded than the env's steps.
     ///
     /// # Errors
     /// As [`Recorder::begin_run`].
-    pub fn begin_run_with_frames(
-        &self,
-        header: RunHeader,
-        frames_every: u64,
-    ) -> Result<RunRecorder, BeginError> {
+    pub fn begin_run_with(&self, header: RunHeader, beside: Beside) -> Result<RunRecorder, BeginError> {
         let lanes = 0..header.lanes;
-        self.begin(header, lanes, 0, frames_every)
+        self.begin_lanes_with(header, lanes, beside)
     }
 
     /// Begins to record some lanes of a run whose others are recorded elsewhere, by this recorder or another
@@ -156,16 +164,23 @@ impl Recorder {
         lanes: Range<u32>,
         placement: u64,
     ) -> Result<RunRecorder, BeginError> {
-        self.begin(header, lanes, placement, 0)
+        self.begin_lanes_with(header, lanes, Beside { placement, ..Beside::default() })
     }
 
-    fn begin(
+    /// Begins to record lanes, as [`Recorder::begin_placed`] does, of which more is recorded than the env's steps.
+    ///
+    /// # Errors
+    /// As [`Recorder::begin_run`].
+    ///
+    /// # Panics
+    /// As [`Recorder::begin_lanes`].
+    pub fn begin_lanes_with(
         &self,
         header: RunHeader,
         lanes: Range<u32>,
-        placement: u64,
-        frames_every: u64,
+        beside: Beside,
     ) -> Result<RunRecorder, BeginError> {
+        let Beside { placement, frames_every, step_columns } = beside;
         assert!(lanes.start <= lanes.end && lanes.end <= header.lanes, "lanes beyond the run's");
         if let RecordRule::Sample { probability } = header.record
             && !(0.0..=1.0).contains(&probability)
@@ -176,13 +191,15 @@ impl Recorder {
             return Err(BeginError::Options { given: header.options.len(), lanes: header.lanes });
         }
         let kind = RecordKind::of(header.record, &header.spec);
-        let layout = Layout::new(&header.spec, kind, header.schedule == SeedSchedule::Continue);
+        let layout = Layout::new(&header.spec, kind, header.schedule == SeedSchedule::Continue)
+            .with_step_columns(&step_columns);
         let block_lanes = lanes.len().min(BLOCK_LANES);
         if !layout.fits(block_lanes) {
             return Err(BeginError::RowTooLarge { bytes: layout.row_bytes(block_lanes) });
         }
         let mut info = RunInfo::new(&header);
         info.placement = placement;
+        info.step_columns = step_columns.clone();
         info.frames_every = if kind == RecordKind::Full { frames_every } else { 0 };
         let payload = info.encode().map_err(|error| BeginError::Header(Arc::new(error)))?;
         if self.open_runs.fetch_add(1, Ordering::Relaxed) >= MAX_OPEN_RUNS {
@@ -191,7 +208,8 @@ impl Recorder {
         }
         let skips = skips_after_end(&header.autoreset);
         let shared = RunShared::new(layout, lanes.len(), skips, self.doorbell.clone());
-        let run = RunRecorder { shared: shared.clone(), lanes, open_runs: self.open_runs.clone() };
+        let open_runs = self.open_runs.clone();
+        let run = RunRecorder { shared: shared.clone(), lanes, step_columns, open_runs };
         let place = RunPlace { tag: info.tag(), payload: payload.into(), at: None };
         let begin = Command::Begin(Box::new(header), place, shared);
         self.send(begin).map_err(|()| BeginError::WriterGone)?;
@@ -334,6 +352,11 @@ impl Drop for Recorder {
 }
 
 impl RunRecorder {
+    /// Returns the columns in which those who choose the actions note something of each step.
+    pub const fn step_columns(&self) -> &StepColumns {
+        &self.step_columns
+    }
+
     /// Makes the recorder of `lanes` lanes of the run, from `first_lane` on; at most [`BLOCK_LANES`]. A range has one
     /// recorder at a time: a later one for the same range goes on counting that range's episodes.
     ///

@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use rollhouse_core::{
     ColumnData, ColumnRef, ColumnSpec, DType, Determinism, EnvSpec, GameResult, Interruption, LaneSet,
-    Options, Outcome, RecordRule, Role, RunId, SeedSchedule, Space, Start, split_mix64,
+    Options, Outcome, RecordRule, Role, RunId, SeedSchedule, Space, Start, StepColumn, StepColumns,
+    split_mix64,
 };
 use rollhouse_replay::{
-    BlockRecorder, Disk, End, Episode, PolicyInfo, Query, Recorder, RecorderConfig, Replays, Row, RunHeader,
+    Beside, BlockRecorder, Disk, End, Episode, PolicyInfo, Query, Recorder, RecorderConfig, Replays, Row,
+    RunHeader,
 };
 
 pub const DIR: &str = "/data";
@@ -52,6 +54,8 @@ pub struct Shape {
     pub end_one_in: u64,
     /// Lanes step irregularly, as in first-done stepping.
     pub ragged: bool,
+    /// Something is noted of each step.
+    pub noted: bool,
     pub seed: u64,
 }
 
@@ -67,6 +71,7 @@ impl Shape {
             rows,
             end_one_in: 22,
             ragged: false,
+            noted: false,
             seed: 1,
         }
     }
@@ -95,6 +100,12 @@ impl Shape {
             }],
             dynamics_hash: 99,
         }
+    }
+
+    pub fn step_columns(&self) -> StepColumns {
+        let column = |name: &str, dtype, shape| StepColumn { name: name.into(), dtype, shape };
+        let columns = vec![column("value", DType::F32, vec![]), column("pair", DType::I32, vec![2])];
+        if self.noted { StepColumns::new(columns).unwrap() } else { StepColumns::default() }
     }
 
     pub fn header(&self) -> RunHeader {
@@ -132,6 +143,8 @@ pub struct Lived {
     pub obs: Vec<f32>,
     pub rewards: Vec<f64>,
     pub tags: Vec<i32>,
+    /// Bits of the step columns.
+    pub noted: (Vec<u32>, Vec<i32>),
     pub length: u64,
     pub end: Option<End>,
 }
@@ -145,6 +158,9 @@ pub struct Driver {
     pub recorder: BlockRecorder,
     pub model: Model,
     dice: Dice,
+    /// What is noted, and the dice that change it.
+    noted: (Vec<f32>, Vec<i32>),
+    noting: Dice,
     number: Vec<u64>,
     open: LaneSet,
     resetting: LaneSet,
@@ -158,6 +174,8 @@ impl Driver {
             recorder,
             model: Model::new(),
             dice: Dice::new(shape.seed ^ 0xABCD),
+            noted: (vec![f32::NAN; shape.lanes], vec![0; 2 * shape.lanes]),
+            noting: Dice::new(shape.seed ^ 0x1234),
             number: vec![0; shape.lanes],
             open: LaneSet::NONE,
             resetting: LaneSet::NONE,
@@ -212,6 +230,25 @@ impl Driver {
         episode.end = Some(end);
     }
 
+    /// Notes something else of all lanes, of some or of none.
+    fn note(&mut self) {
+        let dice = &mut self.noting;
+        let changes = [dice.one_in(2), dice.one_in(40)];
+        if !self.shape.noted || changes == [false; 2] {
+            return;
+        }
+        let many = dice.one_in(3);
+        for lane in 0..self.shape.lanes {
+            if changes[0] && (many || dice.one_in(9)) {
+                self.noted.0[lane] = dice.below(3) as f32 / 3.0;
+            }
+            if changes[1] {
+                self.noted.1[2 * lane] = dice.below(2) as i32;
+            }
+        }
+        self.recorder.note(&[ColumnRef::F32(&self.noted.0), ColumnRef::I32(&self.noted.1)]);
+    }
+
     /// One row, with what the autoreset mode does about ends.
     pub fn row(&mut self) {
         let lanes = self.shape.lanes;
@@ -240,6 +277,7 @@ impl Driver {
         let obs: Vec<f32> = (0..lanes * 3).map(|_| self.dice.below(999) as f32).collect();
         let rewards: Vec<f64> = (0..lanes).map(|_| self.dice.below(9) as f64).collect();
         let tags: Vec<i32> = (0..lanes).map(|_| self.dice.word() as i32).collect();
+        self.note();
         self.recorder.row(Row {
             stepped: stepped | !LaneSet::first(lanes),
             begun: LaneSet::NONE,
@@ -259,6 +297,8 @@ impl Driver {
             episode.obs.extend(&obs[lane * 3..lane * 3 + 3]);
             episode.rewards.push(rewards[lane]);
             episode.tags.push(tags[lane]);
+            episode.noted.0.push(self.noted.0[lane].to_bits());
+            episode.noted.1.extend(&self.noted.1[2 * lane..2 * lane + 2]);
             if episode.length.is_multiple_of(64) {
                 let hash = self.dice.word() as u32;
                 episode.windows.push((episode.length, hash));
@@ -322,7 +362,8 @@ impl Driver {
 /// Records a whole run and gives what was lived.
 pub fn record(disk: Arc<dyn Disk>, shape: &Shape, config: RecorderConfig) -> Model {
     let recorder = Recorder::open(disk, Path::new(DIR), config).unwrap();
-    let run = recorder.begin_run(shape.header()).unwrap();
+    let beside = Beside { step_columns: shape.step_columns(), ..Beside::default() };
+    let run = recorder.begin_run_with(shape.header(), beside).unwrap();
     let mut driver = Driver::new(shape, run.block(0, shape.lanes));
     for _ in 0..shape.rows {
         driver.row();
@@ -363,6 +404,13 @@ pub fn assert_same(shape: &Shape, lived: &Lived, episode: &Episode) {
             assert_eq!(episode.info.outcome, Outcome::Interrupted(Interruption::Crashed), "{name}");
             assert_eq!(episode.info.total_reward, None, "{name}");
         }
+    }
+    match &episode.step_columns[..] {
+        [ColumnData::F32(values), ColumnData::I32(pairs)] if shape.noted => {
+            let bits: Vec<u32> = values.iter().map(|value| value.to_bits()).collect();
+            assert_eq!((&bits, pairs), (&lived.noted.0, &lived.noted.1), "{name}");
+        }
+        columns => assert!(columns.is_empty() && !shape.noted, "{name}: {columns:?}"),
     }
     let full = shape.record == RecordRule::Trace || !shape.deterministic;
     assert_eq!(episode.steps.is_some(), full, "{name}");

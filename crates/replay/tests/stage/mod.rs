@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use rollhouse_core::limits::HASH_WINDOW_STEPS;
 use rollhouse_core::{
-    ColumnData, GameResult, Interruption, LaneSet, Options, Outcome, RecordRule, RunId, SeedSchedule, Space,
-    Start, per_episode_seed, random_bits, split_mix64,
+    ColumnData, DType, GameResult, Interruption, LaneSet, Options, Outcome, RecordRule, RunId, SeedSchedule,
+    Space, Start, StepColumn, StepColumns, per_episode_seed, random_bits, split_mix64,
 };
 use rollhouse_env::{BlockStep, Registry};
 use rollhouse_replay::{
-    BlockRecorder, Disk, End, PolicyInfo, Recorded, Recorder, RecorderConfig, Row, RunHeader,
+    Beside, BlockRecorder, Disk, End, PolicyInfo, Recorded, Recorder, RecorderConfig, Row, RunHeader,
 };
 
 /// What is played.
@@ -31,6 +31,8 @@ pub struct Play {
     pub lie_from: Option<u64>,
     /// Number of rows after which another version of the policy acts; 0 if nobody says which does.
     pub version_rows: u64,
+    /// Whether something is noted of each step: see [`noted`].
+    pub noted: bool,
 }
 
 impl Play {
@@ -47,6 +49,7 @@ impl Play {
             max_steps: 200,
             lie_from: None,
             version_rows: 0,
+            noted: false,
         }
     }
 }
@@ -56,6 +59,30 @@ impl Play {
     pub fn version_of(&self, row: u64) -> u64 {
         row.checked_div(self.version_rows).map_or(0, |turn| 1 + turn % 3)
     }
+}
+
+/// The step columns of a play in which something is noted.
+pub fn step_columns() -> StepColumns {
+    let column =
+        |name: &str, dtype, shape: &[usize]| StepColumn { name: name.into(), dtype, shape: shape.into() };
+    let columns = vec![
+        column("row", DType::I64, &[]),
+        column("turn", DType::F32, &[]),
+        column("pair", DType::I32, &[2]),
+        column("said_never", DType::F64, &[3]),
+    ];
+    StepColumns::new(columns).unwrap()
+}
+
+/// What is noted of a step of each of so many lanes: the row, a number that is the same for 37 rows, and one that is the
+/// same for each lane.
+pub fn noted(row: u64, lanes: usize) -> Vec<ColumnData> {
+    vec![
+        ColumnData::I64(vec![row as i64; lanes]),
+        ColumnData::F32(vec![(row / 37) as f32; lanes]),
+        ColumnData::I32((0..lanes as i32).flat_map(|lane| [lane, -7]).collect()),
+        ColumnData::F64(vec![f64::NAN; 3 * lanes]),
+    ]
 }
 
 /// The run that a play is recorded as.
@@ -116,7 +143,9 @@ pub fn play_into(
         started_ms: 1_700_000_000_000,
         parent: None,
     };
-    let run = recorder.begin_lanes(header, first..first + lanes as u32).unwrap();
+    let step_columns = if play.noted { step_columns() } else { StepColumns::default() };
+    let beside = Beside { step_columns, ..Beside::default() };
+    let run = recorder.begin_lanes_with(header, first..first + lanes as u32, beside).unwrap();
     let mut block = run.block(first, lanes);
     let zeros =
         |column: &rollhouse_core::ColumnSpec| ColumnData::zeros(column.dtype, column.elements() * lanes);
@@ -163,6 +192,10 @@ pub fn play_into(
         let obs: Vec<_> = obs.iter().map(ColumnData::as_ref).collect();
         let infos: Vec<_> = infos.iter().map(ColumnData::as_ref).collect();
         block.policy_version(play.version_of(row));
+        if play.noted {
+            let noted = noted(row, lanes);
+            block.note(&noted.iter().map(ColumnData::as_ref).collect::<Vec<_>>());
+        }
         block.row(Row {
             stepped,
             begun: LaneSet::NONE,

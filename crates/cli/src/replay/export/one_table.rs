@@ -81,7 +81,7 @@ fn write_rows(
     of_error: &dyn Fn(ExportError) -> Failure,
 ) -> Result<u64, Failure> {
     let mut page = chosen.next_page()?.ok_or_else(nothing_chosen)?;
-    let mut file = ParquetFile::new(registry, &page[0].info.run.spec, out).map_err(of_error)?;
+    let mut file = ParquetFile::new(registry, &page[0].info.run, out).map_err(of_error)?;
     let (mut episodes, mut left_out) = (0, 0);
     loop {
         for same in page.chunk_by(|one, next| Arc::ptr_eq(&one.folder, &next.folder)) {
@@ -119,7 +119,7 @@ fn check_columns(
     found: &[LibraryEpisode],
     first: &LibraryEpisode,
 ) -> Result<(), Failure> {
-    let other = found.iter().find(|other| !file.takes(&other.info.run.spec));
+    let other = found.iter().find(|other| !file.takes(&other.info.run));
     other.map_or(Ok(()), |other| {
         let (one, other) = (first.info.env(), other.info.env());
         let what = format!("episodes of {one} and {other} have different columns, and there is one table");

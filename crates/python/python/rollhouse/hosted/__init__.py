@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode
 from rollhouse.agents import adapted
 from rollhouse.hosted.crew import EnvFn
 from rollhouse.hosted.env import CONNECT_RETRIES, CONNECT_TIMEOUT, LAUNCH_TIMEOUT, HostedVectorEnv
+from rollhouse.step_columns import StepColumnSpecs
 from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, ShowValid
 
 __all__ = ["HostedVectorEnv", "make_vec", "vectorize"]
@@ -43,6 +44,7 @@ def vectorize(
     record_infos: Mapping[str, Any] | None = None,
     record_frames: int | None = None,
     data: str | os.PathLike[str] | None = None,
+    step_columns: StepColumnSpecs | None = None,
 ) -> HostedVectorEnv:
     """Runs any Python envs in worker processes, as one vector env.
 
@@ -75,6 +77,7 @@ def vectorize(
             each episode, as ``render`` gives them; the envs have to be made with ``render_mode="rgb_array"``. Workers
             draw and pack them, which takes milliseconds each. None for none.
         data: The data folder; None for ``ROLLHOUSE_DATA`` or ``./rollhouse-data``.
+        step_columns: What ``note`` notes of each step, as ``rollhouse.make_vec`` has it.
 
     Raises:
         TypeError: A function cannot be pickled; the message names its index.
@@ -104,6 +107,7 @@ def vectorize(
         record_infos=record_infos,
         record_frames=record_frames,
         data=data,
+        step_columns=step_columns,
     )
 
 

@@ -35,6 +35,7 @@ from rollhouse.hosted.pending_call import PendingCall
 from rollhouse.hosted.words import Reader
 from rollhouse.hosted.worker import dump
 from rollhouse.native_env import statistics_of
+from rollhouse.step_columns import StepColumns, StepColumnSpecs
 from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, ShowValid, Step, VectorEnv, parse_autoreset_mode, show_valid
 
 LAUNCH_TIMEOUT = 120.0
@@ -111,7 +112,9 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         record_infos: Mapping[str, Any] | None = None,
         record_frames: int | None = None,
         data: str | os.PathLike[str] | None = None,
+        step_columns: StepColumnSpecs | None = None,
     ):
+        self._step_columns = StepColumns(step_columns)
         env_fns = list(env_fns)
         if not 1 <= len(env_fns) <= MAX_LANES:
             raise ValueError(f"env_fns: {len(env_fns)} functions; 1 to {MAX_LANES} are possible")
@@ -237,6 +240,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             deadline=self._deadline,
             data=data,
             frames_every=frames_every,
+            step_columns=self._step_columns.declared,
         )
         place = self._native.place
         if place is not None:
@@ -332,6 +336,9 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
 
     def _set_policy_version(self, version: int) -> None:
         self._native.set_policy_version(version)
+
+    def _note(self, lanes: list[int] | None, columns: list[tuple[int, np.ndarray]]) -> None:
+        self._native.note(lanes, columns)
 
     def statistics(self) -> dict[str, Any]:
         """Returns what the lanes have done and how the time of their batches was spent: ``steps``, ``episodes``

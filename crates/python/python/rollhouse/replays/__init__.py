@@ -93,6 +93,7 @@ class Episode:
         terminations: bool [T]; True at most in the last row.
         truncations: bool [T]; likewise. Both are False throughout if the episode was interrupted.
         infos: The info columns by name, [T, ...] each.
+        step_columns: What whoever chose the actions noted of each step, by name, [T, ...] each; row t is of action t.
     """
 
     info: EpisodeInfo
@@ -102,6 +103,7 @@ class Episode:
     terminations: np.ndarray
     truncations: np.ndarray
     infos: dict[str, np.ndarray]
+    step_columns: dict[str, np.ndarray]
 
     @property
     def id(self) -> str:
@@ -457,7 +459,7 @@ def _episodes(window: list[EpisodeInfo]) -> Iterator[Episode]:
 def _split(infos: list[EpisodeInfo]) -> list[Episode]:
     if not infos:
         return []
-    lengths, observations, actions, rewards, columns = read_episodes(infos)
+    lengths, observations, actions, rewards, columns, noted = read_episodes(infos)
     acted = recorded_actions(infos[0].action_space, actions)
     episodes = []
     row = 0
@@ -468,9 +470,10 @@ def _split(infos: list[EpisodeInfo]) -> list[Episode]:
         # Before it there are `at` first observations.
         seen = {path: column[row + at : row + at + steps + 1] for path, column in observations.items()}
         rows = slice(row, row + steps)
-        infos_of = {path: column[rows] for path, column in columns.items()}
+        infos_of, noted_of = ({name: column[rows] for name, column in of.items()} for of in (columns, noted))
         plain = seen[""] if list(seen) == [""] else seen
         taken = {path: part[rows] for path, part in acted.items()} if isinstance(acted, dict) else acted[rows]
-        episodes.append(Episode(info, plain, taken, rewards[rows], terminations, truncations, infos_of))
+        flags = terminations, truncations
+        episodes.append(Episode(info, plain, taken, rewards[rows], *flags, infos_of, noted_of))
         row += steps
     return episodes

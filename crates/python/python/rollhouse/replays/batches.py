@@ -177,7 +177,7 @@ def _torch_worker() -> tuple[int, int, int] | None:
 def _read(block: list[EpisodeInfo]) -> tuple[np.ndarray, _Rows]:
     """Returns lengths, and the columns of the episodes one after another; observations have one row more per episode.
     """
-    lengths, observations, actions, rewards, _ = read_episodes(block)
+    lengths, observations, actions, rewards, *_ = read_episodes(block)
     ends = np.cumsum(lengths) - 1
     terminations, truncations = np.zeros(len(rewards), np.bool_), np.zeros(len(rewards), np.bool_)
     terminations[ends] = [info.terminated for info in block]
