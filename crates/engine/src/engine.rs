@@ -1,5 +1,6 @@
 //! The engine as its owner uses it: lockstep, and work between frames.
 
+mod calling;
 mod in_parts;
 mod late_options;
 mod looking;
@@ -23,6 +24,7 @@ use rollhouse_replay::{Backlog, RunRecorder};
 
 use crate::actions::ActionCheck;
 use crate::block::{Block, BlockStatus, Turn};
+use crate::calls::Rates;
 use crate::clock::Clock;
 use crate::config::EngineConfig;
 use crate::crew::{Job, Order};
@@ -75,6 +77,8 @@ pub struct Engine {
     /// Queue of the recorder, which tells whether crews wait for it; `None` if nothing is recorded.
     pub(crate) backlog: Option<Backlog>,
     log: Log,
+    /// How often lanes have been called by methods whose rate is limited.
+    rates: Rates,
 }
 
 /// The stage of an engine's lanes.
@@ -164,6 +168,7 @@ impl Engine {
             clock: Clock::start(started),
             backlog: recording.map(RunRecorder::backlog),
             log: Log::Off,
+            rates: Rates::default(),
         })
     }
 

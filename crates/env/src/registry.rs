@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use rollhouse_core::limits::{BLOCK_LANES, MAX_ENV_ID_BYTES, MAX_OBS_COLUMNS};
-use rollhouse_core::{EnvSpec, Options};
+use rollhouse_core::{BadMethod, EnvSpec, MethodSpec, Options};
 
 use crate::dispatch::Target;
 use crate::{BatchEnv, Env, ImageSize, InstructionSet, PerLane, classic, echo, grid, test_envs};
@@ -43,6 +43,7 @@ impl Registry {
             classic::pendulum(),
             echo::echo(),
             grid::breakout(),
+            test_envs::called(),
             test_envs::faulty(),
             test_envs::masked(),
             test_envs::noise(),
@@ -74,7 +75,7 @@ impl Registry {
     ///
     /// # Errors
     /// If the id is taken, empty or longer than [`MAX_ENV_ID_BYTES`], or there are more than [`MAX_OBS_COLUMNS`]
-    /// observation columns or info channels; nothing changes then.
+    /// observation columns or info channels, or its methods are not such as an env may have; nothing changes then.
     pub fn register(&self, entry: EnvEntry) -> Result<(), RegisterError> {
         let id = entry.spec.id.clone();
         if id.is_empty() || id.len() > MAX_ENV_ID_BYTES {
@@ -84,6 +85,7 @@ impl Registry {
         if columns > MAX_OBS_COLUMNS {
             return Err(RegisterError::Columns { count: columns });
         }
+        MethodSpec::check_all(&entry.spec.methods).map_err(|source| RegisterError::Methods { source })?;
         let mut entries = self.entries.write();
         if entries.contains_key(&id) {
             return Err(RegisterError::Taken { id });
@@ -457,5 +459,11 @@ pub enum RegisterError {
     Columns {
         /// Number of columns.
         count: usize,
+    },
+    /// The methods are not such as an env may have.
+    #[error("env has {source}")]
+    Methods {
+        /// Fault in the methods.
+        source: BadMethod,
     },
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use rollhouse_core::{ColumnData, ColumnSpec};
+use rollhouse_core::{Call, ColumnData, ColumnSpec};
 use rollhouse_env::Registry;
 use rollhouse_replay::{Episode, Playback, PlayedStep};
 use serde::{Serialize, Serializer};
@@ -22,7 +22,11 @@ pub(crate) fn write(
     let mut lines = Vec::with_capacity(2 * LINES_BYTES);
     while let Some(step) = playback.next_step()? {
         let version = step.t.checked_sub(1).map_or(0, |before| episode.policy_versions.of_step(before));
-        serde_json::to_writer(&mut lines, &line(&step, &obs, &action, version)).map_err(io::Error::from)?;
+        let mut line = line(&step, &obs, &action, version);
+        if let Some(before) = step.t.checked_sub(1) {
+            line.calls = episode.calls_after(before).iter().map(|called| Called::of(&called.call)).collect();
+        }
+        serde_json::to_writer(&mut lines, &line).map_err(io::Error::from)?;
         lines.push(b'\n');
         if lines.len() >= LINES_BYTES {
             out.write_all(&lines)?;
@@ -46,6 +50,7 @@ fn line<'a>(step: &'a PlayedStep, obs: &'a [ColumnSpec], action: &'a ColumnSpec,
         obs: Observation { specs: obs, columns: &step.obs },
         ended: (step.t > 0).then_some(Flags { terminated: step.terminated, truncated: step.truncated }),
         policy_version: Some(version).filter(|&version| version > 0),
+        calls: Vec::new(),
     }
 }
 
@@ -62,6 +67,24 @@ struct Line<'a> {
     ended: Option<Flags>,
     #[serde(skip_serializing_if = "Option::is_none")]
     policy_version: Option<u64>,
+    /// Calls that changed the lane right before the action.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    calls: Vec<Called<'a>>,
+}
+
+/// A call of a method of the env.
+#[derive(Debug, Serialize)]
+struct Called<'a> {
+    method: &'a str,
+    payload: serde_json::Value,
+}
+
+impl<'a> Called<'a> {
+    /// Shows a call; a payload that is no JSON is shown as text.
+    fn of(call: &'a Call) -> Self {
+        let payload = serde_json::from_str(&call.payload);
+        Self { method: &call.method, payload: payload.unwrap_or_else(|_| call.payload.as_str().into()) }
+    }
 }
 
 #[derive(Debug, Serialize)]

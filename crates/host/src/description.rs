@@ -2,9 +2,12 @@
 
 use std::fmt;
 
-use rollhouse_core::limits::{MAX_NAME_BYTES, MAX_OBS_COLUMNS, MAX_ROW_ELEMENTS, MAX_SPACE_DEPTH};
+use rollhouse_core::limits::{
+    MAX_METHODS, MAX_NAME_BYTES, MAX_OBS_COLUMNS, MAX_ROW_ELEMENTS, MAX_SPACE_DEPTH,
+};
 use rollhouse_core::{
-    Bounds, BoxSpace, ColumnSpec, CompositeSpace, DType, DiscreteSpace, ObservationSpace, Role, Space,
+    BadMethod, Bounds, BoxSpace, ColumnSpec, CompositeSpace, DType, DiscreteSpace, MethodSpec,
+    ObservationSpace, Role, Space, bounded_list,
 };
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +31,8 @@ struct Made {
     #[serde(default)]
     deterministic: bool,
     action_mask: Option<ActionMask>,
+    #[serde(default, deserialize_with = "bounded_list::<_, MAX_METHODS, _>")]
+    methods: Vec<MethodSpec>,
 }
 
 /// Mask of the actions that a lane may take next, as a worker gives it.
@@ -89,6 +94,8 @@ pub enum RefusalKind {
     LanesDiffer,
     /// The env is declared deterministic and is known not to be, or its generator cannot be put back.
     NotDeterministic,
+    /// The methods that the env lists are not there, or are not described.
+    MethodsRefused,
 }
 
 impl fmt::Display for RefusalKind {
@@ -101,6 +108,7 @@ impl fmt::Display for RefusalKind {
             Self::SpaceNotSupported => "a space is not supported",
             Self::LanesDiffer => "the lanes differ",
             Self::NotDeterministic => "the env cannot be deterministic",
+            Self::MethodsRefused => "the methods are refused",
         })
     }
 }
@@ -117,6 +125,9 @@ pub enum DescriptionError {
     /// The answer is longer than the limit.
     #[error("the worker's answer has {0} bytes, may have at most {MAX_ANSWER_BYTES}")]
     TooLong(usize),
+    /// The methods are not such as an env may have.
+    #[error(transparent)]
+    Methods(#[from] BadMethod),
     /// A space is one that this program does not have.
     #[error("{part} space: {why}")]
     Space {
@@ -139,6 +150,8 @@ pub(crate) struct Description {
     pub(crate) deterministic: bool,
     /// Mask of its actions, if it gives one.
     pub(crate) action_mask: Option<ActionMask>,
+    /// Methods that can be called on its lanes.
+    pub(crate) methods: Vec<MethodSpec>,
 }
 
 impl Description {
@@ -163,9 +176,10 @@ impl Description {
         check_size(&action.clone().into()).map_err(of("action"))?;
         // A limit of no steps is none.
         let max_episode_steps = made.max_episode_steps.filter(|&limit| limit > 0);
-        let Made { gymnasium, deterministic, action_mask, .. } = *made;
+        let Made { gymnasium, deterministic, action_mask, methods, .. } = *made;
+        MethodSpec::check_all(&methods)?;
         check_mask(action_mask.as_ref(), &action).map_err(of("action"))?;
-        Ok(Self { observation, action, max_episode_steps, gymnasium, deterministic, action_mask })
+        Ok(Self { observation, action, max_episode_steps, gymnasium, deterministic, action_mask, methods })
     }
 }
 

@@ -244,6 +244,7 @@ fn spec(env: &PythonEnv, description: Description) -> EnvSpec {
             true => Determinism::Deterministic,
             false => Determinism::NonDeterministic,
         },
+        methods: description.methods,
         options: Vec::new(),
         info_channels: description.action_mask.iter().map(ActionMask::channel).collect(),
         dynamics_hash: 0,

@@ -142,7 +142,8 @@ fn refusal(error: &PythonError) -> Refusal {
             RefusalKind::MakeFailed
             | RefusalKind::SpaceNotSupported
             | RefusalKind::LanesDiffer
-            | RefusalKind::NotDeterministic => RefusalCode::Unsupported,
+            | RefusalKind::NotDeterministic
+            | RefusalKind::MethodsRefused => RefusalCode::Unsupported,
         },
         PythonError::Description(_)
         | PythonError::Lost { .. }

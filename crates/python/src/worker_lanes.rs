@@ -543,6 +543,7 @@ fn spec(
         action_names: Vec::new(),
         max_episode_steps,
         determinism: Determinism::NonDeterministic,
+        methods: Vec::new(),
         options: Vec::new(),
         info_channels: Vec::new(),
         // Of an env whose dynamics nobody hashes.

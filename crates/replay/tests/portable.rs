@@ -42,8 +42,9 @@ fn importer(disk: &FaultyDisk) -> Importer {
 
 /// What of an episode does not depend on where it stands.
 fn facts(episode: &Episode) -> String {
-    let Episode { info, actions, windows, end_hash, policy_versions, steps, from } = episode;
-    let all = format!("{actions:?} {windows:?} {end_hash:?} {policy_versions:?} {steps:?} {from:?}");
+    let Episode { info, actions, windows, end_hash, policy_versions, calls, steps, from } = episode;
+    let all =
+        format!("{actions:?} {windows:?} {end_hash:?} {policy_versions:?} {calls:?} {steps:?} {from:?}");
     format!(
         "{} {:?} {} {:?} {:?} {:?} {:?} {} {:?} {:016x}",
         info.name,

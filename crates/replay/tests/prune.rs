@@ -39,8 +39,9 @@ fn episodes(disk: &FaultyDisk) -> BTreeMap<EpisodeName, String> {
 
 /// All that was recorded of an episode but where it stands.
 fn facts(episode: &Episode) -> String {
-    let Episode { info, actions, windows, end_hash, policy_versions, steps, from } = episode;
-    let rest = format!("{actions:?} {windows:?} {end_hash:?} {policy_versions:?} {steps:?} {from:?}");
+    let Episode { info, actions, windows, end_hash, policy_versions, calls, steps, from } = episode;
+    let rest =
+        format!("{actions:?} {windows:?} {end_hash:?} {policy_versions:?} {calls:?} {steps:?} {from:?}");
     let hash = rest.bytes().fold(0, |sum, byte| rollhouse_core::split_mix64(sum ^ u64::from(byte)));
     let EpisodeInfo { start, length, total_reward, outcome, result, score, started_ms, .. } = info;
     format!("{start:?} {length} {total_reward:?} {outcome:?} {result:?} {score:?} {started_ms} {hash:016x}")

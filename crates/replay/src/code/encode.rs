@@ -7,6 +7,7 @@ use rollhouse_core::limits::HASH_WINDOW_STEPS;
 
 use crate::code::buffer::Buffer;
 use crate::code::buffer_pass::{Ended, Happened, Windows};
+use crate::code::calls;
 use crate::code::codec::{Malformed, gather_bits, put_varint, zigzag};
 use crate::code::coding::{begins, column, ends, stepped, windows};
 use crate::code::events::CODE_RESULT_SHIFT;
@@ -71,7 +72,8 @@ impl Encoder {
         self.put_windows();
         self.put_begins(&before, present);
         self.put_steps(buffer);
-        versions::put(&mut self.columns[column::VERSIONS], &buffer.versions, buffer.rows);
+        versions::put(&mut self.columns[column::VERSIONS], &buffer.between.versions, buffer.rows);
+        calls::put(&mut self.columns[column::CALLS], &mut self.happened.calls, &buffer.between.calls);
         let filled = || self.columns.iter().enumerate().filter(|(_, bytes)| !bytes.is_empty());
         put_varint(out, filled().count() as u64);
         for (index, bytes) in filled() {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rollhouse_core::EnvSpec;
 
+use crate::code::calls::CalledAt;
 use crate::code::chunk::{Columns, Decoder, Part};
 use crate::code::codec::Malformed;
 use crate::code::episode::{Episode, EpisodeInfo, Steps};
@@ -212,6 +213,7 @@ pub(crate) struct Draft {
     windows: Vec<(u64, u32)>,
     end_hash: Option<u32>,
     versions: PolicyVersions,
+    calls: Vec<CalledAt>,
     steps: Option<Steps>,
     scratch: Vec<u8>,
 }
@@ -232,6 +234,7 @@ impl Draft {
             windows: Vec::new(),
             end_hash: None,
             versions: PolicyVersions::default(),
+            calls: Vec::new(),
             steps,
             scratch: Vec::new(),
         }
@@ -264,6 +267,12 @@ impl Draft {
         }
         let changes = versions::read(columns.versions(), decoder.stepped.len() as u32)?;
         self.versions.take(part, &decoder.stepped, &changes);
+        for called in decoder.calls_of(part) {
+            if !(part.piece.from_age..part.piece.age).contains(&called.step) {
+                return Err(Malformed("call: step"));
+            }
+            self.calls.push(called.clone());
+        }
         self.take_steps(decoder, columns, part, rows, layout)
     }
 
@@ -299,8 +308,8 @@ impl Draft {
     }
 
     pub(crate) fn finish(self, info: EpisodeInfo) -> Episode {
-        let Self { actions, windows, end_hash, versions, steps, .. } = self;
-        Episode { info, actions, windows, end_hash, policy_versions: versions, steps, from: None }
+        let Self { actions, windows, end_hash, versions, calls, steps, .. } = self;
+        Episode { info, actions, windows, end_hash, policy_versions: versions, calls, steps, from: None }
     }
 }
 

@@ -66,6 +66,7 @@ impl From<SoFar> for Episode {
             windows: Vec::new(),
             end_hash: hash,
             policy_versions: PolicyVersions::default(),
+            calls: Vec::new(),
             steps: None,
             from: from.map(Box::new),
         }

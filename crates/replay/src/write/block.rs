@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnRef, GameResult, Interruption, LaneSet, Outcome, Start};
+use rollhouse_core::{Call, ColumnRef, GameResult, Interruption, LaneSet, Outcome, Start};
 use rollhouse_env::Target;
 
 use crate::code::buffer::{
@@ -49,6 +49,16 @@ pub struct BlockRecorder {
     starts: Starts,
     /// Version of the policy that chooses actions; 0 if nobody has said it.
     version: u64,
+    waiting: WaitingCalls,
+}
+
+/// Calls that changed lanes since their last steps. Each is written with the step that follows it, so that they lie in one
+/// chunk; one that no step follows is part of no episode.
+#[derive(Debug, Default)]
+struct WaitingCalls {
+    lanes: LaneSet,
+    /// Lane of each call, and the hash of its state before.
+    calls: Vec<(usize, u32, Call)>,
 }
 
 /// Estimated bytes on disk of what a block records.
@@ -145,6 +155,7 @@ impl BlockRecorder {
             lanes,
             starts: Starts::new(layout.starts),
             version: 0,
+            waiting: WaitingCalls::default(),
             shared,
         }
     }
@@ -232,6 +243,19 @@ impl BlockRecorder {
         }
     }
 
+    /// Records a call that changed the lane between two steps; the lane's state had the hash `before`. Does nothing in a lane
+    /// whose episode has not begun. If the episode ends before its next step, it ends in the state that it had before.
+    ///
+    /// # Panics
+    /// If `lane` is not one of the block's.
+    pub fn call(&mut self, lane: usize, before: u32, call: Call) {
+        assert!(lane < self.lanes.count, "lane {lane} of a block of {}", self.lanes.count);
+        if self.open.has(lane) {
+            self.waiting.lanes.insert(lane);
+            self.waiting.calls.push((lane, before, call));
+        }
+    }
+
     /// Records one batch step. Call [`BlockRecorder::window`] and [`BlockRecorder::end`] for what happened in
     /// it before the next row.
     ///
@@ -251,6 +275,9 @@ impl BlockRecorder {
         }
         let stepped = stepped & self.all;
         assert!((begun & (self.open | stepped)).is_empty(), "lanes that begin have no episode");
+        if !(stepped & self.waiting.lanes).is_empty() {
+            self.push_calls(stepped);
+        }
         let other = (LaneSet::of_bits(self.rule.expected()) ^ stepped) & self.all;
         let by_rule = if self.begins_by_rule { LaneSet::of_bits(self.rule.skipped()) } else { LaneSet::NONE };
         if !(other | by_rule ^ begun).is_empty() {
@@ -346,7 +373,10 @@ impl BlockRecorder {
     }
 
     fn push_end(&mut self, lane: usize, end: End) {
-        let End { outcome, total_reward, hash, result, score } = end;
+        let End { outcome, total_reward, mut hash, result, score } = end;
+        if self.waiting.lanes.has(lane) {
+            hash = self.waiting.forget(lane).unwrap_or(hash);
+        }
         let mut code = outcome.code() | result.code() << CODE_RESULT_SHIFT;
         if has_state(outcome) {
             code |= CODE_HASH;
@@ -358,6 +388,15 @@ impl BlockRecorder {
         self.buffer.events.push_end(EndEvent { total_reward, hash, pos, lane, code }, score);
         self.buffer.estimate += 2 * self.estimates.end;
         self.rule.ended |= 1 << lane;
+    }
+
+    /// Writes the waiting calls of `lanes` before the row that comes next.
+    #[cold]
+    fn push_calls(&mut self, lanes: LaneSet) {
+        for (lane, _, call) in self.waiting.calls.extract_if(.., |(lane, ..)| lanes.has(*lane)) {
+            self.buffer.push_call(lane, call);
+        }
+        self.waiting.lanes &= !lanes;
     }
 
     #[cold]
@@ -510,7 +549,7 @@ impl BlockRecorder {
         self.buffer.rule = self.rule;
         self.buffer.drawn = self.starts.drawn;
         self.buffer.begins_by_rule = self.begins_by_rule;
-        if self.version != 0 && self.buffer.versions.is_empty() {
+        if self.version != 0 && self.buffer.between.versions.is_empty() {
             self.buffer.change_version(self.version);
         }
     }
@@ -529,6 +568,17 @@ impl ActionBits {
     #[inline]
     fn lowest(self, actions: &[i64; BLOCK_LANES]) -> u64 {
         self.target.run(LowestBits { actions, start: i64::from(self.odd), shifts: &SHIFTS })
+    }
+}
+
+impl WaitingCalls {
+    /// Forgets the calls of a lane; returns the hash of its state before the first of them.
+    #[cold]
+    fn forget(&mut self, lane: usize) -> Option<u32> {
+        let first = self.calls.iter().find(|(of, ..)| *of == lane).map(|&(_, before, _)| before);
+        self.calls.retain(|(of, ..)| *of != lane);
+        self.lanes.remove(lane);
+        first
     }
 }
 
