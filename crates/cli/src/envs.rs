@@ -1,8 +1,9 @@
 //! `rollhouse envs`: lists and describes environments, and lists those of a cluster.
 
 use std::io::{self, Write};
+use std::num::NonZeroU32;
 
-use rollhouse_core::{BoxSpace, CompositeSpace, Determinism, EnvSpec, ObservationSpace, Space};
+use rollhouse_core::{BoxSpace, CompositeSpace, Determinism, EnvSpec, MethodSpec, ObservationSpace, Space};
 use rollhouse_env::is_for_tests;
 use rollhouse_wire::{EnvList, OfferedEnv};
 use serde_json::Value;
@@ -158,7 +159,28 @@ fn describe(spec: &EnvSpec, out: &mut Output) -> io::Result<()> {
         }
         table.write(out)?;
     }
+    if !spec.methods.is_empty() {
+        writeln!(out, "methods")?;
+        for method in &spec.methods {
+            describe_method(method, out)?;
+        }
+    }
     Ok(())
+}
+
+fn describe_method(method: &MethodSpec, out: &mut Output) -> io::Result<()> {
+    let MethodSpec { name, summary, params, changes, max_per_second } = method;
+    let changes = if *changes { "changes its lane" } else { "changes nothing" };
+    writeln!(out, "  {name}: {summary} ({changes}{})", rate(*max_per_second))?;
+    if !params.is_empty() {
+        writeln!(out, "    payload  {params}")?;
+    }
+    Ok(())
+}
+
+/// Says how often a method may be called.
+fn rate(max_per_second: Option<NonZeroU32>) -> String {
+    max_per_second.map_or_else(String::new, |limit| format!("; at most {limit} a second on a lane"))
 }
 
 /// Describes an observation space: `Dict(arm: Box(7, float32), goal: Discrete(3))`, `Tuple(..)`, or a plain space.

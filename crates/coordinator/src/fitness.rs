@@ -232,6 +232,7 @@ mod tests {
             action_names: Vec::new(),
             max_episode_steps: None,
             determinism: Determinism::Deterministic,
+            methods: Vec::new(),
             options: Vec::new(),
             info_channels: Vec::new(),
             dynamics_hash: 1,

@@ -64,6 +64,21 @@ pub const MAX_PLUGINS: usize = 64;
 /// Maximum number of options that one lane may be given.
 pub const MAX_OPTIONS: usize = 64;
 
+/// Maximum number of methods that one env may have.
+pub const MAX_METHODS: usize = 32;
+
+/// Maximum number of bytes in the name of an env's method.
+pub const MAX_METHOD_NAME_BYTES: usize = 64;
+
+/// Maximum number of bytes in the summary of an env's method, and in the schema of its payload.
+pub const MAX_METHOD_TEXT_BYTES: usize = 4096;
+
+/// Maximum number of bytes that a call of an env's method is given, and of its answer.
+pub const MAX_CALL_BYTES: usize = 64 << 10;
+
+/// Maximum number of calls that may change one lane between two of its steps.
+pub const MAX_CALLS_OF_STEP: usize = 16;
+
 /// Maximum number of bytes in an option's text.
 pub const MAX_OPTION_TEXT_BYTES: usize = 4096;
 

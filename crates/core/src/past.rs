@@ -1,6 +1,7 @@
 //! What happened to a lane, as its owner keeps it and another node is told it.
 
 use crate::column_data::ColumnData;
+use crate::method::Call;
 use crate::seed::Start;
 
 /// The beginning of an episode.
@@ -36,6 +37,8 @@ pub enum PastEvent {
     },
     /// The lane took these actions, each of them one row of the action space's column.
     Played(ColumnData),
+    /// The lane was changed by this call.
+    Called(Call),
     /// The lane's state had this hash at that time.
     Stood(u32),
     /// The lane's episode is lost. Its next one has the number `next`, and is seeded as `start` and the schedule say.

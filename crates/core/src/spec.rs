@@ -4,9 +4,10 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{MAX_ELEMENT_NAMES, MAX_OBS_COLUMNS, MAX_OPTIONS};
+use crate::limits::{MAX_ELEMENT_NAMES, MAX_METHODS, MAX_OBS_COLUMNS, MAX_OPTIONS};
 use crate::{
-    ColumnData, ColumnSpec, DType, MaskError, ObservationSpace, OptionSpec, Role, Space, bounded_list,
+    ColumnData, ColumnSpec, DType, MaskError, MethodSpec, ObservationSpace, OptionSpec, Role, Space,
+    bounded_list,
 };
 
 /// Everything that is known of an env without running it. There is one spec for each env id, shared by all lanes.
@@ -31,6 +32,14 @@ pub struct EnvSpec {
     pub max_episode_steps: Option<u32>,
     /// Whether start and actions decide everything that follows.
     pub determinism: Determinism,
+    /// Methods that can be called on a lane between two steps. In messages and files an env without any says nothing of
+    /// them.
+    #[serde(
+        default,
+        deserialize_with = "bounded_list::<_, MAX_METHODS, _>",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub methods: Vec<MethodSpec>,
     /// Options with which the env can be made.
     #[serde(deserialize_with = "bounded_list::<_, MAX_OPTIONS, _>")]
     pub options: Vec<OptionSpec>,
@@ -207,6 +216,16 @@ impl EnvSpec {
             Space::Box(space) => space.split(rows),
             Space::Discrete(_) => None,
         }
+    }
+
+    /// Returns the method of that name, if the env has one.
+    pub fn method(&self, name: &str) -> Option<&MethodSpec> {
+        self.methods.iter().find(|method| method.name == name)
+    }
+
+    /// Returns whether a call may change a lane, so that start and actions alone do not say what it did.
+    pub fn has_changing_methods(&self) -> bool {
+        self.methods.iter().any(|method| method.changes)
     }
 
     /// Returns the column of an action.

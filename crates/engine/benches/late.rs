@@ -91,6 +91,7 @@ fn entry(slow: Duration) -> Arc<EnvEntry> {
         action_names: vec![],
         max_episode_steps: None,
         determinism: Determinism::NonDeterministic,
+        methods: Vec::new(),
         options: vec![],
         info_channels: vec![],
         dynamics_hash: 0,

@@ -1,5 +1,6 @@
 //! A block of lanes, with its env, its episodes and its recorder.
 
+mod calling;
 mod lane;
 mod lanes;
 mod late;
@@ -534,6 +535,7 @@ mod tests {
                 action_names: vec![],
                 max_episode_steps: None,
                 determinism: Determinism::Deterministic,
+                methods: Vec::new(),
                 options: vec![],
                 info_channels: vec![],
                 dynamics_hash: 0,

@@ -6,6 +6,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::calls::{CallFault, CallRefused};
 use crate::engine::Engine;
 use crate::error::StepError;
 
@@ -41,6 +42,9 @@ pub enum Effect {
     None,
     /// Episodes begin, which the next frame shows.
     Begins,
+    /// A lane may be changed by a call, which is part of its past: whoever keeps a log of it adds the call
+    /// ([`PastEvent::Called`](rollhouse_core::PastEvent::Called)), and recordings have it.
+    Calls,
     /// The lanes no longer follow from their starts and actions alone, so that a log of those ends
     /// ([`Engine::keep_log`]). Recorded lanes refuse such a command.
     Changes,
@@ -118,6 +122,9 @@ pub enum CommandError {
         /// Number of lanes for which they were given.
         lanes: usize,
     },
+    /// A call of a method of the env came to nothing.
+    #[error(transparent)]
+    Call(#[from] CallRefused),
     /// The recording could not be begun.
     #[error("{message}")]
     Recording {
@@ -144,7 +151,7 @@ pub enum CommandFault {
 impl CommandError {
     /// Returns the party at fault.
     pub const fn fault(&self) -> CommandFault {
-        use rollhouse_env::{RenderError, StateError};
+        use rollhouse_env::{CallError, RenderError, StateError};
         match self {
             Self::Step(StepError::Hung | StepError::TimedOut | StepError::Begun) => CommandFault::Lanes,
             Self::Step(StepError::Busy { .. }) => CommandFault::Busy,
@@ -154,6 +161,12 @@ impl CommandError {
                 | StepError::Options(crate::OptionsError::Recorded | crate::OptionsError::State { .. }),
             )
             | Self::ReadOnly { .. } => CommandFault::Unsupported,
+            Self::Call(CallRefused::Lane { source: CallFault::Lost | CallFault::Answer { .. }, .. }) => {
+                CommandFault::Lanes
+            }
+            Self::Call(CallRefused::Lane { source: CallFault::Env(CallError::Unsupported), .. }) => {
+                CommandFault::Unsupported
+            }
             Self::Recording { retry_after_ms, .. } => {
                 if retry_after_ms.is_some() {
                     CommandFault::Busy
@@ -161,9 +174,11 @@ impl CommandError {
                     CommandFault::Lanes
                 }
             }
-            Self::Step(_) | Self::UnknownAttribute { .. } | Self::Value { .. } | Self::Length { .. } => {
-                CommandFault::Caller
-            }
+            Self::Step(_)
+            | Self::Call(_)
+            | Self::UnknownAttribute { .. }
+            | Self::Value { .. }
+            | Self::Length { .. } => CommandFault::Caller,
         }
     }
 
@@ -172,6 +187,7 @@ impl CommandError {
         match self {
             Self::Step(StepError::Busy { retry_after_ms }) => Some(*retry_after_ms),
             Self::Recording { retry_after_ms, .. } => *retry_after_ms,
+            Self::Call(CallRefused::TooOften { retry_after_ms, .. }) => Some(*retry_after_ms),
             _ => None,
         }
     }

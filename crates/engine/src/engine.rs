@@ -1,5 +1,6 @@
 //! The engine as its owner uses it: lockstep, and work between frames.
 
+mod calling;
 mod in_parts;
 mod late_options;
 mod looking;
@@ -26,6 +27,7 @@ use rollhouse_replay::{Backlog, RunRecorder};
 
 use crate::actions::ActionCheck;
 use crate::block::{Block, BlockStatus, Turn};
+use crate::calls::Rates;
 use crate::clock::Clock;
 use crate::config::EngineConfig;
 use crate::crew::{Job, Order};
@@ -80,6 +82,8 @@ pub struct Engine {
     /// Columns of the recorder in which something is noted of each step.
     step_columns: StepColumns,
     log: Log,
+    /// How often lanes have been called by methods whose rate is limited.
+    rates: Rates,
 }
 
 /// The stage of an engine's lanes.
@@ -170,6 +174,7 @@ impl Engine {
             backlog: recording.map(RunRecorder::backlog),
             step_columns: StepColumns::default(),
             log: Log::Off,
+            rates: Rates::default(),
         };
         recording.into_iter().for_each(|run| engine.begin_noting(run));
         Ok(engine)

@@ -26,6 +26,8 @@
 
 mod actions;
 mod block;
+mod call_lane;
+mod calls;
 mod clock;
 mod command;
 mod config;
@@ -51,6 +53,8 @@ mod stats;
 mod timings;
 
 pub use actions::ActionCheck;
+pub use call_lane::{CallAnswer, CallLane, CallParams};
+pub use calls::{CallFault, CallRefused};
 pub use command::{BeginRecording, CommandError, CommandFault, CommandLanes, Effect, Method};
 pub use config::{EngineConfig, LANE_DEADLINE, MAX_SUB_BATCHES, MIN_LANES_PER_THREAD, STEP_DEADLINE};
 pub use engine::Engine;

@@ -7,6 +7,7 @@ use rollhouse_core::{ColumnSpec, EnvSpec, GameResult, OptionValue, Options, Outc
 use rollhouse_env::EnvEntry;
 use serde::{Deserialize, Serialize};
 
+use crate::call_lane::CallLane;
 use crate::command::{CommandError, CommandLanes, Effect, Method};
 use crate::options::LaneOptions;
 use crate::render::Render;
@@ -476,4 +477,14 @@ macro_rules! methods {
     };
 }
 
-methods![GetAttributes, Render, ResetLanes, Schema, SetAttributes, SetOptions, SetPolicyVersion, Statistics];
+methods![
+    CallLane,
+    GetAttributes,
+    Render,
+    ResetLanes,
+    Schema,
+    SetAttributes,
+    SetOptions,
+    SetPolicyVersion,
+    Statistics
+];

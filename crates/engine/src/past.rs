@@ -6,6 +6,7 @@
 
 use rollhouse_core::Began;
 
+use crate::calls::CallFault;
 use crate::error::{BadAction, StepError};
 
 /// Entry of the log that an owner needs to resume lanes elsewhere. Lanes are rows of the batch.
@@ -54,6 +55,16 @@ pub enum ResumeError {
         lane: usize,
         /// Number of the lane's next episode.
         next: u64,
+    },
+    /// The lane does not take a call that it took elsewhere.
+    #[error("the past call of `{method}` on lane {lane}: {source}")]
+    Call {
+        /// Lane that was called.
+        lane: usize,
+        /// Name of the method.
+        method: String,
+        /// Reason.
+        source: CallFault,
     },
     /// The lane came to another state than it did elsewhere.
     #[error("lane {lane} has state {found:08x} after step {step} of episode {number}, it had {wanted:08x}")]

@@ -160,6 +160,20 @@ pub trait BatchEnv: Send {
         Err(StateError::Unsupported)
     }
 
+    /// Calls a method that the spec lists ([`EnvSpec::methods`](rollhouse_core::EnvSpec::methods)) on a lane and returns its
+    /// answer. Payload and answer are JSON by agreement; any text may come. Allocates.
+    ///
+    /// A method that changes nothing leaves state and generator as they are. What any other does depends on the lane's state,
+    /// its generator and the payload alone, so that recordings can repeat it, and is over with the episode: the next reset
+    /// begins from the generator and the options. Observations show it after the next step.
+    ///
+    /// # Errors
+    /// See [`CallError`]; nothing has changed then, unless the lane is lost.
+    fn call(&mut self, lane: usize, method: &str, payload: &str) -> Result<String, CallError> {
+        let _ = (lane, method, payload);
+        Err(CallError::Unsupported)
+    }
+
     /// Draws an image of the lane's state, of that size, for people to look at. Allocates.
     ///
     /// # Errors
@@ -206,6 +220,30 @@ pub struct Ended {
     /// Lanes that failed in this step, or in the reset that was asked for with it. They cannot be used again until
     /// [`BatchEnv::revive`] has made them anew, and their rows mean nothing. Disjoint from the other two.
     pub lost: LaneSet,
+}
+
+/// Reason for which a call of a method came to nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// The env does not have the method that its spec lists.
+    #[error("the env does not have it")]
+    Unsupported,
+    /// The env does not do what it is asked, for the reason that it gives.
+    #[error("{message}")]
+    Refused {
+        /// Reason that the env gave.
+        message: String,
+    },
+    /// The lane is lost, before the call or by it.
+    #[error("the lane is lost")]
+    Lost,
+}
+
+impl CallError {
+    /// Makes the error of an env that refuses a call for a reason.
+    pub fn refused(message: impl Into<String>) -> Self {
+        Self::Refused { message: message.into() }
+    }
 }
 
 /// Reason for which a lane's state could not be read or put back.

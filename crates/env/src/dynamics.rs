@@ -3,7 +3,7 @@
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{
     BoxSpace, ColumnMut, ColumnSpec, CompositeSpace, DType, Determinism, DiscreteSpace, EnvSpec, LaneSet,
-    ObservationSpace, OptionSpec, OptionValue, Options, Role, Space, random_bits, split_mix64,
+    MethodSpec, ObservationSpace, OptionSpec, OptionValue, Options, Role, Space, random_bits, split_mix64,
 };
 
 use crate::{BlockStep, EnvEntry, InstructionSet, MakeError};
@@ -173,6 +173,7 @@ impl Fold {
             action_names,
             max_episode_steps,
             determinism,
+            methods,
             options,
             info_channels,
             dynamics_hash: _,
@@ -185,7 +186,9 @@ impl Fold {
             Determinism::NonDeterministic => 1,
         });
         let hash = options.iter().fold(hash.word(options.len() as u64), Self::option);
-        info_channels.iter().fold(hash.word(info_channels.len() as u64), Self::channel)
+        let hash = info_channels.iter().fold(hash.word(info_channels.len() as u64), Self::channel);
+        // No env had methods when the first hashes were made.
+        methods.iter().fold(hash, Self::method)
     }
 
     fn observation(self, space: &ObservationSpace) -> Self {
@@ -237,6 +240,14 @@ impl Fold {
             // No default is drawn.
             OptionValue::Drawn(_) => hash.word(5),
         }
+    }
+
+    /// Adds what recordings depend on: how often a method may be called is no part of it.
+    fn method(
+        self,
+        MethodSpec { name, changes, summary: _, params: _, max_per_second: _ }: &MethodSpec,
+    ) -> Self {
+        self.bytes(name.as_bytes()).word(u64::from(*changes))
     }
 
     fn channel(self, ColumnSpec { path, dtype, shape, names, role }: &ColumnSpec) -> Self {

@@ -30,6 +30,7 @@ fn spec() -> EnvSpec {
         action_names: Vec::new(),
         max_episode_steps: Some(1000),
         determinism: Determinism::Deterministic,
+        methods: Vec::new(),
         options: Vec::new(),
         info_channels: vec![ColumnSpec {
             path: "steps".into(),

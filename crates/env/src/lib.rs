@@ -29,7 +29,7 @@ mod single;
 mod test_envs;
 mod trig;
 
-pub use batch::{BatchEnv, BlockStep, Ended, StateError};
+pub use batch::{BatchEnv, BlockStep, CallError, Ended, StateError};
 pub use dispatch::{InstructionSet, Kernel, Target, UnknownInstructionSet, fetch_to_write};
 pub use dynamics::{DYNAMICS_STEPS, dynamics_hash, spec_hash};
 pub use generator::Generator;

@@ -7,7 +7,8 @@ use rollhouse_core::limits::MAX_OBS_COLUMNS;
 use rollhouse_core::{ColumnMut, LaneSet, Options, Start, Verdict};
 
 use crate::{
-    BatchEnv, BlockStep, Ended, Env, Generator, Image, ImageSize, MakeError, RenderError, StateError,
+    BatchEnv, BlockStep, CallError, Ended, Env, Generator, Image, ImageSize, MakeError, RenderError,
+    StateError,
 };
 
 /// A block of separate [`Env`]s, each with its own generator.
@@ -179,6 +180,11 @@ impl<E: Env> BatchEnv for PerLane<E> {
 
     fn set_state(&mut self, lane: usize, state: &[f64]) -> Result<(), StateError> {
         self.lanes[lane].env.as_mut().ok_or(StateError::Lost)?.set_state(state)
+    }
+
+    fn call(&mut self, lane: usize, method: &str, payload: &str) -> Result<String, CallError> {
+        let called = self.lanes[lane].call(|env, generator| env.call(generator, method, payload));
+        called.unwrap_or(Err(CallError::Lost))
     }
 
     fn render(&self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {

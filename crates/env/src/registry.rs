@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::RwLock;
 use rollhouse_core::limits::{BLOCK_LANES, MAX_ENV_ID_BYTES, MAX_OBS_COLUMNS};
-use rollhouse_core::{EnvSpec, MaskError, Options};
+use rollhouse_core::{BadMethod, EnvSpec, MaskError, MethodSpec, Options};
 
 use crate::dispatch::Target;
 use crate::{BatchEnv, Env, ImageSize, InstructionSet, PerLane, classic, echo, grid, test_envs};
@@ -43,6 +43,7 @@ impl Registry {
             classic::pendulum(),
             echo::echo(),
             grid::breakout(),
+            test_envs::called(),
             test_envs::faulty(),
             test_envs::masked(),
             test_envs::noise(),
@@ -74,7 +75,8 @@ impl Registry {
     ///
     /// # Errors
     /// If the id is taken, empty or longer than [`MAX_ENV_ID_BYTES`], or there are more than [`MAX_OBS_COLUMNS`]
-    /// observation columns or info channels, or an action mask that is none of the actions; nothing changes then.
+    /// observation columns or info channels, or an action mask that is none of the actions, or methods that are not such as
+    /// an env may have; nothing changes then.
     pub fn register(&self, entry: EnvEntry) -> Result<(), RegisterError> {
         let id = entry.spec.id.clone();
         if id.is_empty() || id.len() > MAX_ENV_ID_BYTES {
@@ -85,6 +87,7 @@ impl Registry {
             return Err(RegisterError::Columns { count: columns });
         }
         entry.spec.check_action_mask().map_err(RegisterError::Mask)?;
+        MethodSpec::check_all(&entry.spec.methods).map_err(|source| RegisterError::Methods { source })?;
         let mut entries = self.entries.write();
         if entries.contains_key(&id) {
             return Err(RegisterError::Taken { id });
@@ -506,4 +509,10 @@ pub enum RegisterError {
     /// The action mask does not fit the actions.
     #[error("action space: {0}")]
     Mask(MaskError),
+    /// The methods are not such as an env may have.
+    #[error("env has {source}")]
+    Methods {
+        /// Fault in the methods.
+        source: BadMethod,
+    },
 }

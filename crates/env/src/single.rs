@@ -2,7 +2,7 @@
 
 use rollhouse_core::{ColumnMut, ColumnRef, Verdict};
 
-use crate::{Generator, Image, ImageSize, RenderError, StateError};
+use crate::{CallError, Generator, Image, ImageSize, RenderError, StateError};
 
 /// One instance of an env. A panic in any method loses this lane only.
 ///
@@ -94,6 +94,15 @@ pub trait Env: Send {
     fn set_state(&mut self, state: &[f64]) -> Result<(), StateError> {
         let _ = state;
         Err(StateError::Unsupported)
+    }
+
+    /// Calls a method that the spec lists and returns its answer; see [`BatchEnv::call`](crate::BatchEnv::call).
+    ///
+    /// # Errors
+    /// See [`CallError`]; nothing has changed then.
+    fn call(&mut self, generator: &mut Generator, method: &str, payload: &str) -> Result<String, CallError> {
+        let _ = (generator, method, payload);
+        Err(CallError::Unsupported)
     }
 
     /// Draws an image of the state, of that size, for people to look at.

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use rollhouse_core::{ColumnData, ColumnSpec};
+use rollhouse_core::{Call, ColumnData, ColumnSpec};
 use rollhouse_env::Registry;
 use rollhouse_replay::{Episode, Playback, PlayedStep};
 use serde::{Serialize, Serializer};
@@ -25,8 +25,11 @@ pub(crate) fn write(
         let split = step.action.as_ref().and_then(|action| spec.split_actions(action));
         let parts = split.as_deref().or(step.action.as_ref().map(std::slice::from_ref));
         let action = parts.map(|columns| Values { specs: &actions, columns });
-        let noted = step.t.checked_sub(1).map_or_else(Vec::new, |before| noted_of(episode, before));
-        let line = Line { step_columns: Noted(noted), ..line(&step, &obs, action, version) };
+        let mut line = line(&step, &obs, action, version);
+        if let Some(before) = step.t.checked_sub(1) {
+            line.step_columns = Noted(noted_of(episode, before));
+            line.calls = episode.calls_after(before).iter().map(|called| Called::of(&called.call)).collect();
+        }
         serde_json::to_writer(&mut lines, &line).map_err(io::Error::from)?;
         lines.push(b'\n');
         if lines.len() >= LINES_BYTES {
@@ -57,6 +60,7 @@ fn line<'a>(
         ended: (step.t > 0).then_some(Flags { terminated: step.terminated, truncated: step.truncated }),
         policy_version: Some(version).filter(|&version| version > 0),
         step_columns: Noted(Vec::new()),
+        calls: Vec::new(),
     }
 }
 
@@ -84,6 +88,9 @@ struct Line<'a> {
     policy_version: Option<u64>,
     #[serde(skip_serializing_if = "Noted::is_empty")]
     step_columns: Noted<'a>,
+    /// Calls that changed the lane right before the action.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    calls: Vec<Called<'a>>,
 }
 
 /// A row of each step column, by name.
@@ -99,6 +106,21 @@ impl Noted<'_> {
 impl Serialize for Noted<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(spec, data)| (&spec.path, Row { data, spec })))
+    }
+}
+
+/// A call of a method of the env.
+#[derive(Debug, Serialize)]
+struct Called<'a> {
+    method: &'a str,
+    payload: serde_json::Value,
+}
+
+impl<'a> Called<'a> {
+    /// Shows a call; a payload that is no JSON is shown as text.
+    fn of(call: &'a Call) -> Self {
+        let payload = serde_json::from_str(&call.payload);
+        Self { method: &call.method, payload: payload.unwrap_or_else(|_| call.payload.as_str().into()) }
     }
 }
 

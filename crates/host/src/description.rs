@@ -2,10 +2,12 @@
 
 use std::fmt;
 
-use rollhouse_core::limits::{MAX_NAME_BYTES, MAX_OBS_COLUMNS, MAX_ROW_ELEMENTS, MAX_SPACE_DEPTH};
+use rollhouse_core::limits::{
+    MAX_METHODS, MAX_NAME_BYTES, MAX_OBS_COLUMNS, MAX_ROW_ELEMENTS, MAX_SPACE_DEPTH,
+};
 use rollhouse_core::{
-    Bounds, BoxSpace, ColumnSpec, CompositeSpace, DType, DiscreteSpace, ObservationSpace, OptionSpec,
-    Options, Role, Space,
+    BadMethod, Bounds, BoxSpace, ColumnSpec, CompositeSpace, DType, DiscreteSpace, MethodSpec,
+    ObservationSpace, OptionSpec, Options, Role, Space, bounded_list,
 };
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +33,8 @@ struct Made {
     action_mask: Option<ActionMask>,
     #[serde(default)]
     options: Vec<OptionSpec>,
+    #[serde(default, deserialize_with = "bounded_list::<_, MAX_METHODS, _>")]
+    methods: Vec<MethodSpec>,
 }
 
 /// Mask of the actions that a lane may take next, as a worker gives it.
@@ -96,6 +100,8 @@ pub enum RefusalKind {
     ConnectFailed,
     /// The env does not begin an episode with the options.
     OptionsRefused,
+    /// The methods that the env lists are not there, or are not described.
+    MethodsRefused,
 }
 
 impl fmt::Display for RefusalKind {
@@ -110,6 +116,7 @@ impl fmt::Display for RefusalKind {
             Self::NotDeterministic => "the env cannot be deterministic",
             Self::ConnectFailed => "the env could not connect",
             Self::OptionsRefused => "the options are refused",
+            Self::MethodsRefused => "the methods are refused",
         })
     }
 }
@@ -126,6 +133,9 @@ pub enum DescriptionError {
     /// The answer is longer than the limit.
     #[error("the worker's answer has {0} bytes, may have at most {MAX_ANSWER_BYTES}")]
     TooLong(usize),
+    /// The methods are not such as an env may have.
+    #[error(transparent)]
+    Methods(#[from] BadMethod),
     /// A space is one that this program does not have.
     #[error("{part} space: {why}")]
     Space {
@@ -153,6 +163,8 @@ pub(crate) struct Description {
     pub(crate) action_mask: Option<ActionMask>,
     /// Options that the env declares, of which each episode is given values.
     pub(crate) options: Vec<OptionSpec>,
+    /// Methods that can be called on its lanes.
+    pub(crate) methods: Vec<MethodSpec>,
 }
 
 impl Description {
@@ -180,12 +192,22 @@ impl Description {
         };
         // A limit of no steps is none.
         let max_episode_steps = made.max_episode_steps.filter(|&limit| limit > 0);
-        let Made { gymnasium, deterministic, action_mask, options, .. } = *made;
+        let Made { gymnasium, deterministic, action_mask, options, methods, .. } = *made;
         if let Some(mask) = &action_mask {
             action.check_mask(mask.n).map_err(|error| of("action")(error.to_string()))?;
         }
+        MethodSpec::check_all(&methods)?;
         check_options(&options).map_err(DescriptionError::Options)?;
-        Ok(Self { observation, action, max_episode_steps, gymnasium, deterministic, action_mask, options })
+        Ok(Self {
+            observation,
+            action,
+            max_episode_steps,
+            gymnasium,
+            deterministic,
+            action_mask,
+            options,
+            methods,
+        })
     }
 }
 

@@ -362,6 +362,7 @@ fn spec(env: &PythonEnv, description: Description) -> EnvSpec {
             false => Determinism::NonDeterministic,
         },
         options: description.options,
+        methods: description.methods,
         info_channels: description.action_mask.iter().map(ActionMask::channel).collect(),
         dynamics_hash: 0,
     }

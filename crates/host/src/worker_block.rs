@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnMut, EnvSpec, LaneSet, Options, Start, Verdict};
-use rollhouse_env::{BatchEnv, BlockStep, Collected, Ended, EnvEntry, LateLanes, LateRows, MakeError, Post};
+use rollhouse_env::{
+    BatchEnv, BlockStep, CallError, Collected, Ended, EnvEntry, LateLanes, LateRows, MakeError, Post,
+};
 
 use crate::workforce::{OwnWorkers, Workforce};
 
@@ -145,6 +147,10 @@ impl BatchEnv for WorkerBlock {
         let (revived, coming) = self.workforce.lock().revive(self.lanes.clone(), lanes);
         self.asked = (self.asked & !lanes) | coming;
         revived
+    }
+
+    fn call(&mut self, lane: usize, method: &str, payload: &str) -> Result<String, CallError> {
+        self.workforce.lock().call(self.lanes.start + lane, method, payload)
     }
 
     fn late(&mut self) -> Option<&mut dyn LateLanes> {

@@ -1,5 +1,6 @@
 //! The workers that step the lanes of one session.
 
+mod call;
 mod exact;
 mod lane;
 mod own;
@@ -63,6 +64,8 @@ struct Staff {
     lied: bool,
     /// What it has been told and has not answered.
     asked: Asked,
+    /// Its answer to a call of a lane's env, until it is taken.
+    heard: Option<Vec<u8>>,
 }
 
 /// What a worker adds to its answer: the words of the lanes that were lost, by their number in the worker.
@@ -77,7 +80,8 @@ impl Workforce {
         let lanes = ranges.iter().enumerate().flat_map(|(worker, range)| range.clone().map(move |_| worker));
         let exact = record.has_generator();
         let lanes = lanes.map(|worker| Lane::new(worker, exact)).collect();
-        let staff = |lanes| Staff { lanes, up: false, number: 0, lied: false, asked: Asked::Nothing };
+        let staff =
+            |lanes| Staff { lanes, up: false, number: 0, lied: false, asked: Asked::Nothing, heard: None };
         let staff = ranges.into_iter().map(staff).collect();
         Self { host, record, expected, staff, lanes, command: Vec::new(), row: Vec::new(), own: None }
     }
@@ -402,6 +406,7 @@ impl Workforce {
                 }
                 WorkerEvent::Replied(reply) => match std::mem::take(&mut self.staff[reply.worker].asked) {
                     Asked::Work => self.hear(reply.worker, &reply.payload),
+                    Asked::Lane => self.staff[reply.worker].heard = Some(reply.payload),
                     asked => self.hear_other(reply.worker, asked, reply.payload),
                 },
                 WorkerEvent::Lost { worker, cause, restart, detail } => {

@@ -160,7 +160,8 @@ fn refusal(error: &PythonError) -> Refusal {
             | RefusalKind::SpaceNotSupported
             | RefusalKind::LanesDiffer
             | RefusalKind::NotDeterministic
-            | RefusalKind::ConnectFailed => RefusalCode::Unsupported,
+            | RefusalKind::ConnectFailed
+            | RefusalKind::MethodsRefused => RefusalCode::Unsupported,
         },
         PythonError::Description(_)
         | PythonError::Lost { .. }

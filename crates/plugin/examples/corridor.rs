@@ -160,6 +160,7 @@ fn spec(id: &str, options: Vec<OptionSpec>) -> EnvSpec {
         action_names: vec!["left".to_owned(), "right".to_owned()],
         max_episode_steps: Some(200),
         determinism: Determinism::Deterministic,
+        methods: Vec::new(),
         options,
         info_channels: Vec::new(),
         dynamics_hash: 0,

@@ -102,6 +102,7 @@ fn read(functions: &Functions, from: &abi::Description) -> Result<Described, Des
             1 => Determinism::Deterministic,
             other => return Err(value("deterministic", other, "0 or 1")),
         },
+        methods: Vec::new(),
         options: options(from)?,
         info_channels: infos(list(from.infos, from.info_count, MAX_OBS_COLUMNS, "infos")?)?,
         dynamics_hash: 0,

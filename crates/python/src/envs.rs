@@ -1,6 +1,7 @@
 //! The envs of this process for Python: the built-in ones and those of plug-ins.
 
 use std::ffi::OsString;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -8,8 +9,8 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use rollhouse_core::{
-    ColumnSpec, CompositeSpace, Determinism, Distribution, EnvSpec, ObservationSpace, OptionValue, Options,
-    Plugin, Space,
+    ColumnSpec, CompositeSpace, Determinism, Distribution, EnvSpec, MethodSpec, ObservationSpace,
+    OptionValue, Options, Plugin, Space,
 };
 use rollhouse_env::{EnvEntry, ImageSize, Registry};
 use rollhouse_host::{Launcher, PluginHost};
@@ -111,6 +112,7 @@ pub(crate) fn spec_dict<'py>(py: Python<'py>, spec: &EnvSpec) -> PyResult<Bound<
         action_names,
         max_episode_steps,
         determinism,
+        methods,
         options,
         info_channels,
         dynamics_hash,
@@ -129,6 +131,16 @@ pub(crate) fn spec_dict<'py>(py: Python<'py>, spec: &EnvSpec) -> PyResult<Bound<
         schema.set_item(&option.name, (plain(py, &option.default)?, &option.summary))?;
     }
     dict.set_item("options", schema)?;
+    let listed = PyDict::new(py);
+    for MethodSpec { name, summary, params, changes, max_per_second } in methods {
+        let method = PyDict::new(py);
+        method.set_item("summary", summary)?;
+        method.set_item("params", Some(params).filter(|schema| !schema.is_empty()))?;
+        method.set_item("changes", changes)?;
+        method.set_item("max_per_second", max_per_second.map(NonZeroU32::get))?;
+        listed.set_item(name, method)?;
+    }
+    dict.set_item("methods", listed)?;
     let channels = PyList::empty(py);
     for ColumnSpec { path, dtype, shape, .. } in info_channels {
         channels.append((path, dtype.name(), shape.clone()))?;

@@ -566,6 +566,7 @@ fn spec(
         action_names,
         max_episode_steps,
         determinism: Determinism::NonDeterministic,
+        methods: Vec::new(),
         options: Vec::new(),
         info_channels,
         // Of an env whose dynamics nobody hashes.

@@ -28,6 +28,7 @@ fn header(lanes: u32, schedule: SeedSchedule) -> RunHeader {
         action_names: vec![],
         max_episode_steps: Some(500),
         determinism: Determinism::Deterministic,
+        methods: Vec::new(),
         options: vec![],
         info_channels: vec![],
         dynamics_hash: 1,

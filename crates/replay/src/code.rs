@@ -2,6 +2,7 @@
 
 pub(crate) mod buffer;
 pub(crate) mod buffer_pass;
+pub(crate) mod calls;
 pub(crate) mod chunk;
 pub(crate) mod codec;
 pub(crate) mod coding;

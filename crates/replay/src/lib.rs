@@ -42,6 +42,7 @@ pub use change::prune::{
 pub use check::difference::{CompareError, Comparison, Difference, FieldDifference};
 pub use check::repair::{FolderRepair, RepairError, repair, repair_all};
 pub use check::verification::Verification;
+pub use code::calls::CalledAt;
 pub use code::episode::{Episode, EpisodeInfo, StepFrom, Steps};
 pub use code::events::Finish;
 pub use code::frame::{Frame, FrameError, Frames};

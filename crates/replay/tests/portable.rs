@@ -42,9 +42,10 @@ fn importer(disk: &FaultyDisk) -> Importer {
 
 /// What of an episode does not depend on where it stands.
 fn facts(episode: &Episode) -> String {
-    let Episode { info, actions, windows, end_hash, policy_versions, step_columns, steps, from } = episode;
+    let Episode { info, actions, windows, end_hash, policy_versions, step_columns, calls, steps, from } =
+        episode;
     let all = format!(
-        "{actions:?} {windows:?} {end_hash:?} {policy_versions:?} {step_columns:?} {steps:?} {from:?}"
+        "{actions:?} {windows:?} {end_hash:?} {policy_versions:?} {step_columns:?} {calls:?} {steps:?} {from:?}"
     );
     format!(
         "{} {:?} {} {:?} {:?} {:?} {:?} {} {:?} {:016x}",

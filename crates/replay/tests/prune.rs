@@ -39,9 +39,10 @@ fn episodes(disk: &FaultyDisk) -> BTreeMap<EpisodeName, String> {
 
 /// All that was recorded of an episode but where it stands.
 fn facts(episode: &Episode) -> String {
-    let Episode { info, actions, windows, end_hash, policy_versions, step_columns, steps, from } = episode;
+    let Episode { info, actions, windows, end_hash, policy_versions, step_columns, calls, steps, from } =
+        episode;
     let rest = format!(
-        "{actions:?} {windows:?} {end_hash:?} {policy_versions:?} {step_columns:?} {steps:?} {from:?}"
+        "{actions:?} {windows:?} {end_hash:?} {policy_versions:?} {step_columns:?} {calls:?} {steps:?} {from:?}"
     );
     let hash = rest.bytes().fold(0, |sum, byte| rollhouse_core::split_mix64(sum ^ u64::from(byte)));
     let EpisodeInfo { start, length, total_reward, outcome, result, score, started_ms, .. } = info;

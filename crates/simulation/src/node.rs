@@ -256,6 +256,7 @@ impl Node {
                 unfit: None,
                 draining: false,
                 measured: BTreeMap::new(),
+                connecting: Vec::new(),
             },
             more,
         )

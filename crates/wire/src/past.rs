@@ -5,16 +5,18 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 0 | 4 | lane of the session |
-//! | 4 | 1 | kind: 1 began, 2 played, 3 stood, 4 lost |
-//! | 5 | 1 | flags: bit 0 a buffered half, bit 1 held; others zero |
+//! | 4 | 1 | kind: 1 began, 2 played, 3 stood, 4 lost, 5 called |
+//! | 5 | 1 | flags: bit 0 a buffered half, bit 1 held; others zero. called: bytes of the method's name, at most 64 |
 //! | 6 | 2 | zero |
-//! | 8 | 4 | played: actions that follow; stood: the hash; began, lost: the half, or zero |
+//! | 8 | 4 | played: actions that follow; called: bytes of the payload; stood: the hash; began, lost: the half, or zero |
 //! | 12 | 4 | zero |
 //! | 16 | 24 | began, lost only: number of the episode, seed, words drawn (u64 each) |
 //!
-//! Actions follow a record of kind 2 as a column does, filled up with zeros to a multiple of 8 bytes.
+//! Actions follow a record of kind 2 as a column does, and name and payload, both UTF-8, one of kind 5; either is filled up
+//! with zeros to a multiple of 8 bytes.
 
-use rollhouse_core::{ColumnData, ColumnRef, ColumnSpec, Past, PastEvent, Start};
+use rollhouse_core::limits::{MAX_CALL_BYTES, MAX_METHOD_NAME_BYTES};
+use rollhouse_core::{Call, ColumnData, ColumnRef, ColumnSpec, Past, PastEvent, Start};
 
 use crate::column_bytes;
 
@@ -42,6 +44,8 @@ pub fn put_past(out: &mut Vec<u8>, lane: u32, event: &PastEvent, action: &Column
             (BEGAN, half_flag(*start), half(*start), numbers(*number, *start))
         }
         PastEvent::Played(_) => (PLAYED, 0, 0, None),
+        // Names and payloads are bounded where they come from.
+        PastEvent::Called(call) => (CALLED, call.method.len() as u8, call.payload.len() as u32, None),
         PastEvent::Stood(hash) => (STOOD, 0, *hash, None),
         PastEvent::Lost { next, start, held } => {
             (LOST, half_flag(*start) | (u8::from(*held) * HELD), half(*start), numbers(*next, *start))
@@ -53,6 +57,11 @@ pub fn put_past(out: &mut Vec<u8>, lane: u32, event: &PastEvent, action: &Column
     put_head(out, lane, kind, flags, word);
     for number in numbers.into_iter().flatten() {
         out.extend_from_slice(&number.to_le_bytes());
+    }
+    if let PastEvent::Called(Call { method, payload }) = event {
+        out.extend_from_slice(method.as_bytes());
+        out.extend_from_slice(payload.as_bytes());
+        out.resize(out.len().next_multiple_of(8), 0);
     }
 }
 
@@ -110,6 +119,7 @@ fn read_record(bytes: &[u8], at: usize, action: &ColumnSpec) -> Result<(Past, us
     let known = match kind {
         BEGAN => HALF,
         LOST => HALF | HELD,
+        CALLED => u8::MAX,
         _ => 0,
     };
     if flags & !known != 0 || head[6..8] != [0; 2] || head[12..] != [0; 4] {
@@ -137,6 +147,10 @@ fn read_record(bytes: &[u8], at: usize, action: &ColumnSpec) -> Result<(Past, us
             }
             (PastEvent::Played(actions), HEAD_BYTES + filled)
         }
+        CALLED => {
+            let (call, filled) = read_call(rest, flags.into(), value as usize, (cut, unknown))?;
+            (PastEvent::Called(call), HEAD_BYTES + filled)
+        }
         STOOD => (PastEvent::Stood(value), HEAD_BYTES),
         LOST => {
             let (next, start) = numbered()?;
@@ -147,11 +161,29 @@ fn read_record(bytes: &[u8], at: usize, action: &ColumnSpec) -> Result<(Past, us
     Ok((Past { lane, what }, length))
 }
 
+/// Reads a call whose name and payload have those lengths; returns it with the bytes that it fills.
+fn read_call(
+    rest: &[u8],
+    name: usize,
+    payload: usize,
+    (cut, unknown): (PastError, PastError),
+) -> Result<(Call, usize), PastError> {
+    if name == 0 || name > MAX_METHOD_NAME_BYTES || payload > MAX_CALL_BYTES {
+        return Err(unknown);
+    }
+    let filled = (name + payload).next_multiple_of(8);
+    let texts = rest.get(..filled).ok_or(cut)?;
+    let text = |bytes: &[u8]| std::str::from_utf8(bytes).map(str::to_owned).map_err(|_| unknown);
+    let call = Call { method: text(&texts[..name])?, payload: text(&texts[name..name + payload])? };
+    Ok((call, filled))
+}
+
 const HEAD_BYTES: usize = 16;
 const BEGAN: u8 = 1;
 const PLAYED: u8 = 2;
 const STOOD: u8 = 3;
 const LOST: u8 = 4;
+const CALLED: u8 = 5;
 const HALF: u8 = 1;
 const HELD: u8 = 2;
 
@@ -171,6 +203,7 @@ mod tests {
             action_names: vec![],
             max_episode_steps: None,
             determinism: rollhouse_core::Determinism::Deterministic,
+            methods: Vec::new(),
             options: vec![],
             info_channels: vec![],
             dynamics_hash: 0,
@@ -191,6 +224,8 @@ mod tests {
             (any::<u64>(), starts()).prop_map(|(number, start)| PastEvent::Began { number, start }),
             (0usize..5).prop_map(|rows| PastEvent::Played(ColumnData::F32(vec![0.5; rows * 3]))),
             any::<u32>().prop_map(PastEvent::Stood),
+            ("[a-z]{1,64}", ".{0,40}")
+                .prop_map(|(method, payload)| PastEvent::Called(Call { method, payload })),
             (any::<u64>(), starts(), any::<bool>()).prop_map(|(next, start, held)| PastEvent::Lost {
                 next,
                 start,

@@ -125,6 +125,7 @@ fn spec() -> EnvSpec {
         action_names: Vec::new(),
         max_episode_steps: None,
         determinism: Determinism::Deterministic,
+        methods: Vec::new(),
         options: Vec::new(),
         info_channels: Vec::new(),
         dynamics_hash: 0,

@@ -181,6 +181,7 @@ fn spec() -> EnvSpec {
         action_names: vec!["left".into(), "right".into()],
         max_episode_steps: Some(500),
         determinism: Determinism::Deterministic,
+        methods: Vec::new(),
         options: vec![OptionSpec {
             name: "wind".into(),
             default: OptionValue::Bool(false),

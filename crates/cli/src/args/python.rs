@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 use rollhouse_config::{Bytes, Given, Setting};
+use rollhouse_core::limits::MAX_CONNECT_RETRIES;
 
 /// How Python environments are hosted on this machine.
 #[derive(Debug, Args)]
@@ -60,8 +61,8 @@ impl PythonArgs {
 }
 
 fn retries(text: &str) -> Result<u32, String> {
-    let retries = text.parse().map_err(|_| "no whole number".to_owned())?;
-    if retries > MAX_CONNECT_RETRIES { Err(format!("at most {MAX_CONNECT_RETRIES}")) } else { Ok(retries) }
+    let retries = text.parse().ok().filter(|&retries| retries <= MAX_CONNECT_RETRIES);
+    retries.ok_or_else(|| format!("there can be 0 to {MAX_CONNECT_RETRIES} retries"))
 }
 
 fn workers(text: &str) -> Result<usize, String> {

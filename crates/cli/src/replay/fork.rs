@@ -170,18 +170,23 @@ impl<'a> Fork<'a> {
         }
     }
 
-    /// Returns the parent's actions up to the step, with the hashes of its states.
+    /// Returns the parent's actions and calls up to the step, with the hashes of its states.
     fn past(&self) -> Vec<Past> {
-        let Episode { info, actions, windows, .. } = self.parent;
+        let Episode { info, actions, windows, calls, .. } = self.parent;
         let elements = info.run.spec.action_space.elements();
         let mut past = vec![PastEvent::Began { number: 0, start: info.start }];
         let mut from = 0;
         let hashes = windows.iter().filter(|(age, _)| *age <= self.at);
-        let ends = hashes.map(|&(age, hash)| (age, Some(hash))).chain([(self.at, None)]);
-        for (to, hash) in ends {
+        let mut marks: Vec<_> = hashes.map(|&(age, hash)| (age, Some(PastEvent::Stood(hash)))).collect();
+        // Calls come after the hash of the step behind which they were; those behind the last step go with the next.
+        let calls = calls.iter().filter(|called| called.step < self.at);
+        marks.extend(calls.map(|called| (called.step, Some(PastEvent::Called(called.call.clone())))));
+        marks.push((self.at, None));
+        marks.sort_by_key(|(age, _)| *age);
+        for (to, event) in marks {
             let (first, last) = (from as usize * elements, to as usize * elements);
             past.push(PastEvent::Played(actions.as_ref().slice(first, last).into()));
-            past.extend(hash.map(PastEvent::Stood));
+            past.extend(event);
             from = to;
         }
         past.into_iter().map(|what| Past { lane: 0, what }).collect()

@@ -247,7 +247,7 @@ impl Block {
         catch_unwind(AssertUnwindSafe(|| env.text(lane, columns))).unwrap_or(Err(RenderError::Unsupported))
     }
 
-    const fn is_lost(&self, lane: usize) -> bool {
+    pub(super) const fn is_lost(&self, lane: usize) -> bool {
         self.restarts.lost().has(lane)
     }
 }

@@ -98,6 +98,7 @@ impl Block {
                     PastEvent::Began { number, start } => {
                         self.begin_again(rows, lane, *number, *start, turn)?
                     }
+                    PastEvent::Called(call) => self.call_again(lane, call)?,
                     PastEvent::Stood(hash) => self.compare(lane, *hash)?,
                     PastEvent::Lost { next, start, held } => self.give_up_past(lane, *next, *start, *held),
                 }
@@ -107,7 +108,7 @@ impl Block {
         Ok(stepped)
     }
 
-    fn refuse_idle(&self, lane: usize) -> Result<(), ResumeError> {
+    pub(super) fn refuse_idle(&self, lane: usize) -> Result<(), ResumeError> {
         if self.episodes.open().has(lane) {
             return Ok(());
         }

@@ -64,6 +64,7 @@ pub(crate) fn counter() -> Arc<EnvEntry> {
         action_names: vec![],
         max_episode_steps: None,
         determinism: Determinism::Deterministic,
+        methods: Vec::new(),
         options: vec![option("max", 3), option("panic_at", -1)],
         info_channels: vec![],
         dynamics_hash: 0,

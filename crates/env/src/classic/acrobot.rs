@@ -36,6 +36,7 @@ fn spec() -> EnvSpec {
         action_names: ["negative_torque", "no_torque", "positive_torque"].map(String::from).into(),
         max_episode_steps: Some(500),
         determinism: Determinism::Deterministic,
+        methods: Vec::new(),
         options: reset_bound_options("each element of the first state", -0.1, 0.1).into(),
         info_channels: Vec::new(),
         dynamics_hash: DYNAMICS_HASH,

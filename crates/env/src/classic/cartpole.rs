@@ -35,6 +35,7 @@ fn spec() -> EnvSpec {
         action_names: ["left", "right"].map(String::from).into(),
         max_episode_steps: Some(500),
         determinism: Determinism::Deterministic,
+        methods: Vec::new(),
         options,
         info_channels: Vec::new(),
         dynamics_hash: DYNAMICS_HASH,

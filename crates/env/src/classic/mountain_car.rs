@@ -36,6 +36,7 @@ fn spec() -> EnvSpec {
         action_names: ["left", "none", "right"].map(String::from).into(),
         max_episode_steps: Some(200),
         determinism: Determinism::Deterministic,
+        methods: Vec::new(),
         options,
         info_channels: Vec::new(),
         dynamics_hash: DYNAMICS_HASH,

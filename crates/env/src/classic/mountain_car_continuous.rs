@@ -44,6 +44,7 @@ fn spec() -> EnvSpec {
         action_names: vec!["force".into()],
         max_episode_steps: Some(999),
         determinism: Determinism::Deterministic,
+        methods: Vec::new(),
         options,
         info_channels: Vec::new(),
         dynamics_hash: DYNAMICS_HASH,

@@ -33,6 +33,7 @@ fn spec() -> EnvSpec {
         action_names: vec!["torque".into()],
         max_episode_steps: Some(200),
         determinism: Determinism::Deterministic,
+        methods: Vec::new(),
         options: vec![
             option("g", 10.0, "gravity in m/s^2"),
             option("x_init", std::f64::consts::PI, "largest first angle in rad, either way"),

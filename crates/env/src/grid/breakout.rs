@@ -44,6 +44,7 @@ fn spec() -> EnvSpec {
         action_names: ["none", "left", "right"].map(String::from).into(),
         max_episode_steps: Some(1000),
         determinism: Determinism::Deterministic,
+        methods: Vec::new(),
         options: vec![OptionSpec {
             name: STICKY.into(),
             default: OptionValue::Float(0.1),

@@ -34,6 +34,7 @@ fn spec() -> EnvSpec {
         action_names: ["left", "right"].map(String::from).into(),
         max_episode_steps: Some(100),
         determinism: Determinism::Deterministic,
+        methods: Vec::new(),
         options: vec![option("panic_at", "panics"), option("hang_at", "blocks forever")],
         info_channels: Vec::new(),
         dynamics_hash: DYNAMICS_HASH,

@@ -23,6 +23,7 @@ fn spec() -> EnvSpec {
         action_names: Vec::new(),
         max_episode_steps: Some(50),
         determinism: Determinism::Deterministic,
+        methods: Vec::new(),
         options: Vec::new(),
         info_channels: vec![ColumnSpec {
             path: "action_mask".into(),

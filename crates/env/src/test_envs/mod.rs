@@ -1,9 +1,11 @@
 //! Envs that misbehave on request, for tests of the machinery around envs.
 
+mod called;
 mod faulty;
 mod masked;
 mod noise;
 
+pub(crate) use called::called;
 pub(crate) use faulty::faulty;
 pub(crate) use masked::masked;
 pub(crate) use noise::noise;

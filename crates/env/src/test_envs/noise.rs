@@ -24,6 +24,7 @@ fn spec() -> EnvSpec {
         action_names: ["left", "right"].map(String::from).into(),
         max_episode_steps: Some(100),
         determinism: Determinism::NonDeterministic,
+        methods: Vec::new(),
         options: Vec::new(),
         info_channels: vec![ColumnSpec {
             path: "noise".into(),

@@ -74,6 +74,14 @@ impl Exact {
         let shown = if self.begins { StateHasher::new() } else { self.shown };
         self.moved &= !self.begins;
         self.shown = record.hashed(shown).f64(reward).word(flags);
+        self.follow(record)
+    }
+
+    /// Follows the generator to where the lane says that it stands.
+    ///
+    /// # Errors
+    /// If it is not one that can have come of the lane's.
+    pub(super) fn follow(&mut self, record: LaneRecord<'_>) -> Result<(), Nonsense> {
         let followed = record.generator().is_some_and(|(state, half)| self.generator.follow(state, half));
         if followed { Ok(()) } else { Err(Nonsense::Generator) }
     }

@@ -58,6 +58,8 @@ pub(super) enum Asked {
     Work,
     Setup,
     Call,
+    /// A method of the env of one lane.
+    Lane,
 }
 
 /// A worker that ended.
@@ -406,7 +408,7 @@ impl Workforce {
                 }
             }
             Asked::Call => self.own_mut().workers[worker].reply = Some(Ok(payload)),
-            Asked::Work | Asked::Nothing => {}
+            Asked::Work | Asked::Lane | Asked::Nothing => {}
         }
     }
 

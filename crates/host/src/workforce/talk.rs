@@ -81,6 +81,11 @@ impl Talk {
         self.why = Reason { hung: false, detail: String::new(), raised };
     }
 
+    /// Notes that the lane's env failed, for a reason that it gives.
+    pub(super) fn fail(&mut self, raised: Vec<u8>) {
+        self.why = Reason { hung: false, detail: String::new(), raised };
+    }
+
     /// Notes that the lane was lost for what it wrote.
     pub(super) fn nonsense(&mut self, nonsense: &Nonsense) {
         self.why = Reason { hung: false, detail: format!("it gives {nonsense}"), raised: Vec::new() };
@@ -152,6 +157,7 @@ mod tests {
             action_names: vec![],
             max_episode_steps: None,
             determinism: Determinism::NonDeterministic,
+            methods: Vec::new(),
             options: vec![],
             info_channels: vec![],
             dynamics_hash: 0,

@@ -84,6 +84,8 @@ pub(crate) fn write_placed(
     let mut windows = episode.windows.iter().peekable();
     for row in 0..info.length as usize {
         lane.policy_version(episode.policy_versions.of_step(row as u64));
+        // Every call has a step behind it, so the state before it is not asked for.
+        episode.calls_after(row as u64).iter().for_each(|called| lane.call(0, 0, called.call.clone()));
         record_row(&mut lane, episode, &specs, &run.spec.info_channels, row)?;
         let age = row as u64 + 1;
         frame_of(age).into_iter().for_each(|frame| lane.frame(0, false, frame));

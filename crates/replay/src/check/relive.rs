@@ -80,7 +80,7 @@ impl<'a> Relive<'a> {
     }
 
     /// Returns whether the chunk can be verified in this way: it is an action log of integers, of lanes with one set of
-    /// options.
+    /// options and of an env whose lanes nothing but their actions changes.
     pub(crate) fn suits(chunk: &Chunk<'_>) -> bool {
         let Chunk { run, header, decoder, .. } = chunk;
         let planes = matches!(decoder.layout().actions, ActionCoding::Planes { .. });
@@ -88,6 +88,7 @@ impl<'a> Relive<'a> {
         let mut lanes = header.first_lane..header.first_lane + u32::from(header.lanes);
         run.recorded == RecordKind::ActionLog
             && planes
+            && !run.spec.has_changing_methods()
             && lanes.all(|lane| run.options_index(lane) == options)
     }
 

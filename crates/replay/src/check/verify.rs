@@ -12,8 +12,10 @@ use crate::check::verification::{Unready, Verification, ready};
 use crate::code::episode::{Episode, EpisodeInfo};
 use crate::code::run::RecordKind;
 use crate::code::run_record::RunInfo;
-use crate::play::divergence::{Divergence, Ending, Replayed, Value, differs, has_return, panicked, went_on};
-use crate::play::simulate::Simulator;
+use crate::play::divergence::{
+    Divergence, Ending, Replayed, Value, differs, has_return, panicked, refused_call, went_on,
+};
+use crate::play::simulate::{SimulateError, Simulator};
 use crate::read::load::{Assembled, Assembler, Loader};
 use crate::read::read_error::ReadError;
 use crate::read::replays::{Replays, info_of};
@@ -224,6 +226,8 @@ struct Batch<'a> {
     usable: LaneSet,
     /// Lanes whose episodes hold every observation: they are compared in every step.
     traced: LaneSet,
+    /// Lanes whose episodes have calls.
+    called: LaneSet,
     // What every step of every lane touches, side by side.
     steps: [u64; BLOCK_LANES],
     /// Age at which a lane is looked at next: a recorded hash, the end or the time limit.
@@ -244,6 +248,7 @@ impl<'a> Batch<'a> {
             busy: LaneSet::NONE,
             usable: LaneSet::ALL,
             traced: LaneSet::NONE,
+            called: LaneSet::NONE,
             steps: [0; BLOCK_LANES],
             next_look: [0; BLOCK_LANES],
             totals: [0.0; BLOCK_LANES],
@@ -254,21 +259,26 @@ impl<'a> Batch<'a> {
     fn run(mut self, queue: VecDeque<Box<Episode>>, visit: &mut impl FnMut(Verification)) {
         let mut queue = queue.into_iter();
         loop {
-            self.fill(&mut queue, visit);
-            if self.busy.is_empty() {
+            let took = self.fill(&mut queue, visit);
+            if !self.busy.is_empty() {
+                self.step(visit);
+            } else if !took {
                 break;
             }
-            self.step(visit);
         }
         // Only if every lane was lost is anything left.
         queue.for_each(|episode| visit(failed(&episode, 0, "panic", Value::Nothing, Value::Nothing)));
     }
 
-    /// Puts waiting episodes into free lanes.
-    fn fill(&mut self, queue: &mut impl Iterator<Item = Box<Episode>>, visit: &mut impl FnMut(Verification)) {
+    /// Puts waiting episodes into free lanes; returns whether there were any. Those without steps are over at once.
+    fn fill(
+        &mut self,
+        queue: &mut impl Iterator<Item = Box<Episode>>,
+        visit: &mut impl FnMut(Verification),
+    ) -> bool {
         let free = self.usable & !self.busy;
         if free.is_empty() {
-            return;
+            return false;
         }
         let mut begun = LaneSet::NONE;
         for lane in free {
@@ -278,12 +288,15 @@ impl<'a> Batch<'a> {
             begun.insert(lane);
         }
         if begun.is_empty() {
-            return;
+            return false;
         }
         self.busy |= begun;
         match self.simulator.reset(begun) {
             Some(lost) => self.lose(lost & begun, visit),
-            None => return self.lose_all(visit),
+            None => {
+                self.lose_all(visit);
+                return true;
+            }
         }
         for lane in begun & self.busy {
             let Some(slot) = &self.slots[lane] else { continue };
@@ -294,6 +307,7 @@ impl<'a> Batch<'a> {
                 self.close(lane, None, visit);
             }
         }
+        true
     }
 
     /// Puts an episode into a free lane.
@@ -301,6 +315,8 @@ impl<'a> Batch<'a> {
         (self.steps[lane], self.totals[lane]) = (0, 0.0);
         self.traced.remove(lane);
         self.traced.insert_if(lane, episode.steps.is_some());
+        self.called.remove(lane);
+        self.called.insert_if(lane, !episode.calls.is_empty());
         if let ColumnData::I64(actions) = &mut episode.actions {
             self.discrete[lane] = std::mem::take(actions);
         }
@@ -310,6 +326,9 @@ impl<'a> Batch<'a> {
     }
 
     fn step(&mut self, visit: &mut impl FnMut(Verification)) {
+        if !(self.busy & self.called).is_empty() {
+            self.call(visit);
+        }
         let mut looks = self.advance();
         let stepped = self.busy;
         let Some(ended) = self.simulator.step(stepped) else { return self.lose_all(visit) };
@@ -333,6 +352,21 @@ impl<'a> Batch<'a> {
             self.slots[lane] = Some(slot);
             if divergence.is_some() || is_last {
                 self.close(lane, divergence, visit);
+            }
+        }
+    }
+
+    /// Repeats the calls that came before the next steps.
+    fn call(&mut self, visit: &mut impl FnMut(Verification)) {
+        for lane in self.busy & self.called {
+            let step = self.steps[lane];
+            let Some(slot) = &self.slots[lane] else { continue };
+            match self.simulator.call(lane, slot.episode.calls_after(step)) {
+                Ok(()) => {}
+                Err(SimulateError::Call { method, .. }) => {
+                    self.close(lane, Some(refused_call(step, method)), visit);
+                }
+                Err(_) => return self.lose_all(visit),
             }
         }
     }

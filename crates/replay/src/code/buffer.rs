@@ -1,6 +1,6 @@
 //! The buffer that a stepping thread appends to: the raw form of one chunk.
 
-use rollhouse_core::{ColumnRef, LaneSet, Start};
+use rollhouse_core::{Call, ColumnRef, LaneSet, Start};
 use rollhouse_env::fetch_to_write;
 
 use crate::code::coding::stepped::Rule;
@@ -41,20 +41,23 @@ pub(crate) struct Buffer {
     pub(crate) first_obs: Vec<u8>,
     /// Lanes, before the first row, whose next episode does not have the number that follows; each with that number.
     pub(crate) numbers: Vec<(u8, u64)>,
-    pub(crate) said: Said,
+    /// What happened between rows beside episodes.
+    pub(crate) between: BetweenRows,
     /// Pictures of lanes.
     pub(crate) frames: FrameBuffer,
 }
 
 const _: () = assert!(std::mem::offset_of!(Buffer, rule) == 64);
 
-/// What those who choose the actions have said of a chunk's rows.
+/// What happened between rows beside episodes, which is seldom anything.
 #[derive(Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct BetweenRows {
     /// Rows from which on another version of the policy acts, ascending, each with the version.
     pub(crate) versions: Vec<(u32, u64)>,
     /// Values of each step column.
     pub(crate) noted: Vec<NotedRows>,
+    /// Calls that changed lanes, in the order of their events.
+    pub(crate) calls: Vec<Call>,
 }
 
 /// The lanes of a block.
@@ -83,6 +86,8 @@ pub(crate) const WINDOW_ESTIMATE: u32 = 4;
 pub(crate) const BEGIN_ESTIMATE: u32 = 2;
 pub(crate) const ROW_ESTIMATE: u32 = 2;
 const VERSION_ESTIMATE: u32 = 4;
+/// Estimated bytes on disk of a call beside its texts.
+const CALL_ESTIMATE: u32 = 8;
 
 impl Buffer {
     /// Makes an empty buffer, whose vectors hold a whole chunk of any block of up to `lanes` lanes without growing.
@@ -114,7 +119,10 @@ impl Buffer {
             } else {
                 0
             }),
-            said: Said { versions: Vec::new(), noted: layout.unnoted.iter().map(noted).collect() },
+            between: BetweenRows {
+                noted: layout.unnoted.iter().map(noted).collect(),
+                ..BetweenRows::default()
+            },
             ..Self::default()
         }
     }
@@ -126,7 +134,7 @@ impl Buffer {
             + self.raw.capacity()
             + self.full_starts.capacity() * size_of::<Start>()
             + self.first_obs.capacity()
-            + self.said.noted.iter().map(NotedRows::memory).sum::<usize>()
+            + self.between.noted.iter().map(NotedRows::memory).sum::<usize>()
     }
 
     /// Has the processor fetch the memory that the next rows fill. The writer read that memory last, on another core,
@@ -146,11 +154,19 @@ impl Buffer {
 
     /// Notes that from the next row on that version of the policy acts.
     pub(crate) fn change_version(&mut self, version: u64) {
-        match self.said.versions.last_mut().filter(|(row, _)| *row == self.rows) {
+        let versions = &mut self.between.versions;
+        match versions.last_mut().filter(|(row, _)| *row == self.rows) {
             Some((_, last)) => *last = version,
-            None => self.said.versions.push((self.rows, version)),
+            None => versions.push((self.rows, version)),
         }
         self.estimate += VERSION_ESTIMATE;
+    }
+
+    /// Notes a call that changed a lane before the next row.
+    pub(crate) fn push_call(&mut self, lane: usize, call: Call) {
+        self.events.push_call(self.rows as usize, lane);
+        self.estimate += (call.method.len() + call.payload.len()) as u32 + CALL_ESTIMATE;
+        self.between.calls.push(call);
     }
 
     /// Returns whether the buffer has nothing to write.
@@ -166,8 +182,9 @@ impl Buffer {
         self.full_starts.clear();
         self.first_obs.clear();
         self.numbers.clear();
-        self.said.versions.clear();
-        self.said.noted.iter_mut().for_each(NotedRows::clear);
+        self.between.versions.clear();
+        self.between.calls.clear();
+        self.between.noted.iter_mut().for_each(NotedRows::clear);
         if self.frames.bytes() > 0 {
             self.frames = FrameBuffer::default();
         }

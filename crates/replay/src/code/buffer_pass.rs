@@ -4,6 +4,7 @@ use rollhouse_core::limits::{BLOCK_LANES, HASH_WINDOW_STEPS};
 use rollhouse_core::{LaneSet, Start};
 
 use crate::code::buffer::Buffer;
+use crate::code::calls::CallPlace;
 use crate::code::codec::Malformed;
 use crate::code::coding::stepped::Rule;
 use crate::code::coding::{ends, windows};
@@ -31,6 +32,8 @@ pub(crate) struct Happened {
     pub(crate) ends: Ends,
     pub(crate) begins: Begins,
     pub(crate) windows: Windows,
+    /// Calls that changed lanes in kept episodes.
+    pub(crate) calls: Vec<CallPlace>,
     /// Lanes with anything of a kept episode.
     pub(crate) present: u64,
     /// Lanes with a kept episode that began, or had its first observation, before the buffer.
@@ -109,6 +112,7 @@ impl Happened {
         self.restart();
         let mut taking = BufferPass::new(self, buffer, sampling, state, ended);
         let mut full = buffer.full_starts.iter();
+        let mut calls = 0_usize..;
         let mut words = buffer.events.words().iter();
         while let Some(&word) = words.next() {
             let head = Head::new(word);
@@ -137,6 +141,7 @@ impl Happened {
                 }
                 Kind::Begins => taking.begin_following(head.pos(), next()?, head.drawn())?,
                 Kind::Window => taking.window(head),
+                Kind::Call => taking.call(head, calls.next().unwrap_or(usize::MAX))?,
                 Kind::Row => {
                     let (stepped, begun) = (next()? & taking.all, next()?);
                     taking.row(stepped, begun)?;
@@ -161,6 +166,7 @@ impl Happened {
         self.ends.clear();
         self.begins.clear();
         self.windows.clear();
+        self.calls.clear();
     }
 }
 
@@ -393,17 +399,28 @@ impl<'a, F: FnMut(EndFacts)> BufferPass<'a, F> {
         let of_ended = ended.filter(|end| end.event.lane == event.lane).last();
         let (age, kept) = match of_ended {
             Some(end) => (end.length, end.flags & ends::OUTCOME_BITS != ends::NOT_KEPT),
-            None => {
-                let foreseen = self.rule.skipped() >> lane & 1;
-                (
-                    self.counter.age(lane, usize::from(event.pos)).wrapping_add(foreseen),
-                    self.keeps >> lane & 1 == 1,
-                )
-            }
+            None => (self.age(lane, event.pos), self.keeps >> lane & 1 == 1),
         };
         if kept {
             self.to.windows.each.push(Window { hash: event.hash, pos: event.pos, lane: event.lane, age });
         }
+    }
+
+    /// Adds a call that changed the lane of an episode that has begun.
+    fn call(&mut self, head: Head, index: usize) -> Result<(), Malformed> {
+        let lane = usize::from(head.lane());
+        let (number, age) = (self.counter.number(lane)?, self.age(lane, head.pos()));
+        if self.keeps >> lane & 1 == 1 {
+            self.to.present |= 1 << lane;
+            self.to.calls.push(CallPlace { lane: head.lane(), number, age, index });
+        }
+        Ok(())
+    }
+
+    /// Returns the age of the lane's episode after `pos` rows, without the rest that is counted ahead.
+    fn age(&self, lane: usize, pos: u16) -> u64 {
+        let foreseen = self.rule.skipped() >> lane & 1;
+        self.counter.age(lane, usize::from(pos)).wrapping_add(foreseen)
     }
 
     /// Ends the pass after the last row.

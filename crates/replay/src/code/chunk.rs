@@ -4,6 +4,7 @@ use rollhouse_core::limits::HASH_WINDOW_STEPS;
 use rollhouse_core::{LANE_BIT, LaneSet, Outcome, Start};
 use rollhouse_env::{Kernel, Target};
 
+use crate::code::calls::{self, CalledAt, ChunkCall};
 use crate::code::codec::{Cursor, Malformed, scatter_bits, unzigzag};
 use crate::code::coding::{begins, column, ends, stepped, windows};
 use crate::code::events::{CODE_HASH, CODE_RESULT_SHIFT, CODE_SCORE, EndEvent};
@@ -36,6 +37,8 @@ pub(crate) struct Decoder {
     pub(crate) parts: Vec<Part>,
     /// Lane and number of each episode that begins in the chunk.
     begun: Vec<(usize, u64)>,
+    /// Calls that changed lanes, by lane and episode.
+    calls: Vec<ChunkCall>,
 }
 
 /// The part of one episode that lies in a chunk.
@@ -110,6 +113,7 @@ impl Decoder {
             starts: Vec::new(),
             parts: Vec::new(),
             begun: Vec::new(),
+            calls: Vec::new(),
         }
     }
 
@@ -150,6 +154,7 @@ impl Decoder {
         walk(&mut state, present, events, &mut collect)?;
         self.after = state;
         self.read_end_values(ends)?;
+        self.calls = calls::read(columns.fixed[column::CALLS])?;
         for part in &mut self.parts[self.end_keys.len()..] {
             part.kept = self.sampling.keeps(self.first_lane + part.piece.lane as u32, part.piece.number);
         }
@@ -387,6 +392,12 @@ impl Decoder {
             index += usize::from(self.sampling.keeps(self.first_lane + begun_lane as u32, begun_number));
         }
         None
+    }
+
+    /// Returns the calls of a part's episode that the chunk has.
+    pub(crate) fn calls_of(&self, part: &Part) -> impl Iterator<Item = &CalledAt> {
+        let Piece { lane, number, .. } = part.piece;
+        calls::of_episode(&self.calls, lane, number).iter().map(|call| &call.at)
     }
 
     /// Returns the window hashes of every part: (age, hash), in the order of `parts`.

@@ -11,8 +11,9 @@ pub(crate) mod column {
     pub(crate) const FIRST_OBS: usize = 6;
     pub(crate) const REWARDS: usize = 7;
     pub(crate) const VERSIONS: usize = 8;
+    pub(crate) const CALLS: usize = 9;
     /// Number of columns that every run may have.
-    pub(crate) const FIXED: usize = 9;
+    pub(crate) const FIXED: usize = 10;
     /// Id of the first observation column.
     pub(crate) const OBS_ID: u64 = 16;
     /// Number of observation columns whose ids follow the first one's.

@@ -7,6 +7,7 @@ use rollhouse_core::limits::HASH_WINDOW_STEPS;
 
 use crate::code::buffer::Buffer;
 use crate::code::buffer_pass::{Ended, Happened, Windows};
+use crate::code::calls;
 use crate::code::codec::{Malformed, gather_bits, put_varint, zigzag};
 use crate::code::coding::{begins, column, ends, stepped, windows};
 use crate::code::events::CODE_RESULT_SHIFT;
@@ -74,7 +75,8 @@ impl Encoder {
         self.put_windows();
         self.put_begins(&before, present);
         self.put_steps(buffer);
-        versions::put(&mut self.columns[column::VERSIONS], &buffer.said.versions, buffer.rows);
+        versions::put(&mut self.columns[column::VERSIONS], &buffer.between.versions, buffer.rows);
+        calls::put(&mut self.columns[column::CALLS], &mut self.happened.calls, &buffer.between.calls);
         self.put_noted(buffer);
         let id = |place| column::id(place, self.layout.obs_columns.len());
         let columns = self.columns.iter().enumerate().map(|(place, bytes)| (id(place), bytes));
@@ -301,7 +303,7 @@ impl Encoder {
     /// Writes the step columns of the lanes that were stepped in kept episodes.
     fn put_noted(&mut self, buffer: &Buffer) {
         self.noted.iter_mut().for_each(Vec::clear);
-        let columns = self.noted.iter_mut().zip(&self.layout.unnoted).zip(&buffer.said.noted);
+        let columns = self.noted.iter_mut().zip(&self.layout.unnoted).zip(&buffer.between.noted);
         for ((out, unnoted), noted) in columns {
             noted.put(&self.happened.kept_rows, buffer.lanes.count, unnoted.len(), out);
         }

@@ -8,6 +8,7 @@ use rollhouse_core::{
     per_episode_seed,
 };
 
+use crate::code::calls::{CalledAt, calls_at};
 use crate::code::events::UNKNOWN_RETURN;
 use crate::code::frame::Frames;
 use crate::code::run::{PolicyInfo, RecordKind};
@@ -144,6 +145,8 @@ pub struct Episode {
     pub policy_versions: PolicyVersions,
     /// What those who chose the actions noted of each step: for each of the run's step columns, one row per step.
     pub step_columns: Vec<ColumnData>,
+    /// Calls that changed the episode's lane, ascending by step.
+    pub calls: Vec<CalledAt>,
     /// Observations, rewards and infos; `None` except in traces and full recordings.
     pub steps: Option<Steps>,
     /// The step that stands for step 0, if nothing before it is known: for episodes that are watched while they are
@@ -169,6 +172,11 @@ pub struct StepFrom {
 }
 
 impl Episode {
+    /// Returns the calls that changed the lane after `step` steps and before the next one.
+    pub fn calls_after(&self, step: u64) -> &[CalledAt] {
+        calls_at(&self.calls, step)
+    }
+
     /// Returns whether both have the same start, actions and end, whenever and wherever they were recorded. Versions of
     /// policies and step columns do not count: a lane that goes on elsewhere is played again there by nobody's policy.
     pub(crate) fn has_contents_of(&self, other: &Self) -> bool {
@@ -179,6 +187,7 @@ impl Episode {
         facts(&self.info) == facts(&other.info)
             && self.info.options() == other.info.options()
             && self.actions == other.actions
+            && self.calls == other.calls
             && self.windows == other.windows
             && self.end_hash == other.end_hash
             && self.steps == other.steps

@@ -38,6 +38,8 @@ pub(crate) enum Kind {
     Window,
     /// Episodes began in the lanes that follow.
     Begins,
+    /// A method was called that changed the lane: the next call of the buffer's list.
+    Call,
     /// Other lanes than the rules say stepped or began in the row after the event's position: those that follow.
     Row,
 }
@@ -168,6 +170,11 @@ impl EventWords {
         self.0.extend([head | u64::from(drawn) << HIGH_SHIFT, lanes]);
     }
 
+    /// Adds [`Kind::Call`].
+    pub(crate) fn push_call(&mut self, pos: usize, lane: usize) {
+        self.0.push(CALL | place(pos, lane));
+    }
+
     /// Returns all words. After a [`Head`] come its words.
     pub(crate) fn words(&self) -> &[u64] {
         &self.0
@@ -186,6 +193,7 @@ impl Head {
             WINDOW => Kind::Window,
             BEGINS => Kind::Begins,
             ROW => Kind::Row,
+            CALL => Kind::Call,
             LONG_END => Kind::LongEnd,
             _ => Kind::End,
         }
@@ -251,6 +259,7 @@ const WINDOW: u64 = 3;
 const BEGINS: u64 = 4;
 const ROW: u64 = 5;
 const LONG_END: u64 = 6;
+const CALL: u64 = 7;
 
 const LANE_SHIFT: u32 = 3;
 const LANE_MASK: u8 = 63;

@@ -65,6 +65,11 @@ impl<'a> Counter<'a> {
         (pos as i64 - self.base[lane]) as u64
     }
 
+    /// Returns the number of the lane's episode, or of its next one if none is open.
+    pub(crate) fn number(&self, lane: usize) -> Result<u64, Malformed> {
+        self.state.table.get(lane).map(|entry| entry.number).ok_or(BEYOND)
+    }
+
     /// Counts one more row.
     #[inline(always)]
     pub(crate) const fn row(&mut self) {

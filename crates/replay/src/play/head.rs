@@ -160,15 +160,15 @@ impl Head {
         let done = match &mut self.simulator {
             None => {
                 (from..end).for_each(|row| take(row, 0.0, None, &[]));
-                true
+                Ok(())
             }
-            Some(simulator) => simulator.run(&episode.actions, from..end, |row, reward, env, ended, obs| {
+            Some(simulator) => simulator.run(episode, from..end, |row, reward, env, ended, obs| {
                 take(row, reward, Some((env, ended)), obs);
             }),
         };
-        if !done {
+        if let Err(error) = done {
             self.at = None;
-            return Err(SimulateError::Panicked { steps: t });
+            return Err(error);
         }
         (self.at, self.reward, self.total_reward) = (Some(t), last, total_reward);
         Ok(())

@@ -52,6 +52,7 @@ impl Episode {
         let mut windows = self.windows.iter().peekable();
         for row in 0..length {
             let age = row as u64 + 1;
+            simulator.call(0, self.calls_after(row as u64))?;
             let elements = simulator.action_elements;
             simulator.actions.copy_row(0, &self.actions, row, elements);
             let ended = simulator.step(LaneSet::one(0)).filter(|ended| ended.lost.is_empty());

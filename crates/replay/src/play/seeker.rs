@@ -7,7 +7,7 @@ use rollhouse_env::{BatchEnv, Image, ImageSize, Registry, RenderError};
 
 use crate::code::episode::Episode;
 use crate::code::frame::Frames;
-use crate::play::divergence::{Divergence, Ending, Replayed, panicked, went_on};
+use crate::play::divergence::{Divergence, Ending, Replayed, panicked, refused_call, went_on};
 use crate::play::head::{Head, PlayedStep, Taken};
 use crate::play::keyframes::{Keyframes, SeekBounds};
 use crate::play::playback::simulator_of;
@@ -69,6 +69,8 @@ struct Passed {
     checks: Checks,
     /// Number of steps after which the env panicked, if it did: there are no further ones.
     lost_after: Option<u64>,
+    /// Whether these are the steps after which it refused a call instead.
+    refuses: bool,
 }
 
 /// The parts of the recording that are compared as steps are passed.
@@ -115,6 +117,7 @@ impl<'a> Seeker<'a> {
             timeline: Timeline::new(bounds.buckets),
             checks: Checks::new(&episode),
             lost_after: None,
+            refuses: false,
         };
         let (head, scout) = (Head::new(&episode, simulators.0), Head::new(&episode, simulators.1));
         Ok(Self { registry: envs, episode, head, scout, passed, refused, picture })
@@ -187,10 +190,16 @@ impl<'a> Seeker<'a> {
             Some(at) if at < to => scout.advance(episode, to, |taken| passed.add(episode, taken)),
             _ => Ok(()),
         });
-        if let Err(SimulateError::Panicked { steps }) = done {
-            passed.lost_after = Some(steps);
-            passed.checks.found.get_or_insert_with(|| panicked(steps));
-        }
+        let (steps, found) = match done {
+            Err(SimulateError::Panicked { steps }) => (steps, panicked(steps)),
+            Err(SimulateError::Call { steps, method, .. }) => {
+                passed.refuses = true;
+                (steps, refused_call(steps, method))
+            }
+            Ok(()) | Err(_) => return,
+        };
+        passed.lost_after = Some(steps);
+        passed.checks.found.get_or_insert(found);
     }
 
     /// Moves to step `t` and returns it; 0 is the reset. Steps that were not passed yet are passed on the way.
@@ -204,7 +213,10 @@ impl<'a> Seeker<'a> {
         }
         self.pass_to(t);
         match self.passed.lost_after {
-            Some(steps) if t > steps || steps == 0 => return Err(SimulateError::Panicked { steps }),
+            // What refuses a call says so again.
+            Some(steps) if !self.passed.refuses && (t > steps || steps == 0) => {
+                return Err(SimulateError::Panicked { steps });
+            }
             _ => {}
         }
         if let Err(error) = self.bring_to(t) {

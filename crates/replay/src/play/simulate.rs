@@ -7,10 +7,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnMut, EnvSpec, LaneSet, Options, Start, Verdict};
 use rollhouse_env::{
-    BatchEnv, BlockStep, Ended, Image, ImageSize, MakeError, Registry, RenderError, UnknownEnv,
+    BatchEnv, BlockStep, CallError, Ended, Image, ImageSize, MakeError, Registry, RenderError, UnknownEnv,
 };
 
-use crate::code::episode::StepFrom;
+use crate::code::calls::CalledAt;
+use crate::code::episode::{Episode, StepFrom};
 use crate::play::keyframes::Keyframe;
 use rollhouse_core::ColumnData;
 
@@ -59,6 +60,16 @@ pub enum SimulateError {
     Panicked {
         /// Steps that it had taken before.
         steps: u64,
+    },
+    /// The env refuses a call that it took when the episode was recorded.
+    #[error("the env refuses the call of `{method}` after {steps} steps that it took then")]
+    Call {
+        /// Name of the method.
+        method: String,
+        /// Steps that it had taken before.
+        steps: u64,
+        /// Reason that the env gives.
+        source: CallError,
     },
     /// The recording ends before the step that was asked for.
     #[error("step {step} was asked for, but the episode has {length} steps")]
@@ -157,20 +168,29 @@ impl Simulator {
         catch_unwind(AssertUnwindSafe(|| env.step(step))).ok()
     }
 
-    /// Steps the only lane with the actions in `rows`, one after another, and shows each row with its results; returns
-    /// false if the env panicked on the way. Allocates nothing for a step.
+    /// Calls methods on a lane as they were called when its episode was recorded. [`SimulateError::Panicked`] says that the
+    /// whole block is lost.
+    pub(crate) fn call(&mut self, lane: usize, calls: &[CalledAt]) -> Result<(), SimulateError> {
+        repeat(&mut *self.env, lane, calls)
+    }
+
+    /// Takes the only lane through the steps in `rows` of an episode, one after another, with the calls before each, and
+    /// shows each row with its results. Allocates nothing for a step.
     pub(crate) fn run(
         &mut self,
-        actions: &ColumnData,
+        episode: &Episode,
         rows: Range<usize>,
         mut each: impl FnMut(usize, f64, &dyn BatchEnv, Ended, &[ColumnMut<'_>]),
-    ) -> bool {
+    ) -> Result<(), SimulateError> {
         let mut obs: Vec<_> = self.obs.iter_mut().map(ColumnData::as_mut).collect();
         let mut infos: Vec<_> = self.infos.iter_mut().map(ColumnData::as_mut).collect();
         let rewards = &mut self.rewards;
         for row in rows {
-            let Some(action) = actions.row(row, self.action_elements) else { return false };
+            let steps = row as u64;
+            let action = episode.actions.row(row, self.action_elements);
+            let action = action.ok_or(SimulateError::Panicked { steps })?;
             let env = &mut self.env;
+            repeat(&mut **env, 0, episode.calls_after(steps))?;
             let step = BlockStep {
                 skip: LaneSet::NONE,
                 reset: LaneSet::NONE,
@@ -181,10 +201,10 @@ impl Simulator {
             };
             match catch_unwind(AssertUnwindSafe(|| env.step(step))) {
                 Ok(ended) if !ended.lost.has(0) => each(row, rewards[0], &**env, ended, &obs),
-                _ => return false,
+                _ => return Err(SimulateError::Panicked { steps }),
             }
         }
-        true
+        Ok(())
     }
 
     /// Puts the only lane into the state of a keyframe; returns false if it does not come into exactly the state that
@@ -261,6 +281,20 @@ impl Simulator {
     pub(crate) fn state(&self, lane: usize) -> Option<Vec<f64>> {
         self.env.state(lane).ok()
     }
+}
+
+/// Calls methods on a lane as they were called before.
+fn repeat(env: &mut dyn BatchEnv, lane: usize, calls: &[CalledAt]) -> Result<(), SimulateError> {
+    for CalledAt { step, call } in calls {
+        let (method, steps) = (&call.method, *step);
+        match catch_unwind(AssertUnwindSafe(|| env.call(lane, method, &call.payload))) {
+            // A lane that is lost by it says so in its step.
+            Ok(Ok(_) | Err(CallError::Lost)) => {}
+            Err(_) => return Err(SimulateError::Panicked { steps }),
+            Ok(Err(source)) => return Err(SimulateError::Call { method: method.clone(), steps, source }),
+        }
+    }
+    Ok(())
 }
 
 const MAX_COLUMNS: usize = rollhouse_core::limits::MAX_OBS_COLUMNS;

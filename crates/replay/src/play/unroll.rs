@@ -7,6 +7,7 @@ use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnData, ColumnSpec, LaneSet, Options};
 use rollhouse_env::Registry;
 
+use crate::code::calls::calls_at;
 use crate::code::episode::{Episode, Steps};
 use crate::play::playback::can_be_simulated;
 use crate::play::recompute::RecomputeError;
@@ -191,7 +192,11 @@ impl<'a> Group<'a> {
                 return true;
             }
             if self.busy.is_empty() {
-                return false;
+                if self.next == self.episodes.len() {
+                    return false;
+                }
+                // All that began are over: they have no steps.
+                continue;
             }
             if !self.step(table) {
                 return true;
@@ -227,8 +232,17 @@ impl<'a> Group<'a> {
     fn step(&mut self, table: &mut Unrolled) -> bool {
         let elements = self.simulator.action_elements;
         for lane in self.busy {
-            let actions = &self.episodes[self.lanes[lane]].actions;
+            let Episode { actions, calls, .. } = &self.episodes[self.lanes[lane]];
             let step = self.rows[lane] - self.firsts[lane];
+            match self.simulator.call(lane, calls_at(calls, step as u64)) {
+                Ok(()) => {}
+                Err(error @ SimulateError::Call { .. }) => {
+                    self.busy.remove(lane);
+                    table.failed.push((self.from + self.lanes[lane], error.into()));
+                    continue;
+                }
+                Err(_) => return self.lose(table),
+            }
             match (&mut self.simulator.actions, actions) {
                 (ColumnData::I64(to), ColumnData::I64(from)) if elements == 1 => to[lane] = from[step],
                 (to, from) => {

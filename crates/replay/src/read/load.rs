@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use crate::code::calls::CalledAt;
 use crate::code::chunk::{Columns, Decoder, Part};
 use crate::code::codec::Malformed;
 use crate::code::episode::{Episode, EpisodeInfo, Steps};
@@ -213,6 +214,7 @@ pub(crate) struct Draft {
     end_hash: Option<u32>,
     versions: PolicyVersions,
     step_columns: Vec<ColumnData>,
+    calls: Vec<CalledAt>,
     steps: Option<Steps>,
     scratch: Vec<u8>,
 }
@@ -235,6 +237,7 @@ impl Draft {
             end_hash: None,
             versions: PolicyVersions::default(),
             step_columns: step_columns.unknown(0),
+            calls: Vec::new(),
             steps,
             scratch: Vec::new(),
         }
@@ -273,6 +276,12 @@ impl Draft {
             noted::read(column, unnoted.len(), part, rows, &mut self.scratch)?;
             append_le(target, &self.scratch)?;
         }
+        for called in decoder.calls_of(part) {
+            if !(part.piece.from_age..part.piece.age).contains(&called.step) {
+                return Err(Malformed("call: step"));
+            }
+            self.calls.push(called.clone());
+        }
         self.take_steps(decoder, columns, part, rows, layout)
     }
 
@@ -308,7 +317,7 @@ impl Draft {
     }
 
     pub(crate) fn finish(self, info: EpisodeInfo) -> Episode {
-        let Self { actions, windows, end_hash, versions, step_columns, steps, .. } = self;
+        let Self { actions, windows, end_hash, versions, step_columns, calls, steps, .. } = self;
         Episode {
             info,
             actions,
@@ -316,6 +325,7 @@ impl Draft {
             end_hash,
             policy_versions: versions,
             step_columns,
+            calls,
             steps,
             from: None,
         }

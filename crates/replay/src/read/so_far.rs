@@ -67,6 +67,7 @@ impl From<SoFar> for Episode {
             end_hash: hash,
             policy_versions: PolicyVersions::default(),
             step_columns: Vec::new(),
+            calls: Vec::new(),
             steps: None,
             from: from.map(Box::new),
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnRef, GameResult, Interruption, LaneSet, Outcome, Start};
+use rollhouse_core::{Call, ColumnRef, GameResult, Interruption, LaneSet, Outcome, Start};
 use rollhouse_env::Target;
 
 use crate::code::buffer::{
@@ -51,6 +51,16 @@ pub struct BlockRecorder {
     /// Version of the policy that chooses actions; 0 if nobody has said it.
     version: u64,
     noted: NotedNow,
+    waiting: WaitingCalls,
+}
+
+/// Calls that changed lanes since their last steps. Each is written with the step that follows it, so that they lie in one
+/// chunk; one that no step follows is part of no episode.
+#[derive(Debug, Default)]
+struct WaitingCalls {
+    lanes: LaneSet,
+    /// Lane of each call, and the hash of its state before.
+    calls: Vec<(usize, u32, Call)>,
 }
 
 /// Estimated bytes on disk of what a block records.
@@ -133,7 +143,7 @@ impl BlockRecorder {
         (buffer.lanes, buffer.rule) = (lanes, rule);
         let layout = &shared.layout;
         let noted = NotedNow::new(&layout.unnoted, lanes.count);
-        noted.begin(&mut buffer.said.noted);
+        noted.begin(&mut buffer.between.noted);
         let row = layout.row_bytes(lanes.count).max(LEAST_ROW_ESTIMATE) as u32;
         Self {
             all: lanes.all(),
@@ -150,6 +160,7 @@ impl BlockRecorder {
             starts: Starts::new(layout.starts),
             version: 0,
             noted,
+            waiting: WaitingCalls::default(),
             shared,
         }
     }
@@ -245,7 +256,20 @@ impl BlockRecorder {
     /// If a column has another type or length than the run's.
     pub fn note(&mut self, columns: &[ColumnRef<'_>]) {
         let buffer = &mut self.buffer;
-        buffer.estimate += self.noted.note(columns, buffer.rows, &mut buffer.said.noted) as u32;
+        buffer.estimate += self.noted.note(columns, buffer.rows, &mut buffer.between.noted) as u32;
+    }
+
+    /// Records a call that changed the lane between two steps; the lane's state had the hash `before`. Does nothing in a lane
+    /// whose episode has not begun. If the episode ends before its next step, it ends in the state that it had before.
+    ///
+    /// # Panics
+    /// If `lane` is not one of the block's.
+    pub fn call(&mut self, lane: usize, before: u32, call: Call) {
+        assert!(lane < self.lanes.count, "lane {lane} of a block of {}", self.lanes.count);
+        if self.open.has(lane) {
+            self.waiting.lanes.insert(lane);
+            self.waiting.calls.push((lane, before, call));
+        }
     }
 
     /// Records one batch step. Call [`BlockRecorder::window`] and [`BlockRecorder::end`] for what happened in
@@ -267,6 +291,9 @@ impl BlockRecorder {
         }
         let stepped = stepped & self.all;
         assert!((begun & (self.open | stepped)).is_empty(), "lanes that begin have no episode");
+        if !(stepped & self.waiting.lanes).is_empty() {
+            self.push_calls(stepped);
+        }
         let other = (LaneSet::of_bits(self.rule.expected()) ^ stepped) & self.all;
         let by_rule = if self.begins_by_rule { LaneSet::of_bits(self.rule.skipped()) } else { LaneSet::NONE };
         if !(other | by_rule ^ begun).is_empty() {
@@ -362,7 +389,10 @@ impl BlockRecorder {
     }
 
     fn push_end(&mut self, lane: usize, end: End) {
-        let End { outcome, total_reward, hash, result, score } = end;
+        let End { outcome, total_reward, mut hash, result, score } = end;
+        if self.waiting.lanes.has(lane) {
+            hash = self.waiting.forget(lane).unwrap_or(hash);
+        }
         let mut code = outcome.code() | result.code() << CODE_RESULT_SHIFT;
         if has_state(outcome) {
             code |= CODE_HASH;
@@ -374,6 +404,15 @@ impl BlockRecorder {
         self.buffer.events.push_end(EndEvent { total_reward, hash, pos, lane, code }, score);
         self.buffer.estimate += 2 * self.estimates.end;
         self.rule.ended |= 1 << lane;
+    }
+
+    /// Writes the waiting calls of `lanes` before the row that comes next.
+    #[cold]
+    fn push_calls(&mut self, lanes: LaneSet) {
+        for (lane, _, call) in self.waiting.calls.extract_if(.., |(lane, ..)| lanes.has(*lane)) {
+            self.buffer.push_call(lane, call);
+        }
+        self.waiting.lanes &= !lanes;
     }
 
     #[cold]
@@ -526,10 +565,10 @@ impl BlockRecorder {
         self.buffer.rule = self.rule;
         self.buffer.drawn = self.starts.drawn;
         self.buffer.begins_by_rule = self.begins_by_rule;
-        if self.version != 0 && self.buffer.said.versions.is_empty() {
+        if self.version != 0 && self.buffer.between.versions.is_empty() {
             self.buffer.change_version(self.version);
         }
-        self.noted.begin(&mut self.buffer.said.noted);
+        self.noted.begin(&mut self.buffer.between.noted);
     }
 }
 
@@ -546,6 +585,17 @@ impl ActionBits {
     #[inline]
     fn lowest(self, actions: &[i64; BLOCK_LANES]) -> u64 {
         self.target.run(LowestBits { actions, start: i64::from(self.odd), shifts: &SHIFTS })
+    }
+}
+
+impl WaitingCalls {
+    /// Forgets the calls of a lane; returns the hash of its state before the first of them.
+    #[cold]
+    fn forget(&mut self, lane: usize) -> Option<u32> {
+        let first = self.calls.iter().find(|(of, ..)| *of == lane).map(|&(_, before, _)| before);
+        self.calls.retain(|(of, ..)| *of != lane);
+        self.lanes.remove(lane);
+        first
     }
 }
 

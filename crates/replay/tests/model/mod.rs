@@ -90,6 +90,7 @@ impl Shape {
             } else {
                 Determinism::NonDeterministic
             },
+            methods: vec![],
             options: vec![],
             info_channels: vec![ColumnSpec {
                 path: "tag".into(),

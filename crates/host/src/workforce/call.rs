@@ -1,0 +1,132 @@
+//! Calls of the methods of a lane's env.
+
+use std::time::{Duration, Instant};
+
+use rollhouse_env::CallError;
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use super::own::Asked;
+use super::{Stage, Workforce};
+use crate::host::Until;
+use crate::supervisor::WorkerState;
+
+/// A call, as a worker is told it.
+#[derive(Serialize)]
+struct Told<'a> {
+    /// Number of the lane in its worker.
+    lane: usize,
+    method: &'a str,
+    payload: &'a str,
+}
+
+/// What a worker answers.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Heard {
+    /// The env's answer.
+    Answer(String),
+    /// The env refuses, and has changed nothing.
+    Refused(String),
+    /// The env failed, and is gone: why, in words, or of own workers in hexadecimal bytes of the caller's.
+    Lost(String),
+}
+
+impl Workforce {
+    /// Calls a method of a lane's env, none of whose worker's lanes is under way, and waits for the answer. A worker that
+    /// does not give it within [`CALL_PATIENCE`] is ended.
+    pub(crate) fn call(&mut self, lane: usize, method: &str, payload: &str) -> Result<String, CallError> {
+        let worker = self.lanes[lane].worker;
+        let deadline = Instant::now() + CALL_PATIENCE;
+        let idle = |workforce: &Self| workforce.host.state(worker) == WorkerState::Idle;
+        if !self.wait_for_worker(worker, deadline, idle) || self.lanes[lane].stage != Stage::Ready {
+            return Err(CallError::Lost);
+        }
+        let told = Told { lane: lane - self.staff[worker].lanes.start, method, payload };
+        // Nothing in it can fail to be written.
+        let told = serde_json::to_vec(&told).unwrap_or_default();
+        if let Err(error) = self.host.post(worker, CALL_LANE, &told, Some(CALL_PATIENCE)) {
+            warn!(worker, %error, "a worker cannot be given a call");
+            self.end_worker(worker, true);
+            return Err(CallError::Lost);
+        }
+        (self.staff[worker].asked, self.staff[worker].heard) = (Asked::Lane, None);
+        if !self.wait_for_worker(worker, deadline, |workforce| workforce.staff[worker].heard.is_some()) {
+            return Err(CallError::Lost);
+        }
+        let heard = self.staff[worker].heard.take().unwrap_or_default();
+        self.take_answer(lane, &heard)
+    }
+
+    /// Waits until something holds of a worker that is there; ends the worker if it takes too long. Returns whether it
+    /// holds.
+    fn wait_for_worker(&mut self, worker: usize, deadline: Instant, holds: impl Fn(&Self) -> bool) -> bool {
+        loop {
+            self.pump();
+            if !self.staff[worker].up {
+                return false;
+            }
+            if holds(self) {
+                return true;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                self.end_worker(worker, false);
+                return false;
+            }
+            if let Err(error) = self.host.wait(Until::AnyEvent, Some(left)) {
+                warn!(%error, "workers cannot be looked after");
+                return false;
+            }
+        }
+    }
+
+    fn take_answer(&mut self, lane: usize, heard: &[u8]) -> Result<String, CallError> {
+        let words = match serde_json::from_slice(heard) {
+            Ok(Heard::Refused(message)) => return Err(CallError::Refused { message }),
+            Ok(Heard::Answer(answer)) => match self.follow_generator(lane) {
+                true => return Ok(answer),
+                false => "its generator is none that can have come of the lane's".to_owned(),
+            },
+            Ok(Heard::Lost(words)) => words,
+            Err(error) => {
+                let worker = self.lanes[lane].worker;
+                warn!(worker, %error, "a worker's answer to a call makes no sense");
+                self.end_worker(worker, true);
+                return Err(CallError::Lost);
+            }
+        };
+        let own = self.own.is_some();
+        if !own {
+            warn!(lane, words, "an env failed in a call; the lane is lost");
+        }
+        let lane = &mut self.lanes[lane];
+        match bytes_of(&words).filter(|_| own) {
+            Some(raised) => lane.talk.fail(raised),
+            None => lane.talk.end(false, &words),
+        }
+        (lane.stage, lane.anew) = (Stage::LOST, true);
+        Err(CallError::Lost)
+    }
+
+    /// Follows the generator of a lane whose worker tells where it stands: a call may have drawn from it.
+    fn follow_generator(&mut self, lane: usize) -> bool {
+        let (Some((memory, at)), Some(exact)) = (self.host.memory(), &mut self.lanes[lane].exact) else {
+            return true;
+        };
+        exact.follow(self.record.lane(memory, at, lane)).is_ok()
+    }
+}
+
+/// Returns the bytes of hexadecimal digits.
+fn bytes_of(digits: &str) -> Option<Vec<u8>> {
+    let (pairs, []) = digits.as_bytes().as_chunks::<2>() else { return None };
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    pairs.iter().map(|&[high, low]| Some((digit(high)? << 4 | digit(low)?) as u8)).collect()
+}
+
+/// Code of a command that calls a method of a lane's env.
+const CALL_LANE: u64 = 5;
+
+/// Time within which a call is answered: less than an engine gives a lane.
+const CALL_PATIENCE: Duration = Duration::from_secs(20);
