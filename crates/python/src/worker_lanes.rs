@@ -108,7 +108,7 @@ impl WorkerLanes {
         hellos: Vec<PyBackedBytes>,
         ranges: Vec<(usize, usize)>,
         launch_at_start: usize,
-        (launch_timeout, connect_timeout): (Option<f64>, Option<f64>),
+        timeouts: (Option<f64>, Option<f64>),
         max_launching: usize,
     ) -> PyResult<Self> {
         let mut program = program.into_iter();
@@ -130,8 +130,8 @@ impl WorkerLanes {
             },
             hellos: hellos.iter().map(|hello| hello.to_vec()).collect(),
             launch_at_start,
-            launch_deadline: duration(launch_timeout),
-            connect_deadline: duration(connect_timeout),
+            launch_deadline: duration(timeouts.0),
+            connect_deadline: duration(timeouts.1),
             connect_watch: ConnectWatch::default(),
             launcher: Launcher::new(max_launching),
         };

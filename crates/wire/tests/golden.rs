@@ -249,6 +249,7 @@ fn requests() -> Vec<Sample> {
         draining: false,
         measured: BTreeMap::new(),
         connecting: Vec::new(),
+        connecting: Vec::new(),
     };
     let open_session = OpenSession {
         session: session(),
@@ -425,6 +426,7 @@ fn further_requests() -> Vec<Sample> {
         unfit: Some(unfit()),
         draining: true,
         measured: BTreeMap::new(),
+        connecting: Vec::new(),
     };
     let measured = Heartbeat {
         measured: [("gymnasium:CartPole-v1".into(), weight())].into(),

@@ -322,6 +322,7 @@ impl Node {
             unfit: None,
             draining: false,
             measured: BTreeMap::new(),
+            connecting: Vec::new(),
         };
         self.peer.ask(Request::Heartbeat(heartbeat)).await
     }

@@ -48,6 +48,7 @@ pub(super) fn others() -> Vec<Sample> {
         unfit: None,
         draining: false,
         measured: Default::default(),
+        connecting: Vec::new(),
     };
     let standing = ReplayStanding { state: LaneState::Replaying, step: 3, length: 181, speed: 0.5 };
     vec![
