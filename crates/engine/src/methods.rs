@@ -8,6 +8,7 @@ use rollhouse_env::EnvEntry;
 use serde::{Deserialize, Serialize};
 
 use crate::command::{CommandError, CommandLanes, Effect, Method};
+use crate::note_steps::NoteSteps;
 use crate::options::LaneOptions;
 use crate::render::Render;
 use crate::reset::Reset;
@@ -476,4 +477,14 @@ macro_rules! methods {
     };
 }
 
-methods![GetAttributes, Render, ResetLanes, Schema, SetAttributes, SetOptions, SetPolicyVersion, Statistics];
+methods![
+    GetAttributes,
+    NoteSteps,
+    Render,
+    ResetLanes,
+    Schema,
+    SetAttributes,
+    SetOptions,
+    SetPolicyVersion,
+    Statistics
+];

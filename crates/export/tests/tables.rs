@@ -98,7 +98,8 @@ fn assert_rows(rows: &[Row], episode: &Episode) {
 #[test]
 fn a_table_has_a_row_of_the_reset_and_of_each_step_to_the_bit() {
     for env in ["CartPole-v1", "Pendulum-v1", "GridBreakout-v0", "Echo-v0"] {
-        for (record, noted) in [(RecordRule::All, false), (RecordRule::Trace, false), (RecordRule::All, true)] {
+        for (record, noted) in [(RecordRule::All, false), (RecordRule::Trace, false), (RecordRule::All, true)]
+        {
             let one = Play { lanes: 2, record, noted, ..Play::new(env, 90) };
             let episode = Arc::new(recorded(&one).swap_remove(0));
             let mut bytes = Vec::new();

@@ -217,6 +217,7 @@ fn settings() -> LaneSettings {
             leased: false,
         }),
         replay: None,
+        step_columns: StepColumns::default(),
     }
 }
 
