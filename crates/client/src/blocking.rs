@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_arena::Frame;
-use rollhouse_core::{ColumnMut, ColumnRef, EnvSpec, Outcome, RunId};
+use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, EnvSpec, Outcome, RunId, StepColumns};
 use rollhouse_engine::Image;
 use rollhouse_engine::{AttributeValue, Method, Received, Reset, SchemaAnswer, StatisticsAnswer};
 use rollhouse_wire::{
@@ -223,6 +223,11 @@ impl Pool {
         self.pool().spec()
     }
 
+    /// Returns the columns in which something can be noted of each step.
+    pub fn step_columns(&self) -> &StepColumns {
+        self.pool().step_columns()
+    }
+
     /// Returns the number of lanes: rows of the batch.
     pub fn lanes(&self) -> usize {
         self.pool().lanes()
@@ -361,6 +366,18 @@ impl Pool {
     /// See [`AsyncPool::set_policy_version`].
     pub fn set_policy_version(&mut self, version: u64) -> Result<(), MethodError> {
         self.ask_with(async |pool| pool.set_policy_version(version).await)
+    }
+
+    /// Notes what step columns have in the steps that lanes take from now on: see [`AsyncPool::note`].
+    ///
+    /// # Errors
+    /// See [`AsyncPool::note`].
+    pub fn note(
+        &mut self,
+        lanes: Option<&[u32]>,
+        columns: &[(usize, ColumnData)],
+    ) -> Result<(), MethodError> {
+        self.ask_with(async |pool| pool.note(lanes, columns).await)
     }
 
     /// Returns images of those lanes as they are now: see [`AsyncPool::render`].

@@ -2,14 +2,16 @@
 
 use std::ops::Range;
 
-use rollhouse_core::{OptionValue, RecordRule};
+use rollhouse_core::{ColumnData, ColumnRef, ColumnSpec, OptionValue, RecordRule};
 use rollhouse_engine::Image;
 use rollhouse_engine::{
-    AttributeValue, Effect, GetAttributes, GetParams, LaneRange, Method, Nothing, PolicyVersionParams,
-    Render, RenderAnswer, RenderParams, Reset, SchemaAnswer, SetAttributes, SetOptions, SetOptionsParams,
-    SetParams, SetPolicyVersion, Statistics, StatisticsAnswer, StepError as Rules,
+    AttributeValue, Effect, GetAttributes, GetParams, LaneRange, Method, NoteParams, NoteSteps, NotedColumn,
+    Nothing, PolicyVersionParams, Render, RenderAnswer, RenderParams, Reset, SchemaAnswer, SetAttributes,
+    SetOptions, SetOptionsParams, SetParams, SetPolicyVersion, Statistics, StatisticsAnswer,
+    StepError as Rules,
 };
 use rollhouse_wire::CallId;
+use rollhouse_wire::limits::MAX_COMMAND_BYTES;
 use serde::Serialize;
 
 use crate::commander::Commander;
@@ -93,6 +95,51 @@ impl AsyncPool {
         self.check_nothing_outstanding()?;
         let asked = self.sessions.iter().map(|_| vec![PolicyVersionParams { version }]).collect();
         self.call_all::<SetPolicyVersion, _>(asked).await.map(drop)
+    }
+
+    /// Notes what step columns have in the steps that lanes take from now on: for each column its place among those of the
+    /// pool's settings, and a row for each of `lanes`, or without them for each lane of the pool. It stays so until
+    /// something else is noted; lanes that go on elsewhere after a loss have nothing until it is noted again. It costs
+    /// a round trip; where nothing is recorded, nothing is asked.
+    ///
+    /// # Errors
+    /// See [`MethodError`]; lanes have to have been reset. Lanes of other sessions may have been noted.
+    pub async fn note(
+        &mut self,
+        lanes: Option<&[u32]>,
+        columns: &[(usize, ColumnData)],
+    ) -> Result<(), MethodError> {
+        self.check_nothing_outstanding()?;
+        let settings = &self.recipe.open.settings;
+        if settings.record == RecordRule::None {
+            return Ok(());
+        }
+        let all: Vec<u32>;
+        let lanes = match lanes {
+            Some(lanes) => lanes,
+            None => {
+                all = (0..self.lanes() as u32).collect();
+                &all
+            }
+        };
+        if let Some(&lane) = lanes.iter().find(|&&lane| lane as usize >= self.lanes()) {
+            return Err(Rules::NoSuchLane { lane: lane as usize, lanes: self.lanes() }.into());
+        }
+        let mut rows = Vec::with_capacity(columns.len());
+        for (column, values) in columns {
+            let dtype = values.as_ref().dtype();
+            let is_of = |spec: &&ColumnSpec| ColumnData::zeros(spec.dtype, 0).as_ref().dtype() == dtype;
+            let spec = settings.step_columns.specs().get(*column).filter(is_of);
+            let no_column = || Rules::StepColumn { column: *column, dtype };
+            let elements = spec.ok_or_else(no_column)?.elements();
+            if values.len() != lanes.len() * elements {
+                let (what, given) = ("elements of a step column", values.len());
+                return Err(Rules::Length { what, given, wanted: lanes.len() * elements }.into());
+            }
+            rows.push((*column as u32, values, elements));
+        }
+        let asked = self.sessions.iter().map(|site| notes_of(site.lanes(), lanes, &rows)).collect();
+        self.call_all::<NoteSteps, _>(asked).await.map(drop)
     }
 
     /// Returns images of those lanes as they are now, in their order, of `size` (columns and rows) or of the env's own
@@ -233,6 +280,42 @@ impl AsyncPool {
         results.into_iter().flatten().collect()
     }
 }
+
+/// Returns what a session is told of the lanes that are its own, in envelopes that are not too long. `rows` has for each
+/// column its place, a row for each of `lanes`, and the elements of a row.
+fn notes_of(own: &Range<usize>, lanes: &[u32], rows: &[(u32, &ColumnData, usize)]) -> Vec<NoteParams> {
+    let here = |&at: &usize| own.contains(&(lanes[at] as usize));
+    let here: Vec<usize> = (0..lanes.len()).filter(here).collect();
+    let bytes: usize = rows.iter().map(|(_, _, elements)| elements * size_of::<f64>()).sum();
+    let part = |part: &[usize]| {
+        let column = |&(column, values, elements): &(u32, &ColumnData, usize)| {
+            let mut bytes = Vec::new();
+            for row in part.iter().filter_map(|&at| values.row(at, elements)) {
+                put_le(row, &mut bytes);
+            }
+            NotedColumn { column, values: bytes }
+        };
+        let lanes = part.iter().map(|&at| lanes[at] - own.start as u32).collect();
+        NoteParams { lanes, columns: rows.iter().map(column).collect() }
+    };
+    here.chunks((NOTE_BYTES / (bytes + size_of::<u32>() + 1)).max(1)).map(part).collect()
+}
+
+fn put_le(row: ColumnRef<'_>, out: &mut Vec<u8>) {
+    match row {
+        ColumnRef::U8(values) => out.extend_from_slice(values),
+        ColumnRef::I32(values) => out.extend(values.iter().copied().flat_map(i32::to_le_bytes)),
+        ColumnRef::I64(values) => out.extend(values.iter().copied().flat_map(i64::to_le_bytes)),
+        ColumnRef::F32(values) => out.extend(values.iter().copied().flat_map(f32::to_le_bytes)),
+        ColumnRef::F64(values) => out.extend(values.iter().copied().flat_map(f64::to_le_bytes)),
+    }
+}
+
+/// Most bytes of one envelope's notes; a row of all columns, however wide, and the names around them are less than the
+/// rest.
+const NOTE_BYTES: usize = MAX_COMMAND_BYTES / 2;
+
+const _: () = assert!(8 * rollhouse_core::limits::MAX_STEP_COLUMN_BYTES < NOTE_BYTES);
 
 /// Message for lanes that a call left halfway to another node.
 const HALF_RESUMED: &str = "they are being resumed elsewhere, which the next step or reset carries on with";

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rollhouse_arena::Frame;
 use rollhouse_core::limits::MAX_LANES;
 use rollhouse_core::{
-    AutoresetMode, ColumnMut, EnvSpec, Interruption, Outcome, RecordRule, RunId, SeedSchedule,
+    AutoresetMode, ColumnMut, EnvSpec, Interruption, Outcome, RecordRule, RunId, SeedSchedule, StepColumns,
 };
 use rollhouse_engine::ActionCheck;
 use rollhouse_wire::limits::MAX_POOL_SESSIONS;
@@ -64,6 +64,7 @@ impl PoolRequest {
             record: RecordRule::default(),
             collect: None,
             replay: None,
+            step_columns: StepColumns::default(),
         };
         let (labels, spread) = (BTreeMap::new(), Spread::default());
         Self { lanes, settings, labels, spread, transport: None, on_loss: None }
@@ -255,6 +256,11 @@ impl AsyncPool {
     /// Returns the pool's id, which is also the run that its episodes are named by.
     pub fn id(&self) -> RunId {
         self.recipe.open.pool
+    }
+
+    /// Returns the columns in which something can be noted of each step.
+    pub fn step_columns(&self) -> &StepColumns {
+        &self.recipe.open.settings.step_columns
     }
 
     /// Returns the env as the nodes have it.

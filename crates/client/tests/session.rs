@@ -10,7 +10,7 @@ use rollhouse_client::{
     Answered, COORDINATOR_AWAY, LaneFlags, NoPlace, OnLoss, Recipe, RequestBody, Session, SessionAction,
     SessionEvent, Trouble,
 };
-use rollhouse_core::{AutoresetMode, Began, RecordRule, RunId, SeedSchedule};
+use rollhouse_core::{AutoresetMode, Began, RecordRule, RunId, SeedSchedule, StepColumns};
 use rollhouse_env::Registry;
 use rollhouse_wire::{
     EndCause, FrameKind, Grant, Incarnation, LaneSettings, Notes, OpenPool, Refusal, RefusalCode, Secret,
@@ -46,6 +46,7 @@ fn session(on_loss: OnLoss) -> Session {
         record: RecordRule::All,
         collect: None,
         replay: None,
+        step_columns: StepColumns::default(),
     };
     let (labels, spread) = (BTreeMap::new(), Spread::default());
     let open = OpenPool { pool: RunId::from_u128(7), lanes: 2, settings, labels, spread };

@@ -199,6 +199,7 @@ mod tests {
                 record,
                 collect: None,
                 replay: None,
+                step_columns: rollhouse_core::StepColumns::default(),
             };
             let (pool, labels) = (RunId::from_u128(self.pools), BTreeMap::new());
             let request = Box::new(OpenPool { pool, lanes, settings, labels, spread: Spread::Pack });

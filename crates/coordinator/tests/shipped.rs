@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rollhouse_coordinator::{Action, Asker, Cluster, Event, LinkId, Reply, Ticket};
-use rollhouse_core::{AutoresetMode, RecordRule, RunId, SeedSchedule};
+use rollhouse_core::{AutoresetMode, RecordRule, RunId, SeedSchedule, StepColumns};
 use rollhouse_env::Registry;
 use rollhouse_wire::{
     Changes, EndCause, Heartbeat, Incarnation, LaneSettings, NodeLoad, OpenPool, Register, ReplaceSession,
@@ -169,6 +169,7 @@ fn pool_of(sessions: u32) -> OpenPool {
             record: RecordRule::All,
             collect: None,
             replay: None,
+            step_columns: StepColumns::default(),
         },
         labels: BTreeMap::new(),
         spread: Spread::Even,

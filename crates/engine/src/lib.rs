@@ -42,6 +42,7 @@ mod glance;
 mod lane_access;
 mod late;
 mod methods;
+mod note_steps;
 mod noted;
 mod options;
 mod past;
@@ -66,6 +67,7 @@ pub use methods::{
     Nothing, PolicyVersionParams, ResetLanes, ResetParams, Schema, SchemaAnswer, SetAttributes, SetOptions,
     SetOptionsParams, SetParams, SetPolicyVersion, Statistics, StatisticsAnswer, SummaryAnswer, dispatch,
 };
+pub use note_steps::{NoteParams, NoteSteps, NotedColumn};
 pub use options::{LaneOptions, OptionsError};
 pub use past::{LogEvent, ResumeError};
 pub use render::{Render, RenderAnswer, RenderParams, UnpackError};

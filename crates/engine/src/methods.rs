@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::call_lane::CallLane;
 use crate::command::{CommandError, CommandLanes, Effect, Method};
+use crate::note_steps::NoteSteps;
 use crate::options::LaneOptions;
 use crate::render::Render;
 use crate::reset::Reset;
@@ -480,6 +481,7 @@ macro_rules! methods {
 methods![
     CallLane,
     GetAttributes,
+    NoteSteps,
     Render,
     ResetLanes,
     Schema,

@@ -13,7 +13,10 @@ use common::header;
 use rollhouse_core::{
     AutoresetMode, ColumnData, ColumnRef, DType, RecordRule, StepColumn, StepColumns, random_bits,
 };
-use rollhouse_engine::{Engine, EngineConfig, Reset, StepError};
+use rollhouse_engine::{
+    CommandFault, CommandLanes, Engine, EngineConfig, Method, NoteParams, NoteSteps, NotedColumn, Nothing,
+    Reset, StepError,
+};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{Beside, Query, Recorder, RecorderConfig, Replays};
@@ -143,6 +146,19 @@ fn notes_that_fit_no_column_are_refused_and_change_nothing() {
         let refused = engine.note(0, None, ColumnRef::F32(&[0.0; 5]));
         let what = "elements of a step column";
         assert_eq!(refused, Err(StepError::Length { what, given: 5, wanted: 6 }));
+        let command = |lanes: &[u32], column, values: &[f32]| NoteParams {
+            lanes: lanes.to_vec(),
+            columns: vec![NotedColumn {
+                column,
+                values: values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+            }],
+        };
+        let mut ask = |params| NoteSteps::run(&mut CommandLanes::of(engine), params).map(|Nothing {}| ());
+        let refused = ask(command(&[0, 1], 0, &[0.0; 3])).unwrap_err();
+        assert_eq!(refused.fault(), CommandFault::Caller, "{refused}");
+        let refused = ask(command(&[0, 1], 7, &[0.0; 4])).unwrap_err();
+        assert_eq!(refused.fault(), CommandFault::Caller, "{refused}");
+        assert_eq!(ask(command(&[2, 0], 0, &[5.0; 4])), Ok(()));
         let refused = engine.note(0, Some(&[0, 3]), ColumnRef::F32(&[0.0; 4]));
         assert_eq!(refused, Err(StepError::NoSuchLane { lane: 3, lanes: 3 }));
         step(engine, 1);

@@ -511,6 +511,7 @@ mod tests {
                 record: RecordRule::None,
                 collect: None,
                 replay: None,
+                step_columns: rollhouse_core::StepColumns::default(),
             },
         };
         let plan = SessionPlan::of(&open, &Registry::builtin(), "test 1").unwrap();

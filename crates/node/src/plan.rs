@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::{AutoresetMode, Goal, Options, RecordRule, RunId};
+use rollhouse_core::{AutoresetMode, Goal, Options, RecordRule, RunId, StepColumns};
 use rollhouse_engine::EngineConfig;
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_host::ConnectWatch;
 use rollhouse_policy::Builtin;
-use rollhouse_replay::{BeginError, PolicyInfo, Recorder, RunHeader, RunRecorder};
+use rollhouse_replay::{BeginError, Beside, PolicyInfo, Recorder, RunHeader, RunRecorder};
 use rollhouse_wire::{Collect, FrameLayout, Incarnation, LaneSettings, OpenSession, Refusal, RefusalCode};
 
 use crate::Rollout;
@@ -25,6 +25,8 @@ pub struct SessionPlan {
     placement: u64,
     /// The episodes that are recorded, and how much of each.
     pub(crate) record: RecordRule,
+    /// Columns in which the owner notes something of each step.
+    step_columns: StepColumns,
     /// The policy, the seed and the goal, if the session plays by itself.
     pub(crate) collect: Option<(Builtin, u64, Goal)>,
     /// Connecting of the lanes' workers.
@@ -71,6 +73,7 @@ impl SessionPlan {
             pool_lanes: open.pool_lanes,
             placement: open.incarnation.term.rotate_left(32) ^ open.incarnation.counter,
             record,
+            step_columns: settings.step_columns.clone(),
             collect,
             connecting: ConnectWatch::default(),
             program: program.to_owned(),
@@ -98,7 +101,9 @@ impl SessionPlan {
     pub(crate) fn record_on(&self, recorder: &Recorder) -> Result<RunRecorder, Refusal> {
         let first = self.engine.first_lane;
         let lanes = first..first + self.engine.lanes as u32;
-        let begun = recorder.begin_placed(self.run_header(), lanes, self.placement);
+        let (placement, step_columns) = (self.placement, self.step_columns.clone());
+        let beside = Beside { placement, step_columns, ..Beside::default() };
+        let begun = recorder.begin_lanes_with(self.run_header(), lanes, beside);
         begun.map_err(|error| match error {
             BeginError::TooManyRuns => Refusal::busy(error.to_string(), RUNS_RETRY_MS),
             BeginError::Probability(_)

@@ -24,6 +24,7 @@ use crate::fork::Home;
 use crate::infos::ShowValid;
 use crate::keywords::keywords;
 use crate::lanes::Lanes;
+use crate::noting::{Declared, step_columns};
 use crate::replay_session::NativeReplay;
 use crate::replays::Recordings;
 
@@ -174,6 +175,8 @@ keywords! {
         show_valid: String,
         on_loss: Option<String>,
         statistics: bool,
+        /// What is noted of each step, for recordings.
+        step_columns: Vec<Declared>,
         /// Makes what converts actions, of the env's spec.
         convert: Py<PyAny>,
     }
@@ -197,6 +200,7 @@ impl PoolKeywords {
             "trace" => RecordRule::Trace,
             _ => RecordRule::None,
         };
+        request.settings.step_columns = step_columns(self.step_columns.clone())?;
         request.labels.clone_from(&self.labels);
         request.spread = match &*self.spread {
             "pack" => Spread::Pack,

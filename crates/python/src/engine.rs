@@ -25,7 +25,7 @@ use crate::fork::Home;
 use crate::infos::{Channel, Rows, Shapes, ShowValid};
 use crate::keywords::keywords;
 use crate::lanes::{Lanes, Placement};
-use crate::noting::{Declared, Noted, note, step_columns};
+use crate::noting::{Declared, Noted, note, rows_of, step_columns};
 use crate::obs_shape::ObsShape;
 use crate::recording::{Recording, figures};
 use crate::statistics::{Ends, EpisodeStatistics, any};
@@ -269,7 +269,11 @@ impl NativeLanes {
         let mut state = self.lock(py)?;
         match state.inner(py)? {
             Lanes::Engine(engine) => note(py, engine, lanes.as_deref(), columns),
-            Lanes::Pool(_) => Err(PyValueError::new_err("lanes of a cluster have no step columns")),
+            Lanes::Pool(pool) => {
+                let columns = rows_of(pool.step_columns(), columns)?;
+                let noted = py.detach(|| pool.note(lanes.as_deref(), &columns));
+                noted.map_err(|error| of_method(py, &error))
+            }
         }
     }
 

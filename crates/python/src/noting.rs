@@ -34,11 +34,18 @@ pub(crate) fn note(
     lanes: Option<&[u32]>,
     columns: Vec<Noted<'_>>,
 ) -> PyResult<()> {
-    for (column, values) in columns {
-        let dtype = engine.step_columns().specs().get(column).map_or(DType::F64, |spec| spec.dtype);
-        let values: ColumnData = column_data(&values, dtype)?;
+    for (column, values) in rows_of(engine.step_columns(), columns)? {
         let noted = engine.note(column, lanes, values.as_ref());
         noted.map_err(|error| of_step(py, &error.into()))?;
     }
     Ok(())
+}
+
+/// Returns the rows that are noted; arrays of columns that do not exist are taken as doubles.
+pub(crate) fn rows_of(known: &StepColumns, columns: Vec<Noted<'_>>) -> PyResult<Vec<(usize, ColumnData)>> {
+    let rows = |(column, values): Noted<'_>| {
+        let dtype = known.specs().get(column).map_or(DType::F64, |spec| spec.dtype);
+        Ok((column, column_data(&values, dtype)?))
+    };
+    columns.into_iter().map(rows).collect()
 }

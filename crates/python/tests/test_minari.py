@@ -28,11 +28,13 @@ def data(tmp_path: Path) -> Path:
     """Recordings of three envs; the last episode of every lane is cancelled."""
     path = tmp_path / "data"
     for env in ("CartPole-v1", "Pendulum-v1", "test/Noise-v0"):
-        envs = rollhouse.make_vec(env, 4, record=True, data=path)
+        envs = rollhouse.make_vec(env, 4, record=True, data=path, step_columns={"value": "float32", "pair": (int, (2,))})
         envs.action_space.seed(1)
         envs.reset(seed=1)
         for _ in range(230):
-            envs.step(envs.action_space.sample())
+            actions = envs.action_space.sample()
+            envs.note(value=np.sum(actions.reshape(4, -1), axis=1), pair=np.stack([np.arange(4), np.ones(4, int)], axis=1))
+            envs.step(actions)
         envs.close()
     return path
 
@@ -54,6 +56,8 @@ def test_every_finished_episode_is_written_bit_for_bit(data: Path, env: str) -> 
         assert written.terminations[-1] or written.truncations[-1]
         for name, column in episode.infos.items():
             np.testing.assert_array_equal(written.infos[name][1:], column)
+        for name, column in episode.step_columns.items():
+            np.testing.assert_array_equal(written.infos["step_columns"][name][1:], column)
     facts = list(dataset.storage.get_episode_metadata(range(len(episodes))))
     for fact, episode in zip(facts, episodes, strict=True):
         assert fact["rollhouse"]["id"] == episode.id

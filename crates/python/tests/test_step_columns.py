@@ -12,7 +12,7 @@ import pytest
 
 import rollhouse
 from rollhouse import replays
-from rollhouse.errors import OutstandingError
+from rollhouse.errors import OutstandingError, ResetNeededError
 
 LANES = 3
 COLUMNS = {"log_prob": "float32", "pair": (np.int64, (2,)), "explored": bool, "epoch": "uint8", "unsaid": "float64"}
@@ -86,6 +86,29 @@ def test_lanes_that_are_sent_one_by_one_have_it_too(id: str, tmp_path: Path) -> 
         envs.recv(1)
     envs.close()
     check(read_all(tmp_path))
+
+
+@pytest.mark.parametrize("transport", ["quic", "shm"])
+def test_lanes_of_a_cluster_have_it_too(cluster_url: str, transport: str) -> None:
+    cluster = rollhouse.connect(cluster_url, transport=transport)
+    envs = cluster.make_vec("CartPole-v1", LANES, step_columns=COLUMNS)
+    with pytest.raises(ResetNeededError):
+        envs.note(epoch=1)
+    play(envs)
+    run = envs.run
+    envs.close()
+    # What a node ships comes in parts: all is there when every lane has its rows, those of its resets among them.
+    infos: list[replays.EpisodeInfo] = []
+    while [rows_of(lane, infos) for lane in range(LANES)] != [60] * LANES:
+        infos = [info for info in replays.open(cluster).list(env="CartPole-v1") if info.run == run]
+    recorded = replays.open(cluster)
+    check([recorded.read(info) for info in infos])
+
+
+def rows_of(lane: int, infos: list[replays.EpisodeInfo]) -> int:
+    """Counts the rows of a lane's episodes, and those between them in which it was reset."""
+    lengths = [info.length for info in infos if info.lane == lane]
+    return sum(lengths) + len(lengths) - 1
 
 
 def test_what_is_noted_stays_and_one_value_is_that_of_all_lanes(tmp_path: Path) -> None:

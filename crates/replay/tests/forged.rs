@@ -61,8 +61,8 @@ static GENUINE: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let small = |env| Play { lanes: 3, ..Play::new(env, 90) };
     let plays = [
         small("CartPole-v1"),
-        Play { record: RecordRule::Trace, ..small("MountainCarContinuous-v0") },
-        Play { per_episode: false, max_steps: 20, ..small("Acrobot-v1") },
+        Play { record: RecordRule::Trace, noted: true, ..small("MountainCarContinuous-v0") },
+        Play { per_episode: false, max_steps: 20, noted: true, ..small("Acrobot-v1") },
         Play { record: RecordRule::Sample { probability: 0.5 }, ..small("GridBreakout-v0") },
     ];
     let bytes = |play: &Play| {

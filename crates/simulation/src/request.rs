@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rollhouse_core::{AutoresetMode, RecordRule, RunId, SeedSchedule};
+use rollhouse_core::{AutoresetMode, RecordRule, RunId, SeedSchedule, StepColumns};
 use rollhouse_wire::{LaneSettings, OpenPool, Spread};
 
 use crate::cast::ENV;
@@ -26,6 +26,7 @@ pub(crate) fn a_pool(ctx: &mut Context<'_>) -> OpenPool {
             record: RecordRule::All,
             collect: None,
             replay: None,
+            step_columns: StepColumns::default(),
         },
         labels: BTreeMap::new(),
         spread,

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_core::{
-    AutoresetMode, ColumnRef, Interruption, RecordRule, RunId, SeedSchedule, WhenFull, random_bits,
+    AutoresetMode, ColumnRef, Interruption, RecordRule, RunId, SeedSchedule, StepColumns, WhenFull,
+    random_bits,
 };
 use rollhouse_env::Registry;
 use rollhouse_node::{
@@ -220,6 +221,7 @@ fn open() -> OpenSession {
             record: RecordRule::All,
             collect: None,
             replay: None,
+            step_columns: StepColumns::default(),
         },
     }
 }

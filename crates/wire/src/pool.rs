@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use rollhouse_core::{AutoresetMode, EnvSpec, Goal, OptionValue, RecordRule, RunId, SeedSchedule};
+use rollhouse_core::{
+    AutoresetMode, EnvSpec, Goal, OptionValue, RecordRule, RunId, SeedSchedule, StepColumns,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::run_id;
@@ -42,6 +44,9 @@ pub struct LaneSettings {
     /// If present, the lane is a recorded episode, and the rest says how that was played. Only coordinators set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<ReplayOf>,
+    /// Columns in which the owner notes something of each step, for recordings.
+    #[serde(default, skip_serializing_if = "StepColumns::is_empty")]
+    pub step_columns: StepColumns,
 }
 
 impl LaneSettings {

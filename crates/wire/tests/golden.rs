@@ -219,6 +219,7 @@ fn settings() -> LaneSettings {
             leased: false,
         }),
         replay: None,
+        step_columns: StepColumns::default(),
     }
 }
 

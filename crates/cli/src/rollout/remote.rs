@@ -15,7 +15,7 @@ use std::thread::park_timeout;
 use std::time::{Duration, Instant};
 
 use rollhouse_client::{Cluster, RequestError};
-use rollhouse_core::{AutoresetMode, Goal, RecordRule, RunId, SeedSchedule};
+use rollhouse_core::{AutoresetMode, Goal, RecordRule, RunId, SeedSchedule, StepColumns};
 use rollhouse_node::ProgressSnapshot;
 use rollhouse_wire::{Collect, EndCause, LaneSettings, OpenPool, PoolOpened, PoolStatus, Spread};
 use serde::Serialize;
@@ -61,6 +61,7 @@ fn request(pool: RunId, args: &RolloutArgs, goal: Goal, seed: u64) -> OpenPool {
         record: args.record.0,
         collect: Some(collect),
         replay: None,
+        step_columns: StepColumns::default(),
     };
     let lanes = u32::try_from(args.lanes).unwrap_or(u32::MAX);
     OpenPool { pool, lanes, settings, labels: Default::default(), spread: Spread::Even }

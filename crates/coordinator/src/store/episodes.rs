@@ -36,6 +36,7 @@ impl Store {
             record: RecordRule::None,
             collect: None,
             replay: Some(replay),
+            step_columns: rollhouse_core::StepColumns::default(),
         })
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rollhouse_coordinator::{
     Action, Asker, CallFailure, Cluster, Event, LinkId, PortQuestion, Reply, Roster, SecretSource, Ticket,
 };
-use rollhouse_core::{AutoresetMode, EnvSpec, RunId, SeedSchedule};
+use rollhouse_core::{AutoresetMode, EnvSpec, RunId, SeedSchedule, StepColumns};
 use rollhouse_env::Registry;
 use rollhouse_wire::{
     EndCause, Grant, Incarnation, LaneSettings, OpenPool, OpenSession, Refusal, Register, ReplaceSession,
@@ -34,6 +34,7 @@ pub(crate) fn open_pool(lanes: u32) -> OpenPool {
             record: rollhouse_core::RecordRule::All,
             collect: None,
             replay: None,
+            step_columns: StepColumns::default(),
         },
         labels: BTreeMap::new(),
         spread: Spread::Even,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rollhouse_coordinator::{Coordinator, CoordinatorConfig, CoordinatorError, EnrolmentConfig, StoreConfig};
-use rollhouse_core::EnvSpec;
+use rollhouse_core::{EnvSpec, StepColumns};
 use rollhouse_env::Registry;
 use rollhouse_wire::{
     CallError, CertificateAuthority, CertificateFiles, Changes, Connection, Dialer, EndCause, Expected,
@@ -351,6 +351,7 @@ pub fn pool_of(owner: &str, lanes: u32) -> OpenPool {
             record: rollhouse_core::RecordRule::None,
             collect: None,
             replay: None,
+            step_columns: StepColumns::default(),
         },
         labels: BTreeMap::new(),
         spread: Spread::Pack,

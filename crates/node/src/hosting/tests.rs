@@ -1,7 +1,7 @@
 //! How sessions are opened and ended, also when what does so is cut short.
 
 use super::*;
-use rollhouse_core::{AutoresetMode, RecordRule, SeedSchedule};
+use rollhouse_core::{AutoresetMode, RecordRule, SeedSchedule, StepColumns};
 use std::sync::atomic::AtomicU32;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
@@ -32,6 +32,7 @@ fn open(env: &str) -> OpenSession {
             record: RecordRule::None,
             collect: None,
             replay: None,
+            step_columns: StepColumns::default(),
         },
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use proptest::prelude::*;
-use rollhouse_core::{AutoresetMode, OptionValue, Outcome, RecordRule, RunId, SeedSchedule};
+use rollhouse_core::{AutoresetMode, OptionValue, Outcome, RecordRule, RunId, SeedSchedule, StepColumns};
 use rollhouse_engine::EngineConfig;
 use rollhouse_env::Registry;
 use rollhouse_replay::testing::{DrivenRecorder, Faults, FaultyDisk};
@@ -34,6 +34,7 @@ fn asked(env: &str, lanes: u32, autoreset: AutoresetMode) -> OpenSession {
             record: RecordRule::None,
             collect: None,
             replay: None,
+            step_columns: StepColumns::default(),
         },
     }
 }

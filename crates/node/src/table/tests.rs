@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use proptest::prelude::*;
-use rollhouse_core::{AutoresetMode, EnvTerms, Goal, RecordRule, SeedSchedule};
+use rollhouse_core::{AutoresetMode, EnvTerms, Goal, RecordRule, SeedSchedule, StepColumns};
 use rollhouse_core::{Interruption, RunId};
 use rollhouse_wire::{Collect, LaneSettings, Secret};
 
@@ -36,6 +36,7 @@ fn open(index: u32, counter: u64, lanes: u32) -> OpenSession {
             record: RecordRule::None,
             collect: None,
             replay: None,
+            step_columns: StepColumns::default(),
         },
     }
 }

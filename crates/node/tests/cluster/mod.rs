@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use rollhouse_core::{AutoresetMode, ColumnRef, RecordRule, RunId, SeedSchedule};
+use rollhouse_core::{AutoresetMode, ColumnRef, RecordRule, RunId, SeedSchedule, StepColumns};
 use rollhouse_node::{ClusterNode, ClusterNodeConfig};
 use rollhouse_wire::{
     Arrival, Attach, Attached, CallError, CertificateAuthority, CertificateFiles, CloseCode, CloseSession,
@@ -358,6 +358,7 @@ pub fn session(pool: u128, env: &str, lanes: u32) -> OpenSession {
             record: RecordRule::None,
             collect: None,
             replay: None,
+            step_columns: StepColumns::default(),
         },
     }
 }

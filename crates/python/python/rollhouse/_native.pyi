@@ -132,6 +132,7 @@ class NativeCluster:
         show_valid: str,
         on_loss: str | None,
         statistics: bool,
+        step_columns: Sequence[tuple[str, str, tuple[int, ...]]],
         convert: Callable[[dict[str, Any]], Callable[[Any, int], np.ndarray]],
     ) -> tuple[str, dict[str, Any], NativeLanes]: ...
     def close(self) -> None: ...

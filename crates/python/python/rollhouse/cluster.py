@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import gymnasium
+import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from rollhouse import _native
-from rollhouse.errors import UnknownEnvError
+from rollhouse.errors import ResetNeededError, UnknownEnvError
 from rollhouse.native_env import (
     NAMESPACE,
     NativeVectorEnv,
@@ -31,6 +32,7 @@ from rollhouse.native_env import (
     render_size_of,
 )
 from rollhouse.replay_session import ReplaySession
+from rollhouse.step_columns import StepColumns, StepColumnSpecs
 from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, ShowValid, parse_autoreset_mode, show_valid
 
 Transport = Literal["auto", "shm", "quic"]
@@ -107,6 +109,7 @@ class Cluster:
         render_mode: str | None = None,
         render_size: Sequence[int] | None = None,
         statistics: bool = False,
+        step_columns: StepColumnSpecs | None = None,
         **options: Any,
     ) -> ClusterVectorEnv:
         """Asks for lanes, waiting while the cluster is full, and makes a vector env of them.
@@ -119,7 +122,8 @@ class Cluster:
                 out before it is believed, and its lanes are resumed if their node is lost. None for what the env's
                 ``metadata["deterministic"]`` says.
             num_envs, seed, autoreset_mode, copy, max_episode_steps, info_layout, valid, render_mode, render_size,
-                statistics: The arguments of ``rollhouse.make_vec``.
+                statistics, step_columns: The arguments of ``rollhouse.make_vec``. Here ``note`` is a round trip of its own,
+                comes after the first reset, and lanes that go on on another node are noted anew.
             on_loss: The rule for lanes whose node is lost. ``"resume"``, the default for deterministic envs: another
                 node does again what they did, and the step takes longer. ``"report"``: they are marked as lost, and
                 begin new episodes elsewhere. ``"raise"``, the default for others: ``LaneLostError``, and the lanes
@@ -165,6 +169,7 @@ class Cluster:
             render_mode=render_mode,
             render_size=render_size,
             statistics=statistics,
+            step_columns=step_columns,
             options=options,
         )
 
@@ -276,8 +281,11 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         render_mode: str | None,
         render_size: Sequence[int] | None,
         statistics: bool,
+        step_columns: StepColumnSpecs | None,
         options: Mapping[str, Any],
     ):
+        self._step_columns = StepColumns(step_columns)
+        self._records = bool(record)
         id = id.removeprefix(NAMESPACE)
         num_envs = positive("num_envs", num_envs)
         if max_episode_steps is not None and not 0 <= max_episode_steps < 2**32:
@@ -308,6 +316,7 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
             show_valid=show_valid(info_layout, valid),
             on_loss=on_loss,
             statistics=bool(statistics),
+            step_columns=self._step_columns.declared,
             convert=lambda spec: action_converter(make_space(spec["action_space"])),
         )
         self._env_spec = spec
@@ -336,6 +345,14 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         self.run = run
         self._adopt(native, seed=seed, copy=copy)
         _OPEN.add(self)
+
+    def _is_recording(self) -> bool:
+        return self._records
+
+    def _note(self, lanes: list[int] | None, columns: list[tuple[int, np.ndarray]]) -> None:
+        if not self._reset_done:
+            raise ResetNeededError("lanes of a cluster are noted after the first reset")
+        super()._note(lanes, columns)
 
     @property
     def placements(self) -> tuple[Placement, ...]:

@@ -293,8 +293,11 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self._check_usable()
         lanes, rows = self._step_columns.lanes(lanes, self.num_envs)
         noted = self._step_columns.arrays(columns, rows)
-        if self.recording is not None:
+        if self._is_recording():
             self._note(lanes, noted)
+
+    def _is_recording(self) -> bool:
+        return self.recording is not None
 
     def _note(self, lanes: list[int] | None, columns: list[tuple[int, np.ndarray]]) -> None:
         raise NotImplementedError

@@ -98,6 +98,9 @@ def _columns(episode: Episode, space: gymnasium.Space) -> dict[str, Any]:
     def with_reset_row(column: np.ndarray) -> np.ndarray:
         return np.concatenate((np.zeros_like(column[:1]), column))
 
+    infos: dict[str, Any] = {name: with_reset_row(column) for name, column in episode.infos.items()}
+    if episode.step_columns:
+        infos["step_columns"] = {name: with_reset_row(column) for name, column in episode.step_columns.items()}
     return {
         "seed": episode.seed,
         "observations": _nested(space, episode.observations),
@@ -105,7 +108,7 @@ def _columns(episode: Episode, space: gymnasium.Space) -> dict[str, Any]:
         "rewards": episode.rewards,
         "terminations": episode.terminations,
         "truncations": episode.truncations,
-        "infos": {name: with_reset_row(column) for name, column in episode.infos.items()},
+        "infos": infos,
     }
 
 
