@@ -360,6 +360,14 @@ impl Pool {
         self.ask_with(async |pool| pool.set_attr(name, values).await)
     }
 
+    /// Calls a method of the env on one lane: see [`AsyncPool::call_method`].
+    ///
+    /// # Errors
+    /// See [`AsyncPool::call_method`].
+    pub fn call_method(&mut self, lane: usize, method: &str, payload: &str) -> Result<String, MethodError> {
+        self.ask_with(async |pool| pool.call_method(lane, method, payload).await)
+    }
+
     /// Says which version of the policy chooses the actions from now on: see [`AsyncPool::set_policy_version`].
     ///
     /// # Errors

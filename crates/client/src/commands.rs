@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use rollhouse_core::{ColumnData, ColumnRef, ColumnSpec, OptionValue, RecordRule};
+use rollhouse_core::{Call, ColumnData, ColumnRef, ColumnSpec, OptionValue, RecordRule};
 use rollhouse_engine::Image;
 use rollhouse_engine::{
-    AttributeValue, Effect, GetAttributes, GetParams, LaneRange, Method, NoteParams, NoteSteps, NotedColumn,
-    Nothing, PolicyVersionParams, Render, RenderAnswer, RenderParams, Reset, SchemaAnswer, SetAttributes,
-    SetOptions, SetOptionsParams, SetParams, SetPolicyVersion, Statistics, StatisticsAnswer,
-    StepError as Rules,
+    AttributeValue, CallAnswer, CallLane, CallParams, Effect, GetAttributes, GetParams, LaneRange, Method,
+    NoteParams, NoteSteps, NotedColumn, Nothing, PolicyVersionParams, Render, RenderAnswer, RenderParams,
+    Reset, SchemaAnswer, SetAttributes, SetOptions, SetOptionsParams, SetParams, SetPolicyVersion,
+    Statistics, StatisticsAnswer, StepError as Rules,
 };
 use rollhouse_wire::CallId;
 use rollhouse_wire::limits::MAX_COMMAND_BYTES;
@@ -84,6 +84,38 @@ impl AsyncPool {
         let asked =
             self.parts().map(|parts| parts.map(|(lanes, rows)| params(lanes, rows)).collect()).collect();
         self.call_all::<SetAttributes, _>(asked).await.map(drop)
+    }
+
+    /// Calls a method of the env on one lane and returns its answer; payload and answer are JSON by agreement. A call that
+    /// changes the lane is recorded, and done again where the lane goes on after a loss of its node.
+    ///
+    /// # Errors
+    /// See [`MethodError`]. After [`MethodError::Lost`] and whatever else says that a call which changes the lane may have been
+    /// done, the lanes of that session are not resumed if their node is lost.
+    pub async fn call_method(
+        &mut self,
+        lane: usize,
+        method: &str,
+        payload: &str,
+    ) -> Result<String, MethodError> {
+        self.check_nothing_outstanding()?;
+        let found = self.sessions.iter().position(|site| site.lanes().contains(&lane));
+        let index = found.ok_or(Rules::NoSuchLane { lane, lanes: self.lanes() })?;
+        let row = (lane - self.sessions[index].lanes().start) as u32;
+        let (method, payload) = (method.to_owned(), payload.to_owned());
+        let params = CallParams { lane: row, method, payload };
+        let changes = self.spec().method(&params.method).is_some_and(|method| method.changes);
+        // If this is dropped midway, the log is gone.
+        let log = self.sessions[index].session.doubt();
+        let answered = self.call::<CallLane>(index, &params).await;
+        let CallParams { method, payload, .. } = params;
+        let session = &mut self.sessions[index].session;
+        match &answered {
+            Ok(_) if changes => session.settle_call(log, Some((row, Call { method, payload }))),
+            Err(error) if changes && !error.says_nothing_changed() => {}
+            _ => session.settle_call(log, None),
+        }
+        answered.map(|CallAnswer { answer }| answer)
     }
 
     /// Says which version of the policy chooses the actions from now on. Recordings have it with each step; 0 stands for
@@ -249,7 +281,13 @@ impl AsyncPool {
         let Self { sessions, commanders, cluster, recipe, .. } = self;
         let network = cluster.network();
         let recorded = recipe.open.settings.record != RecordRule::None;
-        if M::EFFECT == Effect::Begins || M::EFFECT == Effect::Changes && !recorded {
+        // What a call does is put back into the log by who knows what was called.
+        let forgets = match M::EFFECT {
+            Effect::None => false,
+            Effect::Begins | Effect::Calls => true,
+            Effect::Changes => !recorded,
+        };
+        if forgets {
             let meant = |(site, asked): &(&mut PoolSession, &Vec<P>)| {
                 !asked.is_empty() && !site.session.is_resuming()
             };

@@ -229,6 +229,17 @@ impl From<rollhouse_engine::StepError> for MethodError {
     }
 }
 
+impl MethodError {
+    /// Returns whether the lanes are surely as they were before.
+    pub(crate) fn says_nothing_changed(&self) -> bool {
+        match self {
+            Self::Refused { refusal, .. } => refusal.code != RefusalCode::Internal,
+            Self::Lanes(_) | Self::NoSuchSession { .. } | Self::Gone { .. } | Self::TooLong(_) => true,
+            Self::Lost { .. } | Self::Answer { .. } | Self::TimedOut(_) | Self::Interrupted => false,
+        }
+    }
+}
+
 impl From<MethodError> for StepError {
     fn from(error: MethodError) -> Self {
         match error {

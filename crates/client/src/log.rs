@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{Began, ColumnSpec, LaneSet, Space, Start, per_episode_seed};
+use rollhouse_core::{Began, Call, ColumnSpec, LaneSet, Space, Start, per_episode_seed};
 
 use self::past::Event;
 pub(crate) use self::past::PastReader;
@@ -29,6 +29,9 @@ const KEEP_ENDED: Duration = Duration::from_secs(10);
 /// Bytes of a session's log beyond which episodes that ended are forgotten sooner: through shared memory thousands of
 /// lanes play hundreds of megabytes a second.
 const ENDED_LOG_BYTES: usize = 256 << 20;
+
+/// Bytes of calls that are kept of an episode.
+const CALLS_LOG_BYTES: usize = 256 << 10;
 
 /// Rows between two searches for rows that nobody needs.
 const TRIM_EVERY: usize = 64;
@@ -80,6 +83,8 @@ struct LoggedEpisode {
     ended: Option<(u64, Duration)>,
     /// A hash of its state, with the number of the row before which the state had it.
     hash: Option<(u64, u32)>,
+    /// The calls that changed it, ascending, each with the number of the row before which it came.
+    calls: Vec<(u64, Call)>,
 }
 
 /// How much a log keeps.
@@ -242,6 +247,7 @@ impl SessionLog {
             from_row: row,
             ended: None,
             hash: None,
+            calls: Vec::new(),
         });
     }
 
@@ -250,6 +256,22 @@ impl SessionLog {
         let row = self.rows.end();
         if let Some(episode) = self.lanes[lane as usize].open() {
             episode.hash = Some((row, hash));
+        }
+    }
+
+    /// Notes that a lane that the session has was changed by a call after the last row. An episode with more calls than are
+    /// kept is forgotten.
+    pub(crate) fn called(&mut self, lane: u32, call: Call) {
+        let row = self.rows.end();
+        let lane = &mut self.lanes[lane as usize];
+        let Some(episode) = lane.open() else { return };
+        let size = |call: &Call| call.method.len() + call.payload.len() + size_of::<(u64, Call)>();
+        let before: usize = episode.calls.iter().map(|(_, call)| size(call)).sum();
+        if before + size(&call) <= CALLS_LOG_BYTES {
+            episode.calls.push((row, call));
+        } else {
+            lane.episodes.clear();
+            lane.cut = true;
         }
     }
 
@@ -355,9 +377,14 @@ impl SessionLog {
         events.push_back(Event::Began { number: episode.number, start: episode.start });
         let end = episode.ended.map_or_else(|| self.rows.end(), |(row, _)| row);
         let mut from = episode.from_row;
-        if let Some((row, hash)) = episode.hash {
+        let mut marks: Vec<(u64, Event)> =
+            episode.hash.iter().map(|&(row, hash)| (row, Event::Stood(hash))).collect();
+        // A hash is that of the row that was just played, and calls come after it.
+        marks.extend(episode.calls.iter().map(|(row, call)| (*row, Event::Called(call.clone()))));
+        marks.sort_by_key(|(row, _)| *row);
+        for (row, event) in marks {
             events.push_back(Event::Played { from, to: row });
-            events.push_back(Event::Stood(hash));
+            events.push_back(event);
             from = row;
         }
         events.push_back(Event::Played { from, to: end });
@@ -429,6 +456,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use rollhouse_core::AutoresetMode;
+    use rollhouse_core::limits::MAX_CALL_BYTES;
     use rollhouse_core::{ColumnData, random_bits};
     use rollhouse_engine::{Engine, EngineConfig, LogEvent, Reset};
     use rollhouse_env::Registry;
@@ -558,6 +586,36 @@ mod tests {
                 prop_assert_eq!(first.turn(turn, None), second.turn(turn, None));
             }
         }
+    }
+
+    #[test]
+    fn calls_are_told_where_they_came_and_an_episode_with_too_many_is_cut() {
+        let mut play = Play::new("test/Called-v0", 2, AutoresetMode::NextStep);
+        let mut log = play.log("test/Called-v0", Duration::from_secs(100));
+        play.engine.reset(&Reset::seeded(9, 2)).unwrap();
+        play.note(Duration::ZERO, &mut log);
+        for turn in 0..70 {
+            for lane in [0, 1].into_iter().filter(|lane| (turn + lane) % 5 == 0) {
+                let call = Call { method: "push".into(), payload: "2".into() };
+                play.engine.call(lane as usize, &call.method, &call.payload).unwrap();
+                log.called(lane as u32, call);
+            }
+            play.turn(turn, Some(&mut log));
+        }
+        let mut second = Play::new("test/Called-v0", 2, AutoresetMode::NextStep);
+        assert_eq!(replay(&log, &mut second.engine, true), Vec::<u32>::new());
+        for turn in 70..90 {
+            assert_eq!(play.turn(turn, None), second.turn(turn, None));
+        }
+        let long = Call { method: "push".into(), payload: "x".repeat(MAX_CALL_BYTES) };
+        (0..2).for_each(|_| log.called(1, long.clone()));
+        let (mut reader, cut) = log.past(true);
+        assert_eq!(cut, Vec::<u32>::new());
+        while let Some(part) = reader.next(&log) {
+            assert!(!part.is_empty() && part.len() <= MAX_PAST_BYTES);
+        }
+        (0..3).for_each(|_| log.called(1, long.clone()));
+        assert_eq!(log.past(true).1, [1]);
     }
 
     #[test]

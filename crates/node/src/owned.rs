@@ -22,8 +22,8 @@ use bytes::Bytes;
 use rollhouse_arena::SharedArena;
 use rollhouse_core::{ColumnRef, Interruption};
 use rollhouse_engine::{
-    CommandError, CommandLanes, Engine, LogEvent, Method, Received, Reset, ResetLanes as ResetMethod,
-    SetAttributes, SetOptions, Stats, StepError,
+    CallLane, CommandError, CommandLanes, Engine, LogEvent, Method, Received, Reset,
+    ResetLanes as ResetMethod, SetAttributes, SetOptions, Stats, StepError,
 };
 use rollhouse_env::EnvEntry;
 use rollhouse_host::ConnectWatch;
@@ -236,8 +236,10 @@ impl OwnedSession {
             return Envelope { payload: Vec::new(), ..command }.answered::<()>(Err(refusal));
         }
         // Lanes that were changed are not made anew in shared memory.
-        let changes =
-            matches!(command.method.as_str(), ResetMethod::NAME | SetAttributes::NAME | SetOptions::NAME);
+        let changes = matches!(
+            command.method.as_str(),
+            CallLane::NAME | ResetMethod::NAME | SetAttributes::NAME | SetOptions::NAME
+        );
         self.begun |= changes;
         let answer = self.run_command(command);
         if changes {

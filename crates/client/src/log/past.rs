@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use rollhouse_core::{ColumnData, PastEvent, Start};
+use rollhouse_core::limits::{MAX_CALL_BYTES, MAX_METHOD_NAME_BYTES};
+use rollhouse_core::{Call, ColumnData, PastEvent, Start};
 use rollhouse_wire::limits::MAX_PAST_BYTES;
 use rollhouse_wire::{column_bytes, put_past, put_played};
 
@@ -16,21 +17,25 @@ pub(crate) struct PastReader {
     lanes: Vec<VecDeque<Event>>,
     /// The lane whose turn it is.
     at: usize,
+    /// Most bytes of a record without its actions.
+    record: usize,
 }
 
 /// An event in a lane; its rows are numbers of the log's rows.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) enum Event {
     Began { number: u64, start: Start },
     Played { from: u64, to: u64 },
+    Called(Call),
     Stood(u32),
     Lost { next: u64, start: Start, held: bool },
 }
 
 impl PastReader {
     /// Makes the reader of those events of each lane.
-    pub(super) const fn new(lanes: Vec<VecDeque<Event>>) -> Self {
-        Self { lanes, at: 0 }
+    pub(super) fn new(lanes: Vec<VecDeque<Event>>) -> Self {
+        let record = lanes.iter().flatten().map(Event::record_bytes).max().unwrap_or(RECORD_BYTES);
+        Self { lanes, at: 0, record }
     }
 
     /// Returns the columns of the next resume frame; `None` when all is told.
@@ -39,7 +44,7 @@ impl PastReader {
         if left == 0 {
             return None;
         }
-        let least = RECORD_BYTES + log.action.row_bytes().next_multiple_of(8);
+        let least = self.record + log.action.row_bytes().next_multiple_of(8);
         let share = (MAX_PAST_BYTES / left).max(least);
         let mut out = Vec::with_capacity(MAX_PAST_BYTES);
         for _ in 0..self.lanes.len() {
@@ -56,7 +61,7 @@ impl PastReader {
     /// Appends the next events of a lane, while they end before `until`.
     fn put(&mut self, log: &SessionLog, lane: usize, until: usize, out: &mut Vec<u8>) {
         while let Some(event) = self.lanes[lane].pop_front() {
-            if out.len() + RECORD_BYTES > until {
+            if out.len() + event.record_bytes() > until {
                 self.lanes[lane].push_front(event);
                 return;
             }
@@ -65,6 +70,7 @@ impl PastReader {
                 Event::Began { number: of, start } => {
                     put_past(out, number, &PastEvent::Began { number: of, start }, &log.action);
                 }
+                Event::Called(call) => put_past(out, number, &PastEvent::Called(call), &log.action),
                 Event::Stood(hash) => put_past(out, number, &PastEvent::Stood(hash), &log.action),
                 Event::Lost { next, start, held } => {
                     put_past(out, number, &PastEvent::Lost { next, start, held }, &log.action);
@@ -78,6 +84,16 @@ impl PastReader {
                     }
                 }
             }
+        }
+    }
+}
+
+impl Event {
+    /// Returns the most bytes that its record takes without actions.
+    const fn record_bytes(&self) -> usize {
+        match self {
+            Self::Called(call) => RECORD_BYTES + call.method.len() + call.payload.len(),
+            _ => RECORD_BYTES,
         }
     }
 }
@@ -126,3 +142,4 @@ const RECORD_BYTES: usize = 40;
 /// Bytes of a record of actions without these.
 const HEAD_BYTES: usize = 16;
 const _: () = assert!(RECORD_BYTES + HEAD_BYTES < MAX_PAST_BYTES / 64);
+const _: () = assert!(2 * (RECORD_BYTES + MAX_METHOD_NAME_BYTES + MAX_CALL_BYTES) < MAX_PAST_BYTES);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use rollhouse_core::{Interruption, Outcome};
+use rollhouse_core::{Call, Interruption, Outcome};
 use rollhouse_wire::{FrameKind, LostLane, Notes};
 
 use super::{Attachment, Session};
@@ -98,6 +98,20 @@ impl Session {
     /// so.
     pub(crate) fn forget(&mut self) {
         self.log = None;
+    }
+
+    /// Takes the log out while a call of an env's method is under way: if nobody says how it ended, nobody knows what
+    /// the lanes have done.
+    pub(crate) const fn doubt(&mut self) -> Option<SessionLog> {
+        self.log.take()
+    }
+
+    /// Puts the log back, with the call on a lane of the session if it was done.
+    pub(crate) fn settle_call(&mut self, log: Option<SessionLog>, done: Option<(u32, Call)>) {
+        self.log = log;
+        if let (Some(log), Some((lane, call))) = (&mut self.log, done) {
+            log.called(lane, call);
+        }
     }
 
     /// Returns the columns of the request that was answered last.
