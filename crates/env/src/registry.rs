@@ -119,6 +119,7 @@ pub struct EnvEntry {
     draws_options: bool,
     drawn: Option<Drawn>,
     constants: &'static [(&'static str, f64)],
+    arguments: String,
 }
 
 /// Size and rate of an env's pictures.
@@ -149,7 +150,15 @@ impl EnvEntry {
     }
 
     const fn made_by(spec: EnvSpec, make: Make) -> Self {
-        Self { spec, make, bounded: false, draws_options: false, drawn: None, constants: &[] }
+        Self {
+            spec,
+            make,
+            bounded: false,
+            draws_options: false,
+            drawn: None,
+            constants: &[],
+            arguments: String::new(),
+        }
     }
 
     /// Makes an entry whose lanes are made one by one; `make` is called again when a lane is revived, and for each
@@ -229,6 +238,17 @@ impl EnvEntry {
     /// for all lanes.
     pub const fn constants(&self) -> &'static [(&'static str, f64)] {
         self.constants
+    }
+
+    /// Adds the arguments with which the env of a Python package is made, a JSON object.
+    #[must_use]
+    pub fn with_arguments(self, arguments: String) -> Self {
+        Self { arguments, ..self }
+    }
+
+    /// Returns the arguments with which the env of a Python package is made, a JSON object; empty if there are none.
+    pub fn arguments(&self) -> &str {
+        &self.arguments
     }
 
     /// Returns whether the env draws itself.

@@ -76,6 +76,7 @@ impl Rollout {
             program,
             started_ms,
             parent: None,
+            arguments: self.env.arguments().to_owned(),
             spec,
         }
     }

@@ -8,9 +8,9 @@ use rollhouse_config::{Bytes, Given, Setting};
 /// How Python environments are hosted on this machine.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Python environments")]
-pub(crate) struct PythonArgs {
-    /// Interpreter of gymnasium:ID and package.module:Class; it needs the package rollhouse [default: the one that runs
-    /// this command, else python3]
+pub(crate) struct HostingArgs {
+    /// Interpreter of gymnasium:ID and package.module:Class; it needs the package rollhouse [default of rollout: the one
+    /// that runs this command, else python3; verify imports nothing without it]
     #[arg(long, value_name = "PATH")]
     pub(crate) python: Option<OsString>,
     /// Package that may be imported beside gymnasium; may be given several times
@@ -22,6 +22,14 @@ pub(crate) struct PythonArgs {
     /// Memory of its own that each of them may have, as in 2 GiB [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = memory)]
     pub(crate) worker_memory: Option<u64>,
+}
+
+/// How Python environments are hosted on this machine, and made.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Python environments")]
+pub(crate) struct PythonArgs {
+    #[command(flatten)]
+    pub(crate) hosting: HostingArgs,
     /// Arguments of the environment, a JSON object
     #[arg(long, value_name = "JSON", value_parser = object)]
     pub(crate) env_kwargs: Option<Object>,
@@ -39,12 +47,14 @@ impl PythonArgs {
         let of_the_env =
             [("--env-kwargs", self.env_kwargs.is_some()), ("--deterministic", self.deterministic)];
         let given = || of_the_env.into_iter().find_map(|(name, given)| given.then_some(name));
-        self.of_this_machine().or_else(given)
+        self.hosting.given().or_else(given)
     }
+}
 
-    /// Returns an argument that was given and says how this machine hosts envs, if there is one.
-    pub(crate) fn of_this_machine(&self) -> Option<&'static str> {
-        let Self { python, allow, workers, worker_memory, env_kwargs: _, deterministic: _ } = self;
+impl HostingArgs {
+    /// Returns an argument that was given, if there is one.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        let Self { python, allow, workers, worker_memory } = self;
         let given = [
             ("--python", python.is_some()),
             ("--allow", !allow.is_empty()),

@@ -115,6 +115,7 @@ pub fn play_into(
         program: "stage".into(),
         started_ms: 1_700_000_000_000,
         parent: None,
+        arguments: String::new(),
     };
     let run = recorder.begin_lanes(header, first..first + lanes as u32).unwrap();
     let mut block = run.block(first, lanes);
