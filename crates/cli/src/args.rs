@@ -35,7 +35,7 @@ pub(crate) use hand::{HandArgs, PlayEnvArgs};
 #[cfg(feature = "viewer")]
 pub(crate) use play::PlayArgs;
 pub(crate) use plugin::{PluginArgs, PluginWorkerArgs};
-pub(crate) use python::{Object, PythonArgs};
+pub(crate) use python::{HostingArgs, Object, PythonArgs};
 pub(crate) use shelf::{NoteArgs, PinArgs, PruneArgs, TagArgs};
 pub(crate) use store::{StoreArgs, StoreExportArgs, StoreImportArgs, StoreVerifyArgs, StoreWhat, TargetArgs};
 #[cfg(feature = "viewer")]
@@ -400,6 +400,8 @@ pub(crate) struct VerifyArgs {
     pub(crate) all: bool,
     #[command(flatten)]
     pub(crate) plugins: PluginArgs,
+    #[command(flatten)]
+    pub(crate) hosting: HostingArgs,
     #[command(flatten)]
     pub(crate) data: DataArgs,
     /// Print one JSON object a line instead of text

@@ -86,7 +86,8 @@ pub fn run_within(python: Option<OsString>, line: impl IntoIterator<Item = OsStr
         && EnvKind::has_id(&args.env)
         && args.data.place() != Place::Cluster
     {
-        args.python.python = args.python.python.take().or_else(|| python.clone());
+        let hosting = &mut args.python.hosting;
+        hosting.python = hosting.python.take().or_else(|| python.clone());
     }
     if let Command::Up(args) = &mut cli.command {
         args.python = python;

@@ -8,18 +8,47 @@ use rollhouse_config::Python;
 use rollhouse_env::EnvEntry;
 use rollhouse_host::{
     Census, Connect, ConnectWatch, DescriptionError, Launcher, PythonEnv, PythonError, PythonHost,
-    RefusalKind,
+    RecordedEnvs, RefusalKind,
 };
 
-use crate::args::PythonArgs;
+use crate::args::{HostingArgs, PythonArgs};
 use crate::failure::{Failure, Status};
 use crate::logging::Logging;
 
 /// Learns what a Python env is, and returns the entry that makes it; `watch` shows what connects. Reasons for which lanes are lost are logged from
 /// here on. Blocks until a worker has made one.
 pub(crate) fn entry(args: &PythonArgs, id: &str, watch: &ConnectWatch) -> Result<Arc<EnvEntry>, Failure> {
+    let env = PythonEnv {
+        id: id.to_owned(),
+        kwargs: args.env_kwargs.clone().unwrap_or_default(),
+        deterministic: args.deterministic.then_some(true),
+    };
+    Logging::begin_warnings("rollout")?;
+    let learned = host(&args.hosting).learn(&env, watch).map_err(|error| failure(&error))?;
+    Ok(Arc::new(Arc::new(learned).entry(watch)))
+}
+
+/// Returns the Python envs that recordings are compared with; `None` if no interpreter is named. Reasons for which their
+/// lanes are lost are logged from here on. Starts nothing.
+pub(crate) fn of_recordings(args: &HostingArgs) -> Result<Option<RecordedEnvs>, Failure> {
+    match (&args.python, args.given()) {
+        (Some(_), _) => {
+            // Where something else takes what is logged, it takes this as well.
+            let _begun = Logging::begin_warnings("verify");
+            Ok(Some(RecordedEnvs::new(host(args))))
+        }
+        (None, Some(name)) => {
+            let message = format_args!("{name} is for Python environments, which need --python as well");
+            Err(Failure::new(Status::Usage, message).hint("--python names the interpreter that hosts them"))
+        }
+        (None, None) => Ok(None),
+    }
+}
+
+/// Returns how this machine hosts Python envs.
+fn host(args: &HostingArgs) -> PythonHost {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let host = PythonHost {
+    PythonHost {
         interpreter: args.python.clone().unwrap_or_else(|| "python3".into()),
         allow: ["gymnasium"]
             .into_iter()
@@ -34,15 +63,7 @@ pub(crate) fn entry(args: &PythonArgs, id: &str, watch: &ConnectWatch) -> Result
         launcher: Launcher::new(cores.max(2)),
         memory: args.worker_memory,
         census: None,
-    };
-    let env = PythonEnv {
-        id: id.to_owned(),
-        kwargs: args.env_kwargs.clone().unwrap_or_default(),
-        deterministic: args.deterministic.then_some(true),
-    };
-    Logging::begin_warnings("rollout")?;
-    let learned = host.learn(&env, watch).map_err(|error| failure(&error))?;
-    Ok(Arc::new(Arc::new(learned).entry(watch)))
+    }
 }
 
 /// Returns how a node hosts Python envs, whose processes are counted in that census; `None` if its settings name no
@@ -68,7 +89,7 @@ pub(crate) fn of_node(settings: &Python, census: &Census) -> Option<PythonHost> 
 }
 
 /// Makes the failure of an env that cannot be hosted, with the way to mend it.
-fn failure(error: &PythonError) -> Failure {
+pub(crate) fn failure(error: &PythonError) -> Failure {
     let hint = match error {
         PythonError::NoPackage { .. } => {
             "install it there (pip install rollhouse), or name another one by --python"

@@ -61,6 +61,7 @@ pub(crate) fn header_of(
         program: PROGRAM.to_owned(),
         started_ms: wall_ms(),
         parent,
+        arguments: entry.arguments().to_owned(),
         spec,
     }
 }

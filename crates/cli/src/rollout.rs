@@ -42,7 +42,7 @@ pub(crate) fn run(args: &RolloutArgs, out: &mut Output) -> Result<Status, Failur
             Err(Failure::new(Status::Usage, message)
                 .hint("a node loads the plug-ins that [[plugin]] in its config names"))
         }
-        Place::Cluster => match args.python.of_this_machine() {
+        Place::Cluster => match args.python.hosting.given() {
             Some(name) => {
                 let message = format_args!("{name} is for this machine, and a cluster is named");
                 Err(Failure::new(Status::Usage, message)

@@ -316,6 +316,7 @@ fn header_of(session: SessionId, opened: &WatchOpened) -> Result<RunHeader, Watc
         // A run's id is a UUIDv7: its upper 48 bits are the wall clock when it was drawn.
         started_ms: (session.pool.as_u128() >> 80) as u64,
         parent: None,
+        arguments: settings.env_kwargs.clone(),
         spec: spec.clone(),
     })
 }

@@ -405,6 +405,7 @@ fn header(game: &Game, run: RunId, record: RecordRule) -> RunHeader {
         program: "test".into(),
         started_ms: 0,
         parent: None,
+        arguments: String::new(),
         spec,
     }
 }

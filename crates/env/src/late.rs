@@ -54,6 +54,13 @@ pub trait LateLanes {
         Collected::default()
     }
 
+    /// Returns what is known of the reason for which a lane was lost the last time; `None` if nothing ever is. May wait for
+    /// a second until it is told.
+    fn why_lost(&mut self, lane: usize) -> Option<String> {
+        let _ = lane;
+        None
+    }
+
     /// Takes the pictures that came with the last rows of these lanes, each packed as recordings have it: of the row
     /// that a step gave, or of what a lane shows that has `begun` an episode. It is asked once for each row that is
     /// recorded.

@@ -124,6 +124,7 @@ pub struct EnvEntry {
     try_options: Option<Box<TryOptions>>,
     drawn: Option<Drawn>,
     constants: &'static [(&'static str, f64)],
+    arguments: String,
 }
 
 /// Size and rate of an env's pictures.
@@ -162,6 +163,7 @@ impl EnvEntry {
             try_options: None,
             drawn: None,
             constants: &[],
+            arguments: String::new(),
         }
     }
 
@@ -276,6 +278,17 @@ impl EnvEntry {
     /// for all lanes.
     pub const fn constants(&self) -> &'static [(&'static str, f64)] {
         self.constants
+    }
+
+    /// Adds the arguments with which the env of a Python package is made, a JSON object.
+    #[must_use]
+    pub fn with_arguments(self, arguments: String) -> Self {
+        Self { arguments, ..self }
+    }
+
+    /// Returns the arguments with which the env of a Python package is made, a JSON object; empty if there are none.
+    pub fn arguments(&self) -> &str {
+        &self.arguments
     }
 
     /// Returns whether the env draws itself.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rollhouse_core::limits::MAX_ENV_ID_BYTES;
+use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_ENV_KWARGS_BYTES};
 use rollhouse_core::{Determinism, EnvKind, EnvSpec, Options, Space};
 use rollhouse_env::{BatchEnv, EnvEntry, MakeError, spec_hash};
 use serde::Serialize;
@@ -59,6 +59,37 @@ pub struct PythonEnv {
     pub deterministic: Option<bool>,
 }
 
+impl PythonEnv {
+    /// Returns the env that a run was recorded of, by its spec and arguments. That it is declared deterministic is believed
+    /// as it is of anybody who asks: it is tried out.
+    ///
+    /// # Errors
+    /// [`PythonError::Arguments`].
+    pub fn recorded(spec: &EnvSpec, arguments: &str) -> Result<Self, PythonError> {
+        let fits = arguments.len() <= MAX_ENV_KWARGS_BYTES;
+        let kwargs = match arguments {
+            "" => Some(serde_json::Map::new()),
+            text => fits.then(|| serde_json::from_str(text).ok()).flatten(),
+        };
+        Ok(Self {
+            id: spec.id.clone(),
+            kwargs: kwargs.ok_or(PythonError::Arguments { bytes: arguments.len() })?,
+            deterministic: Some(spec.determinism == Determinism::Deterministic),
+        })
+    }
+}
+
+impl PythonEnv {
+    /// Returns the arguments as a JSON object; an empty text if there are none.
+    fn arguments(&self) -> String {
+        if self.kwargs.is_empty() {
+            String::new()
+        } else {
+            serde_json::to_string(&self.kwargs).unwrap_or_default()
+        }
+    }
+}
+
 /// Reason for which a Python env cannot be hosted.
 #[derive(Debug, thiserror::Error)]
 pub enum PythonError {
@@ -91,6 +122,14 @@ pub enum PythonError {
         /// Number of lanes that were asked for.
         lanes: usize,
     },
+    /// The arguments that were recorded with it are none.
+    #[error(
+        "{bytes} bytes of arguments were recorded, which are no JSON object of at most {MAX_ENV_KWARGS_BYTES} bytes"
+    )]
+    Arguments {
+        /// Number of bytes that were recorded.
+        bytes: usize,
+    },
     /// The workers could not be started.
     #[error("workers could not be started")]
     Host(#[from] HostError),
@@ -118,6 +157,7 @@ impl LearnedEnv {
             let LearnedEnv { host, env, spec, answer } = &*learned;
             host.blocks((env, spec, answer), options, &connecting).map_err(refused)
         });
+        let entry = entry.with_arguments(self.env.arguments());
         if self.spec.options.is_empty() {
             return entry;
         }
@@ -158,8 +198,9 @@ impl PythonHost {
         let mut spec = spec(env, description);
         // The hash is one of the spec and of the arguments, and of what the try-out shows, if there is one.
         let of_spec = spec_hash(&spec);
-        let arguments = serde_json::to_vec(&env.kwargs).unwrap_or_default();
-        spec.dynamics_hash = [&answer[..], &arguments].into_iter().fold(of_spec, hash_bytes);
+        // Nothing in them can fail to be written: their keys are texts.
+        let arguments = serde_json::to_string(&env.kwargs).unwrap_or_default();
+        spec.dynamics_hash = [&answer[..], arguments.as_bytes()].into_iter().fold(of_spec, hash_bytes);
         if spec.determinism == Determinism::Deterministic {
             let shown = self.try_out((env, &spec, &answer), watch)?;
             spec.dynamics_hash = hash_bytes(spec.dynamics_hash, &shown.to_le_bytes());

@@ -143,8 +143,6 @@ impl TryOut {
             let rows = LateRows { obs: &mut obs, infos: &mut [], rewards: &mut [0.0; 2 * LANES] };
             let collected = self.workforce.collect(all.clone(), rows);
             if let Some(lane) = (collected.lost | collected.hung).lowest() {
-                // Why it failed comes with the answer to the command.
-                self.workforce.wait(Instant::now() + WORDS_WITHIN);
                 return Err(TryOutError::Failed(self.workforce.why_lost(lane)));
             }
             missing &= !collected.done;
@@ -213,5 +211,3 @@ const STEPS: usize = 64;
 const MAX_STEPS: usize = 2 * LANES * EPISODES * STEPS;
 /// Bound beyond which an action is not looked for.
 const FAR: f64 = 1e6;
-/// Time for which the words of an env that has failed are waited for.
-const WORDS_WITHIN: Duration = Duration::from_secs(1);

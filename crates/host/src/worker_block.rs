@@ -36,14 +36,21 @@ impl WorkerBlock {
         blocks.collect()
     }
 
-    /// Posts, and waits until all lanes have answered or are lost.
+    /// Posts, and waits until all lanes have answered or are lost. Lanes that take longer than [`LANE_PATIENCE`] are given
+    /// up.
     fn complete(&mut self, post: Post<'_>, rows: LateRows<'_, '_>) -> Collected {
         let mut missing = (post.step | post.reset) & LaneSet::first(self.lanes.len());
         let mut all = Collected::default();
         self.post(post);
         self.flush();
+        let deadline = Instant::now() + LANE_PATIENCE;
         while !missing.is_empty() {
-            self.wait(Instant::now() + LOOK_AGAIN);
+            self.wait(deadline.min(Instant::now() + LOOK_AGAIN));
+            if deadline <= Instant::now() {
+                let hung = self.give_up(missing);
+                missing &= !hung;
+                all.add(Collected { hung, ..Collected::default() });
+            }
             let rows = LateRows { obs: &mut *rows.obs, infos: &mut *rows.infos, rewards: &mut *rows.rewards };
             let collected = self.collect(rows);
             missing &= !collected.lanes();
@@ -81,6 +88,10 @@ impl LateLanes for WorkerBlock {
 
     fn gone(&self) -> Collected {
         self.workforce.lock().gone(self.lanes.clone())
+    }
+
+    fn why_lost(&mut self, lane: usize) -> Option<String> {
+        Some(self.workforce.lock().why_lost(self.lanes.start + lane))
     }
 
     fn take_pictures(&mut self, lanes: LaneSet, begun: bool) -> Vec<(usize, Vec<u8>)> {
@@ -167,3 +178,5 @@ impl OwnWorkers {
 }
 
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Time that a lane may take where no engine has a deadline of its own.
+const LANE_PATIENCE: Duration = Duration::from_secs(25);

@@ -135,9 +135,19 @@ impl Workforce {
         memory.map_or(0, |(memory, at)| self.record.lane(memory, at, lane).hashed(hasher).finish())
     }
 
-    /// Returns what is known of the reason for which a lane was lost the last time.
-    pub(crate) fn why_lost(&self, lane: usize) -> String {
-        self.lanes[lane].talk.why().detail
+    /// Returns what is known of the reason for which a lane was lost the last time. Waits a moment for the words of an env
+    /// that has failed, which come with the answer to its worker's command.
+    pub(crate) fn why_lost(&mut self, lane: usize) -> String {
+        let (worker, deadline) = (self.lanes[lane].worker, Instant::now() + WORDS_WITHIN);
+        while self.host.state(worker) == WorkerState::Busy && Instant::now() < deadline {
+            self.wait(deadline);
+        }
+        let Why { hung, detail, .. } = self.lanes[lane].talk.why();
+        match (detail.is_empty(), hung) {
+            (false, _) => detail,
+            (true, true) => "it took too long".to_owned(),
+            (true, false) => "its worker was ended for what it wrote".to_owned(),
+        }
     }
 
     /// Returns what the env says of a lane's episode; nothing of one that is lost.
@@ -531,3 +541,5 @@ const LOST: u64 = 4;
 /// Time for which workers may close their envs at the end.
 const CLOSE_PATIENCE: Duration = Duration::from_millis(500);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Time for which the words of an env that has failed are waited for.
+const WORDS_WITHIN: Duration = Duration::from_secs(1);

@@ -152,6 +152,7 @@ pub(crate) fn asked_for(id: &str, kwargs: &str, deterministic: Option<bool>) -> 
 fn refusal(error: &PythonError) -> Refusal {
     let code = match error {
         PythonError::Id(_) => RefusalCode::NotFound,
+        PythonError::Arguments { .. } => RefusalCode::BadRequest,
         PythonError::Description(DescriptionError::Refused(refused)) => match refused.kind {
             RefusalKind::NotAllowed => RefusalCode::Forbidden,
             RefusalKind::ImportFailed => RefusalCode::NotFound,

@@ -138,6 +138,7 @@ impl SessionPlan {
             program: self.program.clone(),
             started_ms: run_began_ms(self.pool),
             parent: None,
+            arguments: self.entry.arguments().to_owned(),
             spec,
         }
     }

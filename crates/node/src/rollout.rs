@@ -80,6 +80,7 @@ impl Rollout {
             program,
             started_ms,
             parent: None,
+            arguments: self.env.arguments().to_owned(),
             spec,
         }
     }

@@ -103,6 +103,7 @@ impl Recording {
             program: PROGRAM.to_owned(),
             started_ms: wall_ms(),
             parent: None,
+            arguments: String::new(),
             spec: spec.clone(),
         };
         let begun = py.detach(|| {

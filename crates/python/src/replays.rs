@@ -2,15 +2,21 @@
 //!
 //! The interpreter lock is released while files are read and while episodes are recomputed.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use rollhouse_replay::{Disk, Divergence, Library, LibraryEpisode, Query, RealDisk, Value, Verification};
+use rollhouse_host::{Connect, Launcher, MAX_WORKERS, PythonHost, RecordedEnvs};
+use rollhouse_replay::{
+    Disk, Divergence, Envs, Library, LibraryEpisode, Query, RealDisk, RunInfo, Value, Verification,
+};
 
 use crate::envs::registry;
 use crate::episodes::EpisodeInfo;
+use crate::failure::chain;
 use crate::read_failure::Failure;
 
 /// The recordings of a folder and of the folders in it, or of a cluster's store, as they were when opened.
@@ -24,6 +30,35 @@ pub(crate) struct Recordings {
 /// What episodes are listed: those of that env, outcome, result and least return, as far as each is given.
 #[derive(FromPyObject)]
 struct Filter(Option<String>, Option<String>, Option<String>, Option<f64>);
+
+/// How Python envs are hosted: interpreter, packages that may be imported beside gymnasium, most processes, and bytes of
+/// memory that each may have.
+#[derive(FromPyObject)]
+struct Hosting(OsString, Vec<String>, Option<usize>, Option<u64>);
+
+impl Hosting {
+    /// Returns the envs that can be hosted so. Starts nothing.
+    fn envs(self) -> PyResult<RecordedEnvs> {
+        let Self(interpreter, allow, workers, memory) = self;
+        if workers.is_some_and(|workers| workers == 0 || workers > MAX_WORKERS) {
+            return Err(PyValueError::new_err(format!("workers must be 1 to {MAX_WORKERS}")));
+        }
+        if memory == Some(0) {
+            return Err(PyValueError::new_err("worker_memory must be at least 1 byte"));
+        }
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Ok(RecordedEnvs::new(PythonHost {
+            interpreter,
+            allow: std::iter::once("gymnasium".to_owned()).chain(allow).collect(),
+            workers,
+            launch_deadline: LAUNCH_DEADLINE,
+            connect: Connect::default(),
+            launcher: Launcher::new(cores.max(2)),
+            memory,
+            census: None,
+        }))
+    }
+}
 
 #[pymethods]
 impl Recordings {
@@ -86,13 +121,29 @@ impl Recordings {
         found.map(EpisodeInfo).map_err(|error| Failure::from(error).into_py(py))
     }
 
-    /// Recomputes episodes and compares. Returns (how many, their steps, those that are not as recorded or could not be
-    /// recomputed, damaged stretches). If `infos` is `None`, it takes all episodes and reads every byte.
-    fn verify(&self, py: Python<'_>, infos: Option<Vec<Py<EpisodeInfo>>>) -> PyResult<Verified> {
+    /// Recomputes episodes and compares, those of Python envs if it is said how they are hosted. Returns (how many, their
+    /// steps, those that are not as recorded or could not be recomputed, damaged stretches). If `infos` is `None`, it takes
+    /// all episodes and reads every byte.
+    fn verify(
+        &self,
+        py: Python<'_>,
+        infos: Option<Vec<Py<EpisodeInfo>>>,
+        hosting: Option<Hosting>,
+    ) -> PyResult<Verified> {
         let infos = infos.as_deref();
-        let verified = py.detach(|| match infos {
-            None => self.verify_all(),
-            Some(infos) => verify_each(infos),
+        let hosted = hosting.map(Hosting::envs).transpose()?;
+        let verified = py.detach(|| {
+            let learn = hosted.as_ref().map(|hosted| {
+                move |run: &RunInfo| hosted.entry(&run.spec, &run.arguments).map_err(|error| chain(&*error))
+            });
+            let envs = match &learn {
+                Some(learn) => Envs::learning(registry(), learn),
+                None => Envs::from(registry()),
+            };
+            match infos {
+                None => self.verify_all(envs),
+                Some(infos) => verify_each(infos, envs),
+            }
         });
         verified.map_err(|failure| failure.into_py(py))
     }
@@ -106,11 +157,11 @@ impl Recordings {
         Ok(Self { disk, path, library })
     }
 
-    fn verify_all(&self) -> Result<Verified, Failure> {
+    fn verify_all(&self, envs: Envs<'_>) -> Result<Verified, Failure> {
         let mut tally = Verified::default();
         // Trusts no catalogue: what is damaged is to be found.
         let library = Library::open_scanning(Arc::clone(&self.disk), &self.path)?;
-        library.verify_all(registry(), |found| tally.take(found))?;
+        library.verify_all(envs, |found| tally.take(found))?;
         let damage = library.damage().map(|(folder, d)| {
             let segment = folder.path(d.segment);
             format!("{}: bytes {} to {}: {}", segment.display(), d.from, d.to, d.cause.word())
@@ -120,11 +171,11 @@ impl Recordings {
     }
 }
 
-fn verify_each(infos: &[Py<EpisodeInfo>]) -> Result<Verified, Failure> {
+fn verify_each(infos: &[Py<EpisodeInfo>], envs: Envs<'_>) -> Result<Verified, Failure> {
     let mut tally = Verified::default();
     let mut episodes: Vec<_> = infos.iter().map(|info| info.get().0.clone()).collect();
     episodes.sort_by(LibraryEpisode::compare_places);
-    LibraryEpisode::verify(episodes, registry(), |found| tally.take(found))?;
+    LibraryEpisode::verify(episodes, envs, |found| tally.take(found))?;
     Ok(tally)
 }
 
@@ -179,3 +230,6 @@ fn divergence_of<'py>(py: Python<'py>, divergence: &Divergence) -> PyResult<Dive
     let Divergence { from, to, field, recorded, replayed } = divergence;
     Ok((*from, *to, field.clone(), value(recorded)?, value(replayed)?))
 }
+
+/// Maximum time in which a worker of a Python env has to make its lanes.
+const LAUNCH_DEADLINE: Duration = Duration::from_secs(120);

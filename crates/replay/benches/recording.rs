@@ -46,6 +46,7 @@ fn header(lanes: u32, schedule: SeedSchedule) -> RunHeader {
         program: "bench".into(),
         started_ms: 0,
         parent: None,
+        arguments: String::new(),
     }
 }
 

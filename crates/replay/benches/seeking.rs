@@ -94,6 +94,7 @@ fn record_in_full(disk: &FaultyDisk, registry: &Registry) {
         program: "bench".into(),
         started_ms: 1_700_000_000_000,
         parent: None,
+        arguments: String::new(),
         spec,
     };
     let run = recorder.begin_run(header).unwrap();

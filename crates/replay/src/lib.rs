@@ -40,6 +40,7 @@ pub use change::prune::{
     FolderPrune, MAX_KEPT_BEST, PruneError, PrunePlan, PruneRules, Pruned, plan_prune, prune,
 };
 pub use check::difference::{CompareError, Comparison, Difference, FieldDifference};
+pub use check::envs::{Envs, LearnEnv};
 pub use check::repair::{FolderRepair, RepairError, repair, repair_all};
 pub use check::verification::Verification;
 pub use code::calls::CalledAt;

@@ -45,6 +45,7 @@ fn header(id: &str) -> RunHeader {
         program: "frames".into(),
         started_ms: 1_700_000_000_000,
         parent: None,
+        arguments: String::new(),
         spec,
     }
 }

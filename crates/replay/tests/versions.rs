@@ -39,6 +39,7 @@ fn versions_change_with_the_rows_over_chunks_episodes_and_lanes_that_stand_still
         program: "test".into(),
         started_ms: 0,
         parent: None,
+        arguments: String::new(),
     };
     let run = recorder.begin_run(header).unwrap();
     let mut block = run.block(0, 2);

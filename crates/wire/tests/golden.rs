@@ -17,7 +17,8 @@ use std::path::PathBuf;
 use messagepack::Value;
 use rollhouse_core::{
     AutoresetMode, Began, BoxSpace, Budget, ColumnSpec, DType, Determinism, DiscreteSpace, EnvSpec, EnvTerms,
-    Goal, OptionSpec, OptionValue, RecordRule, RunId, SeedSchedule, Space, Start, Weight, Workers,
+    Goal, OptionSpec, OptionValue, RecordRule, RunId, SeedSchedule, Space, Start, StepColumns, Weight,
+    Workers,
 };
 use rollhouse_wire::{
     AdmitWatcher, Answer, Attach, AttachMemory, Attached, Changes, ClosePool, CloseSession, ClusterStatus,
@@ -249,7 +250,6 @@ fn requests() -> Vec<Sample> {
         unfit: None,
         draining: false,
         measured: BTreeMap::new(),
-        connecting: Vec::new(),
         connecting: Vec::new(),
     };
     let open_session = OpenSession {

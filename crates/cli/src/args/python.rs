@@ -9,9 +9,9 @@ use rollhouse_core::limits::MAX_CONNECT_RETRIES;
 /// How Python environments are hosted on this machine.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Python environments")]
-pub(crate) struct PythonArgs {
-    /// Interpreter of gymnasium:ID and package.module:Class; it needs the package rollhouse [default: the one that runs
-    /// this command, else python3]
+pub(crate) struct HostingArgs {
+    /// Interpreter of gymnasium:ID and package.module:Class; it needs the package rollhouse [default of rollout: the one
+    /// that runs this command, else python3; verify imports nothing without it]
     #[arg(long, value_name = "PATH")]
     pub(crate) python: Option<OsString>,
     /// Package that may be imported beside gymnasium; may be given several times
@@ -26,6 +26,14 @@ pub(crate) struct PythonArgs {
     /// Times that an environment which is a client of a game or simulator tries again to connect [default: 120]
     #[arg(long, value_name = "N", value_parser = retries)]
     pub(crate) connect_retries: Option<u32>,
+}
+
+/// How Python environments are hosted on this machine, and made.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Python environments")]
+pub(crate) struct PythonArgs {
+    #[command(flatten)]
+    pub(crate) hosting: HostingArgs,
     /// Arguments of the environment, a JSON object
     #[arg(long, value_name = "JSON", value_parser = object)]
     pub(crate) env_kwargs: Option<Object>,
@@ -43,12 +51,14 @@ impl PythonArgs {
         let of_the_env =
             [("--env-kwargs", self.env_kwargs.is_some()), ("--deterministic", self.deterministic)];
         let given = || of_the_env.into_iter().find_map(|(name, given)| given.then_some(name));
-        self.of_this_machine().or_else(given)
+        self.hosting.given().or_else(given)
     }
+}
 
-    /// Returns an argument that was given and says how this machine hosts envs, if there is one.
-    pub(crate) fn of_this_machine(&self) -> Option<&'static str> {
-        let Self { python, allow, workers, worker_memory, connect_retries, .. } = self;
+impl HostingArgs {
+    /// Returns an argument that was given, if there is one.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        let Self { python, allow, workers, worker_memory, connect_retries } = self;
         let given = [
             ("--python", python.is_some()),
             ("--allow", !allow.is_empty()),

@@ -3,13 +3,14 @@
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use rollhouse_replay::{Divergence, LibraryEpisode, Value, Verification};
+use rollhouse_replay::{Divergence, Envs, LibraryEpisode, RunInfo, Value, Verification, plain};
 use serde::Serialize;
 
 use crate::args::VerifyArgs;
 use crate::failure::{Failure, Status};
 use crate::human::{Count, Real, Si, Time, counted};
 use crate::output::{Output, say};
+use crate::python_envs;
 use crate::replay::nearest::find_or_nearest;
 use crate::replay::read_failure;
 use crate::replay::source::Source;
@@ -17,18 +18,29 @@ use crate::replay::stats::{damage_of, print_damage, print_incomplete};
 
 pub(super) fn run(args: &VerifyArgs, out: &mut Output) -> Result<Status, Failure> {
     let registry = args.plugins.registry()?;
+    let hosted = python_envs::of_recordings(&args.hosting)?;
+    let learn = hosted.as_ref().map(|hosted| {
+        move |run: &RunInfo| {
+            let entry = hosted.entry(&run.spec, &run.arguments);
+            entry.map_err(|error| Failure::of(Status::Failed, &*error).message().to_owned())
+        }
+    });
+    let envs = match &learn {
+        Some(learn) => Envs::learning(&registry, learn),
+        None => Envs::from(&registry),
+    };
     let began = Instant::now();
     let mut tally = Tally { json: args.json, ..Tally::default() };
     let source = Source::of(&args.data)?;
     let (damage, incomplete) = if args.names.is_empty() {
         let library = source.open_scanning()?;
-        library.verify_all(&registry, |found| tally.take(&found, out)).map_err(read_failure)?;
+        library.verify_all(envs, |found| tally.take(&found, out)).map_err(read_failure)?;
         (damage_of(&source, &library), library.incomplete().map_err(read_failure)?)
     } else {
         let library = source.open()?;
         let episodes =
             args.names.iter().map(|&name| find_or_nearest(&library, name)).collect::<Result<Vec<_>, _>>()?;
-        LibraryEpisode::verify(episodes, &registry, |found| tally.take(&found, out)).map_err(read_failure)?;
+        LibraryEpisode::verify(episodes, envs, |found| tally.take(&found, out)).map_err(read_failure)?;
         (Vec::new(), 0)
     };
     if let Some(error) = tally.failed.take() {
@@ -46,6 +58,11 @@ pub(super) fn run(args: &VerifyArgs, out: &mut Output) -> Result<Status, Failure
     if !args.json {
         tally.print(began.elapsed(), out)?;
         print_incomplete(incomplete, out)?;
+    }
+    match hosted.and_then(|hosted| hosted.refusal()).map(|refusal| python_envs::failure(&refusal)) {
+        Some(failure) if tally.differing == tally.unknown && damage.is_empty() => return Err(failure),
+        Some(failure) => say(failure.message()),
+        None => {}
     }
     let clean = tally.differing == 0 && damage.is_empty();
     Ok(if clean { Status::Done } else { Status::Found })
@@ -69,6 +86,8 @@ struct Tally {
     episodes: u64,
     steps: u64,
     differing: u64,
+    /// Episodes among those of which nothing is known to differ: they could not be compared.
+    unknown: u64,
     noted: u64,
     failed: Option<io::Error>,
 }
@@ -78,6 +97,7 @@ impl Tally {
         self.episodes += 1;
         self.steps += found.steps;
         self.differing += u64::from(!found.ok);
+        self.unknown += u64::from(!found.ok && found.first_divergence.is_none());
         self.noted += u64::from(found.ok && found.note.is_some());
         if self.failed.is_none() {
             self.failed = self.show(found, out).err();
@@ -98,14 +118,18 @@ impl Tally {
             return Ok(());
         }
         match (&found.first_divergence, &found.note) {
+            (Some(divergence), Some(note)) if divergence.field == "dynamics" => {
+                let (then, now) = (words(&divergence.recorded), words(&divergence.replayed));
+                writeln!(out, "{}: {note}: {then} then, {now} now", found.name)
+            }
             (Some(divergence), _) => writeln!(out, "{}: {}", found.name, sentence(divergence)),
-            (None, Some(note)) => writeln!(out, "{}: {note}", found.name),
+            (None, Some(note)) => writeln!(out, "{}: {}", found.name, brief(note)),
             (None, None) => writeln!(out, "{}: not as recorded", found.name),
         }
     }
 
     fn print(&self, took: Duration, out: &mut Output) -> io::Result<()> {
-        let Self { episodes, steps, differing, noted, .. } = self;
+        let Self { episodes, steps, differing, unknown, noted, .. } = self;
         if *differing > MOST_SHOWN {
             let more = Count(differing - MOST_SHOWN);
             writeln!(out, "... and {more} more; --json lists all of them\n")?;
@@ -117,9 +141,13 @@ impl Tally {
             let noted = Count(*noted);
             writeln!(out, "{noted} of them cannot be recomputed; they are complete, with right checksums")?;
         }
-        match differing {
+        if *unknown > 0 {
+            writeln!(out, "{} could not be compared", counted(*unknown, "episode"))?;
+        }
+        match differing - unknown {
+            0 if *unknown > 0 => Ok(()),
             0 => writeln!(out, "all of them are as recorded"),
-            _ => writeln!(out, "{} not as recorded", counted(*differing, "episode")),
+            differing => writeln!(out, "{} not as recorded", counted(differing, "episode")),
         }
     }
 }
@@ -136,6 +164,17 @@ fn sentence(divergence: &Divergence) -> String {
     let place =
         if from == to { format!("at step {from}") } else { format!("somewhere from step {from} to {to}") };
     format!("{field} differs {place}: recorded {}, replayed {}", words(recorded), words(replayed))
+}
+
+/// Returns a note as one line: what an env says of its failure ends with the reason.
+fn brief(note: &str) -> String {
+    let (first, last) = (note.lines().next(), note.lines().next_back());
+    match (first, last) {
+        (Some(first), Some(last)) if note.lines().count() > 1 => {
+            format!("{} ... {}", plain(first), plain(last))
+        }
+        _ => plain(note),
+    }
 }
 
 /// Writes a value for a message.

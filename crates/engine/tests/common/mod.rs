@@ -112,6 +112,7 @@ pub(crate) fn header(entry: &EnvEntry, config: &EngineConfig, record: RecordRule
         program: "test".into(),
         started_ms: 0,
         parent: None,
+        arguments: String::new(),
         spec,
     }
 }

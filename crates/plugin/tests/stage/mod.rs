@@ -155,6 +155,7 @@ fn header(entry: &EnvEntry, config: &EngineConfig) -> RunHeader {
         program: "test".into(),
         started_ms: 0,
         parent: None,
+        arguments: String::new(),
         spec,
     }
 }

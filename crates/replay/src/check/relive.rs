@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnMut, EpisodeName, GameResult, LaneSet, Outcome, Verdict};
-use rollhouse_env::{Ended, Kernel, Registry, Target};
+use rollhouse_core::{ColumnMut, EnvKind, EpisodeName, GameResult, LaneSet, Outcome, Verdict};
+use rollhouse_env::{Ended, Kernel, Target};
 
+use crate::check::envs::Envs;
 use crate::check::verification::{Unready, Verification, ready};
 use crate::code::chunk::{Columns, Decoder, Part};
 use crate::code::codec::Malformed;
@@ -27,7 +28,7 @@ use crate::play::simulate::Simulator;
 
 /// The blocks of all runs, as far as they have been stepped again.
 pub(crate) struct Relive<'a> {
-    registry: &'a Registry,
+    envs: Envs<'a>,
     target: Target,
     /// Blocks by run and first lane.
     blocks: BTreeMap<(u128, u32), Block>,
@@ -75,12 +76,13 @@ pub(crate) struct Chunk<'a> {
 }
 
 impl<'a> Relive<'a> {
-    pub(crate) fn new(registry: &'a Registry) -> Self {
-        Self { registry, target: Target::best(), blocks: BTreeMap::new(), plan: Plan::new() }
+    pub(crate) fn new(envs: Envs<'a>) -> Self {
+        Self { envs, target: Target::best(), blocks: BTreeMap::new(), plan: Plan::new() }
     }
 
     /// Returns whether the chunk can be verified in this way: it is an action log of integers, of lanes with one set of
-    /// options and of an env whose lanes nothing but their actions changes.
+    /// options, of an env whose lanes nothing but their actions changes, and of none that is a Python package's: blocks are kept,
+    /// and processes are not to be.
     pub(crate) fn suits(chunk: &Chunk<'_>) -> bool {
         let Chunk { run, header, decoder, .. } = chunk;
         let planes = matches!(decoder.layout().actions, ActionCoding::Planes { .. });
@@ -89,6 +91,7 @@ impl<'a> Relive<'a> {
         run.recorded == RecordKind::ActionLog
             && planes
             && !run.spec.has_changing_methods()
+            && !EnvKind::has_id(&run.spec.id)
             && lanes.all(|lane| run.options_index(lane) == options)
     }
 
@@ -104,7 +107,7 @@ impl<'a> Relive<'a> {
         if self.blocks.len() >= MAX_BLOCKS && !self.blocks.contains_key(&key) {
             self.blocks.pop_first();
         }
-        let block = self.blocks.entry(key).or_insert_with(|| Block::new(self.registry, run, header));
+        let block = self.blocks.entry(key).or_insert_with(|| Block::new(self.envs, run, header));
         if block.position != header.position {
             block.forget(LaneSet::ALL);
         }
@@ -118,8 +121,8 @@ impl<'a> Relive<'a> {
                 block.forget(LaneSet::one(lane));
             }
         }
-        let registry = self.registry;
-        let mut pass = Pass { registry, chunk, block, plan: &mut self.plan, limit, apart: Vec::new() };
+        let envs = self.envs;
+        let mut pass = Pass { envs, chunk, block, plan: &mut self.plan, limit, apart: Vec::new() };
         pass.empty_episodes(visit);
         pass.cut_before_the_first_row(visit);
         for row in 0..decoder.stepped.len() {
@@ -130,9 +133,9 @@ impl<'a> Relive<'a> {
 }
 
 impl Block {
-    fn new(registry: &Registry, run: &RunInfo, header: &Header) -> Self {
+    fn new(envs: Envs<'_>, run: &RunInfo, header: &Header) -> Self {
         Self {
-            simulator: Self::simulator(registry, run, header),
+            simulator: Self::simulator(envs, run, header),
             position: header.position,
             known: LaneSet::NONE,
             failed: LaneSet::NONE,
@@ -143,8 +146,8 @@ impl Block {
         }
     }
 
-    fn simulator(registry: &Registry, run: &RunInfo, header: &Header) -> Result<Box<Simulator>, Unready> {
-        ready(registry, run, &run.options(header.first_lane), usize::from(header.lanes))
+    fn simulator(envs: Envs<'_>, run: &RunInfo, header: &Header) -> Result<Box<Simulator>, Unready> {
+        ready(envs, run, &run.options(header.first_lane), usize::from(header.lanes))
     }
 
     /// Stops following the episodes of lanes.
@@ -218,7 +221,7 @@ impl Plan {
 
 /// One pass through a chunk.
 struct Pass<'p, 'c> {
-    registry: &'p Registry,
+    envs: Envs<'p>,
     chunk: &'p Chunk<'c>,
     block: &'p mut Block,
     plan: &'p mut Plan,
@@ -318,7 +321,7 @@ impl Pass<'_, '_> {
     #[cold]
     fn lose_block(&mut self, row: usize) {
         self.lose(row, self.block.agreeing());
-        self.block.simulator = Block::simulator(self.registry, self.chunk.run, self.chunk.header);
+        self.block.simulator = Block::simulator(self.envs, self.chunk.run, self.chunk.header);
     }
 
     /// Compares lanes that have a recorded hash, or whose env says that the episode is over, or whose recording

@@ -1,8 +1,10 @@
 //! The result of verifying an episode.
 
-use rollhouse_core::{EnvSpec, EpisodeName, Options};
-use rollhouse_env::Registry;
+use std::error::Error;
 
+use rollhouse_core::{EnvSpec, EpisodeName, Options};
+
+use crate::check::envs::Envs;
 use crate::code::run_record::RunInfo;
 use crate::play::divergence::{Divergence, Value, differs};
 use crate::play::simulate::Simulator;
@@ -24,37 +26,62 @@ pub struct Verification {
 
 /// The reason why episodes are not simulated.
 pub(crate) enum Unready {
-    /// The env's dynamics have this hash now.
-    Dynamics(u64),
+    /// The env is one of a Python package, and nobody hosts those.
+    NotHosted,
+    /// The env's dynamics have this hash now. Those of a Python env are `hosted`.
+    Dynamics { now: u64, hosted: bool },
     /// The env cannot be made: the message says why.
     Failed(String),
 }
 
 /// Makes a simulator for episodes of `run` with these options, if the env has not changed.
 pub(crate) fn ready(
-    registry: &Registry,
+    envs: Envs<'_>,
     run: &RunInfo,
     options: &Options,
     lanes: usize,
 ) -> Result<Box<Simulator>, Unready> {
-    let simulator = Simulator::new(registry, &run.spec, options, lanes);
-    let simulator = simulator.map_err(|error| Unready::Failed(error.to_string()))?;
-    match registry.get(&run.spec.id).map(|entry| entry.spec().dynamics_hash) {
-        Ok(now) if now != run.spec.dynamics_hash => Err(Unready::Dynamics(now)),
-        _ => Ok(Box::new(simulator)),
+    let (entry, hosted) = (envs.entry(run)?, envs.hosts(run));
+    let now = entry.spec().dynamics_hash;
+    if now != run.spec.dynamics_hash {
+        return Err(Unready::Dynamics { now, hosted });
     }
+    let simulator = Simulator::of(&entry, &run.spec, options, lanes);
+    simulator.map(Box::new).map_err(|error| Unready::Failed(chain(&error)))
 }
 
 impl Unready {
     /// Returns the verification of an episode of `spec` that was not simulated.
     pub(crate) fn verification(&self, name: EpisodeName, spec: &EnvSpec) -> Verification {
         let (first_divergence, note) = match self {
-            Self::Dynamics(now) => {
+            Self::NotHosted => (None, Some(NOT_HERE.to_owned())),
+            Self::Dynamics { now, hosted } => {
                 let (recorded, now) = (Value::Hash(spec.dynamics_hash), Value::Hash(*now));
-                (Some(differs(0, 0, "dynamics", recorded, now)), None)
+                (Some(differs(0, 0, "dynamics", recorded, now)), hosted.then(|| ANOTHER.to_owned()))
             }
             Self::Failed(why) => (None, Some(why.clone())),
         };
         Verification { name, ok: false, steps: 0, first_divergence, note }
     }
 }
+
+/// Returns the message of an error with its causes.
+fn chain(error: &dyn Error) -> String {
+    let mut message = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        // Some errors show their cause in their own message already.
+        if !message.ends_with(&text) {
+            message = format!("{message}: {text}");
+        }
+        cause = error.source();
+    }
+    message
+}
+
+/// Reason for which an episode of a Python env is not stepped again.
+pub(crate) const NOT_HERE: &str = "the env is one of a Python package, which is imported only when that is asked for: \
+                                    --python, or python= in Python";
+/// What is said of a Python env with another dynamics hash.
+const ANOTHER: &str = "the env is another one here: its package, what it needs, or this machine";

@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnData, ColumnSpec, EnvKind, LaneSet, Verdict};
-use rollhouse_env::{Ended, Registry};
+use rollhouse_core::{ColumnData, ColumnSpec, LaneSet, Options, Verdict};
+use rollhouse_env::Ended;
 
+use crate::check::envs::Envs;
 use crate::check::relive::{Chunk, Relive};
-use crate::check::verification::{Unready, Verification, ready};
+use crate::check::verification::{NOT_HERE, Unready, Verification, ready};
 use crate::code::episode::{Episode, EpisodeInfo};
 use crate::code::run::RecordKind;
 use crate::code::run_record::RunInfo;
@@ -25,35 +26,31 @@ impl Replays {
     ///
     /// # Errors
     /// If a file operation fails. What is found goes to `visit`.
-    pub fn verify_all(
+    pub fn verify_all<'e>(
         &self,
-        registry: &Registry,
+        envs: impl Into<Envs<'e>>,
         mut visit: impl FnMut(Verification),
     ) -> Result<(), ReadError> {
-        let aside = self.names_set_aside();
+        let (envs, aside) = (envs.into(), self.names_set_aside());
         if aside.is_empty() {
-            return self.verify_chunks(registry, &mut visit);
+            return self.verify_chunks(envs, &mut visit);
         }
         let mut others = |found: Verification| {
             if !aside.contains(&found.name) {
                 visit(found);
             }
         };
-        self.verify_chunks(registry, &mut others)?;
+        self.verify_chunks(envs, &mut others)?;
         // Of such a name there may be one that is set aside and one that is not: the latter are taken one by one.
         let mut infos = Vec::new();
         self.for_each(|info| infos.extend(aside.contains(&info.name).then_some(info)))?;
-        self.verify(&infos, registry, visit)
+        self.verify(&infos, envs, visit)
     }
 
     /// Verifies every episode that has its chunks in this folder, set aside or not.
-    fn verify_chunks(
-        &self,
-        registry: &Registry,
-        visit: &mut impl FnMut(Verification),
-    ) -> Result<(), ReadError> {
-        let mut verifier = Verifier::new(registry);
-        let mut relive = Relive::new(registry);
+    fn verify_chunks(&self, envs: Envs<'_>, visit: &mut impl FnMut(Verification)) -> Result<(), ReadError> {
+        let mut verifier = Verifier::new(envs);
+        let mut relive = Relive::new(envs);
         let mut assembler = Assembler::default();
         let mut apart = Vec::new();
         for segment in self.segments.values() {
@@ -98,13 +95,13 @@ impl Replays {
     ///
     /// # Errors
     /// If a file operation fails. Damage goes to `visit`.
-    pub fn verify(
+    pub fn verify<'e>(
         &self,
         infos: &[EpisodeInfo],
-        registry: &Registry,
+        envs: impl Into<Envs<'e>>,
         mut visit: impl FnMut(Verification),
     ) -> Result<(), ReadError> {
-        let mut verifier = Verifier::new(registry);
+        let mut verifier = Verifier::new(envs.into());
         self.verify_with(&mut verifier, infos, &mut visit)?;
         verifier.finish(&mut visit);
         Ok(())
@@ -131,7 +128,7 @@ impl Replays {
 
 /// A verifier with episodes that wait to be simulated, grouped by the simulator that they need.
 struct Verifier<'a> {
-    registry: &'a Registry,
+    envs: Envs<'a>,
     groups: Vec<Group>,
 }
 
@@ -139,10 +136,16 @@ struct Verifier<'a> {
 struct Group {
     run: Arc<RunInfo>,
     options: usize,
-    simulator: Result<Box<Simulator>, Unready>,
+    lane_options: Options,
+    /// The simulator of all queues; `None` of an env in processes of its own, which live for one queue.
+    simulator: Option<Result<Box<Simulator>, Unready>>,
     // Boxed, because they are moved from queue to lane, and are large.
     queue: VecDeque<Box<Episode>>,
     steps: u64,
+    /// Bytes of the queue's observations.
+    bytes: u64,
+    /// Bytes of an observation.
+    row_bytes: u64,
 }
 
 /// An episode in a lane of the simulator, with data that is only read when something may have happened.
@@ -159,8 +162,8 @@ struct Slot {
 }
 
 impl<'a> Verifier<'a> {
-    const fn new(registry: &'a Registry) -> Self {
-        Self { registry, groups: Vec::new() }
+    const fn new(envs: Envs<'a>) -> Self {
+        Self { envs, groups: Vec::new() }
     }
 
     fn add(&mut self, episode: Box<Episode>, visit: &mut impl FnMut(Verification)) {
@@ -173,44 +176,67 @@ impl<'a> Verifier<'a> {
             self.groups.iter().position(|group| group.options == options && Arc::ptr_eq(&group.run, run));
         let at = found.unwrap_or_else(|| {
             if self.groups.len() >= MAX_GROUPS {
-                self.groups.remove(0).run_queue(visit);
+                self.groups.remove(0).run_queue(self.envs, visit);
             }
-            self.groups.push(Group::new(self.registry, run.clone(), options, &episode.info));
+            self.groups.push(Group::new(self.envs, run.clone(), options, &episode.info));
             self.groups.len() - 1
         });
         let group = &mut self.groups[at];
         group.steps = group.steps.saturating_add(episode.info.length);
+        let rows = episode.steps.as_ref().map_or(0, |_| episode.info.length.saturating_add(1));
+        group.bytes = group.bytes.saturating_add(rows.saturating_mul(group.row_bytes));
         group.queue.push_back(episode);
-        if group.steps >= QUEUE_STEPS || group.queue.len() >= QUEUE_EPISODES {
-            group.run_queue(visit);
+        if group.steps >= QUEUE_STEPS || group.bytes >= QUEUE_BYTES || group.queue.len() >= QUEUE_EPISODES {
+            group.run_queue(self.envs, visit);
         }
     }
 
     fn finish(mut self, visit: &mut impl FnMut(Verification)) {
-        self.groups.iter_mut().for_each(|group| group.run_queue(visit));
+        self.groups.iter_mut().for_each(|group| group.run_queue(self.envs, visit));
     }
 }
 
 impl Group {
-    fn new(registry: &Registry, run: Arc<RunInfo>, options: usize, info: &EpisodeInfo) -> Self {
-        let simulator = ready(registry, &run, &info.lane_options(), BLOCK_LANES);
-        Self { run, options, simulator, queue: VecDeque::new(), steps: 0 }
+    fn new(envs: Envs<'_>, run: Arc<RunInfo>, options: usize, info: &EpisodeInfo) -> Self {
+        let lane_options = info.lane_options();
+        let simulator = (!envs.hosts(&run)).then(|| ready(envs, &run, &lane_options, BLOCK_LANES));
+        let row_bytes = run.spec.obs_columns().iter().map(|column| column.row_bytes() as u64).sum();
+        Self { run, options, lane_options, simulator, queue: VecDeque::new(), steps: 0, bytes: 0, row_bytes }
     }
 
     /// Simulates what is queued, 64 episodes at a time.
-    fn run_queue(&mut self, visit: &mut impl FnMut(Verification)) {
-        self.steps = 0;
-        let queue = std::mem::take(&mut self.queue);
+    fn run_queue(&mut self, envs: Envs<'_>, visit: &mut impl FnMut(Verification)) {
+        (self.steps, self.bytes) = (0, 0);
+        let mut queue = std::mem::take(&mut self.queue);
         match &mut self.simulator {
-            Ok(simulator) => Batch::new(&self.run, simulator).run(queue, visit),
-            // The env of a package is not here; what was recorded of it is whole all the same.
-            Err(Unready::Failed(_)) if EnvKind::has_id(&self.run.spec.id) => {
-                queue.iter().for_each(|episode| visit(check_whole(episode, NOT_HERE)));
+            Some(Ok(simulator)) => {
+                let rest = Batch::new(&self.run, simulator).run(queue, visit);
+                // Only if every lane was lost is anything left.
+                rest.iter().for_each(|one| visit(failed(one, 0, "panic", Value::Nothing, Value::Nothing)));
             }
-            Err(why) => queue
-                .iter()
-                .for_each(|episode| visit(why.verification(episode.info.name, &episode.info.run.spec))),
+            Some(Err(why)) => queue.iter().for_each(|episode| visit(not_ready(why, episode))),
+            // Each pass takes some along, so that there are at most as many as episodes.
+            None => {
+                while !queue.is_empty() {
+                    let lanes = queue.len().min(self.run.lanes as usize).clamp(1, BLOCK_LANES);
+                    queue = match ready(envs, &self.run, &self.lane_options, lanes) {
+                        Ok(mut simulator) => Batch::new(&self.run, &mut simulator).run(queue, visit),
+                        Err(why) => {
+                            return queue.iter().for_each(|episode| visit(not_ready(&why, episode)));
+                        }
+                    };
+                }
+            }
         }
+    }
+}
+
+/// Returns the verification of an episode that is not simulated.
+fn not_ready(why: &Unready, episode: &Episode) -> Verification {
+    match why {
+        // What was recorded of it is whole all the same.
+        Unready::NotHosted if episode.steps.is_some() => check_whole(episode, NOT_HERE),
+        why => why.verification(episode.info.name, &episode.info.run.spec),
     }
 }
 
@@ -239,6 +265,7 @@ struct Batch<'a> {
 
 impl<'a> Batch<'a> {
     fn new(run: &RunInfo, simulator: &'a mut Simulator) -> Self {
+        let usable = LaneSet::first(simulator.lanes());
         Self {
             simulator,
             obs: run.spec.obs_columns(),
@@ -246,7 +273,7 @@ impl<'a> Batch<'a> {
             limit: run.max_episode_steps.map(u64::from).filter(|&limit| limit > 0),
             slots: [const { None }; BLOCK_LANES],
             busy: LaneSet::NONE,
-            usable: LaneSet::ALL,
+            usable,
             traced: LaneSet::NONE,
             called: LaneSet::NONE,
             steps: [0; BLOCK_LANES],
@@ -256,8 +283,12 @@ impl<'a> Batch<'a> {
         }
     }
 
-    fn run(mut self, queue: VecDeque<Box<Episode>>, visit: &mut impl FnMut(Verification)) {
-        let mut queue = queue.into_iter();
+    /// Goes through the queue. Returns what is left of it when every lane has been lost.
+    fn run(
+        mut self,
+        mut queue: VecDeque<Box<Episode>>,
+        visit: &mut impl FnMut(Verification),
+    ) -> VecDeque<Box<Episode>> {
         loop {
             let took = self.fill(&mut queue, visit);
             if !self.busy.is_empty() {
@@ -266,23 +297,18 @@ impl<'a> Batch<'a> {
                 break;
             }
         }
-        // Only if every lane was lost is anything left.
-        queue.for_each(|episode| visit(failed(&episode, 0, "panic", Value::Nothing, Value::Nothing)));
+        queue
     }
 
     /// Puts waiting episodes into free lanes; returns whether there were any. Those without steps are over at once.
-    fn fill(
-        &mut self,
-        queue: &mut impl Iterator<Item = Box<Episode>>,
-        visit: &mut impl FnMut(Verification),
-    ) -> bool {
+    fn fill(&mut self, queue: &mut VecDeque<Box<Episode>>, visit: &mut impl FnMut(Verification)) -> bool {
         let free = self.usable & !self.busy;
         if free.is_empty() {
             return false;
         }
         let mut begun = LaneSet::NONE;
         for lane in free {
-            let Some(episode) = queue.next() else { break };
+            let Some(episode) = queue.pop_front() else { break };
             self.simulator.restore(lane, episode.info.start);
             self.take(lane, episode);
             begun.insert(lane);
@@ -481,13 +507,29 @@ impl<'a> Batch<'a> {
         });
     }
 
+    /// Ends an episode whose lane was lost with its process, or failed in it: what it would have shown is not known.
+    fn close_lost(&mut self, lane: usize, why: &str, visit: &mut impl FnMut(Verification)) {
+        self.busy.remove(lane);
+        let Some(slot) = self.slots[lane].take() else { return };
+        let steps = self.steps[lane].saturating_sub(1);
+        let place = match self.steps[lane] {
+            0 => "its reset".to_owned(),
+            step => format!("step {step}"),
+        };
+        let note = Some(format!("not recomputed to its end: {place} was lost: {why}"));
+        visit(Verification { name: slot.episode.info.name, ok: false, steps, first_divergence: None, note });
+    }
+
     fn lose(&mut self, lanes: LaneSet, visit: &mut impl FnMut(Verification)) {
         if lanes.is_empty() {
             return;
         }
         for lane in lanes {
             let step = self.steps[lane];
-            self.close(lane, Some(panicked(step)), visit);
+            match self.simulator.why_lost(lane) {
+                Some(why) => self.close_lost(lane, &why, visit),
+                None => self.close(lane, Some(panicked(step)), visit),
+            }
         }
         self.usable &= !lanes | self.simulator.revive(lanes);
     }
@@ -577,11 +619,11 @@ fn check_whole(episode: &Episode, note: &str) -> Verification {
 }
 
 const NOT_DETERMINISTIC: &str = "the env is not deterministic";
-/// Reason for which an episode of a Python env is not stepped again: no worker process is started for it.
-const NOT_HERE: &str = "the env is one of a Python package, which is not imported for this";
 /// Simulators that are kept at a time.
 const MAX_GROUPS: usize = 32;
 /// Steps of a group that are collected before they are simulated together.
 const QUEUE_STEPS: u64 = 1 << 19;
+/// Bytes of observations of a group that are collected before its episodes are simulated together.
+const QUEUE_BYTES: u64 = 64 << 20;
 /// Episodes of a group that are collected before they are simulated together.
 const QUEUE_EPISODES: usize = 8192;

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use rollhouse_env::Registry;
-
+use crate::check::envs::Envs;
 use crate::check::verification::Verification;
 use crate::code::episode::EpisodeInfo;
 use crate::read::library::{Library, LibraryEpisode};
@@ -16,15 +15,16 @@ impl Library {
     ///
     /// # Errors
     /// If a file operation fails. What is found goes to `visit`.
-    pub fn verify_all(
+    pub fn verify_all<'e>(
         &self,
-        registry: &Registry,
+        envs: impl Into<Envs<'e>>,
         mut visit: impl FnMut(Verification),
     ) -> Result<(), ReadError> {
+        let envs = envs.into();
         let copies = self.copies()?;
         let chosen: BTreeSet<_> = copies.chosen().map(|(_, info)| info.name).collect();
         for folder in &self.folders {
-            folder.verify_all(registry, |found| {
+            folder.verify_all(envs, |found| {
                 if !chosen.contains(&found.name) {
                     visit(found);
                 }
@@ -34,7 +34,7 @@ impl Library {
             let here = copies.chosen().filter(|(of, _)| *of == at).map(|(_, info)| info.clone());
             let mut here: Vec<EpisodeInfo> = here.collect();
             here.sort_by(EpisodeInfo::compare_places);
-            folder.verify(&here, registry, &mut visit)?;
+            folder.verify(&here, envs, &mut visit)?;
         }
         Ok(())
     }
@@ -46,16 +46,17 @@ impl LibraryEpisode {
     ///
     /// # Errors
     /// If a file operation fails. Damage goes to `visit`.
-    pub fn verify(
+    pub fn verify<'e>(
         mut episodes: Vec<Self>,
-        registry: &Registry,
+        envs: impl Into<Envs<'e>>,
         mut visit: impl FnMut(Verification),
     ) -> Result<(), ReadError> {
+        let envs = envs.into();
         episodes.sort_by(|a, b| a.folder.dir().cmp(b.folder.dir()));
         for of_folder in episodes.chunk_by(|a, b| Arc::ptr_eq(&a.folder, &b.folder)) {
             let Some(first) = of_folder.first() else { continue };
             let infos: Vec<EpisodeInfo> = of_folder.iter().map(|episode| episode.info.clone()).collect();
-            first.folder.verify(&infos, registry, &mut visit)?;
+            first.folder.verify(&infos, envs, &mut visit)?;
         }
         Ok(())
     }

@@ -35,6 +35,8 @@ pub struct RunHeader {
     pub started_ms: u64,
     /// Episode from which every episode of the run was forked; `None` if they are no forks.
     pub parent: Option<Parent>,
+    /// Arguments with which the env of a Python package was made, a JSON object; empty if there are none.
+    pub arguments: String,
 }
 
 /// A policy that chose actions.

@@ -48,6 +48,9 @@ pub struct RunInfo {
     /// Episode from which every episode of the run was forked; `None` if they are no forks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
+    /// Arguments with which the env of a Python package was made, a JSON object; empty if there are none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub arguments: String,
     /// Number of steps from one picture of an episode to the next, as a rule; 0 if there are no pictures.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub frames_every: u64,
@@ -106,6 +109,7 @@ impl RunInfo {
             program: header.program.clone(),
             started_ms: header.started_ms,
             parent: header.parent,
+            arguments: header.arguments.clone(),
             frames_every: 0,
             step_columns: StepColumns::default(),
             placement: 0,
@@ -159,6 +163,7 @@ impl RunInfo {
                 + set.iter().count().div_ceil(5) * NODE_BYTES
         });
         size_of::<Self>()
+            + self.arguments.len()
             + spaces * size_of::<f64>()
             + names
             + options.sum::<usize>()

@@ -7,7 +7,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnMut, EnvSpec, LaneSet, Options, Start, Verdict};
 use rollhouse_env::{
-    BatchEnv, BlockStep, CallError, Ended, Image, ImageSize, MakeError, Registry, RenderError, UnknownEnv,
+    BatchEnv, BlockStep, CallError, Ended, EnvEntry, Image, ImageSize, MakeError, Registry, RenderError,
+    UnknownEnv,
 };
 
 use crate::code::calls::CalledAt;
@@ -98,7 +99,16 @@ impl Simulator {
         options: &Options,
         lanes: usize,
     ) -> Result<Self, SimulateError> {
-        let entry = registry.get(&spec.id).map_err(SimulateError::Unknown)?;
+        Self::of(&*registry.get(&spec.id).map_err(SimulateError::Unknown)?, spec, options, lanes)
+    }
+
+    /// Makes a simulator for episodes that were recorded as `spec`, in this env.
+    pub(crate) fn of(
+        entry: &EnvEntry,
+        spec: &EnvSpec,
+        options: &Options,
+        lanes: usize,
+    ) -> Result<Self, SimulateError> {
         let now = entry.spec();
         if now.action_column() != spec.action_column()
             || now.obs_columns() != spec.obs_columns()
@@ -263,6 +273,17 @@ impl Simulator {
         }
         let env = &self.env;
         catch_unwind(AssertUnwindSafe(|| env.verdict(lane))).unwrap_or_default()
+    }
+
+    /// Returns the number of lanes.
+    pub(crate) const fn lanes(&self) -> usize {
+        self.lanes
+    }
+
+    /// Returns why a lane was lost, if the env knows: one in another process does.
+    pub(crate) fn why_lost(&mut self, lane: usize) -> Option<String> {
+        let env = &mut self.env;
+        catch_unwind(AssertUnwindSafe(|| env.late()?.why_lost(lane))).unwrap_or_default()
     }
 
     /// Makes lost lanes usable again; returns those that are.

@@ -129,6 +129,7 @@ impl Shape {
             program: "model".into(),
             started_ms: 5,
             parent: None,
+            arguments: String::new(),
         }
     }
 }

@@ -142,6 +142,7 @@ pub fn play_into(
         program: "stage".into(),
         started_ms: 1_700_000_000_000,
         parent: None,
+        arguments: String::new(),
     };
     let step_columns = if play.noted { step_columns() } else { StepColumns::default() };
     let beside = Beside { step_columns, ..Beside::default() };

@@ -15,7 +15,7 @@ nodes of a cluster record is read from its store in the same way: ``replays.open
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -390,22 +390,39 @@ class Replays:
         replays = self if env is None else self.filter(env=env)
         return Batches(replays, batch_size, sequence_length, shuffle, seed, drop_last, buffer_bytes)
 
-    def verify(self, episodes: Iterable[str | EpisodeInfo] | None = None) -> VerificationReport:
+    def verify(
+        self,
+        episodes: Iterable[str | EpisodeInfo] | None = None,
+        *,
+        python: str | os.PathLike[str] | None = None,
+        allow: Sequence[str] = (),
+        workers: int | None = None,
+        worker_memory: int | None = None,
+    ) -> VerificationReport:
         """Recomputes episodes and compares every state hash, return and outcome with the recording.
 
         Args:
             episodes: The episodes to verify; None for all that the filters let pass. Without filters every byte of the
                 folder is read as well, and damage is listed.
+            python: Interpreter whose processes play the episodes of Python envs that are declared deterministic again,
+                such as ``sys.executable``; what was recorded of such an env is compared in full. None imports nothing.
+            allow: Packages that may be imported beside ``gymnasium``.
+            workers: The most such processes; None for one per core.
+            worker_memory: Bytes of memory of its own that each of them may have; None for no limit.
 
         Raises:
             ReplayDiskError: A file cannot be read.
+            ValueError: ``allow``, ``workers`` or ``worker_memory`` without ``python``, or a number that cannot be.
         """
+        if python is None and (allow or workers is not None or worker_memory is not None):
+            raise ValueError("allow, workers and worker_memory are for Python envs, which need python as well")
+        hosting = None if python is None else (os.fspath(python), [*allow], workers, worker_memory)
         infos = None
         if episodes is not None:
             infos = [self.find(one) if isinstance(one, str) else one for one in episodes]
         elif self._filters:
             infos = self.list()
-        count, steps, noted, damage = self._recordings.verify(infos)
+        count, steps, noted, damage = self._recordings.verify(infos, hosting)
         found = [
             Verification(name, ok, checked, None if at is None else Divergence(*at), note)
             for name, ok, checked, at, note in noted

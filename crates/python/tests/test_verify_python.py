@@ -1,0 +1,185 @@
+"""`rollhouse replay verify` and `Replays.verify` with Python envs: what was recorded is played again and compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import rollhouse_program
+
+from rollhouse import replays
+
+PACKAGE = '''
+import os, signal
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Walk(gymnasium.Env):
+    """A walk from a random place, with noise of its own generator, until it is far away."""
+
+    metadata = {"deterministic": True}
+    observation_space = spaces.Dict({"noise": spaces.Box(-1, 1, (3,), np.float32), "place": spaces.Box(-1e9, 1e9, (), np.float64)})
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, far=60):
+        self.far = far
+
+    def _shown(self):
+        return {"noise": self.np_random.uniform(-1, 1, 3).astype(np.float32), "place": np.float64(self.place)}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place, self.age = int(self.np_random.integers(-3, 4)), 0
+        return self._shown(), {}
+
+    def step(self, action):
+        self.age += 1
+        self.place += 2 * int(action) - 1
+        reward = float(self.np_random.normal()) + self.strange()
+        shown = self._shown()
+        return shown, reward, abs(self.place) >= self.far or self.age >= 200, False, {}
+
+    def strange(self):
+        return 0.0
+'''
+"""The package `walks`. What is added to it below changes what it does in steps that no try-out comes to, or at once."""
+
+OTHERWISE = "\n    def strange(self):\n        return float(self.age == 90)\n"
+LOUDER = "\n    def strange(self):\n        return 1.0\n"
+RAISING = "\n    def strange(self):\n        return 1 // (self.age - 90) * 0.0\n"
+DYING = "\n    def strange(self):\n        return os.kill(os.getpid(), signal.SIGKILL) if self.age == 90 else 0.0\n"
+
+
+class Recorded:
+    """A folder of recordings, and the package that they were made with."""
+
+    def __init__(self, folder: Path, added: str = ""):
+        self.data, self.package = folder / "data", folder / "package"
+        self.package.mkdir(exist_ok=True)
+        self.change(added)
+
+    def change(self, added: str) -> None:
+        (self.package / "walks.py").write_text(PACKAGE + added)
+
+    def run(self, *line: str) -> subprocess.CompletedProcess[str]:
+        # No byte code is written: two versions of the package may be as long, and of one second.
+        path = os.pathsep.join([str(self.package), os.environ.get("PYTHONPATH", "")])
+        environment = os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+        whole = [str(rollhouse_program()), *line, "--data", str(self.data)]
+        return subprocess.run(whole, capture_output=True, text=True, env=environment, timeout=300, check=False)
+
+    def rollout(self, env: str, *arguments: str) -> dict[str, Any]:
+        hosting = ["--python", sys.executable, "--allow", "walks", "--workers", "2"] if ":" in env else []
+        done = self.run("rollout", "--env", env, *hosting, "--lanes", "3", "--episodes", "9", "--seed", "5", "--json", *arguments)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def verify(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.run("replay", "verify", "--python", sys.executable, *arguments)
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Recorded:
+    """Nine episodes of `walks:Walk`, each of which goes on behind step 90."""
+    folder = Recorded(tmp_path)
+    folder.rollout("walks:Walk")
+    return folder
+
+
+def test_every_episode_of_a_python_env_is_played_again_and_compared(recorded: Recorded) -> None:
+    steps = recorded.rollout("walks:Walk", "--env-kwargs", '{"far": 12}')["steps"]
+    recorded.rollout("gymnasium:CartPole-v1", "--deterministic")
+    recorded.rollout("CartPole-v1")
+    told = recorded.verify("--allow", "walks", "--json")
+    assert told.returncode == 0, told.stderr
+    lines = [json.loads(line) for line in told.stdout.splitlines()]
+    assert len(lines) == 36 and all(line["ok"] and "note" not in line for line in lines), told.stdout
+    assert sum(line["steps"] for line in lines) > steps
+    shown = recorded.verify("--allow", "walks", "--workers", "1", "--worker-memory", "2 GiB")
+    assert "36 episodes verified" in shown.stdout and "all of them are as recorded" in shown.stdout, shown.stdout
+    assert "cannot be recomputed" not in shown.stdout
+    name = lines[0]["id"]
+    assert recorded.verify("--allow", "walks", name).stdout.startswith("1 episode verified")
+    # Nothing is imported that nobody asked for.
+    plain = recorded.run("replay", "verify")
+    assert plain.returncode == 0 and "27 of them cannot be recomputed" in plain.stdout, plain.stdout
+
+
+def test_a_step_that_comes_out_otherwise_is_named(recorded: Recorded) -> None:
+    recorded.change(OTHERWISE)
+    told = recorded.verify("--allow", "walks")
+    assert told.returncode == 3, told.stdout + told.stderr
+    assert told.stdout.count("reward differs at step 90: recorded ") == 9, told.stdout
+    assert "9 episodes not as recorded" in told.stdout
+
+
+def test_an_env_with_other_dynamics_is_another_one_and_both_hashes_are_told(recorded: Recorded) -> None:
+    recorded.change(LOUDER)
+    told = recorded.verify("--allow", "walks")
+    assert told.returncode == 3, told.stdout + told.stderr
+    assert told.stdout.count("the env is another one here: its package, what it needs, or this machine: hash ") == 9
+    line = json.loads(recorded.verify("--allow", "walks", "--json").stdout.splitlines()[0])
+    differs = line["first_divergence"]
+    assert differs["field"] == "dynamics" and differs["recorded"] != differs["replayed"], line
+
+
+@pytest.mark.parametrize(
+    ("added", "words"),
+    [(RAISING, "ZeroDivisionError: integer division or modulo by zero"), (DYING, "SIGKILL")],
+    ids=["raises", "dies"],
+)
+def test_an_episode_whose_lane_is_lost_is_not_compared_and_says_why(recorded: Recorded, added: str, words: str) -> None:
+    recorded.change(added)
+    told = recorded.verify("--allow", "walks")
+    assert told.returncode == 3, told.stdout + told.stderr
+    lost = [line for line in told.stdout.splitlines() if "not recomputed to its end: step 90 was lost: " in line]
+    assert lost and words in lost[0], told.stdout
+    assert "9 episodes could not be compared" in told.stdout, told.stdout
+
+
+def test_what_is_missing_for_a_python_env_is_refused_with_the_way_to_mend_it(recorded: Recorded) -> None:
+    refused = recorded.verify()
+    assert refused.returncode == 1 and "'walks' is not in the list" in refused.stderr, refused.stderr
+    assert "--allow PACKAGE permits it" in refused.stderr and "9 episodes could not be compared" in refused.stdout
+    (recorded.package / "walks.py").unlink()
+    gone = recorded.verify("--allow", "walks")
+    assert gone.returncode == 1 and "No module named 'walks'" in gone.stderr, gone.stderr
+    absent = recorded.run("replay", "verify", "--python", "/nowhere/python3", "--allow", "walks")
+    assert absent.returncode == 1 and "could not be started" in absent.stderr, absent.stderr
+    alone = recorded.run("replay", "verify", "--allow", "walks")
+    assert alone.returncode == 2 and "--allow is for Python environments, which need --python" in alone.stderr
+
+
+def test_python_verifies_as_the_command_does(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(recorded.package))
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    folder = replays.open(recorded.data)
+    report = folder.verify(python=sys.executable, allow=["walks"], workers=1)
+    assert report.ok and report.episodes == 9 and not report.noted
+    assert [one.note is not None for one in folder.verify().noted] == [True] * 9
+    one = folder.list()[0]
+    refused = folder.verify([one], python=sys.executable)
+    assert not refused.ok and "'walks' is not in the list" in (refused.noted[0].note or "")
+    recorded.change(OTHERWISE)
+    different = folder.verify([one], python=sys.executable, allow=["walks"]).noted[0].first_divergence
+    assert different is not None and (different.first_step, different.field) == (90, "reward")
+    for wrong in ({"allow": ["walks"]}, {"python": sys.executable, "workers": 0}, {"python": sys.executable, "worker_memory": 0}):
+        with pytest.raises(ValueError, match="allow|workers|worker_memory"):
+            folder.verify(**wrong)
+
+
+@pytest.mark.adapters("mujoco")
+def test_a_recorded_half_cheetah_is_played_again(tmp_path: Path) -> None:
+    folder = Recorded(tmp_path)
+    folder.rollout("gymnasium:HalfCheetah-v5", "--deterministic", "--env-kwargs", '{"reset_noise_scale": 0.2}')
+    told = folder.verify("--json")
+    assert told.returncode == 0, told.stdout + told.stderr
+    lines = [json.loads(line) for line in told.stdout.splitlines()]
+    assert len(lines) == 9 and all(line["ok"] and line["steps"] == 1000 and "note" not in line for line in lines)
