@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use rollhouse_core::{Interruption, Outcome};
 use rollhouse_wire::{FrameKind, LostLane, Notes};
 
@@ -98,11 +97,6 @@ impl Session {
     /// so.
     pub(crate) fn forget(&mut self) {
         self.log = None;
-    }
-
-    /// Returns the columns of the request that was answered last.
-    pub(crate) fn asked_columns(&self) -> Bytes {
-        self.request.as_ref().map(|request| request.columns.clone()).unwrap_or_default()
     }
 
     /// Takes those of the lanes that have lost their past and were not shown as lost yet.
