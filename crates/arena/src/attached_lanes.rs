@@ -109,7 +109,7 @@ impl AttachedArena {
         LaneRow { arena: self, lane }
     }
 
-    /// Asks the node to step some lanes, whose rows of the action column were filled in.
+    /// Asks the node to step some lanes, whose rows of the action column were filled in. Others may be outstanding.
     ///
     /// # Panics
     /// While a request is under way, if there is no such lane, or if it is outstanding.
@@ -137,6 +137,22 @@ impl AttachedArena {
         assert!(!self.sent.is_outstanding(index), "lane {lane} is outstanding");
         // SAFETY: as in `actions_mut`.
         unsafe { self.mapped.actions.write(self.inputs_plan.action.rows(&(index..index + 1))) }
+    }
+
+    /// Returns whether a lane was sent and not received yet; false if there is no such lane.
+    pub fn is_outstanding(&self, lane: u32) -> bool {
+        self.sent.is_outstanding(lane as usize)
+    }
+
+    /// Adds the lanes that are done by now to `ready`, as [`AttachedArena::wait_lanes`] does, without asking whether the
+    /// node is still there. A trainer that attaches again learns so which lanes need not be sent again.
+    ///
+    /// # Errors
+    /// If the node wrote what cannot be.
+    pub fn take_done(&mut self, ready: &mut Vec<u32>) -> Result<usize, TrainerError> {
+        // Pairs with the node's release of this word, as in `wait_lanes`.
+        let written = self.mapped.outputs.load_acquire(outputs::READY_WRITTEN.at);
+        self.take_ready(written, ready)
     }
 
     /// Returns whether lanes that were sent are done or refused and were not taken yet.
@@ -180,10 +196,7 @@ impl AttachedArena {
         if !refused {
             return Ok(ReadyLanes::Ready(count));
         }
-        // What was refused is answered without being ready. Asked again, because a lane may have become ready since.
-        let written = self.mapped.outputs.load_acquire(outputs::READY_WRITTEN.at);
-        self.take_ready(written, ready)?;
-        self.take_refused()
+        self.take_refused(ready)
     }
 
     fn take_ready(&mut self, written: u64, ready: &mut Vec<u32>) -> Result<usize, TrainerError> {
@@ -209,13 +222,16 @@ impl AttachedArena {
         Ok(count)
     }
 
-    fn take_refused(&mut self) -> Result<ReadyLanes, TrainerError> {
+    fn take_refused(&mut self, ready: &mut Vec<u32>) -> Result<ReadyLanes, TrainerError> {
         self.lanes_refused = self.mapped.outputs.load_acquire(outputs::LANES_REFUSED.at);
         let note = self.note()?;
-        let answered =
-            |lane: usize| self.mapped.outputs.load(self.plan.lane_seq(lane)) == self.sent.number(lane);
+        let outputs = &self.mapped.outputs;
+        let answered = |lane: usize| outputs.load_acquire(self.plan.lane_seq(lane)) == self.sent.number(lane);
         let refused = |&lane: &usize| self.sent.is_outstanding(lane) && answered(lane);
-        let lanes: Vec<usize> = (0..self.lanes()).filter(refused).collect();
+        let mut lanes: Vec<usize> = (0..self.lanes()).filter(refused).collect();
+        // What was refused is answered without being ready. Others may have become ready since, and have their entries.
+        self.take_done(ready)?;
+        lanes.retain(|&lane| self.sent.is_outstanding(lane));
         lanes.iter().for_each(|&lane| self.sent.receive(lane));
         Ok(ReadyLanes::Refused { lanes: lanes.into_iter().map(|lane| lane as u32).collect(), note })
     }

@@ -27,8 +27,8 @@ pub struct ServingEnd {
     pub(crate) generation: u64,
     /// Number of the newest request that was answered.
     pub(crate) answered: u64,
-    /// The trainer's count of sent lanes as last seen.
-    pub(crate) lanes_seq: u64,
+    /// The trainer's sends of lanes.
+    pub(crate) sends: Sends,
     /// Newest number under which each lane was taken.
     pub(crate) taken: Vec<u64>,
     pub(crate) ready_written: u64,
@@ -39,6 +39,15 @@ pub struct ServingEnd {
     pub(crate) requests: RingReader,
     pub(crate) answers: RingWriter,
     pub(crate) patience: Patience,
+}
+
+/// The trainer's count of sends.
+#[derive(Debug, Default)]
+pub(crate) struct Sends {
+    /// The count as last seen.
+    pub(crate) seen: u64,
+    /// The count as of the last [`ServingEnd::take_sent`].
+    pub(crate) taken: u64,
 }
 
 /// Request of a trainer.
@@ -151,9 +160,9 @@ impl ServingEnd {
         deadline: Option<Instant>,
         alive: impl FnMut() -> bool,
     ) -> Result<Request, ServeError> {
-        let Self { outputs, inputs, requests, answered, lanes_seq, patience, .. } = self;
+        let Self { outputs, inputs, requests, answered, sends, patience, .. } = self;
         let wait = Wait { own: &**outputs, peer: &**inputs, bell: NODE_BELL, deadline, slice: SLICE };
-        let ready = || look(inputs, requests, *answered, lanes_seq);
+        let ready = || look(inputs, requests, *answered, &mut sends.seen);
         patience.wait(&wait, ready, alive).map_err(|unmet| match unmet {
             Unmet::TimedOut => ServeError::TimedOut,
             Unmet::Gone => ServeError::Gone,
@@ -166,7 +175,7 @@ impl ServingEnd {
     /// # Errors
     /// If the trainer broke the protocol: the attachment is over.
     pub fn poll(&mut self) -> Result<Option<Request>, PeerError> {
-        look(&self.inputs, &self.requests, self.answered, &mut self.lanes_seq)
+        look(&self.inputs, &self.requests, self.answered, &mut self.sends.seen)
     }
 
     /// Copies the trainer's action column. The caller checks the values of the copy, because the trainer may write the

@@ -50,11 +50,14 @@ impl ServingEnd {
     }
 
     /// Fills `sent` with the lanes that were sent since the last call, in ascending order. Each is to be answered by
-    /// [`ServingEnd::answer_lanes`] or [`ServingEnd::refuse_lanes`].
+    /// [`ServingEnd::answer_lanes`] or [`ServingEnd::refuse_lanes`], some earlier than others. Returns how often the
+    /// trainer has sent lanes, or none, since the last call.
     ///
     /// # Errors
     /// If a lane was sent again before it was answered.
-    pub fn take_sent(&mut self, sent: &mut Vec<u32>) -> Result<(), PeerError> {
+    pub fn take_sent(&mut self, sent: &mut Vec<u32>) -> Result<u64, PeerError> {
+        let sends = self.sends.seen.wrapping_sub(self.sends.taken);
+        self.sends.taken = self.sends.seen;
         sent.clear();
         for (lane, taken) in self.taken.iter_mut().enumerate() {
             // Pairs with the trainer's release of this word (`AttachedArena::send`): its action row is there.
@@ -69,7 +72,7 @@ impl ServingEnd {
             *taken = given;
             sent.push(lane as u32);
         }
-        Ok(())
+        Ok(sends)
     }
 
     /// Returns the columns in which rows of single lanes are answered. The trainer may read a lane's row from
@@ -117,10 +120,13 @@ impl ServingEnd {
         for &lane in lanes {
             self.outputs.store(self.plan.ready(self.ready_written), u64::from(lane));
             self.ready_written += 1;
-            // Pairs with the trainer's acquire of the lane's number or of the ring's cursor.
+        }
+        // Pairs with the trainer's acquire of this word: the rows are there.
+        self.outputs.store_release(outputs::READY_WRITTEN.at, self.ready_written);
+        for &lane in lanes {
+            // Pairs with the trainer's acquire of this word (`take_refused`): who sees it sees the lane's entry in the ring.
             self.outputs.store_release(self.plan.lane_seq(lane as usize), self.taken[lane as usize]);
         }
-        self.outputs.store_release(outputs::READY_WRITTEN.at, self.ready_written);
         TRAINER_BELL.ring(&*self.outputs, &*self.inputs);
         Ok(())
     }

@@ -13,7 +13,7 @@ use crate::memory::Memory;
 use crate::patience::Patience;
 use crate::placement::Placement;
 use crate::ring::{MAX_RING_BYTES, MIN_RING_BYTES, RingReader, RingWriter};
-use crate::serving::{ServingEnd, wake};
+use crate::serving::{Sends, ServingEnd, wake};
 use crate::shared::SharedMemory;
 use crate::words::{Words, WordsMut};
 
@@ -115,7 +115,7 @@ impl SharedArena {
             inputs_plan: plan,
             generation,
             answered,
-            lanes_seq: 0,
+            sends: Sends::default(),
             taken,
             ready_written,
             lost,

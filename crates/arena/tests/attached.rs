@@ -306,6 +306,56 @@ fn lanes_are_sent_and_received_as_they_are_done() {
     assert_eq!(sent, [0]);
 }
 
+#[test]
+fn lanes_that_are_sent_while_others_are_under_way_are_taken_and_each_send_is_counted() {
+    let mut node = Node::new();
+    let (mut end, mut trainer) = node.attach(1);
+    let (mut sent, mut ready) = (Vec::new(), Vec::new());
+    trainer.send(&[1]);
+    assert_eq!(end.wait(soon(), || true), Ok(Request::Lanes));
+    assert_eq!((end.take_sent(&mut sent), sent.as_slice()), (Ok(1), &[1][..]));
+    trainer.send(&[3]);
+    trainer.send(&[]);
+    assert_eq!(end.wait(soon(), || true), Ok(Request::Lanes));
+    assert_eq!((end.take_sent(&mut sent), sent.as_slice()), (Ok(2), &[3][..]));
+    end.answer_lanes(&[3]).unwrap();
+    assert_eq!(trainer.wait_lanes(1, &mut ready, soon(), || true), Ok(ReadyLanes::Ready(1)));
+    assert_eq!(
+        (ready.as_slice(), trainer.is_outstanding(1), trainer.is_outstanding(3)),
+        (&[3][..], true, false)
+    );
+    // One is done while another is refused, which is told apart.
+    trainer.send(&[3]);
+    assert_eq!(end.wait(soon(), || true), Ok(Request::Lanes));
+    assert_eq!(end.take_sent(&mut sent), Ok(1));
+    end.refuse_lanes(&[3], b"no");
+    end.answer_lanes(&[1]).unwrap();
+    let refused = trainer.wait_lanes(2, &mut ready, soon(), || true).unwrap();
+    assert_eq!(refused, ReadyLanes::Refused { lanes: vec![3], note: b"no".to_vec() });
+    assert_eq!((ready.as_slice(), trainer.outstanding()), (&[3, 1][..], 0));
+}
+
+#[test]
+fn a_trainer_that_attaches_again_learns_which_lanes_need_not_be_sent_again() {
+    let mut node = Node::new();
+    let (mut end, mut trainer) = node.attach(1);
+    let (mut sent, mut ready) = (Vec::new(), Vec::new());
+    trainer.send(&[0, 2]);
+    assert_eq!(end.wait(soon(), || true), Ok(Request::Lanes));
+    end.take_sent(&mut sent).unwrap();
+    end.answer_lanes(&[0, 2]).unwrap();
+    // This one comes too late.
+    trainer.send(&[1]);
+    drop(end);
+    let mut end = node.shared.attach(2, node.arena.frames()).unwrap();
+    assert_eq!((trainer.take_done(&mut ready), ready.as_slice()), (Ok(2), &[0, 2][..]));
+    let [outputs, inputs] = files(&node.shared, &end);
+    trainer.renew(outputs, inputs, &expected(&columns(), 2)).unwrap();
+    trainer.send(&[1]);
+    assert_eq!(end.wait(soon(), || true), Ok(Request::Lanes));
+    assert_eq!((end.take_sent(&mut sent), sent.as_slice()), (Ok(1), &[1][..]));
+}
+
 /// Symptom: rows that the node was writing were handed out as slices, which is undefined. Cause: the rows of all lanes
 /// were one frame, whichever were outstanding. Fix: a row is handed out lane by lane, and only once it was received.
 #[test]

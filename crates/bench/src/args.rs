@@ -25,6 +25,8 @@ pub(crate) enum Bench {
     Cluster(ClusterArgs),
     /// A step through memory shared with a node's process, beside the engine alone and QUIC
     Shm(ShmArgs),
+    /// What one slow lane costs the others in first-done mode, embedded, through memory and over QUIC
+    FirstDone(FirstDoneArgs),
     /// A trainer on a cluster whose processes are killed and paused, whose disks are full and whose links are cut,
     /// compared with an engine and with the store
     Chaos(ChaosArgs),
@@ -71,6 +73,19 @@ pub(crate) struct ShmArgs {
     /// Milliseconds for which trainers of both transports step on the node side by side
     #[arg(long, value_name = "MS", default_value = "3000", value_parser = clap::value_parser!(u64).range(10..=600_000))]
     pub(crate) beside_ms: u64,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FirstDoneArgs {
+    /// Milliseconds of a run
+    #[arg(long, value_name = "MS", default_value = "2000", value_parser = clap::value_parser!(u64).range(10..=600_000))]
+    pub(crate) run_ms: u64,
+    /// Number of pairs of runs on each transport: all lanes alike, and with a slow one
+    #[arg(long, value_name = "R", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) repetitions: u32,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,

@@ -10,6 +10,7 @@ mod chaos;
 mod cluster;
 mod engine;
 mod failed;
+mod first_done;
 mod itself;
 mod quic;
 mod scratch;
@@ -45,6 +46,7 @@ fn run(bench: &Bench, out: &mut Output) -> Result<Status, Failure> {
         Bench::Quic(args) => quic::run(args, out),
         Bench::Cluster(args) => cluster::run(args, out),
         Bench::Shm(args) => shm::run(args, out),
+        Bench::FirstDone(args) => first_done::run(args, out),
         Bench::Chaos(args) => chaos::run(args, out),
         Bench::ChaosTrainer(args) => chaos::train(args),
     }

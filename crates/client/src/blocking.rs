@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rollhouse_arena::Frame;
 use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, EnvSpec, Outcome, RunId, StepColumns};
@@ -325,7 +325,12 @@ impl Pool {
     /// # Errors
     /// See [`AsyncPool::recv`].
     pub fn recv(&mut self, min: usize, timeout: Duration) -> Result<Received, StepError> {
-        self.step_with(async |pool| pool.recv(min, timeout).await)
+        let began = Instant::now();
+        let Self { inner, cluster } = self;
+        let pool = inner.as_mut().expect("only close and drop take it");
+        pool.wait_in_memory(min, timeout.min(LONGEST_WAIT), cluster.look.as_ref())?;
+        let left = timeout.saturating_sub(began.elapsed());
+        self.step_with(async |pool| pool.recv(min, left).await)
     }
 
     /// Returns the number of lanes that were sent and not received.
@@ -492,3 +497,6 @@ fn run<F: Future>(driver: &Driver, look: Option<&Look>, future: F) -> Result<F::
         None => Ok(driver.run(future)),
     }
 }
+
+/// Longest time for which a caller waits for lanes in memory at a time.
+const LONGEST_WAIT: Duration = Duration::from_secs(365 * 24 * 3600);

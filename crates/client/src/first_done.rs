@@ -1,7 +1,9 @@
-//! First-done stepping: lanes are sent in parts and received as they come.
+//! First-done stepping: lanes are sent some at a time and received as they come.
 //!
-//! A session has one request under way; further parts of its lanes wait here until it is answered, so that after
-//! a lost connection there is never an answer that its node does not have any more.
+//! A session has one request under way, so that after a lost connection there is never an answer that its node does not
+//! have any more. It names all lanes of the session that are under way, and is answered with those that are done; the
+//! next one names the others again. So a session that goes on elsewhere needs nothing but its last request, and a node
+//! that answers a request as a whole has left none. Lanes that are sent meanwhile wait here, and hasten its answer.
 
 use std::time::Duration;
 
@@ -9,8 +11,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use rollhouse_arena::Frame;
 use rollhouse_core::{AutoresetMode, ColumnData, ColumnRef};
-use rollhouse_engine::{BadAction, MAX_SUB_BATCHES, Received, StepError as Rules};
-use rollhouse_wire::{ColumnBuffer, FrameHeader, FrameKind, FrameLayout, LostLane, Notes};
+use rollhouse_engine::{BadAction, Received, StepError as Rules};
+use rollhouse_wire::{FrameHeader, FrameKind, FrameLayout, LostLane, Notes, SendLanes, control};
 use tokio::time::Instant;
 
 use crate::error::StepError;
@@ -20,14 +22,13 @@ use crate::log::LaneFlags;
 use crate::pool::AsyncPool;
 use crate::pool_session::{Clock, PoolSession, Way};
 use crate::session::{Answered, RequestBody, Trouble};
-use crate::under_way::{FirstDone, Ready, SentLanes, SessionQueue};
+use crate::under_way::{Asked, FirstDone, Ready, SessionQueue};
 
 impl AsyncPool {
     /// Sends actions for some lanes, row i of `actions` for `lanes[i]`. Returns when they are on their way.
     ///
     /// # Errors
-    /// See [`StepError`]; nothing is sent then. [`Busy`](Rules::Busy) when more than [`MAX_SUB_BATCHES`] parts of
-    /// one session wait.
+    /// See [`StepError`]; nothing is sent then.
     pub async fn send(&mut self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), StepError> {
         let clock = self.clock();
         self.settle_sessions(clock, false).await;
@@ -36,18 +37,20 @@ impl AsyncPool {
             // Rows of lanes that are lost meanwhile show what the last whole batch did.
             self.copy_newest();
         }
-        let parts = self.parts_of(lanes, actions);
-        let (all, sessions) = (self.lanes(), self.sessions.len());
-        let books = self.first_done.get_or_insert_with(|| FirstDone::new(all, sessions));
-        for (queue, part) in books.queues.iter_mut().zip(parts) {
-            queue.waiting.extend(part);
-        }
-        for &lane in lanes {
+        let Self { sessions, kind, first_done, .. } = self;
+        let books = first_done.get_or_insert_with(|| {
+            FirstDone::new(sessions.iter().map(|site| site.lanes().len()), &kind.layout)
+        });
+        let elements = kind.layout.action.elements();
+        for (row, &lane) in lanes.iter().enumerate() {
+            let session = sessions.partition_point(|site| site.lanes().end <= lane as usize);
+            let first = sessions[session].lanes().start as u32;
+            books.queues[session].push(lane - first, actions.slice(row * elements, (row + 1) * elements));
             books.outstanding[lane as usize] = true;
         }
         books.outstanding_lanes += lanes.len();
         // Written once each is polled; the connections' own task, which is due after this one, sends it.
-        self.work(|_| true).await;
+        self.work(0).await;
         tokio::task::yield_now().await;
         Ok(())
     }
@@ -63,11 +66,13 @@ impl AsyncPool {
         if outstanding < min.max(1) {
             return Err(Rules::NothingOutstanding { wanted: min, outstanding }.into());
         }
-        let enough = |ready: &Ready| ready.rows.lanes.len() >= min.max(1) || ready.refused.is_some();
-        let waited = tokio::time::timeout(timeout, self.work(enough)).await;
+        if let Some(books) = &mut self.first_done {
+            books.wanted = min.max(1);
+        }
+        let waited = tokio::time::timeout(timeout, self.work(min.max(1))).await;
         let Some(books) = &mut self.first_done else { return Err(Rules::TimedOut.into()) };
         let ready = books.ready.get_mut();
-        if waited.is_err() && !enough(ready) {
+        if waited.is_err() && !ready.is_enough(min.max(1)) {
             return Err(Rules::TimedOut.into());
         }
         if let Some((error, lanes)) = ready.refused.take() {
@@ -85,11 +90,11 @@ impl AsyncPool {
         self.first_done.as_ref().map_or(0, |books| books.outstanding_lanes)
     }
 
-    /// Carries on with all that is under way, until all of it is done or `enough` is.
-    async fn work(&mut self, enough: impl Fn(&Ready) -> bool) {
+    /// Carries on with all that is under way, until all of it is done or that many lanes are ready.
+    async fn work(&mut self, wanted: usize) {
         let Self { sessions, batch, cluster, first_done, kind, start, .. } = self;
-        let Some(FirstDone { queues, ready, .. }) = first_done else { return };
-        let ready = &*ready;
+        let Some(FirstDone { queues, ready, wanted: usual, .. }) = first_done else { return };
+        let (ready, busy) = (&*ready, queues.iter().filter(|queue| !queue.is_idle()).count());
         let receiving = Receiving {
             // How long is waited is decided by who receives.
             way: Way {
@@ -101,15 +106,26 @@ impl AsyncPool {
             bools: &kind.bools,
             same_step: kind.autoreset == AutoresetMode::SameStep,
             ready,
+            wanted,
+            usual: *usual,
+            alone: busy == 1,
         };
         let receiving = &receiving;
         let parts = sessions.iter_mut().zip(queues).enumerate();
-        let parts = parts.filter(|(_, (_, queue))| queue.under_way.is_some() || !queue.waiting.is_empty());
+        let parts = parts.filter(|(_, (_, queue))| !queue.is_idle());
         let parts =
             parts.map(|(index, (site, queue))| Box::pin(receiving.serve(index, site, queue)) as Part<'_>);
-        let look = || enough(&ready.lock());
+        let look = || ready.lock().is_enough(wanted);
         run_together(parts.collect(), look).await;
         self.leave_lost_memory();
+    }
+
+    /// Ends the logs of sessions with lanes under way, before they are dropped and some of them go on: what those did will
+    /// not be known.
+    pub(crate) fn forget_under_way(&mut self) {
+        let Some(FirstDone { queues, .. }) = &self.first_done else { return };
+        let busy = self.sessions.iter_mut().zip(queues).filter(|(_, queue)| !queue.is_idle());
+        busy.for_each(|(site, _)| site.session.forget());
     }
 
     fn note_received(&mut self, rows: &Received, losses: Vec<(usize, Vec<LostLane>)>) {
@@ -152,13 +168,7 @@ impl AsyncPool {
                 return Err(Rules::NeedsReset { lane }.into());
             }
         }
-        self.refuse_actions(lanes, actions)?;
-        let full =
-            |books: &FirstDone| books.queues.iter().any(|queue| queue.waiting.len() >= MAX_SUB_BATCHES);
-        if self.first_done.as_ref().is_some_and(full) {
-            return Err(Rules::Busy { retry_after_ms: BUSY_RETRY_MS }.into());
-        }
-        Ok(())
+        self.refuse_actions(lanes, actions)
     }
 
     fn refuse_actions(&self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<(), StepError> {
@@ -171,43 +181,6 @@ impl AsyncPool {
             None => Ok(()),
         }
     }
-
-    /// Splits the lanes by session: for each its lanes, ascending, with their actions.
-    fn parts_of(&self, lanes: &[u32], actions: ColumnRef<'_>) -> Vec<Option<SentLanes>> {
-        let mut order: Vec<usize> = (0..lanes.len()).collect();
-        order.sort_unstable_by_key(|&index| lanes[index]);
-        let mut rest = order.as_slice();
-        let parts = self.sessions.iter().map(|site| {
-            let range = site.lanes();
-            let here = rest.partition_point(|&index| (lanes[index] as usize) < range.end);
-            let (part, others) = rest.split_at(here);
-            rest = others;
-            if part.is_empty() {
-                return None;
-            }
-            let lanes = part.iter().map(|&index| lanes[index] - range.start as u32).collect();
-            self.part(lanes, part, actions)
-        });
-        parts.collect()
-    }
-
-    /// Makes a part of a session's lanes; `None` if its frame would be too large, which it never is.
-    fn part(&self, lanes: Vec<u32>, rows: &[usize], actions: ColumnRef<'_>) -> Option<SentLanes> {
-        let places = self.kind.layout.actions(lanes.len(), true)?;
-        let mut buffer = ColumnBuffer::default();
-        buffer.resize(places.bytes);
-        buffer.bytes_mut().fill(0);
-        buffer.set_count(&places.count, lanes.len() as u32);
-        buffer.lanes_mut(&places.lanes).copy_from_slice(&lanes);
-        let elements = self.kind.layout.action.elements();
-        let mut column = buffer.column_mut(&places.actions, self.kind.layout.action.dtype);
-        for (to, &from) in rows.iter().enumerate() {
-            let action = actions.slice(from * elements, (from + 1) * elements);
-            let copied = column.slice(to * elements, (to + 1) * elements).copy_from(action);
-            debug_assert!(copied, "actions have the column's type, which was checked");
-        }
-        Some(SentLanes { lanes, columns: Some(Bytes::copy_from_slice(buffer.bytes())) })
-    }
 }
 
 /// The state that all sessions share which work at one time.
@@ -218,61 +191,95 @@ struct Receiving<'a> {
     bools: &'a [usize],
     same_step: bool,
     ready: &'a Mutex<Ready>,
+    /// Number of lanes that are to be ready.
+    wanted: usize,
+    /// Number of lanes for which the caller usually waits.
+    usual: usize,
+    /// Whether all lanes under way are those of one session.
+    alone: bool,
 }
 
 impl Receiving<'_> {
-    /// Steps all parts that a session has. Cancellation-safe: the next call goes on where this one was dropped.
+    /// Steps all lanes that a session has to step, until enough are ready. Cancellation-safe: the next call goes on where
+    /// this one was dropped.
     async fn serve(&self, index: usize, site: &mut PoolSession, queue: &mut SessionQueue) {
         loop {
-            if queue.under_way.is_none() {
-                let Some(part) = queue.waiting.pop_front() else { return };
-                queue.under_way = Some(part);
-            }
-            let Some(part) = &mut queue.under_way else { return };
-            if let Some(columns) = part.columns.take() {
-                let request = RequestBody { kind: FrameKind::Send, columns, sidecar: Bytes::new() };
-                site.ask(request, self.way.clock);
+            if !self.ask(site, queue) {
+                return;
             }
             let answered = site.answer(&self.way).await;
             // Nothing is awaited from here on.
-            let Some(part) = queue.under_way.take() else { return };
+            let Some(asked) = queue.asked.take() else { return };
             let taken = answered.and_then(|header| {
-                let rows = self.rows(header, site, &part);
+                let rows = self.rows(header, site, &asked);
                 rows.map_err(|what| site.distrust(self.way.clock.start.elapsed(), what))
             });
-            self.deliver(index, site, &part, taken);
+            self.deliver(index, site, queue, (&asked, taken));
         }
+    }
+
+    /// Has a request under way, if lanes wait for one or too few are ready. One that waits for more lanes than are wanted,
+    /// or has not named all that were sent, is hastened. Returns whether one is under way.
+    fn ask(&self, site: &mut PoolSession, queue: &mut SessionQueue) -> bool {
+        let (fresh, min) = (queue.has_fresh(), self.missing());
+        if let Some(asked) = &mut queue.asked {
+            let late = self.wanted > 0 && asked.min > min;
+            if (fresh || late) && !asked.hastened {
+                asked.hastened = true;
+                site.hasten(sidecar_of(SendLanes { min: 0 }));
+            }
+            return true;
+        }
+        if !fresh && self.ready.lock().is_enough(self.wanted) {
+            return false;
+        }
+        let placed = site.session.grant().incarnation;
+        let Some(asked) = queue.ask(self.layout, min, placed) else { return false };
+        let sidecar = sidecar_of(SendLanes { min: asked.min as u32 });
+        let request = RequestBody { kind: FrameKind::Send, columns: asked.columns.clone(), sidecar };
+        site.ask(request, self.way.clock);
+        true
+    }
+
+    /// Returns the number of lanes for which the next request is to wait. What is done by other sessions may suffice.
+    fn missing(&self) -> usize {
+        let wanted = if self.wanted == 0 { self.usual } else { self.wanted };
+        let ready = self.ready.lock().rows.lanes.len();
+        if self.alone { wanted.saturating_sub(ready).max(1) } else { 1 }
     }
 
     fn deliver(
         &self,
         index: usize,
         site: &mut PoolSession,
-        part: &SentLanes,
-        taken: Result<(Received, Vec<LostLane>), Trouble>,
+        queue: &mut SessionQueue,
+        (asked, taken): (&Asked, Result<(Received, Vec<LostLane>), Trouble>),
     ) {
         let first = site.lanes().start as u32;
-        let lanes = || part.lanes.iter().map(|lane| first + lane).collect();
-        let node = || site.session.grant().node.clone();
+        let of_pool = |lanes: &[u32]| lanes.iter().map(|lane| first + lane).collect::<Vec<u32>>();
+        let grant = site.session.grant();
         let mut ready = self.ready.lock();
         let error = match taken {
             Ok((rows, losses)) => {
+                queue.answered(asked, rows.lanes.iter().map(|lane| lane - first));
                 append(&mut ready.rows, rows);
                 ready.losses.push((index, losses));
                 return;
             }
             Err(Trouble::Gone) => {
-                append(&mut ready.rows, self.rows_of_gone(lanes()));
+                queue.answered(asked, asked.lanes.iter().copied());
+                append(&mut ready.rows, self.rows_of_gone(of_pool(&asked.lanes)));
                 ready.losses.push((index, Vec::new()));
                 return;
             }
-            Err(Trouble::Refused(refusal)) => StepError::Refused { node: node(), refusal },
+            Err(Trouble::Refused(refusal)) => StepError::Refused { node: grant.node.clone(), refusal },
             Err(Trouble::TimedOut) => StepError::TimedOut(site.session.unanswered(PATIENCE)),
         };
+        let lanes = of_pool(&queue.refused(asked, grant.incarnation, site.link.refused_lanes()));
         // One at a time is told; the lanes of another one are told with it.
         match &mut ready.refused {
-            Some((_, refused)) => refused.extend(lanes()),
-            None => ready.refused = Some((error, lanes())),
+            Some((_, refused)) => refused.extend(lanes),
+            None => ready.refused = Some((error, lanes)),
         }
     }
 
@@ -281,31 +288,31 @@ impl Receiving<'_> {
         &self,
         header: FrameHeader,
         site: &mut PoolSession,
-        part: &SentLanes,
+        asked: &Asked,
     ) -> Result<(Received, Vec<LostLane>), String> {
+        let session = site.lanes().clone();
         let of = RowsOf {
             layout: self.layout,
             bools: self.bools,
             same_step: self.same_step,
-            lanes: &part.lanes,
-            session: site.lanes(),
+            lanes: &asked.lanes,
+            session: &session,
         };
         let (mut rows, notes) = site.link.rows(header, &of)?;
-        self.keep(site, part, &mut rows, &notes);
+        self.keep(site, asked, &mut rows, &notes);
         Ok((rows, notes.lost))
     }
 
     /// Keeps what the session's log needs. Lanes whose past was lost with their node are shown as cut.
-    fn keep(&self, site: &mut PoolSession, part: &SentLanes, rows: &mut Received, notes: &Notes) {
-        let asked = site.session.asked_columns();
-        let actions =
-            self.layout.actions(part.lanes.len(), true).and_then(|places| asked.get(places.actions));
+    fn keep(&self, site: &mut PoolSession, asked: &Asked, rows: &mut Received, notes: &Notes) {
+        let first = site.lanes().start as u32;
+        let lanes: Vec<u32> = rows.lanes.iter().map(|lane| lane - first).collect();
         let flags =
             LaneFlags { terminated: &rows.terminated, truncated: &rows.truncated, reset: &rows.reset };
         let answered = Answered { now: self.way.clock.start.elapsed(), flags, notes };
-        site.session.note_rows(&answered, &part.lanes, actions.unwrap_or_default());
-        for lane in site.session.take_cut(&part.lanes) {
-            let Ok(row) = part.lanes.binary_search(&lane) else { continue };
+        site.session.note_rows(&answered, &lanes, &asked.actions_of(&lanes, self.layout));
+        for lane in site.session.take_cut(&lanes) {
+            let Ok(row) = lanes.binary_search(&lane) else { continue };
             let lane = site.lanes().start + lane as usize;
             for (column, (to, spec)) in rows.obs.iter_mut().zip(&self.layout.obs).enumerate() {
                 let elements = spec.elements();
@@ -349,6 +356,23 @@ impl Receiving<'_> {
     }
 }
 
+impl Ready {
+    /// Returns whether that many lanes are ready, or a refusal is to be told.
+    fn is_enough(&self, wanted: usize) -> bool {
+        self.rows.lanes.len() >= wanted || self.refused.is_some()
+    }
+}
+
+/// Encodes how lanes are to be answered, as a sidecar.
+fn sidecar_of(how: SendLanes) -> Bytes {
+    let mut bytes = Vec::new();
+    // Without its length word. A number always fits.
+    match control::encode(&how, &mut bytes) {
+        Ok(()) => Bytes::from(bytes).slice(size_of::<u32>()..),
+        Err(_) => Bytes::new(),
+    }
+}
+
 /// Appends the rows of another result.
 fn append(to: &mut Received, from: Received) {
     if to.lanes.is_empty() {
@@ -373,7 +397,3 @@ fn append(to: &mut Received, from: Received) {
 
 /// Patience of requests of lanes that were sent: they are worth trying for as long as somebody may receive them.
 const PATIENCE: Duration = Duration::from_secs(365 * 24 * 3600);
-
-/// Pause after which a sender may try again: a part takes microseconds to milliseconds, and receiving what is ready
-/// makes room.
-const BUSY_RETRY_MS: u64 = 1;

@@ -81,6 +81,36 @@ impl AsyncPool {
         Ok(Stepped::Done)
     }
 
+    /// Waits on this thread for the lanes for which [`AsyncPool::recv`] is to wait, if all that are under way are in the
+    /// memory of one session, and takes none. About every 50 ms, `look` is asked whether the caller wants to leave.
+    ///
+    /// # Errors
+    /// Only [`StepError::Interrupted`]; the lanes stay outstanding.
+    pub(crate) fn wait_in_memory(
+        &mut self,
+        min: usize,
+        timeout: Duration,
+        look: Option<&Look>,
+    ) -> Result<(), StepError> {
+        if self.outstanding() < min.max(1) {
+            return Ok(());
+        }
+        let Some(books) = &mut self.first_done else { return Ok(()) };
+        let missing = min.max(1).saturating_sub(books.ready.get_mut().rows.lanes.len());
+        let mut busy = self.sessions.iter_mut().zip(&books.queues).filter(|(_, queue)| !queue.is_idle());
+        let (Some((site, queue)), None) = (busy.next(), busy.next()) else { return Ok(()) };
+        let Some(link) = site.link.in_place_mut() else { return Ok(()) };
+        if missing == 0 || queue.has_fresh() || !link.want(missing) {
+            return Ok(());
+        }
+        let mut patience = Patience { timeout, until: None, look };
+        match patience.wait(link) {
+            Err(Ended::Interrupted) => Err(StepError::Interrupted),
+            // The rest is done by who receives.
+            Ok(_) | Err(Ended::Lost | Ended::Long | Ended::TimedOut) => Ok(()),
+        }
+    }
+
     /// Makes the sessions' frames the pool's frame.
     #[inline]
     fn take_frames(&mut self) -> Result<(), StepError> {

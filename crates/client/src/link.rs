@@ -169,6 +169,22 @@ impl Link {
         }
     }
 
+    /// Has the posted request answered with the lanes that are done, if it waits for more.
+    pub(crate) fn hasten(&mut self) {
+        match self {
+            Self::Quic(link) => link.hasten(),
+            Self::Memory(link) => link.hasten(),
+        }
+    }
+
+    /// Returns the lanes that were refused last, if they are known apart from those of the request.
+    pub(crate) fn refused_lanes(&self) -> Option<&[u32]> {
+        match self {
+            Self::Quic(_) => None,
+            Self::Memory(link) => Some(&link.refused),
+        }
+    }
+
     /// Waits for the answer to the posted request with that number, which is of that kind. Answers to earlier ones are
     /// skipped. Cancellation-safe.
     pub(crate) async fn answer(&mut self, number: u32, kind: FrameKind) -> Result<LinkAnswer, LinkLost> {

@@ -50,6 +50,7 @@ impl AsyncPool {
         if partial {
             // The others keep their state, which has to be known.
             self.check_ready()?;
+            self.forget_under_way();
         }
         self.first_done = None;
         if !reset.options.is_empty() {

@@ -88,6 +88,13 @@ impl PoolSession {
         self.session.on(clock.now(), SessionEvent::Requested { body, deadline: clock.until() });
     }
 
+    /// Has the request under way answered with the lanes that are done, if it waits for more.
+    /// `sidecar` says that, if it is written once more.
+    pub(crate) fn hasten(&mut self, sidecar: Bytes) {
+        self.session.hasten(sidecar);
+        self.link.hasten();
+    }
+
     /// Takes over a step that was begun in memory: [`PoolSession::answer`] carries it on.
     pub(crate) fn adopt(&mut self, clock: Clock) {
         // Its actions stand in the memory.

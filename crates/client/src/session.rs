@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use rollhouse_core::{EnvSpec, Interruption, Outcome};
-use rollhouse_wire::{EndCause, GoneSession, Grant, Refusal, SessionId};
+use rollhouse_wire::{EndCause, FrameKind, GoneSession, Grant, Refusal, SessionId};
 
 pub use self::event::{
     COORDINATOR_AWAY, Gone, NoPlace, OnLoss, PLACE_WITHIN, Recipe, RequestBody, SessionAction, SessionEvent,
@@ -375,6 +376,14 @@ impl Session {
         // The cause is what is asked for.
         let session = GoneSession { index, incarnation, cause: EndCause::NodeLost };
         Inquiry::new(self.recipe.open.pool, session)
+    }
+
+    /// Gives the request to send lanes that is under way another sidecar, with which it is written from now on: a node that
+    /// has it already is told otherwise.
+    pub(crate) fn hasten(&mut self, sidecar: Bytes) {
+        if let Some(request) = self.request.as_mut().filter(|request| request.kind == FrameKind::Send) {
+            request.sidecar = sidecar;
+        }
     }
 
     /// Takes over a step that was posted in memory, as a request that was written. Returns its number.

@@ -1,11 +1,10 @@
-//! The owner's account of lanes that were sent in parts and not received yet.
-
-use std::collections::VecDeque;
+//! The owner's account of lanes that were sent some at a time and not received yet.
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use rollhouse_core::{ColumnData, ColumnRef};
 use rollhouse_engine::Received;
-use rollhouse_wire::LostLane;
+use rollhouse_wire::{ColumnBuffer, FrameLayout, Incarnation, LostLane};
 
 use crate::error::StepError;
 
@@ -14,23 +13,47 @@ pub(crate) struct FirstDone {
     /// One flag per lane: whether it was sent and not received.
     pub(crate) outstanding: Vec<bool>,
     pub(crate) outstanding_lanes: usize,
+    /// Number of lanes for which the caller last waited, who mostly waits for as many again.
+    pub(crate) wanted: usize,
     pub(crate) queues: Vec<SessionQueue>,
     pub(crate) ready: Mutex<Ready>,
 }
 
-/// The parts that one session has to step.
-#[derive(Default)]
+/// The lanes that one session has to step.
 pub(crate) struct SessionQueue {
-    pub(crate) under_way: Option<SentLanes>,
-    pub(crate) waiting: VecDeque<SentLanes>,
+    /// What each lane of the session waits for.
+    lanes: Vec<LaneWaits>,
+    /// Their actions, in a column of all lanes of the session.
+    actions: ColumnData,
+    /// The request that was made and not answered.
+    pub(crate) asked: Option<Asked>,
 }
 
-/// Lanes of one session that were sent together.
-pub(crate) struct SentLanes {
-    /// Numbers of the lanes in the session, ascending.
+/// What a lane waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LaneWaits {
+    /// It is not under way.
+    Nothing,
+    /// It waits for the first request that names it.
+    Request,
+    /// It waits for the answer to the first request that names it.
+    Answer,
+    /// The node has it, and has given no row of it. Requests name it until it has.
+    Row,
+}
+
+/// A request to send lanes.
+pub(crate) struct Asked {
+    /// Numbers of the lanes in the session, ascending: all that are under way.
     pub(crate) lanes: Vec<u32>,
-    /// Their actions; taken when the request is made.
-    pub(crate) columns: Option<Bytes>,
+    /// Their columns.
+    pub(crate) columns: Bytes,
+    /// Number of lanes for which its answer waits.
+    pub(crate) min: usize,
+    /// Whether it is made, and to be answered at once.
+    pub(crate) hastened: bool,
+    /// The place of the session for which it was made.
+    placed: Incarnation,
 }
 
 /// The rows that have come and were not received.
@@ -44,11 +67,15 @@ pub(crate) struct Ready {
 }
 
 impl FirstDone {
-    pub(crate) fn new(lanes: usize, sessions: usize) -> Self {
+    /// Makes the account of sessions with that many lanes each.
+    pub(crate) fn new(sessions: impl Iterator<Item = usize>, layout: &FrameLayout) -> Self {
+        let queues: Vec<SessionQueue> = sessions.map(|lanes| SessionQueue::new(lanes, layout)).collect();
+        let lanes = queues.iter().map(|queue| queue.lanes.len()).sum();
         Self {
             outstanding: vec![false; lanes],
             outstanding_lanes: 0,
-            queues: (0..sessions).map(|_| SessionQueue::default()).collect(),
+            wanted: 1,
+            queues,
             ready: Mutex::default(),
         }
     }
@@ -63,5 +90,92 @@ impl FirstDone {
             self.outstanding[lane as usize] = false;
         }
         self.outstanding_lanes -= lanes.len();
+    }
+}
+
+impl SessionQueue {
+    fn new(lanes: usize, layout: &FrameLayout) -> Self {
+        let actions = ColumnData::zeros(layout.action.dtype, lanes * layout.action.elements());
+        Self { lanes: vec![LaneWaits::Nothing; lanes], actions, asked: None }
+    }
+
+    /// Takes a lane with its action.
+    pub(crate) fn push(&mut self, lane: u32, action: ColumnRef<'_>) {
+        self.lanes[lane as usize] = LaneWaits::Request;
+        let set = self.actions.set_row(lane as usize, action.len(), action);
+        debug_assert!(set, "actions have the column's type, which was checked");
+    }
+
+    /// Returns whether a lane has come that no request has named.
+    pub(crate) fn has_fresh(&self) -> bool {
+        self.lanes.contains(&LaneWaits::Request)
+    }
+
+    /// Returns whether nothing is under way, and nothing waits.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.lanes.iter().all(|&waits| waits == LaneWaits::Nothing)
+    }
+
+    /// Makes the next request, which names all lanes that are under way. `None` if none is, or if its frame would be too
+    /// large, which it never is.
+    pub(crate) fn ask(&mut self, layout: &FrameLayout, min: usize, placed: Incarnation) -> Option<&Asked> {
+        let lanes: Vec<u32> = (0..self.lanes.len() as u32)
+            .filter(|&lane| self.lanes[lane as usize] != LaneWaits::Nothing)
+            .collect();
+        if lanes.is_empty() {
+            return None;
+        }
+        let places = layout.actions(lanes.len(), true)?;
+        let mut buffer = ColumnBuffer::default();
+        buffer.resize(places.bytes);
+        buffer.bytes_mut().fill(0);
+        buffer.set_count(&places.count, lanes.len() as u32);
+        buffer.lanes_mut(&places.lanes).copy_from_slice(&lanes);
+        let elements = layout.action.elements();
+        let mut column = buffer.column_mut(&places.actions, layout.action.dtype);
+        for (row, &lane) in lanes.iter().enumerate() {
+            let action =
+                self.actions.as_ref().slice(lane as usize * elements, (lane as usize + 1) * elements);
+            let copied = column.slice(row * elements, (row + 1) * elements).copy_from(action);
+            debug_assert!(copied, "both are columns of the session's actions");
+        }
+        for waits in self.lanes.iter_mut().filter(|waits| **waits == LaneWaits::Request) {
+            *waits = LaneWaits::Answer;
+        }
+        let (columns, min) = (Bytes::copy_from_slice(buffer.bytes()), min.min(lanes.len()));
+        self.asked = Some(Asked { lanes, columns, min, hastened: false, placed });
+        self.asked.as_ref()
+    }
+
+    /// Notes that the request was answered with the rows of `done`, lanes of the session: the node has the others.
+    pub(crate) fn answered(&mut self, asked: &Asked, done: impl Iterator<Item = u32>) {
+        asked.lanes.iter().for_each(|&lane| self.lanes[lane as usize] = LaneWaits::Row);
+        done.for_each(|lane| self.lanes[lane as usize] = LaneWaits::Nothing);
+    }
+
+    /// Returns the lanes that do not move when the request is refused, by the node at that place, and forgets them. Those
+    /// that the node has had before are still under way there. `known` are the lanes that were refused, if the link says.
+    pub(crate) fn refused(&mut self, asked: &Asked, placed: Incarnation, known: Option<&[u32]>) -> Vec<u32> {
+        let first = |lane: &u32| match known {
+            Some(refused) => refused.contains(lane),
+            None => self.lanes[*lane as usize] == LaneWaits::Answer,
+        };
+        let mut lanes: Vec<u32> = asked.lanes.iter().copied().filter(first).collect();
+        if lanes.is_empty() || placed != asked.placed {
+            lanes.clone_from(&asked.lanes);
+        }
+        lanes.iter().for_each(|&lane| self.lanes[lane as usize] = LaneWaits::Nothing);
+        lanes
+    }
+}
+
+impl Asked {
+    /// Returns the actions of some of its lanes, as bytes of a column.
+    pub(crate) fn actions_of(&self, lanes: &[u32], layout: &FrameLayout) -> Vec<u8> {
+        let (places, size) = (layout.actions(self.lanes.len(), true), layout.action.row_bytes());
+        let actions = places.and_then(|places| self.columns.get(places.actions)).unwrap_or_default();
+        let rows = lanes.iter().filter_map(|lane| self.lanes.binary_search(lane).ok());
+        let rows = rows.filter_map(|row| actions.get(row * size..(row + 1) * size));
+        rows.flatten().copied().collect()
     }
 }

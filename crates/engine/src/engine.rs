@@ -384,20 +384,29 @@ impl Engine {
         })
     }
 
-    /// Hands everything recorded so far to the recorder's writer. May wait for it.
+    /// Hands everything recorded so far to the recorder's writer. May wait for it. Late lanes that were sent stay so.
     ///
     /// # Errors
     /// Only [`StepError::Hung`].
     pub fn flush(&mut self) -> Result<(), StepError> {
+        if let Some(blocks) = self.blocks_beside() {
+            blocks.iter_mut().for_each(Block::flush);
+            return Ok(());
+        }
         self.lockstep()?;
         self.on_blocks(false, |block, _| block.flush())
     }
 
-    /// Returns the statistics so far.
+    /// Returns the statistics so far. Late lanes that were sent stay so.
     ///
     /// # Errors
     /// Only [`StepError::Hung`].
     pub fn stats(&mut self) -> Result<Stats, StepError> {
+        if let Some(blocks) = self.blocks_beside() {
+            let mut stats = Stats::default();
+            blocks.iter().for_each(|block| stats.merge(block.stats()));
+            return Ok(stats);
+        }
         self.lockstep()?;
         // In the order of blocks, so that sums of returns do not depend on the number of threads.
         let parts = Arc::new(Mutex::new(vec![Stats::default(); self.status.len()]));

@@ -10,7 +10,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use rollhouse_arena::{BlockRows, Patience};
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, ColumnSpec, LaneSet};
+use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, LaneSet};
 
 use crate::block::{Block, Turn};
 
@@ -167,8 +167,35 @@ impl Received {
         }
     }
 
-    /// Adds the rows of another result.
-    pub(crate) fn append(&mut self, other: Self) {
+    /// Returns the rows in ascending order of their lanes.
+    #[must_use]
+    pub fn ascending(self) -> Self {
+        if self.lanes.is_sorted() {
+            return self;
+        }
+        let mut order: Vec<usize> = (0..self.lanes.len()).collect();
+        order.sort_unstable_by_key(|&row| self.lanes[row]);
+        let columns = |columns: &[ColumnData]| {
+            let of = |column: &ColumnData| {
+                pick(column.as_ref(), column.as_ref().len() / order.len(), order.iter().copied())
+            };
+            columns.iter().map(of).collect()
+        };
+        let flags = |flags: &[u8]| order.iter().map(|&row| flags[row]).collect();
+        Self {
+            obs: columns(&self.obs),
+            infos: columns(&self.infos),
+            final_obs: columns(&self.final_obs),
+            rewards: order.iter().map(|&row| self.rewards[row]).collect(),
+            terminated: flags(&self.terminated),
+            truncated: flags(&self.truncated),
+            reset: flags(&self.reset),
+            lanes: order.iter().map(|&row| self.lanes[row]).collect(),
+        }
+    }
+
+    /// Adds the rows of another result of the same batch.
+    pub fn append(&mut self, other: Self) {
         if self.lanes.is_empty() {
             *self = other;
             return;
@@ -187,16 +214,11 @@ impl Received {
     }
 }
 
-/// Returns the rows `order` of `actions`, each of which is one row of `column`.
-pub(crate) fn pick(
-    actions: ColumnRef<'_>,
-    column: &ColumnSpec,
-    order: impl Iterator<Item = usize>,
-) -> ColumnData {
-    let elements = column.elements();
-    let mut picked = ColumnData::zeros(actions.dtype(), 0);
+/// Returns the rows `order` of a column, whose rows have that many elements.
+pub(crate) fn pick(column: ColumnRef<'_>, elements: usize, order: impl Iterator<Item = usize>) -> ColumnData {
+    let mut picked = ColumnData::zeros(column.dtype(), 0);
     for index in order {
-        append(&mut picked, actions.slice(index * elements, (index + 1) * elements));
+        append(&mut picked, column.slice(index * elements, (index + 1) * elements));
     }
     picked
 }

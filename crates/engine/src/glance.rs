@@ -16,10 +16,10 @@ pub struct Glance {
     /// Position of the lane's generator at the episode's reset. It is known of episodes that began after
     /// [`Engine::watch`](crate::Engine::watch) had named the lane.
     pub start: Start,
-    /// Position of the lane's generator; `None` while the lane is lost.
+    /// Position of the lane's generator; `None` while the lane is lost, or others are under way.
     pub position: Option<Start>,
-    /// Exact state of the lane, if the env shows it.
+    /// Exact state of the lane, if the env shows it and no other is under way.
     pub state: Option<Vec<f64>>,
-    /// Hash of the exact state; `None` while the lane is lost.
+    /// Hash of the exact state; `None` while the lane is lost, or others are under way.
     pub hash: Option<u32>,
 }

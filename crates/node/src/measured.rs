@@ -22,11 +22,14 @@ pub(crate) struct MeasuredSession {
     stale_since: Option<Instant>,
     /// Time of the last request, if its recording has not been handed over yet.
     unflushed_since: Option<Instant>,
+    /// Time at which a request came that waits for lanes.
+    waits_since: Option<Instant>,
 }
 
 impl MeasuredSession {
     pub(crate) fn new(session: OwnedSession, env: Arc<EnvFigures>) -> Self {
-        Self { session, env, costs: Costs::default(), stale_since: None, unflushed_since: None }
+        let costs = Costs::default();
+        Self { session, env, costs, stale_since: None, unflushed_since: None, waits_since: None }
     }
 
     /// Returns whether what was done has not been reported for a while.
@@ -78,6 +81,23 @@ impl MeasuredSession {
         served
     }
 
+    /// Answers lanes that are done, as [`OwnedSession::answer_done`].
+    pub(crate) fn answer_done(
+        &mut self,
+        end: &mut ServingEnd,
+        patience: Duration,
+        told: &ReportedTally,
+        figures: &NodeFigures,
+    ) -> Result<(), MemoryFault> {
+        self.session.answer_done(end, patience)?;
+        let now = Instant::now();
+        self.unflushed_since = Some(now);
+        if now.duration_since(*self.stale_since.get_or_insert(now)) >= TELL_EVERY {
+            self.tell(told, figures);
+        }
+        Ok(())
+    }
+
     /// Returns the time from which the session counts as idle and is looked after, unless a request comes before.
     pub(crate) fn idle_at(&self) -> Option<Instant> {
         if self.session.live().is_watched() {
@@ -113,14 +133,46 @@ impl MeasuredSession {
         }
     }
 
-    pub(crate) fn handle(
+    /// Carries out a request, as [`OwnedSession::begin`].
+    pub(crate) fn begin(
         &mut self,
         header: FrameHeader,
         request: &FrameRequest,
         figures: &NodeFigures,
-    ) -> Result<Bytes, RequestFault> {
+    ) -> Result<Option<Bytes>, RequestFault> {
         let began = Instant::now();
-        let answer = self.session.handle(header, request);
+        let answer = self.session.begin(header, request);
+        if let Ok(None) = answer {
+            self.waits_since = Some(began);
+        } else {
+            self.note(header.kind, began, figures);
+        }
+        answer
+    }
+
+    /// Waits for lanes, as [`OwnedSession::gather`]: at most for `within`, with looks at `hastened` between.
+    pub(crate) fn gather(
+        &mut self,
+        within: Duration,
+        hastened: impl Fn() -> bool,
+        figures: &NodeFigures,
+    ) -> Option<Bytes> {
+        let until = Instant::now() + within;
+        loop {
+            let last = hastened();
+            let answer = self.session.gather(LANE_LOOK, last);
+            if answer.is_some() {
+                let began = self.waits_since.take().unwrap_or(until);
+                self.note(FrameKind::Send, began, figures);
+            }
+            if answer.is_some() || last || until <= Instant::now() {
+                return answer;
+            }
+        }
+    }
+
+    /// Notes a request of that kind that is answered.
+    fn note(&mut self, kind: FrameKind, began: Instant, figures: &NodeFigures) {
         let took = began.elapsed();
         self.costs.note(took);
         self.stale_since.get_or_insert(began);
@@ -128,12 +180,11 @@ impl MeasuredSession {
         if let Some(code) = self.session.take_refused() {
             figures.refusals.add_owner(code.word());
         }
-        match header.kind {
+        match kind {
             FrameKind::Reset => self.env.requests.reset.observe(took),
             FrameKind::Send => self.env.requests.send.observe(took),
             _ => self.env.requests.step.observe(took),
         }
-        answer
     }
 }
 
@@ -141,7 +192,6 @@ impl MeasuredSession {
     pub(crate) fn flush_if_idle(&mut self) {
         let idle = self.unflushed_since.is_some_and(|since| since.elapsed() >= FLUSH_AFTER);
         if idle && !self.session.recording().is_some_and(|run| run.is_behind()) {
-            // Refused while lanes are outstanding: they are about to be stepped, and then it is idle later.
             let flushed = self.session.flush().is_ok();
             self.unflushed_since = self.unflushed_since.filter(|_| !flushed);
         }
@@ -181,6 +231,9 @@ pub(crate) fn waits_for_others(session: &OwnedSession) -> Waits {
     let (recording, connecting) = (session.recording_watch(), session.connecting().clone());
     Box::new(move || recording.is_behind() || connecting.retries().is_some())
 }
+
+/// Interval of the looks whether a request that waits for lanes is to be answered without them.
+const LANE_LOOK: Duration = Duration::from_millis(1);
 
 /// Interval at which a session in memory that is watched and not stepped shows what is wanted of it.
 const WATCHED_LOOK: Duration = Duration::from_millis(50);

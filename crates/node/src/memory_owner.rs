@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rollhouse_arena::{ServeError, ServingRemote};
+use rollhouse_arena::{Request as MemoryRequest, ServeError, ServingEnd, ServingRemote};
 use rollhouse_core::panic_message;
 use rollhouse_wire::{AttachSocket, EndCause, MemoryAttached, Refusal, RefusalCode, Request, failpoint};
 use tokio::sync::{Semaphore, oneshot, watch};
@@ -342,20 +342,24 @@ impl StepperShared {
         if hand.send(MemoryOffer { attached, outputs, inputs, remote: end.remote() }).is_err() {
             return StopReason::Stopped;
         }
+        let why = self.serve_requests(measured, &mut end);
+        // An owner that attaches again finds done what was sent. The session's end sees to that itself.
+        if !self.cancel.is_cancelled() {
+            let _broken = measured.session().settle_lanes(&mut end);
+        }
+        why
+    }
+
+    fn serve_requests(&self, measured: &mut MeasuredSession, end: &mut ServingEnd) -> StopReason {
         let mut beats = 1;
         let goes_on = || !self.stop.load(Ordering::Relaxed);
         loop {
             // At rest while it waits.
             beats += 1;
             self.beats.store(beats, Ordering::Relaxed);
-            let request = match end.wait(measured.idle_at(), goes_on) {
+            let request = match self.next_request(measured, end, &goes_on) {
                 Ok(request) => request,
-                Err(ServeError::TimedOut) => {
-                    measured.idle(&self.told, &self.figures);
-                    continue;
-                }
-                Err(ServeError::Gone) => return StopReason::Stopped,
-                Err(ServeError::Peer(_)) => return StopReason::Fault,
+                Err(why) => return why,
             };
             beats += 1;
             self.beats.store(beats, Ordering::Relaxed);
@@ -364,11 +368,60 @@ impl StepperShared {
                 return StopReason::Stopped;
             }
             failpoint("node.attach.request");
-            if measured.serve(&mut end, request, &self.told, &self.figures, goes_on).is_err() {
+            if measured.serve(end, request, &self.told, &self.figures, goes_on).is_err() {
                 return if goes_on() { StopReason::Fault } else { StopReason::Stopped };
             }
             failpoint("node.attach.answer");
         }
+    }
+
+    /// Waits for a request, and answers meanwhile lanes that are under way as they are done.
+    fn next_request(
+        &self,
+        measured: &mut MeasuredSession,
+        end: &mut ServingEnd,
+        goes_on: &impl Fn() -> bool,
+    ) -> Result<MemoryRequest, StopReason> {
+        loop {
+            if measured.session().has_under_way()
+                && let Some(request) = self.attend_lanes(measured, end, goes_on)?
+            {
+                return Ok(request);
+            }
+            match end.wait(measured.idle_at(), goes_on) {
+                Ok(request) => return Ok(request),
+                Err(ServeError::TimedOut) => measured.idle(&self.told, &self.figures),
+                Err(ServeError::Gone) => return Err(StopReason::Stopped),
+                Err(ServeError::Peer(_)) => return Err(StopReason::Fault),
+            }
+        }
+    }
+
+    /// Answers lanes that are under way as they are done, until a request comes; `None` once no lane is under way.
+    fn attend_lanes(
+        &self,
+        measured: &mut MeasuredSession,
+        end: &mut ServingEnd,
+        goes_on: &impl Fn() -> bool,
+    ) -> Result<Option<MemoryRequest>, StopReason> {
+        let (mut idle_at, mut look) = (measured.idle_at(), LOOK_FIRST);
+        while measured.session().has_under_way() {
+            if self.cancel.is_cancelled() || !goes_on() {
+                return Err(StopReason::Stopped);
+            }
+            let broken = |_| StopReason::Fault;
+            if let Some(request) = end.poll().map_err(|_| StopReason::Fault)? {
+                return Ok(Some(request));
+            }
+            measured.answer_done(end, look, &self.told, &self.figures).map_err(broken)?;
+            // The longer nothing comes, the less it matters how soon a request is seen.
+            look = (look * 2).min(LOOK_LAST);
+            if idle_at.is_some_and(|at| at <= Instant::now()) {
+                measured.idle(&self.told, &self.figures);
+                idle_at = measured.idle_at();
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -378,6 +431,10 @@ async fn turned_away(turns: &mut watch::Receiver<Turn>, number: u64) -> bool {
     let turn = turns.wait_for(|turn| turn.admit(number).is_err()).await;
     turn.map_or(true, |turn| turn.admit(number) == Err(TurnOver::Ended))
 }
+
+/// Time for which lanes under way are waited for before the owner's next request is looked for, first and at last.
+const LOOK_FIRST: Duration = Duration::from_micros(50);
+const LOOK_LAST: Duration = Duration::from_millis(1);
 
 /// Pause after which a refused owner may try again: room comes when another owner detaches.
 const ROOM_RETRY_MS: u64 = 1_000;

@@ -14,16 +14,17 @@ mod memory;
 mod recording;
 mod request;
 mod resume;
+mod sending;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use bytes::Bytes;
 use rollhouse_arena::SharedArena;
-use rollhouse_core::{ColumnRef, Interruption};
+use rollhouse_core::Interruption;
 use rollhouse_engine::{
-    CallLane, CommandError, CommandLanes, Engine, LogEvent, Method, Received, Reset,
-    ResetLanes as ResetMethod, SetAttributes, SetOptions, Stats, StepError,
+    CallLane, CommandError, CommandLanes, Engine, LogEvent, Method, Reset, ResetLanes as ResetMethod,
+    SetAttributes, SetOptions, Stats, StepError,
 };
 use rollhouse_env::EnvEntry;
 use rollhouse_host::ConnectWatch;
@@ -40,8 +41,9 @@ use crate::commands;
 use crate::live::{Camera, Live};
 use crate::plan::SessionPlan;
 
-use answers::{Kept, LastAnswer};
+use answers::LastAnswer;
 use recording::Recording;
+use sending::Sent;
 
 pub(crate) use memory::MemoryFault;
 pub(crate) use recording::RecordingWatch;
@@ -62,6 +64,8 @@ pub struct OwnedSession {
     /// Number of attachments by memory so far.
     generation: u64,
     answer: LastAnswer,
+    /// Lanes that were sent and have not been answered.
+    sent: Sent,
     /// The events that the last request began, for owners that keep a log.
     log: Vec<LogEvent>,
     /// The same events as notes beside the newest frame in memory.
@@ -94,6 +98,7 @@ impl OwnedSession {
             memory: None,
             generation: 0,
             answer: LastAnswer::default(),
+            sent: Sent::default(),
             log: Vec::new(),
             noted: Notes::default(),
             astray: None,
@@ -168,31 +173,53 @@ impl OwnedSession {
     /// # Errors
     /// What is wrong with its contents; nothing has moved.
     pub fn handle(&mut self, header: FrameHeader, request: &FrameRequest) -> Result<Bytes, RequestFault> {
+        let mut answer = self.begin(header, request)?;
+        loop {
+            match answer {
+                Some(answer) => return Ok(answer),
+                None => answer = self.gather(self.plan.engine.step_deadline, false),
+            }
+        }
+    }
+
+    /// Does what a request asks for as [`OwnedSession::handle`] does, but waits for no lanes that are to be answered as
+    /// they are done. `None` if the answer waits for some: [`OwnedSession::gather`] goes on then.
+    ///
+    /// # Errors
+    /// What is wrong with its contents; nothing has moved.
+    pub fn begin(
+        &mut self,
+        header: FrameHeader,
+        request: &FrameRequest,
+    ) -> Result<Option<Bytes>, RequestFault> {
         if let Some(answer) = self.repeated(header.number) {
-            return Ok(answer);
+            return Ok(Some(answer));
         }
         if let Some(refusal) = self.waits_for_disk() {
-            return Ok(self.refuse(header.number, &refusal));
+            return Ok(Some(self.refuse(header.number, &refusal)));
         }
         let done = match header.kind {
             FrameKind::Resume => {
                 let resumed = self.resume(header.number, &request.columns)?;
                 self.show_change();
-                resumed
+                resumed.map(Some)
             }
             _ if self.astray.is_some() => Err(self.went_astray()),
-            FrameKind::Reset => self.reset(header.number, &request.sidecar)?,
-            FrameKind::Step => self.step(header.number, &request.columns),
-            FrameKind::Send => self.send(header.number, &request.columns)?,
+            FrameKind::Reset => self.reset(header.number, &request.sidecar)?.map(Some),
+            FrameKind::Step => self.step(header.number, &request.columns).map(Some),
+            FrameKind::Send => self.send(header.number, request)?,
             kind => return Err(RequestFault::NoRequest(kind)),
         };
         Ok(match done {
-            Ok(answer) => self.answered(header.number, answer),
-            Err(refusal) => {
-                self.answer.untold = Some(refusal.code);
-                self.refuse(header.number, &refusal)
-            }
+            Ok(answer) => answer.map(|answer| self.answered(header.number, answer)),
+            Err(refusal) => Some(self.refuse_and_tell(header.number, &refusal)),
         })
+    }
+
+    /// Refuses a request, and has the refusal counted.
+    fn refuse_and_tell(&mut self, number: u32, refusal: &Refusal) -> Bytes {
+        self.answer.untold = Some(refusal.code);
+        self.refuse(number, refusal)
     }
 
     /// Returns the code with which the last request was refused, if it was; only once.
@@ -206,10 +233,10 @@ impl OwnedSession {
         self.recording.outage().map(|error| Refusal::busy(with_causes(&error), DISK_RETRY_MS))
     }
 
-    /// Hands what was recorded so far to the recorder's writer, for which it may wait.
+    /// Hands what was recorded so far to the recorder's writer, for which it may wait. Lanes that are under way stay so.
     ///
     /// # Errors
-    /// While lanes are outstanding, or if the engine hangs.
+    /// If the engine hangs.
     pub fn flush(&mut self) -> Result<(), StepError> {
         self.engine.flush()
     }
@@ -230,9 +257,9 @@ impl OwnedSession {
 
     fn carry_out(&mut self, command: Envelope) -> Envelope {
         // The only one that is recorded.
-        if command.method == ResetMethod::NAME
-            && let Some(refusal) = self.waits_for_disk()
-        {
+        let recorded = command.method == ResetMethod::NAME;
+        let unrecorded = if recorded { self.waits_for_disk() } else { None };
+        if let Some(refusal) = unrecorded.or_else(|| self.refuse_under_way()) {
             return Envelope { payload: Vec::new(), ..command }.answered::<()>(Err(refusal));
         }
         // Lanes that were changed are not made anew in shared memory.
@@ -329,37 +356,6 @@ impl OwnedSession {
         self.engine.step().map_err(|error| refusal_of(&error))?;
         self.show_step();
         self.frame_answer(number)
-    }
-
-    fn send(&mut self, number: u32, columns: &ColumnBuffer) -> Result<Result<Bytes, Refusal>, RequestFault> {
-        let lanes = self.lanes();
-        let given = columns.count().unwrap_or(0);
-        let fault = RequestFault::Lanes { given, lanes };
-        let rows = usize::try_from(given).ok().filter(|rows| (1..=lanes).contains(rows)).ok_or(fault)?;
-        let places = self.layout.actions(rows, true).ok_or(fault)?;
-        if columns.bytes().len() != places.bytes {
-            return Err(fault);
-        }
-        let actions = columns.column(&places.actions, self.layout.action.dtype);
-        let received = self.send_and_receive(columns.lanes(&places.lanes), actions);
-        Ok(received.map(|received| self.rows_answer(number, &received)))
-    }
-
-    /// Sends the lanes' actions and receives them. The engine has one thread: the steps are done when `send` returns,
-    /// except those of lanes that finish when they finish, which are waited for until each is there or lost. Rows of lanes that were lost by it are marked as truncated.
-    fn send_and_receive(&mut self, lanes: &[u32], actions: ColumnRef<'_>) -> Result<Received, Refusal> {
-        let sent = self.engine.send(lanes, actions);
-        let received = sent.and_then(|()| self.engine.recv(lanes.len(), self.plan.engine.step_deadline));
-        let mut received = received.map_err(|error| refusal_of(&error))?;
-        if self.live.is_watched() {
-            self.camera.after_send(&mut self.engine, &self.live, (lanes, actions), &received);
-        }
-        for lane in self.look_for_losses() {
-            if let Some(row) = received.lanes.iter().position(|&received| received == lane) {
-                received.truncated[row] = 1;
-            }
-        }
-        Ok(received)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -42,6 +42,8 @@ pub(crate) struct OwnedHandle {
     cancel: Cancel,
     /// The attachment that may go on; a change wakes those that wait when the session ends.
     turn: watch::Sender<Turn>,
+    /// Number of the request that is to be answered with the lanes that are done.
+    hastened: Arc<AtomicU32>,
     /// The session itself. The holder of the lock steps the session, or ends it.
     slot: Mutex<Slot>,
     /// Whether the session is taken to a thread. That thread's task holds the lock for as long as the owner is attached
@@ -77,8 +79,33 @@ pub(crate) struct TakenSession<'a> {
 struct Worked {
     measured: Box<MeasuredSession>,
     request: FrameRequest,
-    /// The answer; `None` if the session had ended before its turn came.
-    answer: Option<Result<Bytes, RequestFault>>,
+    answer: Progress,
+}
+
+/// A request of an attachment.
+struct Asked<'a> {
+    attachment: u64,
+    header: FrameHeader,
+    request: &'a mut FrameRequest,
+}
+
+/// What has become of a request.
+enum Progress {
+    Answered(Result<Bytes, RequestFault>),
+    /// It waits for lanes.
+    Waits,
+    /// The session had ended before its turn came.
+    Ended,
+}
+
+impl Progress {
+    fn of(begun: Result<Option<Bytes>, RequestFault>) -> Self {
+        match begun {
+            Ok(Some(answer)) => Self::Answered(Ok(answer)),
+            Ok(None) => Self::Waits,
+            Err(fault) => Self::Answered(Err(fault)),
+        }
+    }
 }
 
 impl OwnedHandle {
@@ -100,6 +127,7 @@ impl OwnedHandle {
             cancel,
             movable: AtomicBool::new(false),
             turn: watch::Sender::new(Turn::default()),
+            hastened: Arc::default(),
             slot: Mutex::new(Slot::Here(Box::new(measured))),
             taken: AtomicBool::new(false),
             stirred: AtomicBool::new(false),
@@ -179,16 +207,24 @@ impl OwnedHandle {
         }
         self.stirred.store(true, Ordering::Relaxed);
         if measured.is_prompt() {
-            let handled = catch_unwind(AssertUnwindSafe(|| measured.handle(header, request, figures)));
-            return match handled {
-                Ok(answer) => {
+            let begun = catch_unwind(AssertUnwindSafe(|| measured.begin(header, request, figures)));
+            match begun.map(Progress::of) {
+                Ok(Progress::Answered(answer)) => {
                     self.tell_if_stale(measured, figures);
-                    answer.map_err(Unanswered::Fault)
+                    return answer.map_err(Unanswered::Fault);
                 }
-                Err(panic) => Err(Unanswered::Gone(slot.lose(JobError::Panicked(panic_message(&*panic))))),
-            };
+                Ok(Progress::Waits | Progress::Ended) => {}
+                Err(panic) => {
+                    return Err(Unanswered::Gone(slot.lose(JobError::Panicked(panic_message(&*panic)))));
+                }
+            }
         }
-        self.answer_on_worker(slot, header, request, executor, figures).await
+        self.answer_on_worker(slot, Asked { attachment, header, request }, executor, figures).await
+    }
+
+    /// Has the request with that number answered with the lanes that are done, if it waits for more.
+    pub(crate) fn hasten(&self, number: u32) {
+        self.hastened.store(number, Ordering::Relaxed);
     }
 
     /// Lends the session to a thread that steps it for as long as this attachment may go on.
@@ -209,45 +245,82 @@ impl OwnedHandle {
         Ok((TakenSession { owned: self, slot }, measured))
     }
 
+    /// Has workers carry a request out. While it waits for lanes that finish when they finish, workers look after it by
+    /// turns, so that others have theirs.
     async fn answer_on_worker(
         &self,
         mut slot: MutexGuard<'_, Slot>,
-        header: FrameHeader,
-        request: &mut FrameRequest,
+        asked: Asked<'_>,
         executor: &Executor,
         figures: &Arc<NodeFigures>,
     ) -> Result<Bytes, Unanswered> {
-        let mut measured = slot.take().map_err(Unanswered::Gone)?;
-        let waits = waits_for_others(&measured.session);
-        let parts = (measured, std::mem::take(request));
-        let (own, cancel) = (Arc::clone(figures), self.cancel.clone());
-        let work = move |(mut measured, request): (Box<MeasuredSession>, FrameRequest)| {
-            let answer = (!cancel.is_cancelled()).then(|| measured.handle(header, &request, &own));
+        let Asked { attachment, header, request } = asked;
+        loop {
+            let measured = slot.take().map_err(Unanswered::Gone)?;
+            let waits = waits_for_others(&measured.session);
+            let turned = self.turn.borrow().admit(attachment).is_err();
+            let work = self.work(header, turned, Arc::clone(figures));
+            let parts = (measured, std::mem::take(request));
+            let worked = match executor.submit_with(parts, work, waits) {
+                Ok(worked) => worked.await,
+                Err(Full { given: (given, back), retry_after }) => {
+                    *request = back;
+                    *slot = Slot::Here(given);
+                    let Ok(given) = slot.here() else { continue };
+                    if given.session.is_gathering() {
+                        tokio::time::sleep(retry_after).await;
+                        continue;
+                    }
+                    figures.threads.busy.add(1);
+                    let refusal = busy(retry_after);
+                    figures.refusals.add_owner(refusal.code.word());
+                    return Ok(given.session.refuse(header.number, &refusal));
+                }
+            };
+            let Worked { mut measured, request: back, answer } = match worked {
+                Ok(Ok(worked)) => worked,
+                Ok(Err(error)) => return Err(Unanswered::Gone(slot.lose(error))),
+                // The executor went away with the job.
+                Err(_) => {
+                    return Err(Unanswered::Gone(slot.lose(JobError::Panicked(GOING_AWAY.to_owned()))));
+                }
+            };
+            *request = back;
+            self.tell_if_stale(&mut measured, figures);
+            *slot = Slot::Here(measured);
+            match answer {
+                Progress::Answered(answer) => return answer.map_err(Unanswered::Fault),
+                Progress::Ended => return Err(Unanswered::Ended),
+                Progress::Waits => {}
+            }
+        }
+    }
+
+    /// Returns the job that begins a request or, if it waits for lanes, waits for a moment more. If it is `turned` away,
+    /// it waits for none.
+    fn work(
+        &self,
+        header: FrameHeader,
+        turned: bool,
+        figures: Arc<NodeFigures>,
+    ) -> impl FnOnce((Box<MeasuredSession>, FrameRequest)) -> Worked + Send + use<> {
+        let (cancel, hastened) = (self.cancel.clone(), Arc::clone(&self.hastened));
+        move |(mut measured, request)| {
+            let ends = || cancel.is_cancelled();
+            let hastens = || turned || ends() || hastened.load(Ordering::Relaxed) == header.number;
+            let mut answer = if ends() {
+                Progress::Ended
+            } else if measured.session.is_gathering() {
+                Progress::Waits
+            } else {
+                Progress::of(measured.begin(header, &request, &figures))
+            };
+            if matches!(answer, Progress::Waits)
+                && let Some(gathered) = measured.gather(TURN, hastens, &figures)
+            {
+                answer = Progress::Answered(Ok(gathered));
+            }
             Worked { measured, request, answer }
-        };
-        let worked = match executor.submit_with(parts, work, waits) {
-            Ok(worked) => worked.await,
-            Err(Full { given: (mut given, asked), retry_after }) => {
-                figures.threads.busy.add(1);
-                *request = asked;
-                let refusal = busy(retry_after);
-                figures.refusals.add_owner(refusal.code.word());
-                let answer = given.session.refuse(header.number, &refusal);
-                *slot = Slot::Here(given);
-                return Ok(answer);
-            }
-        };
-        match worked {
-            Ok(Ok(worked)) => {
-                measured = worked.measured;
-                *request = worked.request;
-                self.tell_if_stale(&mut measured, figures);
-                *slot = Slot::Here(measured);
-                worked.answer.map_or(Err(Unanswered::Ended), |answer| answer.map_err(Unanswered::Fault))
-            }
-            Ok(Err(error)) => Err(Unanswered::Gone(slot.lose(error))),
-            // The executor went away with the job.
-            Err(_) => Err(Unanswered::Gone(slot.lose(JobError::Panicked(GOING_AWAY.to_owned())))),
         }
     }
 
@@ -464,6 +537,9 @@ const fn cause_of(error: &JobError) -> EndCause {
         JobError::Panicked(_) => EndCause::Failed,
     }
 }
+
+/// Time for which a worker looks after a request that waits for lanes, before it is the turn of others.
+const TURN: Duration = Duration::from_millis(5);
 
 /// Most lanes whose open episodes are ended on the calling thread: this takes a few hundred microseconds at most.
 const PROMPT_LANES: usize = 1_024;

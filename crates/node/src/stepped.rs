@@ -64,6 +64,18 @@ impl Stepped {
         }
     }
 
+    /// Returns whether lanes that are sent may be answered as they are done.
+    pub(crate) const fn answers_as_done(&self) -> bool {
+        matches!(self, Self::Owned(_))
+    }
+
+    /// Has a request answered, as [`OwnedHandle::hasten`] does. A recorded row waits for nothing.
+    pub(crate) fn hasten(&self, number: u32) {
+        if let Self::Owned(owned) = self {
+            owned.hasten(number);
+        }
+    }
+
     /// Answers one request. Not cancellation-safe: see [`OwnedHandle::answer`].
     pub(crate) async fn answer(
         &self,

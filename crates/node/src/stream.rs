@@ -4,9 +4,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Instant;
 
-use rollhouse_wire::FrameHeader;
 use rollhouse_wire::{Attach, Attached};
-use rollhouse_wire::{CloseCode, Connection, FrameReader, FrameWriter, Request, Responder, StreamLost};
+use rollhouse_wire::{
+    CloseCode, Connection, FrameFault, FrameHeader, FrameKind, FrameReader, FrameWriter, Request, Responder,
+    StreamLost,
+};
 use tokio::sync::watch;
 use tracing::Instrument;
 
@@ -39,10 +41,12 @@ pub(crate) async fn serve(
     };
     // What was asked for is done.
     drop(span);
-    let attached = Attached { lanes: place.session.lanes(), last: place.last, logs: place.logs };
+    let (lanes, as_done) = (place.session.lanes(), place.session.answers_as_done());
+    let attached = Attached { lanes, last: place.last, logs: place.logs, as_done };
     if let Ok((reader, writer)) = responder.accept_frames(attached, place.session.max_columns()).await {
         let turns = place.session.turns();
-        let mut stream = Stream { place: &place, reader, writer, turns, request: FrameRequest::default() };
+        let request = FrameRequest::default();
+        let mut stream = Stream { place: &place, reader, writer, turns, request, ahead: None };
         let end = stream.run(&hosting).await;
         stream.tell(&connection, &end);
         if let End::Fault(..) = end {
@@ -62,7 +66,12 @@ struct Stream<'a> {
     writer: FrameWriter,
     turns: watch::Receiver<Turn>,
     request: FrameRequest,
+    /// What came while a request was being answered.
+    ahead: Option<ReadFrame>,
 }
+
+/// The header of a frame that was read; `None` at the end of the stream.
+type ReadFrame = Result<Option<FrameHeader>, FrameFault>;
 
 /// Why a stream ended.
 enum End {
@@ -95,6 +104,21 @@ impl Stream<'_> {
 
     /// Waits for the owner's next request, awake at first: one that steps without a pause asks again at once.
     async fn next_request(&mut self, hosting: &Hosting) -> Result<FrameHeader, End> {
+        loop {
+            let header = match self.ahead.take() {
+                Some(read) => request_of(read)?,
+                None => self.read_request(hosting).await?,
+            };
+            // The request that was to be hastened has been answered.
+            if header.kind != FrameKind::Hasten {
+                return Ok(header);
+            }
+            check_hasten(header)?;
+            tokio::task::consume_budget().await;
+        }
+    }
+
+    async fn read_request(&mut self, hosting: &Hosting) -> Result<FrameHeader, End> {
         let mut read = pin!(self.reader.read());
         let read = match hosting.eagerness.wait(read.as_mut()).await {
             Some(read) => read,
@@ -105,14 +129,7 @@ impl Stream<'_> {
                 end = turned_away(&mut self.turns, self.place.number) => return Err(end),
             },
         };
-        match read {
-            Ok(Some(header)) => Ok(header),
-            Ok(None) => Err(End::ByOwner),
-            Err(fault) => Err(match fault.code() {
-                Some(code) => End::Fault(code, fault.to_string()),
-                None => End::ByOwner,
-            }),
-        }
+        request_of(read)
     }
 
     async fn answer(&mut self, header: FrameHeader, hosting: &Arc<Hosting>) -> Result<(), End> {
@@ -120,15 +137,31 @@ impl Stream<'_> {
         self.request.sidecar.clear();
         self.request.sidecar.extend_from_slice(self.reader.sidecar());
         let (session, number) = (&self.place.session, self.place.number);
-        let answer = session
-            .answer(number, header, &mut self.request, &hosting.executor, &hosting.figures)
-            .await
-            .map_err(|unanswered| match unanswered {
-                Unanswered::Fault(fault) => End::Fault(code_of(fault), fault.to_string()),
-                Unanswered::Replaced => End::Replaced,
-                Unanswered::Ended => End::SessionEnded,
-                Unanswered::Gone(gone) => End::Gone(gone),
-            })?;
+        let Self { reader, request, ahead, .. } = self;
+        let answer = session.answer(number, header, request, &hosting.executor, &hosting.figures);
+        let mut answer = pin!(answer);
+        let mut hastened = false;
+        let answer = loop {
+            tokio::select! {
+                // Most are answered at once.
+                biased;
+                answer = answer.as_mut() => break answer,
+                read = reader.read(), if !hastened => {
+                    // Whatever comes, nobody waits for the rest of this one any more.
+                    session.hasten(header.number);
+                    hastened = true;
+                    if !matches!(read, Ok(Some(next)) if hastens(next, header.number)) {
+                        *ahead = Some(read);
+                    }
+                }
+            }
+        };
+        let answer = answer.map_err(|unanswered| match unanswered {
+            Unanswered::Fault(fault) => End::Fault(code_of(fault), fault.to_string()),
+            Unanswered::Replaced => End::Replaced,
+            Unanswered::Ended => End::SessionEnded,
+            Unanswered::Gone(gone) => End::Gone(gone),
+        })?;
         self.writer.put_encoded(answer);
         tokio::select! {
             biased;
@@ -157,6 +190,34 @@ impl Stream<'_> {
     }
 }
 
+/// Returns the header of a request that was read.
+fn request_of(read: ReadFrame) -> Result<FrameHeader, End> {
+    match read {
+        Ok(Some(header)) => Ok(header),
+        Ok(None) => Err(End::ByOwner),
+        Err(fault) => Err(match fault.code() {
+            Some(code) => End::Fault(code, fault.to_string()),
+            None => End::ByOwner,
+        }),
+    }
+}
+
+/// Returns whether a frame hastens the request with that number, and is well-formed.
+fn hastens(next: FrameHeader, number: u32) -> bool {
+    next.kind == FrameKind::Hasten && next.number == number && check_hasten(next).is_ok()
+}
+
+/// Refuses a frame that hastens a request and has what does not belong to it.
+fn check_hasten(header: FrameHeader) -> Result<(), End> {
+    let FrameHeader { flags, columns, sidecar, .. } = header;
+    if flags == 0 && columns == 0 && sidecar == 0 {
+        return Ok(());
+    }
+    let message =
+        format!("flags {flags}, {columns} bytes of columns and {sidecar} of a sidecar where none belong");
+    Err(End::Fault(CloseCode::Malformed, message))
+}
+
 /// Waits until this attachment may not go on. Cancellation-safe.
 async fn turned_away(turns: &mut watch::Receiver<Turn>, number: u64) -> End {
     // The sender lives as long as the session, which this stream holds.
@@ -174,6 +235,7 @@ const fn code_of(fault: RequestFault) -> CloseCode {
         | RequestFault::Lanes { .. }
         | RequestFault::Sidecar(_)
         | RequestFault::Reset
+        | RequestFault::Send
         | RequestFault::Past(_) => CloseCode::Malformed,
     }
 }

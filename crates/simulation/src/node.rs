@@ -428,7 +428,8 @@ impl Node {
         hosted.turn.take_over(number);
         ctx.ledger.placements.attached(hosted.session, hosted.incarnation, stream);
         let logs = attach.log && hosted.owned.keep_log();
-        let attached = Attached { lanes: hosted.lanes(), last: hosted.owned.last(), logs };
+        let (lanes, last) = (hosted.lanes(), hosted.owned.last());
+        let attached = Attached { lanes, last, logs, as_done: false };
         let turn = hosted.turn;
         let sent_away =
             |stream: &Stream| stream.hosted == handle && turn.admit(stream.number) == Err(TurnOver::Replaced);

@@ -23,11 +23,15 @@ pub enum FrameKind {
     /// Owner: step every lane; the columns are one action column of all lanes. Answer: `Batch`.
     Step = 2,
     /// Owner: step some lanes; the columns are their count, their numbers and one action each. Answer: `Rows` of the
-    /// same lanes, in ascending order.
+    /// same lanes, in ascending order; with a sidecar, which is a [`SendLanes`](crate::SendLanes), of those of them that
+    /// are done.
     Send = 3,
     /// Owner: bring lanes to where they stood on another node, by what they did there, see
     /// [`put_past`](crate::put_past). Comes before anything else, in as many parts as it takes. Answer: `Resumed`.
     Resume = 4,
+    /// Owner: answer the request with this number, a `Send` with a sidecar, with what is done by now. Nothing follows,
+    /// and it has no answer of its own.
+    Hasten = 5,
     /// Node: the rows of all lanes.
     Batch = 17,
     /// Node: the rows of some lanes, their count and numbers first.
@@ -84,6 +88,7 @@ impl FrameHeader {
             2 => FrameKind::Step,
             3 => FrameKind::Send,
             4 => FrameKind::Resume,
+            5 => FrameKind::Hasten,
             17 => FrameKind::Batch,
             18 => FrameKind::Rows,
             19 => FrameKind::Refused,

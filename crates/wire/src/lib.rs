@@ -92,7 +92,7 @@ pub use replay::{
 pub use reports::{Changes, NotTaken, ReportLog, ReportView};
 pub use request::{Answer, Done, Hello, Request, Role, Welcome};
 pub use session::{Attach, AttachMemory, Attached, CloseSession, MemoryAttached, OpenSession, SessionOpened};
-pub use sidecar::{BEGAN_BYTES, LostLane, Notes, ResetLanes, began_of, began_record};
+pub use sidecar::{BEGAN_BYTES, LostLane, Notes, ResetLanes, SendLanes, began_of, began_record};
 pub use status::{
     ClusterStatus, Drain, EnvList, GoneSession, NodeList, NodeState, NodeStatus, OfferedEnv, PoolStatus,
     SessionList, SessionStatus, StoreStatus, Undrain,

@@ -83,6 +83,9 @@ pub struct Attached {
     /// reset.
     #[serde(default, skip_serializing_if = "is_false")]
     pub logs: bool,
+    /// Whether a `Send` may have a [`SendLanes`](crate::SendLanes) and be answered with the lanes that are done.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub as_done: bool,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde calls it with")]

@@ -20,6 +20,18 @@ pub struct ResetLanes {
     pub options: BTreeMap<String, Vec<OptionValue>>,
 }
 
+/// How a `Send` is to be answered, from the owner.
+///
+/// The request names all lanes that the owner waits for. Those that an earlier request has named are under way, if no
+/// answer had their rows, and are not sent again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SendLanes {
+    /// Number of lanes that are to be done before it is answered, or all if fewer are under way; with 0 it is answered at
+    /// once.
+    #[serde(default)]
+    pub min: u32,
+}
+
 /// Notes of a node to the owner, beside a batch or rows in which something out of the ordinary happened.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Notes {

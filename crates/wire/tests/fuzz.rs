@@ -15,8 +15,8 @@ use rollhouse_wire::limits::{
 use rollhouse_wire::{
     Answer, Attached, ClusterStatus, ColumnBuffer, CommandsOpened, EnvList, Envelope, FrameHeader,
     FrameLayout, HEADER_BYTES, HeartbeatTaken, LookAnswer, NodeList, Notes, PoolOpened, PoolStatus, Refusal,
-    Registered, Request, ResetLanes, SessionEnd, SessionList, SessionOpened, SessionReplaced, Shipped, SoFar,
-    StoreData, StoreListing, WatchGrant, WatchOpened, Welcome, control,
+    Registered, Request, ResetLanes, SendLanes, SessionEnd, SessionList, SessionOpened, SessionReplaced,
+    Shipped, SoFar, StoreData, StoreListing, WatchGrant, WatchOpened, Welcome, control,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -64,6 +64,7 @@ fn body(bytes: &[u8]) {
     reads::<Answer<StoreListing>>(bytes);
     reads::<Answer<StoreData>>(bytes);
     reads::<ResetLanes>(bytes);
+    reads::<SendLanes>(bytes);
     reads::<Notes>(bytes);
     reads::<Refusal>(bytes);
 }

@@ -27,12 +27,12 @@ use rollhouse_wire::{
     LaneSettings, LookAnswer, LookParams, LostLane, MemoryAttached, NodeList, NodeLoad, NodeState,
     NodeStatus, Notes, OfferedEnv, OpenCommands, OpenPool, OpenSession, OpenWatch, PoolOpened, PoolStatus,
     PoolStatusRequest, Refusal, RefusalCode, Register, Registered, ReplaceSession, Request, ResetLanes, Role,
-    Secret, SessionCounts, SessionEnd, SessionId, SessionList, SessionOpened, SessionReplaced, SessionReport,
-    SessionStatus, Ship, Shipped, SoFar, SoFarFrom, SoFarParams, Spread, StepState, StoreCount, StoreDamage,
-    StoreData, StoreEntry, StoreEpisode, StoreEpisodes, StoreLabel, StoreLabelChange, StoreLabelPage,
-    StoreLabelPlace, StoreLabelled, StoreLabels, StoreList, StoreListing, StoreQuery, StoreRead, StoreRepair,
-    StoreRepaired, StoreStats, StoreStatus, Takes, Undrain, Unfit, Versions, Watch, WatchGrant,
-    WatcherAdmitted, Welcome, control,
+    Secret, SendLanes, SessionCounts, SessionEnd, SessionId, SessionList, SessionOpened, SessionReplaced,
+    SessionReport, SessionStatus, Ship, Shipped, SoFar, SoFarFrom, SoFarParams, Spread, StepState,
+    StoreCount, StoreDamage, StoreData, StoreEntry, StoreEpisode, StoreEpisodes, StoreLabel,
+    StoreLabelChange, StoreLabelPage, StoreLabelPlace, StoreLabelled, StoreLabels, StoreList, StoreListing,
+    StoreQuery, StoreRead, StoreRepair, StoreRepaired, StoreStats, StoreStatus, Takes, Undrain, Unfit,
+    Versions, Watch, WatchGrant, WatcherAdmitted, Welcome, control,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -593,8 +593,9 @@ fn answers() -> Vec<Sample> {
         answer("answer-ship", Shipped::Durable),
         answer("answer-open_session", SessionOpened { spec: spec(), lease_ms: 30_000, replay: false }),
         answer("answer-close_session", end),
-        answer("answer-attach", Attached { lanes: 32, last: 41, logs: false }),
-        answer("answer-attach-log", Attached { lanes: 32, last: 0, logs: true }),
+        answer("answer-attach", Attached { lanes: 32, last: 41, logs: false, as_done: false }),
+        answer("answer-attach-as_done", Attached { lanes: 32, last: 0, logs: true, as_done: true }),
+        answer("answer-attach-log", Attached { lanes: 32, last: 0, logs: true, as_done: false }),
         answer(
             "answer-attach_memory",
             MemoryAttached { lanes: 32, last: 41, generation: 2, logs: false, refused: None },
@@ -660,6 +661,7 @@ fn sidecars() -> Vec<Sample> {
         ),
         sample("sidecar-reset", reset),
         sample("sidecar-reset-options", with_options),
+        sample("sidecar-send", SendLanes { min: 32 }),
         sample("sidecar-notes", Notes { lost: vec![LostLane { lane: 5, outcome: 3 }], ..Notes::default() }),
         sample("sidecar-notes-log", log),
         sample("sidecar-notes-leaving", Notes { leaving: true, ..Notes::default() }),

@@ -66,7 +66,8 @@ async fn session(
     let serve = async {
         let (request, responder) = requests.next().await.unwrap();
         assert_eq!(request, Request::Attach(attach()));
-        responder.accept_frames(Attached { lanes: 1, last: 0, logs: false }, max_columns).await.unwrap()
+        let attached = Attached { lanes: 1, last: 0, logs: false, as_done: false };
+        responder.accept_frames(attached, max_columns).await.unwrap()
     };
     let (attached, served) = tokio::join!(owner.attach(attach(), None, max_columns), serve);
     let (_, reader, writer) = attached.unwrap();

@@ -12,7 +12,7 @@ use rollhouse_wire::{
 };
 
 use super::Link;
-use super::memory::{MemoryAnswer, MemoryLink, Posted};
+use super::memory::{MemoryAnswer, MemoryLink};
 use super::stream::ATTACH_DEADLINE;
 use crate::network::Network;
 use crate::session::SessionEvent;
@@ -101,7 +101,6 @@ async fn map(
         link.renew(outputs, inputs, &expected)?;
         (link.socket, link.under_way, link.last) = (Some(socket), None, last);
         (link.answered_before, link.number) = (Some(number), None);
-        link.ready.clear();
         link
     } else {
         let arena = AttachedArena::open(outputs, inputs, &expected).map_err(LinkError::Attach)?;
@@ -111,6 +110,7 @@ async fn map(
             layout: shape.layout.clone(),
             under_way: None,
             ready: Vec::new(),
+            refused: Vec::new(),
             last,
             answered_before: Some(number),
             number: None,
@@ -123,15 +123,20 @@ async fn map(
     // If the last request was carried out, its frame is the newest.
     link.read_notes().map_err(LinkError::Notes)?;
     failpoint("client.attach.mapped");
-    Ok(Attached { lanes: grant.lanes, last: number, logs })
+    Ok(Attached { lanes: grant.lanes, last: number, logs, as_done: true })
 }
 
 impl MemoryLink {
-    /// Takes the trainer's new file in, with the actions of the old one: they may have to be posted again.
+    /// Takes the trainer's new file in, with the actions of the old one: they may have to be posted again. A node lets an
+    /// owner go once what was sent is done, so that lanes are known that need not be sent again.
     fn renew(&mut self, outputs: OwnedFd, inputs: OwnedFd, expected: &Expected<'_>) -> Result<(), LinkError> {
         let rows = 0..self.arena.lanes() as u32;
         let mut actions = ColumnData::zeros(self.layout.action.dtype, 0);
-        let still = !matches!(self.under_way, Some(Posted::Lanes(_)));
+        let still = self.arena.outstanding() == 0;
+        if !still {
+            let done = self.arena.take_done(&mut self.ready);
+            done.map_err(|error| LinkError::Notes(error.to_string()))?;
+        }
         for lane in rows.filter(|_| still) {
             let appended = actions.extend(self.arena.action_row_mut(lane).as_ref());
             debug_assert!(appended, "the column has the layout's type");

@@ -3,13 +3,19 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use rollhouse_wire::{ColumnBuffer, RefusalCode};
+use rollhouse_env::Registry;
+use rollhouse_wire::{ColumnBuffer, RefusalCode, SendLanes, control};
 use tokio::time::Instant;
+
+#[path = "../../../engine/tests/common/late.rs"]
+#[allow(dead_code, reason = "not every test uses all of it")]
+mod simulator;
 
 use super::*;
 use crate::cluster::AsyncCluster;
 use crate::pool::{AsyncPool, PoolRequest};
 use crate::test_nodes::Nodes;
+use simulator::{Timing, late};
 
 const LANES: u32 = 3;
 
@@ -82,18 +88,22 @@ fn step(action: i64) -> RequestBody {
     RequestBody { kind: FrameKind::Step, columns: Bytes::from(columns), sidecar: Bytes::new() }
 }
 
-/// Lanes 0 and 2 take that action.
-fn send(pool: &AsyncPool, action: i64) -> RequestBody {
-    let places = pool.kind.layout.actions(2, true).unwrap();
+/// Those lanes take that action. The answer waits for `min` of them, or for all.
+fn send(pool: &AsyncPool, lanes: &[u32], action: i64, min: Option<u32>) -> RequestBody {
+    let places = pool.kind.layout.actions(lanes.len(), true).unwrap();
     let mut buffer = ColumnBuffer::default();
     buffer.resize(places.bytes);
     buffer.bytes_mut().fill(0);
-    buffer.set_count(&places.count, 2);
-    buffer.lanes_mut(&places.lanes).copy_from_slice(&[0, 2]);
-    let actions = [action, action].map(i64::to_le_bytes).concat();
-    buffer.bytes_mut()[places.actions].copy_from_slice(&actions);
+    buffer.set_count(&places.count, lanes.len() as u32);
+    buffer.lanes_mut(&places.lanes).copy_from_slice(lanes);
+    buffer.bytes_mut()[places.actions].copy_from_slice(&action.to_le_bytes().repeat(lanes.len()));
     let columns = Bytes::copy_from_slice(buffer.bytes());
-    RequestBody { kind: FrameKind::Send, columns, sidecar: Bytes::new() }
+    let mut sidecar = Vec::new();
+    if let Some(min) = min {
+        control::encode(&SendLanes { min }, &mut sidecar).unwrap();
+        sidecar.drain(..4);
+    }
+    RequestBody { kind: FrameKind::Send, columns, sidecar: Bytes::from(sidecar) }
 }
 
 async fn requests_are_answered_in_order(link: &mut Attached) {
@@ -138,7 +148,7 @@ async fn what_is_refused_has_not_moved_anything(link: &mut Attached) {
 }
 
 async fn lanes_that_are_sent_are_answered_by_their_rows(link: &mut Attached) {
-    let body = send(&link.pool, 0);
+    let body = send(&link.pool, &[0, 2], 0, None);
     let LinkAnswer::Done(header) = link.ask(8, &body).await else { panic!("it is refused") };
     let (kind, session) = (&link.pool.kind, 0..LANES as usize);
     let of = RowsOf {
@@ -151,12 +161,49 @@ async fn lanes_that_are_sent_are_answered_by_their_rows(link: &mut Attached) {
     let (rows, notes) = link.pool.sessions[0].link.rows(header, &of).unwrap();
     assert_eq!((rows.lanes, rows.rewards), (vec![0, 2], vec![1.0; 2]));
     assert!(notes.lost.is_empty() && !notes.leaving);
-    let others = RowsOf { lanes: &[0, 1, 2], ..of };
+    let others = RowsOf { lanes: &[0, 1], ..of };
     let given = link.pool.sessions[0].link.rows(header, &others);
     assert!(
         given.is_err() || link.pool.sessions[0].link.in_place().is_some(),
         "rows of others than were sent"
     );
+}
+
+/// Lane 2 finishes once no other is under way. However often the owner attaches, each lane is stepped once and told once.
+async fn lanes_under_way_are_told_once_on_however_many_attachments(link: &mut Attached) {
+    link.batch(1, &reset()).await;
+    let (mut told, mut number) = (Vec::new(), 2);
+    while told.len() < LANES as usize {
+        let left: Vec<u32> = (0..LANES).filter(|lane| !told.contains(lane)).collect();
+        // The first names lanes 0 and 2 only.
+        let named: Vec<u32> = left.iter().copied().filter(|lane| number > 2 || *lane != 1).collect();
+        let body = send(&link.pool, &named, 1, Some(1));
+        if number == 3 {
+            // It is posted, and its answer may be lost or not.
+            assert_eq!(link.link().is_free(number).await, Ok(true));
+            link.link().post(number, &body);
+            link.link().hasten();
+        }
+        if number <= 3 {
+            link.link().detach();
+            let again = link.attach().await;
+            assert!(matches!(again, SessionEvent::Attached { .. }), "{again:?}");
+        }
+        let LinkAnswer::Done(header) = link.ask(number, &body).await else { panic!("{number} is refused") };
+        let (kind, session) = (&link.pool.kind, 0..LANES as usize);
+        let (layout, bools) = (&kind.layout, &kind.bools[..]);
+        let of = RowsOf { layout, bools, same_step: false, lanes: &named, session: &session };
+        let (rows, _) = link.pool.sessions[0].link.rows(header, &of).unwrap();
+        for (lane, reward) in rows.lanes.iter().zip(&rows.rewards) {
+            assert_eq!(*reward, 1.0);
+            told.push(*lane);
+        }
+        number += 1;
+    }
+    told.sort_unstable();
+    assert_eq!(told, [0, 1, 2]);
+    let steps = link.pool.statistics().await.unwrap()[0].steps;
+    assert_eq!(steps, u64::from(LANES));
 }
 
 async fn conforms(nodes: &Nodes, transport: Transport) {
@@ -186,6 +233,33 @@ fn a_stream_is_a_link() {
 #[test]
 fn memory_is_a_link() {
     conforms_by(Transport::Shm);
+}
+
+fn late_lanes_conform_by(transport: Transport) {
+    let timing = Timing { last: Some(2), ..Timing::default() };
+    let nodes = Nodes::of(1, Duration::from_secs(60), || {
+        let registry = Registry::empty();
+        let kernel = Registry::builtin().get("CartPole-v1").unwrap();
+        registry.register(Arc::into_inner(late(&kernel, timing)).unwrap()).unwrap();
+        registry
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut link = Attached::open(&nodes, transport).await;
+        let told = lanes_under_way_are_told_once_on_however_many_attachments(&mut link);
+        tokio::time::timeout(PATIENCE, told).await.unwrap();
+        link.end().await;
+    });
+}
+
+#[test]
+fn late_lanes_go_on_when_a_stream_is_attached_again() {
+    late_lanes_conform_by(Transport::Quic);
+}
+
+#[test]
+fn late_lanes_go_on_when_memory_is_attached_again() {
+    late_lanes_conform_by(Transport::Shm);
 }
 
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -6,7 +6,7 @@ use rollhouse_arena::{Answer, AttachedArena, Frame, LaneNote, ReadyLanes, Traine
 use rollhouse_core::ColumnMut;
 use rollhouse_wire::{
     ColumnBuffer, FrameHeader, FrameKind, FrameLayout, LostLane, Notes, OwnerSocket, Refusal, RefusalCode,
-    ResetLanes, began_of, control, failpoint,
+    ResetLanes, SendLanes, began_of, control, failpoint,
 };
 
 use super::{LinkAnswer, LinkLost};
@@ -21,8 +21,10 @@ pub(crate) struct MemoryLink {
     pub(super) layout: FrameLayout,
     /// The kind of the requests that are posted and not answered.
     pub(super) under_way: Option<Posted>,
-    /// Lanes of the request under way whose rows have come.
+    /// Lanes whose rows have come and were not taken.
     pub(super) ready: Vec<u32>,
+    /// Lanes that were refused last.
+    pub(super) refused: Vec<u32>,
     /// The answer to the last request, which may be of an earlier attachment.
     pub(super) last: MemoryAnswer,
     /// Number of the last request that the session had answered when it was attached, until another is posted.
@@ -40,7 +42,7 @@ pub(crate) struct MemoryLink {
 pub(super) enum Posted {
     /// A step or a reset.
     Batch,
-    /// A step of this many lanes.
+    /// A step of some lanes, which is answered once so many that were sent are done.
     Lanes(usize),
 }
 
@@ -49,7 +51,7 @@ pub(super) enum Posted {
 pub(crate) enum MemoryAnswer {
     /// The newest frame.
     Batch,
-    /// Rows of the lanes that were sent.
+    /// Rows of lanes that were sent.
     Rows,
     /// Nothing has moved.
     Refused(Refusal),
@@ -163,10 +165,11 @@ impl MemoryLink {
         }
     }
 
-    /// Returns the column of actions, unless a request is under way.
+    /// Returns the column of actions, unless a request or a lane is under way.
     #[inline]
     pub(crate) fn actions_mut(&mut self) -> Option<ColumnMut<'_>> {
-        self.under_way.is_none().then(|| self.arena.actions_mut())
+        let free = self.under_way.is_none() && self.arena.outstanding() == 0;
+        free.then(|| self.arena.actions_mut())
     }
 
     /// Returns whether a lane is lost.
@@ -229,11 +232,12 @@ impl MemoryLink {
                 self.posted.resize(self.arena.action_bytes(), 0);
                 self.arena.copy_actions(&mut self.posted);
             }
-            FrameKind::Send => self.post_lanes(&body.columns),
+            FrameKind::Send => self.post_lanes(body),
             // Nothing else is asked for.
             _ => {
                 let lanes: ResetLanes = control::decode(&body.sidecar).unwrap_or_default();
                 let mask: Vec<bool> = lanes.mask.iter().map(|&flag| flag == 1).collect();
+                self.ready.clear();
                 self.arena.post_reset(&lanes.seeds, &mask);
                 self.under_way = Some(Posted::Batch);
             }
@@ -251,7 +255,9 @@ impl MemoryLink {
         debug_assert!(copied, "actions have the column's type, which was checked");
     }
 
-    fn post_lanes(&mut self, columns: &[u8]) {
+    /// Sends those of the lanes that the node does not have. It is told also if there is none, and counts requests by it.
+    fn post_lanes(&mut self, body: &RequestBody) {
+        let columns = &body.columns;
         let mut buffer = ColumnBuffer::default();
         buffer.resize(columns.len());
         buffer.bytes_mut().copy_from_slice(columns);
@@ -260,14 +266,41 @@ impl MemoryLink {
         let lanes = buffer.lanes(&places.lanes);
         let actions = buffer.column(&places.actions, self.layout.action.dtype);
         let elements = self.layout.action.elements();
+        let mut fresh = Vec::with_capacity(lanes.len());
         for (row, &lane) in lanes.iter().enumerate() {
+            if self.arena.is_outstanding(lane) || self.ready.contains(&lane) {
+                continue;
+            }
             let action = actions.slice(row * elements, (row + 1) * elements);
             let copied = self.arena.action_row_mut(lane).copy_from(action);
             debug_assert!(copied, "actions have the column's type, which was checked");
+            fresh.push(lane);
         }
-        self.arena.send(lanes);
-        self.ready.clear();
-        self.under_way = Some(Posted::Lanes(lanes.len()));
+        self.arena.send(&fresh);
+        self.under_way = Some(Posted::Lanes(min_of(body, lanes.len())));
+    }
+
+    /// Has the request to send lanes that is under way wait for that many. Returns false if none is.
+    pub(crate) const fn want(&mut self, lanes: usize) -> bool {
+        match &mut self.under_way {
+            Some(Posted::Lanes(min)) => *min = lanes,
+            Some(Posted::Batch) | None => return false,
+        }
+        true
+    }
+
+    /// Hastens as [`Link::hasten`](super::Link::hasten) does.
+    pub(super) const fn hasten(&mut self) {
+        self.want(0);
+    }
+
+    /// Takes the lanes out whose rows have come, those of `asked`, in ascending order.
+    pub(super) fn take_ready(&mut self, asked: &[u32]) -> Vec<u32> {
+        let (mut taken, left): (Vec<u32>, Vec<u32>) =
+            self.ready.drain(..).partition(|lane| asked.binary_search(lane).is_ok());
+        self.ready = left;
+        taken.sort_unstable();
+        taken
     }
 
     /// Waits until a request can be posted, as [`Link::is_free`] does.
@@ -328,7 +361,7 @@ impl MemoryLink {
         deadline: Option<Instant>,
         mut stop: impl FnMut() -> bool,
     ) -> Result<MemoryAnswer, NoAnswer> {
-        let Self { arena, socket, under_way, ready, last, .. } = self;
+        let Self { arena, socket, under_way, ready, refused, last, .. } = self;
         let Some(open) = socket else { return Err(NoAnswer::Lost) };
         let mut stopped = false;
         let alive = || {
@@ -336,16 +369,26 @@ impl MemoryLink {
             !stopped && open.is_open()
         };
         let waited = match under_way {
-            Some(Posted::Lanes(sent)) => {
-                let missing = sent.saturating_sub(ready.len()).max(1);
-                arena.wait_lanes(missing, ready, deadline, alive).map(|lanes| match lanes {
+            Some(Posted::Lanes(min)) => {
+                let missing = min.saturating_sub(ready.len()).min(arena.outstanding());
+                arena.wait_lanes(missing, ready, deadline, alive).map(|told| match told {
                     ReadyLanes::Ready(_) => MemoryAnswer::Rows,
-                    ReadyLanes::Refused { note, .. } => MemoryAnswer::Refused(refusal_of(&note)),
+                    ReadyLanes::Refused { lanes, note } => {
+                        *refused = lanes;
+                        MemoryAnswer::Refused(refusal_of(&note))
+                    }
                 })
             }
-            Some(Posted::Batch) | None => arena.wait(deadline, alive).map(|answer| match answer {
-                Answer::Frame => MemoryAnswer::Batch,
-                Answer::Refused(note) => MemoryAnswer::Refused(refusal_of(&note)),
+            Some(Posted::Batch) | None => arena.wait(deadline, alive).and_then(|answer| {
+                if arena.outstanding() > 0 {
+                    // What was under way was done before, and nobody wants its rows any more.
+                    arena.wait_lanes(arena.outstanding(), ready, Some(Instant::now()), || true)?;
+                    ready.clear();
+                }
+                Ok(match answer {
+                    Answer::Frame => MemoryAnswer::Batch,
+                    Answer::Refused(note) => MemoryAnswer::Refused(refusal_of(&note)),
+                })
             }),
         };
         match waited {
@@ -395,6 +438,14 @@ impl MemoryLink {
             Some(Posted::Lanes(_)) => self.arena.has_ready_lanes(),
             Some(Posted::Batch) | None => self.arena.is_answered(),
         }
+    }
+}
+
+/// Returns the number of lanes for which a request to send lanes waits: all that it names, if it does not say.
+fn min_of(body: &RequestBody, all: usize) -> usize {
+    match control::decode::<SendLanes>(&body.sidecar) {
+        Ok(SendLanes { min }) if !body.sidecar.is_empty() => min as usize,
+        _ => all,
     }
 }
 

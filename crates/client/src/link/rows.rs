@@ -16,18 +16,18 @@ pub(crate) struct RowsOf<'a> {
     /// Indices of the observation's columns that hold booleans.
     pub(crate) bools: &'a [usize],
     pub(crate) same_step: bool,
-    /// Lanes of the session, ascending.
+    /// Lanes of the session that the request named, ascending. The answer has rows of some of them.
     pub(crate) lanes: &'a [u32],
     /// The session's lanes in the pool.
     pub(crate) session: &'a Range<usize>,
 }
 
 impl Link {
-    /// Returns the rows of the last answer, and its notes beside them.
+    /// Takes the rows of the last answer, and its notes beside them.
     ///
     /// # Errors
     /// If it has other rows, or is malformed.
-    pub(crate) fn rows(&self, header: FrameHeader, of: &RowsOf<'_>) -> Result<(Received, Notes), String> {
+    pub(crate) fn rows(&mut self, header: FrameHeader, of: &RowsOf<'_>) -> Result<(Received, Notes), String> {
         let (rows, notes) = match self {
             Self::Quic(link) => of.rows_of_stream(header, link)?,
             Self::Memory(link) => of.rows_of_memory(link)?,
@@ -42,14 +42,16 @@ impl RowsOf<'_> {
         if header.kind != FrameKind::Rows || with_final && !self.same_step {
             return Err(format!("a frame of kind {:?} was not asked for", header.kind));
         }
-        let count = self.lanes.len();
         let buffer = link.columns().ok_or("the answer is gone")?;
-        let places =
-            self.layout.rows(count, with_final).filter(|places| places.bytes == buffer.bytes().len());
-        let (Some(places), Some(named)) = (places, buffer.count()) else {
+        let count = buffer.count().map_or(0, |count| count as usize);
+        let places = Some(count).filter(|&count| count <= self.lanes.len());
+        let places = places.and_then(|count| self.layout.rows(count, with_final));
+        let Some(places) = places.filter(|places| places.bytes == buffer.bytes().len()) else {
             return Err(format!("rows of {} bytes for {count} lanes", buffer.bytes().len()));
         };
-        if named as usize != count || buffer.lanes(&places.lanes) != self.lanes {
+        let named = buffer.lanes(&places.lanes);
+        let sent = |lane: &u32| self.lanes.binary_search(lane).is_ok();
+        if !named.iter().all(sent) || !named.is_sorted_by(|one, next| one < next) {
             return Err("rows of other lanes than were sent, or not in ascending order".to_owned());
         }
         let rows = self.gather(buffer, &places, count, self.session.start as u32);
@@ -58,9 +60,10 @@ impl RowsOf<'_> {
         Ok((rows, notes))
     }
 
-    fn rows_of_memory(&self, link: &MemoryLink) -> Result<(Received, Notes), String> {
-        let rows = self.rows_in(link.arena(), self.lanes, self.session.start as u32);
-        Ok((rows, link.notes_of(self.lanes)?))
+    fn rows_of_memory(&self, link: &mut MemoryLink) -> Result<(Received, Notes), String> {
+        let lanes = link.take_ready(self.lanes);
+        let rows = self.rows_in(link.arena(), &lanes, self.session.start as u32);
+        Ok((rows, link.notes_of(&lanes)?))
     }
 
     /// Returns the rows of lanes that were received through memory.

@@ -25,6 +25,8 @@ struct Stream {
     writer: FrameWriter,
     /// Number of the last request that was put into the writer.
     posted: Option<u32>,
+    /// Whether the node answers lanes that are sent as they are done.
+    as_done: bool,
 }
 
 /// Attaches a session of that pool by a new stream. Cancellation-safe.
@@ -52,7 +54,8 @@ pub(super) async fn attach(
     };
     match tokio::time::timeout(ATTACH_DEADLINE, attached).await {
         Ok(Ok((attached, reader, writer))) if attached.lanes == grant.lanes => {
-            let stream = Box::new(Stream { connection, reader, writer, posted: None });
+            let as_done = attached.as_done;
+            let stream = Box::new(Stream { connection, reader, writer, posted: None, as_done });
             let event = SessionEvent::Attached { last: attached.last, logs: attached.logs };
             Ok((StreamLink { stream: Some(stream) }, event))
         }
@@ -82,7 +85,10 @@ impl StreamLink {
 
     pub(super) fn post(&mut self, number: u32, body: &RequestBody) {
         let Some(stream) = &mut self.stream else { return };
-        let RequestBody { kind, columns, sidecar } = body;
+        let RequestBody { kind, columns, .. } = body;
+        // Other nodes answer it as a whole: it names all lanes that are under way.
+        let plain = *kind == FrameKind::Send && !stream.as_done;
+        let sidecar = if plain { &[][..] } else { &body.sidecar[..] };
         let header = FrameHeader {
             kind: *kind,
             flags: 0,
@@ -92,6 +98,14 @@ impl StreamLink {
         };
         stream.writer.put(header, &[columns.as_ref()], sidecar);
         stream.posted = Some(number);
+    }
+
+    /// Hastens as [`Link::hasten`](super::Link::hasten) does.
+    pub(super) fn hasten(&mut self) {
+        let Some(stream) = self.stream.as_mut().filter(|stream| stream.as_done) else { return };
+        let Some(number) = stream.posted else { return };
+        let header = FrameHeader { kind: FrameKind::Hasten, flags: 0, number, columns: 0, sidecar: 0 };
+        stream.writer.put(header, &[], &[]);
     }
 
     pub(super) async fn answer(&mut self, number: u32) -> Result<LinkAnswer, LinkLost> {

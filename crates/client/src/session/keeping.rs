@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use rollhouse_core::{Call, Interruption, Outcome};
 use rollhouse_wire::{FrameKind, LostLane, Notes};
 
@@ -112,11 +111,6 @@ impl Session {
         if let (Some(log), Some((lane, call))) = (&mut self.log, done) {
             log.called(lane, call);
         }
-    }
-
-    /// Returns the columns of the request that was answered last.
-    pub(crate) fn asked_columns(&self) -> Bytes {
-        self.request.as_ref().map(|request| request.columns.clone()).unwrap_or_default()
     }
 
     /// Takes those of the lanes that have lost their past and were not shown as lost yet.

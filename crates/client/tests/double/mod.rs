@@ -316,6 +316,7 @@ impl Shared {
             lanes: session.engine.lanes() as u32,
             last: session.last,
             logs: false,
+            as_done: false,
         });
         let Some(attached) = known.filter(|_| attach.secret == Secret::from_bytes([7; 16])) else {
             let ended = lock(&self.gone).get(&attach.index).copied();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rollhouse_client::{Address, Cluster, ConnectOptions};
 use rollhouse_coordinator::{Coordinator, CoordinatorConfig, EnrolmentConfig, StoreConfig};
+use rollhouse_env::Registry;
 use rollhouse_node::{AttachConfig, ClusterNode, ClusterNodeConfig, HANG_DEADLINE};
 use rollhouse_wire::{CertificateAuthority, CertificateFiles, Identity, Role, Settings, TokenStore, Trust};
 use tempfile::TempDir;
@@ -34,19 +35,24 @@ fn files(folder: &Path, name: &str) -> CertificateFiles {
 
 impl Nodes {
     pub(crate) fn start(count: usize) -> Self {
-        Self::start_with(count, true, HANG_DEADLINE)
+        Self::start_with(count, true, HANG_DEADLINE, Registry::builtin)
+    }
+
+    /// Ones with these envs, which give sessions up that hang for so long.
+    pub(crate) fn of(count: usize, hang_deadline: Duration, envs: impl Fn() -> Registry) -> Self {
+        Self::start_with(count, true, hang_deadline, envs)
     }
 
     /// One that gives sessions up that hang for so long.
     pub(crate) fn giving_up_after(hang_deadline: Duration) -> Self {
-        Self::start_with(1, true, hang_deadline)
+        Self::start_with(1, true, hang_deadline, Registry::builtin)
     }
 
     pub(crate) fn without_attach() -> Self {
-        Self::start_with(1, false, HANG_DEADLINE)
+        Self::start_with(1, false, HANG_DEADLINE, Registry::builtin)
     }
 
-    fn start_with(count: usize, attach: bool, hang_deadline: Duration) -> Self {
+    fn start_with(count: usize, attach: bool, hang_deadline: Duration, envs: impl Fn() -> Registry) -> Self {
         let temporary = tempfile::tempdir().unwrap();
         let folder = temporary.path();
         let authority = CertificateAuthority::create(folder, DAY).unwrap();
@@ -68,6 +74,7 @@ impl Nodes {
             let identity = identity(folder, &authority, Role::Node, &name);
             let mut config = ClusterNodeConfig::new(identity, coordinator.address().to_string(), "test");
             config.stepping.hang_deadline = hang_deadline;
+            config.registry = Arc::new(envs());
             let folder = folder.join(&name);
             std::fs::create_dir(&folder).unwrap();
             config.serving.attach =

@@ -181,20 +181,26 @@ impl Block {
 
     /// Returns a view of a lane between two steps.
     pub(crate) fn glance(&self, lane: usize) -> Glance {
-        let open = self.episodes.open().has(lane);
-        let next = self.episodes.next_number(lane);
         let env = self.env.as_ref().filter(|_| !self.is_lost(lane));
         // A panic that only reads leaves the env as it was.
         let hash = env.and_then(|env| catch_unwind(AssertUnwindSafe(|| env.state_hash(lane))).ok());
+        let (position, state) = (self.position(lane).ok(), self.state(lane).ok());
+        Glance { position, state, hash, ..self.glance_beside(lane) }
+    }
+
+    /// Returns what is known of a lane without asking its env, which may be stepping others in another process.
+    pub(crate) fn glance_beside(&self, lane: usize) -> Glance {
+        let open = self.episodes.open().has(lane);
+        let next = self.episodes.next_number(lane);
         Glance {
             open,
             number: if open { next.wrapping_sub(1) } else { next },
             steps: if open { self.episodes.age(lane) } else { 0 },
             total_reward: if open { self.episodes.returns()[lane] } else { 0.0 },
             start: self.starts.of[lane],
-            position: self.position(lane).ok(),
-            state: self.state(lane).ok(),
-            hash,
+            position: None,
+            state: None,
+            hash: None,
         }
     }
 

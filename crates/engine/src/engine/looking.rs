@@ -1,7 +1,9 @@
 //! Looks at lanes between two steps.
 
+use std::ops::Range;
+
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnRef, Interruption};
+use rollhouse_core::{ColumnRef, Interruption, LaneSet};
 
 use super::Engine;
 use crate::error::StepError;
@@ -30,11 +32,21 @@ impl Engine {
     /// their episodes.
     ///
     /// # Errors
-    /// [`StepError::NoSuchLane`], and what [`Engine::glance`] says.
+    /// [`StepError::NoSuchLane`] and [`StepError::Hung`]; [`StepError::LaneOutstanding`] in first-done mode, unless lanes
+    /// are late.
     pub fn watch(&mut self, lanes: &[usize]) -> Result<(), StepError> {
-        for &lane in lanes {
-            self.check_lanes(&(lane..lane + 1))?;
+        let of = |rows: &Range<usize>| {
+            let here = lanes.iter().filter(|lane| rows.contains(lane));
+            here.map(|lane| lane % BLOCK_LANES).collect::<LaneSet>()
+        };
+        if let Some(lane) = lanes.iter().copied().find(|&lane| lane >= self.lanes()) {
+            return Err(StepError::NoSuchLane { lane, lanes: self.lanes() });
         }
+        if let Some(blocks) = self.blocks_beside() {
+            blocks.iter_mut().for_each(|block| block.watch(of(&block.rows().clone())));
+            return Ok(());
+        }
+        self.check_lanes(&(0..self.lanes()))?;
         let lanes = lanes.to_vec();
         self.on_blocks(false, move |block, _| {
             let rows = block.rows().clone();
@@ -43,11 +55,18 @@ impl Engine {
         })
     }
 
-    /// Returns a view of a lane as it is now.
+    /// Returns a view of a lane as it is now; without state, hash and position while other lanes are sent that are late.
     ///
     /// # Errors
-    /// [`StepError::NoSuchLane`], [`StepError::LaneOutstanding`] in first-done mode, [`StepError::Hung`].
+    /// [`StepError::NoSuchLane`], [`StepError::Hung`]; [`StepError::LaneOutstanding`] while the lane is sent, or, unless
+    /// lanes are late, any other is.
     pub fn glance(&mut self, lane: usize) -> Result<Glance, StepError> {
+        if !self.is_outstanding(lane)
+            && let Some(blocks) = self.blocks_beside()
+            && let Some(block) = blocks.get(lane / BLOCK_LANES).filter(|block| block.rows().contains(&lane))
+        {
+            return Ok(block.glance_beside(lane % BLOCK_LANES));
+        }
         let seen = self.each_lane(lane..lane + 1, |block, lane| block.glance(lane))?;
         let lanes = self.lanes();
         seen.into_iter().next().ok_or(StepError::NoSuchLane { lane, lanes })

@@ -6,6 +6,7 @@ use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{AutoresetMode, ColumnRef, LaneSet};
 
 use super::{Engine, Stage};
+use crate::block::Block;
 use crate::config::MAX_SUB_BATCHES;
 use crate::crew::Order;
 use crate::error::{BadAction, StepError};
@@ -39,7 +40,7 @@ impl Engine {
             if part.is_empty() {
                 continue;
             }
-            let actions = pick(actions, &self.action, part.iter().copied());
+            let actions = pick(actions, self.action.elements(), part.iter().copied());
             let task = Task { lanes: part.iter().map(|&i| lanes[i]).collect(), actions, turn };
             if crew == 0 && self.crews.own.late {
                 self.crews.own.post_task(&task);
@@ -65,7 +66,7 @@ impl Engine {
         if self.hung {
             return Err(StepError::Hung);
         }
-        let outstanding = self.first_done.as_ref().map_or(0, |books| books.outstanding_lanes);
+        let outstanding = self.outstanding();
         let (Some(books), true) = (&mut self.first_done, outstanding >= min.max(1)) else {
             return Err(StepError::NothingOutstanding { wanted: min, outstanding });
         };
@@ -108,6 +109,22 @@ impl Engine {
         }
         books.outstanding_lanes -= received.lanes.len();
         Ok(received)
+    }
+
+    /// Returns the number of lanes that were sent and not received.
+    pub fn outstanding(&self) -> usize {
+        self.first_done.as_ref().map_or(0, |books| books.outstanding_lanes)
+    }
+
+    /// Returns whether a lane was sent and not received.
+    pub fn is_outstanding(&self, lane: usize) -> bool {
+        self.first_done.as_ref().is_some_and(|books| books.outstanding.get(lane) == Some(&true))
+    }
+
+    /// Returns the blocks while lanes that finish when they finish are sent and not received, for what can be done beside
+    /// them: whatever is done between two steps would wait for them and drop their rows.
+    pub(super) fn blocks_beside(&mut self) -> Option<&mut [Block]> {
+        (self.outstanding() > 0 && self.crews.own.late).then_some(&mut self.crews.own.blocks[..])
     }
 
     #[cold]

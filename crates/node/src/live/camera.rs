@@ -61,27 +61,28 @@ impl Camera {
         self.after_move(engine, live);
     }
 
-    /// Films lanes that were sent together and came back; row i of `actions` is for `lanes[i]`.
-    pub(crate) fn after_send(
+    /// Films lanes that were sent and came back; `action` returns the action with which a lane was sent.
+    pub(crate) fn after_send<'a>(
         &mut self,
         engine: &mut Engine,
         live: &Live,
-        (lanes, actions): (&[u32], ColumnRef<'_>),
+        action: impl Fn(u32) -> Option<ColumnRef<'a>>,
         received: &Received,
     ) {
         self.moves += 1;
         let same_step = engine.autoreset() == AutoresetMode::SameStep;
-        let elements = actions.len() / lanes.len().max(1);
         for filmed in &mut self.lanes {
-            let at = |all: &[u32]| all.iter().position(|&lane| lane as usize == filmed.lane);
-            let (Some(sent), Some(row)) = (at(lanes), at(&received.lanes)) else { continue };
+            let row = received.lanes.iter().position(|&lane| lane as usize == filmed.lane);
+            let Some((row, action)) = row.and_then(|row| Some((row, action(filmed.lane as u32)?))) else {
+                continue;
+            };
             if let Some(tape) = &mut filmed.tape {
                 let came = Row {
                     reset: received.reset[row] == 1,
                     terminated: received.terminated[row] == 1,
                     truncated: received.truncated[row] == 1,
                     reward: received.rewards[row],
-                    action: actions.slice(sent * elements, (sent + 1) * elements),
+                    action,
                 };
                 tape.step(came, same_step);
             }
@@ -246,6 +247,10 @@ fn snapshot_of(engine: &mut Engine, filmed: &Filmed) -> Option<Snapshot> {
 fn obs_of(engine: &mut Engine, filmed: &Filmed) -> Option<Vec<u8>> {
     if let Some(sent) = &filmed.sent_obs {
         return Some(sent.clone());
+    }
+    if engine.outstanding() > 0 {
+        // The frame would end what is under way.
+        return None;
     }
     let lanes = engine.lanes();
     // None before the first reset.

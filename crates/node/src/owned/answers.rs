@@ -32,6 +32,23 @@ impl LastAnswer {
         self.kept = Kept::InMemory;
     }
 
+    /// Makes so many further requests of lanes the last ones. Their rows come in memory.
+    pub(super) fn sent_in_memory(&mut self, requests: u64) {
+        // Numbers go round without 0.
+        let most = u64::from(u32::MAX);
+        let later = (u64::from(self.number) + most - 1 + requests % most) % most;
+        self.number = if requests == 0 { self.number } else { later as u32 + 1 };
+        (self.kept, self.refused) = (Kept::Rows(Received::default()), None);
+    }
+
+    /// Keeps rows that were answered in memory since the last request.
+    pub(super) fn keep_rows(&mut self, received: Received) {
+        match &mut self.kept {
+            Kept::Rows(rows) => rows.append(received),
+            Kept::Bytes(_) | Kept::InMemory => self.kept = Kept::Rows(received),
+        }
+    }
+
     /// Keeps an answer as it was sent.
     fn keep(&mut self, number: u32, answer: Bytes) {
         self.number = number;
@@ -69,7 +86,7 @@ impl OwnedSession {
         // It was given by memory, to an owner that goes on over a stream.
         let answer = match std::mem::take(&mut self.answer.kept) {
             Kept::Bytes(answer) => answer,
-            Kept::Rows(received) => self.rows_answer(number, &received),
+            Kept::Rows(received) => self.rows_answer(number, &received.ascending()),
             Kept::InMemory => match self.answer.refused.take() {
                 Some(refusal) => return Some(self.refuse(number, &refusal)),
                 None => match self.frame_answer(number) {

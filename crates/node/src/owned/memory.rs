@@ -17,7 +17,7 @@ use rollhouse_wire::{Envelope, Refusal, RefusalCode, control};
 
 use crate::live::Camera;
 
-use super::{Kept, OwnedSession, refusal_of, with_causes};
+use super::{OwnedSession, refusal_of, with_causes};
 
 /// Why an attachment by memory is over: its owner breaks the rules.
 #[derive(Debug)]
@@ -110,11 +110,13 @@ impl OwnedSession {
     ) -> Result<(), MemoryFault> {
         match request {
             Request::Step => {
+                self.settle_lanes(end)?;
                 let done = self.step_in_memory(end);
                 self.answer_in_memory(end, done);
                 Ok(())
             }
             Request::Reset => {
+                self.settle_lanes(end)?;
                 let asked = end.reset_columns();
                 let seeded = asked.seeds.iter().any(Option::is_some);
                 let seeds = if seeded { asked.seeds } else { Vec::new() };
@@ -200,31 +202,63 @@ impl OwnedSession {
         self.noted = notes;
     }
 
+    /// Sends the lanes that the owner has sent. Those that finish within the call are answered.
     fn serve_lanes(&mut self, end: &mut ServingEnd) -> Result<(), MemoryFault> {
         let mut lanes = Vec::new();
-        end.take_sent(&mut lanes)?;
+        let requests = end.take_sent(&mut lanes)?;
+        self.answer.sent_in_memory(requests);
         if lanes.is_empty() {
             return Ok(());
         }
         let actions = end.copy_actions_of(&lanes);
-        end.show_leaving(self.leaving.load(Ordering::Relaxed));
-        self.answer.next_in_memory();
         let waits = self.waits_for_disk().map_or(Ok(()), Err);
-        match waits.and_then(|()| self.send_and_receive(&lanes, actions.as_ref())) {
-            Ok(received) => {
-                land(&received, end);
-                let lost: Vec<(u32, u8)> = self.losses().collect();
-                end.show_lost(&lost);
-                end.put_lane_notes(&received.lanes, &self.lane_notes(&received.lanes));
-                end.answer_lanes(&received.lanes)?;
-                self.answer.refused = None;
-                self.answer.kept = Kept::Rows(received);
-            }
+        match waits.and_then(|()| self.post(&lanes, actions.as_ref())) {
+            Ok(()) => self.answer_done(end, Duration::ZERO),
             Err(refusal) => {
+                end.show_leaving(self.leaving.load(Ordering::Relaxed));
                 end.refuse_lanes(&lanes, &note(&refusal));
                 self.answer.untold = Some(refusal.code);
                 self.answer.refused = Some(refusal);
+                Ok(())
             }
+        }
+    }
+
+    /// Returns whether lanes are under way.
+    #[inline]
+    pub(crate) fn has_under_way(&self) -> bool {
+        self.engine.outstanding() > 0
+    }
+
+    /// Waits until a lane that is under way is done, at most that long, and answers all that are.
+    ///
+    /// # Errors
+    /// If the owner breaks the layout's rules.
+    pub(crate) fn answer_done(
+        &mut self,
+        end: &mut ServingEnd,
+        patience: Duration,
+    ) -> Result<(), MemoryFault> {
+        // An engine of one thread says nothing else than that none is done.
+        let Ok(mut received) = self.engine.recv(1, patience) else { return Ok(()) };
+        self.show_received(None, &mut received);
+        land(&received, end);
+        end.show_leaving(self.leaving.load(Ordering::Relaxed));
+        let lost: Vec<(u32, u8)> = self.losses().collect();
+        end.show_lost(&lost);
+        end.put_lane_notes(&received.lanes, &self.lane_notes(&received.lanes));
+        end.answer_lanes(&received.lanes)?;
+        self.answer.keep_rows(received);
+        Ok(())
+    }
+
+    /// Waits until no lane is under way, however long each takes, and answers them.
+    ///
+    /// # Errors
+    /// If the owner breaks the layout's rules.
+    pub(crate) fn settle_lanes(&mut self, end: &mut ServingEnd) -> Result<(), MemoryFault> {
+        while self.has_under_way() {
+            self.answer_done(end, self.plan.engine.step_deadline)?;
         }
         Ok(())
     }

@@ -50,6 +50,8 @@ pub enum RequestFault {
     Sidecar(u32),
     /// A sidecar that is no list of lanes to reset.
     Reset,
+    /// A sidecar that does not say how sent lanes are to be answered.
+    Send,
     /// Columns that are no records of a past.
     Past(PastError),
 }
@@ -120,14 +122,14 @@ pub(crate) fn check_header(
         FrameKind::Step => (given == bytes(false), bytes(false)),
         FrameKind::Send => (given <= bytes(true), bytes(true)),
         FrameKind::Resume => (given <= MAX_PAST_BYTES, MAX_PAST_BYTES),
-        FrameKind::Batch | FrameKind::Rows | FrameKind::Refused | FrameKind::Resumed => {
+        FrameKind::Hasten | FrameKind::Batch | FrameKind::Rows | FrameKind::Refused | FrameKind::Resumed => {
             return Err(RequestFault::NoRequest(header.kind));
         }
     };
     if !fits {
         return Err(RequestFault::Columns { given: header.columns, wanted });
     }
-    if header.sidecar != 0 && header.kind != FrameKind::Reset {
+    if header.sidecar != 0 && !matches!(header.kind, FrameKind::Reset | FrameKind::Send) {
         return Err(RequestFault::Sidecar(header.sidecar));
     }
     Ok(())
@@ -154,6 +156,7 @@ impl fmt::Display for RequestFault {
             }
             Self::Sidecar(bytes) => write!(f, "a sidecar of {bytes} bytes where none belongs"),
             Self::Reset => f.write_str("a sidecar that does not say which lanes to reset"),
+            Self::Send => f.write_str("a sidecar that does not say how lanes are to be answered"),
             Self::Past(error) => error.fmt(f),
         }
     }

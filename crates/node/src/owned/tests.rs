@@ -2,9 +2,16 @@
 
 use std::time::Duration;
 
+mod sending;
+#[path = "../../../engine/tests/common/late.rs"]
+#[allow(dead_code, reason = "not every test uses all of it")]
+mod simulator;
+
 use super::*;
 use proptest::prelude::*;
-use rollhouse_core::{AutoresetMode, OptionValue, Outcome, RecordRule, RunId, SeedSchedule, StepColumns};
+use rollhouse_core::{
+    AutoresetMode, ColumnRef, OptionValue, Outcome, RecordRule, RunId, SeedSchedule, StepColumns,
+};
 use rollhouse_engine::EngineConfig;
 use rollhouse_env::Registry;
 use rollhouse_replay::testing::{DrivenRecorder, Faults, FaultyDisk};
@@ -280,7 +287,7 @@ proptest! {
     fn headers_of_wrong_lengths_kinds_and_flags_are_faults(
         kind in prop::sample::select(vec![
             FrameKind::Reset, FrameKind::Step, FrameKind::Send, FrameKind::Batch, FrameKind::Rows, FrameKind::Refused,
-            FrameKind::Resume, FrameKind::Resumed,
+            FrameKind::Resume, FrameKind::Resumed, FrameKind::Hasten,
         ]),
         columns in 0u32..400, sidecar in 0u32..3, flags in 0u8..2,
     ) {
@@ -290,7 +297,7 @@ proptest! {
             FrameKind::Reset => columns == 0,
             FrameKind::Step => columns == 64 && sidecar == 0,
             // A count and a column of numbers besides.
-            FrameKind::Send => columns <= 8 + 32 + 64 && sidecar == 0,
+            FrameKind::Send => columns <= 8 + 32 + 64,
             FrameKind::Resume => sidecar == 0,
             _ => false,
         };
