@@ -83,6 +83,7 @@ pub(super) fn entry(first: Duration) -> EnvEntry {
         action_names: vec![],
         max_episode_steps: None,
         determinism: Determinism::NonDeterministic,
+        methods: vec![],
         options: vec![],
         info_channels: vec![],
         dynamics_hash: 0,
