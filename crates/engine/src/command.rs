@@ -3,8 +3,8 @@
 //! A method is one struct with a [`Method`] impl and its name in [`dispatch`](crate::dispatch). Params and answers are
 //! encoded by the code that carries them: this crate hands types to a [`Dispatch`](crate::Dispatch).
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::calls::{CallFault, CallRefused};
 use crate::engine::Engine;
@@ -82,6 +82,10 @@ impl<'a> CommandLanes<'a> {
         self.record.take().map_or(Ok(()), |record| record(self.engine))
     }
 }
+
+/// Params of a method without params, or an answer without content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Nothing {}
 
 /// Reason for which a command was not carried out. Nothing has changed, unless it says so.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]

@@ -77,13 +77,18 @@ pub struct Engine {
     stage: Stage,
     hung: bool,
     clock: Clock,
-    /// Queue of the recorder, which tells whether crews wait for it; `None` if nothing is recorded.
-    pub(crate) backlog: Option<Backlog>,
-    /// Columns of the recorder in which something is noted of each step.
-    step_columns: StepColumns,
+    pub(crate) recording: Recording,
     log: Log,
     /// How often lanes have been called by methods whose rate is limited.
     rates: Rates,
+}
+
+/// What an engine knows of its recorder.
+pub(crate) struct Recording {
+    /// Queue, which tells whether crews wait for it; `None` if nothing is recorded.
+    pub(crate) backlog: Option<Backlog>,
+    /// Columns in which something is noted of each step.
+    step_columns: StepColumns,
 }
 
 /// The stage of an engine's lanes.
@@ -171,8 +176,10 @@ impl Engine {
             stage: Stage::New,
             hung: false,
             clock: Clock::start(started),
-            backlog: recording.map(RunRecorder::backlog),
-            step_columns: StepColumns::default(),
+            recording: Recording {
+                backlog: recording.map(RunRecorder::backlog),
+                step_columns: StepColumns::default(),
+            },
             log: Log::Off,
             rates: Rates::default(),
         };
@@ -247,7 +254,7 @@ impl Engine {
                 block.record_with(recorder);
             }
         })?;
-        self.backlog = Some(run.backlog());
+        self.recording.backlog = Some(run.backlog());
         self.begin_noting(run);
         Ok(())
     }
@@ -282,7 +289,7 @@ impl Engine {
     pub fn step(&mut self) -> Result<Frame<'_>, StepError> {
         self.prepare_step()?;
         let exact = self.lost() > 0;
-        let (turn, sampled) = self.clock.begin_batch(self.backlog.is_some(), exact);
+        let (turn, sampled) = self.clock.begin_batch(self.recording.backlog.is_some(), exact);
         if !self.crews.others.is_empty() {
             self.crews.orders.give(Order::Step, turn, sampled);
         }
@@ -542,7 +549,7 @@ impl Engine {
     fn wait_long(&mut self) -> Result<(), StepError> {
         let mut still = self.look_every();
         loop {
-            if self.backlog.as_ref().is_some_and(Backlog::is_behind) {
+            if self.recording.backlog.as_ref().is_some_and(Backlog::is_behind) {
                 still = Duration::ZERO;
             }
             if still >= self.config.step_deadline {

@@ -22,7 +22,7 @@ impl Engine {
 
     /// Returns whether episodes are recorded.
     pub const fn is_recording(&self) -> bool {
-        self.backlog.is_some()
+        self.recording.backlog.is_some()
     }
 
     /// Returns the present options of those lanes: of those that are drawn, what the newest episode has drawn.

@@ -56,7 +56,7 @@ mod timings;
 pub use actions::ActionCheck;
 pub use call_lane::{CallAnswer, CallLane, CallParams};
 pub use calls::{CallFault, CallRefused};
-pub use command::{BeginRecording, CommandError, CommandFault, CommandLanes, Effect, Method};
+pub use command::{BeginRecording, CommandError, CommandFault, CommandLanes, Effect, Method, Nothing};
 pub use config::{EngineConfig, LANE_DEADLINE, MAX_SUB_BATCHES, MIN_LANES_PER_THREAD, STEP_DEADLINE};
 pub use engine::Engine;
 pub use error::{BadAction, ConfigError, StepError};
@@ -64,7 +64,7 @@ pub use first_done::Received;
 pub use glance::Glance;
 pub use methods::{
     AttributeSpec, AttributeValue, Attributes, Dispatch, GetAttributes, GetParams, LaneRange, METHODS,
-    Nothing, PolicyVersionParams, ResetLanes, ResetParams, Schema, SchemaAnswer, SetAttributes, SetOptions,
+    PolicyVersionParams, ResetLanes, ResetParams, Schema, SchemaAnswer, SetAttributes, SetOptions,
     SetOptionsParams, SetParams, SetPolicyVersion, Statistics, StatisticsAnswer, SummaryAnswer, dispatch,
 };
 pub use note_steps::{NoteParams, NoteSteps, NotedColumn};

@@ -8,17 +8,13 @@ use rollhouse_env::EnvEntry;
 use serde::{Deserialize, Serialize};
 
 use crate::call_lane::CallLane;
-use crate::command::{CommandError, CommandLanes, Effect, Method};
+use crate::command::{CommandError, CommandLanes, Effect, Method, Nothing};
 use crate::note_steps::NoteSteps;
 use crate::options::LaneOptions;
 use crate::render::Render;
 use crate::reset::Reset;
 use crate::stats::Summary;
 use crate::timings::Timings;
-
-/// Params of a method without params, or an answer without content.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Nothing {}
 
 /// Range of consecutive lanes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

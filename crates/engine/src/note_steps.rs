@@ -4,9 +4,8 @@ use rollhouse_core::limits::MAX_STEP_COLUMNS;
 use rollhouse_core::{ColumnData, DType, bounded_list};
 use serde::{Deserialize, Serialize};
 
-use crate::command::{CommandError, CommandLanes, Effect, Method};
+use crate::command::{CommandError, CommandLanes, Effect, Method, Nothing};
 use crate::error::StepError;
-use crate::methods::Nothing;
 
 /// Method that notes what step columns have in the steps that lanes take from now on, for recordings.
 #[derive(Debug, Clone, Copy)]

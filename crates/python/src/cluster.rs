@@ -161,8 +161,8 @@ keywords! {
 keywords! {
     /// The pool that is asked for.
     struct PoolKeywords {
-        env_kwargs: String,
-        deterministic: Option<bool>,
+        /// Arguments of a Python env as JSON, and whether it is declared deterministic.
+        python: (String, Option<bool>),
         lanes: u32,
         autoreset: String,
         max_episode_steps: Option<u32>,
@@ -185,8 +185,8 @@ keywords! {
 impl PoolKeywords {
     fn request(&self, py: Python<'_>, id: &str) -> PyResult<PoolRequest> {
         let mut request = PoolRequest::new(id, self.lanes);
-        request.settings.env_kwargs.clone_from(&self.env_kwargs);
-        request.settings.deterministic = self.deterministic;
+        request.settings.env_kwargs.clone_from(&self.python.0);
+        request.settings.deterministic = self.python.1;
         request.settings.autoreset = match &*self.autoreset {
             "NextStep" => AutoresetMode::NextStep,
             "SameStep" => AutoresetMode::SameStep,

@@ -19,7 +19,7 @@ impl Engine {
         }
         self.prepare_step()?;
         let exact = self.lost() > 0;
-        let (turn, _) = self.clock.begin_batch(self.backlog.is_some(), exact);
+        let (turn, _) = self.clock.begin_batch(self.recording.backlog.is_some(), exact);
         self.arena.start();
         self.crews.own.post_frame(turn);
         self.in_parts = Some(turn);

@@ -10,7 +10,7 @@ use crate::error::StepError;
 impl Engine {
     /// Returns the columns in which something can be noted of each step: those of the run that is recorded.
     pub const fn step_columns(&self) -> &StepColumns {
-        &self.step_columns
+        &self.recording.step_columns
     }
 
     /// Notes what step column `column` has in the steps that lanes take from now on, for recordings: one row of `values`
@@ -32,7 +32,8 @@ impl Engine {
         if self.in_parts.is_some() {
             self.finish_parts()?;
         }
-        let Some(spec) = self.step_columns.specs().get(column).filter(|spec| holds(spec.dtype, values))
+        let Some(spec) =
+            self.recording.step_columns.specs().get(column).filter(|spec| holds(spec.dtype, values))
         else {
             return Err(StepError::StepColumn { column, dtype: values.dtype() });
         };
@@ -72,10 +73,10 @@ impl Engine {
 
     /// Takes over the step columns of a run that is recorded from now on.
     pub(super) fn begin_noting(&mut self, run: &RunRecorder) {
-        self.step_columns = run.step_columns().clone();
+        self.recording.step_columns = run.step_columns().clone();
         for (block, status) in self.status.iter().enumerate() {
             let lanes = BLOCK_LANES.min(self.config.lanes - block * BLOCK_LANES);
-            status.noted.begin(self.step_columns.unknown(lanes));
+            status.noted.begin(self.recording.step_columns.unknown(lanes));
         }
     }
 }

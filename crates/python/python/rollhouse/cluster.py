@@ -302,8 +302,7 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         checked = _checked(id, options, num_envs)
         run, spec, native = cluster._native.make(
             id,
-            env_kwargs=_as_json(env_kwargs),
-            deterministic=None if deterministic is None else bool(deterministic),
+            python=(_as_json(env_kwargs), None if deterministic is None else bool(deterministic)),
             lanes=num_envs,
             autoreset=parse_autoreset_mode(autoreset_mode).value,
             max_episode_steps=max_episode_steps,

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use rollhouse_core::EnvKind;
 use rollhouse_env::{EnvEntry, Registry};
 
-use crate::check::verification::Unready;
 use crate::code::run_record::RunInfo;
 use crate::play::simulate::SimulateError;
 
@@ -57,4 +56,14 @@ impl fmt::Debug for Envs<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Envs").field("registry", self.registry).finish_non_exhaustive()
     }
+}
+
+/// The reason why episodes are not simulated.
+pub(crate) enum Unready {
+    /// The env is one of a Python package, and nobody hosts those.
+    NotHosted,
+    /// The env's dynamics have this hash now. Those of a Python env are `hosted`.
+    Dynamics { now: u64, hosted: bool },
+    /// The env cannot be made: the message says why.
+    Failed(String),
 }

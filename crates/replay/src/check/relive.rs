@@ -14,7 +14,8 @@ use rollhouse_core::{ColumnMut, EnvKind, EpisodeName, GameResult, LaneSet, Outco
 use rollhouse_env::{Ended, Kernel, Target};
 
 use crate::check::envs::Envs;
-use crate::check::verification::{Unready, Verification, ready};
+use crate::check::envs::Unready;
+use crate::check::verification::{Verification, ready};
 use crate::code::chunk::{Columns, Decoder, Part};
 use crate::code::codec::Malformed;
 use crate::code::episode::{known_return, start_of};

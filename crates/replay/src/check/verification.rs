@@ -4,7 +4,7 @@ use std::error::Error;
 
 use rollhouse_core::{EnvSpec, EpisodeName, Options};
 
-use crate::check::envs::Envs;
+use crate::check::envs::{Envs, Unready};
 use crate::code::run_record::RunInfo;
 use crate::play::divergence::{Divergence, Value, differs};
 use crate::play::simulate::Simulator;
@@ -22,16 +22,6 @@ pub struct Verification {
     pub first_divergence: Option<Divergence>,
     /// Note on what could not be checked, and why; `None` if all was.
     pub note: Option<String>,
-}
-
-/// The reason why episodes are not simulated.
-pub(crate) enum Unready {
-    /// The env is one of a Python package, and nobody hosts those.
-    NotHosted,
-    /// The env's dynamics have this hash now. Those of a Python env are `hosted`.
-    Dynamics { now: u64, hosted: bool },
-    /// The env cannot be made: the message says why.
-    Failed(String),
 }
 
 /// Makes a simulator for episodes of `run` with these options, if the env has not changed.

@@ -7,9 +7,9 @@ use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnData, ColumnSpec, LaneSet, Options, Verdict};
 use rollhouse_env::Ended;
 
-use crate::check::envs::Envs;
+use crate::check::envs::{Envs, Unready};
 use crate::check::relive::{Chunk, Relive};
-use crate::check::verification::{NOT_HERE, Unready, Verification, ready};
+use crate::check::verification::{NOT_HERE, Verification, ready};
 use crate::code::episode::{Episode, EpisodeInfo};
 use crate::code::run::RecordKind;
 use crate::code::run_record::RunInfo;

@@ -195,24 +195,3 @@ impl Buffer {
 
 /// Words of bit planes that are fetched ahead: a cache line.
 const PLANES_FETCHED_AHEAD: usize = 8;
-
-/// Appends the elements as little-endian bytes.
-#[inline]
-pub(crate) fn append_le(out: &mut Vec<u8>, column: ColumnRef<'_>) {
-    macro_rules! copy {
-        ($values:expr) => {{
-            let start = out.len();
-            out.resize(start + size_of_val($values), 0);
-            for (to, value) in out[start..].as_chunks_mut().0.iter_mut().zip($values) {
-                *to = value.to_le_bytes();
-            }
-        }};
-    }
-    match column {
-        ColumnRef::U8(values) => out.extend_from_slice(values),
-        ColumnRef::I32(values) => copy!(values),
-        ColumnRef::I64(values) => copy!(values),
-        ColumnRef::F32(values) => copy!(values),
-        ColumnRef::F64(values) => copy!(values),
-    }
-}

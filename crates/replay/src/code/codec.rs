@@ -201,6 +201,27 @@ pub(crate) const fn scatter_bits(word: u64, mut mask: u64) -> u64 {
     out
 }
 
+/// Appends the elements as little-endian bytes.
+#[inline]
+pub(crate) fn append_le(out: &mut Vec<u8>, column: ColumnRef<'_>) {
+    macro_rules! copy {
+        ($values:expr) => {{
+            let start = out.len();
+            out.resize(start + size_of_val($values), 0);
+            for (to, value) in out[start..].as_chunks_mut().0.iter_mut().zip($values) {
+                *to = value.to_le_bytes();
+            }
+        }};
+    }
+    match column {
+        ColumnRef::U8(values) => out.extend_from_slice(values),
+        ColumnRef::I32(values) => copy!(values),
+        ColumnRef::I64(values) => copy!(values),
+        ColumnRef::F32(values) => copy!(values),
+        ColumnRef::F64(values) => copy!(values),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 
 use rollhouse_core::{ColumnData, EnvSpec, SeedSchedule, Space, StepColumns};
 
-use crate::code::buffer::append_le;
+use crate::code::codec::append_le;
 use crate::code::run::RecordKind;
 use crate::code::run_record::RunInfo;
 use crate::limits::MAX_PAYLOAD_BYTES;

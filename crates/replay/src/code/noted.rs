@@ -3,9 +3,8 @@
 
 use rollhouse_core::{ColumnRef, LaneSet};
 
-use crate::code::buffer::append_le;
 use crate::code::chunk::{Decoder, Part};
-use crate::code::codec::{Cursor, Malformed, put_varint};
+use crate::code::codec::{Cursor, Malformed, append_le, put_varint};
 use crate::code::coding::noted::{PLAIN, RUNS};
 
 /// Rows of one step column that a buffer holds. What is noted stays until something else is, so that only rows are kept

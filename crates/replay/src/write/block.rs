@@ -6,9 +6,7 @@ use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{Call, ColumnRef, GameResult, Interruption, LaneSet, Outcome, Start};
 use rollhouse_env::Target;
 
-use crate::code::buffer::{
-    BEGIN_ESTIMATE, BlockLanes, Buffer, END_ESTIMATE, ROW_ESTIMATE, WINDOW_ESTIMATE, append_le,
-};
+use crate::code::buffer::{BEGIN_ESTIMATE, BlockLanes, Buffer, END_ESTIMATE, ROW_ESTIMATE, WINDOW_ESTIMATE};
 use crate::code::coding::stepped::Rule;
 use crate::code::events::{BeginEvents, CODE_HASH, CODE_RESULT_SHIFT, CODE_SCORE, EndEvent, Finish};
 use crate::code::frame::Frame;
@@ -48,10 +46,16 @@ pub struct BlockRecorder {
     shared: Arc<RunShared>,
     lanes: BlockLanes,
     starts: Starts,
-    /// Version of the policy that chooses actions; 0 if nobody has said it.
+    said: SaidNow,
+    waiting: WaitingCalls,
+}
+
+/// What those who choose the actions have said of the rows from now on.
+#[derive(Debug)]
+struct SaidNow {
+    /// Version of the policy; 0 if nobody has said it.
     version: u64,
     noted: NotedNow,
-    waiting: WaitingCalls,
 }
 
 /// Calls that changed lanes since their last steps. Each is written with the step that follows it, so that they lie in one
@@ -158,8 +162,7 @@ impl BlockRecorder {
             buffer,
             lanes,
             starts: Starts::new(layout.starts),
-            version: 0,
-            noted,
+            said: SaidNow { version: 0, noted },
             waiting: WaitingCalls::default(),
             shared,
         }
@@ -242,8 +245,8 @@ impl BlockRecorder {
     /// the version is as before, and may allocate if not.
     #[inline]
     pub fn policy_version(&mut self, version: u64) {
-        if version != self.version {
-            self.version = version;
+        if version != self.said.version {
+            self.said.version = version;
             self.buffer.change_version(version);
         }
     }
@@ -256,7 +259,7 @@ impl BlockRecorder {
     /// If a column has another type or length than the run's.
     pub fn note(&mut self, columns: &[ColumnRef<'_>]) {
         let buffer = &mut self.buffer;
-        buffer.estimate += self.noted.note(columns, buffer.rows, &mut buffer.between.noted) as u32;
+        buffer.estimate += self.said.noted.note(columns, buffer.rows, &mut buffer.between.noted) as u32;
     }
 
     /// Records a call that changed the lane between two steps; the lane's state had the hash `before`. Does nothing in a lane
@@ -565,10 +568,10 @@ impl BlockRecorder {
         self.buffer.rule = self.rule;
         self.buffer.drawn = self.starts.drawn;
         self.buffer.begins_by_rule = self.begins_by_rule;
-        if self.version != 0 && self.buffer.between.versions.is_empty() {
-            self.buffer.change_version(self.version);
+        if self.said.version != 0 && self.buffer.between.versions.is_empty() {
+            self.buffer.change_version(self.said.version);
         }
-        self.noted.begin(&mut self.buffer.between.noted);
+        self.said.noted.begin(&mut self.buffer.between.noted);
     }
 }
 
