@@ -220,7 +220,7 @@ fn settings() -> LaneSettings {
             leased: false,
         }),
         replay: None,
-        step_columns: StepColumns::default(),
+        step_columns: rollhouse_core::StepColumns::default(),
     }
 }
 
