@@ -17,8 +17,7 @@ use std::path::PathBuf;
 use messagepack::Value;
 use rollhouse_core::{
     AutoresetMode, Began, BoxSpace, Budget, ColumnSpec, DType, Determinism, DiscreteSpace, EnvSpec, EnvTerms,
-    Goal, OptionSpec, OptionValue, RecordRule, RunId, SeedSchedule, Space, Start, StepColumns, Weight,
-    Workers,
+    Goal, OptionSpec, OptionValue, RecordRule, RunId, SeedSchedule, Space, Start, Weight, Workers,
 };
 use rollhouse_wire::{
     AdmitWatcher, Answer, Attach, AttachMemory, Attached, Changes, ClosePool, CloseSession, ClusterStatus,

@@ -1,6 +1,6 @@
 //! The buffer that a stepping thread appends to: the raw form of one chunk.
 
-use rollhouse_core::{Call, ColumnRef, LaneSet, Start};
+use rollhouse_core::{Call, LaneSet, Start};
 use rollhouse_env::fetch_to_write;
 
 use crate::code::coding::stepped::Rule;

@@ -1,5 +1,7 @@
 //! Integers in few bytes: varints and packed columns, with a reader that never trusts a length.
 
+use rollhouse_core::ColumnRef;
+
 /// An error: bytes do not decode. It names what is wrong with them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("malformed {0}")]

@@ -7,6 +7,7 @@ use rollhouse_core::{Call, ColumnRef, GameResult, Interruption, LaneSet, Outcome
 use rollhouse_env::Target;
 
 use crate::code::buffer::{BEGIN_ESTIMATE, BlockLanes, Buffer, END_ESTIMATE, ROW_ESTIMATE, WINDOW_ESTIMATE};
+use crate::code::codec::append_le;
 use crate::code::coding::stepped::Rule;
 use crate::code::events::{BeginEvents, CODE_HASH, CODE_RESULT_SHIFT, CODE_SCORE, EndEvent, Finish};
 use crate::code::frame::Frame;

@@ -65,7 +65,7 @@ fn lanes_are_answered_as_they_are_done_and_none_is_stepped_twice() {
     let all: Vec<u32> = (0..LANES).collect();
     let (mut left, mut number) = (all.clone(), 2);
     while left.len() > 1 {
-        let begun = begin(&mut session, number, &left, 3.min(left.len() as u32 - 1));
+        let begun = begin(&mut session, number, &left, 3u32.min(left.len() as u32 - 1));
         let answer = gathered(&mut session, begun);
         let done = lanes_of(&session, &answer);
         assert!(!done.is_empty() && done.is_sorted() && !done.contains(&2), "{done:?} of {left:?}");
