@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
 use rollhouse_core::ColumnData;
 use rollhouse_core::{ColumnSpec, DType, EpisodeName};
-use rollhouse_replay::{Episode, LibraryEpisode, ReadError, RecordKind, Steps};
+use rollhouse_replay::{CalledAt, Episode, LibraryEpisode, ReadError, RecordKind, Steps};
 
 use crate::envs;
 use crate::envs::{plain, registry};
@@ -118,6 +118,15 @@ impl EpisodeInfo {
         let episode = py.detach(load).map_err(|failure| failure.into_py(py))?;
         let versions = (0..episode.info.length).map(|step| episode.policy_versions.of_step(step));
         Ok(PyArray1::from_iter(py, versions))
+    }
+
+    /// Reads the calls that changed its lane: a list of (step, method, payload), of which `step` is the number of steps before
+    /// it and `payload` a text of JSON.
+    fn calls(&self, py: Python<'_>) -> PyResult<Vec<(u64, String, String)>> {
+        let load = || self.0.folder.load(&self.0.info).map_err(Failure::from);
+        let episode = py.detach(load).map_err(|failure| failure.into_py(py))?;
+        let calls = episode.calls.into_iter();
+        Ok(calls.map(|CalledAt { step, call }| (step, call.method, call.payload)).collect())
     }
 
     /// Hash of the env's dynamics when it was recorded, 16 hexadecimal digits.
