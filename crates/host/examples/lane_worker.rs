@@ -11,6 +11,7 @@ use std::process::ExitCode;
 
 use rollhouse_host::{Command, Link, LinkError};
 use serde::Deserialize;
+use serde_json::json;
 
 #[derive(Deserialize)]
 struct Hello {
@@ -48,6 +49,13 @@ struct Places {
     reward: usize,
     action: usize,
     observation: Vec<usize>,
+}
+
+#[derive(Deserialize)]
+struct Called {
+    lane: usize,
+    method: String,
+    payload: String,
 }
 
 #[derive(Clone, Default)]
@@ -88,6 +96,10 @@ fn work() -> Result<ExitCode, LinkError> {
     let mut states = vec![Lane::default(); lanes];
     loop {
         let Command { code, payload } = link.receive()?;
+        if code & 0xff == 5 {
+            link.reply(1, called(&payload).as_bytes())?;
+            continue;
+        }
         if code & 0xff != 1 {
             link.reply(0, &[])?;
             return Ok(ExitCode::SUCCESS);
@@ -138,6 +150,18 @@ fn work() -> Result<ExitCode, LinkError> {
             link.publish((first + lane) * places.stride, code >> 8 << 8 | flags)?;
         }
         link.reply(0, &[])?;
+    }
+}
+
+/// Returns the answer to a call, which is what the method is named after.
+fn called(payload: &[u8]) -> String {
+    let Ok(Called { lane, method, payload }) = serde_json::from_slice(payload) else { return String::new() };
+    match method.as_str() {
+        "say" => json!({ "answer": format!("{lane} {payload}") }).to_string(),
+        "refuse" => json!({ "refused": payload }).to_string(),
+        "fail" => json!({ "lost": payload }).to_string(),
+        "exit" => std::process::exit(0),
+        _ => "nonsense".to_owned(),
     }
 }
 

@@ -7,7 +7,7 @@ use rollhouse_core::{
     AutoresetMode, ColumnMut, ColumnRef, Distribution, LaneSet, OptionValue, Options, Start,
 };
 use rollhouse_engine::{Engine, EngineConfig, LaneOptions, OptionsError, Reset, StepError};
-use rollhouse_env::{BatchEnv, Collected, EnvEntry, LateRows, MakeError, Post};
+use rollhouse_env::{BatchEnv, CallError, Collected, EnvEntry, LateRows, MakeError, Post};
 use rollhouse_host::{Connect, DescriptionError, Launcher, PythonEnv, PythonError, PythonHost, RefusalKind};
 use serde_json::json;
 
@@ -398,4 +398,30 @@ fn options_with_which_the_env_begins_no_episode_are_refused_before_lanes_are_mad
         };
         assert_eq!(source.to_string(), "the options are refused: shift is below 0");
     }
+}
+
+#[test]
+fn a_call_is_answered_by_its_lane_and_one_that_fails_costs_the_lane_or_its_worker() {
+    let mut four = Lanes::of(json!({"length": 9}), 4, 2);
+    four.reset();
+    four.step();
+    let call = |lanes: &mut Lanes, lane, method| lanes.block.call(lane, method, "{\"a\": 1}");
+    assert_eq!(call(&mut four, 3, "say"), Ok("1 {\"a\": 1}".to_owned()));
+    assert_eq!(call(&mut four, 0, "refuse"), Err(CallError::refused("{\"a\": 1}")));
+    assert_eq!(four.step().done, LaneSet::first(4));
+    assert_eq!(call(&mut four, 0, "fail"), Err(CallError::Lost));
+    assert_eq!(four.block.late().unwrap().gone().lost, lanes(&[0]));
+    assert_eq!(call(&mut four, 0, "say"), Err(CallError::Lost));
+    let Collected { done, lost, .. } = four.step();
+    assert_eq!((done, lost), (lanes(&[1, 2, 3]), lanes(&[0])));
+    four.revive(lanes(&[0]));
+    for (lane, method) in [(2, "exit"), (1, "nonsense")] {
+        assert_eq!(call(&mut four, lane, method), Err(CallError::Lost), "{method}");
+        let gone = four.block.late().unwrap().gone();
+        let mates = if lane == 2 { lanes(&[2, 3]) } else { lanes(&[0, 1]) };
+        assert!((gone.lost & mates) == mates, "{method}: {gone:?}");
+        four.revive(mates);
+    }
+    assert_eq!(four.reset().done, LaneSet::first(4));
+    assert_eq!(call(&mut four, 2, "say"), Ok("0 {\"a\": 1}".to_owned()));
 }

@@ -6,8 +6,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use rollhouse_core::OptionValue;
 use rollhouse_engine::{
-    AttributeValue, CommandError, CommandLanes, GetAttributes, GetParams, LaneOptions, LaneRange, Method,
-    Nothing, SchemaAnswer, SetAttributes, SetParams, Statistics, StatisticsAnswer,
+    AttributeValue, CallLane, CallParams, CommandError, CommandLanes, GetAttributes, GetParams, LaneOptions,
+    LaneRange, Method, Nothing, SchemaAnswer, SetAttributes, SetParams, Statistics, StatisticsAnswer,
 };
 
 use rollhouse_client::MethodError;
@@ -35,6 +35,18 @@ impl Lanes {
                 Ok(())
             }
             Self::Pool(pool) => pool.set_attr(name, &values),
+        }
+    }
+
+    /// Calls a method of the env on a lane.
+    pub(crate) fn call(&mut self, lane: usize, method: &str, payload: &str) -> Result<String, MethodError> {
+        match self {
+            Self::Engine(engine) => {
+                let params =
+                    CallParams { lane: lane as u32, method: method.to_owned(), payload: payload.to_owned() };
+                Ok(CallLane::run(&mut CommandLanes::of(engine), params)?.answer)
+            }
+            Self::Pool(pool) => pool.call_method(lane, method, payload),
         }
     }
 

@@ -257,6 +257,14 @@ impl NativeLanes {
         py.detach(|| inner.set_attr(name, values)).map_err(|error| of_method(py, &error))
     }
 
+    /// Calls a method of the env on a lane, with a text of JSON; returns another.
+    fn call(&self, py: Python<'_>, lane: u32, method: &str, payload: &str) -> PyResult<String> {
+        let mut state = self.lock(py)?;
+        state.refuse_outstanding(py)?;
+        let inner = state.inner(py)?;
+        py.detach(|| inner.call(lane as usize, method, payload)).map_err(|error| of_method(py, &error))
+    }
+
     /// Says which version of the policy chooses the actions from now on.
     fn set_policy_version(&self, py: Python<'_>, version: u64) -> PyResult<()> {
         let mut state = self.lock(py)?;

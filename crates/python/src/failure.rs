@@ -11,7 +11,7 @@ use pyo3::types::PyTuple;
 use rollhouse_client::{
     ConnectError, MethodError, OpenError, RequestError, StepError as PoolError, WatchError,
 };
-use rollhouse_engine::{CommandError, ConfigError, StepError};
+use rollhouse_engine::{CallFault, CallRefused, CommandError, ConfigError, StepError};
 use rollhouse_wire::{DialError, RefusalCode};
 
 /// Makes an exception of the class `name` of `rollhouse.errors`.
@@ -52,12 +52,26 @@ pub(crate) fn of_method(py: Python<'_>, error: &MethodError) -> PyErr {
         MethodError::Lanes(CommandError::UnknownAttribute { .. } | CommandError::ReadOnly { .. }) => {
             PyAttributeError::new_err(error.to_string())
         }
+        MethodError::Lanes(CommandError::Call(refused)) => of_call(py, refused),
         MethodError::Lanes(error) => PyValueError::new_err(error.to_string()),
         MethodError::Refused { refusal, .. } => refused(py, refusal.code, error.to_string()),
         MethodError::Gone { .. } => all_lost(py, error.to_string()),
         MethodError::TimedOut(_) => PyTimeoutError::new_err(error.to_string()),
         MethodError::Interrupted => interrupted(),
         other => exception(py, "ClusterError", other.to_string()),
+    }
+}
+
+/// Converts the error of a call of an env's method.
+pub(crate) fn of_call(py: Python<'_>, error: &CallRefused) -> PyErr {
+    match error {
+        CallRefused::Engine(error) => of_rules(py, error),
+        CallRefused::Unknown { .. } => PyAttributeError::new_err(error.to_string()),
+        CallRefused::TooOften { .. } => exception(py, "BusyError", error.to_string()),
+        CallRefused::Lane { source: CallFault::NoEpisode, .. } => {
+            exception(py, "ResetNeededError", error.to_string())
+        }
+        _ => exception(py, "CallError", error.to_string()),
     }
 }
 

@@ -11,7 +11,11 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_OBS_COLUMNS};
+<<<<<<< HEAD
 use rollhouse_core::{AutoresetMode, ColumnSpec, Determinism, EnvSpec, LaneState, Space};
+=======
+use rollhouse_core::{AutoresetMode, Determinism, EnvSpec, LaneState, MethodSpec, Space};
+>>>>>>> methods
 use rollhouse_engine::{Engine, EngineConfig, Reset, StepError};
 use rollhouse_host::{
     Cause, ConnectWatch, Environment, Gone, HostConfig, HostError, Launcher, Output, OwnWorkers, Places,
@@ -90,7 +94,12 @@ keywords! {
         deadline: Option<f64>,
         data: Option<PathBuf>,
         frames_every: u64,
+<<<<<<< HEAD
         step_columns: Vec<Declared>,
+=======
+        /// What the env lists as its methods, as JSON.
+        methods: String,
+>>>>>>> methods
     }
 }
 
@@ -173,9 +182,15 @@ impl WorkerLanes {
         let asked = LayoutKeywords::of(keywords)?;
         let mut state = self.lock(py)?;
         let max_episode_steps = asked.max_episode_steps;
+<<<<<<< HEAD
         let spaces = (asked.observation.bind(py), asked.action.bind(py));
         let infos = asked.infos.into_iter().map(info_channel).collect::<PyResult<_>>()?;
         let spec = spec(asked.id, spaces, infos, max_episode_steps)?;
+=======
+        let methods = methods_of(&asked.methods)?;
+        let spec = spec(asked.id, asked.observation.bind(py), asked.action, max_episode_steps)?;
+        let spec = EnvSpec { methods, ..spec };
+>>>>>>> methods
         let autoreset: AutoresetMode = asked
             .autoreset
             .parse()
@@ -425,6 +440,13 @@ impl WorkerLanes {
         serde_json::to_string(&statistics).map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
+    /// Calls a method of a lane's env, with a text of JSON; returns another.
+    fn call_lane(&self, py: Python<'_>, lane: usize, method: &str, payload: &str) -> PyResult<String> {
+        let mut state = self.enter(py)?;
+        let lanes = &mut state.inner(py)?.lanes;
+        py.detach(|| lanes.call(lane, method, payload)).map_err(|error| of_method(py, &error))
+    }
+
     /// Says which version of the policy chooses the actions from now on.
     fn set_policy_version(&self, py: Python<'_>, version: u64) -> PyResult<()> {
         self.enter(py)?.engine(py)?.set_policy_version(version);
@@ -572,6 +594,14 @@ fn spec(
         // Of an env whose dynamics nobody hashes.
         dynamics_hash: 0,
     })
+}
+
+/// Reads what an env lists as its methods.
+fn methods_of(listed: &str) -> PyResult<Vec<MethodSpec>> {
+    let methods: Vec<MethodSpec> =
+        serde_json::from_str(listed).map_err(|error| PyValueError::new_err(format!("methods: {error}")))?;
+    MethodSpec::check_all(&methods).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    Ok(methods)
 }
 
 /// Converts the places of a worker's records to a dict.

@@ -17,7 +17,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from rollhouse import env_worker
-from rollhouse.lane_words import ANEW, CLOSE, LOST, NOTHING, PLACED, RESET, SEEDED, STEP, TERMINATED, TRUNCATED, WORK
+from rollhouse.lane_words import ANEW, CALL_LANE, CLOSE, LOST, NOTHING, PLACED, RESET, SEEDED, STEP, TERMINATED, TRUNCATED, WORK
 
 PLACES = {"reward": 8, "verdict": 496, "action": 16, "observation": [128, 256, 320, 384], "generator": None}
 RECORD: dict[str, Any] = {"first": 0, "stride": 512, **PLACES}
@@ -96,6 +96,11 @@ class Driven:
         numbers = [self.value(lane, 0, "uint64") for lane in range(self.lanes)]
         answers = [int(n) & 0xFF if int(n) >> 8 == self.number else -1 for n in numbers]
         return answers, json.loads(said)["lost"] if said else {}
+
+    def call(self, lane: int, method: str, payload: str) -> dict[str, str]:
+        """Calls a method of a lane's env."""
+        self._told.put((CALL_LANE, json.dumps({"lane": lane, "method": method, "payload": payload}).encode()))
+        return json.loads(self._said.get(timeout=60))
 
     def end(self) -> None:
         self._told.put((CLOSE, b""))
@@ -237,6 +242,7 @@ def test_an_episode_begins_again_in_another_env_where_the_generator_stood(monkey
     again.end()
 
 
+<<<<<<< HEAD
 def test_lanes_that_begin_an_episode_are_given_their_options(monkeypatch: pytest.MonkeyPatch) -> None:
     given = Driven(monkeypatch, "hosted_lanes:Given", 3, ["hosted_lanes"])
     assert given.answer["made"]["options"] == [
@@ -259,6 +265,43 @@ def test_lanes_that_begin_an_episode_are_given_their_options(monkeypatch: pytest
         else:
             told = answer["refused"]
             assert (told["kind"], told["message"]) == ("options_refused", f"{refused}: ValueError: too small")
+=======
+def test_an_env_is_called_by_the_methods_that_it_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    driven = Driven(monkeypatch, "lamps:Lamp", 2, ["lamps"])
+    told = {method["name"]: method for method in driven.answer["made"]["methods"]}
+    assert told["dim"] == {
+        "name": "dim",
+        "summary": "sets the brightness",
+        "changes": True,
+        "params": '{"type": "number", "minimum": 0}',
+        "max_per_second": 50,
+    }
+    assert not told["tell"]["changes"] and told["flicker"]["changes"]
+    driven.begin()
+    driven.work([SEEDED, SEEDED], [1, 2])
+    assert driven.call(1, "dim", "4.5") == {"answer": driven.value(1, 128, "float64").item().__repr__()}
+    assert driven.call(1, "tell", "null") == {"answer": '{"brightness":4.5}'}
+    assert driven.call(1, "dim", "-1") == {"refused": "ValueError: -1 is less than nothing"}
+    assert "no JSON" in driven.call(1, "dim", "{")["refused"]
+    assert "nothing that JSON can say" in driven.call(1, "mumble", "")["refused"]
+    assert "the bulb is broken" in driven.call(0, "break_it", "null")["lost"]
+    driven.value(1, 16, "int64")[...] = 1
+    assert driven.work([ANEW, STEP], [3, 0]) == ([0, 0], {})
+    assert driven.value(1, 128, "float64").item() == 5.5
+    driven.end()
+
+
+def test_a_call_that_draws_tells_where_the_generator_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    driven = Driven(monkeypatch, "lamps:SteadySeeded", 1, ["lamps"])
+    driven.begin()
+    driven.work([SEEDED], [5])
+    before = driven.value(0, GENERATOR, "uint64", (5,)).tolist()
+    driven.call(0, "tell", "")
+    assert driven.value(0, GENERATOR, "uint64", (5,)).tolist() == before
+    driven.call(0, "flicker", "")
+    assert driven.value(0, GENERATOR, "uint64", (5,)).tolist() != before
+    driven.end()
+>>>>>>> methods
 
 
 @pytest.mark.parametrize(
@@ -299,6 +342,7 @@ def test_what_is_known_not_to_be_deterministic_is_refused_if_it_is_declared(
         ("gymnasium:CartPole-v1", ["gymnasium"], {"max_episode_steps": 3}, "kwargs_refused", "max_episode_steps"),
         ("hosted_lanes:Wordy", ["hosted_lanes"], {}, "space_not_supported", "observation/says: Text"),
         ("hosted_lanes:Unstable", ["hosted_lanes"], {}, "lanes_differ", "different spaces"),
+        ("lamps:Odd", ["lamps"], {}, "methods_refused", "has no method 'fly'"),
         ("hosted_lanes:Broken", ["hosted_lanes"], {}, "make_failed", "never made"),
         ("hosted_lanes:dict", ["hosted_lanes"], {}, "import_failed", "dict"),
     ],

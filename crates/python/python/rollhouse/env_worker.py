@@ -9,8 +9,13 @@ The host's first message is ``{"env", "kwargs", "deterministic", "lanes", "allow
 wanted; then the env is reset once to see whether it gives action masks, and ``action_mask`` of the messages that follow is what was said
 of them; and once with each of the dicts of ``options``, which is refused if that raises.
 
+<<<<<<< HEAD
 A command has a byte for each lane (``rollhouse.lane_words``) and then a seed of 8 bytes for each. Behind them stand, for lanes that begin
 an episode of an env that declares options: the lane's number and a length, u32 each, and as many bytes of JSON. Each lane has a record in
+=======
+A command has a byte for each lane (``rollhouse.lane_words``) and then a seed of 8 bytes for each; one that calls a method of a
+lane's env is ``{"lane", "method", "payload"}``, and its answer what ``rollhouse.env_methods`` says. Each lane has a record in
+>>>>>>> methods
 the shared memory, at the places that ``record`` names: its answer's number, reward, what is said of its episode, action
 and observation. A lane of an env that is declared deterministic has a place for its generator too, which the host writes
 before a reset from there and the worker after every row.
@@ -25,24 +30,47 @@ import math
 import mmap
 import struct
 import sys
+<<<<<<< HEAD
 import traceback
 from collections.abc import Iterable, Iterator
+=======
+from collections.abc import Iterator
+>>>>>>> methods
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from rollhouse import env_methods
 from rollhouse._native import WorkerLink
+<<<<<<< HEAD
 from rollhouse.action_parts import ActionParts
 from rollhouse.agents import adapted
 from rollhouse.connecting import UNREACHED, Connector
 from rollhouse.errors import NotConnectedError
+=======
+from rollhouse.env_methods import words
+>>>>>>> methods
 from rollhouse.hosted.columns import Columns, write_array
 from rollhouse.hosted.declared import declared_options
 from rollhouse.hosted.layout import WIDER, leaves
 from rollhouse.hosted.verdicts import Verdicts
-from rollhouse.lane_words import ANEW, DONE, LOST, NOTHING, PLACED, RESET, SAYS, SEEDED, STEP, TERMINATED, TRUNCATED, WORK
+from rollhouse.lane_words import (
+    ANEW,
+    CALL_LANE,
+    DONE,
+    LOST,
+    NOTHING,
+    PLACED,
+    RESET,
+    SAYS,
+    SEEDED,
+    STEP,
+    TERMINATED,
+    TRUNCATED,
+    WORK,
+)
 
 DTYPES = ("bool", "uint8", "int32", "int64", "float32", "float64")
 """Element types of a Box that columns can have. Others are kept as the next that has all their values, if there is one."""
@@ -52,9 +80,6 @@ REGISTERED = "gymnasium:"
 
 OWNED = {"id", "max_episode_steps", "disable_env_checker"}
 """Arguments of ``gymnasium.make`` that are not the caller's: time limits are the engine's."""
-
-MAX_WORDS = 4000
-"""Most characters that are told of a failure: its end, where the reason stands."""
 
 
 class Refused(Exception):
@@ -94,6 +119,9 @@ def main(host: int) -> None:
     worker.set_up(place, hello["record"])
     while True:
         code, payload = link.receive()
+        if code & 0xFF == CALL_LANE:
+            link.reply(SAYS, json.dumps(worker.call(**json.loads(payload))).encode())
+            continue
         if code & 0xFF != WORK:
             break
         said = worker.work(code >> 8, payload)
@@ -105,12 +133,6 @@ def main(host: int) -> None:
 def refusal(kind: str, message: str) -> str:
     """Returns the answer of a worker that cannot host its env."""
     return json.dumps({"refused": {"kind": kind, "message": message}})
-
-
-def words(error: BaseException) -> str:
-    """Returns an exception with the end of its traceback."""
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__)).strip()
-    return text[-MAX_WORDS:]
 
 
 # Making
@@ -208,6 +230,7 @@ def description(env: gymnasium.Env, hello: dict[str, Any]) -> dict[str, Any]:
     }
     if is_declared(env, hello):
         told["deterministic"] = True
+<<<<<<< HEAD
     if hello["lanes"] and hello["action_mask"] is not None:
         told["action_mask"] = hello["action_mask"]
     try:
@@ -216,6 +239,17 @@ def description(env: gymnasium.Env, hello: dict[str, Any]) -> dict[str, Any]:
         raise Refused("make_failed", str(error)) from error
     if options:
         told["options"] = options
+=======
+    try:
+        methods = env_methods.methods_of(env)
+    except ValueError as error:
+        raise Refused("methods_refused", str(error)) from error
+    if methods:
+        told["methods"] = methods
+    mask = hello["action_mask"] if hello["lanes"] else action_mask_of(env)
+    if mask is not None:
+        told["action_mask"] = mask
+>>>>>>> methods
     return told
 
 
@@ -523,6 +557,17 @@ class Worker:
             begun(env, seed, options)
             generator_of(env).state = unpacked(self.memory[self.place(lane)])
         return begun(env, seed if task in (SEEDED, ANEW) else None, options)
+
+    def call(self, lane: int, method: str, payload: str) -> dict[str, str]:
+        """Calls a method of a lane's env, and tells where its generator stands then."""
+        try:
+            told = env_methods.call(self.envs[lane], method, payload)
+            if self.generator_at is not None:
+                self.memory[self.place(lane)] = packed(generator_of(self.envs[lane]))
+        except Exception as error:
+            self.drop(lane)
+            return {"lost": words(error)}
+        return told
 
     def place(self, lane: int) -> slice:
         """The place of a lane's generator in the memory."""

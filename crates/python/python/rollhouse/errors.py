@@ -53,6 +53,10 @@ class UnsupportedError(gymnasium.error.Error, NotImplementedError):
     """This kind of vector env does not have what was asked for."""
 
 
+class CallError(gymnasium.error.Error, RuntimeError):
+    """The env refused a call of one of its methods, or its lane is lost."""
+
+
 class OutstandingError(gymnasium.error.AlreadyPendingCallError, RuntimeError):
     """A lane was sent (or all were stepped) while its earlier result has not been received.
 

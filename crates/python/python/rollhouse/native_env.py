@@ -227,6 +227,14 @@ class NativeVectorEnv(VectorEnv):
             self._check_attribute(name, [*shared, "np_random", "np_random_seed"])
         return tuple(self._native.get_attr(name))
 
+    @property
+    def methods(self) -> Mapping[str, Mapping[str, Any]]:
+        """The methods that ``call_method`` knows; see ``VectorEnv.methods``."""
+        return self._env_spec["methods"]
+
+    def _call_method(self, lane: int, method: str, payload: str) -> str:
+        return self._native.call(lane, method, payload)
+
     def _set_policy_version(self, version: int) -> None:
         self._native.set_policy_version(version)
 

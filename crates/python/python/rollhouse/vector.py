@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy as _copy
+import json
 import operator
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import gymnasium
@@ -259,6 +260,43 @@ class VectorEnv(gymnasium.vector.VectorEnv):
                 f"Got `{len(values)}` values for {self.num_envs} environments."
             )
         self._set_attr(name, list(values))
+
+    @property
+    def methods(self) -> Mapping[str, Mapping[str, Any]]:
+        """What ``call_method`` knows: by name ``summary``, ``params`` (a JSON schema or None), ``changes`` (whether a call may
+        change its lane) and ``max_per_second`` (calls a second on one lane, or None).
+        """
+        return {}
+
+    def call_method(self, lane: int, method: str, payload: Any = None) -> Any:
+        """Calls a method that the env lists (``methods``) on one lane, between two steps, and returns its answer.
+
+        A method that changes its lane needs an open episode. Its call is recorded with the step that follows it and is part
+        of the episode: whoever replays, verifies, forks or resumes it calls again. Observations show what it did after that
+        step. ``call`` is Gymnasium's and something else: it calls what Python envs have, on all lanes, and nothing repeats it.
+
+        Args:
+            lane: The lane.
+            method: The name of the method.
+            payload: What the method is given: anything that JSON can say, in at most 65,536 bytes.
+
+        Raises:
+            AttributeError: The env has no such method; the message names those that it has.
+            ResetNeededError: The method changes its lane, which has no open episode.
+            BusyError: It was called too often; the message says when it may be called again.
+            CallError: The env refused, or the lane is lost.
+            OutstandingError: While lanes that were sent have not been received.
+            RefusedError: A node refused, for any of these reasons.
+        """
+        self._check_usable()
+        if isinstance(lane, bool) or not 0 <= operator.index(lane) < self.num_envs:
+            raise IndexError(f"lane {lane!r} of a batch of {self.num_envs}")
+        text = json.dumps(payload, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+        answer = self._call_method(operator.index(lane), method, text)
+        return json.loads(answer) if answer else None
+
+    def _call_method(self, lane: int, method: str, payload: str) -> str:
+        raise AttributeError(f"the env has no method {method!r}; it has none")
 
     def set_policy_version(self, version: int) -> None:
         """Says which version of the policy chooses the actions from now on, for recordings: each step has the version

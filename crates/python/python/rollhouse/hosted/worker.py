@@ -11,6 +11,7 @@ options of resets and actions that are no columns.
 
 from __future__ import annotations
 
+import json
 import mmap
 import pickle
 import sys
@@ -23,6 +24,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space, iterate
 
+from rollhouse import env_methods
 from rollhouse._native import WorkerLink, pack_frame
 from rollhouse.agents import adapted, name_of
 from rollhouse.connecting import UNREACHED, Connector
@@ -32,6 +34,7 @@ from rollhouse.hosted.verdicts import Verdicts
 from rollhouse.hosted.words import Packer, pickled
 from rollhouse.lane_words import (
     ANEW,
+    CALL_LANE,
     DONE,
     LOST,
     NOTHING,
@@ -77,6 +80,8 @@ def main(host: int) -> None:
             worker.close()
             link.reply(DONE, b"")
             break
+        elif command == CALL_LANE:
+            link.reply(SAYS, json.dumps(worker.call_lane(**json.loads(payload))).encode())
         elif command == SETUP:
             worker.set_up(place, pickle.loads(payload))
             link.reply(DONE, b"")
@@ -124,13 +129,14 @@ class Worker:
         self.begun: dict[int, Any] = {}
 
     def describe(self) -> list[tuple[Any, ...]]:
-        """Returns for each lane: spaces, metadata, render mode, id and time limit."""
+        """Returns for each lane: spaces, metadata, render mode, id, time limit and methods."""
         lanes: list[tuple[Any, ...]] = []
         for env in self.envs:
             spec = env.spec
             name = spec.id if spec is not None else name_of(env.unwrapped)
             limit = spec.max_episode_steps if spec is not None else None
-            lanes.append((env.observation_space, env.action_space, env.metadata, env.render_mode, name, limit))
+            methods = env_methods.methods_of(env)
+            lanes.append((env.observation_space, env.action_space, env.metadata, env.render_mode, name, limit, methods))
         return lanes
 
     def set_up(self, place: tuple[int, int, int], told: dict[str, Any]) -> None:
@@ -395,6 +401,14 @@ class Worker:
             except Exception as error:
                 results.append((False, failure(error)))
         return results
+
+    def call_lane(self, lane: int, method: str, payload: str) -> dict[str, str]:
+        """Calls a method that a lane's env lists."""
+        try:
+            return env_methods.call(self.envs[lane], method, payload)
+        except env_methods.FailedError as failed:
+            self.lose(lane)
+            return {"lost": dump(failure(failed.__cause__ or failed)).hex()}
 
     def dump_results(self, results: list[tuple[bool, Any]]) -> bytes:
         """Pickles results; those that cannot be pickled become failures."""
