@@ -51,7 +51,8 @@ impl Engine {
     }
 
     /// Gives options to the lanes with a true flag in `mask`, or to all if it is empty: one value for all of them, or
-    /// one for each lane of the batch. Otherwise it does the same as [`Engine::set_options`].
+    /// one for each lane of the batch. Lanes of an env that takes options with an episode (`EnvEntry::with_tried_options`) have
+    /// them from their next one on. Otherwise it does the same as [`Engine::set_options`].
     ///
     /// # Errors
     /// As [`Engine::set_options`], and [`StepError::Length`].
@@ -63,7 +64,8 @@ impl Engine {
         self.check_lanes(&(0..lanes))?;
         Change::check(&values, lanes)?;
         let wanted = Box::new(move |row: usize| mask.get(row).copied().unwrap_or(true));
-        self.change_options(Change { values, first: 0, wanted, forget: false })
+        let forget = self.entry.tries_options();
+        self.change_options(Change { values, first: 0, wanted, forget })
     }
 
     pub(crate) fn change_options(&mut self, change: Change) -> Result<(), StepError> {

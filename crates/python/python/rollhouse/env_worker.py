@@ -220,7 +220,7 @@ def description(env: gymnasium.Env, hello: dict[str, Any]) -> dict[str, Any]:
     """Says what an env is."""
     name = hello["env"]
     limit = registered(name, hello["allow"]).max_episode_steps if name.startswith(REGISTERED) else None
-    told = {
+    told: dict[str, Any] = {
         "observation": space_of(env.observation_space, "observation"),
         "action": space_of(env.action_space, "action"),
         "max_episode_steps": limit,
