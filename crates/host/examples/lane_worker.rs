@@ -80,15 +80,8 @@ fn work() -> Result<ExitCode, LinkError> {
     let hello: Hello = serde_json::from_slice(link.hello()).map_err(|_| LinkError::Protocol("a hello"))?;
     let Hello { kwargs, lanes, record, options } = hello;
     let first = record.as_ref().map_or(0, |record| record.first);
-    if record.is_some() && first == kwargs.lane && kwargs.fault == "die" {
-        let died = kwargs.marker.as_ref().is_some_and(|marker| marker.exists());
-        if !died {
-            if let Some(marker) = &kwargs.marker {
-                std::fs::write(marker, [])?;
-            }
-            std::io::stderr().write_all(b"it fell over\n")?;
-            return Ok(ExitCode::from(3));
-        }
+    if record.is_some() && first == kwargs.lane && dies(&kwargs)? {
+        return Ok(ExitCode::from(3));
     }
     let fault = if options.iter().any(|options| options.shift < 0.0) { "options" } else { &kwargs.fault };
     link.ready(answer(fault, first, kwargs.shift).as_bytes())?;
@@ -163,6 +156,18 @@ fn called(payload: &[u8]) -> String {
         "exit" => std::process::exit(0),
         _ => "nonsense".to_owned(),
     }
+}
+
+/// Returns whether the process is to end before it is ready, and marks that it has.
+fn dies(kwargs: &Arguments) -> Result<bool, LinkError> {
+    if kwargs.fault != "die" || kwargs.marker.as_ref().is_some_and(|marker| marker.exists()) {
+        return Ok(false);
+    }
+    if let Some(marker) = &kwargs.marker {
+        std::fs::write(marker, [])?;
+    }
+    std::io::stderr().write_all(b"it fell over\n")?;
+    Ok(true)
 }
 
 fn write(link: &Link, places: &Places, lane: usize, state: &Lane, fault: &str) {

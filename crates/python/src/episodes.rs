@@ -120,7 +120,6 @@ impl EpisodeInfo {
         Ok(PyArray1::from_iter(py, versions))
     }
 
-<<<<<<< HEAD
     /// Reads what was noted of each step by those who chose the actions: {name: `[T, ...]`}.
     fn step_columns<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let load = || self.0.folder.load(&self.0.info).map_err(Failure::from);
@@ -129,7 +128,8 @@ impl EpisodeInfo {
         let arrays =
             specs.zip(episode.step_columns).map(|(spec, column)| Ok((&spec.path, array(py, spec, column)?)));
         arrays.collect::<PyResult<Vec<_>>>()?.into_py_dict(py)
-=======
+    }
+
     /// Reads the calls that changed its lane: a list of (step, method, payload), of which `step` is the number of steps before
     /// it and `payload` a text of JSON.
     fn calls(&self, py: Python<'_>) -> PyResult<Vec<(u64, String, String)>> {
@@ -137,7 +137,6 @@ impl EpisodeInfo {
         let episode = py.detach(load).map_err(|failure| failure.into_py(py))?;
         let calls = episode.calls.into_iter();
         Ok(calls.map(|CalledAt { step, call }| (step, call.method, call.payload)).collect())
->>>>>>> methods
     }
 
     /// Hash of the env's dynamics when it was recorded, 16 hexadecimal digits.

@@ -11,11 +11,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_OBS_COLUMNS};
-<<<<<<< HEAD
-use rollhouse_core::{AutoresetMode, ColumnSpec, Determinism, EnvSpec, LaneState, Space};
-=======
-use rollhouse_core::{AutoresetMode, Determinism, EnvSpec, LaneState, MethodSpec, Space};
->>>>>>> methods
+use rollhouse_core::{AutoresetMode, ColumnSpec, Determinism, EnvSpec, LaneState, MethodSpec, Space};
 use rollhouse_engine::{Engine, EngineConfig, Reset, StepError};
 use rollhouse_host::{
     Cause, ConnectWatch, Environment, Gone, HostConfig, HostError, Launcher, Output, OwnWorkers, Places,
@@ -94,12 +90,9 @@ keywords! {
         deadline: Option<f64>,
         data: Option<PathBuf>,
         frames_every: u64,
-<<<<<<< HEAD
         step_columns: Vec<Declared>,
-=======
         /// What the env lists as its methods, as JSON.
         methods: String,
->>>>>>> methods
     }
 }
 
@@ -182,15 +175,10 @@ impl WorkerLanes {
         let asked = LayoutKeywords::of(keywords)?;
         let mut state = self.lock(py)?;
         let max_episode_steps = asked.max_episode_steps;
-<<<<<<< HEAD
         let spaces = (asked.observation.bind(py), asked.action.bind(py));
         let infos = asked.infos.into_iter().map(info_channel).collect::<PyResult<_>>()?;
         let spec = spec(asked.id, spaces, infos, max_episode_steps)?;
-=======
-        let methods = methods_of(&asked.methods)?;
-        let spec = spec(asked.id, asked.observation.bind(py), asked.action, max_episode_steps)?;
-        let spec = EnvSpec { methods, ..spec };
->>>>>>> methods
+        let spec = EnvSpec { methods: methods_of(&asked.methods)?, ..spec };
         let autoreset: AutoresetMode = asked
             .autoreset
             .parse()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -224,6 +225,11 @@ def test_a_rollout_of_a_declared_env_is_recorded_with_everything_and_its_hashes(
     assert verified.returncode == 0, verified.stderr
     told = json.loads(verified.stdout)
     assert told["ok"] and "the env is one of a Python package" in told["note"], told
+    line = [*verify, "--python", sys.executable]
+    again = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False)
+    assert again.returncode == 0, again.stderr
+    told = json.loads(again.stdout)
+    assert told["ok"] and told["steps"] == len(episodes[0].rewards) and "note" not in told, told
 
 
 @pytest.mark.parametrize(

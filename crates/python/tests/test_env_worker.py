@@ -242,7 +242,6 @@ def test_an_episode_begins_again_in_another_env_where_the_generator_stood(monkey
     again.end()
 
 
-<<<<<<< HEAD
 def test_lanes_that_begin_an_episode_are_given_their_options(monkeypatch: pytest.MonkeyPatch) -> None:
     given = Driven(monkeypatch, "hosted_lanes:Given", 3, ["hosted_lanes"])
     assert given.answer["made"]["options"] == [
@@ -265,7 +264,8 @@ def test_lanes_that_begin_an_episode_are_given_their_options(monkeypatch: pytest
         else:
             told = answer["refused"]
             assert (told["kind"], told["message"]) == ("options_refused", f"{refused}: ValueError: too small")
-=======
+
+
 def test_an_env_is_called_by_the_methods_that_it_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     driven = Driven(monkeypatch, "lamps:Lamp", 2, ["lamps"])
     told = {method["name"]: method for method in driven.answer["made"]["methods"]}
@@ -301,7 +301,6 @@ def test_a_call_that_draws_tells_where_the_generator_stands(monkeypatch: pytest.
     driven.call(0, "flicker", "")
     assert driven.value(0, GENERATOR, "uint64", (5,)).tolist() != before
     driven.end()
->>>>>>> methods
 
 
 @pytest.mark.parametrize(

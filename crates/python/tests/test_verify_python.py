@@ -25,7 +25,9 @@ class Walk(gymnasium.Env):
     """A walk from a random place, with noise of its own generator, until it is far away."""
 
     metadata = {"deterministic": True}
-    observation_space = spaces.Dict({"noise": spaces.Box(-1, 1, (3,), np.float32), "place": spaces.Box(-1e9, 1e9, (), np.float64)})
+    observation_space = spaces.Dict(
+        {"noise": spaces.Box(-1, 1, (3,), np.float32), "place": spaces.Box(-1e9, 1e9, (), np.float64)}
+    )
     action_space = spaces.Discrete(2)
 
     def __init__(self, far=60):
@@ -77,7 +79,8 @@ class Recorded:
 
     def rollout(self, env: str, *arguments: str) -> dict[str, Any]:
         hosting = ["--python", sys.executable, "--allow", "walks", "--workers", "2"] if ":" in env else []
-        done = self.run("rollout", "--env", env, *hosting, "--lanes", "3", "--episodes", "9", "--seed", "5", "--json", *arguments)
+        line = ["--env", env, *hosting, "--lanes", "3", "--episodes", "9", "--seed", "5", "--json", *arguments]
+        done = self.run("rollout", *line)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -170,7 +173,9 @@ def test_python_verifies_as_the_command_does(recorded: Recorded, monkeypatch: py
     recorded.change(OTHERWISE)
     different = folder.verify([one], python=sys.executable, allow=["walks"]).noted[0].first_divergence
     assert different is not None and (different.first_step, different.field) == (90, "reward")
-    for wrong in ({"allow": ["walks"]}, {"python": sys.executable, "workers": 0}, {"python": sys.executable, "worker_memory": 0}):
+    python = {"python": sys.executable}
+    wrongs: list[dict[str, Any]] = [{"allow": ["walks"]}, python | {"workers": 0}, python | {"worker_memory": 0}]
+    for wrong in wrongs:
         with pytest.raises(ValueError, match="allow|workers|worker_memory"):
             folder.verify(**wrong)
 

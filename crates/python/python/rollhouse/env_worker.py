@@ -9,13 +9,9 @@ The host's first message is ``{"env", "kwargs", "deterministic", "lanes", "allow
 wanted; then the env is reset once to see whether it gives action masks, and ``action_mask`` of the messages that follow is what was said
 of them; and once with each of the dicts of ``options``, which is refused if that raises.
 
-<<<<<<< HEAD
 A command has a byte for each lane (``rollhouse.lane_words``) and then a seed of 8 bytes for each. Behind them stand, for lanes that begin
-an episode of an env that declares options: the lane's number and a length, u32 each, and as many bytes of JSON. Each lane has a record in
-=======
-A command has a byte for each lane (``rollhouse.lane_words``) and then a seed of 8 bytes for each; one that calls a method of a
+an episode of an env that declares options: the lane's number and a length, u32 each, and as many bytes of JSON. One that calls a method of a
 lane's env is ``{"lane", "method", "payload"}``, and its answer what ``rollhouse.env_methods`` says. Each lane has a record in
->>>>>>> methods
 the shared memory, at the places that ``record`` names: its answer's number, reward, what is said of its episode, action
 and observation. A lane of an env that is declared deterministic has a place for its generator too, which the host writes
 before a reset from there and the worker after every row.
@@ -30,12 +26,7 @@ import math
 import mmap
 import struct
 import sys
-<<<<<<< HEAD
-import traceback
 from collections.abc import Iterable, Iterator
-=======
-from collections.abc import Iterator
->>>>>>> methods
 from typing import Any
 
 import gymnasium
@@ -44,14 +35,11 @@ from gymnasium import spaces
 
 from rollhouse import env_methods
 from rollhouse._native import WorkerLink
-<<<<<<< HEAD
 from rollhouse.action_parts import ActionParts
 from rollhouse.agents import adapted
 from rollhouse.connecting import UNREACHED, Connector
-from rollhouse.errors import NotConnectedError
-=======
 from rollhouse.env_methods import words
->>>>>>> methods
+from rollhouse.errors import NotConnectedError
 from rollhouse.hosted.columns import Columns, write_array
 from rollhouse.hosted.declared import declared_options
 from rollhouse.hosted.layout import WIDER, leaves
@@ -230,7 +218,6 @@ def description(env: gymnasium.Env, hello: dict[str, Any]) -> dict[str, Any]:
     }
     if is_declared(env, hello):
         told["deterministic"] = True
-<<<<<<< HEAD
     if hello["lanes"] and hello["action_mask"] is not None:
         told["action_mask"] = hello["action_mask"]
     try:
@@ -239,17 +226,12 @@ def description(env: gymnasium.Env, hello: dict[str, Any]) -> dict[str, Any]:
         raise Refused("make_failed", str(error)) from error
     if options:
         told["options"] = options
-=======
     try:
         methods = env_methods.methods_of(env)
     except ValueError as error:
         raise Refused("methods_refused", str(error)) from error
     if methods:
         told["methods"] = methods
-    mask = hello["action_mask"] if hello["lanes"] else action_mask_of(env)
-    if mask is not None:
-        told["action_mask"] = mask
->>>>>>> methods
     return told
 
 

@@ -191,12 +191,8 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
                 raise ValueError(f"{message}, so that they give no pictures; 'rgb_array' is needed")
             self._first_seeds = None if seed is None else self._parse_seeds(seed)
             self._layout, self._action_layout = Layout(single), Layout(self.single_action_space, 1)
-<<<<<<< HEAD
-            self._set_up(*lanes[0][4:], _data_folder(data) if record else None, every, infos)
-=======
             self._methods: list[dict[str, Any]] = lanes[0][6]
-            self._set_up(*lanes[0][4:6], _data_folder(data) if record else None, every)
->>>>>>> methods
+            self._set_up(*lanes[0][4:6], _data_folder(data) if record else None, every, infos)
         except BaseException:
             self.closed = True
             self._native.close(None)
@@ -246,11 +242,8 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             deadline=self._deadline,
             data=data,
             frames_every=frames_every,
-<<<<<<< HEAD
             step_columns=self._step_columns.declared,
-=======
             methods=json.dumps(self._methods),
->>>>>>> methods
         )
         place = self._native.place
         if place is not None:
@@ -334,7 +327,6 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             message = f"record_frames: a picture is missing in the recording, and others may be: {said.unpainted}"
             gymnasium.logger.warn(message)
 
-<<<<<<< HEAD
     def _warn_left_out(self, infos: dict[str, Any]) -> None:
         """Warns of infos that the recording leaves out, once of each."""
         new = infos.keys() - self._known_infos
@@ -344,7 +336,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         if left_out:
             message = f"record: infos that record_infos does not name are left out: {', '.join(left_out)}"
             gymnasium.logger.warn(message)
-=======
+
     @property
     def methods(self) -> Mapping[str, Mapping[str, Any]]:
         """The methods that ``call_method`` knows, from ``metadata["methods"]`` of lane 0; see ``VectorEnv.methods``."""
@@ -358,7 +350,6 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         self._settle()
         self._check_none_outstanding()
         return self._native.call_lane(lane, method, payload)
->>>>>>> methods
 
     def _set_policy_version(self, version: int) -> None:
         self._native.set_policy_version(version)
