@@ -114,8 +114,11 @@ fn lanes_that_are_sent_some_at_a_time_have_what_was_noted_of_them_before() {
         let steps = noted_steps(&entry, config, |engine| {
             let mut free: Vec<u32> = (0..lanes as u32).collect();
             for at in 0..60 {
-                let sent: Vec<u32> =
-                    free.iter().copied().filter(|&lane| random_bits(5, lane, at) % 3 > 0).collect();
+                let sent: Vec<u32> = free
+                    .iter()
+                    .copied()
+                    .filter(|&lane| !random_bits(5, lane, at).is_multiple_of(3))
+                    .collect();
                 free.retain(|lane| !sent.contains(lane));
                 let actions: Vec<i64> =
                     sent.iter().map(|&lane| (random_bits(4, lane, at) & 1) as i64).collect();

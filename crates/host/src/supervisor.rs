@@ -251,7 +251,7 @@ impl Supervisor {
         let queued = self.workers.iter_mut().enumerate();
         let queued = queued.filter(|(_, w)| w.state == WorkerState::Queued && w.until.is_none());
         for (index, worker) in queued.take(self.max_launching.saturating_sub(launching)) {
-            let until = worker.begin(until);
+            let until = worker.begin(now, until);
             worker.enter(WorkerState::Launching, until);
             actions.push(Action::Launch(index));
         }
@@ -271,11 +271,13 @@ impl Worker {
         (self.state, self.until) = (state, until);
     }
 
-    /// Notes a launch that may last until then, and returns until when it may: the first ones have their time together.
-    fn begin(&mut self, until: Option<Duration>) -> Option<Duration> {
-        match self.first_launch {
+    /// Notes a launch that may last until then, and returns until when it may: the first ones have their time together, and
+    /// one that has waited in the queue for longer than that has its own.
+    fn begin(&mut self, now: Duration, until: Option<Duration>) -> Option<Duration> {
+        match &mut self.first_launch {
             FirstLaunch::None => self.first_launch = FirstLaunch::UnderWay { by: until, died: false },
-            FirstLaunch::UnderWay { by, .. } => return by,
+            FirstLaunch::UnderWay { by, .. } if by.is_none_or(|by| now < by) => return *by,
+            FirstLaunch::UnderWay { by, .. } => *by = until,
             FirstLaunch::Ready => {}
         }
         until

@@ -166,9 +166,9 @@ fn draw(space: &Space, actions: &mut ColumnData, row: usize, lane: usize, turn: 
     let elements = space.elements();
     let choices = match space {
         Space::Box(space) => space.element_choices(),
-        Space::Discrete(_) => Vec::new(),
+        Space::Discrete(_) => vec![true],
     };
-    for element in 0..elements {
+    for (element, is_choice) in choices.into_iter().enumerate() {
         let bits = random_bits(element as u64, lane as u32, turn);
         let unit = (bits >> 11) as f64 / (1u64 << 53) as f64;
         let number = match space {
@@ -176,11 +176,7 @@ fn draw(space: &Space, actions: &mut ColumnData, row: usize, lane: usize, turn: 
             Space::Discrete(space) => (space.start + (bits % space.n) as i64) as f64,
             Space::Box(space) => {
                 let (low, high) = ends(space.low[element], space.high[element]);
-                if choices[element] {
-                    low + (unit * (high - low + 1.0)).floor()
-                } else {
-                    low + (high - low) * unit
-                }
+                if is_choice { low + (unit * (high - low + 1.0)).floor() } else { low + (high - low) * unit }
             }
         };
         let at = row * elements + element;

@@ -37,10 +37,11 @@ fn start_with(launcher: Launcher, hellos: &[&str], launch_deadline: Option<Durat
 fn start_watched(hellos: &[&str], watch: &ConnectWatch) -> Host {
     let hellos = hellos.iter().map(|hello| hello.as_bytes().to_vec()).collect();
     let config = config(echo(), hellos, LONG, Launcher::new(2));
-    let mut host = Host::start(HostConfig { connect_watch: watch.clone(), ..config }).unwrap();
-    host.launch_all().unwrap();
+    let mut host =
+        Host::start(HostConfig { connect_watch: watch.clone(), ..config }).expect("workers can be started");
+    host.launch_all().expect("it has not ended");
     assert!(matches!(host.wait(Until::AllBack, LONG), Ok(Waited::Satisfied)));
-    host.share(4096).unwrap();
+    host.share(4096).expect("there is memory");
     host
 }
 

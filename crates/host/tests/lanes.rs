@@ -114,11 +114,11 @@ fn make(entry: &EnvEntry, lanes: usize) -> Result<Vec<Box<dyn BatchEnv>>, MakeEr
 
 /// An env that declares options.
 fn shifting(length: u64) -> EnvEntry {
-    entry(json!({"length": length, "shift": true}), 2).unwrap()
+    entry(json!({"length": length, "shift": true}), 2).expect("it can be hosted")
 }
 
 fn shifted(entry: &EnvEntry, shift: OptionValue) -> Options {
-    Options::check(&entry.spec().options, &[("shift".to_owned(), shift)]).unwrap()
+    Options::check(&entry.spec().options, &[("shift".to_owned(), shift)]).expect("it is one of its options")
 }
 
 fn between(low: f64, high: f64) -> OptionValue {

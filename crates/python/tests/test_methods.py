@@ -125,7 +125,7 @@ def test_lanes_under_way_are_not_called() -> None:
     with pytest.raises(errors.OutstandingError):
         envs.call_method(0, "tell")
     envs.recv()
-    envs.step_async([1])
+    envs.step_async([1, 1])
     with pytest.raises(gymnasium.error.AlreadyPendingCallError):
         envs.call_method(1, "tell")
     envs.step_wait()
@@ -188,7 +188,7 @@ def test_a_python_env_on_a_node_is_called_and_goes_on_elsewhere_with_its_calls(t
             at: dict[int, Any] = {step: lambda: call("dim", 4.5) for step in range(5, 200, 17)}
             at |= {step: lambda: call("flicker") for step in range(9, 200, 23)}
             at[100] = call_and_kill
-            assert play(there, here, AutoresetMode.NEXT_STEP, 200, at) > 3
+            assert play(there, here, AutoresetMode.NEXT_STEP, 200, at) > 0
             assert called > 20 and there.placements[0].node != first
             with pytest.raises(errors.RefusedError, match="ValueError: -1 is less than nothing"):
                 there.call_method(2, "dim", -1)

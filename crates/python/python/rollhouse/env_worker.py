@@ -38,7 +38,7 @@ from rollhouse._native import WorkerLink
 from rollhouse.action_parts import ActionParts
 from rollhouse.agents import adapted
 from rollhouse.connecting import UNREACHED, Connector
-from rollhouse.env_methods import words
+from rollhouse.env_methods import MAX_WORDS, words
 from rollhouse.errors import NotConnectedError
 from rollhouse.hosted.columns import Columns, write_array
 from rollhouse.hosted.declared import declared_options

@@ -75,7 +75,7 @@ impl Replays {
                     }
                     let infos = crate::read::replays::infos(run, decoder, number, offset, header);
                     let id = run.run().as_u128();
-                    let done = assembler.add(id, header, decoder, columns, infos, &run);
+                    let done = assembler.add(id, header, decoder, columns, infos, run);
                     for episode in done.unwrap_or_default() {
                         match episode {
                             Assembled::Whole(episode) => verifier.add(episode, &mut visit),
