@@ -124,6 +124,8 @@ INTERNALS = {
           ("sum(rollhouse_connecting_sessions{$by})", "connecting")]),
         ("Opened", "ops", "Sessions opened a second.",
          [("sum(rate(rollhouse_sessions_opened_total{$by}[5m]))", "opened")]),
+        ("Connecting again", "ops", "Times a second that worker processes tried again to connect to what their env is a client of.",
+         [("sum(rate(rollhouse_connect_retries_total{$by}[5m]))", "retries")]),
         ("Ended", "ops", "Sessions that ended a second, by cause.",
          [("sum by (cause) (rate(rollhouse_sessions_ended_total{$by}[5m]))", "{{cause}}")]),
         ("Attached", "ops", "Times a second that an owner attached, or attached again after its connection broke.",
