@@ -88,14 +88,16 @@ impl MeasuredSession {
         patience: Duration,
         told: &ReportedTally,
         figures: &NodeFigures,
-    ) -> Result<(), MemoryFault> {
-        self.session.answer_done(end, patience)?;
+    ) -> Result<bool, MemoryFault> {
+        if !self.session.answer_done(end, patience)? {
+            return Ok(false);
+        }
         let now = Instant::now();
         self.unflushed_since = Some(now);
         if now.duration_since(*self.stale_since.get_or_insert(now)) >= TELL_EVERY {
             self.tell(told, figures);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Returns the time from which the session counts as idle and is looked after, unless a request comes before.

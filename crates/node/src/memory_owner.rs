@@ -413,9 +413,10 @@ impl StepperShared {
             if let Some(request) = end.poll().map_err(|_| StopReason::Fault)? {
                 return Ok(Some(request));
             }
-            measured.answer_done(end, look, &self.told, &self.figures).map_err(broken)?;
-            // The longer nothing comes, the less it matters how soon a request is seen.
-            look = (look * 2).min(LOOK_LAST);
+            let answered = measured.answer_done(end, look, &self.told, &self.figures).map_err(broken)?;
+            // Whoever is answered mostly sends again at once. The longer nothing comes, the less it matters how soon a request
+            // is seen.
+            look = if answered { LOOK_FIRST } else { (look * 2).min(LOOK_LAST) };
             if idle_at.is_some_and(|at| at <= Instant::now()) {
                 measured.idle(&self.told, &self.figures);
                 idle_at = measured.idle_at();

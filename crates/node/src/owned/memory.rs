@@ -213,7 +213,7 @@ impl OwnedSession {
         let actions = end.copy_actions_of(&lanes);
         let waits = self.waits_for_disk().map_or(Ok(()), Err);
         match waits.and_then(|()| self.post(&lanes, actions.as_ref())) {
-            Ok(()) => self.answer_done(end, Duration::ZERO),
+            Ok(()) => self.answer_done(end, Duration::ZERO).map(drop),
             Err(refusal) => {
                 end.show_leaving(self.leaving.load(Ordering::Relaxed));
                 end.refuse_lanes(&lanes, &note(&refusal));
@@ -230,7 +230,7 @@ impl OwnedSession {
         self.engine.outstanding() > 0
     }
 
-    /// Waits until a lane that is under way is done, at most that long, and answers all that are.
+    /// Waits until a lane that is under way is done, at most that long, and answers all that are. Returns whether any is.
     ///
     /// # Errors
     /// If the owner breaks the layout's rules.
@@ -238,9 +238,9 @@ impl OwnedSession {
         &mut self,
         end: &mut ServingEnd,
         patience: Duration,
-    ) -> Result<(), MemoryFault> {
+    ) -> Result<bool, MemoryFault> {
         // An engine of one thread says nothing else than that none is done.
-        let Ok(mut received) = self.engine.recv(1, patience) else { return Ok(()) };
+        let Ok(mut received) = self.engine.recv(1, patience) else { return Ok(false) };
         self.show_received(None, &mut received);
         land(&received, end);
         end.show_leaving(self.leaving.load(Ordering::Relaxed));
@@ -249,7 +249,7 @@ impl OwnedSession {
         end.put_lane_notes(&received.lanes, &self.lane_notes(&received.lanes));
         end.answer_lanes(&received.lanes)?;
         self.answer.keep_rows(received);
-        Ok(())
+        Ok(true)
     }
 
     /// Waits until no lane is under way, however long each takes, and answers them.
