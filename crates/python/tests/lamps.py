@@ -26,6 +26,7 @@ class Lamp(gymnasium.Env):
     }
     observation_space = gymnasium.spaces.Box(-1e3, 1e3, (1,), np.float64)
     action_space = gymnasium.spaces.Discrete(2)
+    burns_out_at = 20.0
 
     def __init__(self) -> None:
         self.brightness = 0.0
@@ -37,7 +38,7 @@ class Lamp(gymnasium.Env):
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         self.brightness += 1 if action else -1
-        return self.seen(), self.brightness, abs(self.brightness) > 20, False, {}
+        return self.seen(), self.brightness, abs(self.brightness) > self.burns_out_at, False, {}
 
     def seen(self) -> np.ndarray:
         return np.array([self.brightness])
@@ -67,6 +68,12 @@ class SteadyLamp(Lamp):
     """Has the same numbers again whenever it is begun and called in the same way."""
 
     metadata = Lamp.metadata | {"deterministic": True}
+
+
+class WeakLamp(SteadyLamp):
+    """The same, of which episodes end soon."""
+
+    burns_out_at = 6.0
 
 
 class SteadySeeded(SteadyLamp):
