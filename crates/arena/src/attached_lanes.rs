@@ -182,6 +182,14 @@ impl AttachedArena {
         let Self { mapped, patience, generation, ready_read, lanes_refused, .. } = self;
         let Mapped { inputs: own, outputs: peer, .. } = &**mapped;
         let wait = Wait { own, peer, bell: TRAINER_BELL, deadline, slice: SLICE };
+        let wanted = ready_read.wrapping_add(min as u64);
+        if peer.load_acquire(outputs::READY_WRITTEN.at) < wanted
+            && own.load(inputs::LANES_WANTED.at) != wanted
+        {
+            // Pairs with the node's acquire of this word (`ServingEnd::is_waited_for`).
+            own.store_release(inputs::LANES_WANTED.at, wanted);
+            NODE_BELL.ring(own, peer);
+        }
         let look = || {
             // Pairs with the node's release of this word (`ServingEnd::answer_lanes`): the rows are there.
             let written = peer.load_acquire(outputs::READY_WRITTEN.at);

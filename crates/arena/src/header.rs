@@ -107,6 +107,7 @@ pub(crate) mod inputs {
         NODE_WAKE node_wake 392
         TRAINER_HEARTBEAT trainer_heartbeat 512
         READY_READ ready_read 640
+        LANES_WANTED lanes_wanted 648
         ANSWERS_READ answers_read 768
     }
 }

@@ -302,7 +302,7 @@ impl ServingEnd {
 
 /// Looks once at the trainer's request line, whose words lie side by side, so that a spinner reads one cache line.
 #[inline]
-fn look(
+pub(crate) fn look(
     inputs: &SharedMemory,
     requests: &RingReader,
     answered: u64,

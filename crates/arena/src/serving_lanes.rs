@@ -1,14 +1,18 @@
 //! The node's half of stepping single lanes in shared memory.
 
+use std::time::Instant;
+
 use arrayvec::ArrayVec;
 use rollhouse_core::limits::MAX_OBS_COLUMNS;
 use rollhouse_core::{ColumnData, ColumnMut};
 
 use crate::columns::Place;
-use crate::files::TRAINER_BELL;
+use crate::files::{NODE_BELL, TRAINER_BELL};
 use crate::header::{inputs, outputs};
 use crate::memory::column_bytes_mut;
-use crate::serving::{PeerError, ServingEnd};
+use crate::patience::{Patience, SLICE, Unmet, Wait};
+use crate::serving::{PeerError, Request, ServeError, ServingEnd, look};
+use crate::shared::SharedMemory;
 use crate::words::{Words, WordsMut};
 
 /// Columns that hold rows of single lanes. Each has the rows of all lanes.
@@ -95,6 +99,40 @@ impl ServingEnd {
         }
     }
 
+    /// Returns whether the trainer waits for lanes, or has never said for how many it does.
+    pub fn is_waited_for(&self) -> bool {
+        waits_for_lanes(&self.inputs, self.ready_written)
+    }
+
+    /// Waits for a request as [`ServingEnd::wait`] does while the trainer waits for no lane. Returns `None` once it does,
+    /// at once if it does by now, or when the deadline has passed. It sleeps at once unless `awake`.
+    ///
+    /// # Errors
+    /// See [`ServeError`]; never `TimedOut`.
+    pub fn wait_beside_lanes(
+        &mut self,
+        deadline: Instant,
+        awake: bool,
+        alive: impl FnMut() -> bool,
+    ) -> Result<Option<Request>, ServeError> {
+        let Self { outputs, inputs, requests, answered, sends, patience, ready_written, .. } = self;
+        let (own, peer, deadline) = (&**outputs, &**inputs, Some(deadline));
+        let wait = Wait { own, peer, bell: NODE_BELL, deadline, slice: SLICE };
+        let ready = || {
+            let request = look(peer, requests, *answered, &mut sends.seen)?;
+            let over = request.is_some() || waits_for_lanes(peer, *ready_written);
+            Ok(over.then_some(request))
+        };
+        let mut asleep = Patience::NONE;
+        let patience = if awake { patience } else { &mut asleep };
+        match patience.wait(&wait, ready, alive) {
+            Ok(request) => Ok(request),
+            Err(Unmet::TimedOut) => Ok(None),
+            Err(Unmet::Gone) => Err(ServeError::Gone),
+            Err(Unmet::Failed(error)) => Err(ServeError::Peer(error)),
+        }
+    }
+
     /// Writes which lanes are lost now, with the codes of their outcomes, before [`ServingEnd::answer_lanes`].
     /// [`ServingEnd::answer_frame`] writes it itself.
     ///
@@ -141,4 +179,11 @@ impl ServingEnd {
         self.outputs.store_release(outputs::LANES_REFUSED.at, refused);
         TRAINER_BELL.ring(&*self.outputs, &*self.inputs);
     }
+}
+
+/// Returns whether a trainer waits for more lanes than so many entries of the ring of ready lanes.
+fn waits_for_lanes(inputs: &SharedMemory, ready_written: u64) -> bool {
+    // Pairs with the trainer's release of this word (`AttachedArena::wait_lanes`).
+    let wanted = inputs.load_acquire(inputs::LANES_WANTED.at);
+    wanted == 0 || wanted > ready_written
 }

@@ -539,3 +539,47 @@ fn a_node_that_waits_for_a_second_hardly_runs() {
     let ran = ran() - before;
     assert!(ran < Duration::from_millis(20), "ran for {ran:?} of a second");
 }
+
+#[test]
+fn a_node_beside_lanes_waits_for_a_send_only_while_the_trainer_waits_for_none() {
+    let mut node = Node::new();
+    let (mut end, mut trainer) = node.attach(1);
+    let (mut sent, mut ready) = (Vec::new(), Vec::new());
+    let later = || Instant::now() + Duration::from_secs(60);
+    // A trainer that has never said for how many lanes it waits is taken to wait.
+    assert!(end.is_waited_for());
+    for _ in 0..3 {
+        trainer.send(&[0, 1, 2, 3]);
+        assert_eq!(end.wait_beside_lanes(later(), true, || true), Ok(Some(Request::Lanes)));
+        end.take_sent(&mut sent).unwrap();
+        let waits = |trainer: &mut AttachedArena, ready: &mut Vec<u32>| {
+            trainer.wait_lanes(2, ready, Some(Instant::now()), || true)
+        };
+        for lane in [0, 1] {
+            assert_eq!(waits(&mut trainer, &mut ready), Err(TrainerError::TimedOut));
+            // It comes back at once, though nothing is asked for.
+            assert_eq!(end.wait_beside_lanes(later(), false, || true), Ok(None));
+            assert!(end.is_waited_for());
+            end.answer_lanes(&[lane]).unwrap();
+        }
+        assert!(!end.is_waited_for());
+        assert_eq!(end.wait_beside_lanes(Instant::now(), false, || true), Ok(None));
+        assert_eq!(waits(&mut trainer, &mut ready), Ok(ReadyLanes::Ready(2)));
+        // A node that sleeps for a send is woken by a trainer that waits for more, and by a send.
+        thread::scope(|scope| {
+            let roused = scope.spawn(|| end.wait_beside_lanes(later(), false, || true));
+            assert_eq!(waits(&mut trainer, &mut ready), Err(TrainerError::TimedOut));
+            assert_eq!(roused.join().unwrap(), Ok(None));
+        });
+        end.answer_lanes(&[2, 3]).unwrap();
+        assert_eq!(waits(&mut trainer, &mut ready), Ok(ReadyLanes::Ready(2)));
+        thread::scope(|scope| {
+            let roused = scope.spawn(|| end.wait_beside_lanes(later(), false, || true));
+            trainer.send(&[4]);
+            assert_eq!(roused.join().unwrap(), Ok(Some(Request::Lanes)));
+        });
+        end.take_sent(&mut sent).unwrap();
+        end.answer_lanes(&[4]).unwrap();
+        trainer.wait_lanes(1, &mut ready, soon(), || true).unwrap();
+    }
+}

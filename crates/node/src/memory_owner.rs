@@ -404,19 +404,24 @@ impl StepperShared {
         end: &mut ServingEnd,
         goes_on: &impl Fn() -> bool,
     ) -> Result<Option<MemoryRequest>, StopReason> {
-        let (mut idle_at, mut look) = (measured.idle_at(), LOOK_FIRST);
+        let (mut idle_at, mut look, mut awake) = (measured.idle_at(), LOOK_FIRST, true);
         while measured.session().has_under_way() {
             if self.cancel.is_cancelled() || !goes_on() {
                 return Err(StopReason::Stopped);
             }
-            let broken = |_| StopReason::Fault;
-            if let Some(request) = end.poll().map_err(|_| StopReason::Fault)? {
-                return Ok(Some(request));
+            // Whoever has the lanes for which it waited mostly sends again at once.
+            match end.wait_beside_lanes(Instant::now() + LOOK_LAST, awake, goes_on) {
+                Ok(None) => {}
+                Ok(request) => return Ok(request),
+                Err(ServeError::Peer(_)) => return Err(StopReason::Fault),
+                Err(ServeError::Gone | ServeError::TimedOut) => return Err(StopReason::Stopped),
             }
-            let answered = measured.answer_done(end, look, &self.told, &self.figures).map_err(broken)?;
-            // Whoever is answered mostly sends again at once. The longer nothing comes, the less it matters how soon a request
-            // is seen.
-            look = if answered { LOOK_FIRST } else { (look * 2).min(LOOK_LAST) };
+            // The longer nothing comes, the less it matters how soon a request is seen.
+            let patience = if end.is_waited_for() { look } else { Duration::ZERO };
+            awake = measured
+                .answer_done(end, patience, &self.told, &self.figures)
+                .map_err(|_| StopReason::Fault)?;
+            look = if awake { LOOK_FIRST } else { (look * 2).min(LOOK_LAST) };
             if idle_at.is_some_and(|at| at <= Instant::now()) {
                 measured.idle(&self.told, &self.figures);
                 idle_at = measured.idle_at();
@@ -433,7 +438,8 @@ async fn turned_away(turns: &mut watch::Receiver<Turn>, number: u64) -> bool {
     turn.map_or(true, |turn| turn.admit(number) == Err(TurnOver::Ended))
 }
 
-/// Time for which lanes under way are waited for before the owner's next request is looked for, first and at last.
+/// Time for which lanes under way are waited for before the owner's next request is looked for, first and at last. The last
+/// is also the time for which a request is waited for before it is looked whether lanes are done.
 const LOOK_FIRST: Duration = Duration::from_micros(50);
 const LOOK_LAST: Duration = Duration::from_millis(1);
 

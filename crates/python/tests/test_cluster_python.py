@@ -130,6 +130,32 @@ class Small(Maze):
         return super().step(5 if action[0] < action[1] else 6)
 
 
+class Narrow(Maze):
+    """Choices of types narrower than int64, as an observation and as an action, alone or in a Dict."""
+
+    def __init__(self, size, dtype="int32", nested=True):
+        super().__init__(size)
+        self.nested, self.kind = nested, np.dtype(dtype)
+        way = spaces.Discrete(size + 1, start=1, dtype=self.kind)
+        both = spaces.MultiDiscrete([3, 2], dtype=np.uint8, start=np.array([250, 0], np.uint8))
+        self.observation_space = spaces.Dict({"way": way, "both": both}) if nested else way
+        self.action_space = spaces.Dict({"pick": both, "way": spaces.Discrete(2, start=5, dtype=self.kind)})
+        if not nested:
+            self.action_space = self.action_space["way"]
+
+    def _shown(self):
+        way = self.kind.type(self.place + 1)
+        both = np.array([250, 0] + self.np_random.integers(0, [3, 2]), np.uint8)
+        return {"way": way, "both": both} if self.nested else way
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        way = action["way"] if self.nested else action
+        assert way.dtype == self.kind
+        shown, reward, *rest = super().step(int(way))
+        return shown, reward + (int(action["pick"] @ np.array([1, 7])) if self.nested else 0), *rest
+
+
 class Wide(Maze):
     """Observations of many columns."""
 
@@ -338,6 +364,44 @@ def test_small_types_are_kept_as_the_next_that_has_their_values(
     there.close()
 
 
+@pytest.mark.parametrize("kwargs", [{}, {"nested": False}, {"nested": False, "dtype": "uint32"}], ids=str)
+def test_narrow_choices_are_kept_as_int64_and_reach_the_env_in_its_own_type(
+    cluster: rollhouse.Cluster, package: Path, kwargs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(package)
+    from mazes import envs
+
+    arguments = {"size": 9, **kwargs}
+    there = cluster.make_vec("mazes.envs:Narrow", 3, env_kwargs=arguments)
+    here = SyncVectorEnv([partial(envs.Narrow, **arguments)] * 3, autoreset_mode=AutoresetMode.NEXT_STEP)
+    here.action_space.seed(4)
+    ours, theirs = there.reset(seed=4)[0], here.reset(seed=4)[0]
+    shown, taken, over = [], [], np.zeros(3, bool)
+    while not over[1]:
+        shown.append(theirs)
+        assert_widened(ours, theirs)
+        taken.append(here.action_space.sample())
+        (ours, reward, *ends, _), (theirs, wanted, *_) = there.step(taken[-1]), here.step(taken[-1])
+        same(reward, wanted)
+        over = ends[0] | ends[1]
+    run = there.run
+    there.close()
+    episode = recorded_of(cluster, run, lane=1)[0]
+    for name in ("way", "both") if not kwargs else (None,):
+        seen, wanted = episode.observations, [one if name is None else one[name] for one in shown]
+        np.testing.assert_array_equal((seen if name is None else seen[name])[: len(shown)], [one[1] for one in wanted])
+    for name in ("way", "pick") if not kwargs else (None,):
+        acted, wanted = episode.actions, [one if name is None else one[name] for one in taken]
+        np.testing.assert_array_equal(acted if name is None else acted[name], [one[1] for one in wanted])
+
+
+def assert_widened(ours: Any, theirs: Any) -> None:
+    """Asserts that observations of narrow integers are the same numbers as int64."""
+    for a, b in zip(ours.values(), theirs.values(), strict=True) if isinstance(theirs, dict) else [(ours, theirs)]:
+        assert a.dtype == np.int64
+        np.testing.assert_array_equal(a, b)
+
+
 def test_actions_of_several_columns_are_checked_by_part_and_recorded_as_what_they_are(
     cluster: rollhouse.Cluster,
 ) -> None:
@@ -442,6 +506,7 @@ def test_nodes_tell_which_kinds_they_host_and_sessions_end_with_their_workers(no
         ("mazes.envs:Maze", {"size": 9, "width": 3}, "bad_request", "width"),
         ("mazes.envs:Maze", {}, "unsupported", "size"),
         ("mazes.envs:Wide", {"size": 9, "columns": 65}, "unsupported", "65 columns, at most 64"),
+        ("mazes.envs:Narrow", {"size": 9, "dtype": "uint64"}, "unsupported", "Discrete of uint64 cannot be hosted"),
         ("endless:World", {}, "unsupported", "here it stays"),
         ("CartPole-v1", {"size": 9}, "bad_request", "env_kwargs"),
         ("mazes.envs:Maze", {"size": "9" * 20_000}, "bad_request", "env_kwargs"),

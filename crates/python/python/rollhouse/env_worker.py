@@ -311,9 +311,9 @@ def space_of(space: Any, path: str) -> dict[str, Any]:
     if isinstance(space, spaces.Box) and (dtype := kept(space).name) in DTYPES:
         low, high = bounds(space.low), bounds(space.high)
         return {"kind": "box", "low": low, "high": high, "shape": list(space.shape), "dtype": dtype}
-    if isinstance(space, spaces.Discrete) and space.dtype == np.int64:
+    if isinstance(space, spaces.Discrete) and kept(space) == np.int64:
         return {"kind": "discrete", "n": int(space.n), "starts": [int(space.start)]}
-    if isinstance(space, spaces.MultiDiscrete) and space.dtype == np.int64:
+    if isinstance(space, spaces.MultiDiscrete) and kept(space) == np.int64:
         nvec, starts = [int(n) for n in space.nvec.ravel()], [int(n) for n in space.start.ravel()]
         return {"kind": "multi_discrete", "nvec": nvec, "starts": starts, "shape": list(space.shape)}
     if isinstance(space, spaces.MultiBinary):
@@ -331,6 +331,8 @@ def space_of(space: Any, path: str) -> dict[str, Any]:
 def kept(space: Any) -> np.dtype:
     """Returns the dtype with which a column of a space is kept."""
     dtype: np.dtype = np.dtype(space.dtype)
+    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
+        return np.promote_types(dtype, np.int64)
     return np.dtype(WIDER.get(dtype.name, dtype)) if isinstance(space, spaces.Box) else dtype
 
 
