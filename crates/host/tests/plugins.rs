@@ -1,8 +1,9 @@
 //! Plug-ins in worker processes: the same numbers as in this process, and faults that cost their own lanes.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may panic, and says what it skips")]
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+mod stage;
+
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,66 +14,11 @@ use rollhouse_core::{
 };
 use rollhouse_engine::{Engine, EngineConfig, Reset, Stats};
 use rollhouse_env::{BatchEnv, EnvEntry, ImageSize, Registry};
-use rollhouse_host::{Launcher, PluginHost};
-use tempfile::TempDir;
+use rollhouse_host::PluginHost;
+use stage::{Folder, entry, host};
 
 /// Three blocks, of which each worker has one.
 const LANES: usize = 150;
-
-/// A folder for a test's plug-ins, removed at its end.
-struct Folder(TempDir);
-
-impl Folder {
-    fn new() -> Self {
-        Self(tempfile::tempdir().unwrap())
-    }
-
-    /// Compiles a plug-in; None, said by name, where there is no compiler.
-    fn compiled(&self, source: &str, flag: &str) -> Option<PathBuf> {
-        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        let name = flag.split('=').next().unwrap_or_default();
-        let out = self.0.path().join(format!("{}.so", name.trim_start_matches("-D")));
-        let mut command = Command::new("cc");
-        command.args(["-std=gnu99", "-O2", "-ffp-contract=off", "-fPIC", "-shared", "-I"]);
-        command.arg(crates.join("plugin/include")).arg(flag).arg(crates.join(source)).arg("-o").arg(&out);
-        match command.output() {
-            Ok(done) => {
-                assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-                Some(out)
-            }
-            Err(_) => {
-                println!("skipped: there is no `cc`");
-                None
-            }
-        }
-    }
-
-    /// File that the plug-in makes when it breaks, so that it breaks once.
-    fn mark(&self) -> PathBuf {
-        self.0.path().join("broken")
-    }
-
-    fn breaking(&self) -> Option<PathBuf> {
-        self.compiled("host/tests/stage/breaking.c", &format!("-DMARK=\"{}\"", self.mark().display()))
-    }
-}
-
-fn host(launch_deadline: Duration) -> PluginHost {
-    let mut worker = std::env::current_exe().unwrap();
-    worker.pop();
-    worker.pop();
-    worker.extend(["examples", "plugin_worker"]);
-    let command = vec![worker.into_os_string()];
-    PluginHost { command, workers: Some(3), launch_deadline, launcher: Launcher::new(3), census: None }
-}
-
-/// Returns the first env of a plug-in, isolated or trusted.
-fn entry(path: &Path, trusted: bool) -> Arc<EnvEntry> {
-    let registry = Registry::empty();
-    let plugin = Plugin { path: path.to_owned(), trusted };
-    let ids = host(Duration::from_secs(60)).register(&registry, &[plugin]).unwrap();
-    registry.get(&ids[0]).unwrap()
-}
 
 /// Returns why an isolated plug-in is not loaded.
 fn refusal(path: &Path, launch_deadline: Duration) -> String {

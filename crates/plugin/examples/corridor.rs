@@ -4,10 +4,10 @@
 //! rollhouse-env and rollhouse-plugin as dependencies.
 
 use rollhouse_core::{
-    ColumnMut, ColumnRef, Determinism, EnvSpec, GameResult, LaneSet, OptionSpec, OptionValue, Options, Space,
-    Start, StateHasher, Verdict,
+    ColumnMut, ColumnRef, Determinism, EnvSpec, GameResult, LaneSet, MethodSpec, OptionSpec, OptionValue,
+    Options, Space, Start, StateHasher, Verdict,
 };
-use rollhouse_env::{BatchEnv, BlockStep, Ended, Env, EnvEntry, Generator, MakeError, StepResult};
+use rollhouse_env::{BatchEnv, BlockStep, CallError, Ended, Env, EnvEntry, Generator, MakeError, StepResult};
 
 /// A corridor whose far end is wanted. Action 1 goes right and 0 left, and one step in eight slips the other way.
 struct Corridor {
@@ -82,6 +82,17 @@ impl Env for Corridor {
     fn verdict(&self) -> Verdict {
         verdict(self.cell, self.length)
     }
+
+    fn call(&mut self, generator: &mut Generator, method: &str, payload: &str) -> Result<String, CallError> {
+        match (method, payload.parse::<i64>()) {
+            ("where", _) => {}
+            ("carry", Ok(cell)) if (0..self.length).contains(&cell) => self.cell = cell,
+            ("carry", _) => return Err(CallError::refused(format!("`{payload}` is no cell before the end"))),
+            ("lure", _) => self.cell = walk(self.cell, 1, generator).min(self.length - 1),
+            _ => return Err(CallError::Unsupported),
+        }
+        Ok(self.cell.to_string())
+    }
 }
 
 fn show(cell: i64, obs: &mut [ColumnMut<'_>], lane: usize) {
@@ -150,7 +161,7 @@ impl BatchEnv for Corridors {
     }
 }
 
-fn spec(id: &str, options: Vec<OptionSpec>) -> EnvSpec {
+fn spec(id: &str, methods: Vec<MethodSpec>, options: Vec<OptionSpec>) -> EnvSpec {
     EnvSpec {
         id: id.to_owned(),
         summary: "walk to the end of a slippery corridor".to_owned(),
@@ -160,7 +171,7 @@ fn spec(id: &str, options: Vec<OptionSpec>) -> EnvSpec {
         action_names: vec!["left".to_owned(), "right".to_owned()],
         max_episode_steps: Some(200),
         determinism: Determinism::Deterministic,
-        methods: Vec::new(),
+        methods,
         options,
         info_channels: Vec::new(),
         dynamics_hash: 0,
@@ -183,8 +194,13 @@ rollhouse_plugin::export_envs!({
         option("pay", OptionValue::Text("steps".to_owned()), "steps: each costs 1; end: the far end pays 1"),
         option("ice", OptionValue::List(Vec::new()), "cells on which every step slips"),
     ];
-    let one = EnvEntry::per_lane(spec("example/Corridor-v0", options), Corridor::new);
-    let many = EnvEntry::new(spec("example/Corridors-v0", Vec::new()), |_, options| {
+    let methods = vec![
+        MethodSpec::reading("where", "tells the cell"),
+        MethodSpec::changing("carry", "puts the walker on a cell").with_params(r#"{"type": "integer"}"#),
+        MethodSpec::changing("lure", "makes the walker try a step to the right"),
+    ];
+    let one = EnvEntry::per_lane(spec("example/Corridor-v0", methods, options), Corridor::new);
+    let many = EnvEntry::new(spec("example/Corridors-v0", Vec::new(), Vec::new()), |_, options| {
         let generators = vec![Generator::seeded(0); options.len()];
         Ok(Box::new(Corridors { cells: vec![0; options.len()], generators }))
     });

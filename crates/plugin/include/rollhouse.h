@@ -76,11 +76,12 @@ enum {
     ROLLHOUSE_LIST = 5
 };
 
-/* What reset, step, make, set_state, set_options, render and text return. */
+/* What reset, step, make, set_state, set_options, render, text and call return. */
 enum {
     ROLLHOUSE_OK = 0,
-    ROLLHOUSE_FAILED = 1,     /* of reset and step: the whole block is lost, and is only closed any more */
-    ROLLHOUSE_UNSUPPORTED = 2 /* of set_state, set_options, render and text: this env, or this lane, cannot */
+    ROLLHOUSE_FAILED = 1,      /* of reset, step and call: the whole block is lost, and is only closed any more */
+    ROLLHOUSE_UNSUPPORTED = 2, /* of set_state, set_options, render, text and call: this env, or this lane, cannot */
+    ROLLHOUSE_REFUSED = 3      /* of call: the env does not do it, and has changed nothing; the answer says why */
 };
 
 /* Results of an episode. */
@@ -126,6 +127,15 @@ typedef struct rollhouse_option {
     rollhouse_value default_value;
 } rollhouse_option;
 
+/* A method of the env, which is called by its name on single lanes between two steps. */
+typedef struct rollhouse_method {
+    const char *name;        /* 1 to 64 letters, digits and "_-." */
+    const char *summary;     /* what it does; may be NULL */
+    const char *params;      /* JSON schema of the payload; NULL if the summary says enough */
+    uint32_t changes;        /* 1: a call may change what the lane does afterwards, and is recorded with its step; else 0 */
+    uint32_t max_per_second; /* most calls a second on one lane; 0 is no limit */
+} rollhouse_method;
+
 /* What an env says of itself. Lists that are empty may be NULL. */
 typedef struct rollhouse_description {
     uint32_t size;
@@ -151,7 +161,8 @@ typedef struct rollhouse_description {
     uint32_t reserved;
     const rollhouse_sequence *option_defaults; /* one for each option; may be NULL if none is a text or a list */
     uint32_t no_verdicts; /* 1 if `verdict` has nothing to say of this env, so that it is not asked */
-    uint32_t reserved_too;
+    uint32_t method_count; /* number of methods, at most 32 */
+    const rollhouse_method *methods; /* what `call` does in lanes of the env */
 } rollhouse_description;
 
 /* The generators of a block's lanes: NumPy's PCG64, as Gymnasium seeds it. Rollhouse seeds them and moves them to where
@@ -219,6 +230,20 @@ typedef struct rollhouse_verdict {
     double score;
 } rollhouse_verdict;
 
+/* A call of a method on a lane. Payload and answer are UTF-8 and JSON by agreement; any text may come. */
+typedef struct rollhouse_call {
+    uint32_t size;
+    uint32_t lane;
+    uint32_t method;                /* number of the method among those described */
+    uint32_t lost;                  /* written by the plug-in, 0 before: 1 if the lane has failed; needs `revive` */
+    const char *payload;            /* what the method is given; a 0 follows it */
+    uint64_t payload_bytes;         /* its length without that 0 */
+    const rollhouse_random *random; /* the lanes' generators; a method that changes nothing draws nothing */
+    char *answer;                   /* where the answer is written, or the reason of a refusal */
+    uint64_t answer_room;           /* bytes there: 1 more than an answer may have, which is 65,536 */
+    uint64_t answer_bytes;          /* written by the plug-in, 0 before: length of what it has written */
+} rollhouse_call;
+
 /* The table of a plug-in. Functions marked optional may be NULL. Lanes are numbers from 0. */
 typedef struct rollhouse_plugin_table {
     uint32_t version; /* ROLLHOUSE_VERSION */
@@ -268,6 +293,10 @@ typedef struct rollhouse_plugin_table {
     /* Needed if an info is an action mask: writes the mask of lanes that have just begun an episode, in a reset or a
      * step, to its column among `infos`, and nothing to the others. Returns the lanes that failed; needs `revive` then. */
     uint64_t (*first_infos)(rollhouse_block *block, uint64_t lanes, void *const *infos) ROLLHOUSE_NOTHROW;
+    /* Needed if an env has methods: does what a method is for in a lane. What a method that changes the lane does depends
+     * on the lane's state, its generator and the payload alone, so that replays repeat it; observations show it after the
+     * next step. Other methods leave state and generator as they are. */
+    int32_t (*call)(rollhouse_block *block, rollhouse_call *call) ROLLHOUSE_NOTHROW;
 } rollhouse_plugin_table;
 
 /* What a plug-in exports. */

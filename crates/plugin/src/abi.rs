@@ -24,6 +24,7 @@ pub(crate) const LIST: u32 = 5;
 pub(crate) const OK: i32 = 0;
 pub(crate) const FAILED: i32 = 1;
 pub(crate) const UNSUPPORTED: i32 = 2;
+pub(crate) const REFUSED: i32 = 3;
 
 /// What stands behind a plug-in's pointer to a block.
 #[repr(C)]
@@ -87,6 +88,14 @@ structures! {
         default_value: Value,
     }
 
+    pub(crate) struct Method = "rollhouse_method" {
+        name: *const c_char,
+        summary: *const c_char,
+        params: *const c_char,
+        changes: u32,
+        max_per_second: u32,
+    }
+
     pub(crate) struct Description = "rollhouse_description" {
         size: u32,
         deterministic: u32,
@@ -110,7 +119,8 @@ structures! {
         reserved: u32,
         option_defaults: *const Sequence,
         no_verdicts: u32,
-        reserved_too: u32,
+        method_count: u32,
+        methods: *const Method,
     }
 
     pub(crate) struct Random = "rollhouse_random" {
@@ -170,6 +180,19 @@ structures! {
         lost: u64,
     }
 
+    pub(crate) struct Call = "rollhouse_call" {
+        size: u32,
+        lane: u32,
+        method: u32,
+        lost: u32,
+        payload: *const c_char,
+        payload_bytes: u64,
+        random: *const Random,
+        answer: *mut c_char,
+        answer_room: u64,
+        answer_bytes: u64,
+    }
+
     /// The table of functions that a plug-in exports: `rollhouse_plugin_table` of the header.
     pub struct Table = "rollhouse_plugin_table" {
         version: u32,
@@ -193,6 +216,7 @@ structures! {
         verdict: Option<unsafe extern "C" fn(*const Block, u32, *mut Verdict)>,
         set_options: Option<unsafe extern "C" fn(*mut Block, u32, *const Value, *const Sequence) -> i32>,
         first_infos: Option<unsafe extern "C" fn(*mut Block, u64, *const *mut c_void) -> u64>,
+        call: Option<unsafe extern "C" fn(*mut Block, *mut Call) -> i32>,
     }
 }
 
@@ -244,6 +268,7 @@ mod tests {
             ("OK", OK as u32),
             ("FAILED", FAILED as u32),
             ("UNSUPPORTED", UNSUPPORTED as u32),
+            ("REFUSED", REFUSED as u32),
             ("NO_RESULT", GameResult::None.code().into()),
             ("WIN", GameResult::Win.code().into()),
             ("LOSE", GameResult::Lose.code().into()),

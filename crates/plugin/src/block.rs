@@ -5,13 +5,13 @@ use std::ptr;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use rollhouse_core::limits::{BLOCK_LANES, MAX_OBS_COLUMNS};
+use rollhouse_core::limits::{BLOCK_LANES, MAX_CALL_BYTES, MAX_OBS_COLUMNS};
 use rollhouse_core::{
     ColumnMut, ColumnRef, ColumnSpec, DType, EnvSpec, GameResult, LaneSet, OptionSpec, OptionValue, Options,
     Start, Verdict,
 };
 use rollhouse_env::{
-    BatchEnv, BlockStep, Ended, Generator, Image, ImageSize, MakeError, RenderError, StateError,
+    BatchEnv, BlockStep, CallError, Ended, Generator, Image, ImageSize, MakeError, RenderError, StateError,
 };
 
 use crate::abi::{self, Block};
@@ -34,6 +34,7 @@ pub(crate) struct Functions {
     pub(crate) set_options:
         Option<unsafe extern "C" fn(*mut Block, u32, *const abi::Value, *const abi::Sequence) -> i32>,
     pub(crate) first_infos: Option<unsafe extern "C" fn(*mut Block, u64, *const *mut c_void) -> u64>,
+    pub(crate) call: Option<unsafe extern "C" fn(*mut Block, *mut abi::Call) -> i32>,
 }
 
 /// The functions of a plug-in whose lanes have generators of their own.
@@ -55,6 +56,8 @@ pub(crate) struct PluginEnv {
     number: u32,
     columns: Columns,
     options: Vec<OptionSpec>,
+    /// Names of the methods, in the order of the description.
+    methods: Vec<String>,
     /// Whether `verdict` is there and may say something.
     verdicts: bool,
 }
@@ -88,7 +91,15 @@ const fn plain(dtype: DType) -> DType {
 impl PluginEnv {
     /// Makes env number `number` of a plug-in that described it as `spec`.
     pub(crate) fn new(functions: Arc<Functions>, number: u32, spec: &EnvSpec, verdicts: bool) -> Self {
-        Self { functions, number, columns: Columns::of(spec), options: spec.options.clone(), verdicts }
+        let methods = spec.methods.iter().map(|method| method.name.clone()).collect();
+        Self {
+            functions,
+            number,
+            columns: Columns::of(spec),
+            options: spec.options.clone(),
+            methods,
+            verdicts,
+        }
     }
 
     /// Returns the options of all lanes in the order of the description. They point into `lanes`.
@@ -386,6 +397,47 @@ impl BatchEnv for PluginBlock {
         // SAFETY: a block of this plug-in and one of its lanes; `state` has that many doubles.
         let status = unsafe { (states.set_state)(self.block, number, state.as_ptr(), count) };
         if status == abi::OK { Ok(()) } else { Err(StateError::Unsupported) }
+    }
+
+    fn call(&mut self, lane: usize, method: &str, payload: &str) -> Result<String, CallError> {
+        let number = self.checked(lane);
+        let method = self.env.methods.iter().position(|known| known == method);
+        let (Some(call), Some(method)) = (self.env.functions.call, method) else {
+            return Err(CallError::Unsupported);
+        };
+        if self.lost.has(lane) {
+            return Err(CallError::Lost);
+        }
+        let (ended, mut answer) = ([payload.as_bytes(), &[0]].concat(), vec![0u8; MAX_CALL_BYTES + 1]);
+        let random = self.generators.callbacks();
+        let mut said = abi::Call {
+            size: abi::size::<abi::Call>(),
+            lane: number,
+            // Fits: there are at most MAX_METHODS.
+            method: method as u32,
+            lost: 0,
+            payload: ended.as_ptr().cast(),
+            payload_bytes: payload.len() as u64,
+            random: &raw const random,
+            answer: answer.as_mut_ptr().cast(),
+            answer_room: answer.len() as u64,
+            answer_bytes: 0,
+        };
+        // SAFETY: a block of this plug-in and one of its lanes; everything that the call points to lives until it returns.
+        let status = unsafe { call(self.block, &raw mut said) };
+        let lost = if said.lost == 0 { LaneSet::NONE } else { LaneSet::one(lane) };
+        let concluded = if matches!(status, abi::REFUSED | abi::UNSUPPORTED) { abi::OK } else { status };
+        if !self.conclude("call", concluded, lost).is_empty() {
+            return Err(CallError::Lost);
+        }
+        // One that says more than there is room for has too much to say, which its length tells.
+        answer.truncate(usize::try_from(said.answer_bytes).unwrap_or(usize::MAX));
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        match status {
+            abi::OK => Ok(answer),
+            abi::REFUSED => Err(CallError::refused(answer)),
+            _ => Err(CallError::Unsupported),
+        }
     }
 
     fn render(&self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {

@@ -2,14 +2,16 @@
 
 use std::cmp::Ordering;
 use std::ffi::c_char;
+use std::num::NonZeroU32;
 use std::{ptr, slice};
 
 use rollhouse_core::limits::{
-    MAX_ELEMENT_NAMES, MAX_ENV_ID_BYTES, MAX_NAME_BYTES, MAX_OBS_COLUMNS, MAX_OPTION_NUMBERS,
-    MAX_OPTION_TEXT_BYTES, MAX_OPTIONS, MAX_ROW_ELEMENTS, MAX_SPACE_DEPTH,
+    MAX_ELEMENT_NAMES, MAX_ENV_ID_BYTES, MAX_METHOD_NAME_BYTES, MAX_METHOD_TEXT_BYTES, MAX_METHODS,
+    MAX_NAME_BYTES, MAX_OBS_COLUMNS, MAX_OPTION_NUMBERS, MAX_OPTION_TEXT_BYTES, MAX_OPTIONS,
+    MAX_ROW_ELEMENTS, MAX_SPACE_DEPTH,
 };
 use rollhouse_core::{
-    Bounds, BoxSpace, ColumnSpec, CompositeSpace, DType, Determinism, DiscreteSpace, EnvSpec,
+    Bounds, BoxSpace, ColumnSpec, CompositeSpace, DType, Determinism, DiscreteSpace, EnvSpec, MethodSpec,
     ObservationSpace, OptionSpec, OptionValue, Role, Space,
 };
 use rollhouse_env::ImageSize;
@@ -102,7 +104,7 @@ fn read(functions: &Functions, from: &abi::Description) -> Result<Described, Des
             1 => Determinism::Deterministic,
             other => return Err(value("deterministic", other, "0 or 1")),
         },
-        methods: Vec::new(),
+        methods: methods(list(from.methods, from.method_count, MAX_METHODS, "methods")?)?,
         options: options(from)?,
         info_channels: infos(list(from.infos, from.info_count, MAX_OBS_COLUMNS, "infos")?)?,
         dynamics_hash: 0,
@@ -225,6 +227,28 @@ fn infos(spaces: &[abi::Space]) -> Result<Vec<ColumnSpec>, DescriptionError> {
         Ok(ColumnSpec { path, dtype: dtype(space.dtype, &of)?, shape, names: Vec::new(), role })
     });
     columns.collect()
+}
+
+fn methods(given: &[abi::Method]) -> Result<Vec<MethodSpec>, DescriptionError> {
+    let methods = given.iter().enumerate().map(|(at, method)| {
+        let of = |field: &str| format!("methods[{at}].{field}");
+        let optional = |from: *const c_char, field: &str| match from.is_null() {
+            true => Ok(String::new()),
+            false => text(from, MAX_METHOD_TEXT_BYTES, &of(field)),
+        };
+        Ok(MethodSpec {
+            name: text(method.name, MAX_METHOD_NAME_BYTES, &of("name"))?,
+            summary: optional(method.summary, "summary")?,
+            params: optional(method.params, "params")?,
+            changes: match method.changes {
+                0 => false,
+                1 => true,
+                other => return Err(value(of("changes"), other, "0 or 1")),
+            },
+            max_per_second: NonZeroU32::new(method.max_per_second),
+        })
+    });
+    methods.collect()
 }
 
 fn options(from: &abi::Description) -> Result<Vec<OptionSpec>, DescriptionError> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::{fs, ptr, thread};
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-use rollhouse_core::{Determinism, EnvSpec, panic_message};
+use rollhouse_core::{Determinism, EnvSpec, MethodSpec, panic_message};
 use rollhouse_env::{EnvEntry, InstructionSet, RegisterError, dynamics_hash};
 
 use crate::abi::{MAX_ENVS, SYMBOL, Table, VERSION};
@@ -137,6 +137,7 @@ fn checked(table: &Table) -> Result<Functions, PluginFault> {
         verdict: table.verdict,
         set_options: table.set_options,
         first_infos: table.first_infos,
+        call: table.call,
     })
 }
 
@@ -151,6 +152,11 @@ fn entry(functions: &Arc<Functions>, env: u32, found: Described) -> Result<EnvEn
             function: "first_infos",
             why: "an env with an action mask needs",
         });
+    }
+    let methods = MethodSpec::check_all(&found.spec.methods);
+    methods.map_err(|source| PluginFault::Register(RegisterError::Methods { source }))?;
+    if !found.spec.methods.is_empty() && functions.call.is_none() {
+        return Err(PluginFault::Missing { function: "call", why: "an env with methods needs" });
     }
     let id = found.spec.id.clone();
     let unhashed = bare_entry(functions, env, found.clone());

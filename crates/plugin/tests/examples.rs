@@ -9,16 +9,20 @@ use std::sync::Arc;
 use rollhouse_core::{
     AutoresetMode, ColumnMut, ColumnRef, Distribution, GameResult, LaneSet, OptionValue, Options,
 };
-use rollhouse_engine::{Engine, EngineConfig, Reset};
+use rollhouse_engine::{CallFault, CallRefused, Engine, EngineConfig, Reset};
 use rollhouse_env::{BatchEnv, BlockStep, EnvEntry, ImageSize, MakeError, Registry};
 use rollhouse_replay::{SeekBounds, Seeker, Verification};
-use stage::{Folder, compiled, example, record, registry, replays, step};
+use stage::{Folder, Recording, compiled, example, record, record_with, registry, replays, step};
 
 /// Records an env of a plug-in, and verifies and seeks every episode with the plug-in loaded, and with it not.
 fn plays_and_verifies(path: &Path, id: &str) {
     let registry = registry(path);
     let recording = record(&registry.get(id).unwrap(), 400);
     assert!(recording.episodes.len() > 70, "{id}: {} episodes", recording.episodes.len());
+    verifies_and_seeks(&registry, id, &recording);
+}
+
+fn verifies_and_seeks(registry: &Registry, id: &str, recording: &Recording) {
     let replays = replays(&recording.disk);
     let mut verified = 0;
     let mut check = |found: Verification| {
@@ -26,11 +30,11 @@ fn plays_and_verifies(path: &Path, id: &str) {
         assert!(found.note.is_none(), "{id}: {found:?}");
         verified += 1;
     };
-    replays.verify_all(&registry, &mut check).unwrap();
+    replays.verify_all(registry, &mut check).unwrap();
     assert_eq!(verified, recording.episodes.len());
     let info = recording.episodes.iter().max_by_key(|info| info.length).unwrap();
     let episode = Arc::new(replays.load(info).unwrap());
-    let mut seeker = Seeker::new(&registry, Arc::clone(&episode), &SeekBounds::default()).unwrap();
+    let mut seeker = Seeker::new(registry, Arc::clone(&episode), &SeekBounds::default()).unwrap();
     for at in [info.length, 0, info.length / 2] {
         seeker.seek(at).unwrap();
     }
@@ -59,6 +63,36 @@ fn the_example_in_rust_plays_and_its_recordings_verify() {
     for id in ["example/Corridor-v0", "example/Corridors-v0"] {
         plays_and_verifies(&example("corridor"), id);
     }
+}
+
+#[test]
+fn methods_of_a_plugin_in_rust_are_recorded_with_their_steps_and_repeated() {
+    let (id, path) = ("example/Corridor-v0", example("corridor"));
+    let registry = registry(&path);
+    let entry = registry.get(id).unwrap();
+    let mut done = 0;
+    let recording = record_with(&entry, 400, |engine, number| {
+        for lane in (0..70).filter(|lane| (lane + number as usize).is_multiple_of(9)) {
+            let (method, payload) = if number % 3 == 0 { ("carry", "3") } else { ("lure", "null") };
+            match engine.call(lane, method, payload) {
+                Ok(cell) => assert_eq!(engine.call(lane, "where", "null").unwrap(), cell),
+                Err(CallRefused::Lane { source: CallFault::NoEpisode, .. }) => continue,
+                Err(other) => panic!("{other}"),
+            }
+            done += 1;
+        }
+        let refused = engine.call(0, "where", "null").and_then(|_| engine.call(0, "fly", "1")).unwrap_err();
+        assert_eq!(refused.to_string(), "example/Corridor-v0 has no method `fly`; it has where, carry, lure");
+    });
+    assert!(done > 1000, "{done} calls");
+    verifies_and_seeks(&registry, id, &recording);
+    let calls =
+        recording.episodes.iter().map(|info| replays(&recording.disk).load(info).unwrap().calls.len());
+    assert_eq!(calls.sum::<usize>(), done);
+    let mut engine = Engine::new(&entry, EngineConfig::new(1), None).unwrap();
+    engine.reset(&Reset::seeded(1, 1)).unwrap();
+    let refused = engine.call(0, "carry", "10").unwrap_err().to_string();
+    assert!(refused.contains("`10` is no cell before the end"), "{refused}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Options, Start, Verdict};
 use rollhouse_env::{
-    BatchEnv, BlockStep, Collected, Ended, Image, ImageSize, LateLanes, LateRows, MakeError, Post,
+    BatchEnv, BlockStep, CallError, Collected, Ended, Image, ImageSize, LateLanes, LateRows, MakeError, Post,
     RenderError, StateError,
 };
 
@@ -77,6 +77,12 @@ impl From<Lost> for StateError {
 }
 
 impl From<Lost> for RenderError {
+    fn from(Lost: Lost) -> Self {
+        Self::Lost
+    }
+}
+
+impl From<Lost> for CallError {
     fn from(Lost: Lost) -> Self {
         Self::Lost
     }
@@ -211,6 +217,30 @@ impl BatchEnv for IsolatedBlock {
             }
             Some(_) => Err(StateError::Unsupported),
             None => Err(StateError::Lost),
+        }
+    }
+
+    fn call(&mut self, lane: usize, method: &str, payload: &str) -> Result<String, CallError> {
+        let what = What::Call { lane, method: method.to_owned(), payload: payload.to_owned() };
+        let told = self.ask(lane, what)?;
+        let mut workers = self.workers.lock();
+        match told {
+            Some(Told::Answer(answer)) => {
+                // Hash and position may be others now.
+                workers.forget(self.number, lane);
+                Ok(answer)
+            }
+            Some(Told::Refused(message)) => Err(CallError::Refused { message }),
+            Some(Told::Unsupported) => Err(CallError::Unsupported),
+            Some(Told::BlockLost) => {
+                workers.lose(self.number, LaneSet::ALL);
+                Err(CallError::Lost)
+            }
+            Some(_) => {
+                workers.lose(self.number, LaneSet::one(lane));
+                Err(CallError::Lost)
+            }
+            None => Err(CallError::Lost),
         }
     }
 

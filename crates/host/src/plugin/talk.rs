@@ -89,6 +89,12 @@ pub(super) enum What {
         lane: usize,
         options: Options,
     },
+    /// Call a method on a lane.
+    Call {
+        lane: usize,
+        method: String,
+        payload: String,
+    },
     Render {
         lane: usize,
         width: usize,
@@ -111,6 +117,12 @@ pub(super) enum Told {
     State(Vec<f64>),
     Picture(Vec<u8>),
     Text(String),
+    /// What a method answers.
+    Answer(String),
+    /// The lane has failed.
+    LaneLost,
+    /// The block has failed.
+    BlockLost,
     /// Lanes that can be used again.
     Revived(u64),
     /// The env cannot do it.

@@ -9,7 +9,7 @@ use arrayvec::ArrayVec;
 use rollhouse_arena::SharedColumns;
 use rollhouse_core::limits::{BLOCK_LANES, HASH_WINDOW_STEPS, MAX_OBS_COLUMNS};
 use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Options, panic_message};
-use rollhouse_env::{BatchEnv, BlockStep, Ended, EnvEntry, ImageSize, MakeError};
+use rollhouse_env::{BatchEnv, BlockStep, CallError, Ended, EnvEntry, ImageSize, MakeError};
 
 use super::slot::{Done, Layout, Order, Slot};
 use super::talk::{
@@ -168,13 +168,14 @@ impl Work {
             return Ok(Told::Revived(block.revive(&self.entry, LaneSet::of_bits(lanes)).bits()));
         }
         let Some(env) = &mut block.env else { return Ok(Told::Unsupported) };
+        let calls = matches!(ask.what, What::Call { .. });
         let answered = catch_unwind(AssertUnwindSafe(|| {
             set_generators(env.as_mut(), slot, slot.order_of_ask());
             tell(env.as_mut(), slot, ask.what)
         }));
         Ok(answered.unwrap_or_else(|_| {
             block.env = None;
-            Told::Unsupported
+            if calls { Told::BlockLost } else { Told::Unsupported }
         }))
     }
 }
@@ -217,6 +218,12 @@ fn tell(env: &mut dyn BatchEnv, slot: Slot<'_>, what: What) -> Told {
             Ok(()) => Told::Done,
             Err(MakeError::Kept) => Told::Unsupported,
             Err(error) => Told::Refused(words(&error)),
+        },
+        What::Call { lane, method, payload } => match env.call(lane, &method, &payload) {
+            Ok(answer) => Told::Answer(answer),
+            Err(CallError::Refused { message }) => Told::Refused(message),
+            Err(CallError::Unsupported) => Told::Unsupported,
+            Err(CallError::Lost) => Told::LaneLost,
         },
         What::Render { lane, width, height } => {
             let image = ImageSize::new(width, height).ok().and_then(|size| env.render(lane, size).ok());

@@ -373,6 +373,12 @@ impl Workers {
         self.blocks[number].known.remove(lane);
     }
 
+    /// Loses lanes of a block, none of which is under way, until they are revived.
+    pub(super) fn lose(&mut self, number: usize, lanes: LaneSet) {
+        let block = &mut self.blocks[number];
+        block.lose(lanes & LaneSet::first(block.lanes), LaneSet::NONE, false);
+    }
+
     /// Returns whether a lane is lost.
     pub(super) fn is_lost(&self, number: usize, lane: usize) -> bool {
         self.blocks[number].lost.has(lane)

@@ -39,7 +39,7 @@ static const rollhouse_space observation[3] = {
 };
 static const rollhouse_space action = {.kind = ROLLHOUSE_DISCRETE, .n = 2};
 static const char *const names[2] = {"stay", "go"};
-static char endless[4096];
+static char endless[8192];
 
 static const rollhouse_description *describe(uint32_t env) {
     static rollhouse_description d;
@@ -118,6 +118,27 @@ static const rollhouse_description *describe(uint32_t env) {
     d.info_count = 1;
 #if defined FAULT_TWO_MASKS
     d.info_count = 2;
+#endif
+#elif defined FAULT_METHOD_COUNT || defined FAULT_NULL_METHODS || defined FAULT_METHOD_NAME || \
+    defined FAULT_LONG_METHOD_NAME || defined FAULT_METHOD_TWICE || defined FAULT_METHOD_CHANGES || \
+    defined FAULT_ENDLESS_PARAMS || defined FAULT_METHODS_WITHOUT_CALL
+    static rollhouse_method methods[2] = {{.name = "look"}, {.name = "push", .changes = 1}};
+    d.methods = methods;
+    d.method_count = 2;
+#if defined FAULT_METHOD_COUNT
+    d.method_count = 4000000000u;
+#elif defined FAULT_NULL_METHODS
+    d.methods = NULL;
+#elif defined FAULT_METHOD_NAME
+    methods[1].name = "push it";
+#elif defined FAULT_LONG_METHOD_NAME
+    methods[1].name = endless;
+#elif defined FAULT_METHOD_TWICE
+    methods[1].name = "look";
+#elif defined FAULT_METHOD_CHANGES
+    methods[1].changes = 7;
+#elif defined FAULT_ENDLESS_PARAMS
+    methods[1].params = endless;
 #endif
 #elif defined FAULT_NO_ACTIONS
     static const rollhouse_space space = {.kind = ROLLHOUSE_DISCRETE, .n = 0};

@@ -119,6 +119,11 @@ const LANES: usize = 70;
 
 /// Rolls out an env, recorded, and reads the recording.
 pub fn record(entry: &Arc<EnvEntry>, steps: u64) -> Recording {
+    record_with(entry, steps, |_, _| ())
+}
+
+/// Records as [`record`] does, with something that is done with the engine before each step.
+pub fn record_with(entry: &Arc<EnvEntry>, steps: u64, mut before: impl FnMut(&mut Engine, u64)) -> Recording {
     let config = EngineConfig { autoreset: AutoresetMode::SameStep, ..EngineConfig::new(LANES) };
     let disk = Arc::new(FaultyDisk::new());
     let recorder = Recorder::open(disk.clone(), Path::new(FOLDER), RecorderConfig::default()).unwrap();
@@ -126,6 +131,7 @@ pub fn record(entry: &Arc<EnvEntry>, steps: u64) -> Recording {
     let mut engine = Engine::new(entry, config, Some(&run)).unwrap();
     engine.reset(&Reset::seeded(11, LANES)).unwrap();
     for number in 0..steps {
+        before(&mut engine, number);
         step(&mut engine, &entry.spec().action_space, number);
     }
     engine.interrupt(Interruption::Cancelled).unwrap();
