@@ -1,13 +1,13 @@
-//! A plug-in in Rust with two envs: an `Env`, which is one lane, and a `BatchEnv`, which is all lanes of a block.
+//! A plug-in in Rust with an `Env`, which is one lane and has options, methods and results.
 //!
 //! In a crate of one's own: `crate-type = ["cdylib"]` under `[lib]` in Cargo.toml, and the crates rollhouse-core,
 //! rollhouse-env and rollhouse-plugin as dependencies.
 
 use rollhouse_core::{
-    ColumnMut, ColumnRef, Determinism, EnvSpec, GameResult, LaneSet, MethodSpec, OptionSpec, OptionValue,
-    Options, Space, Start, StateHasher, Verdict,
+    ColumnMut, ColumnRef, Determinism, EnvSpec, GameResult, MethodSpec, OptionSpec, OptionValue, Options,
+    Space, StateHasher, Verdict,
 };
-use rollhouse_env::{BatchEnv, BlockStep, CallError, Ended, Env, EnvEntry, Generator, MakeError, StepResult};
+use rollhouse_env::{CallError, Env, EnvEntry, Generator, MakeError, StepResult};
 
 /// A corridor whose far end is wanted. Action 1 goes right and 0 left, and one step in eight slips the other way.
 struct Corridor {
@@ -35,27 +35,17 @@ impl Corridor {
     }
 }
 
-/// Goes one step; the first steps begin in the first third.
+/// Goes one step.
 fn walk(cell: i64, action: i64, generator: &mut Generator) -> i64 {
     let slips = generator.next_u64().is_multiple_of(8);
     let right = (action == 1) != slips;
     (cell + if right { 1 } else { -1 }).max(0)
 }
 
-/// Says how a walk has ended: it is won at the far end, and the score is the part of the way that was made.
-fn verdict(cell: i64, length: i64) -> Verdict {
-    let result = if cell >= length { GameResult::Win } else { GameResult::Lose };
-    Verdict::new(result, Some(cell as f64 / length as f64))
-}
-
-fn first_cell(length: i64, generator: &mut Generator) -> i64 {
-    generator.uniform(0.0, length as f64 / 3.0) as i64
-}
-
 impl Env for Corridor {
     fn reset(&mut self, generator: &mut Generator, obs: &mut [ColumnMut<'_>]) {
-        self.cell = first_cell(self.length, generator);
-        show(self.cell, obs, 0);
+        self.cell = generator.uniform(0.0, self.length as f64 / 3.0) as i64;
+        show(self.cell, obs);
     }
 
     fn step(
@@ -69,7 +59,7 @@ impl Env for Corridor {
         assert!(self.length != PANICS, "a corridor of {PANICS} cells panics");
         let slips = self.ice.contains(&(self.cell as f64));
         self.cell = walk(self.cell, if slips { 1 - action } else { action }, generator);
-        show(self.cell, obs, 0);
+        show(self.cell, obs);
         let terminated = self.cell >= self.length;
         let reward = if self.pays_at_the_end { f64::from(u8::from(terminated)) } else { -1.0 };
         StepResult { reward, terminated, truncated: false }
@@ -79,8 +69,10 @@ impl Env for Corridor {
         StateHasher::new().word(self.cell as u64).finish()
     }
 
+    /// An episode is won at the far end, and the score is the part of the way that was made.
     fn verdict(&self) -> Verdict {
-        verdict(self.cell, self.length)
+        let result = if self.cell >= self.length { GameResult::Win } else { GameResult::Lose };
+        Verdict::new(result, Some(self.cell as f64 / self.length as f64))
     }
 
     fn call(&mut self, generator: &mut Generator, method: &str, payload: &str) -> Result<String, CallError> {
@@ -95,75 +87,15 @@ impl Env for Corridor {
     }
 }
 
-fn show(cell: i64, obs: &mut [ColumnMut<'_>], lane: usize) {
-    if let Some(rows) = obs.first_mut().and_then(ColumnMut::as_f32_mut) {
-        rows[lane] = cell as f32;
+fn show(cell: i64, obs: &mut [ColumnMut<'_>]) {
+    if let Some(row) = obs.first_mut().and_then(ColumnMut::as_f32_mut) {
+        row[0] = cell as f32;
     }
 }
 
-/// Corridors of ten cells, side by side.
-struct Corridors {
-    cells: Vec<i64>,
-    generators: Vec<Generator>,
-}
-
-impl BatchEnv for Corridors {
-    fn lanes(&self) -> usize {
-        self.cells.len()
-    }
-
-    fn seed(&mut self, lane: usize, seed: u64) {
-        self.generators[lane] = Generator::seeded(seed);
-    }
-
-    fn position(&self, lane: usize) -> Start {
-        self.generators[lane].position()
-    }
-
-    fn restore(&mut self, lane: usize, start: Start) {
-        self.generators[lane] = Generator::at(start);
-    }
-
-    fn reset(&mut self, lanes: LaneSet, obs: &mut [ColumnMut<'_>]) -> LaneSet {
-        for lane in lanes & LaneSet::first(self.lanes()) {
-            self.cells[lane] = first_cell(LENGTH, &mut self.generators[lane]);
-            show(self.cells[lane], obs, lane);
-        }
-        LaneSet::NONE
-    }
-
-    fn step(&mut self, step: BlockStep<'_, '_>) -> Ended {
-        let mut ended = Ended::default();
-        let actions = step.actions.as_i64().unwrap_or_default();
-        step.rewards.fill(0.0);
-        for (lane, &action) in actions.iter().enumerate() {
-            if !(step.skip | step.reset).has(lane) {
-                self.cells[lane] = walk(self.cells[lane], action, &mut self.generators[lane]);
-                step.rewards[lane] = -1.0;
-                ended.terminated.insert_if(lane, self.cells[lane] >= LENGTH);
-            }
-            show(self.cells[lane], step.obs, lane);
-        }
-        self.reset(step.reset, step.obs);
-        ended
-    }
-
-    fn state_hash(&self, lane: usize) -> u32 {
-        StateHasher::new().word(self.cells[lane] as u64).finish()
-    }
-
-    fn has_verdicts(&self) -> bool {
-        true
-    }
-
-    fn verdict(&self, lane: usize) -> Verdict {
-        verdict(self.cells[lane], LENGTH)
-    }
-}
-
-fn spec(id: &str, methods: Vec<MethodSpec>, options: Vec<OptionSpec>) -> EnvSpec {
+fn spec(methods: Vec<MethodSpec>, options: Vec<OptionSpec>) -> EnvSpec {
     EnvSpec {
-        id: id.to_owned(),
+        id: "example/Corridor-v0".to_owned(),
         summary: "walk to the end of a slippery corridor".to_owned(),
         observation_space: Space::f32_box(&[0.0], &[f32::INFINITY]).into(),
         action_space: Space::discrete(2),
@@ -199,10 +131,5 @@ rollhouse_plugin::export_envs!({
         MethodSpec::changing("carry", "puts the walker on a cell").with_params(r#"{"type": "integer"}"#),
         MethodSpec::changing("lure", "makes the walker try a step to the right"),
     ];
-    let one = EnvEntry::per_lane(spec("example/Corridor-v0", methods, options), Corridor::new);
-    let many = EnvEntry::new(spec("example/Corridors-v0", Vec::new(), Vec::new()), |_, options| {
-        let generators = vec![Generator::seeded(0); options.len()];
-        Ok(Box::new(Corridors { cells: vec![0; options.len()], generators }))
-    });
-    vec![one, many]
+    vec![EnvEntry::per_lane(spec(methods, options), Corridor::new)]
 });

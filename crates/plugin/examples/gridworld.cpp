@@ -1,9 +1,8 @@
-// A small grid world as a plug-in in C++: find the treasure of a room with pits.
+// A small grid world as a plug-in in C++: find the treasure of a room with pits, which is drawn anew at each reset.
 //
 //     c++ -std=c++17 -O2 -ffp-contract=off -fPIC -shared -Icrates/plugin/include gridworld.cpp -o gridworld.so
 //
-// The observation is a dict of a position and a picture of the room, the room is drawn anew at each reset, and infos and
-// pictures are shown as well.
+// The observation is a dict of a position and a picture of the room; infos and pictures are shown as well.
 #include <array>
 #include <cstdint>
 #include <cstdlib>
@@ -31,13 +30,13 @@ struct Room {
 
     // Goes up, right, down or left, not through walls.
     void go(std::int64_t direction) {
-        int row = at / side, column = at % side;
-        if (direction == 0 && row > 0) at -= side;
-        if (direction == 1 && column < side - 1) at += 1;
-        if (direction == 2 && row < side - 1) at += side;
-        if (direction == 3 && column > 0) at -= 1;
+        if (direction == 0 && at >= side) at -= side;
+        if (direction == 1 && at % side < side - 1) at += 1;
+        if (direction == 2 && at < cells - side) at += side;
+        if (direction == 3 && at % side > 0) at -= 1;
     }
 
+    Cell found() const { return cell[at]; }
     void show(std::uint32_t lane, void *const *obs) const {
         auto *position = static_cast<std::int32_t *>(obs[0]) + 2 * lane;
         position[0] = at / side, position[1] = at % side;
@@ -56,21 +55,17 @@ constexpr rollhouse_space observation[] = {
 constexpr rollhouse_space action = {nullptr, ROLLHOUSE_DISCRETE, 0, 0, 0, nullptr, nullptr, nullptr, 0, 0, 4};
 constexpr rollhouse_space infos[] = {{"cell", ROLLHOUSE_BOX, ROLLHOUSE_U8, 0, 0, nullptr, nullptr, nullptr, 0, 0, 0}};
 constexpr const char *directions[] = {"up", "right", "down", "left"};
-
 const rollhouse_description *describe(std::uint32_t) noexcept {
     static const rollhouse_description description = [] {
         rollhouse_description d{};
-        d.size = sizeof d;
-        d.deterministic = 1;
+        d.size = sizeof d, d.deterministic = 1;
         d.id = "cpp/Gridworld-v0";
         d.summary = "find the treasure of a room with pits, from a plug-in in C++";
         d.observation = observation, d.observation_count = 3;
-        d.action = &action;
+        d.action = &action, d.action_names = directions, d.action_name_count = 4;
         d.infos = infos, d.info_count = 1;
-        d.action_names = directions, d.action_name_count = 4;
         d.max_episode_steps = 100;
-        d.render_width = d.render_height = 16 * side;
-        d.render_fps = 10;
+        d.render_width = d.render_height = 16 * side, d.render_fps = 10;
         return d;
     }();
     return &description;
@@ -101,14 +96,13 @@ int32_t reset(rollhouse_block *block, rollhouse_reset *reset) noexcept {
 }
 
 int32_t step(rollhouse_block *block, rollhouse_step *step) noexcept {
-    auto *actions = static_cast<const std::int64_t *>(step->actions);
     for (std::uint32_t lane = 0; lane < block->rooms.size(); lane++) {
         Room &room = block->rooms[lane];
         if (rollhouse_has(step->reset, lane)) {
             room.begin(*step->random, lane);
         } else if (!rollhouse_has(step->skip, lane)) {
-            room.go(actions[lane]);
-            Cell found = room.cell[room.at];
+            room.go(static_cast<const std::int64_t *>(step->actions)[lane]);
+            Cell found = room.found();
             step->rewards[lane] = found == TREASURE ? 1.0 : found == PIT ? -1.0 : -0.01;
             step->terminated |= std::uint64_t{found != FLOOR} << lane;
             static_cast<std::uint8_t *>(step->infos[0])[lane] = found;
@@ -141,8 +135,7 @@ void end(rollhouse_block *block) noexcept { delete block; }
 
 /* Who finds the treasure has won, who falls into a pit has lost; when time is up it is neither. */
 void verdict(const rollhouse_block *block, std::uint32_t lane, rollhouse_verdict *verdict) noexcept {
-    const Room &room = block->rooms[lane];
-    Cell found = room.cell[room.at];
+    Cell found = block->rooms[lane].found();
     verdict->result = found == TREASURE ? ROLLHOUSE_WIN : found == PIT ? ROLLHOUSE_LOSE : ROLLHOUSE_DRAW;
 }
 

@@ -3,6 +3,7 @@
 
 mod stage;
 
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,6 +14,10 @@ use rollhouse_engine::{CallFault, CallRefused, Engine, EngineConfig, Reset};
 use rollhouse_env::{BatchEnv, BlockStep, EnvEntry, ImageSize, MakeError, Registry};
 use rollhouse_replay::{SeekBounds, Seeker, Verification};
 use stage::{Folder, Recording, compiled, example, record, record_with, registry, replays, step};
+
+/// The examples in Rust and the env of each.
+const IN_RUST: [(&str, &str); 2] =
+    [("corridor", "example/Corridor-v0"), ("corridors", "example/Corridors-v0")];
 
 /// Records an env of a plug-in, and verifies and seeks every episode with the plug-in loaded, and with it not.
 fn plays_and_verifies(path: &Path, id: &str) {
@@ -45,6 +50,15 @@ fn verifies_and_seeks(registry: &Registry, id: &str, recording: &Recording) {
 }
 
 #[test]
+fn each_example_has_less_than_150_lines() {
+    for file in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples")).unwrap() {
+        let path = file.unwrap().path();
+        let lines = fs::read_to_string(&path).unwrap().lines().count();
+        assert!(lines < 150, "{}: {lines} lines", path.display());
+    }
+}
+
+#[test]
 fn the_example_in_c_plays_and_its_recordings_verify() {
     let folder = Folder::new();
     let Some(path) = compiled(&folder, "examples/cartpole.c", &[]) else { return };
@@ -59,9 +73,9 @@ fn the_example_in_cpp_plays_and_its_recordings_verify() {
 }
 
 #[test]
-fn the_example_in_rust_plays_and_its_recordings_verify() {
-    for id in ["example/Corridor-v0", "example/Corridors-v0"] {
-        plays_and_verifies(&example("corridor"), id);
+fn the_examples_in_rust_play_and_their_recordings_verify() {
+    for (name, id) in IN_RUST {
+        plays_and_verifies(&example(name), id);
     }
 }
 
@@ -97,8 +111,8 @@ fn methods_of_a_plugin_in_rust_are_recorded_with_their_steps_and_repeated() {
 
 #[test]
 fn a_plugin_says_how_episodes_ended_and_recordings_keep_it() {
-    for id in ["example/Corridor-v0", "example/Corridors-v0"] {
-        let recording = record(&registry(&example("corridor")).get(id).unwrap(), 400);
+    for (name, id) in IN_RUST {
+        let recording = record(&registry(&example(name)).get(id).unwrap(), 400);
         for info in &recording.episodes {
             let wanted = match info.outcome.flags() {
                 _ if !info.outcome.is_finished() => GameResult::None,
@@ -115,18 +129,18 @@ fn a_plugin_says_how_episodes_ended_and_recordings_keep_it() {
 
 #[test]
 fn an_env_of_many_lanes_is_the_one_of_one_lane() {
-    let registry = registry(&example("corridor"));
-    let hashes = |id: &str| {
-        let mut engine = Engine::new(&registry.get(id).unwrap(), EngineConfig::new(9), None).unwrap();
+    let [one, many] = IN_RUST.map(|(name, id)| {
+        let entry = registry(&example(name)).get(id).unwrap();
+        let mut engine = Engine::new(&entry, EngineConfig::new(9), None).unwrap();
         engine.reset(&Reset::seeded(5, 9)).unwrap();
-        let space = registry.get(id).unwrap().spec().action_space.clone();
+        let space = entry.spec().action_space.clone();
         let rows = (0..200).map(|number| {
             step(&mut engine, &space, number);
             engine.frame().unwrap().obs(0).as_f32().unwrap().to_vec()
         });
         rows.collect::<Vec<_>>()
-    };
-    assert_eq!(hashes("example/Corridor-v0"), hashes("example/Corridors-v0"));
+    });
+    assert_eq!(one, many);
 }
 
 #[test]
