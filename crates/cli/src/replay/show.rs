@@ -146,6 +146,20 @@ fn options(info: &EpisodeInfo) -> String {
     info.options().iter().map(shown).collect::<Vec<_>>().join(", ")
 }
 
+fn returns(agents: &BTreeMap<String, f64>) -> String {
+    let shown = agents.iter().map(|(agent, total)| format!("{} {}", plain(agent), Real(*total)));
+    shown.collect::<Vec<_>>().join(", ")
+}
+
+/// Returns where its randomness starts, under its name.
+fn start(info: &EpisodeInfo) -> (&'static str, String) {
+    if let Some(seed) = info.seed() {
+        return ("seed", format!("{seed}: reset(seed) gives its first state"));
+    }
+    let (words, seed) = (Count(info.start.words), info.start.seed);
+    ("start", format!("{words} random words after the lane was seeded with {seed}"))
+}
+
 fn print(
     info: &EpisodeInfo,
     folder: Option<String>,
@@ -167,8 +181,7 @@ fn print(
             .map_or_else(|| "not known: its end was never recorded".into(), |total| Real(total).to_string()),
     )?;
     if !agents.is_empty() {
-        let shown = agents.iter().map(|(agent, total)| format!("{} {}", plain(agent), Real(*total)));
-        line("agents", shown.collect::<Vec<_>>().join(", "))?;
+        line("agents", returns(agents))?;
     }
     line("steps", Count(info.length).to_string())?;
     line("outcome", info.outcome.word().into())?;
@@ -183,17 +196,10 @@ fn print(
         line("fork of", format!("{}, step {}: the same up to there", parent.name(), Count(parent.step)))?;
     }
     line("started", format!("{} UTC", When(info.started_ms)))?;
-    match info.seed() {
-        Some(seed) => line("seed", format!("{seed}: reset(seed) gives its first state"))?,
-        None => {
-            let (words, seed) = (Count(info.start.words), info.start.seed);
-            line("start", format!("{words} random words after the lane was seeded with {seed}"))?;
-        }
-    }
-    match info.run.max_episode_steps {
-        Some(limit) => line("limit", format!("{} steps", Count(limit.into())))?,
-        None => line("limit", "none".into())?,
-    }
+    let (what, start) = start(info);
+    line(what, start)?;
+    let limit = info.run.max_episode_steps.map(|limit| format!("{} steps", Count(limit.into())));
+    line("limit", limit.unwrap_or_else(|| "none".into()))?;
     let options = options(info);
     if !options.is_empty() {
         line("options", options)?;
