@@ -1,5 +1,6 @@
 //! `rollhouse replay`: looking at recordings.
 
+mod agents;
 mod diff;
 mod export;
 mod fork;

@@ -8,6 +8,7 @@ use rollhouse_replay::{Episode, Playback, PlayedStep};
 use serde::{Serialize, Serializer};
 
 use crate::error::ExportError;
+use crate::noted::noted_of;
 use crate::watch::{Watch, tell};
 
 pub(crate) fn write(
@@ -62,15 +63,6 @@ fn line<'a>(
         step_columns: Noted(Vec::new()),
         calls: Vec::new(),
     }
-}
-
-/// Returns what was noted of the step after `before` others: one row of each column.
-fn noted_of(episode: &Episode, before: u64) -> Vec<(&ColumnSpec, ColumnData)> {
-    let columns = episode.info.run.step_columns.specs().iter().zip(&episode.step_columns);
-    let row = |(spec, column): (&'_ ColumnSpec, &ColumnData)| {
-        column.row(before as usize, spec.elements()).map(ColumnData::from)
-    };
-    columns.filter_map(|column| Some((column.0, row(column)?))).collect()
 }
 
 /// One line; the field names are part of the interface.

@@ -18,6 +18,7 @@ mod jsonl;
 mod mcap;
 #[cfg(any(feature = "mcap", feature = "parquet"))]
 mod names;
+mod noted;
 mod npz;
 mod palette;
 #[cfg(feature = "parquet")]

@@ -18,6 +18,7 @@ use serde_json::{Map, Number, Value, json};
 
 use crate::error::ExportError;
 use crate::names::{MAX_NAMED_ELEMENTS, column_name, element_names};
+use crate::noted::noted_of;
 use crate::pictures::Pictures;
 use crate::png;
 use crate::settings::{Settings, USUAL_FPS};
@@ -76,6 +77,7 @@ struct File<'a> {
     nanos: u64,
     obs: Vec<Field>,
     action: Field,
+    noted: Vec<Field>,
     channels: Channels,
 }
 
@@ -84,6 +86,7 @@ struct Channels {
     action: u16,
     reward: u16,
     end: u16,
+    noted: Option<u16>,
     picture: Option<u16>,
 }
 
@@ -109,6 +112,7 @@ impl<'a> File<'a> {
         let mut writer = options.create(NoSeek::new(out))?;
         let obs: Vec<_> = spec.obs_columns().iter().map(Field::of).collect();
         let action = Field::of(&spec.action_column());
+        let noted: Vec<_> = episode.info.run.step_columns.specs().iter().map(Field::of).collect();
         let number = json!({"type": "number"});
         let channels = Channels {
             obs: add_channel(&mut writer, "observation", &properties(&obs))?,
@@ -123,6 +127,10 @@ impl<'a> File<'a> {
                     "outcome": {"type": "string"},
                 }),
             )?,
+            noted: match noted.is_empty() {
+                true => None,
+                false => Some(add_channel(&mut writer, "step", &properties(&noted))?),
+            },
             picture: match has_pictures {
                 true => {
                     let schema = writer.add_schema(
@@ -140,7 +148,7 @@ impl<'a> File<'a> {
             metadata: facts_of(episode),
         })?;
         let started = episode.info.started_ms.saturating_mul(NANOS / 1000);
-        Ok(Self { writer, episode, started, nanos, obs, action, channels })
+        Ok(Self { writer, episode, started, nanos, obs, action, noted, channels })
     }
 
     fn put_step(&mut self, step: &PlayedStep) -> Result<(), ExportError> {
@@ -153,6 +161,13 @@ impl<'a> File<'a> {
             let mut action = Map::new();
             self.action.put(column, &mut action);
             self.put(self.channels.action, step.t, &Value::Object(action))?;
+        }
+        if let (Some(channel), Some(before)) = (self.channels.noted, step.t.checked_sub(1)) {
+            let mut message = Map::new();
+            for (field, (_, column)) in self.noted.iter().zip(noted_of(self.episode, before)) {
+                field.put(&column, &mut message);
+            }
+            self.put(channel, step.t, &Value::Object(message))?;
         }
         if let Some(reward) = step.reward {
             let message = json!({"reward": reward, "return": step.total_reward});

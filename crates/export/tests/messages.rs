@@ -100,6 +100,29 @@ fn messages_say_what_each_step_was_at_the_time_it_would_have_had() {
 }
 
 #[test]
+fn what_was_noted_of_a_step_stands_beside_its_action() {
+    let episode = recorded(&Play { lanes: 2, noted: true, ..Play::new("CartPole-v1", 40) });
+    let messages = messages(&written(&Settings::new(Format::Mcap), &episode));
+    let at = |channel: &str| messages[channel].iter().map(|(t, time, _)| (*t, *time)).collect::<Vec<_>>();
+    assert_eq!(at("/step"), at("/action"));
+    let specs = episode.info.run.step_columns.specs();
+    for (row, (_, _, message)) in messages["/step"].iter().enumerate() {
+        let shown: usize = message.as_object().unwrap().len();
+        assert_eq!(shown, specs.iter().map(rollhouse_core::ColumnSpec::elements).sum::<usize>());
+        for (spec, column) in specs.iter().zip(&episode.step_columns) {
+            for element in 0..spec.elements() {
+                let name = match spec.shape[..] {
+                    [] => spec.path.clone(),
+                    _ => format!("{}/{element}", spec.path),
+                };
+                let noted = column.number(row * spec.elements() + element);
+                assert_eq!(message[&name].as_f64(), Some(noted).filter(|noted| noted.is_finite()), "{name}");
+            }
+        }
+    }
+}
+
+#[test]
 fn an_episode_without_pictures_has_values_and_long_columns_are_lists() {
     let episode = recorded(&Play { lanes: 1, ..Play::new("Echo-v0", 5) });
     let messages = messages(&written(&Settings::new(Format::Mcap), &episode));

@@ -339,6 +339,11 @@ def test_what_agents_did_is_read_back_from_its_recording(where: Any, tmp_path: P
     )
     assert rollhouse.pettingzoo.agent_returns(episode) == pytest.approx(returns, rel=1e-12)
     assert episode.return_ == pytest.approx(sum(returns.values()))
+    if not cluster:
+        line = [str(rollhouse_program()), "replay", "show", episode.id, "--data", str(tmp_path)]
+        shown = subprocess.run([*line, "--json"], check=True, capture_output=True).stdout
+        assert json.loads(shown)["agent_returns"] == pytest.approx(returns, rel=1e-12)
+        assert all(agent in subprocess.run(line, check=True, capture_output=True, text=True).stdout for agent in AGENTS)
 
 
 def test_a_nodes_own_policy_gives_each_agent_an_action_of_its_space(nodes: LocalCluster, tmp_path: Path) -> None:

@@ -72,6 +72,25 @@ def test_every_frame_is_written_bit_for_bit_in_the_layout_that_lerobot_reads(
     assert json.loads(tasks.schema.metadata[b"pandas"])["index_columns"] == ["__index_level_0__"]
 
 
+def test_what_was_noted_of_a_step_stands_in_its_frame(tmp_path: Path) -> None:
+    columns = {"log_prob": "float32", "pair": (np.int64, (2,)), "explored": bool}
+    envs = rollhouse.make_vec("CartPole-v1", 2, record=True, data=tmp_path / "data", step_columns=columns)
+    envs.reset(seed=1)
+    for step in range(60):
+        envs.note(log_prob=np.array([-step, step / 2]), pair=np.array([[step, 0], [step, 1]]), explored=step % 3 == 0)
+        envs.step(np.ones(2, np.int64))
+    envs.close()
+    folder = replays.to_lerobot(tmp_path / "data", tmp_path / "set")
+    features = json.loads((folder / "meta/info.json").read_text())["features"]
+    assert [features[f"step.{name}"]["dtype"] for name in columns] == ["float32", "int64", "bool"]
+    assert features["step.pair"]["shape"] == [2]
+    table = pq.read_table(folder / "data/chunk-000/file-000.parquet")
+    episodes = [episode for episode in replays.open(tmp_path / "data").read_many() if episode.info.finished]
+    for name in columns:
+        noted = np.concatenate([episode.step_columns[name] for episode in episodes])
+        assert table.column(f"step.{name}").to_pylist() == noted.tolist()
+
+
 def test_images_are_lossless_pngs(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     from hosted_envs import Camera

@@ -17,6 +17,7 @@ pub(crate) mod layout;
 pub(crate) mod noted;
 pub(crate) mod planes;
 pub(crate) mod record;
+pub(crate) mod repeated;
 pub(crate) mod run;
 pub(crate) mod run_record;
 pub(crate) mod versions;

@@ -12,6 +12,7 @@ use crate::failure::{Failure, Status};
 use crate::human::{Bytes, Count, Real, When};
 use crate::output::Output;
 use crate::replay::Listed;
+use crate::replay::agents::agent_returns;
 use crate::replay::label::ShownLabel;
 use crate::replay::nearest::find_or_nearest;
 use crate::replay::source::Source;
@@ -23,10 +24,11 @@ pub(super) fn run(args: &ShowArgs, out: &mut Output) -> Result<Status, Failure> 
     let labels = source.labels(&library)?;
     let label = ShownLabel::of(labels.of(&EpisodeKey::of(&found.info)));
     let folder = source.subfolder(found.folder.dir());
+    let agents = agent_returns(&found)?;
     if args.json {
-        out.json(&EpisodeDetails::of(&found.info, folder, label))?;
+        out.json(&EpisodeDetails::of(&found.info, folder, label, &agents))?;
     } else {
-        print(&found.info, folder, &label, out)?;
+        print(&found.info, folder, (&label, &agents), out)?;
     }
     Ok(Status::Done)
 }
@@ -48,16 +50,26 @@ struct EpisodeDetails<'a> {
     autoreset: &'a str,
     policy_version: u64,
     recorded: RecordKind,
+    #[serde(flatten)]
+    beside: ShownBeside<'a>,
+    program: &'a str,
+    /// The folder inside the one that was named, if the episode is in one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    folder: Option<String>,
+}
+
+/// What only some recordings have.
+#[derive(Debug, Serialize)]
+struct ShownBeside<'a> {
     /// The spacing in steps of recorded pictures, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     frames_every: Option<u64>,
     /// What was noted of each step beside that.
     #[serde(skip_serializing_if = "StepColumns::is_empty")]
     step_columns: &'a StepColumns,
-    program: &'a str,
-    /// The folder inside the one that was named, if the episode is in one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    folder: Option<String>,
+    /// The sum of each agent's rewards, of an episode of several.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    agent_returns: &'a BTreeMap<String, f64>,
 }
 
 /// The start of its randomness: a generator seeded with `seed` that has yielded `words` words.
@@ -69,7 +81,12 @@ struct ShownStart {
 }
 
 impl<'a> EpisodeDetails<'a> {
-    fn of(info: &'a EpisodeInfo, folder: Option<String>, label: ShownLabel) -> Self {
+    fn of(
+        info: &'a EpisodeInfo,
+        folder: Option<String>,
+        label: ShownLabel,
+        agent_returns: &'a BTreeMap<String, f64>,
+    ) -> Self {
         Self {
             listed: Listed { label, ..Listed::of(info) },
             run: info.run_id().to_string(),
@@ -82,8 +99,11 @@ impl<'a> EpisodeDetails<'a> {
             autoreset: &info.run.autoreset,
             policy_version: info.policy().version,
             recorded: info.recorded(),
-            frames_every: Some(info.run.frames_every).filter(|&every| every > 0),
-            step_columns: &info.run.step_columns,
+            beside: ShownBeside {
+                frames_every: Some(info.run.frames_every).filter(|&every| every > 0),
+                step_columns: &info.run.step_columns,
+                agent_returns,
+            },
             program: &info.run.program,
             folder,
         }
@@ -126,7 +146,26 @@ fn options(info: &EpisodeInfo) -> String {
     info.options().iter().map(shown).collect::<Vec<_>>().join(", ")
 }
 
-fn print(info: &EpisodeInfo, folder: Option<String>, label: &ShownLabel, out: &mut Output) -> io::Result<()> {
+fn returns(agents: &BTreeMap<String, f64>) -> String {
+    let shown = agents.iter().map(|(agent, total)| format!("{} {}", plain(agent), Real(*total)));
+    shown.collect::<Vec<_>>().join(", ")
+}
+
+/// Returns where its randomness starts, under its name.
+fn start(info: &EpisodeInfo) -> (&'static str, String) {
+    if let Some(seed) = info.seed() {
+        return ("seed", format!("{seed}: reset(seed) gives its first state"));
+    }
+    let (words, seed) = (Count(info.start.words), info.start.seed);
+    ("start", format!("{words} random words after the lane was seeded with {seed}"))
+}
+
+fn print(
+    info: &EpisodeInfo,
+    folder: Option<String>,
+    (label, agents): (&ShownLabel, &BTreeMap<String, f64>),
+    out: &mut Output,
+) -> io::Result<()> {
     writeln!(
         out,
         "{}: episode {} of lane {} of a run of {}\n",
@@ -141,6 +180,9 @@ fn print(info: &EpisodeInfo, folder: Option<String>, label: &ShownLabel, out: &m
         info.total_reward
             .map_or_else(|| "not known: its end was never recorded".into(), |total| Real(total).to_string()),
     )?;
+    if !agents.is_empty() {
+        line("agents", returns(agents))?;
+    }
     line("steps", Count(info.length).to_string())?;
     line("outcome", info.outcome.word().into())?;
     if let Some(word) = info.result.word() {
@@ -154,17 +196,10 @@ fn print(info: &EpisodeInfo, folder: Option<String>, label: &ShownLabel, out: &m
         line("fork of", format!("{}, step {}: the same up to there", parent.name(), Count(parent.step)))?;
     }
     line("started", format!("{} UTC", When(info.started_ms)))?;
-    match info.seed() {
-        Some(seed) => line("seed", format!("{seed}: reset(seed) gives its first state"))?,
-        None => {
-            let (words, seed) = (Count(info.start.words), info.start.seed);
-            line("start", format!("{words} random words after the lane was seeded with {seed}"))?;
-        }
-    }
-    match info.run.max_episode_steps {
-        Some(limit) => line("limit", format!("{} steps", Count(limit.into())))?,
-        None => line("limit", "none".into())?,
-    }
+    let (what, start) = start(info);
+    line(what, start)?;
+    let limit = info.run.max_episode_steps.map(|limit| format!("{} steps", Count(limit.into())));
+    line("limit", limit.unwrap_or_else(|| "none".into()))?;
     let options = options(info);
     if !options.is_empty() {
         line("options", options)?;

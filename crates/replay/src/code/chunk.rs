@@ -58,6 +58,7 @@ pub(crate) struct Columns<'a> {
     fixed: [&'a [u8]; column::FIXED],
     steps: Vec<&'a [u8]>,
     noted: Vec<&'a [u8]>,
+    repeated_infos: Vec<&'a [u8]>,
 }
 
 impl<'a> Columns<'a> {
@@ -76,8 +77,12 @@ impl<'a> Columns<'a> {
             cursor.varint("column length")?;
         }
         let noted = layout.unnoted.len();
-        let mut found =
-            Self { fixed: [&[]; column::FIXED], steps: vec![&[]; obs + infos], noted: vec![&[]; noted] };
+        let mut found = Self {
+            fixed: [&[]; column::FIXED],
+            steps: vec![&[]; obs + infos],
+            noted: vec![&[]; noted],
+            repeated_infos: vec![&[]; infos],
+        };
         for _ in 0..count {
             let id = directory.varint("column id")?;
             let length = directory.varint("column length")?;
@@ -89,6 +94,8 @@ impl<'a> Columns<'a> {
                 None => {
                     if let Some(index) = column::noted_of(id, noted) {
                         found.noted[index] = bytes;
+                    } else if let Some(index) = column::repeated_info_of(id, infos) {
+                        found.repeated_infos[index] = bytes;
                     }
                 }
             }
@@ -471,9 +478,14 @@ impl<'a> Columns<'a> {
         &self.noted
     }
 
-    /// Returns the observation columns, then the info columns.
+    /// Returns the observation columns, then the info columns; those that are coded as step columns are empty.
     pub(crate) fn steps(&self) -> &[&'a [u8]] {
         &self.steps
+    }
+
+    /// Returns the info columns that are coded as step columns are; the others are empty.
+    pub(crate) fn repeated_infos(&self) -> &[&'a [u8]] {
+        &self.repeated_infos
     }
 }
 

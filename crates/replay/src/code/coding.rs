@@ -24,7 +24,11 @@ pub(crate) mod column {
     const FAR_OBS_ID: u64 = 128;
     /// Id of the first step column.
     const NOTED_ID: u64 = 144;
+    /// Id of the first info column that is coded as step columns are.
+    const REPEATED_INFO_ID: u64 = 160;
     const _: () = assert!(OBS_ID as usize + NEAR == INFO_ID as usize);
+    const _: () =
+        assert!(NOTED_ID as usize + rollhouse_core::limits::MAX_STEP_COLUMNS <= REPEATED_INFO_ID as usize);
     const _: () = assert!(INFO_ID as usize + rollhouse_core::limits::MAX_OBS_COLUMNS <= FAR_OBS_ID as usize);
     const _: () =
         assert!(FAR_OBS_ID as usize + rollhouse_core::limits::MAX_OBS_COLUMNS - NEAR <= NOTED_ID as usize);
@@ -37,6 +41,16 @@ pub(crate) mod column {
     /// Returns which of so many step columns has that id in files.
     pub(crate) fn noted_of(id: u64, columns: usize) -> Option<usize> {
         id.checked_sub(NOTED_ID).map(|index| index as usize).filter(|&index| index < columns)
+    }
+
+    /// Returns the id in files of info column `index` where it is coded as step columns are.
+    pub(crate) const fn repeated_info_id(index: usize) -> u64 {
+        REPEATED_INFO_ID + index as u64
+    }
+
+    /// Returns which of so many info columns has that id in files.
+    pub(crate) fn repeated_info_of(id: u64, columns: usize) -> Option<usize> {
+        id.checked_sub(REPEATED_INFO_ID).map(|index| index as usize).filter(|&index| index < columns)
     }
 
     /// Returns the place of observation column `index`; info columns follow the observation columns.
@@ -199,8 +213,8 @@ pub(crate) mod windows {
     }
 }
 
-/// The step columns.
-pub(crate) mod noted {
+/// The step columns, and info columns that repeat.
+pub(crate) mod repeated {
     /// Head of a column: the values stand row by row.
     pub(crate) const PLAIN: u8 = 0;
     /// Head of a column: runs of equal values, lane by lane.

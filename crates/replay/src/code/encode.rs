@@ -14,6 +14,7 @@ use crate::code::events::CODE_RESULT_SHIFT;
 use crate::code::extent::EndFacts;
 use crate::code::lanes::{BlockState, last_starts, put_table};
 use crate::code::layout::{ActionCoding, Layout};
+use crate::code::repeated;
 use crate::code::run::Sampling;
 use crate::code::versions;
 use crate::code::walk::key;
@@ -28,6 +29,8 @@ pub(crate) struct Encoder {
     columns: Vec<Vec<u8>>,
     /// Step columns.
     noted: Vec<Vec<u8>>,
+    /// Info columns that are shorter as runs; the others are empty.
+    repeated_infos: Vec<Vec<u8>>,
     happened: Happened,
     /// Flags of the ends that are stored.
     flags: Vec<u8>,
@@ -41,6 +44,7 @@ impl Encoder {
             skips_after_end: stepped::skips_after_end(autoreset),
             columns: vec![Vec::new(); column::FIXED + layout.obs_columns.len() + layout.info_columns.len()],
             noted: vec![Vec::new(); layout.unnoted.len()],
+            repeated_infos: vec![Vec::new(); layout.info_columns.len()],
             happened: Happened::new(by_row, layout.recorded.has_observations()),
             flags: Vec::new(),
             sampling,
@@ -75,13 +79,17 @@ impl Encoder {
         self.put_windows();
         self.put_begins(&before, present);
         self.put_steps(buffer);
+        self.shorten_infos();
         versions::put(&mut self.columns[column::VERSIONS], &buffer.between.versions, buffer.rows);
         calls::put(&mut self.columns[column::CALLS], &mut self.happened.calls, &buffer.between.calls);
         self.put_noted(buffer);
         let id = |place| column::id(place, self.layout.obs_columns.len());
         let columns = self.columns.iter().enumerate().map(|(place, bytes)| (id(place), bytes));
         let noted = self.noted.iter().enumerate().map(|(index, bytes)| (column::noted_id(index), bytes));
-        let filled = || columns.clone().chain(noted.clone()).filter(|(_, bytes)| !bytes.is_empty());
+        let infos = self.repeated_infos.iter().enumerate();
+        let infos = infos.map(|(index, bytes)| (column::repeated_info_id(index), bytes));
+        let all = columns.chain(noted).chain(infos);
+        let filled = || all.clone().filter(|(_, bytes)| !bytes.is_empty());
         put_varint(out, filled().count() as u64);
         for (id, bytes) in filled() {
             put_varint(out, id);
@@ -306,6 +314,20 @@ impl Encoder {
         let columns = self.noted.iter_mut().zip(&self.layout.unnoted).zip(&buffer.between.noted);
         for ((out, unnoted), noted) in columns {
             noted.put(&self.happened.kept_rows, buffer.lanes.count, unnoted.len(), out);
+        }
+    }
+
+    /// Codes info columns as runs where that is shorter.
+    fn shorten_infos(&mut self) {
+        self.repeated_infos.iter_mut().for_each(Vec::clear);
+        if self.layout.recorded.has_observations() {
+            let plain = &mut self.columns[column::obs(self.layout.obs_columns.len())..];
+            let columns = plain.iter_mut().zip(&self.layout.info_columns).zip(&mut self.repeated_infos);
+            for ((plain, &bytes), out) in columns {
+                if repeated::put_shorter(plain, &self.happened.kept_rows, bytes, out) {
+                    plain.clear();
+                }
+            }
         }
     }
 

@@ -3,9 +3,9 @@
 
 use rollhouse_core::{ColumnRef, LaneSet};
 
-use crate::code::chunk::{Decoder, Part};
-use crate::code::codec::{Cursor, Malformed, append_le, put_varint};
-use crate::code::coding::noted::{PLAIN, RUNS};
+use crate::code::codec::append_le;
+use crate::code::coding::repeated::PLAIN;
+use crate::code::repeated::Runs;
 
 /// Rows of one step column that a buffer holds. What is noted stays until something else is, so that only rows are kept
 /// from which on a lane has another value.
@@ -83,16 +83,14 @@ impl<'a> Steps<'a> {
 
     /// Appends the values as runs of equal ones, lane by lane. Returns false if that gets longer than row by row.
     fn put_runs(&self, total: usize, out: &mut Vec<u8>) -> bool {
-        let most = out.len() + total * self.lane_bytes;
-        out.push(RUNS);
+        let mut runs = Runs::begin(total * self.lane_bytes, out);
         if let [_] = self.noted.rows[..] {
             let block = self.block(0);
             if block.chunks_exact(self.lane_bytes).all(|value| value == self.of_lane(block, 0)) {
-                return self.put_run(total, self.of_lane(block, 0), most, out);
+                return runs.push(total, self.of_lane(block, 0)) && runs.finish();
             }
         }
         let lanes = self.kept.iter().fold(0, |lanes, row| lanes | row);
-        let (mut count, mut last): (usize, &[u8]) = (0, &[]);
         for lane in LaneSet::of_bits(lanes) {
             let (mut at, mut value) = (0, self.of_lane(self.block(0), lane));
             for (row, kept) in self.kept.iter().enumerate() {
@@ -100,25 +98,12 @@ impl<'a> Steps<'a> {
                     at += 1;
                     value = self.of_lane(self.block(at), lane);
                 }
-                if kept >> lane & 1 == 0 {
-                    continue;
+                if kept >> lane & 1 == 1 && !runs.push(1, value) {
+                    return false;
                 }
-                if count > 0 && value != last {
-                    if !self.put_run(count, last, most, out) {
-                        return false;
-                    }
-                    count = 0;
-                }
-                (count, last) = (count + 1, value);
             }
         }
-        self.put_run(count, last, most, out)
-    }
-
-    fn put_run(&self, count: usize, value: &[u8], most: usize, out: &mut Vec<u8>) -> bool {
-        put_varint(out, count as u64);
-        out.extend_from_slice(value);
-        out.len() <= most
+        runs.finish()
     }
 
     /// Appends the values row by row.
@@ -180,53 +165,15 @@ impl NotedNow {
     }
 }
 
-/// Appends the values of an episode's part from a column of its chunk; `rows` comes from [`Decoder::kept_rows`].
-///
-/// # Errors
-/// If the column does not have a value for each of the part's steps.
-pub(crate) fn read(
-    bytes: &[u8],
-    row_bytes: usize,
-    part: &Part,
-    rows: &(Vec<u64>, Vec<usize>),
-    out: &mut Vec<u8>,
-) -> Result<(), Malformed> {
-    let lane = part.piece.lane;
-    let here = part.piece.from_row..part.piece.to_row;
-    let steps = |rows: &[u64]| rows.iter().filter(|row| *row >> lane & 1 == 1).count();
-    let wanted = steps(&rows.0[here.clone()]);
-    if wanted == 0 {
-        return Ok(());
-    }
-    let mut cursor = Cursor::new(bytes);
-    if cursor.u8(WHAT)? == PLAIN {
-        return Decoder::raw_rows(&bytes[1..], row_bytes, part, rows, out);
-    }
-    let lanes_before = LaneSet::first(lane).bits();
-    let mut skipped = rows.0.iter().map(|row| (row & lanes_before).count_ones() as usize).sum::<usize>();
-    skipped += steps(&rows.0[..here.start]);
-    let mut left = wanted;
-    while left > 0 {
-        let count = usize::try_from(cursor.varint(WHAT)?).unwrap_or(0);
-        if count == 0 {
-            return Err(Malformed(WHAT));
-        }
-        let value = cursor.take(row_bytes, WHAT)?;
-        let taken = count.saturating_sub(skipped).min(left);
-        skipped = skipped.saturating_sub(count);
-        (0..taken).for_each(|_| out.extend_from_slice(value));
-        left -= taken;
-    }
-    Ok(())
-}
-
-const WHAT: &str = "step column";
-
 #[cfg(test)]
 mod tests {
     use rollhouse_core::Start;
 
     use super::*;
+    use crate::code::chunk::Part;
+    use crate::code::codec::Malformed;
+    use crate::code::coding::repeated::RUNS;
+    use crate::code::repeated::{WHAT, put_shorter, read};
     use crate::code::walk::Piece;
 
     /// The part of lane 1 in a chunk of two lanes, of which lane 0 rests in row 1.
@@ -271,6 +218,20 @@ mod tests {
         assert_eq!(read_back(&changing), Ok(vec![2, 4, 6]));
         // The last word on a row counts.
         assert_eq!(coded(&[(0, [1, 2]), (0, [5, 5])]), [RUNS, 5, 5]);
+    }
+
+    #[test]
+    fn a_column_that_stands_row_by_row_is_coded_as_runs_only_where_that_is_shorter() {
+        let kept = part().1.0;
+        let put = |plain: &[u8]| {
+            let mut out = Vec::new();
+            put_shorter(plain, &kept, 1, &mut out).then_some(out)
+        };
+        assert_eq!(put(&[7, 7, 7, 7, 7]), Some(vec![RUNS, 5, 7]));
+        // By lane it is 1, 1, 2, 2, 2: as long as it was.
+        assert_eq!(put(&[1, 2, 2, 1, 2]), None);
+        assert_eq!(put(&[1, 2, 3, 4, 5]), None);
+        assert_eq!(put(&[]), None);
     }
 
     #[test]

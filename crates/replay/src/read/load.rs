@@ -12,8 +12,8 @@ use crate::code::events::CODE_HASH;
 use crate::code::frame::Frames;
 use crate::code::frame_chunk;
 use crate::code::layout::{ActionCoding, Layout};
-use crate::code::noted;
 use crate::code::record::{Header, Kind};
+use crate::code::repeated;
 use crate::code::run_record::RunInfo;
 use crate::code::versions::{self, PolicyVersions};
 use crate::disk::DiskFile;
@@ -273,7 +273,7 @@ impl Draft {
         let noted = columns.noted().iter().zip(&layout.unnoted);
         for ((column, unnoted), target) in noted.zip(&mut self.step_columns) {
             self.scratch.clear();
-            noted::read(column, unnoted.len(), part, rows, &mut self.scratch)?;
+            repeated::read(column, unnoted.len(), part, rows, &mut self.scratch)?;
             append_le(target, &self.scratch)?;
         }
         for called in decoder.calls_of(part) {
@@ -304,9 +304,15 @@ impl Draft {
         }
         let widths = layout.obs_columns.iter().chain(&layout.info_columns);
         let targets = steps.obs.iter_mut().chain(&mut steps.infos);
-        for ((column, &bytes), target) in columns.steps().iter().zip(widths).zip(targets) {
+        let no_repeated = layout.obs_columns.iter().map(|_| &[][..]);
+        let repeated = no_repeated.chain(columns.repeated_infos().iter().copied());
+        let coded = columns.steps().iter().zip(repeated);
+        for (((column, repeated), &bytes), target) in coded.zip(widths).zip(targets) {
             self.scratch.clear();
-            Decoder::raw_rows(column, bytes, part, rows, &mut self.scratch)?;
+            match repeated {
+                [] => Decoder::raw_rows(column, bytes, part, rows, &mut self.scratch)?,
+                repeated => repeated::read(repeated, bytes, part, rows, &mut self.scratch)?,
+            }
             append_le(target, &self.scratch)?;
         }
         self.scratch.clear();

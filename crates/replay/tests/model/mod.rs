@@ -278,7 +278,9 @@ impl Driver {
         };
         let obs: Vec<f32> = (0..lanes * 3).map(|_| self.dice.below(999) as f32).collect();
         let rewards: Vec<f64> = (0..lanes).map(|_| self.dice.below(9) as f64).collect();
-        let tags: Vec<i32> = (0..lanes).map(|_| self.dice.word() as i32).collect();
+        // Those that repeat are coded as runs.
+        let most = if self.shape.ragged { u64::MAX } else { 2 };
+        let tags: Vec<i32> = (0..lanes).map(|_| (self.dice.word() % most) as i32).collect();
         self.note();
         self.recorder.row(Row {
             stepped: stepped | !LaneSet::first(lanes),

@@ -42,8 +42,8 @@ def write_dataset(
     """Writes episodes as a LeRobot dataset that ``LeRobotDataset(name, root=folder)`` opens.
 
     Frame t has what the policy saw (``observation.state``; of a Dict or Tuple space ``observation.PATH``; 8-bit images of
-    height x width x 3 as ``observation.images.PATH``, lossless), the ``action`` that it took, and what came of it:
-    ``next.reward``, ``next.done``, ``next.truncated``. Dtypes are those of the recording. The observation after the last
+    height x width x 3 as ``observation.images.PATH``, lossless), the ``action`` that it took, what was noted of that step (``step.NAME`` for each step column), and what came
+    of it: ``next.reward``, ``next.done``, ``next.truncated``. Dtypes are those of the recording. The observation after the last
     action has no frame: LeRobot has no place for it.
 
     Args:
@@ -224,6 +224,8 @@ def _columns(episode: Episode) -> Iterator[tuple[str, np.ndarray]]:
             yield f"action.{path.replace('/', '.')}", column
     else:
         yield "action", episode.actions
+    for name, column in episode.step_columns.items():
+        yield f"step.{name}", column
     yield "next.reward", episode.rewards
     yield "next.done", episode.terminations | episode.truncations
     yield "next.truncated", episode.truncations
