@@ -7,12 +7,11 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use rollhouse_arena::Frame;
 use rollhouse_core::{AutoresetMode, ColumnData, ColumnRef};
 use rollhouse_engine::{BadAction, Received, StepError as Rules};
-use rollhouse_wire::{FrameHeader, FrameKind, FrameLayout, LostLane, Notes, SendLanes, control};
+use rollhouse_wire::{FrameHeader, FrameLayout, LostLane, Notes};
 use tokio::time::Instant;
 
 use crate::error::StepError;
@@ -21,8 +20,8 @@ use crate::link::RowsOf;
 use crate::log::LaneFlags;
 use crate::pool::AsyncPool;
 use crate::pool_session::{Clock, PoolSession, Way};
-use crate::session::{Answered, RequestBody, Trouble};
-use crate::under_way::{Asked, FirstDone, Ready, SessionQueue};
+use crate::session::{Answered, Trouble};
+use crate::under_way::{FirstDone, Ready, SendRequest, SessionQueue};
 
 impl AsyncPool {
     /// Sends actions for some lanes, row i of `actions` for `lanes[i]`. Returns when they are on their way.
@@ -218,26 +217,21 @@ impl Receiving<'_> {
         }
     }
 
-    /// Has a request under way, if lanes wait for one or too few are ready. One that waits for more lanes than are wanted,
-    /// or has not named all that were sent, is hastened. Returns whether one is under way.
+    /// Has a request under way, if lanes wait for one or too few are ready. Returns whether one is.
     fn ask(&self, site: &mut PoolSession, queue: &mut SessionQueue) -> bool {
-        let (fresh, min) = (queue.has_fresh(), self.missing());
-        if let Some(asked) = &mut queue.asked {
-            let late = self.wanted > 0 && asked.min > min;
-            if (fresh || late) && !asked.hastened {
-                asked.hastened = true;
-                site.hasten(sidecar_of(SendLanes { min: 0 }));
+        let min = self.missing();
+        if queue.asked.is_some() {
+            if queue.is_to_hasten((self.wanted > 0).then_some(min)) {
+                site.hasten(SendRequest::hastened_sidecar());
             }
             return true;
         }
-        if !fresh && self.ready.lock().is_enough(self.wanted) {
+        if !queue.has_fresh() && self.ready.lock().is_enough(self.wanted) {
             return false;
         }
         let placed = site.session.grant().incarnation;
         let Some(asked) = queue.ask(self.layout, min, placed) else { return false };
-        let sidecar = sidecar_of(SendLanes { min: asked.min as u32 });
-        let request = RequestBody { kind: FrameKind::Send, columns: asked.columns.clone(), sidecar };
-        site.ask(request, self.way.clock);
+        site.ask(asked.body(), self.way.clock);
         true
     }
 
@@ -253,7 +247,7 @@ impl Receiving<'_> {
         index: usize,
         site: &mut PoolSession,
         queue: &mut SessionQueue,
-        (asked, taken): (&Asked, Result<(Received, Vec<LostLane>), Trouble>),
+        (asked, taken): (&SendRequest, Result<(Received, Vec<LostLane>), Trouble>),
     ) {
         let first = site.lanes().start as u32;
         let of_pool = |lanes: &[u32]| lanes.iter().map(|lane| first + lane).collect::<Vec<u32>>();
@@ -288,7 +282,7 @@ impl Receiving<'_> {
         &self,
         header: FrameHeader,
         site: &mut PoolSession,
-        asked: &Asked,
+        asked: &SendRequest,
     ) -> Result<(Received, Vec<LostLane>), String> {
         let session = site.lanes().clone();
         let of = RowsOf {
@@ -304,7 +298,7 @@ impl Receiving<'_> {
     }
 
     /// Keeps what the session's log needs. Lanes whose past was lost with their node are shown as cut.
-    fn keep(&self, site: &mut PoolSession, asked: &Asked, rows: &mut Received, notes: &Notes) {
+    fn keep(&self, site: &mut PoolSession, asked: &SendRequest, rows: &mut Received, notes: &Notes) {
         let first = site.lanes().start as u32;
         let lanes: Vec<u32> = rows.lanes.iter().map(|lane| lane - first).collect();
         let flags =
@@ -360,16 +354,6 @@ impl Ready {
     /// Returns whether that many lanes are ready, or a refusal is to be told.
     fn is_enough(&self, wanted: usize) -> bool {
         self.rows.lanes.len() >= wanted || self.refused.is_some()
-    }
-}
-
-/// Encodes how lanes are to be answered, as a sidecar.
-fn sidecar_of(how: SendLanes) -> Bytes {
-    let mut bytes = Vec::new();
-    // Without its length word. A number always fits.
-    match control::encode(&how, &mut bytes) {
-        Ok(()) => Bytes::from(bytes).slice(size_of::<u32>()..),
-        Err(_) => Bytes::new(),
     }
 }
 

@@ -72,4 +72,5 @@ pub use session::{
 };
 pub use silence::INQUIRY_DEADLINE;
 pub use transport::{Transport, UnknownTransport};
+pub use under_way::{SendRequest, SessionQueue};
 pub use watch::{AsyncWatch, Watch, WatchError};

@@ -380,7 +380,7 @@ impl Session {
 
     /// Gives the request to send lanes that is under way another sidecar, with which it is written from now on: a node that
     /// has it already is told otherwise.
-    pub(crate) fn hasten(&mut self, sidecar: Bytes) {
+    pub fn hasten(&mut self, sidecar: Bytes) {
         if let Some(request) = self.request.as_mut().filter(|request| request.kind == FrameKind::Send) {
             request.sidecar = sidecar;
         }

@@ -4,9 +4,10 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use rollhouse_core::{ColumnData, ColumnRef};
 use rollhouse_engine::Received;
-use rollhouse_wire::{ColumnBuffer, FrameLayout, Incarnation, LostLane};
+use rollhouse_wire::{ColumnBuffer, FrameKind, FrameLayout, Incarnation, LostLane, SendLanes, control};
 
 use crate::error::StepError;
+use crate::session::RequestBody;
 
 /// The owner's account of the lanes under way.
 pub(crate) struct FirstDone {
@@ -19,14 +20,15 @@ pub(crate) struct FirstDone {
     pub(crate) ready: Mutex<Ready>,
 }
 
-/// The lanes that one session has to step.
-pub(crate) struct SessionQueue {
+/// The lanes that one session has to step, and the request that names them. Pure: who uses it makes the requests.
+#[derive(Debug)]
+pub struct SessionQueue {
     /// What each lane of the session waits for.
     lanes: Vec<LaneWaits>,
     /// Their actions, in a column of all lanes of the session.
     actions: ColumnData,
     /// The request that was made and not answered.
-    pub(crate) asked: Option<Asked>,
+    pub asked: Option<SendRequest>,
 }
 
 /// What a lane waits for.
@@ -43,15 +45,16 @@ enum LaneWaits {
 }
 
 /// A request to send lanes.
-pub(crate) struct Asked {
+#[derive(Debug)]
+pub struct SendRequest {
     /// Numbers of the lanes in the session, ascending: all that are under way.
-    pub(crate) lanes: Vec<u32>,
+    pub lanes: Vec<u32>,
     /// Their columns.
-    pub(crate) columns: Bytes,
+    columns: Bytes,
     /// Number of lanes for which its answer waits.
-    pub(crate) min: usize,
+    min: usize,
     /// Whether it is made, and to be answered at once.
-    pub(crate) hastened: bool,
+    hastened: bool,
     /// The place of the session for which it was made.
     placed: Incarnation,
 }
@@ -94,21 +97,33 @@ impl FirstDone {
 }
 
 impl SessionQueue {
-    fn new(lanes: usize, layout: &FrameLayout) -> Self {
+    /// Makes the queue of a session of that many lanes, none of which is under way.
+    pub fn new(lanes: usize, layout: &FrameLayout) -> Self {
         let actions = ColumnData::zeros(layout.action.dtype, lanes * layout.action.elements());
         Self { lanes: vec![LaneWaits::Nothing; lanes], actions, asked: None }
     }
 
     /// Takes a lane with its action.
-    pub(crate) fn push(&mut self, lane: u32, action: ColumnRef<'_>) {
+    pub fn push(&mut self, lane: u32, action: ColumnRef<'_>) {
         self.lanes[lane as usize] = LaneWaits::Request;
         let set = self.actions.set_row(lane as usize, action.len(), action);
         debug_assert!(set, "actions have the column's type, which was checked");
     }
 
     /// Returns whether a lane has come that no request has named.
-    pub(crate) fn has_fresh(&self) -> bool {
+    pub fn has_fresh(&self) -> bool {
         self.lanes.contains(&LaneWaits::Request)
+    }
+
+    /// Returns whether the request under way is to be answered with what is done, which is asked for once: it has not named
+    /// all lanes that were sent, or waits for more lanes than are `wanted`, if any are.
+    pub fn is_to_hasten(&mut self, wanted: Option<usize>) -> bool {
+        let fresh = self.has_fresh();
+        let Some(asked) = &mut self.asked else { return false };
+        let late = wanted.is_some_and(|wanted| asked.min > wanted);
+        let due = (fresh || late) && !asked.hastened;
+        asked.hastened |= due;
+        due
     }
 
     /// Returns whether nothing is under way, and nothing waits.
@@ -118,7 +133,7 @@ impl SessionQueue {
 
     /// Makes the next request, which names all lanes that are under way. `None` if none is, or if its frame would be too
     /// large, which it never is.
-    pub(crate) fn ask(&mut self, layout: &FrameLayout, min: usize, placed: Incarnation) -> Option<&Asked> {
+    pub fn ask(&mut self, layout: &FrameLayout, min: usize, placed: Incarnation) -> Option<&SendRequest> {
         let lanes: Vec<u32> = (0..self.lanes.len() as u32)
             .filter(|&lane| self.lanes[lane as usize] != LaneWaits::Nothing)
             .collect();
@@ -143,19 +158,19 @@ impl SessionQueue {
             *waits = LaneWaits::Answer;
         }
         let (columns, min) = (Bytes::copy_from_slice(buffer.bytes()), min.min(lanes.len()));
-        self.asked = Some(Asked { lanes, columns, min, hastened: false, placed });
+        self.asked = Some(SendRequest { lanes, columns, min, hastened: false, placed });
         self.asked.as_ref()
     }
 
     /// Notes that the request was answered with the rows of `done`, lanes of the session: the node has the others.
-    pub(crate) fn answered(&mut self, asked: &Asked, done: impl Iterator<Item = u32>) {
+    pub fn answered(&mut self, asked: &SendRequest, done: impl Iterator<Item = u32>) {
         asked.lanes.iter().for_each(|&lane| self.lanes[lane as usize] = LaneWaits::Row);
         done.for_each(|lane| self.lanes[lane as usize] = LaneWaits::Nothing);
     }
 
     /// Returns the lanes that do not move when the request is refused, by the node at that place, and forgets them. Those
     /// that the node has had before are still under way there. `known` are the lanes that were refused, if the link says.
-    pub(crate) fn refused(&mut self, asked: &Asked, placed: Incarnation, known: Option<&[u32]>) -> Vec<u32> {
+    pub fn refused(&mut self, asked: &SendRequest, placed: Incarnation, known: Option<&[u32]>) -> Vec<u32> {
         let first = |lane: &u32| match known {
             Some(refused) => refused.contains(lane),
             None => self.lanes[*lane as usize] == LaneWaits::Answer,
@@ -169,13 +184,34 @@ impl SessionQueue {
     }
 }
 
-impl Asked {
+impl SendRequest {
+    /// Returns the request without its number.
+    pub fn body(&self) -> RequestBody {
+        let sidecar = sidecar_of(SendLanes { min: self.min as u32 });
+        RequestBody { kind: FrameKind::Send, columns: self.columns.clone(), sidecar }
+    }
+
+    /// Returns the sidecar of a request that is hastened, should it be written once more.
+    pub fn hastened_sidecar() -> Bytes {
+        sidecar_of(SendLanes { min: 0 })
+    }
+
     /// Returns the actions of some of its lanes, as bytes of a column.
-    pub(crate) fn actions_of(&self, lanes: &[u32], layout: &FrameLayout) -> Vec<u8> {
+    pub fn actions_of(&self, lanes: &[u32], layout: &FrameLayout) -> Vec<u8> {
         let (places, size) = (layout.actions(self.lanes.len(), true), layout.action.row_bytes());
         let actions = places.and_then(|places| self.columns.get(places.actions)).unwrap_or_default();
         let rows = lanes.iter().filter_map(|lane| self.lanes.binary_search(lane).ok());
         let rows = rows.filter_map(|row| actions.get(row * size..(row + 1) * size));
         rows.flatten().copied().collect()
+    }
+}
+
+/// Encodes how lanes are to be answered, as a sidecar.
+fn sidecar_of(how: SendLanes) -> Bytes {
+    let mut bytes = Vec::new();
+    // Without its length word. A number always fits.
+    match control::encode(&how, &mut bytes) {
+        Ok(()) => Bytes::from(bytes).slice(size_of::<u32>()..),
+        Err(_) => Bytes::new(),
     }
 }

@@ -15,6 +15,8 @@ pub(crate) const NODES: usize = 3;
 pub(crate) const CAPACITY: u32 = 12;
 /// The env that trainers step: short episodes of plain numbers.
 pub(crate) const ENV: &str = "CartPole-v1";
+/// The same env with lanes that finish when they finish: it is stepped some lanes at a time.
+pub(crate) const LATE_ENV: &str = "CartPole-late-v1";
 /// Time for a node to open a session, as in the coordinator's actor.
 pub(crate) const OPEN_DEADLINE: Duration = Duration::from_secs(30);
 /// Time for which episodes that ended are kept to have them played again elsewhere, as in the client library.
@@ -26,7 +28,8 @@ pub(crate) const DATA: &str = "/coordinator";
 pub(crate) fn budget(node: usize) -> Budget {
     let terms = EnvTerms { cpu_milli: Some(100), memory: Some(1), ..EnvTerms::default() };
     let total = Weight { cpu_milli: 400 * (node as u64 + 1), memory: CAPACITY.into() };
-    Budget { total, stated: false, envs: [(ENV.to_owned(), terms)].into() }
+    let envs = [ENV, LATE_ENV].map(|env| (env.to_owned(), terms.clone()));
+    Budget { total, stated: false, envs: envs.into() }
 }
 
 /// Returns the name of a node.

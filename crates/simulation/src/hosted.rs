@@ -14,7 +14,9 @@ use rollhouse_wire::{
     control, read_past,
 };
 
+use crate::first_done::{SomeRows, named};
 use crate::ledger::Ledger;
+use crate::message::header_of;
 
 /// One session, as its node has it.
 #[derive(Debug)]
@@ -26,6 +28,8 @@ pub(crate) struct Hosted {
     pub(crate) token: Cancel,
     /// The time since which nobody is attached, on the node's clock.
     pub(crate) alone_since: Option<Duration>,
+    /// The stream whose request waits for lanes.
+    pub(crate) waits: Option<u64>,
     first_lane: u32,
     layout: FrameLayout,
     lanes: Vec<Lane>,
@@ -36,6 +40,8 @@ struct Lane {
     /// Number of episodes that ended.
     ended: u64,
     open: bool,
+    /// Whether it is sent and not answered: it may have ended an episode, or begun one.
+    sent: bool,
 }
 
 impl Hosted {
@@ -58,6 +64,7 @@ impl Hosted {
             turn: Turn::default(),
             token,
             alone_since: Some(now),
+            waits: None,
             first_lane: open.first_lane,
             layout,
             lanes: vec![Lane::default(); open.lanes as usize],
@@ -70,26 +77,47 @@ impl Hosted {
         header: FrameHeader,
         request: &FrameRequest,
         ledger: &mut Ledger,
-    ) -> Result<Bytes, RequestFault> {
-        let answer = self.owned.handle(header, request)?;
+    ) -> Result<Option<Bytes>, RequestFault> {
+        let answer = self.owned.begin(header, request)?;
+        if header.kind == FrameKind::Send {
+            let lanes = named(&self.layout, &request.columns);
+            lanes.iter().for_each(|&lane| self.lanes[lane as usize].sent = true);
+        }
+        self.note(header.kind, request, answer.as_ref(), ledger);
+        Ok(answer)
+    }
+
+    /// Answers the request that waits for lanes with those that are done.
+    pub(crate) fn gather(&mut self, ledger: &mut Ledger) -> Option<Bytes> {
+        let answer = self.owned.gather(Duration::ZERO, true);
+        self.note(FrameKind::Send, &FrameRequest::default(), answer.as_ref(), ledger);
+        answer
+    }
+
+    /// Notes what a request of that kind did to episodes.
+    fn note(&mut self, kind: FrameKind, request: &FrameRequest, answer: Option<&Bytes>, ledger: &mut Ledger) {
         // What is stepped in virtual time is at least as far apart as the age at which chunks are closed.
         self.owned.flush().expect("an engine of one thread");
-        let kind = FrameHeader::decode(answer[..HEADER_BYTES].try_into().expect("a whole header"));
-        let answered = kind.expect("a header of ours");
+        let Some(answer) = answer else { return self.tell(ledger) };
+        let (answered, contents) = (header_of(answer), &answer[HEADER_BYTES..]);
+        let (columns, sidecar) = contents.split_at(answered.columns as usize);
         if answered.kind == FrameKind::Resumed {
             self.note_past(request.columns.bytes());
         }
         if answered.kind == FrameKind::Batch {
-            if header.kind == FrameKind::Reset {
+            if kind == FrameKind::Reset {
                 self.end_open();
                 self.lanes.iter_mut().for_each(|lane| lane.open = true);
             } else {
-                self.note_flags(&answer[HEADER_BYTES..]);
+                self.note_flags(columns);
             }
-            self.note_began(&answer[HEADER_BYTES + answered.columns as usize..]);
+            self.note_began(sidecar);
+        }
+        if answered.kind == FrameKind::Rows {
+            self.note_rows(&SomeRows::read(&self.layout, columns));
+            self.note_began(sidecar);
         }
         self.tell(ledger);
-        Ok(answer)
     }
 
     /// Ends the session; open episodes end with `cause`.
@@ -115,11 +143,23 @@ impl Hosted {
         }
     }
 
+    fn note_rows(&mut self, rows: &SomeRows) {
+        for (row, &lane) in rows.lanes.iter().enumerate() {
+            let lane = &mut self.lanes[lane as usize];
+            lane.sent = false;
+            lane.open |= rows.reset[row] == 1;
+            if rows.has_ended(row) {
+                lane.ended += 1;
+                lane.open = false;
+            }
+        }
+    }
+
     /// Notes the episodes that began elsewhere, and go on here or were over there.
     fn note_past(&mut self, past: &[u8]) {
         for record in read_past(past, &self.layout.action).expect("it was carried out") {
             if let PastEvent::Began { number, .. } = record.what {
-                self.lanes[record.lane as usize] = Lane { ended: number, open: true };
+                self.lanes[record.lane as usize] = Lane { ended: number, open: true, sent: false };
             }
         }
     }
@@ -131,7 +171,8 @@ impl Hosted {
         }
         let notes: Notes = control::decode(sidecar).expect("notes of ours");
         for began in notes.began().expect("whole records") {
-            self.lanes[began.lane as usize] = Lane { ended: began.number, open: true };
+            let lane = &mut self.lanes[began.lane as usize];
+            (lane.ended, lane.open) = (began.number, true);
         }
     }
 
@@ -144,7 +185,7 @@ impl Hosted {
 
     fn tell(&self, ledger: &mut Ledger) {
         for (row, lane) in self.lanes.iter().enumerate() {
-            ledger.lived(self.session.pool, self.first_lane + row as u32, lane.ended);
+            ledger.lived(self.session.pool, self.first_lane + row as u32, lane.ended + u64::from(lane.sent));
         }
     }
 }

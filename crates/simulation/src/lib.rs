@@ -3,7 +3,7 @@
 //!
 //! A [`World`] joins the very values that decide in a real cluster: the coordinator's `Cluster`, `Store` and
 //! `DataFolder`; a node's `Registration`, `SessionTable`, `NodeSession`s, `Turn`, `OwnedSession`, `Shipper` and recorder; a trainer's
-//! `Session`, `Inquiry` and `ask_again`. Network, disks and clocks are simulated; what stands
+//! `Session`, `SessionQueue`, `Inquiry` and `ask_again`. Network, disks and clocks are simulated; what stands
 //! between them and those values here takes the place of the tasks and threads of the real processes, and decides
 //! nothing.
 //!
@@ -12,6 +12,7 @@
 //! - what was sealed is on the node's disk until the store has it, and in the store after that, once;
 //! - a request is carried out once, by the owner that attached last, and for no placement that its owner has left;
 //! - answers are the numbers that the same lanes give here, wherever they went on;
+//! - a lane that is sent alone is answered once, and none that is done waits for one that is slow;
 //! - what an owner saw end is in the store;
 //! - lanes are counted once and belong to somebody, leases end, and quotas and capacities hold;
 //! - a placement is made once, and not closed while its owner steps it;
@@ -38,8 +39,10 @@ mod connection;
 mod context;
 mod coordinator;
 mod fault;
+mod first_done;
 mod hosted;
 mod hostile;
+mod late;
 mod ledger;
 mod message;
 mod network;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use rollhouse_env::Registry;
 use rollhouse_node::{
     ANSWER_DEADLINE, Cancel, FrameRequest, LinkAction, LinkEvent, Registration, SessionTable, Transport,
@@ -14,11 +15,12 @@ use rollhouse_node::{
 use rollhouse_replay::OnOutage;
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_wire::{
-    Attach, Attached, CloseSession, EndCause, FrameHeader, Heartbeat, Incarnation, NodeLoad, OpenSession,
-    Refusal, RefusalCode, Register, ReportLog, SessionCounts, SessionEnd, SessionId, SessionOpened,
+    Attach, Attached, CloseSession, EndCause, FrameHeader, FrameKind, Heartbeat, Incarnation, NodeLoad,
+    OpenSession, Refusal, RefusalCode, Register, ReportLog, SessionCounts, SessionEnd, SessionId,
+    SessionOpened,
 };
 
-use crate::cast::{CAPACITY, ENV, budget, name};
+use crate::cast::{CAPACITY, ENV, LATE_ENV, budget, name};
 use crate::context::{Context, Input};
 use crate::hosted::Hosted;
 use crate::message::{Message, Question, Response};
@@ -221,7 +223,7 @@ impl Node {
     }
 
     fn register(&self) -> Register {
-        let spec = self.registry.get(ENV).expect("a built-in env").spec().clone();
+        let hash = |env: &str| self.registry.get(env).expect("an env of nodes").spec().dynamics_hash;
         Register {
             node: name(self.index),
             boot: self.boot,
@@ -230,7 +232,7 @@ impl Node {
             capacity: CAPACITY,
             threads: 1,
             labels: BTreeMap::new(),
-            envs: BTreeMap::from([(spec.id.clone(), spec.dynamics_hash)]),
+            envs: [ENV, LATE_ENV].map(|env| (env.to_owned(), hash(env))).into(),
             kinds: Vec::new(),
             budget: Some(budget(self.index)),
             term: self.table.newest_term(),
@@ -429,7 +431,7 @@ impl Node {
         ctx.ledger.placements.attached(hosted.session, hosted.incarnation, stream);
         let logs = attach.log && hosted.owned.keep_log();
         let (lanes, last) = (hosted.lanes(), hosted.owned.last());
-        let attached = Attached { lanes, last, logs, as_done: false };
+        let attached = Attached { lanes, last, logs, as_done: true };
         let turn = hosted.turn;
         let sent_away =
             |stream: &Stream| stream.hosted == handle && turn.admit(stream.number) == Err(TurnOver::Replaced);
@@ -448,7 +450,9 @@ impl Node {
         Ok(attached)
     }
 
-    fn detach(&mut self, stream: u64, ctx: &Context<'_>) {
+    fn detach(&mut self, stream: u64, ctx: &mut Context<'_>) {
+        // Nobody waits for lanes any more; whoever attaches next may ask for the answer again.
+        self.gather(stream, ctx);
         let Some(Stream { hosted, number, .. }) = self.streams.remove(&stream) else { return };
         let Some(session) = self.hosted.get_mut(&hosted) else { return };
         self.table.detached(ctx.now, session.session, session.incarnation, number);
@@ -466,11 +470,26 @@ impl Node {
         }
     }
 
+    /// Answers the request of a stream that waits for lanes with those that are done.
+    fn gather(&mut self, stream: u64, ctx: &mut Context<'_>) -> Option<Bytes> {
+        let hosted = self.hosted.get_mut(&self.streams.get(&stream)?.hosted)?;
+        hosted.waits.take_if(|waits| *waits == stream)?;
+        ctx.count("request hastened");
+        hosted.gather(ctx.ledger)
+    }
+
     fn frame(&mut self, stream: u64, header: FrameHeader, request: Arc<FrameRequest>, ctx: &mut Context<'_>) {
         let Some(&Stream { conn, hosted: handle, number }) = self.streams.get(&stream) else { return };
         if self.waiting.iter().any(|(other, ..)| *other == stream) {
             // A stream's requests are answered in the order in which they came.
             return self.waiting.push((stream, header, request));
+        }
+        if let Some(answer) = self.gather(stream, ctx) {
+            self.spool.write(ctx);
+            ctx.send(conn, Message::Answered { stream, answer });
+        }
+        if header.kind == FrameKind::Hasten {
+            return;
         }
         let hosted = self.hosted.get_mut(&handle).expect("streams end with their session");
         let answer = match hosted.owned.admit(hosted.turn, number, &hosted.token, header) {
@@ -488,7 +507,15 @@ impl Node {
                 }
                 ctx.ledger.placements.stepped(hosted.session, hosted.incarnation, stream, header.number);
                 let answer = hosted.carry_out(header, &request, ctx.ledger);
-                answer.unwrap_or_else(|fault| panic!("a trainer of ours sends what is no request: {fault}"))
+                match answer
+                    .unwrap_or_else(|fault| panic!("a trainer of ours sends what is no request: {fault}"))
+                {
+                    Some(answer) => answer,
+                    None => {
+                        hosted.waits = Some(stream);
+                        return;
+                    }
+                }
             }
         };
         self.spool.write(ctx);

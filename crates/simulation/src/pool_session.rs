@@ -22,15 +22,17 @@ use rollhouse_wire::{
 use crate::asking::Asking;
 use crate::bug::Bug;
 use crate::call::{Call, Line};
-use crate::cast::{KEPT_FOR, index, lanes_of};
+use crate::cast::{KEPT_FOR, LATE_ENV, index, lanes_of};
 use crate::context::Context;
+use crate::first_done::FirstDone;
 use crate::message::{Message, Question, Response, header_of};
 use crate::network::Site;
 use crate::reference::{MadeOf, Reference};
 
+mod some;
+
 #[derive(Debug)]
 pub(crate) struct PoolSession {
-    pub(crate) node: usize,
     made_of: MadeOf,
     session: Session,
     /// The action that the session wants done next.
@@ -43,6 +45,8 @@ pub(crate) struct PoolSession {
     trouble: Option<Trouble>,
     /// An engine with the session's lanes, stepped here to compare.
     reference: Reference,
+    /// Its lanes under way, if some are sent at a time.
+    some: Option<FirstDone>,
     steps: u64,
     /// The time at which its last answer was taken, on the world's clock.
     answered_at: Duration,
@@ -61,7 +65,8 @@ enum Caller {
     /// The session prepares for a request, at most until the deadline.
     Settles {
         until: Duration,
-        body: RequestBody,
+        /// `None` for some lanes, which are chosen when they can be sent.
+        body: Option<RequestBody>,
         deadline: Duration,
     },
     Waits {
@@ -100,8 +105,9 @@ impl PoolSession {
     pub(crate) fn new(recipe: &Arc<Recipe>, grant: &Grant, registry: &Registry, seed: u64) -> Self {
         let open = &recipe.open;
         let made_of = MadeOf::new(recipe, grant, registry, seed);
+        let late = open.settings.env == LATE_ENV;
+        let some = late.then(|| FirstDone::new(grant.lanes, &made_of.layout));
         Self {
-            node: index(&grant.node),
             session: made_of.session(grant.clone()),
             made_of,
             next: SessionAction::Done(Ok(())),
@@ -111,6 +117,7 @@ impl PoolSession {
             stream: None,
             trouble: None,
             reference: Reference::new(open, grant, registry),
+            some,
             steps: 0,
             answered_at: Duration::ZERO,
             episodes: vec![None; grant.lanes as usize],
@@ -125,7 +132,7 @@ impl PoolSession {
 
     /// Makes its owner hostile from now on. Returns false if its lanes cannot go on elsewhere.
     pub(crate) fn forge(&mut self) -> bool {
-        if !self.resumes() || self.was_lost {
+        if !self.resumes() || self.was_lost || self.some.is_some() {
             return false;
         }
         self.forges = true;
@@ -136,20 +143,31 @@ impl PoolSession {
 
     /// Prepares for a request, and then makes it.
     pub(crate) fn ask(&mut self, reset: bool, deadline: Duration, ctx: &Context<'_>) {
-        let body = if reset { body_of(FrameKind::Reset, Bytes::new()) } else { self.step() };
+        let body = match reset {
+            true => Some(body_of(FrameKind::Reset, Bytes::new())),
+            false if self.some.is_some() => None,
+            false => Some(self.step()),
+        };
         self.caller = Caller::Settles { until: ctx.now + SETTLE_WITHIN, body, deadline };
         self.happened(SessionEvent::Settle { reset }, ctx);
     }
 
     /// Makes the request, if the session takes any: a session whose lanes are lost is asked nothing.
-    fn request(&mut self, ctx: &Context<'_>) {
+    fn request(&mut self, ctx: &mut Context<'_>) {
         let Caller::Settles { body, deadline, .. } = std::mem::replace(&mut self.caller, Caller::Rests)
         else {
             return;
         };
-        if !self.session.is_out() {
-            self.caller = Caller::Waits { kind: body.kind, deadline };
-            self.happened(SessionEvent::Requested { body, deadline }, ctx);
+        match body {
+            _ if self.session.is_out() => {}
+            Some(body) => {
+                self.caller = Caller::Waits { kind: body.kind, deadline };
+                self.happened(SessionEvent::Requested { body, deadline }, ctx);
+            }
+            None => {
+                self.caller = Caller::Waits { kind: FrameKind::Send, deadline };
+                self.send_some(ctx);
+            }
         }
     }
 
@@ -157,8 +175,7 @@ impl PoolSession {
     fn step(&mut self) -> RequestBody {
         self.steps += 1;
         let Grant { lanes, first_lane, .. } = *self.session.grant();
-        let action = |lane| (rollhouse_core::random_bits(7, first_lane + lane, self.steps) & 1) as i64;
-        let actions: Vec<i64> = (0..lanes).map(action).collect();
+        let actions: Vec<i64> = (0..lanes).map(|lane| action_of(first_lane + lane, self.steps)).collect();
         let places = self.made_of.layout.actions(lanes as usize, false).expect("a small batch");
         let mut columns = vec![0; places.bytes];
         columns[places.actions].copy_from_slice(column_bytes(ColumnRef::I64(&actions)));
@@ -173,6 +190,7 @@ impl PoolSession {
         ctx: &mut Context<'_>,
     ) {
         self.inquire(coordinator, ctx);
+        self.check_hastened(ctx);
         while self.go_on(nodes, coordinator, ctx) {}
     }
 
@@ -221,7 +239,12 @@ impl PoolSession {
     fn happened(&mut self, event: SessionEvent, ctx: &Context<'_>) {
         self.next = self.session.on(ctx.now, event);
         self.under_way = UnderWay::Nothing;
-        let asking = || Asking::new(self.session.inquiry(), ctx.now);
+        self.look_after(ctx.now);
+    }
+
+    /// Watches over the node from now on, if a request is under way.
+    fn look_after(&mut self, now: Duration) {
+        let asking = || Asking::new(self.session.inquiry(), now);
         self.inquiry = self.session.is_busy().then(asking);
     }
 
@@ -236,7 +259,13 @@ impl PoolSession {
             return self.request(ctx);
         }
         self.caller = Caller::Rests;
-        let Err(trouble) = result else { return };
+        let Err(trouble) = result else {
+            if let Some(some) = &mut self.some {
+                some.has_begun = true;
+            }
+            return;
+        };
+        self.give_up_some(&trouble);
         if trouble == Trouble::Gone {
             self.detach(ctx);
             self.was_lost = true;
@@ -303,7 +332,6 @@ impl PoolSession {
         self.detach(ctx);
         ctx.ledger.left(self.id(), old.incarnation);
         ctx.ledger.owners.uses(self.id(), new.incarnation);
-        self.node = index(&new.node);
         if self.forges || ctx.has(Bug::ForgetsPast) {
             // The lanes that it has now are new ones to their node.
             self.session = self.made_of.session(new.clone());
@@ -319,12 +347,12 @@ impl PoolSession {
 
     /// Attaches, if there is a connection to the node.
     fn dial(&mut self, nodes: &mut BTreeMap<usize, Line>, ctx: &mut Context<'_>) -> bool {
-        match nodes.get(&self.node).copied().unwrap_or(Line::None) {
+        match nodes.get(&self.node()).copied().unwrap_or(Line::None) {
             Line::Up(conn) => self.attach(conn, ctx),
             Line::Dialling(_) => self.under_way = UnderWay::Dialling,
             Line::None => {
                 self.under_way = UnderWay::Dialling;
-                nodes.insert(self.node, Line::Dialling(ctx.dial(Site::Node(self.node))));
+                nodes.insert(self.node(), Line::Dialling(ctx.dial(Site::Node(self.node()))));
             }
         }
         false
@@ -354,6 +382,7 @@ impl PoolSession {
             Response::Attached(attached) => {
                 assert_eq!(attached.lanes, self.session.grant().lanes);
                 assert!(attached.logs, "answers do not say what a log needs");
+                assert!(attached.as_done, "lanes are not answered as they are done");
                 self.stream = Some(Stream { id: stream, conn, posted: None, answers: VecDeque::new() });
                 SessionEvent::Attached { last: attached.last, logs: attached.logs }
             }
@@ -381,10 +410,13 @@ impl PoolSession {
             columns.resize(body.columns.len());
             columns.bytes_mut().copy_from_slice(&body.columns);
             let request = Arc::new(FrameRequest { columns, sidecar: body.sidecar.to_vec() });
-            let header =
-                FrameHeader { kind, flags: 0, number, columns: body.columns.len() as u32, sidecar: 0 };
+            let (columns, sidecar) = (body.columns.len() as u32, body.sidecar.len() as u32);
+            let header = FrameHeader { kind, flags: 0, number, columns, sidecar };
             stream.posted = Some((number, kind, Arc::clone(&request)));
             self.session.written(number);
+            if kind == FrameKind::Send {
+                ctx.count("some lanes sent");
+            }
             ctx.send(stream.conn, Message::Frame { stream: stream.id, header, request });
         }
         while let Some(answer) = stream.answers.pop_front() {
@@ -395,6 +427,12 @@ impl PoolSession {
             }
             self.take(number, header, &answer, ctx);
             return true;
+        }
+        if matches!(self.caller, Caller::Waits { kind: FrameKind::Send, .. })
+            && self.some.as_ref().is_some_and(FirstDone::is_content)
+        {
+            // They are on their way, and nobody waits for any.
+            self.caller = Caller::Rests;
         }
         false
     }
@@ -410,6 +448,9 @@ impl PoolSession {
         if header.kind == FrameKind::Refused {
             let refusal: Refusal = control::decode(&answer[HEADER_BYTES..]).expect("a refusal");
             ctx.count("step refused");
+            if let Some(some) = &mut self.some {
+                some.heard();
+            }
             return self.happened(SessionEvent::Refused(refusal), ctx);
         }
         let Grant { incarnation, .. } = *self.session.grant();
@@ -425,6 +466,9 @@ impl PoolSession {
         self.answered_at = ctx.world_now;
         if !resuming {
             let (columns, sidecar) = answer[HEADER_BYTES..].split_at(header.columns as usize);
+            if header.kind == FrameKind::Rows {
+                return self.take_some(columns, sidecar, ctx);
+            }
             self.note(columns, sidecar, ctx);
             let posted = self.stream.as_ref().and_then(|stream| stream.posted.as_ref());
             if let Some((_, kind, request)) = posted {
@@ -435,10 +479,7 @@ impl PoolSession {
 
     /// Keeps an answer of all lanes.
     fn note(&mut self, columns: &[u8], sidecar: &[u8], ctx: &mut Context<'_>) {
-        let mut notes: Notes = match sidecar {
-            [] => Notes::default(),
-            bytes => control::decode(bytes).expect("notes of ours"),
-        };
+        let mut notes = notes_of(sidecar);
         // Who means harm moves on without need.
         notes.leaving |= self.forges;
         let places = &self.made_of.places;
@@ -454,12 +495,17 @@ impl PoolSession {
             return;
         }
         assert!(losses.is_empty() || self.was_lost, "the log has not what lanes {losses:?} did");
-        for (lane, episode) in self.episodes.iter().enumerate() {
-            if flags.terminated[lane] | flags.truncated[lane] != 0 {
-                let lane = self.session.grant().first_lane + lane as u32;
-                let number = episode.expect("an episode ends that began");
-                ctx.ledger.seen(self.made_of.recipe.open.pool, lane, number, ctx.world_now);
-            }
+        let ended =
+            (0..self.episodes.len()).filter(|&lane| flags.terminated[lane] | flags.truncated[lane] != 0);
+        self.note_episodes(ended, &notes, ctx);
+    }
+
+    /// Notes which lanes' episodes ended, and which then began.
+    fn note_episodes(&mut self, ended: impl Iterator<Item = usize>, notes: &Notes, ctx: &mut Context<'_>) {
+        let Grant { first_lane, .. } = *self.session.grant();
+        for lane in ended {
+            let number = self.episodes[lane].expect("an episode ends that began");
+            ctx.ledger.seen(self.pool(), first_lane + lane as u32, number, ctx.world_now);
         }
         for began in notes.began().expect("whole records") {
             self.episodes[began.lane as usize] = Some(began.number);
@@ -560,6 +606,11 @@ impl PoolSession {
         if let Caller::Waits { kind, .. } = self.caller {
             ctx.count(if kind == FrameKind::Reset { "reset timed out" } else { "step timed out" });
             self.drop_what_is_under_way(ctx);
+            if kind == FrameKind::Send {
+                // They stay under way.
+                (self.trouble, self.caller) = (Some(Trouble::TimedOut), Caller::Rests);
+                return;
+            }
             self.stop_with(Trouble::TimedOut);
         }
     }
@@ -570,6 +621,11 @@ impl PoolSession {
 
     fn id(&self) -> SessionId {
         SessionId { pool: self.made_of.recipe.open.pool, index: self.session.grant().index }
+    }
+
+    /// Returns the index of its node.
+    pub(crate) fn node(&self) -> usize {
+        index(&self.session.grant().node)
     }
 
     pub(crate) const fn answered_at(&self) -> Duration {
@@ -587,6 +643,18 @@ impl PoolSession {
 
     pub(crate) const fn take_trouble(&mut self) -> Option<Trouble> {
         self.trouble.take()
+    }
+}
+
+/// Returns the action of a lane in a step.
+fn action_of(lane: u32, step: u64) -> i64 {
+    (rollhouse_core::random_bits(7, lane, step) & 1) as i64
+}
+
+fn notes_of(sidecar: &[u8]) -> Notes {
+    match sidecar {
+        [] => Notes::default(),
+        bytes => control::decode(bytes).expect("notes of ours"),
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rollhouse_core::{AutoresetMode, RecordRule, RunId, SeedSchedule, StepColumns};
 use rollhouse_wire::{LaneSettings, OpenPool, Spread};
 
-use crate::cast::ENV;
+use crate::cast::{ENV, LATE_ENV};
 use crate::context::Context;
 
 /// Returns a request for a pool, as trainers make it.
@@ -16,7 +16,7 @@ pub(crate) fn a_pool(ctx: &mut Context<'_>) -> OpenPool {
         pool: RunId::from_u128(id),
         lanes: ctx.random.within(1, 9) as u32,
         settings: LaneSettings {
-            env: ENV.to_owned(),
+            env: if ctx.random.chance(LATE_PER_MILLE) { LATE_ENV } else { ENV }.to_owned(),
             env_kwargs: String::new(),
             deterministic: None,
             options: BTreeMap::new(),
@@ -32,3 +32,6 @@ pub(crate) fn a_pool(ctx: &mut Context<'_>) -> OpenPool {
         spread,
     }
 }
+
+/// Pools whose lanes are sent some at a time, of a thousand.
+const LATE_PER_MILLE: u64 = 400;

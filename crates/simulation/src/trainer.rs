@@ -155,7 +155,7 @@ impl Trainer {
         };
         *line = Line::Up(conn);
         if let Doing::Playing(pool) = &mut self.doing {
-            pool.sessions.iter_mut().filter(|s| s.node == node).for_each(|s| s.connected(conn, ctx));
+            pool.sessions.iter_mut().filter(|s| s.node() == node).for_each(|s| s.connected(conn, ctx));
         }
     }
 
@@ -181,7 +181,7 @@ impl Trainer {
         if let Some((&node, line)) = self.nodes.iter_mut().find(|(_, line)| is_it(line)) {
             *line = Line::None;
             if let Doing::Playing(pool) = &mut self.doing {
-                pool.sessions.iter_mut().filter(|s| s.node == node).for_each(|s| s.lost(port_closed, ctx));
+                pool.sessions.iter_mut().filter(|s| s.node() == node).for_each(|s| s.lost(port_closed, ctx));
             }
         }
     }
@@ -331,7 +331,8 @@ impl Trainer {
                     None => {}
                     Some(Trouble::TimedOut | Trouble::Refused(_)) => {
                         ctx.count("step given up");
-                        pool.needs_reset = true;
+                        // Lanes that are sent some at a time go on.
+                        pool.needs_reset |= !session.goes_on();
                     }
                     Some(Trouble::Gone) => ctx.count("session lost"),
                 }
@@ -360,6 +361,10 @@ impl Trainer {
                 session.carry_on(&mut self.nodes, &mut self.coordinator, ctx);
             }
             pool.deadline = Some(deadline);
+            if pool.sessions.iter().all(PoolSession::is_at_rest) {
+                // Lanes were sent, and none is waited for.
+                self.go_on_playing(calm, ctx);
+            }
         }
     }
 

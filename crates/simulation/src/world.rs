@@ -15,6 +15,7 @@ use crate::cast::{NODES, site_number, spool_dir, store_dir};
 use crate::context::{Context, Input};
 use crate::coordinator::Coordinator;
 use crate::fault::{Fault, FaultKinds, plan};
+use crate::late;
 use crate::ledger::Ledger;
 use crate::message::Message;
 use crate::network::{Conn, LINKS, Link, Network, Site};
@@ -201,7 +202,7 @@ impl World {
                 nodes: (0..NODES).map(|_| None).collect(),
                 trainers: (0..TRAINERS).map(|_| None).collect(),
             },
-            registry: Arc::new(Registry::builtin()),
+            registry: Arc::new(late::registry()),
             // Two of three share a quota.
             owners: (0..TRAINERS).map(|trainer| format!("owner-{}", trainer / 2)).collect(),
             disks: BTreeMap::new(),

@@ -77,7 +77,7 @@ fn the_same_seed_gives_the_same_trace_and_another_one_another() {
 const SEEDS: u64 = 500;
 
 /// What has to be met among so many seeds.
-const SEEN: [&str; 38] = [
+const SEEN: [&str; 41] = [
     "answer nobody waits for",
     "attach refused",
     "batch stepped",
@@ -90,6 +90,7 @@ const SEEN: [&str; 38] = [
     "episode set aside",
     "harm refused",
     "killed",
+    "lanes taken as they were done",
     "lease ended",
     "node refused a session",
     "owner vanished before its answer",
@@ -103,6 +104,7 @@ const SEEN: [&str; 38] = [
     "process could not start",
     "quota",
     "refused as revoked",
+    "request hastened",
     "request repeated",
     "segment known",
     "segment refused",
@@ -111,6 +113,7 @@ const SEEN: [&str; 38] = [
     "session lost",
     "session moved",
     "session resumed elsewhere",
+    "some lanes sent",
     "step refused",
     "stream replaced",
     "told that a node's port is closed",

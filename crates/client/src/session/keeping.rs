@@ -49,7 +49,7 @@ impl Session {
     }
 
     /// Keeps an answer about some lanes, which were stepped with one of `actions` each.
-    pub(crate) fn note_rows(&mut self, answered: &Answered<'_>, lanes: &[u32], actions: &[u8]) {
+    pub fn note_rows(&mut self, answered: &Answered<'_>, lanes: &[u32], actions: &[u8]) {
         let mut lost: Vec<u32> = answered.notes.lost.iter().map(|loss| loss.lane).collect();
         lost.extend(&self.cut);
         if let Some(log) = &mut self.log {
@@ -114,7 +114,7 @@ impl Session {
     }
 
     /// Takes those of the lanes that have lost their past and were not shown as lost yet.
-    pub(crate) fn take_cut(&mut self, lanes: &[u32]) -> Vec<u32> {
+    pub fn take_cut(&mut self, lanes: &[u32]) -> Vec<u32> {
         let (shown, left) = self.cut.drain(..).partition(|lane| lanes.contains(lane));
         self.cut = left;
         shown
