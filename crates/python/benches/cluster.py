@@ -20,13 +20,12 @@ import multiprocessing
 import platform
 import queue
 import statistics
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from local_cluster import local_cluster
 
 import rollhouse
 
@@ -34,27 +33,6 @@ ENV = "CartPole-v1"
 SECONDS_PER_TURN = 0.1
 OURS = "rollhouse over QUIC"
 METHOD = "/bench.Echo/"
-
-
-@contextlib.contextmanager
-def cluster(program: str) -> Iterator[str]:
-    """A cluster of one node; its connection string."""
-    with tempfile.TemporaryDirectory() as folder:
-        arguments = ["up", "--data", f"{folder}/cluster"]
-        for port in ("coordinator.listen", "node.listen"):
-            arguments += ["--set", f"{port}=127.0.0.1:0"]
-        for port in ("metrics.coordinator", "metrics.node"):
-            arguments += ["--set", f"{port}="]
-        process = subprocess.Popen([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        try:
-            assert process.stdout is not None
-            url = process.stdout.readline().strip()
-            if not url:
-                raise SystemExit(f"`{program} up` did not start (exit code {process.wait()})")
-            yield url
-        finally:
-            process.terminate()
-            process.wait()
 
 
 def certificate() -> tuple[bytes, bytes]:
@@ -195,7 +173,7 @@ def main() -> None:
     parser.add_argument("--lanes", type=int, default=64)
     parser.add_argument("--repeats", type=int, default=15)
     arguments = parser.parse_args()
-    with cluster(arguments.program) as url:
+    with local_cluster(arguments.program) as url:
         result = measure(url, arguments.lanes, arguments.repeats)
     if arguments.json:
         machine = {"processor": platform.processor() or platform.machine(), "python": platform.python_version()}

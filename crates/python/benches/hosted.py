@@ -1,11 +1,12 @@
-"""Python envs in worker processes, beside Gymnasium's own classes: env steps per second.
+"""Python envs in worker processes, beside others' classes for that: env steps per second.
 
     python benches/hosted.py [--json] [--env CartPole-v1] [--lanes 64] [--workers 2] [--keys 0] [--mode NextStep]
-        [--repeats 9] [--busy 1]
+        [--repeats 9] [--busy 1] [--program ROLLHOUSE]
 
-All contestants are stepped in turns within one run, so that whatever else the machine does meets them alike. A ratio
+With ``--program`` the same envs are also stepped on a node of a cluster of its own, through memory and over QUIC,
+unrecorded; it has to be a release build, as the wheel has. All contestants are stepped in turns within one run, so that whatever else the machine does meets them alike. A ratio
 is the median of the ratios of the turns. Every env's step adds ``--keys`` numbers to its infos. With ``--busy`` so many
-processes keep a core busy meanwhile. `pip install stable-baselines3` for its class beside them.
+processes keep a core busy meanwhile. SB3 and PufferLib are measured where they are installed.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
+from local_cluster import local_cluster
 
 import rollhouse
 
@@ -67,10 +70,15 @@ def main() -> None:
     parser.add_argument("--mode", default="NextStep", help="the autoreset mode: NextStep or SameStep")
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--busy", type=int, default=0, help="processes that keep a core busy")
+    parser.add_argument("--program", help="the path of rollhouse, to step on a node too")
     args = parser.parse_args()
+    if args.program and args.keys:
+        parser.error("--keys has wrappers of this file's, which no node has: leave --program or --keys out")
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(args.busy)]
     try:
-        result = contest(args)
+        with contextlib.ExitStack() as stack:
+            url = stack.enter_context(local_cluster(args.program, python=True)) if args.program else None
+            result = contest(args, url)
     finally:
         for process in busy:
             process.kill()
@@ -83,7 +91,37 @@ def main() -> None:
         print(f"hosted is {ratio:.2f} times {name}")
 
 
-def contest(args: argparse.Namespace) -> dict[str, Any]:
+def on_a_node(args: argparse.Namespace, url: str, mode: AutoresetMode) -> dict[str, Any]:
+    """The same lanes, hosted by a node."""
+    cluster = rollhouse.connect(url)
+
+    def lanes(transport: Any) -> Any:
+        return cluster.make_vec(
+            f"gymnasium:{args.env}", args.lanes, autoreset_mode=mode, record=False, transport=transport
+        )
+
+    return {"on a node, memory": lanes("shm"), "on a node, QUIC": lanes("quic")}
+
+
+def of_sb3(fns: list[Callable[[], gymnasium.Env]]) -> dict[str, Any]:
+    from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
+
+    return {"SB3 DummyVecEnv": DummyVecEnv(fns), "SB3 SubprocVecEnv": SubprocVecEnv(fns)}
+
+
+def of_pufferlib(args: argparse.Namespace) -> dict[str, Any]:
+    import pufferlib.emulation
+    import pufferlib.vector
+
+    def env(buf: Any = None, seed: int = 0) -> Any:
+        return pufferlib.emulation.GymnasiumPufferEnv(gymnasium.make(args.env), buf=buf, seed=seed)
+
+    backend = pufferlib.vector.Multiprocessing
+    envs = pufferlib.vector.make(env, num_envs=args.lanes, num_workers=args.workers, backend=backend)
+    return {"PufferLib Multiprocessing": envs}
+
+
+def contest(args: argparse.Namespace, url: str | None) -> dict[str, Any]:
     """Rates of all, and what ours come to beside others."""
     fns = [functools.partial(make, args.env, args.keys)] * args.lanes
     mode = AutoresetMode(args.mode)
@@ -94,10 +132,11 @@ def contest(args: argparse.Namespace) -> dict[str, Any]:
         "SyncVectorEnv": gymnasium.vector.SyncVectorEnv(fns, autoreset_mode=mode),
         "AsyncVectorEnv": gymnasium.vector.AsyncVectorEnv(fns, shared_memory=True, autoreset_mode=mode),
     }
-    with contextlib.suppress(ImportError):
-        from stable_baselines3.common.vec_env import DummyVecEnv
-
-        contestants["SB3 DummyVecEnv"] = DummyVecEnv(fns)
+    if url is not None:
+        contestants |= on_a_node(args, url, mode)
+    for others in (functools.partial(of_sb3, fns), functools.partial(of_pufferlib, args)):
+        with contextlib.suppress(ImportError):
+            contestants |= others()
     space = contestants["hosted"].action_space
     space.seed(0)
     actions = [space.sample() for _ in range(16)]

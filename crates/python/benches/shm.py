@@ -14,18 +14,16 @@ import contextlib
 import json
 import os
 import statistics
-import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+from local_cluster import local_cluster
 
 import rollhouse
 
 ENV = "CartPole-v1"
-PORTS = ["coordinator.listen=127.0.0.1:0", "node.listen=127.0.0.1:0", "metrics.coordinator=", "metrics.node="]
 
 
 @contextlib.contextmanager
@@ -33,15 +31,8 @@ def cluster_of(url: str | None) -> Iterator[str]:
     if url:
         yield url
         return
-    program = os.environ.get("ROLLHOUSE_PROGRAM", "rollhouse")
-    with tempfile.TemporaryDirectory() as data:
-        command = [program, "up", "--data", data, *(f"--set={setting}" for setting in PORTS)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-            assert process.stdout is not None
-            try:
-                yield process.stdout.readline().strip()
-            finally:
-                process.terminate()
+    with local_cluster(os.environ.get("ROLLHOUSE_PROGRAM", "rollhouse")) as local:
+        yield local
 
 
 def microseconds(envs: Any, steps: int) -> float:
