@@ -63,6 +63,7 @@ fn host(args: &HostingArgs) -> PythonHost {
         launcher: Launcher::new(cores.max(2)),
         memory: args.worker_memory,
         census: None,
+        draw: false,
     }
 }
 
@@ -85,6 +86,7 @@ pub(crate) fn of_node(settings: &Python, census: &Census) -> Option<PythonHost> 
         launcher: Launcher::new(settings.launches_on(cores)),
         memory: (settings.memory.0 > 0).then_some(settings.memory.0),
         census: Some(census.clone()),
+        draw: false,
     })
 }
 

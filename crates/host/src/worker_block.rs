@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnMut, EnvSpec, LaneSet, Options, Start, Verdict};
 use rollhouse_env::{
-    BatchEnv, BlockStep, CallError, Collected, Ended, EnvEntry, LateLanes, LateRows, MakeError, Post,
+    BatchEnv, BlockStep, CallError, Collected, Ended, EnvEntry, Image, ImageSize, LateLanes, LateRows,
+    MakeError, Post, RenderError,
 };
 
 use crate::workforce::{OwnWorkers, Workforce};
@@ -162,6 +163,10 @@ impl BatchEnv for WorkerBlock {
 
     fn call(&mut self, lane: usize, method: &str, payload: &str) -> Result<String, CallError> {
         self.workforce.lock().call(self.lanes.start + lane, method, payload)
+    }
+
+    fn render(&self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
+        self.workforce.lock().render(self.lanes.start + lane, size)
     }
 
     fn late(&mut self) -> Option<&mut dyn LateLanes> {

@@ -95,6 +95,21 @@ class Panel(Maze):
         return super().step(5 if action[0] < action[1] else 6)
 
 
+class Painted(Maze):
+    """Draws itself."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 12}
+
+    def __init__(self, size, render_mode=None):
+        super().__init__(size)
+        self.render_mode = render_mode
+
+    def render(self):
+        picture = np.zeros((6, self.size, 3), np.uint8)
+        picture[:, self.place] = (255, self.place, 7)
+        return picture
+
+
 class Hands(Maze):
     """Actions of several columns, of all kinds."""
 
@@ -409,6 +424,36 @@ def test_first_done_gives_each_lane_what_gymnasium_gives_it(cluster: rollhouse.C
                 assert (rewards[row], terminations[row], truncations[row]) == theirs[1:4]
                 over[lane] = terminations[row] or truncations[row]
     there.close()
+
+
+def test_lanes_on_nodes_are_drawn_by_their_envs(cluster: rollhouse.Cluster, package: Path) -> None:
+    sys.path.insert(0, str(package))
+    try:
+        from mazes.envs import Painted
+    finally:
+        sys.path.remove(str(package))
+    there = cluster.make_vec(
+        "mazes.envs:Painted", LANES, env_kwargs={"size": 9}, render_mode="rgb_array", spread="even", record=False
+    )
+    here = SyncVectorEnv([partial(Painted, size=9, render_mode="rgb_array")] * LANES)
+    there.reset(seed=5)
+    here.reset(seed=5)
+    for step in range(20):
+        actions = (np.arange(LANES) + step) % 2 + 5
+        there.step(actions)
+        here.step(actions)
+        ours, theirs = there.render(), here.render()
+        assert isinstance(ours, tuple) and len(ours) == LANES
+        for one, other in zip(ours, theirs, strict=True):
+            same(one, other)
+    assert there.metadata["render_modes"] == ["rgb_array"]
+    there.close()
+    with pytest.raises(RefusedError, match="render_mode"):
+        cluster.make_vec("mazes.envs:Maze", 1, env_kwargs={"size": 9}, render_mode="rgb_array")
+    plain = cluster.make_vec("mazes.envs:Painted", 1, env_kwargs={"size": 9}, record=False)
+    plain.reset(seed=1)
+    assert plain.render() is None
+    plain.close()
 
 
 def test_nodes_tell_which_kinds_they_host_and_sessions_end_with_their_workers(nodes: LocalCluster) -> None:
