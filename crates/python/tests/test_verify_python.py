@@ -252,6 +252,19 @@ def test_a_recorded_episode_is_played_as_recorded_and_with_the_pictures_of_its_e
     assert "not in the list" in outside, outside
 
 
+def test_the_recorded_arguments_of_an_env_are_shown(recorded: Recorded) -> None:
+    arguments = {"far": 12}
+    recorded.rollout("walks:Walk", "--env-kwargs", json.dumps(arguments))
+    shown = set()
+    for info in replays.open(recorded.data).list():
+        told = json.loads(recorded.run("replay", "show", info.id, "--json").stdout)
+        text = recorded.run("replay", "show", info.id).stdout
+        assert ('arguments  {"far":12}' in text) == ("env_kwargs" in told), text
+        assert told.get("env_kwargs") in (None, arguments)
+        shown.add("env_kwargs" in told)
+    assert shown == {True, False}
+
+
 @pytest.mark.adapters("mujoco")
 def test_a_recorded_half_cheetah_is_played_again(tmp_path: Path) -> None:
     folder = Recorded(tmp_path)

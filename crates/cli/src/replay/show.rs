@@ -48,16 +48,26 @@ struct EpisodeDetails<'a> {
     autoreset: &'a str,
     policy_version: u64,
     recorded: RecordKind,
+    #[serde(flatten)]
+    beside: ShownBeside<'a>,
+    program: &'a str,
+    /// The folder inside the one that was named, if the episode is in one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    folder: Option<String>,
+}
+
+/// What only some recordings have.
+#[derive(Debug, Serialize)]
+struct ShownBeside<'a> {
+    /// The arguments of an env of a Python package, if it has some: an object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    env_kwargs: Option<serde_json::Value>,
     /// The spacing in steps of recorded pictures, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     frames_every: Option<u64>,
     /// What was noted of each step beside that.
     #[serde(skip_serializing_if = "StepColumns::is_empty")]
     step_columns: &'a StepColumns,
-    program: &'a str,
-    /// The folder inside the one that was named, if the episode is in one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    folder: Option<String>,
 }
 
 /// The start of its randomness: a generator seeded with `seed` that has yielded `words` words.
@@ -82,12 +92,21 @@ impl<'a> EpisodeDetails<'a> {
             autoreset: &info.run.autoreset,
             policy_version: info.policy().version,
             recorded: info.recorded(),
-            frames_every: Some(info.run.frames_every).filter(|&every| every > 0),
-            step_columns: &info.run.step_columns,
+            beside: ShownBeside {
+                env_kwargs: arguments(info)
+                    .map(|text| serde_json::from_str(text).unwrap_or_else(|_| text.into())),
+                frames_every: Some(info.run.frames_every).filter(|&every| every > 0),
+                step_columns: &info.run.step_columns,
+            },
             program: &info.run.program,
             folder,
         }
     }
+}
+
+/// Returns the arguments of an env of a Python package as they were recorded, if there are some.
+fn arguments(info: &EpisodeInfo) -> Option<&str> {
+    Some(&*info.run.arguments).filter(|text| !text.is_empty())
 }
 
 /// Returns the distributions of a lane's options.
@@ -126,6 +145,15 @@ fn options(info: &EpisodeInfo) -> String {
     info.options().iter().map(shown).collect::<Vec<_>>().join(", ")
 }
 
+/// Returns where its randomness starts, under its name.
+fn start(info: &EpisodeInfo) -> (&'static str, String) {
+    if let Some(seed) = info.seed() {
+        return ("seed", format!("{seed}: reset(seed) gives its first state"));
+    }
+    let (words, seed) = (Count(info.start.words), info.start.seed);
+    ("start", format!("{words} random words after the lane was seeded with {seed}"))
+}
+
 fn print(info: &EpisodeInfo, folder: Option<String>, label: &ShownLabel, out: &mut Output) -> io::Result<()> {
     writeln!(
         out,
@@ -154,16 +182,12 @@ fn print(info: &EpisodeInfo, folder: Option<String>, label: &ShownLabel, out: &m
         line("fork of", format!("{}, step {}: the same up to there", parent.name(), Count(parent.step)))?;
     }
     line("started", format!("{} UTC", When(info.started_ms)))?;
-    match info.seed() {
-        Some(seed) => line("seed", format!("{seed}: reset(seed) gives its first state"))?,
-        None => {
-            let (words, seed) = (Count(info.start.words), info.start.seed);
-            line("start", format!("{words} random words after the lane was seeded with {seed}"))?;
-        }
-    }
-    match info.run.max_episode_steps {
-        Some(limit) => line("limit", format!("{} steps", Count(limit.into())))?,
-        None => line("limit", "none".into())?,
+    let (what, start) = start(info);
+    line(what, start)?;
+    let limit = info.run.max_episode_steps.map(|limit| format!("{} steps", Count(limit.into())));
+    line("limit", limit.unwrap_or_else(|| "none".into()))?;
+    if let Some(arguments) = arguments(info) {
+        line("arguments", plain(arguments))?;
     }
     let options = options(info);
     if !options.is_empty() {
