@@ -249,7 +249,10 @@ fn check_size(space: &ObservationSpace) -> Result<(), String> {
 }
 
 /// Checks options as an env declares them, with their defaults as if they were given.
-fn check_options(options: &[OptionSpec]) -> Result<(), String> {
+///
+/// # Errors
+/// A message that names the option and the limit.
+pub fn check_options(options: &[OptionSpec]) -> Result<(), String> {
     for (at, option) in options.iter().enumerate() {
         let bytes = option.name.len();
         if bytes == 0 || bytes > MAX_NAME_BYTES {

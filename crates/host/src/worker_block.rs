@@ -175,10 +175,17 @@ impl BatchEnv for WorkerBlock {
 }
 
 impl OwnWorkers {
-    /// Returns the entry that makes the lanes of these workers, for one engine. They are late.
+    /// Returns the entry that makes the lanes of these workers, for one engine. They are late. Options are tried by the
+    /// resets that they are given to, whose failure is the lane's.
     pub fn entry(&self, spec: EnvSpec) -> EnvEntry {
         let workforce = Arc::clone(&self.workforce);
-        EnvEntry::late(spec, move |options| Ok(WorkerBlock::all(&workforce, options.len())))
+        let entry = EnvEntry::late(spec, move |options| {
+            let mut lanes = workforce.lock();
+            options.iter().enumerate().for_each(|(lane, options)| lanes.set_options(lane, options));
+            drop(lanes);
+            Ok(WorkerBlock::all(&workforce, options.len()))
+        });
+        entry.with_tried_options(|_| Ok(()))
     }
 }
 
