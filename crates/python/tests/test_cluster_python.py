@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,65 @@ class Panel(Maze):
 
     def step(self, action):
         return super().step(5 if action[0] < action[1] else 6)
+
+
+class Wild(Maze):
+    """Does what no env should, with action 6 and once."""
+
+    def __init__(self, size, how, mark=None):
+        super().__init__(size)
+        self.how, self.mark = how, mark
+
+    def step(self, action):
+        shown = super().step(5)
+        if action == 6 and self.how:
+            how, self.how = self.how, None
+            shown = getattr(self, how)(*shown) or shown
+        return shown
+
+    def shape(self, seen, *rest):
+        return np.zeros(5), *rest
+
+    def dtype(self, seen, *rest):
+        return seen.astype("U"), *rest
+
+    def three(self, *shown):
+        return shown[:3]
+
+    def reward(self, seen, reward, *rest):
+        return seen, float("nan"), *rest
+
+    def words(self, seen, reward, *rest):
+        return seen, "much", *rest
+
+    def prints(self, *shown):
+        for _ in range(1024):
+            os.write(1, b"x" * (1 << 20))
+
+    def exits(self, *shown):
+        os._exit(0)
+
+    def forks(self, *shown):
+        import subprocess
+        with open(self.mark, "w") as mark:
+            mark.write(str(subprocess.Popen(["sleep", "1000"]).pid))
+        os._exit(0)
+
+    def deaf(self, *shown):
+        import signal
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True:
+            time.sleep(1)
+
+    def scribbles(self, *shown):
+        import gc
+        worker = next(one for one in gc.get_objects() if type(one).__module__ == "__main__" and type(one).__name__ == "Worker")
+        for at in worker.places:
+            last = int.from_bytes(worker.memory[at : at + 8], "little") >> 8
+            worker.link.publish(at, (last + 1) << 8 | 0x55)
+        # Its own answer would stand over that.
+        while True:
+            time.sleep(1)
 
 
 class Painted(Maze):
@@ -687,6 +746,82 @@ def test_memory_and_time_of_a_lane_are_bounded_and_the_others_go_on(tmp_path: Pa
         cluster.close()
     finally:
         two.close()
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator[LocalCluster]:
+    """A node of two workers a session that gives up a lane after 8 s, two fifths of `hang_after`."""
+    path = {"PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
+    settings = [*python_settings("mazes"), "node.hang_after=20 s"]
+    cluster = LocalCluster(tmp_path_factory.mktemp("strict"), rollhouse_program(), settings, {"one": path}, ("one",))
+    try:
+        yield cluster
+    finally:
+        cluster.close()
+
+
+@pytest.mark.parametrize(
+    ("how", "lost"),
+    [
+        ("shape", ["crashed", None]),
+        ("dtype", ["crashed", None]),
+        ("three", ["crashed", None]),
+        ("reward", ["crashed", None]),
+        ("words", ["crashed", None]),
+        ("prints", [None, None]),
+        ("exits", ["crashed", "crashed"]),
+        ("forks", ["crashed", "crashed"]),
+        ("deaf", ["hung", "hung"]),
+        ("scribbles", ["crashed", "crashed"]),
+    ],
+)
+def test_an_env_that_does_what_none_should_costs_its_own_lanes_and_changes_no_other_number(
+    strict: LocalCluster, package: Path, tmp_path: Path, how: str, lost: list[str | None]
+) -> None:
+    kwargs = {"size": 30, "how": how, "mark": str(tmp_path / "mark")}
+    with rollhouse.connect(strict.url, timeout=120) as cluster:
+        before = set(workers_of(strict.process_id("one")))
+        there = cluster.make_vec(
+            "mazes.envs:Wild", 4, env_kwargs=kwargs, on_loss="report", valid="always", record=False
+        )
+        workers = [os.pidfd_open(worker) for worker in set(workers_of(strict.process_id("one"))) - before]
+        assert len(workers) == 2
+        sys.path.insert(0, str(package))
+        try:
+            from mazes.envs import Maze
+        finally:
+            sys.path.remove(str(package))
+        here = SyncVectorEnv([partial(Maze, size=30)] * 2)
+        same(there.reset(seed=5)[0][2:], here.reset(seed=[7, 8])[0])
+        told: set[int] = set()
+        over = np.zeros(2, bool)
+        for step in range(40):
+            actions = np.full(4, 5)
+            actions[0] = 6 if step == 3 else 5
+            *rows, infos = there.step(actions)
+            expected = here.step(actions[2:])[:4]
+            for ours, theirs in zip(rows, expected, strict=True):
+                same(ours[2:], theirs)
+            for lane in np.flatnonzero(infos.get("_lost", [])):
+                told.add(int(lane))
+                assert infos["lost"][lane] == lost[lane], step
+            # The row after an episode's end is a reset.
+            same(infos["valid"][2:], ~over)
+            over = expected[2]
+        mates = {lane for lane, word in enumerate(lost) if word}
+        assert {0} & mates <= told <= mates, "a mate's row may have been there before its worker ended"
+        gone = select.select(workers, [], [], 0 if None in lost else 60)[0]
+        assert len(gone) == (1 if None not in lost else 0)
+        if how == "forks":
+            child = int((tmp_path / "mark").read_text())
+            with suppress(ProcessLookupError):
+                assert ended(os.pidfd_open(child))
+        there.close()
+        assert all(ended(worker) for worker in workers)
+        # The one that was started again as well.
+        for worker in workers_of(strict.process_id("one")):
+            with suppress(ProcessLookupError):
+                assert ended(os.pidfd_open(worker))
 
 
 def test_a_rollout_on_nodes_records_the_episodes_that_gymnasium_plays(nodes: LocalCluster) -> None:
