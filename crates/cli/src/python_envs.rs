@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_config::Python;
-use rollhouse_env::EnvEntry;
+use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_host::{
     Census, Connect, ConnectWatch, DescriptionError, Launcher, PythonEnv, PythonError, PythonHost,
     RecordedEnvs, RefusalKind,
 };
+use rollhouse_replay::{Envs, LearnEnv, RunInfo};
 
 use crate::args::{HostingArgs, PythonArgs};
 use crate::failure::{Failure, Status};
@@ -28,20 +29,40 @@ pub(crate) fn entry(args: &PythonArgs, id: &str, watch: &ConnectWatch) -> Result
     Ok(Arc::new(Arc::new(learned).entry(watch)))
 }
 
-/// Returns the Python envs that recordings are compared with; `None` if no interpreter is named. Reasons for which their
-/// lanes are lost are logged from here on. Starts nothing.
-pub(crate) fn of_recordings(args: &HostingArgs) -> Result<Option<RecordedEnvs>, Failure> {
+/// Returns the Python envs in which recorded episodes are stepped again, and which `draw` themselves then; `None` if no
+/// interpreter is named. Reasons for which their lanes are lost are logged from here on, except of those that draw: the
+/// screen that shows them has the terminal. Starts nothing.
+pub(crate) fn of_recordings(args: &HostingArgs, draw: bool) -> Result<Option<RecordedEnvs>, Failure> {
     match (&args.python, args.given()) {
         (Some(_), _) => {
-            // Where something else takes what is logged, it takes this as well.
-            let _begun = Logging::begin_warnings("verify");
-            Ok(Some(RecordedEnvs::new(host(args))))
+            if !draw {
+                // Where something else takes what is logged, it takes this as well.
+                let _begun = Logging::begin_warnings("replay");
+            }
+            Ok(Some(RecordedEnvs::new(PythonHost { draw, ..host(args) })))
         }
         (None, Some(name)) => {
             let message = format_args!("{name} is for Python environments, which need --python as well");
             Err(Failure::new(Status::Usage, message).hint("--python names the interpreter that hosts them"))
         }
         (None, None) => Ok(None),
+    }
+}
+
+/// Returns how those envs are learned, each when an episode of it is stepped.
+pub(crate) fn learner(hosted: Option<&RecordedEnvs>) -> Option<Box<LearnEnv<'_>>> {
+    let hosted = hosted?;
+    Some(Box::new(move |run: &RunInfo| {
+        let entry = hosted.entry(&run.spec, &run.arguments);
+        entry.map_err(|error| Failure::of(Status::Failed, &*error).message().to_owned())
+    }))
+}
+
+/// Returns the envs of the registry, and those that are learned.
+pub(crate) fn envs<'a>(registry: &'a Registry, learn: Option<&'a LearnEnv<'a>>) -> Envs<'a> {
+    match learn {
+        Some(learn) => Envs::learning(registry, learn),
+        None => Envs::from(registry),
     }
 }
 
@@ -63,6 +84,7 @@ fn host(args: &HostingArgs) -> PythonHost {
         launcher: Launcher::new(cores.max(2)),
         memory: args.worker_memory,
         census: None,
+        draw: false,
     }
 }
 
@@ -85,6 +107,7 @@ pub(crate) fn of_node(settings: &Python, census: &Census) -> Option<PythonHost> 
         launcher: Launcher::new(settings.launches_on(cores)),
         memory: (settings.memory.0 > 0).then_some(settings.memory.0),
         census: Some(census.clone()),
+        draw: false,
     })
 }
 

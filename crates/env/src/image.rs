@@ -36,6 +36,26 @@ impl Image {
         self.size.width
     }
 
+    /// Returns the image in another size; each of its pixels is the nearest one.
+    ///
+    /// # Errors
+    /// None of a size that was checked.
+    pub fn scaled(self, size: ImageSize) -> Result<Self, RenderError> {
+        if size == self.size {
+            return Ok(self);
+        }
+        let from = self.size;
+        let mut pixels = Vec::with_capacity(size.bytes());
+        let columns: Vec<usize> = (0..size.width).map(|x| x * from.width / size.width).collect();
+        for y in 0..size.height {
+            let row = y * from.height / size.height * from.width;
+            for x in &columns {
+                pixels.extend(&self.pixels[(row + x) * 3..][..3]);
+            }
+        }
+        Self::new(size, pixels)
+    }
+
     /// Returns the bytes: red, green and blue of each pixel.
     pub fn pixels(&self) -> &[u8] {
         &self.pixels

@@ -117,7 +117,7 @@ fn a_page_shows_each_step_as_the_env_draws_it() {
     let Some(browser) = Browser::find("a_page_shows_each_step_as_the_env_draws_it") else { return };
     let episode = recorded(&Play { lanes: 1, max_steps: 150, ..Play::new("GridBreakout-v0", 400) });
     let page = page(&settings(), &episode);
-    let mut seeker = Seeker::new(&REGISTRY, Arc::clone(&episode), &SeekBounds::default()).unwrap();
+    let mut seeker = Seeker::new(&*REGISTRY, Arc::clone(&episode), &SeekBounds::default()).unwrap();
     let size = ImageSize::new(400, 400).unwrap();
     let shot = browser.folder.path().join("shot.png");
     for t in [0, 1, episode.info.length / 2, episode.info.length] {
@@ -198,7 +198,7 @@ fn values_are_those_of_the_step_forward_and_back_and_playing_ends_at_the_end() {
     "#;
     let found = browser.script(&page(&settings(), &episode), script);
     assert_eq!(found["end"], "200");
-    let mut seeker = Seeker::new(&REGISTRY, Arc::clone(&episode), &SeekBounds::default()).unwrap();
+    let mut seeker = Seeker::new(&*REGISTRY, Arc::clone(&episode), &SeekBounds::default()).unwrap();
     assert_eq!(episode.info.run.spec.obs_columns()[0].dtype, DType::F32);
     for t in [199, 3, 64, 63, 65, 130, 0] {
         let step = seeker.seek(t).unwrap();

@@ -68,7 +68,7 @@ fn lines_hold_each_step_to_the_bit_and_traces_give_the_same() {
     assert_eq!(written(Format::Jsonl, &logged), written(Format::Jsonl, &traced));
     let lines = lines(&logged);
     assert_eq!(lines.len() as u64, logged.info.length + 1);
-    let mut playback = Playback::new(&REGISTRY, &logged).unwrap();
+    let mut playback = Playback::new(&*REGISTRY, &logged).unwrap();
     for line in &lines {
         let step = playback.next_step().unwrap().unwrap();
         let shown: Vec<f64> =
@@ -142,7 +142,7 @@ fn a_gif_shows_each_step_as_the_env_draws_it_for_as_long_as_it_takes() {
     let episode = recorded(&Play { lanes: 2, ..Play::new("GridBreakout-v0", 40) });
     let (pictures, size) = pictures_of(&written(Format::Gif, &episode));
     assert_eq!(size, (400, 400));
-    let mut seeker = Seeker::new(&REGISTRY, Arc::clone(&episode), &SeekBounds::default()).unwrap();
+    let mut seeker = Seeker::new(&*REGISTRY, Arc::clone(&episode), &SeekBounds::default()).unwrap();
     let mut shown = pictures.into_iter();
     let (mut hundredths, mut last) = (0, Vec::new());
     for t in 0..=episode.info.length {
@@ -174,7 +174,7 @@ fn films_have_the_size_steps_and_speed_that_are_chosen() {
 #[test]
 fn a_png_is_the_step_that_was_asked_for_bit_by_bit() {
     let episode = recorded(&Play { lanes: 1, ..Play::new("CartPole-v1", 12) });
-    let mut seeker = Seeker::new(&REGISTRY, Arc::clone(&episode), &SeekBounds::default()).unwrap();
+    let mut seeker = Seeker::new(&*REGISTRY, Arc::clone(&episode), &SeekBounds::default()).unwrap();
     for at in [Some(3), None] {
         let bytes = written_as(&Settings { at, ..Settings::new(Format::Png) }, &episode);
         let mut reader = png::Decoder::new(io::Cursor::new(bytes)).read_info().unwrap();

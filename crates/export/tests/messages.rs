@@ -63,7 +63,7 @@ fn messages_say_what_each_step_was_at_the_time_it_would_have_had() {
     let length = episode.info.length;
     let topics: Vec<&str> = messages.keys().map(String::as_str).collect();
     assert_eq!(topics, ["/action", "/end", "/observation", "/picture", "/reward"]);
-    let mut playback = Playback::new(&REGISTRY, &episode).unwrap();
+    let mut playback = Playback::new(&*REGISTRY, &episode).unwrap();
     for (at, (sequence, time, obs)) in messages["/observation"].iter().enumerate() {
         let step = playback.next_step().unwrap().unwrap();
         assert_eq!((u64::from(*sequence), at as u64), (step.t, step.t));
@@ -84,7 +84,7 @@ fn messages_say_what_each_step_was_at_the_time_it_would_have_had() {
     assert_eq!(messages["/observation"].len() as u64, length + 1);
     let (at, _, end) = &messages["/end"][0];
     assert_eq!((u64::from(*at), end["outcome"].as_str()), (length, Some(episode.info.outcome.word())));
-    let mut seeker = Seeker::new(&REGISTRY, Arc::clone(&episode), &SeekBounds::default()).unwrap();
+    let mut seeker = Seeker::new(&*REGISTRY, Arc::clone(&episode), &SeekBounds::default()).unwrap();
     let pictures = &messages["/picture"];
     let shown: Vec<u64> = pictures.iter().map(|(t, _, _)| u64::from(*t)).collect();
     let wanted: Vec<u64> = (0..=length).filter(|t| t % 10 == 0 || *t == length).collect();
@@ -126,7 +126,7 @@ fn what_was_noted_of_a_step_stands_beside_its_action() {
 fn an_episode_without_pictures_has_values_and_long_columns_are_lists() {
     let episode = recorded(&Play { lanes: 1, ..Play::new("Echo-v0", 5) });
     let messages = messages(&written(&Settings::new(Format::Mcap), &episode));
-    let mut playback = Playback::new(&REGISTRY, &episode).unwrap();
+    let mut playback = Playback::new(&*REGISTRY, &episode).unwrap();
     let step = playback.next_step().unwrap().unwrap();
     let (_, _, first) = &messages["/observation"][0];
     let numbers = first.as_object().unwrap().values().map(|value| value.as_array().map_or(1, Vec::len));

@@ -75,7 +75,7 @@ fn below(row: &Row, root: &str) -> Vec<u64> {
 /// Asserts that these rows are those of the episode.
 fn assert_rows(rows: &[Row], episode: &Episode) {
     assert_eq!(rows.len() as u64, episode.info.length + 1);
-    let mut playback = Playback::new(&REGISTRY, episode).unwrap();
+    let mut playback = Playback::new(&*REGISTRY, episode).unwrap();
     for row in rows {
         let step = playback.next_step().unwrap().unwrap();
         assert_eq!(field(row, "episode"), &Field::Str(episode.info.name.to_string()));

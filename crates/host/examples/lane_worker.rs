@@ -2,7 +2,7 @@
 //!
 //! It takes the place of an interpreter and understands what `rollhouse/env_worker.py` does. An observation is the
 //! lane's seed, how many steps its episode has, and a flag; a reward is the action; an episode ends after `length` steps.
-//! The argument `fault` names what goes wrong when lane `lane` takes its step number `at`. With `shift` it declares an option
+//! The argument `fault` names what goes wrong when lane `lane` takes its step number `at`; with "draw" it draws itself. With `shift` it declares an option
 //! of that name, which is added to the seed that is shown and may not be negative, and one that is a text.
 
 use std::io::Write;
@@ -19,6 +19,7 @@ struct Hello {
     lanes: usize,
     record: Option<Places>,
     options: Vec<Shift>,
+    picture: bool,
 }
 
 /// Options of an episode.
@@ -58,6 +59,11 @@ struct Called {
     payload: String,
 }
 
+#[derive(Deserialize)]
+struct Drawn {
+    lane: usize,
+}
+
 #[derive(Clone, Default)]
 struct Lane {
     seed: u64,
@@ -78,19 +84,24 @@ fn work() -> Result<ExitCode, LinkError> {
     let host = std::env::args().next_back().and_then(|id| id.parse().ok());
     let mut link = Link::open(host.ok_or(LinkError::Protocol("no process id of the host"))?)?;
     let hello: Hello = serde_json::from_slice(link.hello()).map_err(|_| LinkError::Protocol("a hello"))?;
-    let Hello { kwargs, lanes, record, options } = hello;
+    let Hello { kwargs, lanes, record, options, picture } = hello;
     let first = record.as_ref().map_or(0, |record| record.first);
     if record.is_some() && first == kwargs.lane && dies(&kwargs)? {
         return Ok(ExitCode::from(3));
     }
     let fault = if options.iter().any(|options| options.shift < 0.0) { "options" } else { &kwargs.fault };
-    link.ready(answer(fault, first, kwargs.shift).as_bytes())?;
+    let drawing = (fault == "draw").then_some(picture);
+    link.ready(answer(fault, first, kwargs.shift, drawing).as_bytes())?;
     let Some(places) = record else { return Ok(ExitCode::SUCCESS) };
     let mut states = vec![Lane::default(); lanes];
     loop {
         let Command { code, payload } = link.receive()?;
         if code & 0xff == 5 {
             link.reply(1, called(&payload).as_bytes())?;
+            continue;
+        }
+        if code & 0xff == 6 {
+            link.reply(1, &drawn(&payload))?;
             continue;
         }
         if code & 0xff != 1 {
@@ -159,6 +170,19 @@ fn called(payload: &[u8]) -> String {
     }
 }
 
+/// Returns the picture of a lane: the second one's has fewer pixels than it says, the third's is none.
+#[allow(clippy::disallowed_methods, reason = "it ends as an env may end it, from wherever it is")]
+fn drawn(payload: &[u8]) -> Vec<u8> {
+    let Ok(Drawn { lane }) = serde_json::from_slice(payload) else { return Vec::new() };
+    let width = match lane {
+        0 => 2_u32,
+        1 => 4096,
+        2 => return b"no picture here".to_vec(),
+        _ => std::process::exit(0),
+    };
+    [&width.to_le_bytes()[..], &1_u32.to_le_bytes(), &[1, 2, 3, 4, 5, 6]].concat()
+}
+
 /// Returns whether the process is to end before it is ready, and marks that it has.
 fn dies(kwargs: &Arguments) -> Result<bool, LinkError> {
     if kwargs.fault != "die" || kwargs.marker.as_ref().is_some_and(|marker| marker.exists()) {
@@ -190,7 +214,7 @@ fn write(link: &Link, places: &Places, lane: usize, state: &Lane, fault: &str) {
     memory.write(at + places.observation[1], &[if fault == "boolean" { 2 } else { 1 }]);
 }
 
-fn answer(fault: &str, first: usize, shift: bool) -> String {
+fn answer(fault: &str, first: usize, shift: bool, drawing: Option<bool>) -> String {
     if fault == "options" {
         return r#"{"refused":{"kind":"options_refused","message":"shift is below 0"}}"#.to_owned();
     }
@@ -207,12 +231,17 @@ fn answer(fault: &str, first: usize, shift: bool) -> String {
     if fault == "lie" {
         return "{}".to_owned();
     }
+    let drawing = match drawing {
+        Some(false) => r#","render_mode":"rgb_array""#,
+        Some(true) => r#","render_mode":"rgb_array","picture":{"width":2,"height":1,"fps":7}"#,
+        None => "",
+    };
     let high = if fault == "differ" && first > 0 { 2 } else { 1 };
     format!(
         r#"{{"made":{{"observation":{{"kind":"dict","names":["a","b"],"spaces":[
             {{"kind":"box","low":["-inf"],"high":["inf"],"shape":[2],"dtype":"float32"}},
             {{"kind":"box","low":[0],"high":[{high}],"shape":[],"dtype":"bool"}}]}},
             "action":{{"kind":"discrete","n":10,"starts":[0]}},"max_episode_steps":null,"gymnasium":"none",
-            "options":[{options}]}}}}"#
+            "options":[{options}]{drawing}}}}}"#
     )
 }

@@ -9,6 +9,7 @@ use rollhouse_core::{
     BadMethod, Bounds, BoxSpace, ColumnSpec, CompositeSpace, DType, DiscreteSpace, MethodSpec,
     ObservationSpace, OptionSpec, Options, Role, Space, bounded_list,
 };
+use rollhouse_env::ImageSize;
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of bytes of a worker's answer. The bounds of an image of 1,280 x 720 take less if they are equal.
@@ -31,10 +32,22 @@ struct Made {
     #[serde(default)]
     deterministic: bool,
     action_mask: Option<ActionMask>,
+    render_mode: Option<String>,
+    #[serde(default)]
+    picture: Option<Picture>,
     #[serde(default)]
     options: Vec<OptionSpec>,
     #[serde(default, deserialize_with = "bounded_list::<_, MAX_METHODS, _>")]
     methods: Vec<MethodSpec>,
+}
+
+/// Picture that an env draws of itself.
+#[derive(Debug, Clone, Copy, Deserialize)]
+struct Picture {
+    width: usize,
+    height: usize,
+    /// Number of them that make up a second.
+    fps: u32,
 }
 
 /// Mask of the actions that a lane may take next, as a worker gives it.
@@ -161,6 +174,10 @@ pub(crate) struct Description {
     pub(crate) deterministic: bool,
     /// Mask of its actions, if it gives one.
     pub(crate) action_mask: Option<ActionMask>,
+    /// Whether it is made to draw itself.
+    pub(crate) draws: bool,
+    /// Size of a picture that it drew, if it was to, and how many make up a second.
+    pub(crate) picture: Option<(ImageSize, u32)>,
     /// Options that the env declares, of which each episode is given values.
     pub(crate) options: Vec<OptionSpec>,
     /// Methods that can be called on its lanes.
@@ -192,6 +209,10 @@ impl Description {
         };
         // A limit of no steps is none.
         let max_episode_steps = made.max_episode_steps.filter(|&limit| limit > 0);
+        let draws = made.render_mode.as_deref() == Some("rgb_array");
+        let picture = made.picture.and_then(|Picture { width, height, fps }| {
+            Some((ImageSize::new(width, height).ok()?, fps.max(1)))
+        });
         let Made { gymnasium, deterministic, action_mask, options, methods, .. } = *made;
         if let Some(mask) = &action_mask {
             action.check_mask(mask.n).map_err(|error| of("action")(error.to_string()))?;
@@ -205,6 +226,8 @@ impl Description {
             gymnasium,
             deterministic,
             action_mask,
+            draws,
+            picture,
             options,
             methods,
         })
@@ -226,7 +249,10 @@ fn check_size(space: &ObservationSpace) -> Result<(), String> {
 }
 
 /// Checks options as an env declares them, with their defaults as if they were given.
-fn check_options(options: &[OptionSpec]) -> Result<(), String> {
+///
+/// # Errors
+/// A message that names the option and the limit.
+pub fn check_options(options: &[OptionSpec]) -> Result<(), String> {
     for (at, option) in options.iter().enumerate() {
         let bytes = option.name.len();
         if bytes == 0 || bytes > MAX_NAME_BYTES {

@@ -69,7 +69,7 @@ pub use census::{Census, Counted, MAX_LOOKED_AT};
 pub use config::{Environment, HostConfig, MAX_WORKERS, Output, Program};
 pub use connect_watch::{Connect, ConnectWatch};
 pub use control::INLINE_BYTES;
-pub use description::{DescriptionError, Refusal, RefusalKind};
+pub use description::{DescriptionError, Refusal, RefusalKind, check_options};
 pub use error::{HostError, LinkError};
 pub use host::{Host, Reply, Until, Waited, WorkerEvent};
 pub use launcher::Launcher;

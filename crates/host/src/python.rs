@@ -9,8 +9,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_ENV_KWARGS_BYTES};
 use rollhouse_core::{Determinism, EnvKind, EnvSpec, Options, Space};
-use rollhouse_env::{BatchEnv, EnvEntry, MakeError, spec_hash};
+use rollhouse_env::{BatchEnv, EnvEntry, ImageSize, MakeError, spec_hash};
 use serde::Serialize;
+use tracing::warn;
 
 use crate::census::Census;
 use crate::config::{Environment, HostConfig, Output, Program};
@@ -46,6 +47,9 @@ pub struct PythonHost {
     pub memory: Option<u64>,
     /// Census in which the processes of sessions are counted; `None` if nobody looks.
     pub census: Option<Census>,
+    /// Whether envs that can draw themselves are made so that they do (`render_mode="rgb_array"`), unless their arguments say
+    /// how. What they are is the same.
+    pub draw: bool,
 }
 
 /// A Python env that is asked for.
@@ -143,6 +147,8 @@ pub struct LearnedEnv {
     spec: EnvSpec,
     /// Answer that every worker has to give.
     answer: Vec<u8>,
+    /// Size of the pictures that it draws of itself, if it does, and how many make up a second.
+    drawn: Option<(ImageSize, u32)>,
 }
 
 impl LearnedEnv {
@@ -154,10 +160,14 @@ impl LearnedEnv {
         let refused = |error| MakeError::Refused { source: Box::new(error) };
         let (learned, connecting) = (Arc::clone(self), watch.clone());
         let entry = EnvEntry::late(self.spec.clone(), move |options| {
-            let LearnedEnv { host, env, spec, answer } = &*learned;
+            let LearnedEnv { host, env, spec, answer, .. } = &*learned;
             host.blocks((env, spec, answer), options, &connecting).map_err(refused)
         });
         let entry = entry.with_arguments(self.env.arguments());
+        let entry = match self.drawn {
+            Some((size, images_per_second)) => entry.drawn(size, images_per_second),
+            None => entry,
+        };
         if self.spec.options.is_empty() {
             return entry;
         }
@@ -166,7 +176,8 @@ impl LearnedEnv {
         let (learned, watch) = (Arc::clone(self), watch.clone());
         entry.with_tried_options(move |options| {
             let LearnedEnv { host, env, .. } = &*learned;
-            let begin = |new: &[Options]| Ok(Description::read(&host.describe(env, new, &watch)?).map(drop)?);
+            let begin =
+                |new: &[Options]| Ok(Description::read(&host.describe(env, new, false, &watch)?).map(drop)?);
             tried.check(options, begin).map_err(refused)
         })
     }
@@ -193,8 +204,9 @@ impl PythonHost {
             let shown = env.id.floor_char_boundary(MAX_ENV_ID_BYTES);
             return Err(PythonError::Id(env.id[..shown].to_owned()));
         }
-        let answer = self.describe(env, &[], watch)?;
+        let answer = self.describe(env, &[], false, watch)?;
         let description = Description::read(&answer)?;
+        let may_draw = self.draw || description.draws;
         let mut spec = spec(env, description);
         // The hash is one of the spec and of the arguments, and of what the try-out shows, if there is one.
         let of_spec = spec_hash(&spec);
@@ -205,17 +217,31 @@ impl PythonHost {
             let shown = self.try_out((env, &spec, &answer), watch)?;
             spec.dynamics_hash = hash_bytes(spec.dynamics_hash, &shown.to_le_bytes());
         }
-        Ok(LearnedEnv { host: self.clone(), env: env.clone(), spec, answer })
+        let drawn = if may_draw { self.drawn(env, watch) } else { None };
+        Ok(LearnedEnv { host: self.clone(), env: env.clone(), spec, answer, drawn })
     }
 
-    /// Returns what a worker says of the env, after an episode of it with each of these options.
+    /// Returns the size of the pictures that the env draws of itself, and how many make up a second; `None` if it draws none.
+    /// A process of its own tries it, for a renderer may fail in ways that end it.
+    fn drawn(&self, env: &PythonEnv, watch: &ConnectWatch) -> Option<(ImageSize, u32)> {
+        let told = self.describe(env, &[], true, watch).and_then(|answer| Ok(Description::read(&answer)?));
+        if let Err(error) = &told {
+            warn!(env = env.id, %error, "the env does not draw itself");
+        }
+        told.ok()?.picture
+    }
+
+    /// Returns what a worker says of the env, after an episode of it with each of these options, and after a picture if it is
+    /// to draw one.
     fn describe(
         &self,
         env: &PythonEnv,
         options: &[Options],
+        picture: bool,
         watch: &ConnectWatch,
     ) -> Result<Vec<u8>, PythonError> {
-        let mut host = Host::start(self.config(vec![self.hello(env, 0, None, None, options)], watch))?;
+        let hello = Hello { options, picture, ..self.hello(env, 0) };
+        let mut host = Host::start(self.config(vec![hello.bytes()], watch))?;
         loop {
             host.wait(Until::AnyEvent, None)?;
             match host.next_event() {
@@ -259,7 +285,8 @@ impl PythonHost {
         let lanes = ranges.last().map_or(0, |range| range.end);
         let bytes = record.bytes(lanes).ok_or(PythonError::TooLarge { lanes })?;
         let hello = |range: &Range<usize>| {
-            self.hello(env, range.len(), Some(record.places(range.start)), mask.as_ref(), &[])
+            let (record, action_mask) = (Some(record.places(range.start)), mask.as_ref());
+            Hello { record, action_mask, ..self.hello(env, range.len()) }.bytes()
         };
         let mut host = Host::start(self.config(ranges.iter().map(hello).collect(), watch))?;
         if let Some(census) = &self.census {
@@ -271,21 +298,21 @@ impl PythonHost {
         Ok(workforce)
     }
 
-    /// Returns the first message to a worker, as bytes.
-    fn hello(
-        &self,
-        env: &PythonEnv,
-        lanes: usize,
-        record: Option<Places>,
-        action_mask: Option<&ActionMask>,
-        options: &[Options],
-    ) -> Vec<u8> {
-        let PythonEnv { id: env, kwargs, deterministic } = env;
-        let (deterministic, allow) = (*deterministic, &self.allow[..]);
-        let connect = ConnectHello::of(self.connect);
-        let hello = Hello { env, kwargs, deterministic, lanes, allow, connect, record, action_mask, options };
-        // Nothing in it can fail to be written: its keys are texts.
-        serde_json::to_vec(&hello).unwrap_or_default()
+    /// Returns the first message to a worker of that many lanes.
+    fn hello<'a>(&'a self, env: &'a PythonEnv, lanes: usize) -> Hello<'a> {
+        Hello {
+            env: &env.id,
+            kwargs: &env.kwargs,
+            deterministic: env.deterministic,
+            lanes,
+            allow: &self.allow,
+            connect: ConnectHello::of(self.connect),
+            record: None,
+            action_mask: None,
+            options: &[],
+            draw: self.draw,
+            picture: false,
+        }
     }
 
     fn config(&self, hellos: Vec<Vec<u8>>, watch: &ConnectWatch) -> HostConfig {
@@ -333,6 +360,17 @@ struct Hello<'a> {
     record: Option<Places>,
     action_mask: Option<&'a ActionMask>,
     options: &'a [Options],
+    /// Whether envs that can draw themselves are made so.
+    draw: bool,
+    /// Whether the answer has the size of a picture.
+    picture: bool,
+}
+
+impl Hello<'_> {
+    fn bytes(&self) -> Vec<u8> {
+        // Nothing in it can fail to be written: its keys are texts.
+        serde_json::to_vec(self).unwrap_or_default()
+    }
 }
 
 /// How often an env of a worker tries again to connect, and for how many seconds.

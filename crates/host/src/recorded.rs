@@ -89,6 +89,7 @@ mod tests {
             launcher: Launcher::new(1),
             memory: None,
             census: None,
+            draw: false,
         });
         let long = format!("{{\"a\": \"{}\"}}", "b".repeat(MAX_ENV_KWARGS_BYTES));
         let deep = "[".repeat(MAX_ENV_KWARGS_BYTES);

@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnMut, EnvSpec, LaneSet, Options, Start, Verdict};
 use rollhouse_env::{
-    BatchEnv, BlockStep, CallError, Collected, Ended, EnvEntry, LateLanes, LateRows, MakeError, Post,
+    BatchEnv, BlockStep, CallError, Collected, Ended, EnvEntry, Image, ImageSize, LateLanes, LateRows,
+    MakeError, Post, RenderError,
 };
 
 use crate::workforce::{OwnWorkers, Workforce};
@@ -164,16 +165,27 @@ impl BatchEnv for WorkerBlock {
         self.workforce.lock().call(self.lanes.start + lane, method, payload)
     }
 
+    fn render(&self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
+        self.workforce.lock().render(self.lanes.start + lane, size)
+    }
+
     fn late(&mut self) -> Option<&mut dyn LateLanes> {
         Some(self)
     }
 }
 
 impl OwnWorkers {
-    /// Returns the entry that makes the lanes of these workers, for one engine. They are late.
+    /// Returns the entry that makes the lanes of these workers, for one engine. They are late. Options are tried by the
+    /// resets that they are given to, whose failure is the lane's.
     pub fn entry(&self, spec: EnvSpec) -> EnvEntry {
         let workforce = Arc::clone(&self.workforce);
-        EnvEntry::late(spec, move |options| Ok(WorkerBlock::all(&workforce, options.len())))
+        let entry = EnvEntry::late(spec, move |options| {
+            let mut lanes = workforce.lock();
+            options.iter().enumerate().for_each(|(lane, options)| lanes.set_options(lane, options));
+            drop(lanes);
+            Ok(WorkerBlock::all(&workforce, options.len()))
+        });
+        entry.with_tried_options(|_| Ok(()))
     }
 }
 

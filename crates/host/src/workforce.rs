@@ -228,7 +228,7 @@ impl Workforce {
             }
         }
         if let Some(own) = &self.own {
-            own.add_to(&mut self.command, lanes);
+            own.add_to(&mut self.command, count * COMMAND_BYTES, lanes);
         }
         staff.asked = Asked::Work;
         let code = staff.number << 8 | WORK;

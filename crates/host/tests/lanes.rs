@@ -7,7 +7,9 @@ use rollhouse_core::{
     AutoresetMode, ColumnMut, ColumnRef, Distribution, LaneSet, OptionValue, Options, Start,
 };
 use rollhouse_engine::{Engine, EngineConfig, LaneOptions, OptionsError, Reset, StepError};
-use rollhouse_env::{BatchEnv, CallError, Collected, EnvEntry, LateRows, MakeError, Post};
+use rollhouse_env::{
+    BatchEnv, CallError, Collected, EnvEntry, ImageSize, LateRows, MakeError, Post, RenderError,
+};
 use rollhouse_host::{Connect, DescriptionError, Launcher, PythonEnv, PythonError, PythonHost, RefusalKind};
 use serde_json::json;
 
@@ -103,6 +105,7 @@ fn entry(kwargs: serde_json::Value, workers: usize) -> Result<EnvEntry, PythonEr
         launcher: Launcher::new(2),
         memory: None,
         census: None,
+        draw: false,
     };
     let serde_json::Value::Object(kwargs) = kwargs else { panic!("arguments are a map") };
     host.entry(&PythonEnv { id: "lanes:Counting".to_owned(), kwargs, deterministic: None })
@@ -424,4 +427,25 @@ fn a_call_is_answered_by_its_lane_and_one_that_fails_costs_the_lane_or_its_worke
     }
     assert_eq!(four.reset().done, LaneSet::first(4));
     assert_eq!(call(&mut four, 2, "say"), Ok("0 {\"a\": 1}".to_owned()));
+}
+
+#[test]
+fn a_lane_is_drawn_in_any_size_and_what_is_no_picture_costs_no_lane() {
+    let drawing = json!({"length": 9, "fault": "draw"});
+    let known = entry(drawing.clone(), 1).unwrap();
+    let own = known.render_size().expect("it says how large its pictures are");
+    assert_eq!((own.width(), own.height(), known.render_fps()), (2, 1, Some(7)));
+    assert_eq!(entry(json!({"length": 9}), 1).unwrap().render_size(), None);
+    let mut four = Lanes::of(drawing, 4, 1);
+    four.reset();
+    assert_eq!(four.block.render(0, own).unwrap().pixels(), [1, 2, 3, 4, 5, 6]);
+    let larger = four.block.render(0, ImageSize::new(4, 1).unwrap()).unwrap();
+    assert_eq!(larger.pixels(), [1, 2, 3, 1, 2, 3, 4, 5, 6, 4, 5, 6]);
+    for lane in [1, 2] {
+        assert_eq!(four.block.render(lane, own).unwrap_err(), RenderError::Unsupported, "{lane}");
+        assert_eq!(four.step().done, LaneSet::first(4));
+    }
+    // Who ends over it is lost.
+    assert_eq!(four.block.render(3, own).unwrap_err(), RenderError::Lost);
+    assert_eq!(four.block.late().unwrap().gone().lost, LaneSet::first(4));
 }

@@ -206,6 +206,7 @@ mod tests {
             launcher: Launcher::new(1),
             memory: None,
             census: None,
+            draw: false,
         })
     }
 

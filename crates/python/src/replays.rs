@@ -56,6 +56,7 @@ impl Hosting {
             launcher: Launcher::new(cores.max(2)),
             memory,
             census: None,
+            draw: false,
         }))
     }
 }

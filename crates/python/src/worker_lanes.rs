@@ -11,17 +11,21 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_OBS_COLUMNS};
-use rollhouse_core::{AutoresetMode, ColumnSpec, Determinism, EnvSpec, LaneState, MethodSpec, Space};
+use rollhouse_core::{
+    AutoresetMode, ColumnSpec, Determinism, EnvSpec, LaneState, MethodSpec, OptionSpec, Space,
+};
 use rollhouse_engine::{Engine, EngineConfig, Reset, StepError};
 use rollhouse_host::{
     Cause, ConnectWatch, Environment, Gone, HostConfig, HostError, Launcher, Output, OwnWorkers, Places,
-    Program,
+    Program, check_options,
 };
 use rollhouse_replay::Beside;
 
 use crate::actions::column_data;
 use crate::arrays::{KeepAlive, RowShape};
+use crate::commands::lane_options;
 use crate::described::{action_space, info_channel, observation_space};
+use crate::envs::checked_options;
 use crate::failure::{chain, exception, of_config, of_method, of_step, one_at_a_time};
 use crate::fork::Home;
 use crate::keywords::keywords;
@@ -93,6 +97,10 @@ keywords! {
         step_columns: Vec<Declared>,
         /// What the env lists as its methods, as JSON.
         methods: String,
+        /// Options that the env declares, as JSON.
+        declared: String,
+        /// Their values: of all lanes, or of each.
+        options: Vec<Py<PyDict>>,
     }
 }
 
@@ -178,7 +186,8 @@ impl WorkerLanes {
         let spaces = (asked.observation.bind(py), asked.action.bind(py));
         let infos = asked.infos.into_iter().map(info_channel).collect::<PyResult<_>>()?;
         let spec = spec(asked.id, spaces, infos, max_episode_steps)?;
-        let spec = EnvSpec { methods: methods_of(&asked.methods)?, ..spec };
+        let (methods, options) = (methods_of(&asked.methods)?, declared_options(&asked.declared)?);
+        let spec = EnvSpec { methods, options, ..spec };
         let autoreset: AutoresetMode = asked
             .autoreset
             .parse()
@@ -188,9 +197,11 @@ impl WorkerLanes {
             // The envs have their own.
             max_episode_steps: Some(0),
             lane_deadline: patience_of(asked.deadline),
+            options: checked_options(py, &spec, &asked.options)?,
             ..EngineConfig::new(self.lanes)
         };
-        let played = Played { spec: &spec, lanes: self.lanes, autoreset, options: &[], max_episode_steps };
+        let options = &config.options[..];
+        let played = Played { spec: &spec, lanes: self.lanes, autoreset, options, max_episode_steps };
         let step_columns = step_columns(asked.step_columns)?;
         let beside = Beside { frames_every: asked.frames_every, step_columns, ..Beside::default() };
         let recording = match asked.data {
@@ -237,17 +248,20 @@ impl WorkerLanes {
         self.enter(py)?.engine(py)?.begin_step().map_err(|error| of_step(py, &error.into()))
     }
 
-    /// Begins a reset of the lanes of `mask`, of all if it is empty, with options for the envs.
+    /// Begins a reset of the lanes of `mask`, of all if it is empty. `given` are bytes for the envs of lanes without declared
+    /// options; `options` are declared ones, with a list of one value for all lanes or of one for each.
     fn begin_reset(
         &self,
         py: Python<'_>,
         seeds: Vec<Option<u64>>,
         mask: Vec<bool>,
-        options: Vec<u8>,
+        given: Vec<u8>,
+        options: &Bound<'_, PyDict>,
     ) -> PyResult<()> {
+        let options = lane_options(py, options)?;
         let mut state = self.enter(py)?;
-        self.workers.set_options(options);
-        let reset = Reset { seeds, mask, ..Reset::default() };
+        self.workers.set_options(given);
+        let reset = Reset { seeds, mask, options };
         let begun = state.engine(py)?.begin_reset(&reset);
         // What was posted has been commanded, unless its worker is busy.
         begun.map_err(|error| of_step(py, &error.into()))
@@ -590,6 +604,14 @@ fn methods_of(listed: &str) -> PyResult<Vec<MethodSpec>> {
         serde_json::from_str(listed).map_err(|error| PyValueError::new_err(format!("methods: {error}")))?;
     MethodSpec::check_all(&methods).map_err(|error| PyValueError::new_err(error.to_string()))?;
     Ok(methods)
+}
+
+fn declared_options(listed: &str) -> PyResult<Vec<OptionSpec>> {
+    let options: Vec<OptionSpec> =
+        serde_json::from_str(listed).map_err(|error| PyValueError::new_err(format!("options: {error}")))?;
+    check_options(&options)
+        .map_err(|error| PyValueError::new_err(format!("metadata['options']: {error}")))?;
+    Ok(options)
 }
 
 /// Converts the places of a worker's records to a dict.

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,80 @@ class Panel(Maze):
 
     def step(self, action):
         return super().step(5 if action[0] < action[1] else 6)
+
+
+class Wild(Maze):
+    """Does what no env should, with action 6 and once."""
+
+    def __init__(self, size, how, mark=None):
+        super().__init__(size)
+        self.how, self.mark = how, mark
+
+    def step(self, action):
+        shown = super().step(5)
+        if action == 6 and self.how:
+            how, self.how = self.how, None
+            shown = getattr(self, how)(*shown) or shown
+        return shown
+
+    def shape(self, seen, *rest):
+        return np.zeros(5), *rest
+
+    def dtype(self, seen, *rest):
+        return seen.astype("U"), *rest
+
+    def three(self, *shown):
+        return shown[:3]
+
+    def reward(self, seen, reward, *rest):
+        return seen, float("nan"), *rest
+
+    def words(self, seen, reward, *rest):
+        return seen, "much", *rest
+
+    def prints(self, *shown):
+        for _ in range(1024):
+            os.write(1, b"x" * (1 << 20))
+
+    def exits(self, *shown):
+        os._exit(0)
+
+    def forks(self, *shown):
+        import subprocess
+        with open(self.mark, "w") as mark:
+            mark.write(str(subprocess.Popen(["sleep", "1000"]).pid))
+        os._exit(0)
+
+    def deaf(self, *shown):
+        import signal
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True:
+            time.sleep(1)
+
+    def scribbles(self, *shown):
+        import gc
+        worker = next(one for one in gc.get_objects() if type(one).__module__ == "__main__" and type(one).__name__ == "Worker")
+        for at in worker.places:
+            last = int.from_bytes(worker.memory[at : at + 8], "little") >> 8
+            worker.link.publish(at, (last + 1) << 8 | 0x55)
+        # Its own answer would stand over that.
+        while True:
+            time.sleep(1)
+
+
+class Painted(Maze):
+    """Draws itself."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 12}
+
+    def __init__(self, size, render_mode=None):
+        super().__init__(size)
+        self.render_mode = render_mode
+
+    def render(self):
+        picture = np.zeros((6, self.size, 3), np.uint8)
+        picture[:, self.place] = (255, self.place, 7)
+        return picture
 
 
 class Hands(Maze):
@@ -475,6 +549,36 @@ def test_first_done_gives_each_lane_what_gymnasium_gives_it(cluster: rollhouse.C
     there.close()
 
 
+def test_lanes_on_nodes_are_drawn_by_their_envs(cluster: rollhouse.Cluster, package: Path) -> None:
+    sys.path.insert(0, str(package))
+    try:
+        from mazes.envs import Painted
+    finally:
+        sys.path.remove(str(package))
+    there = cluster.make_vec(
+        "mazes.envs:Painted", LANES, env_kwargs={"size": 9}, render_mode="rgb_array", spread="even", record=False
+    )
+    here = SyncVectorEnv([partial(Painted, size=9, render_mode="rgb_array")] * LANES)
+    there.reset(seed=5)
+    here.reset(seed=5)
+    for step in range(20):
+        actions = (np.arange(LANES) + step) % 2 + 5
+        there.step(actions)
+        here.step(actions)
+        ours, theirs = there.render(), here.render()
+        assert isinstance(ours, tuple) and len(ours) == LANES
+        for one, other in zip(ours, theirs, strict=True):
+            same(one, other)
+    assert there.metadata["render_modes"] == ["rgb_array"]
+    there.close()
+    with pytest.raises(RefusedError, match="render_mode"):
+        cluster.make_vec("mazes.envs:Maze", 1, env_kwargs={"size": 9}, render_mode="rgb_array")
+    plain = cluster.make_vec("mazes.envs:Painted", 1, env_kwargs={"size": 9}, record=False)
+    plain.reset(seed=1)
+    assert plain.render() is None
+    plain.close()
+
+
 def test_nodes_tell_which_kinds_they_host_and_sessions_end_with_their_workers(nodes: LocalCluster) -> None:
     cluster = rollhouse.connect(nodes.url, timeout=120)
     kinds = [sorted(node["kinds"]) for node in cluster.nodes()]
@@ -707,6 +811,82 @@ def test_memory_and_time_of_a_lane_are_bounded_and_the_others_go_on(tmp_path: Pa
         cluster.close()
     finally:
         two.close()
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator[LocalCluster]:
+    """A node of two workers a session that gives up a lane after 8 s, two fifths of `hang_after`."""
+    path = {"PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
+    settings = [*python_settings("mazes"), "node.hang_after=20 s"]
+    cluster = LocalCluster(tmp_path_factory.mktemp("strict"), rollhouse_program(), settings, {"one": path}, ("one",))
+    try:
+        yield cluster
+    finally:
+        cluster.close()
+
+
+@pytest.mark.parametrize(
+    ("how", "lost"),
+    [
+        ("shape", ["crashed", None]),
+        ("dtype", ["crashed", None]),
+        ("three", ["crashed", None]),
+        ("reward", ["crashed", None]),
+        ("words", ["crashed", None]),
+        ("prints", [None, None]),
+        ("exits", ["crashed", "crashed"]),
+        ("forks", ["crashed", "crashed"]),
+        ("deaf", ["hung", "hung"]),
+        ("scribbles", ["crashed", "crashed"]),
+    ],
+)
+def test_an_env_that_does_what_none_should_costs_its_own_lanes_and_changes_no_other_number(
+    strict: LocalCluster, package: Path, tmp_path: Path, how: str, lost: list[str | None]
+) -> None:
+    kwargs = {"size": 30, "how": how, "mark": str(tmp_path / "mark")}
+    with rollhouse.connect(strict.url, timeout=120) as cluster:
+        before = set(workers_of(strict.process_id("one")))
+        there = cluster.make_vec(
+            "mazes.envs:Wild", 4, env_kwargs=kwargs, on_loss="report", valid="always", record=False
+        )
+        workers = [os.pidfd_open(worker) for worker in set(workers_of(strict.process_id("one"))) - before]
+        assert len(workers) == 2
+        sys.path.insert(0, str(package))
+        try:
+            from mazes.envs import Maze
+        finally:
+            sys.path.remove(str(package))
+        here = SyncVectorEnv([partial(Maze, size=30)] * 2)
+        same(there.reset(seed=5)[0][2:], here.reset(seed=[7, 8])[0])
+        told: set[int] = set()
+        over = np.zeros(2, bool)
+        for step in range(40):
+            actions = np.full(4, 5)
+            actions[0] = 6 if step == 3 else 5
+            *rows, infos = there.step(actions)
+            expected = here.step(actions[2:])[:4]
+            for ours, theirs in zip(rows, expected, strict=True):
+                same(ours[2:], theirs)
+            for lane in np.flatnonzero(infos.get("_lost", [])):
+                told.add(int(lane))
+                assert infos["lost"][lane] == lost[lane], step
+            # The row after an episode's end is a reset.
+            same(infos["valid"][2:], ~over)
+            over = expected[2]
+        mates = {lane for lane, word in enumerate(lost) if word}
+        assert {0} & mates <= told <= mates, "a mate's row may have been there before its worker ended"
+        gone = select.select(workers, [], [], 0 if None in lost else 60)[0]
+        assert len(gone) == (1 if None not in lost else 0)
+        if how == "forks":
+            child = int((tmp_path / "mark").read_text())
+            with suppress(ProcessLookupError):
+                assert ended(os.pidfd_open(child))
+        there.close()
+        assert all(ended(worker) for worker in workers)
+        # The one that was started again as well.
+        for worker in workers_of(strict.process_id("one")):
+            with suppress(ProcessLookupError):
+                assert ended(os.pidfd_open(worker))
 
 
 def test_a_rollout_on_nodes_records_the_episodes_that_gymnasium_plays(nodes: LocalCluster) -> None:

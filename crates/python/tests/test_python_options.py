@@ -19,7 +19,7 @@ from gymnasium.vector import AutoresetMode
 from test_cluster_python import python_settings, workers_of
 
 import rollhouse
-from rollhouse.errors import RefusedError
+from rollhouse.errors import RefusedError, UnknownOptionError
 from rollhouse.hosted.declared import declared_options
 
 LANES = 4
@@ -347,3 +347,78 @@ def test_defaults_of_numpy_are_those_of_python() -> None:
         ("a", 0.5, float), ("b", [0.0, 1.0, 2.0], list), ("c", 4, int), ("d", True, bool),
     ]  # fmt: skip
     assert declared_options(None) == declared_options({"render_modes": []}) == []
+
+
+def rows_of(envs: Any, mode: AutoresetMode, **first: Any) -> list[list[Any]]:
+    """Plays, and returns all that is shown."""
+    rows = [[envs.reset(**first)[0].tolist()]]
+    for _ in range(STEPS):
+        observations, rewards, terminated, truncated, _ = envs.step(np.zeros(envs.num_envs, np.int64))
+        rows.append([observations.tolist(), rewards.tolist(), terminated.tolist(), truncated.tolist()])
+        if mode is AutoresetMode.DISABLED and terminated.any():
+            rows.append([envs.reset(options={"reset_mask": terminated.copy()})[0].tolist()])
+    return rows
+
+
+@pytest.fixture
+def importable(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(package))
+
+
+@pytest.mark.usefixtures("importable")
+@pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
+def test_lanes_of_this_machine_have_the_options_that_they_have_on_nodes_and_record_them(
+    nodes: LocalCluster, tmp_path: Path, mode: AutoresetMode
+) -> None:
+    with rollhouse.connect(nodes.url, timeout=120) as cluster:
+        there = cluster.make_vec("balls:Ball", LANES, options=DRAWN, autoreset_mode=mode, record=False)
+        expected = rows_of(there, mode, seed=7)
+        there.close()
+    ours: dict[str, Any] = {"options": DRAWN, "autoreset_mode": mode, "workers": 2}
+    here = rollhouse.make_vec("balls:Ball", LANES, record=True, data=tmp_path, **ours)
+    assert rows_of(here, mode, seed=7) == expected
+    here.close()
+    infos = [info for info in rollhouse.replays.open(tmp_path).list() if info.finished]
+    assert len(infos) > 3 * LANES and len({info.options["gravity"] for info in infos}) == len(infos)
+    for info in infos:
+        first = rollhouse.replays.open(tmp_path).read(info).observations[0]
+        assert first[:5].tolist() == as_shown(info.options)
+
+
+@pytest.mark.usefixtures("importable")
+def test_lanes_of_this_machine_take_options_for_one_lane_and_from_a_reset() -> None:
+    import balls
+
+    envs = rollhouse.vectorize([balls.Ball] * LANES, lane_options=[{"gravity": lane + 1.0} for lane in range(LANES)])
+    observations, _ = envs.reset(seed=1)
+    assert observations[:, 0].tolist() == [1.0, 2.0, 3.0, 4.0] and {*observations[:, 2]} == {len("plain")}
+    mask = np.array([True, False, True, False])
+    observations, _ = envs.reset(options={"reset_mask": mask, "gravity": {"uniform": [20, 30]}, "name": "xy"})
+    for _ in range(12):
+        assert all(20 <= gravity < 30 for gravity in observations[mask, 0]) and observations[1, 0] == 2.0
+        assert observations[:, 2].tolist() == [2.0, 5.0, 2.0, 5.0]
+        observations = envs.step(np.zeros(LANES, np.int64))[0]
+    with pytest.raises(UnknownOptionError, match="unknown option 'mass'"):
+        envs.reset(options={"mass": 1})
+    with pytest.raises(ValueError, match="a ball has to fall down"):
+        envs.reset(options={"gravity": -1.0})
+    envs.close()
+
+
+@pytest.mark.usefixtures("importable")
+@pytest.mark.parametrize(
+    ("id", "options", "words"),
+    [
+        ("balls:Ball", {"mass": 1}, "unknown option 'mass'; Ball takes gravity, bounces, name, wind, tough"),
+        ("balls:Ball", {"gravity": "much"}, 'option `gravity` takes a finite number, got "much"'),
+        ("balls:Ball", {"bounces": {"uniform": [1, 2]}}, "option `bounces` takes an integer"),
+        ("gymnasium:CartPole-v1", {"gravity": 9}, "unknown option 'gravity'; CartPole-v1 takes no options"),
+        ("balls:Odd", {}, "metadata['options']['shape']: a dict has a default"),
+        ("balls:Many", {}, "metadata['options']: 65 options given, at most 64"),
+    ],
+)
+def test_what_an_env_of_this_machine_does_not_take_is_refused_by_name(
+    id: str, options: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        rollhouse.make_vec(id, 2, options=options)

@@ -24,14 +24,14 @@ from gymnasium import spaces
 class Walk(gymnasium.Env):
     """A walk from a random place, with noise of its own generator, until it is far away."""
 
-    metadata = {"deterministic": True}
+    metadata = {"deterministic": True, "render_modes": ["rgb_array"], "render_fps": 20}
     observation_space = spaces.Dict(
         {"noise": spaces.Box(-1, 1, (3,), np.float32), "place": spaces.Box(-1e9, 1e9, (), np.float64)}
     )
     action_space = spaces.Discrete(2)
 
-    def __init__(self, far=60):
-        self.far = far
+    def __init__(self, far=60, render_mode=None):
+        self.far, self.render_mode = far, render_mode
 
     def _shown(self):
         return {"noise": self.np_random.uniform(-1, 1, 3).astype(np.float32), "place": np.float64(self.place)}
@@ -47,6 +47,11 @@ class Walk(gymnasium.Env):
         reward = float(self.np_random.normal()) + self.strange()
         shown = self._shown()
         return shown, reward, abs(self.place) >= self.far or self.age >= 200, False, {}
+
+    def render(self):
+        picture = np.zeros((24, 120, 3), np.uint8)
+        picture[:, self.place + 60] = 255
+        return picture
 
     def strange(self):
         return 0.0
@@ -178,6 +183,86 @@ def test_python_verifies_as_the_command_does(recorded: Recorded, monkeypatch: py
     for wrong in wrongs:
         with pytest.raises(ValueError, match="allow|workers|worker_memory"):
             folder.verify(**wrong)
+
+
+def fork(recorded: Recorded, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    hosting = ["--python", sys.executable, "--allow", "walks"]
+    return recorded.run("replay", "fork", name, *hosting, "--json", *arguments)
+
+
+def test_a_fork_shares_the_steps_of_its_parent_and_verifies_by_itself(recorded: Recorded, tmp_path: Path) -> None:
+    recorded.rollout("walks:Walk", "--env-kwargs", '{"far": 40}')
+    folder = replays.open(recorded.data)
+    parent = next(info for info in folder.list() if info.length > 90)
+    done = fork(recorded, parent.id, "--at", "70", "--policy", "random", "--seed", "3", "--steps", "400")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["parent"]["id"] == parent.id and told["parent"]["step"] == 70 and told["length"] > 70, told
+    folder = replays.open(recorded.data)
+    child, theirs = folder.read(told["id"]), folder.read(parent)
+    assert child.actions[:70].tolist() == theirs.actions[:70].tolist()
+    assert child.rewards[:70].tolist() == theirs.rewards[:70].tolist()
+    assert child.actions[70:].tolist() != theirs.actions[70:].tolist()
+    # With the parent's own actions it is the parent.
+    actions = tmp_path / "actions"
+    actions.write_text("".join(f"{action}\n" for action in theirs.actions[70:].tolist()))
+    same = fork(recorded, parent.id, "--at", "70", "--actions", str(actions))
+    assert same.returncode == 0, same.stderr
+    again = replays.open(recorded.data).read(json.loads(same.stdout)["id"])
+    assert again.rewards.tolist() == theirs.rewards.tolist() and again.info.outcome == parent.outcome
+    assert "20 episodes verified" in (told := recorded.verify("--allow", "walks").stdout), told
+    assert "all of them are as recorded" in told
+
+
+def test_a_fork_imports_nothing_that_nobody_asked_for_and_goes_on_in_no_other_env(recorded: Recorded) -> None:
+    name = replays.open(recorded.data).list()[0].id
+    line = ["replay", "fork", name, "--at", "5", "--policy", "noop"]
+    alone = recorded.run(*line)
+    assert alone.returncode == 1 and "imported only when that is asked for: --python" in alone.stderr, alone.stderr
+    assert "--python PATH names the interpreter, --allow PACKAGE what it may import" in alone.stderr
+    outside = recorded.run(*line, "--python", sys.executable)
+    assert outside.returncode == 1 and "'walks' is not in the list" in outside.stderr, outside.stderr
+    assert "--allow PACKAGE permits it" in outside.stderr
+    recorded.change(LOUDER)
+    other = fork(recorded, name, "--at", "5", "--policy", "noop")
+    assert other.returncode == 1 and "dynamics have changed since" in other.stderr, other.stderr
+    recorded.change(OTHERWISE)
+    differs = fork(recorded, name, "--at", "92", "--policy", "noop")
+    assert differs.returncode == 3 and "differs from what was recorded between steps 65 and 128" in differs.stderr
+    assert len(replays.open(recorded.data).list()) == 9, "nothing was recorded"
+
+
+def test_a_recorded_episode_is_played_as_recorded_and_with_the_pictures_of_its_env(recorded: Recorded, tmp_path: Path) -> None:
+    name = replays.open(recorded.data).list()[0].id
+
+    def shown(*hosting: str) -> str:
+        file = tmp_path / "shown.svg"
+        done = recorded.run("replay", "play", name, "--at", "40", "--svg", str(file), *hosting)
+        assert done.returncode == 0, done.stderr
+        return file.read_text()
+
+    plain = shown()
+    assert "40" in plain and "imported only when" in plain, plain
+    drawn = shown("--python", sys.executable, "--allow", "walks")
+    assert "imported only when" not in drawn and "#ffffff" in drawn.lower(), drawn
+    place = replays.open(recorded.data).read(name).observations["place"][40]
+    for screen in (plain, drawn):
+        assert f"{place:g}" in screen
+    outside = shown("--python", sys.executable)
+    assert "not in the list" in outside, outside
+
+
+def test_the_recorded_arguments_of_an_env_are_shown(recorded: Recorded) -> None:
+    arguments = {"far": 12}
+    recorded.rollout("walks:Walk", "--env-kwargs", json.dumps(arguments))
+    shown = set()
+    for info in replays.open(recorded.data).list():
+        told = json.loads(recorded.run("replay", "show", info.id, "--json").stdout)
+        text = recorded.run("replay", "show", info.id).stdout
+        assert ('arguments  {"far":12}' in text) == ("env_kwargs" in told), text
+        assert told.get("env_kwargs") in (None, arguments)
+        shown.add("env_kwargs" in told)
+    assert shown == {True, False}
 
 
 @pytest.mark.adapters("mujoco")

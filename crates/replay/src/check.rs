@@ -1,7 +1,6 @@
 //! This folder checks recordings: it verifies, compares and repairs them.
 
 pub(crate) mod difference;
-pub(crate) mod envs;
 pub(crate) mod relive;
 pub(crate) mod repair;
 pub(crate) mod verification;

@@ -40,7 +40,6 @@ pub use change::prune::{
     FolderPrune, MAX_KEPT_BEST, PruneError, PrunePlan, PruneRules, Pruned, plan_prune, prune,
 };
 pub use check::difference::{CompareError, Comparison, Difference, FieldDifference};
-pub use check::envs::{Envs, LearnEnv};
 pub use check::repair::{FolderRepair, RepairError, repair, repair_all};
 pub use check::verification::Verification;
 pub use code::calls::CalledAt;
@@ -54,6 +53,7 @@ pub use disk::{Disk, DiskFile, Locking, RealDisk, read_all};
 pub use disk_error::DiskError;
 pub use plain::plain;
 pub use play::divergence::{Divergence, Value};
+pub use play::envs::{Envs, LearnEnv};
 pub use play::head::PlayedStep;
 pub use play::keyframes::SeekBounds;
 pub use play::playback::Playback;

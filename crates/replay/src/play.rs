@@ -1,6 +1,7 @@
 //! This folder plays episodes: it goes through their steps again, forward and back.
 
 pub(crate) mod divergence;
+pub(crate) mod envs;
 pub(crate) mod head;
 pub(crate) mod keyframes;
 pub(crate) mod playback;

@@ -24,7 +24,7 @@ fn first_of(one: &Play) -> Episode {
 }
 
 fn compared(a: &Episode, b: &Episode) -> (Option<Difference>, u64) {
-    let mut both = Comparison::new(&REGISTRY, a, b).unwrap();
+    let mut both = Comparison::new(&*REGISTRY, a, b).unwrap();
     (both.first_difference().unwrap(), both.same_steps())
 }
 
@@ -77,7 +77,7 @@ fn an_episode_that_goes_on_differs_from_one_that_is_over_after_the_last_step_of_
 #[test]
 fn episodes_of_other_spaces_are_refused_with_both_envs() {
     let [a, b] = ["CartPole-v1", "Pendulum-v1"].map(|env| first_of(&Play { lanes: 1, ..Play::new(env, 20) }));
-    let refused = Comparison::new(&REGISTRY, &a, &b).unwrap_err();
+    let refused = Comparison::new(&*REGISTRY, &a, &b).unwrap_err();
     assert!(matches!(refused, CompareError::Forms { .. }));
     let message = refused.to_string();
     assert!(message.contains("CartPole-v1") && message.contains("Pendulum-v1"), "{message}");

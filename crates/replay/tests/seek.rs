@@ -67,7 +67,7 @@ proptest! {
     ) {
         for episode in EPISODES.iter() {
             let straight = straight(&REGISTRY, episode);
-            let mut seeker = Seeker::new(&REGISTRY, Arc::clone(episode), &bounds).unwrap();
+            let mut seeker = Seeker::new(&*REGISTRY, Arc::clone(episode), &bounds).unwrap();
             for &(place, passes) in &moves {
                 let t = u64::from(place) % (episode.info.length + 1);
                 if passes {
@@ -91,7 +91,7 @@ proptest! {
 #[test]
 fn the_timeline_of_a_whole_pass_ends_with_the_return() {
     for episode in EPISODES.iter() {
-        let mut seeker = Seeker::new(&REGISTRY, Arc::clone(episode), &SeekBounds::default()).unwrap();
+        let mut seeker = Seeker::new(&*REGISTRY, Arc::clone(episode), &SeekBounds::default()).unwrap();
         while !seeker.pass(7) {}
         assert!(seeker.has_passed_all());
         let last = seeker.timeline().buckets().last().map_or(0.0, |bucket| bucket.total_reward);
@@ -111,7 +111,7 @@ fn the_return_at_each_step_of_a_long_full_recording_is_that_of_a_straight_pass()
     let mut run = foreign.info.run.as_ref().clone();
     run.spec.id = "somebody/Else-v0".into();
     foreign.info.run = Arc::new(run);
-    let mut seeker = Seeker::new(&REGISTRY, Arc::new(foreign), &SeekBounds::default()).unwrap();
+    let mut seeker = Seeker::new(&*REGISTRY, Arc::new(foreign), &SeekBounds::default()).unwrap();
     let length = episode.info.length;
     for t in (0..=length).rev().step_by(7).chain([256, 257, 255, length, 0, 1]) {
         let found = seeker.seek(t).unwrap();
@@ -127,7 +127,7 @@ fn the_return_at_each_step_of_a_long_full_recording_is_that_of_a_straight_pass()
 fn a_step_past_the_end_is_refused_and_any_other_can_be_come_to_then() {
     let episode = &EPISODES[0];
     let length = episode.info.length;
-    let mut seeker = Seeker::new(&REGISTRY, Arc::clone(episode), &SeekBounds::default()).unwrap();
+    let mut seeker = Seeker::new(&*REGISTRY, Arc::clone(episode), &SeekBounds::default()).unwrap();
     let error = seeker.seek(length + 1).unwrap_err();
     assert!(matches!(error, SimulateError::NoSuchStep { .. }), "{error}");
     assert_eq!(seeker.seek(length).unwrap().t, length);
@@ -137,7 +137,7 @@ fn a_step_past_the_end_is_refused_and_any_other_can_be_come_to_then() {
 fn other_actions_than_were_taken_show_as_a_divergence_once_they_are_passed() {
     let lie = Play { lie_from: Some(70), ..Play::new("MountainCar-v0", 400) };
     let episode = recorded(&lie).remove(0);
-    let mut seeker = Seeker::new(&REGISTRY, episode, &SeekBounds::default()).unwrap();
+    let mut seeker = Seeker::new(&*REGISTRY, episode, &SeekBounds::default()).unwrap();
     seeker.seek(100).unwrap();
     assert_eq!(seeker.divergence(), None);
     seeker.seek(130).unwrap();

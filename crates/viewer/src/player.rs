@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_core::{ColumnData, ColumnSpec, EnvSpec, Space};
-use rollhouse_env::{Image, ImageSize, Registry, RenderError};
+use rollhouse_env::{Image, ImageSize, RenderError};
 use rollhouse_replay::{
-    Divergence, Episode, EpisodeInfo, PlayedStep, RecomputeError, SeekBounds, Seeker, SimulateError, Timeline,
+    Divergence, Envs, Episode, EpisodeInfo, PlayedStep, RecomputeError, SeekBounds, Seeker, SimulateError,
+    Timeline,
 };
 
 use crate::element::{Element, elements_of};
@@ -106,13 +107,13 @@ pub enum Ask {
 
 impl<'a> Player<'a> {
     /// Makes a player at step `at`, or at the last step if there are fewer. It plays unless that is the last.
-    pub fn new(registry: &'a Registry, episode: Episode, at: u64, speed: i32) -> Self {
+    pub fn new(envs: impl Into<Envs<'a>>, episode: Episode, at: u64, speed: i32) -> Self {
         let info = episode.info.clone();
         let spec = &info.run.spec;
         let action = Actions::of(spec);
         let elements = elements_of(&spec.obs_columns());
         let first_step = episode.from.as_ref().map_or(0, |from| from.step);
-        let seeker = Seeker::new(registry, Arc::new(episode), &SeekBounds::default());
+        let seeker = Seeker::new(envs, Arc::new(episode), &SeekBounds::default());
         let t = at.min(info.length);
         let mut player = Self {
             seeker: seeker.map_err(|error| plain(&error.to_string())),

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use crossterm::event;
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
-use rollhouse_env::{Image, Registry};
+use rollhouse_env::Image;
 use rollhouse_replay::{
-    CompareError, Comparison, EpisodeInfo, Labels, Library, LibraryEpisode, Query, ReadError, Sort, SortKey,
+    CompareError, Comparison, Envs, EpisodeInfo, Labels, Library, LibraryEpisode, Query, ReadError, Sort,
+    SortKey,
 };
 
 use crate::browser::{Browser, Choice};
@@ -36,7 +37,7 @@ pub struct Viewing<'a> {
     /// Labels of the episodes: a list marks those that are pinned.
     pub labels: &'a Labels,
     /// Envs with which episodes are recomputed.
-    pub registry: &'a Registry,
+    pub envs: Envs<'a>,
     /// Look of the screen: what the terminal can show.
     pub look: Look,
     /// Function that formats a moment in milliseconds since 1970.
@@ -77,7 +78,7 @@ pub fn view(viewing: &Viewing<'_>, first: Option<&LibraryEpisode>) -> Result<(),
     let (player, browser) = match first {
         Some(first) => {
             let episode = first.folder.load(&first.info).map_err(ViewError::Read)?;
-            let mut player = Player::new(viewing.registry, episode, viewing.at, viewing.speed);
+            let mut player = Player::new(viewing.envs, episode, viewing.at, viewing.speed);
             player.set_growing(viewing.is_growing);
             (Some(player), None)
         }
@@ -108,10 +109,10 @@ pub fn view_pair(viewing: &Viewing<'_>, episodes: [&LibraryEpisode; 2]) -> Resul
     let signal = Signal::catch().map_err(ViewError::Terminal)?;
     let [left, right] = episodes.map(|found| found.folder.load(&found.info));
     let (left, right) = (left.map_err(ViewError::Read)?, right.map_err(ViewError::Read)?);
-    let difference = Comparison::new(viewing.registry, &left, &right)
+    let difference = Comparison::new(viewing.envs, &left, &right)
         .and_then(|mut both| both.first_difference())
         .map_err(ViewError::Compare)?;
-    let player = |episode| Player::new(viewing.registry, episode, viewing.at, viewing.speed);
+    let player = |episode| Player::new(viewing.envs, episode, viewing.at, viewing.speed);
     let mut pair = Pair::new(player(left), player(right), difference);
     let screen = ScreenGuard::take(Pictures::Cells).map_err(ViewError::Terminal)?;
     let reader = Reader::default();
@@ -268,7 +269,7 @@ impl<'a> Viewer<'a, '_> {
                 browser.set_note(None);
                 match waited {
                     Waited::Read(episode) => {
-                        return Ok(Some(Player::new(viewing.registry, *episode, viewing.at, viewing.speed)));
+                        return Ok(Some(Player::new(viewing.envs, *episode, viewing.at, viewing.speed)));
                     }
                     Waited::Failed(why) => {
                         browser.complain(why);
@@ -364,7 +365,7 @@ impl<'a> Viewer<'a, '_> {
             screen.draw(|graphics, buffer| player.draw(viewing, graphics, buffer))
         })?;
         match waited {
-            Waited::Read(episode) => *player = Player::new(viewing.registry, *episode, 0, speed),
+            Waited::Read(episode) => *player = Player::new(viewing.envs, *episode, 0, speed),
             Waited::Failed(why) => player.say(why),
             Waited::GaveUp => player.say("not read; n and p try again"),
             Waited::Quit => return Ok(false),

@@ -36,7 +36,7 @@ fn recorded(one: &Play) -> Episode {
 
 /// A paused player of an episode that was passed as a whole.
 fn player(episode: Episode, at: u64) -> Player<'static> {
-    let mut player = Player::new(&REGISTRY, episode, at, 0);
+    let mut player = Player::new(&*REGISTRY, episode, at, 0);
     if at < player.info().length {
         press(&mut player, [Key::Char(' ')]);
     }
@@ -108,10 +108,10 @@ fn where_another_version_of_the_policy_acts_is_marked_and_can_be_gone_to() {
 fn two_episodes_are_shown_at_the_same_step_and_where_they_part_is_marked_and_can_be_gone_to() {
     let play = Play { lanes: 1, ..Play::new("Pendulum-v1", 40) };
     let (a, b) = (recorded(&play), recorded(&Play { lie_from: Some(9), rows: 30, ..play }));
-    let mut both = Comparison::new(&REGISTRY, &a, &b).unwrap();
+    let mut both = Comparison::new(&*REGISTRY, &a, &b).unwrap();
     let found = both.first_difference().unwrap().unwrap();
     assert_eq!(found.step, 9);
-    let mut pair = Pair::new(Player::new(&REGISTRY, a, 0, 0), Player::new(&REGISTRY, b, 0, 0), Some(found));
+    let mut pair = Pair::new(Player::new(&*REGISTRY, a, 0, 0), Player::new(&*REGISTRY, b, 0, 0), Some(found));
     assert!(pair.pass(u64::MAX));
     let shown = |pair: &Pair<'_>| {
         let mut terminal = Terminal::new(TestBackend::new(100, 30)).unwrap();
@@ -425,7 +425,7 @@ fn an_episode_that_is_being_recorded_grows_while_it_is_played_until_it_has_ended
         let episode = under_way(&disk).expect("it is under way");
         match &mut live {
             None => {
-                let mut player = Player::new(&REGISTRY, episode, 5, 0);
+                let mut player = Player::new(&*REGISTRY, episode, 5, 0);
                 player.set_growing(true);
                 assert!(player.pass(u64::MAX));
                 // It waits at the end of what there is.
@@ -479,7 +479,7 @@ fn whatever_is_pressed_on_whatever_screen_nothing_panics_and_the_step_is_one_of_
     let keys: Vec<Key> = keys.into_iter().flatten().collect();
     for id in REGISTRY.ids() {
         let episode = recorded(&Play { lanes: 3, ..Play::new(id.clone().leak(), 120) });
-        let mut player = Player::new(&REGISTRY, episode, 0, 0);
+        let mut player = Player::new(&*REGISTRY, episode, 0, 0);
         let mut seed = 7;
         for turn in 0..400 {
             seed = split_mix64(seed);

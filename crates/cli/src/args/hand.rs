@@ -10,7 +10,7 @@ use rollhouse_viewer::Pictures;
 
 #[cfg(feature = "viewer")]
 use super::play::pictures;
-use super::{DataArgs, Place, PluginArgs, usual_folder};
+use super::{DataArgs, HostingArgs, Place, PluginArgs, usual_folder};
 
 #[derive(Debug, Args)]
 pub(crate) struct ForkArgs {
@@ -39,6 +39,8 @@ pub(crate) struct ForkArgs {
     #[command(flatten)]
     pub(crate) plugins: PluginArgs,
     #[command(flatten)]
+    pub(crate) hosting: HostingArgs,
+    #[command(flatten)]
     pub(crate) data: DataArgs,
     /// Print one JSON object instead of text
     #[arg(long)]
@@ -63,6 +65,14 @@ pub(crate) struct WayArgs {
 }
 
 impl ForkArgs {
+    /// Returns whether a person plays on.
+    pub(crate) const fn by_hand(&self) -> bool {
+        #[cfg(feature = "viewer")]
+        return self.way.by_hand;
+        #[cfg(not(feature = "viewer"))]
+        false
+    }
+
     /// Returns the folder into which it is recorded.
     pub(crate) fn folder(&self) -> PathBuf {
         self.into.clone().unwrap_or_else(|| match self.data.place() {

@@ -7,7 +7,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use rollhouse_core::EpisodeName;
 use rollhouse_viewer::{Pictures, Protocol};
 
-use super::{DataArgs, PluginArgs};
+use super::{DataArgs, HostingArgs, PluginArgs};
 
 #[derive(Debug, Args)]
 pub(crate) struct PlayArgs {
@@ -38,6 +38,8 @@ pub(crate) struct PlayArgs {
     pub(crate) size: (u16, u16),
     #[command(flatten)]
     pub(crate) plugins: PluginArgs,
+    #[command(flatten)]
+    pub(crate) hosting: HostingArgs,
     #[command(flatten)]
     pub(crate) data: DataArgs,
 }

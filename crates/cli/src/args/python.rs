@@ -11,7 +11,7 @@ use rollhouse_core::limits::MAX_CONNECT_RETRIES;
 #[command(next_help_heading = "Python environments")]
 pub(crate) struct HostingArgs {
     /// Interpreter of gymnasium:ID and package.module:Class; it needs the package rollhouse [default of rollout: the one
-    /// that runs this command, else python3; verify imports nothing without it]
+    /// that runs this command, else python3; verify, play and fork import nothing without it]
     #[arg(long, value_name = "PATH")]
     pub(crate) python: Option<OsString>,
     /// Package that may be imported beside gymnasium; may be given several times

@@ -14,9 +14,10 @@ use std::sync::Arc;
 
 use rollhouse_core::{ColumnData, Interruption, Outcome, Parent, Past, PastEvent, SeedSchedule};
 use rollhouse_engine::EngineConfig;
-use rollhouse_env::{EnvEntry, Registry};
+use rollhouse_env::EnvEntry;
+use rollhouse_host::RecordedEnvs;
 use rollhouse_policy::Policy;
-use rollhouse_replay::{Episode, RecordKind, Recorder, SeekBounds, Seeker, SimulateError};
+use rollhouse_replay::{Envs, Episode, RecordKind, Recorder, SeekBounds, Seeker, SimulateError};
 use serde::Serialize;
 
 use crate::args::{ForkArgs, data_option};
@@ -24,6 +25,7 @@ use crate::failure::{Failure, Status};
 use crate::human::{Count, Real, counted};
 use crate::one_lane::{LaneError, OneLane, PlayedEpisode};
 use crate::output::{Output, say};
+use crate::python_envs;
 use crate::recording::{header_of, open_recorder, record_failure, refuse_store};
 use crate::replay::nearest::find_or_nearest;
 use crate::replay::source::Source;
@@ -44,7 +46,11 @@ pub(super) fn run(args: &ForkArgs, out: &mut Output) -> Result<Status, Failure> 
     let found = find_or_nearest(&library, args.name)?;
     let parent = Arc::new(found.folder.load(&found.info).map_err(read_failure)?);
     let registry = args.plugins.registry()?;
-    let fork = Fork::of(&registry, &parent, args.at)?;
+    let hosted = python_envs::of_recordings(&args.hosting, args.by_hand())?;
+    let learn = python_envs::learner(hosted.as_ref());
+    let refusal = || hosted.as_ref().and_then(RecordedEnvs::refusal);
+    let fork = Fork::of(python_envs::envs(&registry, learn.as_deref()), &parent, args.at)
+        .map_err(|error| refusal().map_or(error, |refusal| python_envs::failure(&refusal)))?;
     #[cfg(feature = "viewer")]
     if args.way.by_hand {
         return by_hand::run(args, &fork, out);
@@ -92,7 +98,7 @@ struct Fork<'a> {
 
 impl<'a> Fork<'a> {
     /// Recomputes the parent up to the step, and on to the next recorded hash, which has to match the recomputed state.
-    fn of(registry: &Registry, parent: &'a Arc<Episode>, at: u64) -> Result<Self, Failure> {
+    fn of(envs: Envs<'_>, parent: &'a Arc<Episode>, at: u64) -> Result<Self, Failure> {
         let info = &parent.info;
         let (name, length) = (info.name, info.length);
         if at > length {
@@ -117,9 +123,17 @@ impl<'a> Fork<'a> {
             });
         }
         let refused = |error: &dyn std::error::Error| Failure::of(Status::Failed, error);
-        let entry = registry.get(info.env()).map_err(|error| refused(&error))?;
-        let mut seeker = Seeker::new(registry, Arc::clone(parent), &SeekBounds::default())
-            .map_err(|error| refused(&error))?;
+        let entry = envs.entry_of(&info.run).map_err(|error| {
+            let failure = refused(&error);
+            match error {
+                SimulateError::NotHosted { .. } => {
+                    failure.hint("--python PATH names the interpreter, --allow PACKAGE what it may import")
+                }
+                _ => failure,
+            }
+        })?;
+        let mut seeker =
+            Seeker::new(envs, Arc::clone(parent), &SeekBounds::default()).map_err(|error| refused(&error))?;
         if let Some(error) = seeker.refused() {
             // A trace shows its steps all the same, and is not lived through.
             return Err(refused(error));
@@ -337,6 +351,7 @@ const FROM_FILE: &str = "file";
 
 #[cfg(test)]
 mod tests {
+    use rollhouse_env::Registry;
     use rollhouse_policy::Builtin;
     use rollhouse_replay::testing::FaultyDisk;
     use rollhouse_replay::{Query, RecorderConfig, Replays};
@@ -365,7 +380,7 @@ mod tests {
     }
 
     fn refusal(registry: &Registry, parent: &Arc<Episode>, at: u64) -> (Status, String) {
-        match Fork::of(registry, parent, at) {
+        match Fork::of(registry.into(), parent, at) {
             Ok(_) => panic!("step {at} is refused"),
             Err(failure) => (failure.status(), failure.message().to_owned()),
         }
@@ -400,6 +415,6 @@ mod tests {
             assert_eq!(status, Status::Found, "{at}");
             assert!(message.contains("between steps 65 and 128: its state was hash"), "{message}");
         }
-        assert!(Fork::of(&registry, &parent, 64).is_ok());
+        assert!(Fork::of((&registry).into(), &parent, 64).is_ok());
     }
 }

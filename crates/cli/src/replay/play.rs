@@ -10,6 +10,7 @@ use rollhouse_viewer::{Look, Pictures, Player, ViewError, Viewing, snapshot, vie
 use crate::args::PlayArgs;
 use crate::failure::{Failure, Status};
 use crate::human::When;
+use crate::python_envs;
 use crate::replay::nearest::find_or_nearest;
 use crate::replay::read_failure;
 use crate::replay::source::Source;
@@ -26,6 +27,8 @@ pub(super) fn run(args: &PlayArgs) -> Result<Status, Failure> {
         ));
     }
     let registry = args.plugins.registry()?;
+    let hosted = python_envs::of_recordings(&args.hosting, true)?;
+    let learn = python_envs::learner(hosted.as_ref());
     let source = Source::of(&args.data)?;
     let library = source.open()?;
     let (first, is_growing) = first_of(args, &library)?;
@@ -42,7 +45,7 @@ pub(super) fn run(args: &PlayArgs) -> Result<Status, Failure> {
         library: &library,
         place: source.shown(),
         labels: &labels,
-        registry: &registry,
+        envs: python_envs::envs(&registry, learn.as_deref()),
         look: Look::of(variable),
         when: &|ms| When(ms).to_string(),
         pictures,
@@ -95,7 +98,9 @@ fn write_svg(args: &PlayArgs, name: EpisodeName, path: &Path) -> Result<Status, 
     let found = find_or_nearest(&Source::of(&args.data)?.open()?, name)?;
     let episode = found.folder.load(&found.info).map_err(read_failure)?;
     let registry = args.plugins.registry()?;
-    let player = Player::new(&registry, episode, args.at, args.speed.0);
+    let hosted = python_envs::of_recordings(&args.hosting, true)?;
+    let learn = python_envs::learner(hosted.as_ref());
+    let player = Player::new(python_envs::envs(&registry, learn.as_deref()), episode, args.at, args.speed.0);
     let svg = snapshot(player, &|ms| When(ms).to_string(), args.size);
     std::fs::write(path, svg).map_err(|error| {
         Failure::new(Status::Failed, format_args!("writing {} failed: {error}", path.display()))

@@ -61,6 +61,9 @@ struct EpisodeDetails<'a> {
 /// What only some recordings have.
 #[derive(Debug, Serialize)]
 struct ShownBeside<'a> {
+    /// The arguments of an env of a Python package, if it has some: an object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    env_kwargs: Option<serde_json::Value>,
     /// The spacing in steps of recorded pictures, if there are any.
     #[serde(skip_serializing_if = "Option::is_none")]
     frames_every: Option<u64>,
@@ -100,6 +103,8 @@ impl<'a> EpisodeDetails<'a> {
             policy_version: info.policy().version,
             recorded: info.recorded(),
             beside: ShownBeside {
+                env_kwargs: arguments(info)
+                    .map(|text| serde_json::from_str(text).unwrap_or_else(|_| text.into())),
                 frames_every: Some(info.run.frames_every).filter(|&every| every > 0),
                 step_columns: &info.run.step_columns,
                 agent_returns,
@@ -108,6 +113,11 @@ impl<'a> EpisodeDetails<'a> {
             folder,
         }
     }
+}
+
+/// Returns the arguments of an env of a Python package as they were recorded, if there are some.
+fn arguments(info: &EpisodeInfo) -> Option<&str> {
+    Some(&*info.run.arguments).filter(|text| !text.is_empty())
 }
 
 /// Returns the distributions of a lane's options.
@@ -200,6 +210,9 @@ fn print(
     line(what, start)?;
     let limit = info.run.max_episode_steps.map(|limit| format!("{} steps", Count(limit.into())));
     line("limit", limit.unwrap_or_else(|| "none".into()))?;
+    if let Some(arguments) = arguments(info) {
+        line("arguments", plain(arguments))?;
+    }
     let options = options(info);
     if !options.is_empty() {
         line("options", options)?;

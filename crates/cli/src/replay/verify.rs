@@ -3,7 +3,8 @@
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use rollhouse_replay::{Divergence, Envs, LibraryEpisode, RunInfo, Value, Verification, plain};
+use rollhouse_host::RecordedEnvs;
+use rollhouse_replay::{Divergence, LibraryEpisode, Value, Verification, plain};
 use serde::Serialize;
 
 use crate::args::VerifyArgs;
@@ -18,17 +19,9 @@ use crate::replay::stats::{damage_of, print_damage, print_incomplete};
 
 pub(super) fn run(args: &VerifyArgs, out: &mut Output) -> Result<Status, Failure> {
     let registry = args.plugins.registry()?;
-    let hosted = python_envs::of_recordings(&args.hosting)?;
-    let learn = hosted.as_ref().map(|hosted| {
-        move |run: &RunInfo| {
-            let entry = hosted.entry(&run.spec, &run.arguments);
-            entry.map_err(|error| Failure::of(Status::Failed, &*error).message().to_owned())
-        }
-    });
-    let envs = match &learn {
-        Some(learn) => Envs::learning(&registry, learn),
-        None => Envs::from(&registry),
-    };
+    let hosted = python_envs::of_recordings(&args.hosting, false)?;
+    let learn = python_envs::learner(hosted.as_ref());
+    let envs = python_envs::envs(&registry, learn.as_deref());
     let began = Instant::now();
     let mut tally = Tally { json: args.json, ..Tally::default() };
     let source = Source::of(&args.data)?;
@@ -59,7 +52,7 @@ pub(super) fn run(args: &VerifyArgs, out: &mut Output) -> Result<Status, Failure
         tally.print(began.elapsed(), out)?;
         print_incomplete(incomplete, out)?;
     }
-    match hosted.and_then(|hosted| hosted.refusal()).map(|refusal| python_envs::failure(&refusal)) {
+    match hosted.as_ref().and_then(RecordedEnvs::refusal).map(|refusal| python_envs::failure(&refusal)) {
         Some(failure) if tally.differing == tally.unknown && damage.is_empty() => return Err(failure),
         Some(failure) => say(failure.message()),
         None => {}

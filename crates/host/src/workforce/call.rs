@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rollhouse_env::CallError;
+use rollhouse_env::{CallError, Image, ImageSize, RenderError};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
@@ -18,6 +18,13 @@ struct Told<'a> {
     lane: usize,
     method: &'a str,
     payload: &'a str,
+}
+
+/// A request for a picture, as a worker is told it.
+#[derive(Serialize)]
+struct Drawn {
+    /// Number of the lane in its worker.
+    lane: usize,
 }
 
 /// What a worker answers.
@@ -36,26 +43,48 @@ impl Workforce {
     /// Calls a method of a lane's env, none of whose worker's lanes is under way, and waits for the answer. A worker that
     /// does not give it within [`CALL_PATIENCE`] is ended.
     pub(crate) fn call(&mut self, lane: usize, method: &str, payload: &str) -> Result<String, CallError> {
+        let told = Told { lane: self.number_in_worker(lane), method, payload };
+        let heard = self.ask(lane, CALL_LANE, &told).ok_or(CallError::Lost)?;
+        self.take_answer(lane, &heard)
+    }
+
+    /// Has a lane's env draw itself, as [`Workforce::call`] has it called. An env that fails in it is not lost by that.
+    pub(crate) fn render(&mut self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
+        let told = Drawn { lane: self.number_in_worker(lane) };
+        let heard = self.ask(lane, RENDER_LANE, &told).ok_or(RenderError::Lost)?;
+        let image = drawn(&heard);
+        if image.is_none() {
+            let said = String::from_utf8_lossy(&heard[..heard.len().min(MAX_SAID)]);
+            warn!(lane, %said, "an env does not draw itself");
+        }
+        image.ok_or(RenderError::Unsupported)?.scaled(size)
+    }
+
+    fn number_in_worker(&self, lane: usize) -> usize {
+        lane - self.staff[self.lanes[lane].worker].lanes.start
+    }
+
+    /// Gives a lane's worker a command that is about this lane alone, and waits for the answer; `None` if the lane is lost,
+    /// before or by it.
+    fn ask(&mut self, lane: usize, code: u64, told: &impl Serialize) -> Option<Vec<u8>> {
         let worker = self.lanes[lane].worker;
         let deadline = Instant::now() + CALL_PATIENCE;
         let idle = |workforce: &Self| workforce.host.state(worker) == WorkerState::Idle;
         if !self.wait_for_worker(worker, deadline, idle) || self.lanes[lane].stage != Stage::Ready {
-            return Err(CallError::Lost);
+            return None;
         }
-        let told = Told { lane: lane - self.staff[worker].lanes.start, method, payload };
         // Nothing in it can fail to be written.
-        let told = serde_json::to_vec(&told).unwrap_or_default();
-        if let Err(error) = self.host.post(worker, CALL_LANE, &told, Some(CALL_PATIENCE)) {
+        let told = serde_json::to_vec(told).unwrap_or_default();
+        if let Err(error) = self.host.post(worker, code, &told, Some(CALL_PATIENCE)) {
             warn!(worker, %error, "a worker cannot be given a call");
             self.end_worker(worker, true);
-            return Err(CallError::Lost);
+            return None;
         }
         (self.staff[worker].asked, self.staff[worker].heard) = (Asked::Lane, None);
         if !self.wait_for_worker(worker, deadline, |workforce| workforce.staff[worker].heard.is_some()) {
-            return Err(CallError::Lost);
+            return None;
         }
-        let heard = self.staff[worker].heard.take().unwrap_or_default();
-        self.take_answer(lane, &heard)
+        self.staff[worker].heard.take()
     }
 
     /// Waits until something holds of a worker that is there; ends the worker if it takes too long. Returns whether it
@@ -118,6 +147,14 @@ impl Workforce {
     }
 }
 
+/// Reads the picture that a worker gives: columns and rows, u32 each, and three bytes a pixel. `None` if it is none.
+fn drawn(heard: &[u8]) -> Option<Image> {
+    let (width, rest) = heard.split_first_chunk()?;
+    let (height, pixels) = rest.split_first_chunk()?;
+    let [width, height] = [width, height].map(|side| u32::from_le_bytes(*side) as usize);
+    Image::new(ImageSize::new(width, height).ok()?, pixels.to_vec()).ok()
+}
+
 /// Returns the bytes of hexadecimal digits.
 fn bytes_of(digits: &str) -> Option<Vec<u8>> {
     let (pairs, []) = digits.as_bytes().as_chunks::<2>() else { return None };
@@ -127,6 +164,12 @@ fn bytes_of(digits: &str) -> Option<Vec<u8>> {
 
 /// Code of a command that calls a method of a lane's env.
 const CALL_LANE: u64 = 5;
+
+/// Code of a command that has a lane's env draw itself.
+const RENDER_LANE: u64 = 6;
+
+/// Most bytes that are shown of what is no picture.
+const MAX_SAID: usize = 1024;
 
 /// Time within which a call is answered: less than an engine gives a lane.
 const CALL_PATIENCE: Duration = Duration::from_secs(20);

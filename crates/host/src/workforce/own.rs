@@ -9,7 +9,7 @@ use rollhouse_core::{EnvSpec, LaneSet};
 use rollhouse_env::Collected;
 use tracing::warn;
 
-use super::{Lane, Stage, Workforce};
+use super::{Lane, Stage, Task, Workforce};
 use crate::config::HostConfig;
 use crate::error::HostError;
 use crate::host::{Host, Until, Waited};
@@ -328,20 +328,30 @@ impl OwnWorkers {
 }
 
 impl Own {
-    /// Adds to a command what own workers are told beside it: the options of resets, and actions that are no columns.
-    pub(super) fn add_to(&self, command: &mut Vec<u8>, lanes: &mut [Lane]) {
-        let framed = |command: &mut Vec<u8>, bytes: &[u8]| {
-            command.extend((bytes.len() as u32).to_le_bytes());
-            command.extend(bytes);
-        };
-        if self.options.is_empty() && lanes.iter().all(|lane| lane.talk.item.is_empty()) {
+    /// Adds to a command what own workers are told beside it: before what lanes that begin an episode are told, the caller's
+    /// options of resets, and behind it actions that are no columns, of lanes that step. The command has `without` bytes
+    /// without any of that.
+    pub(super) fn add_to(&self, command: &mut Vec<u8>, without: usize, lanes: &mut [Lane]) {
+        let mut items = Vec::new();
+        for (index, lane) in lanes.iter_mut().enumerate() {
+            let task = command[index];
+            if task == Task::Nothing as u8 {
+                continue;
+            }
+            // A lane that begins an episode has no use for the action that it was sent.
+            let item = std::mem::take(&mut lane.talk.item);
+            if task == Task::Step as u8 && !item.is_empty() {
+                items.extend((index as u32).to_le_bytes());
+                items.extend((item.len() as u32).to_le_bytes());
+                items.extend(item);
+            }
+        }
+        if self.options.is_empty() && items.is_empty() && command.len() == without {
             return;
         }
-        framed(command, &self.options);
-        for (index, lane) in lanes.iter_mut().enumerate().filter(|(_, lane)| !lane.talk.item.is_empty()) {
-            command.extend((index as u32).to_le_bytes());
-            framed(command, &std::mem::take(&mut lane.talk.item));
-        }
+        let length = (self.options.len() as u32).to_le_bytes();
+        command.splice(without..without, length.into_iter().chain(self.options.iter().copied()));
+        command.extend(items);
     }
 }
 

@@ -117,7 +117,8 @@ class Cluster:
         Args:
             id: An env of the nodes, or a Python env that they learn: ``gymnasium:ID``, ``gymnasium:module:ID``, or a
                 class as ``package.module:Class``. Nodes' config says which packages they import.
-            env_kwargs: The arguments with which a Python env is made; what JSON has.
+            env_kwargs: The arguments with which a Python env is made; what JSON has. ``render_mode``, if it is given, is one of
+                them too, and nodes draw each lane by its env's own ``render``.
             deterministic: Whether a Python env is declared deterministic: seed and actions decide everything. It is tried
                 out before it is believed, and its lanes are resumed if their node is lost. None for what the env's
                 ``metadata["deterministic"]`` says.
@@ -300,6 +301,8 @@ class ClusterVectorEnv(NativeVectorEnv, gymnasium.vector.VectorEnv):
         if seed is not None:
             self._parse_seeds(seed)
         checked = _checked(id, options, num_envs)
+        if render_mode is not None and ":" in id:
+            env_kwargs = {"render_mode": render_mode, **(env_kwargs or {})}
         run, spec, native = cluster._native.make(
             id,
             python=(_as_json(env_kwargs), None if deterministic is None else bool(deterministic)),

@@ -4,14 +4,17 @@ It is started by the host, never by hand. All that it is told is JSON, or bytes 
 ever unpickled. A lane whose env raises is lost alone; ``SystemExit`` ends the process, and with it all of its lanes. It
 ends when its host does, whatever its envs are doing.
 
-The host's first message is ``{"env", "kwargs", "deterministic", "lanes", "allow", "connect", "record", "action_mask", "options"}``. The answer is
+The host's first message is ``{"env", "kwargs", "deterministic", "lanes", "allow", "connect", "record", "action_mask", "options", "draw",
+"picture"}``. The answer is
 ``{"made": {...}}``, which says what the env is, or ``{"refused": {"kind", "message"}}``. ``lanes`` is 0 where only the answer is
 wanted; then the env is reset once to see whether it gives action masks, and ``action_mask`` of the messages that follow is what was said
 of them; and once with each of the dicts of ``options``, which is refused if that raises.
+With ``draw`` an env that can draw itself is made so, unless its arguments say how; with ``picture`` the answer has the size of a picture.
 
 A command has a byte for each lane (``rollhouse.lane_words``) and then a seed of 8 bytes for each. Behind them stand, for lanes that begin
 an episode of an env that declares options: the lane's number and a length, u32 each, and as many bytes of JSON. One that calls a method of a
-lane's env is ``{"lane", "method", "payload"}``, and its answer what ``rollhouse.env_methods`` says. Each lane has a record in
+lane's env is ``{"lane", "method", "payload"}``, and its answer what ``rollhouse.env_methods`` says. One that has it drawn is ``{"lane"}``; the answer is
+columns and rows, u32 each, and three bytes a pixel, or words. Each lane has a record in
 the shared memory, at the places that ``record`` names: its answer's number, reward, what is said of its episode, action
 and observation. A lane of an env that is declared deterministic has a place for its generator too, which the host writes
 before a reset from there and the worker after every row.
@@ -51,6 +54,7 @@ from rollhouse.lane_words import (
     LOST,
     NOTHING,
     PLACED,
+    RENDER_LANE,
     RESET,
     SAYS,
     SEEDED,
@@ -90,6 +94,8 @@ def main(host: int) -> None:
         declared = told.get("options", [])
         if not hello["lanes"] and (mask := connector.make(lambda: action_mask_of(envs[0], declared))) is not None:
             told["action_mask"] = mask
+        if hello["picture"] and (picture := connector.make(lambda: picture_of(envs[0], declared))) is not None:
+            told["picture"] = picture
         connector.make(lambda: try_options(envs[0], declared, hello["options"]))
         answer = json.dumps({"made": told}, sort_keys=True, separators=(",", ":"), default=str)
         worker = Worker(link, hello, envs, connector)
@@ -109,6 +115,9 @@ def main(host: int) -> None:
         code, payload = link.receive()
         if code & 0xFF == CALL_LANE:
             link.reply(SAYS, json.dumps(worker.call(**json.loads(payload))).encode())
+            continue
+        if code & 0xFF == RENDER_LANE:
+            link.reply(SAYS, worker.render(**json.loads(payload)))
             continue
         if code & 0xFF != WORK:
             break
@@ -132,7 +141,16 @@ def make(hello: dict[str, Any]) -> gymnasium.Env:
     Raises:
         Refused: The import is outside the list, or fails, or the env does not take the arguments.
     """
-    name, kwargs, allow = hello["env"], hello["kwargs"], hello["allow"]
+    env = made(hello, hello["kwargs"])
+    if hello["draw"] and env.render_mode is None and "rgb_array" in (env.metadata or {}).get("render_modes", ()):
+        env.close()
+        env, hello["made_to_draw"] = made(hello, hello["kwargs"] | {"render_mode": "rgb_array"}), True
+    return env
+
+
+def made(hello: dict[str, Any], kwargs: dict[str, Any]) -> gymnasium.Env:
+    """Makes an env with these arguments."""
+    name, allow = hello["env"], hello["allow"]
     owned = sorted(OWNED & kwargs.keys())
     if owned:
         raise Refused("kwargs_refused", f"{', '.join(owned)}: not an argument that can be given")
@@ -212,7 +230,8 @@ def description(env: gymnasium.Env, hello: dict[str, Any]) -> dict[str, Any]:
         "observation": space_of(env.observation_space, "observation"),
         "action": space_of(env.action_space, "action"),
         "max_episode_steps": limit,
-        "render_mode": env.render_mode,
+        # What the caller's arguments give.
+        "render_mode": None if hello.get("made_to_draw") else env.render_mode,
         "metadata": env.metadata,
         "gymnasium": gymnasium.__version__,
     }
@@ -279,6 +298,29 @@ def action_mask_of(env: gymnasium.Env, options: list[dict[str, Any]]) -> dict[st
     if len(n) != 1:
         raise Refused("space_not_supported", f"action_mask: an array of shape {n} is no mask")
     return {"n": n[0], "by": by}
+
+
+def picture_of(env: gymnasium.Env, options: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Says how large the pictures are that an env draws of itself, and how many make up a second; None if it draws none."""
+    if env.render_mode != "rgb_array":
+        return None
+    begun(env, None, {option["name"]: option["default"] for option in options})
+    height, width, _ = drawn(env).shape
+    fps = (env.metadata or {}).get("render_fps")
+    return {"width": width, "height": height, "fps": round(fps) if isinstance(fps, (int, float)) and 1 <= fps < 2**31 else FPS}
+
+
+def drawn(env: gymnasium.Env) -> np.ndarray:
+    """Returns the picture of itself that an env draws.
+
+    Raises:
+        ValueError: It is none of three bytes a pixel.
+    """
+    picture: Any = env.render()
+    if not isinstance(picture, np.ndarray) or picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
+        told = f"{picture.dtype} of shape {picture.shape}" if isinstance(picture, np.ndarray) else type(picture).__name__
+        raise ValueError(f"render() with render_mode={env.render_mode!r} gave {told}, which is no picture")
+    return picture
 
 
 def begun(env: gymnasium.Env, seed: int | None, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -353,6 +395,12 @@ LOW = 2**64 - 1
 
 OPTIONS = struct.Struct("<II")
 """What stands before a lane's options in a command: its number and their length."""
+
+PICTURE = struct.Struct("<II")
+"""What stands before a picture: its columns and rows."""
+
+FPS = 30
+"""Pictures that make up a second where an env does not say."""
 
 SEED_BYTES = 8
 """Bytes of a lane's seed in a command."""
@@ -552,6 +600,15 @@ class Worker:
             self.drop(lane)
             return {"lost": words(error)}
         return told
+
+    def render(self, lane: int) -> bytes:
+        """Returns the picture that a lane's env draws, as bytes, or words about why it draws none."""
+        try:
+            picture = drawn(self.envs[lane])
+        except Exception as error:
+            return words(error).encode()
+        height, width, _ = picture.shape
+        return PICTURE.pack(width, height) + picture.tobytes()
 
     def place(self, lane: int) -> slice:
         """The place of a lane's generator in the memory."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # Commands: the low byte of the code, the rest its number.
-WORK, CLOSE, CALL_LANE = 1, 2, 5
+WORK, CLOSE, CALL_LANE, RENDER_LANE = 1, 2, 5, 6
 
 # What a lane is to do: nothing, a step, a reset, a reset with its seed, a reset with its seed of an env made anew, and a
 # reset of one that has played nothing yet, with its generator at the place in the record.

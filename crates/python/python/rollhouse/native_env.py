@@ -131,7 +131,7 @@ class NativeVectorEnv(VectorEnv):
     def _reset(
         self, seeds: list[int | None], mask: np.ndarray | None, options: dict[str, Any] | None
     ) -> tuple[Any, dict[str, Any]]:
-        given = {} if options is None else self._reset_options(options)
+        given = {} if options is None else reset_options(self._env_spec, options, self.num_envs)
         if None in self._lane_seeds:
             # A lane that was never seeded is, so that its episodes can be made again.
             first = self._draw_seeds()
@@ -174,25 +174,6 @@ class NativeVectorEnv(VectorEnv):
     def _recv(self, min_envs: int | None, timeout: float | None) -> Step:
         step = self._native.recv(min_envs, timeout)
         return self._in_029(step) if self.info_layout == "0.29" else step
-
-    def _reset_options(self, options: dict[str, Any]) -> dict[str, list[Any]]:
-        """Returns for each option a list of one value for all lanes, or of one per lane."""
-        given = {}
-        for name, value in options.items():
-            check_option(self._env_spec, name)
-            if self._is_per_lane(name, value):
-                if len(value) != self.num_envs:
-                    raise OptionsError(f"option {name!r} has {len(value)} values, must have 1 or {self.num_envs}")
-                given[name] = [option_of(one) for one in value]
-            else:
-                given[name] = [option_of(value)]
-        return given
-
-    def _is_per_lane(self, name: str, value: Any) -> bool:
-        """Returns whether a reset's option has a value for each lane. Where the option is a list, those are lists."""
-        is_list = isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim > 0)
-        takes_list = isinstance(self._env_spec["options"][name][0], list)
-        return is_list and (not takes_list or any(np.ndim(one) or isinstance(one, dict) for one in value))
 
     def statistics(self) -> dict[str, Any]:
         """Returns what the lanes have done and how the time of their batches was spent, by session.
@@ -383,6 +364,26 @@ def lane_options_of(
         check_option(spec, name, arguments)
     # NumPy's scalars are not Python's.
     return [{name: option_of(value) for name, value in lane.items()} for lane in lanes]
+
+
+def reset_options(spec: Mapping[str, Any], options: Mapping[str, Any], num_envs: int) -> dict[str, list[Any]]:
+    """Returns for each option of a reset a list of one value for all lanes, or of one per lane."""
+    given = {}
+    for name, value in options.items():
+        check_option(spec, name)
+        if _is_per_lane(spec["options"][name][0], value):
+            if len(value) != num_envs:
+                raise OptionsError(f"option {name!r} has {len(value)} values, must have 1 or {num_envs}")
+            given[name] = [option_of(one) for one in value]
+        else:
+            given[name] = [option_of(value)]
+    return given
+
+
+def _is_per_lane(default: Any, value: Any) -> bool:
+    """Returns whether a reset's option has a value for each lane. Where the option is a list, those are lists."""
+    is_list = isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim > 0)
+    return is_list and (not isinstance(default, list) or any(np.ndim(one) or isinstance(one, dict) for one in value))
 
 
 def merged_options(options: Mapping[str, Any]) -> dict[str, Any]:

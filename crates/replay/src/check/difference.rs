@@ -1,11 +1,11 @@
 //! Comparing two episodes: the first step at which they differ, and in what.
 
 use rollhouse_core::{ColumnData, ColumnSpec};
-use rollhouse_env::Registry;
 use serde::Serialize;
 
 use crate::code::episode::Episode;
 use crate::play::divergence::Value;
+use crate::play::envs::Envs;
 use crate::play::head::PlayedStep;
 use crate::play::playback::Playback;
 use crate::play::simulate::SimulateError;
@@ -63,7 +63,8 @@ impl<'a> Comparison<'a> {
     ///
     /// # Errors
     /// If the episodes' spaces differ, or one of them has to be recomputed and cannot be.
-    pub fn new(registry: &Registry, a: &'a Episode, b: &'a Episode) -> Result<Self, CompareError> {
+    pub fn new<'e>(envs: impl Into<Envs<'e>>, a: &'a Episode, b: &'a Episode) -> Result<Self, CompareError> {
+        let envs = envs.into();
         let (first, second) = (&a.info.run.spec, &b.info.run.spec);
         let (mut action, obs) = (first.action_column(), first.obs_columns());
         if action != second.action_column() || obs != second.obs_columns() {
@@ -71,7 +72,7 @@ impl<'a> Comparison<'a> {
         }
         // What it is called where it has no names of its own.
         action.path = "action".to_owned();
-        let [a, b] = [a, b].map(|episode| Playback::new(registry, episode).map_err(CompareError::Simulate));
+        let [a, b] = [a, b].map(|episode| Playback::new(envs, episode).map_err(CompareError::Simulate));
         Ok(Self { a: a?, b: b?, action, obs, same: 0 })
     }
 

@@ -13,9 +13,7 @@ use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnMut, EnvKind, EpisodeName, GameResult, LaneSet, Outcome, Verdict};
 use rollhouse_env::{Ended, Kernel, Target};
 
-use crate::check::envs::Envs;
-use crate::check::envs::Unready;
-use crate::check::verification::{Verification, ready};
+use crate::check::verification::{Verification, not_simulated, ready};
 use crate::code::chunk::{Columns, Decoder, Part};
 use crate::code::codec::Malformed;
 use crate::code::episode::{known_return, start_of};
@@ -25,7 +23,8 @@ use crate::code::record::Header;
 use crate::code::run::RecordKind;
 use crate::code::run_record::RunInfo;
 use crate::play::divergence::{Divergence, Ending, Replayed, panicked, went_on};
-use crate::play::simulate::Simulator;
+use crate::play::envs::Envs;
+use crate::play::simulate::{SimulateError, Simulator};
 
 /// The blocks of all runs, as far as they have been stepped again.
 pub(crate) struct Relive<'a> {
@@ -38,7 +37,7 @@ pub(crate) struct Relive<'a> {
 
 /// One block between two of its chunks.
 struct Block {
-    simulator: Result<Box<Simulator>, Unready>,
+    simulator: Result<Box<Simulator>, SimulateError>,
     /// Rows of the block before its next chunk.
     position: u64,
     /// Lanes in the middle of an episode that was met from its beginning on.
@@ -147,7 +146,7 @@ impl Block {
         }
     }
 
-    fn simulator(envs: Envs<'_>, run: &RunInfo, header: &Header) -> Result<Box<Simulator>, Unready> {
+    fn simulator(envs: Envs<'_>, run: &RunInfo, header: &Header) -> Result<Box<Simulator>, SimulateError> {
         ready(envs, run, &run.options(header.first_lane), usize::from(header.lanes))
     }
 
@@ -377,7 +376,7 @@ impl Pass<'_, '_> {
     fn verification(&self, part: &Part, failure: Option<(u64, Divergence)>) -> Verification {
         let name = self.name(part);
         match (&self.block.simulator, failure) {
-            (Err(why), _) => why.verification(name, &self.chunk.run.spec),
+            (Err(why), _) => not_simulated(why, name, &self.chunk.run.spec),
             (Ok(_), Some((steps, divergence))) => {
                 Verification { name, ok: false, steps, first_divergence: Some(divergence), note: None }
             }

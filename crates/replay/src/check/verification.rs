@@ -2,12 +2,12 @@
 
 use std::error::Error;
 
-use rollhouse_core::{EnvSpec, EpisodeName, Options};
+use rollhouse_core::{EnvKind, EnvSpec, EpisodeName, Options};
 
-use crate::check::envs::{Envs, Unready};
 use crate::code::run_record::RunInfo;
 use crate::play::divergence::{Divergence, Value, differs};
-use crate::play::simulate::Simulator;
+use crate::play::envs::Envs;
+use crate::play::simulate::{SimulateError, Simulator};
 
 /// The result of verifying one episode.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,29 +30,22 @@ pub(crate) fn ready(
     run: &RunInfo,
     options: &Options,
     lanes: usize,
-) -> Result<Box<Simulator>, Unready> {
-    let (entry, hosted) = (envs.entry(run)?, envs.hosts(run));
-    let now = entry.spec().dynamics_hash;
-    if now != run.spec.dynamics_hash {
-        return Err(Unready::Dynamics { now, hosted });
-    }
-    let simulator = Simulator::of(&entry, &run.spec, options, lanes);
-    simulator.map(Box::new).map_err(|error| Unready::Failed(chain(&error)))
+) -> Result<Box<Simulator>, SimulateError> {
+    Simulator::of(&*envs.entry_of(run)?, &run.spec, options, lanes).map(Box::new)
 }
 
-impl Unready {
-    /// Returns the verification of an episode of `spec` that was not simulated.
-    pub(crate) fn verification(&self, name: EpisodeName, spec: &EnvSpec) -> Verification {
-        let (first_divergence, note) = match self {
-            Self::NotHosted => (None, Some(NOT_HERE.to_owned())),
-            Self::Dynamics { now, hosted } => {
-                let (recorded, now) = (Value::Hash(spec.dynamics_hash), Value::Hash(*now));
-                (Some(differs(0, 0, "dynamics", recorded, now)), hosted.then(|| ANOTHER.to_owned()))
-            }
-            Self::Failed(why) => (None, Some(why.clone())),
-        };
-        Verification { name, ok: false, steps: 0, first_divergence, note }
-    }
+/// Returns the verification of an episode of `spec` that was not simulated.
+pub(crate) fn not_simulated(why: &SimulateError, name: EpisodeName, spec: &EnvSpec) -> Verification {
+    let (first_divergence, note) = match why {
+        SimulateError::Dynamics { recorded, now } => {
+            let (recorded, now) = (Value::Hash(*recorded), Value::Hash(*now));
+            let note = EnvKind::has_id(&spec.id).then(|| ANOTHER.to_owned());
+            (Some(differs(0, 0, "dynamics", recorded, now)), note)
+        }
+        SimulateError::NotHosted { .. } => (None, Some(NOT_HERE.to_owned())),
+        why => (None, Some(chain(why))),
+    };
+    Verification { name, ok: false, steps: 0, first_divergence, note }
 }
 
 /// Returns the message of an error with its causes.

@@ -7,15 +7,15 @@ use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnData, ColumnSpec, LaneSet, Options, Verdict};
 use rollhouse_env::Ended;
 
-use crate::check::envs::{Envs, Unready};
 use crate::check::relive::{Chunk, Relive};
-use crate::check::verification::{NOT_HERE, Verification, ready};
+use crate::check::verification::{NOT_HERE, Verification, not_simulated, ready};
 use crate::code::episode::{Episode, EpisodeInfo};
 use crate::code::run::RecordKind;
 use crate::code::run_record::RunInfo;
 use crate::play::divergence::{
     Divergence, Ending, Replayed, Value, differs, has_return, panicked, refused_call, went_on,
 };
+use crate::play::envs::Envs;
 use crate::play::simulate::{SimulateError, Simulator};
 use crate::read::load::{Assembled, Assembler, Loader};
 use crate::read::read_error::ReadError;
@@ -138,7 +138,7 @@ struct Group {
     options: usize,
     lane_options: Options,
     /// The simulator of all queues; `None` of an env in processes of its own, which live for one queue.
-    simulator: Option<Result<Box<Simulator>, Unready>>,
+    simulator: Option<Result<Box<Simulator>, SimulateError>>,
     // Boxed, because they are moved from queue to lane, and are large.
     queue: VecDeque<Box<Episode>>,
     steps: u64,
@@ -232,11 +232,11 @@ impl Group {
 }
 
 /// Returns the verification of an episode that is not simulated.
-fn not_ready(why: &Unready, episode: &Episode) -> Verification {
+fn not_ready(why: &SimulateError, episode: &Episode) -> Verification {
     match why {
         // What was recorded of it is whole all the same.
-        Unready::NotHosted if episode.steps.is_some() => check_whole(episode, NOT_HERE),
-        why => why.verification(episode.info.name, &episode.info.run.spec),
+        SimulateError::NotHosted { .. } if episode.steps.is_some() => check_whole(episode, NOT_HERE),
+        why => not_simulated(why, episode.info.name, &episode.info.run.spec),
     }
 }
 

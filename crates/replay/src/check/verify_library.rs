@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::check::envs::Envs;
 use crate::check::verification::Verification;
 use crate::code::episode::EpisodeInfo;
+use crate::play::envs::Envs;
 use crate::read::library::{Library, LibraryEpisode};
 use crate::read::read_error::ReadError;
 

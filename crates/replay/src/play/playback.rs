@@ -1,10 +1,13 @@
 //! Playing an episode step by step: it is recomputed from an action log, or read from a full recording.
 
+use std::sync::Arc;
+
 use rollhouse_core::ColumnData;
-use rollhouse_env::Registry;
+use rollhouse_env::{EnvEntry, Registry};
 
 use crate::code::episode::Episode;
 use crate::code::run::RecordKind;
+use crate::play::envs::Envs;
 use crate::play::head::{Head, PlayedStep};
 use crate::play::simulate::{SimulateError, Simulator};
 
@@ -21,10 +24,10 @@ impl<'a> Playback<'a> {
     ///
     /// # Errors
     /// If the env is needed and cannot be made, or has other dynamics now.
-    pub fn new(registry: &Registry, episode: &'a Episode) -> Result<Self, SimulateError> {
+    pub fn new<'e>(envs: impl Into<Envs<'e>>, episode: &'a Episode) -> Result<Self, SimulateError> {
         let simulator = match &episode.steps {
             Some(_) => None,
-            None => Some(simulator_of(registry, episode)?),
+            None => Some(simulator_of(envs.into(), episode)?),
         };
         Ok(Self { episode, head: Head::new(episode, simulator) })
     }
@@ -100,18 +103,16 @@ impl Episode {
     }
 }
 
-/// Makes a simulator with one lane of the episode's env, with the lane's options; an env whose dynamics have changed is
-/// refused.
-pub(crate) fn simulator_of(registry: &Registry, episode: &Episode) -> Result<Box<Simulator>, SimulateError> {
-    can_be_simulated(registry, episode)?;
-    let info = &episode.info;
-    Ok(Box::new(Simulator::new(registry, &info.run.spec, &info.lane_options(), 1)?))
+/// Makes a simulator with one lane of the episode's env, with the lane's options.
+pub(crate) fn simulator_of(envs: Envs<'_>, episode: &Episode) -> Result<Box<Simulator>, SimulateError> {
+    let (entry, info) = (entry_to_simulate(envs, episode)?, &episode.info);
+    Ok(Box::new(Simulator::of(&entry, &info.run.spec, &info.lane_options(), 1)?))
 }
 
-/// Checks that the episode's env is deterministic and still the recorded one.
-pub(crate) fn can_be_simulated(registry: &Registry, episode: &Episode) -> Result<(), SimulateError> {
-    if episode.info.recorded() == RecordKind::Full {
-        return Err(SimulateError::NotRecorded);
+/// Returns the episode's env, if it is deterministic and still the recorded one.
+pub(crate) fn entry_to_simulate(envs: Envs<'_>, episode: &Episode) -> Result<Arc<EnvEntry>, SimulateError> {
+    match episode.info.recorded() {
+        RecordKind::Full => Err(SimulateError::NotRecorded),
+        RecordKind::ActionLog | RecordKind::Trace => envs.entry_of(&episode.info.run),
     }
-    episode.is_of_now(registry)
 }

@@ -5,6 +5,7 @@ use rollhouse_env::Registry;
 
 use crate::code::episode::{Episode, Steps};
 use crate::code::frame::Frames;
+use crate::play::envs::Envs;
 use crate::play::simulate::{SimulateError, Simulator};
 use rollhouse_core::ColumnData;
 
@@ -34,8 +35,8 @@ impl Episode {
     /// If the env is not there, has changed, panics, or gives something else than was recorded.
     pub fn recompute(&self, registry: &Registry) -> Result<Steps, RecomputeError> {
         let spec = &self.info.run.spec;
-        self.is_of_now(registry)?;
-        let mut simulator = Simulator::new(registry, spec, &self.info.lane_options(), 1)?;
+        let entry = Envs::from(registry).entry_of(&self.info.run)?;
+        let mut simulator = Simulator::of(&entry, spec, &self.info.lane_options(), 1)?;
         simulator.restore(0, self.info.start);
         if simulator.reset(LaneSet::one(0)) != Some(LaneSet::NONE) {
             return Err(SimulateError::Panicked { steps: 0 }.into());
@@ -72,16 +73,6 @@ impl Episode {
         }
         self.check_return(&steps.rewards)?;
         Ok(steps)
-    }
-
-    /// Checks that this program's env is the recorded one.
-    pub(crate) fn is_of_now(&self, registry: &Registry) -> Result<(), SimulateError> {
-        let spec = &self.info.run.spec;
-        let now = registry.get(&spec.id).map_err(SimulateError::Unknown)?.spec().dynamics_hash;
-        if now != spec.dynamics_hash {
-            return Err(SimulateError::Dynamics { recorded: spec.dynamics_hash, now });
-        }
-        Ok(())
     }
 
     /// Checks that these rewards add up to the recorded return.

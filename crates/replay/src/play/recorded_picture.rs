@@ -26,28 +26,13 @@ impl RecordedPicture {
         })
     }
 
-    /// Describes a picture of three bytes a pixel that is no column.
-    pub(crate) const fn rgb(size: ImageSize) -> Self {
-        Self { column: 0, size, channels: 3 }
-    }
-
-    /// Returns an image of `size`; each of its pixels is the nearest one in a row of the column.
+    /// Returns an image of `size`, made of a row of the column.
     pub(crate) fn scaled(&self, bytes: &[u8], size: ImageSize) -> Result<Image, RenderError> {
-        let (from, channels) = (self.size, self.channels);
-        let mut pixels = Vec::with_capacity(size.bytes());
-        let columns: Vec<usize> = (0..size.width()).map(|x| x * from.width() / size.width()).collect();
-        for y in 0..size.height() {
-            let row = y * from.height() / size.height() * from.width();
-            for x in &columns {
-                let at = (row + x) * channels;
-                match bytes.get(at..at + channels) {
-                    Some(&[red, green, blue]) => pixels.extend([red, green, blue]),
-                    Some(&[grey]) => pixels.extend([grey; 3]),
-                    _ => pixels.extend([0; 3]),
-                }
-            }
-        }
-        Image::new(size, pixels)
+        let pixels = match self.channels {
+            1 => bytes.iter().flat_map(|&grey| [grey; 3]).collect(),
+            _ => bytes.to_vec(),
+        };
+        Image::new(self.size, pixels)?.scaled(size)
     }
 }
 

@@ -8,6 +8,7 @@ use rollhouse_env::{BatchEnv, Image, ImageSize, Registry, RenderError};
 use crate::code::episode::Episode;
 use crate::code::frame::Frames;
 use crate::play::divergence::{Divergence, Ending, Replayed, panicked, refused_call, went_on};
+use crate::play::envs::Envs;
 use crate::play::head::{Head, PlayedStep, Taken};
 use crate::play::keyframes::{Keyframes, SeekBounds};
 use crate::play::playback::simulator_of;
@@ -28,7 +29,7 @@ use crate::play::timeline::Timeline;
 /// beside it only where the env can be, for its picture.
 #[derive(Debug)]
 pub struct Seeker<'a> {
-    registry: Envs<'a>,
+    envs: Held<'a>,
     episode: Arc<Episode>,
     /// Position of the last seek.
     head: Head,
@@ -40,10 +41,10 @@ pub struct Seeker<'a> {
     picture: Picture,
 }
 
-/// The registry of envs, borrowed or shared.
+/// The envs, borrowed or shared.
 #[derive(Debug)]
-enum Envs<'a> {
-    Borrowed(&'a Registry),
+enum Held<'a> {
+    Borrowed(Envs<'a>),
     Shared(Arc<Registry>),
 }
 
@@ -90,24 +91,24 @@ impl<'a> Seeker<'a> {
     /// # Errors
     /// If the steps are not recorded, and the env cannot be made or is not the recorded one.
     pub fn new(
-        registry: &'a Registry,
+        envs: impl Into<Envs<'a>>,
         episode: Arc<Episode>,
         bounds: &SeekBounds,
     ) -> Result<Self, RecomputeError> {
-        Self::of(Envs::Borrowed(registry), episode, bounds)
+        Self::of(Held::Borrowed(envs.into()), episode, bounds)
     }
 
-    fn of(envs: Envs<'a>, episode: Arc<Episode>, bounds: &SeekBounds) -> Result<Self, RecomputeError> {
-        let registry = envs.get();
-        let make = || simulator_of(registry, &episode);
+    fn of(held: Held<'a>, episode: Arc<Episode>, bounds: &SeekBounds) -> Result<Self, RecomputeError> {
+        let envs = held.get();
+        let make = || simulator_of(envs, &episode);
         let (simulators, refused) = match make().and_then(|shown| Ok((shown, make()?))) {
             Ok((shown, passing)) => ((Some(shown), Some(passing)), None),
             Err(error) if episode.steps.is_some() => ((None, None), Some(error.into())),
             Err(error) => return Err(error.into()),
         };
         let spec = &episode.info.run.spec;
-        let drawn = registry.get(&spec.id).ok().and_then(|entry| entry.render_size());
-        let drawn = drawn.filter(|_| refused.is_none()).map(Picture::Drawn);
+        let entry = refused.is_none().then(|| envs.entry_of(&episode.info.run));
+        let drawn = entry.and_then(|entry| entry.ok()?.render_size()).map(Picture::Drawn);
         let recorded = || RecordedPicture::of(&spec.obs_columns()).map(Picture::Recorded);
         let frames = || size_of_frames(&episode).map(Picture::Frames);
         let picture = drawn.or_else(frames).or_else(recorded).unwrap_or(Picture::Missing);
@@ -120,7 +121,7 @@ impl<'a> Seeker<'a> {
             refuses: false,
         };
         let (head, scout) = (Head::new(&episode, simulators.0), Head::new(&episode, simulators.1));
-        Ok(Self { registry: envs, episode, head, scout, passed, refused, picture })
+        Ok(Self { envs: held, episode, head, scout, passed, refused, picture })
     }
 
     /// Returns the episode.
@@ -221,7 +222,7 @@ impl<'a> Seeker<'a> {
         }
         if let Err(error) = self.bring_to(t) {
             // What panicked is never called again.
-            let simulator = simulator_of(self.registry.get(), &self.episode).ok();
+            let simulator = simulator_of(self.envs.get(), &self.episode).ok();
             self.head = Head::new(&self.episode, simulator);
             return Err(error);
         }
@@ -286,11 +287,7 @@ impl<'a> Seeker<'a> {
             Picture::Frames(_) => {
                 let frame = self.head.at().and_then(|at| self.frames().at(at)).ok_or(RenderError::Lost)?.1;
                 // A damaged one is missing.
-                let image = frame.unpack().map_err(|_| RenderError::Lost)?;
-                if image.size() == size {
-                    return Ok(image);
-                }
-                RecordedPicture::rgb(image.size()).scaled(image.pixels(), size)
+                frame.unpack().map_err(|_| RenderError::Lost)?.scaled(size)
             }
             Picture::Recorded(recorded) => match self.head.obs_row(&self.episode, recorded.column) {
                 Some(ColumnRef::U8(bytes)) => recorded.scaled(bytes, size),
@@ -339,15 +336,15 @@ impl Seeker<'static> {
         episode: Arc<Episode>,
         bounds: &SeekBounds,
     ) -> Result<Self, RecomputeError> {
-        Self::of(Envs::Shared(registry), episode, bounds)
+        Self::of(Held::Shared(registry), episode, bounds)
     }
 }
 
-impl Envs<'_> {
-    fn get(&self) -> &Registry {
+impl Held<'_> {
+    fn get(&self) -> Envs<'_> {
         match self {
-            Self::Borrowed(registry) => registry,
-            Self::Shared(registry) => registry,
+            Self::Borrowed(envs) => *envs,
+            Self::Shared(registry) => Envs::from(&**registry),
         }
     }
 }

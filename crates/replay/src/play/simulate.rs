@@ -7,8 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnMut, EnvSpec, LaneSet, Options, Start, Verdict};
 use rollhouse_env::{
-    BatchEnv, BlockStep, CallError, Ended, EnvEntry, Image, ImageSize, MakeError, Registry, RenderError,
-    UnknownEnv,
+    BatchEnv, BlockStep, CallError, Ended, EnvEntry, Image, ImageSize, MakeError, RenderError, UnknownEnv,
 };
 
 use crate::code::calls::CalledAt;
@@ -39,6 +38,17 @@ pub enum SimulateError {
     /// This program has no env of that id.
     #[error("{0}; an env of a plug-in needs the plug-in: --plugin PATH, or load_plugin in Python")]
     Unknown(UnknownEnv),
+    /// The env is one of a Python package, and nobody hosts those here.
+    #[error(
+        "{env} is an env of a Python package, which is imported only when that is asked for: --python, or python= in Python"
+    )]
+    NotHosted {
+        /// Id of the env.
+        env: String,
+    },
+    /// The env of a Python package cannot be hosted: the message says why.
+    #[error("{0}")]
+    Learn(String),
     /// The env of that id has changed: its action or observation columns differ.
     #[error("{env} has other actions or observations than when it was recorded")]
     Changed {
@@ -92,16 +102,6 @@ pub enum SimulateError {
 }
 
 impl Simulator {
-    /// Makes a simulator for episodes of an env that was recorded as `spec`.
-    pub(crate) fn new(
-        registry: &Registry,
-        spec: &EnvSpec,
-        options: &Options,
-        lanes: usize,
-    ) -> Result<Self, SimulateError> {
-        Self::of(&*registry.get(&spec.id).map_err(SimulateError::Unknown)?, spec, options, lanes)
-    }
-
     /// Makes a simulator for episodes that were recorded as `spec`, in this env.
     pub(crate) fn of(
         entry: &EnvEntry,

@@ -9,7 +9,7 @@ use rollhouse_env::Registry;
 
 use crate::code::calls::calls_at;
 use crate::code::episode::{Episode, Steps};
-use crate::play::playback::can_be_simulated;
+use crate::play::playback::entry_to_simulate;
 use crate::play::recompute::RecomputeError;
 use crate::play::simulate::{SimulateError, Simulator};
 
@@ -90,7 +90,7 @@ impl<'a> Unroller<'a> {
 
     /// Returns the simulator of the episode's env with its options, and makes it if it is not the last one.
     fn simulator(&mut self, episode: &Episode) -> Result<&mut Simulator, SimulateError> {
-        can_be_simulated(self.registry, episode)?;
+        let entry = entry_to_simulate(self.registry.into(), episode)?;
         let (info, options) = (&episode.info, episode.info.lane_options());
         let fits = |kept: &Kept| {
             kept.env == info.env() && kept.dynamics == info.dynamics() && kept.options == options
@@ -98,7 +98,7 @@ impl<'a> Unroller<'a> {
         let kept = match self.kept.take().filter(fits) {
             Some(kept) => kept,
             None => {
-                let simulator = Simulator::new(self.registry, &info.run.spec, &options, BLOCK_LANES)?;
+                let simulator = Simulator::of(&entry, &info.run.spec, &options, BLOCK_LANES)?;
                 let (env, dynamics) = (info.env().to_owned(), info.dynamics());
                 Kept { env, dynamics, options, simulator: Box::new(simulator) }
             }

@@ -45,6 +45,8 @@ def vectorize(
     record_frames: int | None = None,
     data: str | os.PathLike[str] | None = None,
     step_columns: StepColumnSpecs | None = None,
+    options: Mapping[str, Any] | None = None,
+    lane_options: Sequence[Mapping[str, Any]] | None = None,
 ) -> HostedVectorEnv:
     """Runs any Python envs in worker processes, as one vector env.
 
@@ -78,6 +80,11 @@ def vectorize(
             draw and pack them, which takes milliseconds each. None for none.
         data: The data folder; None for ``ROLLHOUSE_DATA`` or ``./rollhouse-data``.
         step_columns: What ``note`` notes of each step, as ``rollhouse.make_vec`` has it.
+        options: Values of options that the envs declare in ``metadata["options"]``, or distributions of which each episode has a
+            value of its own (``{"uniform": [9, 10.5]}``); the others are as declared. Each ``reset`` of an env has all of them,
+            ``envs.reset(options=...)`` takes them too, and recordings keep them. An env whose ``metadata`` has none is given
+            none here, and by ``reset`` whatever that is given.
+        lane_options: One dict of them per lane, over ``options``.
 
     Raises:
         TypeError: A function cannot be pickled; the message names its index.
@@ -108,6 +115,8 @@ def vectorize(
         record_frames=record_frames,
         data=data,
         step_columns=step_columns,
+        options=options,
+        lane_options=lane_options,
     )
 
 

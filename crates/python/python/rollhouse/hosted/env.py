@@ -23,6 +23,7 @@ from rollhouse.errors import (
 )
 from rollhouse.hosted.actions import Actions
 from rollhouse.hosted.crew import MAX_WORKERS, Connect, Crew, EnvFn, cores
+from rollhouse.hosted.declared import declared_options
 from rollhouse.hosted.infos import Said, add_lost, batch_infos, say_valid
 from rollhouse.hosted.layout import Layout, info_channels
 from rollhouse.hosted.losses import Loss, Losses
@@ -35,7 +36,7 @@ from rollhouse.hosted.observation_modes import (
 from rollhouse.hosted.pending_call import PendingCall
 from rollhouse.hosted.words import Reader
 from rollhouse.hosted.worker import dump
-from rollhouse.native_env import statistics_of
+from rollhouse.native_env import lane_options_of, reset_options, statistics_of
 from rollhouse.step_columns import StepColumns, StepColumnSpecs
 from rollhouse.vector import DEFAULT_TIMEOUT, InfoLayout, ShowValid, Step, VectorEnv, parse_autoreset_mode, show_valid
 
@@ -114,6 +115,8 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         record_frames: int | None = None,
         data: str | os.PathLike[str] | None = None,
         step_columns: StepColumnSpecs | None = None,
+        options: Mapping[str, Any] | None = None,
+        lane_options: Sequence[Mapping[str, Any]] | None = None,
     ):
         self._step_columns = StepColumns(step_columns)
         env_fns = list(env_fns)
@@ -192,7 +195,11 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             self._first_seeds = None if seed is None else self._parse_seeds(seed)
             self._layout, self._action_layout = Layout(single), Layout(self.single_action_space, 1)
             self._methods: list[dict[str, Any]] = lanes[0][6]
-            self._set_up(*lanes[0][4:6], _data_folder(data) if record else None, every, infos)
+            self._declared = declared_options(self.metadata)
+            declared = {option["name"]: (option["default"], option["summary"]) for option in self._declared}
+            self._option_spec = {"id": lanes[0][4], "options": declared}
+            given = lane_options_of(self._option_spec, options or {}, lane_options, len(env_fns))
+            self._set_up(*lanes[0][4:6], _data_folder(data) if record else None, every, infos, given)
         except BaseException:
             self.closed = True
             self._native.close(None)
@@ -224,6 +231,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         data: str | None,
         frames_every: int,
         infos: list[tuple[str, str, list[int]]],
+        options: list[dict[str, Any]],
     ) -> None:
         """Makes the lanes' memory and engine, and begins to record."""
         if data is not None:
@@ -244,6 +252,8 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
             frames_every=frames_every,
             step_columns=self._step_columns.declared,
             methods=json.dumps(self._methods),
+            declared=json.dumps(self._declared),
+            options=options,
         )
         place = self._native.place
         if place is not None:
@@ -573,6 +583,9 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
     def _begin_reset(
         self, seeds: list[int | None], mask: np.ndarray | None, options: dict[str, Any] | None
     ) -> None:
+        declared: dict[str, list[Any]] = {}
+        if self._declared and options is not None:
+            declared, options = reset_options(self._option_spec, options, self.num_envs), None
         self._begin_call("reset")
         self._launch_rest()
         lanes = list(range(self.num_envs)) if mask is None else np.flatnonzero(mask).tolist()
@@ -590,7 +603,7 @@ class HostedVectorEnv(VectorEnv, gymnasium.vector.VectorEnv):
         self._use_deadline(self.reset_timeout)
         self._native.said()
         flags = [] if mask is None else mask.tolist()
-        self._native.begin_reset(seeds, flags, dump(options) if options is not None else b"")
+        self._native.begin_reset(seeds, flags, dump(options) if options is not None else b"", declared)
         self._resetting = lanes
         self._pending.name = "reset"
 

@@ -29,6 +29,7 @@ from rollhouse._native import WorkerLink, pack_frame
 from rollhouse.agents import adapted, name_of
 from rollhouse.connecting import UNREACHED, Connector
 from rollhouse.hosted.columns import write_array
+from rollhouse.hosted.declared import declared_options
 from rollhouse.hosted.layout import InfoRows, Layout
 from rollhouse.hosted.verdicts import Verdicts
 from rollhouse.hosted.words import Packer, pickled
@@ -125,6 +126,8 @@ class Worker:
         self.frames_every: int = hello["frames_every"]
         self.ages = [0] * self.count
         self.packer = Packer()
+        # Whether each episode has options, which are known as it begins.
+        self.declares = bool(declared_options(self.envs[0].metadata))
         # What resets that were made ahead gave, or the exceptions that they raised, where that is not in memory.
         self.begun: dict[int, Any] = {}
 
@@ -199,7 +202,7 @@ class Worker:
         dtype, shape = (self.columns.dtypes[0], self.columns.shapes[0]) if plain else (None, None)
         ndarray, numbers = np.ndarray, self.packer.numbers
         tell, told, infos = self.verdicts.tell, self.verdicts.told, self.infos
-        options, items = self.extras(payload) if len(payload) > 9 * count else (None, {})
+        given, items, options = self.extras(payload) if len(payload) > 9 * count else (None, {}, {})
         actions = self.taken(items, payload)
         again: list[int] = []
         for lane in lanes:
@@ -225,7 +228,7 @@ class Worker:
                     rewards[lane] = 0.0
                 else:
                     seed = int.from_bytes(payload[count + lane * 8 : count + lane * 8 + 8], "little")
-                    observation, info = self.begin(lane, task, seed, options)
+                    observation, info = self.begin(lane, task, seed, options.get(lane, given))
                     rewards[lane] = 0.0
                 if plain and type(observation) is ndarray and observation.dtype is dtype and observation.shape == shape:
                     rows[lane][0][...] = observation
@@ -237,7 +240,7 @@ class Worker:
                     words = (numbers(info) or pickled(None, info, None, None, dump)) if info else None
                 else:
                     words = pickled(final, info, others, unpainted, dump)
-                    if final is not None and self.begin_ahead(lane):
+                    if final is not None and not self.declares and self.begin_ahead(lane):
                         flags |= AHEAD
             except Exception as error:
                 told_of = error if task == STEP else self.connector.failed(lane, error)
@@ -295,8 +298,9 @@ class Worker:
         later += lane.to_bytes(4, "little") + size.to_bytes(4, "little") + said
         return SPEAKS_LATER
 
-    def extras(self, payload: bytes) -> tuple[dict[str, Any] | None, dict[int, Any]]:
-        """Returns the options of resets, and by lane the actions that are no columns."""
+    def extras(self, payload: bytes) -> tuple[dict[str, Any] | None, dict[int, Any], dict[int, dict[str, Any]]]:
+        """Returns the options of resets, by lane the actions that are no columns, and by lane the options that an episode has
+        of those that its env declares."""
         at = 9 * self.count
 
         def take() -> bytes:
@@ -307,12 +311,15 @@ class Worker:
 
         framed = take()
         options = pickle.loads(framed) if framed else None
-        items = {}
+        items, declared = {}, {}
         while at < len(payload):
             lane = int.from_bytes(payload[at : at + 4], "little")
             at += 4
-            items[lane] = pickle.loads(take())
-        return options, items
+            if payload[lane] == STEP:
+                items[lane] = pickle.loads(take())
+            else:
+                declared[lane] = json.loads(take())
+        return options, items, declared
 
     def taken(self, items: dict[int, Any], payload: bytes) -> Sequence[Any]:
         """Returns the lanes' actions. Those in memory are copies: envs may keep them."""

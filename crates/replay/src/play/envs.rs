@@ -19,7 +19,7 @@ pub struct Envs<'a> {
 
 /// A function that gives the env of a run that was recorded of a Python package, or says why it cannot. It is called for
 /// each pass, so it remembers what it learned.
-pub type LearnEnv<'a> = dyn Fn(&RunInfo) -> Result<Arc<EnvEntry>, String> + 'a;
+pub type LearnEnv<'a> = dyn Fn(&RunInfo) -> Result<Arc<EnvEntry>, String> + Sync + 'a;
 
 impl<'a> Envs<'a> {
     /// Adds envs of Python packages to those of a registry. Whoever decides what is imported is `learn`: a recording has no
@@ -33,16 +33,19 @@ impl<'a> Envs<'a> {
         self.learn.is_some() && EnvKind::has_id(&run.spec.id) && self.registry.get(&run.spec.id).is_err()
     }
 
-    /// Returns the env of a run.
-    pub(crate) fn entry(self, run: &RunInfo) -> Result<Arc<EnvEntry>, Unready> {
-        match (self.registry.get(&run.spec.id), self.learn) {
-            (Ok(entry), _) => Ok(entry),
-            (Err(error), _) if !EnvKind::has_id(&run.spec.id) => {
-                Err(Unready::Failed(SimulateError::Unknown(error).to_string()))
-            }
-            (Err(_), Some(learn)) => learn(run).map_err(Unready::Failed),
-            (Err(_), None) => Err(Unready::NotHosted),
-        }
+    /// Returns the env of a run, if it is still the recorded one.
+    ///
+    /// # Errors
+    /// [`SimulateError::Unknown`], [`SimulateError::NotHosted`], [`SimulateError::Learn`] or [`SimulateError::Dynamics`].
+    pub fn entry_of(self, run: &RunInfo) -> Result<Arc<EnvEntry>, SimulateError> {
+        let entry = match (self.registry.get(&run.spec.id), self.learn) {
+            (Ok(entry), _) => entry,
+            (Err(error), _) if !EnvKind::has_id(&run.spec.id) => return Err(SimulateError::Unknown(error)),
+            (Err(_), Some(learn)) => learn(run).map_err(SimulateError::Learn)?,
+            (Err(_), None) => return Err(SimulateError::NotHosted { env: run.spec.id.clone() }),
+        };
+        let (recorded, now) = (run.spec.dynamics_hash, entry.spec().dynamics_hash);
+        if now == recorded { Ok(entry) } else { Err(SimulateError::Dynamics { recorded, now }) }
     }
 }
 
@@ -56,14 +59,4 @@ impl fmt::Debug for Envs<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Envs").field("registry", self.registry).finish_non_exhaustive()
     }
-}
-
-/// The reason why episodes are not simulated.
-pub(crate) enum Unready {
-    /// The env is one of a Python package, and nobody hosts those.
-    NotHosted,
-    /// The env's dynamics have this hash now. Those of a Python env are `hosted`.
-    Dynamics { now: u64, hosted: bool },
-    /// The env cannot be made: the message says why.
-    Failed(String),
 }
