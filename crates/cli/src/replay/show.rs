@@ -156,6 +156,12 @@ fn options(info: &EpisodeInfo) -> String {
     info.options().iter().map(shown).collect::<Vec<_>>().join(", ")
 }
 
+/// Returns the sum of its rewards, in words if it is not known.
+fn total(info: &EpisodeInfo) -> String {
+    let unknown = || "not known: its end was never recorded".to_owned();
+    info.total_reward.map_or_else(unknown, |total| Real(total).to_string())
+}
+
 fn returns(agents: &BTreeMap<String, f64>) -> String {
     let shown = agents.iter().map(|(agent, total)| format!("{} {}", plain(agent), Real(*total)));
     shown.collect::<Vec<_>>().join(", ")
@@ -185,11 +191,7 @@ fn print(
         plain(info.env())
     )?;
     let mut line = |what: &str, value: String| writeln!(out, "  {what:<10} {value}");
-    line(
-        "return",
-        info.total_reward
-            .map_or_else(|| "not known: its end was never recorded".into(), |total| Real(total).to_string()),
-    )?;
+    line("return", total(info))?;
     if !agents.is_empty() {
         line("agents", returns(agents))?;
     }
