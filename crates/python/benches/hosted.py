@@ -31,6 +31,9 @@ import rollhouse
 
 SECONDS_PER_TURN = 0.4
 
+REST_SECONDS = 0.6
+"""Between two turns. PufferLib's workers keep their cores busy for half a second after their last step."""
+
 
 class Telling(gymnasium.Wrapper):
     """Adds so many numbers to the infos of every step."""
@@ -149,6 +152,7 @@ def contest(args: argparse.Namespace, url: str | None) -> dict[str, Any]:
             # The first turn is for warming up.
             if turn:
                 rates[name].append(rate)
+            time.sleep(REST_SECONDS)
     for envs in contestants.values():
         envs.close()
     return {
