@@ -147,8 +147,8 @@ mod tests {
 
     fn encoded(message: &impl Serialize) -> Vec<u8> {
         let mut bytes = Vec::new();
-        control::encode(message, &mut bytes).unwrap();
-        bytes.split_off(4)
+        msgpack::encode(message, &mut bytes).unwrap();
+        bytes
     }
 
     #[test]
@@ -161,8 +161,10 @@ mod tests {
             Request::PoolStatus(PoolStatusRequest { pool, keep: true }),
         ] {
             let call = CallId::generate();
-            let (with, without) = (encoded(&Called::new(&request, call)), encoded(&request));
-            let [with, without] = [with, without].map(|bytes| Received::read(&bytes).unwrap());
+            let [with, without] = [Some(call), None].map(|of| {
+                let bytes = request_bytes(&request, of).unwrap();
+                Received::read(&bytes[4..]).unwrap()
+            });
             assert_eq!((with.call(), without.call()), (Some(call), None));
             assert_eq!((with.request, without.request), (request.clone(), request));
         }
