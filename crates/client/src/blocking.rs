@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rollhouse_arena::Frame;
+use rollhouse_core::msgpack::Message;
 use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, EnvSpec, Outcome, RunId, StepColumns};
 use rollhouse_engine::Image;
 use rollhouse_engine::{AttributeValue, Method, Received, Reset, SchemaAnswer, StatisticsAnswer};
 use rollhouse_wire::{
     ClusterStatus, EnvList, NodeList, OpenPool, PoolOpened, PoolStatus, Request, SessionList, StoreRepaired,
 };
-use serde::de::DeserializeOwned;
 
 use crate::address::Address;
 use crate::cluster::{AsyncCluster, ConnectOptions};
@@ -46,7 +46,7 @@ impl Cluster {
         look: Option<Look>,
     ) -> Result<Self, ConnectError> {
         let driver = Arc::new(Driver::new().map_err(ConnectError::Runtime)?);
-        let connected = run(&driver, look.as_ref(), AsyncCluster::connect(address, options));
+        let connected = driver.run(AsyncCluster::connect(address, options), look.as_ref());
         let inner = connected.map_err(|Interrupted| ConnectError::Interrupted)??;
         Ok(Self { inner, driver, look })
     }
@@ -56,7 +56,7 @@ impl Cluster {
     /// # Errors
     /// See [`OpenError`].
     pub fn open_pool(&self, request: PoolRequest) -> Result<Pool, OpenError> {
-        let opened = run(&self.driver, self.look.as_ref(), self.inner.open_pool(request));
+        let opened = self.driver.run(self.inner.open_pool(request), self.look.as_ref());
         let inner = opened.map_err(|Interrupted| OpenError::Request(RequestError::Interrupted))??;
         Ok(Pool { inner: Some(inner), cluster: self.clone() })
     }
@@ -163,21 +163,22 @@ impl Cluster {
     ///
     /// # Errors
     /// See [`RequestError`].
-    pub fn request<T: DeserializeOwned>(&self, request: &Request) -> Result<T, RequestError> {
+    pub fn request<T: Message>(&self, request: &Request) -> Result<T, RequestError> {
         self.run(self.inner.request(request))
     }
 
     /// Closes all connections and waits until the peers know, or have not answered for a few round trips. Pools
     /// of this cluster are lost to their owner.
     pub fn close(&self) {
-        self.driver.run(self.inner.close());
+        // Nobody looks, so nothing interrupts it.
+        let _closed = self.driver.run(self.inner.close(), None);
     }
 
     pub(crate) fn run<T>(
         &self,
         future: impl Future<Output = Result<T, RequestError>>,
     ) -> Result<T, RequestError> {
-        run(&self.driver, self.look.as_ref(), future).map_err(|Interrupted| RequestError::Interrupted)?
+        self.drive(future)
     }
 
     /// Drives a future that has errors of its own.
@@ -185,7 +186,7 @@ impl Cluster {
         &self,
         future: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
-        let done = run(&self.driver, self.look.as_ref(), future);
+        let done = self.driver.run(future, self.look.as_ref());
         done.map_err(|Interrupted| RequestError::Interrupted)?
     }
 
@@ -451,8 +452,7 @@ impl Pool {
     ) -> Result<T, StepError> {
         let Self { inner, cluster } = self;
         let pool = inner.as_mut().expect("only close and drop take it");
-        run(&cluster.driver, cluster.look.as_ref(), call(pool))
-            .map_err(|Interrupted| StepError::Interrupted)?
+        cluster.driver.run(call(pool), cluster.look.as_ref()).map_err(|Interrupted| StepError::Interrupted)?
     }
 
     fn ask_with<T>(
@@ -461,7 +461,9 @@ impl Pool {
     ) -> Result<T, MethodError> {
         let Self { inner, cluster } = self;
         let pool = inner.as_mut().expect("only close and drop take it");
-        run(&cluster.driver, cluster.look.as_ref(), call(pool))
+        cluster
+            .driver
+            .run(call(pool), cluster.look.as_ref())
             .map_err(|Interrupted| MethodError::Interrupted)?
     }
 
@@ -488,13 +490,6 @@ impl Drop for Pool {
 impl std::fmt::Debug for Cluster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Cluster({:?})", self.inner)
-    }
-}
-
-fn run<F: Future>(driver: &Driver, look: Option<&Look>, future: F) -> Result<F::Output, Interrupted> {
-    match look {
-        Some(look) => driver.run_looking(future, &mut || look()),
-        None => Ok(driver.run(future)),
     }
 }
 

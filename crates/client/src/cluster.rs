@@ -1,16 +1,17 @@
 //! The coordinator as a trainer or an operator sees it, on the caller's own runtime.
 
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rollhouse_core::msgpack::Message;
 use rollhouse_core::{Pauses, RunId, jitter};
 use rollhouse_wire::{
     CallError, CallId, CertificateFiles, CloseCode, ClosePool, ClusterStatus, Connection, DialError, Dialer,
     Done, Drain, EnvList, Identity, NodeList, OpenPool, PoolOpened, PoolStatus, PoolStatusRequest,
-    RefusalCode, Request, SessionList, Settings, Trust, Undrain, new_pool_id,
+    RefusalCode, Request, SessionList, Settings, Trust, Undrain, UnreadAnswer, new_pool_id,
 };
-use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use crate::address::Address;
@@ -226,18 +227,24 @@ impl AsyncCluster {
     ///
     /// # Errors
     /// See [`RequestError`].
-    pub async fn request<T: DeserializeOwned>(&self, request: &Request) -> Result<T, RequestError> {
+    pub async fn request<T: Message>(&self, request: &Request) -> Result<T, RequestError> {
         let call = CallId::generate();
-        call.traced(request.word(), self.ask(call, request)).await
+        let answer = self.asked(call, request).await?;
+        answer.read().map_err(|error| RequestError::Call { call, error })
     }
 
-    async fn ask<T: DeserializeOwned>(&self, call: CallId, request: &Request) -> Result<T, RequestError> {
+    /// Asks until there is an answer. Boxed for the same reason as [`Connection::ask`].
+    fn asked<'a>(&'a self, call: CallId, request: &'a Request) -> Pin<Box<dyn Asked + 'a>> {
+        Box::pin(call.traced(request.word(), self.ask(call, request)))
+    }
+
+    async fn ask(&self, call: CallId, request: &Request) -> Result<UnreadAnswer, RequestError> {
         let deadline = Instant::now() + self.shared.timeout;
         let mut attempt = 0;
         loop {
             let connection = self.coordinator().await.map_err(RequestError::Dial)?;
             let left = deadline.saturating_duration_since(Instant::now());
-            let error = match connection.call_for(request, Some(call), left).await {
+            let error = match connection.ask(request, Some(call), left).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
@@ -283,6 +290,11 @@ impl AsyncCluster {
         &self.shared.network
     }
 }
+
+/// An answer that is coming.
+trait Asked: Future<Output = Result<UnreadAnswer, RequestError>> + Send {}
+
+impl<F: Future<Output = Result<UnreadAnswer, RequestError>> + Send> Asked for F {}
 
 impl std::fmt::Debug for AsyncCluster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

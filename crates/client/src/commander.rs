@@ -3,20 +3,16 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
+use crate::error::MethodError;
+use crate::link::{MemoryLink, NoAnswer};
+use crate::network::Network;
+use crate::pool_session::PoolSession;
 use rollhouse_core::RunId;
-use rollhouse_engine::Method;
 use rollhouse_wire::limits::MAX_OUTSTANDING_COMMANDS;
 use rollhouse_wire::{
     CallError, CallId, CloseCode, Connection, Envelope, EnvelopeFault, EnvelopeReader, EnvelopeWriter, Grant,
     Incarnation, OpenCommands, Refusal, RefusalCode,
 };
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-
-use crate::error::MethodError;
-use crate::link::{MemoryLink, NoAnswer};
-use crate::network::Network;
-use crate::pool_session::PoolSession;
 
 /// Sends commands to one session and reads the answers.
 #[derive(Debug, Default)]
@@ -35,6 +31,25 @@ struct CommandStream {
     writer: EnvelopeWriter,
 }
 
+/// Commands of one method to one session.
+///
+/// Their params are bytes and their answers envelopes: whoever knows the method's types writes and reads them, so that
+/// this is compiled once and not for every method.
+#[derive(Debug)]
+pub(crate) struct Commands {
+    pub(crate) method: &'static str,
+    /// Whether the method may be called again when an answer got lost.
+    pub(crate) repeatable: bool,
+    pub(crate) params: Vec<Vec<u8>>,
+}
+
+impl Commands {
+    fn envelope(&self, index: usize, id: u64, of: CallId) -> Envelope {
+        let (method, payload) = (self.method.to_owned(), self.params[index].clone());
+        Envelope { id, method, call: Some(of), payload, error: None }
+    }
+}
+
 /// Why a command has no answer.
 enum Trouble {
     Refused(Refusal),
@@ -51,22 +66,22 @@ enum Trouble {
 impl Commander {
     /// Sends all of `asked`, in their order: through the session's memory if it is attached by it, else over a stream
     /// of its own. They are part of the call `of`. If this is dropped midway, the next call begins on a new stream.
-    pub(crate) async fn ask<M: Method, P: Serialize>(
+    pub(crate) async fn ask(
         &mut self,
         network: &Network,
         (pool, of): (RunId, CallId),
         site: &mut PoolSession,
-        asked: &[P],
-    ) -> Result<Vec<M::Answer>, MethodError> {
-        let mut answers = Vec::with_capacity(asked.len());
+        asked: &Commands,
+    ) -> Result<Vec<Envelope>, MethodError> {
+        let mut answers = Vec::with_capacity(asked.params.len());
         let mut wait = FIRST_WAIT;
         loop {
             let node = site.session.grant().node.clone();
             let done = match site.link.in_place_mut().filter(|link| link.is_attached()) {
-                Some(link) => self.exchange_in_memory::<M, P>(link, of, asked, &mut answers).await,
+                Some(link) => self.exchange_in_memory(link, of, asked, &mut answers).await,
                 None => {
                     let grant = site.session.grant();
-                    self.exchange::<M, P>(network, (pool, of), grant, asked, &mut answers).await
+                    self.exchange(network, (pool, of), grant, asked, &mut answers).await
                 }
             };
             let pause = match done {
@@ -77,8 +92,8 @@ impl Commander {
                 Err(Trouble::Refused(refusal)) => {
                     return Err(MethodError::Refused { node, refusal: refusal.of_call(of) });
                 }
-                Err(Trouble::Lost { written: true }) if !M::REPEATABLE => {
-                    return Err(MethodError::Lost { node, method: M::NAME });
+                Err(Trouble::Lost { written: true }) if !asked.repeatable => {
+                    return Err(MethodError::Lost { node, method: asked.method });
                 }
                 Err(Trouble::Lost { .. }) => wait,
                 Err(Trouble::TooLong(fault)) => return Err(MethodError::TooLong(fault)),
@@ -92,16 +107,16 @@ impl Commander {
     }
 
     /// Sends those of `asked` that have no answer yet over the session's command stream, and reads their answers.
-    async fn exchange<M: Method, P: Serialize>(
+    async fn exchange(
         &mut self,
         network: &Network,
         (pool, of): (RunId, CallId),
         grant: &Grant,
-        asked: &[P],
-        answers: &mut Vec<M::Answer>,
+        asked: &Commands,
+        answers: &mut Vec<Envelope>,
     ) -> Result<(), Trouble> {
         let mut stream = self.stream(network, (pool, of), grant).await?;
-        let done = stream.exchange::<M, P>(&mut self.next, of, asked, answers).await;
+        let done = stream.exchange(&mut self.next, of, asked, answers).await;
         match &done {
             Ok(()) => self.stream = Some(stream),
             Err(Trouble::Malformed(what)) => stream.connection.close(CloseCode::Malformed, what),
@@ -110,20 +125,28 @@ impl Commander {
         done
     }
 
+    /// Closes the connection to a node whose answers cannot be read.
+    pub(crate) fn distrust(&mut self, what: &str) {
+        if let Some(stream) = self.stream.take() {
+            stream.connection.close(CloseCode::Malformed, what);
+        }
+    }
+
     /// Does the same through the rings of shared memory. Answers that an earlier call did not wait for are skipped.
-    async fn exchange_in_memory<M: Method, P: Serialize>(
+    async fn exchange_in_memory(
         &mut self,
         link: &mut MemoryLink,
         of: CallId,
-        asked: &[P],
-        answers: &mut Vec<M::Answer>,
+        asked: &Commands,
+        answers: &mut Vec<Envelope>,
     ) -> Result<(), Trouble> {
         let lost = |_: NoAnswer| Trouble::Lost { written: true };
         let (mut sent, mut awaited) = (answers.len(), self.next);
         let mut bytes = Vec::new();
-        while answers.len() < asked.len() {
-            while sent < asked.len() && sent - answers.len() < MAX_OUTSTANDING_COMMANDS {
-                let command = encoded::<M, P>(self.next, of, &asked[sent])?;
+        while answers.len() < asked.params.len() {
+            while sent < asked.params.len() && sent - answers.len() < MAX_OUTSTANDING_COMMANDS {
+                let command = asked.envelope(sent, self.next, of).encode();
+                let command = command.map_err(|error| Trouble::TooLong(EnvelopeFault::Envelope(error)))?;
                 if !link.try_command(&command).map_err(lost)? {
                     break;
                 }
@@ -140,7 +163,7 @@ impl Commander {
                 Ordering::Less => {}
                 Ordering::Equal => {
                     awaited += 1;
-                    answers.push(read::<M::Answer>(answer)?);
+                    answers.push(done(answer)?);
                 }
                 Ordering::Greater => {
                     let what = format!("an answer to command {}, not {awaited}", answer.id);
@@ -178,19 +201,17 @@ impl Commander {
 
 impl CommandStream {
     /// Sends those of `asked` that have no answer yet, and reads their answers.
-    async fn exchange<M: Method, P: Serialize>(
+    async fn exchange(
         &mut self,
         next: &mut u64,
         of: CallId,
-        asked: &[P],
-        answers: &mut Vec<M::Answer>,
+        asked: &Commands,
+        answers: &mut Vec<Envelope>,
     ) -> Result<(), Trouble> {
         let (mut sent, mut awaited) = (answers.len(), *next);
-        while answers.len() < asked.len() {
-            while sent < asked.len() && sent - answers.len() < MAX_OUTSTANDING_COMMANDS {
-                let command = Envelope::command(*next, M::NAME, &asked[sent])
-                    .map_err(|error| Trouble::TooLong(EnvelopeFault::Envelope(error)))?
-                    .of_call(of);
+        while answers.len() < asked.params.len() {
+            while sent < asked.params.len() && sent - answers.len() < MAX_OUTSTANDING_COMMANDS {
+                let command = asked.envelope(sent, *next, of);
                 *next += 1;
                 sent += 1;
                 self.writer.write(&command).await.map_err(|fault| match fault {
@@ -207,21 +228,16 @@ impl CommandStream {
                 return Err(Trouble::Malformed(format!("an answer to command {}, not {awaited}", answer.id)));
             }
             awaited += 1;
-            answers.push(read::<M::Answer>(answer)?);
+            answers.push(done(answer)?);
         }
         Ok(())
     }
 }
 
-fn encoded<M: Method, P: Serialize>(id: u64, of: CallId, params: &P) -> Result<Vec<u8>, Trouble> {
-    let command = Envelope::command(id, M::NAME, params).and_then(|command| command.of_call(of).encode());
-    command.map_err(|error| Trouble::TooLong(EnvelopeFault::Envelope(error)))
-}
-
-fn read<T: DeserializeOwned>(answer: Envelope) -> Result<T, Trouble> {
-    match &answer.error {
-        Some(refusal) => Err(Trouble::Refused(refusal.clone())),
-        None => answer.payload().map_err(|error| Trouble::Malformed(error.to_string())),
+fn done(mut answer: Envelope) -> Result<Envelope, Trouble> {
+    match answer.error.take() {
+        Some(refusal) => Err(Trouble::Refused(refusal)),
+        None => Ok(answer),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Commands: what a client can ask of lanes between two steps.
 
+use std::borrow::Borrow;
 use std::ops::Range;
 
 use rollhouse_core::{Call, ColumnData, ColumnRef, ColumnSpec, OptionValue, RecordRule};
@@ -10,11 +11,10 @@ use rollhouse_engine::{
     Reset, SchemaAnswer, SetAttributes, SetOptions, SetOptionsParams, SetParams, SetPolicyVersion,
     Statistics, StatisticsAnswer, StepError as Rules,
 };
-use rollhouse_wire::CallId;
 use rollhouse_wire::limits::MAX_COMMAND_BYTES;
-use serde::Serialize;
+use rollhouse_wire::{CallId, Envelope, EnvelopeError, EnvelopeFault};
 
-use crate::commander::Commander;
+use crate::commander::{Commander, Commands};
 use crate::error::{MethodError, StepError};
 use crate::join::{Part, run_together};
 use crate::pool::AsyncPool;
@@ -43,7 +43,7 @@ impl AsyncPool {
         }
         let mut asked: Vec<Vec<&M::Params>> = vec![Vec::new(); self.sessions.len()];
         asked[session].push(params);
-        let mut answers = self.call_all::<M, _>(asked).await?;
+        let mut answers = self.call_all::<M>(asked).await?;
         // One was asked, one is answered.
         answers.swap_remove(session).pop().ok_or(MethodError::NoSuchSession { session, sessions: 0 })
     }
@@ -56,7 +56,7 @@ impl AsyncPool {
         self.check_nothing_outstanding()?;
         let params = |lanes| GetParams { name: name.to_owned(), lanes };
         let asked = self.parts().map(|parts| parts.map(|(lanes, _)| params(lanes)).collect()).collect();
-        let answers = self.call_all::<GetAttributes, _>(asked).await?;
+        let answers = self.call_all::<GetAttributes>(asked).await?;
         let values: Vec<_> = answers.into_iter().flatten().flat_map(|answer| answer.values).collect();
         match values.len() == self.lanes() {
             true => Ok(values),
@@ -83,7 +83,7 @@ impl AsyncPool {
         };
         let asked =
             self.parts().map(|parts| parts.map(|(lanes, rows)| params(lanes, rows)).collect()).collect();
-        self.call_all::<SetAttributes, _>(asked).await.map(drop)
+        self.call_all::<SetAttributes>(asked).await.map(drop)
     }
 
     /// Calls a method of the env on one lane and returns its answer; payload and answer are JSON by agreement. A call that
@@ -126,7 +126,7 @@ impl AsyncPool {
     pub async fn set_policy_version(&mut self, version: u64) -> Result<(), MethodError> {
         self.check_nothing_outstanding()?;
         let asked = self.sessions.iter().map(|_| vec![PolicyVersionParams { version }]).collect();
-        self.call_all::<SetPolicyVersion, _>(asked).await.map(drop)
+        self.call_all::<SetPolicyVersion>(asked).await.map(drop)
     }
 
     /// Notes what step columns have in the steps that lanes take from now on: for each column its place among those of the
@@ -171,7 +171,7 @@ impl AsyncPool {
             rows.push((*column as u32, values, elements));
         }
         let asked = self.sessions.iter().map(|site| notes_of(site.lanes(), lanes, &rows)).collect();
-        self.call_all::<NoteSteps, _>(asked).await.map(drop)
+        self.call_all::<NoteSteps>(asked).await.map(drop)
     }
 
     /// Returns images of those lanes as they are now, in their order, of `size` (columns and rows) or of the env's own
@@ -194,7 +194,7 @@ impl AsyncPool {
             rows.map(|row| RenderParams { lane: (row - own.start) as u32, size, packed: true }).collect()
         };
         let asked = self.sessions.iter().map(|site| part(site.lanes())).collect();
-        let images = self.call_all::<Render, _>(asked).await?;
+        let images = self.call_all::<Render>(asked).await?;
         let unpacked = images.into_iter().flatten().map(RenderAnswer::image);
         unpacked
             .collect::<Result<_, _>>()
@@ -208,7 +208,7 @@ impl AsyncPool {
     pub async fn statistics(&mut self) -> Result<Vec<StatisticsAnswer>, MethodError> {
         self.check_nothing_outstanding()?;
         let asked = self.sessions.iter().map(|_| vec![Nothing {}]).collect();
-        Ok(self.call_all::<Statistics, _>(asked).await?.into_iter().flatten().collect())
+        Ok(self.call_all::<Statistics>(asked).await?.into_iter().flatten().collect())
     }
 
     /// Returns the description of the lanes, as the first session has them.
@@ -237,7 +237,7 @@ impl AsyncPool {
             in_memory.then(|| SetOptionsParams { mask, options: options.collect() })
         };
         let asked = self.sessions.iter().map(|site| params(site).into_iter().collect()).collect();
-        self.call_all::<SetOptions, _>(asked).await.map(drop).map_err(StepError::from)
+        self.call_all::<SetOptions>(asked).await.map(drop).map_err(StepError::from)
     }
 
     /// Splits the lanes of each session into parts whose attributes fit an envelope, with the rows of the batch that
@@ -263,50 +263,78 @@ impl AsyncPool {
     }
 
     /// Asks each session what `asked` has for it, in its order, and all sessions together.
-    async fn call_all<M: Method, P: Serialize + Send + Sync>(
+    async fn call_all<M: Method>(
         &mut self,
-        asked: Vec<Vec<P>>,
+        asked: Vec<Vec<impl Borrow<M::Params>>>,
     ) -> Result<Vec<Vec<M::Answer>>, MethodError> {
-        let call = CallId::generate();
-        call.traced(M::NAME, self.call_each::<M, P>(call, asked)).await
+        let commands = asked.iter().map(|asked| {
+            let params = asked.iter().map(|params| Envelope::packed(params.borrow()));
+            let params = params.collect::<Result<_, _>>().map_err(too_long)?;
+            Ok(Commands { method: M::NAME, repeatable: M::REPEATABLE, params })
+        });
+        let commands = commands.collect::<Result<_, MethodError>>()?;
+        let answers = self.call_each(M::NAME, M::EFFECT, commands).await?;
+        let read = |(session, answers): (usize, Vec<Envelope>)| {
+            let read = answers.iter().map(Envelope::payload::<M::Answer>).collect::<Result<Vec<_>, _>>();
+            read.map_err(|error| self.distrust(session, &error.to_string()))
+        };
+        answers.into_iter().enumerate().map(read).collect()
     }
 
-    async fn call_each<M: Method, P: Serialize + Send + Sync>(
+    /// Closes the connection to a session's node, whose answers cannot be read.
+    fn distrust(&mut self, session: usize, what: &str) -> MethodError {
+        self.commanders[session].distrust(what);
+        let node = &self.sessions[session].session.grant().node;
+        MethodError::Answer { what: format!("node {node}: {what}") }
+    }
+
+    async fn call_each(
+        &mut self,
+        method: &'static str,
+        effect: Effect,
+        asked: Vec<Commands>,
+    ) -> Result<Vec<Vec<Envelope>>, MethodError> {
+        let call = CallId::generate();
+        call.traced(method, self.call_sessions(call, effect, asked)).await
+    }
+
+    async fn call_sessions(
         &mut self,
         call: CallId,
-        asked: Vec<Vec<P>>,
-    ) -> Result<Vec<Vec<M::Answer>>, MethodError> {
+        effect: Effect,
+        asked: Vec<Commands>,
+    ) -> Result<Vec<Vec<Envelope>>, MethodError> {
         let clock = self.clock();
         let (after, pool) = (self.timeout(), self.id());
         let Self { sessions, commanders, cluster, recipe, .. } = self;
         let network = cluster.network();
         let recorded = recipe.open.settings.record != RecordRule::None;
         // What a call does is put back into the log by who knows what was called.
-        let forgets = match M::EFFECT {
+        let forgets = match effect {
             Effect::None => false,
             Effect::Begins | Effect::Calls => true,
             Effect::Changes => !recorded,
         };
         if forgets {
-            let meant = |(site, asked): &(&mut PoolSession, &Vec<P>)| {
-                !asked.is_empty() && !site.session.is_resuming()
+            let meant = |(site, asked): &(&mut PoolSession, &Commands)| {
+                !asked.params.is_empty() && !site.session.is_resuming()
             };
             sessions.iter_mut().zip(&asked).filter(meant).for_each(|(site, _)| site.session.forget());
         }
         commanders.resize_with(sessions.len(), Commander::default);
-        let mut results: Vec<Option<Result<Vec<M::Answer>, MethodError>>> = Vec::new();
+        let mut results: Vec<Option<Result<Vec<Envelope>, MethodError>>> = Vec::new();
         results.resize_with(sessions.len(), || None);
         let parts = sessions.iter_mut().zip(commanders).zip(asked).zip(&mut results);
         let parts = parts.map(|(((site, commander), asked), slot)| {
             Box::pin(async move {
-                *slot = Some(match (site.session.gone(), asked.is_empty()) {
+                *slot = Some(match (site.session.gone(), asked.params.is_empty()) {
                     (_, true) => Ok(Vec::new()),
                     (Some(gone), _) => Err(MethodError::Gone { reason: gone.reason.clone() }),
                     (None, _) if site.session.is_resuming() => {
                         Err(MethodError::Gone { reason: HALF_RESUMED.to_owned() })
                     }
                     (None, _) => {
-                        let answers = commander.ask::<M, P>(network, (pool, call), site, &asked);
+                        let answers = commander.ask(network, (pool, call), site, &asked);
                         let answers = tokio::time::timeout_at(clock.deadline, answers).await;
                         answers.unwrap_or_else(|_| Err(MethodError::TimedOut(site.session.unanswered(after))))
                     }
@@ -317,6 +345,10 @@ impl AsyncPool {
         // Every part has left its result.
         results.into_iter().flatten().collect()
     }
+}
+
+fn too_long(error: EnvelopeError) -> MethodError {
+    MethodError::TooLong(EnvelopeFault::Envelope(error))
 }
 
 /// Returns what a session is told of the lanes that are its own, in envelopes that are not too long. `rows` has for each

@@ -6,7 +6,7 @@
 
 use std::future::Future;
 use std::io;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -66,16 +66,45 @@ impl Driver {
         Ok(Self { shared, caretaker: Some(caretaker) })
     }
 
-    /// Drives the runtime until `future` is done. Polls without sleeping for a moment first, if that is worth it.
-    pub(crate) fn run<F: Future>(&self, future: F) -> F::Output {
+    /// Drives the runtime until `future` is done, and calls `look` on this thread every [`LOOK`] meanwhile. Polls without
+    /// sleeping for a moment first, if that is worth it.
+    ///
+    /// # Errors
+    /// When `look` returns true; the future is dropped.
+    pub(crate) fn run<F: Future>(&self, future: F, look: Option<&Look>) -> Result<F::Output, Interrupted> {
+        let (mut future, mut output) = (pin!(future), None);
+        {
+            let kept = pin!(async { output = Some(future.as_mut().await) });
+            self.complete(kept, look)?;
+        }
+        // What is complete has left its output.
+        output.ok_or(Interrupted)
+    }
+
+    /// Drives the runtime as [`Driver::run`] does. Of no type of its own: the runtime's code is compiled once, and not for
+    /// each call.
+    fn complete(&self, mut future: Unnamed<'_>, look: Option<&Look>) -> Result<(), Interrupted> {
         let _inside = self.shared.enter();
-        let mut future = pin!(future);
-        self.shared.runtime.block_on(async {
-            match self.shared.eagerness.wait(future.as_mut()).await {
-                Some(output) => output,
-                None => future.await,
+        let Shared { runtime, eagerness, .. } = &*self.shared;
+        let Some(look) = look else {
+            runtime.block_on(async {
+                if eagerness.wait(future.as_mut()).await.is_none() {
+                    future.await;
+                }
+            });
+            return Ok(());
+        };
+        if runtime.block_on(eagerness.wait(future.as_mut())).is_some() {
+            return Ok(());
+        }
+        loop {
+            let slice = async { tokio::time::timeout(LOOK, future.as_mut()).await };
+            match runtime.block_on(slice) {
+                Ok(()) => return Ok(()),
+                Err(_) if look() => return Err(Interrupted),
+                Err(_) => {}
             }
-        })
+        }
     }
 
     /// Starts a future that nobody waits for. Whatever it can do at once is done before this returns.
@@ -86,38 +115,18 @@ impl Driver {
     }
 
     fn turn(&self) {
-        self.run(async {
+        let turns = pin!(async {
             for _ in 0..TURNS {
                 tokio::task::yield_now().await;
             }
         });
-    }
-
-    /// Drives the runtime as [`Driver::run`] does, and calls `look` on this thread every [`LOOK`] meanwhile.
-    ///
-    /// # Errors
-    /// When `look` returns true.
-    pub(crate) fn run_looking<F: Future>(
-        &self,
-        future: F,
-        look: &mut dyn FnMut() -> bool,
-    ) -> Result<F::Output, Interrupted> {
-        let _inside = self.shared.enter();
-        let mut future = pin!(future);
-        let shared = &self.shared;
-        if let Some(output) = shared.runtime.block_on(shared.eagerness.wait(future.as_mut())) {
-            return Ok(output);
-        }
-        loop {
-            let slice = async { tokio::time::timeout(LOOK, future.as_mut()).await };
-            match shared.runtime.block_on(slice) {
-                Ok(output) => return Ok(output),
-                Err(_) if look() => return Err(Interrupted),
-                Err(_) => {}
-            }
-        }
+        // Nobody looks, so nothing interrupts it.
+        let _done = self.complete(turns, None);
     }
 }
+
+/// A future that keeps its output to itself.
+type Unnamed<'a> = Pin<&'a mut dyn Future<Output = ()>>;
 
 /// Turns of the runtime that are enough for a task to write and for the connection's task to send it.
 const TURNS: usize = 8;
@@ -186,13 +195,14 @@ mod tests {
     #[test]
     fn a_call_can_be_let_out_of_a_future_that_never_ends() {
         let driver = Driver::new().unwrap();
-        let mut looks = 0;
-        let result = driver.run_looking(std::future::pending::<()>(), &mut || {
-            looks += 1;
-            looks == 2
+        let looks = Arc::new(AtomicUsize::new(0));
+        let look: Look = Arc::new({
+            let looks = Arc::clone(&looks);
+            move || looks.fetch_add(1, Ordering::Relaxed) == 1
         });
-        assert_eq!((result, looks), (Err(Interrupted), 2));
-        assert_eq!(driver.run_looking(async { 7 }, &mut || true), Ok(7));
+        assert_eq!(driver.run(std::future::pending::<()>(), Some(&look)), Err(Interrupted));
+        assert_eq!(looks.load(Ordering::Relaxed), 2);
+        assert_eq!(driver.run(async { 7 }, Some(&look)), Ok(7));
     }
 
     #[test]
@@ -202,26 +212,30 @@ mod tests {
         let (answer, answered) = tokio::sync::oneshot::channel();
         let other = std::thread::spawn({
             let driver = Arc::clone(&driver);
-            move || driver.run(async { answer.send(asked.await.unwrap() + 1).unwrap() })
+            move || driver.run(async { answer.send(asked.await.unwrap() + 1).unwrap() }, None)
         });
-        let got = driver.run(async {
-            ask.send(1).unwrap();
-            answered.await.unwrap()
-        });
-        other.join().unwrap();
-        assert_eq!(got, 2);
+        let got = driver.run(
+            async {
+                ask.send(1).unwrap();
+                answered.await.unwrap()
+            },
+            None,
+        );
+        assert_eq!(other.join().unwrap(), Ok(()));
+        assert_eq!(got, Ok(2));
     }
 
     #[test]
     fn what_a_runtime_has_to_do_is_done_while_nobody_calls() {
         let driver = Driver::new().unwrap();
         let (done, is_done) = std::sync::mpsc::sync_channel(1);
-        driver.run(async {
+        let spawns = async {
             tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 done.send(()).unwrap();
             });
-        });
+        };
+        driver.run(spawns, None).unwrap();
         // Only the caretaker drives the runtime now.
         is_done.recv_timeout(Duration::from_secs(30)).unwrap();
     }

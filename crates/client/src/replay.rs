@@ -3,11 +3,11 @@
 use std::fmt;
 
 use rollhouse_core::EpisodeName;
+use rollhouse_core::msgpack::Message;
 use rollhouse_wire::{
     Attach, Attached, CallId, EndCause, FrameReader, FrameWriter, Grant, LaneFrame, LookAnswer, OpenReplay,
     PauseParams, PlayParams, PoolOpened, PoolStatus, Request, SeekParams, SessionId, StepParams,
 };
-use serde::Serialize;
 
 use crate::blocking::Cluster;
 use crate::cluster::AsyncCluster;
@@ -133,7 +133,7 @@ impl AsyncWatch {
         self.go(StepParams::METHOD, &StepParams { by }).await
     }
 
-    async fn go<P: Serialize>(&mut self, method: &str, params: &P) -> Result<LaneFrame, WatchError> {
+    async fn go<P: Message>(&mut self, method: &str, params: &P) -> Result<LaneFrame, WatchError> {
         let LookAnswer { frame, replay } = self.ask(method, params).await?;
         self.standing = replay;
         frame.ok_or_else(|| unlike("no frame of a replay"))

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rollhouse_core::msgpack::Message;
 use rollhouse_core::{AutoresetMode, ColumnData, ColumnSpec, Options, RecordRule};
 use rollhouse_replay::{Episode, Frames, PolicyInfo, RunHeader, SoFar, StepFrom, Steps};
 use rollhouse_wire::{
@@ -12,8 +13,6 @@ use rollhouse_wire::{
     SoFar as SoFarAnswer, SoFarFrom, SoFarParams, StepState, StreamLost, Watch as WatchRequest, WatchGrant,
     WatchOpened,
 };
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use crate::blocking::Cluster;
 use crate::cluster::AsyncCluster;
@@ -237,20 +236,24 @@ impl AsyncWatch {
         Ok(StepFrom { step, total_reward, position: position.into(), state, hash, obs })
     }
 
-    pub(crate) async fn ask<P: Serialize, T: DeserializeOwned>(
+    pub(crate) async fn ask<P: Message, T: Message>(
         &mut self,
         method: &str,
         params: &P,
     ) -> Result<T, WatchError> {
-        self.asked += 1;
-        let asked =
-            Envelope::command(self.asked, method, params).map_err(|error| unlike(&error.to_string()))?;
+        let asked = Envelope::command(self.asked + 1, method, params);
+        let answer = self.exchange(asked.map_err(|error| unlike(&error.to_string()))?).await?;
+        answer.payload().map_err(|error| unlike(&error.to_string()))
+    }
+
+    async fn exchange(&mut self, asked: Envelope) -> Result<Envelope, WatchError> {
+        self.asked = asked.id;
         self.writer.write(&asked).await.map_err(over)?;
         let answer = self.reader.read().await.map_err(over)?.ok_or(WatchError::Over(StreamLost::Cut))?;
         match answer.error {
             _ if answer.id != self.asked => Err(unlike("an answer to something else")),
             Some(refusal) => Err(WatchError::Refused(refusal)),
-            None => answer.payload().map_err(|error| unlike(&error.to_string())),
+            None => Ok(answer),
         }
     }
 }

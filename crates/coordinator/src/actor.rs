@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use actix::prelude::*;
 use rollhouse_core::limits::{MAX_CONNECT_DEADLINE, MAX_LAUNCH_DEADLINE};
+use rollhouse_core::msgpack::Message;
 use rollhouse_core::{EnvKind, RunId};
 use rollhouse_replay::RealDisk;
 use rollhouse_wire::{
@@ -326,7 +327,7 @@ impl CoordinatorActor {
 }
 
 /// Sends a request to a node. Without an answer it is not known whether the node did what it was asked for.
-async fn call<T: serde::de::DeserializeOwned>(
+async fn call<T: Message>(
     node: Option<Connection>,
     request: Request,
     call: Option<CallId>,

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rollhouse_core::messages;
 use rollhouse_replay::Disk;
 use rollhouse_wire::control;
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,8 @@ use crate::limits::{ASK_PORT_EVERY, MAX_PORTS_ASKED};
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Roster(pub(crate) BTreeMap<String, String>);
+
+messages!(Roster);
 
 impl Roster {
     /// Reads the roster in the folder; `None` if there is none that can be read. Blocks for the disk.

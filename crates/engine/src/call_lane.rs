@@ -1,5 +1,6 @@
 //! The command that calls a method of the env on a lane.
 
+use rollhouse_core::messages;
 use serde::{Deserialize, Serialize};
 
 use crate::calls::CallRefused;
@@ -43,3 +44,5 @@ impl Method for CallLane {
         }
     }
 }
+
+messages!(CallAnswer, CallParams);

@@ -3,7 +3,7 @@
 //! A method is one struct with a [`Method`] impl and its name in [`dispatch`](crate::dispatch). Params and answers are
 //! encoded by the code that carries them: this crate hands types to a [`Dispatch`](crate::Dispatch).
 
-use serde::de::DeserializeOwned;
+use rollhouse_core::msgpack::Message;
 use serde::{Deserialize, Serialize};
 
 use crate::calls::{CallFault, CallRefused};
@@ -23,10 +23,10 @@ pub trait Method: 'static {
     const EFFECT: Effect;
 
     /// Parameters of the method.
-    type Params: Serialize + DeserializeOwned + Send;
+    type Params: Message + Send;
 
     /// Answer of the method.
-    type Answer: Serialize + DeserializeOwned + Send;
+    type Answer: Message + Send;
 
     /// Carries the method out. Takes as long as the lanes' envs do.
     ///

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use rollhouse_core::{ColumnSpec, EnvSpec, GameResult, OptionValue, Options, Outcome, Start};
+use rollhouse_core::{ColumnSpec, EnvSpec, GameResult, OptionValue, Options, Outcome, Start, messages};
 use rollhouse_env::EnvEntry;
 use serde::{Deserialize, Serialize};
 
@@ -486,3 +486,15 @@ methods![
     SetPolicyVersion,
     Statistics
 ];
+
+messages!(
+    Attributes,
+    Nothing,
+    SchemaAnswer,
+    StatisticsAnswer,
+    GetParams,
+    PolicyVersionParams,
+    ResetParams,
+    SetOptionsParams,
+    SetParams
+);

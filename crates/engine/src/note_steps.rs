@@ -1,7 +1,7 @@
 //! The method that notes values of step columns.
 
 use rollhouse_core::limits::MAX_STEP_COLUMNS;
-use rollhouse_core::{ColumnData, DType, bounded_list};
+use rollhouse_core::{ColumnData, DType, bounded_list, messages};
 use serde::{Deserialize, Serialize};
 
 use crate::command::{CommandError, CommandLanes, Effect, Method, Nothing};
@@ -55,3 +55,5 @@ impl Method for NoteSteps {
         Ok(Nothing {})
     }
 }
+
+messages!(NoteParams);

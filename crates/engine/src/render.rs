@@ -4,6 +4,7 @@ use std::fmt;
 
 use miniz_oxide::deflate::compress_to_vec_zlib;
 use miniz_oxide::inflate::{TINFLStatus, decompress_to_vec_zlib_with_limit};
+use rollhouse_core::messages;
 use rollhouse_env::{Image, ImageSize, RenderError};
 use serde::{Deserialize, Serialize};
 
@@ -111,6 +112,8 @@ const LEVEL: u8 = 1;
 const fn is_false(flag: &bool) -> bool {
     !*flag
 }
+
+messages!(RenderAnswer, RenderParams);
 
 #[cfg(test)]
 mod tests {

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rollhouse_core::msgpack::Message;
 use rollhouse_wire::limits::{MAX_LOOK_MS, MAX_SO_FAR_BYTES};
 use rollhouse_wire::{
     CloseCode, Connection, Envelope, EnvelopeReader, EnvelopeWriter, LookAnswer, LookParams, OpenWatch,
@@ -306,11 +307,11 @@ impl Watcher {
     }
 }
 
-fn answered<T: serde::Serialize>(envelope: Envelope, answer: Result<T, Refusal>) -> Envelope {
+fn answered<T: Message>(envelope: Envelope, answer: Result<T, Refusal>) -> Envelope {
     envelope.answered(answer.as_ref().map_err(Clone::clone))
 }
 
-fn params<T: for<'a> serde::Deserialize<'a>>(asked: &Envelope) -> Result<T, Refusal> {
+fn params<T: Message>(asked: &Envelope) -> Result<T, Refusal> {
     asked.payload().map_err(|error| {
         let message = format!("params of `{}`: {error}", asked.method);
         Refusal::new(RefusalCode::BadRequest, message)

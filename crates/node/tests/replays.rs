@@ -3,10 +3,13 @@
 
 mod cluster;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cluster::{Answered, Cluster, Heard, Owner, session};
+use rollhouse_core::messages;
+use rollhouse_core::msgpack::Message;
 use rollhouse_core::{LaneState, RecordRule};
 use rollhouse_env::{EnvEntry, MakeError, Registry};
 use rollhouse_node::{AttachConfig, ClusterNodeConfig};
@@ -16,7 +19,7 @@ use rollhouse_wire::{
     EnvelopeReader, EnvelopeWriter, FrameKind, Incarnation, LookAnswer, LookParams, OpenSession, OpenWatch,
     OwnerSocket, PlayParams, Refusal, RefusalCode, ReplayOf, SeekParams, StepParams, StreamLost, VERSION,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A cluster whose node records, and ships soon.
 fn recording(change: impl FnOnce(&mut ClusterNodeConfig)) -> Cluster {
@@ -109,7 +112,7 @@ impl<'a> Viewer<'a> {
         Ok(Self { owner, reader, writer, asked: 0 })
     }
 
-    fn ask<P: Serialize>(&mut self, method: &str, params: &P) -> Result<LookAnswer, Refusal> {
+    fn ask<P: Message>(&mut self, method: &str, params: &P) -> Result<LookAnswer, Refusal> {
         self.asked += 1;
         let asked = Envelope::command(self.asked, method, params).unwrap();
         let (reader, writer) = (&mut self.reader, &mut self.writer);
@@ -144,6 +147,13 @@ impl<'a> Viewer<'a> {
 fn rows(answer: &Answered) -> (FrameKind, &[u8]) {
     (answer.header.kind, &answer.columns)
 }
+
+/// Params that are no method's.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(transparent)]
+struct Fields(BTreeMap<String, String>);
+
+messages!(Fields);
 
 #[test]
 fn an_owner_that_attaches_is_answered_with_the_rows_that_were_recorded() {
@@ -424,8 +434,8 @@ fn what_is_asked_of_a_watch_stream_and_makes_no_sense_is_refused_and_the_stream_
     let refused = live.ask(SeekParams::METHOD, &SeekParams { step: 1 }).unwrap_err();
     assert_eq!(refused.code, RefusalCode::Unsupported);
     let mut viewer = Viewer::open(&owner, &replay);
-    let nothing = std::collections::BTreeMap::<String, u64>::new();
-    let wrong = std::collections::BTreeMap::from([("step", "three")]);
+    let nothing = Fields::default();
+    let wrong = Fields([("step".to_owned(), "three".to_owned())].into());
     assert_eq!(viewer.ask("rewind", &nothing).unwrap_err().code, RefusalCode::Unsupported);
     assert_eq!(viewer.ask(SeekParams::METHOD, &nothing).unwrap_err().code, RefusalCode::BadRequest);
     assert_eq!(viewer.ask(SeekParams::METHOD, &wrong).unwrap_err().code, RefusalCode::BadRequest);

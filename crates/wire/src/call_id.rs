@@ -3,13 +3,15 @@
 use std::fmt;
 use std::str::FromStr;
 
-use rollhouse_core::{EpisodeName, RunId};
+use rollhouse_core::{EpisodeName, RunId, msgpack};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use tracing::field::{Empty, display};
 use tracing::{Instrument, error_span};
 
 use crate::Request;
+use crate::control::{self, ControlError};
+use crate::limits::MAX_CONTROL_BYTES;
 
 /// The id of one call of a client: 40 random bits, printed like a run's short id, `k3f9q2tz`. Any request may carry
 /// one. A process that makes further requests for the call passes the id on, and log lines name it. No decision depends
@@ -63,18 +65,23 @@ impl FromStr for CallId {
     }
 }
 
-/// A request and the call that it is part of, as they are sent.
-#[derive(Serialize)]
-pub(crate) struct Called<'a> {
-    #[serde(flatten)]
-    request: &'a Request,
-    call: String,
-}
-
-impl<'a> Called<'a> {
-    pub(crate) fn new(request: &'a Request, call: CallId) -> Self {
-        Self { request, call: call.to_string() }
+/// Returns a request and the call that it is part of, if it is, as they are sent.
+pub(crate) fn request_bytes(request: &Request, of: Option<CallId>) -> Result<Vec<u8>, ControlError> {
+    #[derive(Serialize)]
+    struct Called<'a> {
+        #[serde(flatten)]
+        request: &'a Request,
+        call: String,
     }
+    let mut bytes = Vec::with_capacity(256);
+    match of {
+        Some(of) => {
+            let called = Called { request, call: of.to_string() };
+            control::put(&mut bytes, &|out| msgpack::encode(&called, out))?;
+        }
+        None => control::encode(request, &mut bytes)?,
+    }
+    Ok(bytes)
 }
 
 /// A request and the call that it is part of, as they are received.
@@ -122,6 +129,11 @@ impl Named {
 }
 
 impl Received {
+    /// Reads a request without its length word.
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, ControlError> {
+        Ok(msgpack::decode(bytes, MAX_CONTROL_BYTES)?)
+    }
+
     /// Returns the call; `None` if the request carries no id, or a malformed one.
     pub(crate) fn call(&self) -> Option<CallId> {
         self.call.as_ref().and_then(Named::call)
@@ -131,13 +143,12 @@ impl Received {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control;
     use crate::{ClosePool, Drain, PoolStatusRequest};
 
     fn encoded(message: &impl Serialize) -> Vec<u8> {
         let mut bytes = Vec::new();
-        control::encode(message, &mut bytes).unwrap();
-        bytes.split_off(4)
+        msgpack::encode(message, &mut bytes).unwrap();
+        bytes
     }
 
     #[test]
@@ -150,8 +161,10 @@ mod tests {
             Request::PoolStatus(PoolStatusRequest { pool, keep: true }),
         ] {
             let call = CallId::generate();
-            let (with, without) = (encoded(&Called::new(&request, call)), encoded(&request));
-            let [with, without] = [with, without].map(|bytes| control::decode::<Received>(&bytes).unwrap());
+            let [with, without] = [Some(call), None].map(|of| {
+                let bytes = request_bytes(&request, of).unwrap();
+                Received::read(&bytes[4..]).unwrap()
+            });
             assert_eq!((with.call(), without.call()), (Some(call), None));
             assert_eq!((with.request, without.request), (request.clone(), request));
         }
@@ -164,7 +177,7 @@ mod tests {
         for text in ["", "k3f9q2t", "k3f9q2tz0", "K3F9Q2TZ", "k3f9q2t\n", "-0-0"] {
             assert_eq!(text.parse::<CallId>(), Err(NoCallId), "{text}");
         }
-        let call_of = |bytes: &[u8]| control::decode::<Received>(bytes).unwrap().call();
+        let call_of = |bytes: &[u8]| Received::read(bytes).unwrap().call();
         let odd = std::collections::BTreeMap::from([("type", "status"), ("call", "a\nb")]);
         assert_eq!(call_of(&encoded(&odd)), None);
         #[derive(Serialize)]

@@ -1,6 +1,7 @@
 //! The command channel of a session: envelopes, and the request that opens its stream.
 
 use rollhouse_core::RunId;
+use rollhouse_core::msgpack::Message;
 use serde::{Deserialize, Serialize};
 use tracing::field::Empty;
 use tracing::{Span, error_span};
@@ -55,8 +56,19 @@ impl Envelope {
     ///
     /// # Errors
     /// See [`EnvelopeError`].
-    pub fn command<T: Serialize>(id: u64, method: &str, params: &T) -> Result<Self, EnvelopeError> {
-        Ok(Self { id, method: method.to_owned(), call: None, payload: pack(params)?, error: None })
+    pub fn command<T: Message>(id: u64, method: &str, params: &T) -> Result<Self, EnvelopeError> {
+        let payload = Self::packed(params)?;
+        Ok(Self { id, method: method.to_owned(), call: None, payload, error: None })
+    }
+
+    /// Returns params or an answer as an envelope has them.
+    ///
+    /// # Errors
+    /// See [`EnvelopeError`].
+    pub fn packed<T: Message>(message: &T) -> Result<Vec<u8>, EnvelopeError> {
+        let mut bytes = Vec::new();
+        control::encode(message, &mut bytes).map_err(EnvelopeError::Control)?;
+        Ok(bytes.split_off(size_of::<u32>()))
     }
 
     /// Marks the command as part of a client's call.
@@ -76,9 +88,10 @@ impl Envelope {
     /// Makes the answer to this command, or the refusal in its place. An answer that is too long becomes an error that
     /// says so.
     #[must_use]
-    pub fn answered<T: Serialize>(self, answer: Result<&T, Refusal>) -> Self {
+    pub fn answered<T: Message>(self, answer: Result<&T, Refusal>) -> Self {
         let packed = answer.and_then(|answer| {
-            pack(answer).map_err(|error| Refusal::new(crate::RefusalCode::Unsupported, error.to_string()))
+            Self::packed(answer)
+                .map_err(|error| Refusal::new(crate::RefusalCode::Unsupported, error.to_string()))
         });
         let answered = match packed {
             Ok(payload) => Self { call: None, payload, error: None, ..self },
@@ -97,7 +110,7 @@ impl Envelope {
     ///
     /// # Errors
     /// If the payload is not of that type.
-    pub fn payload<'a, T: Deserialize<'a>>(&'a self) -> Result<T, ControlError> {
+    pub fn payload<T: Message>(&self) -> Result<T, ControlError> {
         control::decode(&self.payload)
     }
 
@@ -106,7 +119,7 @@ impl Envelope {
     /// # Errors
     /// See [`EnvelopeError`].
     pub fn encode(&self) -> Result<Vec<u8>, EnvelopeError> {
-        let bytes = pack(self)?;
+        let bytes = Self::packed(self)?;
         match bytes.len() > MAX_COMMAND_BYTES {
             true => Err(EnvelopeError::TooLong { bytes: bytes.len() }),
             false => Ok(bytes),
@@ -127,13 +140,6 @@ impl Envelope {
             bytes => Err(EnvelopeError::Method { bytes }),
         }
     }
-}
-
-/// Writes a message as msgpack, without a length word.
-fn pack<T: Serialize>(message: &T) -> Result<Vec<u8>, EnvelopeError> {
-    let mut bytes = Vec::new();
-    control::encode(message, &mut bytes).map_err(EnvelopeError::Control)?;
-    Ok(bytes.split_off(size_of::<u32>()))
 }
 
 /// The reason why bytes are not an envelope, or why an envelope cannot be sent.

@@ -1,7 +1,6 @@
 //! Control messages as bytes: a little-endian length word and a msgpack map.
 
-use rollhouse_core::msgpack::{self, DecodeError};
-use serde::{Deserialize, Serialize};
+use rollhouse_core::msgpack::{DecodeError, EncodeError, Message};
 
 use crate::limits::MAX_CONTROL_BYTES;
 
@@ -9,10 +8,15 @@ use crate::limits::MAX_CONTROL_BYTES;
 ///
 /// # Errors
 /// If the message is longer than [`MAX_CONTROL_BYTES`]; `out` is unchanged in that case.
-pub fn encode<T: Serialize>(message: &T, out: &mut Vec<u8>) -> Result<(), ControlError> {
+pub fn encode<T: Message>(message: &T, out: &mut Vec<u8>) -> Result<(), ControlError> {
+    put(out, &|out| message.write(out))
+}
+
+/// Appends what `write` appends, with its length word, as [`encode`] does.
+pub(crate) fn put(out: &mut Vec<u8>, write: &Write<'_>) -> Result<(), ControlError> {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
-    let written = message.serialize(&mut rmp_serde::Serializer::new(&mut *out).with_struct_map());
+    let written = write(out);
     let bytes = out.len() - start - 4;
     let failed = match written {
         Err(error) => Some(ControlError::Encode(error)),
@@ -27,6 +31,9 @@ pub fn encode<T: Serialize>(message: &T, out: &mut Vec<u8>) -> Result<(), Contro
     Ok(())
 }
 
+/// Appends the bytes of a message.
+pub(crate) type Write<'a> = dyn Fn(&mut Vec<u8>) -> Result<(), EncodeError> + 'a;
+
 /// Returns how many bytes follow a length word.
 ///
 /// # Errors
@@ -39,13 +46,19 @@ pub fn length(word: [u8; 4], most: usize) -> Result<usize, ControlError> {
 /// Reads a message without its length word. Unknown fields are ignored.
 ///
 /// # Errors
-/// If the message is longer than [`MAX_CONTROL_BYTES`], and the errors of [`msgpack::decode`].
-pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ControlError> {
-    msgpack::decode(bytes, MAX_CONTROL_BYTES).map_err(|error| match error {
-        DecodeError::TooLong { bytes, limit } => ControlError::TooLong { bytes, most: limit },
-        DecodeError::Malformed(error) => ControlError::Decode(error),
-        DecodeError::LeftOver { bytes } => ControlError::LeftOver { bytes },
-    })
+/// If the message is longer than [`MAX_CONTROL_BYTES`], and the errors of [`Message::read`].
+pub fn decode<T: Message>(bytes: &[u8]) -> Result<T, ControlError> {
+    Ok(T::read(bytes, MAX_CONTROL_BYTES)?)
+}
+
+impl From<DecodeError> for ControlError {
+    fn from(error: DecodeError) -> Self {
+        match error {
+            DecodeError::TooLong { bytes, limit } => Self::TooLong { bytes, most: limit },
+            DecodeError::Malformed(error) => Self::Decode(error),
+            DecodeError::LeftOver { bytes } => Self::LeftOver { bytes },
+        }
+    }
 }
 
 /// The reason why a control message could not be written or read.
@@ -61,7 +74,7 @@ pub enum ControlError {
     },
     /// The message cannot be written as msgpack.
     #[error("a control message cannot be written")]
-    Encode(#[source] rmp_serde::encode::Error),
+    Encode(#[source] EncodeError),
     /// The bytes are not the message that was expected.
     #[error("a control message cannot be read: {0}")]
     Decode(#[source] rmp_serde::decode::Error),

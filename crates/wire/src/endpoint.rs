@@ -7,6 +7,7 @@
 //! | one per dialled connection, which looks whether the peer's port is closed | the same | nothing is lost | it ends with its connection |
 //! | one per request being read, in [`Requests`] | the same | its stream is given up | the connection is closed with the reason |
 
+mod answer;
 mod commands;
 mod congestion;
 mod connection;
@@ -23,8 +24,9 @@ mod reset_key;
 mod settings;
 mod stream;
 
+pub use answer::{CallError, UnreadAnswer};
 pub use commands::{EnvelopeFault, EnvelopeReader, EnvelopeWriter};
-pub use connection::{Call, CallError, Connection, LinkFigures};
+pub use connection::{Call, Connection, LinkFigures};
 pub use dialer::{DialError, Dialer, port_is_closed};
 pub use eager::Eagerness;
 pub use frames::{FrameFault, FrameReader, FrameWriter};

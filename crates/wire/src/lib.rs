@@ -32,6 +32,7 @@ mod join;
 mod layout;
 pub mod limits;
 mod member;
+mod messages;
 mod past;
 mod pool;
 mod refusal;
@@ -60,7 +61,7 @@ pub use endpoint::{
     Connection, ConnectionLost, Credential, DialError, Dialer, Eagerness, Effective, EnvelopeFault,
     EnvelopeReader, EnvelopeWriter, FrameFault, FrameReader, FrameWriter, LARGEST_DATAGRAM, LinkFigures,
     Listener, MAX_REASON_BYTES, Path, Peer, REQUEST_DEADLINE, Refused, Requests, ResetKey, Responder,
-    Settings, Stranger, StreamLost, TurnedAway, TurnedAwayReason, port_is_closed,
+    Settings, Stranger, StreamLost, TurnedAway, TurnedAwayReason, UnreadAnswer, port_is_closed,
 };
 pub use failpoint::failpoint;
 pub use frame::{FrameError, FrameHeader, FrameKind, HEADER_BYTES};

@@ -1,5 +1,7 @@
 //! Requests and answers.
 
+use rollhouse_core::msgpack::{DecodeError, EncodeError, Message};
+use serde::de::Error;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -131,14 +133,61 @@ pub enum Role {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Done {}
 
-/// The answer to a request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+/// The answer to a request: a map with one entry, `ok` or `refused`.
+#[derive(Debug, Clone, PartialEq)]
 pub enum Answer<T> {
     /// The request was done; this is its result.
     Ok(T),
     /// The request was refused.
     Refused(Refusal),
+}
+
+impl<T: Message> Message for Answer<T> {
+    fn write(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        match self {
+            Self::Ok(value) => write_answer(Ok(value), out),
+            Self::Refused(refusal) => write_answer::<T>(Err(refusal), out),
+        }
+    }
+
+    fn read(bytes: &[u8], limit: usize) -> Result<Self, DecodeError> {
+        if bytes.len() > limit {
+            return Err(DecodeError::TooLong { bytes: bytes.len(), limit });
+        }
+        if let Some(value) = bytes.strip_prefix(&OK) {
+            return T::read(value, limit).map(Self::Ok);
+        }
+        match bytes.strip_prefix(&REFUSED) {
+            Some(refusal) => Refusal::read(refusal, limit).map(Self::Refused),
+            None => Err(DecodeError::Malformed(Error::custom("neither `ok` nor `refused`"))),
+        }
+    }
+}
+
+/// Appends an answer.
+pub(crate) fn write_answer<T: Message>(
+    answer: Result<&T, &Refusal>,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
+    match answer {
+        Ok(value) => {
+            out.extend_from_slice(&OK);
+            value.write(out)
+        }
+        Err(refusal) => {
+            out.extend_from_slice(&REFUSED);
+            refusal.write(out)
+        }
+    }
+}
+
+/// In msgpack, a map of one entry and its key.
+const OK: [u8; 4] = *b"\x81\xa2ok";
+const REFUSED: [u8; 9] = *b"\x81\xa7refused";
+
+/// Returns whether these bytes of an answer are a refusal.
+pub(crate) fn is_refusal(bytes: &[u8]) -> bool {
+    bytes.starts_with(&REFUSED)
 }
 
 impl<T> From<Result<T, Refusal>> for Answer<T> {

@@ -8,6 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
+use rollhouse_core::msgpack::Message;
 use rollhouse_core::{BoxSpace, DType, Determinism, DiscreteSpace, EnvSpec, Space};
 use rollhouse_wire::limits::{
     MAX_COMMAND_BYTES, MAX_CONTROL_BYTES, MAX_FRAME_BYTES, MAX_METHOD_BYTES, MAX_SIDECAR_BYTES,
@@ -18,8 +19,6 @@ use rollhouse_wire::{
     Registered, Request, ResetLanes, SendLanes, SessionEnd, SessionList, SessionOpened, SessionReplaced,
     Shipped, SoFar, StoreData, StoreListing, WatchGrant, WatchOpened, Welcome, control,
 };
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 /// A header is refused, or says exactly what its bytes say, and its lengths are within their limits.
 fn header(bytes: &[u8]) {
@@ -83,7 +82,7 @@ fn envelope(bytes: &[u8]) {
 }
 
 /// Whatever is read can be written, and reads the same again. Compared as bytes, so that a NaN is equal to itself.
-fn reads<T: Serialize + DeserializeOwned>(bytes: &[u8]) {
+fn reads<T: Message>(bytes: &[u8]) {
     if let Ok(read) = control::decode::<T>(bytes) {
         let mut first = Vec::new();
         if control::encode(&read, &mut first).is_ok() {

@@ -15,9 +15,10 @@ use std::fmt::{Debug, Write as _};
 use std::path::PathBuf;
 
 use messagepack::Value;
+use rollhouse_core::msgpack::Message;
 use rollhouse_core::{
     AutoresetMode, Began, BoxSpace, Budget, ColumnSpec, DType, Determinism, DiscreteSpace, EnvSpec, EnvTerms,
-    Goal, OptionSpec, OptionValue, RecordRule, RunId, SeedSchedule, Space, Start, Weight, Workers,
+    Goal, OptionSpec, OptionValue, RecordRule, RunId, SeedSchedule, Space, Start, Weight, Workers, messages,
 };
 use rollhouse_wire::{
     AdmitWatcher, Answer, Attach, AttachMemory, Attached, Changes, ClosePool, CloseSession, ClusterStatus,
@@ -33,8 +34,7 @@ use rollhouse_wire::{
     StoreQuery, StoreRead, StoreRepair, StoreRepaired, StoreStats, StoreStatus, Takes, Undrain, Unfit,
     Versions, Watch, WatchGrant, WatcherAdmitted, Welcome, control,
 };
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 /// One message, its bytes and how to read them.
 struct Sample {
@@ -51,7 +51,7 @@ type SaidAgain = dyn Fn(&[u8]) -> Result<Vec<u8>, String>;
 
 fn sample<T>(name: &'static str, message: T) -> Sample
 where
-    T: Serialize + DeserializeOwned + PartialEq + Debug + 'static,
+    T: Message + PartialEq + Debug + 'static,
 {
     let mut bytes = Vec::new();
     control::encode(&message, &mut bytes).unwrap();
@@ -70,7 +70,7 @@ where
 
 fn answer<T>(name: &'static str, value: T) -> Sample
 where
-    T: Serialize + DeserializeOwned + PartialEq + Debug + 'static,
+    T: Message + PartialEq + Debug + 'static,
 {
     sample(name, Answer::Ok(value))
 }
@@ -668,9 +668,21 @@ fn sidecars() -> Vec<Sample> {
     ]
 }
 
+#[derive(Serialize, Deserialize)]
+struct RenderParams {
+    lane: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+struct RenderAnswer {
+    height: u32,
+}
+
+messages!(RenderParams, RenderAnswer);
+
 fn envelopes() -> Vec<Sample> {
-    let command = Envelope::command(7, "render", &BTreeMap::from([("lane", 3)])).unwrap();
-    let answered = command.clone().answered(Ok(&BTreeMap::from([("height", 160)])));
+    let command = Envelope::command(7, "render", &RenderParams { lane: 3 }).unwrap();
+    let answered = command.clone().answered(Ok(&RenderAnswer { height: 160 }));
     let refused = Refusal::new(RefusalCode::Unsupported, "image of lane 3: the env does not draw itself");
     let refused = command.clone().answered::<()>(Err(refused));
     vec![

@@ -10,25 +10,35 @@ use std::time::Duration;
 
 use common::raw::Raw;
 use common::{Cluster, address, connected, dialer, run, turned_away};
+use rollhouse_core::messages;
 use rollhouse_wire::limits::{MAX_STRANGER_BYTES, MAX_STRANGER_STREAMS};
 use rollhouse_wire::{
     Arrival, Attach, Attached, CloseCode, Expected, Incarnation, Request, Secret, Settings, TurnedAwayReason,
     Versions, control,
 };
+use serde::{Deserialize, Serialize};
 
 /// What a future has to say without anything else happening.
 fn at_once<T>(future: impl Future<Output = T>) -> Poll<T> {
     pin!(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
+#[derive(Serialize, Deserialize)]
+struct PaddedHello {
+    r#type: String,
+    versions: Versions,
+    program: String,
+    padding: String,
+}
+
+messages!(PaddedHello);
+
 /// A hello of so many bytes, its length word not counted, most of them in a field that this version does not know.
 fn hello_of(bytes: usize) -> Vec<u8> {
     let filled = |padding: usize| {
         let mut hello = Vec::new();
-        let versions = Versions::OURS;
-        let fields = serde_json::json!({
-            "type": "hello", "versions": versions, "program": "raw/test", "padding": "x".repeat(padding),
-        });
+        let (r#type, program) = ("hello".to_owned(), "raw/test".to_owned());
+        let fields = PaddedHello { r#type, versions: Versions::OURS, program, padding: "x".repeat(padding) };
         control::encode(&fields, &mut hello).unwrap();
         hello
     };

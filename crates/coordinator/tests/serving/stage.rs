@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use rollhouse_coordinator::{Coordinator, CoordinatorConfig, CoordinatorError, EnrolmentConfig, StoreConfig};
+use rollhouse_core::msgpack::Message;
 use rollhouse_core::{EnvSpec, StepColumns};
 use rollhouse_env::Registry;
 use rollhouse_wire::{
@@ -15,7 +16,6 @@ use rollhouse_wire::{
     OpenSession, Refusal, Register, Registered, Request, Role, SessionCounts, SessionEnd, SessionOpened,
     SessionReport, Settings, Spread, TokenStore, Trust, new_pool_id,
 };
-use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tracing::field::{Field, Visit};
@@ -196,7 +196,7 @@ impl Peer {
         Self { _dialer: dialer, connection }
     }
 
-    pub async fn ask<T: DeserializeOwned>(&self, request: Request) -> Result<T, Refusal> {
+    pub async fn ask<T: Message>(&self, request: Request) -> Result<T, Refusal> {
         match self.connection.call(&request, PATIENCE).await {
             Ok(answer) => Ok(answer),
             Err(CallError::Refused(refusal)) => Err(refusal),

@@ -10,8 +10,8 @@ use rustix::process::geteuid;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 
-use super::request::{bounded_length, encoded};
-use crate::call_id::Called;
+use super::request::bounded_length;
+use crate::call_id::request_bytes;
 use crate::control::{self, ControlError};
 use crate::limits::{ATTACH_DESCRIPTORS, MAX_ATTACH_PATH_BYTES};
 use crate::{Answer, AttachMemory, CallId, MemoryAttached, Refusal, Request};
@@ -46,11 +46,7 @@ impl OwnerSocket {
             return Err(AttachCallError::Stranger { uid });
         }
         let request = Request::AttachMemory(asked);
-        let request = match of {
-            Some(of) => encoded(&Called::new(&request, of)),
-            None => encoded(&request),
-        };
-        let request = request.map_err(AttachCallError::Lost)?;
+        let request = request_bytes(&request, of).map_err(AttachCallError::Message)?;
         // A node that turns us away has answered before it reads, and may have closed its end.
         let _written = stream.write_all(&request).await;
         let (answer, descriptors) = read_answer(&mut stream).await?;

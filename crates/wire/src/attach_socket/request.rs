@@ -4,8 +4,8 @@ use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use rollhouse_core::msgpack::Message;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 use tracing::{Span, error_span};
@@ -47,7 +47,7 @@ impl AttachSocket {
     pub async fn request(&mut self) -> Result<AttachMemory, Option<Refusal>> {
         let read = tokio::time::timeout(ATTACH_DEADLINE, self.read_message()).await;
         let bytes = read.map_err(|_| None)?.map_err(|_| None)?;
-        let received = match control::decode::<Received>(&bytes) {
+        let received = match Received::read(&bytes) {
             Ok(received) => received,
             Err(error) => return Err(Some(Refusal::new(RefusalCode::BadRequest, error.to_string()))),
         };
@@ -128,7 +128,7 @@ pub(super) fn bounded_length(word: [u8; 4]) -> io::Result<usize> {
     Ok(length)
 }
 
-pub(super) fn encoded<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
+pub(super) fn encoded<T: Message>(message: &T) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let invalid = |error: ControlError| io::Error::new(io::ErrorKind::InvalidData, error);
     control::encode(message, &mut bytes).map_err(invalid)?;

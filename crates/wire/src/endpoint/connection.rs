@@ -2,27 +2,27 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use quinn::ConnectionError;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use rollhouse_core::msgpack::Message;
 use tokio::sync::Semaphore;
 
+use super::answer::{CallError, UnreadAnswer};
 use super::lost::{CloseCode, ConnectionLost, StreamLost, short_reason};
 use super::peer::Peer;
 use super::port::{self, PortSilence};
 use super::settings::Path;
-use super::stream::{ByteReceiver, ByteSender, MessageError};
+use super::stream::{ByteReceiver, ByteSender};
 use super::{EnvelopeReader, EnvelopeWriter, FrameReader, FrameWriter};
-use crate::call_id::Called;
-use crate::control::ControlError;
-use crate::limits::{MAX_OPEN_REQUESTS, MAX_SESSION_STREAMS};
+use crate::call_id::request_bytes;
+use crate::limits::{MAX_CONTROL_BYTES, MAX_OPEN_REQUESTS, MAX_SESSION_STREAMS};
 use crate::{
-    Answer, Attach, Attached, CallId, CommandsOpened, OpenCommands, OpenWatch, PeerCertificate, Refusal,
-    RefusalCode, Request, Role, WatchOpened,
+    Attach, Attached, CallId, CommandsOpened, OpenCommands, OpenWatch, PeerCertificate, Request, Role,
+    WatchOpened,
 };
 
 /// A connection after `Hello`. Clones are handles to the same connection; it closes when the last is dropped.
@@ -188,11 +188,7 @@ impl Connection {
     ///
     /// # Errors
     /// See [`CallError`]. After `Lost` and `TimedOut` the peer may or may not have done what was asked.
-    pub async fn call<T: DeserializeOwned>(
-        &self,
-        request: &Request,
-        deadline: Duration,
-    ) -> Result<T, CallError> {
+    pub async fn call<T: Message>(&self, request: &Request, deadline: Duration) -> Result<T, CallError> {
         self.call_for(request, None, deadline).await
     }
 
@@ -200,21 +196,37 @@ impl Connection {
     ///
     /// # Errors
     /// Those of [`Connection::call`].
-    pub async fn call_for<T: DeserializeOwned>(
+    pub async fn call_for<T: Message>(
         &self,
         request: &Request,
         call: Option<CallId>,
         deadline: Duration,
     ) -> Result<T, CallError> {
-        let asked = async {
+        self.ask(request, call, deadline).await?.read()
+    }
+
+    /// Sends a request as [`Connection::call_for`] does, and leaves an answer that is no refusal unread. Boxed, so that
+    /// what awaits it is not compiled with all that it does.
+    ///
+    /// # Errors
+    /// Those of [`Connection::call`].
+    pub fn ask<'a>(
+        &'a self,
+        request: &'a Request,
+        call: Option<CallId>,
+        deadline: Duration,
+    ) -> Pin<Box<dyn Future<Output = Result<UnreadAnswer, CallError>> + Send + 'a>> {
+        let asked = async move {
             let mut call = self.open_for(request, call).await?;
             call.finish()?;
-            call.answer().await
+            call.unread_answer().await
         };
-        match tokio::time::timeout(deadline, asked).await {
-            Ok(answer) => answer,
-            Err(_) => Err(CallError::TimedOut { request: request.word(), after: deadline }),
-        }
+        Box::pin(async move {
+            match tokio::time::timeout(deadline, asked).await {
+                Ok(answer) => answer,
+                Err(_) => Err(CallError::TimedOut { request: request.word(), after: deadline }),
+            }
+        })
     }
 
     /// Sends a request and leaves both directions open: for requests that are followed by bytes, or whose answer is
@@ -233,10 +245,8 @@ impl Connection {
     pub async fn open_for(&self, request: &Request, of: Option<CallId>) -> Result<Call, CallError> {
         let (send, receive) = self.inner().open_bi().await.map_err(StreamLost::from)?;
         let mut call = Call { send: ByteSender(send), receive: ByteReceiver(receive) };
-        match of {
-            Some(of) => call.send.message(&Called::new(request, of)).await?,
-            None => call.send.message(request).await?,
-        }
+        let bytes = request_bytes(request, of).map_err(CallError::Malformed)?;
+        call.send.write_all(&bytes).await?;
         Ok(call)
     }
 
@@ -382,9 +392,12 @@ impl Call {
     ///
     /// # Errors
     /// See [`CallError`].
-    pub async fn answer<T: DeserializeOwned>(&mut self) -> Result<T, CallError> {
-        let answer: Answer<T> = self.receive.message().await?;
-        answer.into_result().map_err(CallError::Refused)
+    pub async fn answer<T: Message>(&mut self) -> Result<T, CallError> {
+        self.unread_answer().await?.read()
+    }
+
+    async fn unread_answer(&mut self) -> Result<UnreadAnswer, CallError> {
+        UnreadAnswer::new(self.receive.raw_message(MAX_CONTROL_BYTES).await?)
     }
 
     /// Gives the request up in both directions.
@@ -393,91 +406,6 @@ impl Call {
         self.receive.give_up(CloseCode::Finished);
     }
 }
-
-/// The reason why a request has no answer, or a refusal.
-#[derive(Debug)]
-pub enum CallError {
-    /// The peer refused it.
-    Refused(Refusal),
-    /// The stream or its connection is gone.
-    Lost(StreamLost),
-    /// The bytes that came are not an answer, or the request cannot be sent.
-    Malformed(ControlError),
-    /// There was no answer in time.
-    TimedOut {
-        /// The request's word.
-        request: &'static str,
-        /// Time that was waited.
-        after: Duration,
-    },
-}
-
-impl From<StreamLost> for CallError {
-    fn from(lost: StreamLost) -> Self {
-        match lost {
-            // Refused without being read: the answer is the code.
-            StreamLost::ByPeer(CloseCode::TooMany) => Self::Refused(Refusal::busy(
-                format!("{MAX_OPEN_REQUESTS} requests of this connection are unanswered"),
-                BUSY_RETRY_MS,
-            )),
-            lost => Self::Lost(lost),
-        }
-    }
-}
-
-impl From<MessageError> for CallError {
-    fn from(error: MessageError) -> Self {
-        match error {
-            MessageError::Lost(lost) => lost.into(),
-            MessageError::Control(error) => Self::Malformed(error),
-        }
-    }
-}
-
-impl CallError {
-    /// Returns the code of the refusal, if the peer refused.
-    pub const fn refusal(&self) -> Option<RefusalCode> {
-        match self {
-            Self::Refused(refusal) => Some(refusal.code),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for CallError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(refusal) => refusal.fmt(f),
-            Self::Lost(lost) => lost.fmt(f),
-            Self::Malformed(error) => error.fmt(f),
-            Self::TimedOut { request, after } => {
-                write!(f, "no answer to {request} within {} ms", after.as_millis())
-            }
-        }
-    }
-}
-
-impl std::error::Error for CallError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Refused(refusal) => Some(refusal),
-            Self::Lost(lost) => Some(lost),
-            Self::Malformed(error) => Some(error),
-            Self::TimedOut { .. } => None,
-        }
-    }
-}
-
-/// An answer that is sent by reference.
-#[derive(Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum AnswerRef<'a, T> {
-    Ok(&'a T),
-    Refused(&'a Refusal),
-}
-
-/// Milliseconds after which to ask again after too many requests at a time: about as long as they take.
-const BUSY_RETRY_MS: u64 = 50;
 
 /// Closes a connection when its peer answers nothing and the peer's port is closed. Ends with the connection.
 async fn watch_port(connection: Weak<Shared>) {

@@ -10,16 +10,18 @@ use parking_lot::Mutex;
 use quinn::{Endpoint, TokioRuntime};
 use rustls::pki_types::CertificateDer;
 
-use super::connection::{Acquaintance, CallError, Connection};
+use super::answer::CallError;
+use super::answer::UnreadAnswer;
+use super::connection::{Acquaintance, Connection};
 use super::lost::{CloseCode, ConnectionLost, StreamLost, short_reason};
 use super::peer::{Credential, Peer};
 use super::port;
 use super::settings::{Effective, Path, Settings, endpoint_config};
 use super::stream::{ByteReceiver, ByteSender};
+use crate::call_id::request_bytes;
 use crate::identity::{Side, tls_client};
-use crate::{
-    Answer, Expected, Hello, Identity, IdentityError, PeerCertificate, Refusal, Request, Versions, Welcome,
-};
+use crate::limits::MAX_CONTROL_BYTES;
+use crate::{Expected, Hello, Identity, IdentityError, PeerCertificate, Refusal, Request, Versions, Welcome};
 
 /// Makes connections from one socket per address family, which is bound at the first use.
 ///
@@ -180,12 +182,13 @@ impl Dialer {
         let answer = async {
             let (send, receive) = connection.open_bi().await.map_err(StreamLost::from)?;
             let (mut send, mut receive) = (ByteSender(send), ByteReceiver(receive));
-            send.message(&hello).await?;
+            send.write_all(&request_bytes(&hello, None).map_err(CallError::Malformed)?).await?;
             send.finish()?;
-            Ok::<Answer<Welcome>, CallError>(receive.message().await?)
+            UnreadAnswer::new(receive.raw_message(MAX_CONTROL_BYTES).await?)?.read::<Welcome>()
         };
         let welcome = match answer.await {
-            Ok(answer) => answer.into_result().map_err(DialError::Refused)?,
+            Ok(welcome) => welcome,
+            Err(CallError::Refused(refusal)) => return Err(DialError::Refused(refusal)),
             Err(CallError::Lost(StreamLost::Connection(source))) => {
                 return Err(DialError::Lost { address, source });
             }

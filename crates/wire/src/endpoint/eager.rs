@@ -41,7 +41,7 @@ impl Eagerness {
     /// Polls `future` again and again, and lets its runtime look for I/O in between. Returns `None` if the future is
     /// not done when waiting awake is not worth it any more, or was not from the start: await it then.
     /// Cancellation-safe if `future` is. For runtimes of one thread.
-    pub async fn wait<F: Future>(&self, mut future: Pin<&mut F>) -> Option<F::Output> {
+    pub async fn wait<F: Future + ?Sized>(&self, mut future: Pin<&mut F>) -> Option<F::Output> {
         let _place = self.is_worth_it().then(|| Place::take(&self.taken)).flatten()?;
         let began = Instant::now();
         loop {

@@ -4,19 +4,21 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use rollhouse_core::msgpack::{self, Message};
+use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
-use tracing::field::{Empty, display};
+use tracing::field::Empty;
 use tracing::{Span, error_span};
 
-use super::connection::{AnswerRef, Connection};
+use super::answer::answer_bytes;
+use super::connection::Connection;
 use super::lost::{CloseCode, ConnectionLost, StreamLost};
 use super::peer::Peer;
 use super::stream::{ByteReceiver, ByteSender, MessageError};
 use super::{EnvelopeReader, EnvelopeWriter, FrameReader, FrameWriter};
 use crate::call_id::Received;
-use crate::control::{self, ControlError};
+use crate::control::ControlError;
 use crate::limits::{MAX_CONTROL_BYTES, MAX_OPEN_REQUESTS, MAX_STRANGER_BYTES};
 use crate::{CallId, Refusal, RefusalCode, Request, Role};
 
@@ -183,7 +185,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Received, Unreadable> {
     struct Any {
         r#type: String,
     }
-    control::decode(bytes).map_err(|error| match control::decode::<Any>(bytes) {
+    Received::read(bytes).map_err(|error| match msgpack::decode::<Any>(bytes, MAX_CONTROL_BYTES) {
         Ok(any) if !Request::WORDS.contains(&any.r#type.as_str()) => {
             Unreadable::Unknown(any.r#type.chars().take(64).collect())
         }
@@ -238,8 +240,9 @@ impl Responder {
     ///
     /// # Errors
     /// If the asker is gone, or the answer is longer than a message may be; the asker then gets a refusal.
-    pub async fn respond<T: Serialize>(mut self, answer: Result<T, Refusal>) -> Result<(), StreamLost> {
-        self.send(&answer).await?;
+    pub async fn respond<T: Message>(mut self, answer: Result<T, Refusal>) -> Result<(), StreamLost> {
+        let bytes = answer_bytes(answer.as_ref());
+        self.send.write_all(&bytes).await?;
         self.send.finish()
     }
 
@@ -256,9 +259,10 @@ impl Responder {
     ///
     /// # Errors
     /// If the asker is gone.
-    pub async fn accept<T: Serialize>(mut self, value: T) -> Result<(ByteReceiver, ByteSender), StreamLost> {
+    pub async fn accept<T: Message>(mut self, value: T) -> Result<(ByteReceiver, ByteSender), StreamLost> {
         self.connection.let_in();
-        self.send(&Ok(value)).await?;
+        let bytes = answer_bytes(Ok(&value));
+        self.send.write_all(&bytes).await?;
         Ok((self.receive, self.send))
     }
 
@@ -266,7 +270,7 @@ impl Responder {
     ///
     /// # Errors
     /// If the asker is gone.
-    pub async fn accept_frames<T: Serialize>(
+    pub async fn accept_frames<T: Message>(
         self,
         value: T,
         max_columns: usize,
@@ -279,7 +283,7 @@ impl Responder {
     ///
     /// # Errors
     /// If the asker is gone.
-    pub async fn accept_envelopes<T: Serialize>(
+    pub async fn accept_envelopes<T: Message>(
         self,
         value: T,
     ) -> Result<(EnvelopeReader, EnvelopeWriter), StreamLost> {
@@ -295,28 +299,6 @@ impl Responder {
     /// Waits until the asker no longer waits for the answer. Cancellation-safe.
     pub async fn abandoned(&mut self) {
         let _end = self.send.0.stopped().await;
-    }
-
-    async fn send<T: Serialize>(&mut self, answer: &Result<T, Refusal>) -> Result<(), StreamLost> {
-        let message = match answer {
-            Ok(value) => AnswerRef::Ok(value),
-            Err(refusal) => {
-                Span::current().record("error", display(refusal));
-                AnswerRef::Refused(refusal)
-            }
-        };
-        match self.send.message(&message).await {
-            Ok(()) => Ok(()),
-            Err(MessageError::Lost(lost)) => Err(lost),
-            Err(MessageError::Control(error)) => {
-                let refusal = Refusal::new(RefusalCode::Internal, error.to_string());
-                match self.send.message(&AnswerRef::<T>::Refused(&refusal)).await {
-                    Err(MessageError::Lost(lost)) => Err(lost),
-                    // A refusal of one sentence is within the limit.
-                    Ok(()) | Err(MessageError::Control(_)) => Ok(()),
-                }
-            }
-        }
     }
 }
 

@@ -11,7 +11,9 @@ use quinn::{Endpoint, TokioRuntime, TransportConfig};
 use rustls::pki_types::CertificateDer;
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::connection::{Acquaintance, AnswerRef, Connection};
+use super::answer::answer_bytes;
+use super::connection::{Acquaintance, Connection};
+
 use super::gate::{Admission, Gate};
 use super::incoming::{Unreadable, code_of, parse};
 use super::lost::{CloseCode, ConnectionLost, StreamLost, short_reason};
@@ -333,8 +335,8 @@ async fn greet(
         Ok(Introduced { peer, version, certificate }) => {
             let welcome =
                 Welcome { version, program: context.program.clone(), role: peer.role, owner: peer.owner() };
-            let sent = send.message(&AnswerRef::Ok(&welcome)).await;
-            if let (Err(MessageError::Lost(lost)), _) | (_, Err(lost)) = (sent, send.finish()) {
+            let sent = send.write_all(&answer_bytes(Ok(&welcome))).await;
+            if let (Err(lost), _) | (_, Err(lost)) = (sent, send.finish()) {
                 return Err(TurnedAwayReason::Lost(connection_of(lost)));
             }
             let known_as = String::new();
@@ -344,7 +346,7 @@ async fn greet(
         Err(refusal) => {
             // He is to read why before the connection goes; if he does not, that is his loss.
             let told = async {
-                let _sent = send.message(&AnswerRef::<()>::Refused(&refusal)).await;
+                let _sent = send.write_all(&answer_bytes::<()>(Err(&refusal))).await;
                 let _finished = send.finish();
                 send.settled().await;
             };

@@ -1,12 +1,9 @@
 //! The two directions of a stream, for bytes and for control messages among them.
 
 use quinn::{RecvStream, SendStream};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use super::lost::{CloseCode, StreamLost};
 use crate::control::{self, ControlError};
-use crate::limits::MAX_CONTROL_BYTES;
 
 /// The sending direction of a stream. After it is dropped, data that was written is still delivered, and then the
 /// stream ends.
@@ -41,12 +38,6 @@ impl ByteSender {
     /// gone. Cancellation-safe.
     pub async fn settled(&mut self) {
         let _end = self.0.stopped().await;
-    }
-
-    pub(crate) async fn message<T: Serialize>(&mut self, message: &T) -> Result<(), MessageError> {
-        let mut bytes = Vec::with_capacity(256);
-        control::encode(message, &mut bytes).map_err(MessageError::Control)?;
-        self.write_all(&bytes).await.map_err(MessageError::Lost)
     }
 }
 
@@ -97,10 +88,6 @@ impl ByteReceiver {
             self.read_exact(&mut bytes[filled..]).await.map_err(MessageError::Lost)?;
         }
         Ok(bytes)
-    }
-
-    pub(crate) async fn message<T: DeserializeOwned>(&mut self) -> Result<T, MessageError> {
-        control::decode(&self.raw_message(MAX_CONTROL_BYTES).await?).map_err(MessageError::Control)
     }
 }
 
