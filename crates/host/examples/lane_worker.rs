@@ -151,7 +151,7 @@ fn work() -> Result<ExitCode, LinkError> {
                 _ => {}
             }
             write(&link, &places, lane, state, fault);
-            link.publish((first + lane) * places.stride, code >> 8 << 8 | flags)?;
+            link.publish(lane * places.stride, code >> 8 << 8 | flags)?;
         }
         link.reply(0, &[])?;
     }
@@ -197,7 +197,7 @@ fn dies(kwargs: &Arguments) -> Result<bool, LinkError> {
 
 fn write(link: &Link, places: &Places, lane: usize, state: &Lane, fault: &str) {
     let Some((memory, offset)) = link.memory() else { return };
-    let at = offset + (places.first + lane) * places.stride;
+    let at = offset + lane * places.stride;
     let action =
         memory.read(at + places.action, 8).first_chunk().map_or(0, |bytes| i64::from_ne_bytes(*bytes));
     let reward = match fault {
