@@ -5,10 +5,16 @@
 //! The argument `fault` names what goes wrong when lane `lane` takes its step number `at`; with "draw" it draws itself. With `shift` it declares an option
 //! of that name, which is added to the seed that is shown and may not be negative, and one that is a text.
 
-use std::io::Write;
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+use std::time::{Duration, Instant};
 
+use rollhouse_arena::SharedMemory;
 use rollhouse_host::{Command, Link, LinkError};
 use serde::Deserialize;
 use serde_json::json;
@@ -36,7 +42,8 @@ struct Arguments {
     lane: usize,
     #[serde(default)]
     at: u64,
-    /// File that is made by the process of lane `lane` which dies by the fault "die", and keeps the next one from that.
+    /// File that is made by the process of lane `lane` which dies by the fault "die", and keeps the next one from that. By
+    /// the fault "leave" the process that is left behind lives for as long as the file is there.
     marker: Option<PathBuf>,
     length: u64,
     #[serde(default)]
@@ -74,6 +81,12 @@ struct Lane {
 }
 
 fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    if let [_, scribbles, marker] = &arguments[..]
+        && scribbles == SCRIBBLES
+    {
+        return scribble(marker.as_ref()).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
     match work() {
         Ok(code) => code,
         Err(error) => panic!("{error}"),
@@ -145,13 +158,28 @@ fn work() -> Result<ExitCode, LinkError> {
                     std::thread::park();
                 },
                 "noise" => std::io::stdout().write_all(&vec![b'x'; 1 << 20])?,
+                "fill and end" => {
+                    fill()?;
+                    return Ok(ExitCode::from(5));
+                }
+                "fill and hang" => {
+                    fill()?;
+                    loop {
+                        std::thread::park();
+                    }
+                }
+                "fill and go on" => fill()?,
+                "leave" => {
+                    leave_behind(&link, &kwargs)?;
+                    return Ok(ExitCode::from(6));
+                }
                 "silence" => continue,
                 "raise" => flags = 4,
                 "flags" => flags = 9,
                 _ => {}
             }
             write(&link, &places, lane, state, fault);
-            link.publish((first + lane) * places.stride, code >> 8 << 8 | flags)?;
+            link.publish(lane * places.stride, code >> 8 << 8 | flags)?;
         }
         link.reply(0, &[])?;
     }
@@ -195,9 +223,62 @@ fn dies(kwargs: &Arguments) -> Result<bool, LinkError> {
     Ok(true)
 }
 
+/// Writes ones over all shared memory that the process reaches, by its mappings and by its descriptors.
+fn fill() -> io::Result<()> {
+    let memory = File::options().write(true).open("/proc/self/mem")?;
+    for line in fs::read_to_string("/proc/self/maps")?.lines().filter(|line| line.contains(MEMFD)) {
+        let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+        let [start, end] = range.map_or([0; 2], |(start, end)| {
+            [start, end].map(|address| u64::from_str_radix(address, 16).unwrap_or_default())
+        });
+        memory.write_all_at(&vec![0xff; (end - start) as usize], start)?;
+    }
+    for descriptor in fs::read_dir("/proc/self/fd")?.flatten() {
+        let path = descriptor.path();
+        let is_memory = fs::read_link(&path).is_ok_and(|file| file.to_string_lossy().contains(MEMFD));
+        // One that is sealed cannot be written.
+        if is_memory && let Ok(file) = File::options().write(true).open(&path) {
+            let _sealed = file.write_all_at(&vec![0xff; file.metadata()?.len() as usize], 0);
+        }
+    }
+    Ok(())
+}
+
+/// Starts a process that outlives this one and its group, and writes over its memory again and again.
+fn leave_behind(link: &Link, kwargs: &Arguments) -> Result<(), LinkError> {
+    let (memory, _) = link.memory().ok_or(LinkError::Protocol("no memory"))?;
+    let mut child = std::process::Command::new(std::env::current_exe()?);
+    child.arg(SCRIBBLES).arg(kwargs.marker.as_deref().unwrap_or("/nowhere".as_ref())).process_group(0);
+    let mut child = child.stdin(memory.as_fd().try_clone_to_owned()?).stdout(Stdio::piped()).spawn()?;
+    // It is at it once it says so.
+    if let Some(said) = &mut child.stdout {
+        said.read_exact(&mut [0])?;
+    }
+    Ok(())
+}
+
+/// Writes ones over the memory that is its standard input, for as long as the file is there and at most a minute.
+fn scribble(marker: &Path) -> io::Result<()> {
+    let memory = SharedMemory::attach(io::stdin().as_fd().try_clone_to_owned()?)?;
+    let (ones, until) = (vec![0xff; memory.len()], Instant::now() + Duration::from_secs(60));
+    memory.write(0, &ones);
+    io::stdout().write_all(b"x")?;
+    io::stdout().flush()?;
+    while marker.exists() && Instant::now() < until {
+        memory.write(0, &ones);
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// Argument by which the program writes over a memory and does nothing else.
+const SCRIBBLES: &str = "scribbles";
+/// How memfds are named in /proc.
+const MEMFD: &str = "/memfd:rollhouse";
+
 fn write(link: &Link, places: &Places, lane: usize, state: &Lane, fault: &str) {
     let Some((memory, offset)) = link.memory() else { return };
-    let at = offset + (places.first + lane) * places.stride;
+    let at = offset + lane * places.stride;
     let action =
         memory.read(at + places.action, 8).first_chunk().map_or(0, |bytes| i64::from_ne_bytes(*bytes));
     let reward = match fault {

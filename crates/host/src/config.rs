@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::connect_watch::ConnectWatch;
 use crate::launcher::Launcher;
 
-/// Maximum number of workers of one host. Each has three descriptors and two areas of [`crate::INLINE_BYTES`], which
-/// take memory only where they are used.
+/// Maximum number of workers of one host. Each has four descriptors and a memory with two areas of
+/// [`crate::INLINE_BYTES`], which take memory only where they are used.
 pub const MAX_WORKERS: usize = 1024;
 
 /// Configuration of a host: how workers are started and how long things may take.

@@ -1,36 +1,35 @@
-//! The control part of the shared memory, through which host and workers send each other commands and replies.
+//! The control part of a worker's memory, through which the worker and its host send each other commands and replies.
 //!
 //! ```text
-//! per worker   command line, 128 bytes: sequence, code, payload length, host wants the bell
-//!              reply line,   128 bytes: sequence, code, payload length, worker is asleep,
-//!                                       how often the worker has tried to connect
-//! per worker   inline areas: command payload, reply payload
-//! the rest     the caller's
+//! command line, 128 bytes: sequence, code, payload length, host wants the bell
+//! reply line,   128 bytes: sequence, code, payload length, worker is asleep,
+//!                          how often the worker has tried to connect
+//! inline areas: command payload, reply payload
+//! the rest: the caller's
 //! ```
+//!
+//! A memory belongs to one process: no other worker maps it, and a worker that is started again gets another. So whatever a
+//! process writes, and what it left behind still does, reaches nobody but the host, which checks it.
 //!
 //! Each line is written by one side; the lines keep 128 bytes apart because processors fetch cache lines in pairs. A
 //! sleeper announces itself and then looks at the sequence again; the other side raises the sequence and then looks
 //! whether there is a sleeper ([`SharedMemory::announce_sleep`]): one of the two sees the other.
 
+use std::io;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use rollhouse_arena::SharedMemory;
 
-/// Maximum number of bytes of a payload that lies in the shared memory; longer payloads travel as descriptors.
+/// Maximum number of bytes of a payload that lies in a worker's memory; longer payloads travel as descriptors.
 pub const INLINE_BYTES: usize = 64 << 10;
 
-/// Layout of the memory of a host with that many workers.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Layout {
-    workers: usize,
-}
+/// Offset at which the caller's part of a memory begins, which is a page's.
+pub(crate) const DATA_OFFSET: usize = REPLY_AREA + INLINE_BYTES;
 
-/// Command line and reply line of one worker.
+/// Command line and reply line of a worker, in its memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lines<'a> {
     memory: &'a SharedMemory,
-    line: usize,
-    areas: usize,
 }
 
 /// Head of a command or a reply.
@@ -41,55 +40,37 @@ pub(crate) struct Head {
     pub(crate) len: u64,
 }
 
-impl Layout {
-    pub(crate) const fn new(workers: usize) -> Self {
-        Self { workers }
-    }
-
-    /// Returns the offset at which the caller's part begins, which is a page's.
-    pub(crate) const fn data_offset(self) -> usize {
-        self.areas() + self.workers * 2 * INLINE_BYTES
-    }
-
-    const fn areas(self) -> usize {
-        (self.workers * 2 * LINE_BYTES).next_multiple_of(PAGE_BYTES)
-    }
-
-    /// Returns the lines of a worker.
-    ///
-    /// # Panics
-    /// If there is no such worker.
-    pub(crate) fn lines(self, memory: &SharedMemory, worker: usize) -> Lines<'_> {
-        assert!(worker < self.workers, "a worker has lines only if it exists");
-        let areas = self.areas() + worker * 2 * INLINE_BYTES;
-        Lines { memory, line: worker * 2 * LINE_BYTES, areas }
-    }
+/// Creates the memory of a worker, with `bytes` for the caller.
+pub(crate) fn new_memory(bytes: usize) -> io::Result<SharedMemory> {
+    SharedMemory::create("rollhouse", DATA_OFFSET + bytes)
 }
 
-impl Lines<'_> {
-    /// Sets both sequences, on the host's side. It may only be called while no worker is attached to the lines.
-    pub(crate) fn reset(self, sequence: u64) {
-        for word in [ASLEEP, WANTS_BELL, CONNECTING] {
-            self.memory.word(self.line + word).store(0, Relaxed);
-        }
-        self.memory.word(self.line + REPLY + SEQUENCE).store(sequence, Relaxed);
-        self.memory.word(self.line + SEQUENCE).store(sequence, Release);
+impl<'a> Lines<'a> {
+    /// Returns the lines in a memory.
+    #[inline]
+    pub(crate) const fn of(memory: &'a SharedMemory) -> Self {
+        Self { memory }
+    }
+
+    /// Sets both sequences, on the host's side, in a memory that no worker has been given yet.
+    pub(crate) fn begin(self, sequence: u64) {
+        self.memory.word(REPLY + SEQUENCE).store(sequence, Relaxed);
+        self.memory.word(SEQUENCE).store(sequence, Release);
     }
 
     /// Writes command number `sequence`, on the host's side, and returns whether the worker has to be woken.
     pub(crate) fn command(self, sequence: u64, code: u64, inline: Payload<'_>) -> bool {
-        self.put(0, self.areas, sequence, code, inline);
-        self.memory.has_sleeper(self.line + ASLEEP)
+        self.put(0, COMMAND_AREA, sequence, code, inline);
+        self.memory.has_sleeper(ASLEEP)
     }
 
     /// Writes reply number `sequence`, on the worker's side, and returns whether the host has to be woken.
     pub(crate) fn reply(self, sequence: u64, code: u64, inline: Payload<'_>) -> bool {
-        self.put(REPLY, self.areas + INLINE_BYTES, sequence, code, inline);
+        self.put(REPLY, REPLY_AREA, sequence, code, inline);
         self.wants_bell()
     }
 
     fn put(self, line: usize, area: usize, sequence: u64, code: u64, payload: Payload<'_>) {
-        let line = self.line + line;
         let len = match payload {
             Payload::Inline(bytes) => {
                 self.memory.write(area, bytes);
@@ -106,13 +87,13 @@ impl Lines<'_> {
     /// Returns the number of the last command, on the worker's side.
     #[inline]
     pub(crate) fn commanded(self) -> u64 {
-        self.memory.word(self.line + SEQUENCE).load(Acquire)
+        self.memory.word(SEQUENCE).load(Acquire)
     }
 
     /// Returns the number of the last reply, on the host's side.
     #[inline]
     pub(crate) fn replied(self) -> u64 {
-        self.memory.word(self.line + REPLY + SEQUENCE).load(Acquire)
+        self.memory.word(REPLY + SEQUENCE).load(Acquire)
     }
 
     /// Returns the head of the command that the worker has just seen.
@@ -126,18 +107,18 @@ impl Lines<'_> {
     }
 
     fn head(self, line: usize) -> Head {
-        let word = |word: usize| self.memory.word(self.line + line + word).load(Acquire);
+        let word = |word: usize| self.memory.word(line + word).load(Acquire);
         Head { code: word(CODE), len: word(LEN) }
     }
 
     /// Returns the payload of the last command, which is inline, on the worker's side.
     pub(crate) fn command_payload(self, len: usize) -> Vec<u8> {
-        self.memory.read(self.areas, len)
+        self.memory.read(COMMAND_AREA, len)
     }
 
     /// Returns the payload of the last reply, which is inline, on the host's side.
     pub(crate) fn reply_payload(self, len: usize) -> Vec<u8> {
-        self.memory.read(self.areas + INLINE_BYTES, len)
+        self.memory.read(REPLY_AREA, len)
     }
 
     /// Sets whether the worker sleeps for a command. The worker reads [`Lines::commanded`] once more after setting it.
@@ -147,18 +128,18 @@ impl Lines<'_> {
 
     /// Sets how often the worker has tried again to connect, on its side, and returns whether the host has to be woken.
     pub(crate) fn set_connecting(self, retries: u64) -> bool {
-        self.memory.word(self.line + CONNECTING).store(retries, Release);
+        self.memory.word(CONNECTING).store(retries, Release);
         self.wants_bell()
     }
 
     /// Returns how often the worker has tried again to connect, on the host's side; 0 if it does not.
     pub(crate) fn connecting(self) -> u64 {
-        self.memory.word(self.line + CONNECTING).load(Acquire)
+        self.memory.word(CONNECTING).load(Acquire)
     }
 
     /// Returns whether the host sleeps, on the worker's side, which has just written what the host reads when it wakes.
     pub(crate) fn wants_bell(self) -> bool {
-        self.memory.has_sleeper(self.line + WANTS_BELL)
+        self.memory.has_sleeper(WANTS_BELL)
     }
 
     /// Sets whether the host sleeps for a reply. The host reads [`Lines::replied`] once more after setting it.
@@ -168,9 +149,9 @@ impl Lines<'_> {
 
     fn say(self, word: usize, sleeps: bool) {
         if sleeps {
-            self.memory.announce_sleep(self.line + word);
+            self.memory.announce_sleep(word);
         } else {
-            self.memory.withdraw_sleep(self.line + word);
+            self.memory.withdraw_sleep(word);
         }
     }
 }
@@ -184,9 +165,11 @@ pub(crate) enum Payload<'a> {
     Elsewhere(usize),
 }
 
-const PAGE_BYTES: usize = 4096;
 const LINE_BYTES: usize = 128;
 const REPLY: usize = LINE_BYTES;
+/// Areas of inline payloads, of which the first begins at a page.
+const COMMAND_AREA: usize = 4096;
+const REPLY_AREA: usize = COMMAND_AREA + INLINE_BYTES;
 const SEQUENCE: usize = 0;
 const CODE: usize = 8;
 const LEN: usize = 16;
@@ -202,39 +185,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_and_areas_of_all_workers_lie_apart() {
-        let layout = Layout::new(3);
-        let memory = SharedMemory::create("test", layout.data_offset() + 64).unwrap();
-        let payload = |worker: usize, side: u8| vec![worker as u8 * 2 + side; INLINE_BYTES];
-        for worker in 0..3 {
-            let lines = layout.lines(&memory, worker);
-            lines.command(worker as u64 + 1, 10 + worker as u64, Payload::Inline(&payload(worker, 0)));
-            lines.reply(worker as u64 + 1, 20 + worker as u64, Payload::Inline(&payload(worker, 1)));
-        }
-        for worker in 0..3 {
-            let lines = layout.lines(&memory, worker);
-            assert_eq!((lines.commanded(), lines.replied()), (worker as u64 + 1, worker as u64 + 1));
-            let len = INLINE_BYTES as u64;
-            assert_eq!(lines.command_head(), Head { code: 10 + worker as u64, len });
-            assert_eq!(lines.reply_head(), Head { code: 20 + worker as u64, len });
-            assert_eq!(lines.command_payload(INLINE_BYTES), payload(worker, 0));
-            assert_eq!(lines.reply_payload(INLINE_BYTES), payload(worker, 1));
-        }
-        assert_eq!(memory.read(layout.data_offset(), 64), [0; 64]);
+    fn lines_and_areas_and_the_callers_part_lie_apart() {
+        let memory = new_memory(64).unwrap();
+        let lines = Lines::of(&memory);
+        let [command, reply] = [1, 2].map(|byte| vec![byte; INLINE_BYTES]);
+        lines.begin(6);
+        assert_eq!((lines.commanded(), lines.replied()), (6, 6));
+        lines.command(7, 10, Payload::Inline(&command));
+        lines.reply(8, 20, Payload::Inline(&reply));
+        assert_eq!((lines.commanded(), lines.replied()), (7, 8));
+        let len = INLINE_BYTES as u64;
+        assert_eq!(lines.command_head(), Head { code: 10, len });
+        assert_eq!(lines.reply_head(), Head { code: 20, len });
+        assert_eq!(lines.command_payload(INLINE_BYTES), command);
+        assert_eq!(lines.reply_payload(INLINE_BYTES), reply);
+        assert_eq!(memory.read(DATA_OFFSET, 64), [0; 64]);
     }
 
     #[test]
     fn whoever_sleeps_is_to_be_woken() {
-        let layout = Layout::new(1);
-        let memory = SharedMemory::create("test", layout.data_offset()).unwrap();
-        let lines = layout.lines(&memory, 0);
+        let memory = new_memory(0).unwrap();
+        let lines = Lines::of(&memory);
         assert!(!lines.command(1, 0, Payload::Inline(&[])));
         lines.set_asleep(true);
         assert!(lines.command(2, 0, Payload::Inline(&[])));
         assert!(!lines.reply(1, 0, Payload::Inline(&[])));
         lines.set_wants_bell(true);
         assert!(lines.reply(2, 0, Payload::Inline(&[])));
-        lines.reset(2);
+        lines.set_asleep(false);
+        lines.set_wants_bell(false);
         assert!(!lines.command(3, 0, Payload::Inline(&[])) && !lines.reply(3, 0, Payload::Inline(&[])));
     }
 }

@@ -12,7 +12,7 @@ use tracing::info;
 use crate::census::Counting;
 use crate::config::{HostConfig, MAX_WORKERS, Program};
 use crate::connect_watch::{ConnectWatch, Tries};
-use crate::control::{INLINE_BYTES, Layout, Payload};
+use crate::control::{DATA_OFFSET, INLINE_BYTES, Lines, Payload, new_memory};
 use crate::error::HostError;
 use crate::launcher::Launcher;
 use crate::link::{QUIET_TIME, ring, silence};
@@ -20,9 +20,9 @@ use crate::log::Log;
 use crate::message::{self, MAX_MESSAGE_BYTES, Tag};
 use crate::process::Process;
 use crate::supervisor::{Action, Cause, Event, Restart, Supervisor, WorkerState};
-use crate::worker_slot::{AtStart, WorkerSlot, new_bell};
+use crate::worker_slot::{AtStart, Memories, WorkerSlot, new_bell};
 
-/// Worker processes and the memory they share with this one.
+/// Worker processes and the memory that each of them shares with this one.
 ///
 /// It belongs to the process that made it: in a forked child every call fails with [`HostError::Forked`], and dropping
 /// it there leaves the workers alone. When it is dropped in the process that made it, it kills the workers.
@@ -35,8 +35,8 @@ pub struct Host {
     counting: Option<Counting>,
     program: Program,
     slots: Vec<WorkerSlot>,
-    memory: Option<SharedMemory>,
-    layout: Layout,
+    /// Bytes of the caller in the memory of each worker; `None` while nothing is shared.
+    shared: Option<usize>,
     /// Bell that workers ring when this side sleeps for their replies.
     bell: OwnedFd,
     patience: Patience,
@@ -57,6 +57,8 @@ pub enum WorkerEvent {
         worker: usize,
         /// Bytes that the worker passed to [`crate::Link::ready`].
         answer: Vec<u8>,
+        /// Memory that its last process had, with the offset of the caller's part; the new one has another.
+        left: Option<(SharedMemory, usize)>,
     },
     /// The worker answered a command.
     Replied(Reply),
@@ -95,8 +97,8 @@ pub enum Until {
     AllBack,
 }
 
-/// Condition on the shared memory, which is given with the offset of the caller's part.
-type Seen<'a> = dyn Fn(&SharedMemory, usize) -> bool + 'a;
+/// Condition on the memories of the workers.
+type Seen<'a> = dyn Fn(Memories<'_>) -> bool + 'a;
 
 /// What a wait is for.
 #[derive(Clone, Copy)]
@@ -142,8 +144,7 @@ impl Host {
             counting: None,
             program: config.program,
             slots: config.hellos.iter().map(|hello| WorkerSlot::new(hello)).collect::<Result<_, _>>()?,
-            memory: None,
-            layout: Layout::new(workers),
+            shared: None,
             bell: new_bell()?,
             patience: Patience::among(workers + 1),
             started: Instant::now(),
@@ -170,25 +171,33 @@ impl Host {
         self.counting = Some(counting);
     }
 
-    /// Creates the shared memory with `bytes` for the caller and gives it to the workers: those that are ready and,
-    /// later, each that becomes ready. It is called once.
+    /// Creates a memory for each worker, with `bytes` for the caller. A worker is given its memory when it is ready: at once
+    /// if it is, else as its event is taken or as it is given its first command. A worker that is started again gets a
+    /// new one, because what its last process left behind may still write to the one before. It is called once.
     ///
     /// # Errors
     /// [`HostError::Os`], [`HostError::Forked`], [`HostError::Ended`].
     pub fn share(&mut self, bytes: usize) -> Result<(), HostError> {
         self.check_usable()?;
-        self.memory = Some(SharedMemory::create("rollhouse", self.layout.data_offset() + bytes)?);
-        for worker in 0..self.slots.len() {
-            if self.supervisor.state(worker) == WorkerState::Idle {
-                self.attach(worker);
-            }
+        let memories: Vec<_> = self.slots.iter().map(|_| new_memory(bytes)).collect::<Result<_, _>>()?;
+        for (slot, memory) in self.slots.iter_mut().zip(memories) {
+            slot.first_memory = Some(memory);
         }
+        self.shared = Some(bytes);
+        (0..self.slots.len()).for_each(|worker| drop(self.attach(worker)));
         Ok(())
     }
 
-    /// Returns the shared memory and the offset at which the caller's part begins; `None` before [`Host::share`].
-    pub fn memory(&self) -> Option<(&SharedMemory, usize)> {
-        self.memory.as_ref().map(|memory| (memory, self.layout.data_offset()))
+    /// Returns the memory of a worker and the offset at which the caller's part begins, as [`Memories::of`] does.
+    #[inline]
+    pub fn memory(&self, worker: usize) -> Option<(&SharedMemory, usize)> {
+        self.memories().of(worker)
+    }
+
+    /// Returns the memories of the workers.
+    #[inline]
+    pub fn memories(&self) -> Memories<'_> {
+        Memories::of_slots(&self.slots)
     }
 
     /// Returns the number of workers.
@@ -207,7 +216,7 @@ impl Host {
     }
 
     /// Gives an idle worker a command, to be answered within `timeout` (`None` waits for ever). A worker that does not
-    /// answer in time is hung and killed. Does not block. The worker sees what is in the shared memory by now.
+    /// answer in time is hung and killed. Does not block. The worker sees what is in its memory by now.
     ///
     /// # Errors
     /// [`HostError::NotIdle`], also before [`Host::share`]; [`HostError::TooLong`], [`HostError::Os`],
@@ -220,9 +229,11 @@ impl Host {
         timeout: Option<Duration>,
     ) -> Result<(), HostError> {
         self.check_usable()?;
-        let (Some(memory), WorkerState::Idle) = (&self.memory, self.supervisor.state(worker)) else {
+        // One whose event was not taken yet.
+        drop(self.attach(worker));
+        if self.shared.is_none() || self.supervisor.state(worker) != WorkerState::Idle {
             return Err(HostError::NotIdle(worker));
-        };
+        }
         if bytes.len() > MAX_MESSAGE_BYTES {
             return Err(HostError::TooLong(bytes.len()));
         }
@@ -235,7 +246,7 @@ impl Host {
             payload = Payload::Elsewhere(bytes.len());
         }
         slot.sequence += 1;
-        if self.layout.lines(memory, worker).command(slot.sequence, code, payload) {
+        if slot.lines().is_some_and(|lines| lines.command(slot.sequence, code, payload)) {
             ring(&slot.bell)?;
         }
         let now = self.started.elapsed();
@@ -270,8 +281,8 @@ impl Host {
     }
 
     /// Waits as [`Host::wait`] does, but only until `seen` holds, which is about numbers that busy workers publish
-    /// ([`crate::Link::publish`]). It is given the memory and the offset of the caller's part, and is first asked when
-    /// the wait has lasted for 1 ms: being woken for each of many quick lanes would cost more than the lanes.
+    /// ([`crate::Link::publish`]). It is given the memories, and is first asked when the wait has lasted for 1 ms: being
+    /// woken for each of many quick lanes would cost more than the lanes.
     ///
     /// # Errors
     /// As [`Host::wait`].
@@ -342,9 +353,14 @@ impl Host {
         !self.events.is_empty()
     }
 
-    /// Returns the next event, in the order in which events were noticed.
+    /// Returns the next event, in the order in which events were noticed. A worker that is ready is given its memory: until
+    /// then [`Host::memory`] is that of its last process, so that the events before can be handled by it.
     pub fn next_event(&mut self) -> Option<WorkerEvent> {
-        self.events.pop_front()
+        let mut event = self.events.pop_front();
+        if let Some(WorkerEvent::Ready { worker, left, .. }) = &mut event {
+            *left = self.attach(*worker);
+        }
+        event
     }
 
     /// Ends all workers: those without a command may end by themselves within `grace`, then all process groups
@@ -383,7 +399,7 @@ impl Host {
         let Some(seen) = awaited.seen.filter(|_| self.started.elapsed() >= awaited.from) else {
             return false;
         };
-        self.memory.as_ref().is_some_and(|memory| seen(memory, self.layout.data_offset()))
+        seen(self.memories())
     }
 
     fn holds(&self, until: Until) -> bool {
@@ -405,8 +421,8 @@ impl Host {
     }
 
     fn has_replied(&self, worker: usize) -> bool {
-        let sequence = self.slots[worker].sequence;
-        self.memory.as_ref().is_some_and(|memory| self.layout.lines(memory, worker).replied() == sequence)
+        let slot = &self.slots[worker];
+        slot.lines().is_some_and(|lines| lines.replied() == slot.sequence)
     }
 
     /// Spins and yields for replies.
@@ -437,8 +453,7 @@ impl Host {
     }
 
     fn take_reply(&mut self, worker: usize) {
-        let Some(memory) = &self.memory else { return };
-        let lines = self.layout.lines(memory, worker);
+        let Some(lines) = self.slots[worker].lines() else { return };
         let head = lines.reply_head();
         let payload = match usize::try_from(head.len) {
             Ok(len) if len <= INLINE_BYTES => Ok(lines.reply_payload(len)),
@@ -488,8 +503,8 @@ impl Host {
     }
 
     fn want_bells(&self, workers: &[usize], wants: bool) {
-        if let Some(memory) = &self.memory {
-            workers.iter().for_each(|&worker| self.layout.lines(memory, worker).set_wants_bell(wants));
+        for lines in workers.iter().filter_map(|&worker| self.slots[worker].lines()) {
+            lines.set_wants_bell(wants);
         }
     }
 
@@ -554,8 +569,7 @@ impl Host {
                     .zip(process)
                     .and_then(|(counting, process)| counting.enter(worker, process));
                 let actions = self.supervisor.on(self.started.elapsed(), worker, Event::Ready);
-                self.events.push_back(WorkerEvent::Ready { worker, answer });
-                self.attach(worker);
+                self.events.push_back(WorkerEvent::Ready { worker, answer, left: None });
                 self.act(actions);
             }
             Err(what) => self.died(worker, what),
@@ -566,11 +580,10 @@ impl Host {
     fn look_at_tries(&mut self) {
         let mut news = false;
         for worker in 0..self.slots.len() {
-            let Some(memory) = &self.memory else { return };
             if self.supervisor.state(worker) != WorkerState::Busy {
                 continue;
             }
-            let said = self.layout.lines(memory, worker).connecting();
+            let said = self.slots[worker].lines().map_or(0, Lines::connecting);
             if said != self.slots[worker].tries.map_or(0, |tries| tries.retries.into()) {
                 self.take_tries(worker, said);
                 news = true;
@@ -592,16 +605,18 @@ impl Host {
         self.connect_watch.show(tries.map(|tries| tries.retries).max().unwrap_or(0));
     }
 
-    /// Gives a ready worker the memory, if there is one.
-    fn attach(&mut self, worker: usize) {
-        let (Some(memory), slot) = (&self.memory, &self.slots[worker]) else { return };
-        let Some(socket) = &slot.socket else { return };
-        self.layout.lines(memory, worker).reset(slot.sequence);
-        silence(&slot.bell);
-        let number = worker as u64 | (self.slots.len() as u64) << 32;
-        let descriptors = [memory.as_fd(), slot.bell.as_fd(), self.bell.as_fd()];
-        if let Err(error) = message::send(socket, Tag::Attach, number, &descriptors) {
-            self.died(worker, format!("it could not be given the shared memory: {error}"));
+    /// Gives an idle worker its memory, unless nothing is shared or it has it. Returns that of its last process.
+    fn attach(&mut self, worker: usize) -> Option<(SharedMemory, usize)> {
+        let (bytes, workers) = (self.shared?, self.slots.len());
+        if self.slots[worker].attached || self.supervisor.state(worker) != WorkerState::Idle {
+            return None;
+        }
+        match self.slots[worker].attach(bytes, workers, &self.bell) {
+            Ok(left) => left.map(|memory| (memory, DATA_OFFSET)),
+            Err(error) => {
+                self.died(worker, format!("it could not be given its memory: {error}"));
+                None
+            }
         }
     }
 

@@ -1,14 +1,14 @@
 //! The host of worker processes, which step lanes for this process.
 //!
-//! A [`Host`] starts worker processes, hands them batches through one shared mapping, notices at once when one
-//! dies and at its deadline when one hangs, and starts it again with back-off. A [`Link`] is the worker's end.
+//! A [`Host`] starts worker processes, hands them batches through a mapping that it shares with each, notices at once when
+//! one dies and at its deadline when one hangs, and starts it again with back-off. A [`Link`] is the worker's end.
 //!
 //! ```text
 //! Host                                                   worker process
 //!   launch   spawn, HELLO ─────────── socket ───────────▶  Link::open; makes its envs
 //!            CONNECTING   ◀────────── socket ────────────  Link::connecting, if they are clients of what is not there
 //!            READY        ◀────────── socket ────────────  Link::ready
-//!            ATTACH       ─────────── socket ───────────▶  maps the memory
+//!            ATTACH       ─────────── socket ───────────▶  maps its memory
 //!   post     command line ────────── mapping ───────────▶  Link::receive
 //!   wait     reply line   ◀───────── mapping ────────────  Link::reply
 //! ```
@@ -21,16 +21,19 @@
 //! is said in JSON and in shared memory. What a worker says or writes is checked before it is believed.
 //!
 //! [`PluginHost`] does the same for plug-ins that are not trusted. Their workers run [`serve_plugin`] and step blocks of
-//! lanes, each in a slot of the shared memory.
+//! lanes, each in a slot of the memory shared with the worker.
 //!
 //! [`OwnWorkers`] are workers of the process's own, which it trusts as itself and which say more than rows. No node has
 //! them.
 //!
 //! Hosts that are given clones of one [`Launcher`] share its bound on concurrent launches.
 //!
+//! No worker reaches another's memory, and one that is started again gets a new one: what a worker that has run wild
+//! writes, and what a process writes that it left behind, is seen by nobody but the host, which checks it.
+//!
 //! Nothing outlives the host: a worker watches its parent and ends its own process group when that is gone,
-//! and the host ends a worker's whole group before it forgets it. Descriptors are passed explicitly; the memory
-//! is a memfd, so no file stays behind.
+//! and the host ends a worker's whole group before it forgets it. Descriptors are passed explicitly;
+//! memories are memfds, so no file stays behind.
 //!
 //! | thread or task | runs on | on cancel | on error |
 //! |---|---|---|---|
@@ -81,4 +84,5 @@ pub use record::Places;
 pub use recorded::{MAX_KNOWN, RecordedEnvs};
 pub use supervisor::{Action, Cause, Event, Restart, Supervisor, WorkerState};
 pub use try_out::TryOutError;
+pub use worker_slot::Memories;
 pub use workforce::{Answers, Gone, OwnWorkers, Said, Why};

@@ -10,7 +10,7 @@ use rollhouse_arena::{Patience, SharedColumns, SharedMemory};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, getpgrp, getpid, getppid, kill_process_group, pidfd_open};
 
-use crate::control::{INLINE_BYTES, Layout, Payload};
+use crate::control::{DATA_OFFSET, INLINE_BYTES, Lines, Payload};
 use crate::error::LinkError;
 use crate::message::{self, MAX_MESSAGE_BYTES, Message, Received, Tag};
 
@@ -30,8 +30,6 @@ pub struct Link {
 #[derive(Debug)]
 struct Attached {
     memory: SharedMemory,
-    layout: Layout,
-    worker: usize,
     /// Bell that the host rings when this worker is asleep.
     own_bell: OwnedFd,
     host_bell: OwnedFd,
@@ -71,7 +69,7 @@ impl Link {
         &self.hello
     }
 
-    /// Tells the host that this worker can take commands, and waits until it is given the shared memory.
+    /// Tells the host that this worker can take commands, and waits until it is given its memory.
     ///
     /// # Errors
     /// As for [`Link::open`].
@@ -79,26 +77,24 @@ impl Link {
         let answer = message::stash(answer)?;
         message::send(&self.socket, Tag::Ready, 0, &[answer.as_fd()])?;
         let message = receive_message(&self.socket, Tag::Attach)?;
-        let number = message.number;
-        let (worker, workers) = ((number & 0xffff_ffff) as usize, (number >> 32) as usize);
+        let workers = usize::try_from(message.number).unwrap_or(usize::MAX);
         let Ok([memory, own_bell, host_bell]) = <[OwnedFd; 3]>::try_from(message.descriptors) else {
             return Err(LinkError::Protocol("a memory without its bells"));
         };
         let memory = SharedMemory::attach(memory)?;
-        let layout = Layout::new(workers);
-        if worker >= workers || memory.len() < layout.data_offset() {
-            return Err(LinkError::Protocol("a memory that has no lines for this worker"));
+        if memory.len() < DATA_OFFSET {
+            return Err(LinkError::Protocol("a memory that has no lines"));
         }
-        let sequence = layout.lines(&memory, worker).replied();
-        let (commanded, patience) = (Instant::now(), Patience::among(workers + 1));
-        self.attached =
-            Some(Attached { memory, layout, worker, own_bell, host_bell, sequence, commanded, patience });
+        let sequence = Lines::of(&memory).replied();
+        let (commanded, patience) = (Instant::now(), Patience::among(workers.saturating_add(1)));
+        self.attached = Some(Attached { memory, own_bell, host_bell, sequence, commanded, patience });
         Ok(())
     }
 
-    /// Returns the shared memory and the offset at which the caller's part of it begins; `None` before [`Link::ready`].
+    /// Returns the memory that this worker shares with its host alone, and the offset at which the caller's part of it
+    /// begins; `None` before [`Link::ready`].
     pub fn memory(&self) -> Option<(&SharedMemory, usize)> {
-        self.attached.as_ref().map(|attached| (&attached.memory, attached.layout.data_offset()))
+        self.attached.as_ref().map(|attached| (&attached.memory, DATA_OFFSET))
     }
 
     /// Ends the words of the caller's part at its byte `offset`, and returns what lies behind it as columns.
@@ -107,7 +103,7 @@ impl Link {
     /// [`LinkError::Protocol`] before [`Link::ready`], or if there is no such word.
     pub(crate) fn take_columns(&mut self, offset: usize) -> Result<SharedColumns, LinkError> {
         let attached = self.attached.as_mut().ok_or(NOT_READY)?;
-        let at = offset.checked_add(attached.layout.data_offset());
+        let at = offset.checked_add(DATA_OFFSET);
         match at.filter(|&at| at.is_multiple_of(8) && at <= attached.memory.len()) {
             Some(at) => Ok(attached.memory.split_columns(at)),
             None => Err(LinkError::Protocol("columns outside of the memory")),
@@ -124,7 +120,7 @@ impl Link {
         attached.wait(&self.socket)?;
         attached.sequence += 1;
         attached.commanded = Instant::now();
-        let lines = attached.layout.lines(&attached.memory, attached.worker);
+        let lines = Lines::of(&attached.memory);
         let head = lines.command_head();
         let payload = match usize::try_from(head.len) {
             Ok(len) if len <= INLINE_BYTES => lines.command_payload(len),
@@ -142,12 +138,12 @@ impl Link {
     /// [`LinkError::Protocol`] before [`Link::ready`], or if there is no such word. Else as for [`Link::open`].
     pub fn publish(&self, offset: usize, number: u64) -> Result<(), LinkError> {
         let attached = self.attached.as_ref().ok_or(NOT_READY)?;
-        let room = attached.memory.len() - attached.layout.data_offset();
+        let room = attached.memory.len() - DATA_OFFSET;
         if !offset.is_multiple_of(8) || offset > room.saturating_sub(8) {
             return Err(LinkError::Protocol("a number for a word that is not there"));
         }
-        attached.memory.word(attached.layout.data_offset() + offset).store(number, Ordering::Release);
-        let lines = attached.layout.lines(&attached.memory, attached.worker);
+        attached.memory.word(DATA_OFFSET + offset).store(number, Ordering::Release);
+        let lines = Lines::of(&attached.memory);
         // The clock is read only where it decides.
         if lines.wants_bell() && attached.commanded.elapsed() >= QUIET_TIME {
             ring(&attached.host_bell)?;
@@ -164,7 +160,7 @@ impl Link {
     pub fn connecting(&mut self, retries: u64) -> Result<(), LinkError> {
         match &self.attached {
             Some(attached) => {
-                let lines = attached.layout.lines(&attached.memory, attached.worker);
+                let lines = Lines::of(&attached.memory);
                 if lines.set_connecting(retries) {
                     ring(&attached.host_bell)?;
                 }
@@ -191,7 +187,7 @@ impl Link {
             message::send(&self.socket, Tag::Payload, 0, &[stashed.as_fd()])?;
             Payload::Elsewhere(bytes.len())
         };
-        let lines = attached.layout.lines(&attached.memory, attached.worker);
+        let lines = Lines::of(&attached.memory);
         if lines.reply(attached.sequence, code, inline) {
             ring(&attached.host_bell)?;
         }
@@ -202,7 +198,7 @@ impl Link {
 impl Attached {
     /// Waits until there is a command that has not been taken.
     fn wait(&mut self, socket: &OwnedFd) -> Result<(), LinkError> {
-        let lines = self.layout.lines(&self.memory, self.worker);
+        let lines = Lines::of(&self.memory);
         let sequence = self.sequence;
         let commanded = || lines.commanded() != sequence;
         if self.patience.poll(|| commanded().then_some(())).is_some() {

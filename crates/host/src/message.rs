@@ -26,8 +26,8 @@ pub(crate) enum Tag {
     Hello = 1,
     /// Message from worker to host, sent once. Its descriptor has the answer's bytes.
     Ready,
-    /// Message from host to worker, sent once, with the shared memory, the worker's bell and the host's bell. The
-    /// number is the worker's index in the low half and the number of workers in the high half.
+    /// Message from host to worker, sent once, with the worker's memory, its bell and the host's bell. The number is that
+    /// of all workers.
     Attach,
     /// Message of either side, with the payload of a command or reply that does not fit its inline area.
     Payload,

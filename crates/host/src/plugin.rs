@@ -196,11 +196,13 @@ impl Session {
     fn blocks(&self, options: &[Options]) -> Result<Vec<Box<dyn BatchEnv>>, WorkerFault> {
         let lanes = options.len();
         let blocks = lanes.div_ceil(BLOCK_LANES);
-        let bytes = Layout::of(&self.spec, lanes).bytes().ok_or(WorkerFault::TooLarge { lanes })?;
         let ranges = spread(blocks, self.host.workers);
+        let room = ranges.iter().map(Range::len).max().unwrap_or(0);
+        let layout = Layout::of(&self.spec, room);
+        let bytes = layout.bytes().ok_or(WorkerFault::TooLarge { lanes })?;
         let hello = |range: &Range<usize>| {
             let options = options[range.start * BLOCK_LANES..lanes.min(range.end * BLOCK_LANES)].to_vec();
-            let lanes = Lanes { env: self.env, all: lanes, first_block: range.start, options };
+            let lanes = Lanes { env: self.env, room, options };
             said(&Hello::new(&self.path, Some(lanes)))
         };
         let mut host = Host::start(self.host.config(ranges.iter().map(hello).collect())?)?;
@@ -210,7 +212,7 @@ impl Session {
         }
         host.share(bytes)?;
         let expected = Answer::Made { file: self.file, spec: self.spec.clone() };
-        let mut workers = Workers::new(host, &self.spec, expected, &ranges, lanes);
+        let mut workers = Workers::new(host, (&self.spec, layout), expected, &ranges, lanes);
         workers.begin().map_err(WorkerFault::Refused)?;
         let workers = Arc::new(Mutex::new(workers));
         let block = |number: usize| {

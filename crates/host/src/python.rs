@@ -282,7 +282,7 @@ impl PythonHost {
     ) -> Result<Workforce, PythonError> {
         let record = Record::of(spec);
         let mask = Description::read(answer)?.action_mask;
-        let lanes = ranges.last().map_or(0, |range| range.end);
+        let lanes = ranges.iter().map(Range::len).max().unwrap_or(0);
         let bytes = record.bytes(lanes).ok_or(PythonError::TooLarge { lanes })?;
         let hello = |range: &Range<usize>| {
             let (record, action_mask) = (Some(record.places(range.start)), mask.as_ref());

@@ -1,4 +1,4 @@
-//! The record that each lane has in the memory shared with its worker.
+//! The record that each lane has in the memory shared with its worker, in which it counts from the worker's first lane.
 //!
 //! ```text
 //! number    u64: what the lane has answered, in the low byte how
@@ -48,7 +48,7 @@ struct Place {
 /// Places in the record of a lane, as a worker is told them. Each is in bytes from the record's beginning.
 #[derive(Debug, Serialize)]
 pub struct Places {
-    /// First lane of the worker, whose records begin `stride` times that behind the beginning of the memory.
+    /// Number in the session of the worker's first lane, by which it can name its lanes. Its record is the memory's first.
     pub first: usize,
     /// Bytes from one record to the next.
     pub stride: usize,
@@ -150,7 +150,8 @@ impl Record {
         }
     }
 
-    /// Returns the record of a lane in the memory, in which records begin at byte `at`.
+    /// Returns the record of its worker's lane number `lane` in the worker's memory, in which records begin at byte `at`.
+    #[inline]
     pub(crate) fn lane<'a>(&'a self, memory: &'a SharedMemory, at: usize, lane: usize) -> LaneRecord<'a> {
         LaneRecord { record: self, memory, at: at + lane * self.stride, shift: 0 }
     }
@@ -166,6 +167,11 @@ impl LaneRecord<'_> {
     /// Returns the record with the observation and the words of the episode that was begun ahead.
     pub(crate) const fn ahead(self) -> Self {
         Self { shift: self.record.ahead, ..self }
+    }
+
+    /// Copies the whole record from another memory.
+    pub(crate) fn copy_from(self, other: LaneRecord<'_>) {
+        self.memory.write(self.at, &other.memory.read(other.at, self.record.stride));
     }
 
     /// Writes row `lane` of the actions of `lanes` lanes.

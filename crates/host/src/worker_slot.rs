@@ -1,14 +1,18 @@
 //! The host's side of one worker.
 
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
+use rollhouse_arena::SharedMemory;
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::census::InCensus;
 use crate::config::Program;
 use crate::connect_watch::Tries;
+use crate::control::{DATA_OFFSET, Lines, new_memory};
 use crate::error::HostError;
 use crate::launcher::Launching;
+use crate::link::silence;
 use crate::message::{self, MAX_MESSAGE_BYTES, Message, Received, Tag};
 use crate::process::Process;
 
@@ -27,6 +31,35 @@ pub(crate) struct WorkerSlot {
     pub(crate) bell: OwnedFd,
     /// Number of the last command.
     pub(crate) sequence: u64,
+    /// Memory of the process that the worker has, or had last; `None` if none was given any yet.
+    pub(crate) memory: Option<SharedMemory>,
+    /// Memory for the first process.
+    pub(crate) first_memory: Option<SharedMemory>,
+    /// Whether the process has been given its memory.
+    pub(crate) attached: bool,
+}
+
+/// Memories of the workers of a host, of which each is shared with one worker.
+#[derive(Debug, Clone, Copy)]
+pub struct Memories<'a> {
+    slots: &'a [WorkerSlot],
+}
+
+impl<'a> Memories<'a> {
+    pub(crate) const fn of_slots(slots: &'a [WorkerSlot]) -> Self {
+        Self { slots }
+    }
+
+    /// Returns the memory of a worker and the offset at which the caller's part begins; `None` before
+    /// [`Host::share`](crate::Host::share) and before the worker is ready. A worker that is lost has that of its last
+    /// process until the event is taken that says that it is there again.
+    ///
+    /// # Panics
+    /// If there is no such worker.
+    #[inline]
+    pub fn of(self, worker: usize) -> Option<(&'a SharedMemory, usize)> {
+        self.slots[worker].memory.as_ref().map(|memory| (memory, DATA_OFFSET))
+    }
 }
 
 impl WorkerSlot {
@@ -36,12 +69,53 @@ impl WorkerSlot {
             return Err(HostError::TooLong(hello.len()));
         }
         let (process, launching, counted, tries, socket, sequence) = (None, None, None, None, None, 0);
+        let (memory, first_memory, attached) = (None, None, false);
         let (hello, bell) = (message::stash(hello)?, new_bell()?);
-        Ok(Self { hello, process, launching, counted, tries, socket, bell, sequence })
+        Ok(Self {
+            hello,
+            process,
+            launching,
+            counted,
+            tries,
+            socket,
+            bell,
+            sequence,
+            memory,
+            first_memory,
+            attached,
+        })
+    }
+
+    /// Returns the lines of the worker's memory, if it has one.
+    #[inline]
+    pub(crate) fn lines(&self) -> Option<Lines<'_>> {
+        self.memory.as_ref().map(Lines::of)
+    }
+
+    /// Gives a ready process a memory of its own, with `bytes` for the caller, and the bells; `workers` is the number of all
+    /// workers. Returns the memory of the process before, which that one may write to for ever if it left something behind.
+    pub(crate) fn attach(
+        &mut self,
+        bytes: usize,
+        workers: usize,
+        host_bell: &OwnedFd,
+    ) -> io::Result<Option<SharedMemory>> {
+        let Some(socket) = &self.socket else { return Ok(None) };
+        let memory = match self.first_memory.take() {
+            Some(memory) => memory,
+            None => new_memory(bytes)?,
+        };
+        Lines::of(&memory).begin(self.sequence);
+        silence(&self.bell);
+        let descriptors = [memory.as_fd(), self.bell.as_fd(), host_bell.as_fd()];
+        message::send(socket, Tag::Attach, workers as u64, &descriptors)?;
+        self.attached = true;
+        Ok(self.memory.replace(memory))
     }
 
     /// Starts the process and sends the hello.
-    pub(crate) fn start(&mut self, program: &Program) -> std::io::Result<()> {
+    pub(crate) fn start(&mut self, program: &Program) -> io::Result<()> {
+        self.attached = false;
         let (ours, theirs) = message::pair()?;
         self.process = Some(Process::spawn(program, theirs)?);
         message::send(&ours, Tag::Hello, 0, &[self.hello.as_fd()])?;

@@ -9,14 +9,16 @@ mod talk;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use rollhouse_arena::SharedMemory;
 use rollhouse_core::{LaneSet, Options, Start, StateHasher, Verdict};
 use rollhouse_env::{Collected, LateRows, Post};
 use serde::Deserialize;
 use tracing::warn;
 
 use crate::host::{Host, Until, WorkerEvent};
-use crate::record::Record;
+use crate::record::{LaneRecord, Record};
 use crate::supervisor::{Cause, Restart, WorkerState};
+use crate::worker_slot::Memories;
 
 use lane::{Lane, Stage, Task};
 pub use own::{Answers, Gone, OwnWorkers, Said, Why};
@@ -75,11 +77,14 @@ struct Words {
 }
 
 impl Workforce {
-    /// Makes the lanes of a host whose workers have these ranges of lanes, and share a memory of records.
+    /// Makes the lanes of a host whose workers have these ranges of lanes, each with its records in its worker's memory.
     pub(crate) fn new(host: Host, record: Record, expected: Vec<u8>, ranges: Vec<Range<usize>>) -> Self {
-        let lanes = ranges.iter().enumerate().flat_map(|(worker, range)| range.clone().map(move |_| worker));
         let exact = record.has_generator();
-        let lanes = lanes.map(|worker| Lane::new(worker, exact)).collect();
+        let lanes = ranges
+            .iter()
+            .enumerate()
+            .flat_map(|(worker, range)| (0..range.len()).map(move |index| Lane::new(worker, index, exact)));
+        let lanes = lanes.collect();
         let staff =
             |lanes| Staff { lanes, up: false, number: 0, lied: false, asked: Asked::Nothing, heard: None };
         let staff = ranges.into_iter().map(staff).collect();
@@ -130,9 +135,12 @@ impl Workforce {
         if let Some(exact) = &self.lanes[lane].exact {
             return exact.hash();
         }
-        let hasher = StateHasher::new();
-        let memory = self.host.memory();
-        memory.map_or(0, |(memory, at)| self.record.lane(memory, at, lane).hashed(hasher).finish())
+        self.record_of(lane).map_or(0, |its| its.hashed(StateHasher::new()).finish())
+    }
+
+    /// Returns the record of a lane.
+    fn record_of(&self, lane: usize) -> Option<LaneRecord<'_>> {
+        self.lanes[lane].record(&self.record, self.host.memories())
     }
 
     /// Returns what is known of the reason for which a lane was lost the last time. Waits a moment for the words of an env
@@ -152,20 +160,17 @@ impl Workforce {
 
     /// Returns what the env says of a lane's episode; nothing of one that is lost.
     pub(crate) fn verdict(&self, lane: usize) -> Verdict {
-        self.host
-            .memory()
-            .map_or_else(Verdict::default, |(memory, at)| self.record.lane(memory, at, lane).verdict())
+        self.record_of(lane).map(LaneRecord::verdict).unwrap_or_default()
     }
 
     /// Takes what the lanes of a block are to do, as [`rollhouse_env::LateLanes::post`] has it.
     pub(crate) fn post(&mut self, block: Range<usize>, post: &Post<'_>) {
         let Self { host, record, lanes, row, .. } = self;
-        let Some((memory, at)) = host.memory() else { return };
-        let count = block.len();
+        let (memories, count) = (host.memories(), block.len());
         for index in (post.step | post.reset) & LaneSet::first(count) {
             let number = block.start + index;
             let lane = &mut lanes[number];
-            let its = record.lane(memory, at, number);
+            let its = lane.record(record, memories);
             let task = lane.task(post.step.has(index));
             let ahead = std::mem::take(&mut lane.ahead) && task == Task::Reset;
             match lane.stage {
@@ -179,11 +184,11 @@ impl Workforce {
                 Stage::Waiting(_) | Stage::UnderWay(_) | Stage::Ahead | Stage::Failing { .. } => continue,
             }
             lane.talk.begin(task == Task::Step);
-            if task == Task::Step {
+            if let (Task::Step, Some(its)) = (task, its) {
                 its.put_action(post.actions, index, count, row);
             }
             if let Some(exact) = &mut lane.exact {
-                if let (Task::Placed, Some(generator)) = (task, exact.wanted()) {
+                if let (Task::Placed, Some(generator), Some(its)) = (task, exact.wanted(), its) {
                     its.put_generator(generator);
                     lane.seed = Some(generator.position().seed);
                 }
@@ -245,14 +250,13 @@ impl Workforce {
             return;
         }
         let Self { host, record, lanes, .. } = self;
-        let seen = |memory: &_, at| {
-            let mut numbered = lanes.iter().enumerate();
-            numbered.any(|(number, lane)| match lane.stage {
+        let seen = |memories: Memories<'_>| {
+            lanes.iter().any(|lane| match lane.stage {
                 // One that says more with its worker's answer is not there before that.
-                Stage::UnderWay(wanted) => {
-                    let answer = record.lane(memory, at, number).number();
+                Stage::UnderWay(wanted) => lane.record(record, memories).is_some_and(|its| {
+                    let answer = its.number();
                     answer >> 8 == wanted && answer & SAYS_LATER == 0
-                }
+                }),
                 _ => false,
             })
         };
@@ -270,8 +274,7 @@ impl Workforce {
         let mut collected = Collected::default();
         let mut liars = Vec::new();
         let Self { host, record, lanes, row, .. } = self;
-        let Some((memory, at)) = host.memory() else { return collected };
-        let count = block.len();
+        let (memories, count) = (host.memories(), block.len());
         for (index, number) in block.enumerate() {
             let lane = &mut lanes[number];
             if let Stage::Failing { hung } = lane.stage {
@@ -280,7 +283,8 @@ impl Workforce {
                 lane.stage = Stage::LOST;
                 continue;
             }
-            let Some((its, mut flags)) = lane.row(record.lane(memory, at, number)) else { continue };
+            let its = lane.record(record, memories);
+            let Some((its, mut flags)) = its.and_then(|its| lane.row(its)) else { continue };
             if self.own.is_some() {
                 if flags & SAYS_LATER != 0 && !lane.talk.has_come() {
                     continue;
@@ -328,11 +332,11 @@ impl Workforce {
 
     /// Copies the last observations of lanes of a block.
     pub(crate) fn show(&mut self, block: Range<usize>, lanes: LaneSet, rows: &mut LateRows<'_, '_>) {
-        let Some((memory, at)) = self.host.memory() else { return };
+        let Self { host, record, lanes: all, row, .. } = self;
         for index in lanes & LaneSet::first(block.len()) {
-            let its = self.record.lane(memory, at, block.start + index);
+            let Some(its) = all[block.start + index].record(record, host.memories()) else { return };
             // What makes no sense was told when it was collected.
-            let _ = its.columns(rows.obs, rows.infos, (index, block.len()), &mut self.row);
+            let _ = its.columns(rows.obs, rows.infos, (index, block.len()), row);
         }
     }
 
@@ -404,15 +408,9 @@ impl Workforce {
         let mut wrong = None;
         while let Some(event) = self.host.next_event() {
             match event {
-                WorkerEvent::Ready { worker, answer } if self.own.is_some() => self.introduce(worker, answer),
-                WorkerEvent::Ready { worker, answer } if answer == self.expected => {
-                    (self.staff[worker].up, self.staff[worker].lied) = (true, false);
-                }
-                WorkerEvent::Ready { worker, answer } => {
-                    let told = self.differs(&answer);
-                    warn!(worker, told, "a worker has another env than the first one; its lanes are lost");
-                    self.end_worker(worker, true);
-                    wrong = Some(told);
+                WorkerEvent::Ready { worker, answer, left } => {
+                    self.keep_rows(worker, left);
+                    wrong = self.meet(worker, answer).or(wrong);
                 }
                 WorkerEvent::Replied(reply) => match std::mem::take(&mut self.staff[reply.worker].asked) {
                     Asked::Work => self.hear(reply.worker, &reply.payload),
@@ -441,6 +439,22 @@ impl Workforce {
         wrong
     }
 
+    /// Takes the answer of a worker that is ready. Returns what is wrong with it.
+    fn meet(&mut self, worker: usize, answer: Vec<u8>) -> Option<String> {
+        if self.own.is_some() {
+            self.introduce(worker, answer);
+            return None;
+        }
+        if answer == self.expected {
+            (self.staff[worker].up, self.staff[worker].lied) = (true, false);
+            return None;
+        }
+        let told = self.differs(&answer);
+        warn!(worker, told, "a worker has another env than the first one; its lanes are lost");
+        self.end_worker(worker, true);
+        Some(told)
+    }
+
     /// Returns what is wrong with an answer that was not expected.
     fn differs(&self, answer: &[u8]) -> String {
         match crate::description::Description::read(answer) {
@@ -467,11 +481,10 @@ impl Workforce {
                 Err(error) => warn!(worker, %error, "a worker's words make no sense"),
             }
         }
-        let Some((memory, at)) = self.host.memory() else { return };
         let number = self.staff[worker].number;
         let silent = self.staff[worker].lanes.clone().any(|lane| {
             self.lanes[lane].stage == Stage::UnderWay(number)
-                && self.record.lane(memory, at, lane).number() >> 8 != number
+                && self.record_of(lane).is_none_or(|its| its.number() >> 8 != number)
         });
         if silent {
             warn!(worker, "a worker has answered without all of its lanes");
@@ -489,16 +502,28 @@ impl Workforce {
         }
     }
 
+    /// Copies rows that nobody has collected yet out of the memory of a worker's last process, of which nothing else is read
+    /// again.
+    fn keep_rows(&self, worker: usize, left: Option<(SharedMemory, usize)>) {
+        let Some((left, at)) = left else { return };
+        for lane in &self.lanes[self.staff[worker].lanes.clone()] {
+            let waits = lane.orphaned && matches!(lane.stage, Stage::UnderWay(_) | Stage::Ahead);
+            if let (true, Some(its)) = (waits, lane.record(&self.record, self.host.memories())) {
+                its.copy_from(self.record.lane(&left, at, lane.index));
+            }
+        }
+    }
+
     /// Takes the lanes of a worker that has ended, or is about to, out of use. Rows that are complete stay.
     fn fail_lanes(&mut self, worker: usize, hung: bool, detail: &str) {
-        let memory = self.host.memory();
-        for number in self.staff[worker].lanes.clone() {
-            let lane = &mut self.lanes[number];
+        let Self { host, record, staff, lanes, .. } = self;
+        for lane in &mut lanes[staff[worker].lanes.clone()] {
             // Its worker makes all of its envs anew.
             (lane.anew, lane.ahead) = (false, false);
+            let its = lane.record(record, host.memories());
             let written = |wanted| {
-                memory.is_some_and(|(memory, at)| {
-                    let answer = self.record.lane(memory, at, number).number();
+                its.is_some_and(|its| {
+                    let answer = its.number();
                     answer >> 8 == wanted && (answer & SAYS_LATER == 0 || lane.talk.has_come())
                 })
             };

@@ -3,10 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use rollhouse_arena::SharedMemory;
 use rollhouse_host::{
-    Cause, ConnectWatch, Environment, Host, HostConfig, HostError, INLINE_BYTES, Launcher, Output, Program,
-    Reply, Restart, Until, Waited, WorkerEvent, WorkerState,
+    Cause, ConnectWatch, Environment, Host, HostConfig, HostError, INLINE_BYTES, Launcher, Memories, Output,
+    Program, Reply, Restart, Until, Waited, WorkerEvent, WorkerState,
 };
 
 const ECHO: u64 = 1;
@@ -121,7 +120,7 @@ fn every_worker_says_what_it_was_greeted_with() {
     assert_eq!(host.wait(Until::AllBack, LONG).unwrap(), Waited::Satisfied);
     let mut answers: Vec<(usize, Vec<u8>)> = std::iter::from_fn(|| host.next_event())
         .map(|event| match event {
-            WorkerEvent::Ready { worker, answer } => (worker, answer),
+            WorkerEvent::Ready { worker, answer, .. } => (worker, answer),
             event => panic!("{event:?}"),
         })
         .collect();
@@ -317,11 +316,15 @@ fn an_ended_host_takes_no_commands() {
 #[test]
 fn a_number_that_a_busy_worker_publishes_ends_a_wait_and_the_worker_can_be_given_up() {
     let mut host = playing(2);
-    let published = |memory: &SharedMemory, at: usize| memory.word(at).load(Ordering::SeqCst) == 77;
+    let word = |memories: Memories<'_>, worker| {
+        memories.of(worker).map(|(memory, at)| memory.word(at).load(Ordering::SeqCst))
+    };
+    let published = |memories: Memories<'_>| word(memories, 0) == Some(77);
     host.post(0, PUBLISH, &77_u64.to_le_bytes(), None).unwrap();
     host.post(1, HANG, &[], None).unwrap();
     assert!(matches!(host.wait_or(Until::AllReplied, &published, LONG), Ok(Waited::Satisfied)));
     assert_eq!((host.state(0), host.state(1)), (WorkerState::Busy, WorkerState::Busy));
+    assert_eq!(word(host.memories(), 1), Some(0), "the other one has a memory of its own");
     host.give_up(0).unwrap();
     let (worker, cause, restart, _) = loss(&mut host);
     assert!(
@@ -332,4 +335,18 @@ fn a_number_that_a_busy_worker_publishes_ends_a_wait_and_the_worker_can_be_given
     // There is no process to kill any more.
     host.give_up(0).unwrap();
     assert!(host.next_event().is_none());
+    // What it wrote can be read until it is there again, and is then handed out.
+    assert_eq!(word(host.memories(), 0), Some(77));
+    host.give_up(1).unwrap();
+    assert_eq!(loss(&mut host).0, 1);
+    assert_eq!(host.wait(Until::AllBack, LONG).unwrap(), Waited::Satisfied);
+    let mut left = [None, None];
+    while let Some(WorkerEvent::Ready { worker, left: memory, .. }) = host.next_event() {
+        left[worker] = memory.map(|(memory, at)| memory.word(at).load(Ordering::SeqCst));
+    }
+    assert_eq!(left, [Some(77), Some(0)]);
+    assert_eq!(word(host.memories(), 0), Some(0));
+    host.post(0, ECHO, b"ab", LONG).unwrap();
+    assert_eq!(host.wait(Until::AllReplied, LONG).unwrap(), Waited::Satisfied);
+    assert_eq!(reply(&mut host).payload, b"ba");
 }

@@ -617,7 +617,6 @@ fn declared_options(listed: &str) -> PyResult<Vec<OptionSpec>> {
 /// Converts the places of a worker's records to a dict.
 fn places_dict<'py>(py: Python<'py>, places: &Places) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    dict.set_item("first", places.first)?;
     dict.set_item("stride", places.stride)?;
     dict.set_item("reward", places.reward)?;
     dict.set_item("verdict", places.verdict)?;

@@ -31,12 +31,12 @@ impl WorkerLink {
         PyBytes::new(py, self.inner.hello())
     }
 
-    /// Answers the first message and waits for the shared memory. Returns (descriptor, byte where the caller's part
+    /// Answers the first message and waits for the worker's memory. Returns (descriptor, byte where the caller's part
     /// begins, length).
     fn ready(&mut self, py: Python<'_>, answer: &[u8]) -> PyResult<(i32, usize, usize)> {
         let inner = &mut self.inner;
         py.detach(|| inner.ready(answer)).map_err(of_link)?;
-        self.inner.memory().map(place).ok_or_else(|| PyRuntimeError::new_err("there is no shared memory"))
+        self.inner.memory().map(place).ok_or_else(|| PyRuntimeError::new_err("the worker has no memory"))
     }
 
     /// Waits for the next command. Returns (code, payload).

@@ -117,6 +117,23 @@ class CountEnv(gymnasium.Env):
         return np.array([self.count]), 1.0, action == self.END, False, {}
 
 
+class FloodEnv(CountEnv):
+    """Writes ones over all memory that its process shares with others, with action FLOOD, and ends it."""
+
+    FLOOD = 7
+
+    def step(self, action: int):
+        if action != self.FLOOD:
+            return super().step(action)
+        with open("/proc/self/maps") as maps:
+            shared = [line.split(" ", 1)[0] for line in maps if "/memfd:rollhouse" in line]
+        with open("/proc/self/mem", "r+b", buffering=0) as memory:
+            for start, end in ([int(at, 16) for at in one.split("-")] for one in shared):
+                memory.seek(start)
+                memory.write(b"\xff" * (end - start))
+        sys.exit(5)
+
+
 class ClientEnv(CountEnv):
     """Is a client of a server that refuses the first so many calls: files of a folder count those of its constructor and
     those of its resets, of all lanes together. The action END ends an episode.

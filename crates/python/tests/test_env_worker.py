@@ -20,7 +20,7 @@ from rollhouse import env_worker
 from rollhouse.lane_words import ANEW, CALL_LANE, CLOSE, LOST, NOTHING, PLACED, RESET, SEEDED, STEP, TERMINATED, TRUNCATED, WORK
 
 PLACES = {"reward": 8, "verdict": 496, "action": 16, "observation": [128, 256, 320, 384], "generator": None}
-RECORD: dict[str, Any] = {"first": 0, "stride": 512, **PLACES}
+RECORD: dict[str, Any] = {"stride": 512, **PLACES}
 GENERATOR = 448
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hosted_envs import CountEnv, TornEnv, Unpicklable
+from hosted_envs import CountEnv, FloodEnv, TornEnv, Unpicklable
 
 import rollhouse
 from rollhouse.errors import LaneLostError
@@ -92,6 +92,21 @@ def test_a_lost_lane_is_reported_once_and_comes_back_while_the_others_go_on(
         step_until_back(envs, 0)
     observations, *_, infos = envs.step(FINE)
     assert infos["valid"].all() and (observations[:2, 0] < observations[3, 0]).any()
+    envs.close()
+
+
+def test_a_worker_that_writes_over_all_memory_that_it_reaches_loses_its_own_lanes_alone() -> None:
+    envs = rollhouse.vectorize([FloodEnv] * 4, workers=2, valid="always", on_loss="report")
+    envs.reset(seed=0)
+    told = []
+    for count in range(1, 9):
+        observations, rewards, *_, infos = envs.step([0, FloodEnv.FLOOD if count == 2 else 0, 0, 0])
+        assert observations[2:, 0].tolist() == [count] * 2 and rewards[2:].tolist() == [1.0] * 2
+        assert infos["valid"][2:].all() and (count == 1 or not infos["valid"][1])
+        told += [(int(lane), infos["lost"][lane]) for lane in np.flatnonzero(infos.get("_lost", []))]
+    assert sorted(told) == [(0, "crashed"), (1, "crashed")]
+    step_until_back(envs, 0)
+    step_until_back(envs, 1)
     envs.close()
 
 

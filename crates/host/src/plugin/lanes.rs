@@ -4,12 +4,15 @@ use rollhouse_core::{ColumnData, ColumnMut, ColumnSpec, EnvSpec, LaneSet};
 use rollhouse_env::{Collected, LateRows};
 
 use super::generators::Generators;
-use super::slot::Slot;
+use super::slot::{Layout, Slot};
+use crate::worker_slot::Memories;
 
 /// What the lanes of a block are doing, and what is known of them.
 #[derive(Debug)]
 pub(super) struct BlockLanes {
     pub(super) worker: usize,
+    /// Number of the block in its worker.
+    pub(super) index: usize,
     pub(super) lanes: usize,
     /// Lanes that step and that reset in the next command.
     pub(super) waiting: Option<Moves>,
@@ -51,10 +54,12 @@ struct Scratch {
 }
 
 impl BlockLanes {
-    pub(super) fn new(worker: usize, lanes: usize, spec: &EnvSpec) -> Self {
+    /// Makes block number `index` of a worker.
+    pub(super) fn new((worker, index): (usize, usize), lanes: usize, spec: &EnvSpec) -> Self {
         let rows = |column: &ColumnSpec| ColumnData::zeros(column.dtype, column.elements() * lanes);
         Self {
             worker,
+            index,
             lanes,
             waiting: None,
             under_way: None,
@@ -77,6 +82,13 @@ impl BlockLanes {
                 rewards: vec![0.0; lanes],
             },
         }
+    }
+
+    /// Returns the block's slot in its worker's memory, if there is one.
+    #[inline]
+    pub(super) fn slot<'a>(&self, layout: &'a Layout, memories: Memories<'a>) -> Option<Slot<'a>> {
+        let (memory, at) = memories.of(self.worker)?;
+        Some(layout.slot(memory, at, self.index))
     }
 
     /// Notes that the lanes are there for the first time.

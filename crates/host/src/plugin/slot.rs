@@ -1,4 +1,5 @@
-//! The slot that each block of a plug-in's lanes has in the memory shared with its worker.
+//! The slot that each block of a plug-in's lanes has in the memory shared with its worker. Blocks count from the worker's
+//! first.
 //!
 //! ```text
 //! of the host      number of the command to which the block belongs, lanes that step, that reset, that are seeded, that
@@ -23,7 +24,7 @@ use rollhouse_arena::{ColumnPlace, SharedMemory};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, ColumnSpec, DType, EnvSpec, LaneSet, Start, Verdict};
 
-/// Places in the slots and columns of a session's blocks.
+/// Places in the slots and columns of the blocks of a worker, the same for each worker of a session.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
     blocks: usize,
@@ -83,8 +84,8 @@ pub(super) struct Slot<'a> {
 }
 
 impl Layout {
-    /// Lays out the blocks of as many lanes of that env.
-    pub(super) fn of(spec: &EnvSpec, lanes: usize) -> Self {
+    /// Lays out as many blocks of lanes of that env as the worker has that has most.
+    pub(super) fn of(spec: &EnvSpec, blocks: usize) -> Self {
         let mut end = 0;
         let mut place = |dtype: DType, width: usize| {
             let at = end;
@@ -97,7 +98,7 @@ impl Layout {
         let mut place = |column: &ColumnSpec| place(column.dtype, column.elements());
         let obs = spec.obs_columns().iter().map(&mut place).collect();
         let infos = spec.info_channels.iter().map(&mut place).collect();
-        Self { blocks: lanes.div_ceil(BLOCK_LANES), rewards, actions, obs, infos, stride: end }
+        Self { blocks, rewards, actions, obs, infos, stride: end }
     }
 
     /// Returns the number of bytes of all slots and columns; `None` if no memory has as many.
@@ -110,7 +111,7 @@ impl Layout {
         self.blocks * SLOT
     }
 
-    /// Returns the slot of a block in the memory, in which slots begin at byte `at`.
+    /// Returns the slot of its worker's block number `block` in the worker's memory, in which slots begin at byte `at`.
     pub(super) fn slot<'a>(&'a self, memory: &'a SharedMemory, at: usize, block: usize) -> Slot<'a> {
         let columns = at + self.columns_at() + block * self.stride;
         Slot { layout: self, memory, at: at + block * SLOT, columns }

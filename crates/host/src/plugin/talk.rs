@@ -31,10 +31,8 @@ pub(super) struct Hello {
 pub(super) struct Lanes {
     /// Number of the env in the plug-in.
     pub(super) env: usize,
-    /// Number of lanes of the session.
-    pub(super) all: usize,
-    /// First block of the worker among those of the session.
-    pub(super) first_block: usize,
+    /// Number of blocks for which the worker's memory has room.
+    pub(super) room: usize,
     /// Options of each lane, in blocks of [`BLOCK_LANES`].
     pub(super) options: Vec<Options>,
 }
@@ -66,7 +64,7 @@ pub(super) struct Described {
     pub(super) draws_options: bool,
 }
 
-/// Question to a worker about one of the session's blocks.
+/// Question to a worker about one of its blocks.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Ask {
     pub(super) block: usize,

@@ -79,8 +79,6 @@ fn file_hash(path: &Path) -> io::Result<u64> {
 struct Work {
     entry: EnvEntry,
     layout: Layout,
-    /// Number in the session of the first block.
-    first: usize,
     blocks: Vec<Stepped>,
 }
 
@@ -109,7 +107,7 @@ impl Work {
         let spec = entry.spec().clone();
         let blocks = lanes.blocks().map(|options| Stepped::new(&entry, options));
         let blocks = blocks.collect::<Result<_, _>>()?;
-        let work = Self { layout: Layout::of(&spec, lanes.all), first: lanes.first_block, blocks, entry };
+        let work = Self { layout: Layout::of(&spec, lanes.room), blocks, entry };
         Ok((Answer::Made { file, spec: Box::new(spec) }, work))
     }
 
@@ -142,8 +140,7 @@ impl Work {
     /// Steps the blocks that belong to a command, and returns what is to be said of those that failed.
     fn work(&mut self, link: &Link, columns: &mut SharedColumns, number: u64) -> Result<Vec<u8>, LinkError> {
         let mut failures: Vec<(usize, String)> = Vec::new();
-        for (index, block) in self.blocks.iter_mut().enumerate() {
-            let at = self.first + index;
+        for (at, block) in self.blocks.iter_mut().enumerate() {
             let (slot, memory_at) = slot(&self.layout, link, at)?;
             let Some(order) = slot.order(number) else { continue };
             let places = self.layout.places(memory_at, at, block.options.len());
@@ -162,7 +159,7 @@ impl Work {
 
     fn answer(&mut self, link: &Link, ask: Ask) -> Result<Told, LinkError> {
         let (slot, _) = slot(&self.layout, link, ask.block)?;
-        let block = ask.block.checked_sub(self.first).and_then(|index| self.blocks.get_mut(index));
+        let block = self.blocks.get_mut(ask.block);
         let block = block.ok_or(LinkError::Protocol("a question about a block of another worker"))?;
         if let What::Revive { lanes } = ask.what {
             return Ok(Told::Revived(block.revive(&self.entry, LaneSet::of_bits(lanes)).bits()));

@@ -11,10 +11,11 @@ use tracing::warn;
 
 use super::generators::Generators;
 use super::lanes::{BlockLanes, Moves};
-use super::slot::{Layout, Order};
+use super::slot::{Layout, Order, Slot};
 use super::talk::{ASK, Answer, Ask, CLOSE, KIND_BITS, Told, WORK, What, heard, said};
 use crate::host::{Host, Until, WorkerEvent};
 use crate::supervisor::{Cause, Restart, WorkerState};
+use crate::worker_slot::Memories;
 
 /// Workers and the blocks that each of them has. A block's number is the session's.
 ///
@@ -57,10 +58,10 @@ struct Worker {
 }
 
 impl Workers {
-    /// Makes the blocks of a host whose workers have these ranges of blocks, and share a memory of slots.
+    /// Makes the blocks of a host whose workers have these ranges of blocks, each with its slots in the worker's memory.
     pub(super) fn new(
         host: Host,
-        spec: &EnvSpec,
+        (spec, layout): (&EnvSpec, Layout),
         expected: Answer,
         ranges: &[Range<usize>],
         lanes: usize,
@@ -68,14 +69,16 @@ impl Workers {
         let workers = ranges.iter().cloned();
         let workers =
             workers.map(|blocks| Worker { blocks, up: false, number: 0, lied: false, answer: None });
-        let owned =
-            ranges.iter().enumerate().flat_map(|(worker, blocks)| blocks.clone().map(move |b| (worker, b)));
-        let blocks = owned.map(|(worker, number)| {
+        let owned = ranges
+            .iter()
+            .enumerate()
+            .flat_map(|(worker, blocks)| (0..blocks.len()).map(move |at| (worker, at)));
+        let blocks = owned.enumerate().map(|(number, place)| {
             let count = (lanes - number * BLOCK_LANES).min(BLOCK_LANES);
-            BlockLanes::new(worker, count, spec)
+            BlockLanes::new(place, count, spec)
         });
         Self {
-            layout: Layout::of(spec, lanes),
+            layout,
             expected,
             blocks: blocks.collect(),
             patience: Patience::among(ranges.len() + 1),
@@ -110,7 +113,7 @@ impl Workers {
     /// Takes what the lanes of a block are to do, as [`rollhouse_env::LateLanes::post`] has it.
     pub(super) fn post(&mut self, number: usize, post: &Post<'_>) {
         let Self { host, layout, blocks, .. } = self;
-        let (Some((memory, at)), block) = (host.memory(), &mut blocks[number]) else { return };
+        let block = &mut blocks[number];
         let all = LaneSet::first(block.lanes);
         block.failing |= (post.step | post.reset) & all & block.lost;
         let (step, reset) = (post.step & all & !block.lost, post.reset & all & !block.lost);
@@ -120,8 +123,10 @@ impl Workers {
         let waiting = block.waiting.get_or_insert_default();
         waiting.step |= step;
         waiting.reset |= reset;
-        if !step.is_empty() {
-            layout.slot(memory, at, number).put_actions(block.place, post.actions, step, block.lanes);
+        if !step.is_empty()
+            && let Some(slot) = block.slot(layout, host.memories())
+        {
+            slot.put_actions(block.place, post.actions, step, block.lanes);
         }
     }
 
@@ -140,16 +145,14 @@ impl Workers {
     /// Gives an idle worker a command, if a block waits for one.
     fn command(&mut self, worker: usize) {
         let Self { host, layout, workers, blocks, .. } = self;
-        let Some((memory, at)) = host.memory() else { return };
-        let theirs = workers[worker].blocks.clone();
         let number = workers[worker].number + 1;
         let mut any = false;
-        for (index, block) in theirs.clone().zip(&mut blocks[theirs]) {
+        for block in &mut blocks[workers[worker].blocks.clone()] {
             if block.under_way.is_some() {
                 continue;
             }
+            let Some(slot) = block.slot(layout, host.memories()) else { return };
             let Some(moves) = block.waiting.take() else { continue };
-            let slot = layout.slot(memory, at, index);
             let (seed, restore) = block.generators.write(slot);
             let Moves { step, reset } = moves;
             let (facts, place) = (block.facts, block.place);
@@ -172,9 +175,8 @@ impl Workers {
 
     /// Waits awake for a moment for a block that is under way.
     pub(super) fn linger(&mut self, number: usize) {
-        let (Some((memory, at)), true) = (self.host.memory(), self.patient) else { return };
-        let Some((command, _)) = self.blocks[number].under_way else { return };
-        let slot = self.layout.slot(memory, at, number);
+        let (Some((command, _)), true) = (self.blocks[number].under_way, self.patient) else { return };
+        let Some(slot) = self.blocks[number].slot(&self.layout, self.host.memories()) else { return };
         self.patient = self.patience.poll(|| slot.is_done(command).then_some(())).is_some();
     }
 
@@ -184,13 +186,13 @@ impl Workers {
             return;
         }
         let Self { host, layout, blocks, .. } = self;
-        let seen = |memory: &_, at| {
-            let mut numbered = blocks.iter().enumerate();
-            numbered.any(|(number, block)| {
-                block.under_way.is_some_and(|(command, _)| layout.slot(memory, at, number).is_done(command))
+        let seen = |memories: Memories<'_>| {
+            blocks.iter().any(|block| {
+                let slot = || block.slot(layout, memories);
+                block.under_way.is_some_and(|(command, _)| slot().is_some_and(|slot| slot.is_done(command)))
             })
         };
-        let there = host.memory().is_some_and(|(memory, at)| seen(memory, at));
+        let there = seen(host.memories());
         let patience = deadline.saturating_duration_since(Instant::now());
         if !there && let Err(error) = host.wait_or(Until::AnyEvent, &seen, Some(patience)) {
             warn!(%error, "the workers of a plug-in cannot be waited for");
@@ -203,8 +205,7 @@ impl Workers {
     pub(super) fn collect(&mut self, number: usize, rows: LateRows<'_, '_>) -> Collected {
         let block = &mut self.blocks[number];
         let mut collected = block.take_failing();
-        let Some((memory, at)) = self.host.memory() else { return collected };
-        let slot = self.layout.slot(memory, at, number);
+        let Some(slot) = block.slot(&self.layout, self.host.memories()) else { return collected };
         let Some((_, moves)) = block.under_way.filter(|&(command, _)| slot.is_done(command)) else {
             return collected;
         };
@@ -235,9 +236,8 @@ impl Workers {
 
     /// Copies the last rows of all lanes of a block.
     pub(super) fn show(&mut self, number: usize, rows: &mut LateRows<'_, '_>) {
-        let Some((memory, at)) = self.host.memory() else { return };
         // What makes no sense was told when it was collected.
-        let _wrong = self.layout.slot(memory, at, number).obs(rows.obs);
+        let _wrong = self.slot(number).map(|slot| slot.obs(rows.obs));
     }
 
     /// Gives up lanes of a block with their worker, as [`rollhouse_env::LateLanes::give_up`] has it.
@@ -292,8 +292,8 @@ impl Workers {
             return self.blocks[number].generators.start(lane);
         }
         let block = &mut self.blocks[number];
-        let Some((memory, at)) = self.host.memory() else { return Start::default() };
-        let position = self.layout.slot(memory, at, number).position(lane);
+        let slot = block.slot(&self.layout, self.host.memories());
+        let Some(position) = slot.map(|slot| slot.position(lane)) else { return Start::default() };
         block.generators.note(lane, position);
         position
     }
@@ -305,7 +305,7 @@ impl Workers {
         if block.lost.has(lane) || !self.knows(number, lane) {
             return 0;
         }
-        self.host.memory().map_or(0, |(memory, at)| self.layout.slot(memory, at, number).hash(lane))
+        self.slot(number).map_or(0, |slot| slot.hash(lane))
     }
 
     /// Returns what is said of a lane's episode; nothing of one that is lost.
@@ -315,8 +315,12 @@ impl Workers {
         if block.lost.has(lane) || !self.knows(number, lane) {
             return Verdict::default();
         }
-        let said = |(memory, at)| self.layout.slot(memory, at, number).verdict(lane);
-        self.host.memory().map(said).unwrap_or_default()
+        self.slot(number).map(|slot| slot.verdict(lane)).unwrap_or_default()
+    }
+
+    /// Returns the slot of a block.
+    fn slot(&self, number: usize) -> Option<Slot<'_>> {
+        self.blocks[number].slot(&self.layout, self.host.memories())
     }
 
     /// Sees to it that the slot has the facts of a lane. Returns false if its worker does not tell them.
@@ -343,13 +347,12 @@ impl Workers {
         if !self.workers[worker].up {
             return None;
         }
-        let (memory, at) = self.host.memory()?;
-        let slot = self.layout.slot(memory, at, number);
         let block = &mut self.blocks[number];
+        let slot = block.slot(&self.layout, self.host.memories())?;
         let (seed, restore) = block.generators.write(slot);
         slot.put_order_of_ask(seed, restore);
         self.workers[worker].answer = None;
-        let ask = said(&Ask { block: number, what });
+        let ask = said(&Ask { block: block.index, what });
         if let Err(error) = self.host.post(worker, ASK, &ask, Some(ASK_DEADLINE)) {
             warn!(worker, %error, "the worker of a plug-in cannot be asked");
             return None;
@@ -408,7 +411,7 @@ impl Workers {
         let mut wrong = None;
         while let Some(event) = self.host.next_event() {
             match event {
-                WorkerEvent::Ready { worker, answer } => {
+                WorkerEvent::Ready { worker, answer, .. } => {
                     wrong = self.meet(worker, &answer).or(wrong);
                 }
                 WorkerEvent::Replied(reply) if reply.code == ASK => {
@@ -459,16 +462,16 @@ impl Workers {
     fn hear(&mut self, worker: usize, payload: &[u8]) {
         if !payload.is_empty() {
             match heard::<Vec<(usize, String)>>(payload) {
-                Ok(failures) => failures.into_iter().for_each(|(block, words)| {
+                Ok(failures) => failures.into_iter().for_each(|(index, words)| {
+                    let block = self.workers[worker].blocks.start.saturating_add(index);
                     warn!(worker, block, words, "a plug-in failed; the lanes of the block are lost");
                 }),
                 Err(error) => warn!(worker, %error, "the words of a plug-in's worker make no sense"),
             }
         }
-        let Some((memory, at)) = self.host.memory() else { return };
         let silent = self.workers[worker].blocks.clone().any(|number| {
-            let under_way = self.blocks[number].under_way;
-            under_way.is_some_and(|(command, _)| !self.layout.slot(memory, at, number).is_done(command))
+            let done = |command| self.slot(number).is_some_and(|slot| slot.is_done(command));
+            self.blocks[number].under_way.is_some_and(|(command, _)| !done(command))
         });
         if silent {
             warn!(worker, "the worker of a plug-in has answered without all of its blocks");

@@ -43,14 +43,14 @@ impl Workforce {
     /// Calls a method of a lane's env, none of whose worker's lanes is under way, and waits for the answer. A worker that
     /// does not give it within [`CALL_PATIENCE`] is ended.
     pub(crate) fn call(&mut self, lane: usize, method: &str, payload: &str) -> Result<String, CallError> {
-        let told = Told { lane: self.number_in_worker(lane), method, payload };
+        let told = Told { lane: self.lanes[lane].index, method, payload };
         let heard = self.ask(lane, CALL_LANE, &told).ok_or(CallError::Lost)?;
         self.take_answer(lane, &heard)
     }
 
     /// Has a lane's env draw itself, as [`Workforce::call`] has it called. An env that fails in it is not lost by that.
     pub(crate) fn render(&mut self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
-        let told = Drawn { lane: self.number_in_worker(lane) };
+        let told = Drawn { lane: self.lanes[lane].index };
         let heard = self.ask(lane, RENDER_LANE, &told).ok_or(RenderError::Lost)?;
         let image = drawn(&heard);
         if image.is_none() {
@@ -58,10 +58,6 @@ impl Workforce {
             warn!(lane, %said, "an env does not draw itself");
         }
         image.ok_or(RenderError::Unsupported)?.scaled(size)
-    }
-
-    fn number_in_worker(&self, lane: usize) -> usize {
-        lane - self.staff[self.lanes[lane].worker].lanes.start
     }
 
     /// Gives a lane's worker a command that is about this lane alone, and waits for the answer; `None` if the lane is lost,
@@ -140,10 +136,10 @@ impl Workforce {
 
     /// Follows the generator of a lane whose worker tells where it stands: a call may have drawn from it.
     fn follow_generator(&mut self, lane: usize) -> bool {
-        let (Some((memory, at)), Some(exact)) = (self.host.memory(), &mut self.lanes[lane].exact) else {
-            return true;
-        };
-        exact.follow(self.record.lane(memory, at, lane)).is_ok()
+        let Self { host, record, lanes, .. } = self;
+        let lane = &mut lanes[lane];
+        let its = lane.record(record, host.memories());
+        its.zip(lane.exact.as_mut()).is_none_or(|(its, exact)| exact.follow(its).is_ok())
     }
 }
 

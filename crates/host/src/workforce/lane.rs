@@ -6,12 +6,15 @@ use rollhouse_core::{Start, split_mix64};
 use super::exact::Exact;
 use super::talk::{AHEAD, SAYS, SAYS_LATER};
 use super::{LOST, Talk};
-use crate::record::{LaneRecord, Nonsense};
+use crate::record::{LaneRecord, Nonsense, Record};
+use crate::worker_slot::Memories;
 
 /// What is known of a lane.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) worker: usize,
+    /// Number of the lane in its worker.
+    pub(super) index: usize,
     pub(super) stage: Stage,
     /// Seed that the next reset is given.
     pub(super) seed: Option<u64>,
@@ -63,11 +66,12 @@ pub(super) enum Task {
 }
 
 impl Lane {
-    /// Makes a lane that cannot be used yet and whose next reset has the seed 0; an `exact` one if its worker tells where
-    /// its generator stands.
-    pub(super) fn new(worker: usize, exact: bool) -> Self {
+    /// Makes lane number `index` of a worker, which cannot be used yet and whose next reset has the seed 0; an `exact` one
+    /// if its worker tells where its generator stands.
+    pub(super) fn new(worker: usize, index: usize, exact: bool) -> Self {
         Self {
             worker,
+            index,
             stage: Stage::LOST,
             seed: Some(0),
             position: Start::seeded(0),
@@ -78,6 +82,13 @@ impl Lane {
             ahead: false,
             talk: Talk::default(),
         }
+    }
+
+    /// Returns the lane's record in its worker's memory, if there is one.
+    #[inline]
+    pub(super) fn record<'a>(&self, record: &'a Record, memories: Memories<'a>) -> Option<LaneRecord<'a>> {
+        let (memory, at) = memories.of(self.worker)?;
+        Some(record.lane(memory, at, self.index))
     }
 
     /// Gives the next reset a seed.

@@ -145,14 +145,14 @@ impl OwnWorkers {
         self.workforce.lock().own_mut().lost.clone()
     }
 
-    /// Makes the memory for lanes of that env. Returns the places that each worker has to be told. Called once.
+    /// Makes the memories for lanes of that env. Returns the places that each worker has to be told. Called once.
     ///
     /// # Errors
     /// [`HostError::TooLarge`], and as [`Host::share`].
     pub fn lay_out(&self, spec: &EnvSpec) -> Result<Vec<Places>, HostError> {
         let mut workforce = self.workforce.lock();
         let record = Record::of_talking(spec);
-        let lanes = workforce.lanes.len();
+        let lanes = workforce.staff.iter().map(|staff| staff.lanes.len()).max().unwrap_or(0);
         let bytes = record.bytes(lanes).ok_or(HostError::TooLarge { lanes })?;
         workforce.host.share(bytes)?;
         let places = workforce.staff.iter().map(|staff| record.places(staff.lanes.start)).collect();

@@ -14,8 +14,8 @@ With ``draw`` an env that can draw itself is made so, unless its arguments say h
 A command has a byte for each lane (``rollhouse.lane_words``) and then a seed of 8 bytes for each. Behind them stand, for lanes that begin
 an episode of an env that declares options: the lane's number and a length, u32 each, and as many bytes of JSON. One that calls a method of a
 lane's env is ``{"lane", "method", "payload"}``, and its answer what ``rollhouse.env_methods`` says. One that has it drawn is ``{"lane"}``; the answer is
-columns and rows, u32 each, and three bytes a pixel, or words. Each lane has a record in
-the shared memory, at the places that ``record`` names: its answer's number, reward, what is said of its episode, action
+columns and rows, u32 each, and three bytes a pixel, or words. Each lane has a record in the memory that the worker shares
+with its host alone, at the places that ``record`` names: its answer's number, reward, what is said of its episode, action
 and observation. A lane of an env that is declared deterministic has a place for its generator too, which the host writes
 before a reset from there and the worker after every row.
 """
@@ -460,11 +460,11 @@ class Worker:
         self.mask_by: str | None = (hello["action_mask"] or {}).get("by")
 
     def set_up(self, place: tuple[int, int, int], record: dict[str, Any]) -> None:
-        """Finds the lanes' records in the shared memory."""
+        """Finds the lanes' records in the memory that the host shares with this process."""
         descriptor, offset, length = place
         memory = mmap.mmap(descriptor, length - offset, offset=offset)
         stride = record["stride"]
-        self.places = [(record["first"] + lane) * stride for lane in range(self.count)]
+        self.places = [lane * stride for lane in range(self.count)]
         self.memory, self.generator_at = memory, record["generator"]
 
         def array(at: int, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
@@ -472,10 +472,10 @@ class Worker:
             if not math.prod(shape):
                 return np.zeros((self.count, *shape), dtype)
             within = np.zeros(shape, dtype).strides
-            return np.ndarray((self.count, *shape), dtype, memory, self.places[0] + at, (stride, *within))
+            return np.ndarray((self.count, *shape), dtype, memory, at, (stride, *within))
 
         self.rewards = array(record["reward"], np.dtype("float64"), ())
-        self.verdicts = Verdicts(memory, self.places[0] + record["verdict"], stride, self.count)
+        self.verdicts = Verdicts(memory, record["verdict"], stride, self.count)
         if self.parts is not None:
             self.actions = array(record["action"], self.parts.dtype, (self.parts.elements,))
         else:

@@ -144,19 +144,16 @@ class Layout:
             pass
         return rows.view(self._kept[0])
 
-    def records(
-        self, memory: mmap.mmap, places: Sequence[int], first: int, stride: int, count: int
-    ) -> list[np.ndarray]:
+    def records(self, memory: mmap.mmap, places: Sequence[int], stride: int, count: int) -> list[np.ndarray]:
         """Returns the columns of lanes' records, [count, ...] each, or the one that carries them; ``places`` are those of the
         engine's columns.
         """
         if self.parts is not None:
-            place, shape = first * stride + places[0], (self.parts.elements,)
-            return [_strided(memory, place, stride, count, self.parts.dtype, shape)]
+            return [_strided(memory, places[0], stride, count, self.parts.dtype, (self.parts.elements,))]
         if self.raw:
             places = [places[0] + offset for offset in self.offsets]
         return [
-            _strided(memory, first * stride + at, stride, count, dtype, shape)
+            _strided(memory, at, stride, count, dtype, shape)
             for at, dtype, shape in zip(places, self.stored, self.columns.shapes, strict=True)
         ]
 
@@ -188,10 +185,10 @@ class InfoRows:
     def __init__(
         self, memory: mmap.mmap, record: dict[str, Any], channels: Sequence[tuple[str, str, list[int]]], count: int
     ):
-        first, stride = record["first"], record["stride"]
+        stride = record["stride"]
         self._channels: list[tuple[str, np.ndarray, float]] = []
         for at, (name, dtype, shape) in zip(record["infos"], channels, strict=True):
-            rows = _strided(memory, first * stride + at, stride, count, np.dtype(dtype), tuple(shape))
+            rows = _strided(memory, at, stride, count, np.dtype(dtype), tuple(shape))
             self._channels.append((name, rows, np.nan if rows.dtype.kind == "f" else 0))
 
     def write(self, lane: int, info: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ HAS_SCORE = 4
 
 
 class Verdicts:
-    """What the lanes of a worker say of their episodes, in their records in the shared memory.
+    """What the lanes of a worker say of their episodes, in their records in its memory.
 
     An env says it with ``info["result"]`` and ``info["score"]`` of the episode's last step. It may say it with each: limits
     that are not the env's own end episodes too.

@@ -4,9 +4,9 @@ It makes its envs one by one, then does what it is told until it is told to end.
 alone; ``SystemExit`` ends the process, and with it all of its lanes. It ends when its parent does, whatever its
 envs are doing.
 
-Each lane has a record in the shared memory: its answer's number, reward, action, observation, and what it says beside
-that. A command has a byte for each lane (the constants below), a seed of 8 bytes for each, and where there are any the
-options of resets and actions that are no columns.
+Each lane has a record in the memory that the worker shares with its parent alone: its answer's number, reward, action,
+observation, and what it says beside that. A command has a byte for each lane (the constants below), a seed of 8 bytes for
+each, and where there are any the options of resets and actions that are no columns.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Worker:
         return lanes
 
     def set_up(self, place: tuple[int, int, int], told: dict[str, Any]) -> None:
-        """Finds the lanes' records in the shared memory. ``told`` are the spaces of the batch, and the places."""
+        """Finds the lanes' records in its memory. ``told`` are the spaces of the batch, and the places."""
         observation, action, record = told["observation"], told["action"], told["record"]
         same = gymnasium.spaces.utils.is_space_dtype_shape_equiv
         for lane, env in enumerate(self.envs):
@@ -152,17 +152,16 @@ class Worker:
                 raise ValueError(f"lane {self.first + lane} has other spaces than before")
         descriptor, offset, length = place
         self.memory = mmap.mmap(descriptor, length - offset, offset=offset)
-        first, stride = record["first"], record["stride"]
-        self.places = [(first + lane) * stride for lane in range(self.count)]
+        stride = record["stride"]
+        self.places = [lane * stride for lane in range(self.count)]
         self.said_at, self.said_room = record["said"]
         self.ahead_at: int = record["ahead"]
 
         def columns(layout: Layout, places: Sequence[int]) -> list[np.ndarray]:
-            return layout.records(self.memory, places, first, stride, self.count)
+            return layout.records(self.memory, places, stride, self.count)
 
-        rewards = np.ndarray((self.count,), np.float64, self.memory, first * stride + record["reward"], (stride,))
-        self.rewards = rewards
-        self.verdicts = Verdicts(self.memory, first * stride + record["verdict"], stride, self.count)
+        self.rewards = np.ndarray((self.count,), np.float64, self.memory, record["reward"], (stride,))
+        self.verdicts = Verdicts(self.memory, record["verdict"], stride, self.count)
         self.layout, self.action_layout = Layout(observation), Layout(action, 1)
         self.columns, self.action_columns = self.layout.columns, self.action_layout.columns
         self.rows = self.rows_of(columns(self.layout, record["observation"]))
