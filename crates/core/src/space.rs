@@ -127,9 +127,7 @@ impl Space {
     /// Returns the least and the greatest number that an element may be; `None` if there is no element.
     pub(crate) fn extremes(&self) -> Option<(f64, f64)> {
         match self {
-            Self::Discrete(space) => {
-                Some((space.start as f64, space.start as f64 + (space.n as f64 - 1.0)))
-            }
+            Self::Discrete(space) => Some((space.start as f64, space.start as f64 + (space.n as f64 - 1.0))),
             Self::Box(space) => {
                 let low = space.low.numbers().iter().copied().reduce(f64::min)?;
                 Some((low, space.high.numbers().iter().copied().reduce(f64::max)?))

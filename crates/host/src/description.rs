@@ -493,8 +493,7 @@ mod tests {
     fn texts_and_sequences_are_two_columns_each() {
         let text = r#"{"kind":"text","min_length":1,"maximum":4,"characters":"ab"}"#;
         let sequence = format!(r#"{{"kind":"sequence","maximum":3,"stack":true,"spaces":[{TWO}]}}"#);
-        let observation =
-            format!(r#"{{"kind":"dict","names":["says","did"],"spaces":[{text},{sequence}]}}"#);
+        let observation = format!(r#"{{"kind":"dict","names":["says","did"],"spaces":[{text},{sequence}]}}"#);
         let description = read(&observation, TWO).unwrap();
         let columns = description.observation.columns();
         let shown: Vec<_> =

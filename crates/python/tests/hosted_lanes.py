@@ -99,7 +99,7 @@ class Listing(Failing):
     """Has a Text or a Sequence that columns cannot have, as an observation or as an action."""
 
     did = spaces.Sequence(spaces.Discrete(3))
-    spaces = {
+    known = {
         "did": spaces.Dict({"did": did}),
         "root": did,
         "nested": spaces.Sequence(spaces.Dict({"a": spaces.Discrete(2)})),
@@ -110,8 +110,8 @@ class Listing(Failing):
     def __init__(self, shown: str = "", taken: str = "", declared: Any = None) -> None:
         super().__init__(0)
         self.metadata = {"max_lengths": declared}
-        self.observation_space = self.spaces.get(shown, self.observation_space)
-        self.action_space = self.spaces.get(taken, self.action_space)
+        self.observation_space = self.known.get(shown, self.observation_space)
+        self.action_space = self.known.get(taken, self.action_space)
 
 
 class Unstable(Failing):

@@ -116,7 +116,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("packages")
     (folder / "tales").mkdir()
     (folder / "tales/__init__.py").touch()
-    (folder / "tales/envs.py").write_text(PACKAGE)
+    (folder / "tales/envs.py").write_text(PACKAGE, encoding="utf-8")
     return folder
 
 

@@ -191,7 +191,7 @@ def test_texts_and_sequences_are_written_with_their_number_of_items(monkeypatch:
         ({"shown": "root", "declared": {"": True}}, "must be a number of at least 1"),
         ({"shown": "nested", "declared": {"": 4}}, "observation: a Sequence of Dict cannot be hosted"),
         ({"shown": "wide", "declared": {"": 4}}, "observation: Discrete of uint64 cannot be hosted"),
-        ({"shown": "half"}, "characters that columns cannot have"),
+        ({"shown": "half"}, "observation: a Text with characters that are no Unicode"),
         ({"taken": "half"}, "action: Text cannot be hosted as an action"),
         ({"taken": "did", "declared": {"did": 4}}, "action/did: Sequence cannot be hosted as an action"),
     ],

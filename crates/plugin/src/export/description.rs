@@ -125,7 +125,8 @@ fn spaces(space: &ObservationSpace, name: *const c_char, to: &mut Vec<abi::Space
         ObservationSpace::Composite(counted) => {
             let columns = counted.columns();
             to.push(abi::Space { name, kind: abi::DICT, parts: columns.len() as u32, ..SPACE });
-            let parts = columns.iter().map(|(path, space)| abi::Space { name: kept_text(path), ..plain(space) });
+            let parts =
+                columns.iter().map(|(path, space)| abi::Space { name: kept_text(path), ..plain(space) });
             to.extend(parts);
         }
     }

@@ -79,7 +79,7 @@ def _text(space: spaces.Text, path: str) -> dict[str, Any]:
     # Sorted, because the order of a set differs from process to process.
     characters = "".join(sorted(space.character_set))
     if len(characters) != len(space.character_set) or any("\ud800" <= character <= "\udfff" for character in characters):
-        raise UnhostedSpace(f"{path}: {space} has characters that columns cannot have")
+        raise UnhostedSpace(f"{path}: a Text with characters that are no Unicode cannot be hosted")
     lengths = {"min_length": int(space.min_length), "maximum": int(space.max_length)}
     return {"kind": "text", **lengths, "characters": characters}
 

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use rollhouse_core::limits::MAX_LANES;
 use rollhouse_core::msgpack::{self, DecodeError};
 use rollhouse_core::{
-    ColumnSpec, CompositeSpace, EnvSpec, Options, Parent, RecordRule, RunId, SeedSchedule, Space, StepColumns,
-    bounded_list,
+    ColumnSpec, CompositeSpace, EnvSpec, Options, Parent, RecordRule, RunId, SeedSchedule, Space,
+    StepColumns, bounded_list,
 };
 use serde::{Deserialize, Serialize};
 
