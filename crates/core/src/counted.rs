@@ -162,7 +162,7 @@ impl Columns {
         }
         let all = maximum * elements;
         let (low, high) = (Bounds::all(low, all), Bounds::all(high, all));
-        let shape = [&[maximum], shape].concat();
+        let shape = [&[maximum][..], shape].concat();
         let items = Space::Box(BoxSpace { low, high, shape, dtype, choices: false, parts: None });
         Ok(Self { items, count: Space::Discrete(DiscreteSpace { n: maximum as u64 + 1, start: 0 }) })
     }

@@ -507,7 +507,7 @@ mod tests {
             (sequence.replace(TWO, ""), TWO, "without the space of its items"),
             (sequence.replace(":3", ":0"), TWO, "at most 0 items"),
             (sequence.replace(TWO, text), TWO, "of several columns"),
-            (text.to_owned(), &action, "no actions"),
+            (text.to_owned(), action.as_str(), "no actions"),
             (text.to_owned(), text, "no actions"),
         ] {
             let error = read(&observation, action).unwrap_err().to_string();
