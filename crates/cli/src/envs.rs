@@ -202,6 +202,10 @@ fn composite(space: &CompositeSpace) -> String {
             let parts: Vec<String> = spaces.iter().map(observation).collect();
             format!("Tuple({})", parts.join(", "))
         }
+        CompositeSpace::Text(text) => format!("Text({}, {})", text.min_length(), text.max_length()),
+        CompositeSpace::Sequence(sequence) => {
+            format!("Sequence({}, at most {})", self::space(sequence.item()), sequence.maximum())
+        }
     }
 }
 

@@ -23,6 +23,9 @@ pub const MAX_SPACE_DEPTH: usize = 8;
 /// 2.8 million.
 pub const MAX_ROW_ELEMENTS: usize = 1 << 22;
 
+/// Maximum number of characters in the set of those of which the texts of a space consist.
+pub const MAX_CHARACTERS: usize = 65_536;
+
 /// Maximum number of names that a space's elements may have.
 pub const MAX_ELEMENT_NAMES: usize = 65_536;
 

@@ -86,11 +86,13 @@ impl BoxSpace {
         columns.iter().map(column).collect()
     }
 
-    /// Returns whether parts that were read are those of this box: none has parts of its own, and they have its elements.
+    /// Returns whether parts that were read are those of this box: none has parts of its own or is a text or a sequence, and
+    /// they have its elements.
     pub(crate) fn is_of(&self, parts: &CompositeSpace) -> bool {
         let columns = parts.columns();
         let plain = |space: &Space| !matches!(space, Space::Box(space) if space.parts.is_some());
-        columns.iter().all(|(_, space)| plain(space))
+        parts.counted().is_empty()
+            && columns.iter().all(|(_, space)| plain(space))
             && columns.iter().map(|(_, space)| space.elements()).sum::<usize>() == self.low.len()
     }
 }

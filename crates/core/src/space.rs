@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{Bounds, DType};
+use crate::{Bounds, DType, SequenceSpace, TextSpace};
 
 /// Set of values of one column, with Gymnasium's meaning: of an action, of an observation or of a part of one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -24,7 +24,7 @@ pub enum ObservationSpace {
     Composite(CompositeSpace),
 }
 
-/// Spaces under names or positions, in that order.
+/// Space of several columns: of spaces under names or positions, in that order, or of what has as many items as it says.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum CompositeSpace {
@@ -38,6 +38,12 @@ pub enum CompositeSpace {
         /// Space of each part.
         spaces: Vec<ObservationSpace>,
     },
+    /// The values are texts.
+    #[serde(rename = "dict")]
+    Text(TextSpace),
+    /// The values are sequences.
+    #[serde(rename = "dict")]
+    Sequence(SequenceSpace),
 }
 
 /// Arrays of `shape` whose element i lies in `[low[i], high[i]]`, row-major. Bounds may be infinite.
@@ -116,6 +122,17 @@ impl Space {
     /// Returns the number of elements of one value.
     pub fn elements(&self) -> usize {
         self.shape().iter().product()
+    }
+
+    /// Returns the least and the greatest number that an element may be; `None` if there is no element.
+    pub(crate) fn extremes(&self) -> Option<(f64, f64)> {
+        match self {
+            Self::Discrete(space) => Some((space.start as f64, space.start as f64 + (space.n as f64 - 1.0))),
+            Self::Box(space) => {
+                let low = space.low.numbers().iter().copied().reduce(f64::min)?;
+                Some((low, space.high.numbers().iter().copied().reduce(f64::max)?))
+            }
+        }
     }
 
     /// Returns the number of booleans of an action mask: a Discrete space's values, or the values of all elements of a
@@ -210,6 +227,14 @@ impl ObservationSpace {
         self.columns().iter().map(|(_, space)| space.elements()).sum()
     }
 
+    /// Returns the texts and sequences among its parts, at any depth.
+    pub fn counted(&self) -> Vec<&CompositeSpace> {
+        match self {
+            Self::Plain(_) => Vec::new(),
+            Self::Composite(parts) => parts.counted(),
+        }
+    }
+
     fn collect<'a>(&'a self, path: String, columns: &mut Vec<(String, &'a Space)>) {
         match self {
             Self::Plain(space) => columns.push((path, space)),
@@ -226,6 +251,15 @@ impl CompositeSpace {
         columns
     }
 
+    /// Returns the texts and sequences among the parts, as [`ObservationSpace::counted`] does.
+    pub fn counted(&self) -> Vec<&Self> {
+        match self {
+            Self::Dict { spaces } => spaces.iter().flat_map(|(_, space)| space.counted()).collect(),
+            Self::Tuple { spaces } => spaces.iter().flat_map(ObservationSpace::counted).collect(),
+            Self::Text(_) | Self::Sequence(_) => vec![self],
+        }
+    }
+
     fn collect<'a>(&'a self, path: &str, columns: &mut Vec<(String, &'a Space)>) {
         let below = |part: &str| if path.is_empty() { part.to_owned() } else { format!("{path}/{part}") };
         match self {
@@ -235,6 +269,12 @@ impl CompositeSpace {
             Self::Tuple { spaces } => {
                 let places = spaces.iter().enumerate();
                 places.for_each(|(place, space)| space.collect(below(&place.to_string()), columns));
+            }
+            Self::Text(space) => {
+                columns.extend(space.columns().map(|(name, space)| (below(name), space)));
+            }
+            Self::Sequence(space) => {
+                columns.extend(space.columns().map(|(name, space)| (below(name), space)));
             }
         }
     }

@@ -9,6 +9,7 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use crate::counted::Counted;
 use crate::limits::{MAX_NAME_BYTES, MAX_OBS_COLUMNS, MAX_ROW_ELEMENTS};
 use crate::{Bounds, BoxSpace, CompositeSpace, DType, DiscreteSpace, ObservationSpace, Space, bounded_list};
 
@@ -66,6 +67,7 @@ enum Field {
     N,
     Start,
     Spaces,
+    Counted,
     #[serde(other)]
     Unknown,
 }
@@ -89,6 +91,7 @@ struct Fields {
     n: Option<u64>,
     start: Option<i64>,
     spaces: Option<CompositeSpace>,
+    counted: Option<Counted>,
 }
 
 impl Fields {
@@ -124,9 +127,22 @@ impl Fields {
                 let start = self.start.ok_or_else(|| missing("start"))?;
                 Ok(Space::Discrete(DiscreteSpace { n, start }).into())
             }
-            Kind::Dict | Kind::Tuple => Ok(self.spaces.ok_or_else(|| missing("spaces"))?.into()),
+            Kind::Dict | Kind::Tuple => {
+                let spaces = self.spaces.ok_or_else(|| missing("spaces"))?;
+                match self.counted {
+                    None => Ok(spaces.into()),
+                    Some(counted) => Ok(counted_space(counted, &spaces).map_err(E::custom)?.into()),
+                }
+            }
         }
     }
+}
+
+/// Returns the text or the sequence whose two columns are `spaces`.
+fn counted_space(counted: Counted, spaces: &CompositeSpace) -> Result<CompositeSpace, String> {
+    let space = counted.space().map_err(|error| error.to_string())?;
+    let is_of = matches!(spaces, CompositeSpace::Dict { .. }) && spaces.columns() == space.columns();
+    if is_of { Ok(space) } else { Err("the columns are not those of their text or sequence".to_owned()) }
 }
 
 fn may_be_choices(space: &BoxSpace) -> bool {
@@ -162,6 +178,7 @@ impl<'de> Visitor<'de> for SpaceVisitor {
                         fields.kind.ok_or_else(|| A::Error::custom("`kind` stands before `spaces`"))?;
                     fields.spaces = Some(map.next_value_seed(Parts(kind))?);
                 }
+                Field::Counted => fields.counted = Some(map.next_value()?),
                 Field::Unknown => drop(map.next_value::<IgnoredAny>()?),
             }
         }
@@ -193,7 +210,10 @@ impl<'de> Visitor<'de> for SpaceVisitor {
                 fields.n = list.next_element()?;
                 fields.start = list.next_element()?;
             }
-            Some(kind @ (Kind::Dict | Kind::Tuple)) => fields.spaces = list.next_element_seed(Parts(kind))?,
+            Some(kind @ (Kind::Dict | Kind::Tuple)) => {
+                fields.spaces = list.next_element_seed(Parts(kind))?;
+                fields.counted = list.next_element()?;
+            }
             None => {}
         }
         fields.space()
@@ -300,6 +320,11 @@ impl Size {
             }
             ObservationSpace::Composite(CompositeSpace::Tuple { spaces }) => {
                 sum(&mut spaces.iter().map(Self::of))
+            }
+            ObservationSpace::Composite(counted) => {
+                let columns = counted.columns();
+                let elements = columns.iter().map(|(_, space)| space.elements()).sum();
+                Self { columns: columns.len(), elements }
             }
         }
     }

@@ -207,6 +207,14 @@ impl Fold {
             CompositeSpace::Tuple { spaces } => {
                 spaces.iter().fold(self.word(3).word(spaces.len() as u64), Self::observation)
             }
+            CompositeSpace::Text(space) => {
+                let hash = self.word(4).word(space.min_length() as u64).word(space.max_length() as u64);
+                hash.bytes(space.characters().as_bytes())
+            }
+            CompositeSpace::Sequence(space) => {
+                let hash = self.word(5).space(space.item()).word(space.maximum() as u64);
+                hash.word(u64::from(space.stack()))
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use rollhouse_core::limits::{
 };
 use rollhouse_core::{
     BadMethod, Bounds, BoxSpace, ColumnSpec, CompositeSpace, DType, DiscreteSpace, MethodSpec,
-    ObservationSpace, OptionSpec, Options, Role, Space, bounded_list,
+    ObservationSpace, OptionSpec, Options, Role, SequenceSpace, Space, TextSpace, bounded_list,
 };
 use rollhouse_env::ImageSize;
 use serde::{Deserialize, Serialize};
@@ -202,6 +202,9 @@ impl Description {
         check_size(&action).map_err(of("action"))?;
         let action = match action {
             ObservationSpace::Plain(space) => space,
+            ObservationSpace::Composite(parts) if !parts.counted().is_empty() => {
+                return Err(of("action")("texts and sequences are no actions".to_owned()));
+            }
             ObservationSpace::Composite(parts) => {
                 let carrier = BoxSpace::of_parts(parts).map_err(|error| error.to_string());
                 Space::Box(carrier.map_err(of("action"))?)
@@ -296,6 +299,14 @@ struct Node {
     names: Vec<String>,
     #[serde(default)]
     spaces: Vec<Node>,
+    #[serde(default)]
+    min_length: usize,
+    #[serde(default)]
+    maximum: usize,
+    #[serde(default)]
+    characters: String,
+    #[serde(default)]
+    stack: bool,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -307,6 +318,8 @@ enum Kind {
     MultiBinary,
     Dict,
     Tuple,
+    Text,
+    Sequence,
 }
 
 /// A bound of a Box: JSON has no numbers for the infinite ones.
@@ -361,7 +374,24 @@ impl Node {
                 let spaces = self.spaces.into_iter().map(|part| part.space(depth + 1));
                 Ok(CompositeSpace::Tuple { spaces: spaces.collect::<Result<_, _>>()? }.into())
             }
+            Kind::Text => {
+                let space = TextSpace::new(self.min_length, self.maximum, self.characters);
+                Ok(CompositeSpace::Text(space.map_err(|error| error.to_string())?).into())
+            }
+            Kind::Sequence => self.sequence(depth).map(ObservationSpace::from),
         }
+    }
+
+    fn sequence(self, depth: usize) -> Result<CompositeSpace, String> {
+        let mut items = self.spaces.into_iter();
+        let (Some(item), None) = (items.next(), items.next()) else {
+            return Err("a Sequence without the space of its items".to_owned());
+        };
+        let ObservationSpace::Plain(item) = item.space(depth + 1)? else {
+            return Err("a Sequence of items of several columns".to_owned());
+        };
+        let space = SequenceSpace::new(item, self.maximum, self.stack);
+        space.map(CompositeSpace::Sequence).map_err(|error| error.to_string())
     }
 
     fn boxed(self) -> Result<Space, String> {
@@ -457,6 +487,32 @@ mod tests {
         assert_eq!((bounds.low, bounds.high), (vec![0.0, -1.0].into(), Bounds::all(2.0, 2)));
         assert_eq!(description.action, Space::Discrete(DiscreteSpace { n: 3, start: -1 }));
         assert_eq!(description.max_episode_steps, Some(500));
+    }
+
+    #[test]
+    fn texts_and_sequences_are_two_columns_each() {
+        let text = r#"{"kind":"text","min_length":1,"maximum":4,"characters":"ab"}"#;
+        let sequence = format!(r#"{{"kind":"sequence","maximum":3,"stack":true,"spaces":[{TWO}]}}"#);
+        let observation = format!(r#"{{"kind":"dict","names":["says","did"],"spaces":[{text},{sequence}]}}"#);
+        let description = read(&observation, TWO).unwrap();
+        let columns = description.observation.columns();
+        let shown: Vec<_> =
+            columns.iter().map(|(path, space)| (path.as_str(), space.dtype(), space.elements())).collect();
+        let (codes, items) = (("says/codes", DType::U8, 4), ("did/items", DType::I64, 3));
+        assert_eq!(shown, [codes, ("says/count", DType::I64, 1), items, ("did/count", DType::I64, 1)]);
+        let action = format!(r#"{{"kind":"tuple","spaces":[{text}]}}"#);
+        for (observation, action, wrong) in [
+            (text.replace('4', "99999999999"), TWO, "at most 99999999999 items"),
+            (text.replace(":1", ":5"), TWO, "texts of 5 to 4 characters"),
+            (sequence.replace(TWO, ""), TWO, "without the space of its items"),
+            (sequence.replace(":3", ":0"), TWO, "at most 0 items"),
+            (sequence.replace(TWO, text), TWO, "of several columns"),
+            (text.to_owned(), action.as_str(), "no actions"),
+            (text.to_owned(), text, "no actions"),
+        ] {
+            let error = read(&observation, action).unwrap_err().to_string();
+            assert!(error.contains(wrong), "{observation}: {error}");
+        }
     }
 
     #[test]

@@ -702,7 +702,7 @@ impl LanesState {
         let obs = if owner.rules.copy {
             owner.shapes.obs.copy(py, |index| frame.obs(index), owner.lanes)?
         } else {
-            views_of(&mut self.views, &self.memory, py, frame, owner)?.obs(py, &owner.shapes.obs)?
+            views_of(&mut self.views, &self.memory, py, frame, owner)?.obs(py, frame, &owner.shapes.obs)?
         };
         let infos = PyDict::new(py);
         if !owner.shapes.channels.is_empty() || !self.lost.is_empty() {

@@ -151,6 +151,7 @@ pub(crate) fn spec_dict<'py>(py: Python<'py>, spec: &EnvSpec) -> PyResult<Bound<
 }
 
 /// Converts a space to `{"kind": "dict", "spaces": [(name, space), ...]}`, `{"kind": "tuple", "spaces": [space, ...]}`,
+/// `{"kind": "text", "min_length", "max_length", "characters"}`, `{"kind": "sequence", "item": space, "maximum", "stack"}`,
 /// or a plain one.
 pub(crate) fn observation<'py>(py: Python<'py>, space: &ObservationSpace) -> PyResult<Bound<'py, PyDict>> {
     match space {
@@ -172,6 +173,18 @@ fn composite<'py>(py: Python<'py>, space: &CompositeSpace) -> PyResult<Bound<'py
             let parts = spaces.iter().map(|space| observation(py, space));
             dict.set_item("kind", "tuple")?;
             dict.set_item("spaces", parts.collect::<PyResult<Vec<_>>>()?)?;
+        }
+        CompositeSpace::Text(text) => {
+            dict.set_item("kind", "text")?;
+            dict.set_item("min_length", text.min_length())?;
+            dict.set_item("max_length", text.max_length())?;
+            dict.set_item("characters", text.characters())?;
+        }
+        CompositeSpace::Sequence(sequence) => {
+            dict.set_item("kind", "sequence")?;
+            dict.set_item("item", self::space(py, sequence.item())?)?;
+            dict.set_item("maximum", sequence.maximum())?;
+            dict.set_item("stack", sequence.stack())?;
         }
     }
     Ok(dict)

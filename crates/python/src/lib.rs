@@ -10,6 +10,7 @@ mod cluster;
 mod command;
 mod commands;
 mod cost;
+mod counted;
 mod described;
 mod endings;
 mod engine;

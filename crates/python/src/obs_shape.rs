@@ -1,10 +1,11 @@
-//! The shape of observations: one array, or a dict or tuple of them.
+//! The shape of observations: one array, or a dict or tuple of them, with texts and sequences among them.
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use rollhouse_core::{ColumnRef, CompositeSpace, ObservationSpace, Space};
 
 use crate::arrays::RowShape;
+use crate::counted::Counted;
 
 /// The rows of an observation's columns for NumPy, and the nesting in which Python sees them.
 #[derive(Debug)]
@@ -17,8 +18,15 @@ pub(crate) struct ObsShape {
 #[derive(Debug)]
 enum Nest {
     Leaf(usize),
+    Counted(Counted),
     Dict(Vec<(String, Nest)>),
     Tuple(Vec<Nest>),
+}
+
+/// What gives the parts of a value, by the place of their columns.
+trait Parts<'py> {
+    fn array(&mut self, index: usize) -> PyResult<Bound<'py, PyAny>>;
+    fn counted(&mut self, part: &Counted) -> PyResult<Bound<'py, PyAny>>;
 }
 
 impl ObsShape {
@@ -28,10 +36,7 @@ impl ObsShape {
         mut row: impl FnMut(&Space) -> PyResult<RowShape>,
     ) -> PyResult<Self> {
         let mut columns = Vec::new();
-        let nest = Nest::of(space, &mut |space| {
-            columns.push(row(space)?);
-            Ok(columns.len() - 1)
-        })?;
+        let nest = Nest::of(space, &mut columns, &mut row)?;
         Ok(Self { nest, columns })
     }
 
@@ -49,13 +54,16 @@ impl ObsShape {
         self.columns.iter()
     }
 
-    /// Makes a value out of what `array` gives for each column.
-    pub(crate) fn value<'py>(
+    /// Makes a value of `rows` rows out of what `array` gives for each column; texts and sequences are made of what `column`
+    /// gives.
+    pub(crate) fn batch<'py, 'a>(
         &self,
         py: Python<'py>,
-        mut array: impl FnMut(usize, &RowShape) -> PyResult<Bound<'py, PyAny>>,
+        rows: usize,
+        column: impl Fn(usize) -> ColumnRef<'a>,
+        array: impl FnMut(usize, &RowShape) -> PyResult<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.nest.value(py, &mut |index| array(index, &self.columns[index]))
+        self.nest.value(py, &mut Batch { py, shape: self, rows, column, array })
     }
 
     /// Makes a value of fresh arrays with `rows` rows of each column that `column` gives.
@@ -68,7 +76,7 @@ impl ObsShape {
     ) -> PyResult<Bound<'py, PyAny>> {
         match self.plain() {
             Some(row) => row.copy(py, column(0), rows),
-            None => self.value(py, |index, row| row.copy(py, column(index), rows)),
+            None => self.batch(py, rows, &column, |index, row| row.copy(py, column(index), rows)),
         }
     }
 
@@ -79,43 +87,105 @@ impl ObsShape {
         columns: &[ColumnRef<'_>],
         row: usize,
     ) -> PyResult<Bound<'py, PyAny>> {
-        self.value(py, |index, shape| {
-            let elements = shape.elements();
-            shape.copy_row(py, columns[index].slice(row * elements, (row + 1) * elements))
-        })
+        self.nest.value(py, &mut Row { py, shape: self, columns, row })
+    }
+}
+
+/// The parts of a batch.
+struct Batch<'a, 'py, C, A> {
+    py: Python<'py>,
+    shape: &'a ObsShape,
+    rows: usize,
+    column: C,
+    array: A,
+}
+
+impl<'py, 'c, C, A> Parts<'py> for Batch<'_, 'py, C, A>
+where
+    C: Fn(usize) -> ColumnRef<'c>,
+    A: FnMut(usize, &RowShape) -> PyResult<Bound<'py, PyAny>>,
+{
+    fn array(&mut self, index: usize) -> PyResult<Bound<'py, PyAny>> {
+        (self.array)(index, &self.shape.columns[index])
+    }
+
+    fn counted(&mut self, part: &Counted) -> PyResult<Bound<'py, PyAny>> {
+        let columns = part.columns().map(&self.column);
+        let rows = (0..self.rows).map(|row| part.value(self.py, columns, row));
+        Ok(PyTuple::new(self.py, rows.collect::<PyResult<Vec<_>>>()?)?.into_any())
+    }
+}
+
+/// The parts of one row.
+struct Row<'a, 'py> {
+    py: Python<'py>,
+    shape: &'a ObsShape,
+    columns: &'a [ColumnRef<'a>],
+    row: usize,
+}
+
+impl<'py> Parts<'py> for Row<'_, 'py> {
+    fn array(&mut self, index: usize) -> PyResult<Bound<'py, PyAny>> {
+        let shape = &self.shape.columns[index];
+        let elements = shape.elements();
+        let (start, end) = (self.row * elements, (self.row + 1) * elements);
+        shape.copy_row(self.py, self.columns[index].slice(start, end))
+    }
+
+    fn counted(&mut self, part: &Counted) -> PyResult<Bound<'py, PyAny>> {
+        part.value(self.py, part.columns().map(|index| self.columns[index]), self.row)
     }
 }
 
 impl Nest {
-    fn of(space: &ObservationSpace, leaf: &mut impl FnMut(&Space) -> PyResult<usize>) -> PyResult<Self> {
+    fn of(
+        space: &ObservationSpace,
+        columns: &mut Vec<RowShape>,
+        row: &mut impl FnMut(&Space) -> PyResult<RowShape>,
+    ) -> PyResult<Self> {
+        let first = columns.len();
         Ok(match space {
-            ObservationSpace::Plain(space) => Self::Leaf(leaf(space)?),
+            ObservationSpace::Plain(space) => {
+                columns.push(row(space)?);
+                Self::Leaf(first)
+            }
             ObservationSpace::Composite(CompositeSpace::Dict { spaces }) => {
-                let part = |(name, space): &(String, _)| Ok((name.clone(), Self::of(space, leaf)?));
-                Self::Dict(spaces.iter().map(part).collect::<PyResult<_>>()?)
+                let parts =
+                    spaces.iter().map(|(name, space)| Ok((name.clone(), Self::of(space, columns, row)?)));
+                Self::Dict(parts.collect::<PyResult<_>>()?)
             }
             ObservationSpace::Composite(CompositeSpace::Tuple { spaces }) => {
-                Self::Tuple(spaces.iter().map(|space| Self::of(space, leaf)).collect::<PyResult<_>>()?)
+                let parts = spaces.iter().map(|space| Self::of(space, columns, row));
+                Self::Tuple(parts.collect::<PyResult<_>>()?)
+            }
+            ObservationSpace::Composite(CompositeSpace::Text(text)) => {
+                for (_, space) in text.columns() {
+                    columns.push(row(space)?);
+                }
+                Self::Counted(Counted::text(first, text))
+            }
+            ObservationSpace::Composite(CompositeSpace::Sequence(sequence)) => {
+                for (_, space) in sequence.columns() {
+                    columns.push(row(space)?);
+                }
+                Self::Counted(Counted::sequence(first, sequence, row(sequence.item())?))
             }
         })
     }
 
-    fn value<'py>(
-        &self,
-        py: Python<'py>,
-        array: &mut impl FnMut(usize) -> PyResult<Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    fn value<'py>(&self, py: Python<'py>, from: &mut impl Parts<'py>) -> PyResult<Bound<'py, PyAny>> {
         match self {
-            Self::Leaf(index) => array(*index),
+            Self::Leaf(index) => from.array(*index),
+            Self::Counted(part) => from.counted(part),
             Self::Dict(parts) => {
                 let dict = PyDict::new(py);
                 for (name, part) in parts {
-                    dict.set_item(name, part.value(py, array)?)?;
+                    dict.set_item(name, part.value(py, from)?)?;
                 }
                 Ok(dict.into_any())
             }
             Self::Tuple(parts) => {
-                let parts = parts.iter().map(|part| part.value(py, array));
+                let parts = parts.iter().map(|part| part.value(py, from));
                 Ok(PyTuple::new(py, parts.collect::<PyResult<Vec<_>>>()?)?.into_any())
             }
         }

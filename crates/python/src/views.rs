@@ -61,7 +61,7 @@ impl Views {
     ) -> PyResult<Arrays<'py>> {
         let of = |view: &Py<PyAny>| view.bind(py).clone();
         Ok(Arrays {
-            obs: self.obs(py, obs)?,
+            obs: self.obs(py, frame, obs)?,
             rewards: of(&self.rewards),
             terminated: of(&self.terminated),
             truncated: of(&self.truncated),
@@ -73,12 +73,21 @@ impl Views {
         })
     }
 
-    /// Returns the view of the observations; a dict of several is a fresh one.
+    /// Returns the view of the observations of `frame`, which lies in this slot; a dict of several is a fresh one, and so are
+    /// texts and sequences.
     #[inline]
-    pub(crate) fn obs<'py>(&self, py: Python<'py>, shape: &ObsShape) -> PyResult<Bound<'py, PyAny>> {
+    pub(crate) fn obs<'py>(
+        &self,
+        py: Python<'py>,
+        frame: Frame<'_>,
+        shape: &ObsShape,
+    ) -> PyResult<Bound<'py, PyAny>> {
         match (&self.obs[..], shape.plain()) {
             ([view], Some(_)) => Ok(view.bind(py).clone()),
-            (views, _) => shape.value(py, |index, _| Ok(views[index].bind(py).clone())),
+            (views, _) => {
+                let view = |index: usize, _: &RowShape| Ok(views[index].bind(py).clone());
+                shape.batch(py, frame.lanes(), |index| frame.obs(index), view)
+            }
         }
     }
 }

@@ -69,13 +69,49 @@ class Given(Failing):
         return np.array([options["size"], options["at"].pop()], np.float32), {}
 
 
-class Wordy(Failing):
-    """Says something."""
+class Telling(gymnasium.Env):
+    """Shows a text and a sequence, right ones for actions 0 and 1."""
 
-    observation_space = spaces.Dict({"says": spaces.Text(4)})
+    metadata = {"max_lengths": {"1": 3}}
+    observation_space = spaces.Tuple((spaces.Text(4, charset="abc"), spaces.Sequence(spaces.Box(-9, 9, (2,), np.float32))))
+    action_space = spaces.Discrete(8)
 
-    def __init__(self) -> None:
+    item = np.array([1.5, -2], np.float32)
+    shown = (
+        ("ab", ()),
+        ("abca", [item, item + 1, item + 2]),
+        ("abcab", ()),
+        ("ax", ()),
+        (b"ab", ()),
+        ("a", (item,) * 4),
+        ("a", (np.zeros(3, np.float32),)),
+        ("a", (item.astype("U"),)),
+    )
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self.shown[0], {}
+
+    def step(self, action: int) -> Any:
+        return self.shown[action], 0.0, False, False, {}
+
+
+class Listing(Failing):
+    """Has a Text or a Sequence that columns cannot have, as an observation or as an action."""
+
+    did = spaces.Sequence(spaces.Discrete(3))
+    known = {
+        "did": spaces.Dict({"did": did}),
+        "root": did,
+        "nested": spaces.Sequence(spaces.Dict({"a": spaces.Discrete(2)})),
+        "wide": spaces.Sequence(spaces.Discrete(3, dtype=np.uint64)),
+        "half": spaces.Text(3, charset="a\ud800"),
+    }
+
+    def __init__(self, shown: str = "", taken: str = "", maxima: Any = None) -> None:
         super().__init__(0)
+        self.metadata = {"max_lengths": maxima}
+        self.observation_space = self.known.get(shown, self.observation_space)
+        self.action_space = self.known.get(taken, self.action_space)
 
 
 class Unstable(Failing):

@@ -155,6 +155,57 @@ def test_every_kind_of_column_is_written_as_it_is(monkeypatch: pytest.MonkeyPatc
     driven.end()
 
 
+def test_texts_and_sequences_are_written_with_their_number_of_items(monkeypatch: pytest.MonkeyPatch) -> None:
+    driven = Driven(monkeypatch, "hosted_lanes:Telling", 1, ["hosted_lanes"], columns=4)
+    text, sequence = driven.answer["made"]["observation"]["spaces"]
+    assert text == {"kind": "text", "min_length": 1, "maximum": 4, "characters": "abc"}
+    assert (sequence["kind"], sequence["maximum"], sequence["stack"]) == ("sequence", 3, False)
+    driven.begin()
+    driven.work([SEEDED], [1])
+    for action, codes, items in [(1, b"abca", [[1.5, -2], [2.5, -1], [3.5, 0]]), (0, b"ab\0\0", [[0, 0]] * 3)]:
+        driven.value(0, 16, "int64")[...] = action
+        assert driven.work([STEP]) == ([0], {})
+        assert driven.value(0, 128, "uint8", (4,)).tobytes() == codes
+        assert driven.value(0, 256, "int64").item() == len(codes.rstrip(b"\0"))
+        assert driven.value(0, 320, "float32", (3, 2)).tolist() == items
+        assert driven.value(0, 384, "int64").item() == (3 if action else 0)
+    for action, words in enumerate(
+        ("0: a text of 5, which may have 4", "0: a text with 'x'", "0: a bytes is no text", "1: a sequence of 4", "shape (3,)", "Cannot cast"),
+        2,
+    ):
+        driven.value(0, 16, "int64")[...] = action
+        answers, said = driven.work([STEP])
+        assert answers == [LOST] and words in said["0"], said
+        assert driven.work([ANEW], [1]) == ([0], {})
+    driven.end()
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "words"),
+    [
+        ({"shown": "did"}, "observation/did: Sequence(Discrete(3), stack=False) has no maximum"),
+        ({"shown": "did", "maxima": {"": 4}}, "metadata[\"max_lengths\"]['did']"),
+        ({"shown": "root", "maxima": {"did": 4}}, "metadata[\"max_lengths\"]['']"),
+        ({"shown": "root", "maxima": 4}, "must be a dict"),
+        ({"shown": "root", "maxima": {"": 0}}, "must be a number of at least 1"),
+        ({"shown": "root", "maxima": {"": True}}, "must be a number of at least 1"),
+        ({"shown": "nested", "maxima": {"": 4}}, "observation: a Sequence of Dict cannot be hosted"),
+        ({"shown": "wide", "maxima": {"": 4}}, "observation: Discrete of uint64 cannot be hosted"),
+        ({"shown": "half"}, "observation: a Text with characters that are no Unicode"),
+        ({"taken": "half"}, "action: Text cannot be hosted as an action"),
+        ({"taken": "did", "maxima": {"did": 4}}, "action/did: Sequence cannot be hosted as an action"),
+    ],
+    ids=str,
+)
+def test_texts_and_sequences_that_columns_cannot_have_are_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, kwargs: dict[str, Any], words: str
+) -> None:
+    driven = Driven(monkeypatch, "hosted_lanes:Listing", 1, ["hosted_lanes"], **kwargs)
+    refused = driven.answer["refused"]
+    assert refused["kind"] == "space_not_supported" and words in refused["message"], refused
+    driven.end()
+
+
 def test_an_env_that_fails_loses_its_lane_alone_and_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     driven = Driven(monkeypatch, "hosted_lanes:Failing", 3, ["hosted_lanes"], at=2)
     driven.begin()
@@ -339,7 +390,6 @@ def test_what_is_known_not_to_be_deterministic_is_refused_if_it_is_declared(
         ("hosted_lanes:Nothing", ["hosted_lanes"], {}, "import_failed", "Nothing"),
         ("hosted_lanes:Columns", ["hosted_lanes"], {"color": 1}, "kwargs_refused", "color"),
         ("gymnasium:CartPole-v1", ["gymnasium"], {"max_episode_steps": 3}, "kwargs_refused", "max_episode_steps"),
-        ("hosted_lanes:Wordy", ["hosted_lanes"], {}, "space_not_supported", "observation/says: Text"),
         ("hosted_lanes:Unstable", ["hosted_lanes"], {}, "lanes_differ", "different spaces"),
         ("lamps:Odd", ["lamps"], {}, "methods_refused", "has no method 'fly'"),
         ("hosted_lanes:Broken", ["hosted_lanes"], {}, "make_failed", "never made"),

@@ -121,6 +121,14 @@ fn spaces(space: &ObservationSpace, name: *const c_char, to: &mut Vec<abi::Space
             to.push(abi::Space { name, kind: abi::TUPLE, parts: parts.len() as u32, ..SPACE });
             parts.iter().for_each(|space| spaces(space, ptr::null(), to));
         }
+        // The interface knows nothing of texts and sequences, but has their columns.
+        ObservationSpace::Composite(counted) => {
+            let columns = counted.columns();
+            to.push(abi::Space { name, kind: abi::DICT, parts: columns.len() as u32, ..SPACE });
+            let parts =
+                columns.iter().map(|(path, space)| abi::Space { name: kept_text(path), ..plain(space) });
+            to.extend(parts);
+        }
     }
 }
 

@@ -148,6 +148,10 @@ def zero(space: gymnasium.Space) -> Any:
         return {key: zero(part) for key, part in space.spaces.items()}
     if isinstance(space, spaces.Tuple):
         return tuple(zero(part) for part in space.spaces)
+    if isinstance(space, spaces.Text):
+        return ""
+    if isinstance(space, spaces.Sequence):
+        return gymnasium.vector.utils.create_empty_array(space.feature_space, 0) if space.stack else ()
     if space.shape is None or space.dtype is None:
         return space.sample()
     return np.zeros(space.shape, space.dtype)

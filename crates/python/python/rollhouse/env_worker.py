@@ -43,9 +43,8 @@ from rollhouse.agents import adapted
 from rollhouse.connecting import UNREACHED, Connector
 from rollhouse.env_methods import MAX_WORDS, words
 from rollhouse.errors import NotConnectedError
-from rollhouse.hosted.columns import Columns, write_array
+from rollhouse.hosted.columns import write_array
 from rollhouse.hosted.declared import declared_options
-from rollhouse.hosted.layout import WIDER, leaves
 from rollhouse.hosted.verdicts import Verdicts
 from rollhouse.lane_words import (
     ANEW,
@@ -63,9 +62,7 @@ from rollhouse.lane_words import (
     TRUNCATED,
     WORK,
 )
-
-DTYPES = ("bool", "uint8", "int32", "int64", "float32", "float64")
-"""Element types of a Box that columns can have. Others are kept as the next that has all their values, if there is one."""
+from rollhouse.worker_spaces import UnhostedSpace, WorkerColumns, kept, max_lengths_of, space_of
 
 REGISTERED = "gymnasium:"
 """How names of envs begin that are looked up in Gymnasium's registry; others are a module and a class."""
@@ -226,9 +223,14 @@ def description(env: gymnasium.Env, hello: dict[str, Any]) -> dict[str, Any]:
     """Says what an env is."""
     name = hello["env"]
     limit = registered(name, hello["allow"]).max_episode_steps if name.startswith(REGISTERED) else None
+    try:
+        observation = space_of(env.observation_space, "observation", max_lengths_of(env.metadata))
+        action = space_of(env.action_space, "action")
+    except UnhostedSpace as error:
+        raise Refused("space_not_supported", str(error)) from error
     told: dict[str, Any] = {
-        "observation": space_of(env.observation_space, "observation"),
-        "action": space_of(env.action_space, "action"),
+        "observation": observation,
+        "action": action,
         "max_episode_steps": limit,
         # What the caller's arguments give.
         "render_mode": None if hello.get("made_to_draw") else env.render_mode,
@@ -348,44 +350,6 @@ def is_declared(env: gymnasium.Env, hello: dict[str, Any]) -> bool:
     return True
 
 
-def space_of(space: Any, path: str) -> dict[str, Any]:
-    """Describes a space."""
-    if isinstance(space, spaces.Box) and (dtype := kept(space).name) in DTYPES:
-        low, high = bounds(space.low), bounds(space.high)
-        return {"kind": "box", "low": low, "high": high, "shape": list(space.shape), "dtype": dtype}
-    if isinstance(space, spaces.Discrete) and kept(space) == np.int64:
-        return {"kind": "discrete", "n": int(space.n), "starts": [int(space.start)]}
-    if isinstance(space, spaces.MultiDiscrete) and kept(space) == np.int64:
-        nvec, starts = [int(n) for n in space.nvec.ravel()], [int(n) for n in space.start.ravel()]
-        return {"kind": "multi_discrete", "nvec": nvec, "starts": starts, "shape": list(space.shape)}
-    if isinstance(space, spaces.MultiBinary):
-        return {"kind": "multi_binary", "shape": list(space.shape)}
-    if isinstance(space, spaces.Dict):
-        parts = [space_of(part, f"{path}/{key}") for key, part in space.spaces.items()]
-        return {"kind": "dict", "names": [str(key) for key in space.spaces], "spaces": parts}
-    if isinstance(space, spaces.Tuple):
-        return {"kind": "tuple", "spaces": [space_of(part, f"{path}/{at}") for at, part in enumerate(space.spaces)]}
-    dtype = getattr(space, "dtype", None)
-    of_dtype = f" of {dtype}" if isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete)) else ""
-    raise Refused("space_not_supported", f"{path}: {type(space).__name__}{of_dtype} cannot be hosted")
-
-
-def kept(space: Any) -> np.dtype:
-    """Returns the dtype with which a column of a space is kept."""
-    dtype: np.dtype = np.dtype(space.dtype)
-    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
-        return np.promote_types(dtype, np.int64)
-    return np.dtype(WIDER.get(dtype.name, dtype)) if isinstance(space, spaces.Box) else dtype
-
-
-def bounds(values: np.ndarray) -> list[Any]:
-    """Returns bounds as numbers, those that JSON does not have as words; a single one where all are the same."""
-    numbers = values.ravel()
-    if numbers.size and (numbers == numbers[0]).all():
-        numbers = numbers[:1]
-    return [float(v) if math.isfinite(v) else str(float(v)) for v in numbers]
-
-
 # Generators
 
 GENERATOR = struct.Struct("<5Q")
@@ -452,7 +416,7 @@ class Worker:
         self.count = len(envs)
         self.played = [False] * self.count
         self.told = describe(envs, hello)
-        self.columns = Columns(envs[0].observation_space, 1)
+        self.columns = WorkerColumns(envs[0].observation_space, max_lengths_of(envs[0].metadata))
         action_space = envs[0].action_space
         self.parts = ActionParts(action_space) if ActionParts.has(action_space) else None
         # A copy is of the env's own dtype; parts are cast each for itself.
@@ -483,12 +447,7 @@ class Worker:
             self.actions = array(record["action"], kept(action_space), action_space.shape or ())
         observations = [
             array(at, dtype, shape)
-            for at, dtype, shape in zip(
-                record["observation"],
-                map(kept, leaves(self.envs[0].observation_space)),
-                self.columns.shapes,
-                strict=True,
-            )
+            for at, dtype, shape in zip(record["observation"], self.columns.stored, self.columns.shapes, strict=True)
         ]
         if self.mask_by is not None:
             self.masks = array(record["infos"][0], np.dtype("uint8"), (self.hello["action_mask"]["n"],))

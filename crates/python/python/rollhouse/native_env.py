@@ -298,6 +298,11 @@ def make_space(space: Mapping[str, Any]) -> gymnasium.Space:
         return gymnasium.spaces.Dict([(name, make_space(part)) for name, part in space["spaces"]])
     if space["kind"] == "tuple":
         return gymnasium.spaces.Tuple([make_space(part) for part in space["spaces"]])
+    if space["kind"] == "text":
+        lengths = {"min_length": space["min_length"], "max_length": space["max_length"]}
+        return gymnasium.spaces.Text(**lengths, charset=space["characters"])
+    if space["kind"] == "sequence":
+        return gymnasium.spaces.Sequence(make_space(space["item"]), stack=space["stack"])
     if space["kind"] == "discrete":
         return gymnasium.spaces.Discrete(space["n"], start=space["start"])
     if space["kind"] == "multi_binary":

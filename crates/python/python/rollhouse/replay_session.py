@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import gymnasium
 import numpy as np
 
 from rollhouse.native_env import make_space
@@ -104,13 +103,13 @@ class ReplaySession:
     @property
     def observation(self) -> Any:
         """The observation of the last known step."""
-        return _value(self.observation_space, memoryview(self._frame["obs"]))[0]
+        return _value(self.env_spec["observation_space"], self.observation_space, memoryview(self._frame["obs"]))[0]
 
     @property
     def action(self) -> Any:
         """The action that led to that step; None at the reset."""
         taken = memoryview(self._frame["action"])
-        return _value(self.action_space, taken)[0] if len(taken) else None
+        return _value(self.env_spec["action_space"], self.action_space, taken)[0] if len(taken) else None
 
     @property
     def reward(self) -> float:
@@ -174,20 +173,50 @@ def _not_negative(name: str, value: int) -> int:
     return int(value)
 
 
-def _value(space: gymnasium.Space, data: memoryview) -> tuple[Any, memoryview]:
-    """Reads a value of the space from the beginning of its columns' bytes. Returns it and the bytes behind it."""
-    if isinstance(space, gymnasium.spaces.Dict):
+def _value(told: dict[str, Any], space: Any, data: memoryview) -> tuple[Any, memoryview]:
+    """Reads a value of the space from the beginning of its columns' bytes. Returns it and the bytes behind it.
+
+    Args:
+        told: The space as the native half describes it.
+        space: The same as Gymnasium has it.
+        data: The bytes.
+    """
+    told = told.get("parts", told)
+    if told["kind"] == "dict":
         parts = {}
-        for key, child in space.spaces.items():
-            parts[key], data = _value(child, data)
+        for name, part in told["spaces"]:
+            parts[name], data = _value(part, space[name], data)
         return parts, data
-    if isinstance(space, gymnasium.spaces.Tuple):
+    if told["kind"] == "tuple":
         values = []
-        for child in space.spaces:
-            value, data = _value(child, data)
+        for part, child in zip(told["spaces"], space.spaces, strict=True):
+            value, data = _value(part, child, data)
             values.append(value)
         return tuple(values), data
-    count = int(np.prod(space.shape, dtype=np.int64))
-    size = count * space.dtype.itemsize
+    if told["kind"] == "text":
+        narrow = max(told["characters"], default="") <= "\xff"
+        items, count, data = _counted(told["max_length"], 1 if narrow else 4, data)
+        return bytes(items).decode("latin-1" if narrow else "utf-32-le", "replace"), data
+    if told["kind"] == "sequence":
+        item = space.feature_space
+        items, count, data = _counted(told["maximum"], _bytes_of(item), data)
+        array = np.frombuffer(items, item.dtype).reshape(count, *(item.shape or ())).copy()
+        return (array if space.stack else tuple(array)), data
+    size = _bytes_of(space)
     array = np.frombuffer(data[:size], dtype=space.dtype).reshape(space.shape).copy()
     return (array if space.shape else array[()]), data[size:]
+
+
+def _counted(maximum: int, size: int, data: memoryview) -> tuple[memoryview, int, memoryview]:
+    """Returns the items of a text or a sequence that are there, of ``size`` bytes each, their number, and what is behind."""
+    end = maximum * size
+    count = min(max(int.from_bytes(data[end : end + COUNT_BYTES], "little", signed=True), 0), maximum)
+    return data[: count * size], count, data[end + COUNT_BYTES :]
+
+
+def _bytes_of(space: Any) -> int:
+    return int(np.prod(space.shape or (), dtype=np.int64)) * space.dtype.itemsize
+
+
+COUNT_BYTES = 8
+"""Bytes of the number of items."""

@@ -180,7 +180,7 @@ class Sb3VecEnv(VecEnv):
                 lanes[lane]["terminal_observation"] = final_obs[lane]
             else:
                 # The lane was lost: its last observation is in its row.
-                lanes[lane]["terminal_observation"] = deepcopy(rows_at(observations, lane))
+                lanes[lane]["terminal_observation"] = deepcopy(rows_at(observations, lane, self.envs.single_observation_space))
         for info, truncated in zip(lanes, (truncations & ~terminations).tolist(), strict=True):
             info["TimeLimit.truncated"] = truncated
         return observations, rewards.astype(np.float32), dones, lanes

@@ -123,12 +123,12 @@ class TensorView:
 
 
 def _of_each(value: Any, tensor: Callable[[np.ndarray], torch.Tensor]) -> Any:
-    """Makes tensors of an array, or of each array of a dict or tuple."""
+    """Makes tensors of an array, or of each array of a dict or tuple. Texts, and single numbers of a sequence, stay what they are."""
     if isinstance(value, dict):
         return {key: _of_each(part, tensor) for key, part in value.items()}
     if isinstance(value, tuple):
         return tuple(_of_each(part, tensor) for part in value)
-    return tensor(value)
+    return tensor(value) if isinstance(value, np.ndarray) else value
 
 
 def _array(actions: torch.Tensor) -> Any:

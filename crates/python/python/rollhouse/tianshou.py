@@ -67,7 +67,7 @@ class VectorEnv(BaseVectorEnv):
             if isinstance(seed, (list, tuple)):
                 seed = _spread(seed, lanes, self.env_num)
         observations, infos = self.envs.reset(seed=seed, options=options or None)
-        return rows_at(observations, lanes), _dicts(infos, lanes, lanes)
+        return rows_at(observations, lanes, self.envs.single_observation_space), _dicts(infos, lanes, lanes)
 
     def step(self, action: Any, id: Any = None) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Steps the lanes of ``id``, or all. Returns observations, rewards, terminations, truncations, one dict of
@@ -83,7 +83,9 @@ class VectorEnv(BaseVectorEnv):
             *arrays, infos = self.envs.recv()
             order = {lane: row for row, lane in enumerate(infos["env_id"].tolist())}
             rows = np.array([order[lane] for lane in lanes.tolist()], np.intp)
-        observations, rewards, terminations, truncations = (rows_at(array, rows) for array in arrays)
+        observations, *ends = arrays
+        observations = rows_at(observations, rows, self.envs.single_observation_space)
+        rewards, terminations, truncations = (array[rows] for array in ends)
         return observations, rewards, terminations, truncations, _dicts(infos, rows, lanes)
 
     def seed(self, seed: int | Sequence[int] | None = None) -> list[Any]:

@@ -30,12 +30,22 @@ MAX_SEED = 2**64 - 1
 """The largest seed of a lane."""
 
 
-def rows_at(observations: Any, index: Any) -> Any:
-    """Returns the rows of a batch's observations at an index: one lane's observation, or those of several lanes."""
+def rows_at(observations: Any, index: Any, space: gymnasium.Space | None = None) -> Any:
+    """Returns the rows of a batch's observations at an index: one lane's observation, or those of several lanes.
+
+    Args:
+        observations: The batch.
+        index: A lane, or an array of lanes.
+        space: The space of one lane's observation. Without it there is no Text and no Sequence, of which a batch is a tuple.
+    """
+    if isinstance(space, (gymnasium.spaces.Text, gymnasium.spaces.Sequence)):
+        return observations[index] if np.ndim(index) == 0 else tuple(observations[lane] for lane in index)
     if isinstance(observations, dict):
-        return {key: rows_at(part, index) for key, part in observations.items()}
+        parts = space.spaces if isinstance(space, gymnasium.spaces.Dict) else {}
+        return {key: rows_at(part, index, parts.get(key)) for key, part in observations.items()}
     if isinstance(observations, tuple):
-        return tuple(rows_at(part, index) for part in observations)
+        each = space.spaces if isinstance(space, gymnasium.spaces.Tuple) else [None] * len(observations)
+        return tuple(rows_at(part, index, of) for part, of in zip(observations, each, strict=True))
     return observations[index]
 
 

@@ -7,7 +7,8 @@ use parking_lot::Mutex;
 use rollhouse_core::limits::MAX_LANES;
 use rollhouse_core::msgpack::{self, DecodeError};
 use rollhouse_core::{
-    ColumnSpec, EnvSpec, Options, Parent, RecordRule, RunId, SeedSchedule, Space, StepColumns, bounded_list,
+    ColumnSpec, CompositeSpace, EnvSpec, Options, Parent, RecordRule, RunId, SeedSchedule, Space,
+    StepColumns, bounded_list,
 };
 use serde::{Deserialize, Serialize};
 
@@ -155,6 +156,11 @@ impl RunInfo {
         };
         let columns = observation_space.columns();
         let spaces = columns.iter().map(|(_, space)| bounds(space)).sum::<usize>() + bounds(action_space);
+        let counted = observation_space.counted().into_iter().map(|part| match part {
+            CompositeSpace::Text(text) => text.characters().len(),
+            CompositeSpace::Sequence(sequence) => own(sequence.item()) * size_of::<f64>(),
+            CompositeSpace::Dict { .. } | CompositeSpace::Tuple { .. } => 0,
+        });
         let names = texts(&self.spec.observation_names)
             + texts(&self.spec.action_names)
             + info_channels.iter().map(|channel| texts(&channel.names)).sum::<usize>();
@@ -165,6 +171,7 @@ impl RunInfo {
         size_of::<Self>()
             + self.arguments.len()
             + spaces * size_of::<f64>()
+            + counted.sum::<usize>()
             + names
             + options.sum::<usize>()
             + self

@@ -36,16 +36,16 @@ class Columns:
         self._tree = self._plant(space)
         self.single = self._tree == ("column", 0)
 
-    def _plant(self, space: gymnasium.Space) -> tuple[str, Any]:
+    def _plant(self, space: gymnasium.Space, path: str = "") -> tuple[str, Any]:
         if isinstance(space, Fixed):
             # By name: NumPy's own object for it, so that arrays' dtypes can be compared by identity.
             self.dtypes.append(np.dtype(np.dtype(space.dtype).str))
             self.shapes.append(tuple(space.shape or ()))
             return "column", len(self.dtypes) - 1
         if isinstance(space, spaces.Tuple):
-            return "tuple", [self._plant(child) for child in space.spaces]
+            return "tuple", [self._plant(child, below(path, at)) for at, child in enumerate(space.spaces)]
         if isinstance(space, spaces.Dict):
-            return "dict", [(key, self._plant(child)) for key, child in space.spaces.items()]
+            return "dict", [(key, self._plant(child, below(path, key))) for key, child in space.spaces.items()]
         self.others += 1
         return "other", self.others - 1
 
@@ -118,6 +118,11 @@ class Columns:
                 key in batch and self._match(child, batch[key], arrays) for key, child in children
             )
         return False
+
+
+def below(path: str, part: Any) -> str:
+    """Returns the path of a part of the space at ``path``, which is empty for the whole."""
+    return f"{path}/{part}" if path else str(part)
 
 
 def write_array(row: np.ndarray, value: Any) -> None:

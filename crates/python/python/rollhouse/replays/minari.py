@@ -120,6 +120,8 @@ def _nested(space: gymnasium.Space, columns: Any, path: str = "") -> Any:
         return {key: _nested(child, columns, f"{path}/{key}".lstrip("/")) for key, child in space.spaces.items()}
     if isinstance(space, gymnasium.spaces.Tuple):
         return tuple(_nested(child, columns, f"{path}/{place}".lstrip("/")) for place, child in enumerate(space.spaces))
+    if path not in columns:
+        raise TypeError(f"{path or 'observations'}: {space} cannot be written as a Minari dataset")
     return columns[path]
 
 

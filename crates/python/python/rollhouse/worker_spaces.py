@@ -1,0 +1,221 @@
+"""What a worker says of its env's spaces, and the columns to which it writes observations.
+
+A Text and a Sequence are two columns each: their items, with zeros behind the last one, and ``count``, their number. A Text
+says how long it may get, as ``max_length``; of a Sequence the env says it, by its path in the observation:
+``metadata["max_lengths"] = {"map/seen": 16}``. The native half makes texts and sequences of these columns (``counted.rs``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from rollhouse.hosted.columns import Columns, Fixed, write_array
+from rollhouse.hosted.layout import WIDER
+
+DTYPES = ("bool", "uint8", "int32", "int64", "float32", "float64")
+"""Element types of a Box that columns can have. Others are kept as the next that has all their values, if there is one."""
+
+Counted = (spaces.Text, spaces.Sequence)
+
+
+class UnhostedSpace(Exception):
+    """A space that columns cannot have, by its path."""
+
+
+def max_lengths_of(metadata: Mapping[str, Any] | None) -> dict[str, int]:
+    """Returns the maxima that an env declares of its Sequences, by their paths; the observation itself has the path ``""``.
+
+    Raises:
+        UnhostedSpace: They are none.
+    """
+    declared = (metadata or {}).get("max_lengths") or {}
+    if not isinstance(declared, Mapping):
+        raise UnhostedSpace(f'metadata["max_lengths"] is {declared!r}, must be a dict from path to number')
+    for path, maximum in declared.items():
+        if not isinstance(path, str) or isinstance(maximum, bool) or not isinstance(maximum, int) or maximum < 1:
+            raise UnhostedSpace(f'metadata["max_lengths"] has {maximum!r} for {path!r}, must be a number of at least 1')
+    return dict(declared)
+
+
+def space_of(space: Any, path: str, max_lengths: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """Describes a space. Without ``max_lengths`` it is one of actions, which have no Text and no Sequence.
+
+    Raises:
+        UnhostedSpace: Columns cannot have it.
+    """
+    if isinstance(space, spaces.Box) and (dtype := kept(space).name) in DTYPES:
+        low, high = bounds(space.low), bounds(space.high)
+        return {"kind": "box", "low": low, "high": high, "shape": list(space.shape), "dtype": dtype}
+    if isinstance(space, spaces.Discrete) and kept(space) == np.int64:
+        return {"kind": "discrete", "n": int(space.n), "starts": [int(space.start)]}
+    if isinstance(space, spaces.MultiDiscrete) and kept(space) == np.int64:
+        nvec, starts = [int(n) for n in space.nvec.ravel()], [int(n) for n in space.start.ravel()]
+        return {"kind": "multi_discrete", "nvec": nvec, "starts": starts, "shape": list(space.shape)}
+    if isinstance(space, spaces.MultiBinary):
+        return {"kind": "multi_binary", "shape": list(space.shape)}
+    if isinstance(space, spaces.Dict):
+        parts = [space_of(part, f"{path}/{key}", max_lengths) for key, part in space.spaces.items()]
+        return {"kind": "dict", "names": [str(key) for key in space.spaces], "spaces": parts}
+    if isinstance(space, spaces.Tuple):
+        parts = [space_of(part, f"{path}/{at}", max_lengths) for at, part in enumerate(space.spaces)]
+        return {"kind": "tuple", "spaces": parts}
+    if isinstance(space, spaces.Text) and max_lengths is not None:
+        return _text(space, path)
+    if isinstance(space, spaces.Sequence) and max_lengths is not None:
+        return _sequence(space, path, max_lengths)
+    dtype = getattr(space, "dtype", None)
+    of_dtype = f" of {dtype}" if isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete)) else ""
+    as_what = " as an action" if max_lengths is None and isinstance(space, Counted) else ""
+    raise UnhostedSpace(f"{path}: {type(space).__name__}{of_dtype} cannot be hosted{as_what}")
+
+
+def _text(space: spaces.Text, path: str) -> dict[str, Any]:
+    # Sorted, because the order of a set differs from process to process.
+    characters = "".join(sorted(space.character_set))
+    if len(characters) != len(space.character_set) or any("\ud800" <= character <= "\udfff" for character in characters):
+        raise UnhostedSpace(f"{path}: a Text with characters that are no Unicode cannot be hosted")
+    lengths = {"min_length": int(space.min_length), "maximum": int(space.max_length)}
+    return {"kind": "text", **lengths, "characters": characters}
+
+
+def _sequence(space: spaces.Sequence, path: str, max_lengths: Mapping[str, int]) -> dict[str, Any]:
+    own = path.partition("/")[2]
+    if own not in max_lengths:
+        raise UnhostedSpace(f'{path}: {space} has no maximum; the env declares it as metadata["max_lengths"][{own!r}]')
+    if not isinstance(space.feature_space, Fixed):
+        raise UnhostedSpace(f"{path}: a Sequence of {type(space.feature_space).__name__} cannot be hosted")
+    item = space_of(space.feature_space, path)
+    return {"kind": "sequence", "maximum": max_lengths[own], "stack": bool(space.stack), "spaces": [item]}
+
+
+def kept(space: Any) -> np.dtype:
+    """Returns the dtype with which a column of a space is kept."""
+    dtype: np.dtype = np.dtype(space.dtype)
+    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
+        return np.promote_types(dtype, np.int64)
+    return np.dtype(WIDER.get(dtype.name, dtype)) if isinstance(space, spaces.Box) else dtype
+
+
+def bounds(values: np.ndarray) -> list[Any]:
+    """Returns bounds as numbers, those that JSON does not have as words; a single one where all are the same."""
+    numbers = values.ravel()
+    if numbers.size and (numbers == numbers[0]).all():
+        numbers = numbers[:1]
+    return [float(v) if math.isfinite(v) else str(float(v)) for v in numbers]
+
+
+class WorkerColumns(Columns):
+    """The columns of an observation as a worker writes them, which are those that ``space_of`` describes.
+
+    Attributes:
+        stored: The dtype with which each column is kept.
+    """
+
+    def __init__(self, space: gymnasium.Space, max_lengths: Mapping[str, int]):
+        self.stored: list[np.dtype] = []
+        self._max_lengths = max_lengths
+        super().__init__(space, 1)
+
+    def _plant(self, space: gymnasium.Space, path: str = "") -> tuple[str, Any]:
+        if not isinstance(space, Counted):
+            planted = super()._plant(space, path)
+            if planted[0] == "column":
+                self.stored.append(kept(space))
+            return planted
+        writer: TextWriter | SequenceWriter
+        if isinstance(space, spaces.Text):
+            writer = TextWriter(space, path)
+        else:
+            writer = SequenceWriter(space, self._max_lengths[path], path)
+        first = len(self.shapes)
+        for dtype, shape in ((writer.dtype, writer.shape), (np.dtype(np.int64), ())):
+            self.dtypes.append(dtype)
+            self.stored.append(dtype)
+            self.shapes.append(shape)
+        return "counted", (first, writer)
+
+    def _write(self, node: tuple[str, Any], row: Sequence[np.ndarray], others: list[Any], value: Any) -> None:
+        if node[0] == "counted":
+            first, writer = node[1]
+            writer.write(row[first], row[first + 1], value)
+        else:
+            super()._write(node, row, others, value)
+
+
+class TextWriter:
+    """Writes texts as code points.
+
+    Attributes:
+        dtype: The dtype of the column of code points.
+        shape: The shape of one of its rows.
+    """
+
+    def __init__(self, space: spaces.Text, path: str):
+        self._characters = space.character_set
+        # All of the former are single bytes in Latin-1.
+        narrow = all(character <= "\xff" for character in self._characters)
+        self._codec = "latin-1" if narrow else "utf-32-le"
+        self.dtype = np.dtype(np.uint8 if narrow else np.int32)
+        self.shape: tuple[int, ...] = (int(space.max_length),)
+        self._path = path or "the observation"
+
+    def write(self, codes: np.ndarray, count: np.ndarray, value: Any) -> None:
+        """Writes a text.
+
+        Raises:
+            TypeError: The value is none.
+            ValueError: It is too long, or has other characters than the space.
+        """
+        if not isinstance(value, str):
+            raise TypeError(f"{self._path}: a {type(value).__name__} is no text")
+        _check_length(f"{self._path}: a text", len(value), len(codes))
+        others = set(value) - self._characters
+        if others:
+            raise ValueError(f"{self._path}: a text with {min(others)!r}, which its space does not have")
+        codes[: len(value)] = np.frombuffer(value.encode(self._codec), self.dtype)
+        codes[len(value) :] = 0
+        count[...] = len(value)
+
+
+class SequenceWriter:
+    """Writes sequences of values of one column.
+
+    Attributes:
+        dtype: The dtype of the column of items.
+        shape: The shape of one of its rows.
+    """
+
+    def __init__(self, space: spaces.Sequence, maximum: int, path: str):
+        item: Any = space.feature_space
+        self.dtype = kept(item)
+        self.shape: tuple[int, ...] = (maximum, *(item.shape or ()))
+        self._stack = space.stack
+        self._path = path or "the observation"
+
+    def write(self, items: np.ndarray, count: np.ndarray, value: Any) -> None:
+        """Writes a sequence.
+
+        Raises:
+            TypeError: The value is none, or an item has a dtype that does not become the column's.
+            ValueError: It is too long, or an item has another shape.
+        """
+        length = len(value)
+        _check_length(f"{self._path}: a sequence", length, len(items))
+        if self._stack and length:
+            write_array(items[:length], value)
+        else:
+            for at, item in enumerate(value):
+                write_array(items[at, ...], item)
+        items[length:] = 0
+        count[...] = length
+
+
+def _check_length(what: str, length: int, maximum: int) -> None:
+    if length > maximum:
+        raise ValueError(f"{what} of {length}, which may have {maximum} at most")
