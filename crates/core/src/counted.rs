@@ -168,6 +168,18 @@ impl Columns {
     }
 }
 
+impl From<TextSpace> for CompositeSpace {
+    fn from(space: TextSpace) -> Self {
+        Self::Text(Box::new(space))
+    }
+}
+
+impl From<SequenceSpace> for CompositeSpace {
+    fn from(space: SequenceSpace) -> Self {
+        Self::Sequence(Box::new(space))
+    }
+}
+
 /// What messages and files say of the two columns of a text or a sequence.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -181,10 +193,10 @@ impl Counted {
     pub(crate) fn space(self) -> Result<CompositeSpace, BadCounted> {
         Ok(match self {
             Self::Text { min_length, max_length, characters } => {
-                CompositeSpace::Text(TextSpace::new(min_length, max_length, characters)?)
+                CompositeSpace::from(TextSpace::new(min_length, max_length, characters)?)
             }
             Self::Sequence { item, maximum, stack } => {
-                CompositeSpace::Sequence(SequenceSpace::new(item, maximum, stack)?)
+                CompositeSpace::from(SequenceSpace::new(item, maximum, stack)?)
             }
         })
     }
@@ -231,7 +243,7 @@ mod tests {
 
     fn nested() -> ObservationSpace {
         let moves = SequenceSpace::new(Space::f32_box(&[1.0, -2.0], &[3.0, 4.0]), 5, true).unwrap();
-        let spaces = vec![CompositeSpace::Text(text("ab")).into(), CompositeSpace::Sequence(moves).into()];
+        let spaces = vec![CompositeSpace::from(text("ab")).into(), CompositeSpace::from(moves).into()];
         CompositeSpace::Dict {
             spaces: vec![
                 ("says".into(), CompositeSpace::Tuple { spaces }.into()),
@@ -275,7 +287,7 @@ mod tests {
         let space = nested();
         let paths: Vec<_> = space.columns().into_iter().map(|(path, _)| path).collect();
         assert_eq!(paths, ["says/0/codes", "says/0/count", "says/1/items", "says/1/count", "n"]);
-        let root = ObservationSpace::from(CompositeSpace::Text(text("ab")));
+        let root = ObservationSpace::from(CompositeSpace::from(text("ab")));
         let paths: Vec<_> = root.columns().into_iter().map(|(path, _)| path).collect();
         assert_eq!(paths, ["codes", "count"]);
         assert_eq!(space.counted().len(), 2);
@@ -297,7 +309,7 @@ mod tests {
 
     #[test]
     fn columns_that_are_not_those_of_their_text_are_refused() {
-        let space = ObservationSpace::from(CompositeSpace::Text(text("ab")));
+        let space = ObservationSpace::from(CompositeSpace::from(text("ab")));
         let written = serde_json::to_string(&space).unwrap();
         for (from, to, wrong) in [
             ("\"max_length\":4", "\"max_length\":5", "not those of"),

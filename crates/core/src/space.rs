@@ -40,10 +40,10 @@ pub enum CompositeSpace {
     },
     /// The values are texts.
     #[serde(rename = "dict")]
-    Text(TextSpace),
+    Text(Box<TextSpace>),
     /// The values are sequences.
     #[serde(rename = "dict")]
-    Sequence(SequenceSpace),
+    Sequence(Box<SequenceSpace>),
 }
 
 /// Arrays of `shape` whose element i lies in `[low[i], high[i]]`, row-major. Bounds may be infinite.

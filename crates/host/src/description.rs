@@ -376,7 +376,7 @@ impl Node {
             }
             Kind::Text => {
                 let space = TextSpace::new(self.min_length, self.maximum, self.characters);
-                Ok(CompositeSpace::Text(space.map_err(|error| error.to_string())?).into())
+                Ok(CompositeSpace::from(space.map_err(|error| error.to_string())?).into())
             }
             Kind::Sequence => self.sequence(depth).map(ObservationSpace::from),
         }
@@ -391,7 +391,7 @@ impl Node {
             return Err("a Sequence of items of several columns".to_owned());
         };
         let space = SequenceSpace::new(item, self.maximum, self.stack);
-        space.map(CompositeSpace::Sequence).map_err(|error| error.to_string())
+        space.map(CompositeSpace::from).map_err(|error| error.to_string())
     }
 
     fn boxed(self) -> Result<Space, String> {
