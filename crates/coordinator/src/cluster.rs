@@ -222,7 +222,7 @@ impl Cluster {
                 && (report.session, report.incarnation) == key
                 && !self.placements.is_on(&key, &name)
             {
-                self.adopt(&name, report, out);
+                self.adopt_over(&name, report, out);
             }
             if self.placements.wanted_on(&key, &name).is_some() {
                 let over = Over { cause: end.cause, detail: &end.detail, done: Some(end.done) };
@@ -380,6 +380,18 @@ impl Cluster {
         }
     }
 
+    /// Takes over a session that an earlier coordinator placed, and that was over before this one heard of it.
+    fn adopt_over(&mut self, name: &Arc<str>, report: &SessionReport, out: &mut Actions) {
+        let key = (report.session, report.incarnation);
+        if self.pools.get_mut(&key.0.pool).is_some_and(|pool| pool.current(&key).is_some()) {
+            return;
+        }
+        self.adopt(name, report, out);
+        if let Some(session) = self.pools.get_mut(&key.0.pool).and_then(|pool| pool.current(&key)) {
+            session.was_over = true;
+        }
+    }
+
     /// Returns the stage of the pool to which a session of an earlier coordinator belongs. The pool is made if need be.
     /// `None` if the session is not to be taken over.
     fn adopting_pool(&mut self, report: &SessionReport, out: &mut Actions) -> Option<Stage> {
@@ -507,7 +519,7 @@ impl Cluster {
     /// Notes that a node has told of all that it runs, so that it is known again.
     fn arrived(&mut self, name: &str) {
         if self.members.get(name).is_some_and(Member::is_complete) {
-            self.awaited.done(name);
+            self.awaited.heard(name);
         }
     }
 
@@ -575,6 +587,12 @@ impl Cluster {
             let message = "the coordinator has just started and waits for its nodes";
             Refusal::busy(message, TICK.as_millis() as u64)
         })
+    }
+
+    /// Returns whether no node of an earlier coordinator that is away can have newer placements of a pool's sessions than
+    /// those that are known.
+    pub(crate) fn knows_newest(&self, pool: &Pool) -> bool {
+        self.awaited.is_all_heard() || !pool.was_over_before()
     }
 
     pub(crate) fn next_incarnation(&mut self) -> Incarnation {

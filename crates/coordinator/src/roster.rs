@@ -1,6 +1,6 @@
 //! The nodes that a coordinator knows, saved in its folder for the next coordinator, which waits for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -73,6 +73,8 @@ fn fill(file: &dyn rollhouse_replay::DiskFile, mut buffer: &mut [u8], mut from: 
 pub(crate) struct Awaited {
     /// The nodes by name; `None` if it is not known which they are.
     nodes: Option<BTreeMap<Arc<str>, Away>>,
+    /// Nodes that have not told of what they run and have, waited for or not.
+    unheard: BTreeSet<Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -85,12 +87,26 @@ impl Awaited {
     /// Makes the set of nodes in an earlier coordinator's roster, if there is one.
     pub(crate) fn new(roster: Option<Roster>) -> Self {
         let away = |(name, address): (String, String)| (name.into(), Away { address, asked: None });
-        Self { nodes: roster.map(|Roster(nodes)| nodes.into_iter().map(away).collect()) }
+        let nodes: Option<BTreeMap<Arc<str>, Away>> =
+            roster.map(|Roster(nodes)| nodes.into_iter().map(away).collect());
+        let unheard = nodes.iter().flat_map(BTreeMap::keys).cloned().collect();
+        Self { nodes, unheard }
     }
 
     /// Returns whether every one of them has been heard of.
     pub(crate) fn are_all_here(&self) -> bool {
         self.nodes.as_ref().is_some_and(BTreeMap::is_empty)
+    }
+
+    /// Returns whether every one of them has told of what it runs and has.
+    pub(crate) fn is_all_heard(&self) -> bool {
+        self.unheard.is_empty()
+    }
+
+    /// Removes a node that has told of what it runs and has.
+    pub(crate) fn heard(&mut self, name: &str) {
+        self.done(name);
+        self.unheard.remove(name);
     }
 
     /// Removes a node that is here, or has ended, and returns whether it was awaited.

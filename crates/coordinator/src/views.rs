@@ -130,8 +130,10 @@ impl Cluster {
     pub fn pool_status(&self, now: Duration, pool: RunId) -> Result<PoolStatus, Refusal> {
         let known = self.pools.get(&pool).ok_or_else(|| self.unknown_pool(now, pool))?;
         let mut status = known.status();
-        // Of a pool of an earlier coordinator a newer placement may still turn up than the one that was told of.
-        status.shipped &= known.asked.is_some() || self.settles(now).is_none();
+        // Of a pool of an earlier coordinator a newer placement may still turn up than the one that was told of, on a node
+        // that is away, however long.
+        let is_told = self.settles(now).is_none() && self.knows_newest(known);
+        status.shipped &= known.asked.is_some() || is_told;
         Ok(status)
     }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rollhouse_coordinator::{Action, Asker, Cluster, Event, LinkId, Reply, Ticket};
+use rollhouse_coordinator::{Action, Asker, Cluster, Event, LinkId, Reply, Roster, Ticket};
 use rollhouse_core::{AutoresetMode, RecordRule, RunId, SeedSchedule, StepColumns};
 use rollhouse_env::Registry;
 use rollhouse_wire::{
@@ -26,18 +26,26 @@ struct Stage {
     tickets: u64,
     heartbeats: u64,
     asked: Vec<Action>,
+    /// What it has kept for the next one.
+    roster: Option<Roster>,
 }
 
 impl Stage {
     /// A coordinator of that term, whose nodes have had the time to come back.
     fn of_term(term: u64) -> Self {
+        Self::after(term, None)
+    }
+
+    /// Starts a coordinator that waits for the nodes of that roster.
+    fn after(term: u64, roster: Option<Roster>) -> Self {
         let mut drawn = 0;
         let secrets = Box::new(move || {
             drawn += 1;
             Secret::from_bytes([drawn; 16])
         });
         let now = Duration::from_secs(if term > 1 { 10 } else { 0 });
-        Self { cluster: Cluster::new(term, None, secrets), now, tickets: 0, heartbeats: 0, asked: Vec::new() }
+        let cluster = Cluster::new(term, roster, secrets);
+        Self { cluster, now, tickets: 0, heartbeats: 0, asked: Vec::new(), roster: None }
     }
 
     fn tell(&mut self, event: Event) -> Option<Reply> {
@@ -47,7 +55,7 @@ impl Stage {
                 Action::Answer { reply, .. } => answer = Some(reply),
                 // Everybody is there.
                 Action::AskPort { .. } => {}
-                Action::KeepRoster(_) => {}
+                Action::KeepRoster(roster) => self.roster = Some(roster),
                 action => self.asked.push(action),
             }
         }
@@ -244,6 +252,25 @@ fn a_coordinator_that_has_just_started_calls_no_pool_of_an_earlier_one_shipped()
     stage.beat(1, &[], &[], 0, 0);
     assert!(!stage.is_shipped(), "another node may have a newer placement");
     stage.now = Duration::from_secs(6);
+    assert!(stage.is_shipped());
+}
+
+/// As above, and the second node was away for longer than a coordinator waits for nodes: the pool counted as shipped, and
+/// the second node still had its recording. Found by the simulation: `ROLLHOUSE_SEED=1475`.
+#[test]
+fn what_was_over_before_a_coordinator_started_is_not_all_of_a_pool_while_a_node_is_away() {
+    let mut before = Stage::of_term(1);
+    before.join(1, 1, true);
+    before.join(2, 1, true);
+    let mut stage = Stage::after(2, before.roster);
+    stage.join(1, 1, true);
+    let first = report(0, 1, 1);
+    stage.beat(1, &[], &[end(&first)], 0, 0);
+    stage.now = Duration::from_secs(60);
+    stage.beat(1, &[], &[], 0, 0);
+    assert!(!stage.is_shipped(), "the other node may have a newer placement");
+    stage.join(2, 1, true);
+    stage.beat(2, &[], &[], 0, 0);
     assert!(stage.is_shipped());
 }
 
