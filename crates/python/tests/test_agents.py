@@ -45,9 +45,9 @@ class Race:
         self.agents, self.limit, self.fault, self.of = [], limit, fault, of
         masked = spaces.Dict({"at": spaces.Box(-1e3, 1e3, (2,), np.float32), "action_mask": spaces.MultiBinary(3)})
         seen = {"tortoise": spaces.Box(-1e3, 1e3, (3,), np.float64), "hare": masked, "snail": spaces.Discrete(1000)}
-        text = spaces.Text(5)
+        graph = spaces.Graph(spaces.Discrete(2), None)
         acts = {"tortoise": spaces.Box(-1, 1, (2,), np.float32), "hare": spaces.Discrete(3, start=5)}
-        self.seen = {agent: text if fault == "text" else seen[agent] for agent in self.possible_agents}
+        self.seen = {agent: graph if fault == "graph" else seen[agent] for agent in self.possible_agents}
         self.acts = {**acts, "snail": spaces.MultiDiscrete([2, 3])}
 
     @property
@@ -405,7 +405,7 @@ def test_who_is_told_of_a_loss_hears_what_the_env_did(
     [
         ("races:Race", {"agents": []}, "possible_agents=.* must be at least one name"),
         ("races:Race", {"agents": ["hare", "hare"]}, "none twice"),
-        ("races:Race", {"fault": "text"}, "a space is not supported.*observation/observations/tortoise: Text"),
+        ("races:Race", {"fault": "graph"}, "a space is not supported.*observation/observations/tortoise: Graph"),
         ("races:Race", {"breath": 1}, "the arguments are refused"),
         ("rivals:Race", {}, "rivals"),
     ],
