@@ -73,8 +73,8 @@ fn fill(file: &dyn rollhouse_replay::DiskFile, mut buffer: &mut [u8], mut from: 
 pub(crate) struct Awaited {
     /// The nodes by name; `None` if it is not known which they are.
     nodes: Option<BTreeMap<Arc<str>, Away>>,
-    /// Nodes that have not told of what they run and have, waited for or not.
-    unheard: BTreeSet<Arc<str>>,
+    /// Nodes that have not told of what they run and have, waited for or not; `None` if it is not known which they are.
+    unheard: Option<BTreeSet<Arc<str>>>,
 }
 
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl Awaited {
         let away = |(name, address): (String, String)| (name.into(), Away { address, asked: None });
         let nodes: Option<BTreeMap<Arc<str>, Away>> =
             roster.map(|Roster(nodes)| nodes.into_iter().map(away).collect());
-        let unheard = nodes.iter().flat_map(BTreeMap::keys).cloned().collect();
+        let unheard = nodes.as_ref().map(|nodes| nodes.keys().cloned().collect());
         Self { nodes, unheard }
     }
 
@@ -100,13 +100,15 @@ impl Awaited {
 
     /// Returns whether every one of them has told of what it runs and has.
     pub(crate) fn is_all_heard(&self) -> bool {
-        self.unheard.is_empty()
+        self.unheard.as_ref().is_some_and(BTreeSet::is_empty)
     }
 
     /// Removes a node that has told of what it runs and has.
     pub(crate) fn heard(&mut self, name: &str) {
         self.done(name);
-        self.unheard.remove(name);
+        if let Some(unheard) = &mut self.unheard {
+            unheard.remove(name);
+        }
     }
 
     /// Removes a node that is here, or has ended, and returns whether it was awaited.
