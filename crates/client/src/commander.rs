@@ -3,16 +3,17 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
-use crate::error::MethodError;
-use crate::link::{MemoryLink, NoAnswer};
-use crate::network::Network;
-use crate::pool_session::PoolSession;
 use rollhouse_core::RunId;
 use rollhouse_wire::limits::MAX_OUTSTANDING_COMMANDS;
 use rollhouse_wire::{
     CallError, CallId, CloseCode, Connection, Envelope, EnvelopeFault, EnvelopeReader, EnvelopeWriter, Grant,
     Incarnation, OpenCommands, Refusal, RefusalCode,
 };
+
+use crate::error::MethodError;
+use crate::link::{MemoryLink, NoAnswer};
+use crate::network::Network;
+use crate::pool_session::PoolSession;
 
 /// Sends commands to one session and reads the answers.
 #[derive(Debug, Default)]

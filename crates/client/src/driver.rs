@@ -81,8 +81,8 @@ impl Driver {
         output.ok_or(Interrupted)
     }
 
-    /// Drives the runtime as [`Driver::run`] does. Of no type of its own: the runtime's code is compiled once, and not for
-    /// each call.
+    /// Drives the runtime as [`Driver::run`] does. It is not generic, so that the runtime's code is compiled once and not
+    /// for each call.
     fn complete(&self, mut future: Unnamed<'_>, look: Option<&Look>) -> Result<(), Interrupted> {
         let _inside = self.shared.enter();
         let Shared { runtime, eagerness, .. } = &*self.shared;

@@ -38,7 +38,7 @@ pub fn encode<T: Serialize>(message: &T, out: &mut Vec<u8>) -> Result<(), Encode
 ///
 /// [`messages!`](crate::messages) implements it beside the type, so that the code which writes and reads the message is
 /// compiled once, in the type's own crate. Generic functions that serialise would bring it into every crate that calls
-/// them, which took a third of their compile time.
+/// them, where it was up to half of the code that was compiled.
 pub trait Message: Sized {
     /// Appends the message, as [`encode`] does.
     ///
