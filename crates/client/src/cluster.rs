@@ -234,7 +234,11 @@ impl AsyncCluster {
     }
 
     /// Asks until there is an answer. Boxed for the same reason as [`Connection::ask`].
-    fn asked<'a>(&'a self, call: CallId, request: &'a Request) -> Pin<Box<dyn Asked + 'a>> {
+    fn asked<'a>(
+        &'a self,
+        call: CallId,
+        request: &'a Request,
+    ) -> Pin<Box<dyn Future<Output = Result<UnreadAnswer, RequestError>> + Send + 'a>> {
         Box::pin(call.traced(request.word(), self.ask(call, request)))
     }
 
@@ -290,11 +294,6 @@ impl AsyncCluster {
         &self.shared.network
     }
 }
-
-/// An answer that is coming.
-trait Asked: Future<Output = Result<UnreadAnswer, RequestError>> + Send {}
-
-impl<F: Future<Output = Result<UnreadAnswer, RequestError>> + Send> Asked for F {}
 
 impl std::fmt::Debug for AsyncCluster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
