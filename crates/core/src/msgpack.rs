@@ -1,10 +1,13 @@
 //! Reads msgpack that comes from outside of the process, and writes what goes there.
 
+mod reader;
+
 use serde::{Deserialize, Serialize};
 
+pub use reader::MalformedError;
 pub use rmp_serde::encode::Error as EncodeError;
 
-use crate::limits::MAX_CONTROL_DEPTH;
+use reader::Reader;
 
 /// Reads one message of at most `limit` bytes. Unknown fields are ignored.
 ///
@@ -13,17 +16,18 @@ use crate::limits::MAX_CONTROL_DEPTH;
 /// are read by [`bounded_list`](crate::bounded_list).
 ///
 /// # Errors
-/// If the message is longer, is no msgpack, is nested deeper than [`MAX_CONTROL_DEPTH`], lacks a field or has bytes
+/// If the message is longer, is no msgpack, is nested deeper than [`MAX_CONTROL_DEPTH`](crate::limits::MAX_CONTROL_DEPTH), lacks a field or has bytes
 /// left over.
 pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8], limit: usize) -> Result<T, DecodeError> {
     if bytes.len() > limit {
         return Err(DecodeError::TooLong { bytes: bytes.len(), limit });
     }
-    let mut reader = rmp_serde::Deserializer::new(bytes);
-    reader.set_max_depth(MAX_CONTROL_DEPTH);
+    let mut reader = Reader::new(bytes);
     let message = T::deserialize(&mut reader).map_err(DecodeError::Malformed)?;
-    let left = reader.get_ref().len();
-    if left > 0 { Err(DecodeError::LeftOver { bytes: left }) } else { Ok(message) }
+    match reader.left() {
+        0 => Ok(message),
+        left => Err(DecodeError::LeftOver { bytes: left }),
+    }
 }
 
 /// Appends a message as a map with the names of its fields.
@@ -84,7 +88,7 @@ pub enum DecodeError {
     },
     /// The bytes are not the expected message, or are nested too deeply.
     #[error("a message cannot be read: {0}")]
-    Malformed(#[source] rmp_serde::decode::Error),
+    Malformed(#[source] MalformedError),
     /// Bytes follow the message.
     #[error("{bytes} bytes are left over after a message")]
     LeftOver {
@@ -98,6 +102,7 @@ mod tests {
     use serde::de::IgnoredAny;
 
     use super::*;
+    use crate::limits::MAX_CONTROL_DEPTH;
 
     /// A list in a list, `depth` times.
     fn nested(depth: usize) -> Vec<u8> {

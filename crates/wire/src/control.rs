@@ -1,6 +1,6 @@
 //! Control messages as bytes: a little-endian length word and a msgpack map.
 
-use rollhouse_core::msgpack::{DecodeError, EncodeError, Message};
+use rollhouse_core::msgpack::{DecodeError, EncodeError, MalformedError, Message};
 
 use crate::limits::MAX_CONTROL_BYTES;
 
@@ -77,7 +77,7 @@ pub enum ControlError {
     Encode(#[source] EncodeError),
     /// The bytes are not the message that was expected.
     #[error("a control message cannot be read: {0}")]
-    Decode(#[source] rmp_serde::decode::Error),
+    Decode(#[source] MalformedError),
     /// Bytes follow the message.
     #[error("{bytes} bytes follow a control message in its frame")]
     LeftOver {

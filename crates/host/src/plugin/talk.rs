@@ -6,6 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use rollhouse_core::limits::BLOCK_LANES;
+use rollhouse_core::msgpack::{self, DecodeError};
 use rollhouse_core::{EnvSpec, Options};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -153,6 +154,6 @@ pub(super) fn said<T: Serialize>(message: &T) -> Vec<u8> {
 }
 
 /// Reads a message. The other side is a program of ours, but what it loaded may have written anything.
-pub(super) fn heard<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, rmp_serde::decode::Error> {
-    rmp_serde::from_slice(bytes)
+pub(super) fn heard<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, DecodeError> {
+    msgpack::decode(bytes, bytes.len())
 }
