@@ -291,6 +291,8 @@ pub(crate) fn pytest(
         .env_remove("ROLLHOUSE_TEST_ALL");
     if let Some(wheel) = wheel {
         tests.env("ROLLHOUSE_WHEEL", wheel);
+        // Tests of the package wait for processes half of the time. What a file's tests share is made once.
+        tests.args(["--numprocesses", "2", "--dist", "loadfile"]);
     }
     if all {
         tests.env("ROLLHOUSE_TEST_ALL", "1");
