@@ -227,8 +227,8 @@ mod tests {
         EnvSpec {
             id: "E".to_owned(),
             summary: String::new(),
-            observation_space: Space::Discrete(rollhouse_core::DiscreteSpace { n: 2, start: 0 }).into(),
-            action_space: Space::Discrete(rollhouse_core::DiscreteSpace { n: 2, start: 0 }),
+            observation_space: Space::discrete(2).into(),
+            action_space: Space::discrete(2),
             observation_names: Vec::new(),
             action_names: Vec::new(),
             max_episode_steps: None,

@@ -8,7 +8,7 @@ use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::limits::{MAX_CHARACTERS, MAX_ROW_ELEMENTS};
-use crate::{Bounds, BoxSpace, CompositeSpace, DType, DiscreteSpace, Space};
+use crate::{Bounds, BoxSpace, CompositeSpace, DType, Space};
 
 /// Texts of characters of a set, as Gymnasium's Text. The column `codes` has the code points of the characters: as u8 where
 /// those of the whole set fit, else as i32.
@@ -120,9 +120,10 @@ impl SequenceSpace {
         // What stands behind the last item is zero.
         let bounds = item.extremes().map_or((0.0, 0.0), |(low, high)| (low.min(0.0), high.max(0.0)));
         let mut columns = Columns::new(maximum, item.shape(), item.dtype(), bounds)?;
-        if let (Space::Box(item), Space::Box(items)) = (&item, &mut columns.items) {
+        if let Space::Box(items) = &mut columns.items {
             // Bits stay bits; other choices may not have zero.
-            items.choices = item.choices && item.dtype == DType::U8;
+            items.choices = item.choices().is_some() && item.dtype() == DType::U8;
+            items.own = item.own();
         }
         Ok(Self { item, maximum, stack, columns })
     }
@@ -163,8 +164,8 @@ impl Columns {
         let all = maximum * elements;
         let (low, high) = (Bounds::all(low, all), Bounds::all(high, all));
         let shape = [&[maximum][..], shape].concat();
-        let items = Space::Box(BoxSpace { low, high, shape, dtype, choices: false, parts: None });
-        Ok(Self { items, count: Space::Discrete(DiscreteSpace { n: maximum as u64 + 1, start: 0 }) })
+        let items = Space::Box(BoxSpace { low, high, shape, dtype, choices: false, parts: None, own: None });
+        Ok(Self { items, count: Space::discrete(maximum as u64 + 1) })
     }
 }
 
@@ -231,7 +232,7 @@ fn serialize<S: Serializer>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ObservationSpace;
+    use crate::{DiscreteSpace, ObservationSpace};
 
     fn text(characters: &str) -> TextSpace {
         TextSpace::new(1, 4, characters.to_owned()).unwrap()
@@ -274,11 +275,12 @@ mod tests {
         let boxed = items(Space::f32_box(&[1.0, 2.0], &[3.0, 9.0]));
         assert_eq!((boxed.shape, boxed.dtype), (vec![3, 2], DType::F32));
         assert_eq!((boxed.low, boxed.high), (Bounds::all(0.0, 6), Bounds::all(9.0, 6)));
-        let choices = items(Space::Discrete(DiscreteSpace { n: 3, start: -5 }));
+        let choices = items(Space::Discrete(DiscreteSpace { n: 3, start: -5, own: None }));
         assert_eq!((choices.shape, choices.dtype, choices.choices), (vec![3], DType::I64, false));
         assert_eq!((choices.low, choices.high), (Bounds::all(-5.0, 3), Bounds::all(0.0, 3)));
         let (low, high) = (Bounds::all(0.0, 2), Bounds::all(1.0, 2));
-        let bits = BoxSpace { low, high, shape: vec![2], dtype: DType::U8, choices: true, parts: None };
+        let bits =
+            BoxSpace { low, high, shape: vec![2], dtype: DType::U8, choices: true, parts: None, own: None };
         assert!(items(Space::Box(bits)).choices);
     }
 

@@ -42,7 +42,15 @@ impl BoxSpace {
         }
         let shape = vec![low.len()];
         let choices = every(|space| space.choices().is_some());
-        Ok(Self { low: low.into(), high: high.into(), shape, dtype, choices, parts: Some(Box::new(parts)) })
+        Ok(Self {
+            low: low.into(),
+            high: high.into(),
+            shape,
+            dtype,
+            choices,
+            parts: Some(Box::new(parts)),
+            own: None,
+        })
     }
 
     /// Returns a name for each element of a box of parts: the part's path, and the element's number where a part has
@@ -188,7 +196,7 @@ mod tests {
     }
 
     fn moves() -> Space {
-        Space::Discrete(DiscreteSpace { n: 3, start: 5 })
+        Space::Discrete(DiscreteSpace { n: 3, start: 5, own: None })
     }
 
     #[test]
@@ -219,7 +227,7 @@ mod tests {
         let wanted = vec![ColumnData::I64(vec![5, 7]), ColumnData::F32(vec![0.5, -2.0, 0.1, 1.5])];
         assert_eq!(mixed.split(&rows), Some(wanted));
         assert_eq!(mixed.split(&ColumnData::U8(vec![0; 24])), None);
-        let far = Space::Discrete(DiscreteSpace { n: 3, start: i64::MAX - 3 });
+        let far = Space::Discrete(DiscreteSpace { n: 3, start: i64::MAX - 3, own: None });
         let whole = BoxSpace::of_parts(dict(&[("far", far), ("near", moves())])).unwrap();
         let rows = ColumnData::I64(vec![i64::MAX - 1, 6]);
         let wanted = vec![ColumnData::I64(vec![i64::MAX - 1]), ColumnData::I64(vec![6])];
@@ -228,7 +236,7 @@ mod tests {
 
     #[test]
     fn integers_that_would_be_rounded_are_refused_by_the_path_of_their_part() {
-        let far = Space::Discrete(DiscreteSpace { n: 3, start: 1 << 60 });
+        let far = Space::Discrete(DiscreteSpace { n: 3, start: 1 << 60, own: None });
         let push = Space::f32_box(&[-1.0], &[1.0]);
         let error = BoxSpace::of_parts(dict(&[("near", push), ("far", far.clone())])).unwrap_err();
         assert!(error.to_string().starts_with("far: integers beyond 2^53"), "{error}");

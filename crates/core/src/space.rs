@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::{Bounds, DType, SequenceSpace, TextSpace};
+use crate::{Bounds, DType, OwnDType, SequenceSpace, TextSpace};
 
 /// Set of values of one column, with Gymnasium's meaning: of an action, of an observation or of a part of one.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -65,6 +65,9 @@ pub struct BoxSpace {
     /// as one ([`BoxSpace::of_parts`]); `None` for an ordinary box.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parts: Option<Box<CompositeSpace>>,
+    /// The elements' own type, if `dtype` is a wider one that carries them ([`Space::with_own`]).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub own: Option<OwnDType>,
 }
 
 /// Integers `start .. start + n`, carried as int64.
@@ -74,6 +77,9 @@ pub struct DiscreteSpace {
     pub n: u64,
     /// The smallest value.
     pub start: i64,
+    /// The values' own type, if it is another than int64 ([`Space::with_own`]).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub own: Option<OwnDType>,
 }
 
 impl Space {
@@ -87,12 +93,13 @@ impl Space {
             dtype: DType::F32,
             choices: false,
             parts: None,
+            own: None,
         })
     }
 
     /// Returns the space of the integers `0 .. n`.
     pub const fn discrete(n: u64) -> Self {
-        Self::Discrete(DiscreteSpace { n, start: 0 })
+        Self::Discrete(DiscreteSpace { n, start: 0, own: None })
     }
 
     /// Returns the element type of the column that carries a value of this space.

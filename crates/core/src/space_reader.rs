@@ -7,11 +7,15 @@
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    DeserializeSeed, Deserializer, Error, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess, Visitor,
+};
 
 use crate::counted::Counted;
 use crate::limits::{MAX_NAME_BYTES, MAX_OBS_COLUMNS, MAX_ROW_ELEMENTS};
-use crate::{Bounds, BoxSpace, CompositeSpace, DType, DiscreteSpace, ObservationSpace, Space, bounded_list};
+use crate::{
+    Bounds, BoxSpace, CompositeSpace, DType, DiscreteSpace, ObservationSpace, OwnDType, Space, bounded_list,
+};
 
 impl<'de> Deserialize<'de> for ObservationSpace {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
@@ -66,6 +70,7 @@ enum Field {
     Parts,
     N,
     Start,
+    Own,
     Spaces,
     Counted,
     #[serde(other)]
@@ -90,6 +95,7 @@ struct Fields {
     parts: Option<ObservationSpace>,
     n: Option<u64>,
     start: Option<i64>,
+    own: Option<OwnDType>,
     spaces: Option<CompositeSpace>,
     counted: Option<Counted>,
 }
@@ -111,7 +117,7 @@ impl Fields {
                     E::custom(format_args!("{low} lower and {high} upper bounds for {elements} elements"))
                 })?;
                 let choices = self.choices.unwrap_or(false);
-                let mut space = BoxSpace { low, high, shape, dtype, choices, parts: None };
+                let mut space = BoxSpace { low, high, shape, dtype, choices, parts: None, own: None };
                 if space.choices && !may_be_choices(&space) {
                     return Err(E::custom("choices are whole numbers between finite bounds"));
                 }
@@ -120,12 +126,12 @@ impl Fields {
                     Some(ObservationSpace::Composite(parts)) if space.is_of(&parts) => Some(Box::new(parts)),
                     Some(_) => return Err(E::custom("the parts of a box are not those of its elements")),
                 };
-                Ok(Space::Box(space).into())
+                with_own(Space::Box(space), self.own)
             }
             Kind::Discrete => {
                 let n = self.n.ok_or_else(|| missing("n"))?;
                 let start = self.start.ok_or_else(|| missing("start"))?;
-                Ok(Space::Discrete(DiscreteSpace { n, start }).into())
+                with_own(Space::Discrete(DiscreteSpace { n, start, own: None }), self.own)
             }
             Kind::Dict | Kind::Tuple => {
                 let spaces = self.spaces.ok_or_else(|| missing("spaces"))?;
@@ -136,6 +142,15 @@ impl Fields {
             }
         }
     }
+}
+
+/// Returns a space whose elements may have a type of their own.
+fn with_own<E: Error>(space: Space, own: Option<OwnDType>) -> Result<ObservationSpace, E> {
+    let space = match own {
+        Some(own) => space.with_own(own).map_err(E::custom)?,
+        None => space,
+    };
+    Ok(space.into())
 }
 
 /// Returns the text or the sequence whose two columns are `spaces`.
@@ -173,6 +188,7 @@ impl<'de> Visitor<'de> for SpaceVisitor {
                 Field::Parts => fields.parts = Some(map.next_value()?),
                 Field::N => fields.n = Some(map.next_value()?),
                 Field::Start => fields.start = Some(map.next_value()?),
+                Field::Own => fields.own = Some(map.next_value()?),
                 Field::Spaces => {
                     let kind =
                         fields.kind.ok_or_else(|| A::Error::custom("`kind` stands before `spaces`"))?;
@@ -196,19 +212,19 @@ impl<'de> Visitor<'de> for SpaceVisitor {
                 fields.high = list.next_element()?;
                 fields.shape = list.next_element()?;
                 fields.dtype = list.next_element()?;
-                // Both are left out where they say nothing.
-                match list.next_element()? {
-                    Some(Last::Choices(choices)) => {
-                        fields.choices = Some(choices);
-                        fields.parts = list.next_element()?;
+                // Each is left out where it says nothing.
+                while let Some(last) = list.next_element()? {
+                    match last {
+                        Last::Choices(choices) => fields.choices = Some(choices),
+                        Last::Parts(parts) => fields.parts = Some(parts),
+                        Last::Own(own) => fields.own = Some(own),
                     }
-                    Some(Last::Parts(parts)) => fields.parts = Some(parts),
-                    None => {}
                 }
             }
             Some(Kind::Discrete) => {
                 fields.n = list.next_element()?;
                 fields.start = list.next_element()?;
+                fields.own = list.next_element()?;
             }
             Some(kind @ (Kind::Dict | Kind::Tuple)) => {
                 fields.spaces = list.next_element_seed(Parts(kind))?;
@@ -224,6 +240,7 @@ impl<'de> Visitor<'de> for SpaceVisitor {
 enum Last {
     Choices(bool),
     Parts(ObservationSpace),
+    Own(OwnDType),
 }
 
 impl<'de> Deserialize<'de> for Last {
@@ -238,11 +255,15 @@ impl<'de> Visitor<'de> for LastVisitor {
     type Value = Last;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a boolean or a space")
+        f.write_str("a boolean, a space or a type")
     }
 
     fn visit_bool<E: Error>(self, choices: bool) -> Result<Last, E> {
         Ok(Last::Choices(choices))
+    }
+
+    fn visit_str<E: Error>(self, own: &str) -> Result<Last, E> {
+        OwnDType::deserialize(own.into_deserializer()).map(Last::Own)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Last, A::Error> {
@@ -359,6 +380,7 @@ mod tests {
             dtype,
             choices: true,
             parts: None,
+            own: None,
         })
     }
 

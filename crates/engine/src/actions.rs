@@ -121,7 +121,7 @@ mod tests {
         fn exactly_the_integers_of_the_space_pass(
             n in 1u64..10, start in -3i64..4, value in prop_oneof![-6i64..16, any::<i64>()]
         ) {
-            let check = check_of(&Space::Discrete(DiscreteSpace { n, start }));
+            let check = check_of(&Space::Discrete(DiscreteSpace { n, start, own: None }));
             let good = (i128::from(start)..i128::from(start) + i128::from(n)).contains(&i128::from(value));
             prop_assert_eq!(check.all_good(ColumnRef::I64(&[start, value, start])), good);
             let bad = check.first_bad(ColumnRef::I64(&[start, value, start]), |_| true);
@@ -135,7 +135,7 @@ mod tests {
             assert!(!check_of(&Space::discrete(2)).all_good(ColumnRef::I64(&[action])), "{action}");
         }
         for action in [i64::MIN, -1, 0, 1, i64::MAX] {
-            let none = Space::Discrete(DiscreteSpace { n: 0, start: 0 });
+            let none = Space::discrete(0);
             assert!(!check_of(&none).all_good(ColumnRef::I64(&[action])), "{action}");
         }
     }

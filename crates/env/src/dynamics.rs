@@ -219,8 +219,8 @@ impl Fold {
     }
 
     fn space(self, space: &Space) -> Self {
-        match space {
-            Space::Box(BoxSpace { low, high, shape, dtype, choices, parts }) => {
+        let hash = match space {
+            Space::Box(BoxSpace { low, high, shape, dtype, choices, parts, own: _ }) => {
                 let hash = self
                     .word(0)
                     .floats(low.iter())
@@ -233,8 +233,10 @@ impl Fold {
                     None => hash,
                 }
             }
-            Space::Discrete(DiscreteSpace { n, start }) => self.word(1).word(*n).word(*start as u64),
-        }
+            Space::Discrete(DiscreteSpace { n, start, own: _ }) => self.word(1).word(*n).word(*start as u64),
+        };
+        // No env had a type of its own when the first hashes were made.
+        space.own().map_or(hash, |own| hash.bytes(own.name().as_bytes()))
     }
 
     fn option(self, OptionSpec { name, default, summary: _ }: &OptionSpec) -> Self {

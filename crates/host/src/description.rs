@@ -7,7 +7,7 @@ use rollhouse_core::limits::{
 };
 use rollhouse_core::{
     BadMethod, Bounds, BoxSpace, ColumnSpec, CompositeSpace, DType, DiscreteSpace, MethodSpec,
-    ObservationSpace, OptionSpec, Options, Role, SequenceSpace, Space, TextSpace, bounded_list,
+    ObservationSpace, OptionSpec, Options, OwnDType, Role, SequenceSpace, Space, TextSpace, bounded_list,
 };
 use rollhouse_env::ImageSize;
 use serde::{Deserialize, Serialize};
@@ -289,6 +289,8 @@ struct Node {
     shape: Vec<usize>,
     #[serde(default)]
     dtype: String,
+    /// The elements' own type, if the column carries them in a wider one.
+    own: Option<String>,
     #[serde(default)]
     n: u64,
     #[serde(default)]
@@ -332,12 +334,13 @@ enum Bound {
 
 impl Node {
     /// Returns the space. Those of several integers and of bits are boxes of them.
-    fn space(self, depth: usize) -> Result<ObservationSpace, String> {
+    fn space(mut self, depth: usize) -> Result<ObservationSpace, String> {
         if depth > MAX_SPACE_DEPTH {
             return Err(format!("it is nested more than {MAX_SPACE_DEPTH} deep"));
         }
+        let own = self.own.take();
         match self.kind {
-            Kind::Box => self.boxed().map(ObservationSpace::from),
+            Kind::Box => with_own(self.boxed()?, own),
             Kind::Discrete => {
                 let &[start] = &self.starts[..] else {
                     return Err("a Discrete without its start".to_owned());
@@ -345,14 +348,15 @@ impl Node {
                 if self.n == 0 || start.checked_add_unsigned(self.n - 1).is_none() {
                     return Err(format!("{} integers from {start} are no Discrete", self.n));
                 }
-                Ok(Space::Discrete(DiscreteSpace { n: self.n, start }).into())
+                with_own(Space::Discrete(DiscreteSpace { n: self.n, start, own: None }), own)
             }
-            Kind::MultiDiscrete => self.integers().map(ObservationSpace::from),
+            Kind::MultiDiscrete => with_own(self.integers()?, own),
             Kind::MultiBinary => {
                 let elements = elements(&self.shape)?;
                 let (low, high) = (Bounds::all(0.0, elements), Bounds::all(1.0, elements));
                 let (shape, dtype) = (self.shape, DType::U8);
-                Ok(Space::Box(BoxSpace { low, high, shape, dtype, choices: true, parts: None }).into())
+                Ok(Space::Box(BoxSpace { low, high, shape, dtype, choices: true, parts: None, own: None })
+                    .into())
             }
             Kind::Dict => {
                 if self.names.len() != self.spaces.len() {
@@ -400,7 +404,7 @@ impl Node {
         let elements = elements(&self.shape)?;
         let (low, high) = (bounds(self.low, elements)?, bounds(self.high, elements)?);
         let shape = self.shape;
-        Ok(Space::Box(BoxSpace { low, high, shape, dtype, choices: false, parts: None }))
+        Ok(Space::Box(BoxSpace { low, high, shape, dtype, choices: false, parts: None, own: None }))
     }
 
     fn integers(self) -> Result<Space, String> {
@@ -411,8 +415,23 @@ impl Node {
         let low: Vec<f64> = self.starts.iter().map(|&start| start as f64).collect();
         let high: Vec<f64> = low.iter().zip(&self.nvec).map(|(low, &n)| low + n as f64 - 1.0).collect();
         let (low, high, shape) = (low.into(), high.into(), self.shape);
-        Ok(Space::Box(BoxSpace { low, high, shape, dtype: DType::I64, choices: true, parts: None }))
+        Ok(Space::Box(BoxSpace {
+            low,
+            high,
+            shape,
+            dtype: DType::I64,
+            choices: true,
+            parts: None,
+            own: None,
+        }))
     }
+}
+
+/// Returns a space whose elements may have a type of their own.
+fn with_own(space: Space, own: Option<String>) -> Result<ObservationSpace, String> {
+    let Some(own) = own else { return Ok(space.into()) };
+    let space = OwnDType::of_name(&own).and_then(|own| space.with_own(own));
+    space.map(ObservationSpace::from).map_err(|error| error.to_string())
 }
 
 /// Returns the number of elements of that shape.
@@ -485,8 +504,34 @@ mod tests {
         );
         let Space::Box(bounds) = columns[2].1.clone() else { panic!("no box") };
         assert_eq!((bounds.low, bounds.high), (vec![0.0, -1.0].into(), Bounds::all(2.0, 2)));
-        assert_eq!(description.action, Space::Discrete(DiscreteSpace { n: 3, start: -1 }));
+        assert_eq!(description.action, Space::Discrete(DiscreteSpace { n: 3, start: -1, own: None }));
         assert_eq!(description.max_episode_steps, Some(500));
+    }
+
+    #[test]
+    fn a_type_that_columns_have_not_is_carried_and_one_that_does_not_fit_is_refused() {
+        let boxed = r#"{"kind":"box","low":[-1],"high":[9],"shape":[2],"dtype":"int32","own":"int8"}"#;
+        let few = r#"{"kind":"multi_discrete","nvec":[3],"starts":[-9],"shape":[1],"own":"int16"}"#;
+        let two = TWO.replace("}", r#","own":"uint8"}"#);
+        let seen = format!(r#"{{"kind":"sequence","maximum":3,"spaces":[{two}]}}"#);
+        let observation = format!(r#"{{"kind":"tuple","spaces":[{boxed},{few},{seen},{TWO}]}}"#);
+        let description = read(&observation, &two).unwrap();
+        let columns = description.observation.columns();
+        let shown: Vec<_> = columns.iter().map(|(_, space)| (space.dtype(), space.own())).collect();
+        let (items, count) = ((DType::I64, Some(OwnDType::U8)), (DType::I64, None));
+        let leaves = [(DType::I32, Some(OwnDType::I8)), (DType::I64, Some(OwnDType::I16))];
+        assert_eq!(shown, [&leaves[..], &[items, count, count]].concat());
+        assert_eq!(description.action.own(), Some(OwnDType::U8));
+        for (space, wrong) in [
+            (boxed.replace("int8", "int64"), "no column carries elements of type `int64`"),
+            (boxed.replace("int8", "float16"), "a column of int32 carries no elements of float16"),
+            (boxed.replace("int8", "uint16"), "-1 to 9 are not all of uint16"),
+            (two.replace("uint8", "complex64"), "no column carries elements of type `complex64`"),
+            (few.replace("[3]", "[300]").replace("int16", "int8"), "-9 to 300 are not all of int8"),
+        ] {
+            let error = read(&space, TWO).unwrap_err().to_string();
+            assert!(error.starts_with("observation space") && error.contains(wrong), "{space}: {error}");
+        }
     }
 
     #[test]

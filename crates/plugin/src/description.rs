@@ -175,14 +175,22 @@ fn box_space(space: &abi::Space, of: &dyn Fn(&str) -> String) -> Result<Space, D
     if let Some(index) = (0..elements).find(|&index| !in_order(index)) {
         return Err(value(of(&format!("low[{index}]")), low[index], format!("at most {}", high[index])));
     }
-    Ok(Space::Box(BoxSpace { low, high, shape, dtype: dtype(space.dtype, of)?, choices: false, parts: None }))
+    Ok(Space::Box(BoxSpace {
+        low,
+        high,
+        shape,
+        dtype: dtype(space.dtype, of)?,
+        choices: false,
+        parts: None,
+        own: None,
+    }))
 }
 
 fn discrete(space: &abi::Space, of: &dyn Fn(&str) -> String) -> Result<Space, DescriptionError> {
     // The largest value has to be an int64.
     let last = space.n.checked_sub(1).and_then(|more| space.start.checked_add_unsigned(more));
     match last {
-        Some(_) => Ok(Space::Discrete(DiscreteSpace { n: space.n, start: space.start })),
+        Some(_) => Ok(Space::Discrete(DiscreteSpace { n: space.n, start: space.start, own: None })),
         None => Err(value(of("n"), space.n, format!("1 to 2^63 - {}", space.start))),
     }
 }

@@ -118,7 +118,7 @@ mod tests {
         #[test]
         fn a_discrete_noop_is_the_value_nearest_to_zero(start in -20i64..20, n in 1u64..20) {
             let mut rows = [99; 3];
-            let mut policy = Noop::new(&Space::Discrete(DiscreteSpace { n, start })).unwrap();
+            let mut policy = Noop::new(&Space::Discrete(DiscreteSpace { n, start, own: None })).unwrap();
             policy.act(Act { first_lane: 0, step: 0, obs: &[], mask: None, actions: ColumnMut::I64(&mut rows) }).unwrap();
             let nearest = (start..start + n as i64).min_by_key(|v| v.abs());
             prop_assert!(rows.iter().all(|&a| Some(a) == nearest));
@@ -136,6 +136,7 @@ mod tests {
             dtype: DType::F32,
             choices: false,
             parts: None,
+            own: None,
         });
         let mut rows = [f32::NAN; 6];
         let mut policy = Noop::new(&space).unwrap();
@@ -155,6 +156,7 @@ mod tests {
             dtype: DType::U8,
             choices: false,
             parts: None,
+            own: None,
         });
         assert!(matches!(Noop::new(&space), Err(SpaceError::Empty { element: 0, .. })));
     }

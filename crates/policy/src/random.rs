@@ -52,7 +52,7 @@ impl Policy for Random {
         let Act { first_lane, step, mask, mut actions, .. } = request;
         let words = Words { key: self.key, first_lane, step };
         match (&self.draw, mask) {
-            (Draw::Discrete(DiscreteSpace { n, start }), Some(mask)) => {
+            (Draw::Discrete(DiscreteSpace { n, start, .. }), Some(mask)) => {
                 words.fill_allowed(&[Element::Integer { low: *start, count: *n }], mask, actions)
             }
             (Draw::Box { elements, .. }, Some(mask)) => words.fill_allowed(elements, mask, actions),
@@ -165,7 +165,7 @@ impl Words {
     }
 
     fn fill_discrete(self, space: DiscreteSpace, rows: &mut [i64]) {
-        let DiscreteSpace { n, start } = space;
+        let DiscreteSpace { n, start, .. } = space;
         let low_bits = |field: u64| start.wrapping_add((field & (n - 1)) as i64);
         let scaled = |field: u64| start.wrapping_add((((field & LOW_HALF) * n) >> 32) as i64);
         match discrete_bits(n) {
@@ -425,13 +425,14 @@ mod tests {
             dtype,
             choices: false,
             parts: None,
+            own: None,
         })
     }
 
     proptest! {
         #[test]
         fn discrete_actions_lie_in_the_space(n in prop_oneof![1u64..20, 1u64..=1 << 40], start in -1000i64..1000, seed: u64, step: u64) {
-            let space = Space::Discrete(DiscreteSpace { n, start });
+            let space = Space::Discrete(DiscreteSpace { n, start, own: None });
             let rows = discrete(&mut Random::new(&space, seed).unwrap(), 0, step, 70);
             prop_assert!(rows.iter().all(|&a| a >= start && a < start + n as i64));
         }
@@ -440,7 +441,7 @@ mod tests {
         fn what_a_mask_allows_is_chosen_and_each_of_it_alike(
             n in 1u64..12, start in -5i64..5, masks in proptest::collection::vec(any::<u16>(), 40), seed: u64,
         ) {
-            let mut policy = Random::new(&Space::Discrete(DiscreteSpace { n, start }), seed).unwrap();
+            let mut policy = Random::new(&Space::Discrete(DiscreteSpace { n, start, own: None }), seed).unwrap();
             let allows = |lane: usize, action: i64| masks[lane] >> (action - start) & 1 == 1;
             let mask: Vec<u8> =
                 masks.iter().flat_map(|mask| (0..n).map(move |bit| (mask >> bit & 1) as u8)).collect();

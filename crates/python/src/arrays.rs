@@ -11,6 +11,8 @@
 //! - views are flagged read-only, so NumPy does not write to them, but for the view of an attached session's actions:
 //!   that memory is another process's to read, which copies it and checks the copy, and no Rust reference into it
 //!   lives while the interpreter lock is released.
+//!
+//! What a column carries in a wider type than the env's own is copied into fresh arrays of that; there is no view of it.
 
 use std::any::Any;
 use std::ffi::{c_int, c_void};
@@ -18,11 +20,13 @@ use std::ptr;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use numpy::npyffi::{self, NPY_ARRAY_CARRAY, NPY_ARRAY_CARRAY_RO, NpyTypes, PY_ARRAY_API, npy_intp};
+use numpy::npyffi::{
+    self, NPY_ARRAY_CARRAY, NPY_ARRAY_CARRAY_RO, NPY_TYPES, NpyTypes, PY_ARRAY_API, npy_intp,
+};
 use numpy::{Element, PyArrayDescr, PyArrayDescrMethods, dtype};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use rollhouse_core::{ColumnMut, ColumnRef, DType};
+use rollhouse_core::{ColumnMut, ColumnRef, DType, OwnDType};
 
 /// Base object of views: holds the memory they show.
 #[pyclass(frozen, module = "rollhouse._native")]
@@ -40,8 +44,9 @@ impl KeepAlive {
 #[derive(Debug, Clone)]
 pub(crate) struct RowShape {
     pub(crate) dtype: DType,
-    /// Whether NumPy is shown its bytes, 0 or 1 each, with a sign, as Gymnasium has bits.
-    bits: bool,
+    /// The type of which NumPy is shown the elements, if it is another: the env's own, which the column carries in a wider
+    /// one, or int8 for bytes that are bits, as Gymnasium has them.
+    own: Option<OwnDType>,
     /// One row; empty for a scalar.
     pub(crate) shape: ArrayVec<usize, { MAX_AXES - 1 }>,
 }
@@ -52,20 +57,36 @@ const MAX_AXES: usize = 16;
 impl RowShape {
     /// Describes the rows; `None` if a row has too many axes.
     pub(crate) fn new(dtype: DType, shape: &[usize]) -> Option<Self> {
-        Some(Self { dtype, bits: false, shape: shape.try_into().ok()? })
+        Some(Self { dtype, own: None, shape: shape.try_into().ok()? })
     }
 
     /// Returns the rows with elements of int8, if they are `bits` of one byte each.
     pub(crate) fn of_bits(self, bits: bool) -> Self {
-        Self { bits: bits && self.dtype.size() == 1, ..self }
+        Self { own: (bits && self.dtype.size() == 1).then_some(OwnDType::I8), ..self }
     }
 
-    pub(crate) fn scalar(dtype: DType) -> Self {
-        Self { dtype, bits: false, shape: ArrayVec::new_const() }
+    /// Returns the rows with elements of the env's own type, if that is another than the column's.
+    pub(crate) fn of_own(self, own: Option<OwnDType>) -> Self {
+        Self { own: own.or(self.own), ..self }
+    }
+
+    /// Describes rows of one element each.
+    pub(crate) const fn scalar(dtype: DType) -> Self {
+        Self { dtype, own: None, shape: ArrayVec::new_const() }
+    }
+
+    /// Returns whether NumPy is shown elements of another type than the column's.
+    pub(crate) const fn is_of_own(&self) -> bool {
+        self.own.is_some()
+    }
+
+    /// Returns whether an element takes other bytes in NumPy than in the column, so that there is no view of it.
+    pub(crate) fn is_converted(&self) -> bool {
+        self.own.is_some_and(|own| own.size() != self.dtype.size())
     }
 
     fn descr<'py>(&self, py: Python<'py>) -> Bound<'py, PyArrayDescr> {
-        if self.bits { i8::get_dtype(py) } else { descr(py, self.dtype) }
+        self.own.map_or_else(|| descr(py, self.dtype), |own| own_descr(py, own))
     }
 
     pub(crate) fn elements(&self) -> usize {
@@ -159,12 +180,35 @@ impl RowShape {
         let bytes = column.len() * self.dtype.size();
         let wanted: npy_intp = dims.iter().product();
         assert_eq!(wanted as usize, column.len(), "a column has the rows its shape says");
+        if self.is_converted() {
+            return self.convert_into(py, column, dims);
+        }
         // SAFETY: a new C-contiguous array of as many elements of the same type as the column has; nobody else
         // knows it yet.
         unsafe {
             let array = new_array_of(py, self.descr(py), dims, ptr::null(), 0)?;
             let data = (*array.as_ptr().cast::<npyffi::PyArrayObject>()).fields.data;
             ptr::copy_nonoverlapping(address(column).cast::<u8>(), data.cast::<u8>(), bytes);
+            Ok(array)
+        }
+    }
+
+    /// Makes a fresh array with the elements of `column`, as many as `dims` say, as elements of the env's own type.
+    #[cold]
+    fn convert_into<'py>(
+        &self,
+        py: Python<'py>,
+        column: ColumnRef<'_>,
+        dims: &mut [npy_intp],
+    ) -> PyResult<Bound<'py, PyAny>> {
+        // SAFETY: `column` has as many elements of its type, and lives and is not written while it is borrowed here; the
+        // array over it ends with this call and is only read. The other is a new one that nobody else knows yet.
+        unsafe {
+            let carried = new_array(py, self.dtype, dims, address(column), NPY_ARRAY_CARRAY_RO)?;
+            let array = new_array_of(py, self.descr(py), dims, ptr::null(), 0)?;
+            if PY_ARRAY_API.PyArray_CopyInto(py, array.as_ptr().cast(), carried.as_ptr().cast()) != 0 {
+                return Err(PyErr::fetch(py));
+            }
             Ok(array)
         }
     }
@@ -319,6 +363,25 @@ pub(crate) fn descr(py: Python<'_>, dtype: DType) -> Bound<'_, PyArrayDescr> {
         DType::I64 => i64::get_dtype(py),
         DType::F32 => f32::get_dtype(py),
         DType::F64 => f64::get_dtype(py),
+    }
+}
+
+/// Returns NumPy's descriptor of an env's own type.
+pub(crate) fn own_descr(py: Python<'_>, own: OwnDType) -> Bound<'_, PyArrayDescr> {
+    match own {
+        OwnDType::I8 => i8::get_dtype(py),
+        OwnDType::U8 => u8::get_dtype(py),
+        OwnDType::I16 => i16::get_dtype(py),
+        OwnDType::U16 => u16::get_dtype(py),
+        OwnDType::I32 => i32::get_dtype(py),
+        OwnDType::U32 => u32::get_dtype(py),
+        OwnDType::F16 => {
+            // SAFETY: NumPy has this type, of which the call returns a new reference.
+            unsafe {
+                let descr = PY_ARRAY_API.PyArray_DescrFromType(py, NPY_TYPES::NPY_HALF as c_int);
+                Bound::from_owned_ptr(py, descr.cast()).cast_into_unchecked()
+            }
+        }
     }
 }
 

@@ -4,12 +4,13 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use rollhouse_core::limits::MAX_SPACE_DEPTH;
 use rollhouse_core::{
-    Bounds, BoxSpace, ColumnSpec, CompositeSpace, DType, DiscreteSpace, ObservationSpace, Role, Space,
+    Bounds, BoxSpace, ColumnSpec, CompositeSpace, DType, DiscreteSpace, ObservationSpace, OwnDType, Role,
+    Space,
 };
 
-/// A space of one column: (kind, dtype, shape, low, high). "box" has all bounds, or one that is that of all; "discrete"
-/// has low = \[start\], high = \[n\].
-type PlainSpace = (String, String, Vec<usize>, Vec<f64>, Vec<f64>);
+/// A space of one column: (kind, dtype, shape, low, high, own). "box" has all bounds, or one that is that of all; "discrete"
+/// has low = \[start\], high = \[n\]; `own` is the elements' own dtype, if the column has a wider one.
+type PlainSpace = (String, String, Vec<usize>, Vec<f64>, Vec<f64>, Option<String>);
 
 /// Reads a plain space, or ("dict", [(name, space), ...]) or ("tuple", [space, ...]), at most `depth` levels down.
 pub(crate) fn observation_space(given: &Bound<'_, PyAny>, depth: usize) -> PyResult<ObservationSpace> {
@@ -58,12 +59,20 @@ fn dtype_of(name: &str) -> PyResult<DType> {
 }
 
 /// Reads a plain space.
-fn space((kind, dtype, shape, low, high): PlainSpace) -> PyResult<Space> {
+fn space((kind, dtype, shape, low, high, own): PlainSpace) -> PyResult<Space> {
+    let space = carried(&kind, &dtype, shape, (low, high))?;
+    let Some(own) = own else { return Ok(space) };
+    let space = OwnDType::of_name(&own).and_then(|own| space.with_own(own));
+    space.map_err(|error| PyValueError::new_err(error.to_string()))
+}
+
+/// Reads a plain space as its column has it.
+fn carried(kind: &str, dtype: &str, shape: Vec<usize>, (low, high): (Vec<f64>, Vec<f64>)) -> PyResult<Space> {
     if kind == "discrete" {
         let (start, n) = (low.first().copied().unwrap_or(0.0), high.first().copied().unwrap_or(1.0));
-        return Ok(Space::Discrete(DiscreteSpace { n: n as u64, start: start as i64 }));
+        return Ok(Space::Discrete(DiscreteSpace { n: n as u64, start: start as i64, own: None }));
     }
-    let dtype = dtype_of(&dtype)?;
+    let dtype = dtype_of(dtype)?;
     let elements = shape.iter().try_fold(1_usize, |product, &extent| product.checked_mul(extent));
     let elements = elements.ok_or_else(|| PyValueError::new_err(format!("a shape of {shape:?}")))?;
     let bounds = |given: Vec<f64>| match given[..] {
@@ -71,5 +80,5 @@ fn space((kind, dtype, shape, low, high): PlainSpace) -> PyResult<Space> {
         _ => given.into(),
     };
     let (low, high) = (bounds(low), bounds(high));
-    Ok(Space::Box(BoxSpace { low, high, shape, dtype, choices: false, parts: None }))
+    Ok(Space::Box(BoxSpace { low, high, shape, dtype, choices: false, parts: None, own: None }))
 }

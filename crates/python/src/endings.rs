@@ -185,8 +185,8 @@ impl Turn {
         });
         if let Some(Last { columns, shape }) = ended.last {
             match shape.plain() {
-                Some(row) => self.last.fill(py, columns[0], row, over_rows)?,
-                None => self.last.fill_with(py, over_rows, |row| shape.copy_row(py, &columns, row))?,
+                Some(row) if !row.is_of_own() => self.last.fill(py, columns[0], row, over_rows)?,
+                _ => self.last.fill_with(py, over_rows, |row| shape.copy_row(py, &columns, row))?,
             }
         }
         if let Some((statistics, lanes)) = ended.statistics {

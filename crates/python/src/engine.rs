@@ -39,6 +39,8 @@ use crate::views::{Arrays, Views};
 pub(crate) struct NativeLanes {
     lanes: usize,
     action: RowShape,
+    /// Whether arrays of the column's type are converted as well: the env's own is narrower and may not have their values.
+    narrow: bool,
     /// Turns anything array-like into a C-contiguous array of the action's dtype, or raises.
     convert: Py<PyAny>,
     rules: Rules,
@@ -403,7 +405,7 @@ impl NativeLanes {
         };
         let of_space = |space: &Space| {
             let bits = matches!(space, Space::Box(space) if space.choices);
-            Ok(row_shape(space.dtype(), space.shape())?.of_bits(bits))
+            Ok(row_shape(space.dtype(), space.shape())?.of_bits(bits).of_own(space.own()))
         };
         let channels = spec.info_channels.iter();
         let channels = channels.map(|ColumnSpec { path, dtype, shape, role, .. }| {
@@ -414,6 +416,7 @@ impl NativeLanes {
         Ok(Self {
             lanes,
             action: row_shape(spec.action_space.dtype(), spec.action_space.shape())?,
+            narrow: matches!(&spec.action_space, Space::Box(space) if space.own.is_some()),
             convert,
             rules,
             shapes: Shapes {
@@ -456,7 +459,7 @@ impl NativeLanes {
     ) -> PyResult<Bound<'py, PyTuple>> {
         let mut state = self.lock(py)?;
         state.refuse_outstanding(py)?;
-        if !self.put_actions(&mut state, actions)? {
+        if self.narrow || !self.put_actions(&mut state, actions)? {
             // Converting runs code of the caller's, which may come back here.
             drop(state);
             let converted = self.convert.bind(py).call1((actions, self.lanes))?;

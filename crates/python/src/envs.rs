@@ -191,7 +191,8 @@ fn composite<'py>(py: Python<'py>, space: &CompositeSpace) -> PyResult<Bound<'py
 }
 
 /// Converts a space to `{"kind": "box", "low", "high", "shape", "dtype"}`, of kind `multi_discrete` or `multi_binary` too,
-/// or `{"kind": "discrete", "n", "start"}`. A box that carries an action of several columns has their space as `parts`.
+/// or `{"kind": "discrete", "n", "start"}`. A box that carries an action of several columns has their space as `parts`; one
+/// whose elements have a type of their own, which `dtype` carries, or a discrete one, has its name as `own`.
 pub(crate) fn space<'py>(py: Python<'py>, space: &Space) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     match space {
@@ -210,6 +211,9 @@ pub(crate) fn space<'py>(py: Python<'py>, space: &Space) -> PyResult<Bound<'py, 
             dict.set_item("n", space.n)?;
             dict.set_item("start", space.start)?;
         }
+    }
+    if let Some(own) = space.own() {
+        dict.set_item("own", own.name())?;
     }
     Ok(dict)
 }

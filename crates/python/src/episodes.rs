@@ -9,10 +9,10 @@ use numpy::{PyArray1, PyArrayMethods};
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict};
-use rollhouse_core::ColumnData;
-use rollhouse_core::{ColumnSpec, DType, EpisodeName};
+use rollhouse_core::{ColumnData, ColumnSpec, DType, EnvSpec, EpisodeName, OwnDType, Space};
 use rollhouse_replay::{CalledAt, Episode, LibraryEpisode, ReadError, RecordKind, Steps};
 
+use crate::arrays::own_descr;
 use crate::envs;
 use crate::envs::{plain, registry};
 use crate::read_failure::Failure;
@@ -125,8 +125,9 @@ impl EpisodeInfo {
         let load = || self.0.folder.load(&self.0.info).map_err(Failure::from);
         let episode = py.detach(load).map_err(|failure| failure.into_py(py))?;
         let specs = self.0.info.run.step_columns.specs().iter();
-        let arrays =
-            specs.zip(episode.step_columns).map(|(spec, column)| Ok((&spec.path, array(py, spec, column)?)));
+        let arrays = specs
+            .zip(episode.step_columns)
+            .map(|(spec, column)| Ok((&spec.path, array(py, spec, None, column)?)));
         arrays.collect::<PyResult<Vec<_>>>()?.into_py_dict(py)
     }
 
@@ -299,7 +300,8 @@ type Columns<'py> = (
 
 /// Reads episodes of one env as columns, one after another: (lengths int64 [E], observation columns as
 /// {path: [sum of (T + 1), ...]}, actions [sum of T, ...], rewards float64 [sum of T], info columns as {path:
-/// [sum of T, ...]}, step columns likewise). All of it is held in memory.
+/// [sum of T, ...]}, step columns likewise). Observations and actions have the env's own types where all of the recordings
+/// tell them, and else those of their columns. All of it is held in memory.
 #[pyfunction]
 pub(crate) fn read_episodes<'py>(py: Python<'py>, infos: Vec<Py<EpisodeInfo>>) -> PyResult<Columns<'py>> {
     let first = infos.first().ok_or_else(|| PyValueError::new_err("infos: no episode to read"))?.get();
@@ -317,19 +319,41 @@ pub(crate) fn read_episodes<'py>(py: Python<'py>, infos: Vec<Py<EpisodeInfo>>) -
         )));
     }
     let rows = py.detach(|| Rows::read(&infos)).map_err(|failure| failure.into_py(py))?;
-    let dict = |specs: &[ColumnSpec], columns: Vec<ColumnData>| -> PyResult<Bound<'py, PyDict>> {
-        let arrays =
-            specs.iter().zip(columns).map(|(spec, column)| Ok((&spec.path, array(py, spec, column)?)));
+    let mut own = own_types(infos.iter().map(|info| &info.get().0.info.run.spec));
+    let own_action = own.pop().flatten();
+    let dict = |specs: &[ColumnSpec], own: &[Option<OwnDType>], columns: Vec<ColumnData>| {
+        let own = own.iter().copied().chain(std::iter::repeat(None));
+        let arrays = specs.iter().zip(own).zip(columns);
+        let arrays = arrays.map(|((spec, own), column)| Ok((&spec.path, array(py, spec, own, column)?)));
         arrays.collect::<PyResult<Vec<_>>>()?.into_py_dict(py)
     };
     Ok((
         PyArray1::from_vec(py, rows.lengths).into_any(),
-        dict(&obs, rows.obs)?,
-        array(py, &action, rows.actions)?,
+        dict(&obs, &own, rows.obs)?,
+        array(py, &action, own_action, rows.actions)?,
         PyArray1::from_vec(py, rows.rewards).into_any(),
-        dict(&spec.info_channels, rows.infos)?,
-        dict(noted.specs(), rows.step_columns)?,
+        dict(&spec.info_channels, &[], rows.infos)?,
+        dict(noted.specs(), &[], rows.step_columns)?,
     ))
+}
+
+/// Returns the own type of each observation column, and last of the action, on which all specs agree; they have the same
+/// columns.
+fn own_types<'a>(specs: impl Iterator<Item = &'a EnvSpec>) -> Vec<Option<OwnDType>> {
+    let types = specs.map(|spec| -> Vec<_> {
+        let columns = spec.observation_space.columns();
+        let spaces = columns.into_iter().map(|(_, space)| space).chain([&spec.action_space]);
+        spaces.map(Space::own).collect()
+    });
+    let agreed = types.reduce(|mut agreed, types| {
+        agreed
+            .iter_mut()
+            .zip(types)
+            .filter(|(agreed, own)| **agreed != *own)
+            .for_each(|(own, _)| *own = None);
+        agreed
+    });
+    agreed.unwrap_or_default()
 }
 
 impl Rows {
@@ -403,11 +427,16 @@ fn append(to: &mut ColumnData, from: &ColumnData) {
     }
 }
 
-/// Makes a NumPy array over the memory of a column.
-fn array<'py>(py: Python<'py>, spec: &ColumnSpec, column: ColumnData) -> PyResult<Bound<'py, PyAny>> {
+/// Makes a NumPy array over the memory of a column, or of its elements as those of the env's own type.
+fn array<'py>(
+    py: Python<'py>,
+    spec: &ColumnSpec,
+    own: Option<OwnDType>,
+    column: ColumnData,
+) -> PyResult<Bound<'py, PyAny>> {
     let rows = column.len() / spec.elements().max(1);
     let shape: Vec<usize> = std::iter::once(rows).chain(spec.shape.iter().copied()).collect();
-    Ok(match column {
+    let array = match column {
         ColumnData::U8(values) => {
             let bytes = PyArray1::from_vec(py, values).reshape(shape)?.into_any();
             if spec.dtype == DType::Bool { bytes.call_method1("view", ("bool",))? } else { bytes }
@@ -416,7 +445,11 @@ fn array<'py>(py: Python<'py>, spec: &ColumnSpec, column: ColumnData) -> PyResul
         ColumnData::I64(values) => PyArray1::from_vec(py, values).reshape(shape)?.into_any(),
         ColumnData::F32(values) => PyArray1::from_vec(py, values).reshape(shape)?.into_any(),
         ColumnData::F64(values) => PyArray1::from_vec(py, values).reshape(shape)?.into_any(),
-    })
+    };
+    match own {
+        Some(own) => array.call_method1("astype", (own_descr(py, own),)),
+        None => Ok(array),
+    }
 }
 
 /// Makes Gymnasium's space from a described one.

@@ -9,8 +9,8 @@ use crate::obs_shape::ObsShape;
 
 /// The views of one slot, made once. They show the frame that was written to it last.
 pub(crate) struct Views {
-    /// The columns of the observations.
-    obs: Vec<Py<PyAny>>,
+    /// The columns of the observations; `None` for those whose elements are converted, of which there is no view.
+    obs: Vec<Option<Py<PyAny>>>,
     rewards: Py<PyAny>,
     terminated: Py<PyAny>,
     truncated: Py<PyAny>,
@@ -40,7 +40,7 @@ impl Views {
             obs: obs
                 .columns()
                 .enumerate()
-                .map(|(at, row)| view(row, frame.obs(at)))
+                .map(|(at, row)| (!row.is_converted()).then(|| view(row, frame.obs(at))).transpose())
                 .collect::<PyResult<_>>()?,
             rewards: view(&double, ColumnRef::F64(frame.rewards()))?,
             terminated: view(&flag, ColumnRef::U8(frame.terminated()))?,
@@ -74,7 +74,7 @@ impl Views {
     }
 
     /// Returns the view of the observations of `frame`, which lies in this slot; a dict of several is a fresh one, and so are
-    /// texts and sequences.
+    /// texts, sequences and what is converted.
     #[inline]
     pub(crate) fn obs<'py>(
         &self,
@@ -83,10 +83,14 @@ impl Views {
         shape: &ObsShape,
     ) -> PyResult<Bound<'py, PyAny>> {
         match (&self.obs[..], shape.plain()) {
-            ([view], Some(_)) => Ok(view.bind(py).clone()),
+            ([Some(view)], Some(_)) => Ok(view.bind(py).clone()),
             (views, _) => {
-                let view = |index: usize, _: &RowShape| Ok(views[index].bind(py).clone());
-                shape.batch(py, frame.lanes(), |index| frame.obs(index), view)
+                let lanes = frame.lanes();
+                let array = |index: usize, row: &RowShape| match &views[index] {
+                    Some(view) => Ok(view.bind(py).clone()),
+                    None => row.copy(py, frame.obs(index), lanes),
+                };
+                shape.batch(py, lanes, |index| frame.obs(index), array)
             }
         }
     }

@@ -428,7 +428,7 @@ def test_a_package_of_ones_own_with_arguments_gives_the_same(
     there.close()
 
 
-def test_small_types_are_kept_as_the_next_that_has_their_values(
+def test_small_types_are_shown_as_the_envs_own(
     cluster: rollhouse.Cluster, package: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(package)
@@ -436,19 +436,14 @@ def test_small_types_are_kept_as_the_next_that_has_their_values(
 
     there = cluster.make_vec("mazes.envs:Small", 3, env_kwargs={"size": 9})
     here = SyncVectorEnv([partial(envs.Small, size=9)] * 3, autoreset_mode=AutoresetMode.NEXT_STEP)
-    assert there.single_observation_space["way"].dtype == there.single_action_space.dtype == np.int32
-    ours, theirs = there.reset(seed=4)[0], here.reset(seed=4)[0]
-    for _ in range(30):
-        assert (ours["halves"].dtype, ours["way"].dtype) == (np.float32, np.int32)
-        np.testing.assert_array_equal(ours["halves"], theirs["halves"])
-        np.testing.assert_array_equal(ours["way"], theirs["way"])
-        actions = here.action_space.sample()
-        ours, theirs = there.step(actions)[0], here.step(actions)[0]
+    same_spaces(there, here)
+    assert there.single_observation_space["way"].dtype == np.int8 and there.single_action_space.dtype == np.int16
+    assert play(there, here, AutoresetMode.NEXT_STEP, steps=30) > 0
     there.close()
 
 
 @pytest.mark.parametrize("kwargs", [{}, {"nested": False}, {"nested": False, "dtype": "uint32"}], ids=str)
-def test_narrow_choices_are_kept_as_int64_and_reach_the_env_in_its_own_type(
+def test_narrow_choices_are_shown_and_reach_the_env_in_its_own_type(
     cluster: rollhouse.Cluster, package: Path, kwargs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(package)
@@ -457,12 +452,13 @@ def test_narrow_choices_are_kept_as_int64_and_reach_the_env_in_its_own_type(
     arguments = {"size": 9, **kwargs}
     there = cluster.make_vec("mazes.envs:Narrow", 3, env_kwargs=arguments)
     here = SyncVectorEnv([partial(envs.Narrow, **arguments)] * 3, autoreset_mode=AutoresetMode.NEXT_STEP)
+    same_spaces(there, here)
     here.action_space.seed(4)
     ours, theirs = there.reset(seed=4)[0], here.reset(seed=4)[0]
     shown, taken, over = [], [], np.zeros(3, bool)
     while not over[1]:
         shown.append(theirs)
-        assert_widened(ours, theirs)
+        same(ours, theirs)
         taken.append(here.action_space.sample())
         (ours, reward, *ends, _), (theirs, wanted, *_) = there.step(taken[-1]), here.step(taken[-1])
         same(reward, wanted)
@@ -472,17 +468,29 @@ def test_narrow_choices_are_kept_as_int64_and_reach_the_env_in_its_own_type(
     episode = recorded_of(cluster, run, lane=1)[0]
     for name in ("way", "both") if not kwargs else (None,):
         seen, wanted = episode.observations, [one if name is None else one[name] for one in shown]
-        np.testing.assert_array_equal((seen if name is None else seen[name])[: len(shown)], [one[1] for one in wanted])
+        same((seen if name is None else seen[name])[: len(shown)], np.array([one[1] for one in wanted]))
     for name in ("way", "pick") if not kwargs else (None,):
         acted, wanted = episode.actions, [one if name is None else one[name] for one in taken]
-        np.testing.assert_array_equal(acted if name is None else acted[name], [one[1] for one in wanted])
+        same(acted if name is None else acted[name], np.array([one[1] for one in wanted]))
 
 
-def assert_widened(ours: Any, theirs: Any) -> None:
-    """Asserts that observations of narrow integers are the same numbers as int64."""
-    for a, b in zip(ours.values(), theirs.values(), strict=True) if isinstance(theirs, dict) else [(ours, theirs)]:
-        assert a.dtype == np.int64
-        np.testing.assert_array_equal(a, b)
+def same_spaces(there: Any, here: SyncVectorEnv) -> None:
+    """Asserts that spaces are equal, and so are the dtypes of all of their parts."""
+    for name in ("single_observation_space", "single_action_space", "observation_space", "action_space"):
+        ours, theirs = getattr(there, name), getattr(here, name)
+        assert ours == theirs, name
+        assert dtypes(ours) == dtypes(theirs), name
+
+
+def dtypes(space: gymnasium.Space) -> list[np.dtype | None]:
+    """The dtypes of a space's parts, in its own order."""
+    if isinstance(space, gymnasium.spaces.Dict):
+        return [dtype for part in space.spaces.values() for dtype in dtypes(part)]
+    if isinstance(space, gymnasium.spaces.Tuple):
+        return [dtype for part in space.spaces for dtype in dtypes(part)]
+    if isinstance(space, gymnasium.spaces.Sequence):
+        return dtypes(space.feature_space)
+    return [space.dtype]
 
 
 def test_actions_of_several_columns_are_checked_by_part_and_recorded_as_what_they_are(

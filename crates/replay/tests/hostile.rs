@@ -159,6 +159,7 @@ fn shapes_whose_product_wraps_or_does_not_fit_the_bounds_are_refused() {
             dtype: DType::F32,
             choices: false,
             parts: None,
+            own: None,
         };
         rmp_serde::to_vec_named(&Space::Box(bounds)).unwrap()
     };

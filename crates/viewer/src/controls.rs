@@ -294,7 +294,7 @@ mod tests {
 
     #[test]
     fn actions_without_names_have_digits_and_those_beyond_are_come_to_one_after_another() {
-        let mut two = named(&Space::Discrete(DiscreteSpace { n: 2, start: 5 }), &[]);
+        let mut two = named(&Space::Discrete(DiscreteSpace { n: 2, start: 5, own: None }), &[]);
         assert_eq!(pressed(&mut two, Key::Right), ColumnData::I64(vec![6]));
         let mut many = named(&Space::discrete(12), &[]);
         assert_eq!(pressed(&mut many, Key::BackTab), ColumnData::I64(vec![11]));
@@ -342,9 +342,10 @@ mod tests {
                 dtype: if whole { DType::I64 } else { DType::F64 },
                 choices: false,
                 parts: None,
+                own: None,
             };
             let mut sliders = Controls::new(&Space::Box(space.clone()), &[]);
-            let mut choice = Controls::new(&Space::Discrete(DiscreteSpace { n, start }), &[]);
+            let mut choice = Controls::new(&Space::Discrete(DiscreteSpace { n, start, own: None }), &[]);
             for key in keys {
                 sliders.press(known[key]);
                 choice.press(known[key]);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use rollhouse_core::msgpack::Message;
-use rollhouse_core::{BoxSpace, DType, Determinism, DiscreteSpace, EnvSpec, Space};
+use rollhouse_core::{BoxSpace, DType, Determinism, EnvSpec, Space};
 use rollhouse_wire::limits::{
     MAX_COMMAND_BYTES, MAX_CONTROL_BYTES, MAX_FRAME_BYTES, MAX_METHOD_BYTES, MAX_SIDECAR_BYTES,
 };
@@ -115,12 +115,13 @@ fn spec() -> EnvSpec {
         dtype: DType::F32,
         choices: false,
         parts: None,
+        own: None,
     };
     EnvSpec {
         id: "Example-v0".into(),
         summary: String::new(),
         observation_space: Space::Box(bounds).into(),
-        action_space: Space::Discrete(DiscreteSpace { n: 2, start: 0 }),
+        action_space: Space::discrete(2),
         observation_names: Vec::new(),
         action_names: Vec::new(),
         max_episode_steps: None,

@@ -17,8 +17,8 @@ use std::path::PathBuf;
 use messagepack::Value;
 use rollhouse_core::msgpack::Message;
 use rollhouse_core::{
-    AutoresetMode, Began, BoxSpace, Budget, ColumnSpec, DType, Determinism, DiscreteSpace, EnvSpec, EnvTerms,
-    Goal, OptionSpec, OptionValue, RecordRule, RunId, SeedSchedule, Space, Start, Weight, Workers, messages,
+    AutoresetMode, Began, BoxSpace, Budget, ColumnSpec, DType, Determinism, EnvSpec, EnvTerms, Goal,
+    OptionSpec, OptionValue, RecordRule, RunId, SeedSchedule, Space, Start, Weight, Workers, messages,
 };
 use rollhouse_wire::{
     AdmitWatcher, Answer, Attach, AttachMemory, Attached, Changes, ClosePool, CloseSession, ClusterStatus,
@@ -171,12 +171,13 @@ fn spec() -> EnvSpec {
         dtype: DType::F32,
         choices: false,
         parts: None,
+        own: None,
     };
     EnvSpec {
         id: "Example-v0".into(),
         summary: "an example".into(),
         observation_space: Space::Box(bounds).into(),
-        action_space: Space::Discrete(DiscreteSpace { n: 2, start: 0 }),
+        action_space: Space::discrete(2),
         observation_names: vec!["position".into(), "velocity".into()],
         action_names: vec!["left".into(), "right".into()],
         max_episode_steps: Some(500),

@@ -37,6 +37,7 @@ fn spec() -> EnvSpec {
             dtype: DType::U8,
             choices: false,
             parts: None,
+            own: None,
         })
         .into(),
         action_space: Space::discrete(3),

@@ -134,10 +134,10 @@ fn spaces(space: &ObservationSpace, name: *const c_char, to: &mut Vec<abi::Space
 
 fn plain(space: &Space) -> abi::Space {
     match space {
-        Space::Discrete(DiscreteSpace { n, start }) => {
+        Space::Discrete(DiscreteSpace { n, start, own: _ }) => {
             abi::Space { kind: abi::DISCRETE, n: *n, start: *start, ..SPACE }
         }
-        Space::Box(BoxSpace { low, high, shape, dtype: of, choices: _, parts: _ }) => {
+        Space::Box(BoxSpace { low, high, shape, dtype: of, choices: _, parts: _, own: _ }) => {
             // One is that of all elements.
             let bounds = low.numbers().len().max(high.numbers().len());
             abi::Space {

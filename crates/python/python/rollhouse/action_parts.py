@@ -160,7 +160,7 @@ def _leaves(space: gymnasium.Space, path: tuple[Any, ...]) -> Iterator[tuple[tup
 def _ends(space: Any) -> list[int]:
     """Returns the least and the greatest integer of a column."""
     if isinstance(space, spaces.Discrete):
-        return [int(space.start), int(space.start + space.n - 1)]
+        return [int(space.start), int(space.start) + int(space.n) - 1]
     if isinstance(space, spaces.MultiDiscrete):
         return [int(space.start.min(initial=0)), int((space.start + space.nvec - 1).max(initial=0))]
     if isinstance(space, spaces.Box):
@@ -191,7 +191,7 @@ def _check_range(name: str, space: gymnasium.Space, values: np.ndarray) -> None:
     """Raises ``InvalidActionError`` if an integer is none that a space of choices has."""
     low: Any
     if isinstance(space, spaces.Discrete):
-        low, high = int(space.start), int(space.start + space.n - 1)
+        low, high = int(space.start), int(space.start) + int(space.n) - 1
     elif isinstance(space, spaces.MultiDiscrete):
         low, high = space.start, space.start + space.nvec - 1
     elif isinstance(space, spaces.MultiBinary):

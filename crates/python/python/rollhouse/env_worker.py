@@ -40,6 +40,7 @@ from rollhouse import env_methods
 from rollhouse._native import WorkerLink
 from rollhouse.action_parts import ActionParts
 from rollhouse.agents import adapted
+from rollhouse.carried import kept
 from rollhouse.connecting import UNREACHED, Connector
 from rollhouse.env_methods import MAX_WORDS, words
 from rollhouse.errors import NotConnectedError
@@ -62,7 +63,7 @@ from rollhouse.lane_words import (
     TRUNCATED,
     WORK,
 )
-from rollhouse.worker_spaces import UnhostedSpace, WorkerColumns, kept, max_lengths_of, space_of
+from rollhouse.worker_spaces import UnhostedSpace, WorkerColumns, max_lengths_of, space_of
 
 REGISTERED = "gymnasium:"
 """How names of envs begin that are looked up in Gymnasium's registry; others are a module and a class."""

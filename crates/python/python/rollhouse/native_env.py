@@ -13,6 +13,7 @@ import numpy as np
 
 from rollhouse import _native
 from rollhouse.action_parts import ActionParts
+from rollhouse.carried import kept
 from rollhouse.errors import ActionTypeError, ClosedError, InvalidActionError, OptionsError, UnknownOptionError
 from rollhouse.vector import Step, VectorEnv
 
@@ -91,14 +92,15 @@ class NativeVectorEnv(VectorEnv):
     def actions(self) -> np.ndarray:
         """An array of actions to fill in and hand to ``step``: the memory that the node reads, if lanes are stepped
         through one, so that nothing is copied; else an ordinary array. Writing to it during a step decides which
-        action is taken. Of a Dict or Tuple of actions it has a row of numbers per lane, the elements of all parts in turn.
+        action is taken. Of a Dict or Tuple of actions it has a row of numbers per lane, the elements of all parts in turn. Where a
+        node carries actions in a wider dtype than the space's, so does the array.
         """
         self._check_usable()
         column = self._native.actions
         if column is None:
             if self._own_actions is None:
                 space = self.single_action_space
-                shape, dtype = space.shape or (), space.dtype
+                shape, dtype = space.shape or (), kept(space)
                 if ActionParts.has(space):
                     parts = ActionParts(space)
                     shape, dtype = (parts.elements,), parts.dtype
@@ -304,21 +306,21 @@ def make_space(space: Mapping[str, Any]) -> gymnasium.Space:
     if space["kind"] == "sequence":
         return gymnasium.spaces.Sequence(make_space(space["item"]), stack=space["stack"])
     if space["kind"] == "discrete":
-        return gymnasium.spaces.Discrete(space["n"], start=space["start"])
+        return gymnasium.spaces.Discrete(space["n"], start=space["start"], dtype=np.dtype(space.get("own", np.int64)).type)
     if space["kind"] == "multi_binary":
         shape = space["shape"]
         return gymnasium.spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
-    dtype = np.dtype(space["dtype"])
+    dtype = np.dtype(space.get("own", space["dtype"]))
     low, high = (
         np.array(space[bound], dtype=np.float64).astype(dtype).reshape(space["shape"]) for bound in ("low", "high")
     )
     if space["kind"] == "multi_discrete":
-        return gymnasium.spaces.MultiDiscrete(high - low + 1, start=low)
+        return gymnasium.spaces.MultiDiscrete(high - low + 1, dtype=dtype.type, start=low)
     return gymnasium.spaces.Box(low, high, dtype=dtype.type)
 
 
 def action_converter(space: gymnasium.Space) -> Callable[[Any, int], np.ndarray]:
-    """Returns a function of (actions, rows) that gives them as a C-contiguous array of the engine's own type.
+    """Returns a function of (actions, rows) that gives them as a C-contiguous array of the engine's type.
 
     It raises ``InvalidActionError`` for a wrong number of them and ``ActionTypeError`` for a wrong type. Which
     values the space contains the engine checks, but for parts of a Dict or Tuple, which are checked here.
@@ -327,8 +329,10 @@ def action_converter(space: gymnasium.Space) -> Callable[[Any, int], np.ndarray]
         parts = ActionParts(space)
         return lambda actions, rows: parts.rows(actions, rows, action_converter)
     row_shape = space.shape or ()
-    own = {gymnasium.spaces.Discrete: np.int64, gymnasium.spaces.MultiBinary: np.uint8}
-    dtype = np.dtype(own.get(type(space), space.dtype))
+    dtype = np.dtype(np.uint8) if isinstance(space, gymnasium.spaces.MultiBinary) else kept(space)
+    # Of what the engine does not check, the env's own dtype has to have it.
+    checked = isinstance(space, (gymnasium.spaces.Discrete, gymnasium.spaces.MultiBinary))
+    own = dtype if checked else np.dtype(space.dtype)
     kinds, what = {"f": ("fiu", "numbers"), "b": ("b", "flags")}.get(dtype.kind, ("iu", "integers"))
 
     def convert(actions: Any, rows: int) -> np.ndarray:
@@ -341,14 +345,15 @@ def action_converter(space: gymnasium.Space) -> Callable[[Any, int], np.ndarray]
         if array.shape != (rows, *row_shape):
             raise InvalidActionError(f"actions have shape {array.shape}, must have {(rows, *row_shape)}")
         if array.dtype.kind not in kinds:
-            raise ActionTypeError(f"actions have dtype {array.dtype}, must be {what} that fit {dtype}")
-        if dtype.kind in "iu" and array.size and not np.can_cast(array.dtype, dtype):
-            fits = np.iinfo(dtype)
+            raise ActionTypeError(f"actions have dtype {array.dtype}, must be {what} that fit {own}")
+        if dtype.kind in "iu" and array.size and not np.can_cast(array.dtype, own):
+            fits = np.iinfo(own)
             bad = [end for end in (array.min(), array.max()) if not fits.min <= end <= fits.max]
             if bad:
                 raise InvalidActionError(f"action {bad[0]} is not in {space}")
         with np.errstate(over="ignore"):
             # What a double has beyond a single becomes infinite, which the engine refuses.
+            array = array if own == dtype else array.astype(own)
             return np.require(array, dtype, ["C_CONTIGUOUS", "ALIGNED"])
 
     return convert

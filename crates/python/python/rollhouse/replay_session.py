@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rollhouse.carried import kept
 from rollhouse.native_env import make_space
 
 if TYPE_CHECKING:
@@ -200,10 +201,10 @@ def _value(told: dict[str, Any], space: Any, data: memoryview) -> tuple[Any, mem
     if told["kind"] == "sequence":
         item = space.feature_space
         items, count, data = _counted(told["maximum"], _bytes_of(item), data)
-        array = np.frombuffer(items, item.dtype).reshape(count, *(item.shape or ())).copy()
+        array = np.frombuffer(items, kept(item)).reshape(count, *(item.shape or ())).astype(item.dtype)
         return (array if space.stack else tuple(array)), data
     size = _bytes_of(space)
-    array = np.frombuffer(data[:size], dtype=space.dtype).reshape(space.shape).copy()
+    array = np.frombuffer(data[:size], kept(space)).reshape(space.shape).astype(space.dtype)
     return (array if space.shape else array[()]), data[size:]
 
 
@@ -215,7 +216,7 @@ def _counted(maximum: int, size: int, data: memoryview) -> tuple[memoryview, int
 
 
 def _bytes_of(space: Any) -> int:
-    return int(np.prod(space.shape or (), dtype=np.int64)) * space.dtype.itemsize
+    return int(np.prod(space.shape or (), dtype=np.int64)) * kept(space).itemsize
 
 
 COUNT_BYTES = 8

@@ -15,11 +15,12 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from rollhouse.carried import kept, own_dtype
 from rollhouse.hosted.columns import Columns, Fixed, write_array
-from rollhouse.hosted.layout import WIDER
 
 DTYPES = ("bool", "uint8", "int32", "int64", "float32", "float64")
-"""Element types of a Box that columns can have. Others are kept as the next that has all their values, if there is one."""
+"""Element types of a Box that columns can have. Others are kept as the next that has all their values, if there is one, and told
+as ``own`` beside it."""
 
 Counted = (spaces.Text, spaces.Sequence)
 
@@ -51,12 +52,12 @@ def space_of(space: Any, path: str, max_lengths: Mapping[str, int] | None = None
     """
     if isinstance(space, spaces.Box) and (dtype := kept(space).name) in DTYPES:
         low, high = bounds(space.low), bounds(space.high)
-        return {"kind": "box", "low": low, "high": high, "shape": list(space.shape), "dtype": dtype}
+        return {"kind": "box", "low": low, "high": high, "shape": list(space.shape), "dtype": dtype} | _own(space)
     if isinstance(space, spaces.Discrete) and kept(space) == np.int64:
-        return {"kind": "discrete", "n": int(space.n), "starts": [int(space.start)]}
+        return {"kind": "discrete", "n": int(space.n), "starts": [int(space.start)]} | _own(space)
     if isinstance(space, spaces.MultiDiscrete) and kept(space) == np.int64:
         nvec, starts = [int(n) for n in space.nvec.ravel()], [int(n) for n in space.start.ravel()]
-        return {"kind": "multi_discrete", "nvec": nvec, "starts": starts, "shape": list(space.shape)}
+        return {"kind": "multi_discrete", "nvec": nvec, "starts": starts, "shape": list(space.shape)} | _own(space)
     if isinstance(space, spaces.MultiBinary):
         return {"kind": "multi_binary", "shape": list(space.shape)}
     if isinstance(space, spaces.Dict):
@@ -73,6 +74,11 @@ def space_of(space: Any, path: str, max_lengths: Mapping[str, int] | None = None
     of_dtype = f" of {dtype}" if isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete)) else ""
     as_what = " as an action" if max_lengths is None and isinstance(space, Counted) else ""
     raise UnhostedSpace(f"{path}: {type(space).__name__}{of_dtype} cannot be hosted{as_what}")
+
+
+def _own(space: Any) -> dict[str, str]:
+    own = own_dtype(space, kept(space).name)
+    return {} if own is None else {"own": own}
 
 
 def _text(space: spaces.Text, path: str) -> dict[str, Any]:
@@ -92,14 +98,6 @@ def _sequence(space: spaces.Sequence, path: str, max_lengths: Mapping[str, int])
         raise UnhostedSpace(f"{path}: a Sequence of {type(space.feature_space).__name__} cannot be hosted")
     item = space_of(space.feature_space, path)
     return {"kind": "sequence", "maximum": max_lengths[own], "stack": bool(space.stack), "spaces": [item]}
-
-
-def kept(space: Any) -> np.dtype:
-    """Returns the dtype with which a column of a space is kept."""
-    dtype: np.dtype = np.dtype(space.dtype)
-    if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
-        return np.promote_types(dtype, np.int64)
-    return np.dtype(WIDER.get(dtype.name, dtype)) if isinstance(space, spaces.Box) else dtype
 
 
 def bounds(values: np.ndarray) -> list[Any]:

@@ -232,6 +232,7 @@ mod tests {
             dtype: DType::F32,
             choices: false,
             parts: None,
+            own: None,
         });
         let wanted = Ok(ColumnData::F32(vec![0.5, -1.0, 0.1, 7.0]));
         assert_eq!(read("[[0.5,-1],[0.1,7]]", &arm, 0), wanted);

@@ -118,7 +118,7 @@ def _bounds(space: gymnasium.Space) -> list[Bounds | None]:
     if isinstance(space, spaces.Dict):
         return [bounds for child in space.spaces.values() for bounds in _bounds(child)]
     if isinstance(space, spaces.Discrete):
-        return [(int(space.start), int(space.start + space.n - 1))]
+        return [(int(space.start), int(space.start) + int(space.n) - 1)]
     if isinstance(space, spaces.MultiDiscrete):
         # As wide as can be: the bounds of a narrow dtype may not fit into it.
         start, count = space.start.astype(np.int64), space.nvec.astype(np.int64)

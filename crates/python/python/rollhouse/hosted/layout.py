@@ -11,16 +11,8 @@ import numpy as np
 from gymnasium import spaces
 
 from rollhouse.action_parts import ActionParts
+from rollhouse.carried import WIDER, own_dtype
 from rollhouse.hosted.columns import Columns, write_array
-
-WIDER = {
-    "int8": "int32",
-    "int16": "int32",
-    "uint16": "int32",
-    "uint32": "int64",
-    "float16": "float32",
-}
-"""The engine has fewer dtypes than NumPy: columns of these are kept as the next that has all their values."""
 
 KEPT = ("bool", "uint8", "int32", "int64", "float32", "float64")
 """The dtypes that the engine has."""
@@ -72,7 +64,7 @@ class Layout:
     def described(self) -> tuple[Any, ...]:
         """Describes the space as the native half takes it."""
         if self.raw:
-            return "box", "uint8", [self._bytes], [0.0], [255.0]
+            return "box", "uint8", [self._bytes], [0.0], [255.0], None
         return _described(self.space)
 
     def refusal(self) -> str | None:
@@ -246,8 +238,9 @@ def _described(space: gymnasium.Space) -> tuple[Any, ...]:
     if isinstance(space, spaces.Tuple):
         return "tuple", [_described(child) for child in space.spaces]
     name = _stored(space)
+    own = None if name is None else own_dtype(space, name)
     if isinstance(space, spaces.Discrete):
-        return "discrete", name, [], [float(space.start)], [float(space.n)]
+        return "discrete", name, [], [float(space.start)], [float(space.n)], own
     if isinstance(space, spaces.MultiDiscrete):
         low = space.start.astype(np.float64)
         high = low + space.nvec - 1
@@ -255,4 +248,4 @@ def _described(space: gymnasium.Space) -> tuple[Any, ...]:
         low, high = np.zeros(space.shape), np.ones(space.shape)
     else:
         low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-    return "box", name, list(space.shape), low.ravel().tolist(), high.ravel().tolist()
+    return "box", name, list(space.shape), low.ravel().tolist(), high.ravel().tolist(), own
