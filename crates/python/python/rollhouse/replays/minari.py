@@ -48,6 +48,7 @@ def write_dataset(
     Raises:
         ImportError: Minari is not installed.
         ValueError: No episodes, or several envs and no ``env``, or Minari has a dataset of that id.
+        TypeError: There is a Text or a Sequence in observations or actions; the dataset is removed then.
         ReplayError: An episode cannot be read; the dataset is removed then.
     """
     try:
@@ -103,8 +104,8 @@ def _columns(episode: Episode, space: gymnasium.Space) -> dict[str, Any]:
         infos["step_columns"] = {name: with_reset_row(column) for name, column in episode.step_columns.items()}
     return {
         "seed": episode.seed,
-        "observations": _nested(space, episode.observations),
-        "actions": _nested(episode.info.action_space, episode.actions),
+        "observations": _nested(space, episode.observations, "observations"),
+        "actions": _nested(episode.info.action_space, episode.actions, "actions"),
         "rewards": episode.rewards,
         "terminations": episode.terminations,
         "truncations": episode.truncations,
@@ -112,16 +113,17 @@ def _columns(episode: Episode, space: gymnasium.Space) -> dict[str, Any]:
     }
 
 
-def _nested(space: gymnasium.Space, columns: Any, path: str = "") -> Any:
-    """Puts columns by path into the structure of their space."""
+def _nested(space: gymnasium.Space, columns: Any, what: str, path: str = "") -> Any:
+    """Puts columns by path into the structure of their space, whose value is called ``what``."""
     if isinstance(columns, np.ndarray):
         return columns
     if isinstance(space, gymnasium.spaces.Dict):
-        return {key: _nested(child, columns, f"{path}/{key}".lstrip("/")) for key, child in space.spaces.items()}
+        return {key: _nested(child, columns, what, f"{path}/{key}".lstrip("/")) for key, child in space.spaces.items()}
     if isinstance(space, gymnasium.spaces.Tuple):
-        return tuple(_nested(child, columns, f"{path}/{place}".lstrip("/")) for place, child in enumerate(space.spaces))
+        parts = enumerate(space.spaces)
+        return tuple(_nested(child, columns, what, f"{path}/{place}".lstrip("/")) for place, child in parts)
     if path not in columns:
-        raise TypeError(f"{path or 'observations'}: {space} cannot be written as a Minari dataset")
+        raise TypeError(f"{f'{what}/{path}'.rstrip('/')}: {space} cannot be written as a Minari dataset")
     return columns[path]
 
 
