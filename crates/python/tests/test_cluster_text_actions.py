@@ -18,6 +18,7 @@ from gymnasium.vector.utils import iterate
 from test_cluster_python import play, python_settings, recorded_of, same
 
 import rollhouse
+import rollhouse.pettingzoo
 from rollhouse.action_parts import ActionParts
 from rollhouse.errors import ActionTypeError, InvalidActionError, NothingOutstandingError, RefusedError
 from rollhouse.native_env import action_converter
@@ -50,7 +51,7 @@ class Say(gymnasium.Env):
     """Shows the action that it was given, for some steps; refuses what is none."""
 
     metadata = {"max_lengths": {"": 1}, "deterministic": True}
-    action_space = spaces.Text(6, min_length=0, charset=WIDE)
+    action_space = spaces.Text(6, min_length=2, charset=WIDE)
 
     def __init__(self):
         self.observation_space = spaces.Text(9000, min_length=0, charset=string.ascii_letters + string.digits + "_ (),")
@@ -86,7 +87,7 @@ class Plan(Say):
 
     metadata = {"max_action_lengths": {"log/0": 3, "log/1": 5, "bits": 2, "steps": 7}, "max_lengths": {"bits": 9}}
     action_space = spaces.Dict({
-        "says": spaces.Text(6, charset="ab \\0"),
+        "says": spaces.Text(6, min_length=0, charset="ab \\0"),
         "where": spaces.Box(-1, 1, (3,), np.float64),
         "log": spaces.Tuple((
             spaces.Sequence(spaces.Box(-1, 1, (2, 2), np.float32)), spaces.Sequence(spaces.Discrete(5, start=3), stack=True)
@@ -95,6 +96,43 @@ class Plan(Say):
         "steps": spaces.Sequence(spaces.MultiDiscrete([3, 4])),
         "go": spaces.Discrete(3, start=-1),
     })
+
+
+class Talk:
+    """A parallel env in PettingZoo's words: one agent says something, and another goes somewhere until it is there."""
+
+    metadata = {"name": "talk", "max_action_lengths": {"goes": 3}}
+    render_mode = None
+    possible_agents = ["says", "goes"]
+
+    def __init__(self):
+        self.agents = []
+        self.acts = {"says": Say.action_space, "goes": spaces.Sequence(spaces.Discrete(4))}
+
+    @property
+    def unwrapped(self):
+        return self
+
+    def observation_space(self, agent):
+        return Say().observation_space
+
+    def action_space(self, agent):
+        return self.acts[agent]
+
+    def reset(self, seed=None, options=None):
+        if seed is not None:
+            self.there = 2 + seed % 3
+        self.agents, self.steps = list(self.possible_agents), 0
+        return {agent: "" for agent in self.agents}, {}
+
+    def step(self, actions):
+        assert actions.keys() == set(self.agents)
+        self.steps += 1
+        over = {agent: self.steps >= (self.there if agent == "goes" else 5) for agent in self.agents}
+        shown = {agent: told(actions[agent]) for agent in self.agents}
+        rewards, cuts = {agent: 1.0 for agent in self.agents}, {agent: False for agent in self.agents}
+        self.agents = [agent for agent in self.agents if not over[agent]]
+        return shown, rewards, over, cuts, {}
 
 
 class Long(Say):
@@ -256,35 +294,50 @@ def test_an_action_that_is_none_is_refused_by_name_and_steps_no_lane(
     there.close()
 
 
-@pytest.mark.parametrize("name", ["Plan", "Say"])
+@pytest.mark.parametrize(
+    ("path", "number"),
+    [
+        ("count", 7),
+        ("count", 2**60),
+        ("codes", -5),
+        ("codes", 0xD800),
+        ("codes", 2**40),
+        ("says/count", -1),
+        ("says/count", 1.5),
+        ("says/codes", 97.5),
+        ("log/0/count", 4),
+        ("log/1/items", 8),
+        ("log/1/items", 3.5),
+        ("bits/items", 2),
+    ],
+)
 def test_numbers_that_carry_no_text_and_no_sequence_cost_their_lane_alone(
-    cluster: rollhouse.Cluster, orders: Any, name: str
+    cluster: rollhouse.Cluster, path: str, number: float
 ) -> None:
+    name, good = ("Plan", batch([PLAN] * 3)) if "/" in path else ("Say", ("aβ",) * 3)
     there = cluster.make_vec(f"orders.envs:{name}", 3, on_loss="report", autoreset_mode="Disabled")
     parts = ActionParts(there.single_action_space)
-    says = "says/" if name == "Plan" else ""
-    lies: list[tuple[str, float]] = [(f"{says}count", 7), (f"{says}count", -1), (f"{says}count", 2**60), (f"{says}codes", 0xD800)]
-    lies += [(f"{says}codes", -5), (f"{says}codes", 2**40)]
-    if name == "Plan":
-        lies += [("says/count", 1.5), ("says/codes", 97.5), ("log/0/count", 4), ("log/1/items", 8), ("log/1/items", 3.5)]
-    good = batch([PLAN] * 3) if name == "Plan" else ("ab",) * 3
-    for path, number in lies:
-        there.reset(seed=5)
-        rows = there.actions
-        rows[...] = parts.rows(good, 3, action_converter)
-        rows[1, next(column.place for column in parts._columns if column.path == path).start] = number
-        shown, _, terminated, truncated, infos = there.step(rows)
-        assert infos["_lost"].tolist() == [False, True, False], (path, number)
-        assert infos["lost"][1] == "crashed" and not terminated[1] and truncated[1]
-        assert shown[0] == shown[2] != ""
-    if name == "Plan":
-        there.reset(seed=5)
-        rows = parts.rows(good, 3, action_converter)
-        for number in (np.nan, np.inf):
-            rows[1, -1] = number
-            with pytest.raises(InvalidActionError, match="lane 1"):
-                there.step(rows)
-        assert "_lost" not in there.step(good)[4]
+    there.reset(seed=5)
+    rows = there.actions
+    rows[...] = parts.rows(good, 3, action_converter)
+    rows[1, next(column.place for column in parts._columns if column.path == path).start] = number
+    shown, _, terminated, truncated, infos = there.step(rows)
+    assert infos["_lost"].tolist() == [False, True, False]
+    assert infos["lost"][1] == "crashed" and not terminated[1] and truncated[1]
+    assert shown[0] == shown[2] != ""
+    there.close()
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_numbers_that_are_none_step_no_lane(cluster: rollhouse.Cluster, number: float) -> None:
+    there = cluster.make_vec("orders.envs:Plan", 3, on_loss="report", autoreset_mode="Disabled")
+    there.reset(seed=5)
+    good = batch([PLAN] * 3)
+    rows = ActionParts(there.single_action_space).rows(good, 3, action_converter)
+    rows[1, 0] = number
+    with pytest.raises(InvalidActionError, match="lane 1"):
+        there.step(rows)
+    assert "_lost" not in there.step(good)[4]
     there.close()
 
 
@@ -364,6 +417,22 @@ def test_lanes_go_on_elsewhere_by_the_texts_that_they_were_given(tmp_path: Path,
             assert {placement.node for placement in there.placements} == {"one"}
     finally:
         nodes.close()
+
+
+def test_agents_may_say_texts_and_go_sequences(cluster: rollhouse.Cluster, orders: Any) -> None:
+    there = rollhouse.pettingzoo.make_vec("orders.envs:Talk", 3, cluster=cluster, autoreset_mode="Disabled")
+    lanes = [orders.Talk() for _ in range(3)]
+    there.reset(seed=4)
+    for lane, env in enumerate(lanes):
+        env.reset(seed=4 + lane)
+    for _ in range(5):
+        alive = [list(env.agents) for env in lanes]
+        actions = {agent: there.action_space(agent).sample() for agent in there.possible_agents}
+        shown = there.step(actions)[0]
+        for lane, env in enumerate(lanes):
+            theirs = env.step({agent: actions[agent][lane] for agent in alive[lane]})[0]
+            assert {agent: shown[agent][lane] for agent in alive[lane]} == theirs
+    there.close()
 
 
 def test_what_cannot_be_taken_is_refused_by_name(nodes: LocalCluster) -> None:
