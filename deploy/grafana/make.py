@@ -41,6 +41,9 @@ OVERVIEW = {
         ("Results", "ops", "Episodes that ended a second with a result, for envs that give one: the share of those that are won shows "
          "learning where a return does not.",
          [("sum by (result) (rate(rollhouse_episode_results_total{$by}[5m]))", "{{result}}")]),
+        ("Mean score", "short", "Mean of the scores that envs gave episodes, over five minutes.",
+         [("sum(delta(rollhouse_episode_scores_sum{$by}[5m])) / (sum(increase(rollhouse_episode_scores_total{$by}[5m])) > 0)",
+           "score")]),
         ("Step time", "s", "Time of owners' steps on nodes, without the network: half and 99 % are below.",
          [("histogram_quantile(0.5, sum by (le) (rate(rollhouse_step_seconds_bucket{$by}[5m])))", "median"),
           ("histogram_quantile(0.99, sum by (le) (rate(rollhouse_step_seconds_bucket{$by}[5m])))", "99 %")]),
@@ -257,6 +260,8 @@ ACROSS, HEIGHT = 4, 7
 def panel(number: int, at: tuple[int, int], title: str, unit: str, description: str, queries: list) -> dict:
     source = {"type": "prometheus", "uid": "${source}"}
     targets = []
+    # What falls as well as rises may be below nothing.
+    least = {} if any("delta(" in query for query, _ in queries) else {"min": 0}
     for index, (query, legend) in enumerate(queries):
         expr = query.replace("$by", BY).replace("$in", IN)
         target = {"refId": chr(ord("A") + index), "expr": expr, "legendFormat": legend, "datasource": source}
@@ -269,7 +274,7 @@ def panel(number: int, at: tuple[int, int], title: str, unit: str, description: 
         "description": description,
         "datasource": source,
         "gridPos": {"x": at[0], "y": at[1], "w": 24 // ACROSS, "h": HEIGHT},
-        "fieldConfig": {"defaults": {"unit": unit, "min": 0, "custom": {"fillOpacity": 8}}, "overrides": []},
+        "fieldConfig": {"defaults": {"unit": unit, **least, "custom": {"fillOpacity": 8}}, "overrides": []},
         "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
         "targets": targets,
     }

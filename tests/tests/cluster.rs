@@ -88,10 +88,13 @@ fn three_nodes_play_the_episodes_of_one_machine_and_any_process_can_be_killed_an
 }
 
 #[test]
-fn episodes_are_listed_by_the_result_that_their_env_gave_them_here_and_from_a_store() {
+fn episodes_are_listed_by_the_result_that_their_env_gave_them_and_the_scores_are_counted() {
     let (cluster, local) = (Cluster::new(&["one"]), Folder::new());
     let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
-    let _node = cluster.node("one", &address);
+    let line = ["node", "--data", "one", "--coordinator", &address];
+    let mut node = Service::start(cluster.folder(), &line);
+    let page = node.hear("metrics and health on ");
+    node.hear("joined the coordinator");
     let connect = cluster.connection("trainer", &address);
     let line = "rollout --env test/Faulty-v0 --lanes 8 --episodes 60 --seed 7";
     succeed(data(), &format!("{line} --connect {connect}"));
@@ -109,6 +112,16 @@ fn episodes_are_listed_by_the_result_that_their_env_gave_them_here_and_from_a_st
         let verified = run(folder, &format!("replay verify {place}"));
         assert_eq!(verified.code, Some(0), "{}{}", verified.stdout, verified.stderr);
     }
+    let all = json_lines(data(), &format!("replay ls --json --connect {connect}"));
+    let scores: Vec<f64> = all.iter().filter_map(|one| one["score"].as_f64()).collect();
+    let metrics = get(&page, "/metrics");
+    let figure = |name: &str| {
+        let value = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.unwrap().parse::<f64>().unwrap()
+    };
+    assert_eq!(figure("rollhouse_episode_scores_total"), scores.len() as f64);
+    let sum: f64 = scores.iter().sum();
+    assert!((figure("rollhouse_episode_scores_sum") - sum).abs() < 1e-6 * sum, "{sum} in {metrics}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rollhouse_config::{AttachSettings, BudgetSettings, NodeConfig, Plugins, Python, Spool, Worker};
 use rollhouse_metrics::{
     BudgetSample, EnvSample, Family, Figures, Health, LinkSample, Links, NodeSample, Page, RecorderSample,
-    SessionSample, SpoolSample, ThreadSample, TransportSample, WatcherSample,
+    SessionSample, SpoolSample, ThreadSample, TransportSample, VerdictSample, WatcherSample,
 };
 use rollhouse_node::{
     AttachConfig, ClusterNode, ClusterNodeConfig, ClusterNodeError, ConnectionFigures, EnvFigures, Histogram,
@@ -313,7 +313,11 @@ impl NodeWatch {
         NodeSample {
             steps: figures.steps.get(),
             episodes: std::array::from_fn(|outcome| figures.episodes[outcome].get()),
-            results: std::array::from_fn(|result| figures.results[result].get()),
+            verdicts: VerdictSample {
+                results: std::array::from_fn(|result| figures.verdicts.results[result].get()),
+                scores: figures.verdicts.scores.get(),
+                score_sum: figures.verdicts.score_sum.get(),
+            },
             envs: figures.envs.all().iter().map(|(env, figures)| env_sample(env, figures)).collect(),
             threads: ThreadSample {
                 queue_waits: histogram(&figures.threads.queue_wait),

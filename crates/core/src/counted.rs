@@ -1,4 +1,4 @@
-//! Parts of an observation that have as many items as each value says: texts and sequences.
+//! Parts of an observation or an action that have as many items as each value says: texts and sequences.
 //!
 //! Each is two columns of fixed shape: its items, with zeros behind the last one, and `count`, their number. Whatever moves or
 //! records columns knows nothing of them; the ends, a worker and a vector env in Python, take them apart. In messages and

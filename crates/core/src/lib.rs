@@ -13,6 +13,7 @@ mod budget;
 mod column;
 mod column_data;
 mod counted;
+mod drawing;
 mod env_kind;
 mod goal;
 mod hash;
@@ -46,6 +47,7 @@ pub use budget::{Budget, EnvTerms, Holdings, OverBudget, Scales, Weight, Workers
 pub use column::{ColumnMut, ColumnRef, ColumnSpec, DType, Role};
 pub use column_data::ColumnData;
 pub use counted::{BadCounted, SequenceSpace, TextSpace};
+pub use drawing::{Drawing, ElementRange, Settling};
 pub use env_kind::{EnvKind, NoEnvKind};
 pub use goal::Goal;
 pub use hash::StateHasher;

@@ -41,7 +41,7 @@ impl BoxSpace {
             }
         }
         let shape = vec![low.len()];
-        let choices = every(|space| space.choices().is_some());
+        let choices = parts.counted().is_empty() && every(|space| space.choices().is_some());
         Ok(Self {
             low: low.into(),
             high: high.into(),
@@ -68,14 +68,6 @@ impl BoxSpace {
         names.collect()
     }
 
-    /// Returns for each element whether it is a choice among whole numbers instead of a quantity.
-    pub fn element_choices(&self) -> Vec<bool> {
-        let Some(parts) = &self.parts else { return vec![self.choices; self.low.len()] };
-        let columns = parts.columns();
-        let each = columns.iter().flat_map(|(_, space)| vec![space.choices().is_some(); space.elements()]);
-        each.collect()
-    }
-
     /// Returns rows of this box as rows of each of its parts, of their own types; `None` for a box without parts, and for
     /// rows of another type. What is left at the end is no row.
     pub fn split(&self, rows: &ColumnData) -> Option<Vec<ColumnData>> {
@@ -94,20 +86,18 @@ impl BoxSpace {
         columns.iter().map(column).collect()
     }
 
-    /// Returns whether parts that were read are those of this box: none has parts of its own or is a text or a sequence, and
-    /// they have its elements.
+    /// Returns whether parts that were read are those of this box: none has parts of its own, and they have its elements.
     pub(crate) fn is_of(&self, parts: &CompositeSpace) -> bool {
         let columns = parts.columns();
         let plain = |space: &Space| !matches!(space, Space::Box(space) if space.parts.is_some());
-        parts.counted().is_empty()
-            && columns.iter().all(|(_, space)| plain(space))
+        columns.iter().all(|(_, space)| plain(space))
             && columns.iter().map(|(_, space)| space.elements()).sum::<usize>() == self.low.len()
     }
 }
 
 impl Space {
     /// Calls `take` with the least and the greatest value of each element.
-    fn each_bound(&self, mut take: impl FnMut(f64, f64)) {
+    pub(crate) fn each_bound(&self, mut take: impl FnMut(f64, f64)) {
         match self {
             Self::Discrete(space) => take(space.start as f64, space.start as f64 + (space.n as f64 - 1.0)),
             Self::Box(space) => {
@@ -118,13 +108,18 @@ impl Space {
 }
 
 /// A number of a column that carries parts.
-trait Carried: Copy {
+pub(crate) trait Carried: Copy {
+    fn of(number: i64) -> Self;
     fn whole(self) -> i64;
     fn single(self) -> f32;
     fn double(self) -> f64;
 }
 
 impl Carried for i64 {
+    fn of(number: i64) -> Self {
+        number
+    }
+
     fn whole(self) -> i64 {
         self
     }
@@ -139,6 +134,10 @@ impl Carried for i64 {
 }
 
 impl Carried for f32 {
+    fn of(number: i64) -> Self {
+        number as f32
+    }
+
     fn whole(self) -> i64 {
         self.round_ties_even() as i64
     }
@@ -153,6 +152,10 @@ impl Carried for f32 {
 }
 
 impl Carried for f64 {
+    fn of(number: i64) -> Self {
+        number as f64
+    }
+
     fn whole(self) -> i64 {
         self.round_ties_even() as i64
     }
@@ -178,7 +181,7 @@ fn taken<T: Carried>(rows: &[T], width: usize, place: Range<usize>, dtype: DType
     }
 }
 
-fn is_whole(space: &Space) -> bool {
+pub(crate) fn is_whole(space: &Space) -> bool {
     !matches!(space.dtype(), DType::F32 | DType::F64)
 }
 
@@ -188,7 +191,7 @@ const EXACT: f64 = (1_u64 << 53) as f64;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Bounds, DiscreteSpace, ObservationSpace};
+    use crate::{Bounds, DiscreteSpace, ObservationSpace, SequenceSpace, TextSpace};
 
     fn dict(parts: &[(&str, Space)]) -> CompositeSpace {
         let spaces = parts.iter().map(|(name, space)| ((*name).to_owned(), space.clone().into())).collect();
@@ -216,7 +219,42 @@ mod tests {
         assert_eq!(mixed.low.iter().collect::<Vec<_>>(), [5.0, -1.0, -2.0]);
         assert_eq!(mixed.high.iter().collect::<Vec<_>>(), [7.0, 1.0, 2.0]);
         assert_eq!(mixed.part_names(), ["hare", "cart[0]", "cart[1]"]);
-        assert_eq!(mixed.element_choices(), [true, false, false]);
+        let whole: Vec<_> = crate::Drawing::of(&mixed).elements.iter().map(|range| range.whole).collect();
+        assert_eq!(whole, [true, false, false]);
+    }
+
+    #[test]
+    fn texts_and_sequences_are_carried_as_their_columns_and_come_back_from_messages() {
+        let text = TextSpace::new(0, 3, "aβ".to_owned()).unwrap();
+        let bits = BoxSpace { choices: true, ..bits() };
+        let bits = SequenceSpace::new(Space::Box(bits), 2, true).unwrap();
+        let said = CompositeSpace::from(text);
+        for (parts, names) in [
+            (said.clone(), &["codes[0]", "codes[1]", "codes[2]", "count"][..]),
+            (bits.clone().into(), &["items[0]", "items[1]", "items[2]", "items[3]", "count"]),
+            (CompositeSpace::Dict { spaces: vec![("a".into(), said.into())] }, &["a/codes[0]"]),
+        ] {
+            let carrier = BoxSpace::of_parts(parts.clone()).unwrap();
+            assert_eq!((carrier.dtype, carrier.choices), (DType::I64, false));
+            assert_eq!(&carrier.part_names()[..names.len()], names);
+            let space = Space::Box(carrier);
+            for bytes in [rmp_serde::to_vec_named(&space).unwrap(), rmp_serde::to_vec(&space).unwrap()] {
+                assert_eq!(crate::msgpack::decode::<Space>(&bytes, 1 << 10).unwrap(), space);
+            }
+            let text = serde_json::to_string(&space).unwrap();
+            assert_eq!(serde_json::from_str::<Space>(&text).unwrap(), space);
+            // Versions that know nothing of `counted` read the columns.
+            let earlier = serde_json::from_str::<Space>(&text.replace("\"counted\"", "\"unheard\"")).unwrap();
+            assert_eq!(earlier.parts().unwrap().columns(), parts.columns());
+        }
+        let carrier = BoxSpace::of_parts(bits.into()).unwrap();
+        let wanted = vec![ColumnData::U8(vec![1, 0, 0, 0]), ColumnData::I64(vec![1])];
+        assert_eq!(carrier.split(&ColumnData::I64(vec![1, 0, 0, 0, 1])), Some(wanted));
+    }
+
+    fn bits() -> BoxSpace {
+        let (low, high) = (Bounds::all(0.0, 2), Bounds::all(1.0, 2));
+        BoxSpace { low, high, shape: vec![2], dtype: DType::U8, choices: false, parts: None, own: None }
     }
 
     #[test]

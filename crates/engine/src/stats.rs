@@ -1,6 +1,6 @@
 //! Statistics of an engine since it was made.
 
-use rollhouse_core::{GameResult, Outcome};
+use rollhouse_core::{GameResult, Outcome, Verdict};
 
 use crate::episodes::Finished;
 
@@ -13,6 +13,8 @@ pub struct Stats {
     pub outcomes: [u64; Outcome::ALL.len()],
     /// Number of finished episodes by the result that their env gave them, in the order of [`GameResult::ALL`].
     pub results: [u64; GameResult::ALL.len()],
+    /// Summary of the scores that envs gave finished episodes.
+    pub scores: Summary,
     /// Summary of the returns of finished episodes.
     pub returns: Summary,
     /// Summary of the lengths of finished episodes, in steps.
@@ -45,11 +47,14 @@ impl Stats {
         }
     }
 
-    /// Counts the result of a finished episode.
-    pub(crate) fn result(&mut self, result: GameResult) {
+    /// Counts what the env says of a finished episode.
+    pub(crate) fn verdict(&mut self, verdict: Verdict) {
         // The number of no result is 0.
-        if let Some(index) = result.code().checked_sub(1) {
+        if let Some(index) = verdict.result().code().checked_sub(1) {
             self.results[usize::from(index)] += 1;
+        }
+        if let Some(score) = verdict.score() {
+            self.scores.add(score);
         }
     }
 
@@ -62,6 +67,7 @@ impl Stats {
         for (sum, count) in self.results.iter_mut().zip(other.results) {
             *sum += count;
         }
+        self.scores.merge(&other.scores);
         self.returns.merge(&other.returns);
         self.lengths.merge(&other.lengths);
     }
@@ -74,6 +80,11 @@ impl Default for Summary {
 }
 
 impl Summary {
+    /// Returns the number of values.
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
     /// Returns the sum.
     pub const fn sum(&self) -> f64 {
         self.sum

@@ -202,9 +202,6 @@ impl Description {
         check_size(&action).map_err(of("action"))?;
         let action = match action {
             ObservationSpace::Plain(space) => space,
-            ObservationSpace::Composite(parts) if !parts.counted().is_empty() => {
-                return Err(of("action")("texts and sequences are no actions".to_owned()));
-            }
             ObservationSpace::Composite(parts) => {
                 let carrier = BoxSpace::of_parts(parts).map_err(|error| error.to_string());
                 Space::Box(carrier.map_err(of("action"))?)
@@ -545,15 +542,20 @@ mod tests {
             columns.iter().map(|(path, space)| (path.as_str(), space.dtype(), space.elements())).collect();
         let (codes, items) = (("says/codes", DType::U8, 4), ("did/items", DType::I64, 3));
         assert_eq!(shown, [codes, ("says/count", DType::I64, 1), items, ("did/count", DType::I64, 1)]);
-        let action = format!(r#"{{"kind":"tuple","spaces":[{text}]}}"#);
+        let action = format!(r#"{{"kind":"tuple","spaces":[{text},{sequence}]}}"#);
+        for (action, elements) in [(text, 5), (action.as_str(), 9)] {
+            let Space::Box(carrier) = read(TWO, action).unwrap().action else { panic!("no box") };
+            assert_eq!((carrier.dtype, &carrier.shape[..]), (DType::I64, &[elements][..]));
+        }
+        let long = text.replace('4', "4194304");
+        let long = format!(r#"{{"kind":"tuple","spaces":[{long},{TWO}]}}"#);
         for (observation, action, wrong) in [
             (text.replace('4', "99999999999"), TWO, "at most 99999999999 items"),
             (text.replace(":1", ":5"), TWO, "texts of 5 to 4 characters"),
             (sequence.replace(TWO, ""), TWO, "without the space of its items"),
             (sequence.replace(":3", ":0"), TWO, "at most 0 items"),
             (sequence.replace(TWO, text), TWO, "of several columns"),
-            (text.to_owned(), action.as_str(), "no actions"),
-            (text.to_owned(), text, "no actions"),
+            (text.to_owned(), long.as_str(), "4194306 elements"),
         ] {
             let error = read(&observation, action).unwrap_err().to_string();
             assert!(error.contains(wrong), "{observation}: {error}");

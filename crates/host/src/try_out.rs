@@ -9,7 +9,9 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use rollhouse_core::{ColumnData, ColumnSpec, EnvSpec, LaneSet, Space, Start, random_bits, split_mix64};
+use rollhouse_core::{
+    ColumnData, ColumnSpec, Drawing, ElementRange, EnvSpec, LaneSet, Space, Start, random_bits, split_mix64,
+};
 use rollhouse_env::{LateRows, Post};
 
 use crate::workforce::Workforce;
@@ -18,6 +20,8 @@ use crate::workforce::Workforce;
 pub(crate) struct TryOut {
     workforce: Workforce,
     space: Space,
+    /// How actions that are boxes are drawn.
+    drawing: Drawing,
     actions: ColumnData,
     /// Columns into which rows go that nobody reads: what lanes show is in their hashes.
     obs: Vec<ColumnData>,
@@ -64,7 +68,12 @@ impl TryOut {
         let rows = |column: &ColumnSpec| ColumnData::zeros(column.dtype, column.elements() * 2 * LANES);
         let (actions, obs) = (rows(&spec.action_column()), spec.obs_columns().iter().map(rows).collect());
         let deadline = Instant::now() + patience;
-        Self { workforce, space: spec.action_space.clone(), actions, obs, patience, deadline }
+        let space = spec.action_space.clone();
+        let drawing = match &space {
+            Space::Box(space) => Drawing::of(space),
+            Space::Discrete(_) => Drawing::default(),
+        };
+        Self { workforce, space, drawing, actions, obs, patience, deadline }
     }
 
     /// Plays, and returns a hash of all that was shown: nodes on which it differs have other dynamics.
@@ -120,7 +129,7 @@ impl TryOut {
                 if step == 0 { (LaneSet::NONE, playing) } else { (playing, LaneSet::NONE) };
             for lane in stepping {
                 let turn = (episode * STEPS + step) as u64;
-                draw(&self.space, &mut self.actions, lane, lane % LANES, turn);
+                draw(&self.space, &self.drawing, &mut self.actions, lane, turn);
             }
             let over = self.moved(stepping, resetting)?;
             playing.into_iter().try_for_each(|lane| visit(lane, self.workforce.hash(lane)))?;
@@ -161,22 +170,19 @@ impl TryOut {
     }
 }
 
-/// Writes an action of the space into row `row` of a column; the same for each `lane` and `turn`.
-fn draw(space: &Space, actions: &mut ColumnData, row: usize, lane: usize, turn: u64) {
+/// Writes an action of the space into row `row` of a column; the same for each `row % LANES` and `turn`.
+fn draw(space: &Space, drawing: &Drawing, actions: &mut ColumnData, row: usize, turn: u64) {
     let elements = space.elements();
-    let choices = match space {
-        Space::Box(space) => space.element_choices(),
-        Space::Discrete(_) => vec![true],
-    };
-    for (element, is_choice) in choices.into_iter().enumerate() {
-        let bits = random_bits(element as u64, lane as u32, turn);
+    for element in 0..elements {
+        let bits = random_bits(element as u64, (row % LANES) as u32, turn);
         let unit = (bits >> 11) as f64 / (1u64 << 53) as f64;
         let number = match space {
             // Exact: no env has 2^53 actions.
             Space::Discrete(space) => (space.start + (bits % space.n) as i64) as f64,
-            Space::Box(space) => {
-                let (low, high) = ends(space.low[element], space.high[element]);
-                if is_choice { low + (unit * (high - low + 1.0)).floor() } else { low + (high - low) * unit }
+            Space::Box(_) => {
+                let ElementRange { low, high, whole } = drawing.elements[element];
+                let (low, high) = ends(low, high);
+                if whole { low + (unit * (high - low + 1.0)).floor() } else { low + (high - low) * unit }
             }
         };
         let at = row * elements + element;
@@ -188,6 +194,7 @@ fn draw(space: &Space, actions: &mut ColumnData, row: usize, lane: usize, turn: 
             ColumnData::F64(values) => values[at] = number,
         }
     }
+    drawing.settling.settle(actions.as_mut().slice(row * elements, (row + 1) * elements));
 }
 
 /// Returns ends to draw between. One that is far away counts as 1 from the other, or from 0.

@@ -35,7 +35,7 @@ pub use exporter::{Exporter, ExporterError, Figures};
 pub use family::{Family, Histogram, Kind, Page};
 pub use node::{
     BudgetSample, EnvSample, LinkSample, NodeSample, RecorderSample, SessionSample, SpoolSample,
-    ThreadSample, WatcherSample,
+    ThreadSample, VerdictSample, WatcherSample,
 };
 pub use process::{ProcessFigures, ProcessSample};
 pub use server::{Health, MetricsListener, MetricsServer, ServeError};

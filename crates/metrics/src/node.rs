@@ -12,8 +12,8 @@ pub struct NodeSample {
     pub steps: u64,
     /// Number of episodes that ended, by [`Outcome::ALL`].
     pub episodes: [u64; Outcome::ALL.len()],
-    /// Number of episodes by the result that their env gave them, by [`GameResult::ALL`].
-    pub results: [u64; GameResult::ALL.len()],
+    /// What envs said of episodes that ended.
+    pub verdicts: VerdictSample,
     /// Figures of the envs whose lanes were stepped for owners.
     pub envs: Vec<EnvSample>,
     /// Figures of the threads that step.
@@ -36,6 +36,17 @@ pub struct NodeSample {
     pub recorder: RecorderSample,
     /// Figures of the spool, from which recordings are shipped.
     pub spool: SpoolSample,
+}
+
+/// Figures of what envs said of episodes that ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct VerdictSample {
+    /// Number of episodes by their result, by [`GameResult::ALL`].
+    pub results: [u64; GameResult::ALL.len()],
+    /// Number of episodes that were given a score.
+    pub scores: u64,
+    /// Sum of these scores.
+    pub score_sum: f64,
 }
 
 /// Figures of the threads that step owners' sessions.
@@ -200,6 +211,8 @@ impl NodeSample {
         OWNER_STEPS,
         EPISODES,
         RESULTS,
+        SCORES,
+        SCORE_SUM,
         STEP_TIMES,
         SEND_TIMES,
         RESET_TIMES,
@@ -289,9 +302,12 @@ impl NodeSample {
             let counts = Outcome::ALL.iter().zip(self.episodes).filter(|(other, _)| same(other));
             page.labelled(&EPISODES, &[outcome.word()], counts.map(|(_, n)| n).sum::<u64>() as f64);
         }
-        for (result, count) in GameResult::ALL.iter().zip(self.results) {
+        let VerdictSample { results, scores, score_sum } = self.verdicts;
+        for (result, count) in GameResult::ALL.iter().zip(results) {
             page.labelled(&RESULTS, &[result.word().unwrap_or_default()], count as f64);
         }
+        page.value(&SCORES, scores as f64);
+        page.value(&SCORE_SUM, score_sum);
     }
 }
 
@@ -378,6 +394,10 @@ const RESULTS: Family = by(
     &["result"],
     counter("rollhouse_episode_results_total", "Episodes that ended with a result, for envs that give one."),
 );
+const SCORES: Family =
+    counter("rollhouse_episode_scores_total", "Episodes that ended with a score, for envs that give one.");
+const SCORE_SUM: Family =
+    gauge("rollhouse_episode_scores_sum", "Sum of these scores since the start; one below zero lowers it.");
 const OWNER_STEPS: Family =
     by(&["env"], counter("rollhouse_owner_steps_total", "Env steps of sessions that owners step."));
 const STEP_TIMES: Family = by(

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use rollhouse_metrics::{
     ArchiveSample, CoordinatorSample, EnvSample, Exporter, Family, Figures, Histogram, Kind, Links,
-    NodeSample, Page, ProcessFigures, ThreadSample, TransportSample,
+    NodeSample, Page, ProcessFigures, ThreadSample, TransportSample, VerdictSample,
 };
 use rollhouse_wire::{
     ArrivalCounts, CallHistogram, CallTimes, ClusterStatus, Effective, LinkFigures, Request, Role,
@@ -68,7 +68,7 @@ fn node() -> NodeSample {
         Histogram { bounds: vec![0.001, 0.01], counts: vec![5, 2, 1], sum: 0.5, exemplars: Vec::new() };
     figures.envs =
         vec![EnvSample { env: "CartPole-v1".to_owned(), steps: 8, step_times, ..Default::default() }];
-    figures.results = [4, 3, 2];
+    figures.verdicts = VerdictSample { results: [4, 3, 2], scores: 5, score_sum: -2.5 };
     figures.sessions.attached = vec![("quic", 2)];
     figures.sessions.ended = vec![("finished", 3)];
     figures.part_restarts = vec![("link", "panicked", 2)];
@@ -255,6 +255,8 @@ fn worst_links_show_and_buckets_add_up_and_outcomes_of_one_word_are_one_series()
         "rollhouse_step_seconds_sum{env=\"CartPole-v1\"} 0.5",
         "rollhouse_episode_results_total{result=\"win\"} 4",
         "rollhouse_episode_results_total{result=\"draw\"} 2",
+        "rollhouse_episode_scores_total 5",
+        "rollhouse_episode_scores_sum -2.5",
         "rollhouse_refusals_total{code=\"forbidden\",peer=\"viewer\"} 2",
         "rollhouse_call_seconds_bucket{request=\"open_pool\",le=\"0.05\"} 1",
         "rollhouse_quic_rtt_seconds{peer=\"node\"} 0.00025",

@@ -16,8 +16,8 @@ pub struct NodeFigures {
     pub steps: Counter,
     /// Episodes by outcome, in the order of [`Outcome::ALL`].
     pub episodes: [Counter; Outcome::ALL.len()],
-    /// Episodes by the result that their env gave them, in the order of [`GameResult::ALL`].
-    pub results: [Counter; GameResult::ALL.len()],
+    /// What envs said of episodes that ended.
+    pub verdicts: VerdictFigures,
     /// Lanes that were started again after a failure.
     pub lane_restarts: Counter,
     /// Reports of sessions that brought something new. Not exported: a node reports again only what may have changed.
@@ -42,6 +42,17 @@ pub struct NodeFigures {
     pub watching: WatchFigures,
     /// Connections to the coordinator that were lost.
     pub coordinator_lost: Counter,
+}
+
+/// Figures of what envs said of episodes that ended.
+#[derive(Debug, Default)]
+pub struct VerdictFigures {
+    /// Episodes by their result, in the order of [`GameResult::ALL`].
+    pub results: [Counter; GameResult::ALL.len()],
+    /// Episodes that were given a score.
+    pub scores: Counter,
+    /// Sum of these scores.
+    pub score_sum: Sum,
 }
 
 /// Figures of the threads that step.
@@ -109,6 +120,10 @@ pub struct Counter(AtomicU64);
 /// A number that goes up and down.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicU64);
+
+/// A sum of numbers, which may be negative.
+#[derive(Debug, Default)]
+pub struct Sum(AtomicU64);
 
 /// Counts of durations in buckets.
 #[derive(Debug, Default)]
@@ -204,6 +219,20 @@ impl Gauge {
     }
 }
 
+impl Sum {
+    /// Returns the sum now.
+    pub fn get(&self) -> f64 {
+        f64::from_bits(self.0.load(Ordering::Relaxed))
+    }
+
+    /// Adds `more`, if the sum stays finite: nothing could be added to one that is not.
+    pub(crate) fn add(&self, more: f64) {
+        let sum = |now| Some(f64::from_bits(now) + more).filter(|sum| sum.is_finite()).map(f64::to_bits);
+        // What is refused leaves the sum as it was.
+        let _refused = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum);
+    }
+}
+
 impl Histogram {
     /// Upper bounds of the buckets in seconds; one more bucket takes longer durations.
     pub const BOUNDS: [f64; 13] =
@@ -243,6 +272,15 @@ mod tests {
         let all: BTreeMap<String, Arc<EnvFigures>> = envs.all().into_iter().collect();
         assert_eq!(all.len(), Envs::MOST + 1);
         assert_eq!((all["env-3"].steps.get(), all[Envs::OTHERS].steps.get()), (2, 10));
+    }
+
+    #[test]
+    fn a_sum_goes_up_and_down_and_stays_finite() {
+        let sum = Sum::default();
+        for more in [2.5, -4.0, f64::NAN, f64::INFINITY, -f64::MAX, -f64::MAX, f64::MAX] {
+            sum.add(more);
+        }
+        assert_eq!(sum.get(), -1.5 - f64::MAX + f64::MAX);
     }
 
     #[test]

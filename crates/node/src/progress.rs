@@ -20,6 +20,8 @@ pub struct Progress {
     return_sum: AtomicU64,
     outcomes: [AtomicU64; Outcome::ALL.len()],
     results: [AtomicU64; GameResult::ALL.len()],
+    scores: AtomicU64,
+    score_sum: AtomicU64,
     restarts: AtomicU64,
     /// Whether the lanes' processes are being started.
     launching: AtomicBool,
@@ -64,6 +66,8 @@ impl Progress {
             steps: self.steps.load(Ordering::Relaxed),
             outcomes: std::array::from_fn(|code| self.outcomes[code].load(Ordering::Relaxed)),
             results: std::array::from_fn(|index| self.results[index].load(Ordering::Relaxed)),
+            scores: self.scores.load(Ordering::Relaxed),
+            score_sum: f64::from_bits(self.score_sum.load(Ordering::Relaxed)),
             return_sum: f64::from_bits(self.return_sum.load(Ordering::Relaxed)),
             restarts: self.restarts.load(Ordering::Relaxed),
         }
@@ -97,6 +101,8 @@ impl Progress {
         for (shown, count) in self.results.iter().zip(stats.results) {
             shown.store(count, Ordering::Relaxed);
         }
+        self.scores.store(stats.scores.count(), Ordering::Relaxed);
+        self.score_sum.store(stats.scores.sum().to_bits(), Ordering::Relaxed);
         self.restarts.store(stats.restarts, Ordering::Relaxed);
     }
 }

@@ -17,6 +17,10 @@ pub(crate) struct Tally {
     pub(crate) outcomes: [u64; Outcome::ALL.len()],
     /// Episodes by the result that their env gave them, in the order of [`GameResult::ALL`].
     pub(crate) results: [u64; GameResult::ALL.len()],
+    /// Number of the scores that their env gave episodes.
+    pub(crate) scores: u64,
+    /// Sum of those scores.
+    pub(crate) score_sum: f64,
     /// Sum of the returns of finished episodes.
     pub(crate) return_sum: f64,
     /// Number of lanes that were started again.
@@ -45,6 +49,8 @@ impl From<&Stats> for Tally {
             steps: stats.steps,
             outcomes: stats.outcomes,
             results: stats.results,
+            scores: stats.scores.count(),
+            score_sum: stats.scores.sum(),
             return_sum: stats.returns.sum(),
             restarts: stats.restarts,
         }
@@ -81,9 +87,12 @@ impl ReportedTally {
         for ((counter, new), old) in figures.episodes.iter().zip(new.outcomes).zip(old.outcomes) {
             counter.add(new.saturating_sub(old));
         }
-        for ((counter, new), old) in figures.results.iter().zip(new.results).zip(old.results) {
+        let verdicts = &figures.verdicts;
+        for ((counter, new), old) in verdicts.results.iter().zip(new.results).zip(old.results) {
             counter.add(new.saturating_sub(old));
         }
+        verdicts.scores.add(new.scores.saturating_sub(old.scores));
+        verdicts.score_sum.add(new.score_sum - old.score_sum);
         figures.lane_restarts.add(new.restarts.saturating_sub(old.restarts));
         if *old != new {
             *old = new;

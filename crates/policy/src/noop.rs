@@ -1,11 +1,11 @@
 //! A policy that does as little as the action space allows.
 
-use rollhouse_core::{ColumnMut, DType, Space};
+use rollhouse_core::{ColumnMut, DType, Drawing, ElementRange, Space};
 
 use crate::{Act, ActError, Policy, SpaceError};
 
 /// A policy that gives every lane the action nearest to zero: 0 where the space contains it, else the bound nearest to
-/// it.
+/// it. Of texts and sequences that is the shortest.
 #[derive(Debug, Clone)]
 pub struct Noop {
     action: Action,
@@ -33,15 +33,16 @@ impl Noop {
             }
             Space::Box(space) => {
                 let elements = space.shape.iter().product::<usize>();
-                if elements == 0 || space.low.len() != elements || space.high.len() != elements {
-                    let bounds = space.low.len().min(space.high.len());
-                    return Err(SpaceError::Malformed { elements, bounds });
+                let Drawing { elements: ranges, settling } = Drawing::of(space);
+                if elements == 0 || ranges.len() != elements {
+                    return Err(SpaceError::Malformed { elements, bounds: ranges.len() });
                 }
-                let pairs = space.low.iter().zip(space.high.iter()).enumerate();
-                let row = pairs.map(|(element, (low, high))| {
+                let row = ranges.iter().enumerate().map(|(element, &ElementRange { low, high, .. })| {
                     nearest_to_zero(space.dtype, low, high).ok_or(SpaceError::Empty { element, low, high })
                 });
-                Action::Box { dtype: space.dtype, row: row.collect::<Result<_, _>>()? }
+                let mut row = row.collect::<Result<Vec<_>, _>>()?;
+                settling.settle(ColumnMut::F64(&mut row));
+                Action::Box { dtype: space.dtype, row }
             }
         };
         Ok(Self { action })
@@ -112,7 +113,7 @@ fn repeat<T>(row: &[f64], rows: &mut [T], convert: impl Fn(f64) -> T) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use rollhouse_core::{BoxSpace, DiscreteSpace};
+    use rollhouse_core::{BoxSpace, DiscreteSpace, TextSpace};
 
     proptest! {
         #[test]
@@ -144,6 +145,16 @@ mod tests {
             .act(Act { first_lane: 0, step: 0, obs: &[], mask: None, actions: ColumnMut::F32(&mut rows) })
             .unwrap();
         assert_eq!(rows, [0.0, 0.5, -3.0, 0.0, 0.5, -3.0]);
+    }
+
+    #[test]
+    fn a_noop_text_is_the_shortest() {
+        let text = TextSpace::new(2, 3, "yz".to_owned()).unwrap();
+        let mut rows = [9; 8];
+        let mut policy = Noop::new(&Space::Box(BoxSpace::of_parts(text.into()).unwrap())).unwrap();
+        let actions = ColumnMut::I64(&mut rows);
+        policy.act(Act { first_lane: 0, step: 0, obs: &[], mask: None, actions }).unwrap();
+        assert_eq!(rows, [121, 121, 0, 2, 121, 121, 0, 2]);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! A policy of uniformly random actions.
 
 use rollhouse_core::{
-    BoxSpace, ColumnMut, DType, DiscreteSpace, Space, random_bits_keyed, random_key, split_mix64,
+    BoxSpace, ColumnMut, DType, DiscreteSpace, Drawing, ElementRange, Settling, Space, random_bits_keyed,
+    random_key, split_mix64,
 };
 
 use crate::{Act, ActError, Policy, SpaceError};
@@ -12,7 +13,8 @@ use crate::{Act, ActError, Policy, SpaceError};
 /// order in which lanes are stepped, and any of them can be recomputed alone. One of `n` integers is taken from as few
 /// bits as give it exactly where `n` is a power of two, so that neighbouring lanes share a word, else by scaling 32
 /// bits (64 above 65,536 values), which prefers no value by more than `n` in 2^32. An element of a box takes 53 bits of
-/// a word and scales them to `[low, high]` in double precision before it is rounded to the column's type.
+/// a word and scales them to `[low, high]` in double precision before it is rounded to the column's type. Of texts and
+/// sequences in an action the number of items is drawn beside as many as there may be, of which the others are left out.
 ///
 /// With an action mask it draws uniformly from what the mask allows, each choice from a word of its own; where the mask allows
 /// nothing, as after the end of an episode, from all.
@@ -33,7 +35,10 @@ impl Random {
                 return Err(SpaceError::Malformed { elements: 1, bounds: 0 });
             }
             Space::Discrete(space) => Draw::Discrete(*space),
-            Space::Box(bounds) => Draw::Box { dtype: bounds.dtype, elements: elements(bounds)? },
+            Space::Box(bounds) => {
+                let Drawing { elements: ranges, settling } = Drawing::of(bounds);
+                Draw::Box { dtype: bounds.dtype, elements: elements(bounds, &ranges)?, settling }
+            }
         };
         Ok(Self { key: random_key(run_seed), draw })
     }
@@ -61,7 +66,11 @@ impl Policy for Random {
                 words.fill_discrete(*space, rows);
                 Ok(())
             }
-            (Draw::Box { dtype, elements }, None) => words.fill_box(*dtype, elements, actions),
+            (Draw::Box { dtype, elements, settling }, None) => {
+                words.fill_box(*dtype, elements, actions.reborrow())?;
+                settling.settle(actions);
+                Ok(())
+            }
         }
     }
 }
@@ -69,7 +78,7 @@ impl Policy for Random {
 #[derive(Debug, Clone)]
 enum Draw {
     Discrete(DiscreteSpace),
-    Box { dtype: DType, elements: Vec<Element> },
+    Box { dtype: DType, elements: Vec<Element>, settling: Settling },
 }
 
 /// Bits from which one of `n` integers is drawn.
@@ -101,15 +110,14 @@ enum Element {
     Integer { low: i64, count: u64 },
 }
 
-fn elements(space: &BoxSpace) -> Result<Vec<Element>, SpaceError> {
+fn elements(space: &BoxSpace, ranges: &[ElementRange]) -> Result<Vec<Element>, SpaceError> {
     let elements = space.shape.iter().product::<usize>();
-    if elements == 0 || space.low.len() != elements || space.high.len() != elements {
-        return Err(SpaceError::Malformed { elements, bounds: space.low.len().min(space.high.len()) });
+    if elements == 0 || ranges.len() != elements {
+        return Err(SpaceError::Malformed { elements, bounds: ranges.len() });
     }
-    let pairs = space.low.iter().zip(space.high.iter()).zip(space.element_choices()).enumerate();
-    let drawn = pairs.map(|(element, ((low, high), choice))| {
+    let drawn = ranges.iter().enumerate().map(|(element, &ElementRange { low, high, whole })| {
         // One beside quantities is whole all the same.
-        let dtype = if choice { DType::I64 } else { space.dtype };
+        let dtype = if whole { DType::I64 } else { space.dtype };
         Element::new(dtype, element, low, high)
     });
     drawn.collect()
@@ -356,7 +364,7 @@ const UNIT: f64 = 1.0 / (1u64 << 53) as f64;
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use rollhouse_core::{CompositeSpace, random_bits};
+    use rollhouse_core::{CompositeSpace, SequenceSpace, TextSpace, random_bits};
 
     fn discrete(policy: &mut Random, first_lane: u32, step: u64, lanes: usize) -> Vec<i64> {
         let mut rows = vec![-1; lanes];
@@ -381,6 +389,44 @@ mod tests {
         }
         assert!(rows.chunks(2).all(|action| [0.0, 1.0, 2.0].contains(&action[0]) && action[1].abs() <= 1.0));
         assert!(rows.chunks(2).any(|action| action[1].fract() != 0.0));
+    }
+
+    #[test]
+    fn random_texts_and_sequences_are_of_their_space_and_each_length_and_character_is_drawn() {
+        let text = TextSpace::new(1, 3, "aβ".to_owned()).unwrap();
+        let moves = SequenceSpace::new(Space::Discrete(DiscreteSpace { n: 2, start: 5, own: None }), 2, false).unwrap();
+        let push = Space::f32_box(&[-1.0], &[1.0]);
+        for beside in [None, Some(push)] {
+            let mut spaces =
+                vec![CompositeSpace::from(text.clone()).into(), CompositeSpace::from(moves.clone()).into()];
+            let is_float = beside.is_some();
+            spaces.extend(beside.map(Into::into));
+            let carrier = BoxSpace::of_parts(CompositeSpace::Tuple { spaces }).unwrap();
+            let width = carrier.shape[0];
+            let mut policy = Random::new(&Space::Box(carrier), 1).unwrap();
+            let (mut whole, mut double) = (vec![9; 4000 * width], vec![9.0; 4000 * width]);
+            let actions = if is_float { ColumnMut::F64(&mut double) } else { ColumnMut::I64(&mut whole) };
+            policy.act(Act { first_lane: 0, step: 3, obs: &[], mask: None, actions }).unwrap();
+            if is_float {
+                whole = double.iter().map(|&value| value as i64).collect();
+            }
+            let mut seen = std::collections::BTreeSet::new();
+            for (row, double) in whole.chunks(width).zip(double.chunks(width)) {
+                let (said, count) = (&row[..3], row[3] as usize);
+                assert!((1..=3).contains(&count) && said[count..].iter().all(|&code| code == 0), "{row:?}");
+                assert!(said[..count].iter().all(|&code| [97, 946].contains(&code)), "{row:?}");
+                let (done, count) = (&row[4..6], row[6] as usize);
+                assert!(count <= 2 && done[count..].iter().all(|&item| item == 0), "{row:?}");
+                assert!(done[..count].iter().all(|&item| [5, 6].contains(&item)), "{row:?}");
+                seen.insert((said.to_vec(), row[3], done.to_vec(), row[6]));
+                assert!(!is_float || double[..7].iter().all(|value| value.fract() == 0.0));
+            }
+            // 2 + 4 + 8 texts, 1 + 2 + 4 sequences.
+            assert_eq!(seen.len(), 14 * 7);
+        }
+        let none = TextSpace::new(1, 3, String::new()).unwrap();
+        let none = BoxSpace::of_parts(none.into()).unwrap();
+        assert!(matches!(Random::new(&Space::Box(none), 1), Err(SpaceError::Empty { element: 3, .. })));
     }
 
     #[test]

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import threading
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -66,6 +67,7 @@ class LocalCluster:
         self._folder, self._program = folder, program
         self._settings, self._variables = settings, variables or {}
         self._processes: dict[str, subprocess.Popen[str]] = {}
+        self._pages: dict[str, str] = {}
         self._run("certs", "init", "--dir", "ca")
         for role, name in [("coordinator", "main"), *(("node", name) for name in names)]:
             self._run("certs", "issue", "--dir", "ca", "--role", role, "--name", name, "--output", f"{name}/tls")
@@ -91,6 +93,8 @@ class LocalCluster:
         said = []
         for heard in process.stderr:
             said.append(heard)
+            if "metrics and health on " in heard:
+                self._pages[name] = heard.split("metrics and health on ", 1)[1].strip()
             if words in heard:
                 # What it says later is not to fill the pipe.
                 threading.Thread(target=process.stderr.read, daemon=True).start()
@@ -106,6 +110,12 @@ class LocalCluster:
     def process_id(self, name: str) -> int:
         """The process id of a node."""
         return self._processes[name].pid
+
+    def figures(self, name: str) -> dict[str, float]:
+        """The figures that a process exports now, by name and labels."""
+        with urllib.request.urlopen(f"{self._pages[name]}/metrics", timeout=60) as page:
+            lines = (line.rpartition(" ") for line in page.read().decode().splitlines() if not line.startswith("#"))
+            return {series: float(value) for series, _, value in lines}
 
     def close(self) -> None:
         """Ends all that run."""

@@ -107,9 +107,9 @@ class Listing(Failing):
         "half": spaces.Text(3, charset="a\ud800"),
     }
 
-    def __init__(self, shown: str = "", taken: str = "", maxima: Any = None) -> None:
+    def __init__(self, shown: str = "", taken: str = "", maxima: Any = None, taken_maxima: Any = None) -> None:
         super().__init__(0)
-        self.metadata = {"max_lengths": maxima}
+        self.metadata = {"max_lengths": maxima, "max_action_lengths": taken_maxima}
         self.observation_space = self.known.get(shown, self.observation_space)
         self.action_space = self.known.get(taken, self.action_space)
 

@@ -932,7 +932,16 @@ def test_a_rollout_on_nodes_records_the_episodes_that_gymnasium_plays(nodes: Loc
     assert of_here.returncode == 2 and "--workers" in of_here.stderr
 
 
-def test_a_node_records_the_results_and_scores_that_python_envs_give(nodes: LocalCluster) -> None:
+def test_a_node_records_and_counts_the_results_and_scores_that_python_envs_give(tmp_path: Path, package: Path) -> None:
+    path = {"PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
+    nodes = LocalCluster(tmp_path, rollhouse_program(), python_settings("mazes"), {"one": path}, ["one"])
+    try:
+        check_results_and_scores(nodes)
+    finally:
+        nodes.close()
+
+
+def check_results_and_scores(nodes: LocalCluster) -> None:
     line = [str(rollhouse_program()), "rollout", "--connect", nodes.url, "--env", "mazes.envs:Maze"]
     line += ["--env-kwargs", '{"size": 7}', "--lanes", "4", "--episodes", "30", "--seed", "3", "--json"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False)
@@ -944,6 +953,11 @@ def test_a_node_records_the_results_and_scores_that_python_envs_give(nodes: Loca
         for info in episodes:
             place = recorded.read(info).observations[-1][0]
             assert (info.result, info.score) == ("win" if place else "lose", place)
+    figures = nodes.figures("one")
+    assert figures["rollhouse_episode_scores_total"] == len(episodes)
+    assert figures["rollhouse_episode_scores_sum"] == sum(info.score for info in episodes)
+    won = sum(info.result == "win" for info in episodes)
+    assert figures['rollhouse_episode_results_total{result="win"}'] == won
     listing = [str(rollhouse_program()), "replay", "ls", "--connect", nodes.url, "--result", "lose", "--json"]
     listed = subprocess.run(listing, capture_output=True, text=True, check=True).stdout.splitlines()
     assert {json.loads(one)["id"] for one in listed} >= {info.id for info in episodes if info.result == "lose"}

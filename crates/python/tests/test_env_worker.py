@@ -192,8 +192,11 @@ def test_texts_and_sequences_are_written_with_their_number_of_items(monkeypatch:
         ({"shown": "nested", "maxima": {"": 4}}, "observation: a Sequence of Dict cannot be hosted"),
         ({"shown": "wide", "maxima": {"": 4}}, "observation: Discrete of uint64 cannot be hosted"),
         ({"shown": "half"}, "observation: a Text with characters that are no Unicode"),
-        ({"taken": "half"}, "action: Text cannot be hosted as an action"),
-        ({"taken": "did", "maxima": {"did": 4}}, "action/did: Sequence cannot be hosted as an action"),
+        ({"taken": "half"}, "action: a Text with characters that are no Unicode"),
+        ({"taken": "did", "maxima": {"did": 4}}, "metadata[\"max_action_lengths\"]['did']"),
+        ({"taken": "did", "taken_maxima": {"": 4}}, "action/did: Sequence(Discrete(3), stack=False) has no maximum"),
+        ({"taken": "nested", "taken_maxima": {"": 4}}, "action: a Sequence of Dict cannot be hosted"),
+        ({"taken": "root", "taken_maxima": {"": 0}}, "metadata[\"max_action_lengths\"] has 0"),
     ],
     ids=str,
 )

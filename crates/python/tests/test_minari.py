@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import rollhouse_program
 from hosted_envs import Camera
 
 import rollhouse
@@ -123,3 +128,43 @@ def test_images_are_not_compressed(tmp_path: Path) -> None:
     for lane, episode in enumerate(written):
         assert episode.observations.dtype == np.uint8
         np.testing.assert_array_equal(episode.observations, [frames[lane] for frames in seen])
+
+
+TELLING = """
+import gymnasium
+from gymnasium import spaces
+
+
+class Telling(gymnasium.Env):
+    metadata = {"max_lengths": {"": 3}, "max_action_lengths": {"": 3}}
+
+    def __init__(self, part, kind):
+        self.observation_space = self.action_space = spaces.Discrete(2)
+        self.text = spaces.Text(3) if kind == "Text" else spaces.Sequence(spaces.Discrete(2))
+        setattr(self, f"{part}_space", self.text)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.shown(), {}
+
+    def shown(self):
+        told = "a" if isinstance(self.text, spaces.Text) else (1,)
+        return told if self.observation_space is self.text else 0
+
+    def step(self, action):
+        return self.shown(), 0.0, True, False, {}
+"""
+
+
+@pytest.mark.parametrize("kind", ["Text", "Sequence"])
+@pytest.mark.parametrize("part", ["observation", "action"])
+def test_texts_and_sequences_are_refused_by_name(tmp_path: Path, part: str, kind: str, datasets: Path) -> None:
+    (tmp_path / "telling.py").write_text(TELLING)
+    line = [str(rollhouse_program()), "rollout", "--env", "telling:Telling", "--data", str(tmp_path / "told")]
+    line += ["--env-kwargs", json.dumps({"part": part, "kind": kind}), "--lanes", "2", "--episodes", "4"]
+    line += ["--python", sys.executable, "--allow", "telling"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    subprocess.run(line, check=True, capture_output=True, timeout=300, env=environment)
+    with pytest.raises(TypeError, match=rf"^{part}s: {kind}\(.* cannot be written as a Minari dataset"):
+        replays.to_minari(tmp_path / "told", "ours/told-v0")
+    assert not (datasets / "ours/told-v0").exists()

@@ -60,6 +60,15 @@ class Walk(gymnasium.Env):
 
 OTHERWISE = "\n    def strange(self):\n        return float(self.age == 90)\n"
 LOUDER = "\n    def strange(self):\n        return 1.0\n"
+PAIR = """
+
+class Pair(Walk):
+    action_space = spaces.MultiDiscrete([2, 3])
+
+    def step(self, action):
+        shown, reward, *rest = super().step(action[0])
+        return shown, reward + int(action[1]), *rest
+"""
 RAISING = "\n    def strange(self):\n        return 1 // (self.age - 90) * 0.0\n"
 DYING = "\n    def strange(self):\n        return os.kill(os.getpid(), signal.SIGKILL) if self.age == 90 else 0.0\n"
 
@@ -150,6 +159,15 @@ def test_an_episode_whose_lane_is_lost_is_not_compared_and_says_why(recorded: Re
     lost = [line for line in told.stdout.splitlines() if "not recomputed to its end: step 90 was lost: " in line]
     assert lost and words in lost[0], told.stdout
     assert "9 episodes could not be compared" in told.stdout, told.stdout
+
+
+def test_episodes_whose_actions_are_several_integers_are_played_again(tmp_path: Path) -> None:
+    # Symptom: they were found to differ at their first step. Cause: actions of int64 were taken for one integer each. Fix: only
+    # those of one element are.
+    recorded = Recorded(tmp_path, PAIR)
+    recorded.rollout("walks:Pair")
+    done = recorded.verify("--allow", "walks")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_what_is_missing_for_a_python_env_is_refused_with_the_way_to_mend_it(recorded: Recorded) -> None:

@@ -1,6 +1,6 @@
 //! Controls: keys that choose an action.
 
-use rollhouse_core::{BoxSpace, ColumnData, DType, DiscreteSpace, Space};
+use rollhouse_core::{BoxSpace, ColumnData, DType, DiscreteSpace, Drawing, Space};
 
 use crate::keys::Key;
 use crate::numbers::plain;
@@ -28,7 +28,8 @@ pub(crate) struct Choice {
 /// Sliders for the elements of an action.
 #[derive(Debug)]
 pub(crate) struct Sliders {
-    space: BoxSpace,
+    dtype: DType,
+    drawing: Drawing,
     names: Vec<String>,
     values: Vec<f64>,
     chosen: usize,
@@ -51,7 +52,7 @@ impl Controls {
         let names: Vec<String> = names.iter().map(|name| plain(name)).collect();
         match space {
             Space::Discrete(space) => Self::Choice(Choice::new(*space, names)),
-            Space::Box(space) => Self::Sliders(Sliders::new(space.clone(), names)),
+            Space::Box(space) => Self::Sliders(Sliders::new(space, names)),
         }
     }
 
@@ -163,9 +164,10 @@ const fn sign(key: Key) -> &'static str {
 }
 
 impl Sliders {
-    fn new(space: BoxSpace, names: Vec<String>) -> Self {
-        let elements = space.shape.iter().product::<usize>().min(space.low.len()).min(space.high.len());
-        let mut sliders = Self { space, names, values: vec![0.0; elements], chosen: 0 };
+    fn new(space: &BoxSpace, names: Vec<String>) -> Self {
+        let drawing = Drawing::of(space);
+        let elements = space.shape.iter().product::<usize>().min(drawing.elements.len());
+        let mut sliders = Self { dtype: space.dtype, drawing, names, values: vec![0.0; elements], chosen: 0 };
         for index in 0..elements {
             sliders.set(index, 0.0);
         }
@@ -181,8 +183,8 @@ impl Sliders {
             Key::Right => self.set(at, value + self.push(at)),
             Key::Up => self.chosen = at.saturating_sub(1),
             Key::Down => self.chosen = (at + 1).min(last),
-            Key::Home if self.space.low[at].is_finite() => self.set(at, self.space.low[at]),
-            Key::End if self.space.high[at].is_finite() => self.set(at, self.space.high[at]),
+            Key::Home if self.low(at).is_finite() => self.set(at, self.low(at)),
+            Key::End if self.high(at).is_finite() => self.set(at, self.high(at)),
             Key::Char('0') => self.set(at, 0.0),
             _ => return Pressed::No,
         }
@@ -191,33 +193,44 @@ impl Sliders {
 
     /// Returns how far a key pushes an element: a twentieth of its range, and at least 1 for whole numbers.
     fn push(&self, at: usize) -> f64 {
-        let range = self.space.high[at] - self.space.low[at];
+        let range = self.high(at) - self.low(at);
         let push = if range.is_finite() && range < WIDE { range / 20.0 } else { 0.1 };
-        if self.is_whole() { push.round().max(1.0) } else { push }
+        if self.is_whole(at) { push.round().max(1.0) } else { push }
     }
 
-    const fn is_whole(&self) -> bool {
-        !matches!(self.space.dtype, DType::F32 | DType::F64)
+    fn low(&self, at: usize) -> f64 {
+        self.drawing.elements[at].low
+    }
+
+    fn high(&self, at: usize) -> f64 {
+        self.drawing.elements[at].high
+    }
+
+    fn is_whole(&self, at: usize) -> bool {
+        self.drawing.elements[at].whole || !matches!(self.dtype, DType::F32 | DType::F64)
     }
 
     /// Sets an element to the value nearest to `value` that it may have.
     fn set(&mut self, at: usize, value: f64) {
         // What is pushed back to 0 comes there.
         let value = if value.abs() < self.push(at) * 1e-6 { 0.0 } else { value };
-        let value = if self.is_whole() { value.round() } else { value };
-        let value = value.clamp(-FARTHEST, FARTHEST).max(self.space.low[at]).min(self.space.high[at]);
+        let value = if self.is_whole(at) { value.round() } else { value };
+        let value = value.clamp(-FARTHEST, FARTHEST).max(self.low(at)).min(self.high(at));
         self.values[at] = if value.is_finite() { value } else { 0.0 };
     }
 
+    /// Returns the action: of texts and sequences as many items as the slider of their number says.
     fn action(&self) -> ColumnData {
         let values = self.values.iter();
-        match self.space.dtype {
+        let mut action = match self.dtype {
             DType::Bool | DType::U8 => ColumnData::U8(values.map(|&value| value as u8).collect()),
             DType::I32 => ColumnData::I32(values.map(|&value| value as i32).collect()),
             DType::I64 => ColumnData::I64(values.map(|&value| value as i64).collect()),
             DType::F32 => ColumnData::F32(values.map(|&value| value as f32).collect()),
             DType::F64 => ColumnData::F64(self.values.clone()),
-        }
+        };
+        self.drawing.settling.settle(action.as_mut());
+        action
     }
 
     /// Returns the sliders that are shown on `rows` rows: those around the one that is chosen.
@@ -227,8 +240,8 @@ impl Sliders {
             name: self.names.get(at).map(String::as_str),
             index: at,
             value: self.values[at],
-            low: self.space.low[at],
-            high: self.space.high[at],
+            low: self.low(at),
+            high: self.high(at),
             is_chosen: at == self.chosen,
         })
     }
@@ -266,6 +279,7 @@ const FARTHEST: f64 = 1e9;
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use rollhouse_core::TextSpace;
 
     use super::*;
 
@@ -318,6 +332,19 @@ mod tests {
         force.press(Key::Down);
         assert_eq!(pressed(&mut force, Key::Left), ColumnData::F32(vec![-1.0, 0.0]));
         assert_eq!(pressed(&mut force, Key::End), ColumnData::F32(vec![-1.0, 1.0]));
+    }
+
+    #[test]
+    fn a_text_is_made_of_its_characters_by_a_slider_for_each_and_one_for_their_number() {
+        let text = TextSpace::new(0, 2, "yz".to_owned()).unwrap();
+        let mut text = named(&Space::Box(BoxSpace::of_parts(text.into()).unwrap()), &[]);
+        assert_eq!(text.action(), ColumnData::I64(vec![0, 0, 0]));
+        for key in [Key::Right, Key::Down, Key::Down] {
+            text.press(key);
+        }
+        assert_eq!(pressed(&mut text, Key::Right), ColumnData::I64(vec![122, 0, 1]));
+        assert_eq!(pressed(&mut text, Key::Right), ColumnData::I64(vec![122, 121, 2]));
+        assert_eq!(pressed(&mut text, Key::Right), ColumnData::I64(vec![122, 121, 2]));
     }
 
     proptest! {

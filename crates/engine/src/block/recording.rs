@@ -127,7 +127,7 @@ impl Block {
             let outcome = Outcome::Finished { terminated, truncated };
             let finished = self.episodes.end(lane);
             self.stats.episode(outcome, finished);
-            self.stats.result(verdict.result());
+            self.stats.verdict(verdict);
             if let Some(recorder) = &mut self.recorder {
                 let hash = self.env.as_ref().map_or(0, |env| env.state_hash(lane));
                 let total_reward = finished.total_reward;

@@ -1,18 +1,22 @@
 """Actions of several columns, which lanes of the native half have as one column of numbers.
 
 The elements of all columns stand one after the other in the space's own order: as int64 where all are integers, as float32
-where all are, and else as float64. The native half lays them out in the same way (``BoxSpace::of_parts`` of crate core).
+where all are, and else as float64. A Text and a Sequence are two columns. The native half lays them out in the same way
+(``BoxSpace::of_parts`` of crate core).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from rollhouse.counted import Counted, SequenceColumns, TextColumns, ends, outside
 from rollhouse.errors import ActionTypeError, InvalidActionError
 
 Convert = Callable[[Any, int], np.ndarray]
@@ -24,38 +28,82 @@ EXACT = 2**53
 """The number up to which float64 has every integer."""
 
 
+@dataclass(frozen=True)
+class _Column:
+    path: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    ends: list[int]
+    place: slice
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of an action that has no parts."""
+
+    path: tuple[Any, ...]
+    space: Any
+    counted: TextColumns | SequenceColumns | None
+    columns: list[_Column]
+
+    @property
+    def name(self) -> str:
+        return "/".join(map(str, self.path))
+
+
 class ActionParts:
     """The place of each column of an action in the one that carries them.
 
     Attributes:
-        space: The space, a Dict or a Tuple.
+        space: The space: a Dict, a Tuple, a Text or a Sequence.
         dtype: The dtype of the carrying column.
         elements: The number of elements of one of its rows.
     """
 
-    def __init__(self, space: gymnasium.Space):
+    def __init__(self, space: gymnasium.Space, max_lengths: Mapping[str, int] | None = None):
+        """``max_lengths`` are the maxima of Sequences by their paths, if they are not ``BoundedSequence``."""
         self.space = space
-        self._leaves: list[tuple[tuple[Any, ...], Any]] = list(_leaves(space, ()))
+        self.elements: int = 0
+        self._parts = [self._part(path, leaf, max_lengths) for path, leaf in _leaves(space, ())]
+        self._columns = [column for part in self._parts for column in part.columns]
+        self._counted = [part for part in self._parts if part.counted is not None]
         self.dtype: np.dtype[Any] = np.dtype(np.int64)
-        if any(leaf.dtype.kind == "f" for _, leaf in self._leaves):
+        if any(column.dtype.kind == "f" for column in self._columns):
             # Half precision counts as the single that it is widened to.
-            single = all(leaf.dtype.kind == "f" and leaf.dtype.itemsize <= 4 for _, leaf in self._leaves)
+            single = all(column.dtype.kind == "f" and column.dtype.itemsize <= 4 for column in self._columns)
             self.dtype = np.dtype(np.float32 if single else np.float64)
-        ends = np.cumsum([0] + [int(np.prod(leaf.shape or (), dtype=np.int64)) for _, leaf in self._leaves]).tolist()
-        self._places = [slice(start, end) for start, end in zip(ends, ends[1:], strict=False)]
-        self.elements: int = ends[-1]
+
+    def _part(self, path: tuple[Any, ...], leaf: Any, max_lengths: Mapping[str, int] | None) -> _Part:
+        counted: TextColumns | SequenceColumns | None = None
+        name = "/".join(map(str, path))
+        told = name or "the action"
+        if isinstance(leaf, spaces.Text):
+            counted = TextColumns(leaf, told)
+        elif isinstance(leaf, spaces.Sequence):
+            maximum = leaf.maximum if max_lengths is None else max_lengths[name]  # type: ignore[attr-defined]
+            counted = SequenceColumns(leaf, maximum, told)
+        if counted is None:
+            return _Part(path, leaf, None, [self._column(name, leaf.dtype, leaf.shape or (), ends(leaf))])
+        items = self._column("/".join(map(str, (*path, counted.items))), counted.dtype, counted.shape, counted.ends)
+        count = self._column("/".join(map(str, (*path, "count"))), np.dtype(np.int64), (), [0, counted.shape[0]])
+        return _Part(path, leaf, counted, [items, count])
+
+    def _column(self, path: str, dtype: Any, shape: tuple[int, ...], ends: list[int]) -> _Column:
+        first = self.elements
+        self.elements += int(np.prod(shape, dtype=np.int64))
+        return _Column(path, np.dtype(dtype), shape, ends, slice(first, self.elements))
 
     @staticmethod
     def has(space: gymnasium.Space) -> bool:
         """Returns whether actions of a space have parts."""
-        return isinstance(space, (spaces.Dict, spaces.Tuple))
+        return isinstance(space, (spaces.Dict, spaces.Tuple, *Counted))
 
     def can_be(self) -> bool:
         """Returns whether one column can carry them: it has every value of the space exactly, and that is not too deep."""
-        if any(len(path) > MAX_DEPTH for path, _ in self._leaves):
+        if any(len(part.path) > MAX_DEPTH for part in self._parts):
             return False
-        whole = (leaf for _, leaf in self._leaves if leaf.dtype.kind != "f")
-        return self.dtype == np.int64 or all(abs(end) <= EXACT for leaf in whole for end in _ends(leaf))
+        whole = (column for column in self._columns if column.dtype.kind != "f")
+        return self.dtype == np.int64 or all(abs(end) <= EXACT for column in whole for end in column.ends)
 
     def zeros(self, count: int) -> np.ndarray:
         """Returns rows of zeros."""
@@ -63,24 +111,23 @@ class ActionParts:
 
     def join(self, rows: np.ndarray, arrays: Sequence[np.ndarray]) -> None:
         """Writes arrays [N, ...] of the columns to the rows that carry them."""
-        for place, array in zip(self._places, arrays, strict=True):
-            rows[:, place] = array.reshape(len(rows), -1)
+        for column, array in zip(self._columns, arrays, strict=True):
+            rows[:, column.place] = array.reshape(len(rows), -1)
 
     def split(self, rows: np.ndarray) -> list[np.ndarray]:
         """Returns the columns that rows carry, [N, ...] each, of their own dtypes."""
-        placed = zip(self._leaves, self._places, strict=True)
-        return [np.asarray(self._column(leaf, rows[:, place], len(rows))) for (_, leaf), place in placed]
+        return [np.asarray(_values(column, rows[:, column.place], len(rows))) for column in self._columns]
 
     def loose(self, items: Sequence[Any]) -> np.ndarray:
         """Returns rows that carry actions, one each, that are of other types than the space's; zeros where that cannot be."""
         rows = self.zeros(len(items))
         for row, item in zip(rows, items, strict=True):
-            for (path, _), place in zip(self._leaves, self._places, strict=True):
+            for part in self._parts:
                 try:
                     value = item
-                    for key in path:
+                    for key in part.path:
                         value = value[key]
-                    row[place] = np.asarray(value).reshape(-1)
+                    row[part.columns[0].place] = np.asarray(value).reshape(-1)
                 except (ValueError, TypeError, KeyError, IndexError, OverflowError):
                     # The env sees what it is given.
                     pass
@@ -88,12 +135,22 @@ class ActionParts:
 
     def action(self, row: np.ndarray) -> Any:
         """Returns the action that a row carries, as ``gymnasium.vector.utils.iterate`` gives it to an env."""
-        return self._action(self.space, row, iter(self._places))
+        return self._action(self.space, row, iter(self._parts))
+
+    def check(self, row: np.ndarray) -> None:
+        """Raises ``ValueError`` unless what a row carries of texts and sequences is some."""
+        for part in self._counted:
+            assert part.counted is not None
+            part.counted.check(*(_carried(column, row[column.place]) for column in part.columns))
 
     def columns(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Returns the columns that rows [T, elements] carry: by path arrays [T, ...] of their own dtypes."""
-        paths = ("/".join(map(str, path)) for path, _ in self._leaves)
-        return dict(zip(paths, self.split(rows), strict=True))
+        return dict(zip((column.path for column in self._columns), self.split(rows), strict=True))
+
+    def of_columns(self, columns: Mapping[str, np.ndarray], row: int) -> Any:
+        """Returns the action in a row of what ``columns`` gives."""
+        parts = [np.asarray(columns[column.path][row]).reshape(-1) for column in self._columns]
+        return self.action(np.concatenate(parts).astype(self.dtype))
 
     def rows(self, actions: Any, count: int, converter: Callable[[gymnasium.Space], Convert]) -> np.ndarray:
         """Returns rows that carry a batch of actions. Rows themselves, of the carrying dtype, are taken as they are.
@@ -112,36 +169,80 @@ class ActionParts:
                 return np.require(actions, self.dtype, ["C_CONTIGUOUS", "ALIGNED"])
         rows = np.empty((count, self.elements), self.dtype)
         _check_names(self.space, actions, "actions")
-        for (path, leaf), place in zip(self._leaves, self._places, strict=True):
-            name = "/".join(map(str, path))
+        for part in self._parts:
             batch = actions
-            for key in path:
+            for key in part.path:
                 batch = batch[key]
-            try:
-                values = converter(leaf)(batch, count)
-            except (ActionTypeError, InvalidActionError) as error:
-                raise type(error)(f"{name}: {error}") from error
-            _check_range(name, leaf, values)
-            rows[:, place] = values.reshape(count, -1)
+            arrays = _counted_rows if part.counted is not None else _fixed_rows
+            for column, values in zip(part.columns, arrays(part, batch, count, converter), strict=True):
+                rows[:, column.place] = values.reshape(count, -1)
         return rows
 
-    def _action(self, space: gymnasium.Space, row: np.ndarray, places: Iterator[slice]) -> Any:
+    def _action(self, space: gymnasium.Space, row: np.ndarray, parts: Iterator[_Part]) -> Any:
         if isinstance(space, spaces.Dict):
-            return {key: self._action(part, row, places) for key, part in space.spaces.items()}
+            return {key: self._action(child, row, parts) for key, child in space.spaces.items()}
         if isinstance(space, spaces.Tuple):
-            return tuple(self._action(part, row, places) for part in space.spaces)
-        return self._column(space, row[next(places)])
+            return tuple(self._action(child, row, parts) for child in space.spaces)
+        part = next(parts)
+        if part.counted is not None:
+            return part.counted.read(*(_carried(column, row[column.place]) for column in part.columns))
+        return _values(part.columns[0], row[part.columns[0].place])
 
-    def _column(self, leaf: Any, values: np.ndarray, *rows: int) -> Any:
-        """Returns elements as a column has them: of its dtype and shape, a scalar for a single value without axes."""
-        dtype, shape = leaf.dtype, leaf.shape or ()
-        if dtype.kind != "f" and values.dtype.kind == "f":
-            values = np.rint(values)
-        return values.astype(dtype).reshape((*rows, *shape))[()]
+
+def _values(column: _Column, values: np.ndarray, *rows: int) -> Any:
+    """Returns elements as a column has them: of its dtype and shape, a scalar for a single value without axes."""
+    if column.dtype.kind != "f" and values.dtype.kind == "f":
+        values = np.rint(values)
+    return values.astype(column.dtype).reshape((*rows, *column.shape))[()]
+
+
+def _carried(column: _Column, values: np.ndarray) -> Any:
+    """Returns elements in the shape of a column, and as they are carried."""
+    return values.reshape(column.shape)[()]
+
+
+def _fixed_rows(
+    part: _Part, batch: Any, count: int, converter: Callable[[gymnasium.Space], Convert]
+) -> tuple[np.ndarray]:
+    try:
+        values = converter(part.space)(batch, count)
+    except (ActionTypeError, InvalidActionError) as error:
+        raise type(error)(f"{part.name}: {error}") from error
+    _check_range(part.name, part.space, values)
+    return (values,)
+
+
+def _counted_rows(
+    part: _Part, batch: Any, count: int, converter: Callable[[gymnasium.Space], Convert]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the two columns of a batch of texts or sequences."""
+    try:
+        values = list(batch)
+    except TypeError as error:
+        raise ActionTypeError(f"{part.name or 'actions'}: {batch!r} must be one value per lane ({count})") from error
+    if len(values) != count:
+        raise InvalidActionError(f"{part.name or 'actions'}: {len(values)} were given for {count} lanes")
+    of_items, _ = part.columns
+    counted = part.counted
+    assert counted is not None
+    write: Callable[[np.ndarray, np.ndarray, Any], None]
+    if isinstance(counted, SequenceColumns):
+        write = functools.partial(counted.write, convert=converter(part.space.feature_space))
+    else:
+        write = counted.write
+    items, counts = np.zeros((count, *of_items.shape), of_items.dtype), np.zeros(count, np.int64)
+    for lane, value in enumerate(values):
+        try:
+            write(items[lane], counts[lane, ...], value)
+        except TypeError as error:
+            raise ActionTypeError(f"actions: lane {lane}: {error}") from error
+        except ValueError as error:
+            raise InvalidActionError(f"actions: lane {lane}: {error}") from error
+    return items, counts
 
 
 def recorded_actions(space: gymnasium.Space, rows: np.ndarray) -> np.ndarray | dict[str, np.ndarray]:
-    """Returns recorded actions as they were taken: of a Dict or Tuple a dict of arrays by path."""
+    """Returns recorded actions as they were taken: a dict of arrays by path where they have parts."""
     return ActionParts(space).columns(rows) if ActionParts.has(space) else rows
 
 
@@ -155,17 +256,6 @@ def _leaves(space: gymnasium.Space, path: tuple[Any, ...]) -> Iterator[tuple[tup
             yield from _leaves(part, (*path, place))
     else:
         yield path, space
-
-
-def _ends(space: Any) -> list[int]:
-    """Returns the least and the greatest integer of a column."""
-    if isinstance(space, spaces.Discrete):
-        return [int(space.start), int(space.start) + int(space.n) - 1]
-    if isinstance(space, spaces.MultiDiscrete):
-        return [int(space.start.min(initial=0)), int((space.start + space.nvec - 1).max(initial=0))]
-    if isinstance(space, spaces.Box):
-        return [int(space.low.min(initial=0)), int(space.high.max(initial=0))]
-    return [0, 1]
 
 
 def _check_names(space: gymnasium.Space, actions: Any, name: str) -> None:
@@ -189,16 +279,7 @@ def _check_names(space: gymnasium.Space, actions: Any, name: str) -> None:
 
 def _check_range(name: str, space: gymnasium.Space, values: np.ndarray) -> None:
     """Raises ``InvalidActionError`` if an integer is none that a space of choices has."""
-    low: Any
-    if isinstance(space, spaces.Discrete):
-        low, high = int(space.start), int(space.start) + int(space.n) - 1
-    elif isinstance(space, spaces.MultiDiscrete):
-        low, high = space.start, space.start + space.nvec - 1
-    elif isinstance(space, spaces.MultiBinary):
-        low, high = 0, 1
-    else:
-        return
-    bad = (values < low) | (values > high)
+    bad = outside(space, values)
     if bad.any():
         lane = int(np.argwhere(bad)[0][0])
         raise InvalidActionError(f"actions of {name}: lane {lane} is given {values[lane]!r}, which is not in {space}")

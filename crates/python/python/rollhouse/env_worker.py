@@ -63,7 +63,7 @@ from rollhouse.lane_words import (
     TRUNCATED,
     WORK,
 )
-from rollhouse.worker_spaces import UnhostedSpace, WorkerColumns, max_lengths_of, space_of
+from rollhouse.worker_spaces import OBSERVED, TAKEN, Maxima, UnhostedSpace, WorkerColumns, space_of
 
 REGISTERED = "gymnasium:"
 """How names of envs begin that are looked up in Gymnasium's registry; others are a module and a class."""
@@ -225,8 +225,8 @@ def description(env: gymnasium.Env, hello: dict[str, Any]) -> dict[str, Any]:
     name = hello["env"]
     limit = registered(name, hello["allow"]).max_episode_steps if name.startswith(REGISTERED) else None
     try:
-        observation = space_of(env.observation_space, "observation", max_lengths_of(env.metadata))
-        action = space_of(env.action_space, "action")
+        observation = space_of(env.observation_space, "observation", Maxima.of(env.metadata, OBSERVED))
+        action = space_of(env.action_space, "action", Maxima.of(env.metadata, TAKEN))
     except UnhostedSpace as error:
         raise Refused("space_not_supported", str(error)) from error
     told: dict[str, Any] = {
@@ -417,9 +417,10 @@ class Worker:
         self.count = len(envs)
         self.played = [False] * self.count
         self.told = describe(envs, hello)
-        self.columns = WorkerColumns(envs[0].observation_space, max_lengths_of(envs[0].metadata))
-        action_space = envs[0].action_space
-        self.parts = ActionParts(action_space) if ActionParts.has(action_space) else None
+        metadata, action_space = envs[0].metadata, envs[0].action_space
+        self.columns = WorkerColumns(envs[0].observation_space, Maxima.of(metadata, OBSERVED).by_path)
+        taken = Maxima.of(metadata, TAKEN).by_path
+        self.parts = ActionParts(action_space, taken) if ActionParts.has(action_space) else None
         # A copy is of the env's own dtype; parts are cast each for itself.
         self.action_dtype = action_space.dtype if self.parts is None else self.parts.dtype
         self.mask_by: str | None = (hello["action_mask"] or {}).get("by")
@@ -480,6 +481,7 @@ class Worker:
             try:
                 if task == STEP:
                     if self.parts is not None:
+                        self.parts.check(action)
                         action = self.parts.action(action)
                     observation, reward, terminated, truncated, info = self.envs[lane].step(action)
                     if info or lane in told:

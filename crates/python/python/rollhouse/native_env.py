@@ -14,6 +14,7 @@ import numpy as np
 from rollhouse import _native
 from rollhouse.action_parts import ActionParts
 from rollhouse.carried import kept
+from rollhouse.counted import BoundedSequence
 from rollhouse.errors import ActionTypeError, ClosedError, InvalidActionError, OptionsError, UnknownOptionError
 from rollhouse.vector import Step, VectorEnv
 
@@ -92,8 +93,9 @@ class NativeVectorEnv(VectorEnv):
     def actions(self) -> np.ndarray:
         """An array of actions to fill in and hand to ``step``: the memory that the node reads, if lanes are stepped
         through one, so that nothing is copied; else an ordinary array. Writing to it during a step decides which
-        action is taken. Of a Dict or Tuple of actions it has a row of numbers per lane, the elements of all parts in turn. Where a
-        node carries actions in a wider dtype than the space's, so does the array.
+        action is taken. Of actions of several parts it has a row of numbers per lane, the elements of all parts in turn; of
+        a Text and a Sequence these are the items and their number. Where a node carries actions in a wider dtype than the
+        space's, so does the array.
         """
         self._check_usable()
         column = self._native.actions
@@ -304,7 +306,7 @@ def make_space(space: Mapping[str, Any]) -> gymnasium.Space:
         lengths = {"min_length": space["min_length"], "max_length": space["max_length"]}
         return gymnasium.spaces.Text(**lengths, charset=space["characters"])
     if space["kind"] == "sequence":
-        return gymnasium.spaces.Sequence(make_space(space["item"]), stack=space["stack"])
+        return BoundedSequence(make_space(space["item"]), space["maximum"], space["stack"])
     if space["kind"] == "discrete":
         return gymnasium.spaces.Discrete(space["n"], start=space["start"], dtype=np.dtype(space.get("own", np.int64)).type)
     if space["kind"] == "multi_binary":
@@ -323,7 +325,7 @@ def action_converter(space: gymnasium.Space) -> Callable[[Any, int], np.ndarray]
     """Returns a function of (actions, rows) that gives them as a C-contiguous array of the engine's type.
 
     It raises ``InvalidActionError`` for a wrong number of them and ``ActionTypeError`` for a wrong type. Which
-    values the space contains the engine checks, but for parts of a Dict or Tuple, which are checked here.
+    values the space contains the engine checks, but for parts of an action, which are checked here.
     """
     if ActionParts.has(space):
         parts = ActionParts(space)

@@ -236,11 +236,11 @@ class ParallelVectorEnv:
             alive = self._alive[:, at]
             if agent not in actions and alive.any():
                 raise ActionTypeError(f"actions: none for {agent}, which is alive in {int(alive.sum())} lanes")
-            idle = self._idle[agent]
+            idle, space = self._idle[agent], self.single_action_space(agent)
             if not alive.any():
-                filled[agent] = _repeated(self.single_action_space(agent), idle, self.num_envs)
+                filled[agent] = _repeated(space, idle, self.num_envs)
             else:
-                filled[agent] = actions[agent] if alive.all() else _choose(alive, actions[agent], idle)
+                filled[agent] = actions[agent] if alive.all() else _choose(alive, actions[agent], idle, space)
         return filled
 
     def observation_space(self, agent: str) -> gymnasium.Space:
@@ -279,12 +279,12 @@ def _repeated(space: gymnasium.Space, item: Any, count: int) -> Any:
     return gymnasium.vector.utils.concatenate(space, [item] * count, batch)
 
 
-def _choose(rows: np.ndarray, batch: Any, idle: Any) -> Any:
-    """Returns the chosen rows of a batch, and ``idle`` in the others."""
+def _choose(rows: np.ndarray, batch: Any, idle: Any, space: Any) -> Any:
+    """Returns the chosen rows of a batch of a space, and ``idle`` in the others."""
     if isinstance(batch, dict):
-        return {key: _choose(rows, part, idle[key]) for key, part in batch.items()}
-    if isinstance(batch, tuple) and isinstance(idle, tuple):
-        return tuple(_choose(rows, part, other) for part, other in zip(batch, idle, strict=True))
+        return {key: _choose(rows, part, idle[key], space[key]) for key, part in batch.items()}
+    if isinstance(batch, tuple) and isinstance(space, spaces.Tuple):
+        return tuple(_choose(rows, *parts) for parts in zip(batch, idle, space.spaces, strict=True))
     if isinstance(batch, (tuple, list)):
         return type(batch)(one if row else idle for row, one in zip(rows, batch, strict=True))
     batch = np.array(batch)

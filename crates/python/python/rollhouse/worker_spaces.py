@@ -1,14 +1,16 @@
 """What a worker says of its env's spaces, and the columns to which it writes observations.
 
 A Text and a Sequence are two columns each: their items, with zeros behind the last one, and ``count``, their number. A Text
-says how long it may get, as ``max_length``; of a Sequence the env says it, by its path in the observation:
-``metadata["max_lengths"] = {"map/seen": 16}``. The native half makes texts and sequences of these columns (``counted.rs``).
+says how long it may get, as ``max_length``; of a Sequence the env says it, by its path in the observation or the action:
+``metadata["max_lengths"] = {"map/seen": 16}``, ``metadata["max_action_lengths"] = {"route": 8}``. The native half makes texts
+and sequences of these columns (``counted.rs``).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
@@ -16,36 +18,48 @@ import numpy as np
 from gymnasium import spaces
 
 from rollhouse.carried import kept, own_dtype
+from rollhouse.counted import Counted, TextColumns, check_length
 from rollhouse.hosted.columns import Columns, Fixed, write_array
 
 DTYPES = ("bool", "uint8", "int32", "int64", "float32", "float64")
 """Element types of a Box that columns can have. Others are kept as the next that has all their values, if there is one, and told
 as ``own`` beside it."""
 
-Counted = (spaces.Text, spaces.Sequence)
+OBSERVED, TAKEN = "max_lengths", "max_action_lengths"
+"""The entries of an env's ``metadata`` that have the maxima of Sequences in observations and in actions."""
 
 
 class UnhostedSpace(Exception):
     """A space that columns cannot have, by its path."""
 
 
-def max_lengths_of(metadata: Mapping[str, Any] | None) -> dict[str, int]:
-    """Returns the maxima that an env declares of its Sequences, by their paths; the observation itself has the path ``""``.
-
-    Raises:
-        UnhostedSpace: They are none.
+@dataclass(frozen=True)
+class Maxima:
+    """What an env declares of its Sequences: the entry of its ``metadata``, and the maxima by their paths in it; the whole
+    observation or action has the path ``""``.
     """
-    declared = (metadata or {}).get("max_lengths") or {}
-    if not isinstance(declared, Mapping):
-        raise UnhostedSpace(f'metadata["max_lengths"] is {declared!r}, must be a dict from path to number')
-    for path, maximum in declared.items():
-        if not isinstance(path, str) or isinstance(maximum, bool) or not isinstance(maximum, int) or maximum < 1:
-            raise UnhostedSpace(f'metadata["max_lengths"] has {maximum!r} for {path!r}, must be a number of at least 1')
-    return dict(declared)
+
+    entry: str
+    by_path: Mapping[str, int]
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any] | None, entry: str) -> Maxima:
+        """Reads an entry, which need not be there.
+
+        Raises:
+            UnhostedSpace: They are none.
+        """
+        declared = (metadata or {}).get(entry) or {}
+        if not isinstance(declared, Mapping):
+            raise UnhostedSpace(f'metadata["{entry}"] is {declared!r}, must be a dict from path to number')
+        for path, maximum in declared.items():
+            if not isinstance(path, str) or isinstance(maximum, bool) or not isinstance(maximum, int) or maximum < 1:
+                raise UnhostedSpace(f'metadata["{entry}"] has {maximum!r} for {path!r}, must be a number of at least 1')
+        return cls(entry, dict(declared))
 
 
-def space_of(space: Any, path: str, max_lengths: Mapping[str, int] | None = None) -> dict[str, Any]:
-    """Describes a space. Without ``max_lengths`` it is one of actions, which have no Text and no Sequence.
+def space_of(space: Any, path: str, maxima: Maxima) -> dict[str, Any]:
+    """Describes a space.
 
     Raises:
         UnhostedSpace: Columns cannot have it.
@@ -61,19 +75,18 @@ def space_of(space: Any, path: str, max_lengths: Mapping[str, int] | None = None
     if isinstance(space, spaces.MultiBinary):
         return {"kind": "multi_binary", "shape": list(space.shape)}
     if isinstance(space, spaces.Dict):
-        parts = [space_of(part, f"{path}/{key}", max_lengths) for key, part in space.spaces.items()]
+        parts = [space_of(part, f"{path}/{key}", maxima) for key, part in space.spaces.items()]
         return {"kind": "dict", "names": [str(key) for key in space.spaces], "spaces": parts}
     if isinstance(space, spaces.Tuple):
-        parts = [space_of(part, f"{path}/{at}", max_lengths) for at, part in enumerate(space.spaces)]
+        parts = [space_of(part, f"{path}/{at}", maxima) for at, part in enumerate(space.spaces)]
         return {"kind": "tuple", "spaces": parts}
-    if isinstance(space, spaces.Text) and max_lengths is not None:
+    if isinstance(space, spaces.Text):
         return _text(space, path)
-    if isinstance(space, spaces.Sequence) and max_lengths is not None:
-        return _sequence(space, path, max_lengths)
+    if isinstance(space, spaces.Sequence):
+        return _sequence(space, path, maxima)
     dtype = getattr(space, "dtype", None)
     of_dtype = f" of {dtype}" if isinstance(space, (spaces.Box, spaces.Discrete, spaces.MultiDiscrete)) else ""
-    as_what = " as an action" if max_lengths is None and isinstance(space, Counted) else ""
-    raise UnhostedSpace(f"{path}: {type(space).__name__}{of_dtype} cannot be hosted{as_what}")
+    raise UnhostedSpace(f"{path}: {type(space).__name__}{of_dtype} cannot be hosted")
 
 
 def _own(space: Any) -> dict[str, str]:
@@ -90,14 +103,14 @@ def _text(space: spaces.Text, path: str) -> dict[str, Any]:
     return {"kind": "text", **lengths, "characters": characters}
 
 
-def _sequence(space: spaces.Sequence, path: str, max_lengths: Mapping[str, int]) -> dict[str, Any]:
+def _sequence(space: spaces.Sequence, path: str, maxima: Maxima) -> dict[str, Any]:
     own = path.partition("/")[2]
-    if own not in max_lengths:
-        raise UnhostedSpace(f'{path}: {space} has no maximum; the env declares it as metadata["max_lengths"][{own!r}]')
+    if own not in maxima.by_path:
+        raise UnhostedSpace(f'{path}: {space} has no maximum; the env declares it as metadata["{maxima.entry}"][{own!r}]')
     if not isinstance(space.feature_space, Fixed):
         raise UnhostedSpace(f"{path}: a Sequence of {type(space.feature_space).__name__} cannot be hosted")
-    item = space_of(space.feature_space, path)
-    return {"kind": "sequence", "maximum": max_lengths[own], "stack": bool(space.stack), "spaces": [item]}
+    item = space_of(space.feature_space, path, maxima)
+    return {"kind": "sequence", "maximum": maxima.by_path[own], "stack": bool(space.stack), "spaces": [item]}
 
 
 def bounds(values: np.ndarray) -> list[Any]:
@@ -126,9 +139,9 @@ class WorkerColumns(Columns):
             if planted[0] == "column":
                 self.stored.append(kept(space))
             return planted
-        writer: TextWriter | SequenceWriter
+        writer: TextColumns | SequenceWriter
         if isinstance(space, spaces.Text):
-            writer = TextWriter(space, path)
+            writer = TextColumns(space, path or "the observation")
         else:
             writer = SequenceWriter(space, self._max_lengths[path], path)
         first = len(self.shapes)
@@ -144,41 +157,6 @@ class WorkerColumns(Columns):
             writer.write(row[first], row[first + 1], value)
         else:
             super()._write(node, row, others, value)
-
-
-class TextWriter:
-    """Writes texts as code points.
-
-    Attributes:
-        dtype: The dtype of the column of code points.
-        shape: The shape of one of its rows.
-    """
-
-    def __init__(self, space: spaces.Text, path: str):
-        self._characters = space.character_set
-        # All of the former are single bytes in Latin-1.
-        narrow = all(character <= "\xff" for character in self._characters)
-        self._codec = "latin-1" if narrow else "utf-32-le"
-        self.dtype = np.dtype(np.uint8 if narrow else np.int32)
-        self.shape: tuple[int, ...] = (int(space.max_length),)
-        self._path = path or "the observation"
-
-    def write(self, codes: np.ndarray, count: np.ndarray, value: Any) -> None:
-        """Writes a text.
-
-        Raises:
-            TypeError: The value is none.
-            ValueError: It is too long, or has other characters than the space.
-        """
-        if not isinstance(value, str):
-            raise TypeError(f"{self._path}: a {type(value).__name__} is no text")
-        _check_length(f"{self._path}: a text", len(value), len(codes))
-        others = set(value) - self._characters
-        if others:
-            raise ValueError(f"{self._path}: a text with {min(others)!r}, which its space does not have")
-        codes[: len(value)] = np.frombuffer(value.encode(self._codec), self.dtype)
-        codes[len(value) :] = 0
-        count[...] = len(value)
 
 
 class SequenceWriter:
@@ -204,7 +182,7 @@ class SequenceWriter:
             ValueError: It is too long, or an item has another shape.
         """
         length = len(value)
-        _check_length(f"{self._path}: a sequence", length, len(items))
+        check_length(f"{self._path}: a sequence", length, len(items))
         if self._stack and length:
             write_array(items[:length], value)
         else:
@@ -212,8 +190,3 @@ class SequenceWriter:
                 write_array(items[at, ...], item)
         items[length:] = 0
         count[...] = length
-
-
-def _check_length(what: str, length: int, maximum: int) -> None:
-    if length > maximum:
-        raise ValueError(f"{what} of {length}, which may have {maximum} at most")

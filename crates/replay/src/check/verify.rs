@@ -259,7 +259,7 @@ struct Batch<'a> {
     /// Age at which a lane is looked at next: a recorded hash, the end or the time limit.
     next_look: [u64; BLOCK_LANES],
     totals: [f64; BLOCK_LANES],
-    /// Discrete actions of the lane's episode; empty for other action spaces.
+    /// Actions of the lane's episode, if each is one integer; else empty.
     discrete: [Vec<i64>; BLOCK_LANES],
 }
 
@@ -343,7 +343,7 @@ impl<'a> Batch<'a> {
         self.traced.insert_if(lane, episode.steps.is_some());
         self.called.remove(lane);
         self.called.insert_if(lane, !episode.calls.is_empty());
-        if let ColumnData::I64(actions) = &mut episode.actions {
+        if let (1, ColumnData::I64(actions)) = (self.simulator.action_elements, &mut episode.actions) {
             self.discrete[lane] = std::mem::take(actions);
         }
         let slot = Box::new(Slot::new(episode));
@@ -403,7 +403,7 @@ impl<'a> Batch<'a> {
         let mut looks = LaneSet::NONE;
         for lane in self.busy {
             let step = self.steps[lane];
-            if let ColumnData::I64(actions) = &mut self.simulator.actions {
+            if let (1, ColumnData::I64(actions)) = (elements, &mut self.simulator.actions) {
                 // Decoding has checked that there are as many actions as steps.
                 actions[lane] = self.discrete[lane].get(step as usize).copied().unwrap_or_default();
             } else if let Some(slot) = &self.slots[lane] {

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rollhouse._native import EpisodeInfo, Recordings, read_episodes, read_frames, unpack_frame
-from rollhouse.action_parts import recorded_actions
+from rollhouse.action_parts import ActionParts, recorded_actions
 from rollhouse.cluster import Cluster
 from rollhouse.errors import (
     AmbiguousEpisodeError,
@@ -88,7 +88,7 @@ class Episode:
         info: Its entry in a listing.
         observations: [T + 1, ...], the first one from the reset; a dict of arrays where there are several columns.
         actions: [T, ...], a dict of arrays where there are several columns; row t led from observation t to observation
-            t + 1.
+            t + 1. ``action`` gives a single one in the structure of its space.
         rewards: float64 [T].
         terminations: bool [T]; True at most in the last row.
         truncations: bool [T]; likewise. Both are False throughout if the episode was interrupted.
@@ -124,6 +124,12 @@ class Episode:
     def return_(self) -> float | None:
         """The sum of rewards; None if its end was never recorded."""
         return self.info.return_
+
+    def action(self, step: int) -> Any:
+        """Returns the action of a step as the env took it: with the texts and sequences of which ``actions`` has columns."""
+        if isinstance(self.actions, dict):
+            return ActionParts(self.info.action_space).of_columns(self.actions, step)
+        return self.actions[step]
 
     def __len__(self) -> int:
         return len(self.rewards)

@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 
 from rollhouse._native import EpisodeInfo
+from rollhouse.counted import Counted
 from rollhouse.replays.batches import only_env
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def write_dataset(
     Raises:
         ImportError: Minari is not installed.
         ValueError: No episodes, or several envs and no ``env``, or Minari has a dataset of that id.
+        TypeError: There is a Text or a Sequence in observations or actions; nothing is written then.
         ReplayError: An episode cannot be read; the dataset is removed then.
     """
     try:
@@ -65,6 +67,8 @@ def write_dataset(
     wanted = (info for info in recordings.list(env=env) if keep_interrupted or info.finished)
     infos = [info for info in wanted if info.length > 0]
     spaces = only_env(infos)
+    _refuse_counted(spaces.observation_space, "observations")
+    _refuse_counted(spaces.action_space, "actions")
     path = Path(get_dataset_path(dataset_id))
     if path.exists():
         raise ValueError(f"dataset_id={dataset_id!r}: Minari has a dataset of that id at {path}")
@@ -112,6 +116,18 @@ def _columns(episode: Episode, space: gymnasium.Space) -> dict[str, Any]:
     }
 
 
+def _refuse_counted(space: gymnasium.Space, path: str) -> None:
+    """Raises ``TypeError`` if a space has a Text or a Sequence, which recordings have as columns."""
+    if isinstance(space, gymnasium.spaces.Dict):
+        for key, child in space.spaces.items():
+            _refuse_counted(child, f"{path}/{key}")
+    elif isinstance(space, gymnasium.spaces.Tuple):
+        for place, child in enumerate(space.spaces):
+            _refuse_counted(child, f"{path}/{place}")
+    elif isinstance(space, Counted):
+        raise TypeError(f"{path}: {space} cannot be written as a Minari dataset")
+
+
 def _nested(space: gymnasium.Space, columns: Any, path: str = "") -> Any:
     """Puts columns by path into the structure of their space."""
     if isinstance(columns, np.ndarray):
@@ -120,8 +136,6 @@ def _nested(space: gymnasium.Space, columns: Any, path: str = "") -> Any:
         return {key: _nested(child, columns, f"{path}/{key}".lstrip("/")) for key, child in space.spaces.items()}
     if isinstance(space, gymnasium.spaces.Tuple):
         return tuple(_nested(child, columns, f"{path}/{place}".lstrip("/")) for place, child in enumerate(space.spaces))
-    if path not in columns:
-        raise TypeError(f"{path or 'observations'}: {space} cannot be written as a Minari dataset")
     return columns[path]
 
 

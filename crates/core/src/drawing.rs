@@ -1,0 +1,190 @@
+//! How values of a box are drawn element by element.
+
+use std::ops::Range;
+
+use crate::parts::{Carried, is_whole};
+use crate::{BoxSpace, ColumnMut, CompositeSpace, ObservationSpace, SequenceSpace, TextSpace};
+
+/// What whoever draws a value of a box has to know: between which numbers each element lies, and what then makes a value of
+/// the row, if not every row of such numbers is one.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Drawing {
+    /// Range of each element.
+    pub elements: Vec<ElementRange>,
+    /// What makes a value of a drawn row.
+    pub settling: Settling,
+}
+
+/// Numbers of which an element is drawn.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ElementRange {
+    /// The least.
+    pub low: f64,
+    /// The greatest.
+    pub high: f64,
+    /// Whether it is whole, whatever the type of the box.
+    pub whole: bool,
+}
+
+/// The places of texts and sequences in a row.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Settling {
+    width: usize,
+    counted: Vec<Items>,
+}
+
+/// The items of a text or a sequence in a row; their number stands behind them.
+#[derive(Debug, Clone, PartialEq)]
+struct Items {
+    place: Range<usize>,
+    /// Number of elements of one.
+    width: usize,
+    /// Code points of a text's characters, which are drawn by their place.
+    codes: Option<Vec<u32>>,
+}
+
+impl Drawing {
+    /// Returns how values of a box are drawn.
+    pub fn of(space: &BoxSpace) -> Self {
+        let mut drawing = Self::default();
+        match &space.parts {
+            None => drawing.add(space.low.iter().zip(space.high.iter()), space.choices),
+            Some(parts) => drawing.composite(parts),
+        }
+        drawing.settling.width = drawing.elements.len();
+        drawing
+    }
+
+    fn add(&mut self, bounds: impl Iterator<Item = (f64, f64)>, whole: bool) {
+        self.elements.extend(bounds.map(|(low, high)| ElementRange { low, high, whole }));
+    }
+
+    fn space(&mut self, space: &ObservationSpace) {
+        match space {
+            ObservationSpace::Composite(parts) => self.composite(parts),
+            ObservationSpace::Plain(space) => {
+                let whole = space.choices().is_some();
+                space.each_bound(|low, high| self.add([(low, high)].into_iter(), whole));
+            }
+        }
+    }
+
+    fn composite(&mut self, space: &CompositeSpace) {
+        match space {
+            CompositeSpace::Dict { spaces } => spaces.iter().for_each(|(_, space)| self.space(space)),
+            CompositeSpace::Tuple { spaces } => spaces.iter().for_each(|space| self.space(space)),
+            CompositeSpace::Text(text) => self.text(text),
+            CompositeSpace::Sequence(sequence) => self.sequence(sequence),
+        }
+    }
+
+    fn text(&mut self, text: &TextSpace) {
+        let (first, most) = (self.elements.len(), text.max_length());
+        let codes: Vec<u32> = text.characters().chars().map(u32::from).collect();
+        let last = codes.len().saturating_sub(1) as f64;
+        self.add(std::iter::repeat_n((0.0, last), most), true);
+        // Of no characters there is the empty text alone.
+        let most = if codes.is_empty() { 0 } else { most };
+        self.items(first, 1, Some(codes), (text.min_length(), most));
+    }
+
+    fn sequence(&mut self, sequence: &SequenceSpace) {
+        let (first, item) = (self.elements.len(), sequence.item());
+        for _ in 0..sequence.maximum() {
+            item.each_bound(|low, high| self.add([(low, high)].into_iter(), is_whole(item)));
+        }
+        self.items(first, item.elements(), None, (0, sequence.maximum()));
+    }
+
+    /// Adds the number of items that stand from `first` on, of which there are `least` to `most`.
+    fn items(&mut self, first: usize, width: usize, codes: Option<Vec<u32>>, (least, most): (usize, usize)) {
+        let place = first..self.elements.len();
+        self.settling.counted.push(Items { place, width: width.max(1), codes });
+        self.add([(least as f64, most as f64)].into_iter(), true);
+    }
+}
+
+impl Settling {
+    /// Makes values of drawn rows: code points of the characters of texts, and zeros behind the last item of texts and
+    /// sequences. Does not allocate.
+    pub fn settle(&self, rows: ColumnMut<'_>) {
+        match rows {
+            ColumnMut::I64(rows) => self.each(rows),
+            ColumnMut::F64(rows) => self.each(rows),
+            // No box of another type carries a number of items.
+            ColumnMut::U8(_) | ColumnMut::I32(_) | ColumnMut::F32(_) => {}
+        }
+    }
+
+    fn each<T: Carried>(&self, rows: &mut [T]) {
+        if self.counted.is_empty() {
+            return;
+        }
+        for row in rows.chunks_exact_mut(self.width) {
+            self.counted.iter().for_each(|items| items.settle(row));
+        }
+    }
+}
+
+impl Items {
+    fn settle<T: Carried>(&self, row: &mut [T]) {
+        let count = usize::try_from(row[self.place.end].whole()).unwrap_or_default();
+        for (at, value) in row[self.place.clone()].iter_mut().enumerate() {
+            if at / self.width >= count {
+                *value = T::of(0);
+            } else if let Some(codes) = &self.codes {
+                let code = usize::try_from(value.whole()).ok().and_then(|place| codes.get(place));
+                *value = T::of(code.copied().unwrap_or_default().into());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DType, Space};
+
+    fn ranges(drawing: &Drawing) -> Vec<(f64, f64, bool)> {
+        drawing.elements.iter().map(|range| (range.low, range.high, range.whole)).collect()
+    }
+
+    #[test]
+    fn texts_are_drawn_by_the_place_of_their_characters_and_items_within_their_own_bounds() {
+        let text = TextSpace::new(1, 3, "az".to_owned()).unwrap();
+        let moves = SequenceSpace::new(Space::f32_box(&[1.0, 2.0], &[3.0, 4.0]), 2, false).unwrap();
+        let spaces = vec![
+            CompositeSpace::from(text).into(),
+            Space::discrete(2).into(),
+            CompositeSpace::from(moves).into(),
+        ];
+        let carrier = BoxSpace::of_parts(CompositeSpace::Tuple { spaces }).unwrap();
+        assert_eq!(carrier.dtype, DType::F64);
+        let drawing = Drawing::of(&carrier);
+        let item = [(1.0, 3.0, false), (2.0, 4.0, false)];
+        let wanted = [&[(0.0, 1.0, true); 3][..], &[(1.0, 3.0, true), (0.0, 1.0, true)], &item, &item];
+        assert_eq!(ranges(&drawing), [&wanted.concat()[..], &[(0.0, 2.0, true)]].concat());
+        let mut rows = [1.0, 0.0, 1.0, 2.0, 1.0, 1.5, 2.5, 3.0, 4.0, 1.0].repeat(2);
+        rows[13] = 0.0;
+        drawing.settling.settle(ColumnMut::F64(&mut rows));
+        let end = [1.0, 1.5, 2.5, 0.0, 0.0, 1.0];
+        assert_eq!(rows, [&[122.0, 97.0, 0.0, 2.0][..], &end, &[0.0; 4], &end].concat());
+    }
+
+    #[test]
+    fn numbers_that_none_has_drawn_settle_as_well() {
+        let text = TextSpace::new(0, 2, String::new()).unwrap();
+        let drawing = Drawing::of(&BoxSpace::of_parts(text.into()).unwrap());
+        assert_eq!(ranges(&drawing), [(0.0, 0.0, true), (0.0, 0.0, true), (0.0, 0.0, true)]);
+        for lie in [i64::MIN, -1, 7, i64::MAX] {
+            let mut row = [lie; 3];
+            drawing.settling.settle(ColumnMut::I64(&mut row));
+            assert_eq!(row, [0, 0, lie], "{lie}");
+        }
+        let plain = Space::f32_box(&[0.0], &[1.0]);
+        let Space::Box(plain) = plain else { panic!("no box") };
+        let mut row = [0.5];
+        Drawing::of(&plain).settling.settle(ColumnMut::F64(&mut row));
+        assert_eq!((row, Drawing::of(&plain).elements.len()), ([0.5], 1));
+    }
+}
