@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rollhouse.action_parts import ActionParts
 from rollhouse.carried import kept
 from rollhouse.native_env import make_space
 
@@ -110,7 +111,12 @@ class ReplaySession:
     def action(self) -> Any:
         """The action that led to that step; None at the reset."""
         taken = memoryview(self._frame["action"])
-        return _value(self.env_spec["action_space"], self.action_space, taken)[0] if len(taken) else None
+        if not len(taken):
+            return None
+        if ActionParts.has(self.action_space):
+            parts = ActionParts(self.action_space)
+            return parts.action(np.frombuffer(taken, parts.dtype))
+        return _value(self.env_spec["action_space"], self.action_space, taken)[0]
 
     @property
     def reward(self) -> float:
@@ -182,7 +188,6 @@ def _value(told: dict[str, Any], space: Any, data: memoryview) -> tuple[Any, mem
         space: The same as Gymnasium has it.
         data: The bytes.
     """
-    told = told.get("parts", told)
     if told["kind"] == "dict":
         parts = {}
         for name, part in told["spaces"]:
