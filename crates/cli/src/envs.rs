@@ -3,7 +3,9 @@
 use std::io::{self, Write};
 use std::num::NonZeroU32;
 
-use rollhouse_core::{BoxSpace, CompositeSpace, Determinism, EnvSpec, MethodSpec, ObservationSpace, Space};
+use rollhouse_core::{
+    BoxSpace, CompositeSpace, Determinism, EnvSpec, MethodSpec, ObservationSpace, OwnDType, Space,
+};
 use rollhouse_env::is_for_tests;
 use rollhouse_wire::{EnvList, OfferedEnv};
 use serde_json::Value;
@@ -222,7 +224,8 @@ pub(crate) fn space(space: &Space) -> String {
                 "multi_binary" => "MultiBinary",
                 _ => "Box",
             };
-            format!("{kind}({}, {})", shape.join("x"), space.dtype)
+            let dtype = space.own.map_or(space.dtype.name(), OwnDType::name);
+            format!("{kind}({}, {dtype})", shape.join("x"))
         }
     }
 }

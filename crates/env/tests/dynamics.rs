@@ -10,7 +10,8 @@
 //! cargo test -p rollhouse-env --target aarch64-unknown-linux-gnu
 //! ```
 
-use rollhouse_env::{InstructionSet, Registry, dynamics_hash};
+use rollhouse_core::OwnDType;
+use rollhouse_env::{InstructionSet, Registry, dynamics_hash, spec_hash};
 
 #[test]
 fn every_builtin_env_carries_the_hash_of_its_dynamics() {
@@ -26,4 +27,18 @@ fn every_builtin_env_carries_the_hash_of_its_dynamics() {
         }
     }
     assert!(wrong.is_empty(), "the dynamics or the spec changed:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn elements_of_a_type_of_their_own_are_part_of_the_hash() {
+    let entry = Registry::builtin().get("CartPole-v1").unwrap();
+    let spec = entry.spec();
+    let of = |own| {
+        let mut spec = spec.clone();
+        spec.action_space = spec.action_space.with_own(own).unwrap();
+        spec_hash(&spec)
+    };
+    assert_eq!(of(OwnDType::I8), of(OwnDType::I8));
+    assert_ne!(of(OwnDType::I8), of(OwnDType::U8));
+    assert_ne!(of(OwnDType::I8), spec_hash(spec));
 }

@@ -83,6 +83,16 @@ class Choice(Alone):
         return (self.np_random.integers(0, [100, 27]) + [0, 100]).astype(self.observation_space.dtype)
 
 
+class Bits(Alone):
+    """Shows and takes bits, which Gymnasium has as int8."""
+
+    def __init__(self):
+        self.observation_space = self.action_space = spaces.MultiBinary(3)
+
+    def _shown(self):
+        return self.np_random.integers(0, 2, 3, np.int8)
+
+
 class Nested(Alone):
     """Shows and takes all dtypes in Dict and Tuple, and sequences of some."""
 
@@ -102,15 +112,15 @@ class Nested(Alone):
     def _shown(self):
         draw = self.np_random
         return {
+            "bits": draw.integers(0, 2, 3, np.int8),
             "boxes": {kind: self._drawn(box) for kind, box in self.observation_space["boxes"].items()},
-            "scalars": tuple(self._drawn(box) for box in self.observation_space["scalars"]),
             "few": np.int8(draw.integers(-7, -2)),
+            "plain": draw.uniform(0, 1, 2).astype(np.float32),
+            "scalars": tuple(self._drawn(box) for box in self.observation_space["scalars"]),
             "seen": (
                 draw.integers(-9, 9, (draw.integers(0, 5), 2), np.int16),
                 tuple(np.int8(draw.integers(-7, -2)) for _ in range(draw.integers(0, 4))),
             ),
-            "plain": draw.uniform(0, 1, 2).astype(np.float32),
-            "bits": draw.integers(0, 2, 3, np.int8),
         }
 
     def _felt(self, action):
@@ -161,6 +171,7 @@ def sizes(package: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         ("Alone", {"kind": "int8", "shape": []}, AutoresetMode.SAME_STEP, False),
         ("Alone", {"kind": "float16", "shape": [3, 2]}, AutoresetMode.NEXT_STEP, False),
         *[("Choice", {"kind": kind}, AutoresetMode.SAME_STEP, False) for kind in ("int8", "uint8", "int32", "uint32")],
+        ("Bits", {}, AutoresetMode.SAME_STEP, True),
         ("Nested", {}, AutoresetMode.NEXT_STEP, True),
         ("Nested", {}, AutoresetMode.SAME_STEP, False),
         ("Nested", {}, AutoresetMode.DISABLED, True),
