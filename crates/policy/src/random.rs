@@ -394,7 +394,9 @@ mod tests {
     #[test]
     fn random_texts_and_sequences_are_of_their_space_and_each_length_and_character_is_drawn() {
         let text = TextSpace::new(1, 3, "aβ".to_owned()).unwrap();
-        let moves = SequenceSpace::new(Space::Discrete(DiscreteSpace { n: 2, start: 5, own: None }), 2, false).unwrap();
+        let moves =
+            SequenceSpace::new(Space::Discrete(DiscreteSpace { n: 2, start: 5, own: None }), 2, false)
+                .unwrap();
         let push = Space::f32_box(&[-1.0], &[1.0]);
         for beside in [None, Some(push)] {
             let mut spaces =
