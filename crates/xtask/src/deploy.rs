@@ -40,7 +40,7 @@ fn run(root: &Path, all: bool) -> Result<String, Stop> {
         environment.with(&python::wheel(root)?)?;
         python::image_wheels(root, &environment)?;
     }
-    python::pytest(root, None, &environment.python(), TESTS, all)
+    python::pytest(root, None, &environment.python(), &[TESTS], all)
 }
 
 /// Compiles the parts of a release, puts them together in `target/dist`, and tries each.

@@ -7,8 +7,10 @@ use std::process::Command;
 use crate::outcome::{BUILD_ALL, Outcome, cargo, forget_own_package, line, shown};
 use crate::watch::{Ended, PATIENCE, watch};
 
-/// The oldest and the newest Gymnasium that the package promises to work with.
-const GYMNASIUMS: [&str; 2] = ["1.2.2", "1.4.0"];
+/// The oldest Gymnasium that the package promises to work with.
+const OLDEST_GYMNASIUM: &str = "1.2.2";
+/// The newest.
+const NEWEST_GYMNASIUM: &str = "1.4.0";
 
 /// The target folder of [`traced`], below the root.
 const TRACED: &str = "target/otlp";
@@ -27,27 +29,32 @@ const TESTS: &str = "crates/python/tests";
 const TRAINERS: &str = "crates/python/tests/test_trainers.py";
 const LEROBOT: &str = "crates/python/tests/test_lerobot.py";
 
-/// Runs the package's own tests on each Gymnasium. Tests that need PyTorch skip themselves without it.
+/// Runs the package's own tests on each Gymnasium. Files of clusters take more than half of the time: on the oldest they run
+/// with all tests. Tests that need PyTorch skip themselves without it.
 pub(crate) fn tests(root: &Path) -> Outcome {
     with_wheel(root, |root, wheel| {
-        let mut found = Vec::new();
-        for version in GYMNASIUMS {
-            let environment = Environment {
-                path: root.join(format!("target/python/gymnasium-{version}")),
-                requirements: vec![format!("gymnasium=={version}")],
-                files: vec![root.join("crates/python/tests/requirements.txt")],
-            };
-            let python = environment.with(wheel)?;
-            found.push(format!("gymnasium {version}: {}", pytest(root, Some(wheel), &python, TESTS, false)?));
-        }
-        Ok(found.join("; "))
+        let oldest = on_gymnasium(root, wheel, OLDEST_GYMNASIUM, &[TESTS, "-k", "not test_cluster"])?;
+        let newest = on_gymnasium(root, wheel, NEWEST_GYMNASIUM, &[TESTS])?;
+        Ok(format!("{oldest}; {newest}"))
     })
+}
+
+/// Runs these of the package's own tests on a Gymnasium.
+fn on_gymnasium(root: &Path, wheel: &Path, version: &str, which: &[&str]) -> Result<String, Stop> {
+    let environment = Environment {
+        path: root.join(format!("target/python/gymnasium-{version}")),
+        requirements: vec![format!("gymnasium=={version}")],
+        files: vec![root.join("crates/python/tests/requirements.txt")],
+    };
+    let python = environment.with(wheel)?;
+    Ok(format!("gymnasium {version}: {}", pytest(root, Some(wheel), &python, which, false)?))
 }
 
 /// Runs all of the package's tests, including those that need heavy packages, checks its types, and installs it from
 /// source.
 pub(crate) fn all_tests(root: &Path) -> Outcome {
     with_wheel(root, |root, wheel| {
+        let clusters = on_gymnasium(root, wheel, OLDEST_GYMNASIUM, &[TESTS, "-k", "test_cluster"])?;
         let tests = root.join("crates/python/tests");
         let environment = Environment {
             path: root.join("target/python/all"),
@@ -55,7 +62,7 @@ pub(crate) fn all_tests(root: &Path) -> Outcome {
             files: vec![tests.join("requirements.txt"), tests.join("requirements-all.txt")],
         };
         let python = environment.with(wheel)?;
-        let found = pytest(root, Some(wheel), &python, TESTS, true)?;
+        let found = pytest(root, Some(wheel), &python, &[TESTS], true)?;
         // Not at the root, where the sources lie in the way of the installed package.
         let mut mypy = Command::new(&python);
         let config = root.join("crates/python/pyproject.toml");
@@ -68,16 +75,18 @@ pub(crate) fn all_tests(root: &Path) -> Outcome {
             requirements: Vec::new(),
             files: vec![tests.join("requirements.txt"), tests.join("requirements-trainers.txt")],
         };
-        let learned = pytest(root, Some(wheel), &environment.with(wheel)?, TRAINERS, true)?;
+        let learned = pytest(root, Some(wheel), &environment.with(wheel)?, &[TRAINERS], true)?;
         // LeRobot wants a PyTorch, an OpenCV and a Rerun that are older than the others' are.
         let environment = Environment {
             path: root.join("target/python/lerobot"),
             requirements: Vec::new(),
             files: vec![tests.join("requirements.txt"), tests.join("requirements-lerobot.txt")],
         };
-        let opened = pytest(root, Some(wheel), &environment.with(wheel)?, LEROBOT, true)?;
+        let opened = pytest(root, Some(wheel), &environment.with(wheel)?, &[LEROBOT], true)?;
         from_source(root)?;
-        Ok(format!("{found}; trainers: {learned}; LeRobot: {opened}; types checked; installed from source"))
+        Ok(format!(
+            "{clusters}; {found}; trainers: {learned}; LeRobot: {opened}; types checked; installed from source"
+        ))
     })
 }
 
@@ -277,22 +286,21 @@ pub(crate) fn pytest(
     root: &Path,
     wheel: Option<&Path>,
     python: &Path,
-    which: &str,
+    which: &[&str],
     all: bool,
 ) -> Result<String, Stop> {
     let mut tests = Command::new(python);
     tests
         // Each test has a line: one that takes long is told from one that hangs, and which one hangs is the one after
         // the last line; its threads say where.
-        .args(["-m", "pytest", "-rsfE", "--verbose", "-p", "no:cacheprovider", which])
-        .args(["-o", "faulthandler_timeout=300"])
+        .args(["-m", "pytest", "-rsfE", "--verbose", "-p", "no:cacheprovider"])
+        .args(which)
+        .args(["-o", "faulthandler_timeout=300", "--durations=10"])
         .current_dir(root)
         .env("ROLLHOUSE_PROGRAM", program_path(root))
         .env_remove("ROLLHOUSE_TEST_ALL");
     if let Some(wheel) = wheel {
         tests.env("ROLLHOUSE_WHEEL", wheel);
-        // Tests of the package wait for processes half of the time. What a file's tests share is made once.
-        tests.args(["--numprocesses", "2", "--dist", "loadfile"]);
     }
     if all {
         tests.env("ROLLHOUSE_TEST_ALL", "1");
