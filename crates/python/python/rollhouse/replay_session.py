@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rollhouse.action_parts import ActionParts
-from rollhouse.carried import kept
 from rollhouse.native_env import make_space
 
 if TYPE_CHECKING:
@@ -204,12 +203,13 @@ def _value(told: dict[str, Any], space: Any, data: memoryview) -> tuple[Any, mem
         items, count, data = _counted(told["max_length"], 1 if narrow else 4, data)
         return bytes(items).decode("latin-1" if narrow else "utf-32-le", "replace"), data
     if told["kind"] == "sequence":
-        item = space.feature_space
-        items, count, data = _counted(told["maximum"], _bytes_of(item), data)
-        array = np.frombuffer(items, kept(item)).reshape(count, *(item.shape or ())).astype(item.dtype)
+        item, column = space.feature_space, _column_dtype(told["item"])
+        items, count, data = _counted(told["maximum"], _bytes_of(item, column), data)
+        array = np.frombuffer(items, column).reshape(count, *(item.shape or ())).astype(item.dtype)
         return (array if space.stack else tuple(array)), data
-    size = _bytes_of(space)
-    array = np.frombuffer(data[:size], kept(space)).reshape(space.shape).astype(space.dtype)
+    column = _column_dtype(told)
+    size = _bytes_of(space, column)
+    array = np.frombuffer(data[:size], column).reshape(space.shape).astype(space.dtype)
     return (array if space.shape else array[()]), data[size:]
 
 
@@ -220,8 +220,13 @@ def _counted(maximum: int, size: int, data: memoryview) -> tuple[memoryview, int
     return data[: count * size], count, data[end + COUNT_BYTES :]
 
 
-def _bytes_of(space: Any) -> int:
-    return int(np.prod(space.shape or (), dtype=np.int64)) * kept(space).itemsize
+def _column_dtype(told: dict[str, Any]) -> np.dtype:
+    """Returns the dtype of a plain space's column, which may be wider than the space's."""
+    return np.dtype(told.get("dtype", np.int64))
+
+
+def _bytes_of(space: Any, column: np.dtype) -> int:
+    return int(np.prod(space.shape or (), dtype=np.int64)) * column.itemsize
 
 
 COUNT_BYTES = 8
