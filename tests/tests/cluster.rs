@@ -121,7 +121,7 @@ fn episodes_are_listed_by_the_result_that_their_env_gave_them_and_the_scores_are
     };
     assert_eq!(figure("rollhouse_episode_scores_total"), scores.len() as f64);
     let sum: f64 = scores.iter().sum();
-    assert!((figure("rollhouse_episode_scores_sum") - sum).abs() < 1e-6 * sum, "{sum} in {metrics}");
+    assert!((figure("rollhouse_episode_score_points") - sum).abs() < 1e-6 * sum, "{sum} in {metrics}");
 }
 
 #[test]

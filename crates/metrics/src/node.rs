@@ -397,7 +397,7 @@ const RESULTS: Family = by(
 const SCORES: Family =
     counter("rollhouse_episode_scores_total", "Episodes that ended with a score, for envs that give one.");
 const SCORE_SUM: Family =
-    gauge("rollhouse_episode_scores_sum", "Sum of these scores since the start; one below zero lowers it.");
+    gauge("rollhouse_episode_score_points", "Sum of these scores since the start; one below zero lowers it.");
 const OWNER_STEPS: Family =
     by(&["env"], counter("rollhouse_owner_steps_total", "Env steps of sessions that owners step."));
 const STEP_TIMES: Family = by(

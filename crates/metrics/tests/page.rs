@@ -256,7 +256,7 @@ fn worst_links_show_and_buckets_add_up_and_outcomes_of_one_word_are_one_series()
         "rollhouse_episode_results_total{result=\"win\"} 4",
         "rollhouse_episode_results_total{result=\"draw\"} 2",
         "rollhouse_episode_scores_total 5",
-        "rollhouse_episode_scores_sum -2.5",
+        "rollhouse_episode_score_points -2.5",
         "rollhouse_refusals_total{code=\"forbidden\",peer=\"viewer\"} 2",
         "rollhouse_call_seconds_bucket{request=\"open_pool\",le=\"0.05\"} 1",
         "rollhouse_quic_rtt_seconds{peer=\"node\"} 0.00025",

@@ -955,7 +955,7 @@ def check_results_and_scores(nodes: LocalCluster) -> None:
             assert (info.result, info.score) == ("win" if place else "lose", place)
     figures = nodes.figures("one")
     assert figures["rollhouse_episode_scores_total"] == len(episodes)
-    assert figures["rollhouse_episode_scores_sum"] == sum(info.score for info in episodes)
+    assert figures["rollhouse_episode_score_points"] == sum(info.score for info in episodes)
     won = sum(info.result == "win" for info in episodes)
     assert figures['rollhouse_episode_results_total{result="win"}'] == won
     listing = [str(rollhouse_program()), "replay", "ls", "--connect", nodes.url, "--result", "lose", "--json"]
