@@ -252,11 +252,11 @@ impl<'a> Deserializer<'a> for &mut Reader<'a> {
         let before = self.bytes;
         match self.item()? {
             Item::Map(1) => {
-                let mut inside = self.open(1)?;
-                inside.left = 0;
-                let value = visitor.visit_enum(Variant { reader: inside.reader, is_name_alone: false })?;
-                self.depth += 1;
-                Ok(value)
+                // Its name and its value are read one after the other, not counted.
+                let inside = self.open(0)?;
+                let value =
+                    visitor.visit_enum(Variant { reader: &mut *inside.reader, is_name_alone: false })?;
+                inside.close().map(|()| value)
             }
             Item::Map(_) | Item::List(_) => {
                 Err(MalformedError("a variant is its name, or a map of it to its value".to_owned()))

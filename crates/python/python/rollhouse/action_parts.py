@@ -48,7 +48,7 @@ class _Part:
 
     @property
     def name(self) -> str:
-        return "/".join(map(str, self.path))
+        return _name(self.path)
 
 
 class ActionParts:
@@ -75,7 +75,7 @@ class ActionParts:
 
     def _part(self, path: tuple[Any, ...], leaf: Any, max_lengths: Mapping[str, int] | None) -> _Part:
         counted: TextColumns | SequenceColumns | None = None
-        name = "/".join(map(str, path))
+        name = _name(path)
         told = name or "the action"
         if isinstance(leaf, spaces.Text):
             counted = TextColumns(leaf, told)
@@ -84,8 +84,8 @@ class ActionParts:
             counted = SequenceColumns(leaf, maximum, told)
         if counted is None:
             return _Part(path, leaf, None, [self._column(name, leaf.dtype, leaf.shape or (), ends(leaf))])
-        items = self._column("/".join(map(str, (*path, counted.items))), counted.dtype, counted.shape, counted.ends)
-        count = self._column("/".join(map(str, (*path, "count"))), np.dtype(np.int64), (), [0, counted.shape[0]])
+        items = self._column(_name((*path, counted.items)), counted.dtype, counted.shape, counted.ends)
+        count = self._column(_name((*path, "count")), np.dtype(np.int64), (), [0, counted.shape[0]])
         return _Part(path, leaf, counted, [items, count])
 
     def _column(self, path: str, dtype: Any, shape: tuple[int, ...], ends: list[int]) -> _Column:
@@ -187,6 +187,10 @@ class ActionParts:
         if part.counted is not None:
             return part.counted.read(*(_carried(column, row[column.place]) for column in part.columns))
         return _values(part.columns[0], row[part.columns[0].place])
+
+
+def _name(path: tuple[Any, ...]) -> str:
+    return "/".join(map(str, path))
 
 
 def _values(column: _Column, values: np.ndarray, *rows: int) -> Any:
