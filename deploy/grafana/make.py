@@ -42,7 +42,7 @@ OVERVIEW = {
          "learning where a return does not.",
          [("sum by (result) (rate(rollhouse_episode_results_total{$by}[5m]))", "{{result}}")]),
         ("Mean score", "short", "Mean of the scores that envs gave episodes, over five minutes.",
-         [("sum(delta(rollhouse_episode_score_points{$by}[5m])) / (sum(increase(rollhouse_episode_scores_total{$by}[5m])) > 0)",
+         [("sum(delta(rollhouse_episode_score_points{$by}[5m])) / sum(increase(rollhouse_episode_scores_total{$by}[5m]))",
            "score")]),
         ("Step time", "s", "Time of owners' steps on nodes, without the network: half and 99 % are below.",
          [("histogram_quantile(0.5, sum by (le) (rate(rollhouse_step_seconds_bucket{$by}[5m])))", "median"),
