@@ -43,7 +43,8 @@ struct Arguments {
     #[serde(default)]
     at: u64,
     /// File that is made by the process of lane `lane` which dies by the fault "die", and keeps the next one from that. By
-    /// the fault "leave" the process that is left behind lives for as long as the file is there.
+    /// the fault "leave" the process that is left behind lives for as long as the file is there; by the fault "connect late"
+    /// the lane connects once the file is there.
     marker: Option<PathBuf>,
     length: u64,
     #[serde(default)]
@@ -154,6 +155,13 @@ fn work() -> Result<ExitCode, LinkError> {
                         std::thread::park();
                     }
                 }
+                "connect late" => {
+                    link.connecting(1)?;
+                    while !kwargs.marker.as_ref().is_some_and(|marker| marker.exists()) {
+                        std::thread::yield_now();
+                    }
+                    link.connecting(0)?;
+                }
                 "hang" => loop {
                     std::thread::park();
                 },
@@ -180,6 +188,9 @@ fn work() -> Result<ExitCode, LinkError> {
             }
             write(&link, &places, lane, state, fault);
             link.publish(lane * places.stride, code >> 8 << 8 | flags)?;
+            while fault == "connect late" {
+                std::thread::park();
+            }
         }
         link.reply(0, &[])?;
     }

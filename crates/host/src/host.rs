@@ -340,6 +340,13 @@ impl Host {
         Ok(())
     }
 
+    /// Looks whether workers that were seen connecting still do.
+    pub(crate) fn look_again_at_tries(&mut self) {
+        if self.slots.iter().any(|slot| slot.tries.is_some()) {
+            self.look_at_tries();
+        }
+    }
+
     /// Returns whether a worker that has a command tries to connect, and has done so for less than its deadline.
     pub(crate) fn is_connecting(&mut self, worker: usize) -> bool {
         self.look_at_tries();

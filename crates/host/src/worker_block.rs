@@ -76,7 +76,10 @@ impl LateLanes for WorkerBlock {
     }
 
     fn collect(&mut self, rows: LateRows<'_, '_>) -> Collected {
-        self.workforce.lock().collect(self.lanes.clone(), rows)
+        let mut workforce = self.workforce.lock();
+        let collected = workforce.collect(self.lanes.clone(), rows);
+        workforce.look_again_at_tries();
+        collected
     }
 
     fn give_up(&mut self, lanes: LaneSet) -> LaneSet {

@@ -330,6 +330,12 @@ impl Workforce {
         collected
     }
 
+    /// Looks whether workers that were seen connecting still do, after lanes have come back: they do before their worker
+    /// replies.
+    pub(crate) fn look_again_at_tries(&mut self) {
+        self.host.look_again_at_tries();
+    }
+
     /// Copies the last observations of lanes of a block.
     pub(crate) fn show(&mut self, block: Range<usize>, lanes: LaneSet, rows: &mut LateRows<'_, '_>) {
         let Self { host, record, lanes: all, row, .. } = self;

@@ -10,7 +10,9 @@ use rollhouse_engine::{Engine, EngineConfig, LaneOptions, OptionsError, Reset, S
 use rollhouse_env::{
     BatchEnv, CallError, Collected, EnvEntry, ImageSize, LateRows, MakeError, Post, RenderError,
 };
-use rollhouse_host::{Connect, DescriptionError, Launcher, PythonEnv, PythonError, PythonHost, RefusalKind};
+use rollhouse_host::{
+    Connect, ConnectWatch, DescriptionError, Launcher, PythonEnv, PythonError, PythonHost, RefusalKind,
+};
 use serde_json::json;
 
 /// Lanes of one block, and their rows.
@@ -23,7 +25,12 @@ struct Lanes {
 
 impl Lanes {
     fn of(kwargs: serde_json::Value, lanes: usize, workers: usize) -> Self {
-        let entry = entry(kwargs, workers).expect("the worker describes its env");
+        Self::watched(kwargs, lanes, workers, &ConnectWatch::default())
+    }
+
+    /// Lanes whose connecting `watch` shows.
+    fn watched(kwargs: serde_json::Value, lanes: usize, workers: usize, watch: &ConnectWatch) -> Self {
+        let entry = watched_entry(kwargs, workers, watch).expect("the worker describes its env");
         let mut blocks = make(&entry, lanes).expect("the workers start");
         assert_eq!(blocks.len(), 1);
         let mut block = blocks.remove(0);
@@ -93,6 +100,14 @@ impl Lanes {
 }
 
 fn entry(kwargs: serde_json::Value, workers: usize) -> Result<EnvEntry, PythonError> {
+    watched_entry(kwargs, workers, &ConnectWatch::default())
+}
+
+fn watched_entry(
+    kwargs: serde_json::Value,
+    workers: usize,
+    watch: &ConnectWatch,
+) -> Result<EnvEntry, PythonError> {
     let mut path = std::env::current_exe().expect("a test knows its path");
     path.pop();
     path.pop();
@@ -109,7 +124,8 @@ fn entry(kwargs: serde_json::Value, workers: usize) -> Result<EnvEntry, PythonEr
         draw: false,
     };
     let serde_json::Value::Object(kwargs) = kwargs else { panic!("arguments are a map") };
-    host.entry(&PythonEnv { id: "lanes:Counting".to_owned(), kwargs, deterministic: None })
+    let env = PythonEnv { id: "lanes:Counting".to_owned(), kwargs, deterministic: None };
+    Ok(Arc::new(host.learn(&env, watch)?).entry(watch))
 }
 
 fn make(entry: &EnvEntry, lanes: usize) -> Result<Vec<Box<dyn BatchEnv>>, MakeError> {
@@ -227,6 +243,25 @@ fn lanes_whose_worker_connects_are_told_apart_from_others_under_way() {
     assert_eq!(late.connecting(), lanes(&[1]));
     assert_eq!(late.give_up(lanes(&[1])), lanes(&[1]));
     assert_eq!(late.connecting(), LaneSet::NONE);
+}
+
+/// Symptom: a session whose lanes had all begun was said to connect for as long as its trainer asked for nothing more. Cause:
+/// lanes are back with their rows, before their worker answers, and nobody looked at what it said until the next step.
+#[test]
+fn lanes_that_are_back_are_no_longer_said_to_connect_though_their_worker_has_not_answered() {
+    let marker = std::env::temp_dir().join(format!("rollhouse-reached-{}", std::process::id()));
+    let kwargs = json!({"length": 9, "fault": "connect late", "lane": 1, "at": 1, "marker": marker.to_str()});
+    let watch = ConnectWatch::default();
+    let mut two = Lanes::watched(kwargs, 2, 1, &watch);
+    two.reset();
+    two.post(LaneSet::first(2), LaneSet::NONE);
+    while watch.retries().is_none() {
+        two.block.late().unwrap().wait(Instant::now() + Duration::from_millis(20));
+    }
+    std::fs::write(&marker, []).unwrap();
+    let collected = two.collect_all(2);
+    std::fs::remove_file(&marker).unwrap();
+    assert_eq!((collected.done, watch.retries()), (LaneSet::first(2), None));
 }
 
 #[test]

@@ -44,6 +44,7 @@ class Connector:
         itself if that is of another kind.
         """
         if not isinstance(error, UNREACHED) or not self._retries:
+            self.settled(lane)
             return error
         now, tried = time.monotonic(), self._tries.get(lane, 0)
         since = self._since = now if self._since is None else self._since
@@ -53,11 +54,16 @@ class Connector:
             told = f"could not connect: {tried} retries in {now - since:.1f} s; the last one failed with {last}"
             gone = NotConnectedError(told, tried)
             gone.__cause__ = error
-            # Its neighbours may still try.
-            self._tries.pop(lane, None)
+            self.settled(lane)
             return gone
         self._tries[lane] = tried + 1
         return None
+
+    def settled(self, lane: int) -> None:
+        """Notes that a lane has connected or given up, before its row can be seen. Its neighbours may still try."""
+        if self._tries.pop(lane, None) is not None and not self._tries:
+            # The time goes on: all envs of a worker have it together.
+            self._host.connecting(0)
 
     def pause(self, lanes: Sequence[int]) -> None:
         """Tells the host how often ``lanes``, which are to try again, do so, and waits. Those that are not among them have
@@ -86,10 +92,7 @@ class Connector:
                     raise told from error
                 self.pause([START])
             else:
-                if self._tries:
-                    # The time goes on: all envs of a worker have it together.
-                    self._tries = {}
-                    self._host.connecting(0)
+                self.settled(START)
                 return made
 
     def rest(self) -> None:

@@ -490,6 +490,7 @@ class Worker:
                 else:
                     seed = int.from_bytes(seeds[lane * SEED_BYTES : (lane + 1) * SEED_BYTES], "little")
                     (observation, info), reward, flags = self.begin(lane, task, seed, options.get(lane, {})), 0.0, 0
+                    self.connector.settled(lane)
                 self.rewards[lane] = reward
                 if self.mask_by is not None:
                     self.mask(lane, info)
