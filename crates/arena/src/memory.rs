@@ -210,22 +210,3 @@ impl Drop for Memory {
         }
     }
 }
-
-/// Returns the bytes of consecutive rows, to be written.
-pub(crate) fn column_bytes_mut<'a>(column: &'a mut ColumnMut<'_>) -> &'a mut [u8] {
-    macro_rules! bytes {
-        ($values:expr) => {{
-            let values: &mut [_] = $values;
-            // SAFETY: the very bytes of an exclusive slice; every bit pattern is a value of its type, and none is
-            // padding.
-            unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
-        }};
-    }
-    match column {
-        ColumnMut::U8(values) => values,
-        ColumnMut::I32(values) => bytes!(values),
-        ColumnMut::I64(values) => bytes!(values),
-        ColumnMut::F32(values) => bytes!(values),
-        ColumnMut::F64(values) => bytes!(values),
-    }
-}

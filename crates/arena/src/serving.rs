@@ -9,7 +9,7 @@ use rollhouse_core::ColumnMut;
 use crate::arena::Frame;
 use crate::files::{InputsPlan, MAX_NOTE_BYTES, NODE_BELL, OutputsPlan, TRAINER_BELL};
 use crate::header::{inputs, outputs};
-use crate::memory::{Memory, column_bytes_mut};
+use crate::memory::Memory;
 use crate::notes::FrameNotes;
 use crate::patience::{Patience, SLICE, Unmet, Wait};
 use crate::ring::{RingError, RingReader, RingWriter};
@@ -188,7 +188,7 @@ impl ServingEnd {
         let elements = self.plan.places.lanes * action.row_elements;
         assert_eq!(into.as_ref().len(), elements, "one action per lane");
         assert_eq!(into.as_ref().dtype().size(), action.dtype.size(), "actions are {}", action.dtype);
-        self.inputs.copy_to(action.offset, column_bytes_mut(&mut into));
+        self.inputs.copy_to(action.offset, into.bytes_mut());
     }
 
     /// Copies the masks and seeds of a [`Request::Reset`].

@@ -9,7 +9,6 @@ use rollhouse_core::{ColumnData, ColumnMut};
 use crate::columns::Place;
 use crate::files::{NODE_BELL, TRAINER_BELL};
 use crate::header::{inputs, outputs};
-use crate::memory::column_bytes_mut;
 use crate::patience::{Patience, SLICE, Unmet, Wait};
 use crate::serving::{PeerError, Request, ServeError, ServingEnd, look};
 use crate::shared::SharedMemory;
@@ -43,7 +42,7 @@ impl ServingEnd {
         let action = &self.inputs_plan.action;
         let mut rows = ColumnData::zeros(action.dtype, lanes.len() * action.row_elements);
         let mut into = rows.as_mut();
-        let bytes = column_bytes_mut(&mut into);
+        let bytes = into.bytes_mut();
         let row_bytes = action.row_elements * action.dtype.size();
         for (index, &lane) in lanes.iter().enumerate() {
             assert!((lane as usize) < self.plan.places.lanes, "lane {lane} is in the batch");

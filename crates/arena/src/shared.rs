@@ -157,62 +157,15 @@ impl SharedMemory {
     /// # Panics
     /// If they do not fit.
     pub fn write_column(&self, offset: usize, column: ColumnRef<'_>) {
-        let words = |count: usize| self.words.words(offset, count.div_ceil(WORD)).iter();
-        let store = |(to, word): (&AtomicU64, u64)| to.store(word, Ordering::Relaxed);
-        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-        match column {
-            ColumnRef::U8(values) => self.write(offset, values),
-            ColumnRef::I64(values) => {
-                words(size_of_val(values)).zip(values.iter().map(|&v| v as u64)).for_each(store);
-            }
-            ColumnRef::F64(values) => {
-                words(size_of_val(values)).zip(values.iter().map(|v| v.to_bits())).for_each(store);
-            }
-            ColumnRef::I32(values) => {
-                let halves = values.chunks(2).map(|v| pair(v[0] as u32, v.get(1).map_or(0, |&v| v as u32)));
-                words(size_of_val(values)).zip(halves).for_each(store);
-            }
-            ColumnRef::F32(values) => {
-                let halves =
-                    values.chunks(2).map(|v| pair(v[0].to_bits(), v.get(1).map_or(0, |v| v.to_bits())));
-                words(size_of_val(values)).zip(halves).for_each(store);
-            }
-        }
+        self.write(offset, column.bytes());
     }
 
     /// Fills a column from byte `offset`, a multiple of 8, as [`SharedMemory::read`] does.
     ///
     /// # Panics
     /// If the elements lie outside.
-    pub fn read_column(&self, offset: usize, column: ColumnMut<'_>) {
-        let words = |bytes: usize| {
-            self.words.words(offset, bytes.div_ceil(WORD)).iter().map(|word| word.load(Ordering::Relaxed))
-        };
-        match column {
-            ColumnMut::U8(values) => self.read_to(offset, values),
-            ColumnMut::I64(values) => {
-                let words = words(size_of_val(values));
-                values.iter_mut().zip(words).for_each(|(to, word)| *to = word as i64);
-            }
-            ColumnMut::F64(values) => {
-                let words = words(size_of_val(values));
-                values.iter_mut().zip(words).for_each(|(to, word)| *to = f64::from_bits(word));
-            }
-            ColumnMut::I32(values) => {
-                let words = words(size_of_val(values));
-                for (to, word) in values.chunks_mut(2).zip(words) {
-                    let halves = [word as i32, (word >> 32) as i32];
-                    to.copy_from_slice(&halves[..to.len()]);
-                }
-            }
-            ColumnMut::F32(values) => {
-                let words = words(size_of_val(values));
-                for (to, word) in values.chunks_mut(2).zip(words) {
-                    let halves = [f32::from_bits(word as u32), f32::from_bits((word >> 32) as u32)];
-                    to.copy_from_slice(&halves[..to.len()]);
-                }
-            }
-        }
+    pub fn read_column(&self, offset: usize, mut column: ColumnMut<'_>) {
+        self.read_to(offset, column.bytes_mut());
     }
 }
 

@@ -8,7 +8,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use parking_lot::Mutex;
 use rollhouse_arena::{Arena, ArenaError, BatchColumns, BlockRows, Frame, Patience, Rows, Share};
 use rollhouse_core::{ColumnMut, ColumnRef, DType, EnvSpec};
-use rollhouse_wire::{BatchPlaces, column_bytes, column_bytes_mut};
+use rollhouse_wire::BatchPlaces;
 
 /// The batch of a pool. Two slots alternate, so a frame stays as it is until the second next one is written.
 pub(crate) struct Batch {
@@ -115,7 +115,7 @@ impl Target<'_> {
     pub(crate) fn flags_are_sound(&self, lanes: &Range<usize>, bools: &[usize]) -> bool {
         self.rows(lanes, |rows| {
             let any = |flags: &[u8]| flags.iter().fold(0, |any, flag| any | flag);
-            let obs = bools.iter().map(|&column| any(column_bytes(rows.obs[column].as_ref())));
+            let obs = bools.iter().map(|&column| any(rows.obs[column].as_ref().bytes()));
             let of_obs = obs.fold(0, |any, flag| any | flag);
             (any(rows.terminated) | any(rows.truncated) | any(rows.reset) | of_obs) <= 1
         })
@@ -128,8 +128,8 @@ impl Target<'_> {
                 let copied = column.copy_from(previous);
                 debug_assert!(copied, "both slots have the same columns");
             }
-            rows.infos.iter_mut().for_each(|column| column_bytes_mut(column.reborrow()).fill(0));
-            rows.final_obs.iter_mut().for_each(|column| column_bytes_mut(column.reborrow()).fill(0));
+            rows.infos.iter_mut().for_each(|column| column.bytes_mut().fill(0));
+            rows.final_obs.iter_mut().for_each(|column| column.bytes_mut().fill(0));
             rows.rewards.fill(0.0);
             rows.terminated.fill(0);
             rows.truncated.fill(u8::from(gone_now));
@@ -174,12 +174,12 @@ fn land(rows: &mut BlockRows<'_, '_>, places: &BatchPlaces, at: usize, bytes: &[
     };
     let columns = |places: &[Range<usize>], columns: &mut [ColumnMut<'_>]| {
         for (place, column) in places.iter().zip(columns) {
-            put(place, column_bytes_mut(column.reborrow()));
+            put(place, column.bytes_mut());
         }
     };
     columns(&places.obs, rows.obs);
     columns(&places.infos, rows.infos);
-    put(&places.rewards, column_bytes_mut(ColumnMut::F64(rows.rewards)));
+    put(&places.rewards, ColumnMut::F64(rows.rewards).bytes_mut());
     put(&places.terminated, rows.terminated);
     put(&places.truncated, rows.truncated);
     put(&places.reset, rows.reset);
@@ -194,7 +194,7 @@ pub(crate) fn bool_columns(spec: &EnvSpec) -> Vec<usize> {
 
 /// Returns a column's bytes, filled up as frames have it.
 pub(crate) fn column(rows: ColumnRef<'_>) -> Bytes {
-    filled(column_bytes(rows))
+    filled(rows.bytes())
 }
 
 /// Returns the bytes of a column, filled up as frames have it.

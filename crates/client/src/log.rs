@@ -461,7 +461,7 @@ mod tests {
     use rollhouse_engine::{Engine, EngineConfig, LogEvent, Reset};
     use rollhouse_env::Registry;
     use rollhouse_wire::limits::MAX_PAST_BYTES;
-    use rollhouse_wire::{column_bytes, read_past};
+    use rollhouse_wire::read_past;
 
     struct Play {
         engine: Engine,
@@ -528,7 +528,7 @@ mod tests {
                     let [terminated, truncated, reset] = &flags;
                     // One that was refused, first.
                     log.post(|column| column.fill(7));
-                    let bytes = column_bytes(actions.as_ref());
+                    let bytes = actions.as_ref().bytes();
                     log.post(|column| column.copy_from_slice(bytes));
                     assert_eq!(log.posted(), bytes);
                     log.stepped_as_posted(now, LaneFlags { terminated, truncated, reset }, &[]);
@@ -548,7 +548,7 @@ mod tests {
                     truncated: &rows.truncated,
                     reset: &rows.reset,
                 };
-                log.stepped_some(now, &lanes, column_bytes(some.as_ref()), shown, &[]);
+                log.stepped_some(now, &lanes, some.as_ref().bytes(), shown, &[]);
                 self.note(now, log);
             }
             (rows.obs[0].clone(), rows.reset, rows.rewards)

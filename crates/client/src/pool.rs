@@ -15,7 +15,7 @@ use rollhouse_engine::ActionCheck;
 use rollhouse_wire::limits::MAX_POOL_SESSIONS;
 use rollhouse_wire::{
     Connection, FrameLayout, Grant, LaneSettings, LinkFigures, LostLane, OpenPool, PoolOpened, PoolStatus,
-    Refusal, RefusalCode, Request, Spread, column_bytes_mut,
+    Refusal, RefusalCode, Request, Spread,
 };
 use tokio::time::Instant;
 
@@ -349,7 +349,7 @@ impl AsyncPool {
                 if gone {
                     link.forget_request();
                 }
-                link.copy_actions(column_bytes_mut(self.batch.actions_mut()));
+                link.copy_actions(self.batch.actions_mut().bytes_mut());
             }
         }
         self.copy_newest();

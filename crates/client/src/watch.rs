@@ -224,7 +224,7 @@ impl AsyncWatch {
         for column in self.opened.spec.obs_columns() {
             let mut row = ColumnData::zeros(column.dtype, 0);
             let bytes = ColumnData::zeros(column.dtype, column.elements());
-            let bytes = rollhouse_wire::column_bytes(bytes.as_ref()).len();
+            let bytes = bytes.as_ref().bytes().len();
             let (own, others) = rest.split_at_checked(bytes).ok_or_else(|| unlike("an observation"))?;
             if !row.extend_le(own) {
                 return Err(unlike("an observation"));

@@ -177,6 +177,12 @@ macro_rules! typed_access {
                 match self { $(Self::$variant(values) => values.len(),)* }
             }
 
+            /// Returns the elements as bytes, as they lie in memory.
+            #[inline]
+            pub fn bytes(self) -> &'a [u8] {
+                match self { $(Self::$variant(values) => bytemuck::cast_slice(values),)* }
+            }
+
             /// Returns the elements from `start` to `end`.
             ///
             /// # Panics
@@ -200,6 +206,12 @@ macro_rules! typed_access {
             #[inline]
             pub const fn as_ref(&self) -> ColumnRef<'_> {
                 match self { $(Self::$variant(values) => ColumnRef::$variant(values),)* }
+            }
+
+            /// Returns the elements as bytes, as they lie in memory, to write.
+            #[inline]
+            pub fn bytes_mut(&mut self) -> &mut [u8] {
+                match self { $(Self::$variant(values) => bytemuck::cast_slice_mut(values),)* }
             }
 
             /// Returns the elements from `start` to `end`, to write.

@@ -3,7 +3,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use rollhouse_core::ColumnRef;
 use rollhouse_engine::{Frame, Received};
-use rollhouse_wire::{FrameHeader, FrameKind, FrameLayout, HEADER_BYTES, Notes, Refusal, column_bytes};
+use rollhouse_wire::{FrameHeader, FrameKind, FrameLayout, HEADER_BYTES, Notes, Refusal};
 use serde::Serialize;
 
 /// Writes one answer: first its columns in the order of a frame, then, with [`Answer::finish`], its sidecar and header.
@@ -85,7 +85,7 @@ impl Answer {
     }
 
     fn column(&mut self, column: ColumnRef<'_>) {
-        self.out.put_slice(column_bytes(column));
+        self.out.put_slice(column.bytes());
         self.fill_up();
     }
 

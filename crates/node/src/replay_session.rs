@@ -21,7 +21,7 @@ use rollhouse_replay::{Episode, PlayedStep, RecomputeError, SeekBounds, Seeker};
 use rollhouse_wire::limits::{MAX_PAST_BYTES, MAX_SO_FAR_BYTES};
 use rollhouse_wire::{
     EndCause, FrameHeader, FrameKind, FrameLayout, Incarnation, LaneFrame, Refusal, RefusalCode,
-    ReplayReport, ReplayStanding, SessionId, SoFar, SoFarFrom, column_bytes,
+    ReplayReport, ReplayStanding, SessionId, SoFar, SoFarFrom,
 };
 use tokio::sync::{Mutex as TurnMutex, MutexGuard as TurnGuard, watch};
 use tokio::time::Instant;
@@ -306,7 +306,7 @@ impl ReplaySession {
     fn frame_of(&self, found: Found, serial: u64) -> LaneFrame {
         let Found { played, hash, position, .. } = found;
         let bytes = |columns: &[ColumnData]| -> Vec<u8> {
-            columns.iter().flat_map(|column| column_bytes(column.as_ref()).iter().copied()).collect()
+            columns.iter().flat_map(|column| column.as_ref().bytes().iter().copied()).collect()
         };
         LaneFrame {
             serial,
@@ -340,7 +340,7 @@ impl ReplaySession {
             let message = format!("from = {from}; {upto} actions are known of the episode");
             return Err(Refusal::new(RefusalCode::BadRequest, message));
         }
-        let bytes = column_bytes(self.episode.actions.as_ref());
+        let bytes = self.episode.actions.as_ref().bytes();
         let row = self.layout.action.row_bytes();
         let rest = bytes.get(from as usize * row..upto as usize * row).unwrap_or_default();
         let fitting = rest.len().min(MAX_SO_FAR_BYTES / row.max(1) * row);

@@ -13,7 +13,7 @@ use rollhouse_wire::limits::{MAX_LOOK_MS, MAX_SO_FAR_BYTES};
 use rollhouse_wire::{
     CloseCode, Connection, Envelope, EnvelopeReader, EnvelopeWriter, LookAnswer, LookParams, OpenWatch,
     PauseParams, PlayParams, Refusal, RefusalCode, Request, Responder, SeekParams, SessionId, SoFar,
-    SoFarFrom, SoFarParams, StepParams, StepState, column_bytes,
+    SoFarFrom, SoFarParams, StepParams, StepState,
 };
 use tokio::time::{sleep_until, timeout};
 
@@ -340,7 +340,7 @@ fn part_of(snapshot: &Snapshot, from: u64) -> Result<SoFar, Refusal> {
         let message = format!("from = {from}; {steps} actions are known of the episode");
         return Err(Refusal::new(RefusalCode::BadRequest, message));
     }
-    let bytes = column_bytes(tape.actions().as_ref());
+    let bytes = tape.actions().as_ref().bytes();
     let row = bytes.len().checked_div(steps as usize).unwrap_or(0);
     let rest = bytes.get(from as usize * row..).unwrap_or_default();
     let fitting = rest.len().min(MAX_SO_FAR_BYTES / row.max(1) * row);

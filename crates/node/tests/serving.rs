@@ -21,7 +21,7 @@ use rollhouse_replay::{Library, Query, RealDisk, Verification};
 use rollhouse_wire::limits::MAX_SHIP_BYTES;
 use rollhouse_wire::{
     CallError, CloseCode, ClusterStatus, Collect, ConnectionLost, EndCause, FrameFault, FrameHeader,
-    FrameKind, OpenSession, RefusalCode, Request, Role, Secret, SessionId, StreamLost, column_bytes,
+    FrameKind, OpenSession, RefusalCode, Request, Role, Secret, SessionId, StreamLost,
 };
 
 fn action(lane: u32, number: u32) -> i64 {
@@ -38,13 +38,13 @@ fn columns_of(stepper: &Stepper<'_>, engine: &mut Engine, same_step: bool) -> Ve
     let over = frame.terminated().contains(&1) || frame.truncated().contains(&1);
     let places = stepper.layout.batch(frame.lanes(), same_step && over).unwrap();
     let mut bytes = vec![0; places.bytes];
-    bytes[places.obs[0].clone()].copy_from_slice(column_bytes(frame.obs(0)));
-    bytes[places.rewards].copy_from_slice(column_bytes(ColumnRef::F64(frame.rewards())));
+    bytes[places.obs[0].clone()].copy_from_slice(frame.obs(0).bytes());
+    bytes[places.rewards].copy_from_slice(ColumnRef::F64(frame.rewards()).bytes());
     bytes[places.terminated].copy_from_slice(frame.terminated());
     bytes[places.truncated].copy_from_slice(frame.truncated());
     bytes[places.reset].copy_from_slice(frame.reset());
     if let Some(place) = places.final_obs.first() {
-        bytes[place.clone()].copy_from_slice(column_bytes(frame.final_obs(0)));
+        bytes[place.clone()].copy_from_slice(frame.final_obs(0).bytes());
     }
     bytes
 }

@@ -16,7 +16,7 @@ use rollhouse_env::Registry;
 use rollhouse_node::FrameRequest;
 use rollhouse_wire::{
     Attach, CallError, ColumnBuffer, FrameHeader, FrameKind, Grant, HEADER_BYTES, Notes, Refusal, SessionId,
-    SessionReplaced, column_bytes, control,
+    SessionReplaced, control,
 };
 
 use crate::asking::Asking;
@@ -178,7 +178,7 @@ impl PoolSession {
         let actions: Vec<i64> = (0..lanes).map(|lane| action_of(first_lane + lane, self.steps)).collect();
         let places = self.made_of.layout.actions(lanes as usize, false).expect("a small batch");
         let mut columns = vec![0; places.bytes];
-        columns[places.actions].copy_from_slice(column_bytes(ColumnRef::I64(&actions)));
+        columns[places.actions].copy_from_slice(ColumnRef::I64(&actions).bytes());
         body_of(FrameKind::Step, Bytes::from(columns))
     }
 

@@ -18,7 +18,7 @@ use rollhouse_replay::testing::{DrivenRecorder, FaultyDisk};
 use rollhouse_replay::{RecorderConfig, SealedSegment, Spool, limits};
 use rollhouse_wire::{
     ColumnBuffer, FrameHeader, FrameKind, FrameLayout, Incarnation, LaneSettings, OpenSession, Secret,
-    SessionId, Shipped, column_bytes,
+    SessionId, Shipped,
 };
 
 const LANES: usize = 64;
@@ -116,7 +116,7 @@ impl Stage {
             (0..LANES as u32).map(|lane| (random_bits(1, lane, u64::from(number)) & 1) as i64).collect();
         let mut columns = ColumnBuffer::default();
         columns.resize(places.bytes);
-        columns.bytes_mut()[places.actions].copy_from_slice(column_bytes(ColumnRef::I64(&actions)));
+        columns.bytes_mut()[places.actions].copy_from_slice(ColumnRef::I64(&actions).bytes());
         let columns_len = columns.bytes().len() as u32;
         let header =
             FrameHeader { kind: FrameKind::Step, flags: 0, number, columns: columns_len, sidecar: 0 };

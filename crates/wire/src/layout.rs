@@ -227,28 +227,6 @@ impl ColumnBuffer {
     }
 }
 
-/// Returns a column as the bytes that a frame carries.
-pub fn column_bytes(column: ColumnRef<'_>) -> &[u8] {
-    match column {
-        ColumnRef::U8(values) => values,
-        ColumnRef::I32(values) => cast_slice(values),
-        ColumnRef::I64(values) => cast_slice(values),
-        ColumnRef::F32(values) => cast_slice(values),
-        ColumnRef::F64(values) => cast_slice(values),
-    }
-}
-
-/// Returns a column as the bytes that a frame carries, to write.
-pub fn column_bytes_mut(column: ColumnMut<'_>) -> &mut [u8] {
-    match column {
-        ColumnMut::U8(values) => values,
-        ColumnMut::I32(values) => cast_slice_mut(values),
-        ColumnMut::I64(values) => cast_slice_mut(values),
-        ColumnMut::F32(values) => cast_slice_mut(values),
-        ColumnMut::F64(values) => cast_slice_mut(values),
-    }
-}
-
 /// Casts bytes to elements. Places begin at multiples of 8 in an 8-aligned buffer and hold whole rows, so the cast
 /// cannot fail.
 fn typed<T: Pod>(bytes: &[u8]) -> &[T] {

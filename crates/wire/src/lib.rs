@@ -74,7 +74,7 @@ pub use identity::{
 };
 pub use ids::{Incarnation, Secret, SessionId, is_pool_of, new_pool_id};
 pub use join::{Enroll, Enrolled, JoinRefused, JoinTerms};
-pub use layout::{ActionPlaces, BatchPlaces, ColumnBuffer, FrameLayout, column_bytes, column_bytes_mut};
+pub use layout::{ActionPlaces, BatchPlaces, ColumnBuffer, FrameLayout};
 pub use member::{
     ConnectingSession, EndCause, Heartbeat, HeartbeatTaken, NodeLoad, Register, Registered, SessionCounts,
     SessionEnd, SessionReport, Takes, Unfit,

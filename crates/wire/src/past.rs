@@ -18,8 +18,6 @@
 use rollhouse_core::limits::{MAX_CALL_BYTES, MAX_METHOD_NAME_BYTES};
 use rollhouse_core::{Call, ColumnData, ColumnRef, ColumnSpec, Past, PastEvent, Start};
 
-use crate::column_bytes;
-
 /// The reason why bytes are not records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PastError {
@@ -69,7 +67,7 @@ pub fn put_past(out: &mut Vec<u8>, lane: u32, event: &PastEvent, action: &Column
 pub fn put_played(out: &mut Vec<u8>, lane: u32, actions: ColumnRef<'_>, count: usize) {
     // A frame has less than 2^32 bytes.
     put_head(out, lane, PLAYED, 0, count as u32);
-    out.extend_from_slice(column_bytes(actions));
+    out.extend_from_slice(actions.bytes());
     out.resize(out.len().next_multiple_of(8), 0);
 }
 

@@ -9,7 +9,7 @@ use rollhouse_engine::{Engine, EngineConfig, Reset};
 use rollhouse_env::Registry;
 use rollhouse_wire::{
     Arrival, Attached, CertificateAuthority, CertificateFiles, Connection, FrameHeader, FrameKind,
-    FrameLayout, HEADER_BYTES, Identity, Listener, Peer, Request, Role, Settings, Trust, column_bytes,
+    FrameLayout, HEADER_BYTES, Identity, Listener, Peer, Request, Role, Settings, Trust,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -45,7 +45,7 @@ impl Session {
         let mut answer = BytesMut::with_capacity(HEADER_BYTES + places.bytes);
         answer.put_slice(&header.encode());
         for index in 0..places.obs.len() {
-            answer.put_slice(column_bytes(frame.obs(index)));
+            answer.put_slice(frame.obs(index).bytes());
         }
         frame.rewards().iter().for_each(|reward| answer.put_f64_le(*reward));
         for flags in [frame.terminated(), frame.truncated(), frame.reset()] {

@@ -4,7 +4,7 @@
 use rollhouse_core::{ColumnRef, DType};
 use rollhouse_engine::{Engine, EngineConfig, Reset};
 use rollhouse_env::Registry;
-use rollhouse_wire::{FrameHeader, FrameKind, Responder, column_bytes};
+use rollhouse_wire::{FrameHeader, FrameKind, Responder};
 
 use super::{ENV, LANES, MAX_COLUMNS, TAKEN};
 use crate::seed::SEED;
@@ -28,9 +28,9 @@ pub(super) async fn answer(responder: Responder) -> Option<()> {
             return None;
         }
         let frame = engine.step().ok()?;
-        let rewards = column_bytes(ColumnRef::F64(frame.rewards()));
+        let rewards = ColumnRef::F64(frame.rewards()).bytes();
         let flags = [frame.terminated(), frame.truncated(), frame.reset()];
-        let shown = [column_bytes(frame.obs(0)), rewards, flags[0], flags[1], flags[2]];
+        let shown = [frame.obs(0).bytes(), rewards, flags[0], flags[1], flags[2]];
         let rest = sent.bytes().get(shown.iter().map(|column| column.len()).sum()..)?;
         let answer = FrameHeader { kind: FrameKind::Batch, ..header };
         writer.put(answer, &[shown[0], shown[1], shown[2], shown[3], shown[4], rest], &[]);

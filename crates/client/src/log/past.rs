@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rollhouse_core::limits::{MAX_CALL_BYTES, MAX_METHOD_NAME_BYTES};
 use rollhouse_core::{Call, ColumnData, PastEvent, Start};
 use rollhouse_wire::limits::MAX_PAST_BYTES;
-use rollhouse_wire::{column_bytes, put_past, put_played};
+use rollhouse_wire::{put_past, put_played};
 
 use super::SessionLog;
 
@@ -130,7 +130,7 @@ impl SessionLog {
                 let mut column = ColumnData::zeros(self.action.dtype, 0);
                 let whole = column.extend_le(raw);
                 debug_assert!(whole, "whole actions are kept");
-                debug_assert_eq!(column_bytes(column.as_ref()).len(), raw.len());
+                debug_assert_eq!(column.as_ref().bytes().len(), raw.len());
                 column
             }
         }

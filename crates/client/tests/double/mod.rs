@@ -18,7 +18,7 @@ use rollhouse_wire::{
     ConnectionLost, Credential, EndCause, Envelope, FrameHeader, FrameKind, FrameLayout, FrameReader,
     FrameWriter, GoneSession, Grant, Identity, Incarnation, Listener, OpenPool, Peer, PoolOpened, PoolStatus,
     Refusal, RefusalCode, Request, ResetLanes, Responder, Role, Secret, SessionCounts, Settings, Stranger,
-    Trust, column_bytes, control,
+    Trust, control,
 };
 use tempfile::TempDir;
 use tokio::sync::Notify;
@@ -486,13 +486,13 @@ impl Session {
         };
         let over = frame.terminated().iter().chain(frame.truncated()).any(|&flag| flag == 1);
         let mut out = Vec::new();
-        (0..self.layout.obs.len()).for_each(|i| put(&mut out, column_bytes(frame.obs(i))));
-        (0..self.layout.infos.len()).for_each(|i| put(&mut out, column_bytes(frame.info(i))));
+        (0..self.layout.obs.len()).for_each(|i| put(&mut out, frame.obs(i).bytes()));
+        (0..self.layout.infos.len()).for_each(|i| put(&mut out, frame.info(i).bytes()));
         put(&mut out, &frame.rewards().iter().flat_map(|r| r.to_le_bytes()).collect::<Vec<_>>());
         [frame.terminated(), frame.truncated(), frame.reset()].iter().for_each(|flags| put(&mut out, flags));
         let last = over && kind == FrameKind::Step && self.same_step;
         if last {
-            (0..self.layout.obs.len()).for_each(|i| put(&mut out, column_bytes(frame.final_obs(i))));
+            (0..self.layout.obs.len()).for_each(|i| put(&mut out, frame.final_obs(i).bytes()));
         }
         (u8::from(last), out)
     }
@@ -528,13 +528,13 @@ impl Dispatch for Command<'_> {
 fn rows_of(received: &Received, last: bool) -> Vec<u8> {
     let mut out = (received.lanes.len() as u64).to_le_bytes().to_vec();
     put(&mut out, &received.lanes.iter().flat_map(|lane| lane.to_le_bytes()).collect::<Vec<_>>());
-    received.obs.iter().chain(&received.infos).for_each(|c| put(&mut out, column_bytes(c.as_ref())));
+    received.obs.iter().chain(&received.infos).for_each(|c| put(&mut out, c.as_ref().bytes()));
     put(&mut out, &received.rewards.iter().flat_map(|r| r.to_le_bytes()).collect::<Vec<_>>());
     [&received.terminated, &received.truncated, &received.reset]
         .iter()
         .for_each(|flags| put(&mut out, flags));
     if last {
-        received.final_obs.iter().for_each(|c| put(&mut out, column_bytes(c.as_ref())));
+        received.final_obs.iter().for_each(|c| put(&mut out, c.as_ref().bytes()));
     }
     out
 }

@@ -2,7 +2,7 @@
 
 use rollhouse_core::{AutoresetMode, ColumnData, ColumnRef};
 use rollhouse_engine::{Engine, Received};
-use rollhouse_wire::{LaneFrame, column_bytes};
+use rollhouse_wire::LaneFrame;
 
 use super::tape::{Row, StepBegin, Tape};
 use super::{Begin, Live, Snapshot, Wish};
@@ -217,7 +217,7 @@ fn frame_of(engine: &mut Engine, filmed: &Filmed, moves: u64) -> Option<LaneFram
     let tape = filmed.tape.as_ref();
     let action = tape.map(Tape::actions).filter(|actions| !actions.is_empty()).map(|actions| {
         let elements = engine.entry().spec().action_column().elements();
-        column_bytes(actions.as_ref().slice(actions.len() - elements, actions.len())).to_vec()
+        actions.as_ref().slice(actions.len() - elements, actions.len()).bytes().to_vec()
     });
     let (terminated, truncated) = tape.map_or((false, false), Tape::ended);
     Some(LaneFrame {
@@ -260,7 +260,7 @@ fn obs_of(engine: &mut Engine, filmed: &Filmed) -> Option<Vec<u8>> {
 
 fn row_bytes(column: ColumnRef<'_>, row: usize, rows: usize) -> Vec<u8> {
     let elements = column.len() / rows.max(1);
-    column_bytes(column.slice(row * elements, (row + 1) * elements)).to_vec()
+    column.slice(row * elements, (row + 1) * elements).bytes().to_vec()
 }
 
 #[cfg(test)]

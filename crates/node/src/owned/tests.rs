@@ -16,9 +16,7 @@ use rollhouse_engine::EngineConfig;
 use rollhouse_env::Registry;
 use rollhouse_replay::testing::{DrivenRecorder, Faults, FaultyDisk};
 use rollhouse_replay::{OnOutage, RecorderConfig};
-use rollhouse_wire::{
-    HEADER_BYTES, Incarnation, LaneSettings, LostLane, OpenSession, Secret, SessionId, column_bytes,
-};
+use rollhouse_wire::{HEADER_BYTES, Incarnation, LaneSettings, LostLane, OpenSession, Secret, SessionId};
 
 fn asked(env: &str, lanes: u32, autoreset: AutoresetMode) -> OpenSession {
     OpenSession {
@@ -105,7 +103,7 @@ fn step(session: &mut OwnedSession, number: u32, actions: &[i64]) -> Bytes {
     let places = session.layout.actions(session.lanes(), false).unwrap();
     let mut columns = ColumnBuffer::default();
     columns.resize(places.bytes);
-    columns.bytes_mut()[places.actions].copy_from_slice(column_bytes(ColumnRef::I64(actions)));
+    columns.bytes_mut()[places.actions].copy_from_slice(ColumnRef::I64(actions).bytes());
     let header = request(FrameKind::Step, number, places.bytes, 0);
     do_it(session, header, &FrameRequest { columns, sidecar: Vec::new() })
 }
@@ -122,7 +120,7 @@ fn send(
     columns.bytes_mut().fill(0);
     columns.set_count(&places.count, lanes.len() as u32);
     columns.lanes_mut(&places.lanes).copy_from_slice(lanes);
-    columns.bytes_mut()[places.actions].copy_from_slice(column_bytes(ColumnRef::I64(actions)));
+    columns.bytes_mut()[places.actions].copy_from_slice(ColumnRef::I64(actions).bytes());
     let header = request(FrameKind::Send, number, places.bytes, 0);
     session.check(header)?;
     session.handle(header, &FrameRequest { columns, sidecar: Vec::new() })
@@ -157,13 +155,13 @@ fn steps_give_the_rows_an_engine_gives_byte_by_byte() {
             let places = session.layout.batch(lanes, final_obs).unwrap();
             assert_eq!(answer.columns.bytes().len(), places.bytes);
             let bytes = |place: &std::ops::Range<usize>| answer.columns.bytes()[place.clone()].to_vec();
-            assert_eq!(bytes(&places.obs[0]), column_bytes(frame.obs(0)));
-            assert_eq!(bytes(&places.rewards), column_bytes(ColumnRef::F64(frame.rewards())));
+            assert_eq!(bytes(&places.obs[0]), frame.obs(0).bytes());
+            assert_eq!(bytes(&places.rewards), ColumnRef::F64(frame.rewards()).bytes());
             assert_eq!(bytes(&places.terminated), frame.terminated());
             assert_eq!(bytes(&places.truncated), frame.truncated());
             assert_eq!(bytes(&places.reset), frame.reset());
             if final_obs {
-                assert_eq!(bytes(&places.final_obs[0]), column_bytes(frame.final_obs(0)));
+                assert_eq!(bytes(&places.final_obs[0]), frame.final_obs(0).bytes());
                 last_observations += 1;
             }
             assert!(answer.sidecar.is_empty());

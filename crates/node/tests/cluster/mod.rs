@@ -17,7 +17,7 @@ use rollhouse_wire::{
     FrameFault, FrameHeader, FrameKind, FrameLayout, FrameReader, FrameWriter, Heartbeat, HeartbeatTaken,
     Hello, Identity, Incarnation, LaneSettings, Listener, OpenSession, Peer, Refusal, RefusalCode, Register,
     Registered, Request, Role, Secret, SessionEnd, SessionId, SessionOpened, Settings, Shipped, Stranger,
-    Trust, column_bytes,
+    Trust,
 };
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -466,7 +466,7 @@ impl Stepper<'_> {
 
     pub fn step(&mut self, number: u32, actions: &[i64]) -> Answered {
         assert_eq!(actions.len(), self.lanes);
-        self.ask(FrameKind::Step, number, column_bytes(ColumnRef::I64(actions)));
+        self.ask(FrameKind::Step, number, ColumnRef::I64(actions).bytes());
         self.hear().unwrap()
     }
 
@@ -477,7 +477,7 @@ impl Stepper<'_> {
         columns.bytes_mut().fill(0);
         columns.set_count(&places.count, lanes.len() as u32);
         columns.lanes_mut(&places.lanes).copy_from_slice(lanes);
-        columns.bytes_mut()[places.actions].copy_from_slice(column_bytes(ColumnRef::I64(actions)));
+        columns.bytes_mut()[places.actions].copy_from_slice(ColumnRef::I64(actions).bytes());
         self.ask(FrameKind::Send, number, columns.bytes());
         self.hear().unwrap()
     }

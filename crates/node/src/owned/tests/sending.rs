@@ -32,7 +32,7 @@ fn begin(session: &mut OwnedSession, number: u32, lanes: &[u32], min: u32) -> Op
     columns.set_count(&places.count, lanes.len() as u32);
     columns.lanes_mut(&places.lanes).copy_from_slice(lanes);
     let actions = vec![1; lanes.len()];
-    columns.bytes_mut()[places.actions].copy_from_slice(column_bytes(ColumnRef::I64(&actions)));
+    columns.bytes_mut()[places.actions].copy_from_slice(ColumnRef::I64(&actions).bytes());
     let header = request(FrameKind::Send, number, places.bytes, sidecar.len());
     session.check(header).unwrap();
     session.begin(header, &FrameRequest { columns, sidecar }).unwrap()
