@@ -83,8 +83,8 @@ pub struct Post<'a> {
     pub step: LaneSet,
     /// Lanes that begin an episode; disjoint from `step`.
     pub reset: LaneSet,
-    /// Actions, one for each lane of the block, checked as those of [`BlockStep`](crate::BlockStep). Those of lanes that
-    /// do not step are arbitrary.
+    /// Actions, one for each lane of the block, checked as those of [`BlockStep`](crate::BlockStep). Lanes that are under
+    /// way have those with which they were posted; those of others that do not step are arbitrary.
     pub actions: ColumnRef<'a>,
 }
 

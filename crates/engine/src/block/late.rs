@@ -3,12 +3,13 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
+use arrayvec::ArrayVec;
 use rollhouse_arena::{BlockRows, Rows};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnData, ColumnRef, ColumnSpec, Interruption, LaneSet};
 use rollhouse_env::{Collected, LateLanes, LateRows, Post};
 
-use super::{Block, Done, Moves, Turn, copy_rows, keep_observations, show_rest};
+use super::{Block, Done, Moves, Turn, copy_rows, keep_observations, show_rest, spread};
 use crate::timings::{Laps, Phase};
 
 /// What the lanes of a late block are doing.
@@ -29,11 +30,15 @@ pub(super) struct UnderWay {
     actions: ColumnData,
     /// Rewards of the steps after which lanes are renewed.
     rewards: [f64; BLOCK_LANES],
-    posted_at: [Instant; BLOCK_LANES],
+    /// When the lanes were posted that are under way and not `apart`, and the version of the policy that chose their
+    /// actions.
+    together: (Instant, u64),
+    /// Lanes that were posted while others were under way.
+    apart: LaneSet,
+    /// The same of each of these.
+    posted: [(Instant, u64); BLOCK_LANES],
     /// Time before which no lane under way was posted.
     oldest: Instant,
-    /// Version of the policy that chose each lane's action.
-    versions: [u64; BLOCK_LANES],
     /// Time that a lane may be under way.
     deadline: Duration,
 }
@@ -49,9 +54,10 @@ impl UnderWay {
             frame: false,
             actions: ColumnData::zeros(action.dtype, lanes * action.elements()),
             rewards: [0.0; BLOCK_LANES],
-            posted_at: [Instant::now(); BLOCK_LANES],
+            together: (Instant::now(), 0),
+            apart: LaneSet::NONE,
+            posted: [(Instant::now(), 0); BLOCK_LANES],
             oldest: Instant::now(),
-            versions: [0; BLOCK_LANES],
             deadline,
         }
     }
@@ -67,16 +73,43 @@ impl UnderWay {
         (self.stepping | self.resetting | self.renewing) & !(done | lost | hung)
     }
 
-    /// Notes that `lanes` are posted at `now`.
-    fn posted(&mut self, lanes: LaneSet, now: Instant) {
+    /// Notes that `lanes` are posted at `now`, with actions that this version of the policy chose.
+    fn post(&mut self, lanes: LaneSet, now: Instant, version: u64) {
         if self.lanes().is_empty() {
-            self.oldest = now;
-        }
-        if lanes == LaneSet::ALL {
-            self.posted_at = [now; BLOCK_LANES];
+            (self.oldest, self.together, self.apart) = (now, (now, version), LaneSet::NONE);
         } else {
-            lanes.into_iter().for_each(|lane| self.posted_at[lane] = now);
+            self.apart |= lanes;
+            lanes.into_iter().for_each(|lane| self.posted[lane] = (now, version));
         }
+    }
+
+    /// Begins the time of `lanes` again.
+    fn renew(&mut self, lanes: LaneSet, now: Instant) {
+        for lane in lanes {
+            self.posted[lane] = (now, self.posted(lane).1);
+        }
+        self.apart |= lanes;
+    }
+
+    /// Returns when a lane was posted, and the version of the policy that chose its action.
+    fn posted(&self, lane: usize) -> (Instant, u64) {
+        if self.apart.has(lane) { self.posted[lane] } else { self.together }
+    }
+
+    /// Splits lanes by the version of the policy that chose their actions.
+    fn by_version(&self, mut lanes: LaneSet) -> ArrayVec<(LaneSet, u64), BLOCK_LANES> {
+        let mut rows = ArrayVec::new();
+        while let Some(first) = lanes.lowest() {
+            let version = self.posted(first).1;
+            let apart = (lanes & self.apart).into_iter().filter(|&lane| self.posted[lane].1 == version);
+            let mut row: LaneSet = apart.collect();
+            if self.together.1 == version {
+                row |= lanes & !self.apart;
+            }
+            rows.push((row, version));
+            lanes &= !row;
+        }
+        rows
     }
 
     /// Returns a time before which no lane has been under way for too long; `None` if none is under way.
@@ -89,9 +122,9 @@ impl UnderWay {
         if now.saturating_duration_since(self.oldest) < self.deadline {
             return LaneSet::NONE;
         }
-        let late = |&lane: &usize| now.saturating_duration_since(self.posted_at[lane]) >= self.deadline;
+        let late = |&lane: &usize| now.saturating_duration_since(self.posted(lane).0) >= self.deadline;
         let overdue: LaneSet = self.lanes().into_iter().filter(late).collect();
-        let others = (self.lanes() & !overdue).into_iter().map(|lane| self.posted_at[lane]);
+        let others = (self.lanes() & !overdue).into_iter().map(|lane| self.posted(lane).0);
         self.oldest = others.min().unwrap_or(now);
         overdue
     }
@@ -143,21 +176,25 @@ impl Block {
         let stepped = moving & self.episodes.open();
         let reset = moving & self.standing.waiting & !self.standing.retired;
         if frame {
-            keep_observations(columns, !(stepped | reset), self.lanes.count());
-            show_rest(columns, LaneSet::NONE);
+            let still = self.lanes.all() & !(stepped | reset);
+            if !still.is_empty() {
+                keep_observations(columns, still, self.lanes.count());
+                show_rest(columns, LaneSet::NONE);
+            }
         } else {
             let still = subset & !(stepped | reset);
             show_still(columns, still);
         }
         self.take_starts(reset);
         let Some(under_way) = &mut self.under_way else { return };
-        under_way.posted(stepped | reset, Instant::now());
+        // Rows of lanes under way stay as they are, and those of others are as good as any.
+        let copied = if under_way.lanes().is_empty() { self.lanes.all() } else { stepped };
+        copy_rows(&mut under_way.actions.as_mut(), actions, copied, self.lanes.count());
+        under_way.post(stepped | reset, Instant::now(), turn.policy_version);
         under_way.frame = frame;
         under_way.ready |= subset & !(stepped | reset);
         under_way.stepping |= stepped;
         under_way.resetting |= reset;
-        copy_rows(&mut under_way.actions.as_mut(), actions, stepped, self.lanes.count());
-        (stepped | reset).into_iter().for_each(|lane| under_way.versions[lane] = turn.policy_version);
         self.post_to_env(stepped, reset);
         self.show();
     }
@@ -173,7 +210,7 @@ impl Block {
     /// Posts the beginning of an episode in `lanes`, whose starts have been taken, beside their rows.
     pub(super) fn post_resets(&mut self, lanes: LaneSet, columns: &BlockRows<'_, '_>) {
         let Some(under_way) = &mut self.under_way else { return };
-        under_way.posted(lanes, Instant::now());
+        under_way.post(lanes, Instant::now(), 0);
         under_way.renewing |= lanes;
         lanes.into_iter().for_each(|lane| under_way.rewards[lane] = columns.rewards[lane]);
         self.post_to_env(LaneSet::NONE, lanes);
@@ -201,16 +238,17 @@ impl Block {
                 // Those of rows that were handed out are not to be added up again.
                 columns.rewards.fill(0.0);
             }
-            let now = Instant::now();
-            let overdue = under_way.overdue(now);
             let collected = self.with_late(|env| {
                 let rows = LateRows { obs: columns.obs, infos: columns.infos, rewards: columns.rewards };
                 let mut collected = env.collect(rows);
-                let overdue = overdue & !collected.lanes();
+                if (lanes & !collected.lanes()).is_empty() {
+                    return collected;
+                }
+                let now = Instant::now();
+                let overdue = under_way.overdue(now) & !collected.lanes();
                 if !overdue.is_empty() {
                     let connecting = overdue & env.connecting();
-                    // Their time begins again.
-                    under_way.posted(connecting, now);
+                    under_way.renew(connecting, now);
                     let late = overdue & !connecting;
                     if !late.is_empty() {
                         collected.hung |= late | env.give_up(late);
@@ -244,16 +282,13 @@ impl Block {
         under_way.stepping &= !finished;
         under_way.resetting &= !finished;
         under_way.renewing &= !finished;
-        let (frame, rewards, versions) = (under_way.frame, under_way.rewards, under_way.versions);
+        let (frame, rewards) = (under_way.frame, under_way.rewards);
+        // Lanes that were posted under different versions of the policy are rows of their own.
+        let rows = under_way.by_version(stepped | reset);
         let actions = std::mem::replace(&mut under_way.actions, ColumnData::U8(Vec::new()));
         self.lose_each(lost, Interruption::Crashed);
         self.lose_each(hung, Interruption::Hung);
-        // Lanes that were posted under different versions of the policy are rows of their own.
-        let mut left = stepped | reset;
-        while let Some(first) = left.lowest() {
-            let policy_version = versions[first];
-            let row: LaneSet = left.into_iter().filter(|&lane| versions[lane] == policy_version).collect();
-            left &= !row;
+        for (row, policy_version) in rows {
             let (stepped, reset, lost) = (stepped & row, reset & row, lost | hung);
             let moves = Moves { actions: actions.as_ref(), stepped, reset };
             let done = Done { terminated: terminated & stepped, truncated: truncated & stepped, lost };
@@ -345,6 +380,11 @@ fn show_still(columns: &mut BlockRows<'_, '_>, lanes: LaneSet) {
 
 /// Writes the flags of `lanes`, and leaves those of others alone.
 pub(super) fn flag(columns: &mut BlockRows<'_, '_>, lanes: LaneSet, done: Done, reset: LaneSet) {
+    if lanes == LaneSet::first(columns.rewards.len()) {
+        spread(done.terminated, columns.terminated);
+        spread(done.truncated, columns.truncated);
+        return spread(reset, columns.reset);
+    }
     for lane in lanes {
         columns.terminated[lane] = u8::from(done.terminated.has(lane));
         columns.truncated[lane] = u8::from(done.truncated.has(lane));

@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 
 use rollhouse_arena::{ColumnPlace, SharedMemory};
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnData, ColumnMut, ColumnRef, ColumnSpec, DType, EnvSpec, LaneSet, Start, Verdict};
+use rollhouse_core::{ColumnMut, ColumnRef, ColumnSpec, DType, EnvSpec, LaneSet, Start, Verdict};
 
 /// Places in the slots and columns of the blocks of a worker, the same for each worker of a session.
 #[derive(Debug, Clone)]
@@ -260,28 +260,12 @@ impl Slot<'_> {
         Start { seed: self.load(at), words: self.load(at + WORD), half }
     }
 
-    /// Writes the actions of `lanes` of a block of `count` lanes. A column of another length than the spec's is cut.
-    pub(super) fn put_actions(self, place: usize, actions: ColumnRef<'_>, lanes: LaneSet, count: usize) {
+    /// Writes the actions of all lanes of a block. A column that is longer than the spec's place for it is left out.
+    pub(super) fn put_actions(self, place: usize, actions: ColumnRef<'_>) {
         let Column { at, width, dtype } = self.layout.actions[place];
-        let (at, bytes) = (self.columns + at, width * dtype.size());
-        if actions.len() != width * count {
-            return;
+        if size_of_val(actions.bytes()) <= width * dtype.size() * BLOCK_LANES {
+            self.memory.write_column(self.columns + at, actions);
         }
-        if lanes == LaneSet::first(count) {
-            return self.memory.write_column(at, actions);
-        }
-        let row = |lane: usize| actions.slice(lane * width, (lane + 1) * width);
-        if bytes.is_multiple_of(WORD) {
-            return lanes.into_iter().for_each(|lane| self.memory.write_column(at + lane * bytes, row(lane)));
-        }
-        // Such a row shares a word with its neighbour, which may have been posted before.
-        let mut column = ColumnData::zeros(actions.dtype(), actions.len());
-        self.memory.read_column(at, column.as_mut());
-        for lane in lanes {
-            let set = column.set_row(lane, width, row(lane));
-            debug_assert!(set, "columns of one type");
-        }
-        self.memory.write_column(at, column.as_ref());
     }
 
     /// Copies the rewards of a block.
