@@ -391,3 +391,37 @@ pub(super) fn flag(columns: &mut BlockRows<'_, '_>, lanes: LaneSet, done: Done, 
         columns.reset[lane] = u8::from(reset.has(lane));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rollhouse_core::{DType, Role};
+
+    #[test]
+    fn lanes_posted_while_others_are_under_way_have_times_and_versions_of_their_own() {
+        let action = ColumnSpec {
+            path: String::new(),
+            dtype: DType::I64,
+            shape: Vec::new(),
+            names: Vec::new(),
+            role: Role::Action,
+        };
+        let lanes = |lanes: &[usize]| lanes.iter().copied().collect::<LaneSet>();
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut under_way = UnderWay::new(&action, 8, 2 * second);
+        let mut post = |posted: LaneSet, at: u32, version: u64| {
+            under_way.post(posted, start + at * second, version);
+            under_way.stepping |= posted;
+        };
+        post(lanes(&[0, 1, 2]), 0, 7);
+        post(lanes(&[3, 4]), 1, 8);
+        post(lanes(&[5]), 1, 7);
+        let rows = under_way.by_version(lanes(&[0, 2, 3, 5]));
+        assert_eq!(rows.as_slice(), [(lanes(&[0, 2, 5]), 7), (lanes(&[3]), 8)]);
+        assert_eq!(under_way.overdue(start + second), LaneSet::NONE);
+        under_way.renew(lanes(&[1]), start + second);
+        assert_eq!(under_way.overdue(start + 2 * second), lanes(&[0, 2]));
+        assert_eq!(under_way.overdue(start + 3 * second), lanes(&[0, 1, 2, 3, 4, 5]));
+        assert_eq!(under_way.by_version(lanes(&[1])).as_slice(), [(lanes(&[1]), 7)]);
+    }
+}
