@@ -5,9 +5,6 @@
 
 #[allow(dead_code, reason = "each test uses some of it")]
 mod nodes;
-#[path = "../../engine/tests/common/late.rs"]
-#[allow(dead_code, reason = "each test uses some of it")]
-mod simulator;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +13,10 @@ use nodes::Nodes;
 use rollhouse_client::{Pool, PoolRequest, Transport};
 use rollhouse_core::{AutoresetMode, ColumnMut, ColumnRef, random_bits};
 use rollhouse_engine::{Engine, EngineConfig, Received, Reset};
+use rollhouse_env::testing::{Timing, late};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_node::HANG_DEADLINE;
 use rollhouse_wire::Spread;
-use simulator::{Timing, late};
 
 const LANES: usize = 64;
 const STEPS: u64 = 60;

@@ -2,8 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
-#[path = "common/late.rs"]
-mod simulator;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,10 +16,10 @@ use rollhouse_core::{
     SeedSchedule, random_bits,
 };
 use rollhouse_engine::{ConfigError, Engine, EngineConfig, LaneOptions, Reset, StepError};
+use rollhouse_env::testing::{Timing, late};
 use rollhouse_env::{EnvEntry, InstructionSet, Registry};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{EpisodeInfo, Query, Recorder, RecorderConfig, Replays, Verification};
-use simulator::{Timing, late};
 
 const LONG: Duration = Duration::from_secs(30);
 const MODES: [AutoresetMode; 3] = [AutoresetMode::NextStep, AutoresetMode::SameStep, AutoresetMode::Disabled];

@@ -1,26 +1,27 @@
-//! A simulator whose lanes finish late, in an order of its own.
+//! Tools for tests: a simulator whose lanes finish late, in an order of its own.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnData, ColumnMut, LaneSet, Options, Start, random_bits};
-use rollhouse_env::{BatchEnv, BlockStep, Collected, Ended, EnvEntry, LateLanes, LateRows, Post, StateError};
+use rollhouse_core::{ColumnData, ColumnMut, ColumnSpec, LaneSet, Options, Start, random_bits};
+
+use crate::{BatchEnv, BlockStep, Collected, Ended, EnvEntry, LateLanes, LateRows, Post, StateError};
 
 /// What the lanes of a simulator that are slow do.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Timing {
+pub struct Timing {
     /// Seed of the order in which lanes finish.
-    pub(crate) seed: u64,
+    pub seed: u64,
     /// Lanes of a session that never finish from their n-th step on: (lane, n).
-    pub(crate) hangs: Option<(usize, u64)>,
+    pub hangs: Option<(usize, u64)>,
     /// Number of times that the lane which hangs says that it connects; then it goes on.
-    pub(crate) connects: u32,
+    pub connects: u32,
     /// Number of times that a lane is asked for before it is back.
-    pub(crate) comes_back_after: u32,
+    pub comes_back_after: u32,
     /// Lane of a session that finishes only when nothing else is under way.
-    pub(crate) last: Option<usize>,
+    pub last: Option<usize>,
 }
 
 /// The lanes of a session, which its blocks share: which may finish now.
@@ -81,7 +82,7 @@ struct Delayed {
 }
 
 /// Returns an entry whose lanes do what those of `entry` do, late.
-pub(crate) fn late(entry: &Arc<EnvEntry>, timing: Timing) -> Arc<EnvEntry> {
+pub fn late(entry: &Arc<EnvEntry>, timing: Timing) -> Arc<EnvEntry> {
     let inner = Arc::clone(entry);
     Arc::new(EnvEntry::late(entry.spec().clone(), move |options: &[Options]| {
         let blocks = options.len().div_ceil(BLOCK_LANES);
@@ -91,9 +92,7 @@ pub(crate) fn late(entry: &Arc<EnvEntry>, timing: Timing) -> Arc<EnvEntry> {
         let spec = inner.spec();
         let block = |(number, options): (usize, &[Options])| {
             let lanes = options.len();
-            let zeros = |column: &rollhouse_core::ColumnSpec| {
-                ColumnData::zeros(column.dtype, lanes * column.elements())
-            };
+            let zeros = |column: &ColumnSpec| ColumnData::zeros(column.dtype, lanes * column.elements());
             Ok(Box::new(Delayed {
                 inner: inner.make_block(options)?,
                 number,
