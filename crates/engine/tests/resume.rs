@@ -277,8 +277,7 @@ fn games() -> impl Strategy<Value = Game> {
         first_done: first_done && autoreset != AutoresetMode::Disabled && !late,
         partial,
         late,
-        // Late lanes keep their options.
-        drawn: drawn && !late,
+        drawn,
     })
 }
 
