@@ -289,6 +289,7 @@ fn keeps_the_rules(kind: Kind, carrier: Carrier) {
     calls_of_methods_answer_and_move_lanes_as_those_of_a_kernel(&suite);
     losses::a_lane_that_fails_is_lost_alone_with_the_cause_and_comes_back(&suite);
     drop(suite);
+    losses::a_lane_that_hangs_costs_what_it_shares_with_others(pair);
     losses::a_worker_that_is_killed_costs_its_own_lanes(pair);
     recordings::what_is_recorded_is_what_a_kernel_records(pair);
     lanes_that_lose_their_carrier_go_on_elsewhere_with_the_same_numbers(pair);
