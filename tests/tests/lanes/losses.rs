@@ -53,7 +53,8 @@ pub(super) fn a_lane_that_fails_is_lost_alone_with_the_cause_and_comes_back(suit
     let mut both = suite.open(&Asked::of("test/Faulty-v0"));
     begin(&mut both, Some("panic_at"));
     both.play(BREAKS - 1);
-    expect_lost(&mut both, &[LANE..LANE + 1], Interruption::Crashed);
+    let alone = LANE..LANE + 1;
+    expect_lost(&mut both, &[alone], Interruption::Crashed);
     let began = Instant::now();
     while both.lanes.loss(LANE).is_some() {
         assert!(began.elapsed() < PATIENCE, "{}: it does not come back", both.what);

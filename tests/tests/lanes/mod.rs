@@ -261,7 +261,7 @@ fn call(both: &mut Both) {
         let method = ["push", "shake", "where"][bits as usize % 3];
         let payload = format!("{}", (bits >> 32 & 7) as i64 - 3);
         // Lanes that wait for their next episode refuse what would change them.
-        both.ask(|lanes| lanes.call((bits >> 8) as usize % LANES, method, &payload));
+        let _same = both.ask(|lanes| lanes.call((bits >> 8) as usize % LANES, method, &payload));
     }
 }
 
