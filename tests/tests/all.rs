@@ -15,6 +15,7 @@ mod hostile;
 mod hosts;
 mod interrupted;
 mod joining;
+mod lanes;
 mod main_job;
 mod operations;
 mod operators;

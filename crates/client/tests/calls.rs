@@ -63,19 +63,6 @@ fn play(pool: &mut Pool, engine: &mut Engine, steps: std::ops::Range<u64>) {
 }
 
 #[test]
-fn lanes_of_nodes_answer_and_move_as_an_engines_do() {
-    let nodes = Nodes::start(2);
-    for transport in [Transport::Quic, Transport::Shm] {
-        let mut pool = nodes.connect().open_pool(request(transport)).unwrap();
-        let mut engine = engine();
-        let reset = Reset::seeded(42, LANES);
-        assert_eq!(shown(pool.reset(&reset).unwrap()), shown(engine.reset(&reset).unwrap()));
-        play(&mut pool, &mut engine, 0..120);
-        pool.close().unwrap();
-    }
-}
-
-#[test]
 fn what_is_not_listed_or_comes_too_often_is_refused_and_changes_nothing() {
     let nodes = Nodes::start(1);
     let mut pool = nodes.connect().open_pool(request(Transport::Quic)).unwrap();

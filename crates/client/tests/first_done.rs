@@ -1,30 +1,25 @@
-//! First-done stepping means the same embedded, through memory and over QUIC, of kernels and of lanes that finish when
-//! they finish.
+//! First-done stepping waits for no lane that takes long, and goes on elsewhere, embedded, through memory and over QUIC.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[allow(dead_code, reason = "each test uses some of it")]
 mod nodes;
-#[path = "../../engine/tests/common/late.rs"]
-#[allow(dead_code, reason = "each test uses some of it")]
-mod simulator;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use nodes::Nodes;
 use rollhouse_client::{Pool, PoolRequest, Transport};
-use rollhouse_core::{AutoresetMode, ColumnMut, ColumnRef, random_bits};
+use rollhouse_core::{ColumnMut, ColumnRef, random_bits};
 use rollhouse_engine::{Engine, EngineConfig, Received, Reset};
+use rollhouse_env::testing::{Timing, late};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_node::HANG_DEADLINE;
 use rollhouse_wire::Spread;
-use simulator::{Timing, late};
 
 const LANES: usize = 64;
 const STEPS: u64 = 60;
 const LONG: Duration = Duration::from_secs(60);
-const MODES: [AutoresetMode; 2] = [AutoresetMode::NextStep, AutoresetMode::SameStep];
 const TRANSPORTS: [Transport; 2] = [Transport::Quic, Transport::Shm];
 
 fn kernel() -> Arc<EnvEntry> {
@@ -44,9 +39,8 @@ fn nodes_of(count: usize, timing: Timing) -> Nodes {
     })
 }
 
-fn pool_of(nodes: &Nodes, autoreset: AutoresetMode, transport: Transport, spread: Spread) -> Pool {
+fn pool_of(nodes: &Nodes, transport: Transport, spread: Spread) -> Pool {
     let mut request = PoolRequest::new("CartPole-v1", LANES as u32);
-    request.settings.autoreset = autoreset;
     (request.transport, request.spread) = (Some(transport), spread);
     nodes.connect().open_pool(request).unwrap()
 }
@@ -86,8 +80,8 @@ fn action(lane: u32, step: u64) -> i64 {
     (random_bits(3, lane, step) & 1) as i64
 }
 
-/// A row: observation, last observation of an episode that ended, reward, flags.
-type Row = (Vec<u32>, Vec<u32>, f64, [u8; 3]);
+/// A row: observation, reward, flags.
+type Row = (Vec<u32>, f64, [u8; 3]);
 
 fn bits(column: ColumnRef<'_>, row: usize) -> Vec<u32> {
     let row = column.slice(row * 4, row * 4 + 4);
@@ -96,15 +90,12 @@ fn bits(column: ColumnRef<'_>, row: usize) -> Vec<u32> {
 
 fn row_of(received: &Received, row: usize) -> Row {
     let flags = [received.terminated[row], received.truncated[row], received.reset[row]];
-    let over = flags[0] | flags[1] == 1 && !received.final_obs.is_empty();
-    let last = if over { bits(received.final_obs[0].as_ref(), row) } else { Vec::new() };
-    (bits(received.obs[0].as_ref(), row), last, received.rewards[row], flags)
+    (bits(received.obs[0].as_ref(), row), received.rewards[row], flags)
 }
 
 /// The rows of every lane in lockstep, step by step.
-fn lockstep(autoreset: AutoresetMode) -> Vec<Vec<Row>> {
-    let config = EngineConfig { autoreset, ..EngineConfig::new(LANES) };
-    let mut engine = Engine::new(&kernel(), config, None).unwrap();
+fn lockstep() -> Vec<Vec<Row>> {
+    let mut engine = Engine::new(&kernel(), EngineConfig::new(LANES), None).unwrap();
     engine.reset(&Reset::seeded(4, LANES)).unwrap();
     let mut rows = vec![Vec::new(); LANES];
     for step in 0..STEPS {
@@ -113,9 +104,7 @@ fn lockstep(autoreset: AutoresetMode) -> Vec<Vec<Row>> {
         let frame = engine.step().unwrap();
         for (lane, rows) in rows.iter_mut().enumerate() {
             let flags = [frame.terminated()[lane], frame.truncated()[lane], frame.reset()[lane]];
-            let over = flags[0] | flags[1] == 1 && autoreset == AutoresetMode::SameStep;
-            let last = if over { bits(frame.final_obs(0), lane) } else { Vec::new() };
-            rows.push((bits(frame.obs(0), lane), last, frame.rewards()[lane], flags));
+            rows.push((bits(frame.obs(0), lane), frame.rewards()[lane], flags));
         }
     }
     rows
@@ -154,35 +143,14 @@ fn play(lanes: &mut impl FirstDone, expected: &[Vec<Row>], min: usize, mut betwe
 }
 
 #[test]
-fn lanes_that_finish_in_any_order_play_the_episodes_of_lockstep_on_every_transport() {
-    for autoreset in MODES {
-        let expected = lockstep(autoreset);
-        let timing = Timing { seed: 7, last: Some(2), ..Timing::default() };
-        let config = EngineConfig { autoreset, ..EngineConfig::new(LANES) };
-        for entry in [kernel(), Arc::new(simulator(timing))] {
-            let mut engine = Engine::new(&entry, config.clone(), None).unwrap();
-            play(&mut engine, &expected, 5, |_| {});
-        }
-        for transport in TRANSPORTS {
-            for nodes in [Nodes::start(2), nodes_of(2, timing)] {
-                for (spread, min) in [(Spread::Pack, 1), (Spread::Pack, 24), (Spread::Even, 24)] {
-                    let mut pool = pool_of(&nodes, autoreset, transport, spread);
-                    play(&mut pool, &expected, min, |_| {});
-                }
-            }
-        }
-    }
-}
-
-#[test]
 fn lanes_under_way_on_a_node_that_goes_play_on_elsewhere() {
     for (transport, spread) in
         [(Transport::Quic, Spread::Pack), (Transport::Quic, Spread::Even), (Transport::Shm, Spread::Pack)]
     {
-        let expected = lockstep(AutoresetMode::NextStep);
+        let expected = lockstep();
         let timing = Timing { seed: 8, last: Some(2), ..Timing::default() };
         let mut nodes = nodes_of(2, timing);
-        let mut pool = pool_of(&nodes, AutoresetMode::NextStep, transport, spread);
+        let mut pool = pool_of(&nodes, transport, spread);
         let node = pool.sessions().next().unwrap().0;
         let node: usize = node.strip_prefix("node-").unwrap().parse().unwrap();
         let mut stopped = false;
@@ -222,7 +190,7 @@ fn the_slowest_lane_is_not_waited_for_on_any_transport() {
     is_not_waited_for(&mut engine, slow as u32, false);
     let nodes = nodes_of(1, timing);
     for transport in TRANSPORTS {
-        let mut pool = pool_of(&nodes, AutoresetMode::NextStep, transport, Spread::Pack);
+        let mut pool = pool_of(&nodes, transport, Spread::Pack);
         is_not_waited_for(&mut pool, slow as u32, transport == Transport::Shm);
     }
 }
@@ -264,7 +232,7 @@ fn lanes_that_are_sent_behind_one_that_hangs_are_not_held_up() {
     let config = EngineConfig { lane_deadline: Duration::from_secs(6), ..EngineConfig::new(LANES) };
     let mut engine = Engine::new(&Arc::new(simulator(timing)), config, None).unwrap();
     let nodes = nodes_of(1, timing);
-    let pool = |transport| pool_of(&nodes, AutoresetMode::NextStep, transport, Spread::Pack);
+    let pool = |transport| pool_of(&nodes, transport, Spread::Pack);
     let mut pools = TRANSPORTS.map(pool);
     let left = pools.each_mut().map(|pool| others_are_not_held_up(pool, 2));
     let left_embedded = others_are_not_held_up(&mut engine, 2);

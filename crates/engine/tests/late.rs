@@ -2,8 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
-#[path = "common/late.rs"]
-mod simulator;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,14 +12,14 @@ use common::{counter, header, options};
 use proptest::prelude::*;
 use rollhouse_arena::Placement;
 use rollhouse_core::{
-    AutoresetMode, ColumnMut, ColumnRef, Interruption, LaneState, OptionValue, Outcome, RecordRule,
-    SeedSchedule, random_bits,
+    AutoresetMode, ColumnMut, ColumnRef, Interruption, LaneState, Outcome, RecordRule, SeedSchedule,
+    random_bits,
 };
-use rollhouse_engine::{ConfigError, Engine, EngineConfig, LaneOptions, Reset, StepError};
+use rollhouse_engine::{ConfigError, Engine, EngineConfig, Reset, StepError};
+use rollhouse_env::testing::{Timing, late};
 use rollhouse_env::{EnvEntry, InstructionSet, Registry};
 use rollhouse_replay::testing::FaultyDisk;
-use rollhouse_replay::{EpisodeInfo, Query, Recorder, RecorderConfig, Replays, Verification};
-use simulator::{Timing, late};
+use rollhouse_replay::{Query, Recorder, RecorderConfig, Replays};
 
 const LONG: Duration = Duration::from_secs(30);
 const MODES: [AutoresetMode; 3] = [AutoresetMode::NextStep, AutoresetMode::SameStep, AutoresetMode::Disabled];
@@ -111,94 +109,6 @@ proptest! {
         let states = |engine: &mut Engine| engine.states(0..lanes).unwrap();
         prop_assert_eq!(states(kernel), states(simulator));
     }
-
-    #[test]
-    fn lanes_sent_in_any_order_play_the_episodes_of_lockstep(seed in any::<u64>(), mode in 0usize..2) {
-        let (lanes, steps) = (100, 60);
-        let config = EngineConfig { autoreset: MODES[mode], ..EngineConfig::new(lanes) };
-        let mut lockstep = Engine::new(&cartpole(), config.clone(), None).unwrap();
-        lockstep.reset(&Reset::seeded(4, lanes)).unwrap();
-        let expected: Vec<Seen> = (0..steps).flat_map(|at| step(&mut lockstep, at)).collect();
-        let mut engine = Engine::new(&late(&cartpole(), Timing { seed, ..Timing::default() }), config, None).unwrap();
-        engine.reset(&Reset::seeded(4, lanes)).unwrap();
-        let mut taken = vec![0u64; lanes];
-        let mut idle: Vec<u32> = (0..lanes as u32).collect();
-        while taken.iter().any(|&taken| taken < steps) {
-            let actions: Vec<i64> =
-                idle.iter().map(|&lane| (random_bits(3, lane, taken[lane as usize]) & 1) as i64).collect();
-            engine.send(&idle, ColumnRef::I64(&actions)).unwrap();
-            let result = engine.recv(1, LONG).unwrap();
-            for (row, &lane) in result.lanes.iter().enumerate() {
-                let lane = lane as usize;
-                let wanted = &expected[taken[lane] as usize];
-                let obs = result.obs[0].as_ref().slice(row * 4, row * 4 + 4);
-                let bits: Vec<u32> = obs.as_f32().unwrap().iter().map(|v| v.to_bits()).collect();
-                prop_assert_eq!(&bits[..], &wanted.obs[lane * 4..lane * 4 + 4]);
-                prop_assert_eq!(result.rewards[row], wanted.rewards[lane]);
-                let flags = [result.terminated[row], result.truncated[row], result.reset[row]];
-                prop_assert_eq!(flags, wanted.flags[lane]);
-                taken[lane] += 1;
-            }
-            idle = result.lanes.into_iter().filter(|&lane| taken[lane as usize] < steps).collect();
-        }
-        prop_assert_eq!(engine.stats().unwrap(), lockstep.stats().unwrap());
-    }
-}
-
-/// Records 80 steps of 70 lanes of an env and returns what the listing says of each episode, and what checking finds.
-fn recorded(entry: &Arc<EnvEntry>, record: RecordRule) -> Vec<String> {
-    let lanes = 70;
-    let disk = Arc::new(FaultyDisk::new());
-    let recorder = Recorder::open(disk.clone(), Path::new("data"), RecorderConfig::default()).unwrap();
-    let config = EngineConfig::new(lanes);
-    let run = recorder.begin_run(header(entry, &config, record)).unwrap();
-    let mut engine = Engine::new(entry, config, Some(&run)).unwrap();
-    engine.reset(&Reset::seeded(1, lanes)).unwrap();
-    (0..80).for_each(|at| drop(step(&mut engine, at)));
-    engine.close().unwrap();
-    drop(run);
-    recorder.finish().unwrap();
-    let replays = Replays::open(disk, Path::new("data")).unwrap();
-    let check = |verification: Verification| assert!(verification.ok, "{verification:?}");
-    replays.verify_all(&Registry::builtin(), check).unwrap();
-    let mut lines = Vec::new();
-    let line = |info: EpisodeInfo| {
-        let (name, outcome, length) = (info.name, info.outcome, info.length);
-        lines.push(format!("{}-{} {outcome:?} {length} {:?}", name.lane, name.number, info.total_reward));
-    };
-    replays.for_each(line).unwrap();
-    lines.sort_unstable();
-    lines
-}
-
-#[test]
-fn what_is_recorded_is_what_a_kernel_records() {
-    let (kernel, simulator) = (cartpole(), late(&cartpole(), Timing { seed: 5, ..Timing::default() }));
-    for mode in [RecordRule::All, RecordRule::Trace] {
-        let wanted = recorded(&kernel, mode);
-        assert!(wanted.len() > 100);
-        assert_eq!(recorded(&simulator, mode), wanted, "{mode:?}");
-    }
-}
-
-#[test]
-fn options_that_are_set_in_the_middle_of_episodes_change_what_they_change_in_a_kernel() {
-    let config = EngineConfig::new(70);
-    let entries = [cartpole(), late(&cartpole(), Timing { seed: 2, ..Timing::default() })];
-    let mut engines = entries.map(|entry| Engine::new(&entry, config.clone(), None).unwrap());
-    for engine in &mut engines {
-        engine.reset(&Reset::seeded(5, 70)).unwrap();
-        (0..9).for_each(|at| drop(step(engine, at)));
-        let low = LaneOptions::from([("low".to_owned(), vec![OptionValue::Float(-0.04)])]);
-        engine.set_options(10..69, low).unwrap();
-    }
-    let [kernel, simulator] = &mut engines;
-    for at in 9..150 {
-        assert_eq!(step(kernel, at), step(simulator, at), "step {at}");
-    }
-    let unknown = LaneOptions::from([("lows".to_owned(), vec![OptionValue::Float(0.0)])]);
-    assert!(matches!(simulator.set_options(0..1, unknown), Err(StepError::Options(_))));
-    assert_eq!(step(kernel, 150), step(simulator, 150));
 }
 
 fn counting(max: &[i64], panic_at: &[i64], timing: Timing, config: EngineConfig) -> Engine {
@@ -237,24 +147,6 @@ fn a_lane_that_fails_is_lost_alone_and_comes_back_in_its_own_time() {
     assert_eq!(engine.stats().unwrap().restarts, 1);
     let frame = engine.frame().unwrap();
     assert_eq!((frame.obs(0).as_f32().unwrap()[1], frame.reset()[1]), (0.0, 1));
-}
-
-#[test]
-fn a_lane_that_never_finishes_is_lost_as_hung_and_others_keep_their_numbers() {
-    let timing = Timing { seed: 1, hangs: Some((66, 2)), ..Timing::default() };
-    let config = EngineConfig { lane_deadline: Duration::from_millis(50), ..EngineConfig::new(70) };
-    let mut engine = counting(&[1_000_000; 70], &[-1; 70], timing, config);
-    engine.reset(&Reset::all()).unwrap();
-    for at in 1..=6u32 {
-        common::act(&mut engine, &[1; 70]);
-        let frame = engine.step().unwrap();
-        for (lane, &count) in frame.obs(0).as_f32().unwrap().iter().enumerate() {
-            assert_eq!(count, if lane == 66 { at.min(2) } else { at } as f32, "lane {lane}");
-        }
-    }
-    assert_eq!((engine.lost(), engine.loss(66), engine.loss(65)), (1, Some(Interruption::Hung), None));
-    assert_eq!(outcomes(&mut engine, Interruption::Hung), 1);
-    assert_eq!(outcomes(&mut engine, Interruption::Crashed), 0);
 }
 
 #[test]

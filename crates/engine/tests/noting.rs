@@ -2,8 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
-#[path = "common/late.rs"]
-mod simulator;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,10 +15,10 @@ use rollhouse_engine::{
     CommandFault, CommandLanes, Engine, EngineConfig, Method, NoteParams, NoteSteps, NotedColumn, Nothing,
     Reset, StepError,
 };
+use rollhouse_env::testing::{Timing, late};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{Beside, Query, Recorder, RecorderConfig, Replays};
-use simulator::{Timing, late};
 
 const LONG: Duration = Duration::from_secs(30);
 

@@ -2,9 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[path = "common/late.rs"]
-mod simulator;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -16,12 +13,12 @@ use rollhouse_core::{
     PastEvent, RecordRule, RunId, SeedSchedule, Start, random_bits,
 };
 use rollhouse_engine::{Engine, EngineConfig, LogEvent, Received, Reset, ResumeError, StepError};
+use rollhouse_env::testing::{Timing, late};
 use rollhouse_env::{EnvEntry, Registry};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{
     EpisodeInfo, Library, PolicyInfo, Query, Recorder, RecorderConfig, RunHeader, Verification,
 };
-use simulator::{Timing, late};
 
 /// What an owner keeps of its lanes: all that ever happened.
 #[derive(Default)]
@@ -280,8 +277,7 @@ fn games() -> impl Strategy<Value = Game> {
         first_done: first_done && autoreset != AutoresetMode::Disabled && !late,
         partial,
         late,
-        // Late lanes keep their options.
-        drawn: drawn && !late,
+        drawn,
     })
 }
 

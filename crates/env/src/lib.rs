@@ -27,6 +27,7 @@ mod registry;
 mod scene;
 mod single;
 mod test_envs;
+pub mod testing;
 mod trig;
 
 pub use batch::{BatchEnv, BlockStep, CallError, Ended, StateError};

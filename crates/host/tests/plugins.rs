@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{
-    AutoresetMode, ColumnData, ColumnMut, ColumnRef, Distribution, GameResult, LaneSet, LaneState,
-    OptionValue, Options, Plugin, Start, Verdict, random_bits,
+    AutoresetMode, ColumnMut, ColumnRef, Distribution, GameResult, LaneSet, LaneState, OptionValue, Options,
+    Plugin, Start, Verdict, random_bits,
 };
 use rollhouse_engine::{Engine, EngineConfig, Reset, Stats};
 use rollhouse_env::{BatchEnv, EnvEntry, ImageSize, Registry};
@@ -151,39 +151,6 @@ fn options_are_drawn_for_each_episode_alike_wherever_the_plugin_is() {
     let beyond = Options::check(&isolated.spec().options, &[("far".to_owned(), drawn([1, 20]))]).unwrap();
     let why = |entry: &Arc<EnvEntry>| entry.check_drawn(&beyond).unwrap_err().to_string();
     assert_eq!(why(&trusted), why(&isolated), "what does not work with an end of it is refused alike");
-}
-
-/// Sends lanes as they come back, and returns the rows of each lane in order: x, reward, and whether it began.
-fn first_done(entry: &Arc<EnvEntry>, rows: usize) -> Vec<Vec<(u64, u64, u8)>> {
-    let mut engine = engine(entry, EngineConfig::new(LANES));
-    let mut seen: Vec<Vec<_>> = vec![Vec::new(); LANES];
-    let mut idle: Vec<u32> = (0..LANES as u32).collect();
-    while seen.iter().any(|seen| seen.len() < rows) {
-        let action =
-            |&lane: &u32| (random_bits(7, lane, seen[lane as usize].len() as u64) % 100) as f32 / 200.0;
-        let actions: Vec<f32> = idle.iter().map(action).collect();
-        engine.send(&idle, ColumnRef::F32(&actions)).unwrap();
-        let received = engine.recv(20, Duration::from_secs(60)).unwrap();
-        let ColumnData::F64(xs) = &received.obs[1] else { panic!("the second column is x") };
-        for (row, &lane) in received.lanes.iter().enumerate() {
-            seen[lane as usize].push((
-                xs[row].to_bits(),
-                received.rewards[row].to_bits(),
-                received.reset[row],
-            ));
-        }
-        idle = received.lanes;
-    }
-    seen.iter_mut().for_each(|seen| seen.truncate(rows));
-    seen
-}
-
-#[test]
-fn lanes_that_are_sent_as_they_come_back_give_the_bits_of_a_trusted_plugin() {
-    let folder = Folder::new();
-    let Some(path) = folder.breaking() else { return };
-    let [a, b] = [true, false].map(|trusted| first_done(&entry(&path, trusted), 90));
-    assert_eq!(a, b);
 }
 
 #[test]

@@ -4,18 +4,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use rollhouse_env::Registry;
+use rollhouse_env::testing::{Timing, late};
 use rollhouse_wire::{ColumnBuffer, RefusalCode, SendLanes, control};
 use tokio::time::Instant;
-
-#[path = "../../../engine/tests/common/late.rs"]
-#[allow(dead_code, reason = "not every test uses all of it")]
-mod simulator;
 
 use super::*;
 use crate::cluster::AsyncCluster;
 use crate::pool::{AsyncPool, PoolRequest};
 use crate::test_nodes::Nodes;
-use simulator::{Timing, late};
 
 const LANES: u32 = 3;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rollhouse_client::{Address, Cluster, ConnectOptions};
 use rollhouse_coordinator::{Coordinator, CoordinatorConfig, EnrolmentConfig, StoreConfig};
 use rollhouse_env::Registry;
-use rollhouse_node::{AttachConfig, ClusterNode, ClusterNodeConfig, HANG_DEADLINE};
+use rollhouse_node::{AttachConfig, ClusterNode, ClusterNodeConfig};
 use rollhouse_wire::{CertificateAuthority, CertificateFiles, Identity, Role, Settings, TokenStore, Trust};
 use tempfile::TempDir;
 
@@ -35,24 +35,28 @@ fn files(folder: &Path, name: &str) -> CertificateFiles {
 
 impl Nodes {
     pub(crate) fn start(count: usize) -> Self {
-        Self::start_with(count, true, HANG_DEADLINE, Registry::builtin)
+        Self::changed(count, |_, _| {})
     }
 
     /// Ones with these envs, which give sessions up that hang for so long.
     pub(crate) fn of(count: usize, hang_deadline: Duration, envs: impl Fn() -> Registry) -> Self {
-        Self::start_with(count, true, hang_deadline, envs)
+        Self::changed(count, |_, config| {
+            config.stepping.hang_deadline = hang_deadline;
+            config.registry = Arc::new(envs());
+        })
     }
 
     /// One that gives sessions up that hang for so long.
     pub(crate) fn giving_up_after(hang_deadline: Duration) -> Self {
-        Self::start_with(1, true, hang_deadline, Registry::builtin)
+        Self::changed(1, |_, config| config.stepping.hang_deadline = hang_deadline)
     }
 
     pub(crate) fn without_attach() -> Self {
-        Self::start_with(1, false, HANG_DEADLINE, Registry::builtin)
+        Self::changed(1, |_, config| config.serving.attach = None)
     }
 
-    fn start_with(count: usize, attach: bool, hang_deadline: Duration, envs: impl Fn() -> Registry) -> Self {
+    /// Ones with the built-in envs and what `change` makes of their settings; it is given the folder of each.
+    pub(crate) fn changed(count: usize, change: impl Fn(&Path, &mut ClusterNodeConfig)) -> Self {
         let temporary = tempfile::tempdir().unwrap();
         let folder = temporary.path();
         let authority = CertificateAuthority::create(folder, DAY).unwrap();
@@ -73,12 +77,11 @@ impl Nodes {
             let name = format!("node-{index}");
             let identity = identity(folder, &authority, Role::Node, &name);
             let mut config = ClusterNodeConfig::new(identity, coordinator.address().to_string(), "test");
-            config.stepping.hang_deadline = hang_deadline;
-            config.registry = Arc::new(envs());
             let folder = folder.join(&name);
             std::fs::create_dir(&folder).unwrap();
             config.serving.attach =
-                attach.then(|| AttachConfig { path: folder.join("a.sock"), uids: Vec::new(), sessions: 4 });
+                Some(AttachConfig { path: folder.join("a.sock"), uids: Vec::new(), sessions: 4 });
+            change(&folder, &mut config);
             let node = ClusterNode::start(config).unwrap();
             assert!(node.wait_joined(PATIENCE));
             Some(node)
@@ -123,7 +126,12 @@ impl Nodes {
     }
 
     pub(crate) fn stop(&mut self, node: usize) {
-        self.nodes[node].take().unwrap().stop(Duration::from_secs(10));
+        self.stop_within(node, Duration::from_secs(10));
+    }
+
+    /// Stops a node. Owners are given a quarter of that time to move their lanes.
+    pub(crate) fn stop_within(&mut self, node: usize, deadline: Duration) {
+        self.nodes[node].take().unwrap().stop(deadline);
     }
 }
 

@@ -101,7 +101,7 @@ impl Hosting {
                     }
                     _ => {
                         let plan = SessionPlan::of(open, &self.registry, &self.settings.program)?;
-                        Ok(Wanted::Lanes(Arc::new(plan)))
+                        Ok(Wanted::Lanes(Arc::new(plan.giving_up_before(self.settings.hang_deadline))))
                     }
                 }
             }

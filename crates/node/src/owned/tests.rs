@@ -3,9 +3,6 @@
 use std::time::Duration;
 
 mod sending;
-#[path = "../../../engine/tests/common/late.rs"]
-#[allow(dead_code, reason = "not every test uses all of it")]
-mod simulator;
 
 use super::*;
 use proptest::prelude::*;

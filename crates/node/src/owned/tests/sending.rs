@@ -1,9 +1,9 @@
 //! What a session answers to requests that send lanes, of which some take long.
 
 use rollhouse_env::EnvEntry;
+use rollhouse_env::testing::{Timing, late};
 use rollhouse_wire::SendLanes;
 
-use super::simulator::{Timing, late};
 use super::*;
 
 const LANES: u32 = 8;

@@ -1,26 +1,30 @@
-//! A simulator whose lanes finish late, in an order of its own.
+//! Tools for tests: a simulator whose lanes finish late, in an order of its own.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::Mutex;
 use rollhouse_core::limits::BLOCK_LANES;
-use rollhouse_core::{ColumnData, ColumnMut, LaneSet, Options, Start, random_bits};
-use rollhouse_env::{BatchEnv, BlockStep, Collected, Ended, EnvEntry, LateLanes, LateRows, Post, StateError};
+use rollhouse_core::{ColumnData, ColumnMut, ColumnSpec, LaneSet, Options, Start, Verdict, random_bits};
+
+use crate::{
+    BatchEnv, BlockStep, CallError, Collected, Ended, EnvEntry, Image, ImageSize, LateLanes, LateRows,
+    MakeError, Post, RenderError, StateError,
+};
 
 /// What the lanes of a simulator that are slow do.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Timing {
+pub struct Timing {
     /// Seed of the order in which lanes finish.
-    pub(crate) seed: u64,
+    pub seed: u64,
     /// Lanes of a session that never finish from their n-th step on: (lane, n).
-    pub(crate) hangs: Option<(usize, u64)>,
+    pub hangs: Option<(usize, u64)>,
     /// Number of times that the lane which hangs says that it connects; then it goes on.
-    pub(crate) connects: u32,
+    pub connects: u32,
     /// Number of times that a lane is asked for before it is back.
-    pub(crate) comes_back_after: u32,
+    pub comes_back_after: u32,
     /// Lane of a session that finishes only when nothing else is under way.
-    pub(crate) last: Option<usize>,
+    pub last: Option<usize>,
 }
 
 /// The lanes of a session, which its blocks share: which may finish now.
@@ -31,7 +35,6 @@ struct Loop {
     /// Posted lanes that the loop has been told to begin.
     begun: Vec<LaneSet>,
     free: Vec<LaneSet>,
-    waits: u64,
 }
 
 impl Loop {
@@ -74,6 +77,8 @@ struct Delayed {
     actions: ColumnData,
     scratch: Vec<ColumnData>,
     infos: Vec<ColumnData>,
+    /// Whether info channels are written in rows that began an episode.
+    first_infos: bool,
     rewards: Vec<f64>,
     taken: [u64; BLOCK_LANES],
     hung: LaneSet,
@@ -81,36 +86,48 @@ struct Delayed {
 }
 
 /// Returns an entry whose lanes do what those of `entry` do, late.
-pub(crate) fn late(entry: &Arc<EnvEntry>, timing: Timing) -> Arc<EnvEntry> {
+pub fn late(entry: &Arc<EnvEntry>, timing: Timing) -> Arc<EnvEntry> {
     let inner = Arc::clone(entry);
-    Arc::new(EnvEntry::late(entry.spec().clone(), move |options: &[Options]| {
-        let blocks = options.len().div_ceil(BLOCK_LANES);
-        let none = || vec![LaneSet::NONE; blocks];
-        let (posted, begun, free) = (none(), none(), none());
-        let shared = Arc::new(Mutex::new(Loop { timing, draws: 0, posted, begun, free, waits: 0 }));
-        let spec = inner.spec();
-        let block = |(number, options): (usize, &[Options])| {
-            let lanes = options.len();
-            let zeros = |column: &rollhouse_core::ColumnSpec| {
-                ColumnData::zeros(column.dtype, lanes * column.elements())
-            };
-            Ok(Box::new(Delayed {
-                inner: inner.make_block(options)?,
-                number,
-                shared: Arc::clone(&shared),
-                steps: LaneSet::NONE,
-                resets: LaneSet::NONE,
-                actions: zeros(&spec.action_column()),
-                scratch: spec.obs_columns().iter().map(zeros).collect(),
-                infos: spec.info_channels.iter().map(|info| ColumnData::zeros(info.dtype, lanes)).collect(),
-                rewards: vec![0.0; lanes],
-                taken: [0; BLOCK_LANES],
-                hung: LaneSet::NONE,
-                coming: [0; BLOCK_LANES],
-            }) as Box<dyn BatchEnv>)
-        };
-        options.chunks(BLOCK_LANES).enumerate().map(block).collect()
-    }))
+    let made = EnvEntry::late(entry.spec().clone(), move |options| blocks(&inner, timing, options));
+    let made = made.with_constants(entry.constants());
+    let made = if entry.draws_options() { made.with_drawn_options() } else { made };
+    Arc::new(match (entry.render_size(), entry.render_fps()) {
+        (Some(size), Some(images_per_second)) => made.drawn(size, images_per_second),
+        _ => made,
+    })
+}
+
+/// Makes the blocks of a session around those of `inner`.
+fn blocks(
+    inner: &EnvEntry,
+    timing: Timing,
+    options: &[Options],
+) -> Result<Vec<Box<dyn BatchEnv>>, MakeError> {
+    let blocks = options.len().div_ceil(BLOCK_LANES);
+    let none = || vec![LaneSet::NONE; blocks];
+    let (posted, begun, free) = (none(), none(), none());
+    let shared = Arc::new(Mutex::new(Loop { timing, draws: 0, posted, begun, free }));
+    let spec = inner.spec();
+    let block = |(number, options): (usize, &[Options])| {
+        let lanes = options.len();
+        let zeros = |column: &ColumnSpec| ColumnData::zeros(column.dtype, lanes * column.elements());
+        Ok(Box::new(Delayed {
+            inner: inner.make_block(options)?,
+            number,
+            shared: Arc::clone(&shared),
+            steps: LaneSet::NONE,
+            resets: LaneSet::NONE,
+            actions: zeros(&spec.action_column()),
+            scratch: spec.obs_columns().iter().map(zeros).collect(),
+            infos: spec.info_channels.iter().map(zeros).collect(),
+            first_infos: spec.has_first_infos(),
+            rewards: vec![0.0; lanes],
+            taken: [0; BLOCK_LANES],
+            hung: LaneSet::NONE,
+            coming: [0; BLOCK_LANES],
+        }) as Box<dyn BatchEnv>)
+    };
+    options.chunks(BLOCK_LANES).enumerate().map(block).collect()
 }
 
 impl Delayed {
@@ -133,6 +150,9 @@ impl BatchEnv for Delayed {
     fn restore(&mut self, lane: usize, start: Start) {
         self.inner.restore(lane, start);
     }
+    fn set_options(&mut self, lane: usize, options: &Options) -> Result<(), MakeError> {
+        self.inner.set_options(lane, options)
+    }
     fn reset(&mut self, _: LaneSet, _: &mut [ColumnMut<'_>]) -> LaneSet {
         panic!("the engine posts resets of late lanes");
     }
@@ -141,6 +161,12 @@ impl BatchEnv for Delayed {
     }
     fn state_hash(&self, lane: usize) -> u32 {
         self.inner.state_hash(lane)
+    }
+    fn has_verdicts(&self) -> bool {
+        self.inner.has_verdicts()
+    }
+    fn verdict(&self, lane: usize) -> Verdict {
+        self.inner.verdict(lane)
     }
     fn revive(&mut self, lanes: LaneSet) -> LaneSet {
         let after = self.shared.lock().timing.comes_back_after;
@@ -164,6 +190,15 @@ impl BatchEnv for Delayed {
     }
     fn set_state(&mut self, lane: usize, state: &[f64]) -> Result<(), StateError> {
         self.inner.set_state(lane, state)
+    }
+    fn call(&mut self, lane: usize, method: &str, payload: &str) -> Result<String, CallError> {
+        self.inner.call(lane, method, payload)
+    }
+    fn render(&self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
+        self.inner.render(lane, size)
+    }
+    fn text(&self, lane: usize, columns: usize) -> Result<String, RenderError> {
+        self.inner.text(lane, columns)
     }
 }
 
@@ -193,7 +228,6 @@ impl LateLanes for Delayed {
 
     fn wait(&mut self, _: Instant) {
         let mut shared = self.shared.lock();
-        shared.waits += 1;
         if !shared.turn() {
             drop(shared);
             // Nothing that is under way can finish. It may return early, and does, as often as there is time for.
@@ -221,12 +255,15 @@ impl LateLanes for Delayed {
         });
         steps.into_iter().for_each(|lane| self.taken[lane] += 1);
         let lanes = self.inner.lanes();
-        let lost = ended.lost & free;
+        let mut lost = ended.lost & free;
+        if self.first_infos {
+            lost |= self.inner.first_infos(resets & !lost, &mut infos);
+        }
         for lane in free & !lost {
             rows.rewards[lane] = self.rewards[lane];
             copy(rows.obs, &self.scratch, lane, lanes);
         }
-        for lane in steps & !lost {
+        for lane in if self.first_infos { free } else { steps } & !lost {
             copy(rows.infos, &self.infos, lane, lanes);
         }
         let (terminated, truncated) = (ended.terminated & steps, ended.truncated & steps);
