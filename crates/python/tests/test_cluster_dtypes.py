@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import LocalCluster, rollhouse_program
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from test_cluster_python import play, python_settings, recorded_of, same, same_spaces
 
 import rollhouse
+from rollhouse.action_parts import ActionParts
 from rollhouse.errors import InvalidActionError, RefusedError
+from rollhouse.native_env import action_converter
 from rollhouse.vector import rows_at
 
 LANES = 3
@@ -261,6 +264,68 @@ def test_an_action_that_the_envs_dtype_does_not_have_is_refused(cluster: rollhou
             envs.step(np.full((2, 2), 70000.0 if kind == "float16" else np.iinfo(kind).max + 1, wide))
     envs.step(np.ones((2, 2), kind))
     envs.close()
+
+
+def test_carried_rows_with_a_number_that_a_part_does_not_have_are_refused_by_its_name(cluster: rollhouse.Cluster) -> None:
+    # Symptom: such a row stepped its lane by another action, 128 by -128 in a part of int8.
+    # Cause: an array of the carrying dtype was sent as it is, and a worker casts it to the dtypes of the parts.
+    # Fix: rows that are handed in are looked at part by part, as batches of the space's structure are.
+    envs = cluster.make_vec("sizes.envs:Nested", 2, record=False)
+    parts = ActionParts(envs.single_action_space)
+    rows = envs.actions
+    assert rows.dtype == np.float64
+    rows[...] = parts.rows(envs.action_space.sample(), 2, action_converter)
+    good = rows.copy()
+    envs.reset(seed=1)
+    for path, number in [
+        ("0/int8", 128),
+        ("0/int16", 0.5),
+        ("0/uint16", -1),
+        ("0/uint32", 2**32),
+        ("0/float16", 70000.0),
+        ("0/float16", -np.finfo(np.float64).max),
+        ("1", -8),
+        ("1", 253),
+        ("2", 256),
+    ]:
+        rows[...] = good
+        rows[1, place_of(parts, path).stop - 1] = number
+        for step in (envs.step, envs.send):
+            with pytest.raises(InvalidActionError, match=f"actions of {path}: lane 1 is given"):
+                step(rows)
+    rows[...] = good
+    boxes, few, many = parts.action(good[1])
+    assert envs.step(rows)[1][1] == sum(box.astype(np.float64).sum() for box in boxes.values()) + few + many.sum()
+    envs.close()
+
+
+@pytest.mark.parametrize(
+    ("parts", "carrier", "wrong"),
+    [
+        ({"a": spaces.Box(-9, 9, (), np.int8), "b": spaces.Box(0, 9, (2,), np.int32)}, np.int64, {"a": 128, "b": 1 << 31}),
+        ({"a": spaces.Box(-9, 9, (), np.float16), "b": spaces.Box(0, 9, (2,), np.float32)}, np.float32, {"a": 65520.0}),
+        ({"a": spaces.MultiBinary(2), "b": spaces.Box(0, 9, (), np.float64)}, np.float64, {"a": 0.5}),
+        ({"a": spaces.Discrete(3, start=1), "b": spaces.Box(0, 9, (), np.uint8)}, np.int64, {"a": 0, "b": 256}),
+    ],
+    ids=str,
+)
+def test_carried_rows_are_checked_in_whichever_dtype_carries_them(
+    parts: dict[str, spaces.Space], carrier: type, wrong: dict[str, float]
+) -> None:
+    told = ActionParts(spaces.Dict(parts))
+    assert told.dtype == carrier
+    good = np.ones((3, told.elements), carrier)
+    assert told.rows(good, 3, action_converter) is good
+    for name, number in wrong.items():
+        rows = good.copy()
+        rows[2, place_of(told, name).stop - 1] = number
+        with pytest.raises(InvalidActionError, match=f"actions of {name}: lane 2 is given"):
+            told.rows(rows, 3, action_converter)
+
+
+def place_of(parts: ActionParts, path: str) -> slice:
+    """The place of a column in the rows that carry it."""
+    return next(column.place for column in parts._columns if column.path == path)
 
 
 def test_what_no_column_has_is_refused_by_name(cluster: rollhouse.Cluster) -> None:

@@ -85,7 +85,7 @@ class Path(Say):
 class Plan(Say):
     """Takes texts and sequences of all kinds among other things."""
 
-    metadata = {"max_action_lengths": {"log/0": 3, "log/1": 5, "bits": 2, "steps": 7}, "max_lengths": {"bits": 9}}
+    metadata = {"max_action_lengths": {"log/0": 3, "log/1": 5, "bits": 2, "steps": 7, "far": 2}, "max_lengths": {"bits": 9}}
     action_space = spaces.Dict({
         "says": spaces.Text(6, min_length=0, charset="ab \\0"),
         "where": spaces.Box(-1, 1, (3,), np.float64),
@@ -94,6 +94,7 @@ class Plan(Say):
         )),
         "bits": spaces.Sequence(spaces.MultiBinary(3)),
         "steps": spaces.Sequence(spaces.MultiDiscrete([3, 4])),
+        "far": spaces.Sequence(spaces.Box(-300, 300, (), np.int16), stack=True),
         "go": spaces.Discrete(3, start=-1),
     })
 
@@ -152,6 +153,7 @@ class Endless(Say):
 
 PLAN: dict[str, Any] = {
     "bits": (np.array([1, 0, 1], np.int8),),
+    "far": np.array([-300, 300], np.int16),
     "go": 1,
     "log": ((np.ones((2, 2), np.float32),), np.array([3, 7])),
     "says": "ab",
@@ -252,6 +254,7 @@ def batch(actions: list[dict[str, Any]]) -> dict[str, Any]:
     """A batch of actions of Plan."""
     return {
         "bits": tuple(action["bits"] for action in actions),
+        "far": tuple(action["far"] for action in actions),
         "go": np.array([action["go"] for action in actions]),
         "log": tuple(tuple(action["log"][at] for action in actions) for at in (0, 1)),
         "says": [action["says"] for action in actions],
@@ -308,6 +311,7 @@ def test_an_action_that_is_none_is_refused_by_name_and_steps_no_lane(
         ("log/0/count", 4),
         ("log/1/items", 8),
         ("log/1/items", 3.5),
+        ("far/items", 1 << 15),
         ("bits/items", 2),
     ],
 )
