@@ -311,7 +311,7 @@ def test_an_action_that_is_none_is_refused_by_name_and_steps_no_lane(
         ("log/0/count", 4),
         ("log/1/items", 8),
         ("log/1/items", 3.5),
-        ("far/items", 1 << 15),
+        ("far/items", 65537),
         ("bits/items", 2),
     ],
 )
