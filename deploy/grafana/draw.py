@@ -54,6 +54,25 @@ while True:
     envs.close()
 """
 
+# An env that gives scores, as no built-in one does.
+GAMES = """
+import gymnasium
+
+class Dice(gymnasium.Env):
+    observation_space = gymnasium.spaces.Discrete(7)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.score = 0
+        return 0, {}
+
+    def step(self, action):
+        shown = int(self.np_random.integers(1, 7))
+        self.score += shown
+        return shown, float(shown), shown == 6, False, {"score": self.score} if shown == 6 else {}
+"""
+
 
 def free_port() -> int:
     with socket.socket() as listener:
@@ -67,6 +86,7 @@ class Cluster:
     def __init__(self, program: str, folder: Path) -> None:
         self.program, self.folder, self.running = program, folder, {}
         self.port = free_port()
+        (folder / "games.py").write_text(GAMES)
         self.pages = {name: free_port() for name in ["coordinator", "node-1", "node-2"]}
         self.do("certs", "init", "--dir", "ca")
         for name in self.pages:
@@ -81,7 +101,7 @@ class Cluster:
         return subprocess.run([self.program, *words], cwd=self.folder, check=check, capture_output=True, text=True).stdout
 
     def start(self, name: str, line: list[str]) -> None:
-        environment = dict(os.environ, ROLLHOUSE_CONNECT=getattr(self, "connection", ""))
+        environment = dict(os.environ, ROLLHOUSE_CONNECT=getattr(self, "connection", ""), PYTHONPATH=str(self.folder))
         with open(self.folder / f"{name}.log", "a") as log:
             self.running[name] = subprocess.Popen(line, cwd=self.folder, env=environment, stdout=log, stderr=log)
 
@@ -91,6 +111,7 @@ class Cluster:
         settings |= {f"{role}.listen": f"127.0.0.1:{self.port if role == 'coordinator' else 0}"}
         if role == "node":
             settings |= {"node.coordinator": f"127.0.0.1:{self.port}", "spool.seal_after": "2 s"}
+            settings |= {"python.interpreter": sys.executable, "python.allow": "games"}
         words = [word for key, value in settings.items() for word in ["--set", f"{key}={value}"]]
         self.start(name, [self.program, role, "--data", name, *words])
 
@@ -113,8 +134,9 @@ class Cluster:
         end, turn = time.monotonic() + seconds, 0
         killed = False
         while time.monotonic() < end:
-            self.do("rollout", "--connect", self.connection, "--env", "Acrobot-v1", "--lanes", "32", "--episodes", "40",
-                    check=False)
+            for env, lanes, episodes in [("Acrobot-v1", 32, 40), ("games:Dice", 8, 400)]:
+                line = ["--env", env, "--lanes", str(lanes), "--episodes", str(episodes)]
+                self.do("rollout", "--connect", self.connection, *line, check=False)
             if turn % 3 == 0:
                 # Of a token that nobody has, and of a role that may not.
                 stranger = re.sub(r"token=\w+", "token=rh_0123456789_nobody", self.connection)

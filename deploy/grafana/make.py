@@ -41,8 +41,10 @@ OVERVIEW = {
         ("Results", "ops", "Episodes that ended a second with a result, for envs that give one: the share of those that are won shows "
          "learning where a return does not.",
          [("sum by (result) (rate(rollhouse_episode_results_total{$by}[5m]))", "{{result}}")]),
-        ("Mean score", "short", "Mean of the scores that envs gave episodes, over five minutes.",
-         [("sum(delta(rollhouse_episode_score_points{$by}[5m])) / sum(increase(rollhouse_episode_scores_total{$by}[5m]))",
+        # The sum of scores is a gauge: that of a process that was started again begins anew, and its fall is no score.
+        ("Mean score", "short", "Mean of the scores that envs gave episodes, over five minutes; of no process that began in them anew.",
+         [("sum(delta(rollhouse_episode_score_points{$by}[5m]) unless resets(rollhouse_episode_scores_total{$by}[5m]) > 0) "
+           "/ sum(increase(rollhouse_episode_scores_total{$by}[5m]) unless resets(rollhouse_episode_scores_total{$by}[5m]) > 0)",
            "score")]),
         ("Step time", "s", "Time of owners' steps on nodes, without the network: half and 99 % are below.",
          [("histogram_quantile(0.5, sum by (le) (rate(rollhouse_step_seconds_bucket{$by}[5m])))", "median"),

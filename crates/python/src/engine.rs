@@ -39,7 +39,8 @@ use crate::views::{Arrays, Views};
 pub(crate) struct NativeLanes {
     lanes: usize,
     action: RowShape,
-    /// Whether arrays of the column's type are converted as well: the env's own is narrower and may not have their values.
+    /// Whether arrays of the column's type are converted as well: the env's own type, or that of a part, may not have their
+    /// values.
     narrow: bool,
     /// Turns anything array-like into a C-contiguous array of the action's dtype, or raises.
     convert: Py<PyAny>,
@@ -416,7 +417,10 @@ impl NativeLanes {
         Ok(Self {
             lanes,
             action: row_shape(spec.action_space.dtype(), spec.action_space.shape())?,
-            narrow: matches!(&spec.action_space, Space::Box(space) if space.own.is_some()),
+            narrow: matches!(
+                &spec.action_space,
+                Space::Box(space) if space.own.is_some() || space.parts.is_some()
+            ),
             convert,
             rules,
             shapes: Shapes {

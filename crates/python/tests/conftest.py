@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib.util
 import os
 import subprocess
-import threading
-import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
+from local_cluster import PORTS, LocalCluster, rollhouse_program
+from python_nodes import ALLOWED, python_nodes
+
+import rollhouse
 
 TEST_ALL = "ROLLHOUSE_TEST_ALL"
 """The environment variable that `cargo xtask test --all` sets."""
@@ -39,88 +42,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=f"{', '.join(missing)} not installed"))
 
 
-def rollhouse_program() -> Path:
-    """The binary, or the test is skipped."""
-    program = Path(os.environ.get(PROGRAM) or Path(__file__).parents[3] / "target/debug/rollhouse")
-    if not program.is_file():
-        pytest.skip(f"{program} is not there: `cargo build` makes it, {PROGRAM} names another one")
-    return program
+@pytest.fixture(scope="session")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Two nodes that host all packages of `packages`, with two workers a session, and of which no test kills one."""
+    with closing(python_nodes(tmp_path_factory.mktemp("nodes"), *ALLOWED)) as cluster:
+        yield cluster
 
 
-class LocalCluster:
-    """A cluster of a coordinator and nodes, each a process of its own, on free ports.
-
-    Args:
-        settings: Settings of all nodes, as ``KEY=VALUE``.
-        variables: Variables of a node's environment, by its name.
-        names: Names of the nodes.
-    """
-
-    def __init__(
-        self,
-        folder: Path,
-        program: Path,
-        settings: Sequence[str] = (),
-        variables: Mapping[str, Mapping[str, str]] | None = None,
-        names: Sequence[str] = ("one", "two"),
-    ):
-        self._folder, self._program = folder, program
-        self._settings, self._variables = settings, variables or {}
-        self._processes: dict[str, subprocess.Popen[str]] = {}
-        self._pages: dict[str, str] = {}
-        self._run("certs", "init", "--dir", "ca")
-        for role, name in [("coordinator", "main"), *(("node", name) for name in names)]:
-            self._run("certs", "issue", "--dir", "ca", "--role", role, "--name", name, "--output", f"{name}/tls")
-        address = self._start("main", "coordinator", ["coordinator.listen", "metrics.listen"], "listens on ")
-        token = self._run("token", "create", "--role", "trainer", "--name", "test", "--data", "main").strip()
-        self.url = f"rollhouse://{address}?token={token}&ca={folder / 'ca/ca.pem'}"
-        for name in names:
-            self._start(name, "node", ["node.listen", "metrics.listen"], "joined the coordinator", address)
-
-    def _run(self, *line: str) -> str:
-        return subprocess.run(
-            [self._program, *line], cwd=self._folder, check=True, capture_output=True, text=True
-        ).stdout
-
-    def _start(self, name: str, role: str, ports: list[str], words: str, coordinator: str | None = None) -> str:
-        line = [str(self._program), role, "--data", name, *(f"--set={key}=127.0.0.1:0" for key in ports)]
-        if coordinator is not None:
-            line += ["--coordinator", coordinator, *(f"--set={setting}" for setting in self._settings)]
-        environment = {**os.environ, "ROLLHOUSE_LOG__FORMAT": "text", **self._variables.get(name, {})}
-        process = subprocess.Popen(line, cwd=self._folder, env=environment, stderr=subprocess.PIPE, text=True)
-        self._processes[name] = process
-        assert process.stderr is not None
-        said = []
-        for heard in process.stderr:
-            said.append(heard)
-            if "metrics and health on " in heard:
-                self._pages[name] = heard.split("metrics and health on ", 1)[1].strip()
-            if words in heard:
-                # What it says later is not to fill the pipe.
-                threading.Thread(target=process.stderr.read, daemon=True).start()
-                return heard.split(words, 1)[1].strip()
-        raise AssertionError(f"{line} never said {words!r}: {''.join(said)}")
-
-    def kill(self, name: str) -> None:
-        """Ends a process with SIGKILL and waits for that."""
-        process = self._processes.pop(name)
-        process.kill()
-        process.wait()
-
-    def process_id(self, name: str) -> int:
-        """The process id of a node."""
-        return self._processes[name].pid
-
-    def figures(self, name: str) -> dict[str, float]:
-        """The figures that a process exports now, by name and labels."""
-        with urllib.request.urlopen(f"{self._pages[name]}/metrics", timeout=60) as page:
-            lines = (line.rpartition(" ") for line in page.read().decode().splitlines() if not line.startswith("#"))
-            return {series: float(value) for series, _, value in lines}
-
-    def close(self) -> None:
-        """Ends all that run."""
-        for name in list(self._processes):
-            self.kill(name)
+@pytest.fixture(scope="module", params=["quic", "shm"])
+def cluster(nodes: LocalCluster, request: pytest.FixtureRequest) -> Iterator[rollhouse.Cluster]:
+    """Those nodes, by either transport."""
+    with rollhouse.connect(nodes.url, transport=request.param, timeout=120) as connected:
+        yield connected
 
 
 @pytest.fixture
@@ -149,10 +82,3 @@ def cluster_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield url
         finally:
             process.terminate()
-
-
-PROGRAM = "ROLLHOUSE_PROGRAM"
-"""The environment variable that names the `rollhouse` binary, if it is not the one that `cargo build` makes."""
-
-PORTS = ["coordinator.listen", "node.listen", "metrics.coordinator", "metrics.node"]
-"""Settings of `rollhouse up` that say where it listens."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,9 +11,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from conftest import LocalCluster, rollhouse_program
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from test_cluster_python import python_settings
+from local_cluster import LocalCluster, rollhouse_program
 
 import rollhouse
 from rollhouse.errors import RefusedError
@@ -24,62 +21,6 @@ LANES = 5
 MASKED = "test/Masked-v0"
 TAXI = "Taxi-v4" if "Taxi-v4" in gymnasium.registry else "Taxi-v3"
 MODES = pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
-
-PACKAGE = """
-import gymnasium
-import numpy as np
-from gymnasium import spaces
-
-
-class Shop(gymnasium.Env):
-    '''Its masks come from a method, as SB3-contrib wants them; with a bad number it breaks off after three steps.'''
-
-    def __init__(self, bad=None, length=4):
-        self.observation_space = spaces.Box(0, 100, (1,), np.float64)
-        self.action_space = spaces.MultiDiscrete([2, 3])
-        self.bad, self.length = bad, length
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.steps = 0
-        return np.zeros(1), {}
-
-    def step(self, action):
-        self.steps += 1
-        assert self.bad is not None or self.action_masks_before[action[0]] and self.action_masks_before[2 + action[1]]
-        return np.full(1, float(self.steps)), 1.0, False, False, {}
-
-    def action_masks(self):
-        mask = [self.steps % 2, 1, 1, 0, 1]
-        if self.bad is not None and self.steps == 3:
-            mask = mask[: self.length] + [self.bad]
-        self.action_masks_before = mask
-        return np.array(mask)
-
-
-class Small(Shop):
-    def action_masks(self):
-        return np.ones(3)
-"""
-
-
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """Two nodes that host envs with masks."""
-    package = tmp_path_factory.mktemp("packages")
-    (package / "shops.py").write_text(PACKAGE)
-    path = {"PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
-    settings = python_settings("shops")
-    nodes = LocalCluster(tmp_path_factory.mktemp("nodes"), rollhouse_program(), settings, {"one": path, "two": path})
-    try:
-        yield nodes
-    finally:
-        nodes.close()
-
-
-@pytest.fixture(scope="module", params=["quic", "shm"])
-def cluster(nodes: LocalCluster, request: pytest.FixtureRequest) -> rollhouse.Cluster:
-    return rollhouse.connect(nodes.url, transport=request.param, timeout=120)
 
 
 def same_masks(ours: dict[str, Any], theirs: dict[str, Any]) -> None:

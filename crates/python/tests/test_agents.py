@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from conftest import LocalCluster, rollhouse_program
 from gymnasium import spaces
-from test_cluster_python import python_settings, recorded_of
+from local_cluster import LocalCluster, rollhouse_program
+from python_nodes import recorded_of
+from races import Race
 
 import rollhouse
 import rollhouse.pettingzoo
@@ -25,123 +24,10 @@ STEPS = 70
 AGENTS = ["tortoise", "hare", "snail"]
 MODES = pytest.mark.parametrize("mode", ["NextStep", "SameStep", "Disabled"])
 
-PACKAGE = '''
-import numpy as np
-from gymnasium import spaces
-
-AGENTS = ["tortoise", "hare", "snail"]
-
-
-class Race:
-    """A parallel env in PettingZoo's words. Agents have other spaces each, and walk until they are tired (terminated) or time
-    is up. `fault` says what it does wrong in the second step of the lane whose env was reset with the seed `of`.
-    """
-
-    metadata = {"name": "race"}
-    render_mode = None
-
-    def __init__(self, limit=9, fault=None, of=0, agents=None):
-        self.possible_agents = list(AGENTS if agents is None else agents)
-        self.agents, self.limit, self.fault, self.of = [], limit, fault, of
-        masked = spaces.Dict({"at": spaces.Box(-1e3, 1e3, (2,), np.float32), "action_mask": spaces.MultiBinary(3)})
-        seen = {"tortoise": spaces.Box(-1e3, 1e3, (3,), np.float64), "hare": masked, "snail": spaces.Discrete(1000)}
-        graph = spaces.Graph(spaces.Discrete(2), None)
-        acts = {"tortoise": spaces.Box(-1, 1, (2,), np.float32), "hare": spaces.Discrete(3, start=5)}
-        self.seen = {agent: graph if fault == "graph" else seen[agent] for agent in self.possible_agents}
-        self.acts = {**acts, "snail": spaces.MultiDiscrete([2, 3])}
-
-    @property
-    def unwrapped(self):
-        return self
-
-    def observation_space(self, agent):
-        return self.seen[agent]
-
-    def action_space(self, agent):
-        return self.acts[agent]
-
-    def _observe(self):
-        at, steps = self.at, self.steps
-        all_seen = {
-            "tortoise": np.array([at["tortoise"], steps, self.random.random()]),
-            "hare": {"at": np.array([at["hare"], steps], np.float32), "action_mask": np.array([1, steps % 2, 1], np.int8)},
-            "snail": int(at["snail"]),
-        }
-        return {agent: all_seen[agent] for agent in self.agents}
-
-    def reset(self, seed=None, options=None):
-        if seed is not None or not hasattr(self, "random"):
-            self.random, self.seed = np.random.default_rng(seed), seed
-        self.agents = list(self.possible_agents)
-        self.at = {agent: float(self.random.integers(100)) for agent in AGENTS}
-        self.breath = {agent: int(self.random.integers(3, 15)) for agent in AGENTS}
-        self.steps = 0
-        return self._observe(), {agent: {} for agent in self.agents}
-
-    def step(self, actions):
-        assert actions.keys() == set(self.agents), "an agent that takes no part has no action"
-        for agent, action in actions.items():
-            assert self.acts[agent].contains(action), (agent, action)
-            self.at[agent] += float(np.sum(action))
-        self.steps += 1
-        rewards = {agent: float(np.sum(action)) + self.steps / 10 for agent, action in actions.items()}
-        ends = {agent: self.steps >= self.breath[agent] for agent in self.agents}
-        cuts = {agent: self.steps >= self.limit and not ends[agent] for agent in self.agents}
-        observations = self._observe()
-        self.agents = [agent for agent in self.agents if not (ends[agent] or cuts[agent])]
-        if self.fault is not None and self.seed == self.of and self.steps == 2:
-            self._err(observations, rewards, ends)
-        return observations, rewards, ends, cuts, {}
-
-    def close(self):
-        pass
-
-    def _err(self, observations, rewards, ends):
-        if self.fault == "stranger seen":
-            observations["wolf"] = 1
-        elif self.fault == "stranger alive":
-            self.agents.append("wolf")
-        elif self.fault == "unseen":
-            del observations["hare"]
-        elif self.fault == "unrewarded":
-            del rewards["hare"]
-        elif self.fault == "unended":
-            del ends["hare"]
-        elif self.fault == "nan":
-            rewards["hare"] = float("nan")
-        elif self.fault == "shape":
-            observations["tortoise"] = np.zeros(4)
-
-
-def race(**kwargs):
-    return Race(**kwargs)
-'''
-
-
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the module `races`."""
-    folder = tmp_path_factory.mktemp("packages")
-    (folder / "races.py").write_text(PACKAGE)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator[LocalCluster]:
-    """Two nodes that host these envs."""
-    path = {"PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
-    settings = python_settings("races", "pettingzoo")
-    nodes = LocalCluster(tmp_path_factory.mktemp("nodes"), rollhouse_program(), settings, {"one": path, "two": path})
-    try:
-        yield nodes
-    finally:
-        nodes.close()
-
 
 @pytest.fixture(params=["here", "quic", "shm"])
-def where(request: pytest.FixtureRequest, package: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def where(request: pytest.FixtureRequest) -> Any:
     """The arguments of `make_vec` that say where lanes are."""
-    monkeypatch.syspath_prepend(package)
     if request.param == "here":
         return {"workers": 2}
     nodes = request.getfixturevalue("nodes")
@@ -241,8 +127,6 @@ def check(envs: Any, hands: list[ByHand], mode: str, steps: int) -> dict[str, in
 
 @MODES
 def test_lanes_of_several_agents_are_the_env_stepped_by_hand_wherever_they_are(where: Any, mode: str) -> None:
-    from races import Race  # type: ignore[import-not-found]
-
     envs = rollhouse.pettingzoo.make_vec("races:race", LANES, env_kwargs={"limit": 8}, autoreset_mode=mode, **where)
     assert envs.possible_agents == AGENTS
     for agent in AGENTS:
@@ -386,10 +270,7 @@ def test_what_an_env_of_agents_must_not_do_costs_its_own_lane(where: Any, fault:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_who_is_told_of_a_loss_hears_what_the_env_did(
-    package: Path, monkeypatch: pytest.MonkeyPatch, fault: str
-) -> None:
-    monkeypatch.syspath_prepend(package)
+def test_who_is_told_of_a_loss_hears_what_the_env_did(fault: str) -> None:
     kwargs = {"fault": fault, "of": 7, "limit": 50}
     envs = rollhouse.pettingzoo.make_vec("races:race", 1, env_kwargs=kwargs, workers=1)
     envs.reset(seed=7)

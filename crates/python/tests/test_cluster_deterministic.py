@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import gymnasium
 import numpy as np
 import pytest
-from conftest import LocalCluster, rollhouse_program
+import walks
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from test_cluster_python import THREE, play, python_settings
+from local_cluster import LocalCluster, rollhouse_program
+from python_nodes import THREE, play, python_nodes
 
 import rollhouse
 from rollhouse.errors import RefusedError
@@ -23,119 +22,10 @@ from rollhouse.errors import RefusedError
 LANES = 4
 STEPS = 400
 
-PACKAGE = '''
-import random, time
-import gymnasium
-import numpy as np
-from gymnasium import spaces
-
-
-class Walk(gymnasium.Env):
-    """A walk from a random place, with noise of its own generator, until it is far away."""
-
-    metadata = {"deterministic": True}
-    observation_space = spaces.Box(-np.inf, np.inf, (4,), np.float64)
-    action_space = spaces.Discrete(2)
-
-    def __init__(self, far=20):
-        self.far, self.age = far, 0
-
-    def _shown(self):
-        return np.concatenate([[self.place], self.np_random.uniform(-1, 1, 3)])
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.place, self.age = int(self.np_random.integers(-3, 4, dtype=np.int32)), 0
-        return self._shown(), {}
-
-    def step(self, action):
-        self.age += 1
-        self.place += 2 * int(action) - 1 + int(self.np_random.integers(-1, 2, dtype=np.int32))
-        reward = self.np_random.normal() + self.lie()
-        return self._shown(), float(reward), abs(self.place) >= self.far, False, {}
-
-    def lie(self):
-        return 0.0
-
-
-class Chance(Walk):
-    def lie(self):
-        return random.random() if self.age == 5 else 0.0
-
-
-class Clock(Walk):
-    def _shown(self):
-        return super()._shown() + time.monotonic()
-
-
-class Grudge(Walk):
-    """Begins otherwise after an episode that it has played."""
-
-    played = 0
-
-    def reset(self, *, seed=None, options=None):
-        shown, infos = super().reset(seed=seed)
-        self.played += 1
-        return shown * (2 if seed is None and self.played == 3 else 1), infos
-
-
-class Shared(Walk):
-    """Has a generator that all envs of a process share."""
-
-    def reset(self, *, seed=None, options=None):
-        shown = super().reset(seed=seed)
-        random.seed(int(self.np_random.integers(2**31)))
-        return shown
-
-    def lie(self):
-        return random.random()
-
-
-class Reseeding(Walk):
-    def reset(self, *, seed=None, options=None):
-        return super().reset(seed=seed if seed is None else seed + 1)
-
-
-class Later(Walk):
-    """Lies at steps that no try-out comes to."""
-
-    def lie(self):
-        return time.monotonic() if self.age == 80 else 0.0
-'''
-
-
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the package `walks`."""
-    folder = tmp_path_factory.mktemp("packages")
-    (folder / "walks.py").write_text(PACKAGE)
-    return folder
-
-
-def nodes_with(folder: Path, package: Path, *allow: str, names: Sequence[str] = ("one", "two")) -> LocalCluster:
-    path = {"PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
-    variables = {name: path for name in names}
-    return LocalCluster(folder, rollhouse_program(), python_settings(*allow), variables, names)
-
-
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator[LocalCluster]:
-    """A cluster that no test kills a node of."""
-    cluster = nodes_with(tmp_path_factory.mktemp("nodes"), package, "walks", "ale_py")
-    try:
-        yield cluster
-    finally:
-        cluster.close()
-
 
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
-def test_a_node_killed_in_the_middle_of_episodes_changes_no_number(
-    tmp_path: Path, package: Path, mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(package)
-    import walks  # type: ignore[import-not-found]
-
-    two = nodes_with(tmp_path, package, "walks")
+def test_a_node_killed_in_the_middle_of_episodes_changes_no_number(tmp_path: Path, mode: AutoresetMode) -> None:
+    two = python_nodes(tmp_path, "walks")
     try:
         with rollhouse.connect(two.url, timeout=120) as cluster:
             there = cluster.make_vec("walks:Walk", LANES, autoreset_mode=mode, spread="single")
@@ -149,10 +39,8 @@ def test_a_node_killed_in_the_middle_of_episodes_changes_no_number(
         two.close()
 
 
-def test_a_resumed_lane_that_comes_out_otherwise_is_lost_and_gives_no_other_numbers(
-    tmp_path: Path, package: Path
-) -> None:
-    two = nodes_with(tmp_path, package, "walks")
+def test_a_resumed_lane_that_comes_out_otherwise_is_lost_and_gives_no_other_numbers(tmp_path: Path) -> None:
+    two = python_nodes(tmp_path, "walks")
     try:
         with rollhouse.connect(two.url, timeout=120) as cluster:
             envs = cluster.make_vec(
@@ -236,14 +124,9 @@ def test_a_rollout_of_a_declared_env_is_recorded_with_everything_and_its_hashes(
     ("id", "steps"),
     [("walks:Walk", 3000), pytest.param("gymnasium:HalfCheetah-v5", 2600, marks=pytest.mark.adapters("mujoco"))],
 )
-def test_two_of_three_nodes_that_are_killed_change_no_number(
-    tmp_path: Path, package: Path, id: str, steps: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(package)
-    import walks
-
+def test_two_of_three_nodes_that_are_killed_change_no_number(tmp_path: Path, id: str, steps: int) -> None:
     make = walks.Walk if id == "walks:Walk" else partial(gymnasium.make, "HalfCheetah-v5")
-    nodes = nodes_with(tmp_path, package, "walks", names=THREE)
+    nodes = python_nodes(tmp_path, "walks", names=THREE)
     try:
         with rollhouse.connect(nodes.url, timeout=120) as cluster:
             there = cluster.make_vec(id, 6, spread="even", deterministic=True)

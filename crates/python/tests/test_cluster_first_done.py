@@ -10,48 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import LocalCluster, rollhouse_program
-from test_cluster_python import python_settings, same, workers_of
+from gates import Gate
+from local_cluster import LocalCluster
+from python_nodes import same, workers_of
 
 import rollhouse
 
 LANES = 4
 HELD = 2
 """The action that keeps a lane under way until the test lets it go."""
-
-PACKAGE = '''
-import os
-import gymnasium
-import numpy as np
-from gymnasium import spaces
-
-
-class Gate(gymnasium.Env):
-    """A walk with noise of its own generator; with action 2 it says in `begun` which process it is, and waits for `go`."""
-
-    observation_space = spaces.Box(-99, 99, (3,), np.float64)
-    action_space = spaces.Discrete(3)
-
-    def __init__(self, begun=None, go=None):
-        self.begun, self.go = begun, go
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.place = int(self.np_random.integers(2, 7))
-        return self._shown(), {}
-
-    def step(self, action):
-        if action == 2 and self.go:
-            with open(self.begun, "w") as begun:
-                begun.write(str(os.getpid()))
-            with open(self.go) as go:
-                go.read()
-        self.place += 1 if action else -1
-        return self._shown(), float(self.np_random.normal()), self.place in (0, 9), False, {}
-
-    def _shown(self):
-        return np.array([self.place, *self.np_random.uniform(-1, 1, 2)])
-'''
 
 
 class Pipes:
@@ -122,25 +89,6 @@ class Turns:
         return came
 
 
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("packages")
-    (folder / "gates.py").write_text(PACKAGE)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator[LocalCluster]:
-    """Two nodes with two workers a session: lanes of a pool of four have a worker each."""
-    path = {"PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
-    folder = tmp_path_factory.mktemp("nodes")
-    cluster = LocalCluster(folder, rollhouse_program(), python_settings("gates"), {"one": path, "two": path})
-    try:
-        yield cluster
-    finally:
-        cluster.close()
-
-
 @pytest.fixture(params=["quic", "shm"])
 def cluster(nodes: LocalCluster, request: pytest.FixtureRequest) -> Iterator[rollhouse.Cluster]:
     with rollhouse.connect(nodes.url, transport=request.param, timeout=120) as cluster:
@@ -148,12 +96,7 @@ def cluster(nodes: LocalCluster, request: pytest.FixtureRequest) -> Iterator[rol
 
 
 @pytest.fixture
-def turns(
-    cluster: rollhouse.Cluster, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[Turns, Pipes]]:
-    monkeypatch.syspath_prepend(package)
-    from gates import Gate  # type: ignore[import-not-found]
-
+def turns(cluster: rollhouse.Cluster, tmp_path: Path) -> Iterator[tuple[Turns, Pipes]]:
     pipes = Pipes(tmp_path)
     pool = cluster.make_vec("gates:Gate", LANES, env_kwargs=pipes.arguments(), spread="even", on_loss="report")
     assert {placement.transport for placement in pool.placements} == {cluster.transport}

@@ -9,7 +9,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from functools import partial
@@ -19,380 +19,29 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from conftest import PORTS, LocalCluster, rollhouse_program
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from local_cluster import PORTS, LocalCluster, rollhouse_program
+from mazes import envs as mazes
+from python_nodes import (
+    ALLOWED,
+    THREE,
+    ended,
+    play,
+    python_nodes,
+    python_settings,
+    recorded_of,
+    same,
+    same_spaces,
+    search_path,
+    workers_of,
+)
 
 import rollhouse
 from rollhouse.errors import ActionTypeError, InvalidActionError, LaneLostError, RefusedError
 from rollhouse.vector import rows_at
 
 LANES = 5
-STEPS = 120
 LIMIT = 17
-HERE = Path(__file__).parent
-THREE = ("one", "two", "three")
-
-PACKAGE = '''
-import os, time
-import gymnasium
-import numpy as np
-from gymnasium import spaces
-
-
-class Maze(gymnasium.Env):
-    """A walk on a line of `size` places, with noise of its own generator."""
-
-    def __init__(self, size, end="left"):
-        self.size, self.end = size, end
-        self.observation_space = spaces.Box(-1, size, (4,), np.float64)
-        self.action_space = spaces.Discrete(2, start=5)
-
-    def _shown(self):
-        return np.concatenate([[self.place], self.np_random.uniform(-1, 1, 3)])
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.place = int(self.np_random.integers(1, self.size - 1))
-        return self._shown(), {}
-
-    def step(self, action):
-        self.place += -1 if action == 5 else 1
-        over = self.place in (0, self.size - 1)
-        won = {"result": "win" if self.place else "lose", "score": self.place}
-        return self._shown(), float(self.np_random.normal()), over, False, won if over else {}
-
-
-class Arm(Maze):
-    """Observations and actions of other kinds."""
-
-    def __init__(self, size):
-        super().__init__(size)
-        seen = spaces.Tuple((spaces.Discrete(size, start=-1), spaces.Box(0, 255, (2, 3), np.uint8)))
-        self.observation_space = spaces.Dict({"where": spaces.Box(-1, 1, (3,), np.float32), "seen": seen})
-        self.action_space = spaces.Box(-1, 1, (2,), np.float64)
-
-    def _shown(self):
-        picture = self.np_random.integers(0, 256, (2, 3), np.uint8)
-        where = self.np_random.uniform(-1, 1, 3).astype(np.float32)
-        return {"seen": (self.place - 1, picture), "where": where}
-
-    def step(self, action):
-        return super().step(5 if action[0] < action[1] else 6)
-
-
-class Panel(Maze):
-    """Several choices in an observation, and in an action."""
-
-    def __init__(self, size):
-        super().__init__(size)
-        self.observation_space = spaces.MultiDiscrete([size, 4], start=[0, -1])
-        self.action_space = spaces.MultiBinary(2)
-
-    def _shown(self):
-        return np.array([self.place, self.np_random.integers(-1, 3)])
-
-    def step(self, action):
-        return super().step(5 if action[0] < action[1] else 6)
-
-
-class Wild(Maze):
-    """Does what no env should, with action 6 and once."""
-
-    def __init__(self, size, how, mark=None):
-        super().__init__(size)
-        self.how, self.mark = how, mark
-
-    def step(self, action):
-        shown = super().step(5)
-        if action == 6 and self.how:
-            how, self.how = self.how, None
-            shown = getattr(self, how)(*shown) or shown
-        return shown
-
-    def shape(self, seen, *rest):
-        return np.zeros(5), *rest
-
-    def dtype(self, seen, *rest):
-        return seen.astype("U"), *rest
-
-    def three(self, *shown):
-        return shown[:3]
-
-    def reward(self, seen, reward, *rest):
-        return seen, float("nan"), *rest
-
-    def words(self, seen, reward, *rest):
-        return seen, "much", *rest
-
-    def prints(self, *shown):
-        for _ in range(1024):
-            os.write(1, b"x" * (1 << 20))
-
-    def exits(self, *shown):
-        os._exit(0)
-
-    def forks(self, *shown):
-        import subprocess
-        with open(self.mark, "w") as mark:
-            mark.write(str(subprocess.Popen(["sleep", "1000"]).pid))
-        os._exit(0)
-
-    def deaf(self, *shown):
-        import signal
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        while True:
-            time.sleep(1)
-
-    def scribbles(self, *shown):
-        import gc
-        worker = next(one for one in gc.get_objects() if type(one).__module__ == "__main__" and type(one).__name__ == "Worker")
-        for at in worker.places:
-            last = int.from_bytes(worker.memory[at : at + 8], "little") >> 8
-            worker.link.publish(at, (last + 1) << 8 | 0x55)
-        # Its own answer would stand over that.
-        while True:
-            time.sleep(1)
-
-    def fills(self, *shown):
-        with open("/proc/self/maps") as maps:
-            shared = [line.split(" ", 1)[0] for line in maps if "/memfd:rollhouse" in line]
-        with open("/proc/self/mem", "r+b", buffering=0) as memory:
-            for start, end in ([int(at, 16) for at in one.split("-")] for one in shared):
-                memory.seek(start)
-                memory.write(bytes([255]) * (end - start))
-        os._exit(0)
-
-
-class Painted(Maze):
-    """Draws itself."""
-
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 12}
-
-    def __init__(self, size, render_mode=None):
-        super().__init__(size)
-        self.render_mode = render_mode
-
-    def render(self):
-        picture = np.zeros((6, self.size, 3), np.uint8)
-        picture[:, self.place] = (255, self.place, 7)
-        return picture
-
-
-class Hands(Maze):
-    """Actions of several columns, of all kinds."""
-
-    def __init__(self, size):
-        super().__init__(size)
-        grip = spaces.Tuple((spaces.MultiDiscrete([2, 3], start=[-1, 4]), spaces.MultiBinary(3)))
-        push = spaces.Box(-1, 1, (2, 2), np.float32)
-        far = spaces.Box(-5, 5, (), np.float64)
-        self.action_space = spaces.Dict({"push": push, "way": spaces.Discrete(2, start=5), "grip": grip, "far": far})
-
-    def step(self, action):
-        assert self.action_space.contains(action), action
-        choices, bits = action["grip"]
-        shown, reward, *rest = super().step(action["way"])
-        felt = float(action["push"].sum()) + float(action["far"]) + 7 * choices[0] + 11 * choices[1] + bits @ [1, 2, 4]
-        return shown, reward + felt, *rest
-
-
-class Small(Maze):
-    """Observations and actions of types that columns do not have."""
-
-    def __init__(self, size):
-        super().__init__(size)
-        halves = spaces.Box(-9, 9, (2,), np.float16)
-        self.observation_space = spaces.Dict({"way": spaces.Box(-1, 100, (), np.int8), "halves": halves})
-        self.action_space = spaces.Box(0, 9, (2,), np.int16)
-
-    def _shown(self):
-        return {"way": np.int8(self.place), "halves": self.np_random.uniform(-9, 9, 2).astype(np.float16)}
-
-    def step(self, action):
-        assert action.dtype == np.int16
-        return super().step(5 if action[0] < action[1] else 6)
-
-
-class Narrow(Maze):
-    """Choices of types narrower than int64, as an observation and as an action, alone or in a Dict."""
-
-    def __init__(self, size, dtype="int32", nested=True):
-        super().__init__(size)
-        self.nested, self.kind = nested, np.dtype(dtype)
-        way = spaces.Discrete(size + 1, start=1, dtype=self.kind)
-        both = spaces.MultiDiscrete([3, 2], dtype=np.uint8, start=np.array([250, 0], np.uint8))
-        self.observation_space = spaces.Dict({"way": way, "both": both}) if nested else way
-        self.action_space = spaces.Dict({"pick": both, "way": spaces.Discrete(2, start=5, dtype=self.kind)})
-        if not nested:
-            self.action_space = self.action_space["way"]
-
-    def _shown(self):
-        way = self.kind.type(self.place + 1)
-        both = np.array([250, 0] + self.np_random.integers(0, [3, 2]), np.uint8)
-        return {"way": way, "both": both} if self.nested else way
-
-    def step(self, action):
-        assert self.action_space.contains(action), action
-        way = action["way"] if self.nested else action
-        assert way.dtype == self.kind
-        shown, reward, *rest = super().step(int(way))
-        return shown, reward + (int(action["pick"] @ np.array([1, 7])) if self.nested else 0), *rest
-
-
-class Wide(Maze):
-    """Observations of many columns."""
-
-    def __init__(self, size, columns=64):
-        super().__init__(size)
-        few = [spaces.Box(-1, 1, (2,), np.float32), spaces.MultiBinary(3), spaces.Discrete(size)]
-        self.observation_space = spaces.Dict({f"c{at:02}": few[at % 3] for at in range(columns)})
-
-    def _shown(self):
-        unit = self.np_random.uniform(-1, 1, 2).astype(np.float32)
-        few = [unit, self.np_random.integers(0, 2, 3, np.int8), self.place]
-        return {name: few[at % 3] for at, name in enumerate(self.observation_space)}
-
-
-class Greedy(Maze):
-    """Takes memory with action 6, `size` MiB."""
-
-    def step(self, action):
-        if action == 6:
-            self.kept = bytearray(self.size << 20)
-            self.place = 1
-            action = 5
-        return self._shown(), 0.0, False, False, {}
-
-
-class Patient(Maze):
-    """Is made only once somebody writes to a pipe."""
-
-    def __init__(self, size, pipe):
-        super().__init__(size)
-        os.close(os.open(pipe, os.O_RDONLY))
-
-
-class Client(Maze):
-    """Is a client of a server, which listens once there is a file."""
-
-    def __init__(self, size, server):
-        super().__init__(size)
-        self.server = server
-        self.connect()
-
-    def connect(self):
-        if not os.path.exists(self.server):
-            raise ConnectionRefusedError("nobody listens")
-
-    def reset(self, *, seed=None, options=None):
-        self.connect()
-        return super().reset(seed=seed, options=options)
-
-
-class Stumbling(Maze):
-    """Ends its process in those constructors, counted over all processes, that `dies` has."""
-
-    def __init__(self, size, calls, dies):
-        super().__init__(size)
-        with open(calls, "ab", buffering=0) as file:
-            file.write(b"x")
-            if file.tell() in dies:
-                print("it stumbles", flush=True)
-                os._exit(3)
-
-
-class Slow(Maze):
-    """Waits for ever with action 6."""
-
-    def step(self, action):
-        while action == 6:
-            time.sleep(1)
-        return self._shown(), 1.0, False, False, {}
-'''
-
-
-def python_settings(*allow: str, **more: str) -> list[str]:
-    settings = {"interpreter": sys.executable, "allow": ",".join(("gymnasium", *allow)), "workers": "2", **more}
-    return [f"python.{name}={value}" for name, value in settings.items()]
-
-
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the package `mazes`, and one that never ends to import."""
-    folder = tmp_path_factory.mktemp("packages")
-    (folder / "mazes").mkdir()
-    (folder / "mazes/__init__.py").touch()
-    (folder / "mazes/envs.py").write_text(PACKAGE)
-    (folder / "endless.py").write_text("import time\nprint('here it stays', flush=True)\nwhile True: time.sleep(1)\n")
-    (folder / "broken.py").write_text("raise OSError('no library of that name')\n")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator[LocalCluster]:
-    """A cluster of two nodes that host the packages of these tests."""
-    path = {"PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
-    settings = python_settings("mazes", "endless", "broken", launch_within="10 s")
-    cluster = LocalCluster(tmp_path_factory.mktemp("nodes"), rollhouse_program(), settings, {"one": path, "two": path})
-    try:
-        yield cluster
-    finally:
-        cluster.close()
-
-
-@pytest.fixture(scope="module", params=["quic", "shm"])
-def cluster(nodes: LocalCluster, request: pytest.FixtureRequest) -> rollhouse.Cluster:
-    return rollhouse.connect(nodes.url, transport=request.param, timeout=120)
-
-
-def same(ours: Any, theirs: Any) -> None:
-    """Asserts that observations are equal to the bit."""
-    if isinstance(theirs, dict):
-        assert list(ours) == list(theirs)
-        for key in theirs:
-            same(ours[key], theirs[key])
-    elif isinstance(theirs, tuple):
-        assert len(ours) == len(theirs)
-        for a, b in zip(ours, theirs, strict=True):
-            same(a, b)
-    else:
-        assert np.asarray(ours).dtype == np.asarray(theirs).dtype
-        assert np.asarray(ours).tobytes() == np.asarray(theirs).tobytes()
-
-
-def play(
-    there: Any,
-    here: SyncVectorEnv,
-    mode: AutoresetMode,
-    steps: int = STEPS,
-    at: Mapping[int, Callable[[], None]] | None = None,
-) -> int:
-    """Plays both with the same actions and asserts that they are equal; returns how many episodes ended.
-
-    Args:
-        at: What happens before a step, by its number.
-    """
-    same(there.reset(seed=11)[0], here.reset(seed=11)[0])
-    here.action_space.seed(4)
-    ends = 0
-    for step in range(steps):
-        if at and step in at:
-            at[step]()
-        actions = here.action_space.sample()
-        ours, theirs = there.step(actions), here.step(actions)
-        same(ours[0], theirs[0])
-        same(ours[1], theirs[1])
-        same(ours[2], theirs[2])
-        same(ours[3], theirs[3])
-        over = theirs[2] | theirs[3]
-        ends += int(over.sum())
-        if mode is AutoresetMode.SAME_STEP and over.any():
-            for lane in np.flatnonzero(over):
-                same(ours[4]["final_obs"][lane], theirs[4]["final_obs"][lane])
-        if mode is AutoresetMode.DISABLED and over.any():
-            options = {"reset_mask": over}
-            same(there.reset(options=dict(options))[0], here.reset(options=dict(options))[0])
-    return ends
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
@@ -410,14 +59,9 @@ def test_lanes_on_nodes_give_what_gymnasium_gives(cluster: rollhouse.Cluster, id
 
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
 @pytest.mark.parametrize("name", ["Maze", "Arm", "Panel", "Hands", "Wide"])
-def test_a_package_of_ones_own_with_arguments_gives_the_same(
-    cluster: rollhouse.Cluster, package: Path, name: str, mode: AutoresetMode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(package)
-    from mazes import envs  # type: ignore[import-not-found]
-
+def test_a_package_of_ones_own_with_arguments_gives_the_same(cluster: rollhouse.Cluster, name: str, mode: AutoresetMode) -> None:
     there = cluster.make_vec(f"mazes.envs:{name}", LANES, env_kwargs={"size": 9}, autoreset_mode=mode, spread="even")
-    here = SyncVectorEnv([partial(getattr(envs, name), size=9)] * LANES, autoreset_mode=mode)
+    here = SyncVectorEnv([partial(getattr(mazes, name), size=9)] * LANES, autoreset_mode=mode)
     assert there.single_action_space == here.single_action_space
     assert there.single_observation_space == here.single_observation_space
     assert play(there, here, mode) > LANES
@@ -428,14 +72,9 @@ def test_a_package_of_ones_own_with_arguments_gives_the_same(
     there.close()
 
 
-def test_small_types_are_shown_as_the_envs_own(
-    cluster: rollhouse.Cluster, package: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(package)
-    from mazes import envs
-
+def test_small_types_are_shown_as_the_envs_own(cluster: rollhouse.Cluster) -> None:
     there = cluster.make_vec("mazes.envs:Small", 3, env_kwargs={"size": 9})
-    here = SyncVectorEnv([partial(envs.Small, size=9)] * 3, autoreset_mode=AutoresetMode.NEXT_STEP)
+    here = SyncVectorEnv([partial(mazes.Small, size=9)] * 3, autoreset_mode=AutoresetMode.NEXT_STEP)
     same_spaces(there, here)
     assert there.single_observation_space["way"].dtype == np.int8 and there.single_action_space.dtype == np.int16
     assert play(there, here, AutoresetMode.NEXT_STEP, steps=30) > 0
@@ -444,14 +83,11 @@ def test_small_types_are_shown_as_the_envs_own(
 
 @pytest.mark.parametrize("kwargs", [{}, {"nested": False}, {"nested": False, "dtype": "uint32"}], ids=str)
 def test_narrow_choices_are_shown_and_reach_the_env_in_its_own_type(
-    cluster: rollhouse.Cluster, package: Path, kwargs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    cluster: rollhouse.Cluster, kwargs: dict[str, Any]
 ) -> None:
-    monkeypatch.syspath_prepend(package)
-    from mazes import envs
-
     arguments = {"size": 9, **kwargs}
     there = cluster.make_vec("mazes.envs:Narrow", 3, env_kwargs=arguments)
-    here = SyncVectorEnv([partial(envs.Narrow, **arguments)] * 3, autoreset_mode=AutoresetMode.NEXT_STEP)
+    here = SyncVectorEnv([partial(mazes.Narrow, **arguments)] * 3, autoreset_mode=AutoresetMode.NEXT_STEP)
     same_spaces(there, here)
     here.action_space.seed(4)
     ours, theirs = there.reset(seed=4)[0], here.reset(seed=4)[0]
@@ -472,25 +108,6 @@ def test_narrow_choices_are_shown_and_reach_the_env_in_its_own_type(
     for name in ("way", "pick") if not kwargs else (None,):
         acted, wanted = episode.actions, [one if name is None else one[name] for one in taken]
         same(acted if name is None else acted[name], np.array([one[1] for one in wanted]))
-
-
-def same_spaces(there: Any, here: SyncVectorEnv) -> None:
-    """Asserts that spaces are equal, and so are the dtypes of all of their parts."""
-    for name in ("single_observation_space", "single_action_space", "observation_space", "action_space"):
-        ours, theirs = getattr(there, name), getattr(here, name)
-        assert ours == theirs, name
-        assert dtypes(ours) == dtypes(theirs), name
-
-
-def dtypes(space: gymnasium.Space) -> list[np.dtype | None]:
-    """The dtypes of a space's parts, in its own order."""
-    if isinstance(space, gymnasium.spaces.Dict):
-        return [dtype for part in space.spaces.values() for dtype in dtypes(part)]
-    if isinstance(space, gymnasium.spaces.Tuple):
-        return [dtype for part in space.spaces for dtype in dtypes(part)]
-    if isinstance(space, gymnasium.spaces.Sequence):
-        return dtypes(space.feature_space)
-    return [space.dtype]
 
 
 def test_actions_of_several_columns_are_checked_by_part_and_recorded_as_what_they_are(
@@ -531,14 +148,6 @@ def test_actions_of_several_columns_are_checked_by_part_and_recorded_as_what_the
     same(episode.actions["far"], np.array([one["far"][1] for one in taken]))
 
 
-def recorded_of(cluster: rollhouse.Cluster, run: str, lane: int) -> list[Any]:
-    """What the store has of a lane of a pool that was closed, once it is there."""
-    while not cluster.close_pool(run)["shipped"]:
-        pass
-    recorded = rollhouse.replays.open(cluster)
-    return [recorded.read(info) for info in recorded if info.run == run and info.lane == lane]
-
-
 @pytest.mark.parametrize("id", ["CartPole-v1", "Blackjack-v1"])
 def test_first_done_gives_each_lane_what_gymnasium_gives_it(cluster: rollhouse.Cluster, id: str) -> None:
     there = cluster.make_vec(f"gymnasium:{id}", LANES, seed=9, spread="even", valid="always")
@@ -566,16 +175,11 @@ def test_first_done_gives_each_lane_what_gymnasium_gives_it(cluster: rollhouse.C
     there.close()
 
 
-def test_lanes_on_nodes_are_drawn_by_their_envs(cluster: rollhouse.Cluster, package: Path) -> None:
-    sys.path.insert(0, str(package))
-    try:
-        from mazes.envs import Painted
-    finally:
-        sys.path.remove(str(package))
+def test_lanes_on_nodes_are_drawn_by_their_envs(cluster: rollhouse.Cluster) -> None:
     there = cluster.make_vec(
         "mazes.envs:Painted", LANES, env_kwargs={"size": 9}, render_mode="rgb_array", spread="even", record=False
     )
-    here = SyncVectorEnv([partial(Painted, size=9, render_mode="rgb_array")] * LANES)
+    here = SyncVectorEnv([partial(mazes.Painted, size=9, render_mode="rgb_array")] * LANES)
     there.reset(seed=5)
     here.reset(seed=5)
     for step in range(20):
@@ -599,7 +203,7 @@ def test_lanes_on_nodes_are_drawn_by_their_envs(cluster: rollhouse.Cluster, pack
 def test_nodes_tell_which_kinds_they_host_and_sessions_end_with_their_workers(nodes: LocalCluster) -> None:
     cluster = rollhouse.connect(nodes.url, timeout=120)
     kinds = [sorted(node["kinds"]) for node in cluster.nodes()]
-    assert kinds == [["broken:*", "endless:*", "gymnasium:*", "mazes:*"]] * 2
+    assert kinds == [sorted(f"{name}:*" for name in ("gymnasium", *ALLOWED))] * 2
     offered = {env["env"]: env for env in cluster.envs()}
     assert set(kinds[0]) <= set(offered)
     assert offered["gymnasium:*"]["nodes"] == offered["CartPole-v1"]["nodes"] == 2
@@ -628,7 +232,6 @@ def test_nodes_tell_which_kinds_they_host_and_sessions_end_with_their_workers(no
         ("mazes.envs:Maze", {}, "unsupported", "size"),
         ("mazes.envs:Wide", {"size": 9, "columns": 65}, "unsupported", "65 columns, at most 64"),
         ("mazes.envs:Narrow", {"size": 9, "dtype": "uint64"}, "unsupported", "Discrete of uint64 cannot be hosted"),
-        ("endless:World", {}, "unsupported", "here it stays"),
         ("CartPole-v1", {"size": 9}, "bad_request", "env_kwargs"),
         ("mazes.envs:Maze", {"size": "9" * 20_000}, "bad_request", "env_kwargs"),
     ],
@@ -636,6 +239,10 @@ def test_nodes_tell_which_kinds_they_host_and_sessions_end_with_their_workers(no
 def test_what_cannot_be_hosted_is_refused_with_the_reason(
     nodes: LocalCluster, id: str, kwargs: dict[str, Any], code: str, words: str
 ) -> None:
+    check_refusal(nodes, id, kwargs, code, words)
+
+
+def check_refusal(nodes: LocalCluster, id: str, kwargs: dict[str, Any], code: str, words: str) -> None:
     cluster = rollhouse.connect(nodes.url, timeout=120)
     with pytest.raises(RefusedError, match=re.escape(words)) as refused:
         cluster.make_vec(id, 2, env_kwargs=kwargs)
@@ -671,24 +278,19 @@ def test_sessions_whose_lanes_are_being_launched_are_told_as_such(nodes: LocalCl
         envs.close()
 
 
-def test_lanes_that_try_to_connect_are_told_with_their_retries_until_they_have(
-    nodes: LocalCluster, package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(package)
-    from mazes import envs as mazes
-
+def test_lanes_that_try_to_connect_are_told_with_their_retries_until_they_have(hasty: LocalCluster, tmp_path: Path) -> None:
     id, server = "mazes.envs:Client", tmp_path / "server"
 
     def retries(cluster: rollhouse.Cluster) -> int:
         return max([one.get("connecting", 0) for one in cluster.sessions() if one["report"]["env"] == id], default=0)
 
-    with rollhouse.connect(nodes.url, timeout=120) as trainer, rollhouse.connect(nodes.url) as watcher:
+    with rollhouse.connect(hasty.url, timeout=120) as trainer, rollhouse.connect(hasty.url) as watcher:
         with ThreadPoolExecutor(1) as thread:
             made = thread.submit(trainer.make_vec, id, 2, env_kwargs={"size": 9, "server": str(server)}, spread="single")
             # Its first node learns the env, longer than a launch may take.
-            while retries(watcher) < 14:
+            while retries(watcher) < 10:
                 assert not made.done(), made.result()
-            line = [str(rollhouse_program()), "sessions", "--connect", nodes.url]
+            line = [str(rollhouse_program()), "sessions", "--connect", hasty.url]
             shown = subprocess.run(line, capture_output=True, text=True, check=True).stdout
             server.touch()
             envs = made.result()
@@ -709,10 +311,8 @@ def test_lanes_that_try_to_connect_are_told_with_their_retries_until_they_have(
         envs.close()
 
 
-def test_an_env_that_cannot_connect_is_refused_with_the_last_failure(tmp_path: Path, package: Path) -> None:
-    path = {"PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
-    settings = python_settings("mazes", connect_retries="2")
-    with closing(LocalCluster(tmp_path, rollhouse_program(), settings, {"one": path}, ("one",))) as nodes:
+def test_an_env_that_cannot_connect_is_refused_with_the_last_failure(tmp_path: Path) -> None:
+    with closing(python_nodes(tmp_path, "mazes", names=("one",), connect_retries="2")) as nodes:
         with rollhouse.connect(nodes.url, timeout=120) as cluster:
             with pytest.raises(RefusedError, match="2 retries .* ConnectionRefusedError: nobody listens") as refused:
                 cluster.make_vec("mazes.envs:Client", 2, env_kwargs={"size": 9, "server": str(tmp_path / "none")})
@@ -759,12 +359,8 @@ def test_a_killed_worker_costs_its_lanes_and_they_come_back(nodes: LocalCluster)
     cluster.close()
 
 
-def test_lanes_of_a_killed_node_are_lost_its_workers_end_and_a_reset_goes_on_elsewhere(
-    tmp_path: Path, package: Path
-) -> None:
-    path = {"PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
-    two = LocalCluster(tmp_path, rollhouse_program(), python_settings("mazes"), {"one": path, "two": path})
-    try:
+def test_lanes_of_a_killed_node_are_lost_its_workers_end_and_a_reset_goes_on_elsewhere(tmp_path: Path) -> None:
+    with closing(python_nodes(tmp_path, "mazes")) as two:
         cluster = rollhouse.connect(two.url, timeout=120)
         envs = cluster.make_vec("mazes.envs:Maze", 4, env_kwargs={"size": 30}, spread="single")
         assert envs.on_loss == "raise"
@@ -786,8 +382,6 @@ def test_lanes_of_a_killed_node_are_lost_its_workers_end_and_a_reset_goes_on_els
         envs.step(actions)
         envs.close()
         cluster.close()
-    finally:
-        two.close()
 
 
 def test_nodes_that_have_other_envs_under_one_id_are_told_apart_by_both_hashes(tmp_path: Path) -> None:
@@ -796,50 +390,47 @@ def test_nodes_that_have_other_envs_under_one_id_are_told_apart_by_both_hashes(t
         (tmp_path / name).mkdir()
         source = f"import gymnasium\nclass World(gymnasium.Env):\n    observation_space = gymnasium.spaces.Discrete({size})\n"
         (tmp_path / name / "worlds.py").write_text(source + "    action_space = gymnasium.spaces.Discrete(2)\n")
-        search = os.pathsep.join([str(tmp_path / name), os.environ.get("PYTHONPATH", "")])
-        variables[name] = {"PYTHONPATH": search}
-    two = LocalCluster(tmp_path, rollhouse_program(), python_settings("worlds"), variables)
-    try:
+        variables[name] = search_path(tmp_path / name)
+    with closing(LocalCluster(tmp_path, rollhouse_program(), python_settings("worlds"), variables)) as two:
         cluster = rollhouse.connect(two.url, timeout=120)
         with pytest.raises(RefusedError, match="nodes do not agree") as refused:
             cluster.make_vec("worlds:World", 4, spread="even")
         assert len(set(re.findall(r"\b[0-9a-f]{16}\b", str(refused.value)))) == 2
         assert "`one`" in str(refused.value) and "`two`" in str(refused.value)
         cluster.close()
-    finally:
-        two.close()
 
 
-def test_memory_and_time_of_a_lane_are_bounded_and_the_others_go_on(tmp_path: Path, package: Path) -> None:
-    path = {"PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
-    settings = [*python_settings("mazes", memory="1 GiB"), "node.hang_after=5 s"]
-    two = LocalCluster(tmp_path, rollhouse_program(), settings, {"one": path, "two": path})
-    try:
-        cluster = rollhouse.connect(two.url, timeout=120)
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """A node of two workers a session that gives up a launch after 5 s, and a lane after 2 s, two fifths of `hang_after`."""
+    limits = {"launch_within": "5 s", "memory": "1 GiB"}
+    folder = tmp_path_factory.mktemp("hasty")
+    settings = ["node.hang_after=5 s"]
+    with closing(python_nodes(folder, "mazes", "endless", names=("one",), settings=settings, **limits)) as cluster:
+        yield cluster
+
+
+def test_a_package_that_never_ends_to_import_is_refused_with_what_it_said(hasty: LocalCluster) -> None:
+    check_refusal(hasty, "endless:World", {}, "unsupported", "here it stays")
+
+
+def test_memory_and_time_of_a_lane_are_bounded_and_the_others_go_on(hasty: LocalCluster) -> None:
+    with rollhouse.connect(hasty.url, timeout=120) as cluster:
         for env, outcome in [("Greedy", "crashed"), ("Slow", "hung")]:
-            envs = cluster.make_vec(
-                f"mazes.envs:{env}", 2, env_kwargs={"size": 4096}, spread="single", on_loss="report", valid="always"
-            )
+            envs = cluster.make_vec(f"mazes.envs:{env}", 2, env_kwargs={"size": 4096}, on_loss="report", valid="always")
             envs.reset(seed=1)
             infos = envs.step([5, 6])[4]
             assert infos["_lost"].tolist() == [False, True] and infos["lost"][1] == outcome, env
             assert envs.step([5, 5])[4]["valid"].tolist() == [True, False]
             envs.close()
-        cluster.close()
-    finally:
-        two.close()
 
 
 @pytest.fixture(scope="module")
-def strict(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator[LocalCluster]:
+def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """A node of two workers a session that gives up a lane after 8 s, two fifths of `hang_after`."""
-    path = {"PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
-    settings = [*python_settings("mazes"), "node.hang_after=20 s"]
-    cluster = LocalCluster(tmp_path_factory.mktemp("strict"), rollhouse_program(), settings, {"one": path}, ("one",))
-    try:
+    folder = tmp_path_factory.mktemp("strict")
+    with closing(python_nodes(folder, "mazes", names=("one",), settings=["node.hang_after=20 s"])) as cluster:
         yield cluster
-    finally:
-        cluster.close()
 
 
 @pytest.mark.parametrize(
@@ -859,8 +450,10 @@ def strict(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator[
     ],
 )
 def test_an_env_that_does_what_none_should_costs_its_own_lanes_and_changes_no_other_number(
-    strict: LocalCluster, package: Path, tmp_path: Path, how: str, lost: list[str | None]
+    request: pytest.FixtureRequest, tmp_path: Path, how: str, lost: list[str | None]
 ) -> None:
+    # Two are waited for as long as a lane may take, and for none of the others' rows does it matter how long that is.
+    strict = request.getfixturevalue("hasty" if how in ("deaf", "scribbles") else "strict")
     kwargs = {"size": 30, "how": how, "mark": str(tmp_path / "mark")}
     with rollhouse.connect(strict.url, timeout=120) as cluster:
         before = set(workers_of(strict.process_id("one")))
@@ -869,12 +462,7 @@ def test_an_env_that_does_what_none_should_costs_its_own_lanes_and_changes_no_ot
         )
         workers = [os.pidfd_open(worker) for worker in set(workers_of(strict.process_id("one"))) - before]
         assert len(workers) == 2
-        sys.path.insert(0, str(package))
-        try:
-            from mazes.envs import Maze
-        finally:
-            sys.path.remove(str(package))
-        here = SyncVectorEnv([partial(Maze, size=30)] * 2)
+        here = SyncVectorEnv([partial(mazes.Maze, size=30)] * 2)
         same(there.reset(seed=5)[0][2:], here.reset(seed=[7, 8])[0])
         told: set[int] = set()
         over = np.zeros(2, bool)
@@ -932,13 +520,9 @@ def test_a_rollout_on_nodes_records_the_episodes_that_gymnasium_plays(nodes: Loc
     assert of_here.returncode == 2 and "--workers" in of_here.stderr
 
 
-def test_a_node_records_and_counts_the_results_and_scores_that_python_envs_give(tmp_path: Path, package: Path) -> None:
-    path = {"PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
-    nodes = LocalCluster(tmp_path, rollhouse_program(), python_settings("mazes"), {"one": path}, ["one"])
-    try:
+def test_a_node_records_and_counts_the_results_and_scores_that_python_envs_give(tmp_path: Path) -> None:
+    with closing(python_nodes(tmp_path, "mazes", names=("one",))) as nodes:
         check_results_and_scores(nodes)
-    finally:
-        nodes.close()
 
 
 def check_results_and_scores(nodes: LocalCluster) -> None:
@@ -966,8 +550,7 @@ def check_results_and_scores(nodes: LocalCluster) -> None:
 @pytest.mark.adapters("mujoco", "ale_py")
 @pytest.mark.parametrize("id", ["HalfCheetah-v5", "ale_py:ALE/Pong-v5"])
 def test_a_simulator_and_a_game_on_three_nodes_give_what_gymnasium_gives(tmp_path: Path, id: str) -> None:
-    nodes = LocalCluster(tmp_path, rollhouse_program(), python_settings("ale_py"), names=THREE)
-    try:
+    with closing(python_nodes(tmp_path, "ale_py", names=THREE)) as nodes:
         with rollhouse.connect(nodes.url, timeout=120) as cluster:
             there = cluster.make_vec(f"gymnasium:{id}", 6, autoreset_mode="SameStep", spread="even")
             assert {placement.node for placement in there.placements} == set(THREE)
@@ -976,14 +559,11 @@ def test_a_simulator_and_a_game_on_three_nodes_give_what_gymnasium_gives(tmp_pat
             assert there.single_observation_space == here.single_observation_space
             assert play(there, here, AutoresetMode.SAME_STEP, 2500) >= 6
             there.close()
-    finally:
-        nodes.close()
 
 
 @pytest.mark.adapters("ale_py")
 def test_a_worker_of_a_game_on_three_nodes_that_is_killed_changes_no_other_number(tmp_path: Path) -> None:
-    nodes = LocalCluster(tmp_path, rollhouse_program(), python_settings("ale_py"), names=THREE)
-    try:
+    with closing(python_nodes(tmp_path, "ale_py", names=THREE)) as nodes:
         with rollhouse.connect(nodes.url, timeout=120) as cluster:
             id, lanes = "ale_py:ALE/Pong-v5", 6
             there = cluster.make_vec(f"gymnasium:{id}", lanes, spread="even", on_loss="report")
@@ -1002,8 +582,6 @@ def test_a_worker_of_a_game_on_three_nodes_that_is_killed_changes_no_other_numbe
                     same(mine[others], of_theirs[others])
             assert len(lost) == 1
             there.close()
-    finally:
-        nodes.close()
 
 
 @pytest.mark.adapters("stable_baselines3", "torch")
@@ -1048,25 +626,3 @@ def test_up_from_a_python_environment_hosts_gymnasium_with_no_setting(tmp_path: 
             process.terminate()
 
 
-def workers_of(process: int) -> list[int]:
-    """The worker processes of a node."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
-            line = (entry / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if int(parent) == process and b"rollhouse.env_worker" in line:
-            found.append(int(entry.name))
-    return sorted(found)
-
-
-def ended(process: int) -> bool:
-    """Waits until the process of that descriptor has ended."""
-    try:
-        return bool(select.select([process], [], [], 60)[0])
-    finally:
-        os.close(process)

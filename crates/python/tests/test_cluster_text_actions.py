@@ -6,16 +6,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import LocalCluster, rollhouse_program
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import iterate
-from test_cluster_python import play, python_settings, recorded_of, same
+from local_cluster import LocalCluster, rollhouse_program
+from orders import envs as orders
+from python_nodes import play, python_nodes, recorded_of, same, search_path
 
 import rollhouse
 import rollhouse.pettingzoo
@@ -25,133 +26,10 @@ from rollhouse.native_env import action_converter
 
 LANES = 5
 
-PACKAGE = '''
-import string
-
-import gymnasium
-import numpy as np
-from gymnasium import spaces
-
-WIDE = "aβ漢🙂 "
-
-
-def told(action):
-    """Describes an action with its types, in letters and digits."""
-    if isinstance(action, dict):
-        return " ".join(f"{name} {told(part)}" for name, part in action.items())
-    if isinstance(action, tuple):
-        return " ".join(["tuple", *map(told, action), "end"])
-    if isinstance(action, str):
-        return " ".join([type(action).__name__, *(str(ord(character)) for character in action)])
-    assert isinstance(action, (np.ndarray, np.generic)), type(action)
-    return f"{type(action).__name__} {action.dtype} {action.shape} {action.tobytes().hex()}"
-
-
-class Say(gymnasium.Env):
-    """Shows the action that it was given, for some steps; refuses what is none."""
-
-    metadata = {"max_lengths": {"": 1}, "deterministic": True}
-    action_space = spaces.Text(6, min_length=2, charset=WIDE)
-
-    def __init__(self):
-        self.observation_space = spaces.Text(9000, min_length=0, charset=string.ascii_letters + string.digits + "_ (),")
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.left = int(self.np_random.integers(1, 9))
-        return "", {}
-
-    def step(self, action):
-        if action not in self.action_space:
-            raise ValueError(f"no action: {action!r}")
-        self.left -= 1
-        return told(action), float(self.left), self.left == 0, False, {}
-
-
-class Route(Say):
-    """Takes a sequence."""
-
-    metadata = {"max_action_lengths": {"": 4}, "deterministic": True}
-    action_space = spaces.Sequence(spaces.Box(-1, 1, (2,), np.float32), stack=True)
-
-
-class Path(Say):
-    """Takes a sequence of bits."""
-
-    metadata = {"max_action_lengths": {"": 2}}
-    action_space = spaces.Sequence(spaces.MultiBinary(3))
-
-
-class Plan(Say):
-    """Takes texts and sequences of all kinds among other things."""
-
-    metadata = {"max_action_lengths": {"log/0": 3, "log/1": 5, "bits": 2, "steps": 7}, "max_lengths": {"bits": 9}}
-    action_space = spaces.Dict({
-        "says": spaces.Text(6, min_length=0, charset="ab \\0"),
-        "where": spaces.Box(-1, 1, (3,), np.float64),
-        "log": spaces.Tuple((
-            spaces.Sequence(spaces.Box(-1, 1, (2, 2), np.float32)), spaces.Sequence(spaces.Discrete(5, start=3), stack=True)
-        )),
-        "bits": spaces.Sequence(spaces.MultiBinary(3)),
-        "steps": spaces.Sequence(spaces.MultiDiscrete([3, 4])),
-        "go": spaces.Discrete(3, start=-1),
-    })
-
-
-class Talk:
-    """A parallel env in PettingZoo's words: one agent says something, and another goes somewhere until it is there."""
-
-    metadata = {"name": "talk", "max_action_lengths": {"goes": 3}}
-    render_mode = None
-    possible_agents = ["says", "goes"]
-
-    def __init__(self):
-        self.agents = []
-        self.acts = {"says": Say.action_space, "goes": spaces.Sequence(spaces.Discrete(4))}
-
-    @property
-    def unwrapped(self):
-        return self
-
-    def observation_space(self, agent):
-        return Say().observation_space
-
-    def action_space(self, agent):
-        return self.acts[agent]
-
-    def reset(self, seed=None, options=None):
-        if seed is not None:
-            self.there = 2 + seed % 3
-        self.agents, self.steps = list(self.possible_agents), 0
-        return {agent: "" for agent in self.agents}, {}
-
-    def step(self, actions):
-        assert actions.keys() == set(self.agents)
-        self.steps += 1
-        over = {agent: self.steps >= (self.there if agent == "goes" else 5) for agent in self.agents}
-        shown = {agent: told(actions[agent]) for agent in self.agents}
-        rewards, cuts = {agent: 1.0 for agent in self.agents}, {agent: False for agent in self.agents}
-        self.agents = [agent for agent in self.agents if not over[agent]]
-        return shown, rewards, over, cuts, {}
-
-
-class Long(Say):
-    """Takes more than a row has."""
-
-    def __init__(self, most):
-        super().__init__()
-        self.action_space = spaces.Text(most)
-
-
-class Endless(Say):
-    """Declares the maximum of a sequence as that of an observation."""
-
-    metadata = {"max_lengths": {"": 4}}
-    action_space = spaces.Sequence(spaces.Discrete(3))
-'''
 
 PLAN: dict[str, Any] = {
     "bits": (np.array([1, 0, 1], np.int8),),
+    "far": np.array([-300, 300], np.int16),
     "go": 1,
     "log": ((np.ones((2, 2), np.float32),), np.array([3, 7])),
     "says": "ab",
@@ -161,41 +39,7 @@ PLAN: dict[str, Any] = {
 """An action of Plan."""
 
 
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the package `orders`."""
-    folder = tmp_path_factory.mktemp("packages")
-    (folder / "orders").mkdir()
-    (folder / "orders/__init__.py").touch()
-    (folder / "orders/envs.py").write_text(PACKAGE, encoding="utf-8")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator[LocalCluster]:
-    path = {"PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
-    settings = python_settings("orders")
-    cluster = LocalCluster(tmp_path_factory.mktemp("nodes"), rollhouse_program(), settings, {"one": path, "two": path})
-    try:
-        yield cluster
-    finally:
-        cluster.close()
-
-
-@pytest.fixture(scope="module", params=["quic", "shm"])
-def cluster(nodes: LocalCluster, request: pytest.FixtureRequest) -> rollhouse.Cluster:
-    return rollhouse.connect(nodes.url, transport=request.param, timeout=120)
-
-
-@pytest.fixture
-def orders(package: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(package)
-    from orders import envs  # type: ignore[import-not-found]
-
-    return envs
-
-
-def both(cluster: rollhouse.Cluster, orders: Any, name: str, mode: AutoresetMode, **more: Any) -> tuple[Any, SyncVectorEnv]:
+def both(cluster: rollhouse.Cluster, name: str, mode: AutoresetMode, **more: Any) -> tuple[Any, SyncVectorEnv]:
     """Makes lanes of an env there and here."""
     there = cluster.make_vec(f"orders.envs:{name}", LANES, autoreset_mode=mode, spread="even", **more)
     here = SyncVectorEnv([getattr(orders, name)] * LANES, autoreset_mode=mode)
@@ -218,14 +62,14 @@ def both(cluster: rollhouse.Cluster, orders: Any, name: str, mode: AutoresetMode
     ],
 )
 def test_texts_and_sequences_are_those_that_gymnasium_gives_its_envs(
-    cluster: rollhouse.Cluster, orders: Any, name: str, mode: AutoresetMode, copy: bool
+    cluster: rollhouse.Cluster, name: str, mode: AutoresetMode, copy: bool
 ) -> None:
-    there, here = both(cluster, orders, name, mode, copy=copy)
+    there, here = both(cluster, name, mode, copy=copy)
     assert play(there, here, mode) > LANES
     there.close()
 
 
-def test_first_done_gives_each_lane_its_own_action(cluster: rollhouse.Cluster, orders: Any) -> None:
+def test_first_done_gives_each_lane_its_own_action(cluster: rollhouse.Cluster) -> None:
     there = cluster.make_vec("orders.envs:Plan", LANES, seed=9, spread="even")
     lanes = [orders.Plan() for _ in range(LANES)]
     there.reset()
@@ -252,6 +96,7 @@ def batch(actions: list[dict[str, Any]]) -> dict[str, Any]:
     """A batch of actions of Plan."""
     return {
         "bits": tuple(action["bits"] for action in actions),
+        "far": tuple(action["far"] for action in actions),
         "go": np.array([action["go"] for action in actions]),
         "log": tuple(tuple(action["log"][at] for action in actions) for at in (0, 1)),
         "says": [action["says"] for action in actions],
@@ -277,9 +122,9 @@ def batch(actions: list[dict[str, Any]]) -> dict[str, Any]:
     ids=str,
 )
 def test_an_action_that_is_none_is_refused_by_name_and_steps_no_lane(
-    cluster: rollhouse.Cluster, orders: Any, wrong: dict[str, Any], error: type[Exception], words: str
+    cluster: rollhouse.Cluster, wrong: dict[str, Any], error: type[Exception], words: str
 ) -> None:
-    there, here = both(cluster, orders, "Plan", AutoresetMode.DISABLED)
+    there, here = both(cluster, "Plan", AutoresetMode.DISABLED)
     same(there.reset(seed=3)[0], here.reset(seed=3)[0])
     actions = [PLAN] * LANES
     with pytest.raises(error, match=words):
@@ -308,6 +153,7 @@ def test_an_action_that_is_none_is_refused_by_name_and_steps_no_lane(
         ("log/0/count", 4),
         ("log/1/items", 8),
         ("log/1/items", 3.5),
+        ("far/items", 65537),
         ("bits/items", 2),
     ],
 )
@@ -341,29 +187,34 @@ def test_numbers_that_are_none_step_no_lane(cluster: rollhouse.Cluster, number: 
     there.close()
 
 
-def test_actions_that_nodes_draw_are_texts_and_sequences_of_their_spaces(nodes: LocalCluster, orders: Any) -> None:
+def test_actions_that_nodes_draw_are_texts_and_sequences_of_their_spaces(nodes: LocalCluster) -> None:
     program = str(rollhouse_program())
+    line = [program, "rollout", "--connect", nodes.url, "--lanes", "4", "--episodes", "24", "--seed", "3", "--json"]
+    rollouts = []
     for name in ("Plan", "Say", "Route", "Path"):
-        line = [program, "rollout", "--connect", nodes.url, "--env", f"orders.envs:{name}"]
-        line += ["--lanes", "4", "--episodes", "24", "--seed", "3", "--json"]
         for policy in ("random", "noop"):
-            done = subprocess.run([*line, "--policy", policy], capture_output=True, text=True, timeout=300, check=False)
-            assert done.returncode == 0, done.stderr
-            with rollhouse.connect(nodes.url, timeout=120) as cluster:
-                recorded = rollhouse.replays.open(cluster)
-                run = json.loads(done.stdout)["run"]
-                episodes = [recorded.read(info) for info in recorded.filter(lambda info: info.run == run)]  # noqa: B023
+            words = [*line, "--env", f"orders.envs:{name}", "--policy", policy]
+            # All at once, because each waits for processes most of the time.
+            process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            rollouts.append((name, process))
+    with rollhouse.connect(nodes.url, timeout=120) as cluster:
+        for name, process in rollouts:
+            told, talk = process.communicate(timeout=300)
+            assert process.returncode == 0, talk
+            recorded = rollhouse.replays.open(cluster)
+            run = json.loads(told)["run"]
+            episodes = [recorded.read(info) for info in recorded.filter(lambda info: info.run == run)]  # noqa: B023
             assert [episode.outcome for episode in episodes] == ["terminated"] * 24
             space = episodes[0].info.action_space
             for episode in episodes:
                 for step in range(len(episode)):
                     action = episode.action(step)
                     assert action in space and action in getattr(orders, name).action_space
-    listed = subprocess.run([program, "replay", "show", episode.id, "--connect", nodes.url], capture_output=True, check=False)
-    assert listed.returncode == 0, listed.stderr
+    shown = subprocess.run([program, "replay", "show", episode.id, "--connect", nodes.url], capture_output=True, check=False)
+    assert shown.returncode == 0, shown.stderr
 
 
-def test_they_are_recorded_as_columns_and_given_back_as_what_they_are(cluster: rollhouse.Cluster, orders: Any) -> None:
+def test_they_are_recorded_as_columns_and_given_back_as_what_they_are(cluster: rollhouse.Cluster) -> None:
     envs = cluster.make_vec("orders.envs:Plan", 2)
     envs.action_space.seed(8)
     envs.reset(seed=5)
@@ -390,10 +241,10 @@ def test_they_are_recorded_as_columns_and_given_back_as_what_they_are(cluster: r
 
 @pytest.mark.parametrize("name", ["Say", "Route"])
 def test_episodes_of_deterministic_envs_are_played_again_from_their_texts_and_sequences(
-    nodes: LocalCluster, orders: Any, package: Path, name: str
+    nodes: LocalCluster, name: str
 ) -> None:
     cluster = rollhouse.connect(nodes.url, timeout=120)
-    there, here = both(cluster, orders, name, AutoresetMode.NEXT_STEP)
+    there, here = both(cluster, name, AutoresetMode.NEXT_STEP)
     assert there.on_loss == "resume"
     assert play(there, here, AutoresetMode.NEXT_STEP, steps=40) > 0
     run = there.run
@@ -401,25 +252,21 @@ def test_episodes_of_deterministic_envs_are_played_again_from_their_texts_and_se
     [first, *_] = recorded_of(cluster, run, lane=0)
     line = [str(rollhouse_program()), "replay", "verify", first.id, "--connect", nodes.url]
     line += ["--python", sys.executable, "--allow", "orders"]
-    environment = {**os.environ, "PYTHONPATH": str(package)}
+    environment = os.environ | search_path()
     verified = subprocess.run(line, capture_output=True, text=True, timeout=300, check=False, env=environment)
     assert verified.returncode == 0, verified.stdout + verified.stderr
     cluster.close()
 
 
-def test_lanes_go_on_elsewhere_by_the_texts_that_they_were_given(tmp_path: Path, package: Path, orders: Any) -> None:
-    path = {"PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
-    nodes = LocalCluster(tmp_path, rollhouse_program(), python_settings("orders"), {"one": path, "two": path})
-    try:
+def test_lanes_go_on_elsewhere_by_the_texts_that_they_were_given(tmp_path: Path) -> None:
+    with closing(python_nodes(tmp_path, "orders")) as nodes:
         with rollhouse.connect(nodes.url, timeout=120) as cluster:
-            there, here = both(cluster, orders, "Say", AutoresetMode.SAME_STEP)
+            there, here = both(cluster, "Say", AutoresetMode.SAME_STEP)
             assert play(there, here, AutoresetMode.SAME_STEP, 30, {11: lambda: nodes.kill("two")}) > 0
             assert {placement.node for placement in there.placements} == {"one"}
-    finally:
-        nodes.close()
 
 
-def test_agents_may_say_texts_and_go_sequences(cluster: rollhouse.Cluster, orders: Any) -> None:
+def test_agents_may_say_texts_and_go_sequences(cluster: rollhouse.Cluster) -> None:
     there = rollhouse.pettingzoo.make_vec("orders.envs:Talk", 3, cluster=cluster, autoreset_mode="Disabled")
     lanes = [orders.Talk() for _ in range(3)]
     there.reset(seed=4)

@@ -2,146 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from conftest import LocalCluster, rollhouse_program
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from test_cluster_python import play, python_settings, recorded_of, same
+from local_cluster import LocalCluster
+from python_nodes import play, recorded_of, same
+from tales import envs as tales
 
 import rollhouse
 from rollhouse.errors import RefusedError
 from rollhouse.vector import rows_at
 
 LANES = 5
-
-PACKAGE = '''
-import gymnasium
-import numpy as np
-from gymnasium import spaces
-
-WIDE = "aβ漢🙂 "
-
-
-class Note(gymnasium.Env):
-    """Shows a text alone, for a few steps."""
-
-    def __init__(self):
-        self.observation_space = spaces.Text(6, min_length=0, charset=WIDE)
-        self.action_space = spaces.Discrete(3)
-
-    def _drawn(self, charset, most):
-        return "".join(self.np_random.choice(list(charset), self.np_random.integers(0, most + 1)))
-
-    def _shown(self):
-        return self._drawn(WIDE, 6)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.left = int(self.np_random.integers(1, 9))
-        return self._shown(), {}
-
-    def step(self, action):
-        self.left -= 1
-        return self._shown(), float(action), self.left == 0, False, {}
-
-
-class Trail(Note):
-    """Shows a sequence alone."""
-
-    metadata = {"max_lengths": {"": 4}}
-
-    def __init__(self):
-        super().__init__()
-        self.observation_space = spaces.Sequence(spaces.Box(-1, 1, (2,), np.float32), stack=True)
-
-    def _shown(self):
-        return self.np_random.uniform(-1, 1, (self.np_random.integers(0, 5), 2)).astype(np.float32)
-
-
-class Story(Note):
-    """Shows texts and sequences of all kinds among other things; action 2 shows the texts and sequences `wrong`."""
-
-    metadata = {"max_lengths": {"log/0": 3, "log/1": 5, "bits": 2, "steps": 7}}
-
-    def __init__(self, **wrong):
-        super().__init__()
-        self.wrong = wrong
-        log = (spaces.Sequence(spaces.Box(-1, 1, (2, 2), np.float32)), spaces.Sequence(spaces.Discrete(5, start=3), stack=True))
-        self.observation_space = spaces.Dict({
-            "says": spaces.Text(6, min_length=0, charset="ab \\0"),
-            "where": spaces.Box(-1, 1, (3,), np.float64),
-            "log": spaces.Tuple(log),
-            "bits": spaces.Sequence(spaces.MultiBinary(3)),
-            "steps": spaces.Sequence(spaces.Discrete(9)),
-        })
-
-    def _shown(self):
-        draw = self.np_random
-        some = lambda most: int(draw.integers(0, most + 1))
-        log = (
-            tuple(draw.uniform(-1, 1, (2, 2)).astype(np.float32) for _ in range(some(3))),
-            draw.integers(3, 8, some(5)),
-        )
-        return {
-            "bits": tuple(draw.integers(0, 2, 3, np.int8) for _ in range(some(2))),
-            "log": log,
-            "says": self._drawn("ab \\0", 6),
-            "steps": tuple(draw.integers(0, 9) for _ in range(some(7))),
-            "where": draw.uniform(-1, 1, 3),
-        }
-
-    def step(self, action):
-        shown, *rest = super().step(action)
-        return (shown | self.wrong if action == 2 else shown), *rest
-
-
-class Long(Note):
-    """Says more than a row has."""
-
-    def __init__(self, most):
-        super().__init__()
-        self.observation_space = spaces.Text(most)
-'''
-
-
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the package `tales`."""
-    folder = tmp_path_factory.mktemp("packages")
-    (folder / "tales").mkdir()
-    (folder / "tales/__init__.py").touch()
-    (folder / "tales/envs.py").write_text(PACKAGE, encoding="utf-8")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator[LocalCluster]:
-    path = {"PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
-    settings = python_settings("tales")
-    cluster = LocalCluster(tmp_path_factory.mktemp("nodes"), rollhouse_program(), settings, {"one": path, "two": path})
-    try:
-        yield cluster
-    finally:
-        cluster.close()
-
-
-@pytest.fixture(scope="module", params=["quic", "shm"])
-def cluster(nodes: LocalCluster, request: pytest.FixtureRequest) -> rollhouse.Cluster:
-    return rollhouse.connect(nodes.url, transport=request.param, timeout=120)
-
-
-@pytest.fixture
-def tales(package: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(package)
-    from tales import envs  # type: ignore[import-not-found]
-
-    return envs
 
 
 @pytest.mark.parametrize(
@@ -155,7 +30,7 @@ def tales(package: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     ],
 )
 def test_texts_and_sequences_are_those_that_gymnasium_gives(
-    cluster: rollhouse.Cluster, tales: Any, name: str, mode: AutoresetMode, copy: bool
+    cluster: rollhouse.Cluster, name: str, mode: AutoresetMode, copy: bool
 ) -> None:
     there = cluster.make_vec(f"tales.envs:{name}", LANES, autoreset_mode=mode, spread="even", copy=copy)
     here = SyncVectorEnv([getattr(tales, name)] * LANES, autoreset_mode=mode)
@@ -166,7 +41,7 @@ def test_texts_and_sequences_are_those_that_gymnasium_gives(
     there.close()
 
 
-def test_first_done_gives_each_lane_its_texts_and_sequences(cluster: rollhouse.Cluster, tales: Any) -> None:
+def test_first_done_gives_each_lane_its_texts_and_sequences(cluster: rollhouse.Cluster) -> None:
     there = cluster.make_vec("tales.envs:Story", LANES, seed=9, spread="even", valid="always")
     space = there.single_observation_space
     lanes = [tales.Story() for _ in range(LANES)]
@@ -195,7 +70,7 @@ def test_first_done_gives_each_lane_its_texts_and_sequences(cluster: rollhouse.C
     ids=str,
 )
 def test_an_observation_that_is_none_of_its_space_costs_its_lane_alone(
-    nodes: LocalCluster, tales: Any, wrong: dict[str, Any]
+    nodes: LocalCluster, wrong: dict[str, Any]
 ) -> None:
     cluster = rollhouse.connect(nodes.url, timeout=120)
     envs = cluster.make_vec("tales.envs:Story", 2, env_kwargs=wrong, on_loss="report", autoreset_mode="Disabled")
@@ -221,7 +96,7 @@ def test_what_rows_have_no_room_for_is_refused_before_anything_is_as_long(nodes:
             assert refused.value.code == "unsupported"
 
 
-def test_texts_and_sequences_are_recorded_as_their_columns(cluster: rollhouse.Cluster, tales: Any) -> None:
+def test_texts_and_sequences_are_recorded_as_their_columns(cluster: rollhouse.Cluster) -> None:
     envs = cluster.make_vec("tales.envs:Story", 2)
     space = envs.single_observation_space
     shown, over = [rows_at(envs.reset(seed=5)[0], 1, space)], np.zeros(2, bool)
@@ -262,7 +137,7 @@ def test_a_text_beyond_latin_1_is_recorded_as_code_points(cluster: rollhouse.Clu
         assert replay.observation == first
 
 
-def test_an_env_with_a_sequence_may_be_deterministic(cluster: rollhouse.Cluster, tales: Any) -> None:
+def test_an_env_with_a_sequence_may_be_deterministic(cluster: rollhouse.Cluster) -> None:
     envs = cluster.make_vec("tales.envs:Trail", 1, deterministic=True)
     here = SyncVectorEnv([tales.Trail])
     assert play(envs, here, AutoresetMode.NEXT_STEP, steps=30) > 0

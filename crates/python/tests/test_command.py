@@ -14,6 +14,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -36,9 +37,10 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not wheel:
         pytest.skip(f"{WHEEL} does not name the wheel")
     folder = tmp_path_factory.mktemp("fresh")
-    venv.create(folder, with_pip=True)
-    install = ["-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--disable-pip-version-check", wheel]
-    subprocess.run([folder / "bin/python", *install], check=True)
+    venv.create(folder)
+    python = folder / "bin/python"
+    install = ["--python", python, "install", "--quiet", "--no-deps", "--no-index", "--disable-pip-version-check", wheel]
+    subprocess.run([sys.executable, "-m", "pip", *install], check=True)
     return folder
 
 
@@ -76,11 +78,16 @@ def test_the_module_is_the_command(fresh: Path, tmp_path: Path) -> None:
     assert parents[episodes[0]["id"]] is None
 
 
-@pytest.fixture(params=["script", "module"])
+WAYS = {
+    "script": [str(Path(sysconfig.get_path("scripts")) / "rollhouse")],
+    "module": [sys.executable, "-m", "rollhouse"],
+}
+"""How it is called in this environment."""
+
+
+@pytest.fixture(params=WAYS)
 def command(request: pytest.FixtureRequest) -> Line:
-    """How it is called in this environment."""
-    script = Path(sysconfig.get_path("scripts")) / "rollhouse"
-    return [str(script)] if request.param == "script" else [sys.executable, "-m", "rollhouse"]
+    return WAYS[request.param]
 
 
 @pytest.mark.parametrize(
@@ -91,7 +98,6 @@ def command(request: pytest.FixtureRequest) -> Line:
         (["rollout", "--env", "CartPole-v1", "--lanes", "none"], 2, "", "error: invalid value 'none'"),
         (["rollout", "--env", "CartPole-v9", "--lanes", "4", "--episodes", "4"], 2, "", "unknown env `CartPole-v9`"),
         (["replay", "ls", "--data", "nowhere"], 2, "", "there are no recordings at nowhere"),
-        (["status", "--connect", "rollhouse://127.0.0.1:9?token=x&ca=sha256:" + 64 * "0"], 5, "", "127.0.0.1:9"),
     ],
 )
 def test_its_exit_codes_are_the_commands(
@@ -101,6 +107,16 @@ def test_its_exit_codes_are_the_commands(
     assert done.returncode == code, done
     assert stdout in done.stdout and stderr in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_its_exit_code_is_the_commands_where_nobody_listens(tmp_path: Path) -> None:
+    line = ["status", "--connect", "rollhouse://127.0.0.1:9?token=x&ca=sha256:" + 64 * "0"]
+    # Both at once, because each tries for as long as a coordinator may take to be there again.
+    with ThreadPoolExecutor() as threads:
+        for done in threads.map(lambda command: run([*command, *line], cwd=tmp_path), WAYS.values()):
+            assert done.returncode == 5, done
+            assert not done.stdout and "127.0.0.1:9" in done.stderr
+            assert "Traceback" not in done.stderr
 
 
 def test_ctrl_c_ends_it_in_order(command: Line, tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 import pytest
-from conftest import rollhouse_program
 from hosted_envs import ZOO, ZooEnv
+from local_cluster import rollhouse_program
 
 import rollhouse
 from rollhouse import replays

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from lamps import Lamp, WeakLamp
-from test_cluster_deterministic import nodes_with
-from test_cluster_python import play
+from python_nodes import play, python_nodes
 
 import rollhouse
 from rollhouse import errors, replays
@@ -157,7 +156,7 @@ def test_lanes_of_a_cluster_are_called_and_recorded_too(cluster_url: str, transp
 
 
 def test_a_python_env_on_a_node_is_called_and_goes_on_elsewhere_with_its_calls(tmp_path: Path) -> None:
-    two = nodes_with(tmp_path, Path(__file__).parent, "lamps")
+    two = python_nodes(tmp_path, "lamps")
     try:
         with rollhouse.connect(two.url, timeout=120) as cluster:
             there = cluster.make_vec("lamps:WeakLamp", 3, spread="single")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import rollhouse_program
 from hosted_envs import Camera
+from local_cluster import rollhouse_program
 
 import rollhouse
 from rollhouse import replays

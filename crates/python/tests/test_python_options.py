@@ -8,15 +8,15 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import balls
 import numpy as np
 import pytest
-from conftest import LocalCluster, rollhouse_program
 from gymnasium.vector import AutoresetMode
-from test_cluster_python import python_settings, workers_of
+from local_cluster import LocalCluster, rollhouse_program
+from python_nodes import python_nodes, search_path, workers_of
 
 import rollhouse
 from rollhouse.errors import RefusedError, UnknownOptionError
@@ -30,106 +30,6 @@ DRAWN = {
     "name": {"choice": ["a", "bb", "ccc"]},
     "wind": [3, 4.5],
 }
-
-PACKAGE = '''
-import copy
-
-import gymnasium
-import numpy as np
-from gymnasium import spaces
-
-
-class Ball(gymnasium.Env):
-    """Shows what it is given; an episode has as many steps as the ball bounces."""
-
-    metadata = {
-        "options": {
-            "gravity": {"default": 9.8, "summary": "in m/s^2"},
-            "bounces": 3,
-            "name": "plain",
-            "wind": (0.0, 1),
-            "tough": np.bool_(False),
-        }
-    }
-    observation_space = spaces.Box(-np.inf, np.inf, (6,), np.float64)
-    action_space = spaces.Discrete(2)
-
-    def _shown(self):
-        told = self.told
-        return np.array(
-            [told["gravity"], told["bounces"], len(told["name"]), told["wind"][1], told["tough"],
-             self.np_random.uniform()]
-        )
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        assert set(options) == set(self.metadata["options"]), options
-        kinds = {name: type(value).__name__ for name, value in options.items()}
-        assert kinds == {"gravity": "float", "bounces": "int", "name": "str", "wind": "list", "tough": "bool"}, kinds
-        if options["gravity"] <= 0:
-            raise ValueError("a ball has to fall down")
-        self.told, self.age = copy.deepcopy(options), 0
-        # What it does with its own does not reach the next episode.
-        options["wind"].clear()
-        return self._shown(), {}
-
-    def step(self, action):
-        self.age += 1
-        return self._shown(), float(self.np_random.normal()), self.age >= self.told["bounces"], False, {}
-
-
-class Sure(Ball):
-    metadata = {**Ball.metadata, "deterministic": True}
-
-
-class Still(Sure):
-    """Draws nothing of its own."""
-
-    def _shown(self):
-        told = self.told
-        return np.array([told["gravity"], told["bounces"], len(told["name"]), told["wind"][1], told["tough"], 0.0])
-
-    def step(self, action):
-        self.age += 1
-        return self._shown(), 1.0, self.age >= self.told["bounces"], False, {}
-
-
-class Odd(Ball):
-    metadata = {"options": {"shape": {"kind": "round"}}}
-
-
-class Many(Ball):
-    metadata = {"options": {f"o{at}": at for at in range(65)}}
-'''
-
-
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the package `balls`."""
-    folder = tmp_path_factory.mktemp("packages")
-    (folder / "balls.py").write_text(PACKAGE)
-    return folder
-
-
-def nodes_with(folder: Path, package: Path, names: Sequence[str] = ("one", "two")) -> LocalCluster:
-    path = {"PYTHONPATH": os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])}
-    return LocalCluster(folder, rollhouse_program(), python_settings("balls"), {name: path for name in names}, names)
-
-
-@pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory, package: Path) -> Iterator[LocalCluster]:
-    """A cluster that no test kills a node of."""
-    cluster = nodes_with(tmp_path_factory.mktemp("nodes"), package)
-    try:
-        yield cluster
-    finally:
-        cluster.close()
-
-
-@pytest.fixture(scope="module", params=["quic", "shm"])
-def cluster(nodes: LocalCluster, request: pytest.FixtureRequest) -> Iterator[rollhouse.Cluster]:
-    with rollhouse.connect(nodes.url, transport=request.param, timeout=120) as connected:
-        yield connected
 
 
 def as_shown(options: Any) -> list[float]:
@@ -195,8 +95,8 @@ def test_what_is_not_given_is_as_the_env_declares_it(cluster: rollhouse.Cluster)
 
 
 @pytest.mark.parametrize("env", ["Sure", "Still"])
-def test_lanes_that_go_on_elsewhere_have_the_options_they_had(tmp_path: Path, package: Path, env: str) -> None:
-    two = nodes_with(tmp_path, package)
+def test_lanes_that_go_on_elsewhere_have_the_options_they_had(tmp_path: Path, env: str) -> None:
+    two = python_nodes(tmp_path, "balls")
     try:
         with rollhouse.connect(two.url, timeout=120) as cluster:
             options = {**DRAWN, "bounces": {"integers": [3, 30]}}
@@ -290,13 +190,13 @@ def test_what_an_env_does_not_take_is_refused_by_name(
 @pytest.mark.parametrize("env", ["Ball", "Sure"])
 @pytest.mark.parametrize("where", ["here", "nodes"])
 def test_a_rollout_draws_options_and_its_episodes_tell_them(
-    nodes: LocalCluster, package: Path, tmp_path: Path, where: str, env: str
+    nodes: LocalCluster, tmp_path: Path, where: str, env: str
 ) -> None:
     python = ["--python", sys.executable, "--allow", "balls", "--workers", "2"]
     place = ["--data", str(tmp_path)] if where == "here" else ["--connect", nodes.url]
     line = [str(rollhouse_program()), "rollout", *place, "--env", f"balls:{env}", *(python if where == "here" else [])]
     line += ["--lanes", "3", "--episodes", "12", "--seed", "3", "--json"]
-    path = os.environ | {"PYTHONPATH": str(package)}
+    path = os.environ | search_path()
 
     def run(*options: str) -> subprocess.CompletedProcess[str]:
         given = [word for option in options for word in ("--option", option)]
@@ -360,12 +260,6 @@ def rows_of(envs: Any, mode: AutoresetMode, **first: Any) -> list[list[Any]]:
     return rows
 
 
-@pytest.fixture
-def importable(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(package))
-
-
-@pytest.mark.usefixtures("importable")
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
 def test_lanes_of_this_machine_have_the_options_that_they_have_on_nodes_and_record_them(
     nodes: LocalCluster, tmp_path: Path, mode: AutoresetMode
@@ -385,10 +279,7 @@ def test_lanes_of_this_machine_have_the_options_that_they_have_on_nodes_and_reco
         assert first[:5].tolist() == as_shown(info.options)
 
 
-@pytest.mark.usefixtures("importable")
 def test_lanes_of_this_machine_take_options_for_one_lane_and_from_a_reset() -> None:
-    import balls
-
     envs = rollhouse.vectorize([balls.Ball] * LANES, lane_options=[{"gravity": lane + 1.0} for lane in range(LANES)])
     observations, _ = envs.reset(seed=1)
     assert observations[:, 0].tolist() == [1.0, 2.0, 3.0, 4.0] and {*observations[:, 2]} == {len("plain")}
@@ -405,7 +296,6 @@ def test_lanes_of_this_machine_take_options_for_one_lane_and_from_a_reset() -> N
     envs.close()
 
 
-@pytest.mark.usefixtures("importable")
 @pytest.mark.parametrize(
     ("id", "options", "words"),
     [

@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from conftest import rollhouse_program
+from local_cluster import rollhouse_program
 
 from rollhouse import replays
 

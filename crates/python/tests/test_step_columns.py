@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import rollhouse_program
+from local_cluster import rollhouse_program
 
 import rollhouse
 from rollhouse import replays

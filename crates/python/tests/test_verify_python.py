@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import rollhouse_program
+from local_cluster import rollhouse_program
 
 from rollhouse import replays
 

@@ -16,7 +16,8 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from rollhouse.counted import Counted, SequenceColumns, TextColumns, ends, outside
+from rollhouse.carried import lacking
+from rollhouse.counted import Choices, Counted, SequenceColumns, TextColumns, ends, outside
 from rollhouse.errors import ActionTypeError, InvalidActionError
 
 Convert = Callable[[Any, int], np.ndarray]
@@ -72,6 +73,9 @@ class ActionParts:
             # Half precision counts as the single that it is widened to.
             single = all(column.dtype.kind == "f" and column.dtype.itemsize <= 4 for column in self._columns)
             self.dtype = np.dtype(np.float32 if single else np.float64)
+        # All numbers of a row are some of the others'.
+        fixed = [(part, part.columns[0]) for part in self._parts if part.counted is None]
+        self._checked = [one for one in fixed if isinstance(one[0].space, Choices) or one[1].dtype != self.dtype]
 
     def _part(self, path: tuple[Any, ...], leaf: Any, max_lengths: Mapping[str, int] | None) -> _Part:
         counted: TextColumns | SequenceColumns | None = None
@@ -153,7 +157,8 @@ class ActionParts:
         return self.action(np.concatenate(parts).astype(self.dtype))
 
     def rows(self, actions: Any, count: int, converter: Callable[[gymnasium.Space], Convert]) -> np.ndarray:
-        """Returns rows that carry a batch of actions. Rows themselves, of the carrying dtype, are taken as they are.
+        """Returns rows that carry a batch of actions. Rows themselves, of the carrying dtype, are taken as they are, if each
+        part has its numbers; the worker looks at those of texts and sequences.
 
         Args:
             actions: In the space's structure, batches of ``count`` rows.
@@ -166,6 +171,7 @@ class ActionParts:
         """
         if isinstance(actions, np.ndarray) and actions.dtype == self.dtype:
             if actions.shape == (count, self.elements):
+                self._check_carried(actions)
                 return np.require(actions, self.dtype, ["C_CONTIGUOUS", "ALIGNED"])
         rows = np.empty((count, self.elements), self.dtype)
         _check_names(self.space, actions, "actions")
@@ -177,6 +183,12 @@ class ActionParts:
             for column, values in zip(part.columns, arrays(part, batch, count, converter), strict=True):
                 rows[:, column.place] = values.reshape(count, -1)
         return rows
+
+    def _check_carried(self, rows: np.ndarray) -> None:
+        for part, column in self._checked:
+            values = rows[:, column.place].reshape(len(rows), *column.shape)
+            _check_range(part.name, part.space, values)
+            _refuse(part.name, part.space, values, lacking(column.dtype, values))
 
     def _action(self, space: gymnasium.Space, row: np.ndarray, parts: Iterator[_Part]) -> Any:
         if isinstance(space, spaces.Dict):
@@ -283,7 +295,10 @@ def _check_names(space: gymnasium.Space, actions: Any, name: str) -> None:
 
 def _check_range(name: str, space: gymnasium.Space, values: np.ndarray) -> None:
     """Raises ``InvalidActionError`` if an integer is none that a space of choices has."""
-    bad = outside(space, values)
+    _refuse(name, space, values, outside(space, values))
+
+
+def _refuse(name: str, space: gymnasium.Space, values: np.ndarray, bad: np.ndarray) -> None:
     if bad.any():
         lane = int(np.argwhere(bad)[0][0])
         raise InvalidActionError(f"actions of {name}: lane {lane} is given {values[lane]!r}, which is not in {space}")

@@ -38,3 +38,15 @@ def own_dtype(space: Any, column: str) -> str | None:
         if last.max(initial=0) > np.iinfo(name).max:
             return None
     return name
+
+
+def lacking(dtype: np.dtype, values: np.ndarray) -> np.ndarray:
+    """Returns which of some numbers a dtype does not have. Floats are rounded, and those that are not finite stay so."""
+    if dtype == values.dtype:
+        return np.zeros(values.shape, np.bool_)
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return np.isfinite(values) & ~np.isfinite(values.astype(dtype))
+    least, most = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    # A float has the number behind the greatest exactly.
+    return ~((values >= least) & (values < most + 1)) | (np.rint(values) != values)

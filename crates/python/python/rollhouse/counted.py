@@ -12,7 +12,11 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
+from rollhouse.carried import lacking
+
 Counted = (spaces.Text, spaces.Sequence)
+
+Choices = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 
 
 class BoundedSequence(spaces.Sequence):
@@ -129,8 +133,9 @@ class SequenceColumns:
         """Raises ``ValueError`` unless a sequence of items of the space was written."""
         there = items[: checked(self._name, count, len(items))]
         self._in_space(there)
-        if (self._whole(there) != there).any():
-            raise ValueError(f"{self._name}: a sequence with fractions, which its space does not have")
+        bad = lacking(self.dtype, there)
+        if bad.any():
+            raise ValueError(f"{self._name}: a sequence with {there[bad][0]!r}, which its space does not have")
 
     def _whole(self, items: np.ndarray) -> np.ndarray:
         return np.rint(items) if self.dtype.kind != "f" else items

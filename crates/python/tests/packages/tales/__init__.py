@@ -1,0 +1,1 @@
+"""A package of envs that nodes of tests host."""
