@@ -118,7 +118,7 @@ pub enum StepError {
     /// Not all answers came in time. The pool has to be reset.
     #[error("{0}; reset the pool to go on")]
     TimedOut(Unanswered),
-    /// Every session of the pool is gone.
+    /// Every session of the pool is gone. Nothing has moved; lanes that come back do so in a later call.
     #[error("all lanes of the pool are lost: {reason}")]
     AllLost {
         /// Why the first of them is gone.

@@ -259,8 +259,9 @@ impl AsyncPool {
             }
             return Err(error);
         }
-        // That all are lost is told by their rows first, if it is to be reported.
+        // That all are lost is told by their rows first, if it is to be reported. Nothing has moved then.
         if let Some(error) = self.all_lost().filter(|_| !news) {
+            self.readiness = ready;
             return Err(error);
         }
         self.readiness = Readiness::Ready;

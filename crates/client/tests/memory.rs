@@ -345,6 +345,26 @@ fn lanes_in_memory_that_are_reported_as_lost_begin_new_episodes_elsewhere() {
     }
 }
 
+/// Symptom: a step after all lanes were lost, of a pool whose lanes come back, was refused as one before the first reset where
+/// no other node had a place for them within a second. Cause: nothing had moved, yet the pool asked for a reset.
+#[test]
+fn a_pool_all_of_whose_lanes_are_lost_can_be_stepped_until_they_are_back() {
+    for transport in [Transport::Shm, Transport::Quic] {
+        let mut nodes = Nodes::start(1);
+        let mut request = request("CartPole-v1", AutoresetMode::NextStep, transport);
+        request.on_loss = Some(OnLoss::Report);
+        let mut pool = nodes.connect().open_pool(request).unwrap();
+        pool.reset(&Reset::seeded(3, LANES)).unwrap();
+        nodes.stop(node_of(&pool, 0));
+        fill(pool.actions(), 0);
+        assert_eq!(pool.step().unwrap().truncated(), [1; LANES]);
+        for _ in 0..2 {
+            let error = pool.step().unwrap_err();
+            assert!(matches!(error, StepError::AllLost { .. }), "{error}");
+        }
+    }
+}
+
 #[test]
 fn a_session_in_shared_memory_that_hangs_is_given_up_at_its_deadline_and_another_steps_on() {
     let nodes = Nodes::giving_up_after(Duration::from_millis(200));
