@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_client::{Pool, StepError, Transport};
-use rollhouse_core::{ColumnMut, ColumnRef};
+use rollhouse_core::{ColumnMut, ColumnRef, Outcome};
 use rollhouse_engine::{Engine, Frame, Received, Reset};
 
 /// An engine or a pool. Both have the same rules; errors that only a pool can meet are its own.
@@ -154,8 +154,8 @@ impl Lanes {
     /// Returns the word for how a lane was lost; `None` if it is not.
     pub(crate) fn loss(&self, lane: usize) -> Option<&'static str> {
         match self {
-            Self::Engine(engine) => engine.is_lost(lane).then_some("crashed"),
-            Self::Pool(pool) => pool.loss(lane).map(rollhouse_core::Outcome::word),
+            Self::Engine(engine) => engine.loss(lane).map(|cause| Outcome::Interrupted(cause).word()),
+            Self::Pool(pool) => pool.loss(lane).map(Outcome::word),
         }
     }
 }
