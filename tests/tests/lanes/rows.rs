@@ -2,7 +2,6 @@
 
 use rollhouse_core::{AutoresetMode, ColumnRef, EnvSpec};
 use rollhouse_engine::{Frame, Received};
-use rollhouse_wire::column_bytes;
 
 /// All that is shown of a lane's step, by its bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -78,7 +77,7 @@ impl Shape {
             let columns = widths.iter().enumerate();
             let columns =
                 columns.map(|(index, width)| column(part, index).slice(at * width, (at + 1) * width));
-            columns.flat_map(|row| column_bytes(row).to_vec()).collect()
+            columns.flat_map(|row| row.bytes().to_vec()).collect()
         };
         let mut row = Row {
             obs: of(Part::Obs, &self.obs),
