@@ -188,8 +188,10 @@ fn work() -> Result<ExitCode, LinkError> {
             }
             write(&link, &places, lane, state, fault);
             link.publish(lane * places.stride, code >> 8 << 8 | flags)?;
-            while fault == "connect late" {
-                std::thread::park();
+            if fault == "connect late" {
+                loop {
+                    std::thread::park();
+                }
             }
         }
         link.reply(0, &[])?;
