@@ -97,9 +97,9 @@ class Connector:
 
     def rest(self) -> None:
         """Ends what the worker was doing: what comes next has its own retries and time."""
-        if self._since is not None:
-            self._tries, self._since = {}, None
+        if self._tries:
             self._host.connecting(0)
+        self._tries, self._since = {}, None
 
 
 def _pause(tried: int) -> float:
