@@ -395,7 +395,7 @@ fn header(game: &Game, run: RunId, record: RecordRule) -> RunHeader {
         lanes: game.lanes as u32,
         schedule: game.schedule,
         autoreset: game.autoreset.name().to_owned(),
-        max_episode_steps: spec.max_episode_steps,
+        max_episode_steps: game.limit.or(spec.max_episode_steps),
         policy: PolicyInfo { name: "test".into(), version: 0 },
         record,
         program: "test".into(),

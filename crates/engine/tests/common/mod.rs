@@ -106,7 +106,7 @@ pub(crate) fn header(entry: &EnvEntry, config: &EngineConfig, record: RecordRule
         lanes: config.lanes as u32,
         schedule: config.schedule,
         autoreset: config.autoreset.name().to_owned(),
-        max_episode_steps: spec.max_episode_steps,
+        max_episode_steps: config.max_episode_steps.or(spec.max_episode_steps),
         policy: PolicyInfo { name: "test".into(), version: 0 },
         record,
         program: "test".into(),
