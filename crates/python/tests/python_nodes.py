@@ -53,13 +53,19 @@ def python_nodes(
 
 
 def same(ours: Any, theirs: Any) -> None:
-    """Asserts that observations are equal to the bit."""
+    """Asserts that observations, or results of calls, are equal to the bit."""
     if isinstance(theirs, dict):
         assert list(ours) == list(theirs)
         for key in theirs:
             same(ours[key], theirs[key])
     elif isinstance(theirs, tuple):
         assert len(ours) == len(theirs)
+        for a, b in zip(ours, theirs, strict=True):
+            same(a, b)
+    elif ours is None or theirs is None:
+        assert ours is theirs
+    elif isinstance(theirs, np.ndarray) and theirs.dtype == object:
+        assert ours.shape == theirs.shape
         for a, b in zip(ours, theirs, strict=True):
             same(a, b)
     else:

@@ -15,6 +15,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
+from python_nodes import same
 
 import rollhouse
 from rollhouse import errors
@@ -35,27 +36,6 @@ STEPS = 300
 @pytest.fixture(scope="module", params=["quic", "shm"])
 def cluster(cluster_url: str, request: pytest.FixtureRequest) -> rollhouse.Cluster:
     return rollhouse.connect(cluster_url, transport=request.param)
-
-
-def same(ours: Any, theirs: Any) -> None:
-    """Asserts that two results of calls are equal to the bit."""
-    if isinstance(ours, dict):
-        assert ours.keys() == theirs.keys()
-        for key in ours:
-            same(ours[key], theirs[key])
-    elif isinstance(ours, tuple):
-        assert len(ours) == len(theirs)
-        for a, b in zip(ours, theirs, strict=True):
-            same(a, b)
-    elif ours is None or theirs is None:
-        assert ours is theirs
-    elif isinstance(ours, np.ndarray) and ours.dtype == object:
-        assert len(ours) == len(theirs)
-        for a, b in zip(ours, theirs, strict=True):
-            same(a, b)
-    else:
-        assert np.asarray(ours).dtype == np.asarray(theirs).dtype
-        assert np.array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.value)
