@@ -41,8 +41,9 @@ OVERVIEW = {
         ("Results", "ops", "Episodes that ended a second with a result, for envs that give one: the share of those that are won shows "
          "learning where a return does not.",
          [("sum by (result) (rate(rollhouse_episode_results_total{$by}[5m]))", "{{result}}")]),
-        # The sum of scores is a gauge: that of a process that was started again begins anew, and its fall is no score.
-        ("Mean score", "short", "Mean of the scores that envs gave episodes, over five minutes; of no process that began in them anew.",
+        # The sum of scores is a gauge: it falls to zero where a process is started again, which is no score.
+        ("Mean score", "short", "Mean of the scores that envs gave episodes, over five minutes, without processes that were started "
+         "again in these.",
          [("sum(delta(rollhouse_episode_score_points{$by}[5m]) unless resets(rollhouse_episode_scores_total{$by}[5m]) > 0) "
            "/ sum(increase(rollhouse_episode_scores_total{$by}[5m]) unless resets(rollhouse_episode_scores_total{$by}[5m]) > 0)",
            "score")]),

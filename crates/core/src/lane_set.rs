@@ -87,6 +87,12 @@ impl LaneSet {
         if self.0 == 0 { None } else { Some(self.0.trailing_zeros() as usize) }
     }
 
+    /// Returns the highest lane of the set; `None` if it has none.
+    #[inline]
+    pub const fn highest(self) -> Option<usize> {
+        if self.0 == 0 { None } else { Some(self.0.ilog2() as usize) }
+    }
+
     /// Adds a lane.
     #[inline(always)]
     pub const fn insert(&mut self, lane: usize) {
@@ -228,6 +234,10 @@ mod tests {
         assert_eq!(set.into_iter().collect::<LaneSet>(), set);
         assert_eq!((set.len(), set.is_empty(), set.lowest()), (3, false, Some(0)));
         assert_eq!((LaneSet::NONE.is_empty(), LaneSet::NONE.lowest()), (true, None));
+        assert_eq!(
+            [set, LaneSet::one(63), LaneSet::NONE].map(LaneSet::highest),
+            [set.into_iter().last(), Some(63), None]
+        );
     }
 
     #[test]

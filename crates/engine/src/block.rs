@@ -273,7 +273,7 @@ impl Block {
         done.truncated |= self.episodes.advance(stepped, columns.rewards) & stepped;
         self.stats.steps += stepped.len() as u64;
         let over = done.terminated | done.truncated;
-        if self.under_way.is_some() {
+        if self.under_way.is_some() && stepped | reset != self.lanes.all() {
             late::flag(columns, stepped | reset, done, reset);
         } else {
             spread(done.terminated, columns.terminated);

@@ -330,8 +330,8 @@ impl Workforce {
         collected
     }
 
-    /// Looks whether workers that were seen connecting still do, after lanes have come back: they do before their worker
-    /// replies.
+    /// Looks whether workers that were seen connecting still do. It is asked after lanes were collected, which are back
+    /// before their worker replies.
     pub(crate) fn look_again_at_tries(&mut self) {
         self.host.look_again_at_tries();
     }

@@ -9,7 +9,7 @@ use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnData, ColumnRef, ColumnSpec, Interruption, LaneSet};
 use rollhouse_env::{Collected, LateLanes, LateRows, Post};
 
-use super::{Block, Done, Moves, Turn, copy_rows, keep_observations, show_rest, spread};
+use super::{Block, Done, Moves, Turn, copy_rows, keep_observations, show_rest};
 use crate::timings::{Laps, Phase};
 
 /// What the lanes of a late block are doing.
@@ -30,21 +30,28 @@ pub(super) struct UnderWay {
     actions: ColumnData,
     /// Rewards of the steps after which lanes are renewed.
     rewards: [f64; BLOCK_LANES],
-    /// When the lanes were posted that are under way and not `apart`, and the version of the policy that chose their
-    /// actions.
-    together: (Instant, u64),
+    /// What is known of the lanes that were posted when none was under way.
+    together: Posted,
     /// Lanes that were posted while others were under way.
     apart: LaneSet,
-    /// The same of each of these.
-    posted: [(Instant, u64); BLOCK_LANES],
+    /// What is known of each of these.
+    posted_apart: [Posted; BLOCK_LANES],
     /// Time before which no lane under way was posted.
     oldest: Instant,
     /// Time that a lane may be under way.
     deadline: Duration,
 }
 
+/// When a lane was posted, and the version of the policy that chose its action.
+#[derive(Debug, Clone, Copy)]
+struct Posted {
+    at: Instant,
+    version: u64,
+}
+
 impl UnderWay {
     pub(super) fn new(action: &ColumnSpec, lanes: usize, deadline: Duration) -> Self {
+        let never = Posted { at: Instant::now(), version: 0 };
         Self {
             stepping: LaneSet::NONE,
             resetting: LaneSet::NONE,
@@ -54,10 +61,10 @@ impl UnderWay {
             frame: false,
             actions: ColumnData::zeros(action.dtype, lanes * action.elements()),
             rewards: [0.0; BLOCK_LANES],
-            together: (Instant::now(), 0),
+            together: never,
             apart: LaneSet::NONE,
-            posted: [(Instant::now(), 0); BLOCK_LANES],
-            oldest: Instant::now(),
+            posted_apart: [never; BLOCK_LANES],
+            oldest: never.at,
             deadline,
         }
     }
@@ -73,37 +80,37 @@ impl UnderWay {
         (self.stepping | self.resetting | self.renewing) & !(done | lost | hung)
     }
 
-    /// Notes that `lanes` are posted at `now`, with actions that this version of the policy chose.
-    fn post(&mut self, lanes: LaneSet, now: Instant, version: u64) {
+    /// Notes that `lanes` are posted.
+    fn post(&mut self, lanes: LaneSet, posted: Posted) {
         if self.lanes().is_empty() {
-            (self.oldest, self.together, self.apart) = (now, (now, version), LaneSet::NONE);
+            (self.oldest, self.together, self.apart) = (posted.at, posted, LaneSet::NONE);
         } else {
             self.apart |= lanes;
-            lanes.into_iter().for_each(|lane| self.posted[lane] = (now, version));
+            lanes.into_iter().for_each(|lane| self.posted_apart[lane] = posted);
         }
     }
 
     /// Begins the time of `lanes` again.
     fn renew(&mut self, lanes: LaneSet, now: Instant) {
         for lane in lanes {
-            self.posted[lane] = (now, self.posted(lane).1);
+            self.posted_apart[lane] = Posted { at: now, ..self.posted(lane) };
         }
         self.apart |= lanes;
     }
 
-    /// Returns when a lane was posted, and the version of the policy that chose its action.
-    fn posted(&self, lane: usize) -> (Instant, u64) {
-        if self.apart.has(lane) { self.posted[lane] } else { self.together }
+    /// Returns what is known of a lane that was posted.
+    fn posted(&self, lane: usize) -> Posted {
+        if self.apart.has(lane) { self.posted_apart[lane] } else { self.together }
     }
 
     /// Splits lanes by the version of the policy that chose their actions.
     fn by_version(&self, mut lanes: LaneSet) -> ArrayVec<(LaneSet, u64), BLOCK_LANES> {
         let mut rows = ArrayVec::new();
         while let Some(first) = lanes.lowest() {
-            let version = self.posted(first).1;
-            let apart = (lanes & self.apart).into_iter().filter(|&lane| self.posted[lane].1 == version);
-            let mut row: LaneSet = apart.collect();
-            if self.together.1 == version {
+            let version = self.posted(first).version;
+            let of_it = |&lane: &usize| self.posted_apart[lane].version == version;
+            let mut row: LaneSet = (lanes & self.apart).into_iter().filter(of_it).collect();
+            if self.together.version == version {
                 row |= lanes & !self.apart;
             }
             rows.push((row, version));
@@ -122,9 +129,9 @@ impl UnderWay {
         if now.saturating_duration_since(self.oldest) < self.deadline {
             return LaneSet::NONE;
         }
-        let late = |&lane: &usize| now.saturating_duration_since(self.posted(lane).0) >= self.deadline;
+        let late = |&lane: &usize| now.saturating_duration_since(self.posted(lane).at) >= self.deadline;
         let overdue: LaneSet = self.lanes().into_iter().filter(late).collect();
-        let others = (self.lanes() & !overdue).into_iter().map(|lane| self.posted(lane).0);
+        let others = (self.lanes() & !overdue).into_iter().map(|lane| self.posted(lane).at);
         self.oldest = others.min().unwrap_or(now);
         overdue
     }
@@ -187,10 +194,11 @@ impl Block {
         }
         self.take_starts(reset);
         let Some(under_way) = &mut self.under_way else { return };
-        // Rows of lanes under way stay as they are, and those of others are as good as any.
-        let copied = if under_way.lanes().is_empty() { self.lanes.all() } else { stepped };
+        debug_assert!(!frame || under_way.lanes().is_empty(), "no lane is under way when a frame is posted");
+        // Rows of lanes that are not under way may be anything.
+        let copied = if frame { self.lanes.all() } else { stepped };
         copy_rows(&mut under_way.actions.as_mut(), actions, copied, self.lanes.count());
-        under_way.post(stepped | reset, Instant::now(), turn.policy_version);
+        under_way.post(stepped | reset, Posted { at: Instant::now(), version: turn.policy_version });
         under_way.frame = frame;
         under_way.ready |= subset & !(stepped | reset);
         under_way.stepping |= stepped;
@@ -210,7 +218,8 @@ impl Block {
     /// Posts the beginning of an episode in `lanes`, whose starts have been taken, beside their rows.
     pub(super) fn post_resets(&mut self, lanes: LaneSet, columns: &BlockRows<'_, '_>) {
         let Some(under_way) = &mut self.under_way else { return };
-        under_way.post(lanes, Instant::now(), 0);
+        // No action begins them.
+        under_way.post(lanes, Posted { at: Instant::now(), version: 0 });
         under_way.renewing |= lanes;
         lanes.into_iter().for_each(|lane| under_way.rewards[lane] = columns.rewards[lane]);
         self.post_to_env(LaneSet::NONE, lanes);
@@ -380,11 +389,6 @@ fn show_still(columns: &mut BlockRows<'_, '_>, lanes: LaneSet) {
 
 /// Writes the flags of `lanes`, and leaves those of others alone.
 pub(super) fn flag(columns: &mut BlockRows<'_, '_>, lanes: LaneSet, done: Done, reset: LaneSet) {
-    if lanes == LaneSet::first(columns.rewards.len()) {
-        spread(done.terminated, columns.terminated);
-        spread(done.truncated, columns.truncated);
-        return spread(reset, columns.reset);
-    }
     for lane in lanes {
         columns.terminated[lane] = u8::from(done.terminated.has(lane));
         columns.truncated[lane] = u8::from(done.truncated.has(lane));
@@ -410,7 +414,7 @@ mod tests {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
         let mut under_way = UnderWay::new(&action, 8, 2 * second);
         let mut post = |posted: LaneSet, at: u32, version: u64| {
-            under_way.post(posted, start + at * second, version);
+            under_way.post(posted, Posted { at: start + at * second, version });
             under_way.stepping |= posted;
         };
         post(lanes(&[0, 1, 2]), 0, 7);

@@ -260,11 +260,16 @@ impl Slot<'_> {
         Start { seed: self.load(at), words: self.load(at + WORD), half }
     }
 
-    /// Writes the actions of all lanes of a block. A column that is longer than the spec's place for it is left out.
-    pub(super) fn put_actions(self, place: usize, actions: ColumnRef<'_>) {
+    /// Writes the actions from those of the first of `lanes` to those of the last. A column of another length than the
+    /// spec's is left out.
+    pub(super) fn put_actions(self, place: usize, actions: ColumnRef<'_>, lanes: LaneSet, count: usize) {
         let Column { at, width, dtype } = self.layout.actions[place];
-        if size_of_val(actions.bytes()) <= width * dtype.size() * BLOCK_LANES {
-            self.memory.write_column(self.columns + at, actions);
+        let (bytes, row) = (actions.bytes(), width * dtype.size());
+        let (Some(first), Some(last)) = (lanes.lowest(), lanes.highest()) else { return };
+        if bytes.len() == row * count && last < count {
+            // Whole words: a row may share one with its neighbour.
+            let (start, end) = (first * row / WORD * WORD, ((last + 1) * row).next_multiple_of(WORD));
+            self.memory.write(self.columns + at + start, &bytes[start..end.min(bytes.len())]);
         }
     }
 
@@ -328,3 +333,27 @@ const VERDICTS: usize = HASHES + BLOCK_LANES * WORD;
 /// Bytes of a slot.
 const SLOT: usize = VERDICTS + BLOCK_LANES * VERDICT;
 const _: () = assert!(SLOT.is_multiple_of(LINE), "columns begin at a line of their own");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rollhouse_env::Registry;
+
+    #[test]
+    fn actions_that_share_a_word_with_those_of_other_lanes_leave_them_as_they_are() {
+        let entry = Registry::builtin().get("MountainCarContinuous-v0").expect("a built-in env");
+        let layout = Layout::of(entry.spec(), 1);
+        let memory = SharedMemory::create("test", layout.bytes().expect("it is small")).expect("memory");
+        let slot = layout.slot(&memory, 0, 0);
+        let mut actions = [0.0; 7];
+        for (lanes, value) in [([2, 3], 1.0), ([5, 5], 2.0), ([6, 6], 3.0), ([1, 6], 4.0)] {
+            let lanes: LaneSet = lanes.into_iter().collect();
+            lanes.into_iter().for_each(|lane| actions[lane] = value);
+            slot.put_actions(0, ColumnRef::F32(&actions), lanes, 7);
+        }
+        slot.put_actions(0, ColumnRef::F32(&[9.0; 8]), LaneSet::first(7), 7);
+        let mut found = [0.0; 7];
+        memory.read_column(slot.columns + layout.actions[0].at, ColumnMut::F32(&mut found));
+        assert_eq!(found, [0.0, 4.0, 1.0, 1.0, 0.0, 2.0, 4.0]);
+    }
+}

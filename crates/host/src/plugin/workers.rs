@@ -126,7 +126,7 @@ impl Workers {
         if !step.is_empty()
             && let Some(slot) = block.slot(layout, host.memories())
         {
-            slot.put_actions(block.place, post.actions);
+            slot.put_actions(block.place, post.actions, step, block.lanes);
         }
     }
 

@@ -73,7 +73,7 @@ class ActionParts:
             # Half precision counts as the single that it is widened to.
             single = all(column.dtype.kind == "f" and column.dtype.itemsize <= 4 for column in self._columns)
             self.dtype = np.dtype(np.float32 if single else np.float64)
-        # All numbers of a row are some of the others'.
+        # Each number that a row may have is one of the other parts'.
         fixed = [(part, part.columns[0]) for part in self._parts if part.counted is None]
         self._checked = [one for one in fixed if isinstance(one[0].space, Choices) or one[1].dtype != self.dtype]
 
