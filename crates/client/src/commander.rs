@@ -11,7 +11,7 @@ use rollhouse_wire::{
 };
 
 use crate::error::MethodError;
-use crate::link::{MemoryLink, NoAnswer};
+use crate::link::MemoryLink;
 use crate::network::Network;
 use crate::pool_session::PoolSession;
 
@@ -78,11 +78,11 @@ impl Commander {
         let mut wait = FIRST_WAIT;
         loop {
             let node = site.session.grant().node.clone();
-            let done = match site.link.in_place_mut().filter(|link| link.is_attached()) {
-                Some(link) => self.exchange_in_memory(link, of, asked, &mut answers).await,
+            let done = match site.link.rings() {
+                Some(rings) => self.exchange(&mut Carrier::Rings(rings), of, asked, &mut answers).await,
                 None => {
                     let grant = site.session.grant();
-                    self.exchange(network, (pool, of), grant, asked, &mut answers).await
+                    self.exchange_on_stream(network, (pool, of), grant, asked, &mut answers).await
                 }
             };
             let pause = match done {
@@ -108,7 +108,7 @@ impl Commander {
     }
 
     /// Sends those of `asked` that have no answer yet over the session's command stream, and reads their answers.
-    async fn exchange(
+    async fn exchange_on_stream(
         &mut self,
         network: &Network,
         (pool, of): (RunId, CallId),
@@ -117,7 +117,7 @@ impl Commander {
         answers: &mut Vec<Envelope>,
     ) -> Result<(), Trouble> {
         let mut stream = self.stream(network, (pool, of), grant).await?;
-        let done = stream.exchange(&mut self.next, of, asked, answers).await;
+        let done = self.exchange(&mut Carrier::Stream(&mut stream), of, asked, answers).await;
         match &done {
             Ok(()) => self.stream = Some(stream),
             Err(Trouble::Malformed(what)) => stream.connection.close(CloseCode::Malformed, what),
@@ -126,40 +126,25 @@ impl Commander {
         done
     }
 
-    /// Closes the connection to a node whose answers cannot be read.
-    pub(crate) fn distrust(&mut self, what: &str) {
-        if let Some(stream) = self.stream.take() {
-            stream.connection.close(CloseCode::Malformed, what);
-        }
-    }
-
-    /// Does the same through the rings of shared memory. Answers that an earlier call did not wait for are skipped.
-    async fn exchange_in_memory(
+    /// Sends those of `asked` that have no answer yet, and reads their answers. Answers that an earlier call did not
+    /// wait for are skipped.
+    async fn exchange(
         &mut self,
-        link: &mut MemoryLink,
+        carrier: &mut Carrier<'_>,
         of: CallId,
         asked: &Commands,
         answers: &mut Vec<Envelope>,
     ) -> Result<(), Trouble> {
-        let lost = |_: NoAnswer| Trouble::Lost { written: true };
         let (mut sent, mut awaited) = (answers.len(), self.next);
-        let mut bytes = Vec::new();
         while answers.len() < asked.params.len() {
             while sent < asked.params.len() && sent - answers.len() < MAX_OUTSTANDING_COMMANDS {
-                let command = asked.envelope(sent, self.next, of).encode();
-                let command = command.map_err(|error| Trouble::TooLong(EnvelopeFault::Envelope(error)))?;
-                if !link.try_command(&command).map_err(lost)? {
+                if !carrier.send(&asked.envelope(sent, self.next, of)).await? {
                     break;
                 }
                 self.next += 1;
                 sent += 1;
             }
-            if !link.try_command_answer(&mut bytes).map_err(lost)? {
-                // The node takes long: this thread has others to serve.
-                tokio::time::sleep(RING_PAUSE).await;
-                continue;
-            }
-            let answer = Envelope::decode(&bytes).map_err(|error| Trouble::Malformed(error.to_string()))?;
+            let Some(answer) = carrier.next().await? else { continue };
             match answer.id.cmp(&awaited) {
                 Ordering::Less => {}
                 Ordering::Equal => {
@@ -173,6 +158,13 @@ impl Commander {
             }
         }
         Ok(())
+    }
+
+    /// Closes the connection to a node whose answers cannot be read.
+    pub(crate) fn distrust(&mut self, what: &str) {
+        if let Some(stream) = self.stream.take() {
+            stream.connection.close(CloseCode::Malformed, what);
+        }
     }
 
     /// Takes the session's command stream out: a call that ends midway leaves none.
@@ -200,38 +192,48 @@ impl Commander {
     }
 }
 
-impl CommandStream {
-    /// Sends those of `asked` that have no answer yet, and reads their answers.
-    async fn exchange(
-        &mut self,
-        next: &mut u64,
-        of: CallId,
-        asked: &Commands,
-        answers: &mut Vec<Envelope>,
-    ) -> Result<(), Trouble> {
-        let (mut sent, mut awaited) = (answers.len(), *next);
-        while answers.len() < asked.params.len() {
-            while sent < asked.params.len() && sent - answers.len() < MAX_OUTSTANDING_COMMANDS {
-                let command = asked.envelope(sent, *next, of);
-                *next += 1;
-                sent += 1;
-                self.writer.write(&command).await.map_err(|fault| match fault {
-                    EnvelopeFault::Lost(_) => Trouble::Lost { written: true },
-                    fault => Trouble::TooLong(fault),
-                })?;
+/// What carries commands to a session, and their answers back.
+enum Carrier<'a> {
+    Stream(&'a mut CommandStream),
+    /// The rings of its memory.
+    Rings(&'a mut MemoryLink),
+}
+
+impl Carrier<'_> {
+    /// Sends a command. Returns false if there is no room before an answer is read.
+    async fn send(&mut self, command: &Envelope) -> Result<bool, Trouble> {
+        match self {
+            Self::Stream(stream) => match stream.writer.write(command).await {
+                Ok(()) => Ok(true),
+                Err(EnvelopeFault::Lost(_)) => Err(Trouble::Lost { written: true }),
+                Err(fault) => Err(Trouble::TooLong(fault)),
+            },
+            Self::Rings(link) => {
+                let command = command.encode();
+                let command = command.map_err(|error| Trouble::TooLong(EnvelopeFault::Envelope(error)))?;
+                link.try_command(&command).map_err(|_| Trouble::Lost { written: true })
             }
-            let answer = match self.reader.read().await {
-                Ok(Some(answer)) => answer,
-                Ok(None) | Err(EnvelopeFault::Lost(_)) => return Err(Trouble::Lost { written: true }),
-                Err(fault) => return Err(Trouble::Malformed(fault.to_string())),
-            };
-            if answer.id != awaited {
-                return Err(Trouble::Malformed(format!("an answer to command {}, not {awaited}", answer.id)));
-            }
-            awaited += 1;
-            answers.push(done(answer)?);
         }
-        Ok(())
+    }
+
+    /// Waits for the next answer. Returns none if there is none yet, and commands may be sent meanwhile.
+    async fn next(&mut self) -> Result<Option<Envelope>, Trouble> {
+        match self {
+            Self::Stream(stream) => match stream.reader.read().await {
+                Ok(Some(answer)) => Ok(Some(answer)),
+                Ok(None) | Err(EnvelopeFault::Lost(_)) => Err(Trouble::Lost { written: true }),
+                Err(fault) => Err(Trouble::Malformed(fault.to_string())),
+            },
+            Self::Rings(link) => {
+                let mut bytes = Vec::new();
+                if !link.try_command_answer(&mut bytes).map_err(|_| Trouble::Lost { written: true })? {
+                    // The node takes long: this thread has others to serve.
+                    tokio::time::sleep(RING_PAUSE).await;
+                    return Ok(None);
+                }
+                Envelope::decode(&bytes).map(Some).map_err(|error| Trouble::Malformed(error.to_string()))
+            }
+        }
     }
 }
 

@@ -250,6 +250,11 @@ impl Link {
         }
     }
 
+    /// Returns the memory whose rings carry commands, if the session is attached by it.
+    pub(crate) fn rings(&mut self) -> Option<&mut MemoryLink> {
+        self.in_place_mut().filter(|link| link.is_attached())
+    }
+
     /// Lets the node go.
     pub(crate) fn detach(&mut self) {
         match self {
