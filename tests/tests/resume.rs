@@ -183,9 +183,9 @@ fn fill(actions: ColumnMut<'_>, turn: u64) {
     }
 }
 
-type Shown = (Vec<u32>, Vec<f64>, [Vec<u8>; 3]);
+type FrameValues = (Vec<u32>, Vec<f64>, [Vec<u8>; 3]);
 
-fn shown(frame: &Frame<'_>) -> Shown {
+fn shown(frame: &Frame<'_>) -> FrameValues {
     let obs = frame.obs(0).as_f32().unwrap().iter().map(|value| value.to_bits()).collect();
     let flags = [frame.terminated(), frame.truncated(), frame.reset()].map(<[u8]>::to_vec);
     (obs, frame.rewards().to_vec(), flags)

@@ -48,7 +48,7 @@ pub struct Session {
     seed: u64,
     attachment: Attachment,
     numbering: Numbering,
-    state: State,
+    state: Stage,
     /// The request that is under way or was last answered; `None` if nobody waits for one.
     request: Option<RequestBody>,
     /// The time after which nobody waits for the request any more.
@@ -78,7 +78,7 @@ enum Attachment {
 }
 
 #[derive(Debug)]
-enum State {
+enum Stage {
     /// Nothing is under way.
     Resting,
     /// A request is under way.
@@ -121,7 +121,7 @@ impl Session {
             seed,
             attachment: Attachment::Detached,
             numbering: Numbering::default(),
-            state: State::Resting,
+            state: Stage::Resting,
             request: None,
             deadline: Duration::ZERO,
             log: Some(log),
@@ -147,11 +147,11 @@ impl Session {
                 self.distrusted(now, Gone::new(reason, Interruption::Crashed, None))
             }
             E::Woken => match &mut self.state {
-                State::Placing { not_before, .. } if not_before.is_some_and(|at| at <= now) => {
+                Stage::Placing { not_before, .. } if not_before.is_some_and(|at| at <= now) => {
                     *not_before = None;
                     SessionAction::Place
                 }
-                State::Placing { .. } => self.action(),
+                Stage::Placing { .. } => self.action(),
                 _ => self.exchanged(now, RetryEvent::Woken, None),
             },
             event => self.on_link(now, event),
@@ -162,8 +162,8 @@ impl Session {
     pub fn awaited(&mut self, deadline: Duration) -> SessionAction {
         self.deadline = deadline;
         match &mut self.state {
-            State::Placing { not_before, .. } => *not_before = None,
-            State::Gone(gone) => {
+            Stage::Placing { not_before, .. } => *not_before = None,
+            Stage::Gone(gone) => {
                 let gone = gone.clone();
                 return self.lost(gone);
             }
@@ -175,12 +175,12 @@ impl Session {
     /// Returns the action to take now.
     fn action(&self) -> SessionAction {
         match &self.state {
-            State::Requesting(exchange) | State::Resuming { part: Some((_, exchange)), .. } => {
+            Stage::Requesting(exchange) | Stage::Resuming { part: Some((_, exchange)), .. } => {
                 exchange.action()
             }
-            State::Leaving | State::Placing { not_before: None, .. } => SessionAction::Place,
-            State::Placing { not_before: Some(at), .. } => SessionAction::WaitUntil(*at),
-            State::Resting | State::Resuming { part: None, .. } | State::Gone(_) => {
+            Stage::Leaving | Stage::Placing { not_before: None, .. } => SessionAction::Place,
+            Stage::Placing { not_before: Some(at), .. } => SessionAction::WaitUntil(*at),
+            Stage::Resting | Stage::Resuming { part: None, .. } | Stage::Gone(_) => {
                 SessionAction::Done(Err(Trouble::Gone))
             }
         }
@@ -191,9 +191,9 @@ impl Session {
     fn requested(&mut self, now: Duration, body: RequestBody, deadline: Duration) -> SessionAction {
         (self.request, self.deadline) = (Some(body), deadline);
         match &self.state {
-            State::Resting | State::Requesting(_) | State::Leaving => self.begin(now),
-            State::Resuming { .. } => self.resume(now),
-            State::Placing { .. } | State::Gone(_) => self.awaited(deadline),
+            Stage::Resting | Stage::Requesting(_) | Stage::Leaving => self.begin(now),
+            Stage::Resuming { .. } => self.resume(now),
+            Stage::Placing { .. } | Stage::Gone(_) => self.awaited(deadline),
         }
     }
 
@@ -203,7 +203,7 @@ impl Session {
             Patience { deadline: self.deadline, lease: self.lease, abandoned: 0, seed: self.jitter() };
         let exchange = self.exchange(now, patience);
         let action = exchange.action();
-        self.state = State::Requesting(exchange);
+        self.state = Stage::Requesting(exchange);
         action
     }
 
@@ -264,7 +264,7 @@ impl Session {
 
     /// Takes in an event of the request under way.
     fn exchanged(&mut self, now: Duration, event: RetryEvent, refusal: Option<Refusal>) -> SessionAction {
-        let (State::Requesting(exchange) | State::Resuming { part: Some((_, exchange)), .. }) =
+        let (Stage::Requesting(exchange) | Stage::Resuming { part: Some((_, exchange)), .. }) =
             &mut self.state
         else {
             return self.action();
@@ -288,17 +288,17 @@ impl Session {
     fn finished(&mut self, now: Duration) -> SessionAction {
         self.trouble = None;
         self.numbering.answered();
-        if let State::Resuming { part, .. } = &mut self.state {
+        if let Stage::Resuming { part, .. } = &mut self.state {
             *part = None;
             return self.resume(now);
         }
-        self.state = State::Resting;
+        self.state = Stage::Resting;
         SessionAction::Done(Ok(()))
     }
 
     fn reported_gone(&mut self, now: Duration, cause: EndCause) -> SessionAction {
         match self.state {
-            State::Requesting(_) | State::Resuming { .. } => {
+            Stage::Requesting(_) | Stage::Resuming { .. } => {
                 self.given_up(now, GiveUp::NodeLost, Some(cause))
             }
             _ => self.action(),
@@ -306,9 +306,9 @@ impl Session {
     }
 
     fn given_up(&mut self, now: Duration, why: GiveUp, cause: Option<EndCause>) -> SessionAction {
-        let (exchange, resuming) = match std::mem::replace(&mut self.state, State::Resting) {
-            State::Requesting(exchange) => (Some(exchange), false),
-            State::Resuming { part, .. } => (part.map(|(_, exchange)| exchange), true),
+        let (exchange, resuming) = match std::mem::replace(&mut self.state, Stage::Resting) {
+            Stage::Requesting(exchange) => (Some(exchange), false),
+            Stage::Resuming { part, .. } => (part.map(|(_, exchange)| exchange), true),
             _ => (None, false),
         };
         let port_closed = exchange.as_ref().is_some_and(|exchange| exchange.port_closed);
@@ -352,7 +352,7 @@ impl Session {
     /// Returns the request to send, without its number, when an action is [`SessionAction::Send`].
     pub const fn body(&self) -> Option<&RequestBody> {
         match &self.state {
-            State::Resuming { part: Some((body, _)), .. } => Some(body),
+            Stage::Resuming { part: Some((body, _)), .. } => Some(body),
             _ => self.request.as_ref(),
         }
     }
@@ -396,12 +396,12 @@ impl Session {
 
     /// Returns whether a request is under way.
     pub const fn is_busy(&self) -> bool {
-        matches!(self.state, State::Requesting(_) | State::Resuming { part: Some(_), .. })
+        matches!(self.state, Stage::Requesting(_) | Stage::Resuming { part: Some(_), .. })
     }
 
     /// Returns whether the node that has just got the lanes has not been told all that they did.
     pub const fn is_resuming(&self) -> bool {
-        matches!(self.state, State::Resuming { .. })
+        matches!(self.state, Stage::Resuming { .. })
     }
 
     /// Returns the grant of its present place.
@@ -412,7 +412,7 @@ impl Session {
     /// Returns why it is gone; `None` while it is not.
     pub const fn gone(&self) -> Option<&Gone> {
         match &self.state {
-            State::Gone(gone) | State::Placing { gone, .. } => Some(gone),
+            Stage::Gone(gone) | Stage::Placing { gone, .. } => Some(gone),
             _ => None,
         }
     }
@@ -420,7 +420,7 @@ impl Session {
     /// Notes that a batch has reported its lanes as lost. Returns whether that was the first time.
     pub fn report_gone(&mut self) -> bool {
         match &mut self.state {
-            State::Gone(gone) | State::Placing { gone, .. } => !std::mem::replace(&mut gone.reported, true),
+            Stage::Gone(gone) | Stage::Placing { gone, .. } => !std::mem::replace(&mut gone.reported, true),
             _ => false,
         }
     }
@@ -449,7 +449,7 @@ impl Session {
 
     /// Returns whether it is to leave its node now, which is going away.
     pub fn can_leave(&self, now: Duration) -> bool {
-        let rests = matches!(self.state, State::Resting | State::Leaving);
+        let rests = matches!(self.state, Stage::Resting | Stage::Leaving);
         self.leaving && rests && self.resumes() && self.not_before <= now
     }
 

@@ -38,14 +38,14 @@ fn fill(actions: ColumnMut<'_>, step: u64) {
 
 /// Everything a frame says, by value.
 #[derive(Debug, PartialEq)]
-struct Shown {
+struct FrameValues {
     obs: Vec<u32>,
     final_obs: Vec<u32>,
     rewards: Vec<f64>,
     flags: [Vec<u8>; 3],
 }
 
-fn shown(frame: Frame<'_>, same_step: bool) -> Shown {
+fn shown(frame: Frame<'_>, same_step: bool) -> FrameValues {
     let bits = |column: ColumnRef<'_>| -> Vec<u32> {
         column.as_f32().unwrap().iter().map(|v| v.to_bits()).collect()
     };
@@ -54,7 +54,7 @@ fn shown(frame: Frame<'_>, same_step: bool) -> Shown {
     // Rows without an end have no last observation.
     let rows = over.iter().enumerate().filter(|(_, over)| same_step && **over);
     let final_obs = rows.flat_map(|(row, _)| bits(frame.final_obs(0).slice(row * 4, row * 4 + 4))).collect();
-    Shown { obs: bits(frame.obs(0)), final_obs, rewards: frame.rewards().to_vec(), flags }
+    FrameValues { obs: bits(frame.obs(0)), final_obs, rewards: frame.rewards().to_vec(), flags }
 }
 
 /// Steps both for a while, and compares each frame.

@@ -111,10 +111,10 @@ impl Write for Full {
 }
 
 /// For how many hundredths of a second a picture is shown, and its pixels.
-type Shown = (u16, Vec<u8>);
+type TimedPicture = (u16, Vec<u8>);
 
 /// Every picture of a GIF, as the `gif` crate's reader puts it together.
-fn pictures_of(gif: &[u8]) -> (Vec<Shown>, (usize, usize)) {
+fn pictures_of(gif: &[u8]) -> (Vec<TimedPicture>, (usize, usize)) {
     let mut options = gif::DecodeOptions::new();
     options.set_color_output(gif::ColorOutput::Indexed);
     let mut decoder = options.read_info(gif).unwrap();

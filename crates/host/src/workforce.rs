@@ -22,7 +22,7 @@ use crate::worker_slot::Memories;
 
 use lane::{Lane, Stage, Task};
 pub use own::{Answers, Gone, OwnWorkers, Said, Why};
-use own::{Asked, Own};
+use own::{Outstanding, Own};
 use talk::SAYS_LATER;
 pub(crate) use talk::Talk;
 
@@ -65,7 +65,7 @@ struct Staff {
     /// Whether it was ended for what it said, and not because it was late.
     lied: bool,
     /// What it has been told and has not answered.
-    asked: Asked,
+    asked: Outstanding,
     /// Its answer to a call of a lane's env, until it is taken.
     heard: Option<Vec<u8>>,
 }
@@ -85,8 +85,14 @@ impl Workforce {
             .enumerate()
             .flat_map(|(worker, range)| (0..range.len()).map(move |index| Lane::new(worker, index, exact)));
         let lanes = lanes.collect();
-        let staff =
-            |lanes| Staff { lanes, up: false, number: 0, lied: false, asked: Asked::Nothing, heard: None };
+        let staff = |lanes| Staff {
+            lanes,
+            up: false,
+            number: 0,
+            lied: false,
+            asked: Outstanding::Nothing,
+            heard: None,
+        };
         let staff = ranges.into_iter().map(staff).collect();
         Self { host, record, expected, staff, lanes, command: Vec::new(), row: Vec::new(), own: None }
     }
@@ -235,7 +241,7 @@ impl Workforce {
         if let Some(own) = &self.own {
             own.add_to(&mut self.command, count * COMMAND_BYTES, lanes);
         }
-        staff.asked = Asked::Work;
+        staff.asked = Outstanding::Work;
         let code = staff.number << 8 | WORK;
         if let Err(error) = self.host.post(worker, code, &self.command, None) {
             warn!(worker, %error, "a worker cannot be given a command");
@@ -419,8 +425,8 @@ impl Workforce {
                     wrong = self.meet(worker, answer).or(wrong);
                 }
                 WorkerEvent::Replied(reply) => match std::mem::take(&mut self.staff[reply.worker].asked) {
-                    Asked::Work => self.hear(reply.worker, &reply.payload),
-                    Asked::Lane => self.staff[reply.worker].heard = Some(reply.payload),
+                    Outstanding::Work => self.hear(reply.worker, &reply.payload),
+                    Outstanding::Lane => self.staff[reply.worker].heard = Some(reply.payload),
                     asked => self.hear_other(reply.worker, asked, reply.payload),
                 },
                 WorkerEvent::Lost { worker, cause, restart, detail } => {

@@ -44,7 +44,7 @@ struct Known {
 
 /// An env that is being learned, or is known.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct EnvToLearn {
     env: PythonEnv,
     learned: Arc<OnceCell<Arc<LearnedEnv>>>,
     /// Connecting of the worker that it is learned from.
@@ -66,8 +66,8 @@ impl Learning {
     ///
     /// # Errors
     /// The reason for the refusal, as the worker or the operating system gave it.
-    pub(crate) async fn learn(&self, asked: &Asked) -> Result<Arc<LearnedEnv>, Refusal> {
-        let Asked { env, learned: cell, connecting } = asked;
+    pub(crate) async fn learn(&self, asked: &EnvToLearn) -> Result<Arc<LearnedEnv>, Refusal> {
+        let EnvToLearn { env, learned: cell, connecting } = asked;
         let learned = cell.get_or_try_init(|| async {
             let (host, env, watch) = (Arc::clone(&self.host), env.clone(), connecting.clone());
             let learned = self.apart(move || host.learn(&env, &watch)).await?;
@@ -86,14 +86,15 @@ impl Learning {
     }
 
     /// Takes up an env as the one asked for last.
-    pub(crate) fn ask(&self, env: PythonEnv) -> Asked {
+    pub(crate) fn ask(&self, env: PythonEnv) -> EnvToLearn {
         let mut known = self.known.lock();
         let at = known.iter().position(|known| known.env == env);
         let found = match at {
             Some(at) => known.remove(at),
             None => Known { env: env.clone(), learned: Arc::default(), connecting: self.connect_watch() },
         };
-        let asked = Asked { env, learned: Arc::clone(&found.learned), connecting: found.connecting.clone() };
+        let asked =
+            EnvToLearn { env, learned: Arc::clone(&found.learned), connecting: found.connecting.clone() };
         known.push(found);
         if known.len() > MAX_KNOWN {
             known.remove(0);

@@ -83,7 +83,7 @@ struct Worked {
 }
 
 /// A request of an attachment.
-struct Asked<'a> {
+struct AttachedRequest<'a> {
     attachment: u64,
     header: FrameHeader,
     request: &'a mut FrameRequest,
@@ -219,7 +219,7 @@ impl OwnedHandle {
                 }
             }
         }
-        self.answer_on_worker(slot, Asked { attachment, header, request }, executor, figures).await
+        self.answer_on_worker(slot, AttachedRequest { attachment, header, request }, executor, figures).await
     }
 
     /// Has the request with that number answered with the lanes that are done, if it waits for more.
@@ -250,11 +250,11 @@ impl OwnedHandle {
     async fn answer_on_worker(
         &self,
         mut slot: MutexGuard<'_, Slot>,
-        asked: Asked<'_>,
+        asked: AttachedRequest<'_>,
         executor: &Executor,
         figures: &Arc<NodeFigures>,
     ) -> Result<Bytes, Unanswered> {
-        let Asked { attachment, header, request } = asked;
+        let AttachedRequest { attachment, header, request } = asked;
         loop {
             let measured = slot.take().map_err(Unanswered::Gone)?;
             let waits = waits_for_others(&measured.session);

@@ -64,12 +64,12 @@ struct SeekerSlot {
     /// The seeker; `None` while a worker has it, and if it did not come back.
     seeker: Option<Box<Seeker<'static>>>,
     /// The newest frame, and when it was made.
-    shown: Option<(Shown, Instant)>,
+    shown: Option<(ReplayedFrame, Instant)>,
 }
 
 /// A frame, and the position of the replay at that time.
 #[derive(Debug, Clone)]
-pub(crate) struct Shown {
+pub(crate) struct ReplayedFrame {
     pub(crate) frame: Arc<LaneFrame>,
     pub(crate) standing: ReplayStanding,
 }
@@ -199,7 +199,7 @@ impl ReplaySession {
         after: u64,
         until: Instant,
         executor: &Executor,
-    ) -> Result<Option<Shown>, Refusal> {
+    ) -> Result<Option<ReplayedFrame>, Refusal> {
         let mut moves = self.moves.subscribe();
         loop {
             moves.mark_unchanged();
@@ -233,7 +233,7 @@ impl ReplaySession {
     ///
     /// # Errors
     /// The errors of [`ReplaySession::look`], and a move that it cannot make.
-    pub(crate) async fn go(&self, asked: Move, executor: &Executor) -> Result<Shown, Refusal> {
+    pub(crate) async fn go(&self, asked: Move, executor: &Executor) -> Result<ReplayedFrame, Refusal> {
         self.shift(asked)?;
         self.show(u64::MAX, executor).await
     }
@@ -245,7 +245,7 @@ impl ReplaySession {
     }
 
     /// Returns the frame of the present step, or one after `after` that was made a moment ago.
-    async fn show(&self, after: u64, executor: &Executor) -> Result<Shown, Refusal> {
+    async fn show(&self, after: u64, executor: &Executor) -> Result<ReplayedFrame, Refusal> {
         let mut slot = self.slot.lock().await;
         let shows = self.player().look(self.now());
         let kept = slot.shown.as_ref().filter(|(shown, made)| {
@@ -256,7 +256,8 @@ impl ReplaySession {
             return Ok(shown.clone());
         }
         let found = self.find(&mut slot, shows.standing.step, executor).await?;
-        let shown = Shown { frame: Arc::new(self.frame_of(found, shows.serial)), standing: shows.standing };
+        let shown =
+            ReplayedFrame { frame: Arc::new(self.frame_of(found, shows.serial)), standing: shows.standing };
         slot.shown = Some((shown.clone(), Instant::now()));
         Ok(shown)
     }

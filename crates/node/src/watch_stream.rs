@@ -21,7 +21,7 @@ use crate::NodeFigures;
 use crate::hosting::Hosting;
 use crate::live::{Begin, Following, Snapshot};
 use crate::player::Move;
-use crate::replay_session::{ReplaySession, Shown, WatcherPlace};
+use crate::replay_session::{ReplaySession, ReplayedFrame, WatcherPlace};
 use crate::session_handle::SessionHandle;
 
 /// Answers an `OpenWatch` and shows what is asked for until the watcher or the session ends. Bytes that are no envelope
@@ -270,7 +270,7 @@ impl Watcher {
     }
 
     async fn go(&self, replay: &ReplaySession, asked: Move) -> Result<LookAnswer, Refusal> {
-        let Shown { frame, standing } = replay.go(asked, &self.hosting.executor).await?;
+        let ReplayedFrame { frame, standing } = replay.go(asked, &self.hosting.executor).await?;
         self.hosting.figures.watching.frames_shown.add(1);
         Ok(LookAnswer { frame: Some((*frame).clone()), replay: Some(standing) })
     }

@@ -45,11 +45,11 @@ pub(crate) struct WorkerLanes {
     workers: OwnWorkers,
     lanes: usize,
     home: Home,
-    state: Mutex<Option<State>>,
+    state: Mutex<Option<HeldEngine>>,
 }
 
 /// The engine and what is made over its memory; it is there once the spaces are known.
-struct State {
+struct HeldEngine {
     // Handed over before the recording ends.
     lanes: Lanes,
     recording: Option<Recording>,
@@ -61,7 +61,7 @@ struct State {
     actions: Option<Py<PyAny>>,
 }
 
-impl State {
+impl HeldEngine {
     fn new(py: Python<'_>, spec: &EnvSpec, engine: Engine, recording: Option<Recording>) -> PyResult<Self> {
         let shape = |space: &Space| {
             let axes = || PyValueError::new_err(format!("columns of {} axes", space.shape().len()));
@@ -212,7 +212,7 @@ impl WorkerLanes {
         let entry = Arc::new(self.workers.entry(spec.clone()));
         let engine = Engine::new(&entry, config, recording.as_ref().map(Recording::run))
             .map_err(|error| of_config(py, &error))?;
-        *state = Some(State::new(py, &spec, engine, recording)?);
+        *state = Some(HeldEngine::new(py, &spec, engine, recording)?);
         places.into_iter().map(|places| places_dict(py, &places)).collect()
     }
 
@@ -231,7 +231,7 @@ impl WorkerLanes {
     #[getter]
     fn actions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let mut state = self.enter(py)?;
-        let State { lanes, memory, action, actions, .. } = state.inner(py)?;
+        let HeldEngine { lanes, memory, action, actions, .. } = state.inner(py)?;
         if let Some(actions) = actions {
             return Ok(actions.bind(py).clone());
         }
@@ -282,7 +282,7 @@ impl WorkerLanes {
     /// terminated, were truncated, and began an episode.
     fn frame<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let mut state = self.enter(py)?;
-        let State { lanes, memory, obs, slots, .. } = state.inner(py)?;
+        let HeldEngine { lanes, memory, obs, slots, .. } = state.inner(py)?;
         let frame = lanes.frame().map_err(|error| of_step(py, &error))?;
         let slot = &mut slots[frame.slot_index()];
         match slot {
@@ -490,10 +490,10 @@ impl WorkerLanes {
 /// Ends workers, engine and recording.
 fn end(
     workers: &OwnWorkers,
-    state: Option<State>,
+    state: Option<HeldEngine>,
     patience: Option<Duration>,
 ) -> Result<Option<rollhouse_replay::Recorded>, String> {
-    let Some(State { lanes, recording, .. }) = state else {
+    let Some(HeldEngine { lanes, recording, .. }) = state else {
         workers.end(patience);
         return Ok(None);
     };
@@ -510,7 +510,7 @@ fn end(
 }
 
 impl WorkerLanes {
-    fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Option<State>>> {
+    fn lock(&self, py: Python<'_>) -> PyResult<MutexGuard<'_, Option<HeldEngine>>> {
         if !self.home.is_here() {
             let message = "made in another process, of which this is a forked child; make another one here";
             return Err(exception(py, "ForkedError", message.to_owned()));
@@ -531,10 +531,10 @@ impl WorkerLanes {
 }
 
 /// The state while a thread uses it.
-struct Inside<'a>(MutexGuard<'a, Option<State>>);
+struct Inside<'a>(MutexGuard<'a, Option<HeldEngine>>);
 
 impl Inside<'_> {
-    fn inner(&mut self, py: Python<'_>) -> PyResult<&mut State> {
+    fn inner(&mut self, py: Python<'_>) -> PyResult<&mut HeldEngine> {
         self.0.as_mut().ok_or_else(|| exception(py, "ClosedError", "this vector env is closed".to_owned()))
     }
 

@@ -26,7 +26,7 @@ async fn meet(
 }
 
 /// What a stranger shows.
-enum Shown {
+enum ShownCredential {
     Certificate(Arc<Identity>),
     Made(raw::Certificate),
     Token(String),
@@ -71,33 +71,49 @@ fn every_bad_identity_is_refused_with_a_typed_error_and_counted() {
 
     let made = |uri, from: i32, to: i32| {
         let at = |hours: i32| now + raw::HOUR * (hours + 24) as u32 - DAY;
-        Shown::Made(raw::certificate(&cluster, uri, at(from), at(to)))
+        ShownCredential::Made(raw::certificate(&cluster, uri, at(from), at(to)))
     };
     const NODE: &str = "urn:rollhouse:node:n1";
 
     use RefusalCode::{Forbidden, Unauthenticated};
-    let rows: Vec<(&str, Shown, Outcome)> = vec![
-        ("a good token", Shown::Token(good.clone()), Ok(Role::Trainer)),
-        ("a node's certificate", Shown::Certificate(cluster.identity(Role::Node, "n1")), Ok(Role::Node)),
-        ("an admin's certificate", Shown::Certificate(cluster.identity(Role::Admin, "eve")), Ok(Role::Admin)),
-        ("nothing", Shown::Nothing, refused(Unauthenticated, "neither a certificate nor a token")),
-        ("a wrong secret", Shown::Token(wrong), refused(Unauthenticated, "the token is not valid")),
+    let rows: Vec<(&str, ShownCredential, Outcome)> = vec![
+        ("a good token", ShownCredential::Token(good.clone()), Ok(Role::Trainer)),
+        (
+            "a node's certificate",
+            ShownCredential::Certificate(cluster.identity(Role::Node, "n1")),
+            Ok(Role::Node),
+        ),
+        (
+            "an admin's certificate",
+            ShownCredential::Certificate(cluster.identity(Role::Admin, "eve")),
+            Ok(Role::Admin),
+        ),
+        ("nothing", ShownCredential::Nothing, refused(Unauthenticated, "neither a certificate nor a token")),
+        ("a wrong secret", ShownCredential::Token(wrong), refused(Unauthenticated, "the token is not valid")),
         (
             "no token at all",
-            Shown::Token("hunter2".into()),
+            ShownCredential::Token("hunter2".into()),
             refused(Unauthenticated, "the token is not valid"),
         ),
-        ("an endless token", Shown::Token("rh_".repeat(1_000)), refused(Unauthenticated, "not valid")),
-        ("an expired token", Shown::Token(expired), refused(Unauthenticated, "the token expired")),
-        ("a revoked token", Shown::Token(revoked), refused(Unauthenticated, "the token was revoked")),
+        (
+            "an endless token",
+            ShownCredential::Token("rh_".repeat(1_000)),
+            refused(Unauthenticated, "not valid"),
+        ),
+        ("an expired token", ShownCredential::Token(expired), refused(Unauthenticated, "the token expired")),
+        (
+            "a revoked token",
+            ShownCredential::Token(revoked),
+            refused(Unauthenticated, "the token was revoked"),
+        ),
         (
             "a foreign certificate",
-            Shown::Certificate(stranger),
+            ShownCredential::Certificate(stranger),
             refused(Unauthenticated, "not issued by this"),
         ),
         (
             "another coordinator",
-            Shown::Certificate(cluster.identity(Role::Coordinator, "c2")),
+            ShownCredential::Certificate(cluster.identity(Role::Coordinator, "c2")),
             refused(Forbidden, "does not join another"),
         ),
         ("an expired certificate", made(NODE, -2, -1), refused(Unauthenticated, "the certificate expired")),
@@ -115,10 +131,10 @@ fn every_bad_identity_is_refused_with_a_typed_error_and_counted() {
         let mut turned_away = 0;
         for (name, shown, expected) in rows {
             let (identity, token) = match shown {
-                Shown::Certificate(identity) => (identity, None),
-                Shown::Token(token) => (cluster.nobody(), Some(token)),
-                Shown::Nothing => (cluster.nobody(), None),
-                Shown::Made(certificate) => {
+                ShownCredential::Certificate(identity) => (identity, None),
+                ShownCredential::Token(token) => (cluster.nobody(), Some(token)),
+                ShownCredential::Nothing => (cluster.nobody(), None),
+                ShownCredential::Made(certificate) => {
                     let (told, away) = show(&mut listener, certificate).await;
                     let (code, part) = expected.unwrap_err();
                     assert_eq!(told.code, code, "{name}");

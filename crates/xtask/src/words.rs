@@ -1,6 +1,6 @@
 //! The words of docs/architecture.md, held against the code.
 //!
-//! The page's glossary names a public type for each word; no public type has one of the names that were given up; a
+//! The page's glossary names a public type for each word; no type has one of the names that were given up; a
 //! paragraph of the page is short; and the places that CONTRIBUTING.md sends a reader to are there.
 
 use std::fs;
@@ -13,7 +13,7 @@ pub(crate) type Finding = (String, usize, String);
 pub(crate) fn check(root: &Path, files: &[(String, String)]) -> Result<Vec<Finding>, String> {
     let read = |page: &str| fs::read_to_string(root.join(page)).map_err(|error| format!("{page}: {error}"));
     let (design, contributing) = (read(DESIGN)?, read(CONTRIBUTING)?);
-    let types = public_types(files);
+    let types = declared_types(files);
     let mut findings = glossary(&design, &types);
     findings.extend(long_paragraphs(&design));
     findings.extend(missing_places(&contributing, &design, |path| root.join(path).exists()));
@@ -32,23 +32,31 @@ const PARAGRAPH: usize = 120;
 /// Names of types that were given up because readers had to translate them.
 const GIVEN_UP: [&str; 8] = ["Seat", "Lent", "Desk", "Hall", "Told", "Shown", "Asked", "State"];
 
-/// A public type and where it is declared.
-struct PublicType {
+/// A type and where it is declared.
+struct DeclaredType {
     name: String,
+    is_public: bool,
     path: String,
     line: usize,
 }
 
-fn public_types(files: &[(String, String)]) -> Vec<PublicType> {
+fn declared_types(files: &[(String, String)]) -> Vec<DeclaredType> {
     let mut types = Vec::new();
-    for (path, text) in files.iter().filter(|(path, _)| path.starts_with("crates/")) {
+    for (path, text) in files {
         for (line, code) in (1..).zip(text.lines()) {
-            let mut words = code.split([' ', '<', '(', '{', ';', ':']);
-            if words.next() == Some("pub")
-                && matches!(words.next(), Some("struct" | "enum" | "trait" | "type"))
-                && let Some(name) = words.next()
-            {
-                types.push(PublicType { name: name.to_owned(), path: path.clone(), line });
+            let words = code.split([' ', '<', '(', ')', '{', ';', ':']);
+            let mut words = words.filter(|word| !word.is_empty()).peekable();
+            let is_public = words.next_if_eq(&"pub").is_some();
+            let is_restricted = words.next_if(|word| matches!(*word, "crate" | "super")).is_some();
+            // A `type` that is indented belongs to an implementation of a trait, which named it.
+            let declares = match words.next() {
+                Some("struct" | "enum" | "trait") => true,
+                Some("type") => !code.starts_with(' '),
+                _ => false,
+            };
+            if declares && let Some(name) = words.next() {
+                let is_public = is_public && !is_restricted;
+                types.push(DeclaredType { name: name.to_owned(), is_public, path: path.clone(), line });
             }
         }
     }
@@ -56,11 +64,11 @@ fn public_types(files: &[(String, String)]) -> Vec<PublicType> {
 }
 
 /// Words of the glossary whose type is not declared.
-fn glossary(design: &str, types: &[PublicType]) -> Vec<Finding> {
+fn glossary(design: &str, types: &[DeclaredType]) -> Vec<Finding> {
     let rows = (1..).zip(design.lines()).skip_while(|(_, line)| !line.starts_with("| word "));
     let rows = rows.take_while(|(_, line)| line.starts_with('|')).skip(2);
     let named = rows.map(|(line, row)| (line, row.split('|').nth(3).unwrap_or("").trim().trim_matches('`')));
-    let missing = named.filter(|(_, name)| !types.iter().any(|of| of.name == *name));
+    let missing = named.filter(|(_, name)| !types.iter().any(|of| of.is_public && of.name == *name));
     missing
         .map(|(line, name)| (DESIGN.to_owned(), line, format!("there is no public type `{name}`")))
         .collect()
@@ -113,8 +121,19 @@ mod tests {
     fn a_word_without_a_public_type_is_found() {
         let design = "| word | meaning | type |\n|---|---|---|\n| env | a world | `EnvSpec` |\n| lane | a row | `Lane` |\n\n";
         let files = [("crates/core/src/a.rs".to_owned(), "pub struct EnvSpec<T> {\nstruct Lane;".to_owned())];
-        let found = glossary(design, &public_types(&files));
+        let found = glossary(design, &declared_types(&files));
         assert_eq!(found, [(DESIGN.to_owned(), 4, "there is no public type `Lane`".to_owned())]);
+    }
+
+    #[test]
+    fn types_are_found_with_their_visibility_and_associated_types_stay_out() {
+        let text =
+            "pub(super) struct Told<'a> {\n    type State = usize;\npub type Row = (u8, u8);\nenum Asked {";
+        let files = [("tests/a.rs".to_owned(), text.to_owned())];
+        let found: Vec<_> =
+            declared_types(&files).into_iter().map(|of| (of.name, of.is_public, of.line)).collect();
+        let expected = [("Told", false, 1), ("Row", true, 3), ("Asked", false, 4)];
+        assert_eq!(found, expected.map(|(name, is_public, line)| (name.to_owned(), is_public, line)));
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl Pair {
 
 /// Lanes that are asked for.
 #[derive(Debug, Clone)]
-pub(crate) struct Asked {
+pub(crate) struct LaneOrder {
     pub(crate) env: &'static str,
     pub(crate) lanes: usize,
     pub(crate) autoreset: AutoresetMode,
@@ -60,7 +60,7 @@ pub(crate) struct Asked {
     pub(crate) spread: Spread,
 }
 
-impl Asked {
+impl LaneOrder {
     /// Asks for lanes of three blocks that are not recorded, as one session.
     pub(crate) const fn of(env: &'static str) -> Self {
         Self {
@@ -100,7 +100,7 @@ impl Stand {
         Self { pair, envs, nodes }
     }
 
-    pub(crate) fn open(&self, asked: &Asked) -> Lanes {
+    pub(crate) fn open(&self, asked: &LaneOrder) -> Lanes {
         let spec = self.envs.registry.get(asked.env).unwrap().spec().clone();
         let shape = Shape::of(&spec, asked.autoreset);
         let held = match &self.nodes {
@@ -110,7 +110,7 @@ impl Stand {
         Lanes::new(held, asked, shape)
     }
 
-    fn engine(&self, asked: &Asked) -> InProcess {
+    fn engine(&self, asked: &LaneOrder) -> InProcess {
         let entry = self.envs.registry.get(asked.env).unwrap();
         let options = Options::check(&entry.spec().options, &asked.options).unwrap();
         let config = EngineConfig {
@@ -156,7 +156,7 @@ impl Stand {
         }
     }
 
-    fn pool(&self, cluster: &Cluster, asked: &Asked) -> OnNodes {
+    fn pool(&self, cluster: &Cluster, asked: &LaneOrder) -> OnNodes {
         let mut request = PoolRequest::new(asked.env, asked.lanes as u32);
         request.settings.autoreset = asked.autoreset;
         request.settings.max_episode_steps = asked.limit;

@@ -14,7 +14,7 @@ use rollhouse_env::{EnvEntry, ImageSize};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{Recorder, RunRecorder};
 
-use super::carriers::Asked;
+use super::carriers::LaneOrder;
 use super::rows::{Row, Shape};
 
 /// Far longer than anything takes; only a test that fails waits for it.
@@ -93,7 +93,7 @@ impl InProcess {
 }
 
 impl Lanes {
-    pub(crate) fn new(held: Held, asked: &Asked, shape: Shape) -> Self {
+    pub(crate) fn new(held: Held, asked: &LaneOrder, shape: Shape) -> Self {
         Self { held, autoreset: asked.autoreset, shape, rows: Vec::new() }
     }
 

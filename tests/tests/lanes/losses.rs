@@ -8,7 +8,7 @@ use rollhouse_core::{Interruption, OptionValue, Outcome};
 use rollhouse_engine::{LaneOptions, Reset};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::carriers::{Asked, LANES, Pair};
+use super::carriers::{LANES, LaneOrder, Pair};
 use super::kinds::Kind;
 use super::{Both, Suite};
 
@@ -50,7 +50,7 @@ fn expect_lost(both: &mut Both, one_of: &[Range<usize>], cause: Interruption) {
 }
 
 pub(super) fn a_lane_that_fails_is_lost_alone_with_the_cause_and_comes_back(suite: &Suite) {
-    let mut both = suite.open(&Asked::of("test/Faulty-v0"));
+    let mut both = suite.open(&LaneOrder::of("test/Faulty-v0"));
     begin(&mut both, Some("panic_at"));
     both.play(BREAKS - 1);
     let alone = LANE..LANE + 1;
@@ -75,7 +75,7 @@ pub(super) fn a_lane_that_hangs_costs_what_it_shares_with_others(pair: Pair) {
         Kind::Simulator => (Some((LANE, BREAKS - 1)), None, LANE..LANE + 1),
     };
     let suite = Suite::start(Pair { hangs, lane_deadline: Duration::from_secs(2), ..pair });
-    let mut both = suite.open(&Asked::of("test/Faulty-v0"));
+    let mut both = suite.open(&LaneOrder::of("test/Faulty-v0"));
     begin(&mut both, option);
     both.play(BREAKS - 1);
     expect_lost(&mut both, &[lost], Interruption::Hung);
@@ -86,7 +86,7 @@ pub(super) fn a_worker_that_is_killed_costs_its_own_lanes(pair: Pair) {
         return;
     }
     let suite = Suite::start(pair);
-    let mut both = suite.open(&Asked::of("test/Faulty-v0"));
+    let mut both = suite.open(&LaneOrder::of("test/Faulty-v0"));
     begin(&mut both, None);
     both.play(BREAKS - 1);
     let workers = suite.stand.envs.workers();

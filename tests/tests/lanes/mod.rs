@@ -20,7 +20,7 @@ use rollhouse_core::{AutoresetMode, Distribution, OptionValue, random_bits};
 use rollhouse_engine::{AttributeValue, LaneOptions, Reset};
 use rollhouse_wire::Spread;
 
-use carriers::{Asked, Carrier, LANES, Pair, Stand};
+use carriers::{Carrier, LANES, LaneOrder, Pair, Stand};
 use kinds::Kind;
 use lanes::Lanes;
 use rows::Row;
@@ -49,7 +49,7 @@ impl Suite {
         Self { pair, stand: Stand::start(pair), kernels }
     }
 
-    fn open(&self, asked: &Asked) -> Both {
+    fn open(&self, asked: &LaneOrder) -> Both {
         let what = format!("{:?} {:?}, {asked:?}", self.pair.kind, self.pair.carrier);
         Both { lanes: self.stand.open(asked), kernels: self.kernels.open(asked), next: 0, what }
     }
@@ -115,7 +115,7 @@ impl Both {
 fn every_row_and_count_is_that_of_a_kernel_in_each_mode(suite: &Suite) {
     for env in ["CartPole-v1", "test/Faulty-v0", "test/Masked-v0"] {
         for autoreset in MODES {
-            let mut both = suite.open(&Asked { autoreset, limit: Some(30), ..Asked::of(env) });
+            let mut both = suite.open(&LaneOrder { autoreset, limit: Some(30), ..LaneOrder::of(env) });
             both.reset(&Reset::seeded(42, LANES));
             both.play(80);
             let statistics = both.ask(Lanes::statistics);
@@ -125,7 +125,8 @@ fn every_row_and_count_is_that_of_a_kernel_in_each_mode(suite: &Suite) {
 }
 
 fn a_lane_that_waits_for_its_reset_is_not_stepped(suite: &Suite) {
-    let asked = Asked { autoreset: AutoresetMode::Disabled, limit: Some(4), ..Asked::of("CartPole-v1") };
+    let asked =
+        LaneOrder { autoreset: AutoresetMode::Disabled, limit: Some(4), ..LaneOrder::of("CartPole-v1") };
     let mut both = suite.open(&asked);
     both.reset(&Reset::seeded(1, LANES));
     both.play(4);
@@ -137,7 +138,7 @@ fn a_lane_that_waits_for_its_reset_is_not_stepped(suite: &Suite) {
 fn lanes_that_finish_in_any_order_play_the_episodes_of_lockstep(suite: &Suite) {
     for autoreset in [AutoresetMode::NextStep, AutoresetMode::SameStep] {
         for (spread, min) in [(Spread::Pack, 1), (Spread::Pack, 40), (Spread::Even, 40)] {
-            let mut both = suite.open(&Asked { autoreset, spread, ..Asked::of("CartPole-v1") });
+            let mut both = suite.open(&LaneOrder { autoreset, spread, ..LaneOrder::of("CartPole-v1") });
             both.reset(&Reset::seeded(4, LANES));
             let mut wanted = vec![Vec::new(); LANES];
             for step in 0..STEPS {
@@ -197,7 +198,7 @@ const fn between(low: f64, high: f64) -> OptionValue {
 fn options_change_what_they_change_in_a_kernel(suite: &Suite) {
     for spread in [Spread::Pack, Spread::Even] {
         let options = low(between(-0.05, -0.01));
-        let mut both = suite.open(&Asked { options, spread, ..Asked::of("CartPole-v1") });
+        let mut both = suite.open(&LaneOrder { options, spread, ..LaneOrder::of("CartPole-v1") });
         both.reset(&Reset::seeded(5, LANES));
         both.play(40);
         // In the middle of episodes.
@@ -219,7 +220,7 @@ fn options_change_what_they_change_in_a_kernel(suite: &Suite) {
 
 fn commands_between_two_steps_answer_what_a_kernel_answers(suite: &Suite) {
     for spread in [Spread::Pack, Spread::Even] {
-        let mut both = suite.open(&Asked { spread, ..Asked::of("CartPole-v1") });
+        let mut both = suite.open(&LaneOrder { spread, ..LaneOrder::of("CartPole-v1") });
         both.reset(&Reset::seeded(6, LANES));
         for _ in 0..5 {
             both.play(9);
@@ -241,7 +242,7 @@ fn commands_between_two_steps_answer_what_a_kernel_answers(suite: &Suite) {
 }
 
 fn calls_of_methods_answer_and_move_lanes_as_those_of_a_kernel(suite: &Suite) {
-    let mut both = suite.open(&Asked::of("test/Called-v0"));
+    let mut both = suite.open(&LaneOrder::of("test/Called-v0"));
     both.ask(Lanes::schema);
     both.reset(&Reset::seeded(7, LANES));
     for _ in 0..40 {
@@ -270,7 +271,7 @@ fn lanes_that_lose_their_carrier_go_on_elsewhere_with_the_same_numbers(pair: Pai
         [("CartPole-v1", AutoresetMode::NextStep), ("test/Faulty-v0", AutoresetMode::SameStep)]
     {
         let mut suite = Suite::start(pair);
-        let mut both = suite.open(&Asked { autoreset, ..Asked::of(env) });
+        let mut both = suite.open(&LaneOrder { autoreset, ..LaneOrder::of(env) });
         both.reset(&Reset::seeded(8, LANES));
         both.play(90);
         suite.stand.interrupt(&mut both.lanes);

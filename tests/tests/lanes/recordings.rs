@@ -7,7 +7,7 @@ use rollhouse_engine::Reset;
 use rollhouse_env::Registry;
 use rollhouse_replay::{Library, Query};
 
-use super::carriers::{Asked, LANES, Pair};
+use super::carriers::{LANES, LaneOrder, Pair};
 use super::{Both, Lanes, Suite, between, call, low};
 
 pub(super) fn what_is_recorded_is_what_a_kernel_records(pair: Pair) {
@@ -19,7 +19,7 @@ pub(super) fn what_is_recorded_is_what_a_kernel_records(pair: Pair) {
     ] {
         let suite = Suite::start(pair);
         let options = if env == "CartPole-v1" { low(between(-0.05, -0.01)) } else { Vec::new() };
-        let mut both = suite.open(&Asked { options, record, limit: Some(50), ..Asked::of(env) });
+        let mut both = suite.open(&LaneOrder { options, record, limit: Some(50), ..LaneOrder::of(env) });
         both.reset(&Reset::seeded(11, LANES));
         both.play(40);
         both.lanes.set_policy_version(3);

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rollhouse_core::Interruption;
 use rollhouse_wire::{FrameKind, Grant, Refusal, ReplaceSession, SessionReplaced};
 
-use super::{Attachment, Gone, NoPlace, RequestBody, Session, SessionAction, State, Trouble};
+use super::{Attachment, Gone, NoPlace, RequestBody, Session, SessionAction, Stage, Trouble};
 use crate::numbering::Numbering;
 use crate::retry::Patience;
 
@@ -20,19 +20,19 @@ impl Session {
     pub(super) fn lost(&mut self, gone: Gone) -> SessionAction {
         let resumes = self.request.is_some() && self.resumes_after(&gone);
         if resumes {
-            self.state = State::Placing { gone, not_before: None };
+            self.state = Stage::Placing { gone, not_before: None };
             return SessionAction::Place;
         }
-        self.state = State::Gone(gone);
+        self.state = Stage::Gone(gone);
         SessionAction::Done(Err(Trouble::Gone))
     }
 
     pub(super) fn distrusted(&mut self, now: Duration, gone: Gone) -> SessionAction {
-        if matches!(self.state, State::Resuming { .. }) {
+        if matches!(self.state, Stage::Resuming { .. }) {
             return self.go_on(now, gone);
         }
         self.attachment = Attachment::Detached;
-        self.state = State::Gone(gone);
+        self.state = Stage::Gone(gone);
         SessionAction::Done(Err(Trouble::Gone))
     }
 
@@ -40,23 +40,23 @@ impl Session {
     /// anew.
     pub(super) fn settle(&mut self, now: Duration, reset: bool) -> SessionAction {
         match &mut self.state {
-            State::Resting | State::Leaving => {
+            Stage::Resting | Stage::Leaving => {
                 if !self.can_leave(now) {
-                    self.state = State::Resting;
+                    self.state = Stage::Resting;
                     return SessionAction::Done(Ok(()));
                 }
                 // Also if nobody waits for it to its end: no request is held up again at once.
                 self.not_before = now + ASK_AGAIN_AFTER;
                 // A step comes next, whatever was asked last.
-                (self.request, self.state) = (None, State::Leaving);
+                (self.request, self.state) = (None, Stage::Leaving);
                 SessionAction::Place
             }
-            State::Gone(gone) | State::Placing { gone, .. } if gone.reported && self.not_before <= now => {
+            Stage::Gone(gone) | Stage::Placing { gone, .. } if gone.reported && self.not_before <= now => {
                 let Some(log) = self.log.as_mut().filter(|log| reset || log.has_begun()) else {
                     return SessionAction::Done(Ok(()));
                 };
                 log.give_up();
-                (self.request, self.state) = (None, State::Placing { gone: gone.clone(), not_before: None });
+                (self.request, self.state) = (None, Stage::Placing { gone: gone.clone(), not_before: None });
                 SessionAction::Place
             }
             _ => SessionAction::Done(Ok(())),
@@ -65,9 +65,9 @@ impl Session {
 
     pub(super) fn placed(&mut self, now: Duration, replaced: SessionReplaced) -> SessionAction {
         let held = match &self.state {
-            State::Leaving => true,
+            Stage::Leaving => true,
             // A reset begins the episodes of lanes that nothing is known of; a step must not.
-            State::Placing { .. } => self.request.as_ref().is_some_and(|body| body.kind != FrameKind::Reset),
+            Stage::Placing { .. } => self.request.as_ref().is_some_and(|body| body.kind != FrameKind::Reset),
             _ => return self.action(),
         };
         let SessionReplaced { grant, lease_ms } = replaced;
@@ -82,21 +82,21 @@ impl Session {
         (self.attachment, self.numbering) = (Attachment::Detached, Numbering::default());
         (self.leaving, self.replaces, self.not_before, self.trouble) = (false, true, Duration::ZERO, None);
         let Some((past, cut)) = self.log.as_ref().map(|log| log.past(held)) else {
-            self.state = State::Resting;
+            self.state = Stage::Resting;
             return if self.request.is_some() { self.begin(now) } else { SessionAction::Done(Ok(())) };
         };
         self.cut = cut;
-        let left = matches!(self.state, State::Leaving);
-        self.state = State::Resuming { past, part: None };
+        let left = matches!(self.state, Stage::Leaving);
+        self.state = Stage::Resuming { past, part: None };
         // Who leaves a node is told of its past by the next request.
         if left { SessionAction::Done(Ok(())) } else { self.resume(now) }
     }
 
     pub(super) fn no_place(&mut self, now: Duration, why: NoPlace) -> SessionAction {
         let gone = match &self.state {
-            State::Placing { gone, .. } => gone.clone(),
-            State::Leaving => {
-                self.state = State::Resting;
+            Stage::Placing { gone, .. } => gone.clone(),
+            Stage::Leaving => {
+                self.state = Stage::Resting;
                 return SessionAction::Done(Ok(()));
             }
             _ => return self.action(),
@@ -106,15 +106,15 @@ impl Session {
         }
         let trouble = match why {
             NoPlace::Never(reason) => {
-                self.state = State::Gone(Gone { reason, reported: false, ..gone });
+                self.state = Stage::Gone(Gone { reason, reported: false, ..gone });
                 Trouble::Gone
             }
             NoPlace::Busy(wait) if now + wait < self.deadline => {
-                self.state = State::Placing { gone, not_before: Some(now + wait) };
+                self.state = Stage::Placing { gone, not_before: Some(now + wait) };
                 return SessionAction::WaitUntil(now + wait);
             }
             NoPlace::Busy(_) => {
-                self.state = State::Gone(gone);
+                self.state = Stage::Gone(gone);
                 Trouble::TimedOut
             }
         };
@@ -123,12 +123,12 @@ impl Session {
 
     /// Tells the new node the next part of what the lanes did; then goes on with the request, if there is one.
     pub(super) fn resume(&mut self, now: Duration) -> SessionAction {
-        let State::Resuming { past, part } = &mut self.state else { return self.action() };
+        let Stage::Resuming { past, part } = &mut self.state else { return self.action() };
         if part.is_some() {
             return self.action();
         }
         let Some(columns) = self.log.as_ref().and_then(|log| past.next(log)) else {
-            self.state = State::Resting;
+            self.state = Stage::Resting;
             if self.request.is_some() {
                 return self.begin(now);
             }
@@ -138,7 +138,7 @@ impl Session {
         };
         let exchange = self.exchange(now, Patience::until_told(self.lease, self.jitter()));
         let action = exchange.action();
-        if let State::Resuming { part, .. } = &mut self.state {
+        if let Stage::Resuming { part, .. } = &mut self.state {
             *part = Some((RequestBody { kind: FrameKind::Resume, columns, sidecar: Bytes::new() }, exchange));
         }
         action
@@ -159,7 +159,7 @@ impl Session {
             }
             _ => {
                 self.attachment = Attachment::Detached;
-                self.state = State::Gone(gone);
+                self.state = Stage::Gone(gone);
                 SessionAction::Done(Err(Trouble::Refused(refusal)))
             }
         }
@@ -171,7 +171,7 @@ impl Session {
         self.cut.clear();
         self.not_before = now + ASK_AGAIN_AFTER;
         self.attachment = Attachment::Detached;
-        self.state = State::Gone(Gone { reported: true, ..gone.unwrap_or_else(anew) });
+        self.state = Stage::Gone(Gone { reported: true, ..gone.unwrap_or_else(anew) });
         SessionAction::Done(Err(Trouble::Gone))
     }
 
@@ -185,7 +185,7 @@ impl Session {
             first_lane,
             lanes,
             dynamics: self.recipe.dynamics,
-            moving: matches!(self.state, State::Leaving),
+            moving: matches!(self.state, Stage::Leaving),
             node: node.clone(),
             replaces: self.replaces,
         }

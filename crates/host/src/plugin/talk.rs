@@ -67,7 +67,7 @@ pub(super) struct Described {
 
 /// Question to a worker about one of its blocks.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Ask {
+pub(super) struct Question {
     pub(super) block: usize,
     pub(super) what: What,
 }
@@ -111,7 +111,7 @@ pub(super) enum What {
 
 /// Answer of a worker to a question.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub(super) enum Told {
+pub(super) enum Outcome {
     Done,
     State(Vec<f64>),
     Picture(Vec<u8>),

@@ -6,14 +6,14 @@ use rollhouse_env::{CallError, Image, ImageSize, RenderError};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use super::own::Asked;
+use super::own::Outstanding;
 use super::{Stage, Workforce};
 use crate::host::Until;
 use crate::supervisor::WorkerState;
 
 /// A call, as a worker is told it.
 #[derive(Serialize)]
-struct Told<'a> {
+struct CallMessage<'a> {
     /// Number of the lane in its worker.
     lane: usize,
     method: &'a str,
@@ -22,7 +22,7 @@ struct Told<'a> {
 
 /// A request for a picture, as a worker is told it.
 #[derive(Serialize)]
-struct Drawn {
+struct RenderMessage {
     /// Number of the lane in its worker.
     lane: usize,
 }
@@ -43,14 +43,14 @@ impl Workforce {
     /// Calls a method of a lane's env, none of whose worker's lanes is under way, and waits for the answer. A worker that
     /// does not give it within [`CALL_PATIENCE`] is ended.
     pub(crate) fn call(&mut self, lane: usize, method: &str, payload: &str) -> Result<String, CallError> {
-        let told = Told { lane: self.lanes[lane].index, method, payload };
+        let told = CallMessage { lane: self.lanes[lane].index, method, payload };
         let heard = self.ask(lane, CALL_LANE, &told).ok_or(CallError::Lost)?;
         self.take_answer(lane, &heard)
     }
 
     /// Has a lane's env draw itself, as [`Workforce::call`] has it called. An env that fails in it is not lost by that.
     pub(crate) fn render(&mut self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
-        let told = Drawn { lane: self.lanes[lane].index };
+        let told = RenderMessage { lane: self.lanes[lane].index };
         let heard = self.ask(lane, RENDER_LANE, &told).ok_or(RenderError::Lost)?;
         let image = drawn(&heard);
         if image.is_none() {
@@ -76,7 +76,7 @@ impl Workforce {
             self.end_worker(worker, true);
             return None;
         }
-        (self.staff[worker].asked, self.staff[worker].heard) = (Asked::Lane, None);
+        (self.staff[worker].asked, self.staff[worker].heard) = (Outstanding::Lane, None);
         if !self.wait_for_worker(worker, deadline, |workforce| workforce.staff[worker].heard.is_some()) {
             return None;
         }

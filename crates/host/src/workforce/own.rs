@@ -52,7 +52,7 @@ struct OwnWorker {
 
 /// What a worker has been told and has not answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Asked {
+pub(super) enum Outstanding {
     #[default]
     Nothing,
     Work,
@@ -239,7 +239,7 @@ impl OwnWorkers {
     pub fn are_coming(&self) -> bool {
         let workforce = self.workforce.lock();
         (0..workforce.staff.len()).any(|worker| {
-            workforce.host.state(worker).is_coming() || workforce.staff[worker].asked == Asked::Setup
+            workforce.host.state(worker).is_coming() || workforce.staff[worker].asked == Outstanding::Setup
         })
     }
 
@@ -262,7 +262,7 @@ impl OwnWorkers {
         for (worker, payload) in payloads.iter().enumerate() {
             workforce.own_mut().workers[worker].reply = None;
             workforce.host.post(worker, CALL, payload, timeout)?;
-            workforce.staff[worker].asked = Asked::Call;
+            workforce.staff[worker].asked = Outstanding::Call;
         }
         Ok(())
     }
@@ -272,8 +272,9 @@ impl OwnWorkers {
     /// # Errors
     /// As [`Host::wait`].
     pub fn answers(&self, patience: Duration) -> Result<Option<Answers>, HostError> {
-        let there = self
-            .wait_for(patience, |workforce| workforce.staff.iter().all(|staff| staff.asked != Asked::Call))?;
+        let there = self.wait_for(patience, |workforce| {
+            workforce.staff.iter().all(|staff| staff.asked != Outstanding::Call)
+        })?;
         let mut workforce = self.workforce.lock();
         let taken = |worker: &mut OwnWorker| worker.reply.take();
         Ok(if there { workforce.own_mut().workers.iter_mut().map(taken).collect() } else { None })
@@ -399,7 +400,7 @@ impl Workforce {
         }
         let Some(setup) = self.own_mut().workers[worker].setup.clone() else { return };
         match self.host.post(worker, SETUP, &setup, None) {
-            Ok(()) => self.staff[worker].asked = Asked::Setup,
+            Ok(()) => self.staff[worker].asked = Outstanding::Setup,
             Err(error) => {
                 warn!(worker, %error, "a worker cannot be greeted");
                 self.end_worker(worker, true);
@@ -408,17 +409,17 @@ impl Workforce {
     }
 
     /// Takes the answer to a greeting or a call.
-    pub(super) fn hear_other(&mut self, worker: usize, asked: Asked, payload: Vec<u8>) {
+    pub(super) fn hear_other(&mut self, worker: usize, asked: Outstanding, payload: Vec<u8>) {
         match asked {
-            Asked::Setup => {
+            Outstanding::Setup => {
                 (self.staff[worker].up, self.staff[worker].lied) = (true, false);
                 if !std::mem::replace(&mut self.own_mut().workers[worker].settled, true) {
                     let lanes = self.staff[worker].lanes.clone();
                     self.lanes[lanes].iter_mut().for_each(|lane| lane.stage = Stage::Ready);
                 }
             }
-            Asked::Call => self.own_mut().workers[worker].reply = Some(Ok(payload)),
-            Asked::Work | Asked::Lane | Asked::Nothing => {}
+            Outstanding::Call => self.own_mut().workers[worker].reply = Some(Ok(payload)),
+            Outstanding::Work | Outstanding::Lane | Outstanding::Nothing => {}
         }
     }
 
@@ -448,13 +449,13 @@ impl Workforce {
         let asked = std::mem::take(&mut self.staff[worker].asked);
         let Some(own) = &mut self.own else { return };
         let gone = Gone { worker, cause, detail };
-        if asked == Asked::Call {
+        if asked == Outstanding::Call {
             own.workers[worker].reply = Some(Err(gone.clone()));
         }
         let again = match restart {
             Restart::Again(_) => true,
             // It was there. One that ends when it is greeted would do so again.
-            Restart::After(_) => own.workers[worker].answer.is_some() && asked == Asked::Nothing,
+            Restart::After(_) => own.workers[worker].answer.is_some() && asked == Outstanding::Nothing,
             Restart::Never => false,
         };
         if !own.workers[worker].settled && !again {
