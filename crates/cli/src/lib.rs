@@ -24,6 +24,7 @@ mod logging;
 mod look;
 mod manager;
 mod node;
+#[cfg_attr(not(feature = "viewer"), allow(dead_code, reason = "a part serves only playing by hand"))]
 mod one_lane;
 pub mod output;
 #[cfg(feature = "viewer")]

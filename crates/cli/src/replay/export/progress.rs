@@ -42,6 +42,7 @@ impl Progress {
     }
 
     /// Shows how many episodes are read for one table, and how many steps are written.
+    #[cfg(feature = "formats")]
     pub(super) fn table(&mut self, episodes: u64, steps: u64) {
         if self.terminal.is_shown() {
             let line =
