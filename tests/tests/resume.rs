@@ -153,9 +153,7 @@ impl Trainer {
         let pool = self.pool.take().unwrap();
         let id = pool.id();
         pool.close().unwrap();
-        while !self.connection.pool_status(id).unwrap().shipped {
-            std::thread::yield_now();
-        }
+        assert!(self.connection.close_and_store_pool(id, Duration::from_secs(600)).unwrap().shipped);
         let mut stored: BTreeMap<(usize, usize), (u64, f64)> = BTreeMap::new();
         for episode in json_lines(Path::new("/nonexistent"), &format!("replay ls --json --connect {connect}"))
         {

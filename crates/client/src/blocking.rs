@@ -134,6 +134,14 @@ impl Cluster {
         self.run(self.inner.close_pool(pool))
     }
 
+    /// Ends a pool and waits for its recordings, as [`AsyncCluster::close_and_store_pool`] does.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub fn close_and_store_pool(&self, pool: RunId, timeout: Duration) -> Result<PoolStatus, RequestError> {
+        self.run(self.inner.close_and_store_pool(pool, timeout))
+    }
+
     /// Asks a node to take no new sessions and to end when its last session has ended.
     ///
     /// # Errors

@@ -203,6 +203,32 @@ impl AsyncCluster {
         self.request(&Request::ClosePool(ClosePool { pool })).await
     }
 
+    /// Ends a pool as [`AsyncCluster::close_pool`] does, and waits until the store has everything that it recorded or has
+    /// set some of it aside; for `timeout` at most. Returns the pool's state then. Cancellation-safe: the pool ends all
+    /// the same.
+    ///
+    /// # Errors
+    /// See [`RequestError`].
+    pub async fn close_and_store_pool(
+        &self,
+        pool: RunId,
+        timeout: Duration,
+    ) -> Result<PoolStatus, RequestError> {
+        let mut status = self.close_pool(pool).await?;
+        let stored = async {
+            while status.is_on_its_way() {
+                tokio::time::sleep(BETWEEN_LOOKS).await;
+                status = self.pool_status(pool).await?;
+            }
+            Ok(())
+        };
+        match tokio::time::timeout(timeout, stored).await {
+            Ok(done) => done?,
+            Err(_elapsed) => {}
+        }
+        Ok(status)
+    }
+
     /// Asks a node to take no new sessions and to end when its last session has ended.
     ///
     /// # Errors
@@ -335,6 +361,8 @@ pub fn run_named(text: &str) -> Option<RunId> {
     is_id.then(|| u128::from_str_radix(&digits, 16).ok()).flatten().map(RunId::from_u128)
 }
 
+/// Pause between two looks at a pool whose recordings are on their way to the store.
+const BETWEEN_LOOKS: Duration = Duration::from_millis(50);
 /// Pause before a coordinator whose port is closed is dialled again.
 const CLOSED_WAIT: Duration = Duration::from_millis(100);
 /// Waits before the coordinator is asked or dialled again.

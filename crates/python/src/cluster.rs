@@ -99,14 +99,17 @@ impl NativeCluster {
         NativeReplay::of(py, self.cluster(py)?, name)
     }
 
-    /// Ends a pool. Returns its last state, as JSON.
-    fn close_pool(&self, py: Python<'_>, run: &str) -> PyResult<String> {
+    /// Ends a pool and waits for so many seconds at most until the store has what it recorded. Returns its last state, as
+    /// JSON.
+    fn close_pool(&self, py: Python<'_>, run: &str, timeout: f64) -> PyResult<String> {
         let pool = run_named(run).ok_or_else(|| {
             PyValueError::new_err(format!(
                 "run={run:?} is not the id of a run: 32 hexadecimal digits, with hyphens or without"
             ))
         })?;
-        self.ask(py, |cluster| cluster.close_pool(pool))
+        let timeout = Duration::try_from_secs_f64(timeout)
+            .map_err(|error| PyValueError::new_err(format!("timeout={timeout}: {error}")))?;
+        self.ask(py, |cluster| cluster.close_and_store_pool(pool, timeout))
     }
 
     /// Asks for lanes. Returns the pool's run, the env's spec, and the lanes.

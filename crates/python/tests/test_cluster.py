@@ -183,6 +183,8 @@ def test_a_pool_is_closed_by_its_run(cluster: rollhouse.Cluster) -> None:
     assert refused.value.code == "not_found"
     with pytest.raises(ValueError, match="not the id of a run"):
         cluster.close_pool("k3f9q2tz")
+    with pytest.raises(ValueError, match="timeout=-1"):
+        cluster.close_pool(envs.run, timeout=-1)
     envs.close()
 
 
@@ -196,8 +198,7 @@ def test_what_nodes_recorded_is_read_from_the_clusters_store(
         for _ in range(60):
             envs.step(np.ones(4, np.int64))
         envs.close()
-    while not cluster.close_pool(there.run)["shipped"]:
-        pass
+    assert cluster.close_pool(there.run, timeout=60)["shipped"]
     secret = cluster_url.partition("token=")[2].partition("&")[0]
     expected = {
         (info.lane, info.number): rollhouse.replays.open(tmp_path).read(info)

@@ -185,6 +185,13 @@ pub struct PoolStatus {
     pub set_aside: u64,
 }
 
+impl PoolStatus {
+    /// Returns whether the store may get more of its recordings without anybody's doing.
+    pub const fn is_on_its_way(&self) -> bool {
+        !self.shipped && !self.settled
+    }
+}
+
 /// A session of a pool that is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GoneSession {

@@ -123,8 +123,7 @@ impl Played {
         let mut status = self.status.clone();
         let until = Instant::now() + SHIPPED_WITHIN;
         // Whoever has asked to end once is not made to wait for the network.
-        let waits = |status: &PoolStatus| !status.shipped && !status.settled;
-        while waits(&status) && !asked.load(Ordering::Relaxed) && Instant::now() < until {
+        while status.is_on_its_way() && !asked.load(Ordering::Relaxed) && Instant::now() < until {
             park_timeout(LOOK_EVERY);
             status = cluster.pool_status(pool).map_err(|error| lost(&error, pool))?;
         }

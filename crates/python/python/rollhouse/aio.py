@@ -113,9 +113,9 @@ class AsyncCluster:
         """Returns the sessions as ``Cluster.sessions`` does."""
         return await self._caller.call(self.cluster.sessions)
 
-    async def close_pool(self, run: str) -> dict[str, Any]:
+    async def close_pool(self, run: str, timeout: float = 0.0) -> dict[str, Any]:
         """Ends a pool as ``Cluster.close_pool`` does."""
-        return await self._caller.call(self.cluster.close_pool, run)
+        return await self._caller.call(self.cluster.close_pool, run, timeout)
 
     async def close(self) -> None:
         """Closes the connections as ``Cluster.close`` does."""

@@ -212,21 +212,23 @@ class Cluster:
         native, session, spec = self._native.open_replay(name)
         return native, name, session, spec
 
-    def close_pool(self, run: str) -> dict[str, Any]:
+    def close_pool(self, run: str, timeout: float = 0.0) -> dict[str, Any]:
         """Ends a pool, with any kind of stepping: a rollout that goes on by itself, or one that a process left behind.
 
         Args:
             run: Its run, as ``envs.run``, ``rollhouse rollout --detach`` or ``sessions()`` have it.
+            timeout: Seconds to wait at most until the store has everything that it recorded: then ``shipped`` is true,
+                and its episodes can be read. A pool that has ended already can be waited for, too.
 
         Returns:
             Its last state: sessions that are still ``open``, ``ended`` by cause, ``done``, ``failures``, ``shipped``.
 
         Raises:
-            ValueError: ``run`` is not the id of a run.
+            ValueError: ``run`` is not the id of a run, or ``timeout`` is negative or not a finite number.
             RefusedError: No such pool is known, or it is another owner's and the token is no admin's.
             UnreachableError: The coordinator does not answer.
         """
-        return json.loads(self._native.close_pool(run))
+        return json.loads(self._native.close_pool(run, timeout))
 
     def close(self) -> None:
         """Closes the connections; vector envs of this cluster are of no use afterwards. Closing again does nothing."""
