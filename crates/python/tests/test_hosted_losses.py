@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import signal
@@ -283,7 +284,10 @@ class Spoiler(threading.Thread):
 def spoil(seconds: float, seed: int) -> None:
     """Steps under SIGKILL, SIGSTOP, sys.exit and exceptions; checks what is delivered and what is left behind."""
     processes, opened, shared = children(), descriptors(), set(os.listdir("/dev/shm"))
-    envs = rollhouse.vectorize([CountEnv] * 8, workers=4, on_loss="report", valid="always", step_timeout=0.5)
+    make = functools.partial(
+        rollhouse.vectorize, [CountEnv] * 8, workers=4, on_loss="report", valid="always", step_timeout=0.5
+    )
+    envs = make()
     envs.reset(seed=seed)
     spoiler = Spoiler(workers_of(envs), seed, 0.4)
     rng = np.random.default_rng(seed)
@@ -313,7 +317,7 @@ def spoil(seconds: float, seed: int) -> None:
             if envs._losses.away and envs._crew.lanes.failed():
                 spoiler.now = []
                 envs.close()
-                envs = rollhouse.vectorize([CountEnv] * 8, workers=4, on_loss="report", step_timeout=0.5)
+                envs = make()
                 spoiler.know(workers_of(envs))
                 envs.reset(seed=seed)
                 counts[:] = 0
