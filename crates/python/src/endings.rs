@@ -6,11 +6,9 @@
 //! filled anew once nobody holds them any more, which their reference counts tell. An object that is held keeps its
 //! contents.
 
-use arrayvec::ArrayVec;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use rollhouse_core::limits::MAX_OBS_COLUMNS;
 use rollhouse_core::{ColumnRef, DType};
 
 use crate::arrays::RowShape;
@@ -31,7 +29,7 @@ pub(crate) struct Ended<'a> {
 
 /// The columns of last observations, and the shape of one.
 pub(crate) struct Last<'a> {
-    pub(crate) columns: ArrayVec<ColumnRef<'a>, MAX_OBS_COLUMNS>,
+    pub(crate) columns: &'a [ColumnRef<'a>],
     pub(crate) shape: &'a ObsShape,
 }
 
@@ -186,7 +184,7 @@ impl Turn {
         if let Some(Last { columns, shape }) = ended.last {
             match shape.plain() {
                 Some(row) if !row.is_of_own() => self.last.fill(py, columns[0], row, over_rows)?,
-                _ => self.last.fill_with(py, over_rows, |row| shape.copy_row(py, &columns, row))?,
+                _ => self.last.fill_with(py, over_rows, |row| shape.copy_row(py, columns, row))?,
             }
         }
         if let Some((statistics, lanes)) = ended.statistics {

@@ -9,6 +9,7 @@ use pyo3::exceptions::{PyRuntimeError, PyTimeoutError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
+use rollhouse_arena::ObsRefs;
 use rollhouse_client::{RequestError, StepError};
 use rollhouse_core::{AutoresetMode, ColumnSpec, EnvSpec, Role};
 use rollhouse_core::{ColumnData, Space};
@@ -553,10 +554,8 @@ impl NativeLanes {
             let (lanes, rewards, reset) = (Some(&*received.lanes), &*received.rewards, &*received.reset);
             statistics.step(Ends { lanes, rewards, reset, ended });
         }
-        let last = (!received.final_obs.is_empty()).then(|| Last {
-            columns: received.final_obs.iter().map(ColumnData::as_ref).collect(),
-            shape: &self.shapes.obs,
-        });
+        let columns: Vec<_> = received.final_obs.iter().map(ColumnData::as_ref).collect();
+        let last = (!columns.is_empty()).then_some(Last { columns: &columns, shape: &self.shapes.obs });
         if ended && (last.is_some() || state.statistics.is_some()) {
             let statistics = state.statistics.as_mut().map(|statistics| (statistics, Some(&*received.lanes)));
             let (terminated, truncated) = (&*received.terminated, &*received.truncated);
@@ -684,8 +683,9 @@ impl LanesState {
         let valid = arrays.valid.map(|valid| (valid, &self.every_row));
         let infos = if ended {
             let shape = &owner.shapes.obs;
-            let columns = || (0..shape.columns().count()).map(|index| frame.final_obs(index)).collect();
-            let last = rules.same_step.then(|| Last { columns: columns(), shape });
+            let count = if rules.same_step { shape.columns().count() } else { 0 };
+            let columns: ObsRefs<'_> = (0..count).map(|index| frame.final_obs(index)).collect();
+            let last = rules.same_step.then_some(Last { columns: &columns, shape });
             let statistics = self.statistics.as_mut().map(|statistics| (statistics, None));
             self.endings.infos(py, Ended { terminated, truncated, last, statistics }, valid)?
         } else {
