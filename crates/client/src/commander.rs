@@ -126,8 +126,7 @@ impl Commander {
         done
     }
 
-    /// Sends those of `asked` that have no answer yet, and reads their answers. Answers that an earlier call did not
-    /// wait for are skipped.
+    /// Sends those of `asked` that have no answer yet, and reads their answers.
     async fn exchange(
         &mut self,
         carrier: &mut Carrier<'_>,
@@ -146,12 +145,12 @@ impl Commander {
             }
             let Some(answer) = carrier.next().await? else { continue };
             match answer.id.cmp(&awaited) {
-                Ordering::Less => {}
+                Ordering::Less if carrier.has_old_answers() => {}
                 Ordering::Equal => {
                     awaited += 1;
                     answers.push(done(answer)?);
                 }
-                Ordering::Greater => {
+                Ordering::Less | Ordering::Greater => {
                     let what = format!("an answer to command {}, not {awaited}", answer.id);
                     return Err(Trouble::Malformed(what));
                 }
@@ -200,6 +199,11 @@ enum Carrier<'a> {
 }
 
 impl Carrier<'_> {
+    /// Returns whether answers that an earlier call did not wait for may come first: a stream ends with its call.
+    const fn has_old_answers(&self) -> bool {
+        matches!(self, Self::Rings(_))
+    }
+
     /// Sends a command. Returns false if there is no room before an answer is read.
     async fn send(&mut self, command: &Envelope) -> Result<bool, Trouble> {
         match self {

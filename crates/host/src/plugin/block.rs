@@ -12,7 +12,7 @@ use rollhouse_env::{
 };
 
 use super::WorkerFault;
-use super::talk::{Outcome, What};
+use super::talk::{BlockAnswer, What};
 use super::workers::Workers;
 
 /// A block of a session's lanes. All blocks of the session share its workers.
@@ -60,7 +60,7 @@ impl IsolatedBlock {
     }
 
     /// Asks the worker about a lane that is not lost.
-    fn ask(&self, lane: usize, what: What) -> Result<Option<Outcome>, Lost> {
+    fn ask(&self, lane: usize, what: What) -> Result<Option<BlockAnswer>, Lost> {
         assert!(lane < self.lanes, "lane {lane} of a block of {}", self.lanes);
         let mut workers = self.workers.lock();
         if workers.is_lost(self.number, lane) { Err(Lost) } else { Ok(workers.ask(self.number, what)) }
@@ -145,8 +145,8 @@ impl BatchEnv for IsolatedBlock {
     fn set_options(&mut self, lane: usize, options: &Options) -> Result<(), MakeError> {
         let refused = |fault| MakeError::Refused { source: Box::new(fault) };
         match self.ask(lane, What::SetOptions { lane, options: options.clone() }) {
-            Ok(Some(Outcome::Done)) => Ok(()),
-            Ok(Some(Outcome::Refused(why))) => Err(refused(WorkerFault::Refused(why))),
+            Ok(Some(BlockAnswer::Done)) => Ok(()),
+            Ok(Some(BlockAnswer::Refused(why))) => Err(refused(WorkerFault::Refused(why))),
             Ok(Some(_)) => Err(MakeError::Kept),
             Ok(None) | Err(Lost) => Err(refused(WorkerFault::Gone)),
         }
@@ -203,7 +203,7 @@ impl BatchEnv for IsolatedBlock {
 
     fn state(&self, lane: usize) -> Result<Vec<f64>, StateError> {
         match self.ask(lane, What::State { lane })? {
-            Some(Outcome::State(state)) => Ok(state),
+            Some(BlockAnswer::State(state)) => Ok(state),
             Some(_) => Err(StateError::Unsupported),
             None => Err(StateError::Lost),
         }
@@ -211,7 +211,7 @@ impl BatchEnv for IsolatedBlock {
 
     fn set_state(&mut self, lane: usize, state: &[f64]) -> Result<(), StateError> {
         match self.ask(lane, What::SetState { lane, state: state.to_vec() })? {
-            Some(Outcome::Done) => {
+            Some(BlockAnswer::Done) => {
                 self.workers.lock().forget(self.number, lane);
                 Ok(())
             }
@@ -225,14 +225,14 @@ impl BatchEnv for IsolatedBlock {
         let told = self.ask(lane, what)?;
         let mut workers = self.workers.lock();
         match told {
-            Some(Outcome::Answer(answer)) => {
+            Some(BlockAnswer::Answer(answer)) => {
                 // Hash and position may be others now.
                 workers.forget(self.number, lane);
                 Ok(answer)
             }
-            Some(Outcome::Refused(message)) => Err(CallError::Refused { message }),
-            Some(Outcome::Unsupported) => Err(CallError::Unsupported),
-            Some(Outcome::BlockLost) => {
+            Some(BlockAnswer::Refused(message)) => Err(CallError::Refused { message }),
+            Some(BlockAnswer::Unsupported) => Err(CallError::Unsupported),
+            Some(BlockAnswer::BlockLost) => {
                 workers.lose(self.number, LaneSet::ALL);
                 Err(CallError::Lost)
             }
@@ -248,7 +248,7 @@ impl BatchEnv for IsolatedBlock {
         let (width, height) = (size.width(), size.height());
         match self.ask(lane, What::Render { lane, width, height })? {
             // A picture has the bytes of its size, or it is none.
-            Some(Outcome::Picture(pixels)) => Image::new(size, pixels),
+            Some(BlockAnswer::Picture(pixels)) => Image::new(size, pixels),
             Some(_) => Err(RenderError::Unsupported),
             None => Err(RenderError::Lost),
         }
@@ -259,7 +259,7 @@ impl BatchEnv for IsolatedBlock {
             line.len() <= columns && line.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ')
         };
         match self.ask(lane, What::Text { lane, columns })? {
-            Some(Outcome::Text(line)) if shown(&line) => Ok(line),
+            Some(BlockAnswer::Text(line)) if shown(&line) => Ok(line),
             Some(_) => Err(RenderError::Unsupported),
             None => Err(RenderError::Lost),
         }

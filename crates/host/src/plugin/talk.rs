@@ -65,7 +65,7 @@ pub(super) struct Described {
     pub(super) draws_options: bool,
 }
 
-/// Question to a worker about one of its blocks.
+/// A question to a worker about one of its blocks.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Question {
     pub(super) block: usize,
@@ -109,9 +109,9 @@ pub(super) enum What {
     },
 }
 
-/// Answer of a worker to a question.
+/// Answer of a worker to a question about a block.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
-pub(super) enum Outcome {
+pub(super) enum BlockAnswer {
     Done,
     State(Vec<f64>),
     Picture(Vec<u8>),

@@ -13,7 +13,7 @@ use rollhouse_env::{BatchEnv, BlockStep, CallError, Ended, EnvEntry, ImageSize, 
 
 use super::slot::{Done, Layout, Order, Slot};
 use super::talk::{
-    ASK, Answer, CLOSE, Described, Hello, KIND_BITS, Lanes, Outcome, Question, WORK, What, heard, said,
+    ASK, Answer, BlockAnswer, CLOSE, Described, Hello, KIND_BITS, Lanes, Question, WORK, What, heard, said,
 };
 use crate::error::LinkError;
 use crate::hashing::hash_bytes;
@@ -157,14 +157,14 @@ impl Work {
         Ok(if failures.is_empty() { Vec::new() } else { said(&failures) })
     }
 
-    fn answer(&mut self, link: &Link, ask: Question) -> Result<Outcome, LinkError> {
+    fn answer(&mut self, link: &Link, ask: Question) -> Result<BlockAnswer, LinkError> {
         let (slot, _) = slot(&self.layout, link, ask.block)?;
         let block = self.blocks.get_mut(ask.block);
         let block = block.ok_or(LinkError::Protocol("a question about a block of another worker"))?;
         if let What::Revive { lanes } = ask.what {
-            return Ok(Outcome::Revived(block.revive(&self.entry, LaneSet::of_bits(lanes)).bits()));
+            return Ok(BlockAnswer::Revived(block.revive(&self.entry, LaneSet::of_bits(lanes)).bits()));
         }
-        let Some(env) = &mut block.env else { return Ok(Outcome::Unsupported) };
+        let Some(env) = &mut block.env else { return Ok(BlockAnswer::Unsupported) };
         let calls = matches!(ask.what, What::Call { .. });
         let answered = catch_unwind(AssertUnwindSafe(|| {
             set_generators(env.as_mut(), slot, slot.order_of_ask());
@@ -172,7 +172,7 @@ impl Work {
         }));
         Ok(answered.unwrap_or_else(|_| {
             block.env = None;
-            if calls { Outcome::BlockLost } else { Outcome::Unsupported }
+            if calls { BlockAnswer::BlockLost } else { BlockAnswer::Unsupported }
         }))
     }
 }
@@ -199,35 +199,37 @@ fn set_generators(env: &mut dyn BatchEnv, slot: Slot<'_>, order: Order) {
 }
 
 /// Answers a question about a block.
-fn tell(env: &mut dyn BatchEnv, slot: Slot<'_>, what: What) -> Outcome {
+fn tell(env: &mut dyn BatchEnv, slot: Slot<'_>, what: What) -> BlockAnswer {
     match what {
         What::Facts => {
             for lane in 0..env.lanes() {
                 slot.put_facts(lane, env.state_hash(lane), env.position(lane), env.verdict(lane));
             }
-            Outcome::Done
+            BlockAnswer::Done
         }
-        What::State { lane } => env.state(lane).map_or(Outcome::Unsupported, Outcome::State),
+        What::State { lane } => env.state(lane).map_or(BlockAnswer::Unsupported, BlockAnswer::State),
         What::SetState { lane, state } => {
-            env.set_state(lane, &state).map_or(Outcome::Unsupported, |()| Outcome::Done)
+            env.set_state(lane, &state).map_or(BlockAnswer::Unsupported, |()| BlockAnswer::Done)
         }
         What::SetOptions { lane, options } => match env.set_options(lane, &options) {
-            Ok(()) => Outcome::Done,
-            Err(MakeError::Kept) => Outcome::Unsupported,
-            Err(error) => Outcome::Refused(words(&error)),
+            Ok(()) => BlockAnswer::Done,
+            Err(MakeError::Kept) => BlockAnswer::Unsupported,
+            Err(error) => BlockAnswer::Refused(words(&error)),
         },
         What::Call { lane, method, payload } => match env.call(lane, &method, &payload) {
-            Ok(answer) => Outcome::Answer(answer),
-            Err(CallError::Refused { message }) => Outcome::Refused(message),
-            Err(CallError::Unsupported) => Outcome::Unsupported,
-            Err(CallError::Lost) => Outcome::LaneLost,
+            Ok(answer) => BlockAnswer::Answer(answer),
+            Err(CallError::Refused { message }) => BlockAnswer::Refused(message),
+            Err(CallError::Unsupported) => BlockAnswer::Unsupported,
+            Err(CallError::Lost) => BlockAnswer::LaneLost,
         },
         What::Render { lane, width, height } => {
             let image = ImageSize::new(width, height).ok().and_then(|size| env.render(lane, size).ok());
-            image.map_or(Outcome::Unsupported, |image| Outcome::Picture(image.pixels().to_vec()))
+            image.map_or(BlockAnswer::Unsupported, |image| BlockAnswer::Picture(image.pixels().to_vec()))
         }
-        What::Text { lane, columns } => env.text(lane, columns).map_or(Outcome::Unsupported, Outcome::Text),
-        What::Revive { .. } => Outcome::Unsupported,
+        What::Text { lane, columns } => {
+            env.text(lane, columns).map_or(BlockAnswer::Unsupported, BlockAnswer::Text)
+        }
+        What::Revive { .. } => BlockAnswer::Unsupported,
     }
 }
 

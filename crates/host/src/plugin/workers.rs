@@ -12,7 +12,7 @@ use tracing::warn;
 use super::generators::Generators;
 use super::lanes::{BlockLanes, Moves};
 use super::slot::{Layout, Order, Slot};
-use super::talk::{ASK, Answer, CLOSE, KIND_BITS, Outcome, Question, WORK, What, heard, said};
+use super::talk::{ASK, Answer, BlockAnswer, CLOSE, KIND_BITS, Question, WORK, What, heard, said};
 use crate::host::{Host, Until, WorkerEvent};
 use crate::supervisor::{Cause, Restart, WorkerState};
 use crate::worker_slot::Memories;
@@ -261,7 +261,7 @@ impl Workers {
         let asked = wanted & !block.renewed;
         if !asked.is_empty() {
             match self.ask(number, What::Revive { lanes: asked.bits() }) {
-                Some(Outcome::Revived(back)) => {
+                Some(BlockAnswer::Revived(back)) => {
                     let block = &mut self.blocks[number];
                     block.renewed |= LaneSet::of_bits(back) & block.lost;
                 }
@@ -325,7 +325,7 @@ impl Workers {
 
     /// Sees to it that the slot has the facts of a lane. Returns false if its worker does not tell them.
     fn knows(&mut self, number: usize, lane: usize) -> bool {
-        if !self.blocks[number].known.has(lane) && self.ask(number, What::Facts) == Some(Outcome::Done) {
+        if !self.blocks[number].known.has(lane) && self.ask(number, What::Facts) == Some(BlockAnswer::Done) {
             let block = &mut self.blocks[number];
             block.known = LaneSet::first(block.lanes) & !(block.lost | block.posted());
         }
@@ -334,7 +334,7 @@ impl Workers {
 
     /// Asks the worker of a block, for which it has to be idle. Returns `None` if it does not answer; a worker that has not
     /// answered after [`ASK_DEADLINE`] is ended.
-    pub(super) fn ask(&mut self, number: usize, what: What) -> Option<Outcome> {
+    pub(super) fn ask(&mut self, number: usize, what: What) -> Option<BlockAnswer> {
         let worker = self.blocks[number].worker;
         let deadline = Instant::now() + ASK_DEADLINE;
         self.pump();
