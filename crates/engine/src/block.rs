@@ -372,12 +372,15 @@ impl Block {
                 self.starts.seed(lanes);
             }
             SeedSchedule::Continue => {
+                let recorded = self.recorder.is_some();
                 let unseeded = lanes & !self.starts.seeded;
-                for lane in unseeded {
-                    env.seed(lane, self.maker.entropy(lane));
+                if self.logs || recorded || !self.maker.entry.seeds_itself() {
+                    for lane in unseeded {
+                        env.seed(lane, self.maker.entropy(lane));
+                    }
+                    self.starts.seed(unseeded);
                 }
-                self.starts.seed(unseeded);
-                let asked = self.starts.unknown(lanes, self.logs, self.recorder.is_some());
+                let asked = self.starts.unknown(lanes, self.logs, recorded);
                 if !asked.is_empty() {
                     env.positions(asked, &mut self.starts.of);
                 }

@@ -121,6 +121,7 @@ pub struct EnvEntry {
     make: Make,
     bounded: bool,
     draws_options: bool,
+    seeds_itself: bool,
     try_options: Option<Box<TryOptions>>,
     drawn: Option<Drawn>,
     constants: &'static [(&'static str, f64)],
@@ -160,6 +161,7 @@ impl EnvEntry {
             make,
             bounded: false,
             draws_options: false,
+            seeds_itself: false,
             try_options: None,
             drawn: None,
             constants: &[],
@@ -208,6 +210,18 @@ impl EnvEntry {
         try_options: impl Fn(&[Options]) -> Result<(), MakeError> + Send + Sync + 'static,
     ) -> Self {
         Self { draws_options: true, try_options: Some(Box::new(try_options)), ..self }
+    }
+
+    /// Adds that a lane which nobody has seeded seeds itself, so that its first reset needs no seed where nobody wants to know
+    /// how its episodes start.
+    #[must_use]
+    pub fn with_own_seeds(self) -> Self {
+        Self { seeds_itself: true, ..self }
+    }
+
+    /// Returns whether a lane that nobody has seeded seeds itself.
+    pub const fn seeds_itself(&self) -> bool {
+        self.seeds_itself
     }
 
     /// Returns whether blocks take any options, which are tried beforehand ([`EnvEntry::with_tried_options`]).

@@ -188,7 +188,7 @@ impl OwnWorkers {
             drop(lanes);
             Ok(WorkerBlock::all(&workforce, options.len()))
         });
-        entry.with_tried_options(|_| Ok(()))
+        entry.with_tried_options(|_| Ok(())).with_own_seeds()
     }
 }
 

@@ -117,6 +117,18 @@ class CountEnv(gymnasium.Env):
         return np.array([self.count]), 1.0, action == self.END, False, {}
 
 
+class SeedsEnv(CountEnv):
+    """Keeps the seeds that its resets are given; a new one has none. Its action RAISE loses it."""
+
+    def __init__(self):
+        super().__init__()
+        self.given: list[int | None] = []
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None):
+        self.given.append(seed)
+        return super().reset(seed=seed, options=options)
+
+
 class FloodEnv(CountEnv):
     """Writes ones over all memory that its process shares with others, with action FLOOD, and ends it."""
 

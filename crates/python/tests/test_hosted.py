@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from hosted_envs import ZOO, CountEnv, ZooEnv
+from hosted_envs import ZOO, CountEnv, SeedsEnv, ZooEnv
 
 import rollhouse
 from rollhouse.errors import (
@@ -185,6 +185,36 @@ def test_terminal_observations_and_infos_are_snapshots_even_of_envs_that_reuse_t
                 seen += 1
     assert seen
     envs.close()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_reset_without_a_seed_gives_envs_none(mode: AutoresetMode) -> None:
+    envs = rollhouse.vectorize([SeedsEnv] * 3, workers=2, autoreset_mode=mode)
+    try:
+        envs.reset()
+        assert envs.get_attr("given") == ([None],) * 3
+        envs.reset(seed=[None, 7, None])
+        envs.step(np.full(3, SeedsEnv.END))
+        if mode is AutoresetMode.DISABLED:
+            envs.reset()
+        else:
+            envs.step(np.full(3, SeedsEnv.FINE))
+        assert [given[:3] for given in envs.get_attr("given")] == [[None, None, None], [None, 7, None], [None, None, None]]
+    finally:
+        envs.close()
+
+
+def test_envs_made_anew_after_no_seed_was_given_have_seeds_of_their_own() -> None:
+    envs = rollhouse.vectorize([SeedsEnv] * 4, workers=2)
+    try:
+        envs.reset()
+        with pytest.raises(ZeroDivisionError):
+            envs.step(np.full(4, SeedsEnv.RAISE))
+        envs.reset()
+        seeds = [given for (given,) in envs.get_attr("given")]
+        assert None not in seeds and len(set(seeds)) == 4
+    finally:
+        envs.close()
 
 
 def test_calls_attributes_and_seeds_reach_every_env(counters: Any) -> None:

@@ -1,5 +1,7 @@
 //! A lane of a worker, as the host knows it.
 
+use std::hash::{BuildHasher, RandomState};
+
 use rollhouse_core::limits::PER_EPISODE_SEED_BOUND;
 use rollhouse_core::{Start, split_mix64};
 
@@ -89,6 +91,13 @@ impl Lane {
     pub(super) fn record<'a>(&self, record: &'a Record, memories: Memories<'a>) -> Option<LaneRecord<'a>> {
         let (memory, at) = memories.of(self.worker)?;
         Some(record.lane(memory, at, self.index))
+    }
+
+    /// Lets the lane's env draw its own seed at a first reset that is given none. A place anywhere stands for where it is then:
+    /// an env that is made anew is seeded from there.
+    pub(super) fn seed_itself(&mut self) {
+        let anywhere = RandomState::new().hash_one(self.index) % PER_EPISODE_SEED_BOUND;
+        (self.seed, self.position) = (None, Start::seeded(anywhere));
     }
 
     /// Gives the next reset a seed.

@@ -10,6 +10,8 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Generator, Sequence
 from copy import deepcopy
 from typing import Any
@@ -141,6 +143,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             missing = [name for name in packages if importlib.util.find_spec(name) is None]
             if names.intersection(tests) and missing:
                 reasons.append(f"Gymnasium needs {', '.join(missing)} for it, not installed here")
+        if not reasons and not all(draws(env_id) for env_id in names.intersection(skips.PICTURES)):
+            reasons.append("takes pictures that need OpenGL, which does not work here")
         for key, value in parameters_of(item).items():
             if CLASS == skips.HOSTED and (value is Sync or str(value) == "VectorizeMode.SYNC"):
                 reasons.append(skips.SYNC)
@@ -152,6 +156,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=reasons[0]))
     if stale:
         raise pytest.UsageError(f"skips.py names what is not there: {', '.join(sorted(stale))}")
+
+
+@functools.cache
+def draws(env_id: str) -> bool:
+    """Whether an env gives pictures here. A process of its own finds out: without OpenGL, MuJoCo ends it."""
+    code = f"import gymnasium; env = gymnasium.make({env_id!r}, render_mode='rgb_array'); env.reset(); env.render()"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=300).returncode == 0
 
 
 def parameters_of(item: pytest.Item) -> dict[str, Any]:
