@@ -75,17 +75,6 @@ def play(envs: rollhouse.HostedVectorEnv, steps: int, first_done: bool) -> dict[
         ("discrete32", "NextStep", True),
     ],
 )
-def test_a_recorded_episode_begins_with_a_seed_though_none_was_given(tmp_path: Path) -> None:
-    envs = rollhouse.vectorize([SeedsEnv] * 2, record=True, data=tmp_path)
-    envs.reset()
-    given = [seeds[0] for seeds in envs.get_attr("given")]
-    envs.step(np.full(2, SeedsEnv.END))
-    envs.close()
-    assert envs.recording is not None
-    listed = rollhouse.replays.open(envs.recording.path).list()
-    assert {info.lane: info.seed for info in listed if info.number == 0} == dict(enumerate(given))
-
-
 def test_episodes_are_read_as_they_were_delivered(tmp_path: Path, name: str, mode: str, first_done: bool) -> None:
     # More lanes than a block of the recording has.
     fns = [partial(ZooEnv, ZOO[name], 9) for _ in range(66)]
@@ -340,3 +329,14 @@ def test_actions_that_one_column_cannot_carry_are_refused(tmp_path: Path, name: 
     envs.reset(seed=1)
     envs.step(envs.action_space.sample())
     envs.close()
+
+
+def test_a_recorded_episode_begins_with_a_seed_though_none_was_given(tmp_path: Path) -> None:
+    envs = rollhouse.vectorize([SeedsEnv] * 2, record=True, data=tmp_path)
+    envs.reset()
+    given = [seeds[0] for seeds in envs.get_attr("given")]
+    envs.step(np.full(2, SeedsEnv.END))
+    envs.close()
+    assert envs.recording is not None
+    listed = rollhouse.replays.open(envs.recording.path).list()
+    assert {info.lane: info.seed for info in listed if info.number == 0} == dict(enumerate(given))
