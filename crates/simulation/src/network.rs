@@ -122,6 +122,11 @@ impl Network {
         Self { link, random, cuts }
     }
 
+    /// Makes the links good ones.
+    pub(crate) const fn mend(&mut self) {
+        self.link = LINKS[0];
+    }
+
     /// Returns when a message that is sent at `now` arrives; `None` if its connection is given up before.
     pub(crate) fn arrival(&mut self, from: Site, to: Site, now: Duration) -> Option<Duration> {
         let Link { round_trip, jitter, loss_per_mille, .. } = self.link;

@@ -487,8 +487,10 @@ impl World {
         }
     }
 
-    /// Has the coordinator open a pool of all lanes, which are free.
+    /// Has the coordinator open a pool of all lanes, which are free. The links are good for that: on one that breaks
+    /// connections every few seconds, all nodes are seldom there at once.
     fn open_everything(&mut self) {
+        self.traffic.network.mend();
         let is_full =
             |world: &Self| world.processes.nodes.iter().all(|node| node.as_ref().is_some_and(Node::is_full));
         // A call to a node may be lost as any other, and who asks for a pool asks again.
