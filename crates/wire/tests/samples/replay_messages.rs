@@ -7,13 +7,12 @@ use rollhouse_wire::{
     StepParams,
 };
 
-use super::{
-    INCARNATION, POOL, Sample, answer, lane_frame, load, report, sample, secret, session, settings, spec,
-};
+use super::values::{INCARNATION, POOL, lane_frame, load, report, secret, session, settings, spec};
+use super::{Sample, answer, sample};
 
 const EPISODE: &str = "k3f9q2tz-17-203";
 
-pub(super) fn requests() -> Vec<Sample> {
+pub(crate) fn requests() -> Vec<Sample> {
     let episode = || EPISODE.to_owned();
     vec![
         sample("request-open_replay", Request::OpenReplay(OpenReplay { pool: POOL, episode: episode() })),

@@ -1,0 +1,68 @@
+//! What goes beside columns of frames, and commands in their envelopes.
+
+use std::collections::BTreeMap;
+
+use rollhouse_core::{Began, OptionValue, Start, messages};
+use rollhouse_wire::{
+    Attach, Envelope, LostLane, Notes, Refusal, RefusalCode, Request, ResetLanes, SendLanes,
+};
+use serde::{Deserialize, Serialize};
+
+use super::values::{INCARNATION, POOL, secret};
+use super::{Sample, sample};
+
+pub(super) fn sidecars() -> Vec<Sample> {
+    let reset = ResetLanes { seeds: vec![Some(7), None], mask: vec![1, 0], options: BTreeMap::new() };
+    let options = BTreeMap::from([
+        ("low".to_owned(), vec![OptionValue::Float(-0.05), OptionValue::Int(0)]),
+        ("wind".to_owned(), vec![OptionValue::Bool(true)]),
+    ]);
+    let with_options = ResetLanes { options, ..ResetLanes::default() };
+    let start = Start { seed: 7, words: 12, half: Some(0xabcd) };
+    let mut log = Notes::default();
+    log.put_began(&Began { lane: 5, number: 203, start });
+    log.put_hash(6, 0xdead_beef);
+    vec![
+        sample(
+            "attach-log",
+            Request::Attach(Attach {
+                pool: POOL,
+                index: 1,
+                incarnation: INCARNATION,
+                secret: secret(),
+                log: true,
+            }),
+        ),
+        sample("sidecar-reset", reset),
+        sample("sidecar-reset-options", with_options),
+        sample("sidecar-send", SendLanes { min: 32 }),
+        sample("sidecar-notes", Notes { lost: vec![LostLane { lane: 5, outcome: 3 }], ..Notes::default() }),
+        sample("sidecar-notes-log", log),
+        sample("sidecar-notes-leaving", Notes { leaving: true, ..Notes::default() }),
+        sample("sidecar-refused", Refusal::new(RefusalCode::BadRequest, "action 9 of lane 3, at most 1")),
+    ]
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct RenderParams {
+    lane: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct RenderAnswer {
+    height: u32,
+}
+
+messages!(RenderParams, RenderAnswer);
+
+pub(super) fn envelopes() -> Vec<Sample> {
+    let command = Envelope::command(7, "render", &RenderParams { lane: 3 }).unwrap();
+    let answered = command.clone().answered(Ok(&RenderAnswer { height: 160 }));
+    let refused = Refusal::new(RefusalCode::Unsupported, "image of lane 3: the env does not draw itself");
+    let refused = command.clone().answered::<()>(Err(refused));
+    vec![
+        sample("envelope-command", command),
+        sample("envelope-answer", answered),
+        sample("envelope-error", refused),
+    ]
+}
