@@ -91,8 +91,8 @@ class Recording:
                 known = [value for value in kept if value is not None]
                 counts = metric in self.counters or (part == fault and metric in GROWING and grows(known))
                 # What is counted for the first time was not there before: in this part, or in those before it.
-                first = seconds.start and all(value is None for value in values[: seconds.start])
-                start = known[0] if counts and kept[0] is not None and not first else 0.0
+                is_new = kept[0] is None or (part > 0 and all(value is None for value in values[: seconds.start]))
+                start = known[0] if counts and not is_new else 0.0
                 growth = known[-1] - start if counts and known else 0.0
                 for sample in range(minutes * 60 // INTERVAL):
                     rounds, second = divmod(sample * INTERVAL, length)

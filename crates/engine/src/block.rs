@@ -372,15 +372,14 @@ impl Block {
                 self.starts.seed(lanes);
             }
             SeedSchedule::Continue => {
-                let recorded = self.recorder.is_some();
-                let unseeded = lanes & !self.starts.seeded;
-                if self.logs || recorded || !self.maker.entry.seeds_itself() {
-                    for lane in unseeded {
-                        env.seed(lane, self.maker.entropy(lane));
-                    }
-                    self.starts.seed(unseeded);
+                let (logged, recorded) = (self.logs, self.recorder.is_some());
+                let seed_themselves = self.maker.entry.seeds_itself();
+                let unseeded = self.starts.unseeded(lanes, seed_themselves, logged, recorded);
+                for lane in unseeded {
+                    env.seed(lane, self.maker.entropy(lane));
                 }
-                let asked = self.starts.unknown(lanes, self.logs, recorded);
+                self.starts.seed(unseeded);
+                let asked = self.starts.unknown(lanes, logged, recorded);
                 if !asked.is_empty() {
                     env.positions(asked, &mut self.starts.of);
                 }

@@ -337,6 +337,6 @@ def test_a_recorded_episode_begins_with_a_seed_though_none_was_given(tmp_path: P
     given = [seeds[0] for seeds in envs.get_attr("given")]
     envs.step(np.full(2, SeedsEnv.END))
     envs.close()
-    assert envs.recording is not None
+    assert envs.recording is not None and None not in given
     listed = rollhouse.replays.open(envs.recording.path).list()
     assert {info.lane: info.seed for info in listed if info.number == 0} == dict(enumerate(given))

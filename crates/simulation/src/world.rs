@@ -493,7 +493,7 @@ impl World {
         self.traffic.network.mend();
         let is_full =
             |world: &Self| world.processes.nodes.iter().all(|node| node.as_ref().is_some_and(Node::is_full));
-        // A call to a node may be lost as any other, and who asks for a pool asks again.
+        // A call on a connection that has broken is lost, and who asks for a pool asks again.
         for _ in 0..OPENINGS {
             if let Some(mut coordinator) = self.processes.coordinator.take() {
                 self.with_context(Site::Coordinator, |ctx| coordinator.open_everything(ctx));

@@ -73,12 +73,16 @@ impl Block {
         self.lanes.all()
     }
 
-    /// Seeds those of `lanes` that had been seeded and whose generators are new.
+    /// Seeds `lanes`, whose generators are new: those that had been seeded by that, the others anyhow.
     fn seed_anew(&mut self, lanes: LaneSet) {
         let Some(env) = &mut self.env else { return };
-        for lane in lanes & self.starts.seeded {
+        for lane in lanes {
             let number = self.episodes.next_number(lane);
-            let seed = per_episode_seed(self.starts.of[lane].seed, self.lanes.in_run(lane), number);
+            let seed = if self.starts.seeded.has(lane) {
+                per_episode_seed(self.starts.of[lane].seed, self.lanes.in_run(lane), number)
+            } else {
+                self.maker.entropy(lane)
+            };
             env.seed(lane, seed);
         }
     }

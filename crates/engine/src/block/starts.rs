@@ -38,6 +38,19 @@ impl Starts {
         }
     }
 
+    /// Returns those of `lanes`, which begin an episode, that need a seed of their own: nobody has seeded them, and they do
+    /// not seed themselves or somebody needs to know their starts.
+    pub(super) fn unseeded(
+        &self,
+        lanes: LaneSet,
+        seed_themselves: bool,
+        logged: bool,
+        recorded: bool,
+    ) -> LaneSet {
+        let needed = logged || recorded || !self.watched.is_empty();
+        if needed || !seed_themselves { lanes & !self.seeded } else { LaneSet::NONE }
+    }
+
     /// Returns those of `lanes`, which begin an episode, whose starts somebody needs, only the env knows,
     /// and are not noted anyway.
     #[inline]

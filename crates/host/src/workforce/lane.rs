@@ -1,7 +1,5 @@
 //! A lane of a worker, as the host knows it.
 
-use std::hash::{BuildHasher, RandomState};
-
 use rollhouse_core::limits::PER_EPISODE_SEED_BOUND;
 use rollhouse_core::{Start, split_mix64};
 
@@ -68,14 +66,14 @@ pub(super) enum Task {
 }
 
 impl Lane {
-    /// Makes lane number `index` of a worker, which cannot be used yet and whose next reset has the seed 0; an `exact` one
-    /// if its worker tells where its generator stands.
+    /// Makes lane number `index` of a worker, which cannot be used yet and has not been seeded; an `exact` one if its
+    /// worker tells where its generator stands.
     pub(super) fn new(worker: usize, index: usize, exact: bool) -> Self {
         Self {
             worker,
             index,
             stage: Stage::LOST,
-            seed: Some(0),
+            seed: None,
             position: Start::seeded(0),
             exact: exact.then(Exact::new),
             options: Vec::new(),
@@ -91,13 +89,6 @@ impl Lane {
     pub(super) fn record<'a>(&self, record: &'a Record, memories: Memories<'a>) -> Option<LaneRecord<'a>> {
         let (memory, at) = memories.of(self.worker)?;
         Some(record.lane(memory, at, self.index))
-    }
-
-    /// Lets the lane's env draw its own seed at a first reset that is given none. A place anywhere stands for where it is then:
-    /// an env that is made anew is seeded from there.
-    pub(super) fn seed_itself(&mut self) {
-        let anywhere = RandomState::new().hash_one(self.index) % PER_EPISODE_SEED_BOUND;
-        (self.seed, self.position) = (None, Start::seeded(anywhere));
     }
 
     /// Gives the next reset a seed.

@@ -110,7 +110,6 @@ impl OwnWorkers {
         let workers = (0..ranges.len()).map(worker).collect();
         let mut workforce = Workforce::new(host, Record::default(), Vec::new(), ranges);
         workforce.own = Some(Own { workers, ..Own::default() });
-        workforce.lanes.iter_mut().for_each(Lane::seed_itself);
         Ok(Self { workforce: Arc::new(Mutex::new(workforce)) })
     }
 
