@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[allow(dead_code, reason = "each test file uses its own part")]
-mod nodes;
+use crate::nodes;
 
 use nodes::Nodes;
 use rollhouse_client::{MethodError, OnLoss, Pool, PoolRequest, Transport};

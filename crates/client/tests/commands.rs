@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(dead_code, reason = "the double does more than this file needs")]
 
-mod double;
+use crate::double;
 
 use double::{Double, Fault, cart_pole};
 use rollhouse_client::{MethodError, Pool, PoolRequest, StepError};

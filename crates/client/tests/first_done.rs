@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[allow(dead_code, reason = "each test uses some of it")]
-mod nodes;
+use crate::nodes;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod double;
+use crate::double;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

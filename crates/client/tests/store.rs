@@ -1,8 +1,7 @@
 //! From two nodes' recorders through shippers and a store, over a network that fails, to a reader elsewhere.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-#[path = "../../replay/tests/stage/mod.rs"]
-mod stage;
+use crate::stage;
 
 use std::io;
 use std::path::Path;

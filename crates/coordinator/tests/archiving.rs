@@ -1,8 +1,7 @@
 //! A store with an archive: what is there leaves the disk and is listed and read as before, whatever happens between.
 #![allow(missing_docs, clippy::unwrap_used, reason = "test code")]
 
-#[path = "../../replay/tests/stage/mod.rs"]
-mod stage;
+use crate::stage;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,7 @@
 //! Questions about the episodes of a store: the answers are those of a reader of all of it, a page at a time.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-#[path = "../../replay/tests/stage/mod.rs"]
-mod stage;
+use crate::stage;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,8 +1,7 @@
 //! The store: what it takes, what it keeps aside, and what a crash leaves of it.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-#[path = "../../replay/tests/stage/mod.rs"]
-mod stage;
+use crate::stage;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};

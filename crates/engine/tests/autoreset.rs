@@ -1,7 +1,7 @@
 //! AutoresetMode, step by step as Gymnasium's vector envs do it (traces of its `test_autoreset_mode.py`).
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod common;
+use crate::common;
 
 use common::{act, counting};
 use rollhouse_core::AutoresetMode;

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod common;
+use crate::common;
 
 use std::path::Path;
 use std::sync::Arc;

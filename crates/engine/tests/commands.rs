@@ -1,7 +1,7 @@
 //! Commands between two steps: options, states, images, statistics.
 #![allow(clippy::unwrap_used, reason = "test code")]
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Sending some lanes and receiving those that are done.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod common;
+use crate::common;
 
 use std::time::Duration;
 

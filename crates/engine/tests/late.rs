@@ -1,7 +1,7 @@
 //! Lanes that finish when they finish mean the same as those that finish within the call.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod common;
+use crate::common;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Seeds, threads, quotas, failures.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod common;
+use crate::common;
 
 use common::{act, counter, counting};
 use proptest::prelude::*;

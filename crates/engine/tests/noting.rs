@@ -1,7 +1,7 @@
 //! What is noted of a lane's step stands beside its action, however lanes are stepped.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod common;
+use crate::common;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Pictures of envs and lines of text about them.
 #![allow(clippy::unwrap_used, reason = "test code")]
 
-mod driver;
+use crate::driver;
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter};

@@ -1,7 +1,7 @@
 //! Agreement with Gymnasium and NumPy, against data that `golden/generate.py` wrote with them.
 #![allow(clippy::unwrap_used, reason = "test code")]
 
-mod driver;
+use crate::driver;
 
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
 //! GridBreakout-v0 and Echo-v0 from outside: what observations show, options, images.
 #![allow(clippy::unwrap_used, reason = "test code")]
 
-mod driver;
+use crate::driver;
 
 use driver::{Actions, Driver, options};
 use rollhouse_core::{ColumnData, DType, LaneSet, OptionValue};

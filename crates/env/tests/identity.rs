@@ -1,7 +1,7 @@
 //! Results do not depend on the instruction set, on neighbours, or on how steps and resets are combined.
 #![allow(clippy::unwrap_used, reason = "test code")]
 
-mod driver;
+use crate::driver;
 
 use driver::{BUILTIN, CLASSIC, Driver, options};
 use proptest::prelude::*;

@@ -1,7 +1,7 @@
 //! Envs of one lane: what a panic costs, and the envs under `test/`.
 #![allow(clippy::unwrap_used, reason = "test code")]
 
-mod driver;
+use crate::driver;
 
 use driver::{Actions, Driver, options};
 use rollhouse_core::{ColumnMut, Determinism, GameResult, LaneSet, OptionValue, Verdict};

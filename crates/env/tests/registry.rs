@@ -1,7 +1,7 @@
 //! Finding and making envs.
 #![allow(clippy::unwrap_used, reason = "test code")]
 
-mod driver;
+use crate::driver;
 
 use driver::{CLASSIC, options};
 use rollhouse_core::limits::{BLOCK_LANES, MAX_ENV_ID_BYTES, MAX_OBS_COLUMNS};

@@ -1,8 +1,7 @@
 //! The page that plays an episode, in a browser.
 #![allow(missing_docs, clippy::unwrap_used, reason = "test code")]
 
-#[path = "../../replay/tests/stage/mod.rs"]
-mod stage;
+use crate::stage;
 
 use std::io::Write;
 use std::path::Path;

@@ -1,8 +1,7 @@
 //! What is written out of episodes, read again.
 #![allow(missing_docs, clippy::unwrap_used, reason = "test code")]
 
-#[path = "../../replay/tests/stage/mod.rs"]
-mod stage;
+use crate::stage;
 
 use std::io::{self, Write};
 use std::path::Path;

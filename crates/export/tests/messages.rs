@@ -3,8 +3,7 @@
 #![cfg(feature = "mcap")]
 #![allow(missing_docs, clippy::unwrap_used, reason = "test code")]
 
-#[path = "../../replay/tests/stage/mod.rs"]
-mod stage;
+use crate::stage;
 
 use std::collections::BTreeMap;
 use std::io::Cursor;

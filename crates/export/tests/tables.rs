@@ -3,8 +3,7 @@
 #![cfg(feature = "parquet")]
 #![allow(missing_docs, clippy::unwrap_used, reason = "test code")]
 
-#[path = "../../replay/tests/stage/mod.rs"]
-mod stage;
+use crate::stage;
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock};

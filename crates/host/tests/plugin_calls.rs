@@ -2,7 +2,7 @@
 //! name.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod stage;
+use crate::stage;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Plug-ins in worker processes: the same numbers as in this process, and faults that cost their own lanes.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test may panic, and says what it skips")]
 
-mod stage;
+use crate::stage;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The command stream of a session: between two steps, in order, by its owner alone.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests outside of test functions")]
 
-mod cluster;
+use crate::cluster;
 
 use cluster::{Authority, Cluster, Owner, attach_of, session};
 use rollhouse_core::{RecordRule, SeedSchedule};

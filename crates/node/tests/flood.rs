@@ -1,7 +1,7 @@
 //! A flood of strangers' first packets, while a session of the node is being stepped.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod cluster;
+use crate::cluster;
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! What sessions cost that nobody steps. Alone in its process, whose threads and descriptors it counts.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod cluster;
+use crate::cluster;
 
 use std::fs;
 

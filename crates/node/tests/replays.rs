@@ -1,7 +1,7 @@
 //! Recorded episodes as sessions of a node, and those who watch sessions and mean harm, over real connections.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod cluster;
+use crate::cluster;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Sessions of a node over real connections: stepped by their owners, taken over, ended, recorded.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod cluster;
+use crate::cluster;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
 //! The examples are rolled out, recorded, verified and gone through again like built-in envs.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod stage;
+use crate::stage;
 
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! What a plug-in may get wrong is refused with what is wrong, before any of it is used.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-mod stage;
+use crate::stage;
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! That the invariants bite: each fault that is planted in the program is found by some seed.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stderr)]
 
-mod play;
+use crate::play;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;

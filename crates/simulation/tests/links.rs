@@ -1,7 +1,7 @@
 //! Links from a machine room's to one that loses a quarter of its packets, with and without partitions.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stderr)]
 
-mod play;
+use crate::play;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -3,7 +3,7 @@
 //! `ROLLHOUSE_SEED=n` plays the one seed again; `ROLLHOUSE_TELL=1` tells what happens in it.
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stderr)]
 
-mod play;
+use crate::play;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,8 +1,7 @@
 //! What stands on the screen, and what keys do to it.
 #![allow(missing_docs, clippy::unwrap_used, reason = "test code")]
 
-#[path = "../../replay/tests/stage/mod.rs"]
-mod stage;
+use crate::stage;
 
 use std::path::Path;
 use std::sync::{Arc, LazyLock};

@@ -1,14 +1,14 @@
 //! Every message as bytes: one file each under `golden/`, and all of them for people in `golden/README.md`.
 //!
-//! `ROLLHOUSE_WRITE_GOLDEN=1 cargo test -p rollhouse-wire --test golden` writes them. Once a version is released
+//! `ROLLHOUSE_WRITE_GOLDEN=1 cargo test -p rollhouse-wire --test all golden::` writes them. Once a version is released
 //! its files stay as they are: what they hold must be read forever.
 //!
 //! `previous/` has the messages of the version before this one, which processes of both say to each other during an upgrade
 //! and a roll-back. `ROLLHOUSE_WRITE_PREVIOUS=1` makes today's the previous ones, once after each release.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests outside of test functions")]
 
-mod messagepack;
-mod samples;
+use crate::messagepack;
+use crate::samples;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -27,7 +27,7 @@ fn page(samples: &[Sample]) -> String {
     let mut text = String::from(
         "# Golden messages of version 1\n\nEach file is one control message as it stands on the wire: its length \
          as a little-endian u32, then msgpack. Sidecars are kept the same way here, though a frame's header has \
-         their length instead. Written by `ROLLHOUSE_WRITE_GOLDEN=1 cargo test -p rollhouse-wire --test golden`; \
+         their length instead. Written by `ROLLHOUSE_WRITE_GOLDEN=1 cargo test -p rollhouse-wire --test all golden::`; \
          the same test without the variable compares.\n",
     );
     for sample in samples {

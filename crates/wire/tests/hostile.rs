@@ -1,7 +1,7 @@
 //! What peers who do not keep to the protocol get: an end with a stated reason, and nothing for the others.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests outside of test functions")]
 
-mod common;
+use crate::common;
 
 use std::net::SocketAddr;
 use std::time::Duration;

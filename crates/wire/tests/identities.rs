@@ -1,7 +1,7 @@
 //! Every identity a stranger can show, good and bad, and what he is told.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests outside of test functions")]
 
-mod common;
+use crate::common;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

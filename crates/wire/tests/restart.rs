@@ -1,7 +1,7 @@
 //! What a peer notices of an endpoint that was killed and listens again.
 #![allow(clippy::unwrap_used, reason = "helpers of tests outside of test functions")]
 
-mod common;
+use crate::common;
 
 use std::net::SocketAddr;
 use std::sync::mpsc::sync_channel;

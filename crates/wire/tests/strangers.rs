@@ -1,7 +1,7 @@
 //! What strangers can cost: bytes, streams and places, and whom they keep out.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests outside of test functions")]
 
-mod common;
+use crate::common;
 
 use std::future::Future;
 use std::pin::pin;

@@ -38,7 +38,8 @@ pub(crate) fn golden_data(root: &Path) -> Outcome {
         Ok((_, differing)) => differing.join(", "),
         Err(what) => return Outcome::Failed(what),
     };
-    let mut tests = cargo(root, &["test", "--quiet", "--package", "rollhouse-env", "--test", "golden"]);
+    let mut tests =
+        cargo(root, &["test", "--quiet", "--package", "rollhouse-env", "--test", "all", "golden::"]);
     match shown(tests.env("ROLLHOUSE_GOLDEN", &fresh)) {
         Ok(()) => Outcome::Passed(format!("made anew; {differing} have other bytes and pass the same tests")),
         Err(what) => Outcome::Failed(format!("made anew, {differing} have other bytes: {what}")),
@@ -76,9 +77,9 @@ pub(crate) fn release(root: &Path) -> Outcome {
 pub(crate) fn decoders(root: &Path) -> Outcome {
     let targets = [
         "-p rollhouse-core --lib",
-        "-p rollhouse-wire --lib --test fuzz --test hostile --test attach_socket",
+        "-p rollhouse-wire --lib --test all",
         "-p rollhouse-replay --lib --test hostile --test all",
-        "-p rollhouse-arena --lib --test refusals --test attached",
+        "-p rollhouse-arena --lib --test all",
         "-p rollhouse-node --lib owned::",
     ];
     for target in targets {

@@ -119,7 +119,7 @@ fn find(tree: &Path, mutation: &Mutation<'_>) -> Result<bool, String> {
 }
 
 fn build_and_play(tree: &Path) -> Result<bool, String> {
-    let test = ["test", "--quiet", "--workspace", "--test", "seeds"];
+    let test = ["test", "--quiet", "-p", "rollhouse-simulation", "--test", "all"];
     let run = |more: &[&str]| {
         let mut command = cargo(tree, &[&test[..], more].concat());
         command.env("CARGO_TARGET_DIR", tree.with_file_name("target"));
@@ -134,7 +134,7 @@ fn build_and_play(tree: &Path) -> Result<bool, String> {
 }
 
 /// The test that plays the 500 seeds.
-const EVERYTHING: &str = "whatever_goes_wrong_no_invariant_is_broken";
+const EVERYTHING: &str = "seeds::whatever_goes_wrong_no_invariant_is_broken";
 
 #[cfg(test)]
 mod tests {

@@ -2,7 +2,7 @@
 
 use rollhouse_wire::RefusalCode;
 
-use crate::stage::{Stage, spec};
+use crate::deciding::stage::{Stage, spec};
 
 #[test]
 fn the_lanes_of_a_pool_go_to_nodes_of_the_same_dynamics_and_to_such_again_when_one_is_lost() {

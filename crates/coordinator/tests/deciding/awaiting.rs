@@ -6,7 +6,7 @@ use rollhouse_coordinator::limits::SETTLE;
 use rollhouse_coordinator::{Event, LinkId};
 use rollhouse_wire::RefusalCode;
 
-use crate::stage::{Stage, asked};
+use crate::deciding::stage::{Stage, asked};
 
 /// A coordinator that is started again after it had two nodes, of which one lives.
 fn restarted() -> (Stage, impl Fn(&mut Stage) -> Option<RefusalCode>) {

@@ -8,7 +8,7 @@ use rollhouse_wire::{
     StoreStatus,
 };
 
-use crate::stage::{POOL, Stage, heartbeat};
+use crate::deciding::stage::{POOL, Stage, heartbeat};
 
 fn numbers() -> impl Strategy<Value = u64> {
     let extremes = vec![0, 1, u64::from(u32::MAX), 1 << 32, 1 << 63, u64::MAX - 1, u64::MAX];

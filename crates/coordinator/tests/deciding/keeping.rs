@@ -7,7 +7,7 @@ use rollhouse_coordinator::{Event, LinkId, Reply};
 use rollhouse_core::Goal;
 use rollhouse_wire::{Collect, OpenPool, PoolStatus};
 
-use crate::stage::{POOL, Stage, asker, open_pool};
+use crate::deciding::stage::{POOL, Stage, asker, open_pool};
 
 fn rollout(leased: bool) -> OpenPool {
     let goal = Goal::Batches(u64::MAX);

@@ -5,7 +5,7 @@ use rollhouse_core::RunId;
 use rollhouse_core::limits::MAX_ENV_KWARGS_BYTES;
 use rollhouse_wire::{Grant, LaneSettings, OpenPool, Refusal, RefusalCode, ReplaceSession, Spread};
 
-use crate::stage::{Stage, asked, asker, open_pool};
+use crate::deciding::stage::{Stage, asked, asker, open_pool};
 
 const ENV: &str = "gymnasium:CartPole-v1";
 

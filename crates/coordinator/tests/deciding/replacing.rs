@@ -8,7 +8,7 @@ use rollhouse_wire::{
     SessionId, SessionReport,
 };
 
-use crate::stage::{POOL, Stage, asked, asker, heartbeat, open_pool, register_of, spec};
+use crate::deciding::stage::{POOL, Stage, asked, asker, heartbeat, open_pool, register_of, spec};
 
 /// What an earlier coordinator granted, of a pool of two lanes.
 fn granted_before() -> Grant {

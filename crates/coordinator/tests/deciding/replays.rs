@@ -4,7 +4,7 @@ use rollhouse_coordinator::{Event, Reply};
 use rollhouse_core::{LaneState, RecordRule};
 use rollhouse_wire::{OpenPool, PoolOpened, Refusal, RefusalCode, ReplayOf};
 
-use crate::stage::{Stage, asker, open_pool, spec};
+use crate::deciding::stage::{Stage, asker, open_pool, spec};
 
 const NAME: &str = "k3f9q2tz-17-203";
 

@@ -7,7 +7,7 @@ use rollhouse_coordinator::{Event, LinkId, Reply};
 use rollhouse_core::RunId;
 use rollhouse_wire::{EndCause, NodeState, OpenPool};
 
-use crate::stage::{POOL, Stage, asked, asker, open_pool};
+use crate::deciding::stage::{POOL, Stage, asked, asker, open_pool};
 
 #[test]
 fn a_node_that_is_not_believed_any_more_counts_as_lost_without_a_time_of_silence() {

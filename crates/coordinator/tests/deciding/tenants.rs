@@ -10,7 +10,7 @@ use rollhouse_wire::{
     SessionCounts, SessionId, SessionReport, Spread, StoreStatus,
 };
 
-use crate::stage::{POOL, Stage, asked, asker, heartbeat, open_pool, register_of, spec};
+use crate::deciding::stage::{POOL, Stage, asked, asker, heartbeat, open_pool, register_of, spec};
 
 fn pool(number: u128) -> RunId {
     RunId::from_u128(number << 64)

@@ -7,7 +7,7 @@ use rollhouse_coordinator::{Asker, Event, Reply};
 use rollhouse_core::RunId;
 use rollhouse_wire::{OpenPool, RefusalCode};
 
-use crate::stage::{Stage, asked, asker, open_pool};
+use crate::deciding::stage::{Stage, asked, asker, open_pool};
 
 impl Stage {
     /// Asks for a pool, and says what became of it: granted, or the refusal's code.

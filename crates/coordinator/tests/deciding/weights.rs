@@ -6,7 +6,7 @@ use rollhouse_coordinator::{Event, LinkId, Reply};
 use rollhouse_core::{Budget, EnvTerms, RunId, Weight, Workers};
 use rollhouse_wire::{Grant, Heartbeat, OpenPool, Refusal, RefusalCode, Register, Spread};
 
-use crate::stage::{Stage, asked, asker, heartbeat, open_pool, register_of, spec};
+use crate::deciding::stage::{Stage, asked, asker, heartbeat, open_pool, register_of, spec};
 
 /// Terms of lanes that take half a core.
 fn half_a_core() -> EnvTerms {

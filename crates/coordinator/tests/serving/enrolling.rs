@@ -7,8 +7,8 @@ use rollhouse_wire::{
     Enroll, Enrolled, JoinTerms, KeyRequest, NodeIssuer, Refusal, RefusalCode, Request, Role,
 };
 
-use crate::on_a_runtime;
-use crate::stage::{Peer, Stage};
+use crate::serving::on_a_runtime;
+use crate::serving::stage::{Peer, Stage};
 
 async fn enroll(peer: &Peer, node: &str, request: &KeyRequest) -> Result<Enrolled, Refusal> {
     let request = request.request().to_vec();

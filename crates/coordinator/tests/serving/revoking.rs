@@ -9,8 +9,8 @@ use rollhouse_wire::{
 };
 use tracing::Level;
 
-use crate::on_a_runtime;
-use crate::stage::{Peer, Stage};
+use crate::serving::on_a_runtime;
+use crate::serving::stage::{Peer, Stage};
 
 /// With which reason the coordinator has ended the connection of somebody whom it does not admit any more.
 async fn sent_away(peer: &Peer) -> String {

@@ -86,6 +86,6 @@ pub fn play_all(file: &str, test: &str, count: u64, play: impl Fn(u64) -> Outcom
 
 fn command(file: &str, test: &str, seed: u64) -> String {
     format!(
-        "ROLLHOUSE_SEED={seed} cargo test -p rollhouse-simulation --test {file} -- --exact {test} --nocapture"
+        "ROLLHOUSE_SEED={seed} cargo test -p rollhouse-simulation --test all -- --exact {file}::{test} --nocapture"
     )
 }

@@ -1,0 +1,16 @@
+//! Tests of what the crate promises, in one program: each more is linked for seconds.
+#![allow(missing_docs, clippy::unwrap_used, reason = "test code")]
+
+mod calls;
+mod commands;
+mod double;
+mod first_done;
+mod memory;
+#[cfg(target_os = "linux")]
+mod nodes;
+mod pool;
+mod session;
+mod store;
+
+#[path = "../../replay/tests/stage/mod.rs"]
+mod stage;

@@ -1,0 +1,15 @@
+//! Tests of what the crate promises, in one program: each more is linked for seconds.
+#![allow(missing_docs, clippy::unwrap_used, reason = "test code")]
+
+mod autoreset;
+mod calls;
+mod commands;
+mod common;
+mod drawn_options;
+mod first_done;
+mod late;
+mod lockstep;
+mod noting;
+mod recording;
+mod resume;
+mod shared_memory;

@@ -1,0 +1,8 @@
+//! Tests of what the crate promises, in one program: each more is linked for seconds.
+#![allow(missing_docs, clippy::unwrap_used, reason = "test code")]
+
+mod bugs;
+mod links;
+mod play;
+mod seeds;
+mod slow_consumer;
