@@ -138,6 +138,58 @@ def test_policies_let_in_every_port_and_no_other(overlay: str) -> None:
         assert has == let_in, workload["metadata"]["name"]
 
 
+def reaches(policies: list[dict], sender: dict, receiver: dict, port: tuple[str, int], namespaces: tuple[str, str]) -> bool:
+    """Whether policies of the namespace `rollhouse` let a pod with the labels `sender` send to one with the labels
+    `receiver`, each in its namespace. In other namespaces there is no policy."""
+
+    def names(peers: list[dict], of: dict, namespace: str) -> bool:
+        # A peer without a selector of namespaces is in that of the policy.
+        return any(selects(peer.get("podSelector", {}), of) and ("namespaceSelector" in peer or namespace == "rollhouse")
+                   and not peer.get("namespaceSelector", {}).get("matchLabels") for peer in peers)
+
+    def lets(kind: str, side: str, of: dict, namespace: str, other: dict, elsewhere: str) -> bool:
+        own = [policy for policy in policies if namespace == "rollhouse" and picks(policy["podSelector"], of)
+               and kind.capitalize() in policy["policyTypes"]]
+        rules = [rule for policy in own for rule in policy.get(kind, [])]
+        return not own or any(
+            (side not in rule or names(rule[side], other, elsewhere))
+            and port in {(one["protocol"], one["port"]) for one in rule["ports"]} for rule in rules)
+
+    return (lets("egress", "to", sender, namespaces[0], receiver, namespaces[1])
+            and lets("ingress", "from", receiver, namespaces[1], sender, namespaces[0]))
+
+
+def picks(selector: dict, of: dict) -> bool:
+    return selects(selector, of) and all(of.get(one["key"]) in one["values"] for one in selector.get("matchExpressions", []))
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_policies_let_everybody_reach_whom_he_works_with_and_nobody_else(overlay: str) -> None:
+    """Symptom: trainers in the namespace of the cluster, nodes that `rollhouse.launch` started, the archive in S3 and traces
+    had no connection. Cause: a policy keeps every pod there from everything, and no other named these. Fix: there is one for
+    each."""
+    policies = [policy["spec"] for policy in of_kind(overlay, "NetworkPolicy")]
+    coordinator, node = ({"app.kubernetes.io/name": f"rollhouse-{role}", "rollhouse-role": role} for role in ["coordinator", "node"])
+    client, stranger = {"rollhouse-client": "true"}, {"app": "else"}
+    launched = {"app.kubernetes.io/name": "rollhouse", "app.kubernetes.io/component": "node", "rollhouse-launch": "j"}
+    to_coordinator, to_node = ("UDP", 7600), ("UDP", 7610)
+    for where in ["rollhouse", "training"]:
+        for other in [client, launched]:
+            assert reaches(policies, other, coordinator, to_coordinator, (where, "rollhouse")), (other, where)
+        assert reaches(policies, client, node, to_node, (where, "rollhouse"))
+        assert reaches(policies, client, launched, to_node, (where, "rollhouse"))
+        assert reaches(policies, coordinator, launched, to_node, ("rollhouse", where))
+        assert not reaches(policies, stranger, coordinator, to_coordinator, (where, "rollhouse"))
+        assert not reaches(policies, stranger, launched, to_node, (where, "rollhouse"))
+    assert reaches(policies, node, coordinator, to_coordinator, ("rollhouse", "rollhouse"))
+    # Object storage and a collector are anywhere.
+    assert reaches(policies, coordinator, {}, ("TCP", 443), ("rollhouse", "outside"))
+    assert not reaches(policies, node, {}, ("TCP", 443), ("rollhouse", "outside"))
+    assert not reaches(policies, client, {}, ("TCP", 443), ("rollhouse", "outside"))
+    for sender in [coordinator, node]:
+        assert reaches(policies, sender, {}, ("TCP", 4318), ("rollhouse", "outside"))
+
+
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_selectors_match_and_what_is_named_is_there(overlay: str) -> None:
     for service in of_kind(overlay, "Service"):
