@@ -3,9 +3,17 @@
 #
 #     deploy/docker/build.sh [--binary FILE] [--wheels DIR] [--tag TAG] rollhouse [rollhouse-python] [prometheus]
 #
-# Without --binary the program is compiled (release), without --wheels the Python package is, and what it needs comes from
-# PyPI. Bases that make-base.sh has made before are used again; `docker image rm rollhouse-base:minimal` has one made anew.
-# Run it from anywhere; it needs Debian with docker, binutils and python3, and debootstrap for rollhouse-python.
+# --binary is the program of a release, or one that was compiled; without it, it is compiled here (release), which wants Rust.
+# What a release says of its program, sbom.cdx.json beside it, goes into the image as it is. --wheels is a folder with the
+# wheel of the Python package and of all that it needs, for the Python of Debian:
+#
+#     python3 -m pip download --only-binary=:all: --dest DIR rollhouse-VERSION-cp310-abi3-manylinux_2_34_x86_64.whl
+#
+# Without it the package is compiled, and what it needs comes from PyPI. Bases that make-base.sh has made before are used again;
+# `docker image rm rollhouse-base:minimal` has one made anew. Run it from anywhere, on Debian, as root or in the group docker:
+#
+#     apt-get install docker.io binutils python3              all that `--binary FILE rollhouse prometheus` needs
+#     apt-get install debootstrap python3-pip                 for rollhouse-python, which wants root
 set -eu
 
 binary= wheels= tag=local targets=
@@ -23,6 +31,40 @@ while [ $# -gt 0 ]; do
     shift
 done
 targets=${targets:-" rollhouse"}
+
+# Before anything is compiled or downloaded for a long time.
+missing() {
+    echo "error: there is no $1 here, which $2 needs: Debian's package $3 has it" >&2
+    exit 1
+}
+command -v docker >/dev/null || missing docker "an image" docker.io
+case $targets in
+*rollhouse*)
+    command -v strip >/dev/null || missing strip "the program" binutils
+    [ -n "$binary" ] || command -v cargo >/dev/null || {
+        echo "error: there is no cargo here: --binary FILE takes the program of a release, https://rustup.rs has Rust" >&2
+        exit 1
+    }
+    ;;
+esac
+case $targets in
+*rollhouse-python*)
+    docker image inspect rollhouse-base:python >/dev/null 2>&1 || command -v debootstrap >/dev/null ||
+        missing debootstrap rollhouse-python debootstrap
+    if [ -n "$wheels" ]; then
+        ls "$wheels"/rollhouse-*.whl >/dev/null 2>&1 || {
+            echo "error: $wheels has no wheel rollhouse-*.whl" >&2
+            exit 1
+        }
+    else
+        python3 -m pip --version >/dev/null 2>&1 || missing pip "a wheel" python3-pip
+        command -v cargo >/dev/null || {
+            echo "error: there is no cargo here: --wheels DIR takes the wheel of a release" >&2
+            exit 1
+        }
+    fi
+    ;;
+esac
 
 here=$(cd "$(dirname "$0")" && pwd)
 cd "$here/../.."
@@ -43,7 +85,16 @@ if [ "$targets" != " prometheus" ]; then
     fi
     strip -o "$out/rollhouse" "$binary"
     version=$("$out/rollhouse" -V | cut -d' ' -f2)
-    python3 "$here/sbom.py" "$version" >"$out/sbom.cdx.json"
+    # What a release says of its program, else what cargo resolves.
+    made=$(dirname "$binary")/sbom.cdx.json
+    if [ -f "$made" ]; then
+        cp "$made" "$out/sbom.cdx.json"
+    elif command -v cargo >/dev/null; then
+        python3 "$here/sbom.py" "$version" >"$out/sbom.cdx.json"
+    else
+        echo "error: there is neither $made, which a release has, nor cargo, which would say what the program is made of" >&2
+        exit 1
+    fi
 fi
 
 for target in $targets; do

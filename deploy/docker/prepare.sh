@@ -9,7 +9,18 @@ set -eu
 
 cd "$(dirname "$0")"
 image=${ROLLHOUSE_IMAGE:-rollhouse:local}
-compose=${COMPOSE:-docker compose}
+# Docker's plugin, or the package docker-compose of Debian 12.
+compose=${COMPOSE:-}
+if [ -z "$compose" ]; then
+    if docker compose version >/dev/null 2>&1; then
+        compose='docker compose'
+    elif docker-compose version >/dev/null 2>&1; then
+        compose=docker-compose
+    else
+        echo "error: there is neither \`docker compose\` nor docker-compose here: Debian's package docker-compose has the latter" >&2
+        exit 1
+    fi
+fi
 
 # Containers run as a user of their own, who has to read their keys; on this machine nobody gets past the folder above.
 umask 022
