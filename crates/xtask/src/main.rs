@@ -14,6 +14,7 @@ mod named_tests;
 mod outcome;
 mod plan;
 mod python;
+mod secrets;
 mod sizes;
 mod source;
 mod style;

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use crate::outcome::Outcome;
 use crate::source::{Kind, Source};
-use crate::{circles, mutations, named_tests, sizes, tasks, test_files, words};
+use crate::{circles, mutations, named_tests, secrets, sizes, tasks, test_files, words};
 
-/// Checks every Rust file of the workspace and prints each finding with file and line.
+/// Checks every Rust file of the workspace, looks for secrets in all files, and prints each finding with file and line.
 pub(crate) fn check(root: &Path) -> Outcome {
     let checked = texts_of(root).and_then(|texts| Ok((texts.len(), findings_of(root, &texts)?)));
     match checked {
@@ -54,6 +54,7 @@ fn findings_of(root: &Path, texts: &[(String, String)]) -> Result<Vec<String>, S
     let unnamed = test_files::unnamed(root, texts)?.into_iter();
     found.extend(unnamed.map(|path| format!("{path}: no program of tests names it, so it never runs")));
     found.extend(words::check(root, texts)?.into_iter().map(placed));
+    found.extend(secrets::check(root)?.into_iter().map(placed));
     found.extend(sizes::check(texts).into_iter().map(placed));
     found.extend(circles::check(texts).into_iter().map(|(path, what)| format!("{path}: {what}")));
     found.extend(mutations::stale(root));
