@@ -8,6 +8,7 @@ use rollhouse_wire::{AttachListener, LocalArrival, RefusalCode, failpoint};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use crate::attaching::{Attaching, MAX_ATTACHING};
 use crate::hosting::Hosting;
 use crate::memory_owner;
 use crate::parts::{Part, PartExit, Parts};
@@ -48,15 +49,18 @@ pub(crate) async fn keep(
 /// Accepts processes until the future is dropped, and with it the tasks that serve them.
 async fn accept(listener: AttachListener, hosting: Arc<Hosting>, sessions: usize) -> Result<(), PartExit> {
     let places = Arc::new(Semaphore::new(sessions));
+    let attaching = Attaching::default();
     let mut serving = JoinSet::new();
     loop {
-        let room = serving.len() < sessions + MAX_ATTACHING;
+        // Those that were given up, and those that are refused, are about to end.
+        let room = serving.len() < sessions + 2 * MAX_ATTACHING;
         tokio::select! {
             arrival = listener.accept(), if room => match arrival {
                 Ok(LocalArrival::Admitted(socket)) => {
                     failpoint("node.attach.accepted");
+                    let (place, hosting) = (attaching.begin(socket.uid()), Arc::clone(&hosting));
                     // Task: process at the attach socket.
-                    serving.spawn(memory_owner::serve(Arc::clone(&hosting), socket, Arc::clone(&places)));
+                    serving.spawn(memory_owner::serve(hosting, socket, place, Arc::clone(&places)));
                 }
                 Ok(LocalArrival::TurnedAway { .. }) => {
                     hosting.figures.refusals.add_owner(RefusalCode::Forbidden.word());
@@ -68,8 +72,5 @@ async fn accept(listener: AttachListener, hosting: Arc<Hosting>, sessions: usize
         }
     }
 }
-
-/// Most processes that have connected and are not attached yet, or are being refused.
-const MAX_ATTACHING: usize = 64;
 
 const RETRY_AFTER: Duration = Duration::from_millis(100);

@@ -52,6 +52,7 @@ extern crate self as rollhouse_node;
 
 mod answer;
 mod attach_socket;
+mod attaching;
 mod cancel;
 mod cluster_config;
 mod cluster_node;

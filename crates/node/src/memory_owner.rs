@@ -26,6 +26,7 @@ use rollhouse_wire::{AttachSocket, EndCause, MemoryAttached, Refusal, RefusalCod
 use tokio::sync::{Semaphore, oneshot, watch};
 use tracing::Instrument;
 
+use crate::attaching::AttachPlace;
 use crate::executor::{JobError, Waits};
 use crate::hosting::Hosting;
 use crate::measured::{MeasuredSession, waits_for_others};
@@ -38,10 +39,20 @@ use crate::turn::{Turn, TurnOver};
 use crate::{Cancel, Gone, HangWatch, NodeFigures, Verdict};
 
 /// Serves one process that connected to the attach socket, until it goes, another takes over, or the session ends.
-pub(crate) async fn serve(hosting: Arc<Hosting>, mut socket: AttachSocket, places: Arc<Semaphore>) {
+pub(crate) async fn serve(
+    hosting: Arc<Hosting>,
+    mut socket: AttachSocket,
+    mut waiting: AttachPlace,
+    places: Arc<Semaphore>,
+) {
     failpoint("node.attach.accepted");
     let began = Instant::now();
-    let asked = match socket.request().await {
+    let asked = tokio::select! {
+        asked = socket.request() => asked,
+        () = waiting.given_up() => return,
+    };
+    drop(waiting);
+    let asked = match asked {
         Ok(asked) => asked,
         Err(Some(refusal)) => return refuse(&hosting, &mut socket, refusal).await,
         Err(None) => return,

@@ -4,6 +4,7 @@
 use crate::cluster;
 
 use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -224,6 +225,37 @@ fn an_attempt_to_attach_to_a_replay_by_memory_is_refused_and_sends_no_owner_away
     let Err(AttachCallError::Refused(refusal)) = refused else { panic!("it is let in") };
     assert_eq!(refusal.code, RefusalCode::Unsupported);
     assert_eq!(rows(&stepper.step(2, &[0])), rows(&live[1]));
+}
+
+/// Symptom: processes that connected to the attach socket and said nothing kept an honest one waiting for 9 s.
+/// Cause: the node accepted no further process until their deadlines had passed.
+/// Fix: each has a place at once, and the oldest of the user that has most places is given up.
+#[test]
+fn processes_that_say_nothing_at_the_attach_socket_keep_nobody_waiting() {
+    let mut path = None;
+    let cluster = recording(|config| {
+        let folder = config.recording.spool.as_ref().and_then(|spool| spool.parent()).unwrap();
+        let at = folder.join("attach.sock");
+        config.serving.attach = Some(AttachConfig { path: at.clone(), uids: Vec::new(), sessions: 4 });
+        path = Some(at);
+    });
+    let path = path.unwrap();
+    let (episode, _) = cluster.recorded();
+    let open = replay_of(1, &episode);
+    cluster.coordinator.open(&open).unwrap();
+    let owner = Owner::dial(&cluster.authority, &cluster.node);
+    let idle: Vec<UnixStream> = (0..100).map(|_| UnixStream::connect(&path).unwrap()).collect();
+    let OpenSession { session, incarnation, secret, .. } = open;
+    let (pool, index) = (session.pool, session.index);
+    let asked = AttachMemory { version: VERSION, pool, index, incarnation, secret, log: false };
+    let answered = owner.block_on(OwnerSocket::attach(&path, false, asked, None));
+    assert!(matches!(answered, Err(AttachCallError::Refused(_))), "{answered:?}");
+    // Had the answer waited for the time that idle ones have, the first of them would not be connected any more: the
+    // node keeps 64, and those before them have been given up.
+    let mut kept = &idle[63];
+    kept.set_nonblocking(true).unwrap();
+    let read = std::io::Read::read(&mut kept, &mut [0]);
+    assert_eq!(read.map_err(|error| error.kind()), Err(std::io::ErrorKind::WouldBlock));
 }
 
 #[test]

@@ -88,7 +88,7 @@ impl AttachListener {
             }
             return Ok(LocalArrival::TurnedAway { uid });
         }
-        Ok(LocalArrival::Admitted(AttachSocket::new(stream)))
+        Ok(LocalArrival::Admitted(AttachSocket::new(stream, uid)))
     }
 }
 

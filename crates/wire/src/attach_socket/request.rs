@@ -20,13 +20,19 @@ use crate::{Answer, AttachMemory, CallId, MemoryAttached, Refusal, RefusalCode, 
 #[derive(Debug)]
 pub struct AttachSocket {
     stream: UnixStream,
+    uid: u32,
     call: Option<CallId>,
     span: Span,
 }
 
 impl AttachSocket {
-    pub(super) const fn new(stream: UnixStream) -> Self {
-        Self { stream, call: None, span: Span::none() }
+    pub(super) const fn new(stream: UnixStream, uid: u32) -> Self {
+        Self { stream, uid, call: None, span: Span::none() }
+    }
+
+    /// Returns the user id of the process.
+    pub const fn uid(&self) -> u32 {
+        self.uid
     }
 
     /// Returns the client's call that the request belongs to, if the request names one.
