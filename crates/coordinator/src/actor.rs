@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use actix::prelude::*;
 use rollhouse_core::limits::{MAX_CONNECT_DEADLINE, MAX_LAUNCH_DEADLINE};
 use rollhouse_core::msgpack::Message;
-use rollhouse_core::{EnvKind, RunId};
+use rollhouse_core::{EnvKind, RunId, SharedBound};
 use rollhouse_replay::RealDisk;
 use rollhouse_wire::{
     CallError, CallId, CloseCode, ClusterStatus, Connection, EnvList, Heartbeat, NodeList, OpenPool,
@@ -448,6 +448,12 @@ fn open_deadline(request: &OpenSession) -> Duration {
 
 /// Number of requests that wait for the actor: a heartbeat of every node at once, and as many again.
 pub(crate) const MAILBOX: usize = 2 * crate::limits::MAX_NODES;
+
+const _: () = assert!(
+    SharedBound::REQUESTS.limit <= MAILBOX as u64
+        && crate::limits::MAX_NODES as u64 <= SharedBound::REQUESTS.reserve,
+    "each request has a place in the mailbox, and each node's heartbeat one that owners never take"
+);
 /// Time that a node may take to make a session's lanes.
 const OPEN_DEADLINE: Duration = Duration::from_secs(30);
 /// Time that a node may take to end a session.

@@ -1,12 +1,12 @@
 //! Admission: the check whether a requested pool is within every bound.
 
 use rollhouse_core::limits::{MAX_ENV_ID_BYTES, MAX_ENV_KWARGS_BYTES, MAX_LANES, MAX_OPTIONS};
-use rollhouse_core::{EnvKind, Goal, RecordRule};
+use rollhouse_core::{EnvKind, Goal, OverShare, RecordRule, SharedBound};
 use rollhouse_wire::limits::{MAX_LABELS, MAX_NAME_BYTES};
 use rollhouse_wire::{OpenPool, Refusal, RefusalCode};
 
 use crate::event::Asker;
-use crate::limits::{MAX_OWNER_POOLS, MAX_OWNER_SESSIONS, RETRY_AFTER};
+use crate::limits::{MAX_OWNER_SESSIONS, RETRY_AFTER};
 use crate::membership::{length, out_of_bounds};
 use crate::pool::Holding;
 
@@ -61,7 +61,7 @@ pub(crate) fn check(request: &OpenPool) -> Result<(), Refusal> {
 /// The sessions and lanes that an owner asks for on top of those it has.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct More {
-    pub(crate) pools: usize,
+    pub(crate) pools: u64,
     pub(crate) sessions: usize,
     pub(crate) lanes: u32,
 }
@@ -74,9 +74,11 @@ pub(crate) struct More {
 pub(crate) fn check_share(asker: &Asker, has: Holding, more: More) -> Result<(), Refusal> {
     let busy = |message: String| Err(Refusal::busy(message, RETRY_AFTER.as_millis() as u64));
     let owner = asker.owner.as_str();
-    if has.pools + more.pools > MAX_OWNER_POOLS {
-        let message = format!("`{owner}` has {} pools, at most {MAX_OWNER_POOLS} are allowed", has.pools);
-        return busy(message);
+    let bound = SharedBound::POOLS;
+    let (taken, share) = (has.pools, bound.share(asker.admin, has.of_owners, has.of_operators));
+    if more.pools > 0 && taken + more.pools > share {
+        let others = has.of_owners + has.of_operators;
+        return busy(OverShare { bound, claimant: owner.into(), taken, share, others }.to_string());
     }
     if has.sessions + more.sessions > MAX_OWNER_SESSIONS {
         let Holding { sessions, .. } = has;

@@ -6,8 +6,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::RunId;
 use rollhouse_core::limits::MAX_LANES;
+use rollhouse_core::{RunId, SharedBound};
 use rollhouse_wire::limits::{MAX_NAME_BYTES, MAX_POOL_SESSIONS};
 use rollhouse_wire::{
     CloseSession, EndCause, Heartbeat, HeartbeatTaken, Incarnation, Refusal, RefusalCode, Register,
@@ -15,7 +15,7 @@ use rollhouse_wire::{
 };
 
 use crate::event::{Action, Actions, Event, LinkId, Reply, Ticket};
-use crate::limits::{HEARTBEAT, MAX_CLOSES, MAX_POOLS, SETTLE, TICK};
+use crate::limits::{HEARTBEAT, MAX_CLOSES, SETTLE, TICK};
 use crate::member::Member;
 use crate::membership::{Beat, Change, Membership, length};
 use crate::placements::{Key, Placements};
@@ -415,7 +415,7 @@ impl Cluster {
         }
         if self.pools.get(&session.pool).is_none() {
             let closed = self.pools.is_closed_unseen(&session.pool, &report.owner);
-            if closed || self.pools.live() >= MAX_POOLS {
+            if closed || self.pools.live() as u64 >= SharedBound::POOLS.limit {
                 return None;
             }
             self.pools.insert(session.pool, Pool::adopted(report));

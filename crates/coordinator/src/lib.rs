@@ -57,6 +57,7 @@ mod service;
 mod shipping;
 mod standings;
 mod store;
+mod turn_line;
 mod views;
 mod waiting;
 mod watching;

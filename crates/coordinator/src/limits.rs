@@ -47,11 +47,6 @@ pub const MAX_NODE_SESSIONS: usize = 65_536;
 pub const MAX_CLOSES: usize = 4096;
 /// Number of nodes, including lost ones that are not forgotten. Their list fits in one control message.
 pub const MAX_NODES: usize = 2048;
-/// Number of pools that have not ended.
-pub const MAX_POOLS: usize = 16_384;
-/// Number of such pools of one owner: it takes eight hostile owners to keep everybody else out, and pools of one
-/// session of one owner fill half of a node's sessions at most.
-pub const MAX_OWNER_POOLS: usize = 2048;
 /// Number of sessions in one owner's pools that are not over and not being closed: two of the largest pools.
 pub const MAX_OWNER_SESSIONS: usize = 2 * MAX_POOL_SESSIONS;
 /// Total weight of the ended pools whose status can still be asked for. A pool weighs its sessions and
@@ -115,7 +110,6 @@ const _: () = assert!(
     MAX_NODES + MAX_LANES.div_ceil(MAX_SESSION_LANES as usize) <= MAX_POOL_SESSIONS,
     "a pool on every node, and cut into full sessions besides, has no more sessions than a message may list"
 );
-const _: () = assert!(MAX_OWNER_POOLS * 8 <= MAX_POOLS, "one owner leaves pools for others");
 const _: () =
     assert!((MAX_SESSION_LANES as usize).is_multiple_of(BLOCK_LANES), "sessions are cut between blocks");
 /// Bytes that the coordinator may have sent on one connection without an acknowledgement: it sends the recordings that

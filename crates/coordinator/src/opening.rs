@@ -15,7 +15,7 @@ use crate::cluster::Cluster;
 use crate::event::{Action, Actions, Asker, CallFailure, Reply, Ticket};
 use crate::fitness::Fitness;
 use crate::layout::{Room, Share, emptiest, place};
-use crate::limits::{MAX_ATTEMPTS, MAX_POOLS, MAX_SESSION_LANES, MAX_WAITERS, RETRY_AFTER};
+use crate::limits::{MAX_ATTEMPTS, MAX_SESSION_LANES, MAX_WAITERS, RETRY_AFTER};
 use crate::member::{Dynamics, Member};
 use crate::membership::out_of_bounds;
 use crate::placements::Key;
@@ -110,7 +110,6 @@ impl Cluster {
         if self.pools.is_closed_unseen(&request.pool, &asker.owner) {
             return Err(stale(request.pool, "was closed"));
         }
-        self.takes_pools()?;
         let held = self.pools.held_by(&asker.owner);
         let more = More { pools: 1, sessions: 0, lanes: request.lanes };
         check_share(asker, held, more)?;
@@ -122,21 +121,13 @@ impl Cluster {
         if request.settings.collect.as_ref().is_some_and(|collect| collect.leased) {
             self.kept.insert(id, now);
         }
-        self.pools.insert(id, Pool::opening(&asker.owner, request, dynamics.known(), ticket));
+        let pool = Pool::opening(&asker.owner, request, dynamics.known(), ticket);
+        self.pools.insert(id, Pool { operates: asker.admin, ..pool });
         let mut first_lane = 0;
         for (index, share) in (0..).zip(shares) {
             let lanes = share.lanes;
             self.assign(SessionId { pool: id, index }, first_lane, share, Vec::new(), out);
             first_lane += lanes;
-        }
-        Ok(())
-    }
-
-    /// Refuses another pool when there are as many as are accepted, of all owners together.
-    pub(crate) fn takes_pools(&self) -> Result<(), Refusal> {
-        if self.pools.live() >= MAX_POOLS {
-            let message = format!("{MAX_POOLS} pools are open, which is as many as are accepted");
-            return Err(Refusal::busy(message, RETRY_AFTER.as_millis() as u64));
         }
         Ok(())
     }

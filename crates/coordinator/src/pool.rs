@@ -32,6 +32,8 @@ use crate::remembered::Remembered;
 #[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) owner: Arc<str>,
+    /// Whether the owner is an admin, as far as this coordinator knows.
+    pub(crate) operates: bool,
     pub(crate) env: String,
     pub(crate) lanes: u32,
     pub(crate) stage: Stage,
@@ -210,6 +212,7 @@ impl Pool {
     fn open(owner: &str, env: &str, lanes: u32) -> Self {
         Self {
             owner: owner.into(),
+            operates: false,
             env: env.to_owned(),
             lanes,
             stage: Stage::Open,
@@ -297,6 +300,7 @@ impl Pool {
             incarnation: placed.incarnation,
             secret: placed.secret,
             owner: self.owner.to_string(),
+            operates: self.operates,
             first_lane: placed.first_lane,
             lanes: placed.lanes,
             pool_lanes: open.lanes,
@@ -415,7 +419,11 @@ pub(crate) struct Pools {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Holding {
     /// Number of pools, including those that are being closed.
-    pub(crate) pools: usize,
+    pub(crate) pools: u64,
+    /// Number of pools of other owners.
+    pub(crate) of_owners: u64,
+    /// Number of pools of other admins.
+    pub(crate) of_operators: u64,
     /// Number of sessions that nobody has asked to close.
     pub(crate) sessions: usize,
     /// Number of lanes of these sessions, which count against the owner's quota.
@@ -484,7 +492,12 @@ impl Pools {
     /// Returns the holding of an owner. Looks at every pool.
     pub(crate) fn held_by(&self, owner: &str) -> Holding {
         let mut held = Holding::default();
-        for pool in self.all.values().filter(|pool| &*pool.owner == owner && pool.is_live()) {
+        for pool in self.all.values().filter(|pool| pool.is_live()) {
+            if &*pool.owner != owner {
+                held.of_operators += u64::from(pool.operates);
+                held.of_owners += u64::from(!pool.operates);
+                continue;
+            }
             held.pools += 1;
             held.sessions += pool.kept().count();
             held.lanes += pool.kept().map(|session| u64::from(session.lanes)).sum::<u64>();

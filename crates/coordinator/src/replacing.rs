@@ -90,7 +90,6 @@ impl Cluster {
             None => {
                 // Its nodes may not have come back yet, and tell more than one owner's word.
                 self.settles(now).map_or(Ok(()), Err)?;
-                self.takes_pools()?;
                 told_of = Pool::told_of(&asker.owner, &request.open);
                 (&told_of, false)
             }
@@ -112,7 +111,7 @@ impl Cluster {
         let answer = judge_session(now, self, pool, request)?;
         let over = pool.sessions.get(&request.index).is_none_or(Session::is_over);
         if over && matches!(answer, Answer::Place) {
-            let pools = usize::from(!is_known || !pool.is_live());
+            let pools = u64::from(!is_known || !pool.is_live());
             let more = More { pools, sessions: 1, lanes: request.lanes };
             check_share(asker, self.pools.held_by(&asker.owner), more)?;
         }
@@ -172,6 +171,7 @@ impl Cluster {
         }
         if let Some(pool) = self.pools.get_mut(&id) {
             pool.recipe.get_or_insert(Recipe { open: request.open.clone(), dynamics });
+            pool.operates = asker.admin;
         }
         self.pools.revive(id);
         let previous = self.pools.get_mut(&id).and_then(|pool| pool.sessions.remove(&index));

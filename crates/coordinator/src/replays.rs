@@ -9,7 +9,7 @@ use rollhouse_wire::{
 use tokio::time::timeout;
 
 use crate::actor::ClusterRequest;
-use crate::service::{Service, WRITE_STALL, asker, blocking};
+use crate::service::{Reader, Service, WRITE_STALL, asker, blocking};
 
 impl Service {
     /// Turns an [`OpenReplay`] into a request to the cluster: a pool of one lane that shows the episode.
@@ -19,13 +19,13 @@ impl Service {
     pub(crate) async fn replay_pool(
         &self,
         connection: &Connection,
+        reader: &Reader,
         open: OpenReplay,
     ) -> Result<ClusterRequest, Refusal> {
         let OpenReplay { pool, episode } = open;
         let store = self.store.clone();
         let settings: LaneSettings = {
-            // The semaphore is never closed.
-            let _permit = self.queries.acquire().await;
+            let _turn = self.places.questions.turn(&reader.claimant).await;
             blocking(move || store.replay_settings(&episode)).await?
         };
         let (asker, certificate) = asker(connection);
@@ -38,10 +38,11 @@ impl Service {
     pub(crate) async fn fetch_episode(
         self: &Arc<Self>,
         fetch: FetchEpisode,
+        reader: &Reader,
         responder: Responder,
     ) -> Result<(), StreamLost> {
-        // Held until all is sent: an episode and its file are in memory meanwhile. The semaphore is never closed.
-        let _permit = self.episodes.acquire().await;
+        // Held until all is sent: an episode and its file are in memory meanwhile.
+        let _turn = self.places.episodes.turn(&reader.claimant).await;
         let store = self.store.clone();
         let file = match blocking(move || store.episode_file(&fetch.episode)).await {
             Ok(file) => file,
@@ -62,7 +63,5 @@ impl Service {
     }
 }
 
-/// Most episodes that are sent to nodes at a time.
-pub(crate) const MAX_EPISODES: usize = 2;
 /// Bytes of an episode for which a node has [`WRITE_STALL`].
 const PIECE_BYTES: usize = 256 << 10;

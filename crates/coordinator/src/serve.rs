@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use actix::Addr;
-use rollhouse_core::contained;
+use rollhouse_core::{Portion, contained};
 use rollhouse_wire::{
     Arrival, CloseCode, Connection, ConnectionLost, Done, Listener, Refusal, RefusalCode, ReplaceSession,
     Request, Responder, Role, StreamLost, TokenStore, is_pool_of,
@@ -21,9 +21,8 @@ use crate::certifier::NodeCertifier;
 use crate::event::{LinkId, Reply};
 use crate::figures::Published;
 use crate::owners;
-use crate::replays::MAX_EPISODES;
-use crate::service::{Service, asker, going_away, no_room};
-use crate::store::{Reader, Reads, Store};
+use crate::service::{BUSY_RETRY_MS, Places, Reader, Service, asker, going_away, no_room};
+use crate::store::Store;
 
 /// The reason why serving ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,10 +49,7 @@ impl Service {
             tokens,
             published,
             office,
-            reads: Reads::new(),
-            queries: Semaphore::new(MAX_QUERIES),
-            episodes: Semaphore::new(MAX_EPISODES),
-            fetches: Semaphore::new(MAX_FETCHES),
+            places: Places::new(),
             repairs: Semaphore::new(1),
             stopping: AtomicBool::new(false),
             links: AtomicU64::new(0),
@@ -196,7 +192,7 @@ async fn serve_requests(connection: &Connection, service: &Arc<Service>, link: L
     let (noting, role) = (Arc::clone(service), connection.peer().role);
     let mut requests =
         connection.requests().telling(Arc::new(move |word, what| noting.note(word, role, what)));
-    let reader = Arc::new(service.reads.reader(connection.peer().owner()));
+    let reader = Arc::new(Reader::new(connection));
     let mut answering = JoinSet::new();
     loop {
         tokio::select! {
@@ -233,9 +229,12 @@ async fn answer(
         // The next look at all peers counts it and ends the connection.
         return responder.refuse(Refusal::new(RefusalCode::Unauthenticated, why)).await;
     }
-    if let Err(refusal) = check_pool(connection, &request).and_then(|()| check_going(service, &request)) {
-        return service.refuse(responder, refusal).await;
-    }
+    let checked = check_pool(connection, &request).and_then(|()| check_going(service, &request));
+    // Held until the answer is sent.
+    let _place = match checked.and_then(|()| request_place(service, reader, &request)) {
+        Ok(place) => place,
+        Err(refusal) => return service.refuse(responder, refusal).await,
+    };
     let asked = match request {
         Request::Register(register) => {
             service.office.registers(&connection.peer().name);
@@ -263,11 +262,11 @@ async fn answer(
             let keeper = of.keep.then(|| asker(connection).0);
             return look(service, ViewRequest::Pool { pool: of.pool, keeper }, responder).await;
         }
-        Request::OpenReplay(open) => match service.replay_pool(connection, open).await {
+        Request::OpenReplay(open) => match service.replay_pool(connection, reader, open).await {
             Ok(asked) => asked,
             Err(refusal) => return service.refuse(responder, refusal).await,
         },
-        Request::FetchEpisode(fetch) => return service.fetch_episode(fetch, responder).await,
+        Request::FetchEpisode(fetch) => return service.fetch_episode(fetch, reader, responder).await,
         Request::Watch(watch) => return service.watch(watch, responder).await,
         Request::Ship(ship) => {
             return service.ship(&connection.peer().name, ship, responder).await;
@@ -286,18 +285,27 @@ async fn answer_from_store(
     responder: Responder,
 ) -> Result<(), StreamLost> {
     match request {
-        Request::StoreList(list) => service.store_list(list, responder).await,
+        Request::StoreList(list) => service.store_list(list, reader, responder).await,
         Request::StoreRead(read) => service.store_read(read, reader, responder).await,
-        Request::StoreQuery(query) => service.store_query(query, responder).await,
-        Request::StoreStats => service.store_stats(responder).await,
-        Request::StoreLabel(label) => service.store_label(label, responder).await,
-        Request::StoreLabels(asked) => service.store_labels(asked, responder).await,
+        Request::StoreQuery(query) => service.store_query(query, reader, responder).await,
+        Request::StoreStats => service.store_stats(reader, responder).await,
+        Request::StoreLabel(label) => service.store_label(label, reader, responder).await,
+        Request::StoreLabels(asked) => service.store_labels(asked, reader, responder).await,
         Request::StoreRepair(repair) => service.store_repair(repair, responder).await,
         other => {
             let message = format!("a coordinator does not answer {}", other.word());
             service.refuse(responder, Refusal::new(RefusalCode::Unsupported, message)).await
         }
     }
+}
+
+/// Takes a place among the requests under way; segments that are shipped have places of their own.
+fn request_place(service: &Service, reader: &Reader, request: &Request) -> Result<Option<Portion>, Refusal> {
+    if matches!(request, Request::Ship(_)) {
+        return Ok(None);
+    }
+    let place = service.places.requests.take(reader.claimant.clone(), 1);
+    place.map(Some).map_err(|over| Refusal::busy(over.to_string(), BUSY_RETRY_MS))
 }
 
 /// Refuses what begins something while the coordinator is going away.
@@ -395,11 +403,6 @@ async fn look(service: &Service, what: ViewRequest, responder: Responder) -> Res
     }
 }
 
-/// Number of questions about the store's episodes that are answered at a time; each has a part of a segment in memory.
-const MAX_QUERIES: usize = 2;
-/// Number of requests that wait for the archive at a time, each on a thread for blocking work: several may want the
-/// same segment.
-const MAX_FETCHES: usize = 16;
 /// Interval at which counts of strangers are brought up to date, and at which it is checked whether peers are still
 /// believed and whether the actor has panicked.
 const LOOK_EVERY: Duration = Duration::from_millis(250);

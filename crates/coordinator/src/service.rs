@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use actix::Addr;
 use actix::dev::{SendError, ToEnvelope};
 use actix::prelude::*;
+use rollhouse_core::{Claimant, ShareBook, SharedBound};
 use rollhouse_wire::{Connection, PeerCertificate, Refusal, RefusalCode, Role, TokenStore};
 use tokio::sync::{Semaphore, watch};
 
@@ -18,7 +19,8 @@ use crate::actor::CoordinatorActor;
 use crate::certifier::NodeCertifier;
 use crate::event::Asker;
 use crate::figures::Published;
-use crate::store::{Reads, Store};
+use crate::store::Store;
+use crate::turn_line::TurnLine;
 
 /// The parts that answering needs; shared by all connections.
 pub(crate) struct Service {
@@ -28,14 +30,8 @@ pub(crate) struct Service {
     pub(crate) published: Arc<Published>,
     /// Gives certificates to nodes.
     pub(crate) office: NodeCertifier,
-    /// Turns at reading the store's disk.
-    pub(crate) reads: Reads,
-    /// Permits for questions about the store's episodes that are answered at a time.
-    pub(crate) queries: Semaphore,
-    /// Episodes that are sent to nodes at a time.
-    pub(crate) episodes: Semaphore,
-    /// Permits for requests that wait for the archive at a time.
-    pub(crate) fetches: Semaphore,
+    /// The places that owners share.
+    pub(crate) places: Places,
     /// Permits for segments that are read again at a time.
     pub(crate) repairs: Semaphore,
     /// Whether new pools and new segments are refused.
@@ -44,6 +40,51 @@ pub(crate) struct Service {
     /// Number of segments that are being received.
     pub(crate) receiving: watch::Sender<usize>,
 }
+
+/// The places at which a coordinator answers, which owners share. A place at the disk is held while a piece is read,
+/// never while it is sent: a peer that does not take its answer delays nobody but itself.
+pub(crate) struct Places {
+    /// Requests that are not answered yet.
+    pub(crate) requests: ShareBook,
+    /// Questions about the store's episodes that are answered at a time.
+    pub(crate) questions: TurnLine,
+    /// Reads of the store's disk at a time.
+    pub(crate) reads: TurnLine,
+    /// Parts of the store that are on their way to readers.
+    pub(crate) answers: TurnLine,
+    /// Requests that wait for the archive at a time: several may want the same segment.
+    pub(crate) fetches: TurnLine,
+    /// Episodes that are sent to nodes at a time.
+    pub(crate) episodes: TurnLine,
+}
+
+impl Places {
+    pub(crate) fn new() -> Self {
+        Self {
+            requests: ShareBook::new(SharedBound::REQUESTS),
+            questions: TurnLine::new(SharedBound::QUESTIONS),
+            reads: TurnLine::new(SharedBound::READS),
+            answers: TurnLine::new(SharedBound::ANSWERS),
+            fetches: TurnLine::new(SharedBound::FETCHES),
+            episodes: TurnLine::new(SharedBound::EPISODES),
+        }
+    }
+}
+
+/// Who asks on one connection, and the parts of the store that are on their way there.
+pub(crate) struct Reader {
+    pub(crate) claimant: Claimant,
+    pub(crate) answers: Semaphore,
+}
+
+impl Reader {
+    pub(crate) fn new(connection: &Connection) -> Self {
+        Self { claimant: connection.peer().claimant(), answers: Semaphore::new(MAX_ANSWERS) }
+    }
+}
+
+/// Number of parts of the store that are on their way to one connection.
+const MAX_ANSWERS: usize = 4;
 
 /// Returns the asker of a connection, and the certificate by which it is known.
 pub(crate) fn asker(connection: &Connection) -> (Asker, Option<PeerCertificate>) {
@@ -72,4 +113,4 @@ where
 }
 
 /// Milliseconds after which to ask again: about as long as a full mailbox takes.
-const BUSY_RETRY_MS: u64 = 100;
+pub(crate) const BUSY_RETRY_MS: u64 = 100;

@@ -38,7 +38,6 @@ mod files;
 mod labelling;
 mod quarantine;
 mod querying;
-mod reads;
 mod receiving;
 mod shelf;
 mod stock;
@@ -47,7 +46,6 @@ pub use archive_plan::Amount;
 pub(crate) use archiver::Archiver;
 pub use archiver::{ArchiveConfig, ArchiveFigures};
 pub use fetched::FetchCounts;
-pub(crate) use reads::{Reader, Reads};
 pub use receiving::{Receive, Receiving};
 
 use std::fmt;

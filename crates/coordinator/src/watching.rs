@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use rollhouse_wire::{
-    AdmitWatcher, CallError, Refusal, Request, Responder, StreamLost, Watch, WatchGrant, WatcherAdmitted,
+    AdmitWatcher, CallError, Refusal, Request, Responder, Role, StreamLost, Watch, WatchGrant,
+    WatcherAdmitted,
 };
 use tokio::sync::oneshot;
 
@@ -28,7 +29,9 @@ impl Service {
             Ok(ViewReply::Watch(found)) => found?,
             Ok(_) | Err(_) => return Err(going_away()),
         };
-        let request = Request::AdmitWatcher(AdmitWatcher { session, incarnation: place.incarnation });
+        let (owner, operates) = (asker.peer().owner(), asker.peer().role == Role::Admin);
+        let admit = AdmitWatcher { session, incarnation: place.incarnation, owner, operates };
+        let request = Request::AdmitWatcher(admit);
         let admitted = node.call_for::<WatcherAdmitted>(&request, asker.call(), ADMIT_DEADLINE).await;
         let WatcherAdmitted { key } = admitted.map_err(|error| match error {
             CallError::Refused(refusal) => refusal,

@@ -34,10 +34,13 @@ mod pauses;
 mod plugin;
 mod record_rule;
 mod seed;
+mod shared_bound;
+mod shares;
 mod space;
 mod space_reader;
 mod spec;
 mod step_columns;
+mod turns;
 mod when_full;
 
 pub use autoreset::{AutoresetMode, UnknownAutoreset};
@@ -68,7 +71,10 @@ pub use record_rule::RecordRule;
 pub use seed::{
     SeedSchedule, Start, per_episode_seed, random_bits, random_bits_keyed, random_key, split_mix64,
 };
+pub use shared_bound::SharedBound;
+pub use shares::{Claimant, OverShare, Portion, ShareBook, Shares};
 pub use space::{BoxSpace, CompositeSpace, DiscreteSpace, MaskError, ObservationSpace, Space};
 pub use spec::{Determinism, EnvSpec, GameResult, UnknownResult, Verdict};
 pub use step_columns::{StepColumn, StepColumns, StepColumnsError};
+pub use turns::Turns;
 pub use when_full::WhenFull;

@@ -394,6 +394,7 @@ fn host(
         program: config.program.clone(),
         watch_patience: config.serving.watch_patience,
         budget: config.budget.clone(),
+        connections: config.serving.quic.shares,
     };
     let fitness = Fitness {
         identity: Some(Arc::clone(&config.identity)),

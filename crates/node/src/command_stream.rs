@@ -25,13 +25,13 @@ pub(crate) async fn serve(
     responder: Responder,
 ) {
     let (began, asked, call) = (Instant::now(), Request::Commands(open), responder.call());
-    let session = hosting.session_of(&open);
+    let session = hosting.session_of(&open, &connection);
     let span = responder.span(&asked);
     span.in_scope(|| {
-        let of = session.as_ref().map(|session| session.id);
+        let of = session.as_ref().map(|(session, _)| session.id);
         hosting.answers_owner(asked.word(), call, began, of);
     });
-    let session = match session {
+    let (session, _admitted) = match session {
         Ok(session) => session,
         Err(refusal) => {
             // Whether he still wants to hear it is his affair.

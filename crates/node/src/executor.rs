@@ -1,18 +1,18 @@
 //! The threads that step sessions whose batches are long or may hang.
 //!
-//! There is one bounded queue, and jobs leave it in order. A session has at most one job in it, so sessions share the
-//! threads fairly. A thread that stays in one job for longer than the deadline is given up: the caller that waits for
+//! There is one bounded queue, and owners have turns at it: jobs of one leave it in order, and after each comes another
+//! owner's. An owner has at most its share of the places, and a session at most one job. A thread that stays in one job for longer than the deadline is given up: the caller that waits for
 //! the job is told, another thread takes its place, and should the first ever return, it lets go of what it holds and
 //! ends.
 
-use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use rollhouse_core::panic_message;
+use rollhouse_core::{Claimant, OverShare, SharedBound, Shares, Turns, panic_message};
+use rollhouse_wire::Refusal;
 use tokio::sync::oneshot;
 
 use crate::{HANG_SLACK, HangWatch, NodeFigures, Verdict};
@@ -42,25 +42,40 @@ pub(crate) enum JobError {
     Panicked(String),
 }
 
-/// The queue is full; the job was not taken.
+/// The owner has its share of the queue; the job was not taken.
 #[derive(Debug)]
 pub(crate) struct Full<G> {
     /// The value that the job was given.
     pub(crate) given: G,
+    /// The share; `None` if the executor has stopped.
+    pub(crate) over: Option<OverShare>,
     /// Time after which a place is likely to be free.
     pub(crate) retry_after: Duration,
+}
+
+impl<G> Full<G> {
+    /// Returns the refusal of the request that the job was for.
+    pub(crate) fn refusal(&self) -> Refusal {
+        let ms = self.retry_after.as_millis().max(1) as u64;
+        match &self.over {
+            Some(over) => Refusal::busy(over.to_string(), ms),
+            None => Refusal::busy("the node is going away", ms),
+        }
+    }
 }
 
 #[derive(Debug)]
 struct Shared {
     state: Mutex<QueueState>,
     filled: Condvar,
-    limit: usize,
     figures: Arc<NodeFigures>,
 }
 
 struct QueueState {
-    jobs: VecDeque<Job>,
+    /// The jobs that wait. Whoever has a thread takes the next, so that a turn takes no place of its own.
+    jobs: Turns<Job>,
+    /// The places of the queue.
+    places: Shares,
     stopped: bool,
     workers: usize,
     /// Time that a job took lately.
@@ -109,8 +124,15 @@ impl Executor {
         hang_deadline: Duration,
         figures: Arc<NodeFigures>,
     ) -> io::Result<Self> {
-        let state = QueueState { jobs: VecDeque::new(), stopped: false, workers: 0, pace: Duration::ZERO };
-        let shared = Arc::new(Shared { state: Mutex::new(state), filled: Condvar::new(), limit, figures });
+        let bound = SharedBound::STEPS.with_limit(limit as u64);
+        let state = QueueState {
+            jobs: Turns::new(bound),
+            places: Shares::new(bound),
+            stopped: false,
+            workers: 0,
+            pace: Duration::ZERO,
+        };
+        let shared = Arc::new(Shared { state: Mutex::new(state), filled: Condvar::new(), figures });
         let executor = Self { shared, hang_deadline, began: Instant::now(), watches: Mutex::new(Vec::new()) };
         for _ in 0..workers {
             executor.start_worker()?;
@@ -118,12 +140,13 @@ impl Executor {
         Ok(executor)
     }
 
-    /// Queues a job that owns `given`. Nobody has to wait for its result.
+    /// Queues a job of an owner's session that owns `given`. Nobody has to wait for its result.
     ///
     /// # Errors
-    /// If the queue is full; the value that was given comes back then.
+    /// If the owner has its share of the queue; the value that was given comes back then.
     pub(crate) fn submit_with<G, R, F>(
         &self,
+        owner: &Claimant,
         given: G,
         work: F,
         waits: Waits,
@@ -134,10 +157,11 @@ impl Executor {
         F: FnOnce(G) -> R + Send + 'static,
     {
         let mut state = self.shared.state.lock();
-        if state.stopped || state.jobs.len() >= self.shared.limit {
-            let turns = (state.jobs.len() / state.workers.max(1)).max(1) as u32;
+        let over = if state.stopped { Some(None) } else { state.places.take(owner, 1).err().map(Some) };
+        if let Some(over) = over {
+            let turns = (state.jobs.queued() / state.workers.max(1)).max(1) as u32;
             let retry_after = (state.pace * turns).clamp(LEAST_RETRY, LONGEST_RETRY);
-            return Err(Full { given, retry_after });
+            return Err(Full { given, over, retry_after });
         }
         let (done, result) = oneshot::channel();
         let tell = Once(Arc::new(Mutex::new(Some(done))));
@@ -147,7 +171,7 @@ impl Executor {
             own.tell(result.map_err(|panic| JobError::Panicked(panic_message(&*panic))));
         });
         let hold = Hold { waits, give_up: Box::new(move |error| tell.tell(Err(error))) };
-        state.jobs.push_back(Job { run, hold, queued: Instant::now() });
+        state.jobs.push(owner.clone(), Job { run, hold, queued: Instant::now() });
         drop(state);
         self.shared.filled.notify_one();
         Ok(result)
@@ -156,18 +180,23 @@ impl Executor {
     /// Queues a job that needs nothing.
     ///
     /// # Errors
-    /// If the queue is full.
-    pub(crate) fn submit<R, F>(&self, work: F, waits: Waits) -> Result<JobResult<R>, Full<()>>
+    /// If the owner has its share of the queue.
+    pub(crate) fn submit<R, F>(
+        &self,
+        owner: &Claimant,
+        work: F,
+        waits: Waits,
+    ) -> Result<JobResult<R>, Full<()>>
     where
         R: Send + 'static,
         F: FnOnce() -> R + Send + 'static,
     {
-        self.submit_with((), |()| work(), waits)
+        self.submit_with(owner, (), |()| work(), waits)
     }
 
     /// Returns the number of jobs that wait for a thread.
     pub(crate) fn queued(&self) -> usize {
-        self.shared.state.lock().jobs.len()
+        self.shared.state.lock().jobs.queued()
     }
 
     /// Gives up threads that hang, and starts others for them. It is to be called again after the time that it returns.
@@ -218,7 +247,7 @@ impl Drop for Executor {
     fn drop(&mut self) {
         let mut state = self.shared.state.lock();
         state.stopped = true;
-        let jobs = std::mem::take(&mut state.jobs);
+        let jobs = std::mem::replace(&mut state.jobs, Turns::new(SharedBound::STEPS));
         drop(state);
         self.shared.filled.notify_all();
         drop(jobs);
@@ -233,8 +262,12 @@ impl Shared {
             if state.stopped {
                 return None;
             }
-            match state.jobs.pop_front() {
-                Some(job) => return Some(job),
+            match state.jobs.pop() {
+                Some((owner, job)) => {
+                    state.jobs.done(&owner);
+                    state.places.give_back(&owner, 1);
+                    return Some(job);
+                }
                 None => self.filled.wait(&mut state),
             }
         }
@@ -287,7 +320,7 @@ impl<R> Once<R> {
 impl std::fmt::Debug for QueueState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("QueueState")
-            .field("jobs", &self.jobs.len())
+            .field("jobs", &self.jobs.queued())
             .field("pace", &self.pace)
             .finish_non_exhaustive()
     }
@@ -339,6 +372,45 @@ mod tests {
         (work, begun, let_go)
     }
 
+    fn ada() -> Claimant {
+        Claimant::owner("ada")
+    }
+
+    /// Symptom: while one owner's many sessions kept every thread busy, a step of another's only session waited behind all
+    /// of theirs, or was refused because the queue was full. Cause: one queue, in the order of arrival. Fix: owners have
+    /// turns, and shares of the queue.
+    #[test]
+    fn a_step_of_one_owners_only_session_waits_for_one_of_anothers_many() {
+        let executor = executor(1, 64, Duration::from_secs(60));
+        let (work, begun, let_go) = held(0);
+        let first = executor.submit(&ada(), work, never()).unwrap();
+        begun.recv().unwrap();
+        let (order, done) = sync_channel(64);
+        let mut queued = Vec::new();
+        loop {
+            let order = order.clone();
+            match executor.submit(&ada(), move || order.send("ada").unwrap(), never()) {
+                Ok(result) => queued.push(result),
+                Err(full) => {
+                    assert!(full.over.unwrap().to_string().contains("`ada` has"));
+                    break;
+                }
+            }
+        }
+        for owner in ["bob", "cyd"] {
+            let order = order.clone();
+            let step = move || order.send(owner).unwrap();
+            queued.push(executor.submit(&Claimant::owner(owner), step, never()).unwrap());
+        }
+        let_go.send(()).unwrap();
+        let first_three: Vec<_> = done.iter().take(3).collect();
+        assert_eq!(first_three, ["ada", "bob", "cyd"]);
+        assert_eq!(first.blocking_recv().unwrap(), Ok(0));
+        for result in queued {
+            assert_eq!(result.blocking_recv().unwrap(), Ok(()));
+        }
+    }
+
     fn executor(workers: usize, limit: usize, deadline: Duration) -> Executor {
         Executor::start(workers, limit, deadline, Arc::default()).unwrap()
     }
@@ -347,11 +419,11 @@ mod tests {
     fn a_full_queue_gives_the_job_back_with_a_time_to_try_again() {
         let executor = executor(1, 1, Duration::from_secs(60));
         let (work, begun, let_go) = held(1);
-        let first = executor.submit(work, never()).unwrap();
+        let first = executor.submit(&ada(), work, never()).unwrap();
         begun.recv().unwrap();
-        let second = executor.submit(|| 2, never()).unwrap();
+        let second = executor.submit(&ada(), || 2, never()).unwrap();
         assert_eq!(executor.queued(), 1);
-        let full = executor.submit(|| 3, never()).unwrap_err();
+        let full = executor.submit(&ada(), || 3, never()).unwrap_err();
         assert!((LEAST_RETRY..=LONGEST_RETRY).contains(&full.retry_after));
         let_go.send(()).unwrap();
         assert_eq!(first.blocking_recv().unwrap(), Ok(1));
@@ -362,9 +434,9 @@ mod tests {
     #[test]
     fn a_panic_is_told_and_the_thread_goes_on() {
         let executor = executor(1, 8, Duration::from_secs(60));
-        let panics = executor.submit(|| -> u32 { panic!("told to") }, never()).unwrap();
+        let panics = executor.submit(&ada(), || -> u32 { panic!("told to") }, never()).unwrap();
         assert_eq!(panics.blocking_recv().unwrap(), Err(JobError::Panicked("told to".to_owned())));
-        let next = executor.submit(|| 4, never()).unwrap();
+        let next = executor.submit(&ada(), || 4, never()).unwrap();
         assert_eq!(next.blocking_recv().unwrap(), Ok(4));
     }
 
@@ -372,13 +444,13 @@ mod tests {
     fn a_thread_that_hangs_is_given_up_and_another_takes_the_next_job() {
         let executor = executor(1, 8, Duration::ZERO);
         let (work, begun, let_go) = held(1);
-        let hung = executor.submit(work, never()).unwrap();
+        let hung = executor.submit(&ada(), work, never()).unwrap();
         begun.recv().unwrap();
         // The first look sees the job, the second that it has not moved.
         executor.look();
         executor.look();
         assert!(matches!(hung.blocking_recv().unwrap(), Err(JobError::Hung(_))));
-        let next = executor.submit(|| 5, never()).unwrap();
+        let next = executor.submit(&ada(), || 5, never()).unwrap();
         assert_eq!(next.blocking_recv().unwrap(), Ok(5));
         let_go.send(()).unwrap();
     }
@@ -387,7 +459,7 @@ mod tests {
     fn a_job_that_waits_for_the_disk_is_no_hang() {
         let executor = executor(1, 8, Duration::ZERO);
         let (work, begun, let_go) = held(1);
-        let waiting = executor.submit(work, Box::new(|| true)).unwrap();
+        let waiting = executor.submit(&ada(), work, Box::new(|| true)).unwrap();
         begun.recv().unwrap();
         for _ in 0..5 {
             executor.look();
@@ -400,9 +472,9 @@ mod tests {
     fn what_is_queued_when_the_executor_goes_is_dropped_and_told() {
         let executor = executor(1, 8, Duration::from_secs(60));
         let (work, begun, let_go) = held(1);
-        let first = executor.submit(work, never()).unwrap();
+        let first = executor.submit(&ada(), work, never()).unwrap();
         begun.recv().unwrap();
-        let second = executor.submit(|| 2, never()).unwrap();
+        let second = executor.submit(&ada(), || 2, never()).unwrap();
         drop(executor);
         assert!(second.blocking_recv().is_err());
         let_go.send(()).unwrap();

@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::{Mutex, MutexGuard};
-use rollhouse_core::Weight;
+use rollhouse_core::{Claimant, OverShare, Portion, ShareBook, SharedBound, Weight};
 use rollhouse_env::Registry;
 use rollhouse_replay::Recorder;
 use rollhouse_wire::limits::MAX_CONNECTING_TOLD;
 use rollhouse_wire::{
-    AdmitWatcher, Attach, CallId, CloseSession, ConnectingSession, Eagerness, EndCause, Incarnation,
-    NodeLoad, OpenCommands, OpenWatch, Refusal, RefusalCode, SessionEnd, SessionId, SessionReport, Unfit,
-    WatchOpened, WatcherAdmitted,
+    AdmitWatcher, Admittance, Attach, CallId, CloseSession, ConnectingSession, Connection, Eagerness,
+    EndCause, Incarnation, NodeLoad, OpenCommands, OpenWatch, Refusal, RefusalCode, SessionEnd, SessionId,
+    SessionReport, Unfit, WatchOpened, WatcherAdmitted,
 };
 use tracing::{info, warn};
 
@@ -47,6 +47,8 @@ pub(crate) struct Hosting {
     /// The Python envs, if the node hosts any.
     learning: Option<Arc<Learning>>,
     settings: HostingSettings,
+    /// The shares of those who are connected.
+    places: Places,
     fitness: Fitness,
     weighing: Mutex<Weighing>,
     /// Whether the node is stopping, and takes no new sessions for good.
@@ -72,6 +74,21 @@ pub(crate) struct HostingSettings {
     /// Time for which a watcher may be silent, or leave an answer untaken.
     pub(crate) watch_patience: Duration,
     pub(crate) budget: NodeBudget,
+    /// The bound of connections of those who step or watch sessions.
+    pub(crate) connections: SharedBound,
+}
+
+/// The places of those who are connected to the node.
+#[derive(Debug)]
+struct Places {
+    connections: ShareBook,
+    watchers: ShareBook,
+}
+
+impl Places {
+    fn new(connections: SharedBound) -> Self {
+        Self { connections: ShareBook::new(connections), watchers: ShareBook::new(SharedBound::WATCHERS) }
+    }
 }
 
 /// An owner's place at a session. When it is dropped, however its task ends, the session's lease begins to run.
@@ -112,6 +129,7 @@ impl Hosting {
             supervision,
             registry,
             learning,
+            places: Places::new(settings.connections),
             settings,
             fitness,
             weighing: Mutex::default(),
@@ -180,14 +198,21 @@ impl Hosting {
         self.table().attached()
     }
 
-    /// Returns the session that an owner may give commands to. Neither changes who is attached nor keeps the lease.
+    /// Returns the session that an owner may give commands to, and admits the connection. Neither changes who is attached
+    /// nor keeps the lease.
     ///
     /// # Errors
     /// The reason for the refusal.
-    pub(crate) fn session_of(&self, open: &OpenCommands) -> Result<Arc<OwnedHandle>, Refusal> {
+    pub(crate) fn session_of(
+        &self,
+        open: &OpenCommands,
+        connection: &Connection,
+    ) -> Result<(Arc<OwnedHandle>, Admittance), Refusal> {
         let OpenCommands { pool, index, incarnation, secret } = *open;
-        match &self.table().shown(&Attach { pool, index, incarnation, secret, log: false })?.handle {
-            SessionHandle::Owned(session) => Ok(Arc::clone(session)),
+        let attach = Attach { pool, index, incarnation, secret, log: false };
+        let session = self.table().shown(&attach)?;
+        match &session.handle {
+            SessionHandle::Owned(session) => Ok((Arc::clone(session), self.admit(connection, &attach)?)),
             SessionHandle::Collecting(_) => {
                 Err(Refusal::new(RefusalCode::BadRequest, "the session plays by itself"))
             }
@@ -198,22 +223,51 @@ impl Hosting {
         }
     }
 
+    /// Counts a connection to the share of the owner of a session, for as long as the returned value lives. Nothing of
+    /// the session changes.
+    ///
+    /// # Errors
+    /// If the peer does not show what an attachment has to show, or the owner has its share of connections.
+    pub(crate) fn admit(&self, connection: &Connection, attach: &Attach) -> Result<Admittance, Refusal> {
+        let owner = self.table().owner_of(attach)?;
+        connection.admit(&self.places.connections, owner).map_err(|over| busy(&over))
+    }
+
     /// Returns the key by which a placement of a session is watched, as the coordinator asks.
     ///
     /// # Errors
     /// If the placement is not here.
     pub(crate) fn admit_watcher(&self, admit: &AdmitWatcher) -> Result<WatcherAdmitted, Refusal> {
-        let key = self.table().watch_key(admit.session, admit.incarnation)?;
+        let key = self.table().admit_watcher(admit)?;
         Ok(WatcherAdmitted { key })
     }
 
-    /// Returns the session that a watcher may watch, and its description.
+    /// Counts a connection, and a stream on it, to the share of one that watches a session, for as long as the returned
+    /// values live.
+    ///
+    /// # Errors
+    /// If the watcher has its share of one of them.
+    pub(crate) fn admit_watching(
+        &self,
+        connection: &Connection,
+        watcher: Claimant,
+    ) -> Result<(Admittance, Portion), Refusal> {
+        let admitted = connection.admit(&self.places.connections, watcher.clone());
+        let admitted = admitted.map_err(|over| busy(&over))?;
+        let place = self.places.watchers.take(watcher, 1).map_err(|over| busy(&over))?;
+        Ok((admitted, place))
+    }
+
+    /// Returns the session that a watcher may watch, its description, and who the watcher is.
     ///
     /// # Errors
     /// The reason for the refusal.
-    pub(crate) fn watched(&self, open: &OpenWatch) -> Result<(SessionHandle, WatchOpened), Refusal> {
+    pub(crate) fn watched(
+        &self,
+        open: &OpenWatch,
+    ) -> Result<(SessionHandle, WatchOpened, Claimant), Refusal> {
         let table = self.table();
-        let (session, open) = table.watched(open)?;
+        let (session, open, watcher) = table.watched(open)?;
         let handle = session.handle.clone();
         let opened = WatchOpened {
             spec: handle.spec().clone(),
@@ -223,7 +277,7 @@ impl Hosting {
             settings: open.settings.clone(),
             program: self.settings.program.clone(),
         };
-        Ok((handle, opened))
+        Ok((handle, opened, watcher))
     }
 
     /// Ends a session and waits until it has ended. It ends and the coordinator is told of it even if this future is
@@ -457,6 +511,14 @@ fn steppable(session: &SessionHandle, by: Transport) -> Result<Stepped, Refusal>
         }
     }
 }
+
+/// Returns the refusal of one that has its share.
+fn busy(over: &OverShare) -> Refusal {
+    Refusal::busy(over.to_string(), PLACE_RETRY_MS)
+}
+
+/// Pause after which one that has its share may try again: places come when others go.
+const PLACE_RETRY_MS: u64 = 1_000;
 
 /// Interval at which a leaving node looks whether its sessions have moved, and whether others have ended them.
 const LEAVING_LOOK: Duration = Duration::from_millis(20);

@@ -12,6 +12,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rollhouse_core::{Claimant, SharedBound};
 use rollhouse_env::Registry;
 use rollhouse_wire::{CloseCode, ConnectionLost, Dialer, FrameKind, Role, Settings};
 use tokio::sync::mpsc::channel as bounded;
@@ -46,6 +47,7 @@ fn a_link_that_panics_is_made_anew_and_the_coordinator_hears_of_the_node_again()
         program: "node/test".to_owned(),
         watch_patience: Duration::from_secs(15),
         budget: Default::default(),
+        connections: SharedBound::CONNECTIONS,
     };
     let executor = Executor::start(1, 8, hang_deadline, Arc::clone(&figures)).unwrap();
     let registry = Arc::new(Registry::builtin());
@@ -146,7 +148,12 @@ fn panic_in_the_look(node: &ClusterNode) {
         }
         false
     };
-    drop(node.hosting.executor.submit(move || go.recv().unwrap(), Box::new(waits)).unwrap());
+    drop(
+        node.hosting
+            .executor
+            .submit(&Claimant::owner("trainer"), move || go.recv().unwrap(), Box::new(waits))
+            .unwrap(),
+    );
 }
 
 /// Waits until the node has been silent for longer than its threads ever are.
@@ -203,7 +210,12 @@ fn while_the_data_thread_is_stuck_the_node_beats_on_and_shows_it_and_owners_are_
         }
         false
     };
-    drop(node.hosting.executor.submit(move || end.recv().unwrap(), Box::new(waits)).unwrap());
+    drop(
+        node.hosting
+            .executor
+            .submit(&Claimant::owner("trainer"), move || end.recv().unwrap(), Box::new(waits))
+            .unwrap(),
+    );
     wait_until_silent(&node);
     stepper.ask(FrameKind::Step, 2, &[0; 16]);
     let beats = |heard| matches!(heard, Heard::Beat(_)).then_some(());

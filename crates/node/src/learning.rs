@@ -13,12 +13,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rollhouse_core::{EnvKind, panic_message};
+use rollhouse_core::{Claimant, EnvKind, ShareBook, SharedBound, panic_message};
 use rollhouse_host::{
     Census, ConnectWatch, DescriptionError, LearnedEnv, PythonEnv, PythonError, PythonHost, RefusalKind,
 };
 use rollhouse_wire::{Refusal, RefusalCode};
-use tokio::sync::{OnceCell, Semaphore, oneshot};
+use tokio::sync::{OnceCell, oneshot};
 
 use crate::owned::with_causes;
 
@@ -26,8 +26,8 @@ use crate::owned::with_causes;
 #[derive(Debug)]
 pub(crate) struct Learning {
     host: Arc<PythonHost>,
-    /// Room for threads that wait for processes.
-    waiting: Arc<Semaphore>,
+    /// Room for threads that wait for processes, by the owners of what they make.
+    waiting: ShareBook,
     /// Envs that were asked for, the one asked for longest ago first.
     known: Mutex<Vec<Known>>,
 }
@@ -53,7 +53,8 @@ pub(crate) struct EnvToLearn {
 
 impl Learning {
     pub(crate) fn new(host: PythonHost) -> Self {
-        Self { host: Arc::new(host), waiting: Arc::new(Semaphore::new(MAX_WAITING)), known: Mutex::default() }
+        let waiting = ShareBook::new(SharedBound::LEARNING);
+        Self { host: Arc::new(host), waiting, known: Mutex::default() }
     }
 
     /// Returns the kinds of envs that are learned here.
@@ -61,16 +62,20 @@ impl Learning {
         host.allow.iter().filter_map(|package| EnvKind::of_package(package))
     }
 
-    /// Returns what the env is, learning it from a worker process if it is not known. Cancellation-safe; a process that
-    /// nobody waits for any more ends by its deadline.
+    /// Returns what the env is, learning it from a worker process for the asker if it is not known. Cancellation-safe; a
+    /// process that nobody waits for any more ends by its deadline.
     ///
     /// # Errors
     /// The reason for the refusal, as the worker or the operating system gave it.
-    pub(crate) async fn learn(&self, asked: &EnvToLearn) -> Result<Arc<LearnedEnv>, Refusal> {
+    pub(crate) async fn learn(
+        &self,
+        asked: &EnvToLearn,
+        asker: Claimant,
+    ) -> Result<Arc<LearnedEnv>, Refusal> {
         let EnvToLearn { env, learned: cell, connecting } = asked;
         let learned = cell.get_or_try_init(|| async {
             let (host, env, watch) = (Arc::clone(&self.host), env.clone(), connecting.clone());
-            let learned = self.apart(move || host.learn(&env, &watch)).await?;
+            let learned = self.apart(asker, move || host.learn(&env, &watch)).await?;
             learned.map(Arc::new).map_err(|error| refusal(&error))
         });
         let learned = learned.await.cloned();
@@ -102,23 +107,23 @@ impl Learning {
         asked
     }
 
-    /// Runs what waits for processes on a thread of its own. If the future is dropped, the thread goes on to its end.
+    /// Runs what waits for processes on a thread of its own, which counts as the asker's until it ends. If the future is
+    /// dropped, the thread goes on to its end.
     ///
     /// # Errors
-    /// `Busy` if too much is under way, `Internal` if the operating system refuses a thread or `work` panicked.
+    /// `Busy` if the asker has its share of such threads, `Internal` if the operating system refuses a thread or `work` panicked.
     pub(crate) async fn apart<T: Send + 'static>(
         &self,
+        asker: Claimant,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Refusal> {
-        let Ok(permit) = Arc::clone(&self.waiting).try_acquire_owned() else {
-            let message = format!("{MAX_WAITING} Python envs are being started, which is as many as may");
-            return Err(Refusal::busy(message, RETRY_MS));
-        };
+        let place = self.waiting.take(asker, 1);
+        let place = place.map_err(|over| Refusal::busy(over.to_string(), RETRY_MS))?;
         let (done, result) = oneshot::channel();
         let started = on_thread(move || {
             let result = catch_unwind(AssertUnwindSafe(work));
             // Whoever is told finds the room free again.
-            drop(permit);
+            drop(place);
             // Nobody may wait for it any more.
             let _told = done.send(result);
         });
@@ -178,10 +183,6 @@ fn refusal(error: &PythonError) -> Refusal {
 
 /// Most envs that are known at a time.
 const MAX_KNOWN: usize = 64;
-
-/// Most threads that wait for processes at a time. Each has as many processes as its session has workers, of which the
-/// launcher lets a bounded number start together.
-const MAX_WAITING: usize = 16;
 
 /// Pause after which a coordinator may ask again.
 const RETRY_MS: u64 = 1_000;
@@ -244,20 +245,57 @@ mod tests {
     #[tokio::test]
     async fn a_worker_that_ends_at_once_is_a_refusal_and_nothing_of_it_is_kept() {
         let learning = learning("/bin/false");
-        let refused = learning.learn(&learning.ask(numbered(1))).await.unwrap_err();
+        let refused = learning.learn(&learning.ask(numbered(1)), ada()).await.unwrap_err();
         assert_eq!(refused.code, RefusalCode::Unsupported);
         assert!(refused.message.contains("/bin/false"), "{refused}");
         assert!(learning.known.lock().is_empty());
     }
 
+    fn ada() -> Claimant {
+        Claimant::owner("ada")
+    }
+
+    /// Holds as many threads as the asker is let have, until the sender is dropped.
+    async fn hold_all(
+        learning: &Arc<Learning>,
+        asker: &Claimant,
+    ) -> (usize, std::sync::mpsc::SyncSender<()>) {
+        let (let_go, gone) = std::sync::mpsc::sync_channel(1);
+        let gone = Arc::new(Mutex::new(gone));
+        let mut held = 0;
+        loop {
+            let (gone, learning, asker) = (Arc::clone(&gone), Arc::clone(learning), asker.clone());
+            let mut apart = Box::pin(async move { learning.apart(asker, move || gone.lock().recv()).await });
+            match std::future::poll_fn(|context| std::task::Poll::Ready(apart.as_mut().poll(context))).await {
+                std::task::Poll::Ready(refused) => {
+                    assert_eq!(refused.unwrap_err().code, RefusalCode::Busy);
+                    return (held, let_go);
+                }
+                std::task::Poll::Pending => held += 1,
+            }
+        }
+    }
+
+    /// Symptom: one trainer's Python envs took all 16 places at which a node starts them, and everybody else was refused
+    /// for as long as they took to start. Cause: the places were counted without regard to whose they are. Fix: shares by
+    /// owner.
     #[tokio::test]
-    async fn a_panic_apart_is_a_refusal_and_too_many_at_a_time_are_told_to_come_again() {
+    async fn one_owner_whose_envs_take_long_to_start_leaves_places_to_another_and_to_an_admin() {
+        let learning = Arc::new(learning("/bin/false"));
+        let (held, _let_go) = hold_all(&learning, &ada()).await;
+        assert!(held < SharedBound::LEARNING.limit as usize);
+        assert_eq!(learning.apart(Claimant::owner("bob"), || 7).await, Ok(7));
+        let (of_bob, _let_go) = hold_all(&learning, &Claimant::owner("bob")).await;
+        assert!(of_bob >= 1);
+        assert_eq!(learning.apart(Claimant::operator("root"), || 8).await, Ok(8));
+    }
+
+    #[tokio::test]
+    async fn a_panic_apart_is_a_refusal_and_its_place_is_free_again() {
         let learning = learning("/bin/false");
-        let panicked = learning.apart(|| panic!("broken")).await.unwrap_err();
+        let panicked = learning.apart(ada(), || panic!("broken")).await.unwrap_err();
         assert!(panicked.message.contains("broken"), "{panicked}");
-        let taken = Arc::clone(&learning.waiting).try_acquire_many_owned(MAX_WAITING as u32).unwrap();
-        assert_eq!(learning.apart(|| ()).await.unwrap_err().code, RefusalCode::Busy);
-        drop(taken);
-        assert_eq!(learning.apart(|| 7).await, Ok(7));
+        assert_eq!(learning.waiting.total(), 0);
+        assert_eq!(learning.apart(ada(), || 7).await, Ok(7));
     }
 }

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use rollhouse_core::{Claimant, SharedBound, Shares};
 use rollhouse_wire::{LaneFrame, Refusal};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -33,15 +34,23 @@ pub(crate) use tape::{Begin, Snapshot};
 pub(crate) struct Live {
     /// A set of the bits [`WATCHED`], [`CHANGED`] and [`WANTED`]; 0 while nobody watches.
     calls: AtomicU32,
-    lanes: Mutex<BTreeMap<u32, Wanted>>,
+    lanes: Mutex<WatchedLanes>,
     /// A number that grows with everything that is shown.
     shown: watch::Sender<u64>,
+}
+
+/// The lanes that are watched, and whose share each is.
+#[derive(Debug)]
+struct WatchedLanes {
+    by_lane: BTreeMap<u32, Wanted>,
+    shares: Shares,
 }
 
 /// A lane that is watched.
 #[derive(Debug, Default)]
 struct Wanted {
-    watchers: usize,
+    /// Those that watch it; the lane counts to the share of the first.
+    watchers: Vec<Claimant>,
     wants_frame: bool,
     wants_snapshot: bool,
     frame: Newest<LaneFrame>,
@@ -55,6 +64,7 @@ struct Wanted {
 pub(crate) struct Following {
     live: Arc<Live>,
     lane: u32,
+    claimant: Claimant,
 }
 
 /// A wish for something that a lane is to show.
@@ -67,7 +77,9 @@ pub(crate) struct Wish {
 
 impl Default for Live {
     fn default() -> Self {
-        Self { calls: AtomicU32::new(0), lanes: Mutex::default(), shown: watch::Sender::new(0) }
+        let lanes =
+            WatchedLanes { by_lane: BTreeMap::new(), shares: Shares::new(SharedBound::WATCHED_LANES) };
+        Self { calls: AtomicU32::new(0), lanes: Mutex::new(lanes), shown: watch::Sender::new(0) }
     }
 }
 
@@ -78,20 +90,20 @@ impl Live {
         self.calls.load(Ordering::Relaxed) != 0
     }
 
-    /// Follows a lane.
+    /// Follows a lane. One that is followed already costs nobody anything more.
     ///
     /// # Errors
-    /// If as many lanes are followed as may be.
-    pub(crate) fn follow(self: &Arc<Self>, lane: u32) -> Result<Following, Refusal> {
+    /// If the watcher has its share of the lanes that are followed.
+    pub(crate) fn follow(self: &Arc<Self>, lane: u32, watcher: &Claimant) -> Result<Following, Refusal> {
         let mut lanes = self.lanes.lock();
-        if lanes.len() >= MAX_WATCHED_LANES && !lanes.contains_key(&lane) {
-            let message =
-                format!("{MAX_WATCHED_LANES} lanes of the session are watched, which is as many as may be");
-            return Err(Refusal::busy(message, PLACE_RETRY_MS));
+        let WatchedLanes { by_lane, shares } = &mut *lanes;
+        if !by_lane.contains_key(&lane) {
+            let taken = shares.take(watcher, 1);
+            taken.map_err(|over| Refusal::busy(over.to_string(), PLACE_RETRY_MS))?;
         }
-        lanes.entry(lane).or_default().watchers += 1;
+        by_lane.entry(lane).or_default().watchers.push(watcher.clone());
         self.calls.fetch_or(WATCHED | CHANGED, Ordering::Relaxed);
-        Ok(Following { live: Arc::clone(self), lane })
+        Ok(Following { live: Arc::clone(self), lane, claimant: watcher.clone() })
     }
 
     /// Notes that the session was made anew: its new stepper has to be told which lanes are watched.
@@ -108,12 +120,12 @@ impl Live {
             return None;
         }
         let lanes = self.lanes.lock();
-        if lanes.is_empty() {
+        if lanes.by_lane.is_empty() {
             self.calls.store(0, Ordering::Relaxed);
         } else {
             self.calls.fetch_and(!CHANGED, Ordering::Relaxed);
         }
-        Some(lanes.keys().copied().collect())
+        Some(lanes.by_lane.keys().copied().collect())
     }
 
     /// Returns the wishes that are open.
@@ -123,7 +135,8 @@ impl Live {
         }
         let mut lanes = self.lanes.lock();
         self.calls.fetch_and(!WANTED, Ordering::Relaxed);
-        let wishes = lanes.iter_mut().filter(|(_, wanted)| wanted.wants_frame || wanted.wants_snapshot);
+        let wishes =
+            lanes.by_lane.iter_mut().filter(|(_, wanted)| wanted.wants_frame || wanted.wants_snapshot);
         wishes
             .map(|(&lane, wanted)| Wish {
                 lane,
@@ -137,7 +150,7 @@ impl Live {
     fn put_back(&self, wishes: &[Wish]) {
         let mut lanes = self.lanes.lock();
         for wish in wishes {
-            if let Some(wanted) = lanes.get_mut(&wish.lane) {
+            if let Some(wanted) = lanes.by_lane.get_mut(&wish.lane) {
                 wanted.wants_frame |= wish.frame;
                 wanted.wants_snapshot |= wish.snapshot;
                 self.calls.fetch_or(WANTED, Ordering::Relaxed);
@@ -148,7 +161,7 @@ impl Live {
     fn show(&self, lane: u32, frame: Option<LaneFrame>, snapshot: Option<Snapshot>) {
         let mut lanes = self.lanes.lock();
         // Who wanted it may have gone.
-        let Some(wanted) = lanes.get_mut(&lane) else { return };
+        let Some(wanted) = lanes.by_lane.get_mut(&lane) else { return };
         if let Some(frame) = frame {
             wanted.frame.put(|serial| LaneFrame { serial, ..frame });
         }
@@ -176,7 +189,7 @@ impl Following {
         nudge: impl Fn(),
     ) -> Option<(Arc<LaneFrame>, u64)> {
         // A frame that somebody else asked for a moment ago is new enough.
-        let asked = self.live.lanes.lock().get(&self.lane).and_then(|wanted| wanted.asked);
+        let asked = self.live.lanes.lock().by_lane.get(&self.lane).and_then(|wanted| wanted.asked);
         if self.seen(after).is_none() {
             tokio::time::sleep_until(due(asked, Instant::now()).min(until)).await;
         }
@@ -190,15 +203,24 @@ impl Following {
 
     /// Returns the lane's episode as it stands now. Waits as [`Following::frame`] does.
     pub(crate) async fn snapshot(&self, until: Instant, nudge: impl Fn()) -> Option<Arc<Snapshot>> {
-        let serial = || self.live.lanes.lock().get(&self.lane).map_or(0, |wanted| wanted.snapshot.serial());
+        let serial =
+            || self.live.lanes.lock().by_lane.get(&self.lane).map_or(0, |wanted| wanted.snapshot.serial());
         let before = serial();
-        let find =
-            || self.live.lanes.lock().get(&self.lane)?.snapshot.after(before).map(|(snapshot, _)| snapshot);
+        let find = || {
+            self.live
+                .lanes
+                .lock()
+                .by_lane
+                .get(&self.lane)?
+                .snapshot
+                .after(before)
+                .map(|(snapshot, _)| snapshot)
+        };
         self.wait(until, find, |wanted| wanted.wants_snapshot = true, nudge).await
     }
 
     fn seen(&self, after: u64) -> Option<(Arc<LaneFrame>, u64)> {
-        self.live.lanes.lock().get(&self.lane)?.frame.after(after)
+        self.live.lanes.lock().by_lane.get(&self.lane)?.frame.after(after)
     }
 
     /// Waits until `find` finds something.
@@ -213,7 +235,7 @@ impl Following {
         if let Some(found) = find() {
             return Some(found);
         }
-        if let Some(wanted) = self.live.lanes.lock().get_mut(&self.lane) {
+        if let Some(wanted) = self.live.lanes.lock().by_lane.get_mut(&self.lane) {
             want(wanted);
         }
         self.live.calls.fetch_or(WANTED, Ordering::Relaxed);
@@ -231,14 +253,18 @@ impl Following {
 impl Drop for Following {
     fn drop(&mut self) {
         let mut lanes = self.live.lanes.lock();
-        let last = lanes.get_mut(&self.lane).is_some_and(|wanted| {
-            wanted.watchers -= 1;
-            wanted.watchers == 0
-        });
-        if !last {
-            return;
+        let WatchedLanes { by_lane, shares } = &mut *lanes;
+        let Some(wanted) = by_lane.get_mut(&self.lane) else { return };
+        let at = wanted.watchers.iter().position(|watcher| *watcher == self.claimant);
+        if let Some(at) = at {
+            wanted.watchers.remove(at);
         }
-        lanes.remove(&self.lane);
+        match wanted.watchers.first() {
+            Some(next) if at == Some(0) => return shares.pass_on(&self.claimant, next, 1),
+            Some(_) => return,
+            None => shares.give_back(&self.claimant, 1),
+        }
+        by_lane.remove(&self.lane);
         // Whoever steps puts his tapes away with the next step.
         self.live.calls.fetch_or(CHANGED, Ordering::Relaxed);
     }
@@ -256,8 +282,6 @@ const CHANGED: u32 = 2;
 /// Bit: a frame or an episode is wanted.
 const WANTED: u32 = 4;
 
-/// Most lanes of one session that may be watched at a time: each costs every step a few nanoseconds.
-pub(crate) const MAX_WATCHED_LANES: usize = 16;
 /// Time for which a frame of a lane counts as new: nobody sees more than 30 in a second.
 const FRAME_EVERY: Duration = Duration::from_millis(33);
 /// Pause after which a refused watcher may try again: places come when watchers go.
@@ -289,7 +313,7 @@ mod tests {
     fn nobody_watches_once_the_last_has_gone() {
         let live: Arc<Live> = Arc::default();
         assert!(!live.is_watched());
-        let (first, second) = (live.follow(3).unwrap(), live.follow(3).unwrap());
+        let (first, second) = (live.follow(3, &ada()).unwrap(), live.follow(3, &ada()).unwrap());
         assert_eq!(live.take_changed(), Some(vec![3]));
         assert_eq!(live.take_changed(), None);
         drop(first);
@@ -299,20 +323,49 @@ mod tests {
         assert!(!live.is_watched());
     }
 
+    fn ada() -> Claimant {
+        Claimant::owner("ada")
+    }
+
+    /// Follows as many lanes from `first` on as the watcher is let follow.
+    fn follow_all(live: &Arc<Live>, watcher: &Claimant, first: u32) -> Vec<Following> {
+        (first..).map_while(|lane| live.follow(lane, watcher).ok()).collect()
+    }
+
+    /// Symptom: one viewer followed 16 lanes of a session, and nobody else saw any of it. Cause: lanes were counted
+    /// without regard to who watches them. Fix: shares by owner.
     #[test]
-    fn so_many_lanes_are_watched_and_a_place_is_free_once_somebody_goes() {
+    fn one_who_watches_all_lanes_that_it_may_leaves_some_to_another_and_to_an_admin() {
         let live: Arc<Live> = Arc::default();
-        let mut all: Vec<_> = (0..MAX_WATCHED_LANES as u32).map(|lane| live.follow(lane).unwrap()).collect();
-        assert!(live.follow(99).is_err());
-        assert!(live.follow(0).is_ok(), "a lane that is watched already costs nothing more");
-        all.pop();
-        assert!(live.follow(99).is_ok());
+        let mut adas = follow_all(&live, &ada(), 0);
+        assert!(adas.len() < SharedBound::WATCHED_LANES.limit as usize);
+        assert!(live.follow(99, &ada()).is_err());
+        assert!(live.follow(0, &ada()).is_ok(), "a lane that is watched already costs nothing more");
+        let bobs = follow_all(&live, &Claimant::owner("bob"), 100);
+        let admins = follow_all(&live, &Claimant::operator("root"), 200);
+        assert!(!bobs.is_empty() && !admins.is_empty());
+        drop((bobs, admins));
+        adas.pop();
+        assert!(live.follow(99, &ada()).is_ok(), "a place is free once somebody goes");
+    }
+
+    #[test]
+    fn a_lane_counts_to_another_watcher_of_it_when_the_first_has_gone() {
+        let live: Arc<Live> = Arc::default();
+        let bob = Claimant::owner("bob");
+        let adas = follow_all(&live, &ada(), 0);
+        let bobs: Vec<_> = adas.iter().map(|following| live.follow(following.lane, &bob).unwrap()).collect();
+        drop(adas);
+        assert!(live.follow(99, &bob).is_err(), "they are bob's now");
+        assert!(live.follow(99, &ada()).is_ok());
+        drop(bobs);
+        assert!(live.follow(99, &bob).is_ok());
     }
 
     #[tokio::test]
     async fn a_watcher_that_is_slow_gets_the_newest_frame_and_learns_what_it_missed() {
         let live: Arc<Live> = Arc::default();
-        let following = live.follow(0).unwrap();
+        let following = live.follow(0, &ada()).unwrap();
         for step in 1..=5 {
             live.show(0, Some(frame(step)), None);
         }

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use actix::System;
+use rollhouse_core::SharedBound;
 use rollhouse_replay::RunRecorder;
 
 use crate::node_actor::{NodeActor, Supervision};
@@ -162,7 +163,7 @@ impl RolloutHandle {
 }
 
 /// Most rollouts that one node hosts at a time. Each has a thread of its own.
-pub const MAX_ROLLOUTS: usize = 64;
+pub const MAX_ROLLOUTS: usize = SharedBound::ROLLOUTS.limit as usize;
 
 #[cfg(test)]
 mod tests {

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rollhouse_core::{EnvSpec, Interruption, panic_message};
+use rollhouse_core::{Claimant, EnvSpec, Interruption, panic_message};
 use rollhouse_env::EnvEntry;
 use rollhouse_wire::{EndCause, Envelope, FrameHeader, Incarnation, Refusal, SessionId};
 use tokio::sync::{Mutex, MutexGuard, watch};
 
-use crate::executor::{Executor, Full, JobError};
+use crate::executor::{Executor, JobError};
 use crate::live::Live;
 use crate::measured::{MeasuredSession, waits_for_others};
 use crate::owned::{FrameRequest, OwnedSession, RecordingWatch, RequestFault, Unanswered};
@@ -33,6 +33,7 @@ use crate::{Cancel, EnvFigures, Gone, NodeFigures};
 pub(crate) struct OwnedHandle {
     pub(crate) id: SessionId,
     pub(crate) incarnation: Incarnation,
+    owner: Claimant,
     pub(crate) lanes: u32,
     /// Bytes of the columns of the largest request.
     pub(crate) max_columns: usize,
@@ -111,6 +112,7 @@ impl Progress {
 impl OwnedHandle {
     pub(crate) fn new(
         (id, incarnation): (SessionId, Incarnation),
+        owner: Claimant,
         cancel: Cancel,
         max_columns: usize,
         session: OwnedSession,
@@ -122,6 +124,7 @@ impl OwnedHandle {
         Self {
             id,
             incarnation,
+            owner,
             lanes,
             max_columns,
             cancel,
@@ -261,9 +264,11 @@ impl OwnedHandle {
             let turned = self.turn.borrow().admit(attachment).is_err();
             let work = self.work(header, turned, Arc::clone(figures));
             let parts = (measured, std::mem::take(request));
-            let worked = match executor.submit_with(parts, work, waits) {
+            let worked = match executor.submit_with(&self.owner, parts, work, waits) {
                 Ok(worked) => worked.await,
-                Err(Full { given: (given, back), retry_after }) => {
+                Err(full) => {
+                    let (refusal, retry_after) = (full.refusal(), full.retry_after);
+                    let (given, back) = full.given;
                     *request = back;
                     *slot = Slot::Here(given);
                     let Ok(given) = slot.here() else { continue };
@@ -272,7 +277,6 @@ impl OwnedHandle {
                         continue;
                     }
                     figures.threads.busy.add(1);
-                    let refusal = busy(retry_after);
                     figures.refusals.add_owner(refusal.code.word());
                     return Ok(given.session.refuse(header.number, &refusal));
                 }
@@ -359,12 +363,12 @@ impl OwnedHandle {
             (measured, answer)
         };
         let asked = Envelope { payload: Vec::new(), ..command.clone() };
-        let done = match executor.submit_with((measured, command), work, waits) {
+        let done = match executor.submit_with(&self.owner, (measured, command), work, waits) {
             Ok(done) => done.await,
-            Err(Full { given: (measured, _), retry_after }) => {
+            Err(full) => {
                 figures.threads.busy.add(1);
-                *slot = Slot::Here(measured);
-                let refusal = busy(retry_after);
+                let refusal = full.refusal();
+                *slot = Slot::Here(full.given.0);
                 figures.refusals.add_owner(refusal.code.word());
                 return Ok(asked.answered::<()>(Err(refusal)));
             }
@@ -432,7 +436,7 @@ impl OwnedHandle {
         let recording = measured.session.recording_watch();
         *slot = Slot::Gone(wanted.clone());
         drop(slot);
-        match finish(measured, wanted.cause.interruption(), executor).await {
+        match finish(&self.owner, measured, wanted.cause.interruption(), executor).await {
             Ok(stats) => {
                 self.told.update((&stats).into(), figures);
                 wanted
@@ -463,6 +467,7 @@ impl TakenSession<'_> {
 
 /// Ends open episodes and reports what was done: here if that is short, else on a worker, waiting for a place.
 async fn finish(
+    owner: &Claimant,
     measured: Box<MeasuredSession>,
     cause: Interruption,
     executor: &Executor,
@@ -476,7 +481,7 @@ async fn finish(
         let mut measured = measured;
         let result = loop {
             let waits = waits_for_others(&measured.session);
-            match executor.submit_with(measured, finish, waits) {
+            match executor.submit_with(owner, measured, finish, waits) {
                 Ok(result) => break result,
                 Err(full) => {
                     measured = full.given;
@@ -526,11 +531,6 @@ fn gone_by(error: &JobError, recording: &RecordingWatch) -> Gone {
     Gone { cause: cause_of(error), detail: error.to_string() }
 }
 
-fn busy(retry_after: Duration) -> Refusal {
-    let ms = retry_after.as_millis().max(1) as u64;
-    Refusal::busy("every thread and every place in the queue is taken", ms)
-}
-
 const fn cause_of(error: &JobError) -> EndCause {
     match error {
         JobError::Hung(_) => EndCause::Hung,
@@ -572,6 +572,7 @@ mod tests {
             incarnation: Incarnation { term: 1, counter: 1 },
             secret: Secret::from_bytes([0; 16]),
             owner: "trainer".to_owned(),
+            operates: false,
             first_lane: 0,
             lanes: 1,
             pool_lanes: 1,
@@ -592,7 +593,8 @@ mod tests {
         };
         let plan = SessionPlan::of(&open, &Registry::builtin(), "test 1").unwrap();
         let session = OwnedSession::make(Arc::new(plan), None).unwrap();
-        OwnedHandle::new((open.session, open.incarnation), Cancel::default(), 64, session, Arc::default())
+        let (placed, owner) = ((open.session, open.incarnation), Claimant::owner("trainer"));
+        OwnedHandle::new(placed, owner, Cancel::default(), 64, session, Arc::default())
     }
 
     /// Holds the only worker until it is let go.
@@ -603,7 +605,7 @@ mod tests {
             began.send(()).unwrap();
             go.recv().unwrap();
         };
-        drop(executor.submit(work, Box::new(|| false)).unwrap());
+        drop(executor.submit(&Claimant::owner("trainer"), work, Box::new(|| false)).unwrap());
         begun.recv().unwrap();
         let_go
     }

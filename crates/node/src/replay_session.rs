@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
-use rollhouse_core::{ColumnData, EnvSpec, LaneState};
+use rollhouse_core::{Claimant, ColumnData, EnvSpec, LaneState};
 use rollhouse_engine::Received;
 use rollhouse_env::Registry;
 use rollhouse_replay::{Episode, PlayedStep, RecomputeError, SeekBounds, Seeker};
@@ -38,6 +38,8 @@ use crate::turn::{Turn, TurnOver};
 pub(crate) struct ReplaySession {
     pub(crate) id: SessionId,
     pub(crate) incarnation: Incarnation,
+    /// The one whose session it is.
+    of: Claimant,
     registry: Arc<Registry>,
     episode: Arc<Episode>,
     layout: FrameLayout,
@@ -108,6 +110,7 @@ impl ReplaySession {
     /// If the episode has to be recomputed, and cannot be: the message has both dynamics hashes if those differ.
     pub(crate) fn make(
         placed: (SessionId, Incarnation),
+        of: Claimant,
         registry: Arc<Registry>,
         episode: Episode,
     ) -> Result<Self, Refusal> {
@@ -118,6 +121,7 @@ impl ReplaySession {
         Ok(Self {
             id: placed.0,
             incarnation: placed.1,
+            of,
             layout: FrameLayout::of(&episode.info.run.spec),
             registry,
             episode,
@@ -278,13 +282,13 @@ impl ReplaySession {
             let found = find(&mut seeker, step);
             Ok((seeker, found))
         };
-        let submitted = executor.submit_with(slot.seeker.take(), work, Box::new(|| false));
+        let submitted = executor.submit_with(&self.of, slot.seeker.take(), work, Box::new(|| false));
         let done = match submitted {
             Ok(done) => done.await,
             Err(full) => {
+                let refusal = full.refusal();
                 slot.seeker = full.given;
-                let ms = full.retry_after.as_millis().max(1) as u64;
-                return Err(Refusal::busy("every thread and every place in the queue is taken", ms));
+                return Err(refusal);
             }
         };
         match done {
@@ -479,8 +483,6 @@ fn find(seeker: &mut Seeker<'static>, step: u64) -> Result<Found, Refusal> {
 
 /// Number of lanes of a replay.
 pub(crate) const LANES: usize = 1;
-/// Most replays on one node, each with an episode in memory.
-pub(crate) const MAX_REPLAYS: usize = 16;
 /// Time for which a frame counts as new, however many watch: without a request for it nobody is shown more than 30 a
 /// second.
 const FRAME_EVERY: Duration = Duration::from_millis(33);

@@ -265,14 +265,19 @@ async fn serve_connection(connection: &Connection, hosting: Arc<Hosting>) {
     let mut requests =
         connection.requests().telling(Arc::new(move |word, _| figures.refusals.add_owner(word)));
     let mut streams = JoinSet::new();
-    let mut patience = pin!(tokio::time::sleep(STRANGER_PATIENCE));
-    let mut strange = true;
+    let mut patience = tokio::time::interval(STRANGER_PATIENCE);
+    patience.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    // The first tick is at once.
+    patience.tick().await;
+    let (mut strange, mut admissions) = (true, 0);
     loop {
         tokio::select! {
-            () = &mut patience, if strange => {
-                strange = false;
-                if !connection.is_known() {
-                    connection.close(CloseCode::TooSlow, "no session was attached to in time");
+            _ = patience.tick() => {
+                let before = std::mem::replace(&mut admissions, connection.admissions());
+                if connection.is_known() || before != admissions {
+                    strange = false;
+                } else if std::mem::replace(&mut strange, true) {
+                    connection.close(CloseCode::TooSlow, "no session was stepped or watched for too long");
                 }
             }
             asked = requests.next() => match asked {
@@ -306,7 +311,8 @@ async fn serve_connection(connection: &Connection, hosting: Arc<Hosting>) {
     while streams.join_next().await.is_some() {}
 }
 
-/// Time for which a peer may stay connected without ever having been let in to a session: it takes memory meanwhile.
+/// Time for which a peer may stay connected that has not been let in to a session, or twice that since the end of the
+/// last one: it takes memory meanwhile.
 const STRANGER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Greatest age of reported counts, and the longest delay until the end of a lease is noticed.

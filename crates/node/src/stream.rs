@@ -29,10 +29,18 @@ pub(crate) async fn serve(
     let (began, asked, call) = (Instant::now(), Request::Attach(attach), responder.call());
     // Of what comes then, steps, no line is written.
     let span = responder.span(&asked);
-    let attached = hosting.attach(&attach, Transport::Quic).instrument(span.clone()).await;
-    span.in_scope(|| hosting.answers_owner(asked.word(), call, began, attached.as_ref().map(Place::session)));
-    let place = match attached {
-        Ok(place) => place,
+    // First, so that an owner that has its share of connections sends away nobody who is attached.
+    let attached = match hosting.admit(&connection, &attach) {
+        Ok(admitted) => {
+            let attached = hosting.attach(&attach, Transport::Quic).instrument(span.clone()).await;
+            attached.map(|place| (place, admitted))
+        }
+        Err(refusal) => Err(refusal),
+    };
+    let of = attached.as_ref().map(|(place, _)| place.session());
+    span.in_scope(|| hosting.answers_owner(asked.word(), call, began, of));
+    let (place, _admitted) = match attached {
+        Ok(attached) => attached,
         Err(refusal) => {
             // Whether he still wants to hear it is his affair.
             let _told = responder.refuse(refusal).instrument(span).await;

@@ -6,18 +6,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rollhouse_core::{Budget, Holdings, OverBudget, Scales, Weight};
+use rollhouse_core::{Budget, Claimant, Holdings, OverBudget, Scales, Weight};
 use rollhouse_host::ConnectWatch;
 use rollhouse_wire::{
-    Attach, ConnectingSession, EndCause, Incarnation, OpenSession, OpenWatch, Refusal, RefusalCode,
-    ReplayReport, Secret, SessionCounts, SessionEnd, SessionId, SessionReport,
+    AdmitWatcher, Attach, ConnectingSession, EndCause, Incarnation, OpenSession, OpenWatch, Refusal,
+    RefusalCode, ReplayReport, Secret, SessionCounts, SessionEnd, SessionId, SessionReport,
 };
 
 use crate::Cancel;
-use crate::node::MAX_ROLLOUTS;
 use crate::node_session::{NodeSession, SessionAction, SessionEvent, SessionState};
 use crate::over::{MAX_ENDS, Over};
-use crate::replay_session::MAX_REPLAYS;
+use crate::session_places::{SessionPlaces, claimant};
 use crate::transport::Transport;
 
 /// The sessions of a node; `H` is the handle by which a session is reached.
@@ -28,6 +27,7 @@ pub struct SessionTable<H> {
     /// What the node has for lanes, and what they weigh.
     scales: Scales,
     held: Holdings,
+    places: SessionPlaces,
     draining: bool,
     /// The greatest term of a coordinator that asked for something.
     term: u64,
@@ -54,6 +54,7 @@ impl<H: Clone> SessionTable<H> {
             lease,
             scales: Scales::new(Budget::default()),
             held: Holdings::default(),
+            places: SessionPlaces::new(),
             draining: false,
             term: 0,
             entries: BTreeMap::new(),
@@ -107,10 +108,6 @@ impl<H: Clone> SessionTable<H> {
         if self.draining {
             return Err(Refusal::new(RefusalCode::Draining, "the node takes no new sessions"));
         }
-        if self.entries.len() >= MAX_SESSIONS {
-            let message = format!("the node has {MAX_SESSIONS} sessions, which is as many as it takes");
-            return Err(Refusal::busy(message, ROOM_RETRY_MS));
-        }
         if let Some(ends) = self.over.is_full() {
             let message = format!("the node has {ends} ends to tell, {MAX_ENDS} are the most it takes");
             return Err(Refusal::busy(message, ROOM_RETRY_MS));
@@ -120,51 +117,20 @@ impl<H: Clone> SessionTable<H> {
                 format!("{} lanes asked for, {} of {} are free", open.lanes, self.free(), self.capacity);
             return Err(Refusal::busy(message, ROOM_RETRY_MS));
         }
-        self.takes_rollout(open)?;
-        self.takes_replay(open)?;
         let env = open.settings.weighed_env();
         let over = |over: OverBudget| Refusal::busy(over.to_string(), ROOM_RETRY_MS);
         self.scales.fits(env, open.lanes, &self.held).map_err(over)?;
+        self.places.take(open).map_err(|over| Refusal::busy(over.to_string(), ROOM_RETRY_MS))?;
         let processes = self.scales.processes(env, open.lanes);
         self.term = self.term.max(open.incarnation.term);
         self.held.add(&env.into(), open.lanes, processes);
         let cancel = Cancel::default();
         let session = NodeSession::new(self.lease, open.settings.collect.is_none());
         let (cancelled, connecting) = (cancel.clone(), ConnectWatch::default());
-        let entry = Entry { open: open.clone(), processes, cancel: cancelled, connecting, session };
+        let watchers = Vec::new();
+        let entry = Entry { open: open.clone(), processes, cancel: cancelled, connecting, watchers, session };
         self.entries.insert(open.session, entry);
         Ok(Some(cancel))
-    }
-
-    /// Refuses a session that plays by itself if its owner has as many here as one may.
-    fn takes_rollout(&self, open: &OpenSession) -> Result<(), Refusal> {
-        if open.settings.collect.is_none() {
-            return Ok(());
-        }
-        let playing = self.entries.values().filter(|entry| !entry.owned());
-        let (own, others): (Vec<_>, Vec<_>) = playing.partition(|entry| entry.open.owner == open.owner);
-        let most = owner_rollouts(others.len());
-        if own.len() >= most {
-            let message = format!(
-                "`{}` has {} sessions here that play by themselves, {most} are as many as one owner may while others \
-                 have {} of {MAX_ROLLOUTS}",
-                open.owner.escape_debug(),
-                own.len(),
-                others.len()
-            );
-            return Err(Refusal::busy(message, ROOM_RETRY_MS));
-        }
-        Ok(())
-    }
-
-    /// Refuses a recorded episode if as many are here as may.
-    fn takes_replay(&self, open: &OpenSession) -> Result<(), Refusal> {
-        let replays = self.entries.values().filter(|entry| entry.open.settings.replay.is_some()).count();
-        if open.settings.replay.is_none() || replays < MAX_REPLAYS {
-            return Ok(());
-        }
-        let message = format!("the node has {MAX_REPLAYS} replays, which is as many as it takes");
-        Err(Refusal::busy(message, ROOM_RETRY_MS))
     }
 
     /// Returns an earlier placement of the session, which has to be ended before this one is opened.
@@ -215,35 +181,59 @@ impl<H: Clone> SessionTable<H> {
         self.authorised(attach).map(|(session, _)| session)
     }
 
-    /// Returns the key by which that placement of an open session is watched.
+    /// Returns the key by which the one that the coordinator names may watch that placement of an open session.
     ///
     /// # Errors
     /// If it is not here, or another placement of it is.
-    pub fn watch_key(&self, id: SessionId, incarnation: Incarnation) -> Result<Secret, Refusal> {
-        let entry = self.entries.get(&id).filter(|entry| entry.session.place().is_some());
+    pub fn admit_watcher(&mut self, admit: &AdmitWatcher) -> Result<Secret, Refusal> {
+        let (id, incarnation) = (admit.session, admit.incarnation);
+        let entry = self.entries.get_mut(&id).filter(|entry| entry.session.place().is_some());
         let gone = || Refusal::new(RefusalCode::NotFound, format!("no session {id} here"));
         let entry = entry.ok_or_else(gone)?;
         if entry.open.incarnation != incarnation {
             return Err(stale(id, incarnation, entry.open.incarnation));
         }
-        Ok(entry.open.secret.watch_key())
+        let key = entry.open.secret.watch_key(&admit.owner);
+        if !admit.owner.is_empty() {
+            entry.watchers.retain(|(_, known)| !known.matches(&key));
+            if entry.watchers.len() >= MAX_ADMITTED {
+                entry.watchers.remove(0);
+            }
+            entry.watchers.push((claimant(&admit.owner, admit.operates), key));
+        }
+        Ok(key)
     }
 
-    /// Returns the open session that may be watched by a peer that shows its key, and the request that it was opened
-    /// with.
+    /// Returns the open session that may be watched by a peer that shows a key, the request that it was opened with, and
+    /// whose key it is: the session's owner's, if a coordinator of an earlier version asked for it.
     ///
     /// # Errors
-    /// The errors of [`SessionTable::watch_key`], and another key.
-    pub fn watched(&self, open: &OpenWatch) -> Result<(H, &OpenSession), Refusal> {
+    /// If it is not here, or another placement of it is, and another key.
+    pub fn watched(&self, open: &OpenWatch) -> Result<(H, &OpenSession, Claimant), Refusal> {
         let id = SessionId { pool: open.pool, index: open.index };
         let gone = || Refusal::new(RefusalCode::NotFound, format!("no session {id} here"));
         let entry = self.entries.get(&id).ok_or_else(gone)?;
-        if !entry.open.secret.watch_key().matches(&open.key) {
-            let message = format!("the key shown is not that of session {id}");
-            return Err(Refusal::new(RefusalCode::Unauthenticated, message));
+        let known = entry.watchers.iter().find(|(_, key)| key.matches(&open.key));
+        let watcher = match known {
+            Some((watcher, _)) => watcher.clone(),
+            None if entry.open.secret.watch_key("").matches(&open.key) => entry.owner(),
+            None => {
+                let message = format!("the key shown is not that of session {id}");
+                return Err(Refusal::new(RefusalCode::Unauthenticated, message));
+            }
+        };
+        if entry.open.incarnation != open.incarnation {
+            return Err(stale(id, open.incarnation, entry.open.incarnation));
         }
-        self.watch_key(id, open.incarnation)?;
-        entry.session.place().map(|place| (place.clone(), &entry.open)).ok_or_else(gone)
+        entry.session.place().map(|place| (place.clone(), &entry.open, watcher)).ok_or_else(gone)
+    }
+
+    /// Returns the owner of the session of one that shows what an attachment has to show.
+    ///
+    /// # Errors
+    /// The errors of [`SessionTable::attach`].
+    pub(crate) fn owner_of(&mut self, attach: &Attach) -> Result<Claimant, Refusal> {
+        self.authorised(attach).map(|(_, entry)| entry.owner())
     }
 
     /// Returns the open session of an owner that shows its secret.
@@ -513,6 +503,7 @@ impl<H: Clone> SessionTable<H> {
         self.version += 1;
         if let Some(entry) = self.entries.remove(&id) {
             self.held.remove(entry.open.settings.weighed_env(), entry.open.lanes, entry.processes);
+            self.places.give_back(&entry.open);
         }
     }
 
@@ -531,10 +522,17 @@ struct Entry<H> {
     cancel: Cancel,
     /// Connecting of the workers that its lanes have, or of the one that its env is learned from.
     connecting: ConnectWatch,
+    /// Those that may watch it, with their keys; the one that was admitted last is at the end.
+    watchers: Vec<(Claimant, Secret)>,
     session: NodeSession<H>,
 }
 
 impl<H> Entry<H> {
+    /// Returns the owner, who has the session's places.
+    fn owner(&self) -> Claimant {
+        claimant(&self.open.owner, self.open.operates)
+    }
+
     /// Returns whether an owner steps the session.
     const fn owned(&self) -> bool {
         self.open.settings.collect.is_none()
@@ -573,14 +571,8 @@ fn stale(id: SessionId, asked: Incarnation, known: Incarnation) -> Refusal {
     )
 }
 
-/// Most sessions that one node takes: as many as it can record at a time.
-pub const MAX_SESSIONS: usize = rollhouse_replay::limits::MAX_OPEN_RUNS;
-
-/// Returns the number of self-playing sessions that one owner may have on a node, each of which takes a thread. It is
-/// half of what `others` leave, so that a newcomer finds a place until many have taken some.
-const fn owner_rollouts(others: usize) -> usize {
-    MAX_ROLLOUTS.saturating_sub(others).div_ceil(2)
-}
+/// Number of those that are remembered because they may watch one session.
+const MAX_ADMITTED: usize = 256;
 
 /// Pause after which a request may be repeated: opening and ending take milliseconds.
 const UNDER_WAY_RETRY_MS: u64 = 20;

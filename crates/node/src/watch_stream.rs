@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rollhouse_core::msgpack::Message;
+use rollhouse_core::{Claimant, Portion};
 use rollhouse_wire::limits::{MAX_LOOK_MS, MAX_SO_FAR_BYTES};
 use rollhouse_wire::{
-    CloseCode, Connection, Envelope, EnvelopeReader, EnvelopeWriter, LookAnswer, LookParams, OpenWatch,
-    PauseParams, PlayParams, Refusal, RefusalCode, Request, Responder, SeekParams, SessionId, SoFar,
-    SoFarFrom, SoFarParams, StepParams, StepState,
+    Admittance, CloseCode, Connection, Envelope, EnvelopeReader, EnvelopeWriter, LookAnswer, LookParams,
+    OpenWatch, PauseParams, PlayParams, Refusal, RefusalCode, Request, Responder, SeekParams, SessionId,
+    SoFar, SoFarFrom, SoFarParams, StepParams, StepState,
 };
 use tokio::time::{sleep_until, timeout};
 
@@ -34,13 +35,15 @@ pub(crate) async fn serve(
 ) {
     let (began, asked, call) = (Instant::now(), Request::OpenWatch(open), responder.call());
     let session = SessionId { pool: open.pool, index: open.index };
-    let place = Place::enter(&hosting.figures).and_then(|place| Ok((place, hosting.watched(&open)?)));
+    let watched = hosting.watched(&open).and_then(|(handle, opened, claimant)| {
+        Ok((Place::enter(&hosting, &connection, claimant.clone())?, handle, opened, claimant))
+    });
     responder.span(&asked).in_scope(|| {
-        let of = place.as_ref().map(|_| session);
+        let of = watched.as_ref().map(|_| session);
         hosting.answers_owner(asked.word(), call, began, of);
     });
-    let (_place, (handle, opened)) = match place {
-        Ok(place) => place,
+    let (_place, handle, opened, claimant) = match watched {
+        Ok(watched) => watched,
         Err(refusal) => {
             // Whether he still wants to hear it is his affair.
             let _told = responder.refuse(refusal).await;
@@ -52,32 +55,34 @@ pub(crate) async fn serve(
         return;
     };
     let source = Source::of(&handle);
-    let mut watcher = Watcher { hosting, handle, lanes, source, patience };
+    let mut watcher = Watcher { hosting, claimant, handle, lanes, source, patience };
     watcher.run(&connection, reader, writer).await;
 }
 
 /// A watcher's place among the watchers of the node.
-struct Place(Arc<NodeFigures>);
+struct Place {
+    figures: Arc<NodeFigures>,
+    _shares: (Admittance, Portion),
+}
 
 impl Place {
-    fn enter(figures: &Arc<NodeFigures>) -> Result<Self, Refusal> {
-        if figures.watching.watchers.enter(MAX_WATCHERS) {
-            return Ok(Self(Arc::clone(figures)));
-        }
-        let message = format!("{MAX_WATCHERS} watchers are at the node, which is as many as it takes");
-        Err(Refusal::busy(message, PLACE_RETRY_MS))
+    fn enter(hosting: &Hosting, connection: &Connection, claimant: Claimant) -> Result<Self, Refusal> {
+        let shares = hosting.admit_watching(connection, claimant)?;
+        hosting.figures.watching.watchers.enter(u64::MAX);
+        Ok(Self { figures: Arc::clone(&hosting.figures), _shares: shares })
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.watching.watchers.leave();
+        self.figures.watching.watchers.leave();
     }
 }
 
 /// A peer that watches a session.
 struct Watcher {
     hosting: Arc<Hosting>,
+    claimant: Claimant,
     handle: SessionHandle,
     lanes: u32,
     source: Source,
@@ -301,7 +306,7 @@ impl Watcher {
         };
         let known = match following.take().filter(|following| following.lane() == lane) {
             Some(known) => known,
-            None => live.follow(lane)?,
+            None => live.follow(lane, &self.claimant)?,
         };
         Ok(following.insert(known))
     }
@@ -357,12 +362,8 @@ fn part_of(snapshot: &Snapshot, from: u64) -> Result<SoFar, Refusal> {
     })
 }
 
-/// Most watchers of one node.
-const MAX_WATCHERS: u64 = 1_024;
 /// Microseconds that each watcher adds to the time between two of its frames: together they see 500 a second at most.
 const ANSWER_PACE_US: u64 = 2_000;
 /// Time to wait for the episode of a lane: until its session is stepped next.
 const SNAPSHOT_WAIT: Duration = Duration::from_secs(2);
 const SNAPSHOT_RETRY_MS: u64 = 500;
-/// Pause after which a refused watcher may try again: places come when watchers go.
-const PLACE_RETRY_MS: u64 = 1_000;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use cluster::{Answered, Cluster, Heard, Owner, session};
 use rollhouse_core::messages;
 use rollhouse_core::msgpack::Message;
-use rollhouse_core::{LaneState, RecordRule};
+use rollhouse_core::{LaneState, RecordRule, SharedBound};
 use rollhouse_env::{EnvEntry, MakeError, Registry};
 use rollhouse_node::{AttachConfig, ClusterNodeConfig};
 use rollhouse_replay::{Episode, Library, Query, RealDisk, write_portable};
@@ -92,7 +92,34 @@ fn replay_of(pool: u128, episode: &Episode) -> OpenSession {
 
 fn watch_of(open: &OpenSession) -> OpenWatch {
     let OpenSession { session, incarnation, secret, .. } = *open;
-    OpenWatch { pool: session.pool, index: session.index, incarnation, key: secret.watch_key() }
+    OpenWatch { pool: session.pool, index: session.index, incarnation, key: secret.watch_key("") }
+}
+
+/// Symptom: one viewer held all 1,024 streams on which sessions of a node are watched. Cause: watchers showed a key that
+/// was the session's, and were counted without regard to who they are. Fix: each has a key of its own, and owners have
+/// shares.
+#[test]
+fn one_who_watches_on_all_streams_that_it_may_leaves_some_to_another() {
+    let cluster = Cluster::start(|_| ());
+    let open = session(1, "CartPole-v1", 1);
+    cluster.coordinator.open(&open).unwrap();
+    let owner = cluster.owner();
+    let (eves, adas) = (cluster.coordinator.admit(&open, "eve"), cluster.coordinator.admit(&open, "ada"));
+    assert_ne!(eves.key, adas.key);
+    let mut watched = Vec::new();
+    let refusal = loop {
+        match Viewer::try_open(&owner, eves) {
+            Ok(viewer) => watched.push(viewer),
+            Err(CallError::Refused(refusal)) => break refusal,
+            Err(other) => panic!("{other}"),
+        }
+    };
+    assert_eq!(refusal.code, RefusalCode::Busy);
+    assert!(refusal.message.contains("`eve` has"), "{refusal}");
+    let bound = SharedBound::WATCHERS;
+    assert_eq!(watched.len() as u64, (bound.limit - bound.reserve).div_ceil(2));
+    Viewer::try_open(&owner, adas).unwrap();
+    let _by_the_sessions_own_key = Viewer::open(&owner, &open);
 }
 
 /// One who watches.
@@ -304,12 +331,16 @@ fn a_replay_is_kept_while_it_is_watched_and_ends_with_its_lease_afterwards() {
 fn a_node_takes_so_many_replays_and_ends_them_when_it_drains() {
     let cluster = recording(|_| {});
     let (episode, _) = cluster.recorded();
-    for pool in 0..16 {
+    let bound = SharedBound::REPLAYS;
+    let share = u128::from((bound.limit - bound.reserve).div_ceil(2));
+    for pool in 0..share {
         cluster.coordinator.open(&replay_of(pool, &episode)).unwrap();
     }
-    let refused = cluster.coordinator.open(&replay_of(16, &episode)).unwrap_err();
+    let refused = cluster.coordinator.open(&replay_of(share, &episode)).unwrap_err();
     assert_eq!(refused.code, RefusalCode::Busy);
-    assert!(refused.message.contains("16 replays"), "{refused}");
+    assert!(refused.message.contains("`trainer` has 7 replays of a node"), "{refused}");
+    let others = OpenSession { owner: "other".to_owned(), ..replay_of(share, &episode) };
+    cluster.coordinator.open(&others).unwrap();
     let owner = Owner::dial(&cluster.authority, &cluster.node);
     let mut viewer = Viewer::open(&owner, &replay_of(3, &episode));
     cluster.node.drain();

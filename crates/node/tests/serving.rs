@@ -12,7 +12,7 @@ use std::time::Duration;
 use cluster::{Answered, Authority, Cluster, Coordinator, Heard, Owner, Stepper, session};
 use rollhouse_core::{
     AutoresetMode, ColumnRef, Goal, Interruption, OptionValue, Outcome, RecordRule, RunId, SeedSchedule,
-    random_bits,
+    SharedBound, random_bits,
 };
 use rollhouse_engine::{Engine, EngineConfig, Reset};
 use rollhouse_env::Registry;
@@ -98,6 +98,45 @@ fn a_session_stepped_over_quic_gives_the_rows_of_an_engine_byte_by_byte() {
             assert_eq!(answer.columns, columns_of(&stepper, &mut engine, same_step), "{number}");
         }
     }
+}
+
+/// Symptom: one owner, or one viewer with a watched session's key, held all connections of a node: 3 GB, and nobody else
+/// was let in. Cause: who had once been let in was known for ever, and connections were counted without regard to whose
+/// they are. Fix: a connection counts to the owner whose sessions it steps for as long as it does.
+#[test]
+fn an_owner_with_all_connections_that_it_may_have_leaves_others_theirs_and_has_them_back_with_its_sessions() {
+    let cluster = Cluster::start(|config| {
+        config.serving.quic.shares = SharedBound { limit: 4, reserve: 0, ..SharedBound::CONNECTIONS };
+    });
+    let opened = |pool: u128, owner: &str| {
+        let open = OpenSession { owner: owner.to_owned(), ..session(pool, "CartPole-v1", 1) };
+        cluster.coordinator.open(&open).unwrap();
+        open
+    };
+    let eves = [opened(1, "eve"), opened(2, "eve"), opened(3, "eve")];
+    let owners = [cluster.owner(), cluster.owner(), cluster.owner()];
+    let _first = owners[0].attach(&eves[0]);
+    let _second = owners[1].attach(&eves[1]);
+    let Err(CallError::Refused(refusal)) = owners[2].try_attach(&eves[2]).map(drop) else { panic!("taken") };
+    assert_eq!(refusal.code, RefusalCode::Busy);
+    assert!(refusal.message.contains("`eve` has 2 connections"), "{refusal}");
+    let also_on_the_first = owners[0].attach(&eves[2]);
+    let ada = opened(4, "ada");
+    let adas = cluster.owner();
+    let _adas = adas.attach(&ada);
+    drop(also_on_the_first);
+    cluster.coordinator.close(&eves[0]).unwrap();
+    cluster.coordinator.close(&eves[2]).unwrap();
+    let fifth = opened(5, "eve");
+    // The node's side of a stream ends when its session has, which the coordinator may hear before.
+    let again = loop {
+        match owners[2].try_attach(&fifth) {
+            Ok(again) => break again,
+            Err(CallError::Refused(refusal)) => assert_eq!(refusal.code, RefusalCode::Busy),
+            Err(other) => panic!("{other}"),
+        }
+    };
+    assert_eq!(again.attached.lanes, 1);
 }
 
 #[test]

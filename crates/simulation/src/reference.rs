@@ -31,6 +31,7 @@ impl Reference {
             incarnation: grant.incarnation,
             secret: grant.secret,
             owner: String::new(),
+            operates: false,
             first_lane: grant.first_lane,
             lanes: grant.lanes,
             pool_lanes: open.lanes,

@@ -206,6 +206,7 @@ fn open() -> OpenSession {
         incarnation: Incarnation { term: 1, counter: 1 },
         secret: Secret::from_bytes([1; 16]),
         owner: "trainer".to_owned(),
+        operates: false,
         first_lane: 0,
         lanes: LANES as u32,
         pool_lanes: LANES as u32,

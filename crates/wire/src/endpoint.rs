@@ -26,7 +26,7 @@ mod stream;
 
 pub use answer::{CallError, UnreadAnswer};
 pub use commands::{EnvelopeFault, EnvelopeReader, EnvelopeWriter};
-pub use connection::{Call, Connection, LinkFigures};
+pub use connection::{Admittance, Call, Connection, LinkFigures};
 pub use dialer::{DialError, Dialer, port_is_closed};
 pub use eager::Eagerness;
 pub use frames::{FrameFault, FrameReader, FrameWriter};

@@ -53,13 +53,14 @@ impl Secret {
     }
 
     /// Returns the key that lets its holder watch the incarnation of the session that has this secret, and nothing
-    /// else: the first 16 bytes of the SHA-256 of `rollhouse watch` and the secret. The secret cannot be found from the
-    /// key.
+    /// else: the first 16 bytes of the SHA-256 of `rollhouse watch`, the secret and the name of the owner that watches.
+    /// The secret cannot be found from the key. Coordinators of earlier versions name nobody.
     #[must_use]
-    pub fn watch_key(&self) -> Self {
+    pub fn watch_key(&self, owner: &str) -> Self {
         let mut context = digest::Context::new(&digest::SHA256);
         context.update(b"rollhouse watch");
         context.update(&self.0);
+        context.update(owner.as_bytes());
         let mut key = [0; 16];
         key.copy_from_slice(&context.finish().as_ref()[..16]);
         Self(key)
@@ -158,9 +159,10 @@ mod tests {
         let secret = Secret::from_bytes([7; 16]);
         let key =
             Secret::from_bytes([187, 100, 168, 114, 131, 212, 29, 141, 35, 114, 161, 134, 20, 63, 244, 222]);
-        assert_eq!(secret.watch_key(), key);
-        assert_ne!(secret.watch_key(), secret);
-        assert_ne!(Secret::from_bytes([8; 16]).watch_key(), key);
+        assert_eq!(secret.watch_key(""), key);
+        assert_ne!(secret.watch_key(""), secret);
+        assert_ne!(secret.watch_key("ada"), key);
+        assert_ne!(Secret::from_bytes([8; 16]).watch_key(""), key);
     }
 
     #[test]

@@ -57,11 +57,11 @@ pub use call_id::{CallId, NoCallId};
 pub use call_times::{CallHistogram, CallTimes, TimedCall};
 pub use command::{CommandsOpened, Envelope, EnvelopeError, OpenCommands};
 pub use endpoint::{
-    Arrival, ArrivalCounts, Authenticate, BindError, ByteReceiver, ByteSender, Call, CallError, CloseCode,
-    Connection, ConnectionLost, Credential, DialError, Dialer, Eagerness, Effective, EnvelopeFault,
-    EnvelopeReader, EnvelopeWriter, FrameFault, FrameReader, FrameWriter, LARGEST_DATAGRAM, LinkFigures,
-    Listener, MAX_REASON_BYTES, Path, Peer, REQUEST_DEADLINE, Refused, Requests, ResetKey, Responder,
-    Settings, Stranger, StreamLost, TurnedAway, TurnedAwayReason, UnreadAnswer, port_is_closed,
+    Admittance, Arrival, ArrivalCounts, Authenticate, BindError, ByteReceiver, ByteSender, Call, CallError,
+    CloseCode, Connection, ConnectionLost, Credential, DialError, Dialer, Eagerness, Effective,
+    EnvelopeFault, EnvelopeReader, EnvelopeWriter, FrameFault, FrameReader, FrameWriter, LARGEST_DATAGRAM,
+    LinkFigures, Listener, MAX_REASON_BYTES, Path, Peer, REQUEST_DEADLINE, Refused, Requests, ResetKey,
+    Responder, Settings, Stranger, StreamLost, TurnedAway, TurnedAwayReason, UnreadAnswer, port_is_closed,
 };
 pub use failpoint::failpoint;
 pub use frame::{FrameError, FrameHeader, FrameKind, HEADER_BYTES};

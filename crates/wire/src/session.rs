@@ -15,8 +15,11 @@ pub struct OpenSession {
     pub incarnation: Incarnation,
     /// The secret that its owner will show.
     pub secret: Secret,
-    /// Name of the owner's token or certificate, for listings and metrics.
+    /// Name of the owner's token or certificate, for listings, metrics and shares.
     pub owner: String,
+    /// Whether the owner is an admin, who has of the places that nodes reserve.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub operates: bool,
     /// Number of the session's first lane in the pool.
     pub first_lane: u32,
     /// Number of its lanes.

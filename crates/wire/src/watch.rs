@@ -4,6 +4,7 @@ use rollhouse_core::{EnvSpec, RunId, Start};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::run_id;
+use crate::session::is_false;
 use crate::{Incarnation, LaneSettings, ReplayStanding, Secret, SessionId};
 
 /// Asks the coordinator where a session can be watched, and by what key.
@@ -29,12 +30,19 @@ pub struct WatchGrant {
 }
 
 /// Asks a node, on behalf of the coordinator, for the key with which a placement of a session is watched.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdmitWatcher {
     /// The session.
     pub session: SessionId,
     /// The placement of the session.
     pub incarnation: Incarnation,
+    /// Name of the token or certificate of the one that watches, whose share its watching counts to; empty for
+    /// coordinators of earlier versions.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub owner: String,
+    /// Whether that is an admin, who has of the places that nodes reserve.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub operates: bool,
 }
 
 /// The answer to [`AdmitWatcher`]: the key.

@@ -6,15 +6,15 @@ use crate::common;
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use common::raw::Raw;
 use common::{Cluster, address, connected, dialer, run, turned_away};
-use rollhouse_core::messages;
+use rollhouse_core::{Claimant, ShareBook, SharedBound, messages};
 use rollhouse_wire::limits::{MAX_STRANGER_BYTES, MAX_STRANGER_STREAMS};
 use rollhouse_wire::{
-    Arrival, Attach, Attached, CloseCode, Expected, Incarnation, Request, Secret, Settings, TurnedAwayReason,
-    Versions, control,
+    Arrival, Attach, Attached, CloseCode, DialError, Dialer, Expected, Incarnation, NewToken, RefusalCode,
+    Request, Role, Secret, Settings, TurnedAwayReason, Versions, control,
 };
 use serde::{Deserialize, Serialize};
 
@@ -127,6 +127,8 @@ fn a_stranger_has_few_streams_and_bytes_until_he_shows_a_sessions_secret() {
         let (asked, responder) = requests.next().await.unwrap();
         assert!(matches!(asked, Request::Attach(_)), "{}", asked.word());
         let attached = Attached { lanes: 1, last: 0, logs: false, as_done: false };
+        let shares = ShareBook::new(SharedBound::CONNECTIONS);
+        let admitted = node.admit(&shares, Claimant::owner("ada")).unwrap();
         let _session = responder.accept_frames(attached, 1 << 20).await.unwrap();
         assert!(node.is_known());
         let mut told = [0; 8];
@@ -136,6 +138,55 @@ fn a_stranger_has_few_streams_and_bytes_until_he_shows_a_sessions_secret() {
             strange.push(raw.connection.open_bi().await.unwrap());
         }
         owner.write_all(&bytes).await.unwrap();
+        // Symptom: who had once been let in had an owner's bounds for the connection's life, and so had 8,192
+        // connections of a viewer. Fix: it is known for as long as it steps or watches something.
+        drop(admitted);
+        assert!(!node.is_known());
+        assert_eq!((node.admissions(), shares.total()), (1, 0));
+    });
+}
+
+/// Symptom: one viewer's token held all 8,192 connections of a coordinator, and nodes, trainers and admins were kept out.
+/// Cause: connections were counted without regard to whose they are. Fix: shares by owner, and a reserve.
+#[test]
+fn a_token_with_all_connections_that_it_may_have_leaves_some_to_others_and_to_nodes_and_admins() {
+    let cluster = Cluster::new();
+    let tokens = cluster.tokens();
+    let token = |name: &str| {
+        let new =
+            NewToken { name: name.into(), role: Role::Viewer, max_lanes: None, lifetime: None, join: None };
+        tokens.create(&new, SystemTime::now()).unwrap().1
+    };
+    let (eve, ada) = (token("eve"), token("ada"));
+    run(async {
+        let shares = SharedBound { limit: 8, reserve: 2, ..SharedBound::CONNECTIONS };
+        let mut listener = cluster.coordinator(Settings { shares, ..Settings::default() });
+        let name = address(&listener);
+        let (nobody, node) = (dialer(cluster.nobody()), dialer(cluster.identity(Role::Node, "n1")));
+        let admin = dialer(cluster.identity(Role::Admin, "root"));
+        let mut dial = async |dialer: &Dialer, token: Option<&str>| {
+            let expected = Expected::COORDINATOR;
+            let dialled = dialer.dial(&name, &expected, token);
+            tokio::join!(dialled, listener.accept())
+        };
+        let mut eves = Vec::new();
+        let refused = loop {
+            match dial(&nobody, Some(&eve)).await {
+                (Ok(connection), Some(arrival)) => eves.push((connection, arrival)),
+                (Err(DialError::Refused(refusal)), _) => break refusal,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!((eves.len(), refused.code), (3, RefusalCode::Busy), "{refused}");
+        assert!(refused.message.contains("has 3 connections"), "{refused}");
+        let mut others = Vec::new();
+        for (dialer, token) in [(&nobody, Some(ada.as_str())), (&node, None), (&admin, None)] {
+            let (connection, arrival) = dial(dialer, token).await;
+            others.push((connection.expect("others find room"), arrival));
+        }
+        drop(eves.pop());
+        let (again, _arrival) = dial(&nobody, Some(&eve)).await;
+        again.expect("a connection that has ended is given back");
     });
 }
 

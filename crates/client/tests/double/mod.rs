@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use rollhouse_client::{Address, AsyncCluster, Cluster, ConnectOptions, PoolRequest};
-use rollhouse_core::{AutoresetMode, SeedSchedule};
+use rollhouse_core::{AutoresetMode, Claimant, SeedSchedule, ShareBook, SharedBound};
 use rollhouse_engine::{CommandLanes, Dispatch, Engine, EngineConfig, Method, Received, Reset, dispatch};
 use rollhouse_env::Registry;
 use rollhouse_wire::{
@@ -324,6 +324,8 @@ impl Shared {
             let _sent = responder.refuse(refusal).await;
             return;
         };
+        let shares = ShareBook::new(SharedBound::CONNECTIONS);
+        let _admitted = connection.admit(&shares, Claimant::owner("owner"));
         let Ok((mut reader, mut writer)) = responder.accept_frames(attached, 1 << 20).await else { return };
         let _end = self.frames(node, attach.index, &connection, &mut reader, &mut writer).await;
     }

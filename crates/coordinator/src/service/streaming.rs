@@ -9,8 +9,8 @@ use rollhouse_wire::{
 };
 use tokio::time::timeout;
 
-use crate::service::Service;
-use crate::store::{Reader, Receive, Receiving, StoreError};
+use crate::service::{Reader, Service};
+use crate::store::{Receive, Receiving, StoreError};
 
 impl Service {
     /// Receives a segment and answers with the result.
@@ -50,10 +50,20 @@ impl Service {
     }
 
     /// Answers with the contents of a folder of the store.
-    pub(crate) async fn store_list(&self, list: StoreList, responder: Responder) -> Result<(), StreamLost> {
-        match self.store.list(&list.path, &list.after) {
+    pub(crate) async fn store_list(
+        &self,
+        list: StoreList,
+        reader: &Reader,
+        responder: Responder,
+    ) -> Result<(), StreamLost> {
+        let store = self.store.clone();
+        let listed = {
+            let _turn = self.places.reads.turn(&reader.claimant).await;
+            blocking(move || store.list(&list.path, &list.after)).await
+        };
+        match listed {
             Ok(listing) => responder.respond(Ok(listing)).await,
-            Err(error) => self.refuse(responder, error.refusal()).await,
+            Err(refusal) => self.refuse(responder, refusal).await,
         }
     }
 
@@ -64,12 +74,15 @@ impl Service {
         reader: &Reader,
         responder: Responder,
     ) -> Result<(), StreamLost> {
-        let _answer = reader.answer().await;
+        // The connection's first, so that it waits for its owner's with no more than it may have. The semaphore is never
+        // closed.
+        let _answer = reader.answers.acquire().await;
+        let _turn = self.places.answers.turn(&reader.claimant).await;
         if self.store.is_to_fetch(&read.path) {
             // Before there is a place at the disk: who waits for the archive holds up nobody who reads what is here.
             let (store, path) = (self.store.clone(), read.path.clone());
             let fetched = {
-                let _permit = self.fetches.acquire().await;
+                let _turn = self.places.fetches.turn(&reader.claimant).await;
                 blocking(move || store.fetch_file(&path)).await
             };
             if let Err(refusal) = fetched {
@@ -78,7 +91,7 @@ impl Service {
         }
         let store = self.store.clone();
         let opened = {
-            let _turn = self.reads.turn(reader).await;
+            let _turn = self.places.reads.turn(&reader.claimant).await;
             blocking(move || store.open_file(&read.path, read.offset, read.bytes)).await
         };
         let file = match opened {
@@ -91,7 +104,7 @@ impl Service {
         let mut at = 0;
         while at < file.bytes() {
             let read = {
-                let (file, _turn) = (Arc::clone(&file), self.reads.turn(reader).await);
+                let (file, _turn) = (Arc::clone(&file), self.places.reads.turn(&reader.claimant).await);
                 blocking(move || file.piece(at, PIECE_BYTES)).await
             };
             let written = match read {
@@ -116,12 +129,13 @@ impl Service {
     pub(crate) async fn store_query(
         &self,
         query: StoreQuery,
+        reader: &Reader,
         responder: Responder,
     ) -> Result<(), StreamLost> {
         let store = self.store.clone();
         let answer = {
-            // The semaphore is never closed. Not held while the answer is sent.
-            let _permit = self.queries.acquire().await;
+            // Not held while the answer is sent.
+            let _turn = self.places.questions.turn(&reader.claimant).await;
             blocking(move || store.episodes(&query)).await
         };
         match answer {
@@ -131,10 +145,10 @@ impl Service {
     }
 
     /// Answers with the totals of the store.
-    pub(crate) async fn store_stats(&self, responder: Responder) -> Result<(), StreamLost> {
+    pub(crate) async fn store_stats(&self, reader: &Reader, responder: Responder) -> Result<(), StreamLost> {
         let store = self.store.clone();
         let answer = {
-            let _permit = self.queries.acquire().await;
+            let _turn = self.places.questions.turn(&reader.claimant).await;
             blocking(move || store.stats()).await
         };
         match answer {
@@ -147,10 +161,11 @@ impl Service {
     pub(crate) async fn store_label(
         &self,
         label: StoreLabel,
+        reader: &Reader,
         responder: Responder,
     ) -> Result<(), StreamLost> {
-        // The semaphore is never closed. Labelling looks for the episode as a question does.
-        let turn = self.queries.acquire().await;
+        // Labelling looks for the episode as a question does.
+        let turn = self.places.questions.turn(&reader.claimant).await;
         let store = self.store.clone();
         let labelled = blocking(move || store.label(&label)).await;
         drop(turn);
@@ -164,11 +179,16 @@ impl Service {
     pub(crate) async fn store_labels(
         &self,
         asked: StoreLabels,
+        reader: &Reader,
         responder: Responder,
     ) -> Result<(), StreamLost> {
-        // Whoever changes a label has it for as long as the disk takes.
         let store = self.store.clone();
-        match blocking(move || Ok(store.labels(asked))).await {
+        let page = {
+            // Whoever changes a label has it for as long as the disk takes.
+            let _turn = self.places.questions.turn(&reader.claimant).await;
+            blocking(move || Ok(store.labels(asked))).await
+        };
+        match page {
             Ok(page) => responder.respond(Ok(page)).await,
             Err(refusal) => self.refuse(responder, refusal).await,
         }

@@ -1,10 +1,8 @@
 //! What one owner asks for costs no other owner a pool, a place or an answer.
 
-use rollhouse_coordinator::limits::{
-    ENDED_POOL_WEIGHT, MAX_CLOSED_UNSEEN, MAX_ENDED_WEIGHT, MAX_OWNER_POOLS, MAX_POOLS,
-};
+use rollhouse_coordinator::limits::{ENDED_POOL_WEIGHT, MAX_CLOSED_UNSEEN, MAX_ENDED_WEIGHT};
 use rollhouse_coordinator::{Asker, Event, LinkId, Reply};
-use rollhouse_core::RunId;
+use rollhouse_core::{RunId, SharedBound};
 use rollhouse_wire::{
     Changes, Grant, Heartbeat, Incarnation, OpenPool, PoolStatus, Refusal, RefusalCode, ReplaceSession,
     SessionCounts, SessionId, SessionReport, Spread, StoreStatus,
@@ -79,7 +77,7 @@ fn grant(index: u32, lanes: u32) -> Grant {
 fn places_that_are_refused_leave_no_pool_behind() {
     let mut stage = Stage::new(1, &["a"]);
     let poor = Asker { max_lanes: Some(1), ..asker("eve") };
-    for number in 0..MAX_POOLS as u128 + 64 {
+    for number in 0..SharedBound::POOLS.limit as u128 + 64 {
         let of = |lanes| ReplaceSession { open: named(pool(number), 128), ..asked(&grant(0, lanes), 128) };
         // Above the quota, outside of the pool, and more than any node has room for.
         let (replace, asker) = match number % 3 {
@@ -112,13 +110,13 @@ fn a_refused_place_does_not_settle_how_a_pool_was_opened() {
 #[test]
 fn an_owner_with_as_many_pools_as_one_may_have_is_refused_and_others_are_not() {
     let mut stage = Stage::new(1, &["a"]);
-    stage.join_with("big", u32::try_from(MAX_POOLS).unwrap());
-    for number in 0..MAX_OWNER_POOLS as u128 {
+    stage.join_with("big", u32::try_from(SharedBound::POOLS.limit).unwrap());
+    for number in 0..SharedBound::POOLS.most as u128 {
         stage.open_as(asker("eve"), named(pool(number), 1)).unwrap();
     }
     let refusal = stage.open_as(asker("eve"), named(pool(u128::MAX), 1)).unwrap_err();
     assert_eq!(refusal.code, RefusalCode::Busy);
-    assert!(refusal.message.contains(&format!("`eve` has {MAX_OWNER_POOLS} pools")), "{refusal}");
+    assert!(refusal.message.contains(&format!("`eve` has {} pools", SharedBound::POOLS.most)), "{refusal}");
     let unheard = ReplaceSession { open: named(pool(u128::MAX), 1), ..asked(&grant(0, 1), 1) };
     assert_eq!(stage.replace_as("eve", unheard).unwrap_err().code, RefusalCode::Busy);
     assert!(stage.open_as(asker("ada"), open_pool(1)).is_ok());

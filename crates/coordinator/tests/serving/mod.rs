@@ -11,8 +11,9 @@ use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use rollhouse_coordinator::{CoordinatorError, DataError, Stopped};
-use rollhouse_core::RunId;
 use rollhouse_core::msgpack::{DecodeError, EncodeError, Message};
+use rollhouse_core::{RunId, SharedBound};
+use rollhouse_wire::limits::MAX_OPEN_REQUESTS;
 use rollhouse_wire::{
     Attach, CallError, CloseCode, ClosePool, CloseSession, ClusterStatus, ConnectionLost, Done, Drain,
     EnvList, Incarnation, JoinTerms, NodeList, NodeState, PoolOpened, PoolStatus, PoolStatusRequest,
@@ -265,6 +266,58 @@ fn a_segment_that_a_node_ships_is_acknowledged_listed_and_read() {
     assert_eq!(coordinator.figures().unwrap().store.received, 1);
 }
 
+/// Ships a segment that is set aside. Returns a request for all of it.
+async fn set_aside(node: &stage::Node) -> Request {
+    // What is damaged can be read as well.
+    let bytes = vec![7; 1 << 20];
+    let crc = crc32c::crc32c(&bytes);
+    let ship = Ship { spool: "aaaaaaaa".to_owned(), segment: 1, bytes: bytes.len() as u64, crc };
+    let mut call = node.peer().connection.open(&Request::Ship(ship)).await.unwrap();
+    call.send.write_all(&bytes).await.unwrap();
+    call.finish().unwrap();
+    let shipped: Shipped = call.answer().await.unwrap();
+    assert_eq!(shipped, Shipped::Quarantined);
+    let path = format!("quarantine/node-a-aaaaaaaa.0000000001-{crc:08x}/segments/0000000001.seg");
+    Request::StoreRead(StoreRead { path, offset: 0, bytes: 1 << 20 })
+}
+
+/// Symptom: one viewer had 256 requests under way on each of its connections, for as long as it read no answers, and the
+/// coordinator's memory was its. Cause: requests were bounded by connection alone. Fix: shares by owner.
+#[test]
+fn one_who_leaves_all_requests_that_it_may_unanswered_keeps_nobody_else_waiting() {
+    let stage = Stage::new();
+    let coordinator = stage.coordinator();
+    on_a_runtime(async {
+        let node = stage.node(coordinator.address(), "node-a").await;
+        let read = set_aside(&node).await;
+        let (_, token) = stage.token(Role::Viewer, None);
+        let bound = SharedBound::REQUESTS;
+        let share = (bound.limit - bound.reserve).div_ceil(2);
+        let mut unread = Vec::new();
+        while unread.len() < share as usize {
+            let peer = stage.narrow(coordinator.address(), &token).await;
+            for _ in 0..MAX_OPEN_REQUESTS {
+                let mut call = peer.connection.open(&read).await.unwrap();
+                call.finish().unwrap();
+                unread.push((peer.connection.clone(), call));
+            }
+        }
+        let greedy = stage.connect(coordinator.address(), &token).await;
+        let refusal = loop {
+            // What was sent is read before long.
+            if let Err(refusal) = greedy.ask::<ClusterStatus>(Request::Status).await {
+                break refusal;
+            }
+        };
+        assert_eq!(refusal.code, RefusalCode::Busy);
+        assert!(refusal.message.contains("requests under way at a coordinator"), "{refusal}");
+        let other = stage.holder(coordinator.address(), Role::Viewer).await;
+        let _status: ClusterStatus = other.ask(Request::Status).await.unwrap();
+        drop(unread);
+        while greedy.ask::<ClusterStatus>(Request::Status).await.is_err() {}
+    });
+}
+
 /// Symptom: a viewer that asked for eight parts of recordings and did not read them blocked the store for everybody, for
 /// as long as he stayed. Cause: each of the eight places at the disk was held until what had been read there was sent.
 /// Fix: a place is held while a piece is read, and no longer.
@@ -274,17 +327,7 @@ fn readers_that_do_not_read_hold_up_nobody_else() {
     let coordinator = stage.coordinator();
     on_a_runtime(async {
         let node = stage.node(coordinator.address(), "node-a").await;
-        // What is damaged can be read as well.
-        let bytes = vec![7; 1 << 20];
-        let crc = crc32c::crc32c(&bytes);
-        let ship = Ship { spool: "aaaaaaaa".to_owned(), segment: 1, bytes: bytes.len() as u64, crc };
-        let mut call = node.peer().connection.open(&Request::Ship(ship)).await.unwrap();
-        call.send.write_all(&bytes).await.unwrap();
-        call.finish().unwrap();
-        let shipped: Shipped = call.answer().await.unwrap();
-        assert_eq!(shipped, Shipped::Quarantined);
-        let path = format!("quarantine/node-a-aaaaaaaa.0000000001-{crc:08x}/segments/0000000001.seg");
-        let read = || Request::StoreRead(StoreRead { path: path.clone(), offset: 0, bytes: 1 << 20 });
+        let (bytes, read) = (vec![7; 1 << 20], set_aside(&node).await);
         let slow = [
             stage.narrow_holder(coordinator.address(), Role::Viewer).await,
             stage.narrow_holder(coordinator.address(), Role::Viewer).await,
@@ -292,20 +335,20 @@ fn readers_that_do_not_read_hold_up_nobody_else() {
         let mut unread = Vec::new();
         for peer in &slow {
             for _ in 0..4 {
-                let mut call = peer.connection.open(&read()).await.unwrap();
+                let mut call = peer.connection.open(&read).await.unwrap();
                 call.finish().unwrap();
                 let data: StoreData = call.answer().await.unwrap();
                 assert_eq!(data.bytes, 1 << 20);
                 unread.push(call);
             }
             // Another is not answered before one of these is read, and stands in nobody's way.
-            let mut further = peer.connection.open(&read()).await.unwrap();
+            let mut further = peer.connection.open(&read).await.unwrap();
             further.finish().unwrap();
             unread.push(further);
         }
         let other = stage.holder(coordinator.address(), Role::Viewer).await;
         for _ in 0..3 {
-            let mut call = other.connection.open(&read()).await.unwrap();
+            let mut call = other.connection.open(&read).await.unwrap();
             call.finish().unwrap();
             let data: StoreData = call.answer().await.unwrap();
             let mut got = vec![0; data.bytes as usize];

@@ -148,9 +148,14 @@ impl Stage {
     /// Connects as somebody who lets the coordinator send no more than 16 KiB of an answer before he reads.
     pub async fn narrow_holder(&self, at: SocketAddr, role: Role) -> Peer {
         let (_, token) = self.token(role, None);
+        self.narrow(at, &token).await
+    }
+
+    /// The same with that token.
+    pub async fn narrow(&self, at: SocketAddr, token: &str) -> Peer {
         let identity = Identity::load(self.trust(), None).unwrap();
         let settings = Settings { stream_window: 16 << 10, ..Settings::default() };
-        Peer::dial_with(settings, identity, at, Some(&token)).await
+        Peer::dial_with(settings, identity, at, Some(token)).await
     }
 
     pub async fn connect(&self, at: SocketAddr, token: &str) -> Peer {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rollhouse_core::{EnvKind, RecordRule};
+use rollhouse_core::{Claimant, EnvKind, RecordRule};
 use rollhouse_host::PythonEnv;
 use rollhouse_wire::limits::MAX_PAST_BYTES;
 use rollhouse_wire::{
@@ -14,13 +14,14 @@ use rollhouse_wire::{
 use super::Hosting;
 use super::control::SessionControl;
 use crate::episodes;
-use crate::executor::{Full, JobError};
+use crate::executor::JobError;
 use crate::learning::{Learning, asked_for};
 use crate::owned::OwnedSession;
 use crate::owned_handle::OwnedHandle;
 use crate::plan::SessionPlan;
 use crate::replay_session::ReplaySession;
 use crate::session_handle::{Collecting, SessionHandle};
+use crate::session_places::claimant;
 use crate::stepping::Stepping;
 use crate::{Cancel, Gone};
 
@@ -83,7 +84,7 @@ impl Hosting {
             |watch: &_| self.table().watch_connecting(open.session, open.incarnation, Clone::clone(watch));
         let asked = learning.ask(env);
         shown(&asked.connecting);
-        let learned = learning.learn(&asked).await?;
+        let learned = learning.learn(&asked, claimant(&open.owner, open.operates)).await?;
         let watch = learning.connect_watch();
         shown(&watch);
         let plan = SessionPlan::with(Arc::new(learned.entry(&watch)), open, &self.settings.program)?;
@@ -160,23 +161,26 @@ impl Hosting {
             }
             OwnedSession::make(plan, recorder).map(|session| session.telling(leaving).until(&token))
         };
+        let owner = claimant(&open.owner, open.operates);
         let session = match self.learning.as_ref().filter(|_| late) {
             // Their processes take seconds to start, for which no thread that steps is to wait.
-            Some(learning) => learning.apart(make).await??,
-            None => self.made_by_worker(make).await??,
+            Some(learning) => learning.apart(owner.clone(), make).await??,
+            None => self.made_by_worker(&owner, make).await??,
         };
         let placed = (open.session, open.incarnation);
         let env = self.figures.envs.of(&open.settings.env);
-        let owned = OwnedHandle::new(placed, cancel, max_columns, session, env);
+        let owned = OwnedHandle::new(placed, owner, cancel, max_columns, session, env);
         Ok(SessionHandle::Owned(Arc::new(owned)))
     }
 
     /// Has a thread that steps make something.
     async fn made_by_worker<T: Send + 'static>(
         &self,
+        owner: &Claimant,
         make: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Refusal> {
-        let made = self.executor.submit(make, Box::new(|| false)).map_err(no_thread)?;
+        let made = self.executor.submit(owner, make, Box::new(|| false));
+        let made = made.map_err(|full| full.refusal())?;
         match made.await {
             Ok(made) => made.map_err(|error: JobError| {
                 Refusal::new(RefusalCode::Internal, format!("what was to be made: {error}"))
@@ -198,8 +202,10 @@ impl Hosting {
         };
         let file = episodes::fetch(coordinator, &of).await?;
         let (placed, registry) = ((open.session, open.incarnation), Arc::clone(&self.registry));
-        let make = move || ReplaySession::make(placed, registry, episodes::read(file, &of)?);
-        let session = self.made_by_worker(make).await??;
+        let owner = claimant(&open.owner, open.operates);
+        let whose = owner.clone();
+        let make = move || ReplaySession::make(placed, whose, registry, episodes::read(file, &of)?);
+        let session = self.made_by_worker(&owner, make).await??;
         Ok(SessionHandle::Replay(Arc::new(session)))
     }
 
@@ -221,11 +227,6 @@ enum Wanted {
     /// Lanes of an env that has to be learned.
     Learned(Arc<Learning>, PythonEnv),
     Replay(ReplayOf),
-}
-
-fn no_thread(full: Full<()>) -> Refusal {
-    let ms = full.retry_after.as_millis().max(1) as u64;
-    Refusal::busy("every thread and every place in the queue is taken", ms)
 }
 
 fn closed_meanwhile() -> Refusal {

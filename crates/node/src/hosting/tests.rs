@@ -17,6 +17,7 @@ fn open(env: &str) -> OpenSession {
         incarnation: Incarnation { term: 1, counter: 1 },
         secret: Secret::from_bytes([0; 16]),
         owner: "trainer".to_owned(),
+        operates: false,
         first_lane: 0,
         lanes: 1,
         pool_lanes: 1,
@@ -48,6 +49,7 @@ fn hosting(registry: Registry, node: &Node, lease: Duration) -> Arc<Hosting> {
         program: "test 1".to_owned(),
         watch_patience: Duration::from_secs(15),
         budget: Default::default(),
+        connections: SharedBound::CONNECTIONS,
     };
     Arc::new(Hosting::new(
         settings,
@@ -62,7 +64,12 @@ fn hosting(registry: Registry, node: &Node, lease: Duration) -> Arc<Hosting> {
 /// Keeps the one worker busy until something is sent.
 fn occupy_worker(hosting: &Hosting) -> SyncSender<()> {
     let (let_go, go) = sync_channel::<()>(1);
-    drop(hosting.executor.submit(move || go.recv().unwrap(), Box::new(|| false)).unwrap());
+    drop(
+        hosting
+            .executor
+            .submit(&Claimant::owner("trainer"), move || go.recv().unwrap(), Box::new(|| false))
+            .unwrap(),
+    );
     let_go
 }
 

@@ -267,7 +267,7 @@ fn row_bytes(column: ColumnRef<'_>, row: usize, rows: usize) -> Vec<u8> {
 mod tests {
     use std::sync::Arc;
 
-    use rollhouse_core::{Past, PastEvent};
+    use rollhouse_core::{Claimant, Past, PastEvent};
     use rollhouse_engine::{EngineConfig, Reset};
     use rollhouse_env::Registry;
 
@@ -292,7 +292,7 @@ mod tests {
         let mut engine = engine();
         let (live, mut camera) = (Arc::new(Live::default()), Camera::default());
         (0..5).for_each(|at| step(&mut engine, at % 2));
-        let _following = live.follow(1).unwrap();
+        let _following = live.follow(1, &Claimant::owner("ada")).unwrap();
         let entry = Registry::builtin().get("CartPole-v1").unwrap();
         for at in 0..200i64 {
             step(&mut engine, i64::from(at % 7 < 4));
@@ -324,12 +324,12 @@ mod tests {
     fn a_lane_shows_one_frame_for_each_that_is_wanted_and_none_that_is_not_new() {
         let mut engine = engine();
         let (live, mut camera) = (Arc::new(Live::default()), Camera::default());
-        let following = live.follow(2).unwrap();
+        let following = live.follow(2, &Claimant::owner("ada")).unwrap();
         let want = || {
-            live.lanes.lock().get_mut(&2).unwrap().wants_frame = true;
+            live.lanes.lock().by_lane.get_mut(&2).unwrap().wants_frame = true;
             live.calls.fetch_or(super::super::WANTED, std::sync::atomic::Ordering::Relaxed);
         };
-        let newest = || live.lanes.lock()[&2].frame.serial();
+        let newest = || live.lanes.lock().by_lane[&2].frame.serial();
         (0..100).for_each(|at| {
             step(&mut engine, at % 2);
             camera.after_step(&mut engine, &live);

@@ -21,6 +21,7 @@ fn asked(env: &str, lanes: u32, autoreset: AutoresetMode) -> OpenSession {
         incarnation: Incarnation { term: 1, counter: 1 },
         secret: Secret::from_bytes([0; 16]),
         owner: "trainer".to_owned(),
+        operates: false,
         first_lane: 0,
         lanes,
         pool_lanes: lanes,

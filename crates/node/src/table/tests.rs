@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::*;
 use proptest::prelude::*;
 use rollhouse_core::{AutoresetMode, EnvTerms, Goal, RecordRule, SeedSchedule, StepColumns};
-use rollhouse_core::{Interruption, RunId};
-use rollhouse_wire::{Collect, LaneSettings, Secret};
+use rollhouse_core::{Interruption, RunId, SharedBound};
+use rollhouse_wire::{Collect, LaneSettings, ReplayOf, Secret};
 
 const LEASE: Duration = Duration::from_secs(30);
 const CAPACITY: u32 = 64;
@@ -21,6 +21,7 @@ fn open(index: u32, counter: u64, lanes: u32) -> OpenSession {
         incarnation: Incarnation { term: 1, counter },
         secret: Secret::from_bytes([counter as u8; 16]),
         owner: "trainer".to_owned(),
+        operates: false,
         first_lane: 0,
         lanes,
         pool_lanes: lanes,
@@ -188,33 +189,55 @@ fn a_session_that_plays_by_itself_takes_no_owner_and_needs_none() {
     assert_eq!(table.reports(|_| SessionCounts::default(), |_| false, |_| None)[0].attached, None);
 }
 
-/// One owner's rollouts took all the threads that a node has for such sessions, and every other owner's were refused.
-/// An owner may have half of what others leave.
-#[test]
-fn an_owner_whose_sessions_play_by_themselves_leaves_places_for_those_of_others() {
-    let mut table: SessionTable<u32> = SessionTable::new(1_000, LEASE);
-    let collect = Collect { policy: "noop".to_owned(), seed: 0, goal: Goal::Batches(1), leased: false };
-    let mut counter = 0;
-    let mut had = Vec::new();
-    for owner in ["eve", "ada", "bob", "cyd"] {
-        let mut own = 0;
-        loop {
-            counter += 1;
-            let mut asked = open(counter, u64::from(counter), 1);
-            asked.owner = owner.to_owned();
-            asked.settings.collect = Some(collect.clone());
-            match table.open(&asked) {
-                Ok(_) => own += 1,
-                Err(refusal) => {
-                    assert_eq!(refusal.code, RefusalCode::Busy);
-                    break;
-                }
+/// Opens sessions like that one until one is refused. Returns those that were opened.
+fn open_all(table: &mut SessionTable<u32>, like: &OpenSession, first: u32) -> Vec<OpenSession> {
+    let mut opened = Vec::new();
+    loop {
+        let index = first + opened.len() as u32;
+        let one = open(index, u64::from(index) + 1, 1);
+        let asked = OpenSession { session: one.session, incarnation: one.incarnation, ..like.clone() };
+        match table.open(&asked) {
+            Ok(_) => opened.push(asked),
+            Err(refusal) => {
+                assert_eq!(refusal.code, RefusalCode::Busy);
+                assert!(refusal.message.contains(&like.owner), "{refusal}");
+                return opened;
             }
         }
-        had.push(own);
     }
-    assert_eq!(had, [32, 16, 8, 4]);
-    assert!(table.open(&open(9_999, 9_999, 1)).is_ok(), "lanes that an owner steps take none");
+}
+
+/// Symptom: one owner had every session of a node that plays by itself, shows a recorded episode, or is there at all, and
+/// everybody else was refused. Cause: places were counted without regard to whose they are. Fix: shares by owner, which
+/// are given back with each session.
+#[test]
+fn an_owner_who_opens_all_sessions_that_it_may_leaves_places_of_every_kind_to_others_and_admins() {
+    let collect = Collect { policy: "noop".to_owned(), seed: 0, goal: Goal::Batches(1), leased: false };
+    let plain = open(0, 1, 1);
+    let (mut plays, mut shows) = (plain.clone(), plain.clone());
+    plays.settings.collect = Some(collect);
+    shows.settings.replay = Some(ReplayOf { episode: "k3f9q2tz-17-203".to_owned(), dynamics: 0, full: true });
+    for (kind, bound) in
+        [(plain, SharedBound::SESSIONS), (plays, SharedBound::ROLLOUTS), (shows, SharedBound::REPLAYS)]
+    {
+        let mut table: SessionTable<u32> = SessionTable::new(100_000, LEASE);
+        let mut first = 0;
+        let mut take = |table: &mut SessionTable<u32>, owner: &str, operates: bool| {
+            let like = OpenSession { owner: owner.to_owned(), operates, ..kind.clone() };
+            let opened = open_all(table, &like, first);
+            first += opened.len() as u32;
+            opened
+        };
+        let eves = take(&mut table, "eve", false);
+        assert_eq!(eves.len() as u64, (bound.limit - bound.reserve).div_ceil(2));
+        let adas = take(&mut table, "ada", false).len();
+        assert!(adas >= eves.len() / 2, "{adas} after {}", eves.len());
+        assert!(take(&mut table, "root", true).len() as u64 > bound.reserve / 2);
+        for asked in &eves {
+            table.not_made(at(0), asked.session, asked.incarnation);
+        }
+        assert!(take(&mut table, "bob", false).len() >= adas, "what eve had is free with her sessions");
+    }
 }
 
 #[test]

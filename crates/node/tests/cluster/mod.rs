@@ -12,12 +12,12 @@ use std::time::{Duration, SystemTime};
 use rollhouse_core::{AutoresetMode, ColumnRef, RecordRule, RunId, SeedSchedule, StepColumns};
 use rollhouse_node::{ClusterNode, ClusterNodeConfig};
 use rollhouse_wire::{
-    Arrival, Attach, Attached, CallError, CertificateAuthority, CertificateFiles, CloseCode, CloseSession,
-    ColumnBuffer, Connection, ConnectionLost, Credential, DialError, Dialer, EpisodeBytes, Expected,
-    FrameFault, FrameHeader, FrameKind, FrameLayout, FrameReader, FrameWriter, Heartbeat, HeartbeatTaken,
-    Hello, Identity, Incarnation, LaneSettings, Listener, OpenSession, Peer, Refusal, RefusalCode, Register,
-    Registered, Request, Role, Secret, SessionEnd, SessionId, SessionOpened, Settings, Shipped, Stranger,
-    Trust,
+    AdmitWatcher, Arrival, Attach, Attached, CallError, CertificateAuthority, CertificateFiles, CloseCode,
+    CloseSession, ColumnBuffer, Connection, ConnectionLost, Credential, DialError, Dialer, EpisodeBytes,
+    Expected, FrameFault, FrameHeader, FrameKind, FrameLayout, FrameReader, FrameWriter, Heartbeat,
+    HeartbeatTaken, Hello, Identity, Incarnation, LaneSettings, Listener, OpenSession, OpenWatch, Peer,
+    Refusal, RefusalCode, Register, Registered, Request, Role, Secret, SessionEnd, SessionId, SessionOpened,
+    Settings, Shipped, Stranger, Trust, WatcherAdmitted,
 };
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -125,6 +125,7 @@ pub enum Heard {
 enum Ask {
     Open(Box<OpenSession>, oneshot::Sender<Result<SessionOpened, Refusal>>),
     Close(CloseSession, oneshot::Sender<Result<SessionEnd, Refusal>>),
+    Admit(AdmitWatcher, oneshot::Sender<Result<WatcherAdmitted, Refusal>>),
 }
 
 /// A coordinator that decides nothing: it takes nodes in, hears them, and asks what the test asks. Dropping it
@@ -182,6 +183,16 @@ impl Coordinator {
         let close = CloseSession { session: open.session, incarnation: open.incarnation };
         assert!(self.asks.as_ref().unwrap().blocking_send(Ask::Close(close, done)).is_ok());
         answer.blocking_recv().unwrap()
+    }
+
+    /// Has the node admit one who watches a session. Returns what to show it.
+    pub fn admit(&self, open: &OpenSession, owner: &str) -> OpenWatch {
+        let OpenSession { session, incarnation, .. } = *open;
+        let (done, answer) = oneshot::channel();
+        let admit = AdmitWatcher { session, incarnation, owner: owner.to_owned(), operates: false };
+        assert!(self.asks.as_ref().unwrap().blocking_send(Ask::Admit(admit, done)).is_ok());
+        let WatcherAdmitted { key } = answer.blocking_recv().unwrap().unwrap();
+        OpenWatch { pool: session.pool, index: session.index, incarnation, key }
     }
 
     /// The next thing a node says for which `wanted` gives something.
@@ -253,6 +264,10 @@ async fn coordinate(
                     match ask {
                         Ask::Open(open, done) => {
                             let asked = Request::OpenSession(*open);
+                            let _told = done.send(refusal_of(node.call(&asked, PATIENCE).await));
+                        }
+                        Ask::Admit(admit, done) => {
+                            let asked = Request::AdmitWatcher(admit);
                             let _told = done.send(refusal_of(node.call(&asked, PATIENCE).await));
                         }
                         Ask::Close(close, done) => {
@@ -343,6 +358,7 @@ pub fn session(pool: u128, env: &str, lanes: u32) -> OpenSession {
         incarnation: Incarnation { term: 1, counter: 1 },
         secret: Secret::from_bytes([pool as u8; 16]),
         owner: "trainer".to_owned(),
+        operates: false,
         first_lane: 0,
         lanes,
         pool_lanes: lanes,

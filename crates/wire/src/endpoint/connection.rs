@@ -1,25 +1,28 @@
 //! A connection whose two ends know each other.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use quinn::ConnectionError;
 use rollhouse_core::msgpack::Message;
+use rollhouse_core::{Claimant, OverShare, Portion, ShareBook};
 use tokio::sync::Semaphore;
 
 use super::answer::{CallError, UnreadAnswer};
 use super::lost::{CloseCode, ConnectionLost, StreamLost, short_reason};
 use super::peer::Peer;
 use super::port::{self, PortSilence};
-use super::settings::Path;
+use super::settings::{Path, STRANGER_WINDOW};
 use super::stream::{ByteReceiver, ByteSender};
 use super::{EnvelopeReader, EnvelopeWriter, FrameReader, FrameWriter};
 use crate::call_id::request_bytes;
-use crate::limits::{MAX_CONTROL_BYTES, MAX_OPEN_REQUESTS, MAX_SESSION_STREAMS};
+use crate::limits::{MAX_CONTROL_BYTES, MAX_OPEN_REQUESTS, MAX_SESSION_STREAMS, MAX_STRANGER_STREAMS};
 use crate::{
     Attach, Attached, CallId, CommandsOpened, OpenCommands, OpenWatch, PeerCertificate, Request, Role,
     WatchOpened,
@@ -40,8 +43,12 @@ pub(crate) struct Shared {
     /// Bytes that the peer may have on the way once it is known.
     window: u32,
     known_as: String,
-    /// Whether the peer has shown who it is, or a session's secret.
-    known: AtomicBool,
+    /// The connection's part of those of its peer, if the peer has shown who it is; held as long as this.
+    _portion: Option<Portion>,
+    /// Those whose sessions the peer has shown that it may step or watch, for as long as it does.
+    admitted: Mutex<BTreeMap<Claimant, (usize, Portion)>>,
+    /// Number of times that the peer was admitted.
+    admissions: AtomicU64,
     /// Permits for requests of the peer that are unanswered.
     open_requests: Arc<Semaphore>,
     /// Whether somebody has waited for the peer for longer than usual.
@@ -96,13 +103,14 @@ pub(crate) struct Acquaintance {
     pub(crate) window: u32,
     /// The name under which the peer keeps what this side owns there; empty if it keeps nothing.
     pub(crate) known_as: String,
+    /// The connection's part of those of its peer.
+    pub(crate) portion: Option<Portion>,
 }
 
 impl Connection {
     pub(crate) fn new(inner: quinn::Connection, made: Acquaintance) -> Self {
-        let Acquaintance { peer, version, path, certificate, window, known_as } = made;
+        let Acquaintance { peer, version, path, certificate, window, known_as, portion } = made;
         let open_requests = Arc::new(Semaphore::new(MAX_OPEN_REQUESTS));
-        let known = AtomicBool::new(peer.role != Role::Anonymous);
         let (doubted, port_closed) = (AtomicBool::new(false), AtomicBool::new(false));
         let shared = Shared {
             inner,
@@ -112,7 +120,9 @@ impl Connection {
             certificate,
             window,
             known_as,
-            known,
+            _portion: portion,
+            admitted: Mutex::default(),
+            admissions: AtomicU64::new(0),
             open_requests,
             doubted,
             port_closed,
@@ -130,17 +140,51 @@ impl Connection {
         &self.shared.known_as
     }
 
-    /// Returns whether the peer has shown who it is, or a session's secret. Until then it has a stranger's bounds:
-    /// [`MAX_STRANGER_STREAMS`](crate::limits::MAX_STRANGER_STREAMS) streams and
+    /// Returns whether the peer has shown who it is, or steps or watches a session whose secret or key it has shown. A
+    /// peer that is not known has a stranger's bounds: [`MAX_STRANGER_STREAMS`] streams and
     /// [`MAX_STRANGER_BYTES`](crate::limits::MAX_STRANGER_BYTES) a message.
     pub fn is_known(&self) -> bool {
-        self.shared.known.load(Ordering::Relaxed)
+        self.peer().role != Role::Anonymous || !self.shared.admitted.lock().is_empty()
     }
 
-    /// Marks the peer as known: it has shown a session's secret.
-    pub(crate) fn let_in(&self) {
-        if !self.shared.known.swap(true, Ordering::Relaxed) {
+    /// Returns the number of times that the peer was admitted to a session.
+    pub fn admissions(&self) -> u64 {
+        self.shared.admissions.load(Ordering::Relaxed)
+    }
+
+    /// Admits an anonymous peer that has shown the secret or the key of a session of that claimant: it is known until the
+    /// last of the values that are returned is dropped. The connection counts once as the claimant's meanwhile.
+    ///
+    /// # Errors
+    /// If the claimant has its share of `connections`.
+    pub fn admit(&self, connections: &ShareBook, claimant: Claimant) -> Result<Admittance, OverShare> {
+        let mut admitted = self.shared.admitted.lock();
+        let was_strange = admitted.is_empty();
+        match admitted.get_mut(&claimant) {
+            Some((times, _)) => *times += 1,
+            None => {
+                let portion = connections.take(claimant.clone(), 1)?;
+                admitted.insert(claimant.clone(), (1, portion));
+            }
+        }
+        self.shared.admissions.fetch_add(1, Ordering::Relaxed);
+        if was_strange && self.peer().role == Role::Anonymous {
             self.widen(MAX_OPEN_REQUESTS + MAX_SESSION_STREAMS);
+        }
+        Ok(Admittance { connection: self.clone(), claimant })
+    }
+
+    fn leave(&self, claimant: &Claimant) {
+        let mut admitted = self.shared.admitted.lock();
+        let Some((times, _)) = admitted.get_mut(claimant) else { return };
+        *times -= 1;
+        if *times > 0 {
+            return;
+        }
+        admitted.remove(claimant);
+        if admitted.is_empty() && self.peer().role == Role::Anonymous {
+            self.inner().set_receive_window(STRANGER_WINDOW.min(self.shared.window).into());
+            self.inner().set_max_concurrent_bi_streams((MAX_STRANGER_STREAMS as u32).into());
         }
     }
 
@@ -335,6 +379,19 @@ impl Connection {
     /// Returns a number that tells this connection from the others of the process while it lives.
     pub fn id(&self) -> usize {
         self.inner().stable_id()
+    }
+}
+
+/// The right of a peer to be known as one who steps or watches sessions; the peer is known for as long as it has one. Made by [`Connection::admit`].
+#[derive(Debug)]
+pub struct Admittance {
+    connection: Connection,
+    claimant: Claimant,
+}
+
+impl Drop for Admittance {
+    fn drop(&mut self) {
+        self.connection.leave(&self.claimant);
     }
 }
 

@@ -162,6 +162,7 @@ impl Dialer {
             certificate,
             window: self.settings.receive_window,
             known_as: welcome.owner,
+            portion: None,
         };
         let connection = Connection::new(connection, made);
         connection.watch_port();

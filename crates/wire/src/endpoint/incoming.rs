@@ -254,13 +254,11 @@ impl Responder {
         self.respond::<()>(Err(refusal)).await
     }
 
-    /// Accepts the request and hands over the stream, which no longer counts as an open request. From then on the asker
-    /// is known by what it asked. Not cancellation-safe.
+    /// Accepts the request and hands over the stream, which no longer counts as an open request. Not cancellation-safe.
     ///
     /// # Errors
     /// If the asker is gone.
     pub async fn accept<T: Message>(mut self, value: T) -> Result<(ByteReceiver, ByteSender), StreamLost> {
-        self.connection.let_in();
         let bytes = answer_bytes(Ok(&value));
         self.send.write_all(&bytes).await?;
         Ok((self.receive, self.send))

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quinn::{Endpoint, TokioRuntime, TransportConfig};
+use rollhouse_core::{Portion, ShareBook};
 use rustls::pki_types::CertificateDer;
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -23,7 +24,7 @@ use super::stream::{ByteReceiver, ByteSender, MessageError};
 use crate::call_id::Received;
 use crate::identity::{Side, tls_server};
 use crate::limits::MAX_STRANGER_BYTES;
-use crate::{Hello, Identity, PeerCertificate, Refusal, RefusalCode, Request, Versions, Welcome};
+use crate::{Hello, Identity, PeerCertificate, Refusal, RefusalCode, Request, Role, Versions, Welcome};
 
 /// Decides for whom a stranger is taken. Called on the thread that serves connections; must not block.
 pub type Authenticate = dyn Fn(&Hello, &Stranger) -> Result<Peer, Refusal> + Send + Sync;
@@ -56,6 +57,8 @@ struct Context {
     identity: Arc<Identity>,
     authenticate: Box<Authenticate>,
     program: String,
+    /// Connections of peers that are known.
+    known: ShareBook,
 }
 
 /// The QUIC settings for each of the two kinds of path.
@@ -166,7 +169,12 @@ impl Listener {
         Ok(Self {
             endpoint,
             effective,
-            context: Arc::new(Context { identity, authenticate, program: program.into() }),
+            context: Arc::new(Context {
+                identity,
+                authenticate,
+                program: program.into(),
+                known: ShareBook::new(settings.shares),
+            }),
             transports,
             gate: Gate::new(
                 settings.max_handshakes,
@@ -332,7 +340,7 @@ async fn greet(
         }
     };
     match introduce(&connection, &hello, context) {
-        Ok(Introduced { peer, version, certificate }) => {
+        Ok(Introduced { peer, version, certificate, portion }) => {
             let welcome =
                 Welcome { version, program: context.program.clone(), role: peer.role, owner: peer.owner() };
             let sent = send.write_all(&answer_bytes(Ok(&welcome))).await;
@@ -340,7 +348,7 @@ async fn greet(
                 return Err(TurnedAwayReason::Lost(connection_of(lost)));
             }
             let known_as = String::new();
-            let made = Acquaintance { peer, version, path, certificate, window, known_as };
+            let made = Acquaintance { peer, version, path, certificate, window, known_as, portion };
             Ok(Connection::new(connection, made))
         }
         Err(refusal) => {
@@ -391,6 +399,8 @@ struct Introduced {
     peer: Peer,
     version: u16,
     certificate: Option<PeerCertificate>,
+    /// The connection's part of those of its peer; `None` of a peer that is anonymous.
+    portion: Option<Portion>,
 }
 
 fn introduce(
@@ -414,7 +424,13 @@ fn introduce(
         chain.map(|chain| PeerCertificate::new(context.identity.clone(), *chain, Side::Client, None));
     let stranger = Stranger { address: connection.remote_address(), certificate };
     let peer = (context.authenticate)(hello, &stranger)?;
-    Ok(Introduced { peer, version, certificate: stranger.certificate })
+    let portion = match peer.role {
+        Role::Anonymous => None,
+        _ => Some(context.known.take(peer.claimant(), 1).map_err(|over| {
+            Refusal::busy(over.to_string(), u64::try_from(FULL_RETRY.as_millis()).unwrap_or(u64::MAX))
+        })?),
+    };
+    Ok(Introduced { peer, version, certificate: stranger.certificate, portion })
 }
 
 /// Returns the loss of the connection that a lost stream stands for: in effect the connection is lost, whichever of the
@@ -447,5 +463,7 @@ const MAX_WAITING: usize = 1024;
 const WAITING_BYTES: u64 = 16 << 10;
 /// The word in metrics for handshakes that were given up for others.
 const GIVEN_UP: &str = "given_up";
+/// Pause after which a peer that has its share of connections may try again: some of them close.
+const FULL_RETRY: Duration = Duration::from_secs(1);
 /// Time that a refusal is given to arrive.
 const LINGER: Duration = Duration::from_secs(1);

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use rollhouse_core::Claimant;
+
 use crate::{PeerCertificate, Role};
 
 /// The other end of a connection, once it is known.
@@ -27,6 +29,14 @@ impl Peer {
         match &self.credential {
             Credential::Token(id) => format!("{}:{id}", self.name),
             Credential::Certificate | Credential::None => self.name.clone(),
+        }
+    }
+
+    /// Returns who takes parts of shared bounds by what the peer does.
+    pub fn claimant(&self) -> Claimant {
+        match self.role {
+            Role::Node | Role::Admin | Role::Coordinator => Claimant::operator(self.owner()),
+            Role::Anonymous | Role::Viewer | Role::Trainer | Role::Join => Claimant::owner(self.owner()),
         }
     }
 }

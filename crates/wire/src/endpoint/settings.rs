@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quinn::{AckFrequencyConfig, EndpointConfig, MtuDiscoveryConfig, TransportConfig, VarInt};
+use rollhouse_core::SharedBound;
 use rustix::net::sockopt;
 
 use super::congestion::SteadyCubic;
@@ -79,8 +80,12 @@ pub struct Settings {
     /// dropped unanswered, and the peer's own retransmission tries again a second later. Default 500: with 200 to 300
     /// µs each they take at most an eighth of the thread that also serves live sessions.
     pub handshakes_per_second: u32,
-    /// Number of connections open at a time; further ones are refused. Default 8,192.
+    /// Number of connections open at a time, those that begin and close among them; further ones are refused. Default
+    /// 8,192.
     pub max_connections: usize,
+    /// The bound of connections of peers that are known, which owners share. Default [`SharedBound::CONNECTIONS`]: below
+    /// `max_connections`, so that whoever comes within its share finds room for its handshake.
+    pub shares: SharedBound,
     /// The listening side's secret by which peers learn at once that it was restarted. Default none: a new one is
     /// drawn at each start, and peers wait for `idle`.
     pub reset_key: Option<ResetKey>,
@@ -101,6 +106,7 @@ impl Default for Settings {
             max_handshakes: 256,
             handshakes_per_second: 500,
             max_connections: 8192,
+            shares: SharedBound::CONNECTIONS,
             reset_key: None,
         }
     }
@@ -208,7 +214,7 @@ impl fmt::Display for Effective {
 }
 
 /// Bytes that an unknown peer may send before we have read them: a message on each of its streams.
-const STRANGER_WINDOW: u32 = (MAX_STRANGER_BYTES * MAX_STRANGER_STREAMS) as u32;
+pub(super) const STRANGER_WINDOW: u32 = (MAX_STRANGER_BYTES * MAX_STRANGER_STREAMS) as u32;
 /// Bytes of the largest datagram that QUIC allows.
 pub const LARGEST_DATAGRAM: u16 = 65_527;
 
@@ -232,6 +238,13 @@ mod tests {
         let settings = Settings::default();
         assert!(settings.keep_alive * 2 < settings.idle);
         assert!(settings.idle < Duration::from_secs(30));
+    }
+
+    #[test]
+    fn known_peers_leave_room_for_handshakes_and_for_connections_that_close() {
+        let settings = Settings::default();
+        let begins = settings.max_handshakes + settings.handshakes_per_second as usize;
+        assert!(settings.shares.limit as usize + begins < settings.max_connections);
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub(super) fn others() -> Vec<Sample> {
         incarnation: INCARNATION,
         secret: secret(),
         owner: "ada".into(),
+        operates: false,
         first_lane: 0,
         lanes: 1,
         pool_lanes: 1,

@@ -48,6 +48,7 @@ pub(crate) fn requests() -> Vec<Sample> {
         incarnation: INCARNATION,
         secret: secret(),
         owner: "ada".into(),
+        operates: false,
         first_lane: 32,
         lanes: 32,
         pool_lanes: 64,
@@ -123,7 +124,12 @@ pub(crate) fn requests() -> Vec<Sample> {
         sample("request-watch", Request::Watch(Watch { session: session() })),
         sample(
             "request-admit_watcher",
-            Request::AdmitWatcher(AdmitWatcher { session: session(), incarnation: INCARNATION }),
+            Request::AdmitWatcher(AdmitWatcher {
+                session: session(),
+                incarnation: INCARNATION,
+                owner: String::new(),
+                operates: false,
+            }),
         ),
         sample(
             "request-open_watch",

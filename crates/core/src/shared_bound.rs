@@ -1,0 +1,171 @@
+//! The bounds that several owners share, in one table.
+
+use std::fmt;
+
+/// A bound that several owners share: what it limits, and what each of them may have of it.
+///
+/// One owner may have half of what others leave, and at most [`SharedBound::most`], so that a newcomer finds room until
+/// many have taken some. Nodes and admins, the operators, have a reserve that owners never take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SharedBound {
+    /// The things that are counted and whose they are, as in `connections of a coordinator`.
+    pub what: &'static str,
+    /// Most of them in all.
+    pub limit: u64,
+    /// The part that is kept for nodes and admins.
+    pub reserve: u64,
+    /// Most that one owner may have, whatever others leave. At the limit it bounds nothing.
+    pub most: u64,
+    /// Whether one that is over its share waits for its turn; else it is refused.
+    pub waits: bool,
+}
+
+impl SharedBound {
+    /// Connections of peers that are known: to a coordinator by who they are, to a node by the sessions that they step
+    /// or watch. Nodes and their admins fit in the reserve.
+    pub const CONNECTIONS: Self =
+        Self::of("connections of a coordinator, and of a node", 7_168).reserving(2_304);
+    /// Requests that a coordinator has not answered, segments that nodes ship apart. Those of owners leave room in its
+    /// mailbox for the heartbeats of all nodes.
+    pub const REQUESTS: Self = Self::of("requests under way at a coordinator", 4_096).reserving(2_048);
+    /// Pools that have not ended. It takes eight hostile owners to keep everybody else out, and pools of one session of
+    /// one owner fill half of a node's sessions at most.
+    pub const POOLS: Self = Self::of("pools of a cluster", 16_384).reserving(1_024).at_most(2_048);
+    /// Questions about the store's episodes that are answered at a time; each has a part of a segment in memory.
+    pub const QUESTIONS: Self = Self::of("questions to the store", 3).reserving(1).waiting();
+    /// Reads of the store's disk at a time.
+    pub const READS: Self = Self::of("reads of the store's disk", 8).reserving(2).at_most(2).waiting();
+    /// Parts of the store that are on their way to readers; each has a piece in memory.
+    pub const ANSWERS: Self =
+        Self::of("parts of the store under way to readers", 256).reserving(64).waiting();
+    /// Requests that wait for the archive at a time, each on a thread for blocking work.
+    pub const FETCHES: Self = Self::of("fetches from the archive", 16).reserving(4).waiting();
+    /// Episodes that are sent to nodes at a time; each is in memory as a whole.
+    pub const EPISODES: Self = Self::of("episodes under way to nodes", 2).waiting();
+    /// Steps and commands of sessions that wait for a thread of a node. The threads take them by turns of owners.
+    pub const STEPS: Self = Self::of("steps that wait for a thread of a node", 1_024).reserving(64);
+    /// Threads of a node that wait for processes of Python envs.
+    pub const LEARNING: Self = Self::of("Python envs that a node starts", 16).reserving(2);
+    /// Sessions of a node that play by themselves, each of which takes a thread.
+    pub const ROLLOUTS: Self = Self::of("sessions of a node that play by themselves", 64).reserving(4);
+    /// Sessions of a node that show recorded episodes, each of which is in memory as a whole.
+    pub const REPLAYS: Self = Self::of("replays of a node", 16).reserving(2);
+    /// Sessions of a node, as many as it can record at a time.
+    pub const SESSIONS: Self = Self::of("sessions of a node", 4_096).reserving(256);
+    /// Streams on which sessions of a node are watched.
+    pub const WATCHERS: Self = Self::of("watchers of a node", 1_024).reserving(128);
+    /// Lanes of one session that are watched: each costs every step a few nanoseconds.
+    pub const WATCHED_LANES: Self = Self::of("watched lanes of a session", 16).reserving(2);
+
+    /// Every bound that is shared, in the order of the table in docs/faults.md.
+    pub const ALL: [Self; 15] = [
+        Self::CONNECTIONS,
+        Self::REQUESTS,
+        Self::POOLS,
+        Self::QUESTIONS,
+        Self::READS,
+        Self::ANSWERS,
+        Self::FETCHES,
+        Self::EPISODES,
+        Self::STEPS,
+        Self::LEARNING,
+        Self::ROLLOUTS,
+        Self::REPLAYS,
+        Self::SESSIONS,
+        Self::WATCHERS,
+        Self::WATCHED_LANES,
+    ];
+
+    /// Returns the part that an owner, or one that operates, may have while other owners and other operators have theirs.
+    #[must_use]
+    pub const fn share(self, operates: bool, other_owners: u64, other_operators: u64) -> u64 {
+        let Self { limit, reserve, most, .. } = self;
+        let kept = if operates || other_operators > reserve { other_operators } else { reserve };
+        let half = limit.saturating_sub(kept).saturating_sub(other_owners).div_ceil(2);
+        if half < most { half } else { most }
+    }
+
+    /// Returns the bound with another limit. The reserve keeps its part of it.
+    #[must_use]
+    pub const fn with_limit(self, limit: u64) -> Self {
+        let reserve = (self.reserve as u128 * limit as u128 / self.limit as u128) as u64;
+        let most = if self.most == self.limit { limit } else { self.most };
+        Self { limit, reserve, most, ..self }
+    }
+
+    const fn of(what: &'static str, limit: u64) -> Self {
+        Self { what, limit, reserve: 0, most: limit, waits: false }
+    }
+
+    const fn reserving(self, reserve: u64) -> Self {
+        Self { reserve, ..self }
+    }
+
+    const fn at_most(self, most: u64) -> Self {
+        Self { most, ..self }
+    }
+
+    const fn waiting(self) -> Self {
+        Self { waits: true, ..self }
+    }
+}
+
+/// Prints the bound's row of the table in docs/faults.md, up to its tests.
+impl fmt::Display for SharedBound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, limit, reserve, most, waits } = self;
+        let cap = if most < limit { format!(", at most {most}") } else { String::new() };
+        let beyond = if *waits { "waits for its turn" } else { "`busy`" };
+        write!(f, "| {what} | {limit} | half of what others leave{cap} | {reserve} | {beyond} |")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Claimant, Shares};
+
+    /// Takes until it is refused. Returns the number that was taken.
+    fn take_all(shares: &mut Shares, claimant: &Claimant) -> u64 {
+        (0..).take_while(|_| shares.take(claimant, 1).is_ok()).count() as u64
+    }
+
+    /// Symptom: one owner had all of a bound that several share, and nobody else had a place, nodes and admins
+    /// included. Cause: bounds were counted without regard to who takes. Fix: every shared bound is one of this table,
+    /// and one rule says what an owner may have of it.
+    #[test]
+    fn whatever_one_owner_takes_of_any_bound_a_second_owner_and_an_operator_find_their_part() {
+        for bound in SharedBound::ALL {
+            let mut shares = Shares::new(bound);
+            let greedy = Claimant::owner("greedy");
+            let taken = take_all(&mut shares, &greedy);
+            assert!(taken >= 1, "{}: one owner alone has a place", bound.what);
+            assert!(taken <= (bound.limit - bound.reserve).div_ceil(2).min(bound.most), "{}", bound.what);
+            let second = take_all(&mut shares, &Claimant::owner("second"));
+            assert!(second >= 1, "{}: a second owner has a place", bound.what);
+            let admin = take_all(&mut shares, &Claimant::operator("admin"));
+            assert!(admin >= bound.reserve.div_ceil(2), "{}: {admin} for an admin", bound.what);
+            shares.give_back(&greedy, taken);
+            assert!(take_all(&mut shares, &Claimant::owner("third")) >= 1, "{}", bound.what);
+        }
+    }
+
+    #[test]
+    fn a_bound_of_another_limit_keeps_the_part_that_is_reserved() {
+        let steps = SharedBound::STEPS.with_limit(512);
+        assert_eq!((steps.limit, steps.reserve, steps.most), (512, 32, 512));
+        let one = SharedBound::STEPS.with_limit(1);
+        assert_eq!((one.reserve, Shares::new(one).share(&Claimant::owner("ada"))), (0, 1));
+    }
+
+    #[test]
+    fn the_table_of_shared_bounds_in_the_docs_is_this_one() {
+        let page = include_str!("../../../docs/faults.md");
+        let rows: Vec<&str> =
+            page.lines().filter(|line| line.contains("half of what others leave")).collect();
+        for bound in SharedBound::ALL {
+            let row = bound.to_string();
+            assert!(rows.iter().any(|line| line.starts_with(&row)), "docs/faults.md has no row `{row}`");
+        }
+    }
+}
