@@ -72,13 +72,17 @@ pub fn program() -> Command {
     if *TIED.get_or_init(try_it) { tied(binary()) } else { Command::new(binary()) }
 }
 
-/// A command line of the binary that records into `data`, split at spaces.
+/// A command line of the binary that records into `data`, split at spaces. One that would write where it is started
+/// fails instead of leaving keys among the sources.
 pub fn rollhouse(data: &Path, line: &str) -> Command {
     let mut command = program();
-    command.args(line.split_whitespace()).env("ROLLHOUSE_DATA", data);
+    command.args(line.split_whitespace()).env("ROLLHOUSE_DATA", data).current_dir(READ_ONLY);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
+
+/// A folder in which nobody makes a file, root included.
+const READ_ONLY: &str = "/proc";
 
 /// The commands of all `console` blocks of a page, in their order.
 pub fn console_commands(page: &str) -> Vec<&str> {
@@ -276,4 +280,24 @@ impl Chance {
 /// How many times more than usual to repeat what is done at random: `$ROLLHOUSE_SOAK`, else once.
 pub fn soak() -> u64 {
     std::env::var("ROLLHOUSE_SOAK").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Symptom: the keys of a cluster stood among the sources, and were committed.
+    /// Cause: a command line that named no folder wrote where it was started, which was the folder of these tests.
+    /// Fix: command lines are started where nothing can be written.
+    #[test]
+    fn a_command_line_that_names_no_folder_writes_nothing_among_the_sources() {
+        let left = Path::new(env!("CARGO_MANIFEST_DIR")).join("rollhouse-cluster");
+        let data = Folder::new();
+        // A port that cannot be had ends it in case it can write.
+        let line = "up --set coordinator.listen=192.0.2.1:1";
+        let done = run(data.path(), line);
+        assert!(done.stderr.contains("rollhouse-cluster"), "{}", done.stderr);
+        assert_ne!(done.code, Some(0));
+        assert!(!left.exists(), "{}", left.display());
+    }
 }
