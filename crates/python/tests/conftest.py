@@ -18,6 +18,22 @@ import rollhouse
 TEST_ALL = "ROLLHOUSE_TEST_ALL"
 """The environment variable that `cargo xtask test --all` sets."""
 
+TEST_API = "ROLLHOUSE_TEST_API"
+"""The variable that is set where another Gymnasium is tried: what uses none of its API runs on the newest alone."""
+
+# Files whose tests measure time, interrupt, or count processes: nothing runs beside them.
+ALONE = {
+    "test_cluster.py",
+    "test_connecting.py",
+    "test_embedded_cost.py",
+    "test_embedded_first_done.py",
+    "test_hosted.py",
+    "test_hosted_interrupts.py",
+    "test_hosted_losses.py",
+    "test_launch.py",
+    "test_shared_memory.py",
+}
+
 # Packages that only `cargo xtask test --all` installs, by marker.
 HEAVY = {
     "torch": ("torch",),
@@ -26,10 +42,23 @@ HEAVY = {
 }
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips what needs a package that is not installed, naming it, and what takes long unless all tests are wanted."""
+def uses_gymnasium(item: pytest.Item) -> bool:
+    """Whether the test's file has imported something of Gymnasium's, and starts no cluster."""
+    named = (getattr(value, "__module__", None) or getattr(value, "__name__", "") for value in vars(item.module).values())
+    return any(str(name).partition(".")[0] == "gymnasium" for name in named) and "test_cluster" not in item.path.name
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skips what needs a package that is not installed, naming it, and what takes long unless all tests are wanted. Marks
+    what runs alone; leaves out what does not concern another Gymnasium where that is what is tried."""
     everything = bool(os.environ.get(TEST_ALL))
+    if os.environ.get(TEST_API):
+        others = [item for item in items if not uses_gymnasium(item)]
+        items[:] = [item for item in items if uses_gymnasium(item)]
+        config.hook.pytest_deselected(items=others)
     for item in items:
+        if item.path.name in ALONE:
+            item.add_marker(pytest.mark.alone)
         if item.get_closest_marker("soak") is not None and not everything:
             item.add_marker(pytest.mark.skip(reason="a minute of faults; runs with `cargo xtask test --all`"))
         for marker, packages in HEAVY.items():

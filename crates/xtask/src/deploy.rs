@@ -21,9 +21,12 @@ pub(crate) fn all_tests(root: &Path) -> Outcome {
     python::outcome(run(root, true))
 }
 
-fn run(root: &Path, all: bool) -> Result<String, Stop> {
-    python::usable_python()?;
-    python::program(root)?;
+/// Makes the virtual environment of [`tests`], which says what is wrong with it.
+pub(crate) fn environment_ahead(root: &Path) {
+    let _made = python::usable_python().and_then(|()| environment(root, false).make());
+}
+
+fn environment(root: &Path, all: bool) -> Environment {
     let folder = root.join(TESTS);
     let mut files = vec![folder.join("requirements.txt")];
     let mut path = root.join("target/python/deploy");
@@ -31,7 +34,13 @@ fn run(root: &Path, all: bool) -> Result<String, Stop> {
         files.push(folder.join("requirements-all.txt"));
         path.set_file_name("deploy-all");
     }
-    let environment = Environment { path, requirements: Vec::new(), files };
+    Environment { path, requirements: Vec::new(), files }
+}
+
+fn run(root: &Path, all: bool) -> Result<String, Stop> {
+    python::usable_python()?;
+    python::program(root)?;
+    let environment = environment(root, all);
     environment.make()?;
     if all {
         python::release(root)?;

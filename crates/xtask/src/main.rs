@@ -6,13 +6,17 @@
 #![expect(clippy::print_stderr, reason = "talking to the developer is all it does")]
 
 mod circles;
+mod counts;
 mod deploy;
 mod heavy;
+mod libtest;
 mod lines;
 mod mutations;
 mod named_tests;
 mod outcome;
 mod plan;
+mod processor;
+mod programs;
 mod python;
 mod secrets;
 mod sizes;

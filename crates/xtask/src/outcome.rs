@@ -47,9 +47,33 @@ pub(crate) fn forget_own_package(command: &mut Command) {
     }
 }
 
-/// Arguments of cargo that build every binary and every test at once, so that what they share is compiled once: cargo
+/// Returns a command that runs behind others: it has a processor when no other program wants it. Where there is no `nice`
+/// it runs as it is.
+pub(crate) fn behind(command: Command) -> Command {
+    if Command::new("nice").arg("true").status().is_err() {
+        return command;
+    }
+    let mut nice = Command::new("nice");
+    nice.args(["-n", LOWEST]).arg(command.get_program()).args(command.get_args());
+    if let Some(folder) = command.get_current_dir() {
+        nice.current_dir(folder);
+    }
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => nice.env(name, value),
+            None => nice.env_remove(name),
+        };
+    }
+    nice
+}
+
+/// Niceness at which a program gets a seventieth of a processor that another wants.
+const LOWEST: &str = "19";
+
+/// Arguments of cargo that build every binary, example and test at once, so that what they share is compiled once: cargo
 /// gives a dependency the features that the packages of one call want.
-pub(crate) const BUILD_ALL: [&str; 6] = ["build", "--quiet", "--workspace", "--bins", "--tests", "--locked"];
+pub(crate) const BUILD_ALL: [&str; 7] =
+    ["build", "--quiet", "--workspace", "--bins", "--examples", "--tests", "--locked"];
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -58,5 +82,22 @@ impl fmt::Display for Outcome {
             Self::Skipped(why) => write!(f, "skipped  {why}"),
             Self::Failed(what) => write!(f, "FAILED   {what}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_command_that_runs_behind_others_has_its_arguments_folder_and_variables() {
+        let mut command = Command::new("program");
+        command.arg("--list").current_dir("/w").env("A", "b").env_remove("C");
+        let nice = behind(command);
+        assert_eq!(line(&nice), "nice -n 19 program --list");
+        assert_eq!(nice.get_current_dir(), Some(Path::new("/w")));
+        assert_eq!(nice.get_envs().count(), 2);
     }
 }

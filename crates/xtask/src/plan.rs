@@ -1,11 +1,13 @@
-//! Plans: steps that run one after another, and the line that closes them.
+//! Plans: steps that run one after another, and the lines that close them.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::counts::Counts;
 use crate::outcome::{Outcome, cargo, shown};
+use crate::processor::processor_time;
 use crate::{deploy, heavy, mutations, python, style, tests_step};
 
 /// Steps in the order in which they run. The first that fails ends the plan.
@@ -16,9 +18,21 @@ pub(crate) struct Plan {
 }
 
 /// One step: its name and what it does at the workspace's root.
+#[derive(Clone, Copy)]
 struct Step {
     name: &'static str,
     run: fn(&Path) -> Outcome,
+    /// What it needs of the network, which is fetched while the steps before it run. It makes up for what fails here.
+    ahead: Option<fn(&Path)>,
+    /// Whether it runs beside the step before it, if both are in a plan.
+    beside: bool,
+}
+
+/// The end of steps that ran side by side.
+struct Ended {
+    steps: Vec<(&'static str, Outcome, Duration)>,
+    /// Time of the processors that all of them took, with what was made ahead of later ones meanwhile.
+    processors: Option<Duration>,
 }
 
 impl Plan {
@@ -91,30 +105,73 @@ impl Plan {
     /// Runs every step and says how each ended. Returns whether none failed.
     pub(crate) fn run(self) -> bool {
         let began = Instant::now();
-        let mut ended = Vec::new();
-        let mut passed = true;
-        for step in &self.steps {
-            eprintln!("\n== {}", step.name);
-            let step_began = Instant::now();
-            let outcome = (step.run)(&self.root);
-            passed = !matches!(outcome, Outcome::Failed(_));
-            ended.push((step.name, outcome, step_began.elapsed()));
-            if !passed {
-                break;
-            }
+        for ahead in self.steps.iter().skip(1).filter_map(|step| step.ahead) {
+            let root = self.root.clone();
+            std::thread::spawn(move || ahead(&root));
+        }
+        let (mut ended, mut passed, mut rest) = (Vec::new(), true, self.steps.as_slice());
+        while passed && !rest.is_empty() {
+            let more = rest.iter().skip(1).take_while(|step| step.beside).count();
+            let (group, later) = rest.split_at(1 + more);
+            let done = self.run_group(group);
+            passed = !done.steps.iter().any(|(_, outcome, _)| matches!(outcome, Outcome::Failed(_)));
+            ended.push(done);
+            rest = later;
         }
         eprintln!();
-        for (name, outcome, took) in &ended {
-            eprintln!("{name:<14} {:>9}  {outcome}", Seconds(*took).to_string());
-        }
-        let verdict = match ended.iter().filter(|e| matches!(e.1, Outcome::Skipped(_))).count() {
+        ended.iter().for_each(Ended::show);
+        let outcomes: Vec<&Outcome> =
+            ended.iter().flat_map(|done| done.steps.iter().map(|(_, outcome, _)| outcome)).collect();
+        let counts: Counts = outcomes.iter().map(|outcome| Counts::of(&outcome.to_string())).sum();
+        let verdict = match outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Skipped(_))).count() {
             _ if !passed => "FAILED".to_owned(),
             0 => "passed".to_owned(),
             skipped => format!("passed, {skipped} skipped"),
         };
-        let (ran, all) = (ended.len(), self.steps.len());
+        let (ran, all) = (outcomes.len(), self.steps.len());
         eprintln!("{}: {verdict} ({ran} of {all} steps in {})", self.name, Seconds(began.elapsed()));
+        if !counts.is_empty() {
+            eprintln!("{counts}");
+        }
         passed
+    }
+
+    /// Runs steps side by side. Lines of tests name their files.
+    fn run_group(&self, group: &[Step]) -> Ended {
+        let names: Vec<&str> = group.iter().map(|step| step.name).collect();
+        eprintln!("\n== {}", names.join(", "));
+        let before = processor_time();
+        let timed = |step: &Step| {
+            let began = Instant::now();
+            let outcome = (step.run)(&self.root);
+            (step.name, outcome, began.elapsed())
+        };
+        let steps = std::thread::scope(|scope| {
+            let running: Vec<_> = group.iter().map(|step| scope.spawn(|| timed(step))).collect();
+            let ended = running.into_iter().zip(group).map(|(thread, step)| {
+                let panicked = |_| (step.name, Outcome::Failed("it panicked".to_owned()), Duration::ZERO);
+                thread.join().unwrap_or_else(panicked)
+            });
+            ended.collect()
+        });
+        let processors = before.zip(processor_time()).map(|(before, after)| after.saturating_sub(before));
+        Ended { steps, processors }
+    }
+}
+
+impl Ended {
+    fn show(&self) {
+        let mut processors = self.processors.map(|time| format!("{} of CPU", Seconds(time)));
+        for (name, outcome, took) in &self.steps {
+            let of_group = processors.take().unwrap_or_default();
+            eprintln!("{name:<14} {:>12} {of_group:>20}  {outcome}", Seconds(*took).to_string());
+        }
+    }
+}
+
+impl Step {
+    const fn new(name: &'static str, run: fn(&Path) -> Outcome) -> Self {
+        Self { name, run, ahead: None, beside: false }
     }
 }
 
@@ -125,57 +182,55 @@ fn passes(mut command: Command, found: &str) -> Outcome {
     }
 }
 
-const FORMAT: Step = Step {
-    name: "format",
-    run: |root| passes(cargo(root, &["fmt", "--all", "--check"]), "rustfmt would change nothing"),
-};
+const FORMAT: Step = Step::new("format", |root| {
+    passes(cargo(root, &["fmt", "--all", "--check"]), "rustfmt would change nothing")
+});
 
-const STYLE: Step = Step { name: "style", run: style::check };
+const STYLE: Step = Step::new("style", style::check);
 
-const CLIPPY: Step = Step {
-    name: "clippy",
-    run: |root| {
-        let arguments = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
-        passes(cargo(root, &arguments), "no warning")
-    },
-};
+const CLIPPY: Step = Step::new("clippy", |root| {
+    let arguments = ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
+    passes(cargo(root, &arguments), "no warning")
+});
 
-const DOCS: Step = Step {
-    name: "docs",
-    run: |root| {
-        let mut command = cargo(root, &["doc", "--workspace", "--no-deps", "--locked"]);
-        command.env("RUSTDOCFLAGS", "-D warnings");
-        passes(command, "no warning")
-    },
-};
+const DOCS: Step = Step::new("docs", |root| {
+    // With the features of the tests, dependencies are those that clippy has checked.
+    let features = ["--features", python::FEATURES_OF_TESTS];
+    let mut command = cargo(root, &["doc", "--workspace", "--no-deps", "--locked"]);
+    command.args(features);
+    command.env("RUSTDOCFLAGS", "-D warnings");
+    passes(command, "no warning")
+});
 
-const TESTS: Step = Step { name: "tests", run: |root| tests_step::run(root, 1) };
+const TESTS: Step = Step::new("tests", |root| tests_step::run(root, 1));
 
-const LONG_TESTS: Step = Step { name: "long tests", run: |root| tests_step::run(root, SOAK_FACTOR) };
+const LONG_TESTS: Step = Step::new("long tests", |root| tests_step::run(root, SOAK_FACTOR));
 
-const RELEASE: Step = Step { name: "release build", run: heavy::release };
+const RELEASE: Step = Step::new("release build", heavy::release);
 
-const DECODERS: Step = Step { name: "decoders", run: heavy::decoders };
+const DECODERS: Step = Step::new("decoders", heavy::decoders);
 
-const OBJECTS: Step = Step { name: "object storage", run: heavy::objects };
+const OBJECTS: Step = Step::new("object storage", heavy::objects);
 
-const PYTHON: Step = Step { name: "python", run: python::tests };
+const PYTHON: Step = Step { ahead: Some(python::environments), ..Step::new("python", python::tests) };
 
-const ALL_PYTHON: Step = Step { name: "all of python", run: python::all_tests };
+const ALL_PYTHON: Step = Step::new("all of python", python::all_tests);
 
-const DEPLOY: Step = Step { name: "deploy", run: deploy::tests };
+/// Its tests wait for other programs most of the time.
+const DEPLOY: Step =
+    Step { ahead: Some(deploy::environment_ahead), beside: true, ..Step::new("deploy", deploy::tests) };
 
-const ALL_DEPLOY: Step = Step { name: "all of deploy", run: deploy::all_tests };
+const ALL_DEPLOY: Step = Step::new("all of deploy", deploy::all_tests);
 
-const DIST: Step = Step { name: "dist", run: deploy::dist };
+const DIST: Step = Step::new("dist", deploy::dist);
 
-const MUTATIONS: Step = Step { name: "mutations", run: mutations::run };
+const MUTATIONS: Step = Step::new("mutations", mutations::run);
 
-const GOLDEN: Step = Step { name: "golden data", run: heavy::golden_data };
+const GOLDEN: Step = Step::new("golden data", heavy::golden_data);
 
-const AARCH64: Step = Step { name: "aarch64", run: heavy::aarch64 };
+const AARCH64: Step = Step::new("aarch64", heavy::aarch64);
 
-const DEPENDENCIES: Step = Step { name: "dependencies", run: heavy::dependencies };
+const DEPENDENCIES: Step = Step::new("dependencies", heavy::dependencies);
 
 /// Factor by which the long tests repeat more of everything that is drawn at random.
 const SOAK_FACTOR: u32 = 10;

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
-use crate::outcome::{BUILD_ALL, Outcome, cargo, forget_own_package, line, shown};
+use crate::outcome::{BUILD_ALL, Outcome, behind, cargo, forget_own_package, line, shown};
 use crate::watch::{Ended, PATIENCE, watch};
 
 /// The oldest Gymnasium that the package promises to work with.
@@ -18,8 +19,12 @@ const TRACED: &str = "target/otlp";
 /// The program that builds the wheel.
 const MATURIN: &str = "maturin==1.16.0";
 
-/// Features of crate python with which its dependencies have the features that the workspace's tests give them.
+/// Features of crate python with which its dependencies have the features that the workspace's tests give them. They stay
+/// until cargo unifies features of a workspace whatever is built of it, which is unstable in 1.95.
 const FEATURES_AS_TESTED: &str = "extension-module,as-tested";
+
+/// The same for a call of cargo that builds the workspace without its tests.
+pub(crate) const FEATURES_OF_TESTS: &str = "rollhouse-python/as-tested";
 
 /// The oldest Python that the package promises to work with, minor version.
 const OLDEST_PYTHON: u32 = 10;
@@ -29,32 +34,64 @@ const TESTS: &str = "crates/python/tests";
 const TRAINERS: &str = "crates/python/tests/test_trainers.py";
 const LEROBOT: &str = "crates/python/tests/test_lerobot.py";
 
-/// Runs the package's own tests on each Gymnasium. Files of clusters take more than half of the time: on the oldest they run
-/// with all tests. Tests that need PyTorch skip themselves without it.
+/// Runs the package's own tests on each Gymnasium: on the oldest those that use its API. Tests that need PyTorch skip
+/// themselves without it.
 pub(crate) fn tests(root: &Path) -> Outcome {
     with_wheel(root, |root, wheel| {
-        let oldest = on_gymnasium(root, wheel, OLDEST_GYMNASIUM, &[TESTS, "-k", "not test_cluster"])?;
-        let newest = on_gymnasium(root, wheel, NEWEST_GYMNASIUM, &[TESTS])?;
+        let oldest = on_gymnasium(root, wheel, OLDEST_GYMNASIUM, &[("ROLLHOUSE_TEST_API", "1")])?;
+        let newest = on_gymnasium(root, wheel, NEWEST_GYMNASIUM, &[])?;
         Ok(format!("{oldest}; {newest}"))
     })
 }
 
-/// Runs these of the package's own tests on a Gymnasium.
-fn on_gymnasium(root: &Path, wheel: &Path, version: &str, which: &[&str]) -> Result<String, Stop> {
-    let environment = Environment {
+/// Makes the virtual environments of [`tests`], which says what is wrong with them.
+pub(crate) fn environments(root: &Path) {
+    let versions = [OLDEST_GYMNASIUM, NEWEST_GYMNASIUM].map(|version| gymnasium(root, version));
+    let mut all = std::iter::once(maturin(root)).chain(versions);
+    let _made = usable_python().and_then(|()| all.try_for_each(|environment| environment.make()));
+}
+
+fn gymnasium(root: &Path, version: &str) -> Environment {
+    Environment {
         path: root.join(format!("target/python/gymnasium-{version}")),
         requirements: vec![format!("gymnasium=={version}")],
         files: vec![root.join("crates/python/tests/requirements.txt")],
+    }
+}
+
+fn maturin(root: &Path) -> Environment {
+    Environment {
+        path: root.join("target/python/build"),
+        requirements: vec![MATURIN.to_owned()],
+        files: Vec::new(),
+    }
+}
+
+/// Runs the package's own tests on a Gymnasium, with these variables: a file on each processor, and then those that measure
+/// or interrupt, with nothing beside them.
+fn on_gymnasium(
+    root: &Path,
+    wheel: &Path,
+    version: &str,
+    variables: &[(&str, &str)],
+) -> Result<String, Stop> {
+    let python = gymnasium(root, version).with(wheel)?;
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).to_string();
+    let beside = ["-m", "not alone", "--numprocesses", &workers, "--dist", "loadfile"];
+    let run = |of_pytest: &[&str]| {
+        let mut tests = pytest_command(root, Some(wheel), &python, &[TESTS]);
+        tests.args(of_pytest).envs(variables.iter().copied());
+        run_pytest(tests)
     };
-    let python = environment.with(wheel)?;
-    Ok(format!("gymnasium {version}: {}", pytest(root, Some(wheel), &python, which, false)?))
+    let (beside, alone) = (run(&beside)?, run(&["-m", "alone"])?);
+    Ok(format!("gymnasium {version}: {beside}, alone: {alone}"))
 }
 
 /// Runs all of the package's tests, including those that need heavy packages, checks its types, and installs it from
 /// source.
 pub(crate) fn all_tests(root: &Path) -> Outcome {
     with_wheel(root, |root, wheel| {
-        let clusters = on_gymnasium(root, wheel, OLDEST_GYMNASIUM, &[TESTS, "-k", "test_cluster"])?;
+        let oldest = on_gymnasium(root, wheel, OLDEST_GYMNASIUM, &[])?;
         let tests = root.join("crates/python/tests");
         let environment = Environment {
             path: root.join("target/python/all"),
@@ -85,7 +122,7 @@ pub(crate) fn all_tests(root: &Path) -> Outcome {
         let opened = pytest(root, Some(wheel), &environment.with(wheel)?, &[LEROBOT], true)?;
         from_source(root)?;
         Ok(format!(
-            "{clusters}; {found}; trainers: {learned}; LeRobot: {opened}; types checked; installed from source"
+            "{oldest}; {found}; trainers: {learned}; LeRobot: {opened}; types checked; installed from source"
         ))
     })
 }
@@ -174,21 +211,29 @@ fn target(root: &Path) -> PathBuf {
 
 /// Builds the wheel with the profile of the other tests, in the same target directory, out of what was compiled for them.
 pub(crate) fn wheel(root: &Path) -> Result<PathBuf, Stop> {
-    wheel_of(root, "dev", &["--features", FEATURES_AS_TESTED], "target/python/wheels")
+    wheel_of(root, "dev", &["--features", FEATURES_AS_TESTED], "target/python/wheels", |command| command)
+}
+
+/// Compiles what [`wheel`] needs while other programs run, which have the processors first.
+pub(crate) fn wheel_ahead(root: &Path) -> Result<PathBuf, Stop> {
+    usable_python()?;
+    wheel_of(root, "dev", &["--features", FEATURES_AS_TESTED], "target/python/wheels", behind)
 }
 
 /// Builds the wheel that users get.
 pub(crate) fn release_wheel(root: &Path) -> Result<PathBuf, Stop> {
-    wheel_of(root, "release", &[], "target/python/release-wheels")
+    wheel_of(root, "release", &[], "target/python/release-wheels", |command| command)
 }
 
 /// Builds the wheel with that profile and these arguments of maturin's, alone in that folder.
-fn wheel_of(root: &Path, profile: &str, more: &[&str], folder: &str) -> Result<PathBuf, Stop> {
-    let environment = Environment {
-        path: root.join("target/python/build"),
-        requirements: vec![MATURIN.to_owned()],
-        files: Vec::new(),
-    };
+fn wheel_of(
+    root: &Path,
+    profile: &str,
+    more: &[&str],
+    folder: &str,
+    rank: fn(Command) -> Command,
+) -> Result<PathBuf, Stop> {
+    let environment = maturin(root);
     environment.make()?;
     let wheels = root.join(folder);
     // The newest is not told from older ones by its name.
@@ -201,7 +246,7 @@ fn wheel_of(root: &Path, profile: &str, more: &[&str], folder: &str) -> Result<P
         .arg("--out")
         .arg(&wheels)
         .current_dir(root.join("crates/python"));
-    shown(&mut build).map_err(Stop::Failed)?;
+    shown(&mut rank(build)).map_err(Stop::Failed)?;
     let wheel = fs::read_dir(&wheels).ok().and_then(|mut entries| entries.find_map(Result::ok));
     wheel.map(|entry| entry.path()).ok_or_else(|| Stop::Failed(format!("no wheel in {}", wheels.display())))
 }
@@ -242,8 +287,11 @@ impl Environment {
         Ok(self.python())
     }
 
-    /// Makes it, unless it was made before from the same requirements.
+    /// Makes it, unless it was made before from the same requirements. One is made at a time: that of a step may be under
+    /// way ahead of it.
     pub(crate) fn make(&self) -> Result<(), Stop> {
+        static MAKING: Mutex<()> = Mutex::new(());
+        let _one = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = self.path.join("made-from.txt");
         let wanted = self.wanted()?;
         if fs::read_to_string(&stamp).is_ok_and(|made_from| made_from == wanted) {
@@ -289,27 +337,38 @@ pub(crate) fn pytest(
     which: &[&str],
     all: bool,
 ) -> Result<String, Stop> {
-    let mut tests = Command::new(python);
-    tests
-        // Each test has a line: one that takes long is told from one that hangs, and which one hangs is the one after
-        // the last line; its threads say where.
-        .args(["-m", "pytest", "-rsfE", "--verbose", "-p", "no:cacheprovider"])
-        .args(which)
-        .args(["-o", "faulthandler_timeout=300", "--durations=10"])
-        .current_dir(root)
-        .env("ROLLHOUSE_PROGRAM", program_path(root))
-        .env_remove("ROLLHOUSE_TEST_ALL");
-    if let Some(wheel) = wheel {
-        tests.env("ROLLHOUSE_WHEEL", wheel);
-    }
+    let mut tests = pytest_command(root, wheel, python, which);
     if all {
         tests.env("ROLLHOUSE_TEST_ALL", "1");
         tests.env("ROLLHOUSE_RELEASE", release_path(root));
         tests.env("ROLLHOUSE_WHEELS", root.join(IMAGE_WHEELS));
         tests.env("ROLLHOUSE_TRACED", root.join(TRACED).join("debug/rollhouse"));
     }
+    run_pytest(tests)
+}
+
+fn pytest_command(root: &Path, wheel: Option<&Path>, python: &Path, which: &[&str]) -> Command {
+    let mut tests = Command::new(python);
+    tests
+        // Each test has a line: one that takes long is told from one that hangs, and which one hangs is the one after
+        // the last line; its threads say where.
+        .args(["-m", "pytest", "-rsfE", "--verbose", "-p", "no:cacheprovider"])
+        .args(which)
+        .args(["-o", "faulthandler_timeout=300", "--durations=20"])
+        .current_dir(root)
+        .env("ROLLHOUSE_PROGRAM", program_path(root))
+        .env_remove("ROLLHOUSE_TEST_ALL")
+        .env_remove("ROLLHOUSE_TEST_API");
+    if let Some(wheel) = wheel {
+        tests.env("ROLLHOUSE_WHEEL", wheel);
+    }
+    tests
+}
+
+fn run_pytest(mut tests: Command) -> Result<String, Stop> {
     let mut last = String::new();
     let ended = watch(&mut tests, PATIENCE, |text| {
+        eprintln!("{text}");
         if !text.trim().is_empty() {
             text.clone_into(&mut last);
         }

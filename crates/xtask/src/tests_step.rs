@@ -1,82 +1,173 @@
-//! The step that runs the tests and counts them.
+//! The step that runs the Rust tests: two programs at a time, of which one at most waits for clocks and processes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use crate::outcome::{BUILD_ALL, Outcome, cargo, line, shown};
+use crate::libtest::{Progress, Tally, listed};
+use crate::outcome::{Outcome, behind, cargo, line};
+use crate::programs::{self, Program};
+use crate::python;
 use crate::watch::{Ended, PATIENCE, watch};
+
+/// Packages whose tests start processes, hold clusters or wait for deadlines, by their folders: no two of their programs
+/// run at a time, those that take long first. What the others do is to compute, and they get the time that these leave.
+const WAITING: [&str; 10] =
+    ["tests", "node", "coordinator", "client", "host", "wire", "metrics", "viewer", "engine", "arena"];
 
 /// Runs every test of the workspace. `soak` multiplies the repetitions of process tests that draw at random.
 pub(crate) fn run(root: &Path, soak: u32) -> Outcome {
-    // Built once here; without `ROLLHOUSE_BIN` each process test asks cargo for it.
-    if let Err(what) = shown(&mut cargo(root, &BUILD_ALL)) {
-        return Outcome::Failed(what);
-    }
-    let binary = std::env::current_exe().map(|here| here.with_file_name(BINARY));
-    let arguments = ["test", "--workspace", "--locked", "--no-fail-fast"];
-    let mut command = cargo(root, &arguments);
-    command.env("ROLLHOUSE_SOAK", soak.to_string());
-    // Both are built with the dev profile, so the binary lies beside this one.
-    if let Ok(binary) = binary.as_ref()
-        && binary.exists()
-    {
-        command.env("ROLLHOUSE_BIN", binary);
-    }
-    let mut tally = Tally::default();
-    match watch(&mut command, PATIENCE, |text| tally.read(text)) {
-        Ok(Ended::Itself(status)) if status.success() && tally.ignored == 0 => Outcome::Passed(tally.found()),
-        Ok(Ended::Itself(status)) if status.success() => {
-            Outcome::Failed(format!("{}; no test may be ignored", tally.found()))
-        }
-        Ok(Ended::Itself(_)) => Outcome::Failed(tally.found()),
-        Ok(killed @ Ended::Killed(_)) => Outcome::Failed(format!("{}; {killed}", tally.found())),
-        Err(error) => Outcome::Failed(format!("{}: {error}", line(&command))),
-    }
+    // The binaries that process tests start are among what is built.
+    let programs = match programs::build(root) {
+        Ok(programs) => programs,
+        Err(what) => return Outcome::Failed(what),
+    };
+    let (mut waiting, computing): (Vec<Program>, Vec<Program>) =
+        programs.into_iter().partition(|program| place(program).is_some());
+    waiting.sort_by_key(place);
+    let run = Run { root, soak, binary: binary(), sum: Mutex::default() };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Compiled while others wait, for the step that tests it, which says what is wrong with it.
+            let _made = python::wheel_ahead(root);
+            computing.iter().for_each(|program| run.program(program, behind));
+            run.docs();
+        });
+        waiting.iter().for_each(|program| run.program(program, |command| command));
+    });
+    run.sum.into_inner().unwrap_or_else(PoisonError::into_inner).outcome()
 }
 
-const BINARY: &str = if cfg!(windows) { "rollhouse.exe" } else { "rollhouse" };
-
-/// Sums of the `test result:` lines.
-#[derive(Debug, Default, PartialEq)]
-struct Tally {
-    passed: u64,
-    failed: u64,
-    ignored: u64,
+/// Returns the place of a program among those that wait; `None` if it computes.
+fn place(program: &Program) -> Option<usize> {
+    WAITING.iter().position(|folder| program.is_of(folder))
 }
 
-impl Tally {
-    fn read(&mut self, text: &str) {
-        let Some(counts) = text.strip_prefix("test result: ").and_then(|t| t.split_once(". ")) else {
-            return;
+/// Returns the binary that process tests start. Both are built with the dev profile, so it lies beside this one.
+fn binary() -> Option<PathBuf> {
+    let beside = std::env::current_exe().ok()?.with_file_name("rollhouse");
+    beside.exists().then_some(beside)
+}
+
+/// A run of all programs.
+struct Run<'a> {
+    root: &'a Path,
+    soak: u32,
+    binary: Option<PathBuf>,
+    sum: Mutex<Sum>,
+}
+
+/// What all programs have shown so far.
+#[derive(Debug, Default)]
+struct Sum {
+    tally: Tally,
+    took: Vec<(Duration, String)>,
+    /// What went wrong, beside tests that failed.
+    wrong: Vec<String>,
+}
+
+impl Run<'_> {
+    /// Runs a program to its end, and shows each test as it passes and the rest in one piece.
+    fn program(&self, program: &Program, rank: fn(Command) -> Command) {
+        let name = program.name();
+        let answer = program.command().args(["--list", "--format", "terse"]).output();
+        let names = match answer {
+            Ok(answer) => listed(&String::from_utf8_lossy(&answer.stdout)),
+            Err(error) => return self.add(&name, Progress::new(Vec::new(), 1), Some(error.to_string())),
         };
-        for part in counts.1.split("; ") {
-            let Some((number, word)) = part.split_once(' ') else { continue };
-            let Ok(number) = number.parse::<u64>() else { continue };
-            match word {
-                "passed" => self.passed += number,
-                "failed" => self.failed += number,
-                "ignored" => self.ignored += number,
-                _ => {}
-            }
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut command = rank(program.command());
+        command.env("ROLLHOUSE_SOAK", self.soak.to_string()).env("RUST_TEST_THREADS", threads.to_string());
+        if let Some(binary) = &self.binary {
+            command.env("ROLLHOUSE_BIN", binary);
         }
+        self.watch(&name, command, Progress::new(names, threads));
     }
 
-    fn found(&self) -> String {
-        format!("{} passed, {} failed, {} ignored", self.passed, self.failed, self.ignored)
+    /// Runs the examples in doc comments, which cargo compiles as it runs them.
+    fn docs(&self) {
+        let arguments = ["test", "--workspace", "--doc", "--locked", "--no-fail-fast", "--quiet"];
+        // In short form they have a line a package.
+        let command = behind(cargo(self.root, &arguments));
+        self.watch("examples of docs", command, Progress::new(Vec::new(), 1));
     }
+
+    fn watch(&self, name: &str, mut command: Command, mut progress: Progress) {
+        let mut rest = Vec::new();
+        let ended = watch(&mut command, PATIENCE, |text| {
+            if progress.read(text, Instant::now()) {
+                show(&format!("{name}: {text}"));
+            } else if !text.is_empty() {
+                rest.push(text.to_owned());
+            }
+        });
+        show(&format!("{name}:\n    {}", rest.join("\n    ")));
+        let wrong = match ended {
+            // Tests that failed are counted.
+            Ok(Ended::Itself(status)) if status.success() || progress.tally.failed > 0 => None,
+            Ok(Ended::Itself(status)) => Some(status.to_string()),
+            Ok(killed @ Ended::Killed(_)) => Some(killed.to_string()),
+            Err(error) => Some(format!("{}: {error}", line(&command))),
+        };
+        self.add(name, progress, wrong);
+    }
+
+    fn add(&self, name: &str, progress: Progress, wrong: Option<String>) {
+        let mut sum = self.sum.lock().unwrap_or_else(PoisonError::into_inner);
+        sum.tally.add(progress.tally);
+        if let Some(wrong) = wrong {
+            sum.wrong.push(format!("{name}: {wrong}, while it ran {}", progress.running().join(", ")));
+        } else if progress.lost() > 0 {
+            sum.wrong.push(format!("{name}: {} of its tests have no result", progress.lost()));
+        }
+        sum.took.extend(progress.took.into_iter().map(|(took, test)| (took, format!("{name}: {test}"))));
+    }
+}
+
+impl Sum {
+    fn outcome(mut self) -> Outcome {
+        self.took.sort_by(|one, other| other.cmp(one));
+        let slowest = self.took.iter().take(SLOWEST);
+        let slowest = slowest.map(|(took, test)| format!("{:>7.1} s  {test}", took.as_secs_f64()));
+        show(&format!("\nthe slowest tests:\n{}", slowest.collect::<Vec<_>>().join("\n")));
+        let mut found = self.tally.to_string();
+        for wrong in &self.wrong {
+            found = format!("{found}; {wrong}");
+        }
+        if self.tally.failed > 0 || !self.wrong.is_empty() {
+            return Outcome::Failed(found);
+        }
+        match self.tally.ignored {
+            0 => Outcome::Passed(found),
+            _ => Outcome::Failed(format!("{found}; no test may be ignored")),
+        }
+    }
+}
+
+/// Number of tests that are shown as the slowest.
+const SLOWEST: usize = 20;
+
+/// Shows lines in one piece, whatever else is shown at the time.
+fn show(text: &str) {
+    eprintln!("{text}");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn sum(tally: Tally, wrong: &[&str]) -> Outcome {
+        let wrong = wrong.iter().map(|&wrong| wrong.to_owned()).collect();
+        Sum { tally, took: Vec::new(), wrong }.outcome()
+    }
+
     #[test]
-    fn result_lines_are_summed_and_others_passed_over() {
-        let mut tally = Tally::default();
-        tally.read(
-            "test result: ok. 12 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.1s",
-        );
-        tally.read("test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out");
-        tally.read("test result matters in this test's name ... ok");
-        assert_eq!(tally, Tally { passed: 15, failed: 2, ignored: 1 });
+    fn a_run_passes_only_if_every_listed_test_did() {
+        let good = Tally { passed: 3, failed: 0, ignored: 0 };
+        assert!(matches!(sum(good, &[]), Outcome::Passed(found) if found == "3 passed, 0 failed, 0 ignored"));
+        assert!(matches!(sum(good, &["node all: 1 of its tests have no result"]), Outcome::Failed(_)));
+        assert!(matches!(sum(Tally { failed: 1, ..good }, &[]), Outcome::Failed(_)));
+        assert!(matches!(sum(Tally { ignored: 1, ..good }, &[]), Outcome::Failed(_)));
     }
 }

@@ -30,7 +30,7 @@ impl fmt::Display for Ended {
     }
 }
 
-/// Runs the command to its end. Shows each line of its stdout and gives it to `each`.
+/// Runs the command to its end, and gives each line of its stdout to `each`.
 pub(crate) fn watch(
     command: &mut Command,
     patience: Duration,
@@ -47,10 +47,7 @@ pub(crate) fn watch(
     }
     loop {
         match lines.recv_timeout(patience) {
-            Ok(text) => {
-                eprintln!("{text}");
-                each(&text);
-            }
+            Ok(text) => each(&text),
             Err(RecvTimeoutError::Disconnected) => return child.wait().map(Ended::Itself),
             Err(RecvTimeoutError::Timeout) => {
                 kill_all(&mut child)?;
