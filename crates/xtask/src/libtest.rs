@@ -27,22 +27,24 @@ impl Progress {
         Self { waiting, running: Vec::new(), took: Vec::new(), tally: Tally::default(), threads, listed: all }
     }
 
-    /// Takes in a line of the program's that came now. Returns whether it is about one test that passed.
+    /// Takes in a line of the program's that came now. Returns whether it is about one test.
     pub(crate) fn read(&mut self, line: &str, now: Instant) -> bool {
         if line.starts_with("running ") {
             self.begin(now);
         }
         self.tally.read(line);
-        let Some((test, end)) = line.strip_prefix("test ").and_then(|rest| rest.rsplit_once(" ... ")) else {
+        let Some(rest) = line.strip_prefix("test ").filter(|rest| !rest.starts_with("result: ")) else {
             return false;
         };
+        // What runs for long is named, too.
+        let test = rest.rsplit_once(" ... ").map_or("", |(test, _)| test);
         let test = test.strip_suffix(" - should panic").unwrap_or(test);
         if let Some(at) = self.running.iter().position(|(name, _)| name == test) {
             let (name, began) = self.running.swap_remove(at);
             self.took.push((now.saturating_duration_since(began), name));
             self.begin(now);
         }
-        end == "ok"
+        true
     }
 
     fn begin(&mut self, now: Instant) {
@@ -136,12 +138,14 @@ mod tests {
             (3, "test b ... ok", true),
             (4, "test c - should panic ... ok", true),
             (5, "test nothing of the list ... ok", true),
-            (7, "test a ... FAILED", false),
-            (9, "test d ... ignored, no network", false),
+            (6, "test a has been running for over 60 seconds", true),
+            (7, "test a ... FAILED", true),
+            (8, "thread 'a' panicked at crates/x.rs", false),
+            (9, "test d ... ignored, no network", true),
             (9, "test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured", false),
         ];
-        for (at, line, passed) in lines {
-            assert_eq!(progress.read(line, after(at)), passed, "{line}");
+        for (at, line, shown) in lines {
+            assert_eq!(progress.read(line, after(at)), shown, "{line}");
         }
         let took = |seconds, name: &str| (Duration::from_secs(seconds), name.to_owned());
         assert_eq!(progress.took, [took(3, "b"), took(1, "c"), took(7, "a"), took(5, "d")]);

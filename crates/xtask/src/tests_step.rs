@@ -68,7 +68,7 @@ struct Sum {
 }
 
 impl Run<'_> {
-    /// Runs a program to its end, and shows each test as it passes and the rest in one piece.
+    /// Runs a program to its end, and shows each test as it ends and the rest in one piece.
     fn program(&self, program: &Program, rank: fn(Command) -> Command) {
         let name = program.name();
         let answer = program.command().args(["--list", "--format", "terse"]).output();
