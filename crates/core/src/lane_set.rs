@@ -16,6 +16,7 @@ use crate::limits::BLOCK_LANES;
 /// assert!((lanes & !LaneSet::first(4)).has(5));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[must_use = "a set of lanes says which ones are concerned"]
 #[repr(transparent)]
 pub struct LaneSet(u64);
 

@@ -1,6 +1,7 @@
 //! A block of lanes, with its env, its episodes and its recorder.
 
 mod calling;
+mod containing;
 mod lane;
 mod lanes;
 mod late;
@@ -12,7 +13,6 @@ mod starts;
 mod status;
 
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,6 +37,7 @@ pub(crate) use lanes::BlockLanes;
 pub(crate) use replay::BlockPast;
 pub(crate) use status::BlockStatus;
 
+use containing::contain;
 use late::UnderWay;
 use standing::Standing;
 use starts::Starts;
@@ -201,13 +202,19 @@ impl Block {
             reset = self.take_starts(reset);
         }
         let moves = Moves { actions, stepped, reset };
-        match self.step_env(columns, moves, laps) {
-            Some(done) => self.account(columns, moves, done, turn, laps),
-            None => show_rest(columns, LaneSet::NONE),
-        }
+        let accounted = match self.step_env(columns, moves, laps) {
+            Some(done) => {
+                self.account(columns, moves, done, turn, laps);
+                stepped & !done.lost
+            }
+            None => {
+                show_rest(columns, LaneSet::NONE);
+                LaneSet::NONE
+            }
+        };
         self.show();
         if !self.restarts.lost().is_empty() {
-            self.keep_lost_rows(columns);
+            self.keep_lost_rows(columns, accounted);
         }
     }
 
@@ -223,10 +230,9 @@ impl Block {
         laps: &mut Laps,
     ) -> Option<Done> {
         let first_infos = self.says.first_infos;
-        let env = self.env.as_mut()?;
         let Moves { actions, stepped, reset } = moves;
         let apart = laps.sampled();
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let called = contain(&mut self.env, |env| {
             let mut ended = env.step(BlockStep {
                 skip: if apart { !stepped } else { !(stepped | reset) },
                 reset: if apart { LaneSet::NONE } else { reset },
@@ -244,12 +250,8 @@ impl Block {
                 ended.lost |= env.first_infos(reset & !ended.lost, columns.infos);
             }
             ended
-        }));
-        let Ok(ended) = outcome else {
-            self.env = None;
-            self.lose(self.lanes.all(), Interruption::Crashed);
-            return None;
-        };
+        });
+        let ended = self.heed(called)?;
         self.lose_each(ended.lost & (stepped | reset), Interruption::Crashed);
         let alive = stepped & !ended.lost;
         Some(Done {
@@ -269,9 +271,17 @@ impl Block {
         turn: Turn,
         laps: &mut Laps,
     ) {
-        let (stepped, reset) = (moves.stepped & !done.lost, moves.reset & !done.lost);
+        let (stepped, mut reset) = (moves.stepped & !done.lost, moves.reset & !done.lost);
         done.truncated |= self.episodes.advance(stepped, columns.rewards) & stepped;
         self.stats.steps += stepped.len() as u64;
+        let shows = self.recorder.is_some() || self.logs;
+        let due = if shows { self.episodes.window_due(stepped) } else { LaneSet::NONE };
+        let ends = if self.recorder.is_some() { done.terminated | done.truncated } else { LaneSet::NONE };
+        let failed = if (due | ends).is_empty() { LaneSet::NONE } else { self.take_hashes(due | ends) };
+        if !failed.is_empty() {
+            (done.terminated, done.truncated) = (done.terminated & !failed, done.truncated & !failed);
+            reset &= !failed;
+        }
         let over = done.terminated | done.truncated;
         if self.under_way.is_some() && stepped | reset != self.lanes.all() {
             late::flag(columns, stepped | reset, done, reset);
@@ -284,12 +294,13 @@ impl Block {
         if self.recorder.is_some() {
             self.record_row(columns, Moves { stepped, reset, ..moves }, turn);
         }
-        let shows = self.recorder.is_some() || self.logs;
-        let due = if shows { self.episodes.window_due(stepped) } else { LaneSet::NONE };
         if !due.is_empty() {
-            self.show_hashes(due, over);
+            self.show_hashes(due & !failed, over);
         }
         self.end_each(over, done);
+        if !failed.is_empty() {
+            self.lose_failed(failed);
+        }
         laps.lap(Phase::Record);
         self.standing.waiting = self.standing.waiting & !reset | over;
         self.begin_episodes(reset, self.starts.untouched, columns.obs);
@@ -299,13 +310,14 @@ impl Block {
         laps.lap(Phase::Reset);
     }
 
-    /// Keeps the last observations of `lanes` and begins their next episodes in the very step, as SAME_STEP has it.
-    fn reset_in_same_step(&mut self, columns: &mut BlockRows<'_, '_>, lanes: LaneSet) {
+    /// Keeps the last observations of `over` and begins the lanes' next episodes in the very step, as SAME_STEP has it.
+    fn reset_in_same_step(&mut self, columns: &mut BlockRows<'_, '_>, over: LaneSet) {
         for (last, obs) in columns.final_obs.iter_mut().zip(&*columns.obs) {
-            copy_rows(last, obs.as_ref(), lanes, self.lanes.count());
+            copy_rows(last, obs.as_ref(), over, self.lanes.count());
         }
-        let lanes = self.take_starts(lanes);
+        let lanes = self.take_starts(over);
         self.reset_env(lanes, columns);
+        self.show_last(columns, over & self.restarts.lost());
     }
 
     /// Begins episodes in the lanes of the block of which a reset says so.
@@ -326,20 +338,25 @@ impl Block {
         self.interrupt(lanes, Interruption::Cancelled);
         self.standing.held &= !lanes;
         let lanes = lanes & self.lanes.all() & !self.standing.retired & !self.restarts.lost();
-        if let Some(env) = &mut self.env {
-            for lane in lanes {
-                if let Some(seed) = seeds(range.start + lane) {
-                    env.seed(lane, seed);
-                    self.starts.seed(LaneSet::one(lane));
+        let seeded: LaneSet = lanes.into_iter().filter(|&lane| seeds(range.start + lane).is_some()).collect();
+        if !seeded.is_empty() {
+            self.ask(|env| {
+                for lane in seeded {
+                    env.seed(lane, seeds(range.start + lane).unwrap_or_default());
                 }
-            }
+            });
+            self.starts.seed(seeded);
         }
         rows.with_block(&range, |columns| {
+            let lanes = self.take_starts(lanes & !self.restarts.lost());
             keep_observations(columns, !lanes, range.len());
-            let lanes = self.take_starts(lanes);
             self.begin_frame(columns);
             self.reset_env(lanes, columns);
-            show_rest(columns, lanes & !self.restarts.lost());
+            let lost = self.restarts.lost();
+            show_rest(columns, lanes & !lost);
+            if !(lanes & lost).is_empty() {
+                keep_observations(columns, lanes & lost, range.len());
+            }
         });
         self.show();
     }
@@ -360,31 +377,38 @@ impl Block {
     /// options. Returns the lanes that can begin: all but those that the env loses by their options.
     #[inline]
     fn take_starts(&mut self, lanes: LaneSet) -> LaneSet {
-        let Some(env) = &mut self.env else { return lanes };
-        match self.starts.schedule {
-            SeedSchedule::PerEpisode { run_seed } => {
-                for lane in lanes {
-                    let number = self.episodes.next_number(lane);
-                    let seed = per_episode_seed(run_seed, self.lanes.in_run(lane), number);
-                    env.seed(lane, seed);
-                    self.starts.of[lane] = Start::seeded(seed);
+        let (logged, recorded) = (self.logs, self.recorder.is_some());
+        let Self { env, starts, episodes, maker, .. } = self;
+        let called = contain(env, |env| {
+            match starts.schedule {
+                SeedSchedule::PerEpisode { run_seed } => {
+                    for lane in lanes {
+                        let number = episodes.next_number(lane);
+                        let seed = per_episode_seed(run_seed, self.lanes.in_run(lane), number);
+                        env.seed(lane, seed);
+                        starts.of[lane] = Start::seeded(seed);
+                    }
+                    starts.seed(lanes);
                 }
-                self.starts.seed(lanes);
+                SeedSchedule::Continue => {
+                    let unseeded = starts.unseeded(lanes, maker.entry.seeds_itself(), logged, recorded);
+                    for lane in unseeded {
+                        env.seed(lane, maker.entropy(lane));
+                    }
+                    starts.seed(unseeded);
+                    let asked = starts.unknown(lanes, logged, recorded);
+                    if !asked.is_empty() {
+                        env.positions(asked, &mut starts.of);
+                    }
+                }
             }
-            SeedSchedule::Continue => {
-                let (logged, recorded) = (self.logs, self.recorder.is_some());
-                let seed_themselves = self.maker.entry.seeds_itself();
-                let unseeded = self.starts.unseeded(lanes, seed_themselves, logged, recorded);
-                for lane in unseeded {
-                    env.seed(lane, self.maker.entropy(lane));
-                }
-                self.starts.seed(unseeded);
-                let asked = self.starts.unknown(lanes, logged, recorded);
-                if !asked.is_empty() {
-                    env.positions(asked, &mut self.starts.of);
-                }
-            }
+            env.take_failed()
+        });
+        let Some(failed) = self.heed(called) else { return LaneSet::NONE };
+        if !failed.is_empty() {
+            self.lose_failed(failed);
         }
+        let lanes = lanes & !failed;
         let drawing = lanes & self.starts.drawing;
         if drawing.is_empty() { lanes } else { lanes & !self.draw_options(drawing) }
     }
@@ -396,22 +420,14 @@ impl Block {
             return self.post_resets(lanes, columns);
         }
         let first_infos = self.says.first_infos;
-        let Some(env) = &mut self.env else { return };
-        let lost = catch_unwind(AssertUnwindSafe(|| {
+        let called = contain(&mut self.env, |env| {
             let lost = env.reset(lanes, columns.obs);
             if first_infos { lost | env.first_infos(lanes & !lost, columns.infos) } else { lost }
-        }));
-        match lost {
-            Ok(lost) => {
-                self.lose_each(lost & lanes, Interruption::Crashed);
-                self.standing.waiting &= !lanes;
-                self.begin_episodes(lanes & !lost, LaneSet::NONE, columns.obs);
-            }
-            Err(_) => {
-                self.env = None;
-                self.lose(self.lanes.all(), Interruption::Crashed);
-            }
-        }
+        });
+        let Some(lost) = self.heed(called) else { return };
+        self.lose_each(lost & lanes, Interruption::Crashed);
+        self.standing.waiting &= !lanes;
+        self.begin_episodes(lanes & !lost, LaneSet::NONE, columns.obs);
     }
 
     #[inline]

@@ -22,10 +22,9 @@ use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{
     AutoresetMode, ColumnMut, ColumnSpec, Interruption, LaneSet, LaneState, SeedSchedule, StepColumns,
 };
-use rollhouse_env::{BatchEnv, EnvEntry, MakeError, Target};
+use rollhouse_env::{ActionCheck, BatchEnv, EnvEntry, MakeError, Target};
 use rollhouse_replay::{Backlog, RunRecorder};
 
-use crate::actions::ActionCheck;
 use crate::block::{Block, BlockStatus, Turn};
 use crate::calls::Rates;
 use crate::clock::Clock;
@@ -165,7 +164,7 @@ impl Engine {
         let crews = Crews::start(crews, patience, started)?;
         let mut engine = Self {
             entry: Arc::clone(entry),
-            check: ActionCheck::new(&spec.action_space, target),
+            check: ActionCheck::on(target, &spec.action_space),
             action: columns.action,
             config,
             arena,

@@ -4,7 +4,7 @@
 //! The block counts its rows; a lane's age is the row minus the row in which its episode began. A table of masks,
 //! indexed by the row modulo 64, then has the lanes that reach a multiple of 64 steps, and the time limit is checked
 //! only in the first row in which any lane could have reached it. A lockstep row therefore costs one addition per lane
-//! (the return) and nothing else. A lane that is left out of a row while its episode is open counts as begun one row
+//! (the return) and nothing else; of a row in which some do not step those rewards alone are added. A lane that is left out of a row while its episode is open counts as begun one row
 //! later.
 
 use rollhouse_core::LaneSet;
@@ -134,12 +134,17 @@ impl Episodes {
         Finished { length: row - began, total_reward }
     }
 
-    /// Accounts for one row in which the lanes of `stepped` took a step and earned `rewards` (0 for all others).
-    /// Returns the lanes that have reached the time limit.
+    /// Accounts for one row in which the lanes of `stepped` took a step and earned their `rewards`; those of others may be
+    /// anything. Returns the lanes that have reached the time limit.
     #[inline]
     pub(crate) fn advance(&mut self, stepped: LaneSet, rewards: &[f64]) -> LaneSet {
         self.row += 1;
-        self.target.run(AddRewards { returns: &mut self.returns, rewards });
+        let (returns, all) = (&mut self.returns, LaneSet::first(rewards.len()));
+        if stepped & all == all {
+            self.target.run(AddRewards { returns, rewards });
+        } else {
+            self.target.run(AddSome { returns, rewards, stepped });
+        }
         let idle = self.open & !stepped;
         if !idle.is_empty() {
             self.postpone(idle);
@@ -197,6 +202,25 @@ impl Kernel for AddRewards<'_> {
     }
 }
 
+/// Adds the rewards of the lanes that stepped.
+struct AddSome<'a> {
+    returns: &'a mut [f64; BLOCK_LANES],
+    rewards: &'a [f64],
+    stepped: LaneSet,
+}
+
+impl Kernel for AddSome<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        for (lane, (sum, reward)) in self.returns.iter_mut().zip(self.rewards).enumerate() {
+            // No sum is -0, which adding 0 would change.
+            *sum += if self.stepped.has(lane) { *reward } else { 0.0 };
+        }
+    }
+}
+
 const fn window_of(row: u64) -> usize {
     (row % HASH_WINDOW_STEPS) as usize
 }
@@ -237,7 +261,8 @@ mod tests {
                     model[lane] = Model { open: true, ..Model::default() };
                 }
                 let stepped = step & episodes.open();
-                let mut rewards = [0.0; BLOCK_LANES];
+                // What lanes that do not step have there is nobody's.
+                let mut rewards = [f64::NAN; BLOCK_LANES];
                 for lane in stepped {
                     rewards[lane] = lane as f64 - 3.0;
                     model[lane].age += 1;

@@ -5,7 +5,7 @@ use std::fmt;
 use rollhouse_arena::ArenaError;
 use rollhouse_core::DType;
 use rollhouse_core::limits::{MAX_LANES, MAX_THREADS};
-use rollhouse_env::{MakeError, RenderError, StateError};
+use rollhouse_env::{BadAction, MakeError, RenderError, StateError};
 
 use crate::options::OptionsError;
 
@@ -134,23 +134,6 @@ pub enum StepError {
     TimedOut,
     /// A stepping thread did not answer within the deadline. The engine cannot be used any more.
     Hung,
-}
-
-/// Error of an action that the space does not contain.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BadAction {
-    /// Row of the batch.
-    pub lane: usize,
-    /// Value that was given.
-    pub value: String,
-    /// Values that the space takes.
-    pub wanted: String,
-}
-
-impl fmt::Display for BadAction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "action {} of lane {} is not {}", self.value, self.lane, self.wanted)
-    }
 }
 
 impl fmt::Display for StepError {

@@ -24,7 +24,8 @@ pub(crate) fn settle(
         flush(blocks);
         for block in &mut *blocks {
             block.linger();
-            block.collect(rows, turn, laps);
+            // All are waited for; which were complete by now does not matter.
+            let _ = block.collect(rows, turn, laps);
         }
         let Some(due) = blocks.iter().filter_map(Block::due).min() else { return true };
         // Lanes whose episode has just ended may have been posted again.

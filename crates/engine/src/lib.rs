@@ -24,7 +24,6 @@
 //! (crate node). Start reading at [`Engine`], then `block.rs`.
 #![forbid(unsafe_code)]
 
-mod actions;
 mod block;
 mod call_lane;
 mod calls;
@@ -53,13 +52,12 @@ mod setup;
 mod stats;
 mod timings;
 
-pub use actions::ActionCheck;
 pub use call_lane::{CallAnswer, CallLane, CallParams};
 pub use calls::{CallFault, CallRefused};
 pub use command::{BeginRecording, CommandError, CommandFault, CommandLanes, Effect, Method, Nothing};
 pub use config::{EngineConfig, LANE_DEADLINE, MAX_SUB_BATCHES, MIN_LANES_PER_THREAD, STEP_DEADLINE};
 pub use engine::Engine;
-pub use error::{BadAction, ConfigError, StepError};
+pub use error::{ConfigError, StepError};
 pub use first_done::Received;
 pub use glance::Glance;
 pub use methods::{
@@ -73,6 +71,6 @@ pub use past::{LogEvent, ResumeError};
 pub use render::{Render, RenderAnswer, RenderParams, UnpackError};
 pub use reset::Reset;
 pub use rollhouse_arena::Frame;
-pub use rollhouse_env::Image;
+pub use rollhouse_env::{ActionCheck, BadAction, Image};
 pub use stats::{Stats, Summary};
 pub use timings::{SAMPLE_EVERY, Samples, Timings};

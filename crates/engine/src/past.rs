@@ -7,7 +7,8 @@
 use rollhouse_core::Began;
 
 use crate::calls::CallFault;
-use crate::error::{BadAction, StepError};
+use crate::error::StepError;
+use rollhouse_env::BadAction;
 
 /// Entry of the log that an owner needs to resume lanes elsewhere. Lanes are rows of the batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,6 +10,7 @@ mod first_done;
 mod late;
 mod lockstep;
 mod noting;
+mod panics;
 mod recording;
 mod resume;
 mod shared_memory;

@@ -12,8 +12,8 @@ use common::{counter, header, options};
 use proptest::prelude::*;
 use rollhouse_arena::Placement;
 use rollhouse_core::{
-    AutoresetMode, ColumnMut, ColumnRef, Interruption, LaneState, Outcome, RecordRule, SeedSchedule,
-    random_bits,
+    AutoresetMode, ColumnMut, ColumnRef, Distribution, Interruption, LaneState, OptionValue, Options,
+    Outcome, RecordRule, SeedSchedule, random_bits,
 };
 use rollhouse_engine::{ConfigError, Engine, EngineConfig, Reset, StepError};
 use rollhouse_env::testing::{Timing, late};
@@ -304,4 +304,107 @@ fn each_step_is_recorded_with_the_version_that_chose_its_action_even_if_it_comes
     }
     found.sort_unstable();
     assert_eq!(found, [(0, vec![5, 6]), (1, vec![5, 6, 6])]);
+}
+
+/// Symptom: the first return of a lane after its loss had a reward of the episode that was lost.
+/// Cause: all cells of the reward column were added up, and that of a lane that was lost had the reward of an earlier frame.
+/// Fix: only rewards of lanes that stepped are added up.
+#[test]
+fn the_return_after_a_loss_has_no_reward_of_the_episode_that_was_lost() {
+    for simulated in [false, true] {
+        let options: Vec<_> = [-1, 4, -1].map(|at| options(1_000_000, at)).into();
+        let entry = if simulated { late(&counter(), Timing::default()) } else { counter() };
+        let config = EngineConfig { options, ..EngineConfig::new(3) };
+        let mut engine = Engine::new(&entry, config, None).unwrap();
+        engine.reset(&Reset::all()).unwrap();
+        let (mut sums, mut losses, mut at) = ([0.0; 3], 0, 0);
+        let began = Instant::now();
+        while losses < 1 || engine.is_lost(1) {
+            assert!(began.elapsed() < LONG, "it does not come back");
+            let was_lost = engine.is_lost(1);
+            at += 1;
+            common::act(&mut engine, &[at % 7 + 1; 3]);
+            let frame = engine.step().unwrap();
+            for (lane, sum) in sums.iter_mut().enumerate() {
+                *sum = if frame.reset()[lane] == 1 { 0.0 } else { *sum + frame.rewards()[lane] };
+            }
+            if engine.is_lost(1) && !was_lost {
+                (sums[1], losses) = (0.0, losses + 1);
+            }
+            for (lane, &sum) in sums.iter().enumerate() {
+                let seen = engine.glance(lane).unwrap();
+                assert_eq!(seen.total_reward, sum, "simulated: {simulated}, lane {lane}, step {at}");
+            }
+        }
+    }
+}
+
+/// Symptom: returns of lanes were doubled that were collected together and had been posted under two versions of the policy.
+/// Cause: each version is a row of its own, and each added the whole reward column up.
+/// Fix: only rewards of lanes that stepped in that row are added up.
+#[test]
+fn lanes_of_two_policy_versions_that_are_collected_together_have_each_reward_once() {
+    for autoreset in MODES {
+        let timing = Timing { together: true, ..Timing::default() };
+        let config = EngineConfig { autoreset, ..EngineConfig::new(3) };
+        let mut engine = counting(&[1_000_000, 1, 1_000_000], &[-1; 3], timing, config);
+        engine.reset(&Reset::all()).unwrap();
+        for (version, lane) in [(5, 0), (6, 1), (7, 2)] {
+            engine.set_policy_version(version);
+            engine.send(&[lane], ColumnRef::I64(&[i64::from(lane) + 3])).unwrap();
+        }
+        let received = engine.recv(3, LONG).unwrap().ascending();
+        assert_eq!((received.lanes, received.rewards), (vec![0, 1, 2], vec![3.0, 4.0, 5.0]));
+        assert_eq!(engine.stats().unwrap().returns.sum(), 4.0, "{autoreset:?}");
+        let total = |engine: &mut Engine, lane| engine.glance(lane).unwrap().total_reward;
+        assert_eq!([0, 1, 2].map(|lane| total(&mut engine, lane)), [3.0, 0.0, 5.0], "{autoreset:?}");
+    }
+}
+
+/// Symptom: a late lane whose drawn options its env refused was lost, and was posted to begin an episode all the same.
+/// Cause: the set of lanes that may begin was not looked at. Fix: no other lane is posted, and such sets have to be used.
+#[test]
+fn a_lane_whose_drawn_options_are_refused_is_lost_and_begins_nothing() {
+    for (simulated, autoreset) in [false, true].into_iter().flat_map(|late| MODES.map(|mode| (late, mode))) {
+        let what = format!("simulated: {simulated}, {autoreset:?}");
+        // Of the numbers that are drawn, one is refused that is no end of their range.
+        let counter = common::counter_that_refuses(Some(2));
+        let entry = if simulated { late(&counter, Timing::default()) } else { counter };
+        let drawn = [("max".to_owned(), OptionValue::Drawn(Distribution::Integers([1, 3])))];
+        let drawn = Options::check(&entry.spec().options, &drawn).unwrap();
+        let config =
+            EngineConfig { autoreset, options: vec![options(1_000_000, -1), drawn], ..EngineConfig::new(2) };
+        let mut engine = Engine::new(&entry, config, None).unwrap();
+        engine.reset(&Reset::seeded(3, 2)).unwrap();
+        let (mut over, mut sum) = (false, 0.0);
+        for _ in 0..200 {
+            assert!(!engine.is_lost(1), "{what}: at the first reset");
+            let before = engine.frame().unwrap().obs(0).as_f32().unwrap()[1];
+            if over && autoreset == AutoresetMode::Disabled {
+                engine.reset(&Reset { mask: vec![false, true], ..Reset::default() }).unwrap();
+            } else {
+                common::act(&mut engine, &[1, 1]);
+                engine.step().unwrap();
+            }
+            let lost = engine.is_lost(1);
+            let frame = engine.frame().unwrap();
+            over = frame.terminated()[1] == 1;
+            let shown = (frame.obs(0).as_f32().unwrap()[1], frame.rewards()[1], frame.reset()[1]);
+            sum += shown.1;
+            if lost {
+                // In SAME_STEP it has stepped, and shows what the step gave.
+                let stepped = autoreset == AutoresetMode::SameStep;
+                let wanted = if stepped { (before + 1.0, 1.0, 0) } else { (before, 0.0, 0) };
+                assert_eq!(shown, wanted, "{what}");
+                break;
+            }
+        }
+        assert_eq!([0, 1].map(|lane| engine.loss(lane)), [None, Some(Interruption::Crashed)], "{what}");
+        let stats = engine.stats().unwrap();
+        assert_eq!(stats.outcomes, [stats.finished(), 0, 0, 0, 0, 0, 0, 0, 0], "{what}: an episode began");
+        assert_eq!((stats.returns.sum(), stats.finished() > 1), (sum, true), "{what}");
+        // In first-done mode it is received as lost, and others go on.
+        engine.send(&[0], ColumnRef::I64(&[1])).unwrap();
+        assert_eq!(engine.recv(1, LONG).unwrap().rewards, [1.0], "{what}");
+    }
 }

@@ -11,7 +11,8 @@ use crate::{Image, ImageSize, LateLanes, MakeError, RenderError};
 /// set of lanes, those from `lanes()` on are ignored. No method allocates or blocks, and results are bit-identical on every instruction set.
 ///
 /// A panic in any method but [`BatchEnv::revive`] and [`BatchEnv::verdict`] loses the whole block: the engine catches it,
-/// ends the block's episodes as `crashed` and never calls the value again.
+/// ends the block's episodes as `crashed` and never calls the value again. A block that contains panics lane by lane
+/// reports the lanes by the result of the call, or after it ([`BatchEnv::take_failed`]).
 ///
 /// ```
 /// use rollhouse_core::{ColumnMut, ColumnRef, LaneSet, Options};
@@ -122,6 +123,13 @@ pub trait BatchEnv: Send {
         Verdict::default()
     }
 
+    /// Takes the lanes that have failed in calls that cannot report it, as [`BatchEnv::state_hash`] and [`BatchEnv::render`]
+    /// cannot. They are lost as those of [`Ended::lost`] are, and each is reported once. The engine asks for them after such
+    /// calls. Blocks that only fail as a whole keep the default.
+    fn take_failed(&mut self) -> LaneSet {
+        LaneSet::NONE
+    }
+
     /// Makes the lost lanes among `lanes` anew, with the options they had, and returns those that can be used again;
     /// they have to be reset before they are stepped. Their generators go on from the position at which the lane was
     /// lost, unless they are seeded or restored. Lanes that are not lost are left alone.
@@ -212,6 +220,7 @@ pub struct BlockStep<'a, 'b> {
 
 /// Lanes whose episodes ended in a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[must_use = "lanes that ended or failed are reported once"]
 pub struct Ended {
     /// Lanes that reached a terminal state.
     pub terminated: LaneSet,

@@ -48,7 +48,7 @@ fn fold_run(mut hash: Fold, entry: &EnvEntry, set: InstructionSet) -> Result<Fol
     for lane in 0..LANES {
         block.seed(lane, lane as u64);
     }
-    block.reset(LaneSet::ALL, &mut obs);
+    hash = hash.failures(block.reset(LaneSet::ALL, &mut obs));
     let mut actions = Buffer::new(&spec.action_column());
     let mut reset = LaneSet::NONE;
     for step in 0..DYNAMICS_STEPS {
@@ -69,7 +69,7 @@ fn fold_run(mut hash: Fold, entry: &EnvEntry, set: InstructionSet) -> Result<Fol
         }
         let timed_out = |lane: &usize| spec.max_episode_steps.is_some_and(|limit| lengths[*lane] >= limit);
         reset = ended.terminated | ended.truncated | (0..LANES).filter(timed_out).collect();
-        hash = hash.word(ended.terminated.bits()).word(ended.truncated.bits());
+        hash = hash.word(ended.terminated.bits()).word(ended.truncated.bits()).failures(ended.lost);
     }
     Ok(hash)
 }
@@ -142,6 +142,11 @@ struct Fold(u64);
 impl Fold {
     fn word(self, word: u64) -> Self {
         Self(split_mix64(self.0 ^ word))
+    }
+
+    /// Folds in lanes that failed, if there are any: what their rows and hashes say means nothing.
+    fn failures(self, lost: LaneSet) -> Self {
+        if lost.is_empty() { self } else { self.word(lost.bits()) }
     }
 
     fn bytes(self, bytes: &[u8]) -> Self {

@@ -101,6 +101,7 @@ pub struct LateRows<'a, 'b> {
 
 /// Lanes of a late block that are no longer under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[must_use = "lanes that have finished or are lost are reported once"]
 pub struct Collected {
     /// Lanes that did what was posted; their rows are written.
     pub done: LaneSet,

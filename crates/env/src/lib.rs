@@ -10,6 +10,7 @@
 //! Start reading at [`BatchEnv`], then [`Registry`].
 #![deny(unsafe_code)]
 
+mod actions;
 mod batch;
 mod block;
 mod bounds;
@@ -30,6 +31,7 @@ mod test_envs;
 pub mod testing;
 mod trig;
 
+pub use actions::{ActionCheck, BadAction};
 pub use batch::{BatchEnv, BlockStep, CallError, Ended, StateError};
 pub use dispatch::{InstructionSet, Kernel, Target, UnknownInstructionSet, fetch_to_write};
 pub use dynamics::{DYNAMICS_STEPS, dynamics_hash, spec_hash};

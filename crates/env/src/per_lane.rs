@@ -1,10 +1,11 @@
 //! An adapter that makes a [`BatchEnv`] of any [`Env`].
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use arrayvec::ArrayVec;
 use rollhouse_core::limits::MAX_OBS_COLUMNS;
-use rollhouse_core::{ColumnMut, LaneSet, Options, Start, Verdict};
+use rollhouse_core::{ColumnMut, LaneSet, Options, Start, Verdict, panic_message};
 
 use crate::{
     BatchEnv, BlockStep, CallError, Ended, Env, Generator, Image, ImageSize, MakeError, RenderError,
@@ -13,8 +14,8 @@ use crate::{
 
 /// A block of separate [`Env`]s, each with its own generator.
 ///
-/// A panic is caught and loses that lane alone: it is reported in [`Ended::lost`] (or by
-/// [`BatchEnv::reset`]), dropped, and not called again until [`BatchEnv::revive`] has made a new one. The
+/// A panic is caught and loses that lane alone: it is reported in [`Ended::lost`] (or by the result of another call, or by
+/// [`BatchEnv::take_failed`]), dropped, and not called again until [`BatchEnv::revive`] has made a new one. The
 /// generator of a lost lane stays where the panic left it.
 pub struct PerLane<E> {
     lanes: Vec<Lane<E>>,
@@ -26,6 +27,8 @@ type MakeEnv<E> = dyn Fn(&Options) -> Result<E, MakeError> + Send + Sync;
 struct Lane<E> {
     /// Env of the lane; None while the lane is lost.
     env: Option<E>,
+    /// True if the env panicked in a call that could not report it. It is not called again.
+    failed: Cell<bool>,
     generator: Generator,
     options: Options,
 }
@@ -41,7 +44,8 @@ impl<E: Env> PerLane<E> {
     ) -> Result<Self, MakeError> {
         let lanes = options.iter().enumerate().map(|(lane, options)| {
             let env = make(options).map_err(|error| error.in_lane(lane))?;
-            Ok(Lane { env: Some(env), generator: Generator::seeded(0), options: options.clone() })
+            let (generator, options) = (Generator::seeded(0), options.clone());
+            Ok(Lane { env: Some(env), failed: Cell::new(false), generator, options })
         });
         Ok(Self { lanes: lanes.collect::<Result<_, _>>()?, make: Box::new(make) })
     }
@@ -51,6 +55,10 @@ impl<E: Env> Lane<E> {
     /// Calls the env; returns None if the lane is lost already or by this call.
     fn call<T>(&mut self, call: impl FnOnce(&mut E, &mut Generator) -> T) -> Option<T> {
         let mut env = self.env.take()?;
+        if self.failed.replace(false) {
+            discard(env);
+            return None;
+        }
         // Unwind safety: on a panic the env is dropped, and a generator or an output row is never in a state
         // that breaks an invariant; lost lanes' rows mean nothing.
         match catch_unwind(AssertUnwindSafe(|| call(&mut env, &mut self.generator))) {
@@ -59,12 +67,25 @@ impl<E: Env> Lane<E> {
                 Some(value)
             }
             Err(_) => {
-                // A destructor that panics too must not take the other lanes along.
-                let _ = catch_unwind(AssertUnwindSafe(move || drop(env)));
+                discard(env);
                 None
             }
         }
     }
+
+    /// Asks the env for something in a call that cannot report a failure; returns None if the lane is lost already or
+    /// by this call.
+    fn ask<T>(&self, ask: impl FnOnce(&E) -> T) -> Option<T> {
+        let env = self.env.as_ref().filter(|_| !self.failed.get())?;
+        let answer = catch_unwind(AssertUnwindSafe(|| ask(env)));
+        self.failed.set(answer.is_err());
+        answer.ok()
+    }
+}
+
+/// Drops an env. A destructor that panics must not take the other lanes along.
+fn discard<E>(env: E) {
+    let _ = catch_unwind(AssertUnwindSafe(move || drop(env)));
 }
 
 impl<E: Env> BatchEnv for PerLane<E> {
@@ -86,11 +107,12 @@ impl<E: Env> BatchEnv for PerLane<E> {
 
     fn set_options(&mut self, lane: usize, options: &Options) -> Result<(), MakeError> {
         let slot = &mut self.lanes[lane];
-        // As in `Lane::call`: the old env is gone whatever its destructor does.
-        if let Some(old) = slot.env.take() {
-            let _ = catch_unwind(AssertUnwindSafe(move || drop(old)));
-        }
-        slot.env = Some((self.make)(options).map_err(|error| error.in_lane(lane))?);
+        slot.failed.set(false);
+        slot.env.take().into_iter().for_each(discard);
+        let made = catch_unwind(AssertUnwindSafe(|| (self.make)(options)));
+        let made =
+            made.unwrap_or_else(|panic| Err(MakeError::Refused { source: panic_message(&*panic).into() }));
+        slot.env = Some(made.map_err(|error| error.in_lane(lane))?);
         slot.options.clone_from(options);
         Ok(())
     }
@@ -148,7 +170,7 @@ impl<E: Env> BatchEnv for PerLane<E> {
     }
 
     fn state_hash(&self, lane: usize) -> u32 {
-        self.lanes[lane].env.as_ref().map_or(0, Env::state_hash)
+        self.lanes[lane].ask(Env::state_hash).unwrap_or(0)
     }
 
     fn has_verdicts(&self) -> bool {
@@ -156,13 +178,27 @@ impl<E: Env> BatchEnv for PerLane<E> {
     }
 
     fn verdict(&self, lane: usize) -> Verdict {
-        self.lanes[lane].env.as_ref().map(Env::verdict).unwrap_or_default()
+        let env = self.lanes[lane].env.as_ref();
+        env.and_then(|env| catch_unwind(AssertUnwindSafe(|| env.verdict())).ok()).unwrap_or_default()
+    }
+
+    fn take_failed(&mut self) -> LaneSet {
+        let mut failed = LaneSet::NONE;
+        for (lane, slot) in self.lanes.iter_mut().enumerate().filter(|(_, slot)| slot.failed.get()) {
+            slot.failed.set(false);
+            slot.env.take().into_iter().for_each(discard);
+            failed.insert(lane);
+        }
+        failed
     }
 
     fn revive(&mut self, lanes: LaneSet) -> LaneSet {
         let mut revived = LaneSet::NONE;
         for lane in lanes & LaneSet::first(self.lanes.len()) {
             let slot = &mut self.lanes[lane];
+            if slot.failed.replace(false) {
+                slot.env.take().into_iter().for_each(discard);
+            }
             if slot.env.is_some() {
                 continue;
             }
@@ -175,11 +211,15 @@ impl<E: Env> BatchEnv for PerLane<E> {
     }
 
     fn state(&self, lane: usize) -> Result<Vec<f64>, StateError> {
-        self.lanes[lane].env.as_ref().ok_or(StateError::Lost)?.state()
+        self.lanes[lane].ask(Env::state).unwrap_or(Err(StateError::Lost))
     }
 
     fn set_state(&mut self, lane: usize, state: &[f64]) -> Result<(), StateError> {
-        self.lanes[lane].env.as_mut().ok_or(StateError::Lost)?.set_state(state)
+        let slot = &mut self.lanes[lane];
+        let was_there = slot.env.is_some();
+        let set = slot.call(|env, _| env.set_state(state));
+        slot.failed.set(set.is_none() && was_there);
+        set.unwrap_or(Err(StateError::Lost))
     }
 
     fn call(&mut self, lane: usize, method: &str, payload: &str) -> Result<String, CallError> {
@@ -188,11 +228,11 @@ impl<E: Env> BatchEnv for PerLane<E> {
     }
 
     fn render(&self, lane: usize, size: ImageSize) -> Result<Image, RenderError> {
-        self.lanes[lane].env.as_ref().ok_or(RenderError::Lost)?.render(size)
+        self.lanes[lane].ask(|env| env.render(size)).unwrap_or(Err(RenderError::Lost))
     }
 
     fn text(&self, lane: usize, columns: usize) -> Result<String, RenderError> {
-        self.lanes[lane].env.as_ref().ok_or(RenderError::Lost)?.text(columns)
+        self.lanes[lane].ask(|env| env.text(columns)).unwrap_or(Err(RenderError::Lost))
     }
 }
 

@@ -4,7 +4,7 @@ use rollhouse_core::{ColumnMut, ColumnRef, Verdict};
 
 use crate::{CallError, Generator, Image, ImageSize, RenderError, StateError};
 
-/// One instance of an env. A panic in any method loses this lane only.
+/// One instance of an env. A panic in any method but [`Env::verdict`] loses this lane only.
 ///
 /// [`EnvEntry::per_lane`](crate::EnvEntry::per_lane) makes an entry of a registry from such an env.
 ///
@@ -74,7 +74,7 @@ pub trait Env: Send {
     fn state_hash(&self) -> u32;
 
     /// Says how the episode ended: result and score. It is asked once for each episode that the env or a limit ended,
-    /// after its last step, and depends on the state alone.
+    /// after its last step, and depends on the state alone. One that panics says nothing.
     fn verdict(&self) -> Verdict {
         Verdict::default()
     }

@@ -25,6 +25,8 @@ pub struct Timing {
     pub comes_back_after: u32,
     /// Lane of a session that finishes only when nothing else is under way.
     pub last: Option<usize>,
+    /// Whether all lanes that are under way finish at once.
+    pub together: bool,
 }
 
 /// The lanes of a session, which its blocks share: which may finish now.
@@ -51,7 +53,8 @@ impl Loop {
                     continue;
                 }
                 first = first.or(Some((block, lane)));
-                if random_bits(self.timing.seed, number as u32, self.draws).is_multiple_of(5) {
+                let finishes = random_bits(self.timing.seed, number as u32, self.draws).is_multiple_of(5);
+                if finishes || self.timing.together {
                     self.free[block].insert(lane);
                     some = true;
                 }
@@ -82,6 +85,8 @@ struct Delayed {
     rewards: Vec<f64>,
     taken: [u64; BLOCK_LANES],
     hung: LaneSet,
+    /// Lanes whose last options were refused.
+    refused: LaneSet,
     coming: [u32; BLOCK_LANES],
 }
 
@@ -124,6 +129,7 @@ fn blocks(
             rewards: vec![0.0; lanes],
             taken: [0; BLOCK_LANES],
             hung: LaneSet::NONE,
+            refused: LaneSet::NONE,
             coming: [0; BLOCK_LANES],
         }) as Box<dyn BatchEnv>)
     };
@@ -151,7 +157,9 @@ impl BatchEnv for Delayed {
         self.inner.restore(lane, start);
     }
     fn set_options(&mut self, lane: usize, options: &Options) -> Result<(), MakeError> {
-        self.inner.set_options(lane, options)
+        let given = self.inner.set_options(lane, options);
+        self.refused.insert_if(lane, given.is_err());
+        given
     }
     fn reset(&mut self, _: LaneSet, _: &mut [ColumnMut<'_>]) -> LaneSet {
         panic!("the engine posts resets of late lanes");
@@ -168,6 +176,9 @@ impl BatchEnv for Delayed {
     fn verdict(&self, lane: usize) -> Verdict {
         self.inner.verdict(lane)
     }
+    fn take_failed(&mut self) -> LaneSet {
+        self.inner.take_failed()
+    }
     fn revive(&mut self, lanes: LaneSet) -> LaneSet {
         let after = self.shared.lock().timing.comes_back_after;
         let mut back = LaneSet::NONE;
@@ -178,6 +189,7 @@ impl BatchEnv for Delayed {
                 let lane = LaneSet::one(lane);
                 back |= if (lane & self.hung).is_empty() { self.inner.revive(lane) } else { lane };
                 self.hung &= !lane;
+                self.refused &= !lane;
             }
         }
         back
@@ -205,13 +217,14 @@ impl BatchEnv for Delayed {
 impl LateLanes for Delayed {
     fn post(&mut self, post: Post<'_>) {
         let elements = self.actions.as_ref().len() / self.lanes();
+        let (given, wanted) = (post.actions, self.actions.as_ref());
+        assert_eq!((given.dtype(), given.len()), (wanted.dtype(), wanted.len()), "one action for each lane");
+        let refused = (post.step | post.reset) & self.refused;
+        assert!(refused.is_empty(), "lanes {refused:?} are posted whose options were refused");
         for lane in post.step {
             assert!(!(self.steps | self.resets).has(lane), "lane {lane} is under way");
-            let _ = self.actions.set_row(
-                lane,
-                elements,
-                post.actions.slice(lane * elements, (lane + 1) * elements),
-            );
+            let action = given.slice(lane * elements, (lane + 1) * elements);
+            assert!(self.actions.set_row(lane, elements, action), "actions of the spec's type");
         }
         self.steps |= post.step;
         self.resets |= post.reset;

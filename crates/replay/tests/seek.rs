@@ -5,11 +5,12 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
-use rollhouse_core::{ColumnMut, LaneSet, RecordRule, Start};
+use rollhouse_core::{ColumnData, ColumnMut, LaneSet, RecordRule, Start};
 use rollhouse_env::{BatchEnv, BlockStep, Ended, EnvEntry, ImageSize, Registry, StateError};
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_replay::{
     Episode, Playback, PlayedStep, Query, RecomputeError, Replays, SeekBounds, Seeker, SimulateError,
+    Unrolled, Unroller,
 };
 
 use crate::stage::{Play, play};
@@ -279,4 +280,24 @@ fn steps_before_a_panic_can_be_come_to_and_those_after_it_are_refused() {
     }
     assert!(seeker.has_passed_all());
     assert_eq!(seeker.divergence().unwrap().field, "panic");
+}
+
+/// Symptom: what a recording has as an action reached the env, and a plug-in as an index, although it was none of the space's.
+/// Cause: only engines looked at actions. Fix: whoever plays recorded actions again looks at them as well.
+#[test]
+fn a_recorded_action_that_is_none_reaches_no_env_and_is_reported_where_it_stands() {
+    let mut episode = (*recorded(&Play::new("MountainCar-v0", 300)).remove(0)).clone();
+    let ColumnData::I64(actions) = &mut episode.actions else { panic!("discrete") };
+    actions[40] = 9;
+    let says = "the recorded action 9 after 40 steps is not an integer from 0 to 2";
+    assert_eq!(episode.recompute(&REGISTRY).unwrap_err().to_string(), says);
+    let mut table = Unrolled::default();
+    let columns = episode.info.run.spec.obs_columns();
+    Unroller::new(&REGISTRY).unroll(&columns, &[episode.clone()], &mut table);
+    assert_eq!(table.failed.iter().map(|(_, error)| error.to_string()).collect::<Vec<_>>(), [says]);
+    let mut seeker = Seeker::new(&*REGISTRY, Arc::new(episode), &SeekBounds::default()).unwrap();
+    seeker.seek(40).unwrap();
+    assert_eq!(seeker.seek(41).unwrap_err().to_string(), says);
+    let found = seeker.divergence().unwrap();
+    assert_eq!((found.field.as_str(), found.from, found.to), ("action", 41, 41));
 }

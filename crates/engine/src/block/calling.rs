@@ -1,9 +1,7 @@
 //! Calls of an env's methods on lanes of a block.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use rollhouse_core::limits::{MAX_CALL_BYTES, MAX_CALLS_OF_STEP};
-use rollhouse_core::{Call, Interruption, LaneSet};
+use rollhouse_core::{Call, LaneSet};
 use rollhouse_env::CallError;
 
 use super::Block;
@@ -24,30 +22,26 @@ impl Block {
             return Err(CallFault::TooMany);
         }
         let hashes = changes && self.recorder.is_some();
-        let Some(env) = &mut self.env else { return Err(CallFault::Lost) };
-        let called = catch_unwind(AssertUnwindSafe(|| {
-            let before = if hashes { env.state_hash(lane) } else { 0 };
-            (before, env.call(lane, &call.method, &call.payload))
-        }));
-        let lost = match called {
-            Ok((before, Ok(answer))) => {
+        let before = if hashes { self.ask(|env| env.state_hash(lane)) } else { Some(0) };
+        let Some(before) = before.filter(|_| !self.is_lost(lane)) else { return Err(CallFault::Lost) };
+        match self.ask(|env| env.call(lane, &call.method, &call.payload)) {
+            Some(Ok(answer)) => {
                 if changes {
                     *self.standing.called.of(lane, at) += 1;
                     self.note_call(lane, before, call);
                 }
                 let bytes = answer.len();
-                return if bytes > MAX_CALL_BYTES { Err(CallFault::Answer { bytes }) } else { Ok(answer) };
+                if bytes > MAX_CALL_BYTES { Err(CallFault::Answer { bytes }) } else { Ok(answer) }
             }
-            Ok((_, Err(CallError::Lost))) => LaneSet::one(lane),
-            Ok((_, Err(error))) => return Err(CallFault::Env(error)),
-            Err(_) => {
-                self.env = None;
-                self.lanes.all()
+            Some(Err(CallError::Lost)) => {
+                if !self.is_lost(lane) {
+                    self.lose_failed(LaneSet::one(lane));
+                }
+                Err(CallFault::Lost)
             }
-        };
-        self.lose(lost, Interruption::Crashed);
-        self.show();
-        Err(CallFault::Lost)
+            Some(Err(error)) => Err(CallFault::Env(error)),
+            None => Err(CallFault::Lost),
+        }
     }
 
     /// Tells the recorder of a call that changed a lane, whose generator may have been drawn from.

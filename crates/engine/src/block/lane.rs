@@ -6,6 +6,7 @@ use rollhouse_core::{Interruption, LaneSet, Options, SeedSchedule, Start, panic_
 use rollhouse_env::{BatchEnv, Image, ImageSize, RenderError, StateError};
 
 use super::Block;
+use super::containing::{Called, contain, discard};
 use crate::glance::Glance;
 use crate::options::{Change, OptionsError};
 
@@ -33,11 +34,10 @@ impl Block {
     /// lost by it: whose env cannot work with them, though it could with the ends of what is drawn.
     #[inline(never)]
     pub(super) fn draw_options(&mut self, lanes: LaneSet) -> LaneSet {
-        let mut lost = LaneSet::NONE;
-        for lane in lanes {
-            let Some(env) = &mut self.env else { break };
-            let (starts, options) = (&mut self.starts, &self.maker.options[lane]);
-            let given = catch_unwind(AssertUnwindSafe(|| {
+        let Self { env, starts, maker, .. } = self;
+        let called = contain(env, |env| {
+            let mut refused = LaneSet::NONE;
+            for lane in lanes {
                 if starts.schedule == SeedSchedule::Continue {
                     let position = env.position(lane);
                     let start = starts.next(lane, position);
@@ -46,26 +46,20 @@ impl Block {
                     }
                     starts.of[lane] = start;
                 }
-                env.set_options(lane, &options.of_episode(starts.of[lane]))
-            }));
-            match given {
-                Ok(Ok(())) => {}
-                Ok(Err(_)) => lost.insert(lane),
-                Err(_) => {
-                    self.env = None;
-                    self.lose(self.lanes.all(), Interruption::Crashed);
-                    return lanes;
-                }
+                let given = env.set_options(lane, &maker.options[lane].of_episode(starts.of[lane]));
+                refused.insert_if(lane, given.is_err());
             }
-        }
-        self.starts.fresh &= !lanes;
+            starts.fresh &= !lanes;
+            refused | env.take_failed()
+        });
+        let Some(lost) = self.heed(called) else { return lanes };
         self.lose_each(lost, Interruption::Crashed);
-        lost
+        lost & lanes
     }
 
     /// Makes the env with the options of a change, in the state it is in. Returns `None` if nothing changes in this
     /// block. The new env is not in use yet.
-    pub(crate) fn remade(&self, change: &Change) -> Result<Option<Remade>, OptionsError> {
+    pub(crate) fn remade(&mut self, change: &Change) -> Result<Option<Remade>, OptionsError> {
         let wanted = self.wanted(change);
         if wanted.is_empty() {
             return Ok(None);
@@ -110,9 +104,15 @@ impl Block {
         options: Vec<Options>,
     ) -> Result<(), OptionsError> {
         for lane in self.wanted(change) {
-            let Some(env) = &mut self.env else { break };
-            let given = env.set_options(lane, &options[lane].before_episodes());
-            given.map_err(|error| self.cannot_be_made(error.to_string()))?;
+            let given = self.ask(|env| env.set_options(lane, &options[lane].before_episodes()));
+            if let Some(Err(error)) = given {
+                // It has no use with either options before it is made anew.
+                self.lose_failed(LaneSet::one(lane));
+                return Err(self.cannot_be_made(error.to_string()));
+            }
+            if self.env.is_none() {
+                return Err(self.cannot_be_made("it panicked, or has before".to_owned()));
+            }
         }
         self.maker.options = options;
         self.note_drawn();
@@ -121,36 +121,51 @@ impl Block {
 
     /// Puts a new env, which was made with `options`, into the state of the present one.
     pub(crate) fn carried(
-        &self,
+        &mut self,
         change: &Change,
         options: Vec<Options>,
-        mut env: Box<dyn BatchEnv>,
+        env: Box<dyn BatchEnv>,
     ) -> Result<Remade, OptionsError> {
-        let Some(old) = &self.env else { return Ok(Remade { options, env: None }) };
+        if self.env.is_none() {
+            return Ok(Remade { options, env: None });
+        }
         if let Some(lane) = self.restarts.lost().lowest() {
             return Err(OptionsError::Lost { lane: self.lanes.row(lane) });
         }
         let begun = (self.episodes.open() | self.standing.waiting) & self.lanes.all();
         let kept = if change.forget { begun & !self.wanted(change) } else { begun };
-        let carry = || {
-            for lane in 0..self.lanes.count() {
-                env.restore(lane, old.position(lane));
+        let count = self.lanes.count();
+        let old = self.ask(|old| {
+            let positions: Vec<_> = (0..count).map(|lane| old.position(lane)).collect();
+            let states: Vec<_> = kept.into_iter().map(|lane| (lane, old.state(lane))).collect();
+            (positions, states)
+        });
+        let lost = self.restarts.lost().lowest();
+        let (Some((positions, states)), None) = (old, lost) else {
+            return Err(OptionsError::Lost { lane: self.lanes.row(lost.unwrap_or(0)) });
+        };
+        let mut env = Some(env);
+        let carried = contain(&mut env, |env| {
+            for (lane, position) in positions.into_iter().enumerate() {
+                env.restore(lane, position);
             }
             for lane in kept.into_iter().filter(|&lane| options[lane].are_drawn()) {
                 let given = env.set_options(lane, &options[lane].of_episode(self.starts.of[lane]));
                 given.map_err(|error| self.cannot_be_made(error.to_string()))?;
             }
-            for lane in kept {
-                let carried = old.state(lane).and_then(|state| env.set_state(lane, &state));
+            for (lane, state) in states {
+                let carried = state.and_then(|state| env.set_state(lane, &state));
                 carried.map_err(|source| OptionsError::State { lane: self.lanes.row(lane), source })?;
             }
             Ok(())
-        };
-        match catch_unwind(AssertUnwindSafe(carry)) {
-            Ok(carried) => carried?,
-            Err(panic) => return Err(self.cannot_be_made(panic_message(&*panic))),
+        });
+        match carried {
+            Called::Answered(carried) => carried?,
+            Called::Panicked | Called::Gone => {
+                return Err(self.cannot_be_made("it panics with the states of lanes that play".to_owned()));
+            }
         }
-        Ok(Remade { options, env: Some(env) })
+        Ok(Remade { options, env })
     }
 
     /// Returns the lanes of the block that a change names.
@@ -165,7 +180,7 @@ impl Block {
     /// Puts the env that [`Block::remade`] made into use.
     pub(crate) fn adopt(&mut self, remade: Remade) {
         self.maker.options = remade.options;
-        self.env = remade.env;
+        discard(std::mem::replace(&mut self.env, remade.env));
         self.note_drawn();
     }
 
@@ -180,10 +195,8 @@ impl Block {
     }
 
     /// Returns a view of a lane between two steps.
-    pub(crate) fn glance(&self, lane: usize) -> Glance {
-        let env = self.env.as_ref().filter(|_| !self.is_lost(lane));
-        // A panic that only reads leaves the env as it was.
-        let hash = env.and_then(|env| catch_unwind(AssertUnwindSafe(|| env.state_hash(lane))).ok());
+    pub(crate) fn glance(&mut self, lane: usize) -> Glance {
+        let hash = self.ask_lane(lane, |env| env.state_hash(lane));
         let (position, state) = (self.position(lane).ok(), self.state(lane).ok());
         Glance { position, state, hash, ..self.glance_beside(lane) }
     }
@@ -205,52 +218,41 @@ impl Block {
     }
 
     /// Returns a lane's exact state.
-    pub(crate) fn state(&self, lane: usize) -> Result<Vec<f64>, StateError> {
-        let Some(env) = self.env.as_ref().filter(|_| !self.is_lost(lane)) else {
-            return Err(StateError::Lost);
-        };
-        // A panic that only reads leaves the env as it was.
-        catch_unwind(AssertUnwindSafe(|| env.state(lane))).unwrap_or(Err(StateError::Unsupported))
+    pub(crate) fn state(&mut self, lane: usize) -> Result<Vec<f64>, StateError> {
+        self.ask_lane(lane, |env| env.state(lane)).unwrap_or(Err(StateError::Lost))
     }
 
     /// Returns the position of a lane's generator.
-    pub(crate) fn position(&self, lane: usize) -> Result<Start, StateError> {
-        let Some(env) = self.env.as_ref().filter(|_| !self.is_lost(lane)) else {
-            return Err(StateError::Lost);
-        };
-        catch_unwind(AssertUnwindSafe(|| Ok(env.position(lane)))).unwrap_or(Err(StateError::Unsupported))
+    pub(crate) fn position(&mut self, lane: usize) -> Result<Start, StateError> {
+        self.ask_lane(lane, |env| env.position(lane)).ok_or(StateError::Lost)
     }
 
     /// Puts a lane into a state; the lane's observation shows it after the next step.
     pub(crate) fn set_state(&mut self, lane: usize, state: &[f64]) -> Result<(), StateError> {
-        let lost = self.is_lost(lane);
-        let Some(env) = self.env.as_mut().filter(|_| !lost) else { return Err(StateError::Lost) };
-        match catch_unwind(AssertUnwindSafe(|| env.set_state(lane, state))) {
-            Ok(set) => set,
-            Err(_) => {
-                self.env = None;
-                self.lose(self.lanes.all(), Interruption::Crashed);
-                self.show();
-                Err(StateError::Lost)
-            }
-        }
+        self.ask_lane(lane, |env| env.set_state(lane, state)).unwrap_or(Err(StateError::Lost))
     }
 
     /// Draws an image of a lane, of that size or of the env's own.
-    pub(crate) fn render(&self, lane: usize, size: Option<ImageSize>) -> Result<Image, RenderError> {
-        let Some(env) = self.env.as_ref().filter(|_| !self.is_lost(lane)) else {
+    pub(crate) fn render(&mut self, lane: usize, size: Option<ImageSize>) -> Result<Image, RenderError> {
+        if self.is_lost(lane) {
             return Err(RenderError::Lost);
-        };
+        }
         let size = size.or(self.maker.entry.render_size()).ok_or(RenderError::Unsupported)?;
-        catch_unwind(AssertUnwindSafe(|| env.render(lane, size))).unwrap_or(Err(RenderError::Unsupported))
+        self.ask_lane(lane, |env| env.render(lane, size)).unwrap_or(Err(RenderError::Lost))
     }
 
     /// Describes a lane in one line of text.
-    pub(crate) fn text(&self, lane: usize, columns: usize) -> Result<String, RenderError> {
-        let Some(env) = self.env.as_ref().filter(|_| !self.is_lost(lane)) else {
-            return Err(RenderError::Lost);
-        };
-        catch_unwind(AssertUnwindSafe(|| env.text(lane, columns))).unwrap_or(Err(RenderError::Unsupported))
+    pub(crate) fn text(&mut self, lane: usize, columns: usize) -> Result<String, RenderError> {
+        self.ask_lane(lane, |env| env.text(lane, columns)).unwrap_or(Err(RenderError::Lost))
+    }
+
+    /// Asks the env of a lane for something; returns `None` if the lane is lost, before or by it.
+    fn ask_lane<T>(&mut self, lane: usize, ask: impl FnOnce(&mut dyn BatchEnv) -> T) -> Option<T> {
+        if self.is_lost(lane) {
+            return None;
+        }
+        let answer = self.ask(ask)?;
+        if self.is_lost(lane) { None } else { Some(answer) }
     }
 
     pub(super) const fn is_lost(&self, lane: usize) -> bool {

@@ -1,13 +1,13 @@
 //! The lanes of a block that finish when they finish: what each is doing, and how its row is accounted for.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arrayvec::ArrayVec;
 use rollhouse_arena::{BlockRows, Rows};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnData, ColumnRef, ColumnSpec, Interruption, LaneSet};
-use rollhouse_env::{Collected, LateLanes, LateRows, Post};
+use rollhouse_env::{Collected, LateRows, Post};
 
 use super::{Block, Done, Moves, Turn, copy_rows, keep_observations, show_rest};
 use crate::timings::{Laps, Phase};
@@ -27,7 +27,8 @@ pub(super) struct UnderWay {
     /// True if the lanes belong to one frame, and are accounted for together: first those that move, then those that are
     /// renewed.
     frame: bool,
-    actions: ColumnData,
+    /// Actions with which lanes were posted. Lanes may be posted while those of others are accounted for.
+    actions: Arc<ColumnData>,
     /// Rewards of the steps after which lanes are renewed.
     rewards: [f64; BLOCK_LANES],
     /// What is known of the lanes that were posted when none was under way.
@@ -59,7 +60,7 @@ impl UnderWay {
             finished: Collected::default(),
             ready: LaneSet::NONE,
             frame: false,
-            actions: ColumnData::zeros(action.dtype, lanes * action.elements()),
+            actions: Arc::new(ColumnData::zeros(action.dtype, lanes * action.elements())),
             rewards: [0.0; BLOCK_LANES],
             together: never,
             apart: LaneSet::NONE,
@@ -180,8 +181,8 @@ impl Block {
             self.restart(turn.since_start);
         }
         let moving = self.standing.let_go(subset);
+        let reset = self.take_starts(moving & self.standing.waiting & !self.standing.retired);
         let stepped = moving & self.episodes.open();
-        let reset = moving & self.standing.waiting & !self.standing.retired;
         if frame {
             let still = self.lanes.all() & !(stepped | reset);
             if !still.is_empty() {
@@ -192,12 +193,11 @@ impl Block {
             let still = subset & !(stepped | reset);
             show_still(columns, still);
         }
-        self.take_starts(reset);
         let Some(under_way) = &mut self.under_way else { return };
         debug_assert!(!frame || under_way.lanes().is_empty(), "no lane is under way when a frame is posted");
         // Rows of lanes that are not under way may be anything.
         let copied = if frame { self.lanes.all() } else { stepped };
-        copy_rows(&mut under_way.actions.as_mut(), actions, copied, self.lanes.count());
+        copy_rows(&mut Arc::make_mut(&mut under_way.actions).as_mut(), actions, copied, self.lanes.count());
         under_way.post(stepped | reset, Posted { at: Instant::now(), version: turn.policy_version });
         under_way.frame = frame;
         under_way.ready |= subset & !(stepped | reset);
@@ -227,7 +227,7 @@ impl Block {
 
     fn post_to_env(&mut self, step: LaneSet, reset: LaneSet) {
         let Some(under_way) = self.under_way.take() else { return };
-        let post = Post { step, reset, actions: under_way.actions.as_ref() };
+        let post = Post { step, reset, actions: (*under_way.actions).as_ref() };
         self.with_late(|env| env.post(post));
         self.under_way = Some(under_way);
     }
@@ -243,10 +243,6 @@ impl Block {
         let Some(mut under_way) = self.under_way.take() else { return };
         let lanes = under_way.lanes();
         if !lanes.is_empty() {
-            if !under_way.frame {
-                // Those of rows that were handed out are not to be added up again.
-                columns.rewards.fill(0.0);
-            }
             let collected = self.with_late(|env| {
                 let rows = LateRows { obs: columns.obs, infos: columns.infos, rewards: columns.rewards };
                 let mut collected = env.collect(rows);
@@ -294,41 +290,46 @@ impl Block {
         let (frame, rewards) = (under_way.frame, under_way.rewards);
         // Lanes that were posted under different versions of the policy are rows of their own.
         let rows = under_way.by_version(stepped | reset);
-        let actions = std::mem::replace(&mut under_way.actions, ColumnData::U8(Vec::new()));
-        self.lose_each(lost, Interruption::Crashed);
-        self.lose_each(hung, Interruption::Hung);
+        let actions = Arc::clone(&under_way.actions);
+        // A block that is lost as a whole has lost its lanes already.
+        let known = self.restarts.lost();
+        self.lose_each(lost & !known, Interruption::Crashed);
+        self.lose_each(hung & !known, Interruption::Hung);
         for (row, policy_version) in rows {
             let (stepped, reset, lost) = (stepped & row, reset & row, lost | hung);
-            let moves = Moves { actions: actions.as_ref(), stepped, reset };
+            let moves = Moves { actions: (*actions).as_ref(), stepped, reset };
             let done = Done { terminated: terminated & stepped, truncated: truncated & stepped, lost };
             self.account(columns, moves, done, Turn { policy_version, ..turn }, laps);
         }
         self.standing.waiting &= !renewed;
         self.begin_episodes(renewed & done, LaneSet::NONE, columns.obs);
-        for lane in renewed & done {
+        for lane in renewed {
+            // That of the step before, which a row that begins an episode has overwritten.
             columns.rewards[lane] = rewards[lane];
         }
         self.show_lost(columns, (lost | hung) & !renewed, (lost | hung) & renewed, frame);
         if let Some(under_way) = &mut self.under_way {
-            under_way.actions = actions;
             under_way.ready |= finished & !under_way.renewing;
         }
         debug_assert!((renewed & moved).is_empty(), "a lane does one thing at a time");
         self.show();
     }
 
-    /// Shows lanes that were lost, while they `moved` or were `renewed`: no reward, no episode that begins, and in a
-    /// frame the observation of the one before.
+    /// Shows lanes that were lost, while they `moved` or were `renewed`: no episode that begins, and in a frame the
+    /// observation of the one before. A lane whose episode ended in the same step shows what that step gave; others have no
+    /// reward.
     fn show_lost(&self, columns: &mut BlockRows<'_, '_>, moved: LaneSet, renewed: LaneSet, frame: bool) {
         for lane in moved {
-            (columns.terminated[lane], columns.truncated[lane]) = (0, 0);
+            (columns.rewards[lane], columns.terminated[lane], columns.truncated[lane]) = (0.0, 0, 0);
         }
-        for lane in moved | renewed {
-            (columns.rewards[lane], columns.reset[lane]) = (0.0, 0);
+        let over = |&lane: &usize| columns.terminated[lane] | columns.truncated[lane] == 1;
+        let stepped: LaneSet = renewed.into_iter().filter(over).collect();
+        (moved | renewed).into_iter().for_each(|lane| columns.reset[lane] = 0);
+        let still = (moved | renewed) & !stepped;
+        if frame && !still.is_empty() {
+            keep_observations(columns, still, self.lanes.count());
         }
-        if frame && !(moved | renewed).is_empty() {
-            keep_observations(columns, moved | renewed, self.lanes.count());
-        }
+        self.show_last(columns, stepped);
     }
 
     /// Waits awake for a moment if lanes are about to finish.
@@ -361,20 +362,6 @@ impl Block {
         }
         if let Some(under_way) = &mut self.under_way {
             under_way.ready = LaneSet::NONE;
-        }
-    }
-
-    /// Calls the late side of the env; returns `None` if there is none, as while the whole block is lost. A panic loses
-    /// the block.
-    pub(crate) fn with_late<T>(&mut self, call: impl FnOnce(&mut dyn LateLanes) -> T) -> Option<T> {
-        let env = self.env.as_mut()?;
-        match catch_unwind(AssertUnwindSafe(|| env.late().map(call))) {
-            Ok(value) => value,
-            Err(_) => {
-                self.env = None;
-                self.lose(self.lanes.all(), Interruption::Crashed);
-                None
-            }
         }
     }
 }

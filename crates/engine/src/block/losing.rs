@@ -6,7 +6,8 @@ use rollhouse_arena::BlockRows;
 use rollhouse_core::{Interruption, LaneSet, per_episode_seed};
 use rollhouse_env::Collected;
 
-use super::{Block, keep_observations};
+use super::containing::{Called, contain};
+use super::{Block, copy_rows, keep_observations};
 
 impl Block {
     /// Notes the loss of lanes whose env fails one by one.
@@ -45,10 +46,11 @@ impl Block {
         let coming = self.with_late(|env| env.coming()).unwrap_or_default() & due & !back;
         self.restarts.restarted(due & !coming, back);
         if self.under_way.is_some() {
-            self.seed_anew(back);
+            let seeded = self.seed_anew(back);
+            self.heed(seeded);
         }
         self.stats.restarts += back.len() as u64;
-        self.standing.waiting |= back;
+        self.standing.waiting |= back & !self.restarts.lost();
     }
 
     /// Notes which late lanes were lost while they did nothing, and makes the envs of lost lanes anew whose back-off is
@@ -69,31 +71,47 @@ impl Block {
     fn remake(&mut self) -> LaneSet {
         let Some(env) = self.maker.make() else { return LaneSet::NONE };
         self.env = Some(env);
-        self.seed_anew(self.lanes.all());
-        self.lanes.all()
-    }
-
-    /// Seeds `lanes`, whose generators are new: those that had been seeded by that, the others anyhow.
-    fn seed_anew(&mut self, lanes: LaneSet) {
-        let Some(env) = &mut self.env else { return };
-        for lane in lanes {
-            let number = self.episodes.next_number(lane);
-            let seed = if self.starts.seeded.has(lane) {
-                per_episode_seed(self.starts.of[lane].seed, self.lanes.in_run(lane), number)
-            } else {
-                self.maker.entropy(lane)
-            };
-            env.seed(lane, seed);
+        match self.seed_anew(self.lanes.all()) {
+            Called::Answered(()) => self.lanes.all(),
+            // The next attempt comes after another back-off.
+            Called::Panicked | Called::Gone => LaneSet::NONE,
         }
     }
 
-    /// Keeps the last observations of lost lanes in their rows.
+    /// Seeds `lanes`, whose generators are new: those that had been seeded by that, the others anyhow.
+    fn seed_anew(&mut self, lanes: LaneSet) -> Called<()> {
+        let Self { env, starts, episodes, maker, .. } = self;
+        contain(env, |env| {
+            for lane in lanes {
+                let number = episodes.next_number(lane);
+                let seed = if starts.seeded.has(lane) {
+                    per_episode_seed(starts.of[lane].seed, self.lanes.in_run(lane), number)
+                } else {
+                    maker.entropy(lane)
+                };
+                env.seed(lane, seed);
+            }
+        })
+    }
+
+    /// Shows the last observations of lost lanes in their rows, and no reward. Lanes that have `stepped` before they were
+    /// lost show what the step gave.
     #[cold]
-    pub(super) fn keep_lost_rows(&mut self, columns: &mut BlockRows<'_, '_>) {
-        let lost = self.restarts.lost();
+    pub(super) fn keep_lost_rows(&mut self, columns: &mut BlockRows<'_, '_>, stepped: LaneSet) {
+        let lost = self.restarts.lost() & !stepped;
         keep_observations(columns, lost, self.lanes.count());
         for lane in lost {
             columns.rewards[lane] = 0.0;
+        }
+    }
+
+    /// Shows the last observations of lanes whose episodes ended in this step and whose next ones do not begin.
+    pub(super) fn show_last(&self, columns: &mut BlockRows<'_, '_>, lanes: LaneSet) {
+        if lanes.is_empty() {
+            return;
+        }
+        for (obs, last) in columns.obs.iter_mut().zip(&*columns.final_obs) {
+            copy_rows(obs, last.as_ref(), lanes, self.lanes.count());
         }
     }
 }

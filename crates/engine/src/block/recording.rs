@@ -14,13 +14,14 @@ impl Block {
     /// Ends the open episodes of `lanes` as interrupted; they wait for a reset.
     pub(crate) fn interrupt(&mut self, lanes: LaneSet, cause: Interruption) {
         let open = lanes & self.episodes.open();
-        if let (Some(env), true) = (&self.env, self.recorder.is_some()) {
-            env.state_hashes(open, &mut self.hashes);
+        let failed = if self.recorder.is_some() { self.take_hashes(open) } else { LaneSet::NONE };
+        if !failed.is_empty() {
+            self.lose_failed(failed);
         }
-        for lane in open {
+        for lane in open & self.episodes.open() {
             self.interrupt_episode(lane, cause);
         }
-        self.standing.waiting |= open;
+        self.standing.waiting |= open & !self.restarts.lost();
         self.show();
     }
 
@@ -77,11 +78,10 @@ impl Block {
         }
     }
 
-    /// Passes the hashes of lanes that have just stepped to the recorder, and those of lanes that play on to the log.
+    /// Passes the hashes of lanes that have just stepped, which were taken, to the recorder, and those of lanes that play on
+    /// to the log.
     #[inline(never)]
     pub(super) fn show_hashes(&mut self, due: LaneSet, over: LaneSet) {
-        let Some(env) = &self.env else { return };
-        env.state_hashes(due, &mut self.hashes);
         if let Some(recorder) = &mut self.recorder {
             (due).into_iter().for_each(|lane| recorder.window(lane, self.hashes[lane]));
         }
@@ -117,6 +117,7 @@ impl Block {
         let mut unsaid = over;
         for lane in over {
             let env = self.env.as_ref();
+            // One that panics says nothing.
             let verdict = catch_unwind(AssertUnwindSafe(|| env.map(|env| env.verdict(lane))));
             let verdict = verdict.ok().flatten().unwrap_or_default();
             if verdict.is_none() {
@@ -129,7 +130,7 @@ impl Block {
             self.stats.episode(outcome, finished);
             self.stats.verdict(verdict);
             if let Some(recorder) = &mut self.recorder {
-                let hash = self.env.as_ref().map_or(0, |env| env.state_hash(lane));
+                let hash = self.hashes[lane];
                 let total_reward = finished.total_reward;
                 let (result, score) = (verdict.result(), verdict.score());
                 recorder.end(lane, End { outcome, total_reward, hash, result, score });
@@ -142,21 +143,21 @@ impl Block {
     /// terminated and whether it was truncated.
     #[inline(always)]
     fn end_by(&mut self, over: LaneSet, flags: impl Fn(usize) -> (bool, bool)) {
-        let Self { env, recorder, episodes, stats, .. } = self;
+        let Self { hashes, recorder, episodes, stats, .. } = self;
         episodes.close(over);
         let mut end = |lane| {
             let ((terminated, truncated), finished) = (flags(lane), episodes.finish(lane));
             stats.episode(Outcome::Finished { terminated, truncated }, finished);
             finished
         };
-        match (recorder, env) {
-            (Some(recorder), Some(env)) => recorder.finish_each(over, |lane| {
-                let hash = env.state_hash(lane);
+        match recorder {
+            Some(recorder) => recorder.finish_each(over, |lane| {
+                let hash = hashes[lane];
                 let (terminated, truncated) = flags(lane);
                 let Finished { length, total_reward } = end(lane);
                 Finish { terminated, truncated, length, total_reward, hash }
             }),
-            _ => {
+            None => {
                 for lane in over {
                     end(lane);
                 }

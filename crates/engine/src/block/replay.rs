@@ -133,15 +133,16 @@ impl Block {
         self.count_from(lane, number);
         match self.starts.schedule {
             SeedSchedule::PerEpisode { .. } => {
-                self.take_starts(bit);
+                if self.take_starts(bit).is_empty() {
+                    return Err(ResumeError::Crashed { lane: self.lanes.row(lane), number });
+                }
             }
             SeedSchedule::Continue => {
-                if let Some(env) = &mut self.env {
-                    env.restore(lane, start);
-                }
+                self.ask(|env| env.restore(lane, start));
                 self.starts.seed(bit);
                 self.starts.of[lane] = start;
-                self.draw_options(bit & self.starts.drawing);
+                let lost = self.draw_options(bit & self.starts.drawing & !self.restarts.lost());
+                debug_assert!((lost & !self.restarts.lost()).is_empty(), "which is looked at here");
             }
         }
         if self.restarts.lost().has(lane) {
@@ -159,7 +160,11 @@ impl Block {
 
     fn compare(&mut self, lane: usize, wanted: u32) -> Result<(), ResumeError> {
         self.refuse_idle(lane)?;
-        let found = self.env.as_ref().map_or(0, |env| env.state_hash(lane));
+        let found = self.ask(|env| env.state_hash(lane)).unwrap_or_default();
+        if self.is_lost(lane) {
+            let number = self.episodes.next_number(lane).saturating_sub(1);
+            return Err(ResumeError::Crashed { lane: self.lanes.row(lane), number });
+        }
         if found == wanted {
             return Ok(());
         }
@@ -176,12 +181,13 @@ impl Block {
         let bit = LaneSet::one(lane);
         self.interrupt(bit, Interruption::NodeLost);
         self.count_from(lane, next);
-        if let (SeedSchedule::Continue, Some(env)) = (self.starts.schedule, &mut self.env) {
-            env.restore(lane, start);
+        if self.starts.schedule == SeedSchedule::Continue
+            && self.ask(|env| env.restore(lane, start)).is_some()
+        {
             self.starts.seed(bit);
             self.starts.of[lane] = start;
         }
-        self.standing.waiting |= bit;
+        self.standing.waiting |= bit & !self.restarts.lost();
         if held {
             self.standing.held |= bit;
         }

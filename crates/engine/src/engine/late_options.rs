@@ -10,19 +10,19 @@ impl Engine {
     /// because their blocks are made together.
     pub(crate) fn change_late_options(&mut self, change: &Change) -> Result<(), StepError> {
         self.lockstep()?;
-        let crew = &mut self.crews.own;
-        let options = crew.blocks.iter().map(|block| block.options_after(change));
+        let blocks = &mut self.crews.own.blocks;
+        let options = blocks.iter().map(|block| block.options_after(change));
         let options = options.collect::<Result<Vec<_>, OptionsError>>()?;
         if self.entry.tries_options() {
             self.entry.check_drawn_of(&options.concat()).map_err(|error| cannot_be_made(&error))?;
-            crew.blocks.iter().try_for_each(|block| block.check_between_episodes(change))?;
+            blocks.iter().try_for_each(|block| block.check_between_episodes(change))?;
             self.end_log()?;
             let mut blocks = self.crews.own.blocks.iter_mut().zip(options);
             return Ok(blocks.try_for_each(|(block, options)| block.give_options(change, options))?);
         }
         let envs = make_envs(&self.entry, self.config.instruction_set, &options.concat());
         let envs = envs.map_err(|error| cannot_be_made(&error))?;
-        let remade = crew.blocks.iter().zip(options).zip(envs);
+        let remade = blocks.iter_mut().zip(options).zip(envs);
         let remade = remade.map(|((block, options), env)| block.carried(change, options, env));
         let remade = remade.collect::<Result<Vec<_>, OptionsError>>()?;
         self.end_log()?;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnData, Past, PastEvent};
+use rollhouse_env::BadAction;
 
 use super::{Engine, Log, Stage};
 use crate::block::BlockPast;
-use crate::error::{BadAction, StepError};
+use crate::error::StepError;
 use crate::past::{LogEvent, ResumeError};
 
 impl Engine {

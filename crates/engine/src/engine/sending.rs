@@ -4,12 +4,13 @@ use std::time::{Duration, Instant};
 
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{AutoresetMode, ColumnRef, LaneSet};
+use rollhouse_env::BadAction;
 
 use super::{Engine, Stage};
 use crate::block::Block;
 use crate::config::MAX_SUB_BATCHES;
 use crate::crew::Order;
-use crate::error::{BadAction, StepError};
+use crate::error::StepError;
 use crate::first_done::{FirstDone, Received, Task, pick, receive};
 
 impl Engine {

@@ -8,7 +8,7 @@ use rollhouse_core::{
     RunId, Space, StateHasher,
 };
 use rollhouse_engine::{Engine, EngineConfig};
-use rollhouse_env::{Env, EnvEntry, Generator, StepResult};
+use rollhouse_env::{Env, EnvEntry, Generator, MakeError, StepResult};
 use rollhouse_replay::{PolicyInfo, RunHeader};
 
 struct Counter {
@@ -50,6 +50,11 @@ impl Counter {
 
 /// An env of 8 actions whose lanes count to their option `max`.
 pub(crate) fn counter() -> Arc<EnvEntry> {
+    counter_that_refuses(None)
+}
+
+/// The same env, whose lanes cannot be made to count to `refused`.
+pub(crate) fn counter_that_refuses(refused: Option<i64>) -> Arc<EnvEntry> {
     let option = |name: &str, default| OptionSpec {
         name: name.into(),
         default: OptionValue::Int(default),
@@ -69,12 +74,12 @@ pub(crate) fn counter() -> Arc<EnvEntry> {
         info_channels: vec![],
         dynamics_hash: 0,
     };
-    Arc::new(EnvEntry::per_lane(spec, |options: &Options| {
-        Ok(Counter {
-            count: 0,
-            max: options.int("max").unwrap_or(0),
-            panic_at: options.int("panic_at").unwrap_or(-1),
-        })
+    Arc::new(EnvEntry::per_lane(spec, move |options: &Options| {
+        let max = options.int("max");
+        if max.is_some() && max == refused {
+            return Err(MakeError::Kept);
+        }
+        Ok(Counter { count: 0, max: max.unwrap_or(0), panic_at: options.int("panic_at").unwrap_or(-1) })
     }))
 }
 

@@ -310,10 +310,15 @@ impl Pass<'_, '_> {
     fn lose(&mut self, row: usize, lanes: LaneSet) {
         for lane in lanes {
             let steps = self.age(lane, row);
-            self.block.fail(lane, steps, panicked(steps));
+            let fault = match &self.block.simulator {
+                Ok(simulator) => simulator.fault(lane, steps),
+                Err(_) => panicked(steps),
+            };
+            self.block.fail(lane, steps, fault);
         }
         if let Ok(simulator) = &mut self.block.simulator {
-            simulator.revive(lanes);
+            // A lane that is not back fails again in its next reset.
+            let _ = simulator.revive(lanes);
         }
     }
 

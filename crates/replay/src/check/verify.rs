@@ -526,12 +526,18 @@ impl<'a> Batch<'a> {
         }
         for lane in lanes {
             let step = self.steps[lane];
+            if self.simulator.without_action().has(lane) {
+                // The step that it was to be counts as taken.
+                self.close(lane, Some(self.simulator.fault(lane, step.saturating_sub(1))), visit);
+                continue;
+            }
             match self.simulator.why_lost(lane) {
                 Some(why) => self.close_lost(lane, &why, visit),
                 None => self.close(lane, Some(panicked(step)), visit),
             }
         }
-        self.usable &= !lanes | self.simulator.revive(lanes);
+        let unasked = lanes & self.simulator.without_action();
+        self.usable &= !lanes | unasked | self.simulator.revive(lanes & !unasked);
     }
 
     fn lose_all(&mut self, visit: &mut impl FnMut(Verification)) {

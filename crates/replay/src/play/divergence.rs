@@ -11,7 +11,7 @@ pub struct Divergence {
     /// The last step that may be the first to differ; equal to `from` where the recording names it.
     pub to: u64,
     /// Name of the value that differs: `state`, `return`, `terminated`, `truncated`, `result`, `score`, `reward`,
-    /// `dynamics`, `recording`, `panic`, `call`, or the name of an observation's or info's element.
+    /// `dynamics`, `recording`, `panic`, `call`, `action`, or the name of an observation's or info's element.
     pub field: String,
     /// The value as it was recorded.
     pub recorded: Value,
@@ -118,6 +118,12 @@ pub(crate) fn went_on(agreed: u64, t: u64, replayed: &Replayed) -> Option<Diverg
 /// Returns the divergence of an env that panicked after `step` steps.
 pub(crate) fn panicked(step: u64) -> Divergence {
     differs(step, step, "panic", Value::Nothing, Value::Text("the env panicked".into()))
+}
+
+/// Returns the divergence of a recorded action, the one after `step` steps, that is none of the env's.
+pub(crate) fn no_action(step: u64) -> Divergence {
+    let none = Value::Text("no action of the env's space".into());
+    differs(step + 1, step + 1, "action", none, Value::Nothing)
 }
 
 /// Returns the divergence of an env that refuses a call after `step` steps that it took before.

@@ -56,8 +56,12 @@ impl Episode {
             simulator.call(0, self.calls_after(row as u64))?;
             let elements = simulator.action_elements;
             simulator.actions.copy_row(0, &self.actions, row, elements);
-            let ended = simulator.step(LaneSet::one(0)).filter(|ended| ended.lost.is_empty());
-            ended.ok_or(SimulateError::Panicked { steps: row as u64 })?;
+            if simulator.step(LaneSet::one(0)).is_none_or(|ended| !ended.lost.is_empty()) {
+                if simulator.without_action().has(0) {
+                    return Err(simulator.bad_action(0, row as u64).into());
+                }
+                return Err(SimulateError::Panicked { steps: row as u64 }.into());
+            }
             copy_rows(&mut steps.obs, row, &simulator.obs, &obs);
             copy_rows(&mut steps.infos, row, &simulator.infos, infos);
             steps.rewards.push(simulator.rewards[0]);

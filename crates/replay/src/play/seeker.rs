@@ -7,7 +7,7 @@ use rollhouse_env::{BatchEnv, Image, ImageSize, Registry, RenderError};
 
 use crate::code::episode::Episode;
 use crate::code::frame::Frames;
-use crate::play::divergence::{Divergence, Ending, Replayed, panicked, refused_call, went_on};
+use crate::play::divergence::{Divergence, Ending, Replayed, no_action, panicked, refused_call, went_on};
 use crate::play::envs::Envs;
 use crate::play::head::{Head, PlayedStep, Taken};
 use crate::play::keyframes::{Keyframes, SeekBounds};
@@ -193,6 +193,10 @@ impl<'a> Seeker<'a> {
         });
         let (steps, found) = match done {
             Err(SimulateError::Panicked { steps }) => (steps, panicked(steps)),
+            Err(SimulateError::Action { steps, .. }) => {
+                passed.refuses = true;
+                (steps, no_action(steps))
+            }
             Err(SimulateError::Call { steps, method, .. }) => {
                 passed.refuses = true;
                 (steps, refused_call(steps, method))

@@ -7,11 +7,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use rollhouse_core::limits::BLOCK_LANES;
 use rollhouse_core::{ColumnMut, EnvSpec, LaneSet, Options, Start, Verdict};
 use rollhouse_env::{
-    BatchEnv, BlockStep, CallError, Ended, EnvEntry, Image, ImageSize, MakeError, RenderError, UnknownEnv,
+    ActionCheck, BadAction, BatchEnv, BlockStep, CallError, Ended, EnvEntry, Image, ImageSize, MakeError,
+    RenderError, UnknownEnv,
 };
 
 use crate::code::calls::CalledAt;
 use crate::code::episode::{Episode, StepFrom};
+use crate::play::divergence::{Divergence, no_action, panicked};
 use crate::play::keyframes::Keyframe;
 use rollhouse_core::ColumnData;
 
@@ -24,6 +26,9 @@ pub(crate) struct Simulator {
     drawn: Option<Options>,
     /// Lanes whose env does not work with the options of their episode.
     refused: LaneSet,
+    check: ActionCheck,
+    /// Lanes whose actions were none in the last step.
+    without_action: LaneSet,
     pub(crate) actions: ColumnData,
     pub(crate) action_elements: usize,
     pub(crate) obs: Vec<ColumnData>,
@@ -71,6 +76,16 @@ pub enum SimulateError {
     Panicked {
         /// Steps that it had taken before.
         steps: u64,
+    },
+    /// What was recorded as an action is none of the env's. No env is asked for what would come of it.
+    #[error("the recorded action {value} after {steps} steps is not {wanted}")]
+    Action {
+        /// Steps that it had taken before.
+        steps: u64,
+        /// Value that was recorded.
+        value: String,
+        /// Values that the space takes.
+        wanted: String,
     },
     /// The env refuses a call that it took when the episode was recorded.
     #[error("the env refuses the call of `{method}` after {steps} steps that it took then")]
@@ -129,6 +144,8 @@ impl Simulator {
             lanes,
             drawn: options.are_drawn().then(|| options.clone()),
             refused: LaneSet::NONE,
+            check: ActionCheck::of(&now.action_space),
+            without_action: LaneSet::NONE,
             actions: rows(&spec.action_column()),
             action_elements: spec.action_column().elements(),
             obs: spec.obs_columns().iter().map(rows).collect(),
@@ -157,13 +174,22 @@ impl Simulator {
             *to = Some(from.as_mut());
         }
         let mut obs: Vec<_> = obs.into_iter().flatten().take(count).collect();
+        self.without_action = LaneSet::NONE;
         let (env, refused) = (&mut self.env, self.refused & lanes);
         let lost = catch_unwind(AssertUnwindSafe(|| env.reset(lanes & !refused, &mut obs))).ok()?;
         Some(lost | refused)
     }
 
-    /// Steps all lanes of `lanes` once. `None` if the whole block is lost.
+    /// Steps all lanes of `lanes` once. Those whose actions are none are lost by it, and their env is not asked. `None` if
+    /// the whole block is lost.
     pub(crate) fn step(&mut self, lanes: LaneSet) -> Option<Ended> {
+        self.without_action = LaneSet::NONE;
+        if !self.check.all_good(self.actions.as_ref()) {
+            let actions = self.actions.as_ref();
+            let is_none = |&lane: &usize| self.check.first_bad(actions, |other| other == lane).is_some();
+            self.without_action = lanes.into_iter().filter(is_none).collect();
+        }
+        let lanes = lanes & !self.without_action;
         let mut obs: Vec<_> = self.obs.iter_mut().map(ColumnData::as_mut).collect();
         let mut infos: Vec<_> = self.infos.iter_mut().map(ColumnData::as_mut).collect();
         let step = BlockStep {
@@ -175,7 +201,25 @@ impl Simulator {
             rewards: &mut self.rewards,
         };
         let env = &mut self.env;
-        catch_unwind(AssertUnwindSafe(|| env.step(step))).ok()
+        let ended = catch_unwind(AssertUnwindSafe(|| env.step(step))).ok()?;
+        Some(Ended { lost: ended.lost | self.without_action, ..ended })
+    }
+
+    /// Returns the lanes that the last step has lost because their actions were none.
+    pub(crate) const fn without_action(&self) -> LaneSet {
+        self.without_action
+    }
+
+    /// Returns the error of a lane whose action is none, after `steps` steps.
+    pub(crate) fn bad_action(&self, lane: usize, steps: u64) -> SimulateError {
+        let bad = self.check.first_bad(self.actions.as_ref(), |other| other == lane);
+        let (value, wanted) = bad.map(|bad| (bad.value, bad.wanted)).unwrap_or_default();
+        SimulateError::Action { steps, value, wanted }
+    }
+
+    /// Returns what a lane has that the last step has lost, after `steps` steps.
+    pub(crate) fn fault(&self, lane: usize, steps: u64) -> Divergence {
+        if self.without_action.has(lane) { no_action(steps) } else { panicked(steps) }
     }
 
     /// Calls methods on a lane as they were called when its episode was recorded. [`SimulateError::Panicked`] says that the
@@ -199,6 +243,9 @@ impl Simulator {
             let steps = row as u64;
             let action = episode.actions.row(row, self.action_elements);
             let action = action.ok_or(SimulateError::Panicked { steps })?;
+            if let Some(BadAction { value, wanted, .. }) = self.check.first_bad(action, |_| true) {
+                return Err(SimulateError::Action { steps, value, wanted });
+            }
             let env = &mut self.env;
             repeat(&mut **env, 0, episode.calls_after(steps))?;
             let step = BlockStep {

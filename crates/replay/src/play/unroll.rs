@@ -251,6 +251,11 @@ impl<'a> Group<'a> {
             }
         }
         let stepped = self.simulator.step(self.busy);
+        for lane in self.simulator.without_action() {
+            self.busy.remove(lane);
+            let error = self.simulator.bad_action(lane, (self.rows[lane] - self.firsts[lane]) as u64);
+            table.failed.push((self.from + self.lanes[lane], error.into()));
+        }
         if stepped.is_none_or(|ended| !(ended.lost & self.busy).is_empty()) {
             return self.lose(table);
         }
