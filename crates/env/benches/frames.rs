@@ -21,7 +21,7 @@ fn begun(id: &str) -> Box<dyn BatchEnv> {
     let mut block = entry.make_block(&[options]).expect("defaults are valid");
     block.seed(0, 1);
     let mut obs = ColumnData::zeros(spec.obs_columns()[0].dtype, spec.observation_space.elements());
-    block.reset(LaneSet::one(0), &mut [obs.as_mut()]);
+    assert!(block.reset(LaneSet::one(0), &mut [obs.as_mut()]).is_empty());
     block
 }
 

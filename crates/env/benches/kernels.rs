@@ -44,7 +44,7 @@ impl Fixture {
         for lane in 0..BLOCK_LANES {
             block.seed(lane, lane as u64);
         }
-        block.reset(LaneSet::ALL, &mut [ColumnMut::F32(&mut obs)]);
+        assert!(block.reset(LaneSet::ALL, &mut [ColumnMut::F32(&mut obs)]).is_empty());
         let n = match &spec.action_space {
             Space::Discrete(space) => space.n,
             Space::Box(_) => 2,

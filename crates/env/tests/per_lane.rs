@@ -110,13 +110,13 @@ fn the_noise_env_says_it_is_not_deterministic_and_is_not() {
         let mut block = entry.make_block(&[options(&entry, &[])]).unwrap();
         let (mut obs, mut noise, mut rewards) = ([0f32], [0f32], [0.0]);
         block.seed(0, 1);
-        block.reset(LaneSet::one(0), &mut [ColumnMut::F32(&mut obs)]);
+        assert!(block.reset(LaneSet::one(0), &mut [ColumnMut::F32(&mut obs)]).is_empty());
         let walk: Vec<f32> = (0..8)
             .map(|_| {
                 let actions = ones();
                 let (obs, infos) = (&mut [ColumnMut::F32(&mut obs)], &mut [ColumnMut::F32(&mut noise)]);
                 let actions = actions.column().slice(0, 1);
-                block.step(BlockStep {
+                let ended = block.step(BlockStep {
                     skip: LaneSet::NONE,
                     reset: LaneSet::NONE,
                     actions,
@@ -124,6 +124,7 @@ fn the_noise_env_says_it_is_not_deterministic_and_is_not() {
                     infos,
                     rewards: &mut rewards,
                 });
+                assert!(ended.lost.is_empty());
                 assert_eq!(rewards[0] as f32, -noise[0].abs());
                 noise[0]
             })

@@ -200,7 +200,7 @@ fn a_panic_of_an_env_in_rust_loses_its_lane_alone() {
     };
     let mut block = entry.make_block(&[options(10), options(13), options(10)]).unwrap();
     let mut obs = [0.0; 3];
-    block.reset(LaneSet::first(3), &mut [ColumnMut::F32(&mut obs)]);
+    assert!(block.reset(LaneSet::first(3), &mut [ColumnMut::F32(&mut obs)]).is_empty());
     let ended = block.step(BlockStep {
         skip: LaneSet::NONE,
         reset: LaneSet::NONE,
