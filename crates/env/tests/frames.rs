@@ -53,7 +53,7 @@ fn every_env_that_users_see_draws_itself_in_any_size() {
         assert!(entry.renders() && entry.render_fps().is_some_and(|fps| fps > 0), "{id}");
         let mut driver = Driver::new(&id, 3, InstructionSet::best(), &[]);
         driver.seed_all(5);
-        driver.reset(LaneSet::ALL);
+        let _ = driver.reset(LaneSet::ALL);
         for wanted in [own, size(64, 64), size(600, 400), size(400, 600), size(1, 1), size(3, 200)] {
             let image = driver.block.render(2, wanted).unwrap();
             assert_eq!(image.size(), wanted, "{id}");
@@ -64,7 +64,7 @@ fn every_env_that_users_see_draws_itself_in_any_size() {
         }
     }
     let mut driver = Driver::new("test/Noise-v0", 1, InstructionSet::best(), &[]);
-    driver.reset(LaneSet::one(0));
+    let _ = driver.reset(LaneSet::one(0));
     assert_eq!(driver.block.render(0, size(8, 8)), Err(RenderError::Unsupported));
     assert_eq!(driver.block.text(0, 8), Err(RenderError::Unsupported));
     assert!(!driver.entry.renders() && driver.entry.render_size().is_none());
@@ -112,7 +112,7 @@ fn drawing_a_lane_changes_nothing_of_it() {
         let [mut drawn, mut plain] = [(); 2].map(|()| Driver::new(id, 5, InstructionSet::best(), &[]));
         for driver in [&mut drawn, &mut plain] {
             driver.seed_all(9);
-            driver.reset(LaneSet::ALL);
+            let _ = driver.reset(LaneSet::ALL);
         }
         for step in 0..30 {
             for lane in 0..5 {
@@ -126,8 +126,8 @@ fn drawing_a_lane_changes_nothing_of_it() {
             let actions = plain.actions(1, step);
             let ended = plain.step(LaneSet::NONE, LaneSet::NONE, &actions);
             assert_eq!(drawn.step(LaneSet::NONE, LaneSet::NONE, &actions), ended, "{id} step {step}");
-            drawn.reset(ended.terminated);
-            plain.reset(ended.terminated);
+            let _ = drawn.reset(ended.terminated);
+            let _ = plain.reset(ended.terminated);
         }
     }
 }
@@ -137,11 +137,11 @@ fn a_picture_shows_the_state_and_nothing_of_what_led_there() {
     for id in driver::BUILTIN {
         let mut played = Driver::new(id, 3, InstructionSet::Portable, &[]);
         played.seed_all(4);
-        played.reset(LaneSet::ALL);
+        let _ = played.reset(LaneSet::ALL);
         for step in 0..7 {
             let actions = played.actions(2, step);
             let ended = played.step(LaneSet::NONE, LaneSet::NONE, &actions);
-            played.reset(ended.terminated);
+            let _ = played.reset(ended.terminated);
         }
         let put = lane_in(id, &played.block.state(1).unwrap());
         let (one, other) = (played.block.render(1, size(96, 64)), put.block.render(0, size(96, 64)));
@@ -199,7 +199,7 @@ fn a_lane_is_told_in_one_line_of_the_columns_there_are() {
     for id in driver::BUILTIN {
         let mut driver = Driver::new(id, 1, InstructionSet::best(), &[]);
         driver.seed_all(3);
-        driver.reset(LaneSet::one(0));
+        let _ = driver.reset(LaneSet::one(0));
         for columns in [0, 1, 2, 3, 10, 20, 40, 79, 200, usize::MAX] {
             let line = driver.block.text(0, columns).unwrap();
             assert!(line.len() <= columns && line.chars().all(|c| matches!(c, ' '..='~')), "{id}: {line}");

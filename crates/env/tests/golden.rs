@@ -151,7 +151,7 @@ fn seeded_resets_and_the_ones_after_them_give_gymnasiums_states_bit_by_bit() {
             let mut driver = Driver::new(id, 1, InstructionSet::best(), &[]);
             driver.block.seed(0, record[0].parse().unwrap());
             for (index, state) in record[1..].split(|token| token == "/").enumerate() {
-                driver.reset(LaneSet::one(0));
+                let _ = driver.reset(LaneSet::one(0));
                 let ours = driver.block.state(0).unwrap();
                 assert_eq!(bits(&ours), bits(&doubles(state)), "{id}, seed {}, reset {index}", record[0]);
             }
@@ -166,7 +166,7 @@ fn bounds_of_the_first_state_act_as_gymnasiums_reset_options() {
             let colon = record.iter().position(|token| token == ":").unwrap();
             let mut driver = driver_with(id, &record[1..colon]);
             driver.block.seed(0, record[0].parse().unwrap());
-            driver.reset(LaneSet::one(0));
+            let _ = driver.reset(LaneSet::one(0));
             let ours = driver.block.state(0).unwrap();
             assert_eq!(bits(&ours), bits(&doubles(&record[colon + 1..])), "{id} {:?}", &record[1..colon]);
         }
@@ -263,7 +263,7 @@ fn whole_seeded_episodes_run_and_end_as_gymnasiums_across_autoreset() {
                 "start" => {
                     // Streams of Acrobot are cut short before its dynamics amplify the last bit.
                     assert!(reset || id == "Acrobot-v1", "{id}: our episode {episodes} goes on");
-                    driver.step(LaneSet::NONE, LaneSet::one(0), &driver.actions(0, 0));
+                    let _ = driver.step(LaneSet::NONE, LaneSet::one(0), &driver.actions(0, 0));
                     let ours = driver.block.state(0).unwrap();
                     assert_eq!(bits(&ours), bits(&doubles(&record[1..])), "{id} episode {episodes}");
                     (reset, steps) = (false, 0);

@@ -15,7 +15,7 @@ fn breakout(state: &[f64; 9]) -> Driver {
     let calm = [("sticky_action_probability", OptionValue::Float(0.0))];
     let mut driver = Driver::new("GridBreakout-v0", 1, InstructionSet::best(), &calm);
     driver.seed_all(1);
-    driver.reset(LaneSet::one(0));
+    let _ = driver.reset(LaneSet::one(0));
     driver.block.set_state(0, state).unwrap();
     driver
 }
@@ -44,7 +44,7 @@ fn an_observation_is_an_image_of_paddle_ball_trail_and_bricks() {
     assert_eq!((space.dtype(), space.shape()), (DType::U8, &[SIDE, SIDE, CHANNELS][..]));
     // Ball at (4, 5) on its way down to the right, paddle at 2.
     let mut driver = breakout(&[4.0, 5.0, 1.0, 1.0, 3.0, 4.0, 2.0, ALL_BRICKS, 0.0]);
-    act(&mut driver, 1);
+    let _ = act(&mut driver, 1);
     assert_eq!(lit(&driver, 0), [(1, 9)]);
     assert_eq!(lit(&driver, 1), [(5, 6)]);
     assert_eq!(lit(&driver, 2), [(4, 5)]);
@@ -60,7 +60,7 @@ fn a_broken_brick_gives_a_reward_and_leaves_the_picture() {
     assert_eq!(lit(&driver, 1), [(5, 3)]);
     assert!(!lit(&driver, 3).contains(&(5, 3)));
     assert_eq!(lit(&driver, 3).len(), 29);
-    act(&mut driver, 0);
+    let _ = act(&mut driver, 0);
     assert_eq!(driver.rewards, [0.0]);
 }
 
@@ -77,10 +77,10 @@ fn a_certain_stick_repeats_the_first_move_for_ever() {
     let stuck = options(&entry, &[("sticky_action_probability", OptionValue::Float(1.0))]);
     let mut driver = Driver::with(entry, InstructionSet::best(), &[stuck]);
     driver.seed_all(1);
-    driver.reset(LaneSet::one(0));
+    let _ = driver.reset(LaneSet::one(0));
     let paddle = driver.block.state(0).unwrap()[6];
     for _ in 0..3 {
-        act(&mut driver, 2);
+        let _ = act(&mut driver, 2);
         assert_eq!(driver.block.state(0).unwrap()[6], paddle, "no move was the last one");
     }
 }
@@ -89,7 +89,7 @@ fn a_certain_stick_repeats_the_first_move_for_ever() {
 fn actions_stick_as_often_as_the_option_says() {
     let mut driver = Driver::new("GridBreakout-v0", 64, InstructionSet::best(), &[]);
     driver.seed_all(5);
-    driver.reset(LaneSet::ALL);
+    let _ = driver.reset(LaneSet::ALL);
     let (mut stuck, mut steps) = (0u32, 0u32);
     for step in 0..2_000i64 {
         // Left and right by turns: the state says which of them was made.
@@ -100,7 +100,7 @@ fn actions_stick_as_often_as_the_option_says() {
             stuck += made.filter(|&made| made != action as f64).count() as u32;
             steps += 64;
         }
-        driver.reset(ended.terminated);
+        let _ = driver.reset(ended.terminated);
     }
     // The last move differs from the action in a share p of steps that stick after one that did not, and so on:
     // p / (1 + p). The standard error of 128,000 draws is 0.0008.
@@ -151,11 +151,11 @@ fn a_state_no_game_can_be_in_is_refused_and_changes_nothing() {
 fn an_echo_shows_which_actions_were_stepped_and_how_often() {
     let mut driver = Driver::new("Echo-v0", 3, InstructionSet::best(), &[]);
     driver.seed_all(0);
-    driver.reset(LaneSet::ALL);
+    let _ = driver.reset(LaneSet::ALL);
     assert!(driver.singles().iter().all(|&value| value == 0.0));
     for step in 1..=5u16 {
         let action = |place: usize| (place as f32 - f32::from(step)) / 256.0;
-        driver.step(LaneSet::one(1), LaneSet::NONE, &Actions::Floats((0..36).map(action).collect()));
+        let _ = driver.step(LaneSet::one(1), LaneSet::NONE, &Actions::Floats((0..36).map(action).collect()));
         for (index, &value) in driver.obs_row(2).iter().enumerate() {
             assert_eq!(value, action(24 + index % 12) + f32::from(step), "element {index}");
         }

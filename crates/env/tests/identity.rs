@@ -21,7 +21,7 @@ type Trace = Vec<(Ended, Vec<(Vec<u64>, Vec<u32>, u64)>, Vec<u32>)>;
 /// Steps with sets drawn beforehand; lanes that ended are reset in the next step unless skipped.
 fn run(driver: &mut Driver, seed: u64, plan: &[(LaneSet, LaneSet)]) -> Trace {
     driver.seed_all(seed);
-    driver.reset(LaneSet::ALL);
+    let _ = driver.reset(LaneSet::ALL);
     let lanes = driver.lanes();
     let mut ended = LaneSet::NONE;
     let steps = plan.iter().enumerate().map(|(step, &(skip, reset))| {
@@ -95,8 +95,8 @@ proptest! {
         among.seed_all(1000);
         alone.block.seed(0, u64::from(seed));
         among.block.seed(place, u64::from(seed));
-        alone.reset(LaneSet::one(0));
-        among.reset(LaneSet::ALL);
+        let _ = alone.reset(LaneSet::one(0));
+        let _ = among.reset(LaneSet::ALL);
         let mut ended = false;
         for step in 0..100 {
             let lane = |lane| if ended { LaneSet::one(lane) } else { LaneSet::NONE };
@@ -122,13 +122,13 @@ proptest! {
         let mut in_turn = Driver::new(id, lanes, InstructionSet::best(), &[]);
         for driver in [&mut at_once, &mut in_turn] {
             driver.seed_all(u64::from(seed));
-            driver.reset(LaneSet::ALL);
+            let _ = driver.reset(LaneSet::ALL);
         }
         for (step, &(skip, reset)) in plan.iter().enumerate() {
             let actions = at_once.actions(3, step as u64);
             let first = at_once.step(skip, reset, &actions);
             let second = in_turn.step(skip | reset, LaneSet::NONE, &actions);
-            in_turn.reset(reset);
+            let _ = in_turn.reset(reset);
             prop_assert_eq!(first, second);
             for lane in 0..lanes {
                 prop_assert_eq!(at_once.lane_bits(lane), in_turn.lane_bits(lane), "{} lane {}", id, lane);
@@ -171,8 +171,8 @@ fn a_skipped_lane_keeps_its_state_and_shows_it_again_with_no_reward() {
     for id in BUILTIN {
         let mut driver = Driver::new(id, 6, InstructionSet::best(), &[]);
         driver.seed_all(5);
-        driver.reset(LaneSet::ALL);
-        driver.step(LaneSet::NONE, LaneSet::NONE, &driver.actions(1, 0));
+        let _ = driver.reset(LaneSet::ALL);
+        let _ = driver.step(LaneSet::NONE, LaneSet::NONE, &driver.actions(1, 0));
         let before = driver.lane_bits(2);
         driver.spoil_obs();
         let ended = driver.step(LaneSet::one(2), LaneSet::NONE, &driver.actions(1, 1));
@@ -189,11 +189,11 @@ fn a_reset_touches_only_the_lanes_it_names() {
     for id in BUILTIN {
         let mut driver = Driver::new(id, 64, InstructionSet::best(), &[]);
         driver.seed_all(5);
-        driver.reset(LaneSet::ALL);
-        driver.step(LaneSet::NONE, LaneSet::NONE, &driver.actions(1, 0));
+        let _ = driver.reset(LaneSet::ALL);
+        let _ = driver.step(LaneSet::NONE, LaneSet::NONE, &driver.actions(1, 0));
         let before: Vec<_> = (0..64).map(|lane| driver.lane_bits(lane)).collect();
         let wanted = LaneSet::one(9) | LaneSet::one(40);
-        driver.reset(wanted);
+        let _ = driver.reset(wanted);
         for (lane, before) in before.iter().enumerate() {
             let unchanged = driver.lane_bits(lane).0 == before.0;
             assert_eq!(unchanged, !wanted.has(lane), "{id} lane {lane}");
@@ -206,22 +206,22 @@ fn a_restored_lane_draws_the_same_episode_again() {
     for id in BUILTIN {
         let mut driver = Driver::new(id, 3, InstructionSet::best(), &[]);
         driver.seed_all(77);
-        driver.reset(LaneSet::ALL);
+        let _ = driver.reset(LaneSet::ALL);
         let start = driver.block.position(1);
         // An echo has nothing to draw.
         assert_eq!(start == Start::seeded(78), id == "Echo-v0", "{id}");
-        driver.reset(LaneSet::one(1));
+        let _ = driver.reset(LaneSet::one(1));
         let first = driver.lane_bits(1).0;
         driver.block.restore(1, start);
-        driver.reset(LaneSet::one(1));
+        let _ = driver.reset(LaneSet::one(1));
         assert_eq!(driver.lane_bits(1).0, first, "{id}");
         let here = driver.block.position(1);
-        driver.reset(LaneSet::one(1));
+        let _ = driver.reset(LaneSet::one(1));
         let next = driver.lane_bits(1).0;
         // The second time it stands there already.
         driver.block.restore(1, here);
         driver.block.restore(1, here);
-        driver.reset(LaneSet::one(1));
+        let _ = driver.reset(LaneSet::one(1));
         assert_eq!(driver.lane_bits(1).0, next, "{id}");
     }
 }
@@ -236,10 +236,10 @@ fn a_reset_draws_as_many_words_as_the_block_says_and_a_step_none() {
         for (round, reset) in resets.into_iter().enumerate() {
             let before: Vec<_> = (0..64).map(|lane| driver.block.position(lane)).collect();
             if round == 0 {
-                driver.reset(reset);
+                let _ = driver.reset(reset);
             } else {
                 let actions = driver.actions(7, round as u64);
-                driver.step(LaneSet::NONE, reset, &actions);
+                let _ = driver.step(LaneSet::NONE, reset, &actions);
             }
             for (lane, before) in before.into_iter().enumerate() {
                 let drawn = if reset.has(lane) { u64::from(words) } else { 0 };
@@ -262,12 +262,12 @@ fn a_state_read_and_put_into_another_lane_goes_on_the_same() {
         let calm = if id == "GridBreakout-v0" { &[(STICKY, OptionValue::Float(0.0))][..] } else { &[] };
         let mut driver = Driver::new(id, 2, InstructionSet::best(), calm);
         driver.seed_all(3);
-        driver.reset(LaneSet::ALL);
+        let _ = driver.reset(LaneSet::ALL);
         let state = driver.block.state(0).unwrap();
         driver.block.set_state(1, &state).unwrap();
         assert_eq!(driver.hashes()[0], driver.hashes()[1], "{id}");
         let same = driver.actions(0, 0).repeated(0, 2, 2);
-        driver.step(LaneSet::NONE, LaneSet::NONE, &same);
+        let _ = driver.step(LaneSet::NONE, LaneSet::NONE, &same);
         assert_eq!(driver.lane_bits(0), driver.lane_bits(1), "{id}");
         let short = driver.block.set_state(1, &state[1..]);
         assert!(short.is_err(), "{id} took a short state");
@@ -279,7 +279,7 @@ fn hashes_are_written_for_the_lanes_asked_for_alone_and_agree_however_many_are_a
     for id in BUILTIN {
         let mut driver = Driver::new(id, 64, InstructionSet::best(), &[]);
         driver.seed_all(3);
-        driver.reset(LaneSet::ALL);
+        let _ = driver.reset(LaneSet::ALL);
         let all = driver.hashes();
         for lanes in [0, 1, 1 << 63, 0xF0F0, u64::MAX >> 1, u64::MAX / 3].map(LaneSet::of_bits) {
             let mut some = [7; 64];

@@ -38,14 +38,14 @@ fn a_panic_in_a_reset_is_reported_by_reset_and_by_step() {
     let mut driver = faulty(0);
     assert_eq!(driver.reset(LaneSet::ALL), LaneSet::one(1));
     let mut driver = faulty(0);
-    driver.reset(!LaneSet::one(1));
+    let _ = driver.reset(!LaneSet::one(1));
     assert_eq!(driver.step(LaneSet::NONE, LaneSet::one(1), &ones()).lost, LaneSet::one(1));
 }
 
 #[test]
 fn a_lost_lane_is_lost_until_it_is_revived_and_then_goes_on_with_its_options_and_generator() {
     let mut driver = faulty(1);
-    driver.reset(LaneSet::ALL);
+    let _ = driver.reset(LaneSet::ALL);
     let position = driver.block.position(1);
     assert_eq!(driver.step(LaneSet::NONE, LaneSet::NONE, &ones()).lost, LaneSet::one(1));
     assert_eq!(
@@ -71,15 +71,15 @@ fn a_lost_lane_is_lost_until_it_is_revived_and_then_goes_on_with_its_options_and
 #[test]
 fn a_lane_that_is_revived_draws_the_episode_a_fresh_one_draws() {
     let mut driver = faulty(3);
-    driver.reset(LaneSet::ALL);
+    let _ = driver.reset(LaneSet::ALL);
     for _ in 0..3 {
-        driver.step(LaneSet::NONE, LaneSet::NONE, &ones());
+        let _ = driver.step(LaneSet::NONE, LaneSet::NONE, &ones());
     }
     assert_eq!(driver.block.revive(LaneSet::one(1)), LaneSet::one(1));
     driver.block.seed(1, 1);
-    driver.reset(LaneSet::one(1));
+    let _ = driver.reset(LaneSet::one(1));
     driver.block.seed(0, 1);
-    driver.reset(LaneSet::one(0));
+    let _ = driver.reset(LaneSet::one(0));
     assert_eq!(driver.lane_bits(0).0, driver.lane_bits(1).0);
 }
 
@@ -88,7 +88,7 @@ fn an_env_of_one_lane_repeats_itself_from_start_and_actions() {
     let run = || {
         let mut driver = Driver::new("test/Faulty-v0", 4, InstructionSet::Portable, &[]);
         driver.seed_all(9);
-        driver.reset(LaneSet::ALL);
+        let _ = driver.reset(LaneSet::ALL);
         let mut reset = LaneSet::NONE;
         let mut hashes = Vec::new();
         for step in 0..200 {
@@ -138,8 +138,8 @@ fn the_noise_env_says_it_is_not_deterministic_and_is_not() {
 #[test]
 fn a_lane_says_how_its_episode_ended_and_a_lost_one_says_nothing() {
     let mut driver = faulty(1);
-    driver.reset(LaneSet::ALL);
-    driver.step(LaneSet::NONE, LaneSet::NONE, &ones());
+    let _ = driver.reset(LaneSet::ALL);
+    let _ = driver.step(LaneSet::NONE, LaneSet::NONE, &ones());
     driver.block.set_state(0, &[5.5, 9.0]).unwrap();
     assert!(driver.block.has_verdicts());
     assert_eq!(driver.block.verdict(0), Verdict::new(GameResult::Win, Some(5.5)));

@@ -153,7 +153,7 @@ fn lanes_of_one_block_may_have_different_options() {
     };
     let mut driver = driver::Driver::with(entry.clone(), InstructionSet::best(), &[at(0.0), at(0.125)]);
     driver.seed_all(0);
-    driver.reset(LaneSet::ALL);
+    let _ = driver.reset(LaneSet::ALL);
     assert_eq!(driver.obs_row(0), [0.0; 4]);
     assert_eq!(driver.obs_row(1), [0.125; 4]);
 }

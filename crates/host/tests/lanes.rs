@@ -195,7 +195,7 @@ fn more_lanes_than_a_block_has_share_the_workers() {
 #[test]
 fn a_lane_is_collected_while_its_neighbour_in_the_same_process_hangs_and_the_hung_one_is_given_up() {
     let mut four = Lanes::of(json!({"length": 9, "fault": "hang", "lane": 1, "at": 2}), 4, 2);
-    four.reset();
+    let _ = four.reset();
     assert_eq!(four.step().done, LaneSet::first(4));
     four.post(LaneSet::first(4), LaneSet::NONE);
     assert_eq!(four.collect_all(3).done, lanes(&[0, 2, 3]));
@@ -233,7 +233,7 @@ fn a_worker_that_dies_as_it_is_launched_is_launched_once_more() {
 #[test]
 fn lanes_whose_worker_connects_are_told_apart_from_others_under_way() {
     let mut four = Lanes::of(json!({"length": 9, "fault": "connect", "lane": 1, "at": 1}), 4, 2);
-    four.reset();
+    let _ = four.reset();
     four.post(LaneSet::first(4), LaneSet::NONE);
     assert_eq!(four.collect_all(3).done, lanes(&[0, 2, 3]));
     let late = four.block.late().unwrap();
@@ -253,7 +253,7 @@ fn lanes_that_are_back_are_no_longer_said_to_connect_though_their_worker_has_not
     let kwargs = json!({"length": 9, "fault": "connect late", "lane": 1, "at": 1, "marker": marker.to_str()});
     let watch = ConnectWatch::default();
     let mut two = Lanes::watched(kwargs, 2, 1, &watch);
-    two.reset();
+    let _ = two.reset();
     two.post(LaneSet::first(2), LaneSet::NONE);
     while watch.retries().is_none() {
         two.block.late().unwrap().wait(Instant::now() + Duration::from_millis(20));
@@ -267,7 +267,7 @@ fn lanes_that_are_back_are_no_longer_said_to_connect_though_their_worker_has_not
 #[test]
 fn a_worker_that_ends_costs_its_own_lanes_and_comes_back() {
     let mut four = Lanes::of(json!({"length": 9, "fault": "exit", "lane": 2, "at": 1}), 4, 2);
-    four.reset();
+    let _ = four.reset();
     let collected = four.step();
     assert_eq!((collected.done, collected.lost), (lanes(&[0, 1]), lanes(&[2, 3])));
     assert_eq!(four.pair(1), [11.0, 1.0]);
@@ -287,7 +287,7 @@ fn what_makes_no_sense_costs_the_lane_or_its_worker_and_no_other() {
         ("flags", &[1]),
     ] {
         let mut four = Lanes::of(json!({"length": 9, "fault": fault, "lane": 1, "at": 1}), 4, 2);
-        four.reset();
+        let _ = four.reset();
         let collected = four.step();
         assert!(
             collected.lost.has(1) && (collected.lost & lanes(&[2, 3])).is_empty(),
@@ -313,7 +313,7 @@ fn a_worker_that_writes_over_all_memory_that_it_reaches_costs_its_own_lanes_and_
                 assert_eq!(shown, ([10.0 + lane as f32, steps as f32], lane as f64), "{fault}");
             }
         };
-        four.reset();
+        let _ = four.reset();
         assert_eq!(four.step().done, LaneSet::first(4));
         four.post(LaneSet::first(4), LaneSet::NONE);
         let others = lanes(&[2, 3]);
@@ -321,10 +321,10 @@ fn a_worker_that_writes_over_all_memory_that_it_reaches_costs_its_own_lanes_and_
         assert_eq!(collected.done & others, others, "{fault}");
         expect_others(&four, 2);
         if fault == "fill and hang" {
-            four.block.late().unwrap().give_up(LaneSet::first(4));
+            let _ = four.block.late().unwrap().give_up(LaneSet::first(4));
         } else if collected.lanes() != LaneSet::first(4) {
             let over = collected.lanes();
-            four.collect_until(|later| over | later == LaneSet::first(4));
+            let _ = four.collect_until(|later| over | later == LaneSet::first(4));
         }
         // A row that it wrote before it ended stands; then it is gone with its lanes.
         for steps in 3..6 {
@@ -362,7 +362,7 @@ fn what_a_lost_worker_left_behind_changes_no_number_of_the_next_one() {
     std::fs::write(&marker.0, []).unwrap();
     let kwargs = json!({"length": 9, "fault": "leave", "lane": 1, "at": 1, "marker": marker.0.to_str()});
     let mut four = Lanes::of(kwargs, 4, 2);
-    four.reset();
+    let _ = four.reset();
     let collected = four.step();
     assert!(collected.done & lanes(&[2, 3]) == lanes(&[2, 3]) && collected.lost.has(1), "{collected:?}");
     four.revive(lanes(&[0, 1]));
@@ -383,7 +383,7 @@ fn what_a_lost_worker_left_behind_changes_no_number_of_the_next_one() {
 #[test]
 fn a_worker_that_prints_a_lot_is_not_held_up() {
     let mut two = Lanes::of(json!({"length": 9, "fault": "noise", "lane": 0, "at": 1}), 2, 1);
-    two.reset();
+    let _ = two.reset();
     assert_eq!(two.step().done, LaneSet::first(2));
 }
 
@@ -408,13 +408,13 @@ fn each_reset_has_the_options_of_its_lane_and_one_after_the_end_of_its_worker_as
     let block = entry.make_blocks_on(rollhouse_env::InstructionSet::best(), &options).unwrap().remove(0);
     let mut four = Lanes { block, pairs: vec![0.0; 8], flags: vec![0; 4], rewards: vec![0.0; 4] };
     (0..4).for_each(|lane| four.block.seed(lane, 10 + lane as u64));
-    four.reset();
+    let _ = four.reset();
     assert_eq!([0, 1, 2, 3].map(|lane| four.pair(lane)[0]), [10.25, 11.5, 14.25, 16.0]);
     four.block.set_options(1, &of(7.0)).unwrap();
     assert_eq!(four.step().lost, lanes(&[2, 3]));
     four.revive(lanes(&[2, 3]));
     (0..4).for_each(|lane| four.block.seed(lane, 0));
-    four.reset();
+    let _ = four.reset();
     assert_eq!([0, 1, 2, 3].map(|lane| four.pair(lane)[0]), [0.25, 7.0, 2.25, 3.0]);
 }
 
@@ -521,8 +521,8 @@ fn options_with_which_the_env_begins_no_episode_are_refused_before_lanes_are_mad
 #[test]
 fn a_call_is_answered_by_its_lane_and_one_that_fails_costs_the_lane_or_its_worker() {
     let mut four = Lanes::of(json!({"length": 9}), 4, 2);
-    four.reset();
-    four.step();
+    let _ = four.reset();
+    let _ = four.step();
     let call = |lanes: &mut Lanes, lane, method| lanes.block.call(lane, method, "{\"a\": 1}");
     assert_eq!(call(&mut four, 3, "say"), Ok("1 {\"a\": 1}".to_owned()));
     assert_eq!(call(&mut four, 0, "refuse"), Err(CallError::refused("{\"a\": 1}")));
@@ -552,7 +552,7 @@ fn a_lane_is_drawn_in_any_size_and_what_is_no_picture_costs_no_lane() {
     assert_eq!((own.width(), own.height(), known.render_fps()), (2, 1, Some(7)));
     assert_eq!(entry(json!({"length": 9}), 1).unwrap().render_size(), None);
     let mut four = Lanes::of(drawing, 4, 1);
-    four.reset();
+    let _ = four.reset();
     assert_eq!(four.block.render(0, own).unwrap().pixels(), [1, 2, 3, 4, 5, 6]);
     let larger = four.block.render(0, ImageSize::new(4, 1).unwrap()).unwrap();
     assert_eq!(larger.pixels(), [1, 2, 3, 1, 2, 3, 4, 5, 6, 4, 5, 6]);

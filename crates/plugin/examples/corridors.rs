@@ -51,7 +51,7 @@ impl BatchEnv for Corridors {
             }
             show(self.cells[lane], step.obs, lane);
         }
-        self.reset(step.reset, step.obs);
+        ended.lost |= self.reset(step.reset, step.obs);
         ended
     }
 
