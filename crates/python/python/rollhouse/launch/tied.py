@@ -1,7 +1,8 @@
 """Processes that end when the process that started them does: on this machine, behind ssh, or in a job's step.
 
 Each runs under a few lines of shell that read their stdin, which the launcher holds open. A line ``end`` or the end of
-stdin, which comes however the launcher goes, has the process stopped in order by SIGTERM.
+stdin, which comes however the launcher goes, has the process stopped in order by SIGTERM. One that was stopped by SIGSTOP
+is continued, since it takes no other signal; and one that does not end within :data:`IN_ORDER` is killed.
 """
 
 from __future__ import annotations
@@ -10,21 +11,24 @@ import collections
 import os
 import re
 import shlex
+import signal
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 
-PATIENCE = 30.0
+IN_ORDER = 30
 """Seconds in which a service ends in order, and some."""
+PATIENCE = IN_ORDER + 5.0
+"""Seconds in which it has ended, in order or killed."""
 LINES = 50
 """Lines of a process that are kept for a message."""
 
-# $1 is how many seconds to wait after the end of stdin. The first line of stdin is the join string, or empty: a secret that
+# $1 is how many seconds to wait after the end of stdin, $2 how many a process has to end in order. The first line of stdin is the join string, or empty: a secret that
 # stands on no command line and in no file. The log is text, because its last lines are shown to whoever launched what says
 # them. What starts a process in the background gives it /dev/null as stdin.
 SCRIPT = r"""
 exec 3<&0 </dev/null
-grace=$1; shift
+grace=$1; patience=$2; shift 2
 IFS= read -r join <&3 || exit 0
 if [ -n "$join" ]; then export ROLLHOUSE_NODE__JOIN="$join"; fi
 scratch=
@@ -44,6 +48,10 @@ served=$!
     done
     if [ -z "$asked" ] && [ "$grace" -gt 0 ]; then sleep "$grace"; fi
     kill -TERM "$served"
+    # Whoever was stopped takes no signal before going on; so does a container by what runs it here.
+    kill -CONT "$served"
+    sleep "$patience"
+    kill -KILL "$served"
 ) >/dev/null 2>&1 &
 watcher=$!
 trap 'kill -TERM "$served" 2>/dev/null' TERM INT HUP
@@ -61,7 +69,7 @@ def tied(command: Sequence[str], grace: int = 0) -> list[str]:
     """Returns the command line that runs ``command`` for as long as its stdin is held open, and ``grace`` seconds
     longer.
     """
-    return ["sh", "-c", SCRIPT, "rollhouse-tied", str(grace), *command]
+    return ["sh", "-c", SCRIPT, "rollhouse-tied", str(grace), str(IN_ORDER), *command]
 
 
 def quoted(command: Sequence[str], environment: Mapping[str, str]) -> str:
@@ -136,7 +144,8 @@ class Tied:
         try:
             return self._process.wait(patience)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            # The shell, what it watches over, and what that has started: they are a group of their own.
+            os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
             return None
 
