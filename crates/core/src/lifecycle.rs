@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::MAX_CONNECT_DEADLINE;
 use crate::pauses::{Pauses, jitter};
 
 /// Stage of a lane's life, written as its [`LaneState::word`].
@@ -139,19 +138,6 @@ impl LaneState {
         })
     }
 
-    /// Returns how long a lane may stay in a state in which it waits for its env; `None` where it waits for us or for
-    /// nothing.
-    pub const fn deadline(self) -> Option<Duration> {
-        match self {
-            Self::Launching => Some(LAUNCH_DEADLINE),
-            Self::Loading => Some(LOAD_DEADLINE),
-            Self::Connecting => Some(CONNECT_DEADLINE),
-            Self::Streaming => Some(FIRST_RESET_DEADLINE),
-            Self::Cleanup => Some(CLEANUP_DEADLINE),
-            _ => None,
-        }
-    }
-
     /// Returns the word for listings and metrics.
     pub const fn word(self) -> &'static str {
         match self {
@@ -218,11 +204,6 @@ impl BackOff {
     }
 }
 
-const LAUNCH_DEADLINE: Duration = Duration::from_secs(60);
-const LOAD_DEADLINE: Duration = Duration::from_secs(120);
-const CONNECT_DEADLINE: Duration = MAX_CONNECT_DEADLINE;
-const FIRST_RESET_DEADLINE: Duration = Duration::from_secs(60);
-const CLEANUP_DEADLINE: Duration = Duration::from_secs(10);
 const BACK_OFF: Pauses = Pauses { first: Duration::from_secs(1), longest: Duration::from_secs(60) };
 const RESTART_WINDOW: Duration = Duration::from_secs(300);
 const MAX_RESTARTS: usize = 5;
@@ -300,21 +281,6 @@ mod tests {
         }
         assert!(S::Paused.on(E::EpisodeStarted).is_err(), "nothing is played in it");
         assert!(S::Playing.on(E::Pause).is_err(), "and what is played does not pause");
-    }
-
-    #[test]
-    fn every_waiting_state_has_a_deadline() {
-        for state in LaneState::ALL {
-            let waits = matches!(
-                state,
-                LaneState::Launching
-                    | LaneState::Loading
-                    | LaneState::Connecting
-                    | LaneState::Streaming
-                    | LaneState::Cleanup
-            );
-            assert_eq!(state.deadline().is_some(), waits, "{state:?}");
-        }
     }
 
     #[test]
