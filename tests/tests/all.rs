@@ -25,6 +25,7 @@ mod probes;
 mod pruning;
 mod readme;
 mod replay_sessions;
+mod restoring;
 mod resume;
 mod terminal;
 mod watch;

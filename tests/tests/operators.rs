@@ -260,7 +260,7 @@ fn a_coordinator_that_lost_its_folder_learns_its_term_from_the_nodes_and_says_so
         }
     }
     let (mut second, _) = cluster.coordinator(&address);
-    second.hear("node one has sessions of term 41, and this coordinator's folder is new");
+    second.hear("node one has seen term 41, and this coordinator's folder is new");
     second.hear("coordinator, term 42, listens again");
     node.hear("joined the coordinator, term 42");
     assert!(second.end().success());

@@ -15,7 +15,7 @@ use rollhouse_cli::service::STOP_DEADLINE;
 use rollhouse_cli::table::{Align, Table};
 use rollhouse_cli::up::Local;
 use rollhouse_client::{Address, AsyncCluster, ConnectOptions, Transport};
-use rollhouse_config::{LocalConfig, LocalMetrics};
+use rollhouse_config::{LocalConfig, LocalListen, LocalMetrics};
 use rollhouse_coordinator::Stopped;
 use serde::Serialize;
 use tokio::runtime::Builder;
@@ -58,8 +58,7 @@ pub(super) fn start(folder: &Path) -> Result<Local, Failure> {
     let any = (Ipv4Addr::LOCALHOST, 0).into();
     let local = Local::start(&LocalConfig {
         data: folder.join("cluster"),
-        coordinator_listen: any,
-        node_listen: any,
+        listen: LocalListen { coordinator: any, node: any },
         metrics: LocalMetrics { coordinator: None, node: None },
         ..LocalConfig::default()
     })?;

@@ -28,19 +28,18 @@ use crate::settings::{self, Live};
 use crate::{signals, token};
 
 pub(crate) fn run(args: &CoordinatorArgs) -> Result<Status, Failure> {
-    let flags =
-        [("--listen", "coordinator.listen", &args.listen), ("--data", "coordinator.data", &args.data)];
+    let flags = [
+        ("--listen", "coordinator.listen", &args.listen),
+        ("--data", "coordinator.data", &args.data),
+        ("--least-term", "coordinator.least_term", &args.least_term),
+    ];
     let settings = settings::live::<CoordinatorConfig>(&args.service, &flags)?;
     let logging = Logging::begin("rollhouse-coordinator", &settings.config.log, &settings.config.traces)?;
-    let done = serve(args.least_term, settings, &logging);
+    let done = serve(settings, &logging);
     logging.end(done)
 }
 
-fn serve(
-    least_term: u64,
-    mut settings: Live<CoordinatorConfig>,
-    logging: &Logging,
-) -> Result<Status, Failure> {
+fn serve(mut settings: Live<CoordinatorConfig>, logging: &Logging) -> Result<Status, Failure> {
     let config = settings.config.clone();
     let asked = signals::of_service()?;
     let identity = service::identity(&config.tls, &config.data, "coordinator")?;
@@ -55,7 +54,7 @@ fn serve(
     };
     // Before a term is used up.
     let listener = listen_for_metrics(config.metrics)?;
-    let coordinator = again(config.listen, least_term)?;
+    let coordinator = again(config.listen, config.least_term.0)?;
     let (term, address) = (coordinator.term(), coordinator.address());
     info!(term, %address, "coordinator, term {term}, listens on {address}");
     info!("{}", coordinator.effective());
@@ -158,6 +157,8 @@ struct CoordinatorWatchState {
     dropped: u64,
     /// The least term of the next coordinator.
     least_term: u64,
+    /// Number of times that it was restarted because nodes had seen a later coordinator.
+    learned: u32,
     /// The time at which it is restarted, if it has failed.
     retry_at: Option<Duration>,
     /// Number of restarts.
@@ -175,6 +176,7 @@ impl CoordinatorWatch {
             credentials: CredentialsWatch::default(),
             dropped: 0,
             least_term: 0,
+            learned: 0,
             retry_at: None,
             restarts: 0,
             failed: false,
@@ -237,21 +239,26 @@ impl CoordinatorWatch {
         }
     }
 
-    /// Stops it if a node has told of a greater term from which it learns; it is restarted at once.
+    /// Stops it if nodes have seen a later coordinator and it learns from them; it is restarted at once. It does so
+    /// [`MAX_LEARNED`] times: nodes that have seen ever greater terms are refused then.
     fn learn_term(&self) {
-        let wanted = self.state().running.as_ref().and_then(Coordinator::wanted_term);
-        let Some((term, node)) = wanted else { return };
+        let state = self.state();
+        let learns = state.learned < MAX_LEARNED;
+        let wanted = state.running.as_ref().filter(|_| learns).and_then(Coordinator::wanted_term);
+        drop(state);
+        let Some(behind) = wanted else { return };
+        let (node, seen, term) = (&behind.node, behind.term, behind.least_term());
         warn!(
             %node,
-            "node {node} has sessions of term {}, and this coordinator's folder is new: an earlier one was lost. It goes \
-             on with term {term}; its tokens and recordings are those of the new folder",
-            term - 1
+            "node {node} has seen term {seen}, and this coordinator's folder is new or its term was given: an earlier one \
+             was lost. It goes on with term {term}; its tokens and recordings are those of its folder"
         );
         // Not held meanwhile: probes go on asking.
         let taken = self.state().running.take();
         // How it stopped is the same to the next one.
         let _stopped = taken.map(|coordinator| coordinator.stop(Duration::ZERO));
         let mut state = self.state();
+        state.learned += 1;
         (state.least_term, state.retry_at) = (term, Some(self.began.elapsed()));
     }
 
@@ -370,12 +377,18 @@ impl Health for CoordinatorWatch {
             Some(_) if self.certificate().is_some_and(|validity| validity.left(now).is_zero()) => {
                 Err("the certificate has expired: nobody believes it any more".to_owned())
             }
+            Some(figures) if figures.alive && figures.status.is_behind() => {
+                Err(figures.status.behind.map(|behind| behind.to_string()).unwrap_or_default())
+            }
             Some(figures) if figures.alive => Ok(()),
             Some(_) => Err("the thread that decides does not turn".to_owned()),
             None => Err("the coordinator is starting or stopping".to_owned()),
         }
     }
 }
+
+/// Number of times that a coordinator learns a greater term from nodes in one run of its process.
+const MAX_LEARNED: u32 = 8;
 
 /// Returns what is shown of the archive.
 fn archive_sample(archive: &ArchiveFigures) -> ArchiveSample {

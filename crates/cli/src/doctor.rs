@@ -91,6 +91,7 @@ fn of_coordinator(config: &CoordinatorConfig) -> Vec<Finding> {
     findings.extend(certificate(&config.tls, &config.data, "coordinator").1);
     findings.push(issuer(&crate::coordinator::enrolment(&config.enrolment, &config.data).issuer));
     findings.extend(ports(config.listen, config.metrics));
+    findings.extend(config.metrics.and_then(running));
     findings
 }
 
@@ -99,6 +100,7 @@ fn of_node(config: &NodeConfig) -> Vec<Finding> {
     let (identity, found) = node_certificate(config);
     findings.extend(found);
     findings.extend(ports(config.listen, config.metrics));
+    findings.extend(config.metrics.and_then(running));
     findings.extend(identity.map(|(identity, address)| coordinator(identity, &address)));
     if config.attach.enabled {
         findings.push(attach(config.attach.path.as_deref().unwrap_or(&config.data.join("attach.sock"))));
@@ -254,6 +256,15 @@ fn ports(listen: SocketAddr, metrics: Option<SocketAddr>) -> Vec<Finding> {
     let udp = of("port for QUIC", listen, UdpSocket::bind(listen).map(drop));
     let tcp = metrics.map(|address| of("port for metrics", address, TcpListener::bind(address).map(drop)));
     std::iter::once(udp).chain(tcp).collect()
+}
+
+/// Asks the service that runs here already whether it takes work; `None` if none runs.
+fn running(metrics: SocketAddr) -> Option<Finding> {
+    let what = "running service";
+    Some(match crate::health::readiness(metrics)? {
+        Ok(()) => well(what, "it takes work"),
+        Err(why) => wrong(what, why),
+    })
 }
 
 /// Measures how long a coordinator takes to answer `Hello`.

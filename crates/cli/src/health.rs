@@ -48,6 +48,12 @@ pub(crate) fn lives(listen: SocketAddr) -> bool {
     ask(reached_at(listen), "/healthz").is_ok_and(|answer| answer.well)
 }
 
+/// Returns whether a service that listens at that address takes work, or why it does not; `None` if none answers.
+pub(crate) fn readiness(listen: SocketAddr) -> Option<Result<(), String>> {
+    let answer = ask(reached_at(listen), "/readyz").ok()?;
+    Some(if answer.well { Ok(()) } else { Err(answer.words) })
+}
+
 /// Returns the addresses of this machine's services from environment and defaults: a container's services were given
 /// the same.
 fn of_this_machine() -> Result<Vec<SocketAddr>, Failure> {

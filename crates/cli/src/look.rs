@@ -142,6 +142,9 @@ fn print_status(status: &ClusterStatus, out: &mut Output) -> io::Result<()> {
         format!("{}, term {}, {}", Time(Duration::from_secs(status.uptime_s)), status.term, status.program),
     )?;
     line("nodes", nodes)?;
+    if let Some(behind) = &status.behind {
+        line("refused", behind.to_string())?;
+    }
     line("lanes", format!("{} of {} in use", Count(status.lanes.into()), Count(status.capacity.into())))?;
     let transports: Vec<String> =
         status.transports.iter().map(|(name, count)| format!("{count} by {name}")).collect();

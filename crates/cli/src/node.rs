@@ -104,6 +104,7 @@ pub(crate) fn configure(
     started.recording.shipping.bytes_per_second = NonZeroU64::new(spool.bandwidth.0);
     started.serving.quic = quic;
     private_folder(data)?;
+    started.folder = Some(data.to_owned());
     started.recording.spool = Some(data.join("spool"));
     Ok(())
 }

@@ -113,7 +113,7 @@ impl Local {
         private_folder(&config.data)?;
         let authority = folders.authority()?;
         let again = coordinator_in(config, &folders, &authority)?;
-        let coordinator = again(config.coordinator_listen, 0)?;
+        let coordinator = again(config.listen.coordinator, config.least_term.0)?;
         let reached = reachable(coordinator.address());
         let started = node_config(config, &folders, &authority, reached)?;
         let (lanes, threads) = (started.stepping.capacity, started.stepping.threads.get());
@@ -148,7 +148,7 @@ fn node_config(
 ) -> Result<ClusterNodeConfig, Failure> {
     let identity = folders.identity(authority, Role::Node, &folders.node)?;
     let mut started = ClusterNodeConfig::new(identity, coordinator.to_string(), PROGRAM);
-    started.serving.listen = config.node_listen;
+    started.serving.listen = config.listen.node;
     node::configure(
         &mut started,
         &config.worker,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::log::Log;
-use crate::setting::{Config, Setting};
+use crate::setting::{Bounded, Config, Setting};
 use crate::shared::{Enrolment, Network, Store, Tls};
 use crate::traces::Traces;
 
@@ -15,6 +15,8 @@ pub struct CoordinatorConfig {
     pub listen: SocketAddr,
     /// Folder of the coordinator's term, tokens and store. A second coordinator on it is refused.
     pub data: PathBuf,
+    /// Least term with which it starts; 0 is the next one of its folder.
+    pub least_term: LeastTerm,
     /// Settings by which machines are let in as nodes.
     pub enrolment: Enrolment,
     /// Files of the coordinator's certificates.
@@ -31,11 +33,15 @@ pub struct CoordinatorConfig {
     pub traces: Traces,
 }
 
+/// A least term, up to the greatest that coordinators take from outside.
+pub type LeastTerm = Bounded<0, { 1 << 48 }>;
+
 impl Default for CoordinatorConfig {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([0, 0, 0, 0], COORDINATOR_PORT)),
             data: "./rollhouse-coordinator".into(),
+            least_term: LeastTerm::default(),
             enrolment: Enrolment::default(),
             tls: Tls::default(),
             store: Store::default(),
@@ -51,6 +57,7 @@ impl Config for CoordinatorConfig {
     fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)> {
         let mut settings: Vec<(&'static str, &mut dyn Setting)> =
             vec![("coordinator.listen", &mut self.listen), ("coordinator.data", &mut self.data)];
+        settings.push(("coordinator.least_term", &mut self.least_term));
         settings.extend(self.enrolment.settings());
         settings.extend(self.tls.settings());
         settings.extend(self.store.settings());

@@ -27,10 +27,10 @@ mod shared;
 mod traces;
 
 pub use budget::{BudgetSettings, Envs};
-pub use coordinator::CoordinatorConfig;
+pub use coordinator::{CoordinatorConfig, LeastTerm};
 pub use error::{ConfigError, MAX_FILE_BYTES};
 pub use load::{Effective, Loaded, Role, Sources, load, variable};
-pub use local::{LocalConfig, LocalMetrics};
+pub use local::{LocalConfig, LocalListen, LocalMetrics};
 pub use log::{Log, LogFormat, LogLevel, LogLevels};
 pub use node::{NodeConfig, NodeJoining};
 pub use origin::Origin;

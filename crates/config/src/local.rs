@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use crate::budget::BudgetSettings;
-use crate::coordinator::{COORDINATOR_METRICS_PORT, COORDINATOR_PORT};
+use crate::coordinator::{COORDINATOR_METRICS_PORT, COORDINATOR_PORT, LeastTerm};
 use crate::log::Log;
 use crate::node::{NODE_METRICS_PORT, NODE_PORT};
 use crate::plugins::Plugins;
@@ -19,12 +19,12 @@ use crate::traces::Traces;
 pub struct LocalConfig {
     /// Folder of everything that the process keeps: certificates, a token, store and spool.
     pub data: PathBuf,
-    /// Address that clients and further nodes dial (UDP). Default this machine only.
-    pub coordinator_listen: SocketAddr,
+    /// Addresses at which both are dialled.
+    pub listen: LocalListen,
+    /// Least term of the coordinator, as in [`CoordinatorConfig`](crate::CoordinatorConfig).
+    pub least_term: LeastTerm,
     /// Settings by which the coordinator lets further nodes in. It makes the issuer itself.
     pub enrolment: Enrolment,
-    /// Address at which trainers reach the node (UDP). Default this machine only.
-    pub node_listen: SocketAddr,
     /// Settings of the node's stepping.
     pub worker: Worker,
     /// Settings of what the node has for lanes, and of what they weigh.
@@ -49,6 +49,15 @@ pub struct LocalConfig {
     pub plugins: Plugins,
 }
 
+/// Addresses that are dialled (UDP). Default this machine only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LocalListen {
+    /// Address that clients and further nodes dial.
+    pub coordinator: SocketAddr,
+    /// Address at which trainers reach the node.
+    pub node: SocketAddr,
+}
+
 /// Addresses of /metrics, /healthz and /readyz (TCP); `None` is nowhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalMetrics {
@@ -63,9 +72,9 @@ impl Default for LocalConfig {
         let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         Self {
             data: "./rollhouse-cluster".into(),
-            coordinator_listen: local(COORDINATOR_PORT),
+            listen: LocalListen { coordinator: local(COORDINATOR_PORT), node: local(NODE_PORT) },
+            least_term: LeastTerm::default(),
             enrolment: Enrolment::default(),
-            node_listen: local(NODE_PORT),
             worker: Worker::default(),
             budget: BudgetSettings::default(),
             attach: AttachSettings::default(),
@@ -87,9 +96,10 @@ impl Default for LocalConfig {
 impl Config for LocalConfig {
     fn settings(&mut self) -> Vec<(&'static str, &mut dyn Setting)> {
         let mut settings: Vec<(&'static str, &mut dyn Setting)> =
-            vec![("local.data", &mut self.data), ("coordinator.listen", &mut self.coordinator_listen)];
+            vec![("local.data", &mut self.data), ("coordinator.listen", &mut self.listen.coordinator)];
+        settings.push(("coordinator.least_term", &mut self.least_term));
         settings.extend(self.enrolment.settings());
-        settings.push(("node.listen", &mut self.node_listen));
+        settings.push(("node.listen", &mut self.listen.node));
         settings.extend(self.worker.settings());
         settings.extend(self.budget.settings());
         settings.extend(self.attach.settings());

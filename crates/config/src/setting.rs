@@ -78,7 +78,7 @@ pub trait Setting {
 }
 
 /// A whole number within the bounds that its type states.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bounded<const LEAST: u64, const MOST: u64>(pub u64);
 
 impl<const LEAST: u64, const MOST: u64> Setting for Bounded<LEAST, MOST> {

@@ -9,7 +9,7 @@ use rollhouse_coordinator::{Cluster, Event, LinkId, Ticket};
 use rollhouse_core::RunId;
 use rollhouse_wire::{
     Changes, Heartbeat, Incarnation, NodeLoad, PoolOpened, PoolStatus, Register, Request, Role, Secret,
-    SessionCounts, SessionId, SessionReport, control,
+    SeenTerm, SessionCounts, SessionId, SessionReport, control,
 };
 
 #[path = "../tests/serving/stage.rs"]
@@ -54,6 +54,7 @@ fn register(node: u64) -> Register {
         kinds: Vec::new(),
         budget: None,
         term: 1,
+        seen: None,
         program: "bench".to_owned(),
     }
 }
@@ -61,7 +62,8 @@ fn register(node: u64) -> Register {
 /// A cluster of 1,000 nodes and 100,000 lanes, all in use, and heartbeats of every node as bytes.
 fn cluster() -> (Cluster, Vec<Vec<u8>>) {
     // The sessions are of the term before: they are taken over as after a restart.
-    let mut cluster = Cluster::new(2, None, Box::new(|| Secret::from_bytes([7; 16])));
+    let mut cluster =
+        Cluster::new(SeenTerm { term: 2, boot: 1 }, None, Box::new(|| Secret::from_bytes([7; 16])));
     let mut beats = Vec::new();
     for node in 0..NODES {
         let register = Box::new(register(node));

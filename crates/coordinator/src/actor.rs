@@ -367,7 +367,6 @@ impl Handler<Ask> for CoordinatorActor {
             ClusterRequest::Register { link, connection, register } => {
                 let node = connection.peer().name.clone();
                 self.links.insert(link, connection);
-                self.published.told_of_term(self.cluster.term(), register.term, &node);
                 Event::Register { link, ticket, node, register }
             }
             ClusterRequest::Heartbeat { link, heartbeat } => Event::Heartbeat { link, ticket, heartbeat },

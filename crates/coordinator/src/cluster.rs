@@ -11,9 +11,10 @@ use rollhouse_core::{RunId, SharedBound};
 use rollhouse_wire::limits::{MAX_NAME_BYTES, MAX_POOL_SESSIONS};
 use rollhouse_wire::{
     CloseSession, EndCause, Heartbeat, HeartbeatTaken, Incarnation, Refusal, RefusalCode, Register,
-    Registered, Secret, SessionCounts, SessionReport,
+    Registered, Secret, SeenTerm, SessionCounts, SessionReport,
 };
 
+use crate::behind::Behind;
 use crate::event::{Action, Actions, Event, LinkId, Reply, Ticket};
 use crate::limits::{HEARTBEAT, MAX_CLOSES, SETTLE, TICK};
 use crate::member::Member;
@@ -34,6 +35,8 @@ pub type SecretSource = Box<dyn FnMut() -> Secret + Send>;
 /// restarted coordinator learns the rest from its nodes.
 pub struct Cluster {
     pub(crate) term: u64,
+    /// The number that tells this coordinator from another of the same term.
+    boot: u64,
     /// Counter of the latest placement.
     counter: u64,
     pub(crate) secrets: SecretSource,
@@ -49,6 +52,8 @@ pub struct Cluster {
     pools_opened: u64,
     /// Nodes of an earlier coordinator that have not been heard of yet.
     awaited: Awaited,
+    /// Nodes that have seen a later coordinator.
+    pub(crate) behind: Behind,
 }
 
 /// The end of a session.
@@ -61,11 +66,13 @@ pub(crate) struct Over<'a> {
 }
 
 impl Cluster {
-    /// Makes a cluster without nodes. `term` is greater than that of every earlier coordinator. `roster` has the nodes
-    /// that the last one knew, if it could save them.
-    pub fn new(term: u64, roster: Option<Roster>, secrets: SecretSource) -> Self {
+    /// Makes a cluster without nodes. The term of `own` is greater than that of every earlier coordinator of the folder;
+    /// its number is drawn, so that a coordinator of a restored folder is not taken for the one that had its term before.
+    /// `roster` has the nodes that the last one knew, if it could save them.
+    pub fn new(own: SeenTerm, roster: Option<Roster>, secrets: SecretSource) -> Self {
         Self {
-            term,
+            term: own.term,
+            boot: own.boot,
             counter: 0,
             secrets,
             members: Membership::default(),
@@ -77,6 +84,7 @@ impl Cluster {
             waiting: Waiting::default(),
             pools_opened: 0,
             awaited: Awaited::new(roster),
+            behind: Behind::default(),
         }
     }
 
@@ -165,11 +173,8 @@ impl Cluster {
                 format!("the certificate is for node `{certified}`, not for the name given"),
             ));
         }
-        if register.term > self.term {
-            let (newer, ours) = (register.term, self.term);
-            let message = format!("the node has sessions of term {newer}, this coordinator has term {ours}");
-            return Err(Refusal::new(RefusalCode::Stale, message));
-        }
+        let own = SeenTerm { term: self.term, boot: self.boot };
+        self.behind.check(now, own, register)?;
         let arrival = self.members.register(now, link, register)?;
         if let Some(link) = arrival.replaced {
             out.push(Action::Disconnect { link });
@@ -183,7 +188,9 @@ impl Cluster {
         self.close_unwanted(&arrival.name, out);
         self.arrived(&arrival.name);
         let known = self.members.get(&arrival.name).map_or(0, |member| member.sessions.view.version());
-        Ok(Registered { term: self.term, heartbeat_ms: HEARTBEAT.as_millis() as u64, known })
+        self.behind.joined(&arrival.name);
+        let (term, boot) = (self.term, self.boot);
+        Ok(Registered { term, boot, heartbeat_ms: HEARTBEAT.as_millis() as u64, known })
     }
 
     fn heartbeat(
@@ -552,6 +559,7 @@ impl Cluster {
         self.end_patience(now, out);
         self.end_unkept(now, out);
         self.waiting.tick(now);
+        self.behind.tick(now);
     }
 
     /// Handles a silent node: its sessions are lost unless it comes back, and those that are just opening go elsewhere.

@@ -15,7 +15,8 @@ use ring::rand::{SecureRandom, SystemRandom};
 use rollhouse_archive::{Target, TargetError, TargetOptions};
 use rollhouse_replay::{OpenError, RealDisk};
 use rollhouse_wire::{
-    BindError, CloseCode, Effective, Hello, Identity, Listener, Role, Secret, Settings, Stranger, TokenStore,
+    BehindStatus, BindError, CloseCode, Effective, Hello, Identity, Listener, Role, Secret, SeenTerm,
+    Settings, Stranger, TokenStore,
 };
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -139,7 +140,8 @@ impl Coordinator {
         let dir = config.data.join(STORE);
         let store = Store::open_with(Arc::new(RealDisk), &dir, config.store, archive);
         let store = store.map_err(CoordinatorError::Store)?;
-        let term = data.term();
+        let (term, boot) = (data.term(), drawn_boot()?);
+        let own = SeenTerm { term, boot };
         let roster = Roster::read(&RealDisk, &config.data);
         let published = Arc::new(Published::new(learns_terms(term, config.least_term)));
         let (stop, stopped) = oneshot::channel();
@@ -147,7 +149,7 @@ impl Coordinator {
         let (end, ended) = sync_channel(1);
         let (identity, tokens) = (Arc::clone(&config.identity), Arc::clone(&config.tokens));
         let parts =
-            Parts { config, term, roster, secrets, store: store.clone(), published: Arc::clone(&published) };
+            Parts { config, own, roster, secrets, store: store.clone(), published: Arc::clone(&published) };
         let heard = dispatcher::get_default(Clone::clone);
         // Task: coordinator.
         let thread = std::thread::Builder::new().name("rollhouse-coordinator".to_owned()).spawn(move || {
@@ -193,9 +195,9 @@ impl Coordinator {
         self.term
     }
 
-    /// Returns the term with which it has to be restarted, and the node that has told of it. That node has sessions of
-    /// a greater term, and the folder is almost new, so that an earlier folder must have been lost.
-    pub fn wanted_term(&self) -> Option<(u64, String)> {
+    /// Returns the nodes that have seen a later coordinator, if it has to be restarted with a term above theirs: its
+    /// folder is almost new, so that an earlier one must have been lost, or its term was given by its operator.
+    pub fn wanted_term(&self) -> Option<BehindStatus> {
         self.published.wanted_term()
     }
 
@@ -257,7 +259,7 @@ impl Drop for Coordinator {
 /// The values with which the thread begins.
 struct Parts {
     config: CoordinatorConfig,
-    term: u64,
+    own: SeenTerm,
     roster: Option<Roster>,
     secrets: SecretSource,
     store: Store,
@@ -270,7 +272,7 @@ async fn run(
     ready: &SyncSender<Result<Effective, BindError>>,
     stopped: oneshot::Receiver<Duration>,
 ) -> Ended {
-    let Parts { config, term, roster, secrets, store, published } = parts;
+    let Parts { config, own, roster, secrets, store, published } = parts;
     let CoordinatorConfig { data, listen, identity, tokens, enrolment, quic, program, .. } = config;
     let office = NodeCertifier::new(enrolment, Arc::clone(&identity), Arc::clone(&tokens));
     let authenticating = Arc::clone(&tokens);
@@ -287,7 +289,7 @@ async fn run(
             return Ended::Failed;
         }
     };
-    let cluster = Cluster::new(term, roster, secrets);
+    let cluster = Cluster::new(own, roster, secrets);
     let owners = Owners::new(Arc::clone(&tokens));
     // Task: actor of the cluster.
     let actor =
@@ -320,6 +322,13 @@ async fn run(
         Err(_) if ended == Ended::Asked => Ended::CutOff,
         _ => ended,
     }
+}
+
+/// Draws the number that tells this start from any other. It is not 0, which stands for none.
+fn drawn_boot() -> Result<u64, CoordinatorError> {
+    let mut bytes = [0; 8];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| CoordinatorError::NoRandomness)?;
+    Ok(u64::from_le_bytes(bytes).max(1))
 }
 
 /// Returns a source of secrets from the operating system's generator.

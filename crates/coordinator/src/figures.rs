@@ -5,11 +5,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 use rollhouse_wire::{
-    ArrivalCounts, CallHistogram, CallTimes, ClusterStatus, Connection, Effective, LinkFigures, LogLine,
-    RefusalCode, RefusalLog, Role,
+    ArrivalCounts, BehindStatus, CallHistogram, CallTimes, ClusterStatus, Connection, Effective, LinkFigures,
+    LogLine, RefusalCode, RefusalLog, Role,
 };
 
-use crate::data::learned_term;
 use crate::limits::TICK;
 use crate::store::{ArchiveFigures, Store, StoreCounts};
 
@@ -87,8 +86,6 @@ struct PublishedState {
     status: Option<(ClusterStatus, Instant)>,
     pools_opened: u64,
     waiting_lanes: u64,
-    /// The greatest term of a node's sessions that is above ours, plus one, and the node.
-    wanted_term: Option<(u64, String)>,
     arrivals: ArrivalCounts,
     refusals: RefusalLog,
     refused: BTreeMap<(&'static str, Role), u64>,
@@ -103,7 +100,6 @@ impl Published {
             status: None,
             pools_opened: 0,
             waiting_lanes: 0,
-            wanted_term: None,
             arrivals: ArrivalCounts::default(),
             refusals: RefusalLog::new(LOG_EVERY),
             refused: BTreeMap::new(),
@@ -124,17 +120,11 @@ impl Published {
         state.waiting_lanes = waiting_lanes;
     }
 
-    /// Notes that a node has told of a term while ours is another; kept if we learn from it.
-    pub(crate) fn told_of_term(&self, ours: u64, told: u64, node: &str) {
-        let Some(term) = learned_term(ours, told).filter(|_| self.learns) else { return };
-        let mut state = self.lock();
-        if state.wanted_term.as_ref().is_none_or(|(wanted, _)| *wanted < term) {
-            state.wanted_term = Some((term, node.to_owned()));
-        }
-    }
-
-    pub(crate) fn wanted_term(&self) -> Option<(u64, String)> {
-        self.lock().wanted_term.clone()
+    /// Returns the nodes that have seen a later coordinator, if this one learns its term from them.
+    pub(crate) fn wanted_term(&self) -> Option<BehindStatus> {
+        let state = self.lock();
+        let behind = state.status.as_ref().and_then(|(status, _)| status.behind.clone());
+        behind.filter(|_| self.learns)
     }
 
     pub(crate) fn put_arrivals(&self, arrivals: &ArrivalCounts) {

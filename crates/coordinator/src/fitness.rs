@@ -99,7 +99,7 @@ mod tests {
     use rollhouse_core::{Determinism, EnvSpec, RunId, Space};
     use rollhouse_wire::{
         Changes, Heartbeat, LaneSettings, NodeLoad, NodeState, OpenSession, Refusal, Register, Secret,
-        SessionCounts, SessionOpened, Spread,
+        SeenTerm, SessionCounts, SessionOpened, Spread,
     };
     use std::collections::BTreeMap;
 
@@ -116,7 +116,8 @@ mod tests {
 
     impl Stage {
         fn new(nodes: u64) -> Self {
-            let cluster = Cluster::new(1, None, Box::new(|| Secret::from_bytes([7; 16])));
+            let cluster =
+                Cluster::new(SeenTerm { term: 1, boot: 1 }, None, Box::new(|| Secret::from_bytes([7; 16])));
             let mut stage = Self { cluster, now: Duration::ZERO, beats: 0, pools: 0, opened: Vec::new() };
             for node in 1..=nodes {
                 stage.register(node, &format!("10.0.0.{node}:7610"));
@@ -137,6 +138,7 @@ mod tests {
                 kinds: Vec::new(),
                 budget: None,
                 term: 0,
+                seen: None,
                 program: String::from("test"),
             });
             let (link, ticket, node) = (LinkId(node), Ticket(0), format!("n{node}"));

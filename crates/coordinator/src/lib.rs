@@ -26,6 +26,7 @@
 
 mod actor;
 mod admission;
+mod behind;
 mod certifier;
 mod closing;
 mod cluster;

@@ -24,6 +24,9 @@ pub const FORGET_AFTER: Duration = Duration::from_secs(3600);
 /// Time after a restart in which nodes may come back, unless all that were known before have come back or ended. Until
 /// then "no room" means "not yet", and no env is unknown.
 pub const SETTLE: Duration = LOST_AFTER;
+/// Time for which a node that is refused, because it has seen a later coordinator, counts after it last asked: it asks
+/// again within seconds.
+pub const BEHIND_KEPT: Duration = Duration::from_secs(60);
 /// Interval at which [`Event::Tick`](crate::event::Event::Tick) is expected. Losses are noticed at most this much later.
 pub const TICK: Duration = Duration::from_millis(250);
 /// Interval at which the figures for metrics and health are made again: this looks at each session.

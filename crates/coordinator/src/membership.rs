@@ -343,6 +343,7 @@ mod tests {
             kinds: Vec::new(),
             budget: None,
             term: 0,
+            seen: None,
             program: "test".to_owned(),
         }
     }

@@ -189,7 +189,9 @@ impl Cluster {
             return refusal;
         }
         if self.members.iter().all(Member::is_lost) {
-            return Refusal::busy("no node is registered", retry);
+            let none = "no node is registered".to_owned();
+            let behind = self.behind.status().map(|behind| format!("{none}: {behind}"));
+            return Refusal::busy(behind.unwrap_or(none), retry);
         }
         let env = &request.settings.env;
         let present: Vec<&Member> = self.members.iter().filter(|m| !m.is_lost()).collect();

@@ -39,6 +39,7 @@ impl Cluster {
             episodes: 0,
             transports: BTreeMap::new(),
             store,
+            behind: self.behind.status(),
         };
         for member in self.members.iter() {
             let state = member.state(now);

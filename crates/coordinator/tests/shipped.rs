@@ -11,7 +11,7 @@ use rollhouse_core::{AutoresetMode, RecordRule, RunId, SeedSchedule, StepColumns
 use rollhouse_env::Registry;
 use rollhouse_wire::{
     Changes, EndCause, Heartbeat, Incarnation, LaneSettings, NodeLoad, OpenPool, Register, ReplaceSession,
-    Secret, SessionCounts, SessionEnd, SessionId, SessionOpened, SessionReport, Spread,
+    Secret, SeenTerm, SessionCounts, SessionEnd, SessionId, SessionOpened, SessionReport, Spread,
 };
 
 const POOL: RunId = RunId::from_u128(7);
@@ -44,7 +44,7 @@ impl Stage {
             Secret::from_bytes([drawn; 16])
         });
         let now = Duration::from_secs(if term > 1 { 10 } else { 0 });
-        let cluster = Cluster::new(term, roster, secrets);
+        let cluster = Cluster::new(SeenTerm { term, boot: term }, roster, secrets);
         Self { cluster, now, tickets: 0, heartbeats: 0, asked: Vec::new(), roster: None }
     }
 
@@ -81,6 +81,7 @@ impl Stage {
             kinds: Vec::new(),
             budget: None,
             term: u64::from(has_sessions),
+            seen: None,
             program: "test".to_owned(),
         });
         let (ticket, node) = (self.ticket(), name(link));

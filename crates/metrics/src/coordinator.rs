@@ -29,6 +29,7 @@ impl CoordinatorSample {
         TERM,
         RESTARTS,
         NODES,
+        REFUSED_NODES,
         CAPACITY,
         LANES,
         WAITING_LANES,
@@ -53,6 +54,8 @@ impl CoordinatorSample {
             let count = status.nodes.get(&state).copied().unwrap_or_default();
             page.labelled(&NODES, &[word], f64::from(count));
         }
+        let refused = status.behind.as_ref().map_or(0, |behind| behind.nodes);
+        page.value(&REFUSED_NODES, f64::from(refused));
         page.value(&CAPACITY, f64::from(status.capacity));
         page.value(&LANES, f64::from(status.lanes));
         page.value(&WAITING_LANES, self.waiting_lanes as f64);
@@ -95,6 +98,10 @@ const RESTARTS: Family = Family {
 };
 const NODES: Family =
     Family { name: "rollhouse_nodes", help: "Known nodes, by state.", kind: Kind::Gauge, labels: &["state"] };
+const REFUSED_NODES: Family = gauge(
+    "rollhouse_cluster_refused_nodes",
+    "Nodes that are refused because they have seen a later coordinator than this one.",
+);
 const CAPACITY: Family =
     gauge("rollhouse_cluster_capacity_lanes", "Lanes that all nodes that are alive take.");
 const LANES: Family = gauge("rollhouse_cluster_lanes", "Lanes of open sessions on all nodes.");

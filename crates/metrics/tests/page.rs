@@ -90,6 +90,7 @@ fn coordinator() -> CoordinatorSample {
             episodes: 4,
             transports: BTreeMap::new(),
             store: rollhouse_wire::StoreStatus::default(),
+            behind: None,
         },
         restarts: 1,
         pools_opened: 9,

@@ -24,6 +24,8 @@ pub struct ClusterNodeConfig {
     pub renew: Option<JoinedFolder>,
     /// Host and port of the coordinator.
     pub coordinator: String,
+    /// Folder in which the node keeps the latest coordinator that it has seen; `None` keeps it for as long as it runs.
+    pub folder: Option<PathBuf>,
     /// Labels by which placement chooses nodes; at most [`MAX_LABELS`](rollhouse_wire::limits::MAX_LABELS).
     pub labels: BTreeMap<String, String>,
     /// How the node serves owners.
@@ -93,6 +95,7 @@ impl ClusterNodeConfig {
             identity,
             renew: None,
             coordinator: coordinator.into(),
+            folder: None,
             labels: BTreeMap::new(),
             serving: ServingConfig {
                 listen: SocketAddr::from(([127, 0, 0, 1], 0)),

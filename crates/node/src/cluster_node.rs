@@ -394,6 +394,7 @@ fn host(
         program: config.program.clone(),
         watch_patience: config.serving.watch_patience,
         budget: config.budget.clone(),
+        folder: config.folder.clone().map(|folder| Arc::new(parking_lot::Mutex::new(folder))),
         connections: config.serving.quic.shares,
     };
     let fitness = Fitness {

@@ -5,6 +5,7 @@ mod control;
 mod opening;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -12,12 +13,12 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::{Mutex, MutexGuard};
 use rollhouse_core::{Claimant, OverShare, Portion, ShareBook, SharedBound, Weight};
 use rollhouse_env::Registry;
-use rollhouse_replay::Recorder;
+use rollhouse_replay::{RealDisk, Recorder};
 use rollhouse_wire::limits::MAX_CONNECTING_TOLD;
 use rollhouse_wire::{
     AdmitWatcher, Admittance, Attach, CallId, CloseSession, ConnectingSession, Connection, Eagerness,
-    EndCause, Incarnation, NodeLoad, OpenCommands, OpenWatch, Refusal, RefusalCode, SessionEnd, SessionId,
-    SessionReport, Unfit, WatchOpened, WatcherAdmitted,
+    EndCause, Incarnation, NodeLoad, OpenCommands, OpenWatch, Refusal, RefusalCode, SeenTerm, SessionEnd,
+    SessionId, SessionReport, Unfit, WatchOpened, WatcherAdmitted,
 };
 use tracing::{info, warn};
 
@@ -27,6 +28,7 @@ use crate::fitness::Fitness;
 use crate::learning::Learning;
 use crate::node_actor::Supervision;
 use crate::owned_handle::OwnedHandle;
+use crate::seen_file::{keep_seen, read_seen};
 use crate::session_handle::SessionHandle;
 use crate::stepped::Stepped;
 use crate::table::SessionTable;
@@ -74,6 +76,8 @@ pub(crate) struct HostingSettings {
     /// Time for which a watcher may be silent, or leave an answer untaken.
     pub(crate) watch_patience: Duration,
     pub(crate) budget: NodeBudget,
+    /// Folder in which the latest coordinator is kept that the node has seen.
+    pub(crate) folder: Option<Arc<Mutex<PathBuf>>>,
     /// The bound of connections of those who step or watch sessions.
     pub(crate) connections: SharedBound,
 }
@@ -120,7 +124,9 @@ impl Hosting {
         figures: Arc<NodeFigures>,
     ) -> Self {
         let table = SessionTable::new(settings.capacity, settings.lease);
-        let table = Mutex::new(table.within(settings.budget.budget.clone()));
+        let table = table.within(settings.budget.budget.clone());
+        let seen = settings.folder.as_ref().and_then(|folder| read_seen(&RealDisk, &folder.lock()));
+        let table = Mutex::new(table.having_seen(seen.unwrap_or_default()));
         Self {
             table,
             executor,
@@ -427,9 +433,32 @@ impl Hosting {
         self.table().ends()
     }
 
-    /// Notes that the coordinator of that term knows the node, so that it is told what it has not heard.
-    pub(crate) fn joined(&self, term: u64) {
-        self.table().joined(term);
+    /// Notes that a coordinator knows the node, so that it is told what it has not heard. Returns whether the node sees it
+    /// for the first time.
+    ///
+    /// # Errors
+    /// The node has seen a later coordinator.
+    pub(crate) fn joined(&self, coordinator: SeenTerm) -> Result<bool, Refusal> {
+        self.table().joined(coordinator)
+    }
+
+    /// Keeps the latest coordinator that the node has seen on the disk. Does not wait for it.
+    pub(crate) fn keep_seen(self: &Arc<Self>) {
+        let (Some(folder), hosting) = (self.settings.folder.clone(), Arc::clone(self)) else { return };
+        // Task: file operation.
+        drop(tokio::task::spawn_blocking(move || {
+            // One after the other, each with the latest.
+            let folder = folder.lock();
+            let kept = hosting.seen().map_or(Ok(()), |seen| keep_seen(seen, &RealDisk, &folder));
+            if let Err(error) = kept {
+                warn!("the coordinator's term cannot be kept for the node's next start: {error}");
+            }
+        }));
+    }
+
+    /// Returns the latest coordinator that the node has seen.
+    pub(crate) fn seen(&self) -> Option<SeenTerm> {
+        self.table().seen()
     }
 
     /// Notes that the coordinator has taken those ends in.

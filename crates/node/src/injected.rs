@@ -47,6 +47,7 @@ fn a_link_that_panics_is_made_anew_and_the_coordinator_hears_of_the_node_again()
         program: "node/test".to_owned(),
         watch_patience: Duration::from_secs(15),
         budget: Default::default(),
+        folder: None,
         connections: SharedBound::CONNECTIONS,
     };
     let executor = Executor::start(1, 8, hang_deadline, Arc::clone(&figures)).unwrap();

@@ -11,7 +11,7 @@ use rollhouse_wire::limits::MAX_HEARTBEAT_REPORTS;
 use rollhouse_wire::{
     CallError, CloseCode, CloseSession, Connection, ConnectionLost, DialError, Dialer, EndCause, Expected,
     Heartbeat, HeartbeatTaken, OpenSession, Refusal, RefusalCode, Register, Registered, ReportLog, Request,
-    Requests, Responder, Role, SessionEnd, Validity,
+    Requests, Responder, Role, SeenTerm, SessionEnd, Validity,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -292,6 +292,7 @@ impl Link {
             kinds: card.kinds,
             budget: card.budget,
             term: self.hosting.newest_term(),
+            seen: self.hosting.seen(),
             program: card.program,
         }
     }
@@ -322,10 +323,18 @@ impl Link {
                 None
             }
             CallResult::Registered(_, Ok(registered)) => {
+                let coordinator = SeenTerm { term: registered.term, boot: registered.boot };
+                match self.hosting.joined(coordinator) {
+                    Ok(true) => self.hosting.keep_seen(),
+                    Ok(false) => {}
+                    Err(outdated) => {
+                        self.teller.away(&outdated.to_string());
+                        return Some(LinkEvent::Lost);
+                    }
+                }
                 let connection = self.connection.as_ref().map(|(connection, _)| connection.clone());
                 self.teller.join(registered.term, connection);
                 self.reports.begin(registered.known);
-                self.hosting.joined(registered.term);
                 Some(LinkEvent::Registered { heartbeat: Duration::from_millis(registered.heartbeat_ms) })
             }
             CallResult::Beat { told, taken: Ok(taken), .. } => {

@@ -10,7 +10,7 @@ use rollhouse_core::{Budget, Claimant, Holdings, OverBudget, Scales, Weight};
 use rollhouse_host::ConnectWatch;
 use rollhouse_wire::{
     AdmitWatcher, Attach, ConnectingSession, EndCause, Incarnation, OpenSession, OpenWatch, Refusal,
-    RefusalCode, ReplayReport, Secret, SessionCounts, SessionEnd, SessionId, SessionReport,
+    RefusalCode, ReplayReport, Secret, SeenTerm, SessionCounts, SessionEnd, SessionId, SessionReport,
 };
 
 use crate::Cancel;
@@ -29,8 +29,8 @@ pub struct SessionTable<H> {
     held: Holdings,
     places: SessionPlaces,
     draining: bool,
-    /// The greatest term of a coordinator that asked for something.
-    term: u64,
+    /// The latest coordinator that took the node in or asked for something; a term of 0 if there was none.
+    seen: SeenTerm,
     entries: BTreeMap<SessionId, Entry<H>>,
     /// A number that grows whenever something of an entry may have changed.
     version: u64,
@@ -56,7 +56,7 @@ impl<H: Clone> SessionTable<H> {
             held: Holdings::default(),
             places: SessionPlaces::new(),
             draining: false,
-            term: 0,
+            seen: SeenTerm::default(),
             entries: BTreeMap::new(),
             version: 0,
             over: Over::new(),
@@ -67,6 +67,12 @@ impl<H: Clone> SessionTable<H> {
     #[must_use]
     pub fn within(self, budget: Budget) -> Self {
         Self { scales: Scales::new(budget), ..self }
+    }
+
+    /// Returns the table of a node that has seen that coordinator before its own start.
+    #[must_use]
+    pub fn having_seen(self, seen: SeenTerm) -> Self {
+        Self { seen, ..self }
     }
 
     /// Returns what the node has for lanes, and what they weigh.
@@ -122,7 +128,9 @@ impl<H: Clone> SessionTable<H> {
         self.scales.fits(env, open.lanes, &self.held).map_err(over)?;
         self.places.take(open).map_err(|over| Refusal::busy(over.to_string(), ROOM_RETRY_MS))?;
         let processes = self.scales.processes(env, open.lanes);
-        self.term = self.term.max(open.incarnation.term);
+        if open.incarnation.term > self.seen.term {
+            self.seen = SeenTerm { term: open.incarnation.term, boot: 0 };
+        }
         self.held.add(&env.into(), open.lanes, processes);
         let cancel = Cancel::default();
         let session = NodeSession::new(self.lease, open.settings.collect.is_none());
@@ -356,10 +364,30 @@ impl<H: Clone> SessionTable<H> {
         self.over.acknowledge(told);
     }
 
-    /// Notes that the coordinator of that term knows the node. A newer one than before knows nothing of what ended
-    /// under the others: it is told again.
-    pub fn joined(&mut self, term: u64) {
-        self.over.joined(term);
+    /// Notes that a coordinator knows the node. A newer one than before knows nothing of what ended under the others: it
+    /// is told again. Returns whether the node sees it for the first time.
+    ///
+    /// # Errors
+    /// It is outdated: the node has seen a later one, whose placements it would not know.
+    pub fn joined(&mut self, coordinator: SeenTerm) -> Result<bool, Refusal> {
+        if coordinator.is_behind(self.seen) {
+            let (ours, seen) = (coordinator.term, self.seen.term);
+            let message = format!(
+                "the coordinator has term {ours}, and this node has seen term {seen} of a later one: if it was restored, it \
+                 has to be started with --least-term {}",
+                seen.saturating_add(1)
+            );
+            return Err(Refusal::new(RefusalCode::Stale, message));
+        }
+        self.over.joined(coordinator.term);
+        let is_new = self.seen != coordinator;
+        self.seen = coordinator;
+        Ok(is_new)
+    }
+
+    /// Returns the latest coordinator that the node has seen, if there was one.
+    pub fn seen(&self) -> Option<SeenTerm> {
+        Some(self.seen).filter(|seen| seen.term > 0)
     }
 
     /// Returns the greatest term of a session that is here, 0 without any.
@@ -482,8 +510,8 @@ impl<H: Clone> SessionTable<H> {
 
     /// Refuses requests of an older coordinator, and placements that were here before.
     fn fence(&self, id: SessionId, incarnation: Incarnation) -> Result<(), Refusal> {
-        if incarnation.term < self.term {
-            let message = format!("term {} is over, {} has begun", incarnation.term, self.term);
+        if incarnation.term < self.seen.term {
+            let message = format!("term {} is over, {} has begun", incarnation.term, self.seen.term);
             return Err(Refusal::new(RefusalCode::Stale, message));
         }
         if let Some(entry) = self.entries.get(&id)

@@ -1,14 +1,17 @@
 //! Carries out faults in the world.
 
+use std::path::Path;
 use std::time::Duration;
 
 use rollhouse_core::split_mix64;
+use rollhouse_replay::Disk;
 use rollhouse_replay::testing::Faults as DiskFaults;
 
 use crate::bug::Bug;
-use crate::cast::{name, spool_dir, store_dir};
+use crate::cast::{DATA, name, spool_dir, store_dir};
 use crate::connection::DOUBTED_WITHIN;
-use crate::fault::Fault;
+use crate::coordinator::Coordinator;
+use crate::fault::{Fault, OPERATOR_LOOKS_EVERY};
 use crate::network::{Conn, IDLE, Site};
 use crate::trainer::Trainer;
 use crate::world::{Event, World};
@@ -42,6 +45,7 @@ impl World {
                 self.revoke(trainer);
                 "token revoked"
             }
+            Fault::Restore { back, away } => self.restore(back, away),
             Fault::Pause { site, time } => {
                 self.pause(site, time);
                 "paused"
@@ -158,6 +162,34 @@ impl World {
             self.at(self.now + notices, Event::ConnLost { conn, second });
         }
         self.at(self.now + away, Event::Start(site));
+    }
+
+    /// Ends the coordinator and gives its folder a term that it has had before. Returns what was done in words.
+    fn restore(&mut self, back: u64, away: Duration) -> &'static str {
+        self.kill(Site::Coordinator, away, false);
+        let disk = &self.disks[&Site::Coordinator];
+        let dir = Path::new(DATA);
+        let names = disk.list(dir).unwrap_or_default();
+        let terms = names.iter().filter_map(|name| name.strip_prefix("term-")?.parse::<u64>().ok());
+        let newest = terms.max().expect("a coordinator has started there");
+        for name in names.iter().filter(|name| name.starts_with("term-")) {
+            disk.remove(&dir.join(name)).expect("worlds with restores have no faults of disks");
+        }
+        disk.sync_dir(dir).expect("worlds with restores have no faults of disks");
+        disk.write(&dir.join(format!("term-{}", newest.saturating_sub(back))), Vec::new());
+        self.ledger.restored();
+        "folder restored"
+    }
+
+    /// Has the operator look at the coordinator's status, and start it with the term that it names.
+    pub(crate) fn operate(&mut self) {
+        let least = self.processes.coordinator.as_ref().and_then(Coordinator::least_term);
+        if let Some(least) = least {
+            *self.record.counted.entry("coordinator was behind").or_default() += 1;
+            self.trouble.least_term = least;
+            self.kill(Site::Coordinator, Duration::from_millis(300), false);
+        }
+        self.at(self.now + OPERATOR_LOOKS_EVERY, Event::Operator);
     }
 
     /// Asks the coordinator, if it is there, to drain a node, as an operator does.

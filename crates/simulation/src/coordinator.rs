@@ -12,7 +12,9 @@ use rollhouse_coordinator::{
 };
 use rollhouse_core::RunId;
 use rollhouse_replay::testing::FaultyDisk;
-use rollhouse_wire::{Incarnation, Refusal, RefusalCode, Secret, SessionId, SessionStatus, Ship, Shipped};
+use rollhouse_wire::{
+    Incarnation, Refusal, RefusalCode, Secret, SeenTerm, SessionId, SessionStatus, Ship, Shipped,
+};
 
 use crate::bug::Bug;
 use crate::cast::{CAPACITY, DATA, NODES, OPEN_DEADLINE, index, name, store_dir};
@@ -63,21 +65,22 @@ impl Coordinator {
     pub(crate) fn start(
         disk: &FaultyDisk,
         owners: Vec<String>,
-        budget_bytes: u64,
+        (budget_bytes, least_term): (u64, u64),
         ctx: &mut Context<'_>,
     ) -> Option<Self> {
-        let data = DataFolder::open(disk, Path::new(DATA)).ok()?;
+        let data = DataFolder::open_from(disk, Path::new(DATA), least_term).ok()?;
         let config = StoreConfig { budget_bytes, quarantine_bytes: 1 << 20 };
         let store = Store::open(Arc::new(disk.clone()), &store_dir(), config).ok()?;
         let term = if ctx.has(Bug::ReusesTerm) { 1 } else { data.term() };
         ctx.ledger.term(term);
-        let mut drawn = u128::from(data.term()) << 64;
+        let boot = ctx.number();
+        let mut drawn = u128::from(boot) << 64;
         let secrets = Box::new(move || {
             drawn += 1;
             Secret::from_bytes(drawn.to_le_bytes())
         });
         Some(Self {
-            cluster: Cluster::new(term, Roster::read(disk, Path::new(DATA)), secrets),
+            cluster: Cluster::new(SeenTerm { term, boot }, Roster::read(disk, Path::new(DATA)), secrets),
             store,
             disk: disk.clone(),
             _data: data,
@@ -90,6 +93,12 @@ impl Coordinator {
             owners,
             ended: BTreeSet::new(),
         })
+    }
+
+    /// Returns the term with which its status says that it has to be started, if its nodes have seen a later one.
+    pub(crate) fn least_term(&self) -> Option<u64> {
+        let status = self.cluster.status(self.seen, "simulated", self.store.status());
+        status.behind.map(|behind| behind.least_term())
     }
 
     /// Returns when it wants to be woken.

@@ -28,6 +28,9 @@ pub struct FaultKinds {
     pub clocks: bool,
     /// Tokens of owners are revoked; their holders get others.
     pub tokens: bool,
+    /// The coordinator's folder is restored from an earlier copy, with all that was stored since; its operator does what
+    /// its status says.
+    pub restores: bool,
 }
 
 impl FaultKinds {
@@ -42,6 +45,7 @@ impl FaultKinds {
         contradictions: false,
         clocks: false,
         tokens: false,
+        restores: false,
     };
     /// A world in which everything goes wrong, again and again.
     pub const ALL: Self = Self {
@@ -68,6 +72,8 @@ pub(crate) enum Fault {
     /// The token of that trainer's owner is revoked: what was opened with it ends, and later pools are opened with
     /// another.
     Revoke { trainer: usize },
+    /// The coordinator ends and is started again in a folder whose term is older by `back`.
+    Restore { back: u64, away: Duration },
     /// The process does nothing for `time`.
     Pause { site: Site, time: Duration },
     /// The process loses its connections, at its own end only; what is under way on them is late by `late`. A trainer
@@ -185,6 +191,12 @@ fn plan_rare(
             faults.push((at, Fault::Wall { node, ahead_ms: years(random) }));
         }
     }
+    if kinds.restores {
+        for at in [random.millis(10_000, 16_000), random.millis(24_000, 34_000)] {
+            let away = random.millis(100, 3_000);
+            faults.push((at.min(time), Fault::Restore { back: random.within(1, 3), away }));
+        }
+    }
     if kinds.tokens {
         for _ in 0..random.within(0, 2) {
             let at = random.millis(2_000, 40_000).min(time);
@@ -206,3 +218,6 @@ fn disk_faults(random: &mut Random) -> (DiskFaults, bool) {
         _ => (DiskFaults { fail_at: Some(0), fail_on: true, ..none }, false),
     }
 }
+
+/// Time between two looks of the operator at the coordinator's status.
+pub(crate) const OPERATOR_LOOKS_EVERY: Duration = Duration::from_secs(1);

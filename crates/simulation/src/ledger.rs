@@ -70,6 +70,8 @@ pub(crate) struct Ledger {
     /// Pools that have been placed since a coordinator last said that all they recorded is in the store.
     recording: BTreeSet<RunId>,
     term: u64,
+    /// Whether the coordinator's folder is older than the latest coordinator.
+    restored: bool,
     /// Pools whose lanes go on elsewhere.
     resumed: BTreeMap<u128, Resumed>,
     /// Episodes that an owner of such lanes saw end, and when.
@@ -88,8 +90,20 @@ pub(crate) struct Ledger {
 impl Ledger {
     /// Notes that a coordinator has started.
     pub(crate) fn term(&mut self, term: u64) {
-        assert!(term > self.term, "term {term} is not greater than {}, which was used before", self.term);
-        self.term = term;
+        let follows = term > self.term;
+        assert!(
+            follows || self.restored,
+            "term {term} is not greater than {}, which was used before",
+            self.term
+        );
+        self.restored &= !follows;
+        self.term = self.term.max(term);
+    }
+
+    /// Notes that the coordinator's folder has an earlier term again: coordinators that start in it are behind until one
+    /// is given a greater term.
+    pub(crate) fn restored(&mut self) {
+        self.restored = true;
     }
 
     /// Notes that a node has made a session's lanes: of each placement they are made once, on one node.

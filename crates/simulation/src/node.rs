@@ -2,6 +2,7 @@
 //! around them.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,13 +11,13 @@ use bytes::Bytes;
 use rollhouse_env::Registry;
 use rollhouse_node::{
     ANSWER_DEADLINE, Cancel, FrameRequest, LinkAction, LinkEvent, Registration, SessionTable, Transport,
-    TurnOver, Unanswered,
+    TurnOver, Unanswered, keep_seen, read_seen,
 };
 use rollhouse_replay::OnOutage;
 use rollhouse_replay::testing::FaultyDisk;
 use rollhouse_wire::{
     Attach, Attached, CloseSession, EndCause, FrameHeader, FrameKind, Heartbeat, Incarnation, NodeLoad,
-    OpenSession, Refusal, RefusalCode, Register, ReportLog, SessionCounts, SessionEnd, SessionId,
+    OpenSession, Refusal, RefusalCode, Register, ReportLog, SeenTerm, SessionCounts, SessionEnd, SessionId,
     SessionOpened,
 };
 
@@ -86,6 +87,8 @@ impl Node {
         ctx: &mut Context<'_>,
     ) -> Option<Self> {
         let spool = Spool::open(index, disk, on_outage, ctx)?;
+        let seen = read_seen(disk, Path::new(NODE_DATA)).unwrap_or_default();
+        let table = SessionTable::new(CAPACITY, LEASE).within(budget(index)).having_seen(seen);
         Some(Self {
             index,
             boot,
@@ -93,7 +96,7 @@ impl Node {
             registration: Registration::new(boot),
             link: None,
             asks: BTreeMap::new(),
-            table: SessionTable::new(CAPACITY, LEASE).within(budget(index)),
+            table,
             reports: ReportLog::default(),
             hosted: BTreeMap::new(),
             streams: BTreeMap::new(),
@@ -236,6 +239,7 @@ impl Node {
             kinds: Vec::new(),
             budget: Some(budget(self.index)),
             term: self.table.newest_term(),
+            seen: self.table.seen(),
             program: "simulated".to_owned(),
         }
     }
@@ -278,7 +282,13 @@ impl Node {
                 self.link = Some((conn, true));
                 self.spool.connected(conn, ctx);
                 self.reports.begin(registered.known);
-                self.table.joined(registered.term);
+                let coordinator = SeenTerm { term: registered.term, boot: registered.boot };
+                match self.table.joined(coordinator) {
+                    // A disk that does not take it has the node forget it with its process.
+                    Ok(true) => drop(keep_seen(coordinator, self.spool.disk(), Path::new(NODE_DATA))),
+                    Ok(false) => {}
+                    Err(_) => panic!("a coordinator that is behind has taken node {} in", self.index),
+                }
                 let heartbeat = Duration::from_millis(registered.heartbeat_ms);
                 self.tell(LinkEvent::Registered { heartbeat }, ctx);
             }
@@ -561,3 +571,6 @@ impl Pending {
 const REPORTS: usize = 3;
 /// Interval at which the node looks after its sessions, as its data thread does.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The folder in which a node keeps which coordinator it has seen.
+const NODE_DATA: &str = "/node";

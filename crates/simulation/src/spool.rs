@@ -40,6 +40,11 @@ struct Attempt {
 }
 
 impl Spool {
+    /// Returns the node's disk.
+    pub(crate) const fn disk(&self) -> &FaultyDisk {
+        &self.disk
+    }
+
     pub(crate) fn open(
         node: usize,
         disk: &FaultyDisk,

@@ -14,7 +14,7 @@ use crate::bug::Bug;
 use crate::cast::{NODES, site_number, spool_dir, store_dir};
 use crate::context::{Context, Input};
 use crate::coordinator::Coordinator;
-use crate::fault::{Fault, FaultKinds, plan};
+use crate::fault::{Fault, FaultKinds, OPERATOR_LOOKS_EVERY, plan};
 use crate::late;
 use crate::ledger::Ledger;
 use crate::message::Message;
@@ -114,6 +114,8 @@ pub(crate) struct Trouble {
     /// Whether nothing goes wrong any more, and trainers end what they have.
     pub(crate) healed: bool,
     calm: bool,
+    /// Least term with which the operator starts the coordinator.
+    pub(crate) least_term: u64,
 }
 
 /// The record of what has happened.
@@ -165,6 +167,8 @@ pub(crate) enum Event {
         conn: u64,
     },
     Fault(usize),
+    /// The operator looks at the coordinator.
+    Operator,
 }
 
 /// One process, from start to start.
@@ -214,6 +218,7 @@ impl World {
                 loose: BTreeMap::new(),
                 healed: false,
                 calm: false,
+                least_term: 0,
             },
             record: Record { trace: setup.seed, counted: BTreeMap::new() },
         };
@@ -230,6 +235,9 @@ impl World {
         for node in 0..NODES {
             let path = spool_dir().join("spool");
             world.disks[&Site::Node(node)].write(&path, format!("spool{node:03}").into_bytes());
+        }
+        if setup.kinds.restores {
+            world.at(OPERATOR_LOOKS_EVERY, Event::Operator);
         }
         for (index, (at, _)) in faults.iter().enumerate() {
             world.at(*at, Event::Fault(index));
@@ -332,6 +340,7 @@ impl World {
             }
             Event::KeepAlive { conn } => self.keep_alive(conn),
             Event::Fault(index) => self.fault(&self.trouble.faults[index].clone()),
+            Event::Operator => self.operate(),
         }
     }
 
@@ -352,12 +361,13 @@ impl World {
         self.sites.insert(site, life);
         let disk = self.disks[&site].clone();
         let (registry, owners) = (Arc::clone(&self.registry), self.owners.clone());
+        let least = self.trouble.least_term;
         let small = self.setup.kinds.clocks && !self.setup.seed.is_multiple_of(2);
         let budget = if small { SMALL_BUDGET } else { u64::MAX };
         let started = match site {
             Site::Coordinator => {
                 self.processes.coordinator =
-                    self.with_context(site, |ctx| Coordinator::start(&disk, owners, budget, ctx));
+                    self.with_context(site, |ctx| Coordinator::start(&disk, owners, (budget, least), ctx));
                 self.processes.coordinator.is_some()
             }
             Site::Node(index) => {

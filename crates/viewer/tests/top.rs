@@ -76,6 +76,7 @@ fn sample(seconds: u64) -> Sample {
             quarantined: 0,
             set_aside: 2,
         },
+        behind: None,
     };
     let nodes = vec![
         node("anna", NodeState::Alive, 128, 600_000 + 100_000 * seconds),

@@ -76,8 +76,8 @@ pub use ids::{Incarnation, Secret, SessionId, is_pool_of, new_pool_id};
 pub use join::{Enroll, Enrolled, JoinRefused, JoinTerms};
 pub use layout::{ActionPlaces, BatchPlaces, ColumnBuffer, FrameLayout};
 pub use member::{
-    ConnectingSession, EndCause, Heartbeat, HeartbeatTaken, NodeLoad, Register, Registered, SessionCounts,
-    SessionEnd, SessionReport, Takes, Unfit,
+    ConnectingSession, EndCause, Heartbeat, HeartbeatTaken, NodeLoad, Register, Registered, SeenTerm,
+    SessionCounts, SessionEnd, SessionReport, Takes, Unfit,
 };
 pub use past::{PastError, put_past, put_played, read_past};
 pub use pool::{
@@ -95,8 +95,8 @@ pub use request::{Answer, Done, Hello, Request, Role, Welcome};
 pub use session::{Attach, AttachMemory, Attached, CloseSession, MemoryAttached, OpenSession, SessionOpened};
 pub use sidecar::{BEGAN_BYTES, LostLane, Notes, ResetLanes, SendLanes, began_of, began_record};
 pub use status::{
-    ClusterStatus, Drain, EnvList, GoneSession, NodeList, NodeState, NodeStatus, OfferedEnv, PoolStatus,
-    SessionList, SessionStatus, StoreStatus, Undrain,
+    BehindStatus, ClusterStatus, Drain, EnvList, GoneSession, NodeList, NodeState, NodeStatus, OfferedEnv,
+    PoolStatus, SessionList, SessionStatus, StoreStatus, Undrain,
 };
 pub use store::{
     Ship, Shipped, StoreData, StoreEntry, StoreList, StoreListing, StoreRead, StoreRepair, StoreRepaired,

@@ -36,10 +36,33 @@ pub struct Register {
     /// What it has for lanes, and the terms of envs there; absent if it has nothing to say of that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
-    /// The greatest term of a session that is open on it, 0 without any: no older coordinator takes the node in.
+    /// The greatest term of a session that is open on it, 0 without any.
     pub term: u64,
+    /// The latest coordinator that the node has seen, over its restarts: no older one takes the node in. Absent if it has
+    /// seen none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<SeenTerm>,
     /// Name and version of its program.
     pub program: String,
+}
+
+/// A coordinator that a node has seen. Two that have one term are told apart by what they drew at their start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SeenTerm {
+    /// The coordinator's term.
+    pub term: u64,
+    /// The number that it drew at its start; 0 if it has not said one.
+    #[serde(default)]
+    pub boot: u64,
+}
+
+impl SeenTerm {
+    /// Returns whether a coordinator that is `self` is outdated for a node that has seen `other`: it began earlier, or
+    /// another has had the same term.
+    pub const fn is_behind(self, other: Self) -> bool {
+        let differs = self.boot != other.boot && self.boot != 0 && other.boot != 0;
+        self.term < other.term || (self.term == other.term && differs)
+    }
 }
 
 /// The answer to [`Register`]: the coordinator knows the node now.
@@ -47,10 +70,18 @@ pub struct Register {
 pub struct Registered {
     /// The coordinator's term.
     pub term: u64,
+    /// The number that the coordinator drew at its start; 0 from one that draws none.
+    #[serde(default, skip_serializing_if = "is_unsaid")]
+    pub boot: u64,
     /// Interval at which the node has to send heartbeats.
     pub heartbeat_ms: u64,
     /// The version of this boot's sessions that the coordinator has; 0 if it has to be told everything.
     pub known: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's")]
+const fn is_unsaid(boot: &u64) -> bool {
+    *boot == 0
 }
 
 /// A node's sign of life to the coordinator, once a second: its control thread still turns.

@@ -1,6 +1,7 @@
 //! Status of the cluster, its nodes, sessions and pools, for operators.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use rollhouse_core::Weight;
 use serde::{Deserialize, Serialize};
@@ -34,6 +35,49 @@ pub struct ClusterStatus {
     pub transports: BTreeMap<String, u32>,
     /// Contents of the store.
     pub store: StoreStatus,
+    /// The nodes that are refused because they have seen a later coordinator; absent if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub behind: Option<BehindStatus>,
+}
+
+/// The later coordinator that nodes have seen, which keeps them from taking orders of this one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BehindStatus {
+    /// The greatest term that one of them has seen.
+    pub term: u64,
+    /// A node that has seen it.
+    pub node: String,
+    /// Number of nodes that are refused for that.
+    pub nodes: u32,
+}
+
+impl BehindStatus {
+    /// Returns the least term with which the coordinator is later than all that these nodes have seen.
+    pub const fn least_term(&self) -> u64 {
+        self.term.saturating_add(1)
+    }
+}
+
+impl ClusterStatus {
+    /// Returns whether pools cannot be expected to open: at least as many nodes are refused as have joined.
+    pub fn is_behind(&self) -> bool {
+        let alive = self.nodes.get(&NodeState::Alive).copied().unwrap_or_default();
+        self.behind.as_ref().is_some_and(|behind| behind.nodes >= alive)
+    }
+}
+
+/// Says what an operator has to do.
+impl fmt::Display for BehindStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { term, node, nodes } = self;
+        write!(
+            f,
+            "node {node} has seen term {term}, of a later coordinator than this one; nodes refused for that: {nodes}. If \
+             this folder was restored and no other coordinator runs, start this one with --least-term {least} \
+             (ROLLHOUSE_COORDINATOR__LEAST_TERM={least})",
+            least = self.least_term()
+        )
+    }
 }
 
 /// The contents of the store, in numbers.

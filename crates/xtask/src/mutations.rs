@@ -130,11 +130,14 @@ fn build_and_play(tree: &Path) -> Result<bool, String> {
     if !built.status.success() {
         return Err(format!("does not compile: {}", String::from_utf8_lossy(&built.stderr)));
     }
-    Ok(!run(&["--", EVERYTHING])?.status.success())
+    Ok(!run(&[&["--"], &EVERYTHING[..]].concat())?.status.success())
 }
 
-/// The test that plays the 500 seeds.
-const EVERYTHING: &str = "seeds::whatever_goes_wrong_no_invariant_is_broken";
+/// The tests that play the 500 seeds, and those with restores.
+const EVERYTHING: [&str; 2] = [
+    "seeds::whatever_goes_wrong_no_invariant_is_broken",
+    "seeds::after_a_restore_of_the_coordinators_folder_no_term_is_obeyed_twice_and_all_goes_on_with_the_term_it_names",
+];
 
 #[cfg(test)]
 mod tests {

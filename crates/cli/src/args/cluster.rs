@@ -137,9 +137,9 @@ pub(crate) struct CoordinatorArgs {
     /// Folder of its term, tokens, store and tls/ [default: ./rollhouse-coordinator]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<String>,
-    /// Use at least this term: greater than any before, for a data folder that was restored or is behind
-    #[arg(long, value_name = "TERM", default_value_t = 0)]
-    pub(crate) least_term: u64,
+    /// Least term of this start, for a data folder that was restored or is behind: greater than any before
+    #[arg(long, value_name = "TERM")]
+    pub(crate) least_term: Option<String>,
     #[command(flatten)]
     pub(crate) service: ServiceArgs,
 }

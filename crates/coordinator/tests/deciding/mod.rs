@@ -4,6 +4,7 @@
 
 mod alike;
 mod awaiting;
+mod behind;
 mod boasting;
 mod keeping;
 mod learning;

@@ -10,7 +10,7 @@ use rollhouse_core::{AutoresetMode, EnvSpec, RunId, SeedSchedule, StepColumns};
 use rollhouse_env::Registry;
 use rollhouse_wire::{
     EndCause, Grant, Incarnation, LaneSettings, OpenPool, OpenSession, Refusal, Register, ReplaceSession,
-    Secret, SessionCounts, SessionEnd, SessionOpened, SessionReplaced, Spread,
+    Secret, SeenTerm, SessionCounts, SessionEnd, SessionOpened, SessionReplaced, Spread,
 };
 
 pub(crate) const POOL: RunId = RunId::from_u128(7);
@@ -77,7 +77,7 @@ pub(crate) struct Stage {
 impl Stage {
     pub(crate) fn new(term: u64, nodes: &[&'static str]) -> Self {
         let mut stage = Self {
-            cluster: Cluster::new(term, None, secrets()),
+            cluster: Cluster::new(SeenTerm { term, boot: term }, None, secrets()),
             now: Duration::from_secs(if term > 1 { 10 } else { 0 }),
             tickets: 0,
             links: BTreeMap::new(),
@@ -96,7 +96,7 @@ impl Stage {
     /// The coordinator is started again, knowing what the one before kept.
     pub(crate) fn restart(&mut self) {
         let term = self.cluster.term() + 1;
-        self.cluster = Cluster::new(term, self.roster.clone(), secrets());
+        self.cluster = Cluster::new(SeenTerm { term, boot: term }, self.roster.clone(), secrets());
         self.now = Duration::ZERO;
         self.links.clear();
         self.ports_asked.clear();
@@ -124,11 +124,22 @@ impl Stage {
     }
 
     fn register(&mut self, node: &'static str, register: Box<Register>) {
+        self.try_register(node, register).unwrap();
+    }
+
+    pub(crate) fn try_register(
+        &mut self,
+        node: &'static str,
+        register: Box<Register>,
+    ) -> Result<(), Refusal> {
         let link = LinkId(self.links.len() as u64 + 1);
         self.links.insert(link, node);
         let ticket = self.ticket();
-        let reply = self.tell(Event::Register { link, ticket, node: node.to_owned(), register });
-        assert!(matches!(reply, Some(Reply::Registered(_))), "{reply:?}");
+        match self.tell(Event::Register { link, ticket, node: node.to_owned(), register }) {
+            Some(Reply::Registered(_)) => Ok(()),
+            Some(Reply::Refused(refusal)) => Err(refusal),
+            other => panic!("{other:?}"),
+        }
     }
 
     pub(crate) fn ticket(&mut self) -> Ticket {
@@ -265,6 +276,7 @@ pub(crate) fn register_of(node: &str, boot: u64, dynamics: u64) -> Box<Register>
         kinds: Vec::new(),
         budget: None,
         term: 0,
+        seen: None,
         program: "test".to_owned(),
     })
 }

@@ -311,6 +311,7 @@ impl Node {
             kinds: Vec::new(),
             budget: None,
             term: self.sessions().iter().map(|open| open.incarnation.term).max().unwrap_or(0),
+            seen: None,
             program: "test".to_owned(),
         };
         self.peer.ask(Request::Register(register)).await

@@ -49,6 +49,7 @@ fn hosting(registry: Registry, node: &Node, lease: Duration) -> Arc<Hosting> {
         program: "test 1".to_owned(),
         watch_patience: Duration::from_secs(15),
         budget: Default::default(),
+        folder: None,
         connections: SharedBound::CONNECTIONS,
     };
     Arc::new(Hosting::new(

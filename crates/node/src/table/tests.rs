@@ -297,18 +297,18 @@ fn a_newer_coordinator_is_told_of_all_ends_again_and_of_what_the_sessions_were()
     let mut table = table_with(&first);
     assert_eq!(made(table.open(&second)), Ok(true));
     assert!(table.opened(at(0), second.session, second.incarnation, 8));
-    table.joined(1);
+    table.joined(seen(1)).unwrap();
     let reports = table.reports(|_| SessionCounts::default(), |_| false, |_| None);
     table.begin_end(at(0), first.session, first.incarnation, EndCause::Closed);
     table.ended(at(0), end(&first));
     let (told, _) = table.ends();
     assert_eq!(told[0].report.as_deref(), Some(&reports[0]));
     table.acknowledge(&told);
-    table.joined(1);
+    table.joined(seen(1)).unwrap();
     assert_eq!(table.ends(), (Vec::new(), true), "it has heard that");
     table.begin_end(at(0), second.session, second.incarnation, EndCause::Closed);
     table.ended(at(0), end(&second));
-    table.joined(2);
+    table.joined(seen(2)).unwrap();
     let sessions: Vec<SessionId> = table.ends().0.iter().map(|end| end.session).collect();
     assert_eq!(sessions, [first.session, second.session]);
 }
@@ -398,4 +398,26 @@ proptest! {
             prop_assert!(reports(&table) == before.1 || table.version() != before.0);
         }
     }
+}
+
+fn seen(term: u64) -> SeenTerm {
+    SeenTerm { term, boot: 0 }
+}
+
+#[test]
+fn a_coordinator_that_began_earlier_or_has_the_term_of_another_is_not_joined_and_opens_nothing() {
+    let late = SeenTerm { term: 7, boot: 1 };
+    let mut table: SessionTable<u32> = SessionTable::new(CAPACITY, LEASE).having_seen(late);
+    assert_eq!(table.seen(), Some(late));
+    for outdated in [SeenTerm { term: 6, boot: 1 }, SeenTerm { term: 7, boot: 2 }] {
+        let refusal = table.joined(outdated).unwrap_err();
+        assert_eq!(refusal.code, RefusalCode::Stale);
+        assert!(refusal.message.contains("--least-term 8"), "{refusal}");
+    }
+    let mut older = open(0, 1, 1);
+    older.incarnation.term = 6;
+    assert_eq!(table.open(&older).unwrap_err().code, RefusalCode::Stale);
+    assert_eq!(table.joined(late), Ok(false));
+    let next = SeenTerm { term: 8, boot: 2 };
+    assert_eq!((table.joined(next), table.seen()), (Ok(true), Some(next)));
 }

@@ -311,7 +311,7 @@ async fn hear_node(
             Request::Register(register) => {
                 newest.send_replace(Some(connection.clone()));
                 let _test = told.try_send(Heard::Registered(register));
-                let answer = Registered { term: 1, heartbeat_ms: BEAT_MS, known: 0 };
+                let answer = Registered { term: 1, boot: 0, heartbeat_ms: BEAT_MS, known: 0 };
                 let _node = responder.respond(Ok(answer)).await;
             }
             Request::Heartbeat(mut beat) => {

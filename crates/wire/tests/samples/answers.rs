@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use rollhouse_wire::{
-    Answer, Attached, CloseSession, ClusterStatus, CommandsOpened, Done, EndCause, Enrolled, EnvList,
-    GoneSession, Grant, HeartbeatTaken, LookAnswer, LookParams, MemoryAttached, NodeList, NodeState,
+    Answer, Attached, BehindStatus, CloseSession, ClusterStatus, CommandsOpened, Done, EndCause, Enrolled,
+    EnvList, GoneSession, Grant, HeartbeatTaken, LookAnswer, LookParams, MemoryAttached, NodeList, NodeState,
     NodeStatus, OfferedEnv, PoolOpened, PoolStatus, Refusal, RefusalCode, Registered, Role, SessionEnd,
     SessionList, SessionOpened, SessionReplaced, SessionStatus, Shipped, SoFarFrom, SoFarParams, StoreData,
     StoreEntry, StoreLabelPage, StoreListing, StoreRepaired, StoreStatus, WatchGrant, WatcherAdmitted,
@@ -51,6 +51,7 @@ pub(super) fn answers() -> Vec<Sample> {
         episodes: 31,
         transports: BTreeMap::from([("quic".into(), 2)]),
         store: StoreStatus { segments: 12, bytes: 1 << 24, quarantined: 0, set_aside: 0 },
+        behind: None,
     };
     let node = NodeStatus {
         node: "n1".into(),
@@ -95,6 +96,13 @@ pub(super) fn answers() -> Vec<Sample> {
         ),
         answer("answer-status", status.clone()),
         answer(
+            "answer-status-behind",
+            ClusterStatus {
+                behind: Some(BehindStatus { term: 4, node: "n1".into(), nodes: 2 }),
+                ..status.clone()
+            },
+        ),
+        answer(
             "answer-status-aside",
             ClusterStatus { store: StoreStatus { quarantined: 1, set_aside: 4, ..status.store }, ..status },
         ),
@@ -133,7 +141,8 @@ pub(super) fn answers() -> Vec<Sample> {
             },
         ),
         answer("answer-drain", Done {}),
-        answer("answer-register", Registered { term: 3, heartbeat_ms: 1_000, known: 40 }),
+        answer("answer-register", Registered { term: 3, boot: 0, heartbeat_ms: 1_000, known: 40 }),
+        answer("answer-register-boot", Registered { term: 3, boot: 41, heartbeat_ms: 1_000, known: 40 }),
         answer(
             "answer-heartbeat",
             HeartbeatTaken { number: 9, known: 42, close, drain: false, undrain: false },

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use rollhouse_wire::{
     AdmitWatcher, Attach, AttachMemory, Changes, ClosePool, CloseSession, Collect, Drain, EndCause, Enroll,
-    Heartbeat, Hello, NodeLoad, OpenCommands, OpenPool, OpenSession, OpenWatch, PoolStatusRequest,
-    ReplaceSession, Request, SessionEnd, SessionReport, Ship, Spread, StoreLabel, StoreLabelChange,
+    Heartbeat, Hello, NodeLoad, OpenCommands, OpenPool, OpenSession, OpenWatch, PoolStatusRequest, Register,
+    ReplaceSession, Request, SeenTerm, SessionEnd, SessionReport, Ship, Spread, StoreLabel, StoreLabelChange,
     StoreLabelPlace, StoreLabels, StoreList, StoreQuery, StoreRead, StoreRepair, Undrain, Versions, Watch,
 };
 
@@ -203,6 +203,10 @@ pub(super) fn further_requests() -> Vec<Sample> {
         sample("request-heartbeat-retold", Request::Heartbeat(heartbeat)),
         sample("request-heartbeat-measured", Request::Heartbeat(measured)),
         sample("request-register-budget", Request::Register(with_budget())),
+        sample(
+            "request-register-seen",
+            Request::Register(Register { seen: Some(SeenTerm { term: 4, boot: 41 }), ..register() }),
+        ),
         sample("request-replace_session-unknown", Request::ReplaceSession(replace)),
     ]
 }

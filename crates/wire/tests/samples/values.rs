@@ -62,6 +62,7 @@ pub(super) fn register() -> Register {
         kinds: Vec::new(),
         budget: None,
         term: 3,
+        seen: None,
         program: "rollhouse/0.1.0".into(),
     }
 }
