@@ -14,6 +14,7 @@ use crate::args::EnvsArgs;
 use crate::connect::{connect, request_failure};
 use crate::failure::{Failure, Status};
 use crate::human::{Count, Real};
+use crate::look::say_omitted;
 use crate::output::{Output, say};
 use crate::plugins::unknown_env;
 use crate::table::{Align, Table};
@@ -74,9 +75,7 @@ fn of_cluster(args: &EnvsArgs, out: &mut Output) -> Result<Status, Failure> {
     } else {
         list_offered(&envs, out)?;
     }
-    if omitted > 0 {
-        say(&format!("and {omitted} more, which do not fit into one answer"));
-    }
+    say_omitted(omitted);
     Ok(Status::Done)
 }
 

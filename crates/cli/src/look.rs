@@ -4,7 +4,9 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use rollhouse_core::Weight;
-use rollhouse_wire::{ClusterStatus, NodeState, NodeStatus, SessionReport, SessionStatus, Unfit};
+use rollhouse_wire::{
+    ClusterStatus, NodeList, NodeState, NodeStatus, SessionList, SessionReport, SessionStatus, Unfit,
+};
 use serde::Serialize;
 
 use crate::args::{DrainArgs, LookArgs, UndrainArgs};
@@ -25,7 +27,8 @@ pub(crate) fn status(args: &LookArgs, out: &mut Output) -> Result<Status, Failur
 }
 
 pub(crate) fn nodes(args: &LookArgs, out: &mut Output) -> Result<Status, Failure> {
-    let nodes = connect(&args.cluster)?.nodes().map_err(|error| request_failure(&error))?.nodes;
+    let NodeList { nodes, omitted } =
+        connect(&args.cluster)?.nodes().map_err(|error| request_failure(&error))?;
     if args.json {
         for node in &nodes {
             out.json(node)?;
@@ -35,11 +38,13 @@ pub(crate) fn nodes(args: &LookArgs, out: &mut Output) -> Result<Status, Failure
     } else {
         print_nodes(&nodes, out)?;
     }
+    say_omitted(omitted);
     Ok(Status::Done)
 }
 
 pub(crate) fn sessions(args: &LookArgs, out: &mut Output) -> Result<Status, Failure> {
-    let sessions = connect(&args.cluster)?.sessions().map_err(|error| request_failure(&error))?.sessions;
+    let list = connect(&args.cluster)?.sessions().map_err(|error| request_failure(&error))?;
+    let SessionList { sessions, omitted } = list;
     if args.json {
         for session in &sessions {
             out.json(session)?;
@@ -49,7 +54,19 @@ pub(crate) fn sessions(args: &LookArgs, out: &mut Output) -> Result<Status, Fail
     } else {
         print_sessions(&sessions, out)?;
     }
+    say_omitted(omitted);
     Ok(Status::Done)
+}
+
+/// Says how many entries the coordinator left out of its answer, with `--json` too: what is shown is not all then.
+pub(crate) fn say_omitted(omitted: u32) {
+    if let Some(words) = left_out(omitted) {
+        say(&words);
+    }
+}
+
+fn left_out(omitted: u32) -> Option<String> {
+    (omitted > 0).then(|| format!("and {omitted} more, which do not fit into one answer"))
 }
 
 pub(crate) fn drain(args: &DrainArgs, out: &mut Output) -> Result<Status, Failure> {
@@ -210,7 +227,7 @@ fn print_nodes(nodes: &[NodeStatus], out: &mut Output) -> io::Result<()> {
     }
     table.write(out)?;
     for node in nodes {
-        if let Some(Unfit { takes, why }) = &node.unfit {
+        if let Some(Unfit { takes, why, .. }) = &node.unfit {
             writeln!(out, "{} {takes}: {why}", node.node)?;
         }
     }
@@ -269,5 +286,18 @@ pub(crate) const fn state_word(state: NodeState) -> &'static str {
         NodeState::Suspect => "suspect",
         NodeState::Lost => "lost",
         NodeState::Draining => "draining",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Symptom: `sessions` of a cluster with thousands showed a part of them as if that were all. Cause: what the answer says of
+    /// entries that did not fit was dropped. Fix: lists say how many there are more.
+    #[test]
+    fn a_list_that_was_cut_says_by_how_much_and_a_whole_one_says_nothing() {
+        assert_eq!(left_out(0), None);
+        assert_eq!(left_out(7).as_deref(), Some("and 7 more, which do not fit into one answer"));
     }
 }
