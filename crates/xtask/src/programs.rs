@@ -11,6 +11,8 @@ use crate::outcome::{BUILD_ALL, cargo, forget_own_package, line};
 pub(crate) struct Program {
     /// Folder of its package.
     folder: PathBuf,
+    /// Name and version of its package.
+    package: (String, String),
     /// Name of its target: `lib` or `bin` for what stands beside the code of a library or binary.
     target: String,
     path: PathBuf,
@@ -33,6 +35,7 @@ impl Program {
         let mut command = Command::new(&self.path);
         forget_own_package(&mut command);
         command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
+        command.env("CARGO_PKG_NAME", &self.package.0).env("CARGO_PKG_VERSION", &self.package.1);
         command
     }
 
@@ -48,8 +51,13 @@ impl Program {
             kind @ "bin" => kind,
             _ => "lib",
         };
+        let folder = Path::new(text(message, "manifest_path")?).parent()?.to_path_buf();
+        let (_, id) = text(message, "package_id")?.rsplit_once('#')?;
+        // The name is left out where the folder has the same.
+        let (name, version) = id.split_once('@').unwrap_or((folder.file_name()?.to_str()?, id));
         Some(Self {
-            folder: Path::new(text(message, "manifest_path")?).parent()?.to_path_buf(),
+            package: (name.to_owned(), version.to_owned()),
+            folder,
             target: target.to_owned(),
             path: text(message, "executable")?.into(),
         })
@@ -100,8 +108,11 @@ mod tests {
     }
 
     #[test]
-    fn a_program_runs_in_the_folder_of_its_package() {
+    fn a_program_runs_in_the_folder_of_its_package_and_with_its_name() {
         let program = Program::read(&MESSAGE.replace("KIND", "test").replace("TEST", "true")).unwrap();
+        assert_eq!(program.package, ("rollhouse-node".to_owned(), "0.1.0".to_owned()));
+        let short = MESSAGE.replace("#rollhouse-node@0.1.0", "#0.2.0").replace("TEST", "true");
+        assert_eq!(Program::read(&short).unwrap().package, ("node".to_owned(), "0.2.0".to_owned()));
         let command = program.command();
         assert_eq!(command.get_program(), "/w/target/debug/deps/all-1");
         assert_eq!(command.get_current_dir(), Some(Path::new("/w/crates/node")));
