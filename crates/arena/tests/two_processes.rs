@@ -16,12 +16,15 @@ fn main() {
         return;
     }
     let wanted = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+    let mut passed = 0;
     for (name, check) in CHECKS {
         if wanted.as_ref().is_none_or(|wanted| name.contains(wanted.as_str())) {
             check();
             println!("test {name} ... ok");
+            passed += 1;
         }
     }
+    println!("test result: ok. {passed} passed; 0 failed; 0 ignored");
 }
 
 const CHECKS: &[Check] = &[
