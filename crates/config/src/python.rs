@@ -17,7 +17,7 @@ pub struct Python {
     /// envs, which is the default: a node runs no code that its operator has not asked for. The default of `up` that a
     /// Python environment starts is its interpreter.
     pub interpreter: Option<String>,
-    /// Packages that may be imported. Default `gymnasium` alone. Whoever may open pools runs any class in these.
+    /// Packages that may be imported. Default `gymnasium` alone. Whoever may open pools makes any env of these.
     pub allow: Packages,
     /// Number of processes of a session, at most one for each lane. 0 is one per core.
     pub workers: Bounded<0, 1024>,

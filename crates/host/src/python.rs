@@ -316,7 +316,7 @@ impl PythonHost {
     }
 
     fn config(&self, hellos: Vec<Vec<u8>>, watch: &ConnectWatch) -> HostConfig {
-        let arguments = ["-u", "-m", "rollhouse.env_worker"].map(OsString::from);
+        let arguments = ["-u", "-c", BOOT].map(OsString::from);
         let program = Program {
             path: self.interpreter.clone(),
             arguments: arguments.into_iter().chain([std::process::id().to_string().into()]).collect(),
@@ -446,6 +446,20 @@ fn spec(env: &PythonEnv, description: Description) -> EnvSpec {
         dynamics_hash: 0,
     }
 }
+
+/// The program of a worker. An interpreter looks for modules in its working folder first, which is the node's and nobody's
+/// package; `-P`, which keeps it from that, is not known before 3.11. A folder that `PYTHONPATH` names stays.
+const BOOT: &str = r#"
+import os, sys
+try:
+    here = os.path.realpath(os.getcwd())
+except OSError:
+    here = None
+named = [os.path.realpath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+sys.path[:] = [path for path in sys.path if path and (os.path.realpath(path) != here or here in named)]
+from rollhouse.env_worker import main
+main(int(sys.argv[1]))
+"#;
 
 /// Variables that a worker gets of those of this process: what interpreters, their libraries and devices are found by.
 /// Whatever else there is, secrets among it, stays here.

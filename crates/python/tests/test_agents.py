@@ -127,7 +127,7 @@ def check(envs: Any, hands: list[ByHand], mode: str, steps: int) -> dict[str, in
 
 @MODES
 def test_lanes_of_several_agents_are_the_env_stepped_by_hand_wherever_they_are(where: Any, mode: str) -> None:
-    envs = rollhouse.pettingzoo.make_vec("races:race", LANES, env_kwargs={"limit": 8}, autoreset_mode=mode, **where)
+    envs = rollhouse.pettingzoo.make_vec("races:parallel_env", LANES, env_kwargs={"limit": 8}, autoreset_mode=mode, **where)
     assert envs.possible_agents == AGENTS
     for agent in AGENTS:
         assert envs.single_action_space(agent) == Race().action_space(agent)
@@ -153,7 +153,7 @@ def test_envs_of_pettingzoos_whose_agents_take_turns_or_not_are_what_pettingzoo_
 def test_a_limit_of_the_engines_truncates_the_agents_that_are_left(nodes: LocalCluster) -> None:
     cluster = rollhouse.connect(nodes.url, timeout=120)
     envs = rollhouse.pettingzoo.make_vec(
-        "races:race", 2, cluster=cluster, max_episode_steps=3, env_kwargs={"limit": 50}, autoreset_mode="Disabled"
+        "races:parallel_env", 2, cluster=cluster, max_episode_steps=3, env_kwargs={"limit": 50}, autoreset_mode="Disabled"
     )
     for seed in range(3):
         assert all(rows.all() for rows in envs.reset(seed=seed)[1]["alive"].values())
@@ -187,7 +187,7 @@ def test_the_lanes_below_are_gymnasiums_with_all_agents_in_their_spaces(nodes: L
 def test_what_agents_did_is_read_back_from_its_recording(where: Any, tmp_path: Path) -> None:
     cluster = where.get("cluster")
     recorded = {} if cluster else {"record": True, "data": tmp_path}
-    envs = rollhouse.pettingzoo.make_vec("races:race", 2, autoreset_mode="Disabled", **where, **recorded)
+    envs = rollhouse.pettingzoo.make_vec("races:parallel_env", 2, autoreset_mode="Disabled", **where, **recorded)
     observations, infos = envs.reset(seed=5)
     seen, done, paid, alive = [observations], [], [], []
     while not infos.get("over", np.zeros(2, bool))[1]:
@@ -205,7 +205,7 @@ def test_what_agents_did_is_read_back_from_its_recording(where: Any, tmp_path: P
     else:
         replays = rollhouse.replays.open(tmp_path)
         episode = next(replays.read(info) for info in replays if info.lane == 1)
-    assert episode.info.env == ("races:race" if cluster else "race")
+    assert episode.info.env == ("races:parallel_env" if cluster else "race")
     assert len(episode) == len(paid) and episode.info.finished
     for agent in AGENTS:
         acts = np.array([True, *(rows[agent][1] for rows in alive[:-1])])
@@ -231,7 +231,7 @@ def test_what_agents_did_is_read_back_from_its_recording(where: Any, tmp_path: P
 
 
 def test_a_nodes_own_policy_gives_each_agent_an_action_of_its_space(nodes: LocalCluster, tmp_path: Path) -> None:
-    line = [str(rollhouse_program()), "rollout", "--connect", nodes.url, "--env", "races:race"]
+    line = [str(rollhouse_program()), "rollout", "--connect", nodes.url, "--env", "races:parallel_env"]
     line += ["--lanes", "3", "--episodes", "9", "--seed", "3", "--json"]
     done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
@@ -255,7 +255,7 @@ FAULTS = {
 def test_what_an_env_of_agents_must_not_do_costs_its_own_lane(where: Any, fault: str) -> None:
     kwargs = {"fault": fault, "of": 8, "limit": 50}
     envs = rollhouse.pettingzoo.make_vec(
-        "races:race", 3, env_kwargs=kwargs, autoreset_mode="Disabled", on_loss="report", **where
+        "races:parallel_env", 3, env_kwargs=kwargs, autoreset_mode="Disabled", on_loss="report", **where
     )
     envs.reset(seed=7)
     for step in range(2):
@@ -272,7 +272,7 @@ def test_what_an_env_of_agents_must_not_do_costs_its_own_lane(where: Any, fault:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_who_is_told_of_a_loss_hears_what_the_env_did(fault: str) -> None:
     kwargs = {"fault": fault, "of": 7, "limit": 50}
-    envs = rollhouse.pettingzoo.make_vec("races:race", 1, env_kwargs=kwargs, workers=1)
+    envs = rollhouse.pettingzoo.make_vec("races:parallel_env", 1, env_kwargs=kwargs, workers=1)
     envs.reset(seed=7)
     actions = {agent: envs.action_space(agent).sample() for agent in AGENTS}
     envs.step(actions)
@@ -300,7 +300,7 @@ def test_what_cannot_be_hosted_is_refused_with_its_reason(
 
 
 def test_wrong_actions_are_refused_by_agent_and_nothing_moves(where: Any) -> None:
-    envs = rollhouse.pettingzoo.make_vec("races:race", 2, **where)
+    envs = rollhouse.pettingzoo.make_vec("races:parallel_env", 2, **where)
     envs.reset(seed=1)
     right = {agent: envs.action_space(agent).sample() for agent in AGENTS}
     for wrong, words in [

@@ -253,6 +253,28 @@ def check_refusal(nodes: LocalCluster, id: str, kwargs: dict[str, Any], code: st
     cluster.close()
 
 
+def test_no_module_of_a_nodes_working_folder_and_no_function_of_a_package_is_reached(tmp_path: Path) -> None:
+    # Symptom: whoever could write into a node's working folder, or knew a function of an allowed package that imports
+    # what it is told, ran code of his own there. Cause and fix: as in test_env_worker; and workers find no module there.
+    (tmp_path / "planted.py").write_text(f"open({str(tmp_path / 'trace')!r}, 'w').close()\nimport gymnasium\n")
+    (tmp_path / "numpy.py").write_text("raise ImportError('planted')")
+    with closing(python_nodes(tmp_path, "planted", names=("one",))) as nodes:
+        with rollhouse.connect(nodes.url, timeout=120) as cluster:
+            loader = "gymnasium.envs.registration:load_env_creator"
+            for id, kwargs in [
+                ("planted:Env", {}),
+                ("gymnasium:planted:Env-v0", {}),
+                (loader, {"name": "planted:Env"}),
+                ("gymnasium.envs.registration:make", {"name": "planted:Env-v0"}),
+            ]:
+                with pytest.raises(RefusedError, match="import failed"):
+                    cluster.make_vec(id, 1, env_kwargs=kwargs)
+            assert not (tmp_path / "trace").exists()
+            envs = cluster.make_vec("gymnasium:CartPole-v1", 1)
+            envs.reset(seed=1)
+            envs.close()
+
+
 def test_sessions_whose_lanes_are_being_launched_are_told_as_such(nodes: LocalCluster, tmp_path: Path) -> None:
     id, pipe = "mazes.envs:Patient", tmp_path / "pipe"
     os.mkfifo(pipe)

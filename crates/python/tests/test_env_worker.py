@@ -397,6 +397,13 @@ def test_what_is_known_not_to_be_deterministic_is_refused_if_it_is_declared(
         ("lamps:Odd", ["lamps"], {}, "methods_refused", "has no method 'fly'"),
         ("hosted_lanes:Broken", ["hosted_lanes"], {}, "make_failed", "never made"),
         ("hosted_lanes:dict", ["hosted_lanes"], {}, "import_failed", "dict"),
+        ("gymnasium:CartPole-v1", ["gymnasium"], {"id": "Pendulum-v1"}, "kwargs_refused", "id"),
+        ("gymnasium:hosted_lanes:CartPole-v1", ["gymnasium"], {}, "not_allowed", "'hosted_lanes'"),
+        ("gymnasium:gymnasium.x:hosted_lanes:CartPole-v1", ["gymnasium"], {}, "import_failed", "no module"),
+        ("doors.__main__:Ball", ["doors"], {}, "import_failed", "no module"),
+        ("gymnasium:doors:doors/Foreign-v0", ["gymnasium", "doors"], {}, "not_allowed", "'balls'"),
+        ("gymnasium:doors:doors/Beside-v0", ["gymnasium", "doors"], {}, "not_allowed", "'balls'"),
+        ("doors:Foreign", ["gymnasium", "doors"], {}, "not_allowed", "'balls'"),
     ],
 )
 def test_what_cannot_be_hosted_is_refused_by_its_kind(
@@ -405,4 +412,45 @@ def test_what_cannot_be_hosted_is_refused_by_its_kind(
     driven = Driven(monkeypatch, env, 2, allow, **kwargs)
     refused = driven.answer["refused"]
     assert refused["kind"] == kind and words in refused["message"], refused
+    driven.end()
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        "gymnasium.envs.registration:load_env_creator",
+        "gymnasium.envs.registration:make",
+        "gymnasium.envs.registration:register_envs",
+        "gymnasium.wrappers:RecordVideo",
+        "gymnasium.vector:AsyncVectorEnv",
+        "gymnasium:Env",
+        "gymnasium:Env.reset",
+        "doors:opened",
+        "doors:env",
+        "doors:Opener",
+        "doors:Path",
+        "doors:__builtins__",
+    ],
+)
+def test_nothing_but_classes_of_envs_is_called_whatever_a_package_has(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, env: str
+) -> None:
+    # Symptom: `gymnasium.envs.registration:load_env_creator` with a name imported any module. Cause: whatever a package
+    # had under a name was called, and what it gave was looked at afterwards. Fix: it is looked at before.
+    trace = tmp_path / "trace"
+    kwargs = {"path": str(trace)} if env.startswith("doors") else {"name": "trace:left"}
+    driven = Driven(monkeypatch, env, 1, ["gymnasium", "doors"], **kwargs)
+    assert driven.answer["refused"]["kind"] == "import_failed", driven.answer
+    assert not trace.exists()
+    driven.end()
+
+
+@pytest.mark.parametrize("env", ["doors:Wrapped", "gymnasium:doors:doors/Opened-v0"])
+def test_classes_of_envs_and_registered_functions_of_a_package_are_hosted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, env: str
+) -> None:
+    kwargs = {"path": str(tmp_path / "trace")} if env.endswith("v0") else {}
+    driven = Driven(monkeypatch, env, 1, ["gymnasium", "doors"], **kwargs)
+    assert "made" in driven.answer, driven.answer
+    driven.begin()
     driven.end()

@@ -1,6 +1,6 @@
-"""A process that steps lanes of a Python env for a host in Rust: ``python -m rollhouse.env_worker HOST``.
+"""A process that steps lanes of a Python env for a host in Rust.
 
-It is started by the host, never by hand. All that it is told is JSON, or bytes whose meaning is fixed here; nothing is
+It is started by the host, never by hand, and finds no module in the folder that it is started in. All that it is told is JSON, or bytes whose meaning is fixed here; nothing is
 ever unpickled. A lane whose env raises is lost alone; ``SystemExit`` ends the process, and with it all of its lanes. It
 ends when its host does, whatever its envs are doing.
 
@@ -24,11 +24,11 @@ from __future__ import annotations
 
 import copy
 import importlib
+import inspect
 import json
 import math
 import mmap
 import struct
-import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -68,8 +68,14 @@ from rollhouse.worker_spaces import OBSERVED, TAKEN, Maxima, UnhostedSpace, Work
 REGISTERED = "gymnasium:"
 """How names of envs begin that are looked up in Gymnasium's registry; others are a module and a class."""
 
-OWNED = {"id", "max_episode_steps", "disable_env_checker"}
-"""Arguments of ``gymnasium.make`` that are not the caller's: time limits are the engine's."""
+OWNED = {name for name, given in inspect.signature(gymnasium.make).parameters.items() if given.kind is not given.VAR_KEYWORD}
+"""Arguments of ``gymnasium.make`` itself are not the caller's: time limits are the engine's, wrappers the registry's."""
+
+PETTINGZOO_NAMES = {"env", "parallel_env", "raw_env"}
+"""Names of the functions of a module by which PettingZoo's envs are made; no other function is called."""
+
+PETTINGZOO_MADE = "pettingzoo.utils.conversions"
+"""The module whose wrapper such functions mostly are."""
 
 
 class Refused(Exception):
@@ -157,12 +163,7 @@ def made(hello: dict[str, Any], kwargs: dict[str, Any]) -> gymnasium.Env:
             registered(name, allow)
             env_id = name.removeprefix(REGISTERED)
             return gymnasium.make(env_id, max_episode_steps=-1, disable_env_checker=True, **kwargs)
-        module, _, attribute = name.partition(":")
-        check_allowed(module, allow)
-        env_class = getattr(load(module), attribute, None)
-        if env_class is None:
-            raise Refused("import_failed", f"module {module!r} has no {attribute!r}")
-        env = adapted(env_class(**kwargs))
+        env = adapted(maker_of(name, allow)(**kwargs))
     except TypeError as error:
         # One without a frame below this one was raised by the call itself.
         by_call = error.__traceback__ is not None and error.__traceback__.tb_next is None
@@ -174,8 +175,42 @@ def made(hello: dict[str, Any], kwargs: dict[str, Any]) -> gymnasium.Env:
     return env
 
 
+def maker_of(name: str, allow: list[str]) -> Any:
+    """Returns what makes the envs of a name, ``module:attribute``: the class of an env, or a function by which PettingZoo's
+    are made. Nothing else is ever called, whatever a package has, and nothing of another package that it has imported.
+
+    Raises:
+        Refused: The package is not in the list, or the attribute is neither.
+    """
+    module, _, attribute = name.partition(":")
+    check_allowed(module, allow)
+    loaded = load(module)
+    maker = getattr(loaded, attribute, None) if attribute.isidentifier() else None
+    made_by = getattr(maker, "__module__", None)
+    made_by = made_by if isinstance(made_by, str) else ""
+    if inspect.isfunction(maker) and attribute in PETTINGZOO_NAMES:
+        if made_by != PETTINGZOO_MADE:
+            check_allowed(made_by, allow)
+        return maker
+    if not is_env_class(maker):
+        raise Refused("import_failed", f"module {module!r} has no class of envs {attribute!r}, nor such a function of PettingZoo's")
+    check_allowed(made_by, allow)
+    return maker
+
+
+def is_env_class(given: Any) -> bool:
+    """Returns whether something is a class of envs: of Gymnasium's, but for its own wrappers, which are given an env; or what
+    PettingZoo has, whose envs need no base."""
+    if not isinstance(given, type):
+        return False
+    if issubclass(given, gymnasium.Env):
+        return given is not gymnasium.Env and not (issubclass(given, gymnasium.Wrapper) and package_of(given.__module__) == "gymnasium")
+    return all(callable(getattr(given, name, None)) for name in ("reset", "step", "observation_space", "action_space"))
+
+
 def registered(name: str, allow: list[str]) -> gymnasium.envs.registration.EnvSpec:
-    """Returns what is registered under an id, ``gymnasium:ID`` or ``gymnasium:module:ID``."""
+    """Returns what is registered under an id, ``gymnasium:ID`` or ``gymnasium:module:ID``. What it is made by, and each wrapper
+    that is registered with it, is of packages in the list."""
     check_allowed("gymnasium", allow)
     module, _, env_id = name.removeprefix(REGISTERED).rpartition(":")
     if module:
@@ -185,8 +220,8 @@ def registered(name: str, allow: list[str]) -> gymnasium.envs.registration.EnvSp
         spec = gymnasium.spec(env_id)
     except gymnasium.error.Error as error:
         raise Refused("import_failed", f"{type(error).__name__}: {error}") from error
-    entry = spec.entry_point
-    check_allowed(entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "") or "", allow)
+    for entry in (spec.entry_point, *(wrapper.entry_point for wrapper in getattr(spec, "additional_wrappers", ()))):
+        check_allowed(entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "") or "", allow)
     return spec
 
 
@@ -200,9 +235,16 @@ def load(module: str) -> Any:
 
 def check_allowed(module: str, allow: list[str]) -> None:
     """Refuses a module whose package is not in the list."""
-    package = module.partition(".")[0]
+    package = package_of(module)
     if package not in allow:
         raise Refused("not_allowed", f"package {package!r} is not in the list of those that may be imported: {allow}")
+    if not all(part.isidentifier() and not part.startswith("__") for part in module.split(".")):
+        raise Refused("import_failed", f"{module!r} is no module that envs are in")
+
+
+def package_of(module: str) -> str:
+    """Returns the package that a module belongs to."""
+    return module.partition(".")[0]
 
 
 # Describing
@@ -592,7 +634,3 @@ class Worker:
         """Closes the envs; an env that fails to close does not keep the others from it."""
         for lane in range(self.count):
             self.drop(lane)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

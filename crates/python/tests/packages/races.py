@@ -87,5 +87,5 @@ class Race:
             observations["tortoise"] = np.zeros(4)
 
 
-def race(**kwargs):
+def parallel_env(**kwargs):
     return Race(**kwargs)
