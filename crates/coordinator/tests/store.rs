@@ -24,6 +24,8 @@ use stage::{Play, play_into, play_with, run_of};
 mod aside;
 #[path = "store_parts/labels.rs"]
 mod labels;
+#[path = "store_parts/many.rs"]
+mod many;
 #[path = "store_parts/order.rs"]
 mod order;
 #[path = "store_parts/rivals.rs"]

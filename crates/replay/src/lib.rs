@@ -76,7 +76,7 @@ pub use read::sealed::SealedHere;
 pub use read::so_far::SoFar;
 pub use read::stats::FolderStats;
 pub use stored::aside::{AsideEpisode, SetAside, aside_path};
-pub use stored::catalogue::{Catalogue, SegmentPlace, forget_gathered, gather};
+pub use stored::catalogue::{SegmentPlace, forget_gathered, gather};
 pub use stored::index::SealedSegment;
 pub use stored::lines::{Lines, LinesRead};
 pub use stored::lock::{OpenError, STORE_LOCK, WriterLock, lock_store};

@@ -56,6 +56,8 @@ pub const MAX_ROWS_BYTES: usize = 64 << 20;
 pub const MAX_DAMAGE_LISTED: usize = 1000;
 /// Sealed segments from which on their entries are gathered in sled: opening fewer files one by one is faster.
 pub const GATHERED_FROM: usize = 64;
+/// Bytes of all gathered entries: beyond it none is gathered, and readers take those beside the segments.
+pub const MAX_GATHERED_BYTES: usize = 32 << 20;
 /// Bytes of sled's files at which they are taken for garbage.
 pub const MAX_CATALOGUE_BYTES: u64 = 256 << 20;
 /// Bytes of segments the catalogue does not know that a recorder scans for it as it finishes.

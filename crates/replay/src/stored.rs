@@ -10,5 +10,6 @@ pub(crate) mod names;
 pub(crate) mod part;
 pub(crate) mod recover;
 pub(crate) mod rows;
+pub(crate) mod run_table;
 pub(crate) mod scan;
 pub(crate) mod summary;

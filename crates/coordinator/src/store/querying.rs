@@ -40,6 +40,22 @@ struct Window {
 }
 
 impl Window {
+    /// Makes a window of the episodes that were found, without the last of them if their runs are too many to be kept.
+    fn of(changes: Changes, mut query: Query, mut episodes: Vec<EpisodeInfo>) -> Self {
+        let (mut bytes, mut last) = (0, None);
+        let too_many = episodes.iter().position(|info| {
+            if last.replace(info.run_id()) != Some(info.run_id()) {
+                bytes += info.run_memory();
+            }
+            bytes > WINDOW_RUN_BYTES
+        });
+        if let Some(most) = too_many.map(|at| at.max(1)).filter(|most| *most < episodes.len()) {
+            episodes.truncate(most);
+            query.limit = Some(most);
+        }
+        Self { changes, query, episodes }
+    }
+
     /// Returns the index of the first episode behind `after`, if this window has the answer to `query`.
     fn goes_on(&self, query: &Query) -> Option<usize> {
         let mut same = query.clone();
@@ -105,7 +121,7 @@ impl Store {
         let look_up = |query: Query| {
             let found = self.asking(|library| library.list(&query))?;
             let episodes = found.into_iter().map(|episode| episode.info).collect();
-            Ok(Arc::new(Window { changes, query, episodes }))
+            Ok(Arc::new(Window::of(changes, query, episodes)))
         };
         if query.after.is_none() || query.limit == Some(0) {
             return Ok((look_up(query.clone())?, 0));
@@ -237,7 +253,9 @@ pub(super) fn failed(error: ReadError) -> StoreError {
 
 /// Number of episodes that are looked up together for a reader that goes on behind a page.
 const WINDOW_EPISODES: usize = 16_384;
-/// Number of windows that are kept: 4 MB each.
+/// Bytes of the runs of a window's episodes, which may be of as many runs.
+const WINDOW_RUN_BYTES: usize = 16 << 20;
+/// Number of windows that are kept: 4 MB each, and their runs.
 const MAX_WINDOWS: usize = 3;
 /// Number of attempts at a question whose segments are dropped while it is answered.
 const MOST_ATTEMPTS: u32 = 3;

@@ -1,7 +1,7 @@
 //! The store's knowledge of its segments, which needs no reading of them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
+use std::ops::{Bound, RangeInclusive};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,8 +22,9 @@ pub(crate) struct Shelf {
     order: BTreeMap<u64, (Arc<str>, u64)>,
     /// Number of segments that ever came.
     came: u64,
-    /// Segments that have lanes of a run, by the recording to which they belong.
-    runs: BTreeMap<u128, BTreeMap<Writer, BTreeSet<u64>>>,
+    /// Segments in which episodes of a run finished, by the recording to which they belong. Flat, since there may be
+    /// millions of runs, each in one segment.
+    runs: BTreeSet<OfRun>,
     quarantine: Quarantine,
     /// Number of episodes that are set aside, by run.
     set_aside: BTreeMap<u128, u64>,
@@ -34,6 +35,9 @@ pub(crate) struct Shelf {
     /// Bytes of the segments that are on this disk.
     bytes: u64,
     pub(crate) counts: StoreCounts,
+    /// A number for each folder's name that ever was here, and the name.
+    numbers: BTreeMap<Arc<str>, u32>,
+    names: BTreeMap<u32, Arc<str>>,
     /// Number of segments being received, by node; `drawn` counts all that ever were.
     pub(crate) receiving: BTreeMap<Arc<str>, usize>,
     pub(crate) drawn: u64,
@@ -49,7 +53,7 @@ pub(crate) struct Held {
     pub(crate) crc: u32,
     session: u32,
     /// Numbers of episodes that finished in it, by run, placement and lanes.
-    ranges: Vec<LaneRange>,
+    ranges: Box<[LaneRange]>,
     /// Number of its episodes that are set aside, by run.
     aside: BTreeMap<u128, u64>,
     /// Its place in the order in which segments came.
@@ -74,17 +78,20 @@ pub(crate) struct Leaving {
     pub(crate) bytes: u64,
 }
 
-/// One recording of a run: what a recorder wrote of it under one placement. It never has an episode twice.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Writer {
-    folder: Arc<str>,
+/// A segment in which episodes of a run finished that belong to one recording: folder, session and placement. A recording
+/// never has an episode twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct OfRun {
+    run: [u64; 2],
+    folder: u32,
     session: u32,
     placement: u64,
+    number: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct LaneRange {
-    run: u128,
+    run: [u64; 2],
     placement: u64,
     first_lane: u32,
     end_lane: u32,
@@ -99,7 +106,7 @@ impl Held {
             bytes: summary.bytes(),
             crc: summary.crc(),
             session: summary.session(),
-            ranges: ranges_of(summary),
+            ranges: ranges_of(summary).into(),
             aside: by_run(aside.episodes().map(|aside| aside.key.run)),
             order: 0,
         }
@@ -107,6 +114,18 @@ impl Held {
 
     pub(crate) const fn number(&self) -> u64 {
         self.number
+    }
+
+    /// Returns the recordings that it belongs to; `folder` is the number of its folder.
+    fn of_runs(&self, folder: u32) -> impl Iterator<Item = OfRun> {
+        let (session, number) = (self.session, self.number);
+        self.ranges.iter().map(move |&LaneRange { run, placement, .. }| OfRun {
+            run,
+            folder,
+            session,
+            placement,
+            number,
+        })
     }
 
     pub(crate) fn has_aside(&self) -> bool {
@@ -143,8 +162,7 @@ impl Shelf {
 
     /// Returns how many folders of a node's spools there are; `prefix` is the beginning of their names.
     pub(crate) fn folders_of(&self, prefix: &str) -> usize {
-        let from =
-            self.folders.range::<str, _>((std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded));
+        let from = self.folders.range::<str, _>((Bound::Included(prefix), Bound::Unbounded));
         let of_it = from.map(|(name, _)| name).take_while(|name| name.starts_with(prefix));
         of_it.filter(|name| !name[prefix.len()..].contains('-')).count()
     }
@@ -164,11 +182,8 @@ impl Shelf {
         let held = Held { order: self.came, ..held };
         self.bytes += held.bytes;
         self.order.insert(held.order, (folder.clone(), held.number));
-        for range in &held.ranges {
-            let writers = self.runs.entry(range.run).or_default();
-            let writer = Writer { folder: folder.clone(), session: held.session, placement: range.placement };
-            writers.entry(writer).or_default().insert(held.number);
-        }
+        let of = self.number_of(folder);
+        self.runs.extend(held.of_runs(of));
         add_all(&mut self.set_aside, &held.aside);
         let order = held.order;
         self.folders.entry(folder.clone()).or_default().insert(held.number, held);
@@ -239,24 +254,41 @@ impl Shelf {
 
     fn rivals_of(&self, folder: &str, session: u32, ranges: &[LaneRange]) -> Vec<(Arc<str>, u64)> {
         let mut rivals = BTreeSet::new();
+        let own_folder = self.numbers.get(folder).copied();
         for ours in ranges {
-            let writers = self.runs.get(&ours.run).into_iter().flatten();
-            let others = writers.filter(|(writer, _)| {
-                *writer.folder != *folder || (writer.session, writer.placement) != (session, ours.placement)
-            });
-            for (writer, numbers) in others {
-                let Some(segments) = self.folders.get(&writer.folder) else { continue };
-                let held = numbers.iter().filter_map(|number| segments.get(number));
-                // Beside theirs there may be more of ours in the segment, which is no rival.
-                let near = held.filter(|held| {
-                    held.ranges
-                        .iter()
-                        .any(|theirs| theirs.placement == writer.placement && theirs.meets(ours))
-                });
-                rivals.extend(near.map(|held| (writer.folder.clone(), held.number)));
+            let from = OfRun { run: ours.run, folder: 0, session: 0, placement: 0, number: 0 };
+            let mut next = self.runs.range(from..).next();
+            while let Some(&theirs) = next.filter(|theirs| theirs.run == ours.run) {
+                let is_own = (Some(theirs.folder), theirs.session, theirs.placement)
+                    == (own_folder, session, ours.placement);
+                // A long recording has many segments: they are passed over together.
+                let after = if is_own { OfRun { number: u64::MAX, ..theirs } } else { theirs };
+                next = self.runs.range((Bound::Excluded(after), Bound::Unbounded)).next();
+                if !is_own && self.meets(&theirs, ours) {
+                    rivals.extend(self.names.get(&theirs.folder).map(|name| (name.clone(), theirs.number)));
+                }
             }
         }
         rivals.into_iter().collect()
+    }
+
+    /// Returns whether a segment has lanes of its recording with numbers that are ours too. Beside these there may be more
+    /// of our recording in it, which is no rival.
+    fn meets(&self, theirs: &OfRun, ours: &LaneRange) -> bool {
+        let held = self.names.get(&theirs.folder).and_then(|folder| self.get(folder, theirs.number));
+        let mut ranges = held.into_iter().flat_map(|held| held.ranges.iter());
+        ranges.any(|range| range.placement == theirs.placement && range.meets(ours))
+    }
+
+    /// Returns the number of a folder's name, which is given one if it is new.
+    fn number_of(&mut self, folder: &Arc<str>) -> u32 {
+        if let Some(number) = self.numbers.get(folder) {
+            return *number;
+        }
+        let number = self.names.last_key_value().map_or(0, |(last, _)| last.wrapping_add(1));
+        self.numbers.insert(folder.clone(), number);
+        self.names.insert(number, folder.clone());
+        number
     }
 
     /// Counts a failed read of a segment that may have episodes of one that came, and returns whether to do without it
@@ -317,26 +349,20 @@ impl Shelf {
         let segments = self.folders.get_mut(&folder)?;
         let held = segments.remove(&number)?;
         let emptied = segments.is_empty();
+        if let Some(of) = self.numbers.get(&folder).copied() {
+            for of_run in held.of_runs(of) {
+                self.runs.remove(&of_run);
+            }
+        }
         if emptied {
             self.folders.remove(&folder);
             self.pinned.remove(&folder);
+            let number = self.numbers.remove(&folder);
+            number.map(|number| self.names.remove(&number));
         }
         self.bytes -= held.bytes;
         take_all(&mut self.set_aside, &held.aside);
         self.unreadable.remove(&(folder.clone(), number));
-        for range in &held.ranges {
-            let writer = Writer { folder: folder.clone(), session: held.session, placement: range.placement };
-            let Some(writers) = self.runs.get_mut(&range.run) else { continue };
-            if let Some(numbers) = writers.get_mut(&writer) {
-                numbers.remove(&number);
-                if numbers.is_empty() {
-                    writers.remove(&writer);
-                }
-            }
-            if writers.is_empty() {
-                self.runs.remove(&range.run);
-            }
-        }
         Some(Taken { folder, number, bytes: held.bytes, emptied })
     }
 
@@ -391,7 +417,9 @@ fn ranges_of(summary: &SegmentSummary) -> Vec<LaneRange> {
     let range = |block: BlockRange| {
         let (least, most) = block.numbers?;
         let BlockRange { run, placement, first_lane, end_lane, .. } = block;
-        Some(LaneRange { run: run.as_u128(), placement, first_lane, end_lane, least, most })
+        let run = run.as_u128();
+        let run = [(run >> 64) as u64, run as u64];
+        Some(LaneRange { run, placement, first_lane, end_lane, least, most })
     };
     let mut ranges: Vec<LaneRange> = summary.blocks().filter_map(range).collect();
     ranges.sort_by_key(|range| (range.run, range.placement, range.first_lane));
@@ -431,11 +459,11 @@ mod tests {
     use super::*;
 
     fn range(placement: u64, first_lane: u32, least: u64, most: u64) -> LaneRange {
-        LaneRange { run: 7, placement, first_lane, end_lane: first_lane + 64, least, most }
+        LaneRange { run: [0, 7], placement, first_lane, end_lane: first_lane + 64, least, most }
     }
 
     fn held(number: u64, session: u32, ranges: &[LaneRange]) -> Held {
-        let (ranges, aside) = (ranges.to_vec(), BTreeMap::new());
+        let (ranges, aside) = (ranges.into(), BTreeMap::new());
         Held { number, bytes: 1_000, crc: 1, session, ranges, aside, order: 0 }
     }
 

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rollhouse_replay::{
-    Catalogue, Disk, DiskFile, EpisodeKey, FinishedEpisode, OpenError, QUARANTINE, SegmentSummary, SetAside,
-    aside_path, rows_path, segment_number, segment_path, summary_path,
+    Disk, DiskFile, EpisodeKey, FinishedEpisode, OpenError, QUARANTINE, SegmentSummary, SetAside, aside_path,
+    rows_path, segment_number, segment_path, summary_path,
 };
 
 use super::arrivals::{Arrival, Arrivals, sorted};
@@ -17,7 +17,7 @@ use super::shelf::{Held, Shelf, by_run};
 use super::{INCOMING, is_name, opening};
 
 /// Reads what is in the store and writes anew the order in which it came. Segments that are `away`, which is part of
-/// the disk, are taken as the catalogue knows them; the rest of those is no longer shown.
+/// the disk, are taken as their entries know them; the rest of those is no longer shown.
 pub(super) fn take(
     disk: &dyn Disk,
     dir: &Path,
@@ -31,11 +31,9 @@ pub(super) fn take(
     let mut found = Vec::new();
     // Files are none either, which is found when they are listed.
     let is_folder = |name: &&String| is_name(name) && ![INCOMING, QUARANTINE].contains(&name.as_str());
-    let catalogue = Catalogue::open(disk, dir);
     for name in names.iter().filter(is_folder) {
-        take_folder((disk, away), dir, name, &catalogue, &mut shelf, &mut found)?;
+        take_folder((disk, away), dir, name, &mut shelf, &mut found)?;
     }
-    drop(catalogue);
     for ((folder, ..), _, held) in sorted(found, &order) {
         shelf.add(&folder, held);
     }
@@ -62,7 +60,6 @@ fn take_folder(
     (disk, away): (&dyn Disk, Option<&AwayDisk>),
     dir: &Path,
     name: &str,
-    catalogue: &Catalogue,
     shelf: &mut Shelf,
     found: &mut Vec<(Arrival, u64, Held)>,
 ) -> Result<(), OpenError> {
@@ -82,7 +79,8 @@ fn take_folder(
     let folder = shelf.folder(name);
     numbers.sort_unstable();
     for number in numbers {
-        let known = catalogue.summary(disk, &dir, number);
+        // One at a time: there may be more than fit into memory together.
+        let known = SegmentSummary::load(disk, &dir, number);
         if let Some((away, elsewhere)) =
             away.and_then(|away| Some((away, away.away(&segment_path(&dir, number))?)))
             && known.as_ref().is_none_or(|summary| summary.crc() != elsewhere.crc)

@@ -58,6 +58,11 @@ impl EpisodeInfo {
         &self.run.spec.id
     }
 
+    /// Returns about how many bytes of memory its run takes, which the episodes of one run may share.
+    pub fn run_memory(&self) -> usize {
+        self.run.memory()
+    }
+
     /// Returns the full id of the episode's run.
     pub fn run_id(&self) -> RunId {
         self.run.run()

@@ -226,28 +226,55 @@ impl RunInfo {
     }
 }
 
-/// Runs whose headers were read: a header that is in thousands of segments is decoded, and kept in memory, once.
+/// Runs whose headers were read, those that were used last: a header that is in thousands of segments is decoded once while
+/// it is needed again and again, and what is kept is bounded, however many runs there are.
 #[derive(Debug, Default)]
-pub(crate) struct KnownRuns(Mutex<HashMap<Arc<[u8]>, Arc<RunInfo>>>);
+pub(crate) struct KnownRuns(Mutex<Generations>);
+
+/// Two generations of runs: those that were used since the older ones were last dropped, and those that were used before.
+#[derive(Debug, Default)]
+struct Generations {
+    recent: HashMap<KnownKey, Arc<RunInfo>>,
+    earlier: HashMap<KnownKey, Arc<RunInfo>>,
+    /// Bytes of the recent ones.
+    bytes: usize,
+}
+
+/// Id and placement of a run, and the CRC-32C of its header.
+type KnownKey = (u128, u64, u32);
 
 impl KnownRuns {
-    /// Returns the run whose record has this payload; `None` if it cannot be read.
-    pub(crate) fn info(&self, header: &Arc<[u8]>) -> Option<Arc<RunInfo>> {
-        let mut known = self.0.lock();
-        if let Some(info) = known.get(header) {
-            return Some(info.clone());
+    /// Returns a run, whose header is fetched unless the run is known; `None` if it cannot be read.
+    pub(crate) fn info(
+        &self,
+        key: KnownKey,
+        header: impl FnOnce() -> Option<Vec<u8>>,
+    ) -> Option<Arc<RunInfo>> {
+        let known = {
+            let runs = self.0.lock();
+            match runs.recent.get(&key) {
+                Some(info) => return Some(info.clone()),
+                None => runs.earlier.get(&key).cloned(),
+            }
+        };
+        // The lock is not held while the disk is read.
+        let info = match known {
+            Some(info) => info,
+            None => Arc::new(RunInfo::decode(&header()?).ok()?),
+        };
+        let mut runs = self.0.lock();
+        runs.bytes += info.memory();
+        if runs.bytes > KNOWN_RUNS_BYTES / 2 {
+            runs.earlier = std::mem::take(&mut runs.recent);
+            runs.bytes = info.memory();
         }
-        let info = Arc::new(RunInfo::decode(header).ok()?);
-        known.insert(header.clone(), info.clone());
+        runs.recent.insert(key, info.clone());
         Some(info)
-    }
-
-    /// Forgets the runs that nobody uses any more.
-    pub(crate) fn forget_unused(&self) {
-        self.0.lock().retain(|_, info| Arc::strong_count(info) > 1);
     }
 }
 
+/// Bytes of the runs that readers of one library keep.
+const KNOWN_RUNS_BYTES: usize = 16 << 20;
 /// Bytes of memory of a text beside its contents.
 const TEXT_BYTES: usize = size_of::<String>();
 /// Bytes of memory of a node of a tree of options, which holds five to eleven.

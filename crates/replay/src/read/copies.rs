@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
+use rollhouse_core::RunId;
+
 use crate::code::episode::EpisodeInfo;
-use crate::code::run_record::RunInfo;
 use crate::read::read_error::ReadError;
 use crate::read::replays::Replays;
 
@@ -35,21 +36,24 @@ pub(crate) struct Copies {
 impl SharedLanes {
     /// Finds the shared lanes by the last chunks of the segments' blocks; reads nothing from the disk.
     pub(crate) fn of(folders: &[&Replays]) -> Self {
-        let mut recordings_of: BTreeMap<u128, Vec<(usize, u64)>> = BTreeMap::new();
+        let mut recordings: Vec<(u128, usize, u64)> = Vec::new();
         for (folder, replays) in folders.iter().enumerate() {
-            for run in replays.segments.values().flat_map(|segment| segment.runs.values()) {
-                let known = recordings_of.entry(run.run().as_u128()).or_default();
-                if !known.contains(&(folder, run.placement)) {
-                    known.push((folder, run.placement));
-                }
-            }
+            let of_folder = replays.segments.values().flat_map(|segment| segment.runs.iter());
+            recordings.extend(of_folder.map(|run| (run.run().as_u128(), folder, run.placement)));
         }
-        recordings_of.retain(|_, known| known.len() > 1);
+        recordings.sort_unstable();
+        recordings.dedup();
+        let mut recordings_of: BTreeMap<u128, Vec<(usize, u64)>> = BTreeMap::new();
+        for of_run in recordings.chunk_by(|a, b| a.0 == b.0).filter(|of_run| of_run.len() > 1) {
+            let placed = of_run.iter().map(|&(_, folder, placement)| (folder, placement));
+            recordings_of.insert(of_run[0].0, placed.collect());
+        }
+        drop(recordings);
         let mut blocks: BTreeMap<u128, BTreeMap<(u32, usize), u32>> = BTreeMap::new();
         for (folder, replays) in folders.iter().enumerate() {
             for segment in replays.segments.values() {
                 for tail in &segment.index.tails {
-                    let Some(run) = segment.runs.get(&tail.run) else { continue };
+                    let Some(run) = segment.runs.get(tail.run) else { continue };
                     let Some(known) = recordings_of.get(&run.run().as_u128()) else { continue };
                     let at = known.iter().position(|known| *known == (folder, run.placement));
                     let lanes = u32::from(tail.lanes);
@@ -99,22 +103,23 @@ fn shared_numbers(
     broken_off: &[Vec<EpisodeInfo>],
 ) -> BTreeMap<u128, RangeInclusive<u64>> {
     let mut recordings: BTreeMap<u128, NumbersOf> = BTreeMap::new();
-    let mut add = |run: &RunInfo, folder: usize, (least, most): (u64, u64)| {
-        if shared.runs.contains_key(&run.run().as_u128()) {
-            let recording = recordings.entry(run.run().as_u128()).or_default();
-            let known = recording.entry((folder, run.placement)).or_insert((least, most));
+    let mut add = |(run, placement): (RunId, u64), folder: usize, (least, most): (u64, u64)| {
+        if shared.runs.contains_key(&run.as_u128()) {
+            let recording = recordings.entry(run.as_u128()).or_default();
+            let known = recording.entry((folder, placement)).or_insert((least, most));
             *known = (known.0.min(least), known.1.max(most));
         }
     };
     for (folder, replays) in folders.iter().enumerate() {
         for segment in replays.segments.values() {
             for extent in segment.index.extents.iter().filter(|extent| extent.episodes() > 0) {
-                let runs = extent.runs.iter().filter_map(|run| segment.runs.get(run));
-                runs.for_each(|run| add(run, folder, extent.numbers));
+                let runs = extent.runs.iter().filter_map(|run| segment.runs.get(*run));
+                runs.for_each(|run| add((run.run(), run.placement), folder, extent.numbers));
             }
         }
         for info in broken_off.get(folder).into_iter().flatten() {
-            add(&info.run, folder, (info.name.number, info.name.number));
+            let run = (info.run_id(), info.run.placement);
+            add(run, folder, (info.name.number, info.name.number));
         }
     }
     let mut numbers = BTreeMap::new();
@@ -144,7 +149,7 @@ impl Copies {
             for segment in replays.segments.values() {
                 for extent in &segment.index.extents {
                     let may_have = |run: &u32| {
-                        let run = segment.runs.get(run).map(|run| run.run().as_u128());
+                        let run = segment.runs.get(*run).map(|run| run.run().as_u128());
                         let numbers = run.and_then(|run| copies.numbers.get(&run));
                         numbers.is_some_and(|numbers| {
                             *numbers.start() <= extent.numbers.1 && extent.numbers.0 <= *numbers.end()

@@ -68,11 +68,12 @@ impl Replays {
         let packed = self.rows(segment, extent);
         if let Some(Ok(chunks)) = packed.as_deref().map(RowChunk::all) {
             for chunk in &chunks {
-                let run = segment.runs.get(&chunk.run).filter(|run| run.run().short() == name.run);
-                let Some(run) = run.filter(|_| chunk.may_hold(name)) else { continue };
+                let run = segment.runs.get(chunk.run).filter(|run| run.run().short() == name.run);
+                let run = run.filter(|_| chunk.may_hold(name)).and_then(|run| self.info(segment, run));
+                let Some(run) = run else { continue };
                 let is_it =
                     |at: &usize| chunk.lane(*at) == name.lane && chunk.numbers.get(*at) == name.number;
-                for info in (0..chunk.len()).filter(is_it).map(|at| chunk.info(at, run, number)) {
+                for info in (0..chunk.len()).filter(is_it).map(|at| chunk.info(at, &run, number)) {
                     if self.lists(segment, &info) {
                         visit(info, self.headless.has(number, chunk.run, name.lane, name.number));
                     }
@@ -99,7 +100,7 @@ impl RowChunk<'_> {
 
 /// Returns whether an episode of that name may have ended in an extent.
 fn may_hold(segment: &Segment, extent: &Extent, name: EpisodeName) -> bool {
-    let mut runs = extent.runs.iter().filter_map(|run| segment.runs.get(run));
+    let mut runs = extent.runs.iter().filter_map(|run| segment.runs.get(*run));
     extent.episodes() > 0
         && (extent.lanes.0..=extent.lanes.1).contains(&name.lane)
         && (extent.numbers.0..=extent.numbers.1).contains(&name.number)

@@ -136,6 +136,6 @@ const fn bit(lane: u32, first_lane: u32) -> u64 {
 }
 
 fn key_of(segment: &Segment, run: u32, first_lane: u32) -> Option<BlockKey> {
-    let run = segment.runs.get(&run)?;
+    let run = segment.runs.get(run)?;
     Some((run.run().as_u128(), run.placement, first_lane))
 }

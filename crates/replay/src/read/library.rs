@@ -24,6 +24,7 @@ use crate::stored::aside::asides_dir;
 use crate::stored::catalogue::Catalogue;
 use crate::stored::lock::STORE_LOCK;
 use crate::stored::names::segments_dir;
+use crate::stored::run_table::RunKey;
 use crate::stored::scan::Damage;
 
 /// The recordings of a folder and of those directly in it, as they were when opened. Takes no lock, like
@@ -55,9 +56,8 @@ impl Library {
     /// # Errors
     /// If the folder is not there, too many are in it, or a file operation fails. Damage is no error.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<Self, ReadError> {
-        let runs = Arc::<KnownRuns>::default();
-        let gathered = Catalogue::open_with(&*disk, dir, runs.clone());
-        Self::open_after(&disk, dir, &gathered, |_| None)
+        let gathered = Catalogue::open(&*disk, dir);
+        Self::open_after(&disk, dir, &gathered, Arc::default(), |_| None)
     }
 
     /// Opens the folders that are there now; `known` are those that were opened before.
@@ -65,16 +65,16 @@ impl Library {
         disk: &Arc<dyn Disk>,
         dir: &Path,
         gathered: &Catalogue,
+        runs: Arc<KnownRuns>,
         known: impl Fn(&Path) -> Option<&'a Replays>,
     ) -> Result<Self, ReadError> {
-        let runs = gathered.runs().clone();
         Self::open_with(disk, dir, runs.clone(), |disk, inside| {
             let segments = known(inside).map(|folder| &folder.segments);
             // A folder that somebody records into has a catalogue of its own.
             let has_own = inside != dir && segments.is_none();
-            let own = has_own.then(|| Catalogue::open_with(&*disk, inside, runs.clone()));
+            let own = has_own.then(|| Catalogue::open(&*disk, inside));
             let catalogue = own.as_ref().filter(|own| !own.is_empty()).unwrap_or(gathered);
-            Replays::open_after(disk, inside, Before { segments, catalogue })
+            Replays::open_after(disk, inside, Before { segments, catalogue, runs: &runs })
         })
     }
 
@@ -164,10 +164,9 @@ impl Library {
         let root = &self.folders[0];
         let known =
             |dir: &Path| self.folders.iter().find(|folder| folder.dir() == dir).map(|folder| &**folder);
-        self.runs.forget_unused();
         // What has come since has its entries beside it.
-        let gathered = Catalogue::new(root.dir(), self.runs.clone());
-        Self::open_after(&root.disk, root.dir(), &gathered, known)
+        let gathered = Catalogue::new(root.dir());
+        Self::open_after(&root.disk, root.dir(), &gathered, self.runs.clone(), known)
     }
 
     /// Returns the episodes of shared lanes. They are read once.
@@ -272,7 +271,7 @@ impl Library {
             sum.remove_episode(info.env(), info.outcome, info.length);
         }
         let runs = self.folders.iter().flat_map(|folder| folder.segments.values());
-        let runs: BTreeSet<_> = runs.flat_map(|segment| segment.runs.values().map(|run| run.run())).collect();
+        let runs: BTreeSet<_> = runs.flat_map(|segment| segment.runs.iter().map(RunKey::run)).collect();
         sum.runs = runs.len() as u64;
         Ok(sum)
     }

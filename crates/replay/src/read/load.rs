@@ -53,7 +53,7 @@ impl Replays {
         self.segments.range(..segment).rev().find_map(|(&number, segment)| {
             let tail = segment.index.tails.iter().find(|tail| {
                 tail.first_lane == first_lane
-                    && segment.runs.get(&tail.run).is_some_and(|run| run.run() == info.run_id())
+                    && segment.runs.get(tail.run).is_some_and(|run| run.run() == info.run_id())
             })?;
             Some((number, u64::from(tail.offset)))
         })

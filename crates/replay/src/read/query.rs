@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use rollhouse_core::{GameResult, Outcome};
+use rollhouse_core::{GameResult, Outcome, RunId};
 
 use crate::code::episode::EpisodeInfo;
-use crate::code::run_record::RunInfo;
 use crate::read::order::{Rank, Sort};
 use crate::stored::summary::EpisodeKey;
 
@@ -39,7 +38,7 @@ pub struct Query {
 
 impl Query {
     pub(crate) fn matches(&self, info: &EpisodeInfo) -> bool {
-        self.is_of_run(&info.run)
+        self.is_of_run(info.run_id(), info.env())
             && self.is_of_outcome(info.outcome)
             && self.is_of_result(info.result)
             && self.is_among(|| EpisodeKey::of(info))
@@ -47,9 +46,9 @@ impl Query {
     }
 
     /// Returns whether the query may ask for episodes of a run.
-    pub(crate) fn is_of_run(&self, run: &RunInfo) -> bool {
-        self.env.as_ref().is_none_or(|wanted| *wanted == run.spec.id)
-            && self.run.is_none_or(|wanted| wanted == run.run().short())
+    pub(crate) fn is_of_run(&self, run: RunId, env: &str) -> bool {
+        self.env.as_ref().is_none_or(|wanted| wanted == env)
+            && self.run.is_none_or(|wanted| wanted == run.short())
     }
 
     /// Returns whether an episode is one of those that the query names, or the query names none.

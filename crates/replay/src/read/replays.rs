@@ -24,8 +24,9 @@ use crate::stored::index::SegmentIndex;
 use crate::stored::lock::is_written;
 use crate::stored::names::{segment_name, segment_numbers, segments_dir};
 use crate::stored::rows::{self, RowChunk};
+use crate::stored::run_table::RunKey;
 use crate::stored::scan::{Damage, DamageCause, Found, Records, Scan, scan};
-use crate::stored::summary::{EpisodeKey, summaries_dir};
+use crate::stored::summary::{Entry, EpisodeKey, summaries_dir};
 
 /// The recordings of a folder as they were when it was opened. Takes no lock: a writer may go on, and what it adds is
 /// seen when the folder is opened again. All methods may block for the disk.
@@ -35,6 +36,8 @@ pub struct Replays {
     dir: PathBuf,
     pub(crate) segments: BTreeMap<u64, Arc<Segment>>,
     pub(crate) headless: Headless,
+    /// Runs that were used last.
+    known_runs: Arc<KnownRuns>,
     /// Whether a writer had the folder when it was opened.
     writing: bool,
     shows: Shows,
@@ -50,6 +53,8 @@ pub(crate) struct Before<'a> {
     pub(crate) segments: Option<&'a BTreeMap<u64, Arc<Segment>>>,
     /// Catalogue with the entries of other segments.
     pub(crate) catalogue: &'a Catalogue,
+    /// Runs that were used last.
+    pub(crate) runs: &'a Arc<KnownRuns>,
 }
 
 /// A choice of which of a folder's episodes are listed.
@@ -67,8 +72,9 @@ impl Replays {
     /// # Errors
     /// If the folder is not there or a file operation fails. Damage is no error.
     pub fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<Self, ReadError> {
-        let catalogue = Catalogue::open(&*disk, dir);
-        Self::open_with(disk, dir, Some(Before { segments: None, catalogue: &catalogue }), Shows::Kept)
+        let (catalogue, runs) = (Catalogue::open(&*disk, dir), Arc::default());
+        let before = Before { segments: None, catalogue: &catalogue, runs: &runs };
+        Self::open_with(disk, dir, Some(before), Shows::Kept)
     }
 
     /// Opens the folder as [`Replays::open`] does, but reads every byte and trusts no catalogue: finds all damage.
@@ -89,8 +95,9 @@ impl Replays {
     /// # Errors
     /// As [`Replays::open`].
     pub(crate) fn open_set_aside(disk: Arc<dyn Disk>, dir: &Path) -> Result<Self, ReadError> {
-        let catalogue = Catalogue::open(&*disk, dir);
-        Self::open_with(disk, dir, Some(Before { segments: None, catalogue: &catalogue }), Shows::SetAside)
+        let (catalogue, runs) = (Catalogue::open(&*disk, dir), Arc::default());
+        let before = Before { segments: None, catalogue: &catalogue, runs: &runs };
+        Self::open_with(disk, dir, Some(before), Shows::SetAside)
     }
 
     /// Opens the folder; what was known before and what the catalogue says is trusted, unless `before` is `None`.
@@ -109,6 +116,7 @@ impl Replays {
             dir: dir.into(),
             segments: BTreeMap::new(),
             headless: Headless::default(),
+            known_runs: before.map_or_else(Arc::default, |before| before.runs.clone()),
             writing,
             shows,
             open_ends: OnceLock::new(),
@@ -116,7 +124,6 @@ impl Replays {
         let known = |number: &u64| before?.segments?.get(number).filter(|segment| segment.index.sealed);
         let has_entries = replays.disk.real_dir(&summaries_dir(dir)).is_some();
         let catalogue = before.map(|before| before.catalogue).filter(|_| has_entries);
-        let runs = before.map_or_else(Arc::default, |before| before.catalogue.runs().clone());
         let has_asides = replays.disk.real_dir(&asides_dir(dir)).is_some();
         let newest = numbers.last().copied();
         for number in numbers {
@@ -125,13 +132,12 @@ impl Replays {
                 continue;
             }
             let catalogued = catalogue.and_then(|catalogue| {
-                let mut index = catalogue.entry(&*replays.disk, dir, number)?.index;
-                let runs = runs_of(&mut index, &runs)?;
+                let Entry { index, runs, .. } = catalogue.entry(&*replays.disk, dir, number)?;
                 Some(Segment { index, runs, aside: SetAside::default(), damage: Vec::new(), torn_bytes: 0 })
             });
             let segment = match catalogued {
                 Some(segment) => Some(segment),
-                None => replays.scan_segment(number, newest == Some(number), &runs)?,
+                None => replays.scan_segment(number, newest == Some(number))?,
             };
             if let Some(mut segment) = segment {
                 if has_asides {
@@ -164,19 +170,14 @@ impl Replays {
     }
 
     /// Scans a segment; `None` if it is gone: the writer may have dropped it since the folder was listed.
-    fn scan_segment(
-        &self,
-        number: u64,
-        newest: bool,
-        runs: &KnownRuns,
-    ) -> Result<Option<Segment>, ReadError> {
+    fn scan_segment(&self, number: u64, newest: bool) -> Result<Option<Segment>, ReadError> {
         let path = self.path(number);
         let file = match self.disk.open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(ReadError::disk("open", &path, error)),
         };
-        let Scan { mut index, mut damage, torn_from, .. } =
+        let Scan { index, mut damage, torn_from, .. } =
             scan(number, &*file).map_err(|e| ReadError::disk("read", &path, e))?;
         let torn_bytes = torn_from.map_or(0, |from| index.bytes - from);
         if !index.sealed && !newest {
@@ -187,8 +188,8 @@ impl Replays {
                 cause: DamageCause::Unsealed,
             });
         }
-        // The scan has read each of them.
-        let runs = runs_of(&mut index, runs).unwrap_or_default();
+        let Entry { mut index, runs, .. } = Entry::new(index);
+        index.headers = Vec::new();
         Ok(Some(Segment { index, runs, aside: SetAside::default(), damage, torn_bytes }))
     }
 
@@ -325,14 +326,14 @@ impl Replays {
         &self,
         segment: &Segment,
         extent: &Extent,
-        visit: &mut impl FnMut(&RunInfo, EndFacts),
+        visit: &mut impl FnMut(&RunKey, EndFacts),
     ) -> Result<(), ReadError> {
         if self.lists_none(segment) {
             return Ok(());
         }
         self.each_end(segment, extent, &mut |run, _, offset, end| {
             let EndFacts { lane, number, .. } = end;
-            let Some(info) = segment.runs.get(&run) else { return };
+            let Some(info) = segment.runs.get(run) else { return };
             let key = || EpisodeKey { run: info.run().as_u128(), lane, number };
             if self.lists_end(segment, offset, key)
                 && !self.headless.has(segment.index.number, run, lane, number)
@@ -359,12 +360,16 @@ impl Replays {
         let file = self.file(number)?;
         let bytes =
             read_range(&*file, extent.from, extent.to).map_err(|e| ReadError::disk("read", &path, e))?;
-        let mut decoders: BTreeMap<u32, Decoder> = BTreeMap::new();
+        let mut decoders: BTreeMap<u32, (Arc<RunInfo>, Decoder)> = BTreeMap::new();
         for found in Records::new(&bytes, extent.from) {
             let Found::Record(offset, header, payload) = found else { continue };
-            let run = segment.runs.get(&header.run).filter(|run| run.tag() == header.tag);
-            let (Kind::Chunk, Some(run)) = (header.kind, run) else { continue };
-            let decoder = decoders.entry(header.run).or_insert_with(|| Decoder::of_run(run));
+            let key = segment.runs.get(header.run).filter(|run| run.tag() == header.tag);
+            let (Kind::Chunk, Some(key)) = (header.kind, key) else { continue };
+            if !decoders.contains_key(&header.run) {
+                let Some(run) = self.info(segment, key) else { continue };
+                decoders.insert(header.run, (run.clone(), Decoder::of_run(&run)));
+            }
+            let Some((run, decoder)) = decoders.get_mut(&header.run) else { continue };
             if let Ok(columns) = decoder.decode(&header, payload) {
                 visit(run, decoder, offset, &header, &columns);
             }
@@ -411,17 +416,17 @@ impl Replays {
         of_live: bool,
         mut visit: impl FnMut(EpisodeInfo, bool),
     ) -> Result<(), ReadError> {
-        let mut last: BTreeMap<(u128, u32), (u64, u32, Arc<RunInfo>)> = BTreeMap::new();
+        let mut last: BTreeMap<(u128, u32), (u64, u32, u32)> = BTreeMap::new();
         let mut over = BTreeSet::new();
         let mut session_of = BTreeMap::new();
         for (&number, segment) in &self.segments {
             for tail in &segment.index.tails {
-                if let Some(run) = segment.runs.get(&tail.run) {
-                    last.insert((run.run().as_u128(), tail.first_lane), (number, tail.offset, run.clone()));
+                if let Some(run) = segment.runs.get(tail.run) {
+                    last.insert((run.run().as_u128(), tail.first_lane), (number, tail.offset, tail.run));
                 }
             }
             for run in &segment.index.runs {
-                if let Some(info) = segment.runs.get(&run.index) {
+                if let Some(info) = segment.runs.get(run.index) {
                     session_of.insert(info.run().as_u128(), segment.index.session);
                     if run.ended {
                         over.insert(info.run().as_u128());
@@ -430,11 +435,13 @@ impl Replays {
             }
         }
         let current = self.segments.values().next_back().map(|segment| segment.index.session);
-        for ((run, first_lane), (number, offset, info)) in last {
+        for ((run, first_lane), (number, offset, index)) in last {
             let live = self.writing && session_of.get(&run).copied() == current;
             if live != of_live || over.contains(&run) {
                 continue;
             }
+            let info = self.segments.get(&number).and_then(|s| self.info(s, s.runs.get(index)?));
+            let Some(info) = info else { continue };
             let file = self.file(number)?;
             let mut decoder = Decoder::of_run(&info);
             let Some((header, payload)) = read_record(&*file, u64::from(offset)) else { continue };
@@ -450,6 +457,19 @@ impl Replays {
             }
         }
         Ok(())
+    }
+
+    /// Returns a run of a segment, which is read unless it was used lately: from the segment's entry, which stays when the
+    /// segment is in an archive, else from the segment. `None` if it cannot be read.
+    pub(crate) fn info(&self, segment: &Segment, key: &RunKey) -> Option<Arc<RunInfo>> {
+        let number = segment.index.number;
+        self.known_runs.info((key.run().as_u128(), key.placement, key.crc), || {
+            Entry::header(&*self.disk, &self.dir, number, key).or_else(|| {
+                let run = segment.index.runs.iter().find(|run| run.index == key.index)?;
+                let (header, payload) = read_record(&*self.file(number).ok()?, run.offset)?;
+                (header.kind == Kind::Run).then_some(payload)
+            })
+        })
     }
 
     /// Returns what the catalogue keeps of the segments: one index per sealed segment without damage.
@@ -473,13 +493,6 @@ impl Replays {
         let path = self.path(number);
         self.disk.open(&path).map_err(|e| ReadError::disk("open", &path, e))
     }
-}
-
-/// Returns the runs of a segment and drops their headers. `None` if a header cannot be read.
-fn runs_of(index: &mut SegmentIndex, known: &KnownRuns) -> Option<BTreeMap<u32, Arc<RunInfo>>> {
-    let headers = std::mem::take(&mut index.headers);
-    let runs = index.runs.iter().zip(headers);
-    runs.map(|(run, header)| Some((run.index, known.info(&header)?))).collect()
 }
 
 /// Returns the names in a folder of recordings, in no order.

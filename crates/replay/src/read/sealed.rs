@@ -8,6 +8,7 @@ use crate::disk::read_all;
 use crate::read::read_error::ReadError;
 use crate::read::replays::Replays;
 use crate::stored::aside::SetAside;
+use crate::stored::run_table::RunKey;
 
 /// A sealed segment of a folder, as the folder was when it was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +29,7 @@ impl Replays {
         self.segments.values().filter(|segment| segment.index.sealed).map(|segment| SealedHere {
             number: segment.index.number,
             bytes: segment.index.bytes,
-            runs: segment.runs.values().map(|run| run.run()).collect(),
+            runs: segment.runs.iter().map(RunKey::run).collect(),
             aside: segment.aside.clone(),
         })
     }

@@ -1,18 +1,16 @@
 //! A segment as a reader knows it.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use crate::code::run_record::RunInfo;
 use crate::stored::aside::SetAside;
 use crate::stored::index::SegmentIndex;
+use crate::stored::run_table::RunTable;
 use crate::stored::scan::Damage;
 
 /// A segment as a reader knows it.
 #[derive(Debug)]
 pub(crate) struct Segment {
     pub(crate) index: SegmentIndex,
-    pub(crate) runs: BTreeMap<u32, Arc<RunInfo>>,
+    /// Its runs in short; [`Replays::info`](crate::read::replays::Replays::info) has more of each.
+    pub(crate) runs: RunTable,
     /// Episodes that ended in the segment and are left out, because others of their names came first.
     pub(crate) aside: SetAside,
     pub(crate) damage: Vec<Damage>,

@@ -12,7 +12,6 @@ use rollhouse_core::{GameResult, Outcome};
 use crate::code::episode::EpisodeInfo;
 use crate::code::events::UNKNOWN_RETURN;
 use crate::code::extent::Extent;
-use crate::code::run_record::RunInfo;
 use crate::read::copies::Copies;
 use crate::read::order::{Facts, Rank, SortKey};
 use crate::read::query::Query;
@@ -20,6 +19,7 @@ use crate::read::read_error::ReadError;
 use crate::read::replays::Replays;
 use crate::read::segment::Segment;
 use crate::stored::rows::{self, RowChunk};
+use crate::stored::run_table::RunKey;
 use crate::stored::summary::EpisodeKey;
 
 impl Replays {
@@ -140,16 +140,16 @@ impl Selection<'_> {
 
     /// Offers the rows of a chunk.
     fn chunk(&mut self, folder: usize, replays: &Replays, segment: &Segment, chunk: &RowChunk<'_>) {
-        let Some(info) = segment.runs.get(&chunk.run) else { return };
+        let Some(key) = segment.runs.get(chunk.run) else { return };
         let Query { min_return, sort, .. } = *self.query;
-        let run = info.run().as_u128();
+        let run = key.run().as_u128();
         let matches = |code: u8| Outcome::from_code(code).is_some_and(|o| self.query.is_of_outcome(o));
         let returns = chunk.returns();
         let too_small = min_return.zip(returns).is_some_and(|(least, (_, most))| most < least);
         let resultless = !chunk.has_results() && !self.query.is_of_result(GameResult::None);
         if too_small
             || resultless
-            || !self.query.is_of_run(info)
+            || !self.query.is_of_run(key.run(), key.env())
             || chunk.only_outcome().is_some_and(|o| !matches(o))
         {
             return;
@@ -190,7 +190,9 @@ impl Selection<'_> {
             {
                 continue;
             }
-            self.offer(Selected { rank, folder, info: Box::new(chunk.info(at, info, number_of)) });
+            // A header that is gone meanwhile goes with its segment.
+            let Some(info) = replays.info(segment, key) else { return };
+            self.offer(Selected { rank, folder, info: Box::new(chunk.info(at, &info, number_of)) });
         }
     }
 }
@@ -210,16 +212,16 @@ fn bound(run: u128, chunk: &RowChunk<'_>, most: bool) -> Facts {
 
 impl Query {
     fn may_match(&self, segment: &Segment, extent: &Extent) -> bool {
-        let mut runs = extent.runs.iter().filter_map(|run| segment.runs.get(run));
+        let mut runs = extent.runs.iter().filter_map(|run| segment.runs.get(*run));
         let mut outcomes = Outcome::ALL.iter().zip(&extent.outcomes).filter(|(_, count)| **count > 0);
         extent.episodes() > 0
-            && runs.any(|run| self.is_of_run(run) && self.may_be_among(run, extent))
+            && runs.any(|run| self.is_of_run(run.run(), run.env()) && self.may_be_among(run, extent))
             && outcomes.any(|(outcome, _)| self.is_of_outcome(*outcome))
             && self.min_return.is_none_or(|least| extent.returns.1 >= least)
     }
 
     /// Returns whether an extent may have one of a run's episodes that the query names.
-    fn may_be_among(&self, run: &RunInfo, extent: &Extent) -> bool {
+    fn may_be_among(&self, run: &RunKey, extent: &Extent) -> bool {
         let run = run.run().as_u128();
         let key = |lane, number| EpisodeKey { run, lane, number };
         let range = key(extent.lanes.0, 0)..=key(extent.lanes.1, u64::MAX);
@@ -229,7 +231,7 @@ impl Query {
 
     /// Returns bounds of the ranks of an extent's episodes.
     fn ranks_of(&self, segment: &Segment, extent: &Extent) -> (Rank, Rank) {
-        let runs = || extent.runs.iter().filter_map(|run| Some(segment.runs.get(run)?.run().as_u128()));
+        let runs = || extent.runs.iter().filter_map(|run| Some(segment.runs.get(*run)?.run().as_u128()));
         let (Some(first), Some(last)) = (runs().min(), runs().max()) else {
             return (Rank::LEAST, Rank::MOST);
         };

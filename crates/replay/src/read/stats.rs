@@ -7,6 +7,7 @@ use rollhouse_core::Outcome;
 use crate::read::read_error::ReadError;
 use crate::read::replays::Replays;
 use crate::read::segment::Segment;
+use crate::stored::run_table::RunKey;
 
 /// The statistics of a folder, or of several together.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -44,7 +45,7 @@ impl Replays {
             stats.segments += 1;
             stats.bytes += segment.index.bytes;
             stats.torn_bytes += segment.torn_bytes;
-            runs.extend(segment.runs.values().map(|run| run.run()));
+            runs.extend(segment.runs.iter().map(RunKey::run));
         }
         stats.runs = runs.len() as u64;
         stats.abandoned_bytes = if self.is_writing() { 0 } else { stats.torn_bytes };
@@ -65,13 +66,13 @@ impl Replays {
             for extent in &segment.index.extents {
                 self.each_listed_end(segment, extent, &mut |run, end| {
                     let Some(outcome) = Outcome::from_code(end.outcome()) else { return };
-                    stats.add_episodes(&run.spec.id, outcome, 1);
+                    stats.add_episodes(run.env(), outcome, 1);
                     stats.steps = stats.steps.saturating_add(end.length);
                 })?;
             }
             return Ok(());
         }
-        let env_of = |run: &u32| segment.runs.get(run).map(|run| run.spec.id.as_str());
+        let env_of = |run: &u32| segment.runs.get(*run).map(RunKey::env);
         for extent in &segment.index.extents {
             let mut envs = extent.runs.iter().filter_map(env_of);
             let Some(env) = envs.next() else { continue };

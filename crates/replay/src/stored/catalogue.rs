@@ -16,61 +16,48 @@ use std::fs;
 use std::io::{self, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use rollhouse_core::split_mix64;
-
-use crate::code::codec::Cursor;
-use crate::code::run_record::KnownRuns;
 use crate::disk::Disk;
-use crate::limits::{GATHERED_FROM, MAX_CATALOGUE_BYTES};
+use crate::limits::{GATHERED_FROM, MAX_CATALOGUE_BYTES, MAX_GATHERED_BYTES};
 use crate::stored::index::SegmentIndex;
 use crate::stored::rows::rows_path;
-use crate::stored::summary::{Entry, SegmentSummary, summary_path};
+use crate::stored::summary::{Entry, summary_path};
 
 /// A segment in a folder of recordings or of a store: the folder's name there, empty for the folder itself, and its
 /// number.
 pub type SegmentPlace = (String, u64);
 
-/// The gathered entries of a folder, or of the folders of a store, and the runs that were met in them.
+/// The gathered entries of a folder, or of the folders of a store.
 #[derive(Debug, Default)]
-pub struct Catalogue {
+pub(crate) struct Catalogue {
     root: PathBuf,
-    /// Entries in the form that sled has: the entry's list, then 8 bytes for each of its runs.
+    /// The entries' lists, together of at most [`MAX_GATHERED_BYTES`].
     entries: BTreeMap<SegmentPlace, Vec<u8>>,
-    headers: BTreeMap<u64, Arc<[u8]>>,
-    runs: Arc<KnownRuns>,
 }
 
 impl Catalogue {
     /// Reads what is gathered in the folder `root`; the catalogue is empty if that cannot be read. Blocks for the disk.
-    pub fn open(disk: &dyn Disk, root: &Path) -> Self {
-        Self::open_with(disk, root, Arc::default())
-    }
-
-    /// Makes the catalogue of the folder `root`, with nothing gathered.
-    pub(crate) fn new(root: &Path, runs: Arc<KnownRuns>) -> Self {
-        Self { root: root.to_owned(), runs, ..Self::default() }
-    }
-
-    pub(crate) fn open_with(disk: &dyn Disk, root: &Path, runs: Arc<KnownRuns>) -> Self {
-        let mut catalogue = Self::new(root, runs);
+    pub(crate) fn open(disk: &dyn Disk, root: &Path) -> Self {
+        let mut catalogue = Self::new(root);
         if disk.has_real_paths() && is_intact(root) {
             let read = with_sled(root, |db| catalogue.read(db));
             if !matches!(read, Some(Ok(()))) {
-                (catalogue.entries, catalogue.headers) = (BTreeMap::new(), BTreeMap::new());
+                catalogue.entries.clear();
             }
         }
         catalogue
     }
 
+    /// Makes the catalogue of the folder `root`, with nothing gathered.
+    pub(crate) fn new(root: &Path) -> Self {
+        Self { root: root.to_owned(), ..Self::default() }
+    }
+
     fn read(&mut self, db: &sled::Db) -> sled::Result<()> {
         for entry in db.iter() {
             let (key, value) = entry?;
-            match Key::decode(&key) {
-                Some(Key::Entry(place)) => drop(self.entries.insert(place, value.to_vec())),
-                Some(Key::Header(hash)) => drop(self.headers.insert(hash, Arc::from(&*value))),
-                None => {}
+            if let Some(place) = decode_key(&key) {
+                self.entries.insert(place, value.to_vec());
             }
         }
         Ok(())
@@ -80,15 +67,9 @@ impl Catalogue {
     /// or the one beside the segment. `None` if there is no entry that fits the segment.
     pub(crate) fn entry(&self, disk: &dyn Disk, dir: &Path, number: u64) -> Option<Entry> {
         let gathered = self.entries.get(&(self.name_of(dir)?, number));
-        let gathered = gathered.and_then(|value| decode(value, |hash| self.headers.get(&hash).cloned()));
+        let gathered = gathered.and_then(|list| Entry::decode_list(list));
         let fitting = gathered.filter(|entry| entry.fits(disk, dir, number));
         fitting.or_else(|| Entry::load(disk, dir, number))
-    }
-
-    /// Returns the summary of segment `number` of a store's folder at `dir`. `None` if there is no entry that fits the
-    /// segment, or no store has put it there.
-    pub fn summary(&self, disk: &dyn Disk, dir: &Path, number: u64) -> Option<SegmentSummary> {
-        SegmentSummary::of_entry(self.entry(disk, dir, number)?, &self.runs)
     }
 
     /// Returns whether the entry of a segment of the folder itself is gathered.
@@ -101,10 +82,6 @@ impl Catalogue {
         self.entries.is_empty()
     }
 
-    pub(crate) const fn runs(&self) -> &Arc<KnownRuns> {
-        &self.runs
-    }
-
     /// Returns the name of the folder at `dir` in the catalogue.
     fn name_of(&self, dir: &Path) -> Option<String> {
         dir.strip_prefix(&self.root).ok()?.to_str().map(str::to_owned)
@@ -112,8 +89,8 @@ impl Catalogue {
 }
 
 /// Gathers the entries of the segments in `present`, and no others, in sled in the folder `root`, once there are many
-/// of them. Entries are read beside the segments; a segment without one is not gathered. Blocks for the disk, a second
-/// or so for thousands.
+/// of them and while all together have at most [`MAX_GATHERED_BYTES`]; of more, none is gathered. Entries are read beside the
+/// segments; a segment without one is not gathered. Blocks for the disk, a second or so for thousands.
 pub fn gather(disk: &dyn Disk, root: &Path, present: &[SegmentPlace]) {
     if !disk.has_real_paths() || (present.len() < GATHERED_FROM && !sum_path(root).exists()) {
         return;
@@ -121,38 +98,36 @@ pub fn gather(disk: &dyn Disk, root: &Path, present: &[SegmentPlace]) {
     if !is_intact(root) {
         forget_gathered(disk, root);
     }
-    let _unwritten = with_sled(root, |db| {
-        let mut batch = sled::Batch::default();
+    let gathered = with_sled(root, |db| -> sled::Result<bool> {
         let mut missing: BTreeMap<&SegmentPlace, ()> = present.iter().map(|place| (place, ())).collect();
-        for key in db.iter().keys() {
-            let key = key?;
-            match Key::decode(&key) {
-                Some(Key::Entry(place)) if missing.remove(&place).is_some() => {}
-                // Headers are few and small; those of runs that are gone go when all is gathered anew.
-                Some(Key::Header(_)) => {}
+        let (mut batch, mut bytes) = (sled::Batch::default(), 0);
+        for item in db.iter() {
+            let (key, value) = item?;
+            match decode_key(&key) {
+                Some(place) if missing.remove(&place).is_some() => bytes += value.len(),
                 _ => batch.remove(key),
             }
         }
-        let mut headers = BTreeMap::new();
-        for (folder, number) in missing.keys() {
+        for place @ (folder, number) in missing.keys() {
             let dir = if folder.is_empty() { root.to_owned() } else { root.join(folder) };
-            let Some(entry) = Entry::load(disk, &dir, *number) else { continue };
-            if let Some(value) = encode(&entry, &mut headers) {
-                batch.insert(Key::Entry((folder.clone(), *number)).encode(), value);
+            let list = Entry::load_list(disk, &dir, *number);
+            let Some(list) = list.filter(|list| is_entry_of(list, disk, &dir, *number)) else { continue };
+            bytes += list.len();
+            if bytes > MAX_GATHERED_BYTES {
+                return Ok(false);
             }
-        }
-        for (hash, header) in &headers {
-            let key = Key::Header(*hash).encode();
-            match db.get(&key)? {
-                // Another header of that hash: nothing is gathered this time.
-                Some(known) if *known != **header => return Ok(()),
-                Some(_) => {}
-                None => batch.insert(key, &**header),
-            }
+            batch.insert(encode_key(place), list);
         }
         db.apply_batch(batch)?;
-        db.flush().map(drop)
+        db.flush().map(|_| true)
     });
+    if let Some(Ok(false)) = gathered {
+        forget_gathered(disk, root);
+    }
+}
+
+fn is_entry_of(list: &[u8], disk: &dyn Disk, dir: &Path, number: u64) -> bool {
+    Entry::decode_list(list).is_some_and(|entry| entry.fits(disk, dir, number))
 }
 
 /// Writes entries and rows of segments of the folder `dir` beside the segments, and forgets those of segments that are
@@ -204,62 +179,15 @@ fn retain(disk: &dyn Disk, dir: &Path, keeps: impl Fn(u64) -> bool) {
     }
 }
 
-/// A key in sled.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Key {
-    Entry(SegmentPlace),
-    /// The header of a run, by its hash: it is the same in each segment of the run.
-    Header(u64),
+/// Returns the key of an entry in sled. The first byte tells them from those of earlier versions, whose entries were others.
+fn encode_key((folder, number): &SegmentPlace) -> Vec<u8> {
+    [b"l", folder.as_bytes(), b"/", &number.to_be_bytes()].concat()
 }
 
-impl Key {
-    fn encode(&self) -> Vec<u8> {
-        match self {
-            Self::Entry((folder, number)) => [b"e", folder.as_bytes(), b"/", &number.to_be_bytes()].concat(),
-            Self::Header(hash) => [&b"h"[..], &hash.to_be_bytes()].concat(),
-        }
-    }
-
-    fn decode(key: &[u8]) -> Option<Self> {
-        let (rest, number) = key.split_last_chunk::<8>()?;
-        let number = u64::from_be_bytes(*number);
-        match rest {
-            b"h" => Some(Self::Header(number)),
-            [b'e', folder @ .., b'/'] => {
-                Some(Self::Entry((std::str::from_utf8(folder).ok()?.to_owned(), number)))
-            }
-            _ => None,
-        }
-    }
-}
-
-/// Encodes an entry in the form that sled has, and adds its run headers to `headers`. `None` if that has another header
-/// with the same hash.
-fn encode(entry: &Entry, headers: &mut BTreeMap<u64, Arc<[u8]>>) -> Option<Vec<u8>> {
-    let mut value = entry.encode_list().ok()?;
-    for header in &entry.index.headers {
-        let hash = hash_of(header);
-        let known = headers.entry(hash).or_insert_with(|| header.clone());
-        if known != header {
-            return None;
-        }
-        value.extend_from_slice(&hash.to_le_bytes());
-    }
-    Some(value)
-}
-
-fn decode(value: &[u8], header: impl Fn(u64) -> Option<Arc<[u8]>>) -> Option<Entry> {
-    let mut cursor = Cursor::new(value);
-    let mut entry = Entry::decode_list(&mut cursor)?;
-    for _ in 0..entry.index.runs.len() {
-        entry.index.headers.push(header(cursor.u64("run").ok()?)?);
-    }
-    (cursor.left() == 0).then_some(entry)
-}
-
-fn hash_of(header: &[u8]) -> u64 {
-    let words = header.chunks(8).map(|word| word.iter().fold(0, |sum, &byte| sum << 8 | u64::from(byte)));
-    words.fold(header.len() as u64, |sum, word| split_mix64(sum ^ word))
+fn decode_key(key: &[u8]) -> Option<SegmentPlace> {
+    let (rest, number) = key.split_last_chunk::<8>()?;
+    let [b'l', folder @ .., b'/'] = rest else { return None };
+    Some((std::str::from_utf8(folder).ok()?.to_owned(), u64::from_be_bytes(*number)))
 }
 
 /// Opens sled, calls `work` with it, closes it and renews the checksum of its files. `None` if it could not be opened:
@@ -341,12 +269,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_of_folders_and_headers_are_read_as_they_were_written() {
-        for place in [(String::new(), 7), ("node-a-aaaaaaaa".to_owned(), u64::MAX), ("h".to_owned(), 0)] {
-            let key = Key::Entry(place);
-            assert_eq!(Key::decode(&key.encode()), Some(key));
+    fn keys_of_folders_are_read_as_they_were_written() {
+        for place in [(String::new(), 7), ("node-a-aaaaaaaa".to_owned(), u64::MAX), ("l".to_owned(), 0)] {
+            assert_eq!(decode_key(&encode_key(&place)), Some(place));
         }
-        assert_eq!(Key::decode(&Key::Header(9).encode()), Some(Key::Header(9)));
-        assert_eq!(Key::decode(b"short"), None);
+        assert_eq!(decode_key(b"short"), None);
     }
 }

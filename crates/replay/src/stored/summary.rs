@@ -5,13 +5,16 @@
 //! entries are a cache: one that is missing or does not fit its segment costs a scan.
 //!
 //! ```text
-//! file: CRC-32C u32 of the rest, bytes of the list u32, msgpack list, then for each run of it: bytes u32, its header
+//! file: CRC-32C u32 of what follows up to the end of the list, bytes of the list u32, msgpack list,
+//!       then for each run of it: bytes u32, CRC-32C u32, its header
 //! ```
+//!
+//! The list has what tells runs apart ([`run_table`](crate::stored::run_table)), so that most readers pass the headers over. The
+//! first checksum of earlier versions covers the whole file, whose headers have none of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use rollhouse_core::{EpisodeName, msgpack};
 use rollhouse_core::{Outcome, RunId, split_mix64};
@@ -22,12 +25,13 @@ use crate::code::codec::Cursor;
 use crate::code::episode::{EpisodeInfo, start_of};
 use crate::code::events::EndEvent;
 use crate::code::record::{Header, Kind};
-use crate::code::run_record::{KnownRuns, RunInfo};
-use crate::disk::{Disk, DiskFile, read_all};
+use crate::code::run_record::RunInfo;
+use crate::disk::{Disk, DiskFile, read_all, read_range};
 use crate::limits::MAX_SUMMARY_BYTES;
-use crate::stored::index::SegmentIndex;
+use crate::stored::index::{RunEntry, SegmentIndex};
 use crate::stored::names::{segment_name, segments_dir};
 use crate::stored::rows;
+use crate::stored::run_table::{RunKey, RunTable, StoredKey, StoredRuns};
 use crate::stored::scan::{Found, Records, scan_bytes_with_rows};
 
 /// A summary of the contents of one segment.
@@ -35,17 +39,31 @@ use crate::stored::scan::{Found, Records, scan_bytes_with_rows};
 pub struct SegmentSummary {
     entry: Entry,
     received: Received,
-    runs: Vec<(u32, Arc<RunInfo>)>,
     /// Whether the segment is sealed and every byte of it is intact.
     whole: bool,
 }
 
-/// The msgpack list in an entry's file.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// What is known of a segment without its runs' headers.
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Entry {
     pub(crate) index: SegmentIndex,
+    /// The runs of the index.
+    pub(crate) runs: RunTable,
     /// Facts that a store knows beside the index; `None` for a segment that was recorded here.
     received: Option<Received>,
+}
+
+/// The msgpack list in an entry's file, to be read.
+#[derive(Debug, Deserialize)]
+struct List {
+    index: SegmentIndex,
+    received: Option<Received>,
+    /// The runs of the index, in its order; none in entries of earlier versions.
+    #[serde(default)]
+    keys: Vec<StoredKey>,
+    /// Ids of their envs.
+    #[serde(default)]
+    envs: Vec<String>,
 }
 
 /// The facts that a store knows about a segment beside its index.
@@ -60,45 +78,49 @@ struct Received {
 }
 
 impl Entry {
-    /// Makes the entry of a segment that was recorded here.
-    pub(crate) const fn new(index: SegmentIndex) -> Self {
-        Self { index, received: None }
+    /// Makes the entry of a segment that was recorded here, or scanned, from an index that has its headers.
+    pub(crate) fn new(index: SegmentIndex) -> Self {
+        let runs = StoredRuns::of(&index.headers).and_then(|runs| runs.table(&index.runs));
+        Self { index, runs: runs.unwrap_or_default(), received: None }
     }
 
-    /// Encodes the list, after its length.
-    pub(crate) fn encode_list(&self) -> io::Result<Vec<u8>> {
-        let list = rmp_serde::to_vec(self).map_err(io::Error::other)?;
-        Ok([&(list.len() as u32).to_le_bytes(), &list[..]].concat())
+    /// Encodes the list.
+    ///
+    /// # Errors
+    /// If it cannot be encoded: the index has no headers, or is no index.
+    fn encode_list(&self, stored: &StoredRuns) -> io::Result<Vec<u8>> {
+        let envs: Vec<&str> = stored.envs.iter().map(|env| &**env).collect();
+        rmp_serde::to_vec(&(&self.index, &self.received, &stored.keys, envs)).map_err(io::Error::other)
     }
 
-    /// Decodes the list, without the runs' headers.
-    pub(crate) fn decode_list(cursor: &mut Cursor<'_>) -> Option<Self> {
-        let bytes = cursor.u32("list").ok()?;
-        msgpack::decode(cursor.take(bytes as usize, "list").ok()?, MAX_SUMMARY_BYTES as usize).ok()
+    /// Decodes a list that has the keys of its runs.
+    pub(crate) fn decode_list(bytes: &[u8]) -> Option<Self> {
+        Self::of_list(msgpack::decode(bytes, MAX_SUMMARY_BYTES as usize).ok()?)
     }
 
-    /// Encodes the contents of the entry's file, without the checksum.
-    fn encode(&self) -> io::Result<Vec<u8>> {
-        let mut bytes = self.encode_list()?;
-        for header in &self.index.headers {
-            bytes.extend_from_slice(&(header.len() as u32).to_le_bytes());
-            bytes.extend_from_slice(header);
-        }
-        Ok(bytes)
+    fn of_list(List { index, received, keys, envs }: List) -> Option<Self> {
+        let stored = StoredRuns { keys, envs: envs.into_iter().map(Into::into).collect() };
+        let runs = stored.table(&index.runs)?;
+        Some(Self { index, runs, received })
     }
 
-    /// Decodes the contents of an entry's file; `None` if they are no entry.
-    fn decode(bytes: &[u8]) -> Option<Self> {
+    /// Decodes the contents of an entry's file of an earlier version, whose list has no keys.
+    fn decode_earlier(bytes: &[u8]) -> Option<Self> {
         let mut cursor = Cursor::new(bytes);
-        let mut entry = Self::decode_list(&mut cursor)?;
-        for _ in 0..entry.index.runs.len() {
+        let length = cursor.u32("list").ok()?;
+        let list = cursor.take(length as usize, "list").ok()?;
+        let mut list: List = msgpack::decode(list, MAX_SUMMARY_BYTES as usize).ok()?;
+        let mut headers = Vec::new();
+        for _ in 0..list.index.runs.len() {
             let bytes = cursor.u32("run").ok()?;
-            entry.index.headers.push(cursor.take(bytes as usize, "run").ok()?.into());
+            headers.push(cursor.take(bytes as usize, "run").ok()?.into());
         }
-        (cursor.left() == 0).then_some(entry)
+        let StoredRuns { keys, envs } = StoredRuns::of(&headers).filter(|_| cursor.left() == 0)?;
+        (list.keys, list.envs) = (keys, envs.iter().map(|env| env.to_string()).collect());
+        Self::of_list(list)
     }
 
-    /// Writes the entry and its rows beside their segment in the folder `dir`, and drops the rows. Not durable: a
+    /// Writes the entry and its rows beside their segment in the folder `dir`, and drops rows and headers. Not durable: a
     /// reader that finds a torn entry reads the segment instead.
     ///
     /// # Errors
@@ -113,18 +135,48 @@ impl Entry {
             }
         }
         let packed = std::mem::take(&mut self.index.rows);
-        let bytes = self.encode()?;
-        if bytes.len() as u64 + 4 > MAX_SUMMARY_BYTES {
+        let headers = std::mem::take(&mut self.index.headers);
+        let stored = StoredRuns::from(&self.runs);
+        if stored.keys.len() != headers.len() {
+            return Ok(());
+        }
+        let list = self.encode_list(&stored)?;
+        let length = (list.len() as u32).to_le_bytes();
+        let mut rest = Vec::new();
+        for header in &headers {
+            rest.extend_from_slice(&(header.len() as u32).to_le_bytes());
+            rest.extend_from_slice(&crc32c::crc32c(header).to_le_bytes());
+            rest.extend_from_slice(header);
+        }
+        if (list.len() + rest.len() + HEAD_BYTES) as u64 > MAX_SUMMARY_BYTES {
             return Ok(());
         }
         // Without them queries read the segment's chunks.
         let _cache = put_file(disk, &rows::rows_path(dir, number), &[&packed]);
-        put_file(disk, &summary_path(dir, number), &[&crc32c::crc32c(&bytes).to_le_bytes(), &bytes])
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&length), &list);
+        put_file(disk, &summary_path(dir, number), &[&crc.to_le_bytes(), &length, &list, &rest])
     }
 
     /// Reads the entry beside segment `number` of the folder `dir`; `None` if there is no entry that fits the segment's
-    /// file.
+    /// file. The headers are not read.
     pub(crate) fn load(disk: &dyn Disk, dir: &Path, number: u64) -> Option<Self> {
+        let list = Self::load_list(disk, dir, number);
+        let entry = match list {
+            Some(list) => Self::decode_list(&list),
+            None => Self::load_earlier(disk, dir, number),
+        };
+        entry.filter(|entry| entry.fits(disk, dir, number))
+    }
+
+    /// Reads the list of the entry beside a segment; `None` if there is none, or it is of an earlier version.
+    pub(crate) fn load_list(disk: &dyn Disk, dir: &Path, number: u64) -> Option<Vec<u8>> {
+        let file = disk.open(&summary_path(dir, number)).ok()?;
+        let (crc, list) = read_list(&*file, file.len().ok()?)?;
+        let length = (list.len() as u32).to_le_bytes();
+        (crc32c::crc32c_append(crc32c::crc32c(&length), &list) == crc).then_some(list)
+    }
+
+    fn load_earlier(disk: &dyn Disk, dir: &Path, number: u64) -> Option<Self> {
         let file = disk.open(&summary_path(dir, number)).ok()?;
         if file.len().ok()? > MAX_SUMMARY_BYTES {
             return None;
@@ -134,7 +186,21 @@ impl Entry {
         if crc32c::crc32c(rest) != u32::from_le_bytes(*crc) {
             return None;
         }
-        Self::decode(rest).filter(|entry| entry.fits(disk, dir, number))
+        Self::decode_earlier(rest)
+    }
+
+    /// Reads the header of a run from the entry beside segment `number`; `None` if it is not there as the key says.
+    pub(crate) fn header(disk: &dyn Disk, dir: &Path, number: u64, key: &RunKey) -> Option<Vec<u8>> {
+        let file = disk.open(&summary_path(dir, number)).ok()?;
+        let length = file.len().ok()?;
+        let mut at = HEAD_BYTES as u64 + read_list(&*file, length)?.1.len() as u64;
+        for _ in 0..key.at {
+            at += 8 + u64::from(word_at(&*file, at, length)?);
+        }
+        let bytes = u64::from(word_at(&*file, at, length)?);
+        let end = at.checked_add(8 + bytes).filter(|end| *end <= length)?;
+        let header = read_range(&*file, at + 8, end).ok()?;
+        (crc32c::crc32c(&header) == key.crc).then_some(header)
     }
 
     /// Returns whether the entry belongs to segment `number` of the folder `dir` as it is now. A sealed segment that
@@ -147,6 +213,23 @@ impl Entry {
         of == number && unchanged() && len().is_ok_and(|len| len == bytes)
     }
 }
+
+/// Reads the list of an entry's file, with the checksum before it; `None` if the file is too short for what it says.
+fn read_list(file: &dyn DiskFile, length: u64) -> Option<(u32, Vec<u8>)> {
+    let (crc, bytes) = (word_at(file, 0, length)?, u64::from(word_at(file, 4, length)?));
+    let end = (HEAD_BYTES as u64).checked_add(bytes).filter(|end| *end <= length.min(MAX_SUMMARY_BYTES))?;
+    Some((crc, read_range(file, HEAD_BYTES as u64, end).ok()?))
+}
+
+/// Reads a little-endian number of 32 bits; `None` beyond the end.
+fn word_at(file: &dyn DiskFile, at: u64, length: u64) -> Option<u32> {
+    let end = at.checked_add(4).filter(|end| *end <= length)?;
+    let bytes = read_range(file, at, end).ok()?;
+    Some(u32::from_le_bytes(*bytes.first_chunk()?))
+}
+
+/// Bytes of an entry's file before its list.
+const HEAD_BYTES: usize = 8;
 
 /// Writes the file of a cache, and replaces one that may be there. Not durable.
 fn put_file(disk: &dyn Disk, path: &Path, parts: &[&[u8]]) -> io::Result<()> {
@@ -255,22 +338,15 @@ impl SegmentSummary {
             opened_ms: opened.map_or(0, |header| header.ms),
             ranges: scan.ranges.into_iter().map(|((run, lane), (a, b))| (run, lane, a, b)).collect(),
         };
-        let runs = scan.runs.into_iter().map(|(at, run)| (at, Arc::new(run))).collect();
-        let entry = Entry { index: scan.index, received: Some(received.clone()) };
-        Self { entry, received, runs, whole }
+        let entry = Entry { received: Some(received.clone()), ..Entry::new(scan.index) };
+        Self { entry, received, whole }
     }
 
     /// Reads the summary beside segment `number` of the folder `dir`; `None` if there is no summary that fits the
     /// segment's file, or no store has put it there. Blocks for the disk.
     pub fn load(disk: &dyn Disk, dir: &Path, number: u64) -> Option<Self> {
-        Self::of_entry(Entry::load(disk, dir, number)?, &KnownRuns::default())
-    }
-
-    pub(crate) fn of_entry(entry: Entry, known: &KnownRuns) -> Option<Self> {
-        let received = entry.received.clone()?;
-        let runs = entry.index.runs.iter().zip(&entry.index.headers);
-        let runs = runs.map(|(run, header)| Some((run.index, known.info(header)?)));
-        Some(Self { runs: runs.collect::<Option<_>>()?, entry, received, whole: true })
+        let entry = Entry::load(disk, dir, number)?;
+        Some(Self { received: entry.received.clone()?, entry, whole: true })
     }
 
     /// Writes the summary beside its segment in the folder `dir`, unless the segment is damaged, and with it the rows
@@ -326,17 +402,16 @@ impl SegmentSummary {
 
     /// Returns the runs that have records in it, each once, in the order of their ids.
     pub fn runs(&self) -> BTreeSet<RunId> {
-        self.runs.iter().map(|(_, run)| run.run()).collect()
+        self.entry.runs.iter().map(RunKey::run).collect()
     }
 
     /// Returns the lanes that have chunks in it, by run, placement and block.
     pub fn blocks(&self) -> impl Iterator<Item = BlockRange> {
-        let runs: BTreeMap<u32, &RunInfo> = self.runs.iter().map(|(at, run)| (*at, &**run)).collect();
         let ranges = self.received.ranges.iter();
         let ranges: BTreeMap<_, _> = ranges.map(|&(run, lane, a, b)| ((run, lane), (a, b))).collect();
         self.entry.index.tails.iter().filter_map(move |tail| {
             let lanes = u32::from(tail.lanes);
-            let run = runs.get(&tail.run)?;
+            let run = self.entry.runs.get(tail.run)?;
             let numbers = ranges.get(&(tail.run, tail.first_lane)).copied();
             Some(BlockRange {
                 run: run.run(),
@@ -369,12 +444,20 @@ impl SegmentSummary {
     /// If it cannot be read.
     pub fn finished(&self, file: &dyn DiskFile) -> io::Result<Vec<FinishedEpisode>> {
         let bytes = read_all(file)?;
-        let mut decoders: BTreeMap<u32, _> =
-            self.runs.iter().map(|(at, run)| (*at, (run, Decoder::of_run(run)))).collect();
+        let decoder = |entry: &RunEntry| {
+            let from = usize::try_from(entry.offset).ok()?;
+            let Some(Found::Record(_, header, payload)) = Records::new(bytes.get(from..)?, 0).next() else {
+                return None;
+            };
+            let run = RunInfo::decode(payload).ok().filter(|_| header.kind == Kind::Run)?;
+            Some((entry.index, (Decoder::of_run(&run), run)))
+        };
+        let mut decoders: BTreeMap<u32, (Decoder, RunInfo)> =
+            self.entry.index.runs.iter().filter_map(decoder).collect();
         let mut episodes = Vec::new();
         for found in Records::new(&bytes, 0) {
             let Found::Record(offset, header, payload) = found else { continue };
-            let Some((run, decoder)) = decoders.get_mut(&header.run) else { continue };
+            let Some((decoder, run)) = decoders.get_mut(&header.run) else { continue };
             if header.kind != Kind::Chunk
                 || header.tag != run.tag()
                 || decoder.decode(&header, payload).is_err()

@@ -219,7 +219,7 @@ fn entering_lanes(segment: &Segment) -> BTreeSet<(u128, u64, u32)> {
     let mut lanes = BTreeSet::new();
     for entering in &segment.index.entering {
         let (run, of) = entering.lanes();
-        if let Some(run) = segment.runs.get(&run) {
+        if let Some(run) = segment.runs.get(run) {
             lanes.extend(of.map(|lane| (run.run().as_u128(), run.placement, lane)));
         }
     }
