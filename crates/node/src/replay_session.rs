@@ -55,8 +55,7 @@ pub(crate) struct ReplaySession {
     /// The last answer to the owner.
     owner: TurnMutex<Answered>,
     presence: Mutex<Presence>,
-    /// Index of the state that was reported last, in [`LaneState::ALL`].
-    told: AtomicU8,
+    reported: ReportedState,
     /// Why the session cannot go on, if so.
     gone: Mutex<Option<Gone>>,
 }
@@ -93,6 +92,24 @@ struct Presence {
 /// A watcher's place; given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct WatcherPlace(Arc<ReplaySession>);
+
+/// The state that was reported last, as its index in [`LaneState::ALL`].
+#[derive(Debug, Default)]
+struct ReportedState(AtomicU8);
+
+impl ReportedState {
+    fn note(&self, state: LaneState) {
+        self.0.store(Self::index(state), Ordering::Relaxed);
+    }
+
+    fn differs(&self, state: LaneState) -> bool {
+        self.0.load(Ordering::Relaxed) != Self::index(state)
+    }
+
+    fn index(state: LaneState) -> u8 {
+        LaneState::ALL.iter().position(|&of| of == state).unwrap_or_default() as u8
+    }
+}
 
 /// The row that a worker has found at a step.
 struct Found {
@@ -132,7 +149,7 @@ impl ReplaySession {
             turn: watch::Sender::new(Turn::default()),
             owner: TurnMutex::default(),
             presence: Mutex::default(),
-            told: AtomicU8::new(0),
+            reported: ReportedState::default(),
             gone: Mutex::default(),
         })
     }
@@ -142,17 +159,20 @@ impl ReplaySession {
         &self.episode.info.run.spec
     }
 
-    /// Returns the entry of the replay in a listing.
+    /// Returns the entry of the replay in a listing, and notes its state as reported.
     pub(crate) fn report(&self) -> ReplayReport {
-        let state = self.player().look(self.now()).standing.state;
+        let state = self.state();
+        self.reported.note(state);
         ReplayReport { episode: self.episode.info.name.to_string(), state }
     }
 
-    /// Returns whether its state has changed since the last call.
+    /// Returns whether its state is another than the one that was reported last.
     pub(crate) fn has_turned(&self) -> bool {
-        let state = self.player().look(self.now()).standing.state;
-        let index = LaneState::ALL.iter().position(|&of| of == state).unwrap_or_default() as u8;
-        self.told.swap(index, Ordering::Relaxed) != index
+        self.reported.differs(self.state())
+    }
+
+    fn state(&self) -> LaneState {
+        self.player().look(self.now()).standing.state
     }
 
     /// Returns why it cannot go on, if it cannot: the node ends such a session at its next look.
@@ -486,3 +506,21 @@ pub(crate) const LANES: usize = 1;
 /// Time for which a frame counts as new, however many watch: without a request for it nobody is shown more than 30 a
 /// second.
 const FRAME_EVERY: Duration = Duration::from_millis(33);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Symptom: the list of sessions showed a replay as over for good, while its watchers saw it paused.
+    /// Cause: the state of the last look counted as reported, and a report between two looks counted for nothing.
+    /// Fix: the state that stands in a report counts, and a look only compares.
+    #[test]
+    fn a_replay_that_is_back_in_the_state_of_the_last_look_has_turned_if_another_was_reported_meanwhile() {
+        let reported = ReportedState::default();
+        reported.note(LaneState::Paused);
+        assert!(!reported.differs(LaneState::Paused));
+        reported.note(LaneState::Over);
+        assert!(reported.differs(LaneState::Paused));
+        assert!(reported.differs(LaneState::Paused), "a look reports nothing");
+    }
+}
