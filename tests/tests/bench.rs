@@ -27,7 +27,7 @@ fn a_bench_of_a_cluster_plays_all_sessions_and_leaves_no_thread_with_any() {
 #[test]
 fn a_bench_of_shared_memory_steps_in_a_process_of_its_own_and_does_not_spin_when_idle() {
     let folder = Folder::new();
-    let line = "shm --steps 200 --batches 20 --repetitions 2 --beside-ms 200 --json";
+    let line = "shm --steps 200 --batches 20 --repetitions 2 --beside-ms 1000 --json";
     let result = bench(folder.path(), line);
     for part in ["engine_us", "shm_us", "quic_us"] {
         assert!(result["small"][part]["median"].as_f64().is_some_and(|us| us > 0.0), "{result}");
