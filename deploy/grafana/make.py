@@ -22,8 +22,9 @@ IN = 'cluster=~"$cluster"'
 
 OVERVIEW = {
     "Cluster": [
-        ("Nodes", "short", "Nodes by state, as the coordinator knows them.",
-         [("sum by (state) (rollhouse_nodes{$in})", "{{state}}")]),
+        ("Nodes", "short", "Nodes by state, as the coordinator knows them, and those that have a trouble, by its kind.",
+         [("sum by (state) (rollhouse_nodes{$in})", "{{state}}"),
+          ("sum by (reason) (rollhouse_unfit_nodes{$in})", "unfit: {{reason}}")]),
         ("Lanes", "short", "Lanes of open sessions, how many all nodes take, and those that wait because no node has room.",
          [("sum(rollhouse_cluster_lanes{$in})", "taken"), ("sum(rollhouse_cluster_capacity_lanes{$in})", "capacity"),
           ("sum(rollhouse_cluster_waiting_lanes{$in})", "waiting")]),
@@ -141,10 +142,14 @@ INTERNALS = {
         ("Malformed streams", "short", "Streams of the last hour that ended because what came on them was no request.",
          [("sum(increase(rollhouse_malformed_streams_total{$by}[1h]))", "streams")]),
         ("Capacity", "short", "Lanes that each node takes.", [("rollhouse_capacity_lanes{$by}", "{{instance}}")]),
-        ("CPU by weight", "percentunit", "Part of each node's cores that its lanes take, by their weights; more than all is slow.",
-         [("rollhouse_cpu_taken_cores{$by} / (rollhouse_cpu_budget_cores{$by} > 0)", "{{instance}}")]),
-        ("Memory by weight", "percentunit", "Part of each node's memory for lanes that its lanes take, by their weights.",
-         [("rollhouse_memory_taken_bytes{$by} / (rollhouse_memory_budget_bytes{$by} > 0)", "{{instance}}")]),
+        ("CPU by weight", "percentunit", "Part of each node's cores that its lanes take, by their weights; more than all is slow. "
+         "Lanes that wait, of the cores of all nodes.",
+         [("rollhouse_cpu_taken_cores{$by} / (rollhouse_cpu_budget_cores{$by} > 0)", "{{instance}}"),
+          ("sum(rollhouse_cluster_waiting_cpu_cores{$in}) / (sum(rollhouse_cpu_budget_cores{$in}) > 0)", "waiting")]),
+        ("Memory by weight", "percentunit", "Part of each node's memory for lanes that its lanes take, by their weights. Lanes "
+         "that wait, of the memory of all nodes.",
+         [("rollhouse_memory_taken_bytes{$by} / (rollhouse_memory_budget_bytes{$by} > 0)", "{{instance}}"),
+          ("sum(rollhouse_cluster_waiting_memory_bytes{$in}) / (sum(rollhouse_memory_budget_bytes{$in}) > 0)", "waiting")]),
     ],
     "Faults": [
         ("Lanes started again", "short", "Lanes of the last hour that were started again after a failure.",
@@ -157,6 +162,8 @@ INTERNALS = {
          [("rollhouse_abandoned_threads_total{$by}", "{{instance}}")]),
         ("Coordinator lost", "short", "Times of the last hour that a node lost its coordinator.",
          [("increase(rollhouse_coordinator_lost_total{$by}[1h])", "{{instance}}")]),
+        ("Unfit", "short", "Nodes that come last or are left out for a trouble of their own, by its kind.",
+         [("sum by (reason) (rollhouse_unfit{$by})", "{{reason}}")]),
         ("Registered", "bool_yes_no", "Whether a coordinator has the node.", [("rollhouse_registered{$by}", "{{instance}}")]),
         ("Term", "short", "The coordinator's term, one more at each start; and how often its process made it anew.",
          [("rollhouse_coordinator_term{$in}", "term"), ("sum(rollhouse_coordinator_restarts_total{$in})", "made anew")]),
@@ -181,8 +188,8 @@ INTERNALS = {
          [("sum by (result) (rate(rollhouse_spool_shipped_segments_total{$by}[5m]))", "{{result}}")]),
         ("Shipped bytes", "Bps", "Bytes a second to the store.",
          [("rate(rollhouse_spool_shipped_bytes_total{$by}[5m])", "{{instance}}")]),
-        ("Failed attempts", "short", "Attempts of the last hour that failed.",
-         [("increase(rollhouse_spool_failed_attempts_total{$by}[1h])", "{{instance}}")]),
+        ("Failed attempts", "short", "Attempts of the last hour that failed, by reason.",
+         [("sum by (instance, reason) (increase(rollhouse_spool_failed_attempts_total{$by}[1h]))", "{{instance}} {{reason}}")]),
         ("Held", "bool_yes_no", "Whether the spool is full and stepping waits.",
          [("rollhouse_spool_held{$by}", "{{instance}}")]),
         ("Dropped", "short", "Segments of the last hour that a full spool was told to drop.",

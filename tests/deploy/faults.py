@@ -183,6 +183,17 @@ def slow_down(processes: Processes) -> None:
     until("lanes are stepped", lambda: shown(processes, "node-2", "rollhouse_owner_steps_total"))
 
 
+def lose_address(processes: Processes) -> None:
+    """A node is started again and advertises a port at which nobody listens, which is noticed when lanes are placed there."""
+    processes.kill("node-2")
+    processes.common["ROLLHOUSE_NODE__ADVERTISE"] = "127.0.0.1:9"
+    processes.start("node-2")
+    del processes.common["ROLLHOUSE_NODE__ADVERTISE"]
+    until("it is back", lambda: get(f"http://{processes.pages['node-2']}/readyz")[0] == 200)
+    # Spread over both.
+    owner(processes, "owner", "--lanes", "64")
+
+
 def lose_packets(processes: Processes) -> None:
     """One in five packets that a node sends is lost."""
     need("iptables")
@@ -218,6 +229,8 @@ FAULTS = {
         {"RollhouseThreadsAbandoned"}, steps_an_env_that("hang_at=3"), {"node": {"ROLLHOUSE_NODE__HANG_AFTER": "1 s"}},
         until=("node-1", "rollhouse_abandoned_threads_total")),
     "a node's env is slow": Fault({"RollhouseNodeSlow"}, slow_down, lanes=0),
+    "a node advertises where it does not listen": Fault(
+        {"RollhouseNodeNotReached"}, lose_address, lanes=0, until=("main", "rollhouse_unfit_nodes")),
     "the disks of all nodes are full": Fault({"RollhouseRecorderFailing", "RollhouseTrainingStalled"}, fill_disks_of_nodes),
     "the spool is full and holds stepping up": Fault(
         {"RollhouseSpoolHeld"}, fill_spools("rollhouse_spool_held"),

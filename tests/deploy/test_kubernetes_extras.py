@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import free_port, metrics, metrics_in, need, program, run, until
+from conftest import free_port, metrics, metrics_in, need, program, run, size_of, until
 from test_kubernetes import of_kind, pod, variables, workloads
 
 # Fields of the kinds that we use, by their documentation: what is not here is a slip.
@@ -34,20 +34,31 @@ def lanes_of(overlay: str) -> int:
     return 4096 * int(pod(node_of(overlay))["containers"][0]["resources"]["limits"]["cpu"])
 
 
-def test_keda_scales_the_nodes_by_lanes_that_are_taken_and_that_wait() -> None:
+def memory_of(overlay: str) -> float:
+    """Bytes that a node has for lanes by itself: nine tenths of its limit, docs/cluster.md."""
+    return 0.9 * size_of(pod(node_of(overlay))["containers"][0]["resources"]["limits"]["memory"])
+
+
+def test_keda_scales_the_nodes_by_lanes_that_are_taken_and_that_wait_and_by_what_they_weigh() -> None:
     (scaled,) = of_kind("elastic", "ScaledObject")
     spec = scaled["spec"]
     assert set(spec) == SCALED_OBJECT and spec["scaleTargetRef"]["name"] == "rollhouse-node"
     assert spec["scaleTargetRef"]["kind"] == "StatefulSet" == node_of("elastic")["kind"]
     assert "replicas" not in node_of("elastic")["spec"], "the autoscaler's"
     assert 0 < spec["minReplicaCount"] <= spec["fallback"]["replicas"] <= spec["maxReplicaCount"]
-    (trigger,) = spec["triggers"]
-    assert trigger["type"] == "prometheus" and trigger["metricType"] == "AverageValue"
-    assert set(trigger["metadata"]) == {"serverAddress", "query", "threshold"}
-    named = metrics_in(trigger["metadata"]["query"])
-    assert named == {"rollhouse_cluster_lanes", "rollhouse_cluster_waiting_lanes"} <= metrics()
-    # Another node before the others are full.
-    assert lanes_of("elastic") / 2 < int(trigger["metadata"]["threshold"]) < lanes_of("elastic")
+    # What a node has of each.
+    has = {
+        ("rollhouse_cluster_lanes", "rollhouse_cluster_waiting_lanes"): lanes_of("elastic"),
+        ("rollhouse_cpu_taken_cores", "rollhouse_cluster_waiting_cpu_cores"): lanes_of("elastic") / 4096,
+        ("rollhouse_memory_taken_bytes", "rollhouse_cluster_waiting_memory_bytes"): memory_of("elastic"),
+    }
+    assert len(spec["triggers"]) == len(has)
+    for trigger, (names, room) in zip(spec["triggers"], has.items()):
+        assert trigger["type"] == "prometheus" and trigger["metricType"] == "AverageValue"
+        assert set(trigger["metadata"]) == {"serverAddress", "query", "threshold"}
+        assert metrics_in(trigger["metadata"]["query"]) == set(names) <= metrics()
+        # Another node before the others are full.
+        assert room / 2 < float(trigger["metadata"]["threshold"]) < room
 
 
 def test_both_autoscalers_do_the_same() -> None:
@@ -56,11 +67,14 @@ def test_both_autoscalers_do_the_same() -> None:
     assert plain["scaleTargetRef"] == keda["scaleTargetRef"]
     assert (plain["minReplicas"], plain["maxReplicas"]) == (keda["minReplicaCount"], keda["maxReplicaCount"])
     assert plain["behavior"] == keda["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
-    assert plain["metrics"][0]["external"]["target"]["averageValue"] == keda["triggers"][0]["metadata"]["threshold"]
+    thresholds = [trigger["metadata"]["threshold"] for trigger in keda["triggers"]]
+    assert [metric["external"]["target"]["averageValue"] for metric in plain["metrics"]] == thresholds
     assert "replicas" not in node_of("elastic-hpa")["spec"]
-    # The rule for its adapter, in a comment.
+    # The rules for its adapter, in a comment.
     text = (Path(__file__).parents[2] / "deploy/k8s/components/hpa/hpa.yaml").read_text()
-    assert metrics_in(text) - {"rollhouse_wanted_lanes"} == metrics_in(keda["triggers"][0]["metadata"]["query"])
+    wanted = {metric["external"]["metric"]["name"] for metric in plain["metrics"]}
+    queried = set().union(*(metrics_in(trigger["metadata"]["query"]) for trigger in keda["triggers"]))
+    assert wanted <= metrics_in(text) and metrics_in(text) - wanted == queried
 
 
 def test_the_query_of_the_autoscaler_counts_who_waits(tmp_path: Path) -> None:

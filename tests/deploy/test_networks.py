@@ -169,3 +169,45 @@ def test_the_commands_of_the_page_make_a_cluster_that_trainers_reach(network: Ne
     assert (last["nodes"], last["transport"], last["steps"]) == (["node"], "quic", 500)
     here = json.loads(run(sys.executable, HERE / "steady.py", "--embedded", "--steps", "500").splitlines()[-1])
     assert last["digest"] == here["digest"]
+
+
+HOSTS["One network"] = {
+    "coordinator": {"lan": "198.51.100.1/24"},
+    "node": {"lan": "198.51.100.7/24"},
+    "trainer": {"lan": "198.51.100.3/24"},
+}
+
+
+@pytest.mark.parametrize("network", ["One network"], indirect=True)
+def test_a_node_whose_address_changes_while_it_runs_is_reached_at_the_new_one_and_that_is_said(network: Network) -> None:
+    """Symptom: a node that got another address (a lease of DHCP, a network that was set up again) was dialled at the old one
+    until it was started again, and nothing said so. Cause: it told its address when it dialled, and its connection to the
+    coordinator went on from the new one. Fix: it looks with each heartbeat, and registers once more."""
+    query = prepare(network)
+    network.serve("coordinator", "rollhouse coordinator --data coordinator")
+    network.serve("node", "rollhouse node --data node --coordinator 198.51.100.1:7600")
+    connect = {"ROLLHOUSE_CONNECT": f"rollhouse://198.51.100.1:7600{query}"}
+
+    def nodes() -> list[dict]:
+        asked = subprocess.run(network.line("trainer", "rollhouse nodes --json"), cwd=network.folder,
+                               env=network.environment() | connect, capture_output=True, text=True)
+        return [json.loads(line) for line in asked.stdout.splitlines()]
+
+    def placed() -> list[tuple[str, str]]:
+        return [(node["state"], node["address"]) for node in nodes()]
+
+    def said(host: str) -> str:
+        return (network.folder / f"{host}.log").read_text()
+
+    until("the node is alive", lambda: placed() == [("alive", "198.51.100.7:7610")])
+    network.inside("node", "ip addr del 198.51.100.7/24 dev eth0 && ip addr add 198.51.100.8/24 dev eth0")
+    until("it is reached at the new one", lambda: placed() == [("alive", "198.51.100.8:7610")])
+    until("its log says so", lambda: "reached at 198.51.100.8:7610 from now on" in said("node"))
+    until("the coordinator's log says so", lambda: "is reached at 198.51.100.8:7610, it was 198.51.100.7:7610" in said("coordinator"))
+    report = json.loads(network.inside("trainer", "rollhouse rollout --env CartPole-v1 --lanes 8 --episodes 100 --json", **connect))
+    assert report["episodes"] == 100 and report["stored"] is True
+    # Started again under its name, elsewhere.
+    network.running.pop().kill()
+    network.inside("node", "ip addr del 198.51.100.8/24 dev eth0 && ip addr add 198.51.100.9/24 dev eth0")
+    network.serve("node", "rollhouse node --data node --coordinator 198.51.100.1:7600")
+    until("it is reached there", lambda: placed() == [("alive", "198.51.100.9:7610")])

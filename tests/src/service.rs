@@ -77,6 +77,22 @@ impl Service {
         assert!(status.success(), "kill -{name} {id}");
     }
 
+    /// Lets it write no byte to any file: what a full disk does.
+    pub fn fill_disk(&self) {
+        self.limit_files("0");
+    }
+
+    /// Lets it write to files again.
+    pub fn free_disk(&self) {
+        self.limit_files("unlimited");
+    }
+
+    fn limit_files(&self, bytes: &str) {
+        let (id, limit) = (self.id().to_string(), format!("--fsize={bytes}:"));
+        let status = Command::new("prlimit").args(["--pid", &id, &limit]).status().expect("prlimit starts");
+        assert!(status.success(), "prlimit {limit} {id}");
+    }
+
     /// Ends it with SIGKILL.
     pub fn kill(mut self) {
         self.child.kill().expect("a child can be killed");

@@ -6,12 +6,12 @@ use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use rollhouse_client::{Address, Cluster as Client, ConnectOptions, OnLoss, PoolRequest, StepError};
 use rollhouse_engine::Reset;
 use rollhouse_tests::{Cluster, Running, Service, json_lines, run, succeed};
+use rollhouse_wire::UnfitReason;
 use serde_json::Value;
 
 fn data() -> &'static Path {
@@ -24,13 +24,6 @@ fn get(page: &str, path: &str) -> String {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     answer
-}
-
-/// Lets a process write no byte to any file: what a full disk does.
-fn fill_disk_of(service: &Service) {
-    let of = service.id().to_string();
-    let status = Command::new("prlimit").args(["--pid", &of, "--fsize=0:"]).status().unwrap();
-    assert!(status.success(), "prlimit is needed");
 }
 
 /// Nodes on which a rollout's lanes are placed are told by name in its report's failures only, so they are asked for.
@@ -52,7 +45,7 @@ fn recorded_pools_go_past_a_node_with_a_full_disk_which_says_so_everywhere() {
     one.hear("joined the coordinator");
     let _two = cluster.node_with("two", &address, &["node.capacity=512"], &[]);
     let admin = cluster.connection("admin", &address);
-    fill_disk_of(&one);
+    one.fill_disk();
     for _ in 0..4 {
         let line = format!("rollout --connect {admin} --env CartPole-v1 --lanes 4 --episodes 4 --json");
         let report: Value = serde_json::from_str(&succeed(data(), &line)).unwrap();
@@ -86,7 +79,7 @@ fn a_rollout_whose_nodes_disk_is_full_ends_when_it_is_told_and_so_does_the_node(
     one.hear("is open for");
     let mut first = Running::start(data(), &format!("{line} --json"));
     one.hear("is open for");
-    fill_disk_of(&one);
+    one.fill_disk();
     one.hear("takes no new sessions that are recorded: no space left on the disk");
     first.signal("TERM");
     let done = first.wait();
@@ -128,13 +121,14 @@ fn with_a_wrong_address(wrong: &str, test: impl FnOnce(Client, &mut Service)) {
 
 /// Symptom: the owner of lanes on a node that advertised a wrong address heard "node-1 did not answer", was placed there
 /// again, and nothing said where had been dialled. Cause: the last attempt's error was dropped, and nobody kept that the
-/// node had not been reached. Fix: the error has both, and placement remembers.
+/// node had not been reached. Fix: the error has both, and placement remembers. Nor did an operator hear of it: now the
+/// coordinator's log and `nodes` say so.
 #[test]
 fn a_node_at_a_wrong_address_is_named_with_it_and_comes_last_for_who_could_not_reach_it() {
     // Somebody listens there, who says nothing.
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap().to_string();
-    with_a_wrong_address(&address, |client, _| {
+    with_a_wrong_address(&address, |client, coordinator| {
         // Lanes that could be resumed would go elsewhere at once.
         let request = || PoolRequest { on_loss: Some(OnLoss::Report), ..PoolRequest::new("CartPole-v1", 2) };
         let mut pool = client.open_pool(request()).unwrap();
@@ -143,6 +137,11 @@ fn a_node_at_a_wrong_address_is_named_with_it_and_comes_last_for_who_could_not_r
         assert_eq!((&*unanswered.node, &unanswered.address), ("one", &address));
         assert!(unanswered.last.as_ref().is_some_and(|last| last.contains(&address)), "{error}");
         pool.close().unwrap();
+        let said = coordinator.hear("Z warn  node one is given sessions last: `");
+        assert!(said.contains(&format!("did not reach it at {address}, which it advertises")), "{said}");
+        let nodes = client.nodes().unwrap().nodes;
+        let unfit = nodes.iter().find(|node| node.node == "one").and_then(|node| node.unfit.as_ref());
+        assert_eq!(unfit.map(|unfit| unfit.reason), Some(UnfitReason::Unreached), "{nodes:?}");
         let mut pool = client.open_pool(request()).unwrap();
         pool.reset(&Reset::all()).unwrap();
         pool.step().unwrap();

@@ -318,8 +318,7 @@ impl Figures for CoordinatorWatch {
         let Some(figures) = self.figures() else { return };
         let CoordinatorFigures {
             status,
-            pools_opened,
-            waiting_lanes,
+            cluster,
             store,
             arrivals,
             effective,
@@ -334,8 +333,10 @@ impl Figures for CoordinatorWatch {
         CoordinatorSample {
             status,
             restarts,
-            pools_opened,
-            waiting_lanes,
+            pools_opened: cluster.pools_opened,
+            waiting_lanes: cluster.waiting.lanes,
+            waiting_weight: cluster.waiting.weight,
+            unfit_nodes: cluster.unfit_nodes,
             stored_bytes: store.received_bytes,
             store_dropped_segments: store.dropped_segments,
             enrolments: enrolments

@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::io;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use rollhouse_config::{CoordinatorConfig, NodeConfig, Tls};
+use rollhouse_config::{CoordinatorConfig, HostPort, NodeConfig, Tls};
 use rollhouse_wire::limits::MAX_ATTACH_PATH_BYTES;
 use rollhouse_wire::{Dialer, Expected, Identity, NodeIssuer, Settings};
 use rustix::process::{Resource, getrlimit};
@@ -93,6 +93,8 @@ fn of_coordinator(config: &CoordinatorConfig) -> Vec<Finding> {
     findings.extend(ports(config.listen, config.metrics));
     findings.extend(config.metrics.and_then(running));
     findings
+        .extend(config.metrics.map(|listen| nodes(&crate::health::gauges(listen, "rollhouse_unfit_nodes"))));
+    findings
 }
 
 fn of_node(config: &NodeConfig) -> Vec<Finding> {
@@ -102,6 +104,9 @@ fn of_node(config: &NodeConfig) -> Vec<Finding> {
     findings.extend(ports(config.listen, config.metrics));
     findings.extend(config.metrics.and_then(running));
     findings.extend(identity.map(|(identity, address)| coordinator(identity, &address)));
+    findings.push(advertised(config));
+    findings
+        .extend(config.metrics.and_then(|listen| trouble(&crate::health::gauges(listen, "rollhouse_unfit"))));
     if config.attach.enabled {
         findings.push(attach(config.attach.path.as_deref().unwrap_or(&config.data.join("attach.sock"))));
     }
@@ -294,6 +299,53 @@ fn coordinator(identity: Arc<Identity>, address: &str) -> Finding {
             let failure = Failure::of(Status::Unavailable, &error);
             wrong(what, format!("{}; a node goes on dialling", failure.message()))
         }
+    }
+}
+
+/// Tells what a running coordinator knows of the troubles of its nodes.
+fn nodes(unfit: &[(String, f64)]) -> Finding {
+    let what = "nodes";
+    let troubles: Vec<String> = unfit
+        .iter()
+        .filter(|(_, count)| *count > 0.0)
+        .map(|(reason, count)| format!("{} ({reason})", counted(*count as u64, "node")))
+        .collect();
+    match troubles.as_slice() {
+        [] if unfit.is_empty() => well(what, "no coordinator runs here that could say of them"),
+        [] => well(what, "none has a trouble"),
+        _ => {
+            let troubles = troubles.join(", ");
+            better(
+                what,
+                format!("{troubles} come last or are left out: `rollhouse nodes` says which and why"),
+            )
+        }
+    }
+}
+
+/// Tells what a running node says of a trouble of its own; no finding if it has none or does not run.
+fn trouble(unfit: &[(String, f64)]) -> Option<Finding> {
+    let (reason, _) = unfit.iter().find(|(_, value)| *value > 0.0)?;
+    let words = format!("the running node has a trouble ({reason}): its log and `rollhouse nodes` say which");
+    Some(better("node", words))
+}
+
+/// Checks the address at which owners are told to reach a node, as far as that can be known here.
+fn advertised(config: &NodeConfig) -> Finding {
+    let what = "address";
+    let Some(HostPort(address)) = &config.advertise else {
+        return well(what, "the one from which the coordinator is reached, node.advertise sets another");
+    };
+    match address.to_socket_addrs().map(|mut found| found.next()) {
+        Ok(Some(found)) if found.ip().is_unspecified() => {
+            wrong(what, format!("node.advertise is {address}, which nobody can dial"))
+        }
+        Ok(Some(found)) if found.ip().is_loopback() => {
+            better(what, format!("node.advertise is {address}: only this machine reaches that"))
+        }
+        Ok(Some(_)) => well(what, format!("{address}, by node.advertise")),
+        Ok(None) => wrong(what, format!("node.advertise is {address}, which has no address")),
+        Err(error) => better(what, format!("node.advertise is {address}, which is not found here: {error}")),
     }
 }
 

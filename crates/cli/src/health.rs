@@ -54,6 +54,23 @@ pub(crate) fn readiness(listen: SocketAddr) -> Option<Result<(), String>> {
     Some(if answer.well { Ok(()) } else { Err(answer.words) })
 }
 
+/// Returns the series of a gauge on the page of a service that listens at that address, as the value of its only label
+/// and its own value; none if no service answers there.
+pub(crate) fn gauges(listen: SocketAddr, name: &str) -> Vec<(String, f64)> {
+    let page = ask_for(reached_at(listen), "/metrics", MAX_PAGE_BYTES).map(|answer| answer.words);
+    page.map(|page| series(&page, name)).unwrap_or_default()
+}
+
+fn series(page: &str, name: &str) -> Vec<(String, f64)> {
+    let labelled = page.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix('{'));
+    let parts = labelled.filter_map(|line| {
+        let (label, value) = line.split_once("} ")?;
+        let (_, word) = label.split_once('=')?;
+        Some((word.trim_matches('"').to_owned(), value.parse().ok()?))
+    });
+    parts.collect()
+}
+
 /// Returns the addresses of this machine's services from environment and defaults: a container's services were given
 /// the same.
 fn of_this_machine() -> Result<Vec<SocketAddr>, Failure> {
@@ -101,12 +118,17 @@ struct Answer {
 
 /// Asks a service once. Blocks for at most [`PATIENCE`] to connect, and for each part of the answer.
 fn ask(address: SocketAddr, path: &str) -> io::Result<Answer> {
+    ask_for(address, path, MAX_ANSWER_BYTES)
+}
+
+/// Asks a service once for an answer of at most `most` bytes, and blocks as [`ask`] does.
+fn ask_for(address: SocketAddr, path: &str, most: u64) -> io::Result<Answer> {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
     let mut answer = Vec::new();
-    stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer)?;
+    stream.take(most).read_to_end(&mut answer)?;
     parse(&String::from_utf8_lossy(&answer)).ok_or_else(|| {
         io::Error::new(io::ErrorKind::InvalidData, "what answers there is not a service of rollhouse")
     })
@@ -127,10 +149,19 @@ fn parse(answer: &str) -> Option<Answer> {
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes of an answer: a head and a sentence.
 const MAX_ANSWER_BYTES: u64 = 8 << 10;
+/// Bytes of a page of metrics that are read.
+const MAX_PAGE_BYTES: u64 = 4 << 20;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_series_of_a_gauge_are_read_by_the_value_of_its_label() {
+        let page =
+            "# TYPE a gauge\na{reason=\"disk\"} 1\na{reason=\"address\"} 2.5\nab{reason=\"x\"} 3\na 4\n";
+        assert_eq!(series(page, "a"), [("disk".to_owned(), 1.0), ("address".to_owned(), 2.5)]);
+    }
 
     #[test]
     fn what_a_service_says_is_told_from_what_others_say() {

@@ -232,9 +232,10 @@ impl NodeWatch {
             (_, LinkState::Dialling) => {}
         }
         state.link = link;
-        if unfit.as_ref().map(|unfit| unfit.takes) != state.unfit.as_ref().map(|unfit| unfit.takes) {
+        let trouble = |unfit: &Option<Unfit>| unfit.as_ref().map(|unfit| (unfit.takes, unfit.reason));
+        if trouble(&unfit) != trouble(&state.unfit) {
             match &unfit {
-                Some(Unfit { takes, why }) => warn!("{takes}: {why}"),
+                Some(Unfit { takes, why, .. }) => warn!("{takes}: {why}"),
                 None => info!("takes sessions again as any other node"),
             }
         }
@@ -371,6 +372,7 @@ impl NodeWatch {
             registered: matches!(node.link(), LinkState::Joined { .. }),
             renewals: renewal.renewed,
             renewal_failing: renewal.failed.is_some(),
+            unfit: node.unfit().map(|unfit| unfit.reason),
         }
     }
 }
@@ -462,7 +464,7 @@ fn spool(shipping: &ShipFigures) -> SpoolSample {
         dropped_segments: counts.dropped.segments,
         dropped_episodes: counts.dropped_episodes,
         oldest: shipping.oldest,
-        failed_attempts: counts.failed,
+        failed_attempts: ShipFigures::REASONS.into_iter().zip(shipping.failed).collect(),
         held: shipping.held,
     }
 }

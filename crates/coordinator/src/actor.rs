@@ -20,7 +20,7 @@ use tracing::warn;
 
 use crate::cluster::Cluster;
 use crate::event::{Action, Asker, CallFailure, Event, LinkId, Reply, Ticket};
-use crate::figures::Published;
+use crate::figures::{ClusterFigures, Published};
 use crate::limits::{PUBLISH_EVERY, TICK};
 use crate::owners::Owners;
 use crate::roster::Roster;
@@ -317,8 +317,13 @@ impl CoordinatorActor {
     }
 
     fn publish(&self) {
-        let waiting_lanes = self.cluster.waiting_lanes(self.began.elapsed());
-        self.published.put(self.status(), self.cluster.pools_opened(), waiting_lanes);
+        let now = self.began.elapsed();
+        let cluster = ClusterFigures {
+            pools_opened: self.cluster.pools_opened(),
+            waiting: self.cluster.waiting_lanes(now),
+            unfit_nodes: self.cluster.unfit_nodes(now),
+        };
+        self.published.put(self.status(), cluster);
     }
 
     fn status(&self) -> ClusterStatus {

@@ -6,22 +6,20 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use rollhouse_wire::{
     ArrivalCounts, BehindStatus, CallHistogram, CallTimes, ClusterStatus, Connection, Effective, LinkFigures,
-    LogLine, RefusalCode, RefusalLog, Role,
+    LogLine, RefusalCode, RefusalLog, Role, UnfitReason,
 };
 
 use crate::limits::TICK;
 use crate::store::{ArchiveFigures, Store, StoreCounts};
+use crate::waiting::WaitingLanes;
 
 /// A coordinator's figures.
 #[derive(Debug, Clone)]
 pub struct CoordinatorFigures {
     /// The status of the cluster, at most a tick old.
     pub status: ClusterStatus,
-    /// Number of pools opened and granted since its start.
-    pub pools_opened: u64,
-    /// Number of lanes that were refused because no node has room and are expected to be asked for again; at most a
-    /// second old.
-    pub waiting_lanes: u64,
+    /// Figures of its cluster, as old as the status.
+    pub cluster: ClusterFigures,
     /// Counts of the store since its start.
     pub store: StoreCounts,
     /// Figures of its archive; `None` without one.
@@ -42,6 +40,17 @@ pub struct CoordinatorFigures {
     pub closed_links: BTreeMap<Role, LinkFigures>,
     /// Whether the thread that decides has made progress of late.
     pub alive: bool,
+}
+
+/// Figures of a cluster.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ClusterFigures {
+    /// Number of pools opened and granted since the coordinator's start.
+    pub pools_opened: u64,
+    /// Lanes that were refused because no node has room and are expected to be asked for again.
+    pub waiting: WaitingLanes,
+    /// Number of nodes that have a trouble, by its kind.
+    pub unfit_nodes: BTreeMap<UnfitReason, u32>,
 }
 
 impl CoordinatorFigures {
@@ -84,8 +93,7 @@ impl CertificateFor {
 #[derive(Debug)]
 struct PublishedState {
     status: Option<(ClusterStatus, Instant)>,
-    pools_opened: u64,
-    waiting_lanes: u64,
+    cluster: ClusterFigures,
     arrivals: ArrivalCounts,
     refusals: RefusalLog,
     refused: BTreeMap<(&'static str, Role), u64>,
@@ -98,8 +106,7 @@ impl Published {
     pub(crate) fn new(learns: bool) -> Self {
         let state = PublishedState {
             status: None,
-            pools_opened: 0,
-            waiting_lanes: 0,
+            cluster: ClusterFigures::default(),
             arrivals: ArrivalCounts::default(),
             refusals: RefusalLog::new(LOG_EVERY),
             refused: BTreeMap::new(),
@@ -113,11 +120,10 @@ impl Published {
         Self { state: Mutex::new(state), began: Instant::now(), learns, calls: CallTimes::default() }
     }
 
-    pub(crate) fn put(&self, status: ClusterStatus, pools_opened: u64, waiting_lanes: u64) {
+    pub(crate) fn put(&self, status: ClusterStatus, cluster: ClusterFigures) {
         let mut state = self.lock();
         state.status = Some((status, Instant::now()));
-        state.pools_opened = pools_opened;
-        state.waiting_lanes = waiting_lanes;
+        state.cluster = cluster;
     }
 
     /// Returns the nodes that have seen a later coordinator, if this one learns its term from them.
@@ -166,8 +172,7 @@ impl Published {
         let connections: Vec<Connection> = state.connections.values().cloned().collect();
         let figures = CoordinatorFigures {
             status,
-            pools_opened: state.pools_opened,
-            waiting_lanes: state.waiting_lanes,
+            cluster: state.cluster.clone(),
             store: store.counts(),
             archive: store.archive_figures(),
             arrivals: state.arrivals.clone(),

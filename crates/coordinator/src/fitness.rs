@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use rollhouse_core::RecordRule;
-use rollhouse_wire::{EndCause, OpenPool, SessionEnd, Takes, Unfit};
+use rollhouse_wire::{EndCause, OpenPool, SessionEnd, Takes, Unfit, UnfitReason};
 
 use crate::cluster::Cluster;
 use crate::limits::{MAX_FAILURE_BYTES, MAX_UNFIT_TOLD};
@@ -19,38 +19,65 @@ use crate::member::Member;
 pub(crate) enum Fitness {
     /// It takes no lanes.
     Unfit,
+    /// It takes lanes only when no other has room: its spool is full, and lanes that are recorded may wait for that.
+    Full,
     /// It takes lanes only when the others have no room.
     Last,
     /// It takes lanes as any other node does.
     Fit,
 }
 
+impl Fitness {
+    /// The fitness of nodes that take lanes, the best first.
+    pub(crate) const TAKES: [Self; 3] = [Self::Fit, Self::Last, Self::Full];
+
+    /// Returns the least fitness of a node to which lanes are moved from one of this fitness, which stays: a better one,
+    /// or lanes on nodes that cannot record would go round among such. One that is fit may not have said yet that it is
+    /// not, or that it goes away.
+    pub(crate) const fn better(self) -> Self {
+        match self {
+            Self::Fit => Self::Full,
+            Self::Last => Self::Fit,
+            Self::Full | Self::Unfit => Self::Last,
+        }
+    }
+}
+
 impl Member {
-    /// Returns the node's trouble: the one it reports, or that nobody can reach it at its address.
+    /// Returns the node's trouble: the one it reports, or that it is not reached at its address.
     pub(crate) fn unfit_now(&self, now: Duration) -> Option<Cow<'_, Unfit>> {
-        let misled = self.reach.is_misled(now).then(|| {
-            let why = format!(
-                "nobody listens at {}, which it advertises, its host says",
-                self.registration.address
-            );
-            Cow::Owned(Unfit { takes: Takes::Last, why })
-        });
-        self.unfit.as_ref().map(Cow::Borrowed).or(misled)
+        self.unfit.as_ref().map(Cow::Borrowed).or_else(|| self.not_reached(now).map(Cow::Owned))
+    }
+
+    /// Returns the trouble of a node that is not reached at the address that it advertises. Who has not reached it does
+    /// not get there; others do as before.
+    fn not_reached(&self, now: Duration) -> Option<Unfit> {
+        let address = &self.registration.address;
+        let (reason, why) = if self.reach.is_misled(now) {
+            let why = format!("nobody listens at {address}, which it advertises, its host says");
+            (UnfitReason::Address, why)
+        } else {
+            let owner = self.reach.unreached.last(now)?;
+            (UnfitReason::Unreached, format!("`{owner}` did not reach it at {address}, which it advertises"))
+        };
+        Some(Unfit { takes: Takes::Last, reason, why })
     }
 
     /// Returns the node's fitness for lanes of that owner, as far as it takes sessions at all.
     pub(crate) fn fitness(&self, now: Duration, owner: &str, request: &OpenPool) -> Fitness {
         let records = request.settings.record != RecordRule::None;
-        match self.unfit.as_ref().map(|unfit| unfit.takes) {
-            Some(Takes::Nothing) => Fitness::Unfit,
-            Some(Takes::Unrecorded) if records => Fitness::Unfit,
-            Some(Takes::Last) => Fitness::Last,
-            Some(Takes::Unrecorded) | None
+        let full = |unfit: &Unfit| records && unfit.reason == UnfitReason::SpoolFull;
+        match self.unfit.as_ref().map(|unfit| (unfit.takes, full(unfit))) {
+            Some((Takes::Nothing, _)) => Fitness::Unfit,
+            Some((Takes::Unrecorded, _)) if records => Fitness::Unfit,
+            Some((Takes::Last, true)) => Fitness::Full,
+            Some((Takes::Last, false)) => Fitness::Last,
+            Some((Takes::Unrecorded, _)) | None
                 if self.reach.is_misled(now) || self.reach.unreached.is_by(now, owner) =>
             {
                 Fitness::Last
             }
-            Some(Takes::Unrecorded) | None => Fitness::Fit,
+            Some((Takes::Unrecorded, _)) | None => Fitness::Fit,
         }
     }
 
@@ -243,7 +270,7 @@ mod tests {
     }
 
     fn unfit(takes: Takes) -> Option<Unfit> {
-        Some(Unfit { takes, why: "no space left on the disk".to_owned() })
+        Some(Unfit { takes, reason: UnfitReason::Disk, why: "no space left on the disk".to_owned() })
     }
 
     /// Symptom: with its disk full a node stayed alive and got every recorded pool, each of which ended in a timeout.

@@ -68,7 +68,7 @@ pub use cluster::{Cluster, SecretSource};
 pub use coordinator::{ArchiveSettings, Coordinator, CoordinatorConfig, CoordinatorError, Stopped};
 pub use data::{DataError, DataFolder, MAX_TERM};
 pub use event::{Action, Asker, CallFailure, Event, LinkId, Reply, Ticket};
-pub use figures::{CertificateFor, CoordinatorFigures};
+pub use figures::{CertificateFor, ClusterFigures, CoordinatorFigures};
 pub use roster::{PortQuestion, Roster};
 pub use store::{
     Amount, ArchiveConfig, ArchiveFigures, FetchCounts, Receive, Receiving, Store, StoreConfig, StoreCounts,

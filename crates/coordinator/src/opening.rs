@@ -25,9 +25,16 @@ use crate::waiting::Want;
 impl Cluster {
     /// Counts lanes as waiting if they were refused for want of room. A pool that is not known yet may be placed
     /// already.
-    pub(crate) fn waits(&mut self, now: Duration, want: Want, lanes: u32, why: &Refusal) {
+    pub(crate) fn waits(
+        &mut self,
+        now: Duration,
+        want: Want,
+        (open, lanes): (&OpenPool, u32),
+        why: &Refusal,
+    ) {
         if why.code == RefusalCode::Busy && self.settles(now).is_none() {
-            self.waiting.refused(now, want, lanes);
+            let weight = self.heaviest(open).times(lanes.into());
+            self.waiting.refused(now, want, lanes, weight);
         }
     }
 
@@ -115,7 +122,8 @@ impl Cluster {
         check_share(asker, held, more)?;
         let id = request.pool;
         let chosen = self.choose(now, &asker.owner, &request);
-        let (dynamics, shares) = chosen.inspect_err(|why| self.waits(now, (id, None), request.lanes, why))?;
+        let (dynamics, shares) =
+            chosen.inspect_err(|why| self.waits(now, (id, None), (&request, request.lanes), why))?;
         check_share(asker, held, More { sessions: shares.len(), ..more })?;
         self.waiting.placed((id, None));
         if request.settings.collect.as_ref().is_some_and(|collect| collect.leased) {
@@ -140,7 +148,7 @@ impl Cluster {
         owner: &str,
         request: &OpenPool,
     ) -> Result<(Dynamics, Vec<Share>), Refusal> {
-        let laid = [Fitness::Fit, Fitness::Last].into_iter();
+        let laid = Fitness::TAKES.into_iter();
         let laid = laid.filter_map(|least| self.lay(now, owner, request, least)).next();
         laid.ok_or_else(|| self.no_room(now, owner, request))
     }
@@ -465,16 +473,19 @@ impl Cluster {
     ) -> Option<Arc<str>> {
         let pool = self.pools.get(&pool)?;
         let (owner, open) = (&*pool.owner, pool.opened_as()?);
-        self.another(now, Wanted { owner, open, dynamics: pool.dynamics() }, lanes, tried)
+        let wanted = Wanted { owner, open, dynamics: pool.dynamics() };
+        self.another(now, wanted, lanes, tried, Fitness::Full)
     }
 
-    /// Returns the emptiest of the fittest nodes that were not tried and have room for the lanes that are wanted.
+    /// Returns the emptiest of the fittest nodes that were not tried, are as fit as `least` and have room for the lanes
+    /// that are wanted.
     pub(crate) fn another(
         &self,
         now: Duration,
         wanted: Wanted<'_>,
         lanes: u32,
         tried: &[Arc<str>],
+        least: Fitness,
     ) -> Option<Arc<str>> {
         let fitness = |member: &Member| member.fitness(now, wanted.owner, wanted.open);
         let able = self.suitable(wanted.open).filter(|(member, dynamics)| {
@@ -489,7 +500,8 @@ impl Cluster {
         for (fitness, room) in self.rooms(able, env, u32::MAX) {
             rooms.entry(fitness).or_default().push(room);
         }
-        [Fitness::Fit, Fitness::Last].iter().find_map(|fit| emptiest(rooms.remove(fit)?, lanes))
+        let mut fit_enough = Fitness::TAKES.into_iter().filter(|&fit| fit >= least);
+        fit_enough.find_map(|fit| emptiest(rooms.remove(&fit)?, lanes))
     }
 
     /// Refuses a pool that was opening, and closes the sessions of it that were opened.

@@ -79,6 +79,12 @@ impl Unreached {
         self.owners.remove(owner);
     }
 
+    /// Returns the owner that noticed last that it does not reach the node, while that counts.
+    pub(crate) fn last(&self, now: Duration) -> Option<&Arc<str>> {
+        let (owner, &at) = self.owners.iter().max_by_key(|(_, at)| **at)?;
+        (now.saturating_sub(at) < UNREACHED_FOR).then_some(owner)
+    }
+
     pub(crate) fn is_by(&self, now: Duration, owner: &str) -> bool {
         self.owners.get(owner).is_some_and(|&at| now.saturating_sub(at) < UNREACHED_FOR)
     }

@@ -16,12 +16,14 @@ use std::time::Duration;
 use rollhouse_core::RunId;
 use rollhouse_wire::limits::MAX_NAME_BYTES;
 use rollhouse_wire::{
-    EndCause, Refusal, RefusalCode, ReplaceSession, SessionCounts, SessionId, SessionOpened, SessionReplaced,
+    EndCause, NodeState, Refusal, RefusalCode, ReplaceSession, SessionCounts, SessionId, SessionOpened,
+    SessionReplaced,
 };
 
 use crate::admission::{More, check, check_share};
 use crate::cluster::{Cluster, Over};
 use crate::event::{Actions, Asker, CallFailure, Reply, Ticket};
+use crate::fitness::Fitness;
 use crate::layout::Share;
 use crate::limits::{MAX_ATTEMPTS, MAX_WAITERS, RETRY_AFTER};
 use crate::membership::length;
@@ -155,13 +157,17 @@ impl Cluster {
         let before: Vec<Arc<str>> = known.iter().map(|s| Arc::clone(&s.node)).collect();
         let dynamics = pool.and_then(Pool::dynamics).unwrap_or(dynamics);
         let wanted = Wanted { owner: &asker.owner, open: &request.open, dynamics: Some(dynamics) };
-        let another = |tried: &[Arc<str>]| self.another(now, wanted, lanes, tried);
+        let from = if moving { before.first().and_then(|from| self.members.get(from)) } else { None };
+        let stays = from.filter(|member| member.state(now) == NodeState::Alive);
+        let least = stays.map(|member| member.fitness(now, wanted.owner, wanted.open).better());
+        let least = least.unwrap_or(Fitness::Full);
+        let another = |tried: &[Arc<str>]| self.another(now, wanted, lanes, tried, least);
         // Back where it was only if it has to be: its owner may not reach that node.
         let node = another(&before).or_else(|| if moving { None } else { another(&[]) });
         let Some(node) = node else {
             let message = format!("no room for the {lanes} lanes of session {session} now");
             let refusal = Refusal::busy(message, RETRY_AFTER.as_millis() as u64);
-            self.waits(now, (id, Some(index)), lanes, &refusal);
+            self.waits(now, (id, Some(index)), (&request.open, lanes), &refusal);
             return Err(refusal);
         };
         self.waiting.placed((id, Some(index)));

@@ -21,8 +21,7 @@ impl Cluster {
         env: &'a str,
         session: u32,
     ) -> impl Iterator<Item = (K, Room)> {
-        let measured = self.members.iter().filter_map(|node| node.scales.measured().get(env).copied());
-        let measured = measured.reduce(Weight::greater);
+        let measured = self.measured(env);
         members.map(move |(key, member)| {
             let held = self.placements.held_on(&member.name);
             let taken = held.map(|held| member.scales.taken(held)).unwrap_or_default();
@@ -42,6 +41,20 @@ impl Cluster {
             };
             (key, room)
         })
+    }
+
+    /// Returns the most that nodes have measured of a lane of an env.
+    fn measured(&self, env: &str) -> Option<Weight> {
+        let measured = self.members.iter().filter_map(|node| node.scales.measured().get(env).copied());
+        measured.reduce(Weight::greater)
+    }
+
+    /// Returns the most that a lane of a pool weighs on a node that could take it.
+    pub(crate) fn heaviest(&self, open: &OpenPool) -> Weight {
+        let env = open.settings.weighed_env();
+        let measured = self.measured(env);
+        let weights = self.suitable(open).map(|(member, _)| member.scales.lane_beside(env, measured));
+        weights.fold(Weight::default(), Weight::greater)
     }
 
     /// Returns the most lanes of an env that a node could take now, in sessions of at most so many lanes.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rollhouse_wire::{NodeState, Takes, Unfit};
+use rollhouse_wire::{NodeState, Takes, Unfit, UnfitReason};
 use tracing::{info, warn};
 
 /// The state of a node.
@@ -16,10 +16,19 @@ pub(crate) struct Standing<'a> {
     pub(crate) unfit: Option<Cow<'a, Unfit>>,
 }
 
-/// The state of each node at the last look, and the sessions that it took if it was unfit.
+/// The nodes as they were at the last look.
 #[derive(Debug, Default)]
 pub(crate) struct Standings {
-    nodes: BTreeMap<Arc<str>, (NodeState, Option<Takes>)>,
+    nodes: BTreeMap<Arc<str>, Known>,
+}
+
+/// A node as it was at the last look.
+#[derive(Debug)]
+struct Known {
+    state: NodeState,
+    address: String,
+    /// The sessions that it took if it was unfit, and why it was.
+    unfit: Option<(Takes, UnfitReason)>,
 }
 
 /// A change in one sentence.
@@ -47,25 +56,29 @@ impl Standings {
             changes.push(Change { node: Arc::clone(node), is_warning, what });
         };
         for Standing { node, address, state, unfit } in now {
-            let takes = unfit.as_ref().map(|unfit| unfit.takes);
+            let trouble = unfit.as_ref().map(|unfit| (unfit.takes, unfit.reason));
             let known = before.remove(node);
-            match known {
-                Some((known, _)) if known == state => {}
-                Some((known, _)) => {
-                    let what = format!("node {node} is {}, it was {}", word(state), word(known));
+            match &known {
+                Some(known) if known.state == state => {}
+                Some(known) => {
+                    let what = format!("node {node} is {}, it was {}", word(state), word(known.state));
                     note(node, state == NodeState::Lost, what);
                 }
                 None => {
                     note(node, false, format!("node {node} has joined: {}, at {address}", word(state)));
                 }
             }
-            if known.and_then(|(_, takes)| takes) != takes {
+            if let Some(known) = known.as_ref().filter(|known| known.address != address) {
+                note(node, false, format!("node {node} is reached at {address}, it was {}", known.address));
+            }
+            if known.and_then(|known| known.unfit) != trouble {
                 match &unfit {
                     Some(unfit) => note(node, true, format!("node {node} {}: {}", unfit.takes, unfit.why)),
                     None => note(node, false, format!("node {node} takes sessions again as any other")),
                 }
             }
-            self.nodes.insert(Arc::clone(node), (state, takes));
+            let known = Known { state, address: address.to_owned(), unfit: trouble };
+            self.nodes.insert(Arc::clone(node), known);
         }
         before.into_keys().for_each(|node| note(&node, false, format!("node {node} has gone")));
         if changes.len() > MAX_LINES {
@@ -103,10 +116,19 @@ mod tests {
         now: &[(&str, NodeState)],
         unfit: Option<Unfit>,
     ) -> Vec<String> {
+        update_at(standings, "h:1", now, unfit)
+    }
+
+    fn update_at(
+        standings: &mut Standings,
+        address: &str,
+        now: &[(&str, NodeState)],
+        unfit: Option<Unfit>,
+    ) -> Vec<String> {
         let names: Vec<Arc<str>> = now.iter().map(|&(node, _)| node.into()).collect();
         let all = names.iter().zip(now).map(|(node, &(_, state))| {
             let unfit = unfit.as_ref().map(Cow::Borrowed);
-            Standing { node, address: "h:1", state, unfit }
+            Standing { node, address, state, unfit }
         });
         standings.update(all).into_iter().map(|change| change.what).collect()
     }
@@ -116,7 +138,9 @@ mod tests {
         let mut standings = Standings::default();
         let a = [("a", NodeState::Alive)];
         assert_eq!(update(&mut standings, &a).len(), 1);
-        let unfit = |why: &str| Some(Unfit { takes: Takes::Unrecorded, why: why.to_owned() });
+        let unfit = |why: &str| {
+            Some(Unfit { takes: Takes::Unrecorded, reason: UnfitReason::Disk, why: why.to_owned() })
+        };
         let said = update_with(&mut standings, &a, unfit("its disk is full"));
         assert_eq!(said, ["node a takes no new sessions that are recorded: its disk is full"]);
         assert!(update_with(&mut standings, &a, unfit("its disk has 3 bytes")).is_empty());
@@ -134,6 +158,23 @@ mod tests {
         assert_eq!(update(&mut standings, &lost), ["node a is lost, it was alive"]);
         assert!(update(&mut standings, &lost).is_empty());
         assert_eq!(update(&mut standings, &[b]), ["node a has gone"]);
+    }
+
+    /// Symptom: the log said neither that a node was reached at another address than before, nor that its trouble had
+    /// become another. Cause: state and `takes` alone were compared. Fix: address and reason are, too.
+    #[test]
+    fn another_address_of_a_node_and_another_trouble_are_said_once() {
+        let mut standings = Standings::default();
+        let a = [("a", NodeState::Alive)];
+        update(&mut standings, &a);
+        let moved = update_at(&mut standings, "h:2", &a, None);
+        assert_eq!(moved, ["node a is reached at h:2, it was h:1"]);
+        let last = |reason, why: &str| Some(Unfit { takes: Takes::Last, reason, why: why.to_owned() });
+        let full = update_at(&mut standings, "h:2", &a, last(UnfitReason::SpoolFull, "its spool is full"));
+        assert_eq!(full, ["node a is given sessions last: its spool is full"]);
+        let alone = last(UnfitReason::Unreached, "`ada` did not reach it");
+        let alone = update_at(&mut standings, "h:2", &a, alone);
+        assert_eq!(alone, ["node a is given sessions last: `ada` did not reach it"]);
     }
 
     #[test]

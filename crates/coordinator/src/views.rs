@@ -7,7 +7,7 @@ use rollhouse_core::RunId;
 use rollhouse_wire::limits::MAX_CONTROL_BYTES;
 use rollhouse_wire::{
     ClusterStatus, EnvList, Incarnation, NodeList, NodeState, OfferedEnv, PoolStatus, Refusal, RefusalCode,
-    SessionId, SessionList, SessionStatus, StoreStatus,
+    SessionId, SessionList, SessionStatus, StoreStatus, UnfitReason,
 };
 
 use crate::cluster::Cluster;
@@ -15,12 +15,23 @@ use crate::event::LinkId;
 use crate::member::Member;
 use crate::pool::{Pool, Running, Session, SessionState};
 use crate::standings::Standing;
+use crate::waiting::WaitingLanes;
 
 impl Cluster {
-    /// Returns the number of lanes that were refused because no node has room, and whose askers are expected to ask
-    /// again.
-    pub fn waiting_lanes(&self, now: Duration) -> u64 {
-        self.waiting.lanes(now)
+    /// Returns the lanes that were refused because no node has room, and whose askers are expected to ask again.
+    pub fn waiting_lanes(&self, now: Duration) -> WaitingLanes {
+        self.waiting.all(now)
+    }
+
+    /// Returns the number of nodes that are there and have a trouble, by its kind.
+    pub(crate) fn unfit_nodes(&self, now: Duration) -> BTreeMap<UnfitReason, u32> {
+        let mut nodes = BTreeMap::new();
+        for member in self.members.iter().filter(|member| !member.is_lost()) {
+            if let Some(unfit) = member.unfit_now(now) {
+                *nodes.entry(unfit.reason).or_default() += 1;
+            }
+        }
+        nodes
     }
 
     /// Returns the status of the cluster. `program` is the coordinator's program, and `store` the contents of the
@@ -266,7 +277,7 @@ mod tests {
             program: String::new(),
             kinds: Vec::new(),
             budget: Some(Weight { cpu_milli: u64::MAX, memory: u64::MAX }),
-            unfit: Some(Unfit { takes: Takes::Unrecorded, why: String::new() }),
+            unfit: Some(Unfit { takes: Takes::Unrecorded, reason: UnfitReason::Disk, why: String::new() }),
         };
         let (nodes, omitted) = fitting((0..3000).map(|_| node.clone()), |_| 0);
         assert!(omitted > 0);

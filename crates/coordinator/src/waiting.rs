@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rollhouse_core::RunId;
+use rollhouse_core::{RunId, Weight};
 
 use crate::limits::{MAX_WAITING, WAITS_FOR};
 
@@ -24,17 +24,27 @@ pub(crate) struct Waiting {
 struct Refused {
     at: Duration,
     lanes: u32,
+    weight: Weight,
+}
+
+/// All that waits for room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WaitingLanes {
+    /// Number of lanes.
+    pub lanes: u64,
+    /// The most that nodes say they weigh together.
+    pub weight: Weight,
 }
 
 impl Waiting {
     /// Counts a request that was refused for want of room. Beyond [`MAX_WAITING`] that have not been given up, another
     /// is not counted.
-    pub(crate) fn refused(&mut self, now: Duration, want: Want, lanes: u32) {
+    pub(crate) fn refused(&mut self, now: Duration, want: Want, lanes: u32, weight: Weight) {
         if self.refused.len() >= MAX_WAITING {
             self.tick(now);
         }
         if self.refused.len() < MAX_WAITING || self.refused.contains_key(&want) {
-            self.refused.insert(want, Refused { at: now, lanes });
+            self.refused.insert(want, Refused { at: now, lanes, weight });
         }
     }
 
@@ -57,10 +67,13 @@ impl Waiting {
         self.refused.retain(|_, refused| refused.waits(now));
     }
 
-    /// Returns the number of lanes that wait.
-    pub(crate) fn lanes(&self, now: Duration) -> u64 {
+    /// Returns all that waits.
+    pub(crate) fn all(&self, now: Duration) -> WaitingLanes {
         let waiting = self.refused.values().filter(|refused| refused.waits(now));
-        waiting.map(|refused| u64::from(refused.lanes)).sum()
+        waiting.fold(WaitingLanes::default(), |sum, refused| WaitingLanes {
+            lanes: sum.lanes + u64::from(refused.lanes),
+            weight: sum.weight.plus(refused.weight),
+        })
     }
 }
 
@@ -78,12 +91,13 @@ mod tests {
     fn a_table_that_is_full_of_who_has_given_up_takes_who_waits() {
         let mut waiting = Waiting::default();
         for pool in 0..MAX_WAITING as u128 {
-            waiting.refused(Duration::ZERO, (RunId::from_u128(pool), None), 1);
+            waiting.refused(Duration::ZERO, (RunId::from_u128(pool), None), 1, Weight::default());
         }
         let late = (RunId::from_u128(u128::MAX), None);
-        waiting.refused(Duration::ZERO, late, 1);
-        assert_eq!(waiting.lanes(Duration::ZERO), MAX_WAITING as u64, "one more is not counted");
-        waiting.refused(WAITS_FOR, late, 8);
-        assert_eq!(waiting.lanes(WAITS_FOR), 8);
+        waiting.refused(Duration::ZERO, late, 1, Weight::default());
+        assert_eq!(waiting.all(Duration::ZERO).lanes, MAX_WAITING as u64, "one more is not counted");
+        waiting.refused(WAITS_FOR, late, 8, Weight { cpu_milli: 4000, memory: 7 });
+        let weight = Weight { cpu_milli: 4000, memory: 7 };
+        assert_eq!(waiting.all(WAITS_FOR), WaitingLanes { lanes: 8, weight });
     }
 }

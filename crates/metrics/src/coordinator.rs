@@ -1,6 +1,9 @@
 //! Figures of a coordinator.
 
-use rollhouse_wire::{ClusterStatus, NodeState};
+use std::collections::BTreeMap;
+
+use rollhouse_core::Weight;
+use rollhouse_wire::{ClusterStatus, NodeState, UnfitReason};
 
 use crate::family::{Family, Kind, Page};
 
@@ -15,6 +18,10 @@ pub struct CoordinatorSample {
     pub pools_opened: u64,
     /// Number of lanes that wait for room on a node.
     pub waiting_lanes: u64,
+    /// The most that nodes say these lanes weigh together.
+    pub waiting_weight: Weight,
+    /// Number of nodes that have a trouble, by its kind.
+    pub unfit_nodes: BTreeMap<UnfitReason, u32>,
     /// Bytes of recordings taken into the store since the coordinator's start.
     pub stored_bytes: u64,
     /// Number of segments dropped to stay within the store's budget.
@@ -30,9 +37,12 @@ impl CoordinatorSample {
         RESTARTS,
         NODES,
         REFUSED_NODES,
+        UNFIT_NODES,
         CAPACITY,
         LANES,
         WAITING_LANES,
+        WAITING_CPU,
+        WAITING_MEMORY,
         POOLS,
         POOLS_OPENED,
         SESSIONS,
@@ -56,9 +66,15 @@ impl CoordinatorSample {
         }
         let refused = status.behind.as_ref().map_or(0, |behind| behind.nodes);
         page.value(&REFUSED_NODES, f64::from(refused));
+        for reason in UnfitReason::ALL {
+            let count = self.unfit_nodes.get(&reason).copied().unwrap_or_default();
+            page.labelled(&UNFIT_NODES, &[reason.word()], f64::from(count));
+        }
         page.value(&CAPACITY, f64::from(status.capacity));
         page.value(&LANES, f64::from(status.lanes));
         page.value(&WAITING_LANES, self.waiting_lanes as f64);
+        page.value(&WAITING_CPU, self.waiting_weight.cpu_milli as f64 / 1000.0);
+        page.value(&WAITING_MEMORY, self.waiting_weight.memory as f64);
         page.value(&POOLS, f64::from(status.pools));
         page.value(&POOLS_OPENED, self.pools_opened as f64);
         page.value(&SESSIONS, f64::from(status.sessions));
@@ -102,12 +118,26 @@ const REFUSED_NODES: Family = gauge(
     "rollhouse_cluster_refused_nodes",
     "Nodes that are refused because they have seen a later coordinator than this one.",
 );
+const UNFIT_NODES: Family = Family {
+    name: "rollhouse_unfit_nodes",
+    help: "Nodes that are there and have a trouble, by its kind.",
+    kind: Kind::Gauge,
+    labels: &["reason"],
+};
 const CAPACITY: Family =
     gauge("rollhouse_cluster_capacity_lanes", "Lanes that all nodes that are alive take.");
 const LANES: Family = gauge("rollhouse_cluster_lanes", "Lanes of open sessions on all nodes.");
 const WAITING_LANES: Family = gauge(
     "rollhouse_cluster_waiting_lanes",
     "Lanes that were asked for and wait because no node has room for them.",
+);
+const WAITING_CPU: Family = gauge(
+    "rollhouse_cluster_waiting_cpu_cores",
+    "Cores that the lanes take, by their weights, that were asked for and wait.",
+);
+const WAITING_MEMORY: Family = gauge(
+    "rollhouse_cluster_waiting_memory_bytes",
+    "Memory that the lanes take, by their weights, that were asked for and wait.",
 );
 const POOLS: Family = gauge("rollhouse_pools", "Open pools.");
 const POOLS_OPENED: Family = counter("rollhouse_pools_opened_total", "Pools that were opened.");

@@ -1,6 +1,7 @@
 //! Figures of a node.
 
 use rollhouse_core::{GameResult, Outcome, Weight};
+use rollhouse_wire::UnfitReason;
 use std::time::Duration;
 
 use crate::family::{Family, Histogram, Kind, Page};
@@ -94,6 +95,8 @@ pub struct LinkSample {
     pub renewals: u64,
     /// True if the node's last request for another certificate was refused or had no answer.
     pub renewal_failing: bool,
+    /// The trouble that the node tells its coordinator of.
+    pub unfit: Option<UnfitReason>,
 }
 
 /// Figures of one env over its owners' sessions.
@@ -155,7 +158,7 @@ pub struct RecorderSample {
 }
 
 /// Figures of the segments on their way to the store: offered = shipped + quarantined + dropped + waiting.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SpoolSample {
     /// Bytes of sealed segments that are not in the store yet.
     pub waiting_bytes: u64,
@@ -173,8 +176,8 @@ pub struct SpoolSample {
     pub dropped_episodes: u64,
     /// Time that the oldest of the waiting segments has been waiting.
     pub oldest: Duration,
-    /// Number of attempts to ship that failed.
-    pub failed_attempts: u64,
+    /// Attempts to ship that failed: reason, and number.
+    pub failed_attempts: Vec<(&'static str, u64)>,
     /// True if the spool is full and stepping waits.
     pub held: bool,
 }
@@ -244,6 +247,7 @@ impl NodeSample {
         PART_RESTARTS,
         COORDINATOR_LOST,
         REGISTERED,
+        UNFIT,
         RENEWALS,
         RENEWAL_FAILING,
         RECORDED,
@@ -339,6 +343,9 @@ impl LinkSample {
     fn put(&self, page: &mut Page) {
         page.value(&COORDINATOR_LOST, self.lost as f64);
         page.value(&REGISTERED, f64::from(u8::from(self.registered)));
+        for reason in UnfitReason::ALL {
+            page.labelled(&UNFIT, &[reason.word()], f64::from(u8::from(self.unfit == Some(reason))));
+        }
         page.value(&RENEWALS, self.renewals as f64);
         page.value(&RENEWAL_FAILING, f64::from(u8::from(self.renewal_failing)));
     }
@@ -366,7 +373,9 @@ impl SpoolSample {
         page.value(&SHIPPED_BYTES, self.shipped_bytes as f64);
         page.value(&DROPPED, self.dropped_segments as f64);
         page.value(&DROPPED_EPISODES, self.dropped_episodes as f64);
-        page.value(&FAILED_ATTEMPTS, self.failed_attempts as f64);
+        for &(reason, count) in &self.failed_attempts {
+            page.labelled(&FAILED_ATTEMPTS, &[reason], count as f64);
+        }
         page.value(&HELD, f64::from(u8::from(self.held)));
     }
 }
@@ -481,6 +490,13 @@ const PART_RESTARTS: Family = by(
 );
 const COORDINATOR_LOST: Family =
     counter("rollhouse_coordinator_lost_total", "Times that the connection to the coordinator was lost.");
+const UNFIT: Family = by(
+    &["reason"],
+    gauge(
+        "rollhouse_unfit",
+        "1 while the node has a trouble of that kind and comes last or is left out, else 0.",
+    ),
+);
 const REGISTERED: Family =
     gauge("rollhouse_registered", "1 while a coordinator has the node registered, else 0.");
 const RENEWALS: Family = counter(
@@ -528,6 +544,8 @@ const DROPPED: Family = counter(
 );
 const DROPPED_EPISODES: Family =
     counter("rollhouse_spool_dropped_episodes_total", "Episodes that ended in dropped segments.");
-const FAILED_ATTEMPTS: Family =
-    counter("rollhouse_spool_failed_attempts_total", "Attempts to ship a segment that failed.");
+const FAILED_ATTEMPTS: Family = by(
+    &["reason"],
+    counter("rollhouse_spool_failed_attempts_total", "Attempts to ship a segment that failed, by reason."),
+);
 const HELD: Family = gauge("rollhouse_spool_held", "1 while the spool is full and stepping waits, else 0.");

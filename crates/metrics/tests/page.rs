@@ -7,12 +7,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use rollhouse_core::Weight;
 use rollhouse_metrics::{
     ArchiveSample, CoordinatorSample, EnvSample, Exporter, Family, Figures, Histogram, Kind, Links,
     NodeSample, Page, ProcessFigures, ThreadSample, TransportSample, VerdictSample,
 };
 use rollhouse_wire::{
     ArrivalCounts, CallHistogram, CallTimes, ClusterStatus, Effective, LinkFigures, Request, Role,
+    UnfitReason,
 };
 
 struct Node(NodeSample);
@@ -72,6 +74,8 @@ fn node() -> NodeSample {
     figures.sessions.attached = vec![("quic", 2)];
     figures.sessions.ended = vec![("finished", 3)];
     figures.part_restarts = vec![("link", "panicked", 2)];
+    figures.link.unfit = Some(UnfitReason::Disk);
+    figures.spool.failed_attempts = vec![("busy", 3)];
     figures
 }
 
@@ -95,6 +99,8 @@ fn coordinator() -> CoordinatorSample {
         restarts: 1,
         pools_opened: 9,
         waiting_lanes: 48,
+        waiting_weight: Weight { cpu_milli: 24_500, memory: 3 << 30 },
+        unfit_nodes: [(UnfitReason::Address, 2)].into(),
         stored_bytes: 1,
         store_dropped_segments: 0,
         enrolments: vec![("join", "given", 1)],

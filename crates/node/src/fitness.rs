@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rollhouse_core::WhenFull;
 use rollhouse_replay::Recorder;
-use rollhouse_wire::{Identity, Takes, Unfit, Validity};
+use rollhouse_wire::{Identity, Takes, Unfit, UnfitReason, Validity};
 
 use crate::Shipping;
 
@@ -29,6 +29,8 @@ struct Condition {
     waits: bool,
     /// Whether the spool is full.
     held: bool,
+    /// Why the store takes nothing of what the node records, if so.
+    unshipped: Option<String>,
 }
 
 impl Fitness {
@@ -39,12 +41,14 @@ impl Fitness {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
         let status = self.recorder.as_ref().map(|recorder| recorder.status());
         let failing = status.filter(|status| status.failing).and_then(|status| status.error);
+        let shipping = self.shipping.as_ref().map(|shipping| shipping.figures());
         let condition = Condition {
             certificate: validity
                 .map(|validity| (validity, i64::try_from(now.as_secs()).unwrap_or(i64::MAX))),
             failing: failing.map(|error| crate::owned::with_causes(&error)),
             waits: self.when_full == Some(WhenFull::BackPressure),
-            held: self.shipping.as_ref().is_some_and(|shipping| shipping.figures().held),
+            held: shipping.as_ref().is_some_and(|shipping| shipping.held),
+            unshipped: shipping.and_then(|shipping| shipping.failing).map(|why| why.to_string()),
         };
         condition.judge()
     }
@@ -59,15 +63,20 @@ impl Condition {
                 _ => String::new(),
             };
             if !why.is_empty() {
-                return Some(Unfit { takes: Takes::Nothing, why });
+                return Some(Unfit { takes: Takes::Nothing, reason: UnfitReason::Certificate, why });
             }
         }
         if let Some(why) = self.failing {
             let takes = if self.waits { Takes::Unrecorded } else { Takes::Last };
-            return Some(Unfit { takes, why });
+            return Some(Unfit { takes, reason: UnfitReason::Disk, why });
         }
         // Others are better, but what is slow is not broken.
-        self.held.then(|| Unfit { takes: Takes::Last, why: "its spool is full".to_owned() })
+        let last = |reason, why| Unfit { takes: Takes::Last, reason, why };
+        if self.held {
+            return Some(last(UnfitReason::SpoolFull, "its spool is full".to_owned()));
+        }
+        self.unshipped
+            .map(|why| last(UnfitReason::Shipping, format!("it cannot ship what it records: {why}")))
     }
 }
 
@@ -103,6 +112,10 @@ mod tests {
     fn a_node_whose_spool_is_full_comes_last_and_one_of_which_nothing_is_known_is_fit() {
         let held = Condition { held: true, ..Condition::default() };
         assert_eq!(takes(held).map(|(takes, _)| takes), Some(Takes::Last));
+        let unshipped =
+            Condition { unshipped: Some("busy: its disk is full".to_owned()), ..Condition::default() };
+        let why = "it cannot ship what it records: busy: its disk is full".to_owned();
+        assert_eq!(takes(unshipped), Some((Takes::Last, why)));
         assert_eq!(takes(Condition::default()), None);
         assert_eq!(Fitness::default().look(), None);
     }

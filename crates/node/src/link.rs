@@ -61,7 +61,7 @@ pub(crate) struct Link {
     reports: ReportLog,
     /// The version of the reports that the log has.
     reported: ReportsVersion,
-    last_beat: u64,
+    last: LastReport,
     began: Instant,
     connection: Option<(Connection, Requests)>,
     /// The schedule and the means of the certificate's renewal; `None` if somebody else sees to that.
@@ -69,6 +69,15 @@ pub(crate) struct Link {
     teller: LinkTeller,
     asking: JoinSet<CallResult>,
     answering: JoinSet<()>,
+}
+
+/// What the coordinator was sent last.
+#[derive(Debug, Default)]
+struct LastReport {
+    /// The number of the beat.
+    beat: u64,
+    /// The address at which owners reach the node.
+    address: String,
 }
 
 /// The result of a request to the coordinator.
@@ -113,7 +122,7 @@ impl Link {
             registration: Registration::new(card.boot),
             reports: ReportLog::default(),
             reported: ReportsVersion::default(),
-            last_beat: 0,
+            last: LastReport::default(),
             card,
             spool_load,
             began: Instant::now(),
@@ -174,13 +183,21 @@ impl Link {
             LinkAction::Register => {
                 let Some((connection, _)) = &self.connection else { return };
                 let (connection, register) = (connection.clone(), self.register(connection));
+                self.last.address.clone_from(&register.address);
                 // Task: call of the link.
                 self.asking.spawn(async move {
                     let answer = connection.call(&Request::Register(register), ANSWER_DEADLINE).await;
                     CallResult::Registered(connection.id(), answer)
                 });
             }
-            LinkAction::Beat { number } => self.beat(number),
+            LinkAction::Beat { number } => {
+                if self.has_moved()
+                    && let Some(action) = self.registration.handle(self.began.elapsed(), LinkEvent::Moved)
+                {
+                    return self.act(action);
+                }
+                self.beat(number);
+            }
             LinkAction::Drop => {
                 self.teller.leave();
                 if let Some((connection, _)) = self.connection.take() {
@@ -248,7 +265,7 @@ impl Link {
             // The next look at what is asked finds it gone.
             return connection.close(CloseCode::Refused, &why.to_string());
         }
-        self.last_beat = number;
+        self.last.beat = number;
         let (heartbeat, more) = self.heartbeat(number);
         // Task: call of the link.
         self.asking.spawn(async move {
@@ -277,13 +294,10 @@ impl Link {
 
     fn register(&self, connection: &Connection) -> Register {
         let card = self.card.clone();
-        let listen = card.listen;
-        let address =
-            card.advertise.unwrap_or_else(|| reached_at(listen, connection.peer().address).to_string());
         Register {
             node: card.node,
             boot: card.boot,
-            address,
+            address: self.address(connection),
             attach: card.attach,
             capacity: card.capacity,
             threads: card.threads,
@@ -295,6 +309,24 @@ impl Link {
             seen: self.hosting.seen(),
             program: card.program,
         }
+    }
+
+    /// Returns the address at which owners reach the node now.
+    fn address(&self, connection: &Connection) -> String {
+        let Card { advertise, listen, .. } = &self.card;
+        advertise.clone().unwrap_or_else(|| reached_at(*listen, connection.peer().address).to_string())
+    }
+
+    /// Returns whether owners reach the node at another address than the coordinator was told. The connection to it
+    /// survives that, as QUIC does.
+    fn has_moved(&self) -> bool {
+        let Some((connection, _)) = &self.connection else { return false };
+        let address = self.address(connection);
+        let moved = address != self.last.address;
+        if moved {
+            info!("reached at {address} from now on, it was {}", self.last.address);
+        }
+        moved
     }
 
     fn told(&mut self, told: CallResult) -> Option<LinkEvent> {
@@ -415,7 +447,7 @@ impl Link {
     async fn say_good_bye(&mut self, said: Option<SyncSender<()>>) {
         let connection = self.connection.as_ref().map(|(connection, _)| connection.clone());
         if let (Some(said), Some(connection)) = (said, connection) {
-            let (heartbeat, _) = self.heartbeat(self.last_beat + 1);
+            let (heartbeat, _) = self.heartbeat(self.last.beat + 1);
             let request = Request::Heartbeat(heartbeat);
             // Ends that are not told now are told by the sessions' absence.
             let _told = connection.call::<HeartbeatTaken>(&request, GOOD_BYE).await;

@@ -5,6 +5,7 @@
 //!   ^---failed-------'                        |                          |
 //!   ^---refused, lost, no answer--------------'--------------------------'
 //!           dialling <--another certificate---'--------------------------'
+//!                           registering <--another address---------------'
 //! ```
 //!
 //! If the host says that nobody listens at the port, the node dials again sooner: such an answer costs next to nothing.
@@ -27,9 +28,14 @@ pub struct Registration {
 
 #[derive(Debug)]
 enum LinkStage {
-    Away { retry_at: Duration },
+    Away {
+        retry_at: Duration,
+    },
     Dialling,
-    Registering,
+    Registering {
+        /// Number of the last beat on this connection.
+        number: u64,
+    },
     Joined(Joined),
 }
 
@@ -63,6 +69,8 @@ pub enum LinkEvent {
     Lost,
     /// The node has another certificate, by which it wants to be known.
     Renewed,
+    /// The node is reached at another address than it has told.
+    Moved,
     /// The connection failed as in [`LinkEvent::Lost`], and the host said that nobody listens at the port.
     PortClosed,
     /// Time has passed.
@@ -97,13 +105,18 @@ impl Registration {
     pub fn handle(&mut self, now: Duration, event: LinkEvent) -> Option<LinkAction> {
         match (&mut self.state, event) {
             (LinkStage::Dialling, LinkEvent::Connected) => {
-                self.state = LinkStage::Registering;
+                self.state = LinkStage::Registering { number: 0 };
                 Some(LinkAction::Register)
             }
-            (LinkStage::Registering, LinkEvent::Registered { heartbeat }) => {
+            (LinkStage::Joined(joined), LinkEvent::Moved) => {
+                self.state = LinkStage::Registering { number: joined.number };
+                Some(LinkAction::Register)
+            }
+            (LinkStage::Registering { number }, LinkEvent::Registered { heartbeat }) => {
+                let number = *number;
                 self.failures = 0;
                 let every = heartbeat.clamp(LEAST_BEAT, LONGEST_BEAT);
-                let joined = Joined { every, next_at: now, number: 0, unanswered: VecDeque::new() };
+                let joined = Joined { every, next_at: now, number, unanswered: VecDeque::new() };
                 self.state = LinkStage::Joined(joined);
                 self.beat(now)
             }
@@ -119,15 +132,18 @@ impl Registration {
                 Some(LinkAction::Dial)
             }
             (LinkStage::Joined(_), LinkEvent::Tick) => self.beat(now),
-            (LinkStage::Registering | LinkStage::Joined(_), LinkEvent::Renewed) => {
+            (LinkStage::Registering { .. } | LinkStage::Joined(_), LinkEvent::Renewed) => {
                 self.state = LinkStage::Dialling;
                 Some(LinkAction::Redial)
             }
-            (LinkStage::Dialling | LinkStage::Registering | LinkStage::Joined(_), LinkEvent::Lost) => {
+            (LinkStage::Dialling | LinkStage::Registering { .. } | LinkStage::Joined(_), LinkEvent::Lost) => {
                 self.go_away(now, LONGEST_PAUSE);
                 Some(LinkAction::Drop)
             }
-            (LinkStage::Dialling | LinkStage::Registering | LinkStage::Joined(_), LinkEvent::PortClosed) => {
+            (
+                LinkStage::Dialling | LinkStage::Registering { .. } | LinkStage::Joined(_),
+                LinkEvent::PortClosed,
+            ) => {
                 self.go_away(now, LONGEST_CLOSED_PAUSE);
                 Some(LinkAction::Drop)
             }
@@ -139,7 +155,7 @@ impl Registration {
     pub fn wake_at(&self) -> Option<Duration> {
         match &self.state {
             LinkStage::Away { retry_at } => Some(*retry_at),
-            LinkStage::Dialling | LinkStage::Registering => None,
+            LinkStage::Dialling | LinkStage::Registering { .. } => None,
             LinkStage::Joined(joined) => {
                 Some(joined.overdue_at().map_or(joined.next_at, |at| at.min(joined.next_at)))
             }
@@ -297,6 +313,19 @@ mod tests {
         assert_eq!(first, Some(LinkAction::Beat { number: 1 }));
     }
 
+    /// Symptom: a node whose address changed while it ran was dialled at the old one for ever. Cause: it told its address
+    /// when it dialled, and its connection survived the change. Fix: it registers once more over the same connection, on
+    /// which beats are counted on: the coordinator takes a lower number for an old beat.
+    #[test]
+    fn a_node_that_is_reached_elsewhere_registers_again_and_counts_its_beats_on() {
+        let mut link = joined(Duration::ZERO);
+        assert_eq!(link.handle(SECOND, LinkEvent::Tick), Some(LinkAction::Beat { number: 2 }));
+        assert_eq!(link.handle(SECOND, LinkEvent::Moved), Some(LinkAction::Register));
+        assert_eq!(link.handle(SECOND, LinkEvent::Moved), None, "it says so already");
+        let next = link.handle(SECOND, LinkEvent::Registered { heartbeat: SECOND });
+        assert_eq!(next, Some(LinkAction::Beat { number: 3 }));
+    }
+
     proptest! {
         #[test]
         fn whatever_happens_it_never_dials_twice_and_always_comes_back(
@@ -324,7 +353,7 @@ mod tests {
             }
             // Left alone, with everything failing, it dials again within the longest pause and an unanswered beat.
             let end = now + ANSWER_DEADLINE + LONGEST_PAUSE;
-            let mut dialled = matches!(link.state, LinkStage::Dialling | LinkStage::Registering);
+            let mut dialled = matches!(link.state, LinkStage::Dialling | LinkStage::Registering { .. });
             while let Some(at) = link.wake_at().filter(|&at| at <= end && !dialled) {
                 dialled = link.handle(at.max(now), LinkEvent::Tick) == Some(LinkAction::Dial);
             }

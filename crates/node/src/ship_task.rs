@@ -56,6 +56,16 @@ pub struct ShipFigures {
     pub held: bool,
     /// The last attempt or removal that failed, in one sentence with its cause.
     pub last_failure: Option<Arc<str>>,
+    /// The same while the store takes nothing, however often it is asked.
+    pub failing: Option<Arc<str>>,
+    /// Number of attempts that failed, by [`ShipFigures::REASONS`].
+    pub failed: [u64; ShipFigures::REASONS.len()],
+}
+
+impl ShipFigures {
+    /// The reasons for which attempts fail: the store has no time or no room, refuses otherwise, or takes nothing of a
+    /// segment for long; the connection is lost; the segment cannot be read; the attempt panicked.
+    pub const REASONS: [&str; 6] = ["busy", "refused", "stalled", "lost", "unreadable", "panicked"];
 }
 
 /// The result of an attempt: the segment's number, the connection's number, and how it went.
@@ -147,6 +157,7 @@ impl Shipping {
             attempts: JoinSet::new(),
             removals: JoinSet::new(),
             last_failure: None,
+            failed: Default::default(),
         };
         task.run(links).await;
     }
@@ -166,6 +177,8 @@ struct Task<'a> {
     attempts: JoinSet<Attempt>,
     removals: JoinSet<Removal>,
     last_failure: Option<Arc<str>>,
+    /// Attempts that failed, by [`ShipFigures::REASONS`].
+    failed: [u64; ShipFigures::REASONS.len()],
 }
 
 impl Task<'_> {
@@ -232,6 +245,8 @@ impl Task<'_> {
             oldest: shipper.oldest_since().map_or(Duration::ZERO, |since| self.now().saturating_sub(since)),
             held: shipper.is_held(),
             last_failure: self.last_failure.clone(),
+            failing: self.last_failure.clone().filter(|_| shipper.is_failing()),
+            failed: self.failed,
         };
         drop(shipper);
         self.shipping.figures.send_replace(figures);
@@ -254,6 +269,10 @@ impl Task<'_> {
             Ok(answer) => self.tell(ShipEvent::Answered { number, answer }),
             Err(error) => {
                 self.last_failure = Some(error.to_string().into());
+                let index = ShipFigures::REASONS.iter().position(|reason| *reason == error.reason());
+                if let Some(count) = index.and_then(|index| self.failed.get_mut(index)) {
+                    *count += 1;
+                }
                 if generation == self.generation {
                     let retry_after = error.retry_after();
                     self.tell(ShipEvent::Failed { number, retry_after });
@@ -419,6 +438,20 @@ impl AttemptError {
         match self {
             Self::Call(CallError::Refused(refusal)) => refusal.retry_after_ms.map(Duration::from_millis),
             _ => None,
+        }
+    }
+}
+
+impl AttemptError {
+    /// Returns the reason among [`ShipFigures::REASONS`].
+    const fn reason(&self) -> &'static str {
+        match self {
+            Self::Read(_) => "unreadable",
+            Self::Call(CallError::Refused(refusal)) if refusal.code.is_transient() => "busy",
+            Self::Call(CallError::Refused(_)) => "refused",
+            Self::Call(_) => "lost",
+            Self::Stalled(_) => "stalled",
+            Self::Panicked(_) => "panicked",
         }
     }
 }

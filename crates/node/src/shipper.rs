@@ -288,6 +288,11 @@ impl Shipper {
         self.waiting.is_empty()
     }
 
+    /// Returns whether the store, which is connected, has taken nothing of what waits for several attempts.
+    pub fn is_failing(&self) -> bool {
+        self.connected && self.failures >= FAILING_AFTER && !self.is_empty()
+    }
+
     /// Returns whether the recorder is to take nothing.
     pub const fn is_held(&self) -> bool {
         self.held
@@ -469,5 +474,7 @@ const IN_FLIGHT: usize = 2;
 const REMEMBERED: usize = 16;
 /// Pauses after failures.
 const PAUSES: Pauses = Pauses { first: Duration::from_millis(500), longest: Duration::from_secs(30) };
+/// Number of attempts without a success after which the store counts as taking nothing.
+const FAILING_AFTER: u32 = 3;
 /// Pause before a segment that could not be removed is tried again.
 const STUCK_PAUSE: Duration = Duration::from_secs(10);

@@ -331,6 +331,7 @@ fn failures_are_retried_later_and_later_and_a_new_connection_at_once() {
         shipper.handle(at - Duration::from_nanos(1), ShipEvent::Tick, &mut actions);
         assert_eq!(actions, []);
         pauses.push(at - now);
+        assert_eq!(shipper.is_failing(), pauses.len() >= 3);
         now = at;
         shipper.handle(now, ShipEvent::Tick, &mut actions);
     }

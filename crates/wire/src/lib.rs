@@ -77,7 +77,7 @@ pub use join::{Enroll, Enrolled, JoinRefused, JoinTerms};
 pub use layout::{ActionPlaces, BatchPlaces, ColumnBuffer, FrameLayout};
 pub use member::{
     ConnectingSession, EndCause, Heartbeat, HeartbeatTaken, NodeLoad, Register, Registered, SeenTerm,
-    SessionCounts, SessionEnd, SessionReport, Takes, Unfit,
+    SessionCounts, SessionEnd, SessionReport, Takes, Unfit, UnfitReason,
 };
 pub use past::{PastError, put_past, put_played, read_past};
 pub use pool::{

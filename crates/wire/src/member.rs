@@ -122,13 +122,68 @@ pub struct ConnectingSession {
     pub retries: u32,
 }
 
-/// A trouble of a node that is alive: of its disk, its recorder or its certificate.
+/// A trouble of a node that is alive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unfit {
     /// The sessions that it takes all the same.
     pub takes: Takes,
+    /// The kind of the trouble.
+    #[serde(default, skip_serializing_if = "UnfitReason::is_unknown")]
+    pub reason: UnfitReason,
     /// The trouble in one sentence.
     pub why: String,
+}
+
+/// The kind of a node's trouble.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UnfitReason {
+    /// Its certificate does not hold.
+    Certificate,
+    /// Its disk takes nothing.
+    Disk,
+    /// Its spool has come to its limit.
+    SpoolFull,
+    /// The store does not take what it records.
+    Shipping,
+    /// Nobody listens at the address that it advertises, its host says.
+    Address,
+    /// An owner did not reach it at the address that it advertises.
+    Unreached,
+    /// A kind of an earlier or later version.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+impl UnfitReason {
+    /// Every kind.
+    pub const ALL: [Self; 7] = [
+        Self::Certificate,
+        Self::Disk,
+        Self::SpoolFull,
+        Self::Shipping,
+        Self::Address,
+        Self::Unreached,
+        Self::Unknown,
+    ];
+
+    /// Returns the word in messages and metrics.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Certificate => "certificate",
+            Self::Disk => "disk",
+            Self::SpoolFull => "spool_full",
+            Self::Shipping => "shipping",
+            Self::Address => "address",
+            Self::Unreached => "unreached",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    fn is_unknown(&self) -> bool {
+        *self == Self::Unknown
+    }
 }
 
 /// The new sessions that a node with a trouble takes.

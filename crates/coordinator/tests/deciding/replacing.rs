@@ -5,7 +5,7 @@ use std::time::Duration;
 use rollhouse_coordinator::{Event, LinkId, Reply};
 use rollhouse_wire::{
     EndCause, Grant, Heartbeat, Incarnation, RefusalCode, ReplaceSession, SessionCounts, SessionEnd,
-    SessionId, SessionReport,
+    SessionId, SessionReport, Takes, Unfit, UnfitReason,
 };
 
 use crate::deciding::stage::{POOL, Stage, asked, asker, heartbeat, open_pool, register_of, spec};
@@ -59,6 +59,53 @@ fn a_session_that_is_moved_stays_where_it_is_until_it_has_another_place() {
     assert_eq!(new.node, there);
     assert_eq!(stage.closed.len(), 1, "now it is closed where it was");
     assert_eq!(stage.closed[0].1, here.incarnation);
+}
+
+/// Symptom: lanes stayed for good on a node that could not record, so that their trainer ended after a minute. Cause: an
+/// owner asked for another place only of a node that went away. Fix: he asks when it cannot record, and is given a better
+/// node, or none: lanes do not go round among nodes that cannot.
+#[test]
+fn a_session_is_moved_off_a_node_that_cannot_record_to_a_better_one_only_and_off_one_that_drains_to_any() {
+    let unfit = |takes, reason| Some(Unfit { takes, reason, why: "full".to_owned() });
+    let disk = unfit(Takes::Unrecorded, UnfitReason::Disk);
+    let spool = unfit(Takes::Last, UnfitReason::SpoolFull);
+    let shipping = unfit(Takes::Last, UnfitReason::Shipping);
+    for (here, there, moves) in [
+        (&disk, &None, true),
+        (&disk, &shipping, true),
+        (&disk, &spool, false),
+        (&disk, &disk, false),
+        (&spool, &None, true),
+        (&spool, &shipping, true),
+        (&spool, &spool, false),
+        (&shipping, &None, true),
+        (&shipping, &spool, false),
+        // It has not said so yet.
+        (&None, &spool, true),
+    ] {
+        let mut stage = Stage::new(1, &["a", "b"]);
+        let grants = stage.open_pool(2);
+        let from = grants[0].clone();
+        let tell = |stage: &mut Stage, number| {
+            for (link, node) in stage.links.clone() {
+                let unfit = if node == from.node { here.clone() } else { there.clone() };
+                let told = Heartbeat { unfit, ..heartbeat(number) };
+                let ticket = stage.ticket();
+                stage.tell(Event::Heartbeat { link, ticket, heartbeat: Box::new(told) });
+            }
+        };
+        tell(&mut stage, 50);
+        let moving = ReplaceSession { moving: true, ..asked(&from, 2) };
+        let moved = stage.replace_as("ada", moving.clone());
+        assert_eq!(moved.is_ok(), moves, "{here:?} {there:?} {moved:?}");
+        if !moves {
+            assert_eq!(moved.unwrap_err().code, RefusalCode::Busy);
+            let ticket = stage.ticket();
+            stage.tell(Event::Drain { ticket, node: from.node.clone() });
+            let drained = stage.replace_as("ada", moving);
+            assert_eq!(drained.is_ok(), *there != disk, "{here:?} {there:?} {drained:?}");
+        }
+    }
 }
 
 #[test]

@@ -31,7 +31,7 @@ impl Stage {
     }
 
     fn waiting(&self) -> u64 {
-        self.cluster.waiting_lanes(self.now)
+        self.cluster.waiting_lanes(self.now).lanes
     }
 
     fn close(&mut self, pool: u128) {

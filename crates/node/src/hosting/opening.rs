@@ -132,8 +132,8 @@ impl Hosting {
             let _tried = tokio::time::timeout(DISK_PATIENCE, tried).await;
         }
         match self.unfit() {
-            Some(Unfit { takes: Takes::Nothing, why }) => Err(Refusal::busy(why, UNFIT_RETRY_MS)),
-            Some(Unfit { takes: Takes::Unrecorded, why }) if records => {
+            Some(Unfit { takes: Takes::Nothing, why, .. }) => Err(Refusal::busy(why, UNFIT_RETRY_MS)),
+            Some(Unfit { takes: Takes::Unrecorded, why, .. }) if records => {
                 Err(Refusal::busy(why, UNFIT_RETRY_MS))
             }
             _ => Ok(()),

@@ -9,7 +9,7 @@ use rollhouse_core::{
 use rollhouse_wire::{
     Collect, Incarnation, LaneFrame, LanePosition, LaneSettings, NodeLoad, Register, Secret, SessionCounts,
     SessionId, SessionReport, SoFar, SoFarFrom, StepState, StoreCount, StoreDamage, StoreEpisode,
-    StoreEpisodes, StoreLabelled, StoreStats, Takes, Unfit,
+    StoreEpisodes, StoreLabelled, StoreStats, Takes, Unfit, UnfitReason,
 };
 
 pub(super) const POOL: RunId = RunId::from_u128(0x0192_f0e1_d2c3_7000_8123_4567_89ab_cdef);
@@ -80,7 +80,7 @@ pub(super) fn with_budget() -> Register {
 }
 
 pub(super) fn unfit() -> Unfit {
-    Unfit { takes: Takes::Unrecorded, why: "no space left on the disk".into() }
+    Unfit { takes: Takes::Unrecorded, reason: UnfitReason::Disk, why: "no space left on the disk".into() }
 }
 
 pub(super) fn report() -> SessionReport {
