@@ -14,7 +14,7 @@ use rollhouse_engine::{
     Reset,
 };
 use rollhouse_env::Registry;
-use rollhouse_tests::{Cluster, Service, json_lines, soak};
+use rollhouse_tests::{Cluster, Service, json_lines, soak, succeed};
 use rollhouse_wire::Spread;
 
 const LANES: usize = 64;
@@ -385,6 +385,77 @@ fn pause_a_node(lanes: Lanes) {
         trainer.play(1);
     }
     trainer.play(50);
+    trainer.check_store(&connect);
+}
+
+/// Symptom: with `spool.when_full = "back_pressure"` the full disk of one node ended training after a minute, and to drain
+/// the node did not help. Cause: its refusals were waited out, and lanes moved only with an answer that said that it goes
+/// away, which it gave none of. Fix: a node that cannot record says so in its refusals, and lanes leave it with the request.
+#[test]
+fn lanes_leave_a_node_whose_disk_is_full_with_the_very_same_numbers() {
+    leave_a_full_disk(Lanes::remote(OnLoss::Resume));
+}
+
+#[test]
+fn lanes_in_memory_leave_a_node_whose_disk_is_full_with_the_very_same_numbers() {
+    leave_a_full_disk(Lanes::shared(OnLoss::Resume, Spread::Even));
+}
+
+#[test]
+fn lanes_that_are_stepped_in_place_leave_a_node_whose_disk_is_full_with_the_very_same_numbers() {
+    leave_a_full_disk(Lanes::shared(OnLoss::Resume, Spread::Pack));
+}
+
+fn leave_a_full_disk(lanes: Lanes) {
+    let names = ["one", "two"];
+    let cluster = Cluster::new(&names);
+    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let wait = ["spool.when_full=back_pressure"];
+    let nodes = names.map(|name| (name, cluster.node_with(name, &address, &wait, &[])));
+    let connect = cluster.connection("trainer", &address);
+    let mut trainer = Trainer::opened(&connect, lanes);
+    trainer.begin();
+    trainer.play(50);
+    let full = trainer.nodes()[0].clone();
+    let (_, node) = nodes.iter().find(|(name, _)| *name == full).unwrap();
+    node.fill_disk();
+    while trainer.nodes().contains(&full) {
+        trainer.play(1);
+    }
+    trainer.play(50);
+    // What it had sealed before gets into the store when there is room.
+    node.free_disk();
+    trainer.check_store(&connect);
+}
+
+/// The same where no other node has room at first: lanes wait, and go as soon as there is one. Draining the node that
+/// cannot record lets them go to any.
+#[test]
+fn lanes_on_a_full_disk_wait_for_another_node_and_go_when_there_is_one() {
+    let cluster = Cluster::new(&["one", "two"]);
+    let (_coordinator, address) = cluster.coordinator("127.0.0.1:0");
+    let wait = ["spool.when_full=back_pressure"];
+    let mut one = cluster.node_with("one", &address, &wait, &[]);
+    let connect = cluster.connection("trainer", &address);
+    let admin = cluster.connection("admin", &address);
+    let mut trainer = Trainer::opened(&connect, Lanes::remote(OnLoss::Resume));
+    trainer.begin();
+    trainer.play(50);
+    one.fill_disk();
+    let stepping = std::thread::spawn(move || {
+        while trainer.nodes().contains(&"one".to_owned()) {
+            trainer.play(1);
+        }
+        trainer
+    });
+    one.hear("takes no new sessions that are recorded: no space left on the disk");
+    succeed(Path::new("/nonexistent"), &format!("drain one --connect {admin}"));
+    let _two = cluster.node_with("two", &address, &wait, &[]);
+    let mut trainer = stepping.join().unwrap();
+    trainer.play(50);
+    // It ends when the last lanes have left, and ships what it had sealed when it is started again.
+    one.ended();
+    let _one = cluster.node_with("one", &address, &wait, &[]);
     trainer.check_store(&connect);
 }
 

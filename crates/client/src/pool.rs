@@ -356,9 +356,9 @@ impl AsyncPool {
         self.in_place = false;
     }
 
-    /// Leaves the memory of a session that is gone, or is elsewhere already.
+    /// Leaves the memory of a session that is gone, is about to leave its node, or is elsewhere already.
     pub(crate) fn leave_lost_memory(&mut self) {
-        let out = |site: &PoolSession| site.session.gone().is_some() || site.link.in_place().is_none();
+        let out = |site: &PoolSession| !site.session.is_settled() || site.link.in_place().is_none();
         if self.in_place && self.sessions.iter().any(out) {
             self.leave_memory();
         }

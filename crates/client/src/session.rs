@@ -32,7 +32,8 @@ mod keeping;
 ///    │   └───── Leaving   Placing ─────────────▶ Resuming ───────────▶ Requesting; Resting if nothing is asked
 ///    └────────────▲         │  ▲                     │ lost, or the node will not have its lanes
 ///     settle, its node      │  └─────────────────────┘
-///     goes away             ▼ no place ever; or its lanes are not to be resumed
+///     goes away; refused,   ▼ no place ever; or its lanes are not to be resumed
+///     it cannot record
 ///                         Gone ── settle, once that was reported ──▶ Placing: the lanes begin anew
 /// ```
 ///
@@ -231,6 +232,9 @@ impl Session {
             E::Refused(refusal) => {
                 // A refusal is an answer: the node stands at that request.
                 self.numbering.answered();
+                if refusal.leave && resumes && self.not_before <= now {
+                    return self.leave_unrecorded(now, &refusal);
+                }
                 let event = RetryEvent::Refused { code: refusal.code, retry_after: pause_of(&refusal) };
                 refused = Some(refusal);
                 event
@@ -415,6 +419,11 @@ impl Session {
             Stage::Gone(gone) | Stage::Placing { gone, .. } => Some(gone),
             _ => None,
         }
+    }
+
+    /// Returns whether it is where it was granted last, and is not about to leave.
+    pub const fn is_settled(&self) -> bool {
+        !matches!(self.state, Stage::Gone(_) | Stage::Placing { .. } | Stage::Leaving)
     }
 
     /// Notes that a batch has reported its lanes as lost. Returns whether that was the first time.

@@ -158,6 +158,60 @@ fn a_node_that_goes_away_is_left_before_a_request_and_stepped_on_if_there_is_no_
     assert!(session.is_resuming());
 }
 
+fn cannot_record() -> SessionEvent {
+    SessionEvent::Refused(Refusal::busy("no space left on the disk", 500).leaving())
+}
+
+/// Symptom: a full disk of one node ended training after the client's timeout. Cause: its refusals were waited out, and
+/// nothing but a node that goes away was left. Fix: they say that other nodes may do better, and lanes that can be resumed
+/// leave with the request that was refused.
+#[test]
+fn a_node_that_cannot_record_is_left_with_the_request_and_asked_on_if_there_is_no_other() {
+    let mut session = session(OnLoss::Resume);
+    reset(&mut session);
+    assert_eq!(session.on(NOW, requested(FrameKind::Step)), SessionAction::Send { number: 2 });
+    session.written(2);
+    assert_eq!(session.on(NOW, cannot_record()), SessionAction::Place);
+    assert!(session.place_request().moving && session.gone().is_none() && !session.is_settled());
+    // Nobody carried that out, and somebody does now.
+    assert_eq!(session.awaited(DEADLINE), SessionAction::Place);
+    let full = SessionEvent::NoPlace(NoPlace::Busy(COORDINATOR_AWAY));
+    assert_eq!(
+        session.on(NOW, full),
+        SessionAction::Send { number: 3 },
+        "a refused request has another number"
+    );
+    session.written(3);
+    let SessionAction::WaitUntil(again) = session.on(NOW, cannot_record()) else {
+        panic!("not asked again at once")
+    };
+    assert_eq!(session.on(again, SessionEvent::Woken), SessionAction::Send { number: 4 });
+    session.written(4);
+    let later = NOW + Duration::from_secs(3);
+    assert_eq!(session.on(later, cannot_record()), SessionAction::Place);
+    assert_eq!(session.on(later, placed(2)), SessionAction::Attach);
+    assert_eq!(session.body().unwrap().kind, FrameKind::Resume);
+    assert_eq!(session.on(later, ATTACHED), SessionAction::Send { number: 1 });
+    session.written(1);
+    // That one cannot record either.
+    assert_eq!(session.on(later, cannot_record()), SessionAction::Place);
+    assert_eq!(session.on(later, placed(3)), SessionAction::Attach);
+    assert_eq!(session.on(later, ATTACHED), SessionAction::Send { number: 1 });
+    session.written(1);
+    assert_eq!(session.on(later, SessionEvent::Answered), SessionAction::Send { number: 2 });
+    assert_eq!(session.body().unwrap().kind, FrameKind::Step);
+}
+
+#[test]
+fn lanes_that_are_not_to_be_resumed_wait_for_a_node_that_cannot_record() {
+    let mut session = session(OnLoss::Report);
+    reset(&mut session);
+    session.on(NOW, requested(FrameKind::Step));
+    session.written(2);
+    let SessionAction::WaitUntil(_) = session.on(NOW, cannot_record()) else { panic!("it waits") };
+    assert!(session.is_settled());
+}
+
 #[test]
 fn lanes_whose_loss_was_reported_begin_anew_before_the_next_request() {
     let mut session = session(OnLoss::Report);

@@ -227,10 +227,11 @@ impl OwnedSession {
         self.answer.untold.take()
     }
 
-    /// Returns the refusal of a request that cannot be recorded now, if its session waits for the disk. If it were
-    /// stepped all the same, it would stop in the middle of a step once the recorder's buffers are used up.
+    /// Returns the refusal of a request that cannot be recorded now, if its session waits for the disk or the store. If
+    /// it were stepped all the same, it would stop in the middle of a step once the recorder's buffers are used up.
+    /// Owners that can resume their lanes elsewhere do.
     fn waits_for_disk(&self) -> Option<Refusal> {
-        self.recording.outage().map(|error| Refusal::busy(with_causes(&error), DISK_RETRY_MS))
+        self.recording.obstacle().map(|why| Refusal::busy(why, DISK_RETRY_MS).leaving())
     }
 
     /// Hands what was recorded so far to the recorder's writer, for which it may wait. Lanes that are under way stay so.

@@ -339,8 +339,12 @@ impl PoolSession {
             (self.under_way, self.inquiry) = (UnderWay::Nothing, None);
             return;
         }
+        let stays = self.session.gone().is_none();
         self.happened(SessionEvent::Placed(Box::new(replaced.clone())), ctx);
         assert!(self.session.grant().incarnation == new.incarnation, "the place was not taken");
+        if stays && self.session.is_busy() {
+            ctx.count("session moved with the request that its node cannot record");
+        }
     }
 
     // Its link.

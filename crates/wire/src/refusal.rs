@@ -20,6 +20,10 @@ pub struct Refusal {
     /// still known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<EndCause>,
+    /// Whether the session's lanes are better resumed on another node than waited for on this one: it cannot record
+    /// them. Only with [`RefusalCode::Busy`], and only of a session's requests.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leave: bool,
 }
 
 /// The kind of a refusal.
@@ -81,7 +85,7 @@ impl RefusalCode {
 impl Refusal {
     /// Makes a refusal without a time to try again.
     pub fn new(code: RefusalCode, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), retry_after_ms: None, ended: None }
+        Self { code, message: message.into(), retry_after_ms: None, ended: None, leave: false }
     }
 
     /// Adds to the message which call it belongs to: the logs of coordinator and nodes name that call.
@@ -93,7 +97,13 @@ impl Refusal {
     /// Makes a refusal with [`RefusalCode::Busy`] that asks the peer to try again after `retry_after_ms` milliseconds.
     pub fn busy(message: impl Into<String>, retry_after_ms: u64) -> Self {
         let retry_after_ms = Some(retry_after_ms);
-        Self { code: RefusalCode::Busy, message: message.into(), retry_after_ms, ended: None }
+        Self { retry_after_ms, ..Self::new(RefusalCode::Busy, message) }
+    }
+
+    /// Adds that the session's lanes are better resumed on another node.
+    #[must_use]
+    pub fn leaving(self) -> Self {
+        Self { leave: true, ..self }
     }
 }
 

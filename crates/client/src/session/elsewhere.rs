@@ -63,11 +63,32 @@ impl Session {
         }
     }
 
+    /// Leaves a node that cannot record what is asked for, with the request: where the lanes go, it is made once more.
+    pub(super) fn leave_unrecorded(&mut self, now: Duration, refusal: &Refusal) -> SessionAction {
+        self.trouble = Some(refusal.to_string());
+        // A node that keeps them, because no other has room, is asked again before the next place is.
+        self.not_before = now + ASK_AGAIN_AFTER;
+        match &self.state {
+            Stage::Requesting(_) => {
+                self.state = Stage::Leaving;
+                SessionAction::Place
+            }
+            Stage::Resuming { .. } => {
+                let reason = format!("node {} cannot record: {refusal}", self.grant.node);
+                self.go_on(now, Gone::new(reason, Interruption::NodeLost, None))
+            }
+            _ => self.action(),
+        }
+    }
+
     pub(super) fn placed(&mut self, now: Duration, replaced: SessionReplaced) -> SessionAction {
-        let held = match &self.state {
-            Stage::Leaving => true,
+        let held = match (&self.state, &self.request) {
+            // A step comes next.
+            (Stage::Leaving, None) => true,
             // A reset begins the episodes of lanes that nothing is known of; a step must not.
-            Stage::Placing { .. } => self.request.as_ref().is_some_and(|body| body.kind != FrameKind::Reset),
+            (Stage::Leaving | Stage::Placing { .. }, request) => {
+                request.as_ref().is_some_and(|body| body.kind != FrameKind::Reset)
+            }
             _ => return self.action(),
         };
         let SessionReplaced { grant, lease_ms } = replaced;
@@ -86,19 +107,21 @@ impl Session {
             return if self.request.is_some() { self.begin(now) } else { SessionAction::Done(Ok(())) };
         };
         self.cut = cut;
-        let left = matches!(self.state, Stage::Leaving);
+        let left = matches!(self.state, Stage::Leaving) && self.request.is_none();
         self.state = Stage::Resuming { past, part: None };
-        // Who leaves a node is told of its past by the next request.
+        // Who leaves a node is told of its past by the next request, if none is under way.
         if left { SessionAction::Done(Ok(())) } else { self.resume(now) }
     }
 
     pub(super) fn no_place(&mut self, now: Duration, why: NoPlace) -> SessionAction {
         let gone = match &self.state {
             Stage::Placing { gone, .. } => gone.clone(),
-            Stage::Leaving => {
+            Stage::Leaving if self.request.is_none() => {
                 self.state = Stage::Resting;
                 return SessionAction::Done(Ok(()));
             }
+            // Its node keeps it, and is asked again.
+            Stage::Leaving => return self.begin(now),
             _ => return self.action(),
         };
         if self.request.is_none() {

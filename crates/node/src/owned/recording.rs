@@ -5,10 +5,10 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use rollhouse_core::Interruption;
 use rollhouse_engine::Engine;
-use rollhouse_replay::{DiskError, Recorder, RunRecorder};
+use rollhouse_replay::{Recorder, RunRecorder};
 use rollhouse_wire::Refusal;
 
-use super::refusal_of;
+use super::{refusal_of, with_causes};
 use crate::plan::SessionPlan;
 
 /// The recording of a session's run, once there is something to record.
@@ -42,13 +42,15 @@ impl Recording {
         self.waiting.is_some()
     }
 
-    /// Returns why the disk takes nothing, while that is so.
-    pub(super) fn outage(&self) -> Option<DiskError> {
-        match (&self.run, &self.waiting) {
-            (Some(run), _) => run.outage(),
-            (None, Some(recorder)) => recorder.outage(),
-            (None, None) => None,
-        }
+    /// Returns why nothing can be recorded now, while stepping is to wait for that: the disk takes nothing, or the spool
+    /// is full.
+    pub(super) fn obstacle(&self) -> Option<String> {
+        let (outage, is_held) = match (&self.run, &self.waiting) {
+            (Some(run), _) => (run.outage(), run.is_held()),
+            (None, Some(recorder)) => (recorder.outage(), recorder.is_held()),
+            (None, None) => return None,
+        };
+        outage.map(|error| with_causes(&error)).or_else(|| is_held.then(|| SPOOL_FULL.to_owned()))
     }
 
     pub(super) const fn run(&self) -> Option<&Arc<RunRecorder>> {
@@ -90,3 +92,6 @@ impl RecordingWatch {
         self.0.get().and_then(Weak::upgrade)
     }
 }
+
+/// The obstacle of a spool that has come to its limit while the store does not take what is in it.
+const SPOOL_FULL: &str = "the node's spool is full and waits for the store (spool.limit)";

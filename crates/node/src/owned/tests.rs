@@ -376,7 +376,7 @@ fn a_session_whose_disk_is_full_is_refused_by_name_moves_nothing_and_goes_on_whe
     for number in 3..6 {
         let refused = refusal(&step(&mut session, number, &[0, 1]));
         assert_eq!((refused.code, refused.retry_after_ms), (RefusalCode::Busy, Some(DISK_RETRY_MS)));
-        assert!(refused.message.starts_with("no space left on the disk: "), "{refused}");
+        assert!(refused.leave && refused.message.starts_with("no space left on the disk: "), "{refused}");
     }
     assert_eq!(session.stats().unwrap().steps, 2, "one batch of two lanes");
     // One that has not begun is refused as well.
@@ -386,6 +386,24 @@ fn a_session_whose_disk_is_full_is_refused_by_name_moves_nothing_and_goes_on_whe
     let answer = read(&step(&mut session, 6, &[0, 1]));
     assert_eq!(answer.header.kind, FrameKind::Batch);
     assert_eq!(session.stats().unwrap().steps, 4);
+}
+
+/// Symptom: with its spool full a node held a step up in its middle, and its owner heard nothing until the timeout. Cause:
+/// only a disk that takes nothing was looked at before a request. Fix: a spool that takes nothing is, too.
+#[test]
+fn a_session_whose_spool_is_full_is_refused_and_may_leave_until_there_is_room() {
+    let (_disk, driven) = waiting_for_the_disk();
+    let mut session = recorded(&driven);
+    driven.recorder().hold(true);
+    assert!(refusal(&reset(&mut session, 1)).leave, "also before it has begun");
+    driven.recorder().hold(false);
+    reset(&mut session, 2);
+    driven.recorder().hold(true);
+    let refused = refusal(&step(&mut session, 3, &[0, 1]));
+    assert_eq!((refused.code, refused.leave), (RefusalCode::Busy, true));
+    assert!(refused.message.contains("spool.limit"), "{refused}");
+    driven.recorder().hold(false);
+    assert_eq!(read(&step(&mut session, 4, &[0, 1])).header.kind, FrameKind::Batch);
 }
 
 /// Symptom: a reset by a command waited for a full disk, and with it whatever came after. Cause: requests alone asked

@@ -275,6 +275,11 @@ impl Recorder {
         self.doorbell.outage()
     }
 
+    /// Returns whether the writer has to take nothing for now, as [`Recorder::hold`] says. Does not block.
+    pub fn is_held(&self) -> bool {
+        self.doorbell.is_held()
+    }
+
     /// Returns the sealed segments of the folder, for those who carry them elsewhere.
     pub fn spool(&self) -> Spool {
         self.spool.clone()
@@ -403,6 +408,11 @@ impl RunRecorder {
     /// soon as the buffers are used up. Does not block.
     pub fn outage(&self) -> Option<DiskError> {
         self.shared.doorbell.outage()
+    }
+
+    /// Returns whether the writer has to take nothing for now, as [`Recorder::hold`] says. Does not block.
+    pub fn is_held(&self) -> bool {
+        self.shared.doorbell.is_held()
     }
 }
 
