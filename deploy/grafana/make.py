@@ -24,7 +24,8 @@ OVERVIEW = {
     "Cluster": [
         ("Nodes", "short", "Nodes by state, as the coordinator knows them, and those that have a trouble, by its kind.",
          [("sum by (state) (rollhouse_nodes{$in})", "{{state}}"),
-          ("sum by (reason) (rollhouse_unfit_nodes{$in})", "unfit: {{reason}}")]),
+          ("sum by (reason) (rollhouse_unfit_nodes{$in})", "unfit: {{reason}}"),
+          ("sum(rollhouse_cluster_refused_nodes{$in})", "refused")]),
         ("Lanes", "short", "Lanes of open sessions, how many all nodes take, and those that wait because no node has room.",
          [("sum(rollhouse_cluster_lanes{$in})", "taken"), ("sum(rollhouse_cluster_capacity_lanes{$in})", "capacity"),
           ("sum(rollhouse_cluster_waiting_lanes{$in})", "waiting")]),
