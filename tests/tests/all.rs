@@ -8,6 +8,7 @@ mod bench;
 mod chaos;
 mod cluster;
 mod damage;
+mod escapes;
 mod exports;
 mod folders;
 mod fork;

@@ -3,7 +3,7 @@
 //! Coordinator, node and client are this one process, as `rollhouse up` starts them, and speak over the loopback
 //! device. The client is one thread, which plays all sessions at a time. Everything is recorded and shipped.
 
-use std::io::{self, Write};
+use std::io;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;

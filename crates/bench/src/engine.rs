@@ -1,7 +1,7 @@
 //! `rollhouse-bench engine`: measures steps per second through the engine, without and with recording.
 
 use std::hint::black_box;
-use std::io::{self, Write};
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

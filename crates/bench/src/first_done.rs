@@ -3,7 +3,7 @@
 //! Lanes of 1 ms a step do nothing but wait; in the second of each pair of runs the first lane takes 100 ms. Coordinator,
 //! node and trainer are this one process. Nothing is recorded.
 
-use std::io::{self, Write};
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

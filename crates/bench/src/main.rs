@@ -18,7 +18,6 @@ mod seed;
 mod shm;
 mod spread;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;

@@ -5,7 +5,7 @@
 //! the loopback device. Both variants use the same connection, so that they differ only in what is measured: whether
 //! bytes are framed. They take turns, and the one that begins changes with each repetition.
 
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};

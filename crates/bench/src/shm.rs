@@ -4,7 +4,7 @@
 //! is recorded. A step of the trainer is that of a training loop: actions written, step, rewards read.
 
 use std::hint::black_box;
-use std::io::{self, Write};
+use std::io;
 use std::time::{Duration, Instant};
 
 use rollhouse_cli::failure::{Failure, Status};

@@ -14,7 +14,7 @@ pub(crate) fn for_shell(args: &CompletionsArgs, out: &mut Output) -> Result<Stat
     // In memory first: it panics where it cannot write, as to `| head`.
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), NAME, &mut script);
-    out.write_all(&script)?;
+    out.bytes().write_all(&script)?;
     Ok(Status::Done)
 }
 

@@ -1,6 +1,6 @@
 //! `rollhouse envs`: lists and describes environments, and lists those of a cluster.
 
-use std::io::{self, Write};
+use std::io;
 use std::num::NonZeroU32;
 
 use rollhouse_core::{

@@ -2,9 +2,11 @@
 
 use std::error::Error;
 use std::fmt::{self, Write as _};
-use std::io::{self, Write as _};
+use std::io;
 
 use tracing::{error, info};
+
+use crate::output::say;
 
 /// The exit codes. They are part of the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,16 +98,12 @@ impl Failure {
         Self { status, message: String::new(), hints: Vec::new() }
     }
 
-    /// Prints it and returns its status.
+    /// Prints it, cleaned of what others may have put into it, and returns its status.
     pub fn report(&self) -> Status {
-        let mut err = io::stderr().lock();
         if !self.message.is_empty() {
-            // Nobody is left to tell if stderr is gone too.
-            let _said = writeln!(err, "error: {}", self.message);
+            say(&format!("error: {}", self.message));
         }
-        for hint in &self.hints {
-            let _said = writeln!(err, "{hint}");
-        }
+        self.hints.iter().for_each(|hint| say(hint));
         self.status
     }
 }

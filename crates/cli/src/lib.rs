@@ -50,15 +50,14 @@ pub mod up;
 #[cfg(feature = "viewer")]
 mod watch;
 
-use std::ffi::OsString;
-use std::io::Write;
+use std::ffi::{OsStr, OsString};
 
 use clap::Parser;
 
 use args::{Cli, Command, Place};
 use failure::{Failure, Status};
-use output::Output;
-use rollhouse_core::EnvKind;
+use output::{Output, say};
+use rollhouse_core::{EnvKind, is_plain, plain};
 use traces::Tracer;
 
 /// Runs the command in `line`, whose first word is the program's name, and returns the exit code.
@@ -72,12 +71,11 @@ pub fn run(line: impl IntoIterator<Item = OsString>) -> u8 {
 /// Runs the command as [`run`] does, in a process of the Python interpreter `python`, which hosts Python environments
 /// where no other is named.
 pub fn run_within(python: Option<OsString>, line: impl IntoIterator<Item = OsString>) -> u8 {
-    let mut cli = match Cli::try_parse_from(line) {
+    let line: Vec<OsString> = line.into_iter().collect();
+    let mut cli = match Cli::try_parse_from(&line) {
         Ok(cli) => cli,
         Err(error) => {
-            // Nobody is left to tell if stdout or stderr is gone. What was asked for, as help, is no failure.
-            let _said = error.print();
-            return u8::try_from(error.exit_code()).unwrap_or(Status::Usage as u8);
+            return refuse(&error, &line);
         }
     };
     if let Some(python) = &python {
@@ -102,6 +100,31 @@ pub fn run_within(python: Option<OsString>, line: impl IntoIterator<Item = OsStr
     let flushed = out.flush().map(|()| Status::Done).map_err(Failure::from);
     let status = done.and_then(|status| flushed.map(|_| status));
     status.unwrap_or_else(|failure| failure.report()) as u8
+}
+
+/// Prints what clap says instead of a command, and returns the exit code. What was asked for, as help, is no failure.
+fn refuse(error: &clap::Error, line: &[OsString]) -> u8 {
+    let text = error.render().to_string();
+    if text.lines().all(|line| line.chars().all(is_plain)) && !line.iter().any(|word| has_break(word)) {
+        // Nobody is left to tell if stdout or stderr is gone.
+        let _said = error.print();
+    } else {
+        // It repeats arguments, which a script may have from others: without colours, so that they can be cleaned.
+        let mut text = text;
+        for word in line {
+            let word = word.to_string_lossy();
+            let value = word.split_once('=').map_or("", |(_, value)| value);
+            for value in [&*word, value].into_iter().filter(|value| value.contains('\n')) {
+                text = text.replace(value, &plain(value));
+            }
+        }
+        text.lines().for_each(say);
+    }
+    u8::try_from(error.exit_code()).unwrap_or(Status::Usage as u8)
+}
+
+fn has_break(word: &OsStr) -> bool {
+    word.as_encoded_bytes().contains(&b'\n')
 }
 
 fn execute(command: Command, out: &mut Output) -> Result<Status, Failure> {

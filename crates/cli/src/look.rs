@@ -1,6 +1,6 @@
 //! `rollhouse status`, `nodes`, `sessions`, `drain` and `undrain`: an operator's questions to a cluster.
 
-use std::io::{self, Write};
+use std::io;
 use std::time::Duration;
 
 use rollhouse_core::Weight;

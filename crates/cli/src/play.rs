@@ -1,6 +1,6 @@
 //! `rollhouse play`: an env that is played at the terminal by hand.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::Path;
 
 use rollhouse_core::{ColumnData, EnvSpec, SeedSchedule};

@@ -2,6 +2,10 @@
 
 use std::io::{self, Write};
 
+use rollhouse_core::plain;
+
+use crate::output::Output;
+
 /// Rows of text under a head, each column as wide as its widest cell.
 pub struct Table {
     columns: Vec<(&'static str, Align)>,
@@ -27,13 +31,14 @@ impl Table {
         Self { columns: columns.to_vec(), rows: Vec::new(), widths, has_head: true }
     }
 
-    /// Adds a row; cells that are missing stay empty, cells that are too many are not shown.
+    /// Adds a row; cells that are missing stay empty, cells that are too many are not shown. What others chose is
+    /// cleaned: a cell stays on its line, has the width that is counted, and cannot control a terminal.
     pub fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
+        self.rows.push(cells.iter().map(|cell| plain(cell)).collect());
     }
 
     /// Writes the rows, under a head the first time, and forgets them. More rows may follow and are written below.
-    pub fn write(&mut self, out: &mut impl Write) -> io::Result<()> {
+    pub fn write<W: Write>(&mut self, out: &mut Output<W>) -> io::Result<()> {
         let rows = std::mem::take(&mut self.rows);
         for (index, width) in self.widths.iter_mut().enumerate() {
             let cells = rows.iter().filter_map(|row| row.get(index)).map(|cell| cell.chars().count());
@@ -67,21 +72,31 @@ mod tests {
         let mut table = Table::new(&[("NAME", Align::Left), ("STEPS", Align::Right)]);
         table.row(vec!["a".into(), "1".into()]);
         table.row(vec!["longer".into(), "123456".into()]);
-        let mut out = Vec::new();
+        let mut out = Output::to(Vec::new());
         table.write(&mut out).unwrap();
         let wanted = "NAME     STEPS\na            1\nlonger  123456\n";
-        assert_eq!(String::from_utf8(out).unwrap(), wanted);
+        assert_eq!(String::from_utf8(out.into_inner()).unwrap(), wanted);
     }
 
     #[test]
     fn what_follows_stands_under_what_was_written_without_another_head() {
         let mut table = Table::new(&[("NAME", Align::Left), ("STEPS", Align::Right)]);
-        let mut out = Vec::new();
+        let mut out = Output::to(Vec::new());
         for (name, steps) in [("longer", "1"), ("a", "123456"), ("b", "2")] {
             table.row(vec![name.into(), steps.into()]);
             table.write(&mut out).unwrap();
         }
         let wanted = "NAME    STEPS\nlonger      1\na       123456\nb            2\n";
-        assert_eq!(String::from_utf8(out).unwrap(), wanted);
+        assert_eq!(String::from_utf8(out.into_inner()).unwrap(), wanted);
+    }
+
+    #[test]
+    fn a_cell_that_others_chose_stays_in_its_column() {
+        let mut table = Table::new(&[("NODE", Align::Left), ("LANES", Align::Right)]);
+        table.row(vec!["a\u{1b}[2J\nb\u{202e}".into(), "1".into()]);
+        let mut out = Output::to(Vec::new());
+        table.write(&mut out).unwrap();
+        let wanted = "NODE                      LANES\na\\u{1b}[2J\\u{a}b\\u{202e}      1\n";
+        assert_eq!(String::from_utf8(out.into_inner()).unwrap(), wanted);
     }
 }

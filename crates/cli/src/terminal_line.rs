@@ -3,6 +3,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use rollhouse_core::plain;
 use rustix::termios::tcgetwinsize;
 
 /// Draws on stderr if that is a terminal, else does nothing.
@@ -26,7 +27,7 @@ impl TerminalLine {
         if self.shown {
             // A terminal whose last column is written to may begin a new line.
             let room = columns().saturating_sub(1);
-            let line: String = line(room).chars().take(room).collect();
+            let line: String = plain(&line(room)).chars().take(room).collect();
             // A terminal that is gone is noticed by the signal it sends.
             let _drawn = write!(io::stderr().lock(), "\r{CLEAR}{line}");
         }

@@ -1,6 +1,5 @@
 //! `rollhouse token`: makes, revokes and lists the tokens of people and programs without a certificate.
 
-use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 

@@ -82,7 +82,7 @@ fn print(source: &mut Source, args: &WatchArgs, out: &mut Output) -> Result<Stat
                     replay,
                 };
                 out.json(&line)?;
-                io::Write::flush(out)?;
+                out.flush()?;
                 left -= 1;
             }
             Ok(None) => {}

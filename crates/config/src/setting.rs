@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use rollhouse_core::is_plain;
+
 /// Value as it was given, before its key decides its type.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Given {
@@ -433,7 +435,7 @@ impl Given {
             text.truncate(text.floor_char_boundary(MOST_QUOTED));
             text.push_str("...");
         }
-        text.replace(char::is_control, "?")
+        text.replace(|c| !is_plain(c), "?")
     }
 }
 
@@ -476,11 +478,11 @@ fn quoted(text: &str) -> String {
     for c in text.chars() {
         match c {
             '"' | '\\' => out.extend(['\\', c]),
-            c if c.is_control() => {
+            c if is_plain(c) => out.push(c),
+            c => {
                 // Writing to a string cannot fail.
-                let _written = write!(out, "\\u{:04X}", c as u32);
+                let _written = write!(out, "\\U{:08X}", c as u32);
             }
-            c => out.push(c),
         }
     }
     out.push('"');

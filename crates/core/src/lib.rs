@@ -31,6 +31,7 @@ mod parent;
 mod parts;
 mod past;
 mod pauses;
+mod plain;
 mod plugin;
 mod record_rule;
 mod seed;
@@ -66,6 +67,7 @@ pub use parent::Parent;
 pub use parts::InexactPart;
 pub use past::{Began, Past, PastEvent};
 pub use pauses::{Pauses, jitter};
+pub use plain::{is_plain, plain, plain_json, plain_line};
 pub use plugin::Plugin;
 pub use record_rule::RecordRule;
 pub use seed::{

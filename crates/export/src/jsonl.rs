@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use rollhouse_core::{Call, ColumnData, ColumnSpec};
+use rollhouse_core::{Call, ColumnData, ColumnSpec, plain_json};
 use rollhouse_env::Registry;
 use rollhouse_replay::{Episode, Playback, PlayedStep};
 use serde::{Serialize, Serializer};
@@ -31,7 +31,8 @@ pub(crate) fn write(
             line.step_columns = Noted(noted_of(episode, before));
             line.calls = episode.calls_after(before).iter().map(|called| Called::of(&called.call)).collect();
         }
-        serde_json::to_writer(&mut lines, &line).map_err(io::Error::from)?;
+        let text = serde_json::to_string(&line).map_err(io::Error::from)?;
+        lines.extend_from_slice(plain_json(text).as_bytes());
         lines.push(b'\n');
         if lines.len() >= LINES_BYTES {
             out.write_all(&lines)?;

@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::io::{self, PipeReader, PipeWriter, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use rollhouse_core::is_plain;
+
 /// End of what a process writes to its standard output and error. It is read whenever the process's host waits; a
 /// process that writes more than its pipe holds while nobody waits for it has to wait in turn.
 #[derive(Debug)]
@@ -51,7 +53,7 @@ impl Log {
         let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
         let last = lines[lines.len().saturating_sub(LAST_LINES)..].join(" | ");
         // What another program says must not steer a terminal.
-        last.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+        last.chars().map(|c| if is_plain(c) { c } else { ' ' }).collect()
     }
 }
 

@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 use rollhouse_core::limits::{BLOCK_LANES, MAX_CALL_BYTES, MAX_OBS_COLUMNS};
 use rollhouse_core::{
     ColumnMut, ColumnRef, ColumnSpec, DType, EnvSpec, GameResult, LaneSet, OptionSpec, OptionValue, Options,
-    Start, Verdict,
+    Start, Verdict, is_plain,
 };
 use rollhouse_env::{
     BatchEnv, BlockStep, CallError, Ended, Generator, Image, ImageSize, MakeError, RenderError, StateError,
@@ -166,7 +166,7 @@ impl PluginBlock {
         let status = unsafe { (env.functions.make)(&raw const make, &raw mut block) };
         if status != abi::OK {
             let said = error.split(|&byte| byte == 0).next().unwrap_or_default();
-            let said = String::from_utf8_lossy(said).replace(char::is_control, " ");
+            let said = String::from_utf8_lossy(said).replace(|c| !is_plain(c), " ");
             return Err(refused(if said.is_empty() { "its `make` failed".to_owned() } else { said }));
         }
         if block.is_null() {

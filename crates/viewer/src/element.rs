@@ -1,7 +1,9 @@
 //! The elements of an observation, which a screen shows in lines.
 
 use rollhouse_core::ColumnSpec;
-use rollhouse_replay::{PlayedStep, plain};
+use rollhouse_replay::PlayedStep;
+
+use crate::numbers::plain;
 
 /// An element of an observation that is shown in a line.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-pub(crate) use rollhouse_replay::plain;
+pub(crate) use rollhouse_core::plain;
 
 /// Formats a whole number with its thousands separated.
 pub(crate) fn count(value: u64) -> String {

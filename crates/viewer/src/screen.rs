@@ -95,12 +95,13 @@ pub(crate) fn too_small(area: Rect, buffer: &mut Buffer) {
     put(buffer, area.x, area.y, area.right(), &line, Style::new());
 }
 
-/// Writes a line as far as it fits before `right`; returns the column after it.
+/// Writes a line as far as it fits before `right`; returns the column after it. Every text of a screen passes here, and
+/// is cleaned.
 pub(crate) fn put(buffer: &mut Buffer, x: u16, y: u16, right: u16, text: &str, style: Style) -> u16 {
     if x >= right || y >= buffer.area.bottom() {
         return x;
     }
-    buffer.set_stringn(x, y, text, usize::from(right - x), style).0
+    buffer.set_stringn(x, y, plain(text), usize::from(right - x), style).0
 }
 
 pub(crate) fn title(

@@ -1,6 +1,6 @@
 //! The report: the figures of a run, as text and as JSON.
 
-use std::io::{self, Write};
+use std::io;
 use std::time::{Duration, Instant};
 
 use rollhouse_cli::human::{Bytes, Count, Si, counted};

@@ -1,10 +1,11 @@
 //! The form of a log line.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use rollhouse_core::{plain, plain_json};
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
@@ -48,7 +49,9 @@ where
             return Ok(());
         }
         if self.as_json.load(Ordering::Relaxed) {
-            return self.json.format_event(context, out, event);
+            let mut line = String::new();
+            self.json.format_event(context, Writer::new(&mut line), event)?;
+            return writeln!(out, "{}", plain_json(line.trim_end().to_owned()));
         }
         let mut said = LineText::default();
         event.record(&mut said);
@@ -117,18 +120,12 @@ impl Visit for LineText {
 
 impl fmt::Display for LineText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_plain(f, &self.message)?;
+        f.write_str(&plain(&self.message))?;
         for (name, value) in self.fields.iter().filter(|(_, value)| !self.message.contains(value)) {
-            write!(f, " {name}=")?;
-            write_plain(f, value)?;
+            write!(f, " {name}={}", plain(value))?;
         }
         Ok(())
     }
-}
-
-/// Writes text that others may have chosen: it stays on its line, and cannot control a terminal.
-fn write_plain(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
-    text.chars().try_for_each(|c| f.write_char(if c.is_control() { '?' } else { c }))
 }
 
 #[cfg(test)]
@@ -149,7 +146,7 @@ mod tests {
     #[test]
     fn nothing_that_others_chose_begins_a_line_of_its_own_or_speaks_to_the_terminal() {
         let said = said("refused `a\n2026 error b`", &[("owner", "eve\u{1b}[2J\r\n")]);
-        assert_eq!(said, "refused `a?2026 error b` owner=eve?[2J??");
+        assert_eq!(said, "refused `a\\u{a}2026 error b` owner=eve\\u{1b}[2J\\u{d}\\u{a}");
     }
 
     #[test]

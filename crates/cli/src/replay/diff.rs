@@ -1,6 +1,6 @@
 //! `rollhouse replay diff`: finds the first difference of two episodes.
 
-use std::io::{self, Write};
+use std::io;
 
 use rollhouse_core::EpisodeName;
 use rollhouse_replay::{Comparison, Difference, Episode, Value};

@@ -6,7 +6,7 @@ mod one_table;
 mod progress;
 mod whole_file;
 
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -67,7 +67,7 @@ pub(super) fn write_out(
                 return Err(Failure::new(Status::Usage, what).hint("-o FILE writes it into a file"));
             }
             let episode = found.folder.load(&found.info).map_err(read_failure)?;
-            write(&form.settings, &form.registry, &Arc::new(episode), out, &mut |_| true).map_err(
+            write(&form.settings, &form.registry, &Arc::new(episode), out.bytes(), &mut |_| true).map_err(
                 |error| match error {
                     ExportError::Write(error) => error.into(),
                     error => Failure::of(Status::Failed, &error),

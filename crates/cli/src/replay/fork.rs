@@ -8,7 +8,7 @@ mod actions;
 mod by_hand;
 
 use std::fs::File;
-use std::io::{self, BufReader, Write};
+use std::io::{self, BufReader};
 use std::path::Path;
 use std::sync::Arc;
 

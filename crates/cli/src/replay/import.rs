@@ -1,7 +1,7 @@
 //! `rollhouse replay import`: takes in exported episodes.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 

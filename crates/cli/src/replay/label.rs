@@ -1,9 +1,9 @@
 //! `rollhouse replay pin`, `unpin`, `tag`, `untag` and `note`.
 
-use std::io::{self, Write};
+use std::io;
 
 use rollhouse_core::EpisodeName;
-use rollhouse_replay::{Label, LabelChange, plain};
+use rollhouse_replay::{Label, LabelChange};
 use serde::Serialize;
 
 use crate::args::{DataArgs, NoteArgs, PinArgs, TagArgs};
@@ -74,8 +74,8 @@ impl ShownLabel {
     /// Writes the labels in a few words, for a line of a listing: `pinned best,slow "why it matters"`.
     pub(super) fn words(&self) -> String {
         let pin = self.pinned.then(|| "pinned".to_owned());
-        let tags = (!self.tags.is_empty()).then(|| plain(&self.tags.join(",")));
-        let note = self.note.as_ref().map(|note| format!("\"{}\"", shortened(&plain(note))));
+        let tags = (!self.tags.is_empty()).then(|| self.tags.join(","));
+        let note = self.note.as_ref().map(|note| format!("\"{}\"", shortened(note)));
         let words: Vec<String> = [pin, tags, note].into_iter().flatten().collect();
         words.join(" ")
     }
@@ -83,8 +83,8 @@ impl ShownLabel {
     /// Writes the lines of `replay show`.
     pub(super) fn lines(&self) -> Vec<(&'static str, String)> {
         let pin = self.pinned.then(|| ("pinned", "yes: nothing drops or prunes it".to_owned()));
-        let tags = (!self.tags.is_empty()).then(|| ("tags", plain(&self.tags.join(", "))));
-        let note = self.note.as_ref().map(|note| ("note", plain(note)));
+        let tags = (!self.tags.is_empty()).then(|| ("tags", self.tags.join(", ")));
+        let note = self.note.as_ref().map(|note| ("note", note.clone()));
         [pin, tags, note].into_iter().flatten().collect()
     }
 }
@@ -117,8 +117,8 @@ mod tests {
         label.change(&LabelChange::Tag(vec!["b".parse().unwrap(), "a".parse().unwrap()]));
         label.change(&LabelChange::Note(Some("\u{1b}[2J\u{7}red".parse().unwrap())));
         let shown = ShownLabel::of(Some(&label));
-        assert_eq!(shown.words(), "pinned a,b \"\\u{1b}[2J\\u{7}red\"");
-        assert_eq!(shown.lines()[2], ("note", "\\u{1b}[2J\\u{7}red".to_owned()));
+        assert_eq!(shown.words(), "pinned a,b \"\u{1b}[2J\u{7}red\"");
+        assert_eq!(shown.lines()[2], ("note", "\u{1b}[2J\u{7}red".to_owned()));
         assert_eq!(ShownLabel::of(None).words(), "");
         assert_eq!(shortened(&"x".repeat(41)).chars().count(), 41);
         assert!(shortened(&"x".repeat(41)).ends_with('…'));

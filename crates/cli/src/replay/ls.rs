@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rollhouse_client::Cluster;
 use rollhouse_core::GameResult;
-use rollhouse_replay::{Label, Labels, Query, Sort, SortKey, Tag, plain};
+use rollhouse_replay::{Label, Labels, Query, Sort, SortKey, Tag};
 use rollhouse_wire::limits::MAX_STORE_EPISODES;
 use rollhouse_wire::{RefusalCode, StoreEpisodes, StoreQuery};
 
@@ -179,14 +179,14 @@ impl Printer {
         for episode in episodes {
             let mut row = vec![
                 episode.id,
-                plain(episode.env),
+                episode.env.to_owned(),
                 episode.total_reward.map_or_else(|| "?".to_owned(), |total| Real(total).to_string()),
                 Count(episode.length).to_string(),
                 match episode.result {
                     Some(result) => format!("{}, {result}", episode.outcome),
                     None => episode.outcome.to_owned(),
                 },
-                plain(episode.policy),
+                episode.policy.to_owned(),
                 episode.seed.map_or_else(|| "-".to_owned(), |seed| seed.to_string()),
                 episode.shown_started,
             ];

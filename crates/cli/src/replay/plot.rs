@@ -27,7 +27,7 @@ pub(super) fn run(args: &StatsArgs, out: &mut Output) -> Result<Status, Failure>
     let is_terminal = io::stdout().is_terminal();
     let look = if is_terminal { Look::of(|name| std::env::var(name).ok()) } else { Look::Plain };
     let columns = rustix::termios::tcgetwinsize(io::stdout()).map_or(COLUMNS, |size| size.ws_col);
-    out.write_all(overview_screen(&envs, columns, look).text(is_terminal).as_bytes())?;
+    out.bytes().write_all(overview_screen(&envs, columns, look).text(is_terminal).as_bytes())?;
     Ok(Status::Done)
 }
 

@@ -1,6 +1,6 @@
 //! `rollhouse replay prune`: removes episodes.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,6 +1,6 @@
 //! `rollhouse replay repair`: repairs a folder or a store after a crash or damage.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 

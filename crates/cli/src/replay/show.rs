@@ -1,10 +1,10 @@
 //! `rollhouse replay show`: shows all facts of one episode.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 
 use rollhouse_core::{ColumnSpec, Distribution, OptionValue, Options, StepColumns};
-use rollhouse_replay::{EpisodeInfo, EpisodeKey, RecordKind, plain};
+use rollhouse_replay::{EpisodeInfo, EpisodeKey, RecordKind};
 use serde::Serialize;
 
 use crate::args::ShowArgs;
@@ -163,7 +163,7 @@ fn total(info: &EpisodeInfo) -> String {
 }
 
 fn returns(agents: &BTreeMap<String, f64>) -> String {
-    let shown = agents.iter().map(|(agent, total)| format!("{} {}", plain(agent), Real(*total)));
+    let shown = agents.iter().map(|(agent, total)| format!("{agent} {}", Real(*total)));
     shown.collect::<Vec<_>>().join(", ")
 }
 
@@ -188,7 +188,7 @@ fn print(
         info.name,
         info.name.number,
         info.name.lane,
-        plain(info.env())
+        info.env()
     )?;
     let mut line = |what: &str, value: String| writeln!(out, "  {what:<10} {value}");
     line("return", total(info))?;
@@ -203,7 +203,7 @@ fn print(
     if let Some(score) = info.score {
         line("score", Real(score).to_string())?;
     }
-    line("policy", format!("{}, version {}", plain(&info.policy().name), info.policy().version))?;
+    line("policy", format!("{}, version {}", info.policy().name, info.policy().version))?;
     if let Some(parent) = info.parent() {
         line("fork of", format!("{}, step {}: the same up to there", parent.name(), Count(parent.step)))?;
     }
@@ -213,7 +213,7 @@ fn print(
     let limit = info.run.max_episode_steps.map(|limit| format!("{} steps", Count(limit.into())));
     line("limit", limit.unwrap_or_else(|| "none".into()))?;
     if let Some(arguments) = arguments(info) {
-        line("arguments", plain(arguments))?;
+        line("arguments", arguments.to_owned())?;
     }
     let options = options(info);
     if !options.is_empty() {
@@ -232,6 +232,6 @@ fn print(
     if let Some(folder) = folder {
         line("folder", folder)?;
     }
-    line("program", plain(&info.run.program))?;
+    line("program", info.run.program.clone())?;
     label.lines().into_iter().try_for_each(|(what, value)| line(what, value))
 }

@@ -1,7 +1,7 @@
 //! `rollhouse replay stats`: shows totals of a folder or a store.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 
 use rollhouse_core::Outcome;
 use rollhouse_replay::{Damage, FolderStats, Library};

@@ -1,10 +1,10 @@
 //! `rollhouse replay verify`: recomputes episodes and compares them with their recording.
 
-use std::io::{self, Write};
+use std::io;
 use std::time::{Duration, Instant};
 
 use rollhouse_host::RecordedEnvs;
-use rollhouse_replay::{Divergence, LibraryEpisode, Value, Verification, plain};
+use rollhouse_replay::{Divergence, LibraryEpisode, Value, Verification};
 use serde::Serialize;
 
 use crate::args::VerifyArgs;
@@ -164,9 +164,9 @@ fn brief(note: &str) -> String {
     let (first, last) = (note.lines().next(), note.lines().next_back());
     match (first, last) {
         (Some(first), Some(last)) if note.lines().count() > 1 => {
-            format!("{} ... {}", plain(first), plain(last))
+            format!("{first} ... {last}")
         }
-        _ => plain(note),
+        _ => note.to_owned(),
     }
 }
 

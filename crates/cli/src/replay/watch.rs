@@ -1,6 +1,5 @@
 //! `rollhouse replay ls --watch`: lists episodes as they come.
 
-use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 

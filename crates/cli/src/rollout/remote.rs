@@ -9,7 +9,7 @@
 //! Without `--detach` the coordinator closes the pool when it has not heard of the command for 30 s, however that
 //! ended.
 
-use std::io::{self, Write};
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::park_timeout;
 use std::time::{Duration, Instant};

@@ -1,7 +1,6 @@
 //! `rollhouse store export`: carries recordings to a target.
 
 use std::collections::BTreeSet;
-use std::io::Write;
 
 use rollhouse_archive::{Carried, Kept, Manifest, Outgoing, OutgoingError, SegmentId, Selection, Shelf};
 use rollhouse_core::RunId;

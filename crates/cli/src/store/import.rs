@@ -1,7 +1,6 @@
 //! `rollhouse store import`: takes in recordings from a target.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -1,7 +1,6 @@
 //! `rollhouse store verify`: reads everything at a target and reports damage.
 
 use std::collections::BTreeSet;
-use std::io::Write;
 
 use rollhouse_archive::SegmentId;
 use serde::Serialize;

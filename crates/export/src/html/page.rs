@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use rollhouse_core::Outcome;
+use rollhouse_core::{Outcome, plain, plain_json};
 use rollhouse_replay::{Episode, EpisodeInfo, Seeker};
 use serde::Serialize;
 
@@ -36,16 +36,20 @@ pub(super) fn write_begin(info: &EpisodeInfo, out: &mut dyn Write) -> io::Result
 /// Writes the part of the page after the steps.
 pub(super) fn write_end(page: &Page<'_>, out: &mut dyn Write) -> Result<(), ExportError> {
     let json = serde_json::to_string(&page.told()).map_err(io::Error::from)?;
-    writeln!(out, "<script type=\"application/json\" id=\"episode\">{}</script>", harmless(&json))?;
+    writeln!(
+        out,
+        "<script type=\"application/json\" id=\"episode\">{}</script>",
+        harmless(&plain_json(json))
+    )?;
     Ok(write!(out, "<script>\n{PLAYER}</script>\n</body>\n</html>\n")?)
 }
 
 const HEAD: &str = include_str!("head.html");
 const PLAYER: &str = include_str!("player.js");
 
-/// Escapes text for a page.
+/// Escapes text for a page, that of names which others chose.
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+    plain(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 /// Escapes JSON so that it ends no script and begins no comment: in JSON, `<` can stand in strings only.

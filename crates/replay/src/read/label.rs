@@ -101,9 +101,9 @@ impl FromStr for Tag {
 
     fn from_str(text: &str) -> Result<Self, BadLabel> {
         let text = bounded(text, MAX_TAG_BYTES)?;
-        let is_bad = |char: &char| char.is_whitespace() || char.is_control() || *char == ',';
-        match text.chars().find(|char| is_bad(char) || crate::plain(char.encode_utf8(&mut [0; 4])).len() > 4)
-        {
+        let turns = |char| matches!(char, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        let is_bad = |char: &char| char.is_whitespace() || char.is_control() || turns(*char) || *char == ',';
+        match text.chars().find(is_bad) {
             Some(char) => Err(BadLabel::Character(char)),
             None => Ok(Self(text.to_owned())),
         }

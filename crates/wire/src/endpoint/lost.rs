@@ -3,6 +3,7 @@
 use std::fmt;
 
 use quinn::{ConnectionError, ReadError, VarInt, WriteError};
+use rollhouse_core::is_plain;
 
 /// The reason why a side closed a connection or gave up a stream; a number on the wire. A text for people goes with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -182,7 +183,7 @@ impl From<ConnectionError> for StreamLost {
 /// Makes a peer's reason fit for a log.
 fn words(reason: &[u8]) -> String {
     let text = String::from_utf8_lossy(&reason[..reason.len().min(MAX_REASON_BYTES)]);
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.chars().map(|c| if is_plain(c) { c } else { ' ' }).collect()
 }
 
 /// Returns the start of a reason, cut to what fits into one close frame.

@@ -42,7 +42,7 @@ pub(super) fn write(
                 ExportError::Write(error) => error.into(),
                 error => Failure::of(Status::Failed, &error),
             };
-            write_rows(chosen, registry, out, &mut |_, _| true, &of_error)?
+            write_rows(chosen, registry, out.bytes(), &mut |_, _| true, &of_error)?
         }
     };
     Ok(if left_out > 0 { Status::Failed } else { Status::Done })
