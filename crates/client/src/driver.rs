@@ -25,7 +25,8 @@ pub type Look = Arc<dyn Fn() -> bool + Send + Sync>;
 /// A single-threaded runtime that the callers of [`Driver::run`] drive. Several threads may call at a time: one of them
 /// drives, and it wakes the others.
 pub(crate) struct Driver {
-    shared: Arc<Shared>,
+    /// The runtime; `None` only while this is dropped.
+    shared: Option<Arc<Shared>>,
     caretaker: Option<JoinHandle<()>>,
 }
 
@@ -63,7 +64,11 @@ impl Driver {
             let shared = Arc::clone(&shared);
             move || shared.take_care()
         })?;
-        Ok(Self { shared, caretaker: Some(caretaker) })
+        Ok(Self { shared: Some(shared), caretaker: Some(caretaker) })
+    }
+
+    fn shared(&self) -> &Shared {
+        self.shared.as_ref().expect("only drop takes it")
     }
 
     /// Drives the runtime until `future` is done, and calls `look` on this thread every [`LOOK`] meanwhile. Polls without
@@ -75,17 +80,42 @@ impl Driver {
         let (mut future, mut output) = (pin!(future), None);
         {
             let kept = pin!(async { output = Some(future.as_mut().await) });
-            self.complete(kept, look)?;
+            self.shared().complete(kept, look)?;
         }
         // What is complete has left its output.
         output.ok_or(Interrupted)
     }
 
+    /// Starts a future that nobody waits for. Whatever it can do at once is done before this returns, also in a task of
+    /// another runtime.
+    pub(crate) fn begin(&self, future: impl Future<Output = ()> + Send + 'static) {
+        let shared = self.shared();
+        // Task: closing of a pool.
+        shared.runtime.spawn(future);
+        beside_runtimes(|| shared.turn());
+    }
+}
+
+/// Runs what drives a runtime, or drops one: here, or on a thread of its own if this one is a runtime's, which must not.
+/// Waits for it.
+fn beside_runtimes(run: impl FnOnce() + Send) {
+    if tokio::runtime::Handle::try_current().is_err() {
+        return run();
+    }
+    std::thread::scope(|scope| {
+        // Task: closing of a pool.
+        let spawned = std::thread::Builder::new().name("rollhouse-close".to_owned()).spawn_scoped(scope, run);
+        // Without a thread nobody is told; leases and idle timeouts end what is left.
+        drop(spawned.map(std::thread::ScopedJoinHandle::join));
+    });
+}
+
+impl Shared {
     /// Drives the runtime as [`Driver::run`] does. It is not generic, so that the runtime's code is compiled once and not
     /// for each call.
     fn complete(&self, mut future: Unnamed<'_>, look: Option<&Look>) -> Result<(), Interrupted> {
-        let _inside = self.shared.enter();
-        let Shared { runtime, eagerness, .. } = &*self.shared;
+        let _inside = self.enter();
+        let Self { runtime, eagerness, .. } = self;
         let Some(look) = look else {
             runtime.block_on(async {
                 if eagerness.wait(future.as_mut()).await.is_none() {
@@ -105,13 +135,6 @@ impl Driver {
                 Err(_) => {}
             }
         }
-    }
-
-    /// Starts a future that nobody waits for. Whatever it can do at once is done before this returns.
-    pub(crate) fn begin(&self, future: impl Future<Output = ()> + Send + 'static) {
-        // Task: closing of a pool.
-        self.shared.runtime.spawn(future);
-        self.turn();
     }
 
     fn turn(&self) {
@@ -175,16 +198,18 @@ impl Drop for Inside<'_> {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        *self.shared.stopped.lock() = true;
-        self.shared.stop.notify_all();
+        let Some(shared) = self.shared.take() else { return };
+        *shared.stopped.lock() = true;
+        shared.stop.notify_all();
         if let Some(caretaker) = self.caretaker.take() {
             // It panics never; if it did, there is nothing left to take care of.
             let _ended = caretaker.join();
         }
-        if tokio::runtime::Handle::try_current().is_err() {
+        beside_runtimes(move || {
             // What was dropped before tells its peers.
-            self.turn();
-        }
+            shared.turn();
+            drop(shared);
+        });
     }
 }
 
@@ -203,6 +228,20 @@ mod tests {
         assert_eq!(driver.run(std::future::pending::<()>(), Some(&look)), Err(Interrupted));
         assert_eq!(looks.load(Ordering::Relaxed), 2);
         assert_eq!(driver.run(async { 7 }, Some(&look)), Ok(7));
+    }
+
+    /// Symptom: a pool that was dropped in a task of a tokio runtime panicked.
+    /// Cause: it drove its own runtime on that thread, and ended it there. Fix: another thread does.
+    #[test]
+    fn what_is_begun_and_dropped_in_a_task_of_another_runtime_is_done_without_a_panic() {
+        let outer = Builder::new_current_thread().build().unwrap();
+        let (done, is_done) = std::sync::mpsc::sync_channel(1);
+        outer.block_on(async move {
+            let driver = Driver::new().unwrap();
+            driver.begin(async move { done.send(7).unwrap() });
+            drop(driver);
+        });
+        assert_eq!(is_done.try_recv(), Ok(7));
     }
 
     #[test]

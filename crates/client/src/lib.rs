@@ -8,7 +8,7 @@
 //! | thread or task | runs on | on cancel | on error |
 //! |---|---|---|---|
 //! | caretaker | own thread `rollhouse-care`: drives the runtime of a [`Cluster`] while nobody calls | ends with the last handle | a panic ends it: connections then live only while somebody calls |
-//! | closing of a pool | the runtime, so the calling thread: for a pool that was dropped | the pool ends with its leases | the same |
+//! | closing of a pool | the runtime, so the calling thread, or own thread `rollhouse-close` if that is one of another runtime: for a pool that was dropped | the pool ends with its leases | the same |
 //!
 //! Not a goal: deciding where lanes run (crate coordinator), stepping them (crates node and engine), choosing
 //! actions. Start reading at [`Pool`], then [`Session`], which decides, and `pool_session.rs`, which carries out what

@@ -26,12 +26,15 @@ pub(crate) const LANE_LOG_BYTES: usize = 1 << 20;
 /// have written what ended in its last second, and has not shipped what ended in the last few.
 const KEEP_ENDED: Duration = Duration::from_secs(10);
 
-/// Bytes of a session's log beyond which episodes that ended are forgotten sooner: through shared memory thousands of
-/// lanes play hundreds of megabytes a second.
+/// Bytes of a session's log, with what is kept of each episode beside its rows, beyond which episodes that ended are
+/// forgotten sooner: through shared memory thousands of lanes play hundreds of megabytes a second.
 const ENDED_LOG_BYTES: usize = 256 << 20;
 
 /// Bytes of calls that are kept of an episode.
 const CALLS_LOG_BYTES: usize = 256 << 10;
+
+/// Number of episodes of a lane for which room is kept that is not used.
+const MOST_SPARE_EPISODES: usize = 16;
 
 /// Rows between two searches for rows that nobody needs.
 const TRIM_EVERY: usize = 64;
@@ -64,6 +67,8 @@ pub(crate) struct SessionLog {
 struct LaneLog {
     /// The lane's episodes, oldest first; only the last may be open.
     episodes: VecDeque<LoggedEpisode>,
+    /// Bytes of the calls of these episodes.
+    call_bytes: usize,
     /// Number of the lane's next episode.
     next: u64,
     /// The start of the lane's last episode.
@@ -265,12 +270,12 @@ impl SessionLog {
         let row = self.rows.end();
         let lane = &mut self.lanes[lane as usize];
         let Some(episode) = lane.open() else { return };
-        let size = |call: &Call| call.method.len() + call.payload.len() + size_of::<(u64, Call)>();
-        let before: usize = episode.calls.iter().map(|(_, call)| size(call)).sum();
-        if before + size(&call) <= CALLS_LOG_BYTES {
+        let bytes = bytes_of(&call);
+        if episode.call_bytes() + bytes <= CALLS_LOG_BYTES {
             episode.calls.push((row, call));
+            lane.call_bytes += bytes;
         } else {
-            lane.episodes.clear();
+            lane.forget_all();
             lane.cut = true;
         }
     }
@@ -283,7 +288,7 @@ impl SessionLog {
     /// Notes that everything that was played is lost: all lanes have to begin anew.
     pub(crate) fn give_up(&mut self) {
         for lane in &mut self.lanes {
-            lane.episodes.clear();
+            lane.forget_all();
             lane.cut = lane.begun;
         }
     }
@@ -323,11 +328,7 @@ impl SessionLog {
     fn after_row(&mut self, now: Duration, lost: &[u32]) {
         for &lane in lost {
             // Its env is made anew where it is; nobody can say what would have become of it.
-            let lane = &mut self.lanes[lane as usize];
-            if lane.open().is_some() {
-                lane.episodes.pop_back();
-            }
-            lane.episodes.clear();
+            self.lanes[lane as usize].forget_all();
         }
         self.since_trim += 1;
         self.now = now;
@@ -348,12 +349,23 @@ impl SessionLog {
         self.forget(|episode, last| !last && episode.is_old(now, keep_ended));
         // The last of each lane is where the next one goes on from.
         for (limit, last_too) in [(self.ended_limit, false), (self.limit, true)] {
-            let excess = self.rows.size().saturating_sub(limit);
-            if excess > 0 {
-                let row = self.rows.holding(excess);
+            // Rows as a share of all that goes with them; and where they are not evenly shared, rows alone.
+            for with_episodes in [true, false] {
+                let (size, rows) = (self.size(), self.rows.size());
+                let excess = size.saturating_sub(limit);
+                if excess == 0 {
+                    break;
+                }
+                let share = (rows as u128 * excess as u128 / size as u128) as usize;
+                let row = self.rows.holding(if with_episodes { share } else { excess });
                 self.forget(|episode, last| episode.from_row < row && (last_too || !last));
             }
         }
+    }
+
+    /// Returns the bytes that the log keeps: rows, and what it knows of each episode.
+    fn size(&self) -> usize {
+        self.rows.size() + self.lanes.iter().map(LaneLog::size).sum::<usize>()
     }
 
     /// Forgets the first episodes of each lane for which `is_to_be` returns true, and rows that nobody needs. Its
@@ -367,7 +379,11 @@ impl SessionLog {
                     break;
                 }
                 lane.cut = first.ended.is_none();
+                lane.call_bytes -= first.call_bytes();
                 lane.episodes.pop_front();
+            }
+            if lane.episodes.capacity() > 2 * MOST_SPARE_EPISODES.max(lane.episodes.len()) {
+                lane.episodes.shrink_to(lane.episodes.len());
             }
         }
         self.rows.forget_before(needed);
@@ -429,9 +445,28 @@ impl LaneLog {
     fn open(&mut self) -> Option<&mut LoggedEpisode> {
         self.episodes.back_mut().filter(|episode| episode.ended.is_none())
     }
+
+    fn forget_all(&mut self) {
+        self.episodes.clear();
+        self.call_bytes = 0;
+    }
+
+    /// Returns the bytes of what is known of its episodes beside their rows.
+    fn size(&self) -> usize {
+        self.episodes.len() * size_of::<LoggedEpisode>() + self.call_bytes
+    }
+}
+
+/// Returns the bytes of a call that is kept.
+const fn bytes_of(call: &Call) -> usize {
+    call.method.len() + call.payload.len() + size_of::<(u64, Call)>()
 }
 
 impl LoggedEpisode {
+    fn call_bytes(&self) -> usize {
+        self.calls.iter().map(|(_, call)| bytes_of(call)).sum()
+    }
+
     fn is_old(&self, now: Duration, keep: Duration) -> bool {
         self.ended.is_some_and(|(_, at)| now.saturating_sub(at) >= keep)
     }
@@ -622,7 +657,7 @@ mod tests {
     fn a_log_that_is_full_forgets_the_oldest_episodes_and_tells_whose() {
         let mut play = Play::new("Pendulum-v1", 3, AutoresetMode::NextStep);
         let mut log = play.log("Pendulum-v1", Duration::from_secs(1_000_000));
-        log.limit = 3_000;
+        log.limit = 3_000 + 3 * size_of::<LoggedEpisode>();
         play.engine.reset(&Reset::seeded(9, 3)).unwrap();
         play.note(Duration::ZERO, &mut log);
         for turn in 0..190 {
@@ -655,6 +690,40 @@ mod tests {
         for turn in 3_000..3_060 {
             assert_eq!(play.turn(turn, None), second.turn(turn, None));
         }
+    }
+
+    /// Symptom: at ten million steps a second a trainer's log took half a gigabyte more than its limit.
+    /// Cause: the limit was that of the rows alone, and what is kept of each episode that ended is more than its rows.
+    /// Fix: both are counted, calls as well.
+    #[test]
+    fn episodes_that_ended_count_for_the_limit_of_a_log_however_short_they_are() {
+        let spec = Registry::builtin().get("test/Called-v0").unwrap().spec().clone();
+        let (lanes, zeros, ones) = (64, [0; 64], [1; 64]);
+        let mut log = SessionLog::new(lanes, &spec.action_column(), &spec.action_space, Keep::StepsAndEnded);
+        log.ended_limit = 200_000;
+        let actions = vec![0; lanes * spec.action_column().row_bytes()];
+        let mut most = 0;
+        for number in 0..2_000 {
+            let now = Duration::from_micros(number);
+            for lane in 0..lanes as u32 {
+                log.began(now, &Began { lane, number, start: Start::default() });
+                if number % 4 == 0 {
+                    log.called(lane, Call { method: "push".into(), payload: "2".repeat(100) });
+                }
+            }
+            let flags = LaneFlags { terminated: &ones, truncated: &zeros, reset: &zeros };
+            log.stepped(now, &actions, flags, &[]);
+            let episodes = log.lanes.iter().flat_map(|lane| &lane.episodes);
+            let of_episodes: usize = episodes.map(|one| size_of_val(one) + one.call_bytes()).sum();
+            most = most.max(log.rows.size() + of_episodes);
+        }
+        // The last of each lane stays, and what comes until the next look.
+        let step = lanes * (size_of::<LoggedEpisode>() + 200) + lanes + 16;
+        assert!(most <= 200_000 + (TRIM_EVERY + 1) * step, "{most}");
+        assert!(
+            log.lanes.iter().all(|lane| !lane.episodes.is_empty()),
+            "the last is where the next goes on from"
+        );
     }
 
     #[test]
