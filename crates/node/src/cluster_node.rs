@@ -299,9 +299,14 @@ impl ClusterNode {
 
     /// Stops in order, within about `deadline`: takes no new sessions, gives owners a quarter of that time, and at most
     /// [`MOVE_PATIENCE`], to move those that are open, ends the rest (their episodes as `evicted`), seals the spool,
-    /// ships what is in it, tells the coordinator, and closes the connections. What is counted can be read until the
-    /// report is there. Blocks.
+    /// ships what is in it, tells the coordinator, and closes the connections. Blocks.
     pub fn stop(self, deadline: Duration) -> StopReport {
+        self.end(deadline)
+    }
+
+    /// Does what [`ClusterNode::stop`] does but for closing the connections, which the end of the value does. What is
+    /// counted can be read meanwhile.
+    pub fn end(&self, deadline: Duration) -> StopReport {
         let until = Instant::now() + deadline;
         let left = || until.saturating_duration_since(Instant::now());
         self.hosting.stop();
@@ -403,8 +408,7 @@ fn host(
         shipping,
         when_full: Some(config.recording.shipping.shipper.when_full),
     };
-    let learning = config.python.clone().map(Learning::new).map(Arc::new);
-    let envs = (Arc::clone(&config.registry), learning);
+    let envs = (Arc::clone(&config.registry), config.python.clone());
     Ok(Hosting::new(settings, envs, executor, fitness, Arc::clone(node.supervision()), figures))
 }
 

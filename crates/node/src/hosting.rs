@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use parking_lot::{Mutex, MutexGuard};
 use rollhouse_core::{Claimant, OverShare, Portion, ShareBook, SharedBound, Weight};
 use rollhouse_env::Registry;
+use rollhouse_host::PythonHost;
 use rollhouse_replay::{RealDisk, Recorder};
 use rollhouse_wire::limits::MAX_CONNECTING_TOLD;
 use rollhouse_wire::{
@@ -25,7 +26,7 @@ use tracing::{info, warn};
 use self::control::SessionControl;
 use crate::executor::Executor;
 use crate::fitness::Fitness;
-use crate::learning::Learning;
+use crate::learning::{Apart, Learning};
 use crate::node_actor::Supervision;
 use crate::owned_handle::OwnedHandle;
 use crate::seen_file::{keep_seen, read_seen};
@@ -48,6 +49,8 @@ pub(crate) struct Hosting {
     registry: Arc<Registry>,
     /// The Python envs, if the node hosts any.
     learning: Option<Arc<Learning>>,
+    /// The threads that wait for processes.
+    apart: Apart,
     settings: HostingSettings,
     /// The shares of those who are connected.
     places: Places,
@@ -117,7 +120,7 @@ impl Place {
 impl Hosting {
     pub(crate) fn new(
         settings: HostingSettings,
-        (registry, learning): (Arc<Registry>, Option<Arc<Learning>>),
+        (registry, python): (Arc<Registry>, Option<PythonHost>),
         executor: Executor,
         fitness: Fitness,
         supervision: Arc<Supervision>,
@@ -127,6 +130,8 @@ impl Hosting {
         let table = table.within(settings.budget.budget.clone());
         let seen = settings.folder.as_ref().and_then(|folder| read_seen(&RealDisk, &folder.lock()));
         let table = Mutex::new(table.having_seen(seen.unwrap_or_default()));
+        let apart = Apart::default();
+        let learning = python.map(|host| Arc::new(Learning::new(host, apart.clone())));
         Self {
             table,
             executor,
@@ -135,6 +140,7 @@ impl Hosting {
             supervision,
             registry,
             learning,
+            apart,
             places: Places::new(settings.connections),
             settings,
             fitness,
@@ -553,4 +559,4 @@ const PLACE_RETRY_MS: u64 = 1_000;
 const LEAVING_LOOK: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -26,10 +26,22 @@ use crate::owned::with_causes;
 #[derive(Debug)]
 pub(crate) struct Learning {
     host: Arc<PythonHost>,
-    /// Room for threads that wait for processes, by the owners of what they make.
-    waiting: ShareBook,
+    apart: Apart,
     /// Envs that were asked for, the one asked for longest ago first.
     known: Mutex<Vec<Known>>,
+}
+
+/// Threads that wait for processes. Clones have the same room.
+#[derive(Debug, Clone)]
+pub(crate) struct Apart {
+    /// Room for them, by the owners of what they make.
+    room: Arc<ShareBook>,
+}
+
+impl Default for Apart {
+    fn default() -> Self {
+        Self { room: Arc::new(ShareBook::new(SharedBound::LEARNING)) }
+    }
 }
 
 /// An env that was asked for.
@@ -52,9 +64,9 @@ pub(crate) struct EnvToLearn {
 }
 
 impl Learning {
-    pub(crate) fn new(host: PythonHost) -> Self {
-        let waiting = ShareBook::new(SharedBound::LEARNING);
-        Self { host: Arc::new(host), waiting, known: Mutex::default() }
+    /// Makes the envs of a host, which are learned on threads of `apart`.
+    pub(crate) fn new(host: PythonHost, apart: Apart) -> Self {
+        Self { host: Arc::new(host), apart, known: Mutex::default() }
     }
 
     /// Returns the kinds of envs that are learned here.
@@ -75,7 +87,7 @@ impl Learning {
         let EnvToLearn { env, learned: cell, connecting } = asked;
         let learned = cell.get_or_try_init(|| async {
             let (host, env, watch) = (Arc::clone(&self.host), env.clone(), connecting.clone());
-            let learned = self.apart(asker, move || host.learn(&env, &watch)).await?;
+            let learned = self.apart.run(asker, move || host.learn(&env, &watch)).await?;
             learned.map(Arc::new).map_err(|error| refusal(&error))
         });
         let learned = learned.await.cloned();
@@ -106,18 +118,20 @@ impl Learning {
         }
         asked
     }
+}
 
+impl Apart {
     /// Runs what waits for processes on a thread of its own, which counts as the asker's until it ends. If the future is
     /// dropped, the thread goes on to its end.
     ///
     /// # Errors
     /// `Busy` if the asker has its share of such threads, `Internal` if the operating system refuses a thread or `work` panicked.
-    pub(crate) async fn apart<T: Send + 'static>(
+    pub(crate) async fn run<T: Send + 'static>(
         &self,
         asker: Claimant,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Refusal> {
-        let place = self.waiting.take(asker, 1);
+        let place = self.room.take(asker, 1);
         let place = place.map_err(|over| Refusal::busy(over.to_string(), RETRY_MS))?;
         let (done, result) = oneshot::channel();
         let started = on_thread(move || {
@@ -128,11 +142,11 @@ impl Learning {
             let _told = done.send(result);
         });
         let internal = |message: String| Refusal::new(RefusalCode::Internal, message);
-        started.map_err(|error| internal(format!("no thread for a Python env: {error}")))?;
+        started.map_err(|error| internal(format!("no thread to start processes: {error}")))?;
         match result.await {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(panic)) => Err(internal(format!("starting a Python env: {}", panic_message(&*panic)))),
-            Err(_) => Err(internal("starting a Python env: its thread is gone".to_owned())),
+            Ok(Err(panic)) => Err(internal(format!("starting processes: {}", panic_message(&*panic)))),
+            Err(_) => Err(internal("starting processes: its thread is gone".to_owned())),
         }
     }
 }
@@ -199,7 +213,7 @@ mod tests {
     use super::*;
 
     fn learning(interpreter: &str) -> Learning {
-        Learning::new(PythonHost {
+        let host = PythonHost {
             interpreter: interpreter.into(),
             allow: vec!["gymnasium".to_owned()],
             workers: None,
@@ -209,7 +223,8 @@ mod tests {
             memory: None,
             census: None,
             draw: false,
-        })
+        };
+        Learning::new(host, Apart::default())
     }
 
     fn numbered(number: usize) -> PythonEnv {
@@ -265,7 +280,7 @@ mod tests {
         let mut held = 0;
         loop {
             let (gone, learning, asker) = (Arc::clone(&gone), Arc::clone(learning), asker.clone());
-            let mut apart = Box::pin(async move { learning.apart(asker, move || gone.lock().recv()).await });
+            let mut apart = Box::pin(async move { learning.apart.run(asker, move || gone.lock().recv()).await });
             match std::future::poll_fn(|context| std::task::Poll::Ready(apart.as_mut().poll(context))).await {
                 std::task::Poll::Ready(refused) => {
                     assert_eq!(refused.unwrap_err().code, RefusalCode::Busy);
@@ -284,18 +299,18 @@ mod tests {
         let learning = Arc::new(learning("/bin/false"));
         let (held, _let_go) = hold_all(&learning, &ada()).await;
         assert!(held < SharedBound::LEARNING.limit as usize);
-        assert_eq!(learning.apart(Claimant::owner("bob"), || 7).await, Ok(7));
+        assert_eq!(learning.apart.run(Claimant::owner("bob"), || 7).await, Ok(7));
         let (of_bob, _let_go) = hold_all(&learning, &Claimant::owner("bob")).await;
         assert!(of_bob >= 1);
-        assert_eq!(learning.apart(Claimant::operator("root"), || 8).await, Ok(8));
+        assert_eq!(learning.apart.run(Claimant::operator("root"), || 8).await, Ok(8));
     }
 
     #[tokio::test]
     async fn a_panic_apart_is_a_refusal_and_its_place_is_free_again() {
         let learning = learning("/bin/false");
-        let panicked = learning.apart(ada(), || panic!("broken")).await.unwrap_err();
+        let panicked = learning.apart.run(ada(), || panic!("broken")).await.unwrap_err();
         assert!(panicked.message.contains("broken"), "{panicked}");
-        assert_eq!(learning.waiting.total(), 0);
-        assert_eq!(learning.apart(ada(), || 7).await, Ok(7));
+        assert_eq!(learning.apart.room.total(), 0);
+        assert_eq!(learning.apart.run(ada(), || 7).await, Ok(7));
     }
 }

@@ -101,8 +101,8 @@ async fn serve_place(
         }
         Err(Unanswered::Replaced | Unanswered::Ended | Unanswered::Fault(_)) => return None,
     };
-    let mut thread = match Thread::start(hosting, owned, number, measured) {
-        Ok(thread) => thread,
+    let (mut thread, waits) = match Thread::start(hosting, owned, number, measured) {
+        Ok(started) => started,
         Err((measured, error)) => {
             taken.give_back(measured, &hosting.figures);
             let message = format!("no thread to step the session: {error}");
@@ -110,7 +110,7 @@ async fn serve_place(
             return None;
         }
     };
-    let end = thread.watch(hosting, owned, number, socket).await;
+    let end = thread.watch(hosting, (owned, waits), number, socket).await;
     settle(hosting, taken, &thread, socket, end).await
 }
 
@@ -191,15 +191,18 @@ enum StopReason {
 }
 
 impl Thread {
-    /// Starts the thread with the session `here`, which comes back if no thread can be started.
+    /// Starts the thread with the session `here`, which comes back if no thread can be started. Returns with it the test
+    /// of whether the session waits for something else than its lanes' steps, such as its recorder.
     fn start(
         hosting: &Hosting,
         owned: &OwnedHandle,
         number: u64,
-        measured: Box<MeasuredSession>,
-    ) -> Result<Self, (Box<MeasuredSession>, std::io::Error)> {
+        mut measured: Box<MeasuredSession>,
+    ) -> Result<(Self, Waits), (Box<MeasuredSession>, std::io::Error)> {
         let (hand, handed) = oneshot::channel();
         let (give_back, back) = oneshot::channel();
+        // Once the thread has it, nobody else can ask the session.
+        let waits = waits_for_others(measured.session());
         let shared = Arc::new(StepperShared {
             stop: AtomicBool::new(false),
             cancel: owned.cancel().clone(),
@@ -221,7 +224,7 @@ impl Thread {
         let name = format!("rollhouse-shm-{number}");
         // Task: shared memory.
         match std::thread::Builder::new().name(name).spawn(run) {
-            Ok(_) => Ok(Self { shared, handed, back, remote: None }),
+            Ok(_) => Ok((Self { shared, handed, back, remote: None }, waits)),
             Err(error) => match shared.take_session() {
                 Some(measured) => Err((measured, error)),
                 None => unreachable!("a thread that was not started has taken nothing"),
@@ -233,11 +236,10 @@ impl Thread {
     async fn watch(
         &mut self,
         hosting: &Hosting,
-        owned: &OwnedHandle,
+        (owned, waits): (&OwnedHandle, Waits),
         number: u64,
         socket: &mut AttachSocket,
     ) -> End {
-        let waits = self.shared.waits();
         let mut watch = HangWatch::new(hosting.hang_deadline());
         let began = Instant::now();
         let mut turns = owned.turns();
@@ -322,14 +324,6 @@ impl Drop for Thread {
 impl StepperShared {
     fn take_session(&self) -> Option<Box<MeasuredSession>> {
         self.measured.lock().take()
-    }
-
-    /// Returns the test of whether the session waits for something else than its lanes' steps, such as its recorder.
-    fn waits(&self) -> Waits {
-        match &mut *self.measured.lock() {
-            Some(measured) => waits_for_others(measured.session()),
-            None => Box::new(|| false),
-        }
     }
 
     /// Steps the session on the thread until it is told to stop, the owner breaks a rule, or there is no memory.
@@ -460,12 +454,40 @@ const ROOM_RETRY_MS: u64 = 1_000;
 #[cfg(test)]
 mod tests {
     use rollhouse_arena::{Answer, ArenaIdent, AttachedArena, Expected};
-    use rollhouse_core::AutoresetMode;
+    use rollhouse_core::{AutoresetMode, Claimant};
     use rollhouse_engine::Engine;
     use rollhouse_env::Registry;
+    use rollhouse_replay::RecorderConfig;
+    use rollhouse_replay::testing::{DrivenRecorder, FaultyDisk};
 
     use super::*;
-    use crate::owned::tests::cartpole;
+    use crate::hosting::tests::{hosting, open};
+    use crate::owned::tests::{cartpole, fall_behind, recorded};
+
+    /// Symptom: a session in shared memory that waited for its disk was given up as hung.
+    /// Cause: whether it waits was asked after the thread had taken the session, which was known to wait for nothing then.
+    /// Fix: it is asked before the thread is started.
+    #[test]
+    fn a_session_is_known_to_wait_however_soon_its_thread_has_taken_it() {
+        let disk = Arc::new(FaultyDisk::new());
+        let (dir, config) = (std::path::Path::new("/spool"), RecorderConfig::default());
+        let driven = DrivenRecorder::open(disk, dir, config, 1, Duration::ZERO).unwrap();
+        let mut session = recorded(&driven);
+        fall_behind(&mut session);
+        let node = crate::Node::start().unwrap();
+        let hosting = hosting(Registry::builtin(), &node, Duration::from_secs(30));
+        let open = open("CartPole-v1");
+        let placed = (open.session, open.incarnation);
+        let other = cartpole(2, AutoresetMode::NextStep);
+        let owner = Claimant::owner("trainer");
+        let owned = OwnedHandle::new(placed, owner, Cancel::default(), 0, other, Arc::default());
+        let measured = Box::new(MeasuredSession::new(session, Arc::default()));
+        let Ok((thread, waits)) = Thread::start(&hosting, &owned, 1, measured) else { panic!("a thread") };
+        while thread.shared.measured.lock().is_some() {
+            std::thread::yield_now();
+        }
+        assert!(waits());
+    }
 
     /// Symptom: a trainer that was taken over, or whose session ended, went on being served as long as it always had a
     /// request waiting; ended by its hang deadline, its thread went on. Cause: whether to stop was asked before sleeping

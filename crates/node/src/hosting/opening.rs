@@ -162,15 +162,22 @@ impl Hosting {
             OwnedSession::make(plan, recorder).map(|session| session.telling(leaving).until(&token))
         };
         let owner = claimant(&open.owner, open.operates);
-        let session = match self.learning.as_ref().filter(|_| late) {
-            // Their processes take seconds to start, for which no thread that steps is to wait.
-            Some(learning) => learning.apart(owner.clone(), make).await??,
-            None => self.made_by_worker(&owner, make).await??,
-        };
+        let session = self.made(&owner, late, make).await??;
         let placed = (open.session, open.incarnation);
         let env = self.figures.envs.of(&open.settings.env);
         let owned = OwnedHandle::new(placed, owner, cancel, max_columns, session, env);
         Ok(SessionHandle::Owned(Arc::new(owned)))
+    }
+
+    /// Makes something by a thread that steps; if it is `late`, by one that waits for processes, which take seconds to
+    /// start.
+    async fn made<T: Send + 'static>(
+        &self,
+        owner: &Claimant,
+        late: bool,
+        make: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        if late { self.apart.run(owner.clone(), make).await } else { self.made_by_worker(owner, make).await }
     }
 
     /// Has a thread that steps make something.
@@ -205,7 +212,8 @@ impl Hosting {
         let owner = claimant(&open.owner, open.operates);
         let whose = owner.clone();
         let make = move || ReplaySession::make(placed, whose, registry, episodes::read(file, &of)?);
-        let session = self.made_by_worker(&owner, make).await??;
+        let late = self.registry.get(&open.settings.env).is_ok_and(|entry| entry.is_late());
+        let session = self.made(&owner, late, make).await??;
         Ok(SessionHandle::Replay(Arc::new(session)))
     }
 

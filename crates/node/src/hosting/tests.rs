@@ -6,12 +6,13 @@ use std::sync::atomic::AtomicU32;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
 use rollhouse_core::RunId;
-use rollhouse_env::{EnvEntry, MakeError};
+use rollhouse_env::testing::{Timing, late};
+use rollhouse_env::{EnvEntry, InstructionSet, MakeError};
 use rollhouse_wire::{LaneSettings, OpenSession, Secret};
 
 use crate::Node;
 
-fn open(env: &str) -> OpenSession {
+pub(crate) fn open(env: &str) -> OpenSession {
     OpenSession {
         session: SessionId { pool: RunId::from_u128(1), index: 0 },
         incarnation: Incarnation { term: 1, counter: 1 },
@@ -38,7 +39,7 @@ fn open(env: &str) -> OpenSession {
     }
 }
 
-fn hosting(registry: Registry, node: &Node, lease: Duration) -> Arc<Hosting> {
+pub(crate) fn hosting(registry: Registry, node: &Node, lease: Duration) -> Arc<Hosting> {
     let figures: Arc<NodeFigures> = Arc::default();
     let hang_deadline = Duration::from_secs(60);
     let executor = Executor::start(1, 8, hang_deadline, Arc::clone(&figures)).unwrap();
@@ -102,6 +103,30 @@ fn a_session_that_is_closed_while_it_waits_to_be_made_is_never_made() {
     assert_eq!(closed.unwrap_err().code, RefusalCode::NotFound);
     assert_eq!(made.load(Ordering::Relaxed), 0);
     assert_eq!(hosting.sessions(), 0);
+}
+
+/// Symptom: on a node without `[python]` the processes of isolated plug-ins were started by a thread that steps sessions.
+/// Cause: the threads that wait for processes were those of Python envs. Fix: every node has them.
+#[test]
+fn lanes_that_are_processes_are_made_by_no_thread_that_steps_also_on_a_node_without_python() {
+    let registry = Registry::builtin();
+    let simulated = late(&registry.get("test/Faulty-v0").unwrap(), Timing::default());
+    let (mut spec, made_by) = (simulated.spec().clone(), Arc::new(Mutex::new(None)));
+    spec.id = "Named".to_owned();
+    let name = Arc::clone(&made_by);
+    let entry = EnvEntry::late(spec, move |options| {
+        *name.lock() = std::thread::current().name().map(str::to_owned);
+        simulated.make_blocks_on(InstructionSet::best(), options)
+    });
+    registry.register(entry).unwrap();
+    let node = Node::start().unwrap();
+    let hosting = hosting(registry, &node, Duration::from_secs(30));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        hosting.open(&open("Named"), None).await.unwrap();
+        hosting.evict_all().await;
+    });
+    assert_eq!(made_by.lock().as_deref(), Some("rollhouse-learn"));
 }
 
 #[test]

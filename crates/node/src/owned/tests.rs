@@ -354,16 +354,20 @@ fn whoever_watches_a_session_sees_that_it_waits_for_a_recording_that_began_meanw
     let driven = DrivenRecorder::open(disk, dir, RecorderConfig::default(), 1, Duration::ZERO).unwrap();
     let mut session = recorded(&driven);
     let watch = session.recording_watch();
-    reset(&mut session, 1);
-    // Nothing takes what is recorded.
+    assert!(!watch.is_behind());
+    fall_behind(&mut session);
+    assert!(watch.is_behind());
+}
+
+/// Records until the recorder is behind: nothing takes what is recorded.
+pub(crate) fn fall_behind(session: &mut OwnedSession) {
+    reset(session, 1);
     let mut number = 2;
     while !session.recording().unwrap().is_behind() {
-        assert!(!watch.is_behind());
-        step(&mut session, number, &[0, 1]);
+        step(session, number, &[0, 1]);
         session.engine.flush().unwrap();
         number += 1;
     }
-    assert!(watch.is_behind());
 }
 
 #[test]
