@@ -151,6 +151,8 @@ pub(crate) struct CoordinatorWatch {
 struct CoordinatorWatchState {
     /// The coordinator; `None` while it is being restarted or stopped.
     running: Option<Coordinator>,
+    /// The figures of a coordinator that is being stopped for good.
+    last: Option<Box<CoordinatorFigures>>,
     back_off: BackOff,
     credentials: CredentialsWatch,
     /// Number of segments that the store had dropped when that was last logged.
@@ -172,6 +174,7 @@ impl CoordinatorWatch {
         let back_off = BackOff::new(coordinator.term());
         let state = CoordinatorWatchState {
             running: Some(coordinator),
+            last: None,
             back_off,
             credentials: CredentialsWatch::default(),
             dropped: 0,
@@ -279,8 +282,14 @@ impl CoordinatorWatch {
 
     /// Stops it in order.
     pub(crate) fn stop(&self) -> Result<Status, Failure> {
+        // Whoever scrapes it meanwhile sees what it has done.
+        let last = self.figures().map(Box::new);
         // Not held meanwhile: probes go on asking.
-        let taken = self.state().running.take();
+        let taken = {
+            let mut state = self.state();
+            state.last = last;
+            state.running.take()
+        };
         let stopped = taken.map(|coordinator| coordinator.stop(STOP_DEADLINE));
         if self.state().failed || stopped == Some(Stopped::Failed) {
             return Err(Failure::new(
@@ -315,7 +324,8 @@ impl Figures for CoordinatorWatch {
 
     fn put(&self, page: &mut Page) {
         let restarts = self.state().restarts;
-        let Some(figures) = self.figures() else { return };
+        let last = || self.state().last.as_deref().cloned();
+        let Some(figures) = self.figures().or_else(last) else { return };
         let CoordinatorFigures {
             status,
             cluster,

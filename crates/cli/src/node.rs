@@ -177,8 +177,12 @@ pub(crate) struct NodeWatch {
 }
 
 struct NodeWatchState {
-    /// The node; `None` once it is being stopped.
-    running: Option<ClusterNode>,
+    /// The node; `None` once it has stopped.
+    running: Option<Arc<ClusterNode>>,
+    /// Whether it is being stopped, or has.
+    stopping: bool,
+    /// The last figures of a node that has stopped.
+    last: Option<Box<(NodeSample, TransportSample)>>,
     /// The state of its link at the last look.
     link: LinkState,
     /// The health of its parts at the last look.
@@ -202,7 +206,9 @@ impl NodeWatch {
             unfit: None,
             renewal: RenewalState::default(),
             credentials,
-            running: Some(node),
+            running: Some(Arc::new(node)),
+            stopping: false,
+            last: None,
         });
         Self { figures, effective, capacity, state }
     }
@@ -211,8 +217,9 @@ impl NodeWatch {
     /// drained or does not work any more: then it can only end.
     pub(crate) fn look(&self) -> bool {
         let mut state = self.state();
+        let stopping = state.stopping;
         let NodeWatchState { running, credentials, .. } = &mut *state;
-        let Some(node) = running else { return true };
+        let Some(node) = running.as_ref().filter(|_| !stopping) else { return true };
         let lines = credentials.look(node.identity(), None);
         lines.iter().for_each(|(level, line)| logging::line(*level, line));
         let (link, drained, health) = (node.link(), node.is_drained(), node.health());
@@ -263,23 +270,30 @@ impl NodeWatch {
     /// Takes the present state as logged: only changes are logged from here on.
     pub(crate) fn passing_over_the_present(self) -> Self {
         let mut state = self.state();
-        state.link = state.running.as_ref().map(ClusterNode::link).unwrap_or_default();
+        state.link = state.running.as_ref().map(|node| node.link()).unwrap_or_default();
         drop(state);
         self
     }
 
-    /// Stops the node in order, and logs what is left undone and what had failed.
+    /// Stops the node in order, and logs what is left undone and what had failed. Its figures are shown to the end.
     pub(crate) fn stop(&self) -> Result<Status, Failure> {
-        // Not held meanwhile: probes go on asking.
-        let taken = self.state().running.take();
-        let Some(node) = taken else { return Ok(Status::Done) };
+        let mut state = self.state();
+        let Some(node) = state.running.clone().filter(|_| !state.stopping) else { return Ok(Status::Done) };
+        state.stopping = true;
+        // Not held meanwhile: probes and scrapes go on asking.
+        drop(state);
         let failed = node.health().failed;
         let sessions = node.sessions() as u64;
         if sessions > 0 {
             let verb = if sessions == 1 { "ends" } else { "end" };
             info!("stopping; {} {verb} early", counted(sessions, "session"));
         }
-        let report = node.stop(STOP_DEADLINE);
+        let report = node.end(STOP_DEADLINE);
+        let last = Box::new(self.samples(&node));
+        let mut state = self.state();
+        (state.running, state.last) = (None, Some(last));
+        drop(state);
+        drop(node);
         if report.left > 0 {
             let left = counted(report.left as u64, "session");
             return Err(Failure::new(
@@ -306,6 +320,18 @@ impl NodeWatch {
 
     fn state(&self) -> MutexGuard<'_, NodeWatchState> {
         self.state.lock()
+    }
+
+    fn samples(&self, node: &ClusterNode) -> (NodeSample, TransportSample) {
+        let transport = TransportSample {
+            arrivals: Some(node.arrivals()),
+            effective: Some(self.effective),
+            refusals: self.figures.refusals.counts(),
+            calls: self.figures.calls.histograms(),
+            links: links(&node.connections()),
+            certificate_expires: node.identity().validity().map(|validity| validity.not_after),
+        };
+        (self.sample(node), transport)
     }
 
     fn sample(&self, node: &ClusterNode) -> NodeSample {
@@ -384,24 +410,21 @@ impl Figures for NodeWatch {
 
     fn put(&self, page: &mut Page) {
         let state = self.state();
-        let Some(node) = &state.running else { return };
-        self.sample(node).put(page);
-        TransportSample {
-            arrivals: Some(node.arrivals()),
-            effective: Some(self.effective),
-            refusals: self.figures.refusals.counts(),
-            calls: self.figures.calls.histograms(),
-            links: links(&node.connections()),
-            certificate_expires: node.identity().validity().map(|validity| validity.not_after),
+        if let Some(node) = &state.running {
+            let (node, transport) = self.samples(node);
+            node.put(page);
+            transport.put(page);
+        } else if let Some(last) = &state.last {
+            last.0.put(page);
+            last.1.put(page);
         }
-        .put(page);
     }
 }
 
 impl Health for NodeWatch {
     fn live(&self) -> Result<(), String> {
         let state = self.state();
-        let Some(node) = &state.running else { return Ok(()) };
+        let Some(node) = state.running.as_ref().filter(|_| !state.stopping) else { return Ok(()) };
         if let Some(mishap) = node.health().failed {
             return Err(mishap.to_string());
         }
@@ -414,7 +437,9 @@ impl Health for NodeWatch {
 
     fn ready(&self) -> Result<(), String> {
         let state = self.state();
-        let Some(node) = &state.running else { return Err("the node is stopping".to_owned()) };
+        let Some(node) = state.running.as_ref().filter(|_| !state.stopping) else {
+            return Err("the node is stopping".to_owned());
+        };
         match node.link() {
             LinkState::Joined { .. } if node.is_draining() => Err("the node drains".to_owned()),
             LinkState::Joined { .. } => match node.unfit() {
