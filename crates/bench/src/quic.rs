@@ -425,7 +425,7 @@ async fn serve(
     bound: SyncSender<SocketAddr>,
     mut stopped: oneshot::Receiver<()>,
 ) -> Result<(), Failure> {
-    let admit = Box::new(|_: &_, stranger: &_| Ok(Peer { role: Role::Trainer, ..Peer::anonymous(stranger) }));
+    let admit = Box::new(|_: &_, stranger: &_| Ok(Peer { role: Role::Node, ..Peer::anonymous(stranger) }));
     let mut listener =
         Listener::bind(([127, 0, 0, 1], 0).into(), identity, Settings::default(), PROGRAM, admit)
             .map_err(failed)?;

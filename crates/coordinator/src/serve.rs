@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use actix::Addr;
-use rollhouse_core::{Portion, contained};
+use rollhouse_core::contained;
 use rollhouse_wire::{
     Arrival, CloseCode, Connection, ConnectionLost, Done, Listener, Refusal, RefusalCode, ReplaceSession,
     Request, Responder, Role, StreamLost, TokenStore, is_pool_of,
@@ -21,7 +21,7 @@ use crate::certifier::NodeCertifier;
 use crate::event::{LinkId, Reply};
 use crate::figures::Published;
 use crate::owners;
-use crate::service::{BUSY_RETRY_MS, Places, Reader, Service, asker, going_away, no_room};
+use crate::service::{Places, Reader, Service, asker, going_away, no_room};
 use crate::store::Store;
 
 /// The reason why serving ended.
@@ -192,6 +192,7 @@ async fn serve_requests(connection: &Connection, service: &Arc<Service>, link: L
     let (noting, role) = (Arc::clone(service), connection.peer().role);
     let mut requests =
         connection.requests().telling(Arc::new(move |word, what| noting.note(word, role, what)));
+    requests = requests.sharing(service.places.requests.clone());
     let reader = Arc::new(Reader::new(connection));
     let mut answering = JoinSet::new();
     loop {
@@ -230,11 +231,9 @@ async fn answer(
         return responder.refuse(Refusal::new(RefusalCode::Unauthenticated, why)).await;
     }
     let checked = check_pool(connection, &request).and_then(|()| check_going(service, &request));
-    // Held until the answer is sent.
-    let _place = match checked.and_then(|()| request_place(service, reader, &request)) {
-        Ok(place) => place,
-        Err(refusal) => return service.refuse(responder, refusal).await,
-    };
+    if let Err(refusal) = checked {
+        return service.refuse(responder, refusal).await;
+    }
     let asked = match request {
         Request::Register(register) => {
             service.office.registers(&connection.peer().name);
@@ -297,15 +296,6 @@ async fn answer_from_store(
             service.refuse(responder, Refusal::new(RefusalCode::Unsupported, message)).await
         }
     }
-}
-
-/// Takes a place among the requests under way; segments that are shipped have places of their own.
-fn request_place(service: &Service, reader: &Reader, request: &Request) -> Result<Option<Portion>, Refusal> {
-    if matches!(request, Request::Ship(_)) {
-        return Ok(None);
-    }
-    let place = service.places.requests.take(reader.claimant.clone(), 1);
-    place.map(Some).map_err(|over| Refusal::busy(over.to_string(), BUSY_RETRY_MS))
 }
 
 /// Refuses what begins something while the coordinator is going away.

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use actix::Addr;
 use actix::dev::{SendError, ToEnvelope};
 use actix::prelude::*;
-use rollhouse_core::{Claimant, ShareBook, SharedBound};
-use rollhouse_wire::{Connection, PeerCertificate, Refusal, RefusalCode, Role, TokenStore};
+use rollhouse_core::{Claimant, SharedBound};
+use rollhouse_wire::{Connection, PeerCertificate, Refusal, RefusalCode, RequestShares, Role, TokenStore};
 use tokio::sync::{Semaphore, watch};
 
 use crate::actor::CoordinatorActor;
@@ -45,7 +45,7 @@ pub(crate) struct Service {
 /// never while it is sent: a peer that does not take its answer delays nobody but itself.
 pub(crate) struct Places {
     /// Requests that are not answered yet.
-    pub(crate) requests: ShareBook,
+    pub(crate) requests: RequestShares,
     /// Questions about the store's episodes that are answered at a time.
     pub(crate) questions: TurnLine,
     /// Reads of the store's disk at a time.
@@ -61,7 +61,7 @@ pub(crate) struct Places {
 impl Places {
     pub(crate) fn new() -> Self {
         Self {
-            requests: ShareBook::new(SharedBound::REQUESTS),
+            requests: RequestShares::default(),
             questions: TurnLine::new(SharedBound::QUESTIONS),
             reads: TurnLine::new(SharedBound::READS),
             answers: TurnLine::new(SharedBound::ANSWERS),
@@ -113,4 +113,4 @@ where
 }
 
 /// Milliseconds after which to ask again: about as long as a full mailbox takes.
-pub(crate) const BUSY_RETRY_MS: u64 = 100;
+const BUSY_RETRY_MS: u64 = 100;

@@ -1,6 +1,7 @@
 //! The bounds that several owners share, in one table.
 
 use std::fmt;
+use std::time::Duration;
 
 /// A bound that several owners share: what it limits, and what each of them may have of it.
 ///
@@ -25,9 +26,12 @@ impl SharedBound {
     /// or watch. Nodes and their admins fit in the reserve.
     pub const CONNECTIONS: Self =
         Self::of("connections of a coordinator, and of a node", 7_168).reserving(2_304);
-    /// Requests that a coordinator has not answered, segments that nodes ship apart. Those of owners leave room in its
-    /// mailbox for the heartbeats of all nodes.
+    /// Requests that a coordinator has not answered, those of nodes apart. They leave room in its mailbox for the
+    /// heartbeats of all nodes.
     pub const REQUESTS: Self = Self::of("requests under way at a coordinator", 4_096).reserving(2_048);
+    /// Bytes of long requests that a coordinator has not answered; those of nodes are counted by their connections alone.
+    pub const REQUEST_BYTES: Self =
+        Self::of("bytes of long requests under way at a coordinator", 256 << 20).reserving(64 << 20);
     /// Pools that have not ended. It takes eight hostile owners to keep everybody else out, and pools of one session of
     /// one owner fill half of a node's sessions at most.
     pub const POOLS: Self = Self::of("pools of a cluster", 16_384).reserving(1_024).at_most(2_048);
@@ -44,6 +48,12 @@ impl SharedBound {
     pub const EPISODES: Self = Self::of("episodes under way to nodes", 2).waiting();
     /// Steps and commands of sessions that wait for a thread of a node. The threads take them by turns of owners.
     pub const STEPS: Self = Self::of("steps that wait for a thread of a node", 1_024).reserving(64);
+    /// Microseconds of each [`SharedBound::SHORT_STEPS_PERIOD`] that a node's data thread steps short batches by itself.
+    /// Beyond its share an owner's are stepped by the threads for long ones, as long as other owners have some.
+    pub const SHORT_STEPS: Self =
+        Self::of("microseconds of 10 ms in which a node's data thread steps", 10_000).waiting();
+    /// Period of which owners share the data thread's time.
+    pub const SHORT_STEPS_PERIOD: Duration = Duration::from_millis(10);
     /// Threads of a node that wait for processes of Python envs.
     pub const LEARNING: Self = Self::of("Python envs that a node starts", 16).reserving(2);
     /// Sessions of a node that play by themselves, each of which takes a thread.
@@ -58,9 +68,10 @@ impl SharedBound {
     pub const WATCHED_LANES: Self = Self::of("watched lanes of a session", 16).reserving(2);
 
     /// Every bound that is shared, in the order of the table in docs/faults.md.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::CONNECTIONS,
         Self::REQUESTS,
+        Self::REQUEST_BYTES,
         Self::POOLS,
         Self::QUESTIONS,
         Self::READS,
@@ -68,6 +79,7 @@ impl SharedBound {
         Self::FETCHES,
         Self::EPISODES,
         Self::STEPS,
+        Self::SHORT_STEPS,
         Self::LEARNING,
         Self::ROLLOUTS,
         Self::REPLAYS,
@@ -125,9 +137,16 @@ mod tests {
     use super::*;
     use crate::{Claimant, Shares};
 
-    /// Takes until it is refused. Returns the number that was taken.
+    /// Takes as much as there is, until it is refused. Returns the amount that was taken.
     fn take_all(shares: &mut Shares, claimant: &Claimant) -> u64 {
-        (0..).take_while(|_| shares.take(claimant, 1).is_ok()).count() as u64
+        let before = shares.taken(claimant);
+        let mut amount = shares.bound().limit;
+        while amount > 0 {
+            if shares.take(claimant, amount).is_err() {
+                amount /= 2;
+            }
+        }
+        shares.taken(claimant) - before
     }
 
     /// Symptom: one owner had all of a bound that several share, and nobody else had a place, nodes and admins

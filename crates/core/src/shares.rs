@@ -70,6 +70,11 @@ impl Shares {
         Self { bound, taken: BTreeMap::new(), of_owners: 0, of_operators: 0 }
     }
 
+    /// Returns the bound.
+    pub const fn bound(&self) -> SharedBound {
+        self.bound
+    }
+
     /// Returns the part that the claimant has.
     pub fn taken(&self, claimant: &Claimant) -> u64 {
         self.taken.get(claimant).copied().unwrap_or(0)
@@ -108,17 +113,21 @@ impl Shares {
                 others: self.total() - taken,
             });
         }
+        self.add(claimant, amount);
+        Ok(())
+    }
+
+    /// Adds what the claimant has taken already, whatever it may have.
+    pub fn add(&mut self, claimant: &Claimant, amount: u64) {
         *self.taken.entry(claimant.clone()).or_default() += amount;
         *self.sum_of(claimant) += amount;
-        Ok(())
     }
 
     /// Passes on what one claimant has taken to another, whatever that one has: nothing is free in between.
     pub fn pass_on(&mut self, from: &Claimant, to: &Claimant, amount: u64) {
         let amount = amount.min(self.taken(from));
         self.give_back(from, amount);
-        *self.taken.entry(to.clone()).or_default() += amount;
-        *self.sum_of(to) += amount;
+        self.add(to, amount);
     }
 
     /// Gives back what the claimant has taken. More than that is not given back.

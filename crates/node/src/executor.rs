@@ -15,6 +15,7 @@ use rollhouse_core::{Claimant, OverShare, SharedBound, Shares, Turns, panic_mess
 use rollhouse_wire::Refusal;
 use tokio::sync::oneshot;
 
+use crate::data_time::DataTime;
 use crate::{HANG_SLACK, HangWatch, NodeFigures, Verdict};
 
 /// Returns whether a job waits for something of the node's own, such as a disk that cannot follow: that is no hang.
@@ -28,6 +29,8 @@ pub(crate) struct Executor {
     hang_deadline: Duration,
     began: Instant,
     watches: Mutex<Vec<Watched>>,
+    /// The time of the data thread, which steps what is short by itself.
+    data: Mutex<DataTime>,
 }
 
 /// Brings a job's result; the channel closes without one when the executor is gone.
@@ -133,7 +136,13 @@ impl Executor {
             pace: Duration::ZERO,
         };
         let shared = Arc::new(Shared { state: Mutex::new(state), filled: Condvar::new(), figures });
-        let executor = Self { shared, hang_deadline, began: Instant::now(), watches: Mutex::new(Vec::new()) };
+        let executor = Self {
+            shared,
+            hang_deadline,
+            began: Instant::now(),
+            watches: Mutex::new(Vec::new()),
+            data: Mutex::default(),
+        };
         for _ in 0..workers {
             executor.start_worker()?;
         }
@@ -192,6 +201,19 @@ impl Executor {
         F: FnOnce() -> R + Send + 'static,
     {
         self.submit_with(owner, (), |()| work(), waits)
+    }
+
+    /// Runs a short job of an owner's session on the calling thread, which is the one that carries requests; `None` if the
+    /// owner has its share of that thread's time.
+    pub(crate) fn here<R>(&self, owner: &Claimant, work: impl FnOnce() -> R) -> Option<R> {
+        let began = self.began.elapsed();
+        if !self.data.lock().steps(began, owner) {
+            return None;
+        }
+        let result = work();
+        let now = self.began.elapsed();
+        self.data.lock().took(now, owner, now.saturating_sub(began));
+        Some(result)
     }
 
     /// Returns the number of jobs that wait for a thread.

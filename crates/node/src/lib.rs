@@ -59,6 +59,7 @@ mod cluster_node;
 mod command_stream;
 mod commands;
 mod connections;
+mod data_time;
 mod episodes;
 mod executor;
 mod exit;

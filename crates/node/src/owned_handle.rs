@@ -209,8 +209,9 @@ impl OwnedHandle {
             return Ok(answer);
         }
         self.stirred.store(true, Ordering::Relaxed);
-        if measured.is_prompt() {
-            let begun = catch_unwind(AssertUnwindSafe(|| measured.begin(header, request, figures)));
+        let is_prompt = measured.is_prompt();
+        let mut begin = || catch_unwind(AssertUnwindSafe(|| measured.begin(header, request, figures)));
+        if let Some(begun) = is_prompt.then(|| executor.here(&self.owner, &mut begin)).flatten() {
             match begun.map(Progress::of) {
                 Ok(Progress::Answered(answer)) => {
                     self.tell_if_stale(measured, figures);

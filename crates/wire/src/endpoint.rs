@@ -31,7 +31,7 @@ pub use dialer::{DialError, Dialer, port_is_closed};
 pub use eager::Eagerness;
 pub use frames::{FrameFault, FrameReader, FrameWriter};
 pub(crate) use incoming::span_of;
-pub use incoming::{REQUEST_DEADLINE, Refused, Requests, Responder};
+pub use incoming::{REQUEST_DEADLINE, Refused, RequestShares, Requests, Responder};
 pub use listener::{Arrival, ArrivalCounts, Authenticate, BindError, Listener, TurnedAway, TurnedAwayReason};
 pub use lost::{CloseCode, ConnectionLost, MAX_REASON_BYTES, StreamLost};
 pub use peer::{Credential, Peer, Stranger};

@@ -60,8 +60,9 @@ pub use endpoint::{
     Admittance, Arrival, ArrivalCounts, Authenticate, BindError, ByteReceiver, ByteSender, Call, CallError,
     CloseCode, Connection, ConnectionLost, Credential, DialError, Dialer, Eagerness, Effective,
     EnvelopeFault, EnvelopeReader, EnvelopeWriter, FrameFault, FrameReader, FrameWriter, LARGEST_DATAGRAM,
-    LinkFigures, Listener, MAX_REASON_BYTES, Path, Peer, REQUEST_DEADLINE, Refused, Requests, ResetKey,
-    Responder, Settings, Stranger, StreamLost, TurnedAway, TurnedAwayReason, UnreadAnswer, port_is_closed,
+    LinkFigures, Listener, MAX_REASON_BYTES, Path, Peer, REQUEST_DEADLINE, Refused, RequestShares, Requests,
+    ResetKey, Responder, Settings, Stranger, StreamLost, TurnedAway, TurnedAwayReason, UnreadAnswer,
+    port_is_closed,
 };
 pub use failpoint::failpoint;
 pub use frame::{FrameError, FrameHeader, FrameKind, HEADER_BYTES};

@@ -11,12 +11,13 @@ use std::time::{Duration, SystemTime};
 use common::raw::Raw;
 use common::{Cluster, address, connected, dialer, run, turned_away};
 use rollhouse_core::{Claimant, ShareBook, SharedBound, messages};
-use rollhouse_wire::limits::{MAX_STRANGER_BYTES, MAX_STRANGER_STREAMS};
+use rollhouse_wire::limits::{MAX_CONTROL_BYTES, MAX_STRANGER_BYTES, MAX_STRANGER_STREAMS};
 use rollhouse_wire::{
     Arrival, Attach, Attached, CloseCode, DialError, Dialer, Expected, Incarnation, NewToken, RefusalCode,
-    Request, Role, Secret, Settings, TurnedAwayReason, Versions, control,
+    Request, RequestShares, Role, Secret, Settings, TurnedAwayReason, Versions, control,
 };
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
 
 /// What a future has to say without anything else happening.
 fn at_once<T>(future: impl Future<Output = T>) -> Poll<T> {
@@ -143,6 +144,46 @@ fn a_stranger_has_few_streams_and_bytes_until_he_shows_a_sessions_secret() {
         drop(admitted);
         assert!(!node.is_known());
         assert_eq!((node.admissions(), shares.total()), (1, 0));
+    });
+}
+
+/// Symptom: requests of 1 MiB that were sent but for their last byte were in a coordinator's memory, 256 of them a
+/// connection. Cause: they were counted and not weighed. Fix: the bytes of long requests have shares by owner.
+#[test]
+fn one_who_sends_long_requests_without_end_has_its_share_of_memory() {
+    let cluster = Cluster::new();
+    run(async {
+        let mut listener = cluster.node("n1", Settings::default());
+        let to = listener.effective().address;
+        let (raw, node) = tokio::join!(
+            async {
+                let raw = Raw::connect(to, None).await;
+                raw.hello(Versions::OURS).await;
+                raw
+            },
+            connected(&mut listener)
+        );
+        let connections = ShareBook::new(SharedBound::CONNECTIONS);
+        let _known = node.admit(&connections, Claimant::owner("eve")).unwrap();
+        let mut requests = node.requests().sharing(RequestShares::default());
+        let bound = SharedBound::REQUEST_BYTES;
+        let share = (bound.limit - bound.reserve).div_ceil(2) as usize / MAX_CONTROL_BYTES;
+        let refused = async {
+            let (mut answers, mut sending) = (JoinSet::new(), Vec::new());
+            for _ in 0..=share {
+                let (mut send, mut answer) = raw.connection.open_bi().await.unwrap();
+                send.write_all(&u32::try_from(MAX_CONTROL_BYTES).unwrap().to_le_bytes()).await.unwrap();
+                sending.push(send);
+                answers.spawn(async move { answer.read_to_end(1 << 10).await });
+            }
+            answers.join_next().await.unwrap().unwrap().unwrap()
+        };
+        let answer = tokio::select! {
+            answer = refused => answer,
+            _ = requests.next() => panic!("none is whole"),
+        };
+        let text = String::from_utf8_lossy(&answer);
+        assert!(text.contains("bytes of long requests under way at a coordinator"), "{text}");
     });
 }
 

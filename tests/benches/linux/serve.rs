@@ -75,7 +75,7 @@ pub(super) fn run(plan: &Plan, folder: &str) {
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime starts");
     let tasks = tokio::task::LocalSet::new();
     tasks.block_on(&runtime, async {
-        let authenticate = Box::new(|_: &_, stranger: &_| Ok(Peer { role: Role::Trainer, ..Peer::anonymous(stranger) }));
+        let authenticate = Box::new(|_: &_, stranger: &_| Ok(Peer { role: Role::Node, ..Peer::anonymous(stranger) }));
         let mut listener =
             Listener::bind(server(), identity, Settings::default(), "link bench", authenticate)
                 .expect("the port is free in its own namespace");

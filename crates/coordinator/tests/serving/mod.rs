@@ -294,7 +294,8 @@ fn one_who_leaves_all_requests_that_it_may_unanswered_keeps_nobody_else_waiting(
         let bound = SharedBound::REQUESTS;
         let share = (bound.limit - bound.reserve).div_ceil(2);
         let mut unread = Vec::new();
-        while unread.len() < share as usize {
+        // Those whose bytes follow are answered, and count no more.
+        while unread.len() < 2 * share as usize {
             let peer = stage.narrow(coordinator.address(), &token).await;
             for _ in 0..MAX_OPEN_REQUESTS {
                 let mut call = peer.connection.open(&read).await.unwrap();

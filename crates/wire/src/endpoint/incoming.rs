@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rollhouse_core::msgpack::{self, Message};
+use rollhouse_core::{Claimant, Portion, ShareBook, SharedBound};
 use serde::Deserialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
@@ -15,7 +16,7 @@ use super::answer::answer_bytes;
 use super::connection::Connection;
 use super::lost::{CloseCode, ConnectionLost, StreamLost};
 use super::peer::Peer;
-use super::stream::{ByteReceiver, ByteSender, MessageError};
+use super::stream::{ByteReceiver, ByteSender, MESSAGE_STEP_BYTES, MessageError};
 use super::{EnvelopeReader, EnvelopeWriter, FrameReader, FrameWriter};
 use crate::call_id::Received;
 use crate::control::ControlError;
@@ -29,7 +30,25 @@ pub struct Requests {
     connection: Connection,
     open: Arc<Semaphore>,
     refused: Option<Refused>,
+    shares: Option<RequestShares>,
     reading: JoinSet<Option<(Request, Responder)>>,
+}
+
+/// The shares by owner of requests that are not answered yet. Clones are handles to the same.
+#[derive(Debug, Clone)]
+pub struct RequestShares {
+    requests: ShareBook,
+    bytes: ShareBook,
+}
+
+impl Default for RequestShares {
+    /// Makes shares of which nobody has anything.
+    fn default() -> Self {
+        Self {
+            requests: ShareBook::new(SharedBound::REQUESTS),
+            bytes: ShareBook::new(SharedBound::REQUEST_BYTES),
+        }
+    }
 }
 
 /// Is called for each request that was refused, and for each connection that was closed because of what came on it,
@@ -41,7 +60,7 @@ impl Connection {
     /// Returns the reader of the peer's requests. A connection may have one reader only.
     pub fn requests(&self) -> Requests {
         let (connection, open) = (self.clone(), self.open_requests());
-        Requests { connection, open, refused: None, reading: JoinSet::new() }
+        Requests { connection, open, refused: None, shares: None, reading: JoinSet::new() }
     }
 }
 
@@ -50,6 +69,14 @@ impl Requests {
     #[must_use]
     pub fn telling(self, refused: Refused) -> Self {
         Self { refused: Some(refused), ..self }
+    }
+
+    /// Sets the shares that the peer has of requests that are not answered, beside what one connection may have. Nodes
+    /// take none: each has a connection and a heartbeat.
+    #[must_use]
+    pub fn sharing(self, shares: RequestShares) -> Self {
+        let shares = Some(shares).filter(|_| self.connection.peer().role != Role::Node);
+        Self { shares, ..self }
     }
 
     /// Waits for the next request, which comes with its responder. Several may be unanswered, up to
@@ -91,10 +118,24 @@ impl Requests {
         };
         let connection = self.connection.clone();
         let refused = self.refused.clone();
-        let responder = Responder { send, receive, permit, call: None, connection: connection.clone() };
+        let mut responder = Responder {
+            send,
+            receive,
+            permit,
+            call: None,
+            portions: Vec::new(),
+            connection: connection.clone(),
+        };
+        let shares = self.shares.clone();
         // Task: reading of a request.
         self.reading.spawn(async move {
-            let read = read(&connection, responder, refused.as_ref());
+            let claimant = connection.peer().claimant();
+            if let Some(over) =
+                shares.as_ref().and_then(|shares| responder.take(&shares.requests, claimant, 1))
+            {
+                return refuse(responder, over, refused.as_ref()).await;
+            }
+            let read = read(&connection, responder, refused.as_ref(), shares.as_ref());
             match tokio::time::timeout(REQUEST_DEADLINE, read).await {
                 Ok(request) => request,
                 Err(_) => {
@@ -129,6 +170,7 @@ async fn read(
     connection: &Connection,
     mut responder: Responder,
     refused: Option<&Refused>,
+    shares: Option<&RequestShares>,
 ) -> Option<(Request, Responder)> {
     let close = |code: CloseCode, reason: &str| {
         tell(refused, code.word(), &reason);
@@ -137,7 +179,20 @@ async fn read(
     };
     // Who is not known yet shows a session's secret, and nothing longer.
     let most = if connection.is_known() { MAX_CONTROL_BYTES } else { MAX_STRANGER_BYTES };
-    let bytes = match responder.receive.raw_message(most).await {
+    let bytes = match responder.receive.message_length(most).await {
+        Ok(length) => {
+            let claimant = connection.peer().claimant();
+            let shares = shares.filter(|_| length > MESSAGE_STEP_BYTES);
+            if let Some(over) =
+                shares.and_then(|shares| responder.take(&shares.bytes, claimant, length as u64))
+            {
+                return refuse(responder, over, refused).await;
+            }
+            responder.receive.message_of(length).await
+        }
+        Err(error) => Err(error),
+    };
+    let bytes = match bytes {
         Ok(bytes) => bytes,
         Err(MessageError::Lost(StreamLost::Cut)) => {
             return close(CloseCode::Malformed, "a stream ended in the middle of its request");
@@ -160,7 +215,17 @@ async fn read(
         ),
         Err(Unreadable::Malformed(error)) => return close(code_of(&error), &error.to_string()),
     };
+    refuse(responder, refusal, refused).await
+}
+
+/// Refuses a request before anybody is asked.
+async fn refuse(
+    mut responder: Responder,
+    refusal: Refusal,
+    refused: Option<&Refused>,
+) -> Option<(Request, Responder)> {
     tell(refused, refusal.code.word(), &refusal.message);
+    responder.receive.give_up(CloseCode::Refused);
     // Whether the peer still wants to hear it is his affair.
     let _sent = responder.refuse(refusal).await;
     None
@@ -216,10 +281,21 @@ pub struct Responder {
     receive: ByteReceiver,
     permit: OwnedSemaphorePermit,
     call: Option<CallId>,
+    /// What the request has of its peer's shares.
+    portions: Vec<Portion>,
     connection: Connection,
 }
 
 impl Responder {
+    /// Takes a part of a share until the answer is sent. Returns the refusal if the peer has its share.
+    fn take(&mut self, book: &ShareBook, claimant: Claimant, amount: u64) -> Option<Refusal> {
+        let taken = book.take(claimant, amount);
+        taken
+            .map(|portion| self.portions.push(portion))
+            .map_err(|over| Refusal::busy(over.to_string(), SHARE_RETRY_MS))
+            .err()
+    }
+
     /// Returns the peer that asked.
     pub fn peer(&self) -> &Peer {
         self.connection.peer()
@@ -306,5 +382,7 @@ impl fmt::Debug for Responder {
     }
 }
 
+/// Milliseconds after which one that has its share may ask again: some of its requests are answered then.
+const SHARE_RETRY_MS: u64 = 100;
 /// Time that a request may take from its stream's first byte to its last.
 pub const REQUEST_DEADLINE: Duration = Duration::from_secs(5);

@@ -348,6 +348,11 @@ async fn greet(
                 return Err(TurnedAwayReason::Lost(connection_of(lost)));
             }
             let known_as = String::new();
+            // Only nodes send a coordinator more than requests; whoever is anonymous steps sessions.
+            let window = match peer.role {
+                Role::Anonymous | Role::Node => window,
+                _ => window.min(REQUESTER_WINDOW),
+            };
             let made = Acquaintance { peer, version, path, certificate, window, known_as, portion };
             Ok(Connection::new(connection, made))
         }
@@ -463,6 +468,8 @@ const MAX_WAITING: usize = 1024;
 const WAITING_BYTES: u64 = 16 << 10;
 /// The word in metrics for handshakes that were given up for others.
 const GIVEN_UP: &str = "given_up";
+/// Bytes that a peer that only asks may send before we have read them.
+const REQUESTER_WINDOW: u32 = 256 << 10;
 /// Pause after which a peer that has its share of connections may try again: some of them close.
 const FULL_RETRY: Duration = Duration::from_secs(1);
 /// Time that a refusal is given to arrive.

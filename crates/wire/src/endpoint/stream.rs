@@ -77,9 +77,19 @@ impl ByteReceiver {
 
     /// Receives the bytes of one control message of at most `most` bytes, without its length word.
     pub(crate) async fn raw_message(&mut self, most: usize) -> Result<Vec<u8>, MessageError> {
+        let length = self.message_length(most).await?;
+        self.message_of(length).await
+    }
+
+    /// Reads the length of a message, of which nothing else is read yet.
+    pub(crate) async fn message_length(&mut self, most: usize) -> Result<usize, MessageError> {
         let mut word = [0; 4];
         self.read_exact(&mut word).await.map_err(MessageError::Lost)?;
-        let length = control::length(word, most).map_err(MessageError::Control)?;
+        control::length(word, most).map_err(MessageError::Control)
+    }
+
+    /// Reads a message whose length was read.
+    pub(crate) async fn message_of(&mut self, length: usize) -> Result<Vec<u8>, MessageError> {
         // Grown as bytes arrive: a length alone costs the peer nothing and must not cost us memory.
         let mut bytes = Vec::new();
         while bytes.len() < length {
@@ -99,4 +109,4 @@ pub(crate) enum MessageError {
 }
 
 /// Bytes by which the buffer of a message grows ahead of what was received.
-const MESSAGE_STEP_BYTES: usize = 16 << 10;
+pub(super) const MESSAGE_STEP_BYTES: usize = 16 << 10;
